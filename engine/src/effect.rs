@@ -1,0 +1,289 @@
+//! The vocabulary between the engine and whoever drives it.
+
+use crate::memory::Slice;
+use crate::units::{SectorRange, VolumeIndex};
+use alloc::vec::Vec;
+
+/// An errno of the system, as a device or the engine states it; always positive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Errno(pub i32);
+
+impl Errno {
+    /// The client may not do that.
+    pub const PERM: Errno = Errno(1);
+    /// The device failed, or data is lost.
+    pub const IO: Errno = Errno(5);
+    /// No such device.
+    pub const NODEV: Errno = Errno(19);
+    /// A range or a length that is not allowed.
+    pub const INVAL: Errno = Errno(22);
+    /// No room.
+    pub const NOSPC: Errno = Errno(28);
+    /// The device answered too late.
+    pub const TIMEDOUT: Errno = Errno(110);
+    /// The engine is stopping.
+    pub const SHUTDOWN: Errno = Errno(108);
+    /// The device cannot do this operation (`EOPNOTSUPP`).
+    pub const OPNOTSUPP: Errno = Errno(95);
+}
+
+/// A client request's number, chosen by the driver; must not be reused before the reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+/// A device operation's number, chosen by the engine; answered exactly once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IoId(pub u64);
+
+/// How a volume treats what its clients write and read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WriteMode {
+    /// A write is acknowledged when the cache has it; it goes home later.
+    Writeback,
+    /// A write is acknowledged when both the cache and the origin have it.
+    Writethrough,
+    /// A write goes to the origin, the cached copy is dropped; reads are cached.
+    Writearound,
+    /// Reads and writes go to the origin; what is cached is dropped when written.
+    Passthrough,
+    /// Clients may not write; reads are cached.
+    Readonly,
+}
+
+impl WriteMode {
+    /// All modes, with the names used everywhere.
+    pub const ALL: [(WriteMode, &'static str); 5] = [
+        (WriteMode::Writeback, "writeback"),
+        (WriteMode::Writethrough, "writethrough"),
+        (WriteMode::Writearound, "writearound"),
+        (WriteMode::Passthrough, "passthrough"),
+        (WriteMode::Readonly, "readonly"),
+    ];
+
+    /// The mode's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        WriteMode::ALL.iter().find(|(mode, _)| *mode == self).map_or("", |(_, name)| name)
+    }
+
+    /// The mode of that name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<WriteMode> {
+        WriteMode::ALL.iter().find(|(_, n)| *n == name).map(|(mode, _)| *mode)
+    }
+}
+
+/// What somebody asks of the engine.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// The number to answer with.
+    pub id: RequestId,
+    /// The volume it is about.
+    pub volume: VolumeIndex,
+    /// What is asked.
+    pub op: RequestOp,
+}
+
+/// The operations of clients and of the operator.
+///
+/// A `Slice` comes with one reference to its buffer, which the engine releases when it needs the
+/// buffer no more (not before its reply; a driver that still wants the bytes of a read keeps
+/// a reference of its own). Its length is that of the range, at most
+/// [`crate::limits::REQUEST_BYTES_MAX`]. Where the range is block-aligned, so is the slice.
+/// Ranges are not empty and inside the volume: the driver has checked that.
+#[derive(Clone, Copy, Debug)]
+pub enum RequestOp {
+    /// Read the range into the slice.
+    Read {
+        /// What to read.
+        range: SectorRange,
+        /// Where to.
+        into: Slice,
+    },
+    /// Write the slice to the range.
+    Write {
+        /// Where to.
+        range: SectorRange,
+        /// What to write.
+        from: Slice,
+        /// Durable before the reply.
+        fua: bool,
+    },
+    /// Make durable all that was acknowledged before.
+    Flush,
+    /// The content is not needed any more. Any length.
+    Discard {
+        /// The range.
+        range: SectorRange,
+        /// Durable before the reply.
+        fua: bool,
+    },
+    /// The range shall read as zeroes. Any length.
+    WriteZeroes {
+        /// The range.
+        range: SectorRange,
+        /// Durable before the reply.
+        fua: bool,
+    },
+    /// From now on writes follow this mode. Answered when that is durable, not when drained.
+    SetMode(WriteMode),
+    /// The volume has this many sectors from now on (it may only grow).
+    SetSize(u64),
+    /// Destage the volume's dirty data with all speed. Answered when none is left and the
+    /// origin was flushed. A later request to cancel ends the haste.
+    Drain,
+    /// Ends a running drain, which is answered with [`Errno::SHUTDOWN`].
+    CancelDrain,
+    /// Take the volume off the cache: refused with [`Errno::IO`] while it has dirty data.
+    /// Answered when its removal is durable. The volume takes no other request afterwards.
+    Detach,
+    /// Give up the volume's lost blocks: they read as the origin has them.
+    GiveUpLost,
+    /// Stop cleanly: destage nothing more, finish what is under way, leave the clean flag. `volume`
+    /// is ignored. Answered when the last byte is durable; nothing may be submitted after.
+    Stop,
+}
+
+/// What the driver must do next.
+#[derive(Debug)]
+pub enum Effect {
+    /// Start this operation. Operations may be done in any order and at the same time.
+    Io(Io),
+    /// Answer this request.
+    Reply {
+        /// The request.
+        id: RequestId,
+        /// How it went.
+        result: Result<(), Errno>,
+    },
+    /// Something for the operator's log.
+    Notice(Notice),
+}
+
+/// One device operation.
+#[derive(Debug)]
+pub struct Io {
+    /// The number to complete it with.
+    pub id: IoId,
+    /// The device.
+    pub target: Target,
+    /// What to do there.
+    pub op: IoOp,
+}
+
+/// Where an operation goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// The cache device.
+    Cache,
+    /// The origin of a volume.
+    Origin(VolumeIndex),
+    /// The driver's own durable notes beside the devices ([`IoOp::Abandon`] only).
+    State,
+}
+
+/// Device operations. Offsets and lengths are multiples of 512 on origins, of 4096 on the cache.
+#[derive(Debug)]
+pub enum IoOp {
+    /// Read `into`'s total length from the offset, scattered over the pieces in order.
+    Read {
+        /// Where on the device.
+        offset_bytes: u64,
+        /// Where to.
+        into: Pieces,
+    },
+    /// Write the pieces, one after the other, from the offset on.
+    Write {
+        /// Where on the device.
+        offset_bytes: u64,
+        /// What.
+        from: Pieces,
+    },
+    /// All writes completed before this was issued are durable when it completes.
+    Flush,
+    /// The range is not needed. A device that cannot do it answers [`Errno::OPNOTSUPP`].
+    Discard {
+        /// Where.
+        offset_bytes: u64,
+        /// How long.
+        len_bytes: u64,
+    },
+    /// The range reads as zeroes afterwards; the driver writes zeroes where the device has no
+    /// operation for it.
+    WriteZeroes {
+        /// Where.
+        offset_bytes: u64,
+        /// How long.
+        len_bytes: u64,
+    },
+    /// Note durably, outside the cache device, that the cached content of this volume must
+    /// never be used again (hazard 10).
+    Abandon(VolumeIndex),
+}
+
+/// The memory of one transfer: one piece or several.
+#[derive(Debug)]
+pub enum Pieces {
+    /// One piece.
+    One(Slice),
+    /// Several, in order.
+    Many(Vec<Slice>),
+}
+
+impl Pieces {
+    /// The pieces in order.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Slice] {
+        match self {
+            Pieces::One(slice) => core::slice::from_ref(slice),
+            Pieces::Many(slices) => slices,
+        }
+    }
+
+    /// Their total length in bytes.
+    #[must_use]
+    pub fn len_bytes(&self) -> u64 {
+        self.as_slice().iter().map(|slice| u64::from(slice.len_bytes)).sum()
+    }
+}
+
+/// What the operator should know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// An origin failed an operation of ours; it is retried.
+    OriginError {
+        /// The volume.
+        volume: VolumeIndex,
+        /// What it said.
+        errno: Errno,
+    },
+    /// The cache failed a write or a flush and is not written any more.
+    CacheLatched {
+        /// What it said.
+        errno: Errno,
+    },
+    /// Cached blocks did not match their checksum and were clean: the origin serves them.
+    CorruptClean {
+        /// The volume.
+        volume: VolumeIndex,
+        /// The first block.
+        block: u64,
+    },
+    /// A dirty block did not match its checksum: reads of it fail until it is written.
+    Lost {
+        /// The volume.
+        volume: VolumeIndex,
+        /// The block.
+        block: u64,
+    },
+    /// A volume goes on without its cache.
+    Uncached {
+        /// The volume.
+        volume: VolumeIndex,
+    },
+    /// A volume left writeback mode and has no dirty data any more.
+    Drained {
+        /// The volume.
+        volume: VolumeIndex,
+    },
+}

@@ -1,0 +1,49 @@
+//! A device read and written step by step: what recovery, `create` and `check` stand on.
+//!
+//! Before a cache serves its first request it is one synchronous job: read the superblock,
+//! the segment heads, the summaries; rebuild the index; write the new session. The engine
+//! does it through this trait, and whoever implements it decides what the steps mean: system calls
+//! in the daemon, virtual time and power cuts in a simulator, where any call may fail.
+
+use crate::effect::Errno;
+use alloc::vec::Vec;
+
+/// One read of a group.
+#[derive(Debug)]
+pub struct ReadAt {
+    /// Where on the device.
+    pub offset_bytes: u64,
+    /// Filled with exactly its length.
+    pub bytes: Vec<u8>,
+    /// How it went.
+    pub result: Result<(), Errno>,
+}
+
+/// A device used by one synchronous job. All offsets and lengths are multiples of 4096.
+pub trait Image {
+    /// The device's size in bytes.
+    fn size_bytes(&self) -> u64;
+    /// Performs all reads, in any order and at once if it can; each has its own result.
+    fn read_group(&mut self, reads: &mut [ReadAt]);
+    /// Writes `bytes` at the offset.
+    ///
+    /// # Errors
+    /// The device's errno.
+    fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Errno>;
+    /// Makes durable all that was written before.
+    ///
+    /// # Errors
+    /// The device's errno.
+    fn flush(&mut self) -> Result<(), Errno>;
+
+    /// Reads `len_bytes` at the offset.
+    ///
+    /// # Errors
+    /// The device's errno.
+    fn read(&mut self, offset_bytes: u64, len_bytes: usize) -> Result<Vec<u8>, Errno> {
+        let mut group = [ReadAt { offset_bytes, bytes: alloc::vec![0; len_bytes], result: Ok(()) }];
+        self.read_group(&mut group);
+        let [read] = group;
+        read.result.map(|()| read.bytes)
+    }
+}

@@ -1,0 +1,21 @@
+//! The cache engine of Forebay: it decides, and it does no I/O.
+//!
+//! The engine is handed requests, completions and the time, and answers with effects:
+//! read this range of that device into this buffer, flush, reply to that request. The live
+//! daemon carries the effects out with io_uring; a simulator carries them out in virtual
+//! time. It is `no_std`, so that clocks, files and threads cannot be named here, and the same
+//! input gives the same output on every machine.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod effect;
+pub mod engine;
+pub mod image;
+pub mod limits;
+pub mod memory;
+pub mod status;
+pub mod units;

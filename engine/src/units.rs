@@ -1,0 +1,140 @@
+//! Units and names that cross module borders, and the only conversions between them.
+
+/// Bytes in a sector, the smallest range a client may name.
+pub const SECTOR_BYTES: u64 = 512;
+/// Bytes in a block, the unit of caching.
+pub const BLOCK_BYTES: u64 = 4096;
+/// Sectors in a block.
+pub const SECTORS_PER_BLOCK: u64 = BLOCK_BYTES / SECTOR_BYTES;
+
+/// Volumes that one cache can hold.
+pub const VOLUMES_MAX: usize = 16;
+/// Blocks that one volume can have: 2^35 blocks of 4 KiB are 128 TiB.
+pub const VOLUME_BLOCKS_MAX: u64 = 1 << BLOCK_BITS;
+/// Low bits of a [`BlockKey`] that hold the block number.
+const BLOCK_BITS: u32 = 35;
+
+/// A point in time: nanoseconds since an origin that the driver chooses. Never goes back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// One millisecond.
+    pub const MILLISECOND: u64 = 1_000_000;
+    /// One second.
+    pub const SECOND: u64 = 1_000_000_000;
+
+    /// The point `nanos` nanoseconds later.
+    #[must_use]
+    pub fn plus(self, nanos: u64) -> Nanos {
+        Nanos(self.0.saturating_add(nanos))
+    }
+
+    /// Nanoseconds from `earlier` until now; 0 if `earlier` is later.
+    #[must_use]
+    pub fn since(self, earlier: Nanos) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// A volume's durable number within its cache: never reused, 0 is no volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VolumeId(pub u32);
+
+/// A volume's slot in the running engine and in the superblock: below [`VOLUMES_MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VolumeIndex(pub u8);
+
+impl VolumeIndex {
+    /// The slot as an array index.
+    #[must_use]
+    pub fn at(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// A block of a volume, as one number: the volume's slot above the block number.
+///
+/// Keys of one volume are consecutive exactly where its blocks are. Below 2^39.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockKey(pub u64);
+
+impl BlockKey {
+    /// One more than the largest key.
+    pub const END: u64 = (VOLUMES_MAX as u64) << BLOCK_BITS;
+
+    /// The key of `block` of `volume`.
+    #[must_use]
+    pub fn new(volume: VolumeIndex, block: u64) -> BlockKey {
+        assert!(volume.at() < VOLUMES_MAX && block < VOLUME_BLOCKS_MAX);
+        BlockKey((u64::from(volume.0) << BLOCK_BITS) | block)
+    }
+
+    /// The volume's slot.
+    #[must_use]
+    pub fn volume(self) -> VolumeIndex {
+        VolumeIndex((self.0 >> BLOCK_BITS) as u8)
+    }
+
+    /// The block number within the volume.
+    #[must_use]
+    pub fn block(self) -> u64 {
+        self.0 & (VOLUME_BLOCKS_MAX - 1)
+    }
+
+    /// The key `blocks` further on in the same volume.
+    #[must_use]
+    pub fn plus(self, blocks: u64) -> BlockKey {
+        BlockKey::new(self.volume(), self.block() + blocks)
+    }
+}
+
+/// A block on the cache device, counted in blocks from the first segment's first block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place(pub u32);
+
+impl Place {
+    /// One more than the largest place an index entry can hold: 2^29 blocks are 2 TiB.
+    pub const END: u32 = 1 << 29;
+}
+
+/// A range of a volume in sectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SectorRange {
+    /// The first sector.
+    pub start: u64,
+    /// How many sectors; may be 0 only where said so.
+    pub sectors: u64,
+}
+
+impl SectorRange {
+    /// The first sector after the range.
+    #[must_use]
+    pub fn end(self) -> u64 {
+        self.start + self.sectors
+    }
+
+    /// The first block the range touches.
+    #[must_use]
+    pub fn first_block(self) -> u64 {
+        self.start / SECTORS_PER_BLOCK
+    }
+
+    /// The first block after the last one the range touches.
+    #[must_use]
+    pub fn end_block(self) -> u64 {
+        self.end().div_ceil(SECTORS_PER_BLOCK)
+    }
+
+    /// Whether the range begins and ends at block borders.
+    #[must_use]
+    pub fn is_block_aligned(self) -> bool {
+        self.start.is_multiple_of(SECTORS_PER_BLOCK) && self.sectors.is_multiple_of(SECTORS_PER_BLOCK)
+    }
+}
+
+/// The CRC-32C of `bytes`.
+#[must_use]
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    crc_fast::crc32_iscsi(bytes)
+}
