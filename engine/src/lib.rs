@@ -12,10 +12,33 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod check;
 pub mod effect;
 pub mod engine;
+pub mod fingerprint;
+pub mod format;
 pub mod image;
+pub mod index;
 pub mod limits;
 pub mod memory;
+pub mod recovery;
+pub mod scan;
 pub mod status;
+pub mod table;
 pub mod units;
+
+mod barrier;
+mod change;
+mod control;
+mod destage;
+mod extents;
+mod failure;
+mod guard;
+mod holdings;
+mod log;
+mod read;
+mod reclaim;
+mod report;
+mod request;
+mod segments;
+mod volume;

@@ -1,18 +1,82 @@
 //! Every bound of the engine, in one place.
 
-use crate::units::BLOCK_BYTES;
+use crate::units::{BLOCK_BYTES, Nanos};
 
 /// The longest read or write that the engine takes; doors cut longer ones.
 pub const REQUEST_BYTES_MAX: u32 = 256 * 1024;
 /// The longest discard or write-zeroes that the engine takes at once; doors cut longer ones.
 pub const RANGE_BYTES_MAX: u64 = 64 << 20;
-
-const _: () = assert!(REQUEST_BYTES_MAX as u64 % BLOCK_BYTES == 0, "a request is cut at block borders");
-
+/// Requests under way in the engine at the most; then `submit` answers `Busy`.
+pub const REQUESTS_MAX: usize = 8192;
 /// Memory that the engine takes from the driver's pool at the most, by what it does with it.
 /// A pool has to hold this much besides what the doors lend to clients.
 pub const ENGINE_POOL_BYTES: u64 = 48 << 20;
 /// The largest single buffer that the engine asks for.
 pub const ENGINE_BUFFER_BYTES_MAX: u32 = 1 << 20;
-/// Requests under way in the engine at the most.
-pub const REQUESTS_MAX: usize = 8192;
+
+const _: () = assert!(REQUEST_BYTES_MAX as u64 % BLOCK_BYTES == 0, "a request is cut at block borders");
+
+/// What can be chosen when an engine starts.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Memory for partial requests; more of them wait.
+    pub work_bytes_max: u64,
+    /// Blocks read from origins that wait to be put into the cache; more of them are not cached.
+    pub fill_blocks_max: u64,
+    /// Free segments that only the log's own work may use (rule 9).
+    pub segments_reserved: u32,
+    /// Below this many free segments the oldest ones are reclaimed.
+    pub segments_low: u32,
+    /// Room for this many blocks is kept in the index; below, the oldest segments are reclaimed.
+    pub index_slack_blocks: u64,
+    /// Zero and lost extents at the most; then write-zeroes wait for those before them to go home.
+    pub extents_max: usize,
+    /// Runs of dirty blocks on their way home at the same time, per volume.
+    pub destage_runs_max: u32,
+    /// Blocks that may count as dirty after a crash without being so (rule 2).
+    pub false_dirty_blocks_max: u64,
+    /// What was written home is flushed after this long at the latest.
+    pub flush_after_ns: u64,
+    /// After this long without a client's request the cache destages what it has.
+    pub idle_ns: u64,
+    /// An origin that failed is left alone for this long.
+    pub backoff_ns: u64,
+    /// How often the clock alone makes the engine look at its work.
+    pub tick_ns: u64,
+    /// Which origins can discard, by volume.
+    pub origin_can_discard: [bool; crate::units::VOLUMES_MAX],
+}
+
+impl Config {
+    /// Sensible bounds for a cache of `segments` segments of `segment_blocks` blocks.
+    #[must_use]
+    pub fn for_cache(segments: u32, segment_blocks: u32) -> Config {
+        let cache_blocks = u64::from(segments) * u64::from(segment_blocks);
+        // Rule 9: what relocation, tombstones and clean records need while the tail is emptied.
+        let segments_reserved = 4;
+        Config {
+            work_bytes_max: 16 << 20,
+            fill_blocks_max: 2048,
+            segments_reserved,
+            segments_low: segments_reserved + (segments / 16).clamp(4, 64),
+            index_slack_blocks: (cache_blocks / 64).min(65_536),
+            extents_max: 65_536,
+            destage_runs_max: 16,
+            // 256 MiB, or an eighth of a small cache.
+            false_dirty_blocks_max: ((256 << 20) / BLOCK_BYTES).min(cache_blocks / 8),
+            flush_after_ns: 500 * Nanos::MILLISECOND,
+            idle_ns: 300 * Nanos::MILLISECOND,
+            backoff_ns: Nanos::SECOND,
+            tick_ns: 20 * Nanos::MILLISECOND,
+            origin_can_discard: [false; crate::units::VOLUMES_MAX],
+        }
+    }
+
+    /// What the engine may take from the pool with these bounds, in bytes.
+    #[must_use]
+    pub fn pool_bytes(&self) -> u64 {
+        let runs = u64::from(self.destage_runs_max) * u64::from(REQUEST_BYTES_MAX);
+        // Headers, summaries and the superblock are few and small; relocation has 8 MiB at the most.
+        self.work_bytes_max + runs + (8 << 20) + (8 << 20)
+    }
+}

@@ -1,0 +1,539 @@
+//! Writes, write-zeroes and discards: what changes a volume.
+//!
+//! | route | steps before the reply |
+//! | --- | --- |
+//! | log | (read what is partly written) → batch written and published |
+//! | log, then origin | the same → cache flushed → origin written |
+//! | origin | cached copies dropped, tombstone durable → origin written |
+//!
+//! FUA adds a flush of the cache (log) or of the origin (the others).
+
+use crate::effect::{Errno, IoOp, Notice, Pieces, RequestOp, Target, WriteMode};
+use crate::engine::{Engine, Flight};
+use crate::extents::Change;
+use crate::guard::{Blocks, Hold};
+use crate::log::{ClientAppend, PartSource};
+use crate::memory::Memory;
+use crate::request::{RequestKey, Route, Stage, Then};
+use crate::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, SectorRange, VolumeIndex};
+use crate::volume::Standing;
+
+impl Engine {
+    pub(crate) fn start_change<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let active = &self.requests[key];
+        let (op, blocks, volume_index) = (active.op, active.blocks, active.volume);
+        let volume = self.volume(volume_index);
+        if volume.mode == WriteMode::Readonly {
+            self.fail(key, Errno::PERM, memory);
+            return;
+        }
+        let is_whole = self.is_whole(volume_index, op);
+        let is_append = matches!(op, RequestOp::Write { .. } | RequestOp::WriteZeroes { .. })
+            && volume.mode == WriteMode::Writeback
+            && volume.standing == Standing::Cached;
+        let hold = if is_append && is_whole { Hold::Shared } else { Hold::Merging };
+        let active = &mut self.requests[key];
+        active.hold = Some(hold);
+        let volume = self.volume_mut(volume_index);
+        if volume.guard.is_free(blocks, hold) {
+            volume.guard.acquire(blocks, hold);
+            self.begin_change(key, memory);
+        } else {
+            volume.guard.wait(blocks);
+            // Not held yet: what is queued holds nothing.
+            self.requests[key].stage = Stage::Guard;
+            self.guard_queue.push_back(key);
+        }
+    }
+
+    pub(crate) fn retry_guard_queue<M: Memory>(&mut self, memory: &mut M) {
+        for at in 0..self.guard_queue.len() {
+            let active = &self.requests[self.guard_queue[at]];
+            let (volume, blocks) = (active.volume, active.blocks);
+            self.volume_mut(volume).guard.unwait(blocks);
+        }
+        for _ in 0..self.guard_queue.len() {
+            let Some(key) = self.guard_queue.pop_front() else { break };
+            let active = &self.requests[key];
+            let (volume_index, blocks) = (active.volume, active.blocks);
+            let hold = active.hold.expect("chosen when the request began");
+            let guard = &mut self.volume_mut(volume_index).guard;
+            if guard.is_free(blocks, hold) {
+                guard.acquire(blocks, hold);
+                self.begin_change(key, memory);
+            } else {
+                guard.wait(blocks);
+                self.guard_queue.push_back(key);
+            }
+        }
+    }
+
+    /// Whether an operation covers every block it touches.
+    fn is_whole(&self, volume: VolumeIndex, op: RequestOp) -> bool {
+        match op {
+            RequestOp::Write { range, .. } => range.is_block_aligned(),
+            RequestOp::WriteZeroes { range, .. } => {
+                let inner = self.whole_blocks(volume, range);
+                inner.count == range.end_block() - range.first_block()
+            }
+            _ => true,
+        }
+    }
+
+    /// The blocks that a range of zeroes covers; the volume's last block counts as covered when the
+    /// range reaches the volume's end.
+    fn whole_blocks(&self, volume: VolumeIndex, range: SectorRange) -> Blocks {
+        let volume = self.volume(volume);
+        let first = range.start.div_ceil(SECTORS_PER_BLOCK);
+        let end =
+            if range.end() == volume.size_sectors { volume.blocks() } else { range.end() / SECTORS_PER_BLOCK };
+        Blocks { first, count: end.saturating_sub(first) }
+    }
+
+    /// The guard is held: decides the route and takes the first step.
+    pub(crate) fn begin_change<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let active = &self.requests[key];
+        let (op, blocks, volume_index) = (active.op, active.blocks, active.volume);
+        let volume = self.volume(volume_index);
+        let route = match (volume.standing, volume.mode) {
+            (Standing::Uncached, _) => Route::Origin,
+            (Standing::Abandoning, _) => {
+                self.requests[key].stage = Stage::Abandoning;
+                return;
+            }
+            (Standing::Failed | Standing::Detaching, _) => {
+                self.fail(key, Errno::IO, memory);
+                return;
+            }
+            (Standing::Cached, WriteMode::Writeback) => Route::Log,
+            (Standing::Cached, WriteMode::Writethrough) => Route::LogThenOrigin,
+            (Standing::Cached, WriteMode::Writearound | WriteMode::Passthrough | WriteMode::Readonly) => {
+                match op {
+                    // RULE 7: a dirty block is never bypassed; its newer version follows it home.
+                    RequestOp::Write { .. } if self.has_dirty(volume_index, blocks) => Route::Log,
+                    // Zeroes are repeated by recovery if a crash comes before they are home.
+                    RequestOp::WriteZeroes { .. } => Route::LogThenOrigin,
+                    _ => Route::Origin,
+                }
+            }
+        };
+        let route = if matches!(op, RequestOp::Discard { .. }) { Route::Origin } else { route };
+        self.requests[key].route = route;
+        match (op, route) {
+            (RequestOp::Write { .. }, Route::Origin)
+            | (RequestOp::WriteZeroes { .. }, Route::Origin)
+            | (RequestOp::Discard { .. }, _) => self.begin_bypass(key, memory),
+            (RequestOp::Write { .. }, _) => self.begin_write(key, memory),
+            (RequestOp::WriteZeroes { .. }, _) => self.begin_zero(key, memory),
+            _ => unreachable!("only changes come here"),
+        }
+    }
+
+    fn has_dirty(&self, volume_index: VolumeIndex, blocks: Blocks) -> bool {
+        let volume = self.volume(volume_index);
+        if !volume.is_dirty() {
+            return false;
+        }
+        (blocks.first..blocks.end()).any(|block| {
+            let key = volume.key(block);
+            self.index.get(key).is_some_and(|entry| entry.dirty) || self.extents.get(key).is_some()
+        })
+    }
+
+    // ---- into the log --------------------------------------------------------------------
+
+    fn begin_write<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let active = &self.requests[key];
+        let RequestOp::Write { range, from, .. } = active.op else { unreachable!("a write") };
+        let blocks = active.blocks;
+        if range.is_block_aligned() {
+            self.requests[key].work = Some(from);
+            self.append_data(key, blocks, from);
+            return;
+        }
+        let Some(buffer) = self.take_work(blocks.count, memory) else {
+            self.wait_for_buffer(key);
+            return;
+        };
+        let work = Engine::work_slice(buffer, blocks.count);
+        let active = &mut self.requests[key];
+        (active.work, active.work_buffer, active.stage) = (Some(work), Some(buffer), Stage::Fetching);
+        // HAZARD 8: the merging hold keeps every other write off these blocks until the merged
+        // ones are published.
+        let head_is_partial = !range.start.is_multiple_of(SECTORS_PER_BLOCK);
+        let tail_is_partial = !range.end().is_multiple_of(SECTORS_PER_BLOCK);
+        let last = blocks.end() - 1;
+        self.requests[key].parts += 1;
+        if head_is_partial || blocks.count == 1 {
+            let slice = work.part(0, BLOCK_BYTES as u32);
+            self.fetch(key, Blocks { first: blocks.first, count: 1 }, slice, false, memory);
+        }
+        if tail_is_partial && blocks.count > 1 {
+            let slice = work.part(((blocks.count - 1) * BLOCK_BYTES) as u32, BLOCK_BYTES as u32);
+            self.fetch(key, Blocks { first: last, count: 1 }, slice, false, memory);
+        }
+        self.requests[key].parts -= 1;
+        if self.requests[key].parts == 0 {
+            self.fetched(key, memory);
+        }
+    }
+
+    fn begin_zero<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let active = &self.requests[key];
+        let RequestOp::WriteZeroes { range, .. } = active.op else { unreachable!("zeroes") };
+        let (blocks, volume_index) = (active.blocks, active.volume);
+        let inner = self.whole_blocks(volume_index, range);
+        if inner.count == blocks.count {
+            self.append_zero(key, inner);
+            return;
+        }
+        // At most the first and the last block are partly zeroed; both are read and merged.
+        let edges = if blocks.count == 1 { 1 } else { 2 };
+        let Some(buffer) = self.take_work(edges, memory) else {
+            self.wait_for_buffer(key);
+            return;
+        };
+        let work = Engine::work_slice(buffer, edges);
+        let active = &mut self.requests[key];
+        (active.work, active.work_buffer, active.stage) = (Some(work), Some(buffer), Stage::Fetching);
+        active.parts += 1;
+        for (edge, block) in [blocks.first, blocks.end() - 1].into_iter().take(edges as usize).enumerate() {
+            let slice = work.part(edge as u32 * BLOCK_BYTES as u32, BLOCK_BYTES as u32);
+            self.fetch(key, Blocks { first: block, count: 1 }, slice, false, memory);
+        }
+        self.requests[key].parts -= 1;
+        if self.requests[key].parts == 0 {
+            self.fetched(key, memory);
+        }
+    }
+
+    fn wait_for_buffer(&mut self, key: RequestKey) {
+        self.requests[key].stage = Stage::Buffer;
+        self.buffer_queue.push_back(key);
+    }
+
+    /// The old content of a partial write is there: merges the new one and appends the result.
+    pub(crate) fn merge<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let active = &self.requests[key];
+        if active.error.is_some() {
+            self.reply(key, memory);
+            return;
+        }
+        if self.latched.is_some() {
+            // The log takes nothing any more: by another way, or not at all.
+            self.begin_again(key, memory);
+            return;
+        }
+        let active = &self.requests[key];
+        let blocks = active.blocks;
+        let work = active.work.expect("a partial write has a buffer");
+        match active.op {
+            RequestOp::Write { range, from, .. } => {
+                let skip = (range.start % SECTORS_PER_BLOCK * 512) as u32;
+                memory.copy(from, work.part(skip, from.len_bytes));
+                self.append_data(key, blocks, work);
+            }
+            RequestOp::WriteZeroes { range, .. } => {
+                let inner = self.whole_blocks(self.requests[key].volume, range);
+                let edges = [blocks.first, blocks.end() - 1];
+                let count = if blocks.count == 1 { 1 } else { 2 };
+                for (edge, &block) in edges.iter().take(count).enumerate() {
+                    let slice = work.part(edge as u32 * BLOCK_BYTES as u32, BLOCK_BYTES as u32);
+                    let from = range.start.max(block * SECTORS_PER_BLOCK) - block * SECTORS_PER_BLOCK;
+                    let to = range.end().min((block + 1) * SECTORS_PER_BLOCK) - block * SECTORS_PER_BLOCK;
+                    memory.zero(slice.part((from * 512) as u32, ((to - from) * 512) as u32));
+                    self.append_data(key, Blocks { first: block, count: 1 }, slice);
+                }
+                // What lies between the edges.
+                let first = inner.first.max(blocks.first + 1);
+                let end = inner.end().min(blocks.end() - 1);
+                if inner.count > 0 && first < end {
+                    self.append_zero(key, Blocks { first, count: end - first });
+                }
+            }
+            _ => unreachable!("only changes are merged"),
+        }
+    }
+
+    fn append_data(&mut self, key: RequestKey, blocks: Blocks, slice: crate::memory::Slice) {
+        let active = &mut self.requests[key];
+        active.stage = Stage::Appending;
+        active.unpublished += blocks.count;
+        self.log.push_client(ClientAppend::Part { request: key, blocks, source: PartSource::Data(slice) });
+    }
+
+    fn append_zero(&mut self, key: RequestKey, blocks: Blocks) {
+        let active = &mut self.requests[key];
+        active.stage = Stage::Appending;
+        active.unpublished += blocks.count;
+        self.log.push_client(ClientAppend::Part { request: key, blocks, source: PartSource::Zero });
+    }
+
+    /// All that the request appended is published.
+    pub(crate) fn appended<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let active = &self.requests[key];
+        assert!(active.unpublished == 0 && active.stage == Stage::Appending);
+        let sequence = active.sequence;
+        match active.route {
+            Route::Log if active.wants_fua() => {
+                self.release_hold(key);
+                // RULE 4: the flush covers the chain up to the batch, not the batch alone.
+                self.wait_for_cache_flush(key, sequence, Then::Reply, memory);
+            }
+            Route::Log => self.reply(key, memory),
+            // RULE 7: the log entry is durable before the origin changes.
+            Route::LogThenOrigin => self.wait_for_cache_flush(key, sequence, Then::Origin, memory),
+            // The tombstone.
+            Route::Origin => self.wait_for_cache_flush(key, sequence, Then::Floor, memory),
+        }
+    }
+
+    // ---- around the cache ----------------------------------------------------------------
+
+    fn begin_bypass<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        if self.take_exclusive(key) {
+            self.bypass(key, memory);
+        }
+    }
+
+    /// Turns a request's hold into an exclusive one; false if it has to wait for destages under way, after
+    /// which [`Engine::look_at_settling`] goes on.
+    fn take_exclusive(&mut self, key: RequestKey) -> bool {
+        let active = &mut self.requests[key];
+        let (volume_index, blocks) = (active.volume, active.blocks);
+        let before = active.hold.replace(Hold::Exclusive).expect("a change holds its blocks");
+        let guard = &mut self.volume_mut(volume_index).guard;
+        if before != Hold::Exclusive {
+            guard.acquire(blocks, Hold::Exclusive);
+            guard.release(blocks, before);
+        }
+        if guard.is_settled(blocks) {
+            return true;
+        }
+        self.requests[key].stage = Stage::Settling;
+        self.watched.push(key);
+        // What is written home holds its blocks until the origin's flush.
+        let epoch = self.volume(volume_index).origin.epoch;
+        if self.volume(volume_index).destage.has_written() {
+            self.want_origin_flush(volume_index, epoch);
+        }
+        false
+    }
+
+    /// The log entry of a write-through is durable: the origin is next.
+    pub(crate) fn home<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        if self.take_exclusive(key) {
+            self.change_origin(key, memory);
+        }
+    }
+
+    /// Looks whether an exclusive hold has its blocks to itself now.
+    pub(crate) fn look_at_settling<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        if !self.take_exclusive(key) {
+            return;
+        }
+        if self.requests[key].route == Route::LogThenOrigin {
+            self.change_origin(key, memory);
+        } else {
+            self.bypass(key, memory);
+        }
+    }
+
+    /// The blocks are held exclusively: drops what is cached of them.
+    fn bypass<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let active = &self.requests[key];
+        let (op, volume_index, blocks) = (active.op, active.volume, active.blocks);
+        if self.volume(volume_index).standing == Standing::Uncached {
+            self.change_origin(key, memory);
+            return;
+        }
+        let whole = match op {
+            RequestOp::Discard { range, .. } => {
+                // Only whole blocks are discarded; a discard may do less than asked.
+                let whole = self.whole_blocks(volume_index, range);
+                if whole.count == 0 {
+                    self.reply(key, memory);
+                    return;
+                }
+                whole
+            }
+            _ => {
+                let mode = self.volume_mut(volume_index);
+                mode.counters.bypass_mode_blocks += blocks.count;
+                blocks
+            }
+        };
+        let dropped = self.drop_entries(volume_index, whole) + self.drop_extents(volume_index, whole);
+        if dropped > 0 {
+            let active = &mut self.requests[key];
+            active.stage = Stage::Appending;
+            active.unpublished += 1;
+            self.append_tombstone(volume_index, whole, Some(key));
+        } else {
+            self.pass_floor(key, memory);
+        }
+    }
+
+    /// Before the origin is changed behind the log: nothing that the log has forgotten may come
+    /// back after a crash. What was dropped with a tombstone must be covered by a flush, and segments that were
+    /// emptied must be durably below the floor (rule 7).
+    pub(crate) fn pass_floor<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let is_discard = matches!(self.requests[key].op, RequestOp::Discard { .. });
+        let volume = self.volume(self.requests[key].volume);
+        if is_discard && !volume.origin.can_discard {
+            // The origin keeps what it has: an earlier version, as a discard allows.
+            let sequence = self.requests[key].sequence;
+            if self.requests[key].wants_fua() {
+                self.wait_for_cache_flush(key, sequence, Then::Reply, memory);
+            } else {
+                self.reply(key, memory);
+            }
+            return;
+        }
+        if self.is_floor_durable() {
+            self.change_origin(key, memory);
+        } else {
+            self.requests[key].stage = Stage::Floor;
+            self.watched.push(key);
+            self.want_floor();
+        }
+    }
+
+    /// Drops whatever the index has in `blocks`; returns how many blocks that were.
+    pub(crate) fn drop_entries(&mut self, volume_index: VolumeIndex, blocks: Blocks) -> u64 {
+        let Engine { volumes, index, segments, .. } = self;
+        let volume = volumes[volume_index.at()].as_mut().expect("the volume exists");
+        if volume.cached_blocks == 0 {
+            return 0;
+        }
+        let mut dropped = 0;
+        index.remove_range(volume.key(blocks.first), blocks.count, |_, entry| {
+            segments.remove_live(entry.place, entry.dirty);
+            volume.dirty_blocks -= u64::from(entry.dirty);
+            volume.cached_blocks -= 1;
+            dropped += 1;
+        });
+        dropped
+    }
+
+    /// Drops whatever extents there are in `blocks`; returns how many pieces changed.
+    pub(crate) fn drop_extents(&mut self, volume_index: VolumeIndex, blocks: Blocks) -> u64 {
+        let first = self.volume(volume_index).key(blocks.first);
+        let mut changed = 0;
+        let Engine { volumes, extents, segments, .. } = self;
+        let volume = volumes[volume_index.at()].as_mut().expect("the volume exists");
+        extents.cut(first, blocks.count, |change| {
+            changed += 1;
+            volume.count_extent(change);
+            match change {
+                Change::Removed(extent) => segments.remove_must(extent.place),
+                Change::Added(extent) => segments.add_must(extent.place, 1),
+            }
+        });
+        changed
+    }
+
+    // ---- the origin ----------------------------------------------------------------------
+
+    /// Issues the request's own operation on the origin.
+    pub(crate) fn change_origin<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let active = &self.requests[key];
+        let (volume_index, blocks, op, route) = (active.volume, active.blocks, active.op, active.route);
+        let volume = self.volume(volume_index);
+        let is_cached = volume.standing != Standing::Uncached;
+        let io = match op {
+            RequestOp::Write { range, from, .. } => match (route, active.work) {
+                // Merged blocks go home whole.
+                (Route::LogThenOrigin, Some(work)) => {
+                    let (offset_bytes, len_bytes) = volume.origin_bytes(blocks.first, blocks.count);
+                    IoOp::Write { offset_bytes, from: Pieces::One(work.part(0, len_bytes as u32)) }
+                }
+                _ => IoOp::Write { offset_bytes: range.start * 512, from: Pieces::One(from) },
+            },
+            RequestOp::WriteZeroes { range, .. } => {
+                IoOp::WriteZeroes { offset_bytes: range.start * 512, len_bytes: range.sectors * 512 }
+            }
+            RequestOp::Discard { range, .. } => {
+                let whole = self.whole_blocks(volume_index, range);
+                if whole.count == 0 || !volume.origin.can_discard {
+                    self.reply(key, memory);
+                    return;
+                }
+                let (offset_bytes, len_bytes) = volume.origin_bytes(whole.first, whole.count);
+                IoOp::Discard { offset_bytes, len_bytes }
+            }
+            _ => unreachable!("only changes come here"),
+        };
+        let active = &mut self.requests[key];
+        active.stage = Stage::Origin;
+        active.parts += 1;
+        let volume = self.volume_mut(volume_index);
+        let epoch = volume.origin.epoch;
+        volume.guard.origin_written(blocks, epoch);
+        let flight = Flight::OriginChange { request: key };
+        if is_cached {
+            self.issue_origin_write(volume_index, blocks, io, flight);
+        } else {
+            self.issue(Target::Origin(volume_index), io, flight);
+        }
+    }
+
+    pub(crate) fn origin_change_done<M: Memory>(
+        &mut self,
+        key: RequestKey,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
+        let active = &mut self.requests[key];
+        active.parts -= 1;
+        let (volume_index, blocks, route, op) = (active.volume, active.blocks, active.route, active.op);
+        let is_fua = active.wants_fua();
+        let volume = self.volume_mut(volume_index);
+        let epoch = volume.origin.epoch;
+        volume.guard.origin_written(blocks, epoch);
+        volume.origin.client_epoch = epoch;
+        match result {
+            Err(Errno::OPNOTSUPP) if matches!(op, RequestOp::Discard { .. }) => {
+                // A discard may do nothing.
+                volume.origin.can_discard = false;
+            }
+            Err(errno) => {
+                volume.origin.errors += 1;
+                self.push(Effect::Notice(Notice::OriginError { volume: volume_index, errno }));
+                self.fail(key, errno, memory);
+                return;
+            }
+            Ok(()) => (),
+        }
+        if route == Route::LogThenOrigin {
+            self.note_written_through(volume_index, blocks);
+        }
+        if is_fua {
+            self.release_hold(key);
+            self.wait_for_origin_flush(key, epoch, memory);
+        } else {
+            self.reply(key, memory);
+        }
+    }
+}
+
+use crate::effect::Effect;
+
+impl crate::volume::Volume {
+    /// Keeps the sums over extents.
+    pub(crate) fn count_extent(&mut self, change: Change) {
+        let (extent, is_added) = match change {
+            Change::Removed(extent) => (extent, false),
+            Change::Added(extent) => (extent, true),
+        };
+        let sum = match extent.kind {
+            crate::extents::ExtentKind::Zero => &mut self.zero_blocks,
+            crate::extents::ExtentKind::Lost => &mut self.lost_blocks,
+        };
+        if is_added {
+            *sum += extent.blocks;
+        } else {
+            *sum -= extent.blocks;
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Verifies a cache that is not running: both copies of the superblock, and every head, header, summary and
+//! payload block of the log.
+
+use crate::format::{SUPERBLOCK_OFFSETS, SummaryBatch, Superblock};
+use crate::image::Image;
+use crate::scan::{
+    CopyHealth, CopyState, Damage, ScanError, Span, SuperblockError, Survey, Walk, load_superblock,
+    read_group_into, survey,
+};
+use crate::units::BLOCK_BYTES;
+use alloc::vec::Vec;
+
+/// Errors that a report lists at the most; all are counted.
+const ERRORS_MAX: usize = 1000;
+/// Blocks that are read at a time: 8 MiB, as a group of smaller reads.
+const WINDOW_BLOCKS: u32 = 2048;
+
+/// One thing that is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckError {
+    /// The segment; `None` for the superblock.
+    pub segment: Option<u32>,
+    /// Where on the device.
+    pub offset_bytes: u64,
+    /// What is wrong.
+    pub what: Damage,
+}
+
+/// What a check found.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Whether nothing is wrong. An end torn by a crash is not wrong.
+    pub ok: bool,
+    /// The superblock, if one can be trusted.
+    pub superblock: Option<Superblock>,
+    /// Why there is no superblock.
+    pub superblock_error: Option<SuperblockError>,
+    /// Why the log cannot be used as it is; the rest of the report is then about what a repair would leave.
+    pub log_error: Option<ScanError>,
+    /// What is wrong in detail: the first 1000 things.
+    pub errors: Vec<CheckError>,
+    /// How many things are wrong.
+    pub errors_count: u64,
+    /// Segments of the log.
+    pub segments: u64,
+    /// Batches in them.
+    pub batches: u64,
+    /// Entries in those.
+    pub entries: u64,
+    /// Payload blocks whose checksum was compared, those included that do not count any more.
+    pub payload_blocks_verified: u64,
+    /// Batches behind the end of the log, whole or torn: what a crash left.
+    pub batches_cut: u64,
+}
+
+/// Verifies the cache on `image`; nothing is written.
+#[must_use]
+pub fn check<I: Image>(image: &mut I) -> Report {
+    let mut report = Report {
+        ok: false,
+        superblock: None,
+        superblock_error: None,
+        log_error: None,
+        errors: Vec::new(),
+        errors_count: 0,
+        segments: 0,
+        batches: 0,
+        entries: 0,
+        payload_blocks_verified: 0,
+        batches_cut: 0,
+    };
+    match load_superblock(image) {
+        Err(error) => {
+            report.superblock_error = Some(error);
+            report.errors_count += 1;
+        }
+        Ok((superblock, copies)) => {
+            report.add_copies(copies);
+            if let Some(survey) = report.survey_log(image, &superblock) {
+                report.batches_cut = survey.seen_sequence.saturating_sub(survey.end.sequence);
+                for span in &survey.spans {
+                    report.segments += 1;
+                    report.check_segment(image, &superblock, span);
+                }
+            }
+            report.superblock = Some(superblock);
+        }
+    }
+    report.ok = report.errors_count == 0;
+    report
+}
+
+impl Report {
+    fn add(&mut self, segment: Option<u32>, offset_bytes: u64, what: Damage) {
+        self.errors_count += 1;
+        if self.errors.len() < ERRORS_MAX {
+            self.errors.push(CheckError { segment, offset_bytes, what });
+        }
+    }
+
+    fn add_copies(&mut self, copies: CopyState) {
+        for (health, offset_bytes) in copies.into_iter().zip(SUPERBLOCK_OFFSETS) {
+            match health {
+                CopyHealth::Current | CopyHealth::Outside => (),
+                CopyHealth::Older => self.add(None, offset_bytes, Damage::SuperblockOlder),
+                CopyHealth::Bad(error) => self.add(None, offset_bytes, Damage::SuperblockCopy(error)),
+                CopyHealth::Unreadable(errno) => self.add(None, offset_bytes, Damage::Unreadable(errno)),
+            }
+        }
+    }
+
+    /// The log, or what a repair would leave of it.
+    fn survey_log<I: Image>(&mut self, image: &mut I, superblock: &Superblock) -> Option<Survey> {
+        let error = match survey(image, superblock, false) {
+            Ok(survey) => return Some(survey),
+            Err(error) => error,
+        };
+        self.log_error = Some(error);
+        match error {
+            ScanError::Corrupt { segment, offset_bytes, what } => self.add(Some(segment), offset_bytes, what),
+            ScanError::Device { offset_bytes, errno } => self.add(None, offset_bytes, Damage::Unreadable(errno)),
+            ScanError::SuperblockStale { .. } => {
+                self.errors_count += 1;
+                return None;
+            }
+        }
+        survey(image, superblock, true).ok()
+    }
+
+    fn check_segment<I: Image>(&mut self, image: &mut I, superblock: &Superblock, span: &Span) {
+        let segment = span.span.segment;
+        let mut walk = Walk::new(superblock, segment, span.head, WINDOW_BLOCKS);
+        let summary = self.read_summary(image, superblock, span);
+        let mut listed = summary.iter().flatten();
+        let mut is_same = true;
+        while walk.sequence <= span.span.last_sequence {
+            let found = match walk.next(image) {
+                Ok(Some(found)) => found,
+                Ok(None) => {
+                    self.add(Some(segment), walk.offset_of(walk.block), walk.damage.unwrap_or(Damage::Chain));
+                    return;
+                }
+                Err(error) => return self.add_scan_error(segment, walk.offset_of(walk.block), error),
+            };
+            let record = found.into_record();
+            self.batches += 1;
+            self.entries += record.entries.len() as u64;
+            if summary.is_some() {
+                is_same &= listed.next().is_some_and(|batch| {
+                    batch.header_block == record.header_block
+                        && batch.payload_block == record.payload_block
+                        && batch.entries == record.entries
+                        && batch.checksums == record.checksums
+                });
+            }
+            self.check_payload(image, &mut walk, segment, record.payload_block, &record.checksums);
+        }
+        if !is_same {
+            self.add(Some(segment), walk.offset_of(superblock.geometry.segment_blocks - 1), Damage::SummaryDiffers);
+        }
+    }
+
+    fn check_payload<I: Image>(
+        &mut self,
+        image: &mut I,
+        walk: &mut Walk,
+        segment: u32,
+        payload_block: u32,
+        checksums: &[u32],
+    ) {
+        let mut from = 0;
+        loop {
+            match walk.verify(image, payload_block, checksums, from) {
+                Ok(None) => break,
+                Ok(Some(bad)) => {
+                    self.add(Some(segment), walk.offset_of(payload_block + bad as u32), Damage::Payload);
+                    from = bad + 1;
+                }
+                Err(error) => return self.add_scan_error(segment, walk.offset_of(payload_block), error),
+            }
+        }
+        self.payload_blocks_verified += checksums.len() as u64;
+    }
+
+    fn add_scan_error(&mut self, segment: u32, near_bytes: u64, error: ScanError) {
+        match error {
+            ScanError::Device { offset_bytes, errno } => {
+                self.add(Some(segment), offset_bytes, Damage::Unreadable(errno));
+            }
+            ScanError::Corrupt { offset_bytes, what, .. } => self.add(Some(segment), offset_bytes, what),
+            ScanError::SuperblockStale { .. } => self.add(Some(segment), near_bytes, Damage::Chain),
+        }
+    }
+
+    /// The batches that a sealed segment's summary lists.
+    fn read_summary<I: Image>(
+        &mut self,
+        image: &mut I,
+        superblock: &Superblock,
+        span: &Span,
+    ) -> Option<Vec<SummaryBatch>> {
+        let footer = span.footer?;
+        let geometry = superblock.geometry;
+        let segment = span.span.segment;
+        let offset_bytes = geometry.offset_bytes(segment, geometry.segment_blocks - 1 - footer.body_blocks);
+        let mut group = Vec::new();
+        let len_bytes = footer.body_blocks as usize * BLOCK_BYTES as usize;
+        read_group_into(image, core::iter::once((offset_bytes, len_bytes)), &mut group);
+        let read = &group[0];
+        match read.result.map(|()| footer.decode_body(&read.bytes)) {
+            Ok(Ok(batches)) => return Some(batches),
+            Ok(Err(error)) => self.add(Some(segment), offset_bytes, Damage::Summary(error)),
+            Err(errno) => self.add(Some(segment), offset_bytes, Damage::Unreadable(errno)),
+        }
+        None
+    }
+}

@@ -1,0 +1,300 @@
+//! What the operator asks: modes, size, drain, detach, stop.
+
+use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target, WriteMode};
+use crate::engine::{Engine, Flight};
+use crate::fingerprint::offsets_bytes;
+use crate::format::Fingerprint;
+use crate::guard::Blocks;
+use crate::log::InternalAppend;
+use crate::memory::{BufferId, Memory, Purpose, Slice};
+use crate::request::{RequestKey, Stage};
+use crate::units::{BLOCK_BYTES, VolumeIndex};
+use crate::volume::Standing;
+use alloc::vec::Vec;
+
+impl Engine {
+    pub(crate) fn start_control<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let active = &self.requests[key];
+        let (op, index) = (active.op, active.volume);
+        if self.latched.is_some() && !matches!(op, RequestOp::Stop | RequestOp::CancelDrain) {
+            self.fail(key, Errno::IO, memory);
+            return;
+        }
+        match op {
+            RequestOp::SetMode(mode) => self.set_mode(key, index, mode),
+            RequestOp::SetSize(sectors) => self.set_size(key, index, sectors, memory),
+            RequestOp::Drain => {
+                self.volume_mut(index).destage.drains += 1;
+                self.watch(key, Stage::Draining);
+            }
+            RequestOp::CancelDrain => {
+                self.end_drains(Some(index), memory);
+                self.reply(key, memory);
+            }
+            RequestOp::Detach => {
+                if self.volume(index).is_dirty() {
+                    self.fail(key, Errno::IO, memory);
+                    return;
+                }
+                self.volume_mut(index).standing = Standing::Detaching;
+                self.watch(key, Stage::Quiet);
+            }
+            RequestOp::GiveUpLost => self.give_up_lost(key, index, memory),
+            RequestOp::Stop => {
+                self.is_stopping = true;
+                self.end_drains(None, memory);
+                self.watch(key, Stage::Quiet);
+            }
+            _ => unreachable!("only the operator's requests come here"),
+        }
+    }
+
+    fn watch(&mut self, key: RequestKey, stage: Stage) {
+        self.requests[key].stage = stage;
+        self.watched.push(key);
+        self.want_tick(self.now.plus(self.config.tick_ns));
+    }
+
+    fn set_mode(&mut self, key: RequestKey, index: VolumeIndex, mode: WriteMode) {
+        // Writes follow the new mode from here on; what is dirty drains in the background.
+        self.volume_mut(index).mode = mode;
+        if let Some(record) = &mut self.superblock.volumes[index.at()] {
+            record.mode = mode;
+        }
+        let update = self.change_superblock();
+        self.wait_for_superblock(key, update);
+    }
+
+    fn set_size<M: Memory>(&mut self, key: RequestKey, index: VolumeIndex, sectors: u64, memory: &mut M) {
+        let volume = self.volume_mut(index);
+        let is_allowed = sectors >= volume.size_sectors
+            && sectors <= crate::units::VOLUME_BLOCKS_MAX * crate::units::SECTORS_PER_BLOCK;
+        if !is_allowed {
+            self.fail(key, Errno::INVAL, memory);
+            return;
+        }
+        if !volume.size_sectors.is_multiple_of(crate::units::SECTORS_PER_BLOCK)
+            && (volume.cached_blocks > 0 || volume.is_dirty())
+        {
+            // The last block is cached with zeroes behind the old end: it must not hide what the
+            // origin has there. The next start, with the new size, reads it afresh.
+            let last = volume.blocks() - 1;
+            let is_dirty = self.index.get(self.volume(index).key(last)).is_some_and(|entry| entry.dirty);
+            if is_dirty {
+                self.fail(key, Errno::IO, memory);
+                return;
+            }
+            let blocks = Blocks { first: last, count: 1 };
+            if self.drop_entries(index, blocks) > 0 {
+                self.append_tombstone(index, blocks, None);
+            }
+        }
+        let volume = self.volume_mut(index);
+        volume.size_sectors = sectors;
+        let mut map = crate::destage::DirtyMap::new(volume.blocks());
+        core::mem::swap(&mut map, &mut volume.destage.map);
+        let mut from = 0;
+        while let Some(block) = map.next(from) {
+            let (first, end) = map.region_of(block);
+            self.volume_mut(index).destage.map.mark(first, end - first);
+            from = end;
+        }
+        if let Some(record) = &mut self.superblock.volumes[index.at()] {
+            record.size_sectors = sectors;
+            // The well-known places of another size are others.
+            record.fingerprint = Default::default();
+        }
+        let update = self.change_superblock();
+        self.wait_for_superblock(key, update);
+    }
+
+    fn give_up_lost<M: Memory>(&mut self, key: RequestKey, index: VolumeIndex, memory: &mut M) {
+        let lost: Vec<Blocks> = self
+            .extents
+            .iter()
+            .filter(|extent| extent.first.volume() == index && extent.kind == crate::extents::ExtentKind::Lost)
+            .map(|extent| Blocks { first: extent.first.block(), count: extent.blocks })
+            .collect();
+        for blocks in lost {
+            self.drop_extents(index, blocks);
+            self.log.push_internal(InternalAppend::Tombstone { volume: index, blocks, request: None });
+        }
+        self.reply(key, memory);
+    }
+
+    fn end_drains<M: Memory>(&mut self, only: Option<VolumeIndex>, memory: &mut M) {
+        let ended: Vec<RequestKey> = self
+            .watched
+            .iter()
+            .copied()
+            .filter(|&key| {
+                let active = &self.requests[key];
+                active.stage == Stage::Draining && only.is_none_or(|index| index == active.volume)
+            })
+            .collect();
+        for key in ended {
+            self.watched.retain(|&other| other != key);
+            let index = self.requests[key].volume;
+            self.volume_mut(index).destage.drains -= 1;
+            self.fail(key, Errno::SHUTDOWN, memory);
+        }
+    }
+
+    /// Looks whether a drain, a detach or a stop can go on.
+    pub(crate) fn look_at_control<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let active = &self.requests[key];
+        let index = active.volume;
+        match active.op {
+            RequestOp::Drain => self.look_at_drain(key, index, memory),
+            RequestOp::Detach => self.look_at_detach(key, index),
+            RequestOp::Stop => self.look_at_stop(key, memory),
+            _ => unreachable!("only these wait for quiet"),
+        }
+    }
+
+    fn look_at_drain<M: Memory>(&mut self, key: RequestKey, index: VolumeIndex, memory: &mut M) {
+        let volume = self.volume(index);
+        let origin = &volume.origin;
+        let is_home = volume.dirty_blocks + volume.zero_blocks == 0 && volume.destage.is_quiet();
+        if is_home && origin.client_epoch <= origin.flushed_epoch {
+            let has_lost = volume.lost_blocks > 0;
+            self.volume_mut(index).destage.drains -= 1;
+            self.push(Effect::Notice(Notice::Drained { volume: index }));
+            if has_lost {
+                self.fail(key, Errno::IO, memory);
+            } else {
+                self.reply(key, memory);
+            }
+            return;
+        }
+        if is_home {
+            let epoch = origin.client_epoch;
+            self.want_origin_flush(index, epoch);
+        }
+        self.watched.push(key);
+    }
+
+    fn look_at_detach(&mut self, key: RequestKey, index: VolumeIndex) {
+        let volume = self.volume(index);
+        let origin = &volume.origin;
+        let is_quiet = volume.active == 1
+            && volume.destage.is_quiet()
+            && !self.log_concerns(index)
+            && origin.client_epoch <= origin.flushed_epoch;
+        if !is_quiet {
+            if origin.client_epoch > origin.flushed_epoch {
+                let epoch = origin.client_epoch;
+                self.want_origin_flush(index, epoch);
+            }
+            self.watched.push(key);
+            return;
+        }
+        let blocks = volume.blocks();
+        self.drop_entries(index, Blocks { first: 0, count: blocks });
+        self.superblock.volumes[index.at()] = None;
+        let update = self.change_superblock();
+        self.wait_for_superblock(key, update);
+    }
+
+    fn look_at_stop<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        if self.latched.is_some() {
+            self.reply(key, memory);
+            return;
+        }
+        let mut is_ready = self.requests.len() == 1 && self.runs.is_empty() && !self.reclaim.is_relocating();
+        for at in 0..self.volumes.len() {
+            let Some(volume) = &self.volumes[at] else { continue };
+            let index = volume.index;
+            let origin = &volume.origin;
+            if origin.is_failing {
+                // Its promises are kept by the cache; what its clients wrote around it was answered
+                // with the errors they got.
+                is_ready &= origin.flushing.is_none();
+                continue;
+            }
+            if volume.destage.has_written() || origin.client_epoch > origin.flushed_epoch {
+                is_ready = false;
+                let epoch = origin.epoch;
+                if origin.flushing.is_none() {
+                    self.want_origin_flush(index, epoch);
+                }
+            }
+        }
+        let published = self.log.published();
+        is_ready &= self.log.is_quiet() && self.superblock_writer.is_quiet();
+        if is_ready && self.barrier.flushed < published {
+            self.barrier.want(published);
+            is_ready = false;
+        }
+        if !is_ready || self.flights_in_air() > 0 {
+            self.watched.push(key);
+            self.want_tick(self.now.plus(self.config.tick_ns));
+            return;
+        }
+        if self.renew_fingerprints(memory) {
+            self.watched.push(key);
+            return;
+        }
+        self.superblock.clean_stop = true;
+        let update = self.change_superblock();
+        self.wait_for_superblock(key, update);
+    }
+
+    /// Starts reading the well-known places whose checksums were taken back; false if none is missing.
+    fn renew_fingerprints<M: Memory>(&mut self, memory: &mut M) -> bool {
+        let mut reads = Vec::new();
+        for volume in self.volumes.iter().flatten() {
+            let Some(record) = &self.superblock.volumes[volume.index.at()] else { continue };
+            if volume.origin.is_failing {
+                continue;
+            }
+            let offsets = offsets_bytes(volume.size_sectors);
+            for (at, (place, offset)) in record.fingerprint.iter().zip(offsets).enumerate() {
+                if let (None, Some(offset)) = (place, offset) {
+                    reads.push((volume.index, at, offset));
+                }
+            }
+        }
+        let mut is_reading = false;
+        for (volume, at, offset_bytes) in reads {
+            let Some(buffer) = memory.allocate(Purpose::Payload, BLOCK_BYTES as u32) else { break };
+            let slice = Slice { buffer, offset_bytes: 0, len_bytes: BLOCK_BYTES as u32 };
+            let op = IoOp::Read { offset_bytes, into: Pieces::One(slice) };
+            self.issue(Target::Origin(volume), op, Flight::Fingerprint { volume, at, buffer });
+            is_reading = true;
+        }
+        is_reading
+    }
+
+    pub(crate) fn fingerprint_done<M: Memory>(
+        &mut self,
+        index: VolumeIndex,
+        at: usize,
+        buffer: BufferId,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
+        let slice = Slice { buffer, offset_bytes: 0, len_bytes: BLOCK_BYTES as u32 };
+        let checksum = memory.checksum(slice);
+        memory.release(buffer);
+        let offset = offsets_bytes(self.volume(index).size_sectors)[at];
+        match (result, offset, &mut self.superblock.volumes[index.at()]) {
+            (Ok(()), Some(offset_bytes), Some(record)) => {
+                record.fingerprint[at] = Some(Fingerprint { offset_bytes, checksum });
+            }
+            // A place that cannot be read is one less to compare.
+            _ => self.volume_mut(index).origin.is_failing = true,
+        }
+    }
+
+    /// The superblock that a request waited for is durable.
+    pub(crate) fn superblock_durable<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let active = &self.requests[key];
+        if matches!(active.op, RequestOp::Detach) {
+            let index = active.volume;
+            assert!(self.volume(index).cached_blocks == 0 && !self.volume(index).is_dirty());
+            self.volumes[index.at()] = None;
+        }
+        self.reply(key, memory);
+    }
+}

@@ -1,0 +1,627 @@
+//! Destage: dirty blocks go home in origin order, neighbours together, several at a time.
+//!
+//! A run is read from the cache, verified, written to the origin, and counts as clean only
+//! after the origin was flushed (hazard 4). Two lists say what goes next: `urgent`, the dirty blocks of
+//! segments about to be reclaimed, in origin order, each taken along with its dirty neighbours; and the sweep, which
+//! goes round the whole volume by its dirty map.
+
+mod dirty_map;
+
+use crate::effect::{Errno, IoOp, Pieces, Target, WriteMode};
+use crate::engine::{Engine, Flight};
+use crate::extents::ExtentKind;
+use crate::guard::{Blocks, Hold};
+use crate::limits::Config;
+use crate::log::InternalAppend;
+use crate::memory::{BufferId, Memory, Purpose, Slice};
+use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, VolumeIndex};
+use crate::volume::{Standing, Volume};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+pub(crate) use dirty_map::DirtyMap;
+
+/// Blocks of one run at the most: 256 KiB.
+const RUN_BLOCKS_MAX: u64 = 64;
+/// Blocks of zeroes that one operation brings home at the most: 64 MiB.
+const ZERO_BLOCKS_MAX: u64 = 16384;
+
+/// A copy that was written home: these blocks, from this place on.
+#[derive(Clone, Copy)]
+struct Copied {
+    first: u64,
+    blocks: u32,
+    place: Place,
+    is_zero: bool,
+}
+
+/// A run on its way home.
+pub(crate) struct Run {
+    volume: VolumeIndex,
+    blocks: Blocks,
+    copies: Vec<Copied>,
+    checksums: Vec<u32>,
+    buffer: Option<BufferId>,
+    reads: u32,
+    /// Blocks that turned out rotten or unreadable.
+    is_bad: bool,
+}
+
+/// What was written home and waits for the origin's flush.
+struct Written {
+    blocks: Blocks,
+    copies: Vec<Copied>,
+    /// Whether the run still holds the guard (a client's write-through does not).
+    is_held: bool,
+}
+
+/// The destager of one volume.
+pub(crate) struct DestageState {
+    pub map: DirtyMap,
+    /// Where the sweep goes on.
+    cursor: u64,
+    /// Dirty blocks that hold up a segment, in origin order.
+    urgent: VecDeque<u64>,
+    pub in_flight: u32,
+    written: Vec<Written>,
+    written_blocks: u64,
+    /// When the oldest of `written` was written.
+    written_since: Nanos,
+    flushing: Vec<Written>,
+    /// Requests that want everything home.
+    pub drains: u32,
+}
+
+impl core::fmt::Debug for DestageState {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("DestageState")
+            .field("cursor", &self.cursor)
+            .field("urgent", &self.urgent.len())
+            .field("in_flight", &self.in_flight)
+            .field("written", &self.written.len())
+            .field("flushing", &self.flushing.len())
+            .field("drains", &self.drains)
+            .finish_non_exhaustive()
+    }
+}
+
+impl DestageState {
+    pub fn new(blocks: u64) -> DestageState {
+        DestageState {
+            map: DirtyMap::new(blocks),
+            cursor: 0,
+            urgent: VecDeque::new(),
+            in_flight: 0,
+            written: Vec::new(),
+            written_blocks: 0,
+            written_since: Nanos(0),
+            flushing: Vec::new(),
+            drains: 0,
+        }
+    }
+
+    /// Whether something was written home and is not known to be durable there.
+    pub fn has_written(&self) -> bool {
+        !self.written.is_empty() || !self.flushing.is_empty()
+    }
+
+    pub fn is_quiet(&self) -> bool {
+        self.in_flight == 0 && !self.has_written()
+    }
+
+    /// A flush of the origin begins: it covers what is written so far.
+    pub fn flush_begins(&mut self) {
+        assert!(self.flushing.is_empty());
+        self.flushing = core::mem::take(&mut self.written);
+        self.written_blocks = 0;
+    }
+
+    /// Replaces the list of urgent blocks; it is sorted and begins at the sweep's place.
+    pub fn set_urgent(&mut self, mut blocks: Vec<u64>) {
+        blocks.sort_unstable();
+        blocks.dedup();
+        let start = blocks.partition_point(|&block| block < self.cursor);
+        blocks.rotate_left(start);
+        self.urgent = blocks.into();
+    }
+
+    pub fn has_urgent(&self) -> bool {
+        !self.urgent.is_empty()
+    }
+}
+
+/// How hard a volume destages.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Level {
+    /// Runs in flight.
+    runs: u32,
+    /// Whether the sweep works, or only the urgent list.
+    sweeps: bool,
+}
+
+impl Engine {
+    fn level(&self, volume: &Volume) -> Level {
+        let config: &Config = &self.config;
+        let rest = Level { runs: 0, sweeps: false };
+        if !volume.is_dirty() || self.latched.is_some() || self.now < volume.origin.backoff_until {
+            return rest;
+        }
+        if volume.standing != Standing::Cached && volume.standing != Standing::Detaching {
+            return rest;
+        }
+        let full = Level { runs: config.destage_runs_max, sweeps: true };
+        if volume.destage.drains > 0 || self.extents.len() * 2 > config.extents_max {
+            return full;
+        }
+        // Measured in the unit that runs out: segments that cannot be emptied.
+        let held_permille = u64::from(self.segments.with_must()) * 1000 / u64::from(self.segments.count());
+        let is_tail_near = self.segments.free() < config.segments_low * 2;
+        if is_tail_near && held_permille > 500 {
+            return full;
+        }
+        if volume.destage.has_urgent() {
+            return Level { runs: config.destage_runs_max, sweeps: false };
+        }
+        if self.is_stopping {
+            return rest;
+        }
+        let idle_ns = self.now.since(self.last_client);
+        if idle_ns >= config.idle_ns || volume.mode != WriteMode::Writeback {
+            return Level { runs: config.destage_runs_max / 2, sweeps: true };
+        }
+        // Busy: foreground reads of the origin come first.
+        if held_permille > 500 {
+            let runs = if volume.origin.client_reads > 0 { 2 } else { 8 };
+            Level { runs, sweeps: true }
+        } else if held_permille > 200 && volume.origin.client_reads == 0 {
+            Level { runs: 1, sweeps: true }
+        } else {
+            rest
+        }
+    }
+
+    pub(crate) fn pump_destage<M: Memory>(&mut self, memory: &mut M) {
+        self.pump_superblock(memory);
+        for at in 0..self.volumes.len() {
+            let Some(volume) = &self.volumes[at] else { continue };
+            if !volume.is_dirty() && !volume.destage.has_written() {
+                continue;
+            }
+            let index = VolumeIndex(at as u8);
+            let level = self.level(volume);
+            let mut is_out_of_work = true;
+            while self.volume(index).destage.in_flight < level.runs {
+                is_out_of_work = !self.start_run(index, level, memory);
+                if is_out_of_work {
+                    break;
+                }
+            }
+            self.flush_written(index, is_out_of_work);
+            if self.next_tick.is_none() {
+                self.want_tick(self.now.plus(self.config.tick_ns));
+            }
+        }
+    }
+
+    /// Asks for the origin's flush when enough was written, or nothing more will be for now.
+    fn flush_written(&mut self, index: VolumeIndex, is_out_of_work: bool) {
+        let limit = self.config.false_dirty_blocks_max / 4;
+        let now = self.now;
+        let flush_after_ns = self.config.flush_after_ns;
+        let volume = self.volume(index);
+        let destage = &volume.destage;
+        if destage.written.is_empty() {
+            return;
+        }
+        let is_hurried = destage.drains > 0 || self.segments.free() < self.config.segments_low;
+        let is_due = destage.written_blocks >= limit
+            || now.since(destage.written_since) >= flush_after_ns
+            || (is_hurried && is_out_of_work && destage.in_flight == 0);
+        if is_due {
+            let epoch = volume.origin.epoch;
+            self.want_origin_flush(index, epoch);
+        }
+    }
+
+    /// Starts one more run; false if there is none to start now.
+    fn start_run<M: Memory>(&mut self, index: VolumeIndex, level: Level, memory: &mut M) -> bool {
+        // Zeroes are cheap to bring home and take no room: they go with whatever else goes.
+        if self.volume(index).zero_blocks > 0 && self.start_zero_run(index) {
+            return true;
+        }
+        let mut tries = self.volume(index).destage.urgent.len();
+        while tries > 0 {
+            tries -= 1;
+            let Some(block) = self.volume_mut(index).destage.urgent.pop_front() else { break };
+            if let Some(blocks) = self.run_around(index, block) {
+                return self.send_run(index, blocks, memory);
+            }
+        }
+        if !level.sweeps {
+            return false;
+        }
+        match self.sweep(index) {
+            Some(blocks) => {
+                self.volume_mut(index).destage.cursor = blocks.end();
+                self.send_run(index, blocks, memory)
+            }
+            None => false,
+        }
+    }
+
+    /// Whether a block can go home now: dirty, covered by a flush, and nobody busy with it.
+    fn can_destage(&mut self, index: VolumeIndex, block: u64) -> bool {
+        let key = self.volume(index).key(block);
+        let Some(entry) = self.index.get(key).filter(|entry| entry.dirty) else { return false };
+        // HAZARD 4: nothing goes home before a flush of the cache covers its batch.
+        if !self.segments.is_flushed(entry.place) {
+            let published = self.log.published();
+            self.barrier.want(published);
+            return false;
+        }
+        self.volume(index).guard.is_free(Blocks { first: block, count: 1 }, Hold::Destaging)
+    }
+
+    /// The run of blocks around `block` that can go home together.
+    fn run_around(&mut self, index: VolumeIndex, block: u64) -> Option<Blocks> {
+        if !self.can_destage(index, block) {
+            return None;
+        }
+        let mut first = block;
+        while first > 0 && block - first < RUN_BLOCKS_MAX / 2 && self.can_destage(index, first - 1) {
+            first -= 1;
+        }
+        self.run_from(index, first)
+    }
+
+    fn run_from(&mut self, index: VolumeIndex, first: u64) -> Option<Blocks> {
+        let end = self.volume(index).blocks();
+        let mut count = 1;
+        while count < RUN_BLOCKS_MAX && first + count < end && self.can_destage(index, first + count) {
+            count += 1;
+        }
+        Some(Blocks { first, count })
+    }
+
+    /// The next run from the sweep's place on, once round the volume at the most.
+    fn sweep(&mut self, index: VolumeIndex) -> Option<Blocks> {
+        let end = self.volume(index).blocks();
+        let start = self.volume(index).destage.cursor;
+        let mut at = start;
+        let mut has_wrapped = false;
+        // Regions looked at in one go; the next call goes on from there.
+        let mut budget = 64;
+        loop {
+            let next = self.volume(index).destage.map.next(at).filter(|&block| block < end);
+            let Some(block) = next else {
+                if has_wrapped {
+                    return None;
+                }
+                has_wrapped = true;
+                at = 0;
+                continue;
+            };
+            if (has_wrapped && block >= start) || budget == 0 {
+                self.volume_mut(index).destage.cursor = block;
+                return None;
+            }
+            budget -= 1;
+            let (region_first, region_end) = self.volume(index).destage.map.region_of(block);
+            let mut is_clean = true;
+            for candidate in region_first..region_end.min(end) {
+                let key = self.volume(index).key(candidate);
+                if self.index.get(key).is_some_and(|entry| entry.dirty) {
+                    is_clean = false;
+                    if candidate >= block && self.can_destage(index, candidate) {
+                        return self.run_from(index, candidate);
+                    }
+                }
+            }
+            if is_clean {
+                self.volume_mut(index).destage.map.clear_region_of(block);
+            }
+            at = region_end;
+        }
+    }
+
+    fn start_zero_run(&mut self, index: VolumeIndex) -> bool {
+        let mut at = self.volume(index).key(0);
+        let mut looked_at = 0;
+        while let Some(extent) = self.extents.next(at) {
+            if extent.first.volume() != index || looked_at > 64 {
+                return false;
+            }
+            looked_at += 1;
+            let blocks = Blocks { first: extent.first.block(), count: extent.blocks.min(ZERO_BLOCKS_MAX) };
+            let is_flushed = self.segments.is_flushed(extent.place);
+            if !is_flushed {
+                let published = self.log.published();
+                self.barrier.want(published);
+            }
+            let volume = self.volume_mut(index);
+            if extent.kind == ExtentKind::Zero
+                && is_flushed
+                && volume.guard.is_free(blocks, Hold::Destaging)
+            {
+                volume.guard.acquire(blocks, Hold::Destaging);
+                volume.destage.in_flight += 1;
+                let epoch = volume.origin.epoch;
+                volume.guard.origin_written(blocks, epoch);
+                let (offset_bytes, len_bytes) = volume.origin_bytes(blocks.first, blocks.count);
+                let copy = Copied {
+                    first: blocks.first,
+                    blocks: blocks.count as u32,
+                    place: extent.place,
+                    is_zero: true,
+                };
+                let run = self.runs.insert(Run {
+                    volume: index,
+                    blocks,
+                    copies: alloc::vec![copy],
+                    checksums: Vec::new(),
+                    buffer: None,
+                    reads: 0,
+                    is_bad: false,
+                });
+                let op = IoOp::WriteZeroes { offset_bytes, len_bytes };
+                self.issue_origin_write(index, blocks, op, Flight::DestageWrite { run });
+                return true;
+            }
+            let end = extent.first.0 + extent.blocks;
+            if end >= BlockKey::END {
+                return false;
+            }
+            at = BlockKey(end);
+        }
+        false
+    }
+
+    /// Takes hold of a run and starts reading it.
+    fn send_run<M: Memory>(&mut self, index: VolumeIndex, blocks: Blocks, memory: &mut M) -> bool {
+        let bytes = blocks.count * BLOCK_BYTES;
+        let Some(buffer) = memory.allocate(Purpose::Payload, bytes as u32) else { return false };
+        let volume = self.volume_mut(index);
+        volume.guard.acquire(blocks, Hold::Destaging);
+        volume.destage.in_flight += 1;
+        let mut copies: Vec<Copied> = Vec::new();
+        let mut checksums = Vec::with_capacity(blocks.count as usize);
+        for block in blocks.first..blocks.end() {
+            let entry = self.index.get(self.volume(index).key(block)).expect("looked at a moment ago");
+            checksums.push(entry.checksum);
+            match copies.last_mut() {
+                Some(last)
+                    if last.place.0 + last.blocks == entry.place.0
+                        && self.segments.of(last.place) == self.segments.of(entry.place) =>
+                {
+                    last.blocks += 1;
+                }
+                _ => copies.push(Copied { first: block, blocks: 1, place: entry.place, is_zero: false }),
+            }
+        }
+        let reads: Vec<(u64, u32, Place)> = copies.iter().map(|copy| (copy.first, copy.blocks, copy.place)).collect();
+        let run = self.runs.insert(Run {
+            volume: index,
+            blocks,
+            copies,
+            checksums,
+            buffer: Some(buffer),
+            reads: reads.len() as u32,
+            is_bad: false,
+        });
+        for (first, count, place) in reads {
+            let segment = self.segments.of(place);
+            self.segments.get_mut(segment).pins += 1;
+            let slice = Slice {
+                buffer,
+                offset_bytes: ((first - blocks.first) * BLOCK_BYTES) as u32,
+                len_bytes: count * BLOCK_BYTES as u32,
+            };
+            let op = IoOp::Read { offset_bytes: self.cache_offset(place), into: Pieces::One(slice) };
+            self.issue(Target::Cache, op, Flight::DestageRead { run, first_place: place.0, blocks: count });
+        }
+        true
+    }
+
+    pub(crate) fn destage_read_done<M: Memory>(
+        &mut self,
+        run: usize,
+        first_place: u32,
+        _blocks: u32,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
+        let segment = self.segments.of(Place(first_place));
+        self.segments.get_mut(segment).pins -= 1;
+        let state = &mut self.runs[run];
+        state.reads -= 1;
+        state.is_bad |= result.is_err();
+        if state.reads > 0 {
+            return;
+        }
+        let (index, blocks) = (state.volume, state.blocks);
+        let buffer = state.buffer.expect("a run of data has a buffer");
+        if !state.is_bad {
+            // RULE 10: verified before it is written home.
+            let mut rotten: Vec<(u64, Place)> = Vec::new();
+            for (step, checksum) in state.checksums.iter().enumerate() {
+                let offset_bytes = step as u32 * BLOCK_BYTES as u32;
+                let slice = Slice { buffer, offset_bytes, len_bytes: BLOCK_BYTES as u32 };
+                if memory.checksum(slice) != *checksum {
+                    let block = blocks.first + step as u64;
+                    let copy = state.copies.iter().rfind(|copy| copy.first <= block).expect("covered");
+                    rotten.push((block, Place(copy.place.0 + (block - copy.first) as u32)));
+                }
+            }
+            state.is_bad = !rotten.is_empty();
+            for (block, place) in rotten {
+                let key = self.volume(index).key(block);
+                if self.index.get(key).is_some_and(|entry| entry.place == place && entry.dirty) {
+                    self.append_lost(key);
+                }
+            }
+        }
+        if self.runs[run].is_bad || self.latched.is_some() {
+            // The others of the run go home another time.
+            self.end_run(run, memory);
+            return;
+        }
+        let volume = self.volume_mut(index);
+        let epoch = volume.origin.epoch;
+        volume.guard.origin_written(blocks, epoch);
+        let (offset_bytes, len_bytes) = volume.origin_bytes(blocks.first, blocks.count);
+        let slice = Slice { buffer, offset_bytes: 0, len_bytes: len_bytes as u32 };
+        let op = IoOp::Write { offset_bytes, from: Pieces::One(slice) };
+        self.issue_origin_write(index, blocks, op, Flight::DestageWrite { run });
+    }
+
+    pub(crate) fn destage_write_done<M: Memory>(&mut self, run: usize, result: Result<(), Errno>, memory: &mut M) {
+        let state = &mut self.runs[run];
+        let (index, blocks) = (state.volume, state.blocks);
+        match result {
+            Ok(()) => {
+                let copies = core::mem::take(&mut state.copies);
+                let now = self.now;
+                let volume = self.volume_mut(index);
+                let epoch = volume.origin.epoch;
+                volume.guard.origin_written(blocks, epoch);
+                volume.origin.is_failing = false;
+                volume.counters.destaged_blocks += blocks.count;
+                let destage = &mut volume.destage;
+                if destage.written.is_empty() {
+                    destage.written_since = now;
+                }
+                destage.written_blocks += blocks.count;
+                // The hold stays until the origin was flushed.
+                destage.written.push(Written { blocks, copies, is_held: true });
+                let state = self.runs.remove(run);
+                if let Some(buffer) = state.buffer {
+                    memory.release(buffer);
+                }
+                self.volume_mut(index).destage.in_flight -= 1;
+            }
+            Err(errno) => {
+                // HAZARD 11: it stays dirty and is tried again.
+                self.origin_failed(index, errno);
+                self.end_run(run, memory);
+            }
+        }
+    }
+
+    /// A run ends without having gone home.
+    fn end_run<M: Memory>(&mut self, run: usize, memory: &mut M) {
+        let state = self.runs.remove(run);
+        if let Some(buffer) = state.buffer {
+            memory.release(buffer);
+        }
+        let volume = self.volume_mut(state.volume);
+        volume.destage.in_flight -= 1;
+        volume.destage.map.mark(state.blocks.first, state.blocks.count);
+        self.release_guard(state.volume, state.blocks, Hold::Destaging);
+    }
+
+    /// A client's write-through reached the origin: clean after the next flush.
+    pub(crate) fn note_written_through(&mut self, index: VolumeIndex, blocks: Blocks) {
+        let mut copies: Vec<Copied> = Vec::new();
+        for block in blocks.first..blocks.end() {
+            let key = self.volume(index).key(block);
+            let (place, is_zero) = match (self.index.get(key), self.extents.get(key)) {
+                (Some(entry), _) if entry.dirty => (entry.place, false),
+                (_, Some(extent)) if extent.kind == ExtentKind::Zero => (extent.place, true),
+                _ => continue,
+            };
+            match copies.last_mut() {
+                Some(last)
+                    if last.is_zero == is_zero
+                        && last.first + u64::from(last.blocks) == block
+                        && last.place.0 + if is_zero { 0 } else { last.blocks } == place.0 =>
+                {
+                    last.blocks += 1;
+                }
+                _ => copies.push(Copied { first: block, blocks: 1, place, is_zero }),
+            }
+        }
+        let now = self.now;
+        let destage = &mut self.volume_mut(index).destage;
+        if destage.written.is_empty() {
+            destage.written_since = now;
+        }
+        destage.written_blocks += blocks.count;
+        destage.written.push(Written { blocks, copies, is_held: false });
+        self.want_tick(now.plus(self.config.tick_ns));
+    }
+
+    /// The origin's flush covers what was written before it: that is clean now, and the log is told.
+    pub(crate) fn destaged_durably(&mut self, index: VolumeIndex) {
+        let flushed = core::mem::take(&mut self.volume_mut(index).destage.flushing);
+        for written in flushed {
+            for copy in &written.copies {
+                if copy.is_zero {
+                    self.zero_is_home(index, *copy);
+                } else {
+                    self.copy_is_home(index, *copy);
+                }
+            }
+            if written.is_held {
+                self.release_guard(index, written.blocks, Hold::Destaging);
+            }
+        }
+    }
+
+    fn copy_is_home(&mut self, index: VolumeIndex, copy: Copied) {
+        let mut cleaned: Option<(Blocks, Place)> = None;
+        for step in 0..copy.blocks {
+            let block = copy.first + u64::from(step);
+            let place = Place(copy.place.0 + step);
+            let key = self.volume(index).key(block);
+            // Only the very copy that went home is clean; a newer one is not.
+            let is_same = self.index.get(key).is_some_and(|entry| entry.place == place && entry.dirty);
+            if is_same {
+                self.index.set_dirty(key, false);
+                self.segments.remove_must(place);
+                self.volume_mut(index).dirty_blocks -= 1;
+                match &mut cleaned {
+                    Some((blocks, _)) => blocks.count += 1,
+                    None => cleaned = Some((Blocks { first: block, count: 1 }, place)),
+                }
+            }
+            if (!is_same || step + 1 == copy.blocks)
+                && let Some((blocks, place)) = cleaned.take()
+            {
+                // RULE 2.
+                self.log.push_internal(InternalAppend::Cleaned { volume: index, blocks, place });
+            }
+        }
+    }
+
+    fn zero_is_home(&mut self, index: VolumeIndex, copy: Copied) {
+        let end = copy.first + u64::from(copy.blocks);
+        let mut block = copy.first;
+        while block < end {
+            let key = self.volume(index).key(block);
+            let Some(extent) = self.extents.next(key).filter(|extent| extent.first.volume() == index) else {
+                break;
+            };
+            let first = extent.first.block().max(copy.first);
+            if first >= end {
+                break;
+            }
+            let extent_end = extent.first.block() + extent.blocks;
+            if extent.kind == ExtentKind::Zero && extent.place == copy.place {
+                let blocks = Blocks { first, count: extent_end.min(end) - first };
+                self.drop_extents(index, blocks);
+                self.log.push_internal(InternalAppend::Cleaned { volume: index, blocks, place: copy.place });
+            }
+            block = extent_end;
+        }
+    }
+
+    /// The origin's flush failed: what was written before it counts as not written.
+    pub(crate) fn destage_flush_failed(&mut self, index: VolumeIndex) {
+        let lost = core::mem::take(&mut self.volume_mut(index).destage.flushing);
+        for written in lost {
+            self.volume_mut(index).destage.map.mark(written.blocks.first, written.blocks.count);
+            if written.is_held {
+                self.release_guard(index, written.blocks, Hold::Destaging);
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! A cache that fails: it is not written any more, and nobody gets old data for it (hazard 10).
+//!
+//! Volumes without dirty data go on with their origin alone, but only once the driver has noted
+//! durably that their cache is given up: else an SSD that comes back would bring old data with it. A
+//! volume with dirty data keeps answering for what the origin or the cache can still give, and
+//! fails its writes.
+
+use crate::effect::{Effect, Errno, IoOp, Notice, Target};
+use crate::engine::{Engine, Flight};
+use crate::guard::Blocks;
+use crate::memory::Memory;
+use crate::request::{RequestKey, Route, Stage, Then};
+use crate::units::VolumeIndex;
+use crate::volume::Standing;
+use alloc::vec::Vec;
+
+impl Engine {
+    /// The cache failed a write or a flush of ours.
+    pub(crate) fn latch<M: Memory>(&mut self, errno: Errno, memory: &mut M) {
+        if self.latched.is_some() {
+            return;
+        }
+        self.latched = Some(errno);
+        self.push(Effect::Notice(Notice::CacheLatched { errno }));
+        self.discard_pending(memory);
+        for at in 0..self.volumes.len() {
+            let Some(volume) = &mut self.volumes[at] else { continue };
+            let index = volume.index;
+            if volume.is_dirty() {
+                volume.standing = Standing::Failed;
+            } else {
+                volume.standing = Standing::Abandoning;
+                self.issue(Target::State, IoOp::Abandon(index), Flight::Abandon { volume: index });
+            }
+        }
+        self.release_deferred();
+        let keys: Vec<RequestKey> = self.requests.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            let Some(active) = self.requests.get(key) else { continue };
+            match active.stage {
+                Stage::Appending if !self.is_in_batch(key) => self.cut_off(key, memory),
+                Stage::CacheFlush(_, Then::Floor) | Stage::Floor | Stage::Settling => {
+                    self.unwatch(key);
+                    self.cut_off(key, memory);
+                }
+                // Its data is in a cache that cannot promise it any more.
+                Stage::CacheFlush(..) | Stage::Superblock(_) | Stage::Draining => {
+                    self.unwatch(key);
+                    self.fail(key, errno, memory);
+                }
+                Stage::Barrier { .. } if self.volume(active.volume).standing == Standing::Failed => {
+                    self.unwatch(key);
+                    self.fail(key, errno, memory);
+                }
+                _ => (),
+            }
+        }
+    }
+
+    fn unwatch(&mut self, key: RequestKey) {
+        self.watched.retain(|&other| other != key);
+    }
+
+    /// A change that was on its way into the log cannot go there.
+    pub(crate) fn cut_off<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let volume_index = self.requests[key].volume;
+        self.requests[key].unpublished = 0;
+        match self.volume(volume_index).standing {
+            Standing::Abandoning => self.requests[key].stage = Stage::Abandoning,
+            Standing::Uncached => self.begin_again(key, memory),
+            _ => self.fail(key, Errno::IO, memory),
+        }
+    }
+
+    /// Starts a change once more, on a volume that has no cache now.
+    pub(crate) fn begin_again<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        self.release_work(key, memory);
+        self.requests[key].route = Route::Origin;
+        self.begin_change(key, memory);
+    }
+
+    pub(crate) fn abandon_done<M: Memory>(
+        &mut self,
+        volume_index: VolumeIndex,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
+        let volume = self.volume_mut(volume_index);
+        assert!(volume.standing == Standing::Abandoning);
+        let blocks = volume.blocks();
+        volume.standing = if result.is_ok() { Standing::Uncached } else { Standing::Failed };
+        if result.is_ok() {
+            self.drop_entries(volume_index, Blocks { first: 0, count: blocks });
+            self.push(Effect::Notice(Notice::Uncached { volume: volume_index }));
+        }
+        let waiting: Vec<RequestKey> = self
+            .requests
+            .iter()
+            .filter(|(_, active)| active.volume == volume_index && active.stage == Stage::Abandoning)
+            .map(|(key, _)| key)
+            .collect();
+        for key in waiting {
+            self.begin_again(key, memory);
+        }
+    }
+}

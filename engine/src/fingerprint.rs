@@ -1,0 +1,48 @@
+//! The well-known places of an origin by which a changed or wrong disk is recognised (hazard 9).
+
+use crate::units::{BLOCK_BYTES, SECTOR_BYTES};
+
+/// How many places there are.
+pub const PLACES: usize = 16;
+
+/// Where the places of an origin of `size_sectors` begin, in bytes: the first block, the last one,
+/// and others spread between them. Each is 4096 bytes long; `None` where the origin is too small to have
+/// that many.
+#[must_use]
+pub fn offsets_bytes(size_sectors: u64) -> [Option<u64>; PLACES] {
+    let size_bytes = size_sectors * SECTOR_BYTES;
+    let mut offsets = [None; PLACES];
+    if size_bytes < BLOCK_BYTES {
+        return offsets;
+    }
+    let blocks = size_bytes / BLOCK_BYTES;
+    let last = blocks - 1;
+    let mut previous = None;
+    for (at, offset) in offsets.iter_mut().enumerate() {
+        let block = u64::try_from(u128::from(last) * at as u128 / (PLACES as u128 - 1)).unwrap_or(last);
+        if previous != Some(block) {
+            *offset = Some(block * BLOCK_BYTES);
+        }
+        previous = Some(block);
+    }
+    offsets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn covers_both_ends() {
+        let offsets = offsets_bytes(1 << 24);
+        assert_eq!(offsets[0], Some(0));
+        assert_eq!(offsets[15], Some((1 << 33) - 4096));
+        assert!(offsets.iter().all(Option::is_some));
+    }
+
+    #[test]
+    fn a_tiny_origin_has_fewer() {
+        assert_eq!(offsets_bytes(7), [None; PLACES]);
+        assert_eq!(offsets_bytes(16).iter().flatten().count(), 2);
+    }
+}

@@ -1,0 +1,230 @@
+//! The header of a batch: what one contiguous write appended to the log.
+
+use super::bytes::{array, put, seal, u16_at, u32_at, u64_at, unseal};
+use super::entry::{ENTRY_BYTES, Entry};
+use super::{FormatError, SetId, VERSION};
+use crate::units::BLOCK_BYTES;
+use alloc::vec::Vec;
+
+const MAGIC: [u8; 8] = *b"FBAYBTCH";
+/// Bytes before the entries.
+pub const HEADER_FIXED_BYTES: usize = 96;
+/// Blocks of a header at the most: room for some 1800 entries of one block each.
+pub const HEADER_BLOCKS_MAX: u32 = 16;
+/// Bytes of a payload block's checksum.
+const CHECKSUM_BYTES: usize = 4;
+const BLOCK: usize = BLOCK_BYTES as usize;
+
+/// Blocks of the header of a batch with that many entries and payload blocks.
+#[must_use]
+pub fn header_blocks_for(entries: usize, payload_blocks: usize) -> u32 {
+    let bytes = HEADER_FIXED_BYTES + entries * ENTRY_BYTES + payload_blocks * CHECKSUM_BYTES;
+    bytes.div_ceil(BLOCK) as u32
+}
+
+/// The fixed fields of a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchHeader {
+    /// The cache it belongs to.
+    pub set_id: SetId,
+    /// The session that wrote it.
+    pub session: u64,
+    /// The generation of the segment it is in.
+    pub generation: u64,
+    /// Its number: consecutive over the whole log, from 1.
+    pub sequence: u64,
+    /// The checksum of the header before it; 0 for the first one ever.
+    pub previous_checksum: u32,
+    /// All batches up to this one were known to be flushed when this one was assembled; below `sequence`.
+    pub flushed_sequence: u64,
+    /// Entries of batches below this one count no more; at most `sequence`.
+    pub floor_sequence: u64,
+    /// Entries of batches below this one are all clean, as far as batches before this one say.
+    pub oldest_dirty_sequence: u64,
+}
+
+/// Which batch a header says it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeaderIdentity {
+    pub set_id: SetId,
+    pub session: u64,
+    pub generation: u64,
+    pub sequence: u64,
+}
+
+/// A header with what follows its fixed fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecodedBatch {
+    /// The fixed fields.
+    pub header: BatchHeader,
+    /// The header's own checksum: the next header's `previous_checksum`.
+    pub checksum: u32,
+    /// Blocks of the header.
+    pub header_blocks: u32,
+    /// The entries in order.
+    pub entries: Vec<Entry>,
+    /// The CRC-32C of each payload block.
+    pub checksums: Vec<u32>,
+}
+
+impl DecodedBatch {
+    /// Blocks of payload behind the header.
+    #[must_use]
+    pub fn payload_blocks(&self) -> u32 {
+        self.checksums.len() as u32
+    }
+
+    /// Blocks of the whole batch.
+    #[must_use]
+    pub fn blocks(&self) -> u32 {
+        self.header_blocks + self.payload_blocks()
+    }
+}
+
+impl BatchHeader {
+    /// Writes the header to `bytes`, which are as many blocks as [`header_blocks_for`] says, and
+    /// returns its checksum. `checksums` has one for each payload block of the entries, in order.
+    ///
+    /// # Panics
+    /// If the lengths do not agree, or a field has a value that must not be written.
+    pub fn encode(&self, entries: &[Entry], checksums: &[u32], bytes: &mut [u8]) -> u32 {
+        let payload_blocks: u64 = entries.iter().map(|entry| u64::from(entry.payload_blocks)).sum();
+        assert!(payload_blocks == checksums.len() as u64, "each payload block has a checksum");
+        let blocks = header_blocks_for(entries.len(), checksums.len());
+        assert!(bytes.len() == blocks as usize * BLOCK);
+        assert!(self.validate().is_ok(), "only allowed headers are written: {self:?}");
+        assert!(blocks <= HEADER_BLOCKS_MAX);
+        bytes.fill(0);
+        put(bytes, 14, &(blocks as u16).to_le_bytes());
+        put(bytes, 16, &self.set_id);
+        put(bytes, 32, &self.session.to_le_bytes());
+        put(bytes, 40, &self.generation.to_le_bytes());
+        put(bytes, 48, &self.sequence.to_le_bytes());
+        put(bytes, 56, &self.flushed_sequence.to_le_bytes());
+        put(bytes, 64, &self.floor_sequence.to_le_bytes());
+        put(bytes, 72, &self.oldest_dirty_sequence.to_le_bytes());
+        put(bytes, 80, &self.previous_checksum.to_le_bytes());
+        put(bytes, 84, &(entries.len() as u32).to_le_bytes());
+        put(bytes, 88, &(checksums.len() as u32).to_le_bytes());
+        encode_lists(entries, checksums, &mut bytes[HEADER_FIXED_BYTES..]);
+        seal(bytes, MAGIC, VERSION)
+    }
+
+    /// How many blocks the header that begins with `bytes` says it has: 1 to [`HEADER_BLOCKS_MAX`]. Nothing
+    /// else but the magic is verified.
+    ///
+    /// # Errors
+    /// [`FormatError::Magic`] if no header begins there, [`FormatError::Field`], [`FormatError::Truncated`].
+    pub fn peek_blocks(bytes: &[u8]) -> Result<u32, FormatError> {
+        if array::<8>(bytes, 0)? != MAGIC {
+            return Err(FormatError::Magic);
+        }
+        let blocks = u32::from(u16_at(bytes, 14)?);
+        if !(1..=HEADER_BLOCKS_MAX).contains(&blocks) {
+            return Err(FormatError::Field("header_blocks"));
+        }
+        Ok(blocks)
+    }
+
+    /// What a header that may be torn says of itself; nothing but the magic is verified.
+    pub(crate) fn peek(bytes: &[u8]) -> Option<HeaderIdentity> {
+        BatchHeader::peek_blocks(bytes).ok()?;
+        Some(HeaderIdentity {
+            set_id: array(bytes, 16).ok()?,
+            session: u64_at(bytes, 32).ok()?,
+            generation: u64_at(bytes, 40).ok()?,
+            sequence: u64_at(bytes, 48).ok()?,
+        })
+    }
+
+    /// Reads the header that begins with `bytes`; what is behind it is not looked at.
+    ///
+    /// # Errors
+    /// Any [`FormatError`].
+    pub fn decode(bytes: &[u8]) -> Result<DecodedBatch, FormatError> {
+        let header_blocks = BatchHeader::peek_blocks(bytes)?;
+        let bytes = bytes.get(..header_blocks as usize * BLOCK).ok_or(FormatError::Truncated)?;
+        let checksum = unseal(bytes, MAGIC, VERSION)?;
+        let header = BatchHeader {
+            set_id: array(bytes, 16)?,
+            session: u64_at(bytes, 32)?,
+            generation: u64_at(bytes, 40)?,
+            sequence: u64_at(bytes, 48)?,
+            flushed_sequence: u64_at(bytes, 56)?,
+            floor_sequence: u64_at(bytes, 64)?,
+            oldest_dirty_sequence: u64_at(bytes, 72)?,
+            previous_checksum: u32_at(bytes, 80)?,
+        };
+        header.validate()?;
+        let counts = (u32_at(bytes, 84)? as usize, u32_at(bytes, 88)? as usize);
+        let lists = bytes.get(HEADER_FIXED_BYTES..).ok_or(FormatError::Truncated)?;
+        let (entries, checksums) = decode_lists(lists, counts.0, counts.1)?;
+        if header_blocks != header_blocks_for(entries.len(), checksums.len()) {
+            return Err(FormatError::Field("header_blocks"));
+        }
+        Ok(DecodedBatch { header, checksum, header_blocks, entries, checksums })
+    }
+
+    fn validate(&self) -> Result<(), FormatError> {
+        if self.generation == 0 {
+            return Err(FormatError::Field("generation"));
+        }
+        if self.sequence == 0 || self.sequence == u64::MAX {
+            return Err(FormatError::Field("sequence"));
+        }
+        if self.flushed_sequence >= self.sequence {
+            return Err(FormatError::Field("flushed_sequence"));
+        }
+        if self.floor_sequence > self.sequence {
+            return Err(FormatError::Field("floor_sequence"));
+        }
+        if self.oldest_dirty_sequence > self.sequence {
+            return Err(FormatError::Field("oldest_dirty_sequence"));
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of that many entries and checksums, one list after the other.
+pub(super) fn lists_bytes(entries: usize, checksums: usize) -> usize {
+    entries * ENTRY_BYTES + checksums * CHECKSUM_BYTES
+}
+
+/// Writes the entries, then the checksums, to the beginning of `bytes`.
+pub(super) fn encode_lists(entries: &[Entry], checksums: &[u32], bytes: &mut [u8]) {
+    let (entry_bytes, rest) = bytes.split_at_mut(entries.len() * ENTRY_BYTES);
+    for (entry, field) in entries.iter().zip(entry_bytes.chunks_exact_mut(ENTRY_BYTES)) {
+        entry.encode(field);
+    }
+    for (checksum, field) in checksums.iter().zip(rest.chunks_exact_mut(CHECKSUM_BYTES)) {
+        field.copy_from_slice(&checksum.to_le_bytes());
+    }
+}
+
+/// Reads that many entries, then checksums, from the beginning of `bytes`, into vectors no longer than `bytes` allows.
+pub(super) fn decode_lists(
+    bytes: &[u8],
+    entries: usize,
+    checksums: usize,
+) -> Result<(Vec<Entry>, Vec<u32>), FormatError> {
+    let entry_bytes = entries.checked_mul(ENTRY_BYTES).ok_or(FormatError::Truncated)?;
+    let checksum_bytes = checksums.checked_mul(CHECKSUM_BYTES).ok_or(FormatError::Truncated)?;
+    let entry_list = bytes.get(..entry_bytes).ok_or(FormatError::Truncated)?;
+    let rest = bytes.get(entry_bytes..).and_then(|rest| rest.get(..checksum_bytes)).ok_or(FormatError::Truncated)?;
+    let mut list = Vec::with_capacity(entries);
+    let mut payload_blocks = 0u64;
+    for field in entry_list.chunks_exact(ENTRY_BYTES) {
+        let entry = Entry::decode(field)?;
+        payload_blocks += u64::from(entry.payload_blocks);
+        list.push(entry);
+    }
+    if payload_blocks != checksums as u64 {
+        return Err(FormatError::Field("payload_blocks"));
+    }
+    let sums = rest.chunks_exact(CHECKSUM_BYTES).map(|field| {
+        let mut number = [0; CHECKSUM_BYTES];
+        number.copy_from_slice(field);
+        u32::from_le_bytes(number)
+    });
+    Ok((list, sums.collect()))
+}

@@ -1,0 +1,218 @@
+//! One line of the log: what became of a range of a volume.
+
+use super::FormatError;
+use super::bytes::{put, u8_at, u32_at, u64_at};
+use crate::units::{Place, SECTORS_PER_BLOCK, SectorRange, VOLUME_BLOCKS_MAX, VolumeId};
+
+/// Bytes of an entry.
+pub const ENTRY_BYTES: usize = 32;
+
+const VOLUME_SECTORS_MAX: u64 = VOLUME_BLOCKS_MAX * SECTORS_PER_BLOCK;
+
+/// What an entry says of its range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EntryKind {
+    /// The payload is the content, and the origin may not have it.
+    Dirty,
+    /// The payload is the content, and the origin has it.
+    Clean,
+    /// Zeroes are the content, and the origin may not have them. No payload.
+    Zero,
+    /// The log holds nothing for the range: the origin has the content. No payload.
+    Tombstone,
+    /// The copies of the range at consecutive places from `extra` on are clean now; a newer copy is
+    /// not. For a [`EntryKind::Zero`], `extra` is the place of the header that recorded it: no payload is
+    /// ever there, so the two cannot be mistaken for each other. No payload.
+    Cleaned,
+    /// The content was dirty and is lost. No payload.
+    Lost,
+}
+
+impl EntryKind {
+    const ALL: [EntryKind; 6] = [
+        EntryKind::Dirty,
+        EntryKind::Clean,
+        EntryKind::Zero,
+        EntryKind::Tombstone,
+        EntryKind::Cleaned,
+        EntryKind::Lost,
+    ];
+
+    /// Whether payload blocks belong to such an entry.
+    #[must_use]
+    pub fn has_payload(self) -> bool {
+        matches!(self, EntryKind::Dirty | EntryKind::Clean)
+    }
+
+    /// The kind's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            EntryKind::Dirty => "dirty",
+            EntryKind::Clean => "clean",
+            EntryKind::Zero => "zero",
+            EntryKind::Tombstone => "tombstone",
+            EntryKind::Cleaned => "cleaned",
+            EntryKind::Lost => "lost",
+        }
+    }
+
+    fn code(self) -> u8 {
+        match self {
+            EntryKind::Dirty => 1,
+            EntryKind::Clean => 2,
+            EntryKind::Zero => 3,
+            EntryKind::Tombstone => 4,
+            EntryKind::Cleaned => 5,
+            EntryKind::Lost => 6,
+        }
+    }
+}
+
+/// One line of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Entry {
+    /// What it says.
+    pub kind: EntryKind,
+    /// For a tombstone the ring of the copy that it hides; else the entry's own ring. 0 while there is one ring.
+    pub ring: u8,
+    /// The volume; not 0.
+    pub volume: VolumeId,
+    /// The range's first sector.
+    pub start_sector: u64,
+    /// The range's length in sectors; not 0.
+    pub sectors: u32,
+    /// Blocks of payload: those that the range touches, or 0 if the kind has none. The payload of a
+    /// batch's entries lies behind its header in the order of the entries.
+    pub payload_blocks: u32,
+    /// The place for [`EntryKind::Cleaned`], else 0.
+    pub extra: u64,
+}
+
+impl Entry {
+    /// The range.
+    #[must_use]
+    pub fn range(&self) -> SectorRange {
+        SectorRange { start: self.start_sector, sectors: u64::from(self.sectors) }
+    }
+
+    /// Where the copies begin that a [`EntryKind::Cleaned`] speaks of.
+    #[must_use]
+    pub fn cleaned_place(&self) -> Option<Place> {
+        (self.kind == EntryKind::Cleaned).then_some(Place(self.extra as u32))
+    }
+
+    pub(super) fn validate(&self) -> Result<(), FormatError> {
+        if self.volume.0 == 0 {
+            return Err(FormatError::Field("entry volume"));
+        }
+        let end = self.start_sector.checked_add(u64::from(self.sectors));
+        if self.sectors == 0 || end.is_none_or(|end| end > VOLUME_SECTORS_MAX) {
+            return Err(FormatError::Field("entry range"));
+        }
+        let range = self.range();
+        let touched = range.end_block() - range.first_block();
+        let payload = if self.kind.has_payload() { touched } else { 0 };
+        if u64::from(self.payload_blocks) != payload {
+            return Err(FormatError::Field("entry payload_blocks"));
+        }
+        let is_extra_allowed =
+            if self.kind == EntryKind::Cleaned { self.extra < u64::from(Place::END) } else { self.extra == 0 };
+        if !is_extra_allowed {
+            return Err(FormatError::Field("entry extra"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn encode(&self, bytes: &mut [u8]) {
+        assert!(bytes.len() == ENTRY_BYTES);
+        assert!(self.validate().is_ok(), "only allowed entries are written: {self:?}");
+        bytes.fill(0);
+        bytes[0] = self.kind.code();
+        bytes[1] = self.ring;
+        put(bytes, 4, &self.volume.0.to_le_bytes());
+        put(bytes, 8, &self.start_sector.to_le_bytes());
+        put(bytes, 16, &self.sectors.to_le_bytes());
+        put(bytes, 20, &self.payload_blocks.to_le_bytes());
+        put(bytes, 24, &self.extra.to_le_bytes());
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Result<Entry, FormatError> {
+        let code = u8_at(bytes, 0)?;
+        let kind =
+            EntryKind::ALL.into_iter().find(|kind| kind.code() == code).ok_or(FormatError::Field("entry kind"))?;
+        let entry = Entry {
+            kind,
+            ring: u8_at(bytes, 1)?,
+            volume: VolumeId(u32_at(bytes, 4)?),
+            start_sector: u64_at(bytes, 8)?,
+            sectors: u32_at(bytes, 16)?,
+            payload_blocks: u32_at(bytes, 20)?,
+            extra: u64_at(bytes, 24)?,
+        };
+        entry.validate()?;
+        Ok(entry)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Any entry that may be written.
+    pub(crate) fn any_entry() -> impl Strategy<Value = Entry> {
+        let kind = prop::sample::select(&EntryKind::ALL[..]);
+        (kind, 1..9u32, 0..VOLUME_SECTORS_MAX - 4096, 1..4096u32, 0..Place::END).prop_map(
+            |(kind, volume, start_sector, sectors, place)| {
+                let range = SectorRange { start: start_sector, sectors: u64::from(sectors) };
+                let touched = (range.end_block() - range.first_block()) as u32;
+                Entry {
+                    kind,
+                    ring: 0,
+                    volume: VolumeId(volume),
+                    start_sector,
+                    sectors,
+                    payload_blocks: if kind.has_payload() { touched } else { 0 },
+                    extra: if kind == EntryKind::Cleaned { u64::from(place) } else { 0 },
+                }
+            },
+        )
+    }
+
+    #[test]
+    fn refuses_what_is_never_written() {
+        let good = Entry {
+            kind: EntryKind::Dirty,
+            ring: 0,
+            volume: VolumeId(1),
+            start_sector: 7,
+            sectors: 2,
+            payload_blocks: 2,
+            extra: 0,
+        };
+        assert_eq!(good.validate(), Ok(()));
+        let bad = [
+            Entry { volume: VolumeId(0), ..good },
+            Entry { sectors: 0, payload_blocks: 0, ..good },
+            Entry { start_sector: u64::MAX, ..good },
+            Entry { start_sector: VOLUME_SECTORS_MAX - 1, ..good },
+            Entry { payload_blocks: 1, ..good },
+            Entry { extra: 1, ..good },
+            Entry { kind: EntryKind::Zero, ..good },
+            Entry { kind: EntryKind::Cleaned, payload_blocks: 0, extra: u64::from(Place::END), ..good },
+        ];
+        for entry in bad {
+            assert!(entry.validate().is_err(), "{entry:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn reads_back_what_was_written(entry in any_entry()) {
+            let mut bytes = [0xff; ENTRY_BYTES];
+            entry.encode(&mut bytes);
+            prop_assert_eq!(Entry::decode(&bytes), Ok(entry));
+        }
+    }
+}

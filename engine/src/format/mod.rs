@@ -1,0 +1,78 @@
+//! What lies on the cache device, byte for byte.
+//!
+//! ```text
+//!   0         64 KiB     512 KiB    576 KiB       1 MiB
+//!   │ superblock │  unused  │ superblock │  unused  │ segment 0 │ segment 1 │ ...
+//!
+//!   segment:  │ head │ header payload │ header payload │ ... free ... │ summary: body │ footer │
+//! ```
+//!
+//! All numbers are little-endian; all structures begin at a block of 4 KiB. Everything that is
+//! read alone begins with a magic of 8 bytes, its CRC-32C (4 bytes, over the whole structure with this
+//! field zero) and the format's version (2 bytes). Decoders take any bytes: they answer with an
+//! error, do not panic, and allocate in proportion to their input only. Encoders assert what
+//! decoders check.
+//!
+//! The offsets are pinned by a test (`layout.rs`): a change of the format is a visible diff.
+
+mod batch;
+mod bytes;
+mod entry;
+mod geometry;
+mod head;
+mod summary;
+mod superblock;
+
+#[cfg(test)]
+mod layout;
+
+pub use batch::{BatchHeader, DecodedBatch, HEADER_BLOCKS_MAX, HEADER_FIXED_BYTES, header_blocks_for};
+pub use entry::{ENTRY_BYTES, Entry, EntryKind};
+pub use geometry::{CACHE_BYTES_MIN, Geometry, GeometryError};
+pub use head::SegmentHead;
+pub(crate) use summary::DecodedFooter;
+pub use summary::{Summary, SummaryBatch, SummaryBuilder, SummaryFooter};
+pub use superblock::{
+    FINGERPRINTS_MAX, Fingerprint, IDENTITY_BYTES_MAX, NAME_BYTES_MAX, ORIGIN_BYTES_MAX, Superblock, VolumeRecord,
+};
+
+/// Tells one formatted cache from all others; never used twice.
+pub type SetId = [u8; 16];
+
+/// The version of this format.
+pub const VERSION: u16 = 1;
+/// Where the two copies of the superblock begin on the device, in bytes.
+pub const SUPERBLOCK_OFFSETS: [u64; 2] = [0, 512 * 1024];
+/// The length of one copy of the superblock.
+pub const SUPERBLOCK_BYTES: usize = 64 * 1024;
+/// Where the first segment begins on the device, in bytes.
+pub const SEGMENTS_OFFSET: u64 = 1 << 20;
+
+const _: () = assert!(SUPERBLOCK_OFFSETS[0] + SUPERBLOCK_BYTES as u64 <= SUPERBLOCK_OFFSETS[1]);
+const _: () = assert!(SUPERBLOCK_OFFSETS[1] + SUPERBLOCK_BYTES as u64 <= SEGMENTS_OFFSET);
+
+/// Why bytes are not what they should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FormatError {
+    /// The first bytes are something else.
+    #[error("It is not there")]
+    Magic,
+    /// The checksum does not match: torn or rotten.
+    #[error("Its checksum does not match")]
+    Checksum,
+    /// It was written by another version of the format.
+    #[error("It has format version {found}, this program knows version {supported}")]
+    Version {
+        /// The version on the device.
+        found: u16,
+        /// The version of this program.
+        supported: u16,
+    },
+    /// It is longer than what is there.
+    #[error("It is longer than the bytes that are there")]
+    Truncated,
+    /// The checksum matches, but a field has a value that is never written.
+    #[error("Its field {0} has a value that is not allowed")]
+    Field(&'static str),
+}

@@ -1,0 +1,265 @@
+//! The end of a sealed segment: all its headers' content in one place, so that recovery reads one
+//! small piece of it.
+//!
+//! ```text
+//!   ... batches │ free │ body: per batch a record, its entries, its checksums; zeroes │ footer │
+//!                                                                   the segment's last block ┘
+//! ```
+
+use super::batch::{decode_lists, encode_lists, lists_bytes};
+use super::bytes::{array, put, seal, u8_at, u32_at, u64_at, unseal};
+use super::entry::Entry;
+use super::{FormatError, SetId, VERSION};
+use crate::units::{BLOCK_BYTES, crc32c};
+use alloc::vec::Vec;
+
+const MAGIC: [u8; 8] = *b"FBAYSUMM";
+const BLOCK: usize = BLOCK_BYTES as usize;
+/// Bytes of a batch's record before its entries.
+const RECORD_BYTES: usize = 24;
+
+/// The last block of a sealed segment, as far as the writer knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SummaryFooter {
+    /// The cache it belongs to.
+    pub set_id: SetId,
+    /// The ring of the segment.
+    pub ring: u8,
+    /// The generation of the segment: a footer of another generation is from an earlier life.
+    pub generation: u64,
+    /// The session that wrote this summary.
+    pub session: u64,
+    /// The sequence of the segment's first batch.
+    pub first_sequence: u64,
+    /// The sequence of its last batch.
+    pub last_sequence: u64,
+    /// The checksum of its last header.
+    pub last_header_checksum: u32,
+    /// All batches up to this one were known to be flushed.
+    pub flushed_sequence: u64,
+    /// As in the segment's last header, or newer.
+    pub floor_sequence: u64,
+    /// As in the segment's last header, or newer.
+    pub oldest_dirty_sequence: u64,
+}
+
+/// A footer as read, with what it says of its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DecodedFooter {
+    pub footer: SummaryFooter,
+    /// Blocks of the body, which ends where the footer begins.
+    pub body_blocks: u32,
+    pub body_bytes: u32,
+    pub body_checksum: u32,
+}
+
+/// One batch of a summary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SummaryBatch {
+    /// Its sequence.
+    pub sequence: u64,
+    /// Where its header begins, in blocks from the segment's start.
+    pub header_block: u32,
+    /// Where its payload begins, in blocks from the segment's start.
+    pub payload_block: u32,
+    /// Its entries.
+    pub entries: Vec<Entry>,
+    /// The CRC-32C of each of its payload blocks.
+    pub checksums: Vec<u32>,
+}
+
+/// A whole summary as read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// The footer.
+    pub footer: SummaryFooter,
+    /// The batches in the order of their sequences.
+    pub batches: Vec<SummaryBatch>,
+}
+
+impl SummaryFooter {
+    fn validate(&self) -> Result<(), FormatError> {
+        if self.generation == 0 {
+            return Err(FormatError::Field("generation"));
+        }
+        if self.first_sequence == 0 || self.last_sequence < self.first_sequence || self.last_sequence == u64::MAX {
+            return Err(FormatError::Field("last_sequence"));
+        }
+        Ok(())
+    }
+}
+
+impl DecodedFooter {
+    /// Reads a footer from `bytes`, which are one block.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<DecodedFooter, FormatError> {
+        let bytes = bytes.get(..BLOCK).ok_or(FormatError::Truncated)?;
+        unseal(bytes, MAGIC, VERSION)?;
+        let footer = SummaryFooter {
+            set_id: array(bytes, 16)?,
+            ring: u8_at(bytes, 14)?,
+            generation: u64_at(bytes, 32)?,
+            session: u64_at(bytes, 40)?,
+            first_sequence: u64_at(bytes, 48)?,
+            last_sequence: u64_at(bytes, 56)?,
+            flushed_sequence: u64_at(bytes, 64)?,
+            floor_sequence: u64_at(bytes, 72)?,
+            oldest_dirty_sequence: u64_at(bytes, 80)?,
+            last_header_checksum: u32_at(bytes, 88)?,
+        };
+        footer.validate()?;
+        let body_blocks = u32_at(bytes, 92)?;
+        let body_bytes = u32_at(bytes, 96)?;
+        if body_bytes as usize > (body_blocks as usize).saturating_mul(BLOCK) {
+            return Err(FormatError::Field("body_bytes"));
+        }
+        Ok(DecodedFooter { footer, body_blocks, body_bytes, body_checksum: u32_at(bytes, 100)? })
+    }
+
+    /// Reads the batches from `body`, the blocks before the footer.
+    pub(crate) fn decode_body(&self, body: &[u8]) -> Result<Vec<SummaryBatch>, FormatError> {
+        let mut rest = body.get(..self.body_bytes as usize).ok_or(FormatError::Truncated)?;
+        if crc32c(rest) != self.body_checksum {
+            return Err(FormatError::Checksum);
+        }
+        let mut batches = Vec::new();
+        let mut expected = self.footer.first_sequence;
+        let mut end_block = 1;
+        while !rest.is_empty() {
+            let (batch, bytes) = decode_record(rest)?;
+            let payload_end = u64::from(batch.payload_block) + batch.checksums.len() as u64;
+            if batch.sequence != expected || expected > self.footer.last_sequence {
+                return Err(FormatError::Field("sequence"));
+            }
+            let is_in_order = u64::from(batch.header_block) >= end_block && batch.payload_block > batch.header_block;
+            if !is_in_order || payload_end > u64::from(u32::MAX) {
+                return Err(FormatError::Field("payload_block"));
+            }
+            end_block = payload_end;
+            expected += 1;
+            batches.push(batch);
+            rest = &rest[bytes..];
+        }
+        if expected != self.footer.last_sequence + 1 {
+            return Err(FormatError::Field("last_sequence"));
+        }
+        Ok(batches)
+    }
+}
+
+fn decode_record(bytes: &[u8]) -> Result<(SummaryBatch, usize), FormatError> {
+    let counts = (u32_at(bytes, 16)? as usize, u32_at(bytes, 20)? as usize);
+    let lists = bytes.get(RECORD_BYTES..).ok_or(FormatError::Truncated)?;
+    let (entries, checksums) = decode_lists(lists, counts.0, counts.1)?;
+    let batch = SummaryBatch {
+        sequence: u64_at(bytes, 0)?,
+        header_block: u32_at(bytes, 8)?,
+        payload_block: u32_at(bytes, 12)?,
+        entries,
+        checksums,
+    };
+    Ok((batch, RECORD_BYTES + lists_bytes(counts.0, counts.1)))
+}
+
+impl Summary {
+    /// Reads a summary from `bytes`, whose last block is the footer and whose other blocks end with the body.
+    ///
+    /// # Errors
+    /// Any [`FormatError`].
+    pub fn decode(bytes: &[u8]) -> Result<Summary, FormatError> {
+        let body_end = bytes.len().checked_sub(BLOCK).ok_or(FormatError::Truncated)?;
+        let (before, footer) = bytes.split_at(body_end);
+        let decoded = DecodedFooter::decode(footer)?;
+        let body_blocks = decoded.body_blocks as usize;
+        let body_start =
+            body_blocks.checked_mul(BLOCK).and_then(|len| body_end.checked_sub(len)).ok_or(FormatError::Truncated)?;
+        let batches = decoded.decode_body(&before[body_start..])?;
+        Ok(Summary { footer: decoded.footer, batches })
+    }
+}
+
+/// A summary that grows with its segment.
+#[derive(Clone, Debug, Default)]
+pub struct SummaryBuilder {
+    body: Vec<u8>,
+    batches: u64,
+    next_sequence: Option<u64>,
+}
+
+impl SummaryBuilder {
+    /// Adds a batch: its sequence, where its header and its payload begin in blocks from the segment's
+    /// start, its entries, and one checksum for each payload block.
+    ///
+    /// # Panics
+    /// If the batch does not follow the one before, or the lengths do not agree.
+    pub fn push(
+        &mut self,
+        sequence: u64,
+        header_block: u32,
+        payload_block: u32,
+        entries: &[Entry],
+        checksums: &[u32],
+    ) {
+        assert!(self.next_sequence.is_none_or(|next| next == sequence), "batches are added in order");
+        assert!(header_block > 0 && payload_block > header_block);
+        let at = self.body.len();
+        self.body.resize(at + RECORD_BYTES + lists_bytes(entries.len(), checksums.len()), 0);
+        let record = &mut self.body[at..];
+        put(record, 0, &sequence.to_le_bytes());
+        put(record, 8, &header_block.to_le_bytes());
+        put(record, 12, &payload_block.to_le_bytes());
+        put(record, 16, &(entries.len() as u32).to_le_bytes());
+        put(record, 20, &(checksums.len() as u32).to_le_bytes());
+        encode_lists(entries, checksums, &mut record[RECORD_BYTES..]);
+        self.next_sequence = Some(sequence + 1);
+        self.batches += 1;
+    }
+
+    /// How many batches were added.
+    #[must_use]
+    pub fn batches(&self) -> u64 {
+        self.batches
+    }
+
+    /// Bytes of the body so far.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.body.len()
+    }
+
+    /// Blocks that the summary needs now, footer included.
+    #[must_use]
+    pub fn blocks_needed(&self) -> u32 {
+        self.body.len().div_ceil(BLOCK) as u32 + 1
+    }
+
+    /// Writes body and footer to `bytes`, which are [`SummaryBuilder::blocks_needed`] blocks, to be
+    /// written to the segment's last blocks.
+    ///
+    /// # Panics
+    /// If the lengths do not agree, or the footer speaks of other batches than were added.
+    pub fn finish(&self, footer: &SummaryFooter, bytes: &mut [u8]) {
+        assert!(bytes.len() == self.blocks_needed() as usize * BLOCK);
+        assert!(footer.validate().is_ok(), "only allowed footers are written: {footer:?}");
+        assert!(self.next_sequence == Some(footer.last_sequence + 1), "the footer names the last batch");
+        assert!(footer.last_sequence - footer.first_sequence + 1 == self.batches, "the footer names the first batch");
+        let (body, last) = bytes.split_at_mut(bytes.len() - BLOCK);
+        let (filled, rest) = body.split_at_mut(self.body.len());
+        filled.copy_from_slice(&self.body);
+        rest.fill(0);
+        last.fill(0);
+        last[14] = footer.ring;
+        put(last, 16, &footer.set_id);
+        put(last, 32, &footer.generation.to_le_bytes());
+        put(last, 40, &footer.session.to_le_bytes());
+        put(last, 48, &footer.first_sequence.to_le_bytes());
+        put(last, 56, &footer.last_sequence.to_le_bytes());
+        put(last, 64, &footer.flushed_sequence.to_le_bytes());
+        put(last, 72, &footer.floor_sequence.to_le_bytes());
+        put(last, 80, &footer.oldest_dirty_sequence.to_le_bytes());
+        put(last, 88, &footer.last_header_checksum.to_le_bytes());
+        put(last, 92, &(self.blocks_needed() - 1).to_le_bytes());
+        put(last, 96, &(self.body.len() as u32).to_le_bytes());
+        put(last, 100, &crc32c(&self.body).to_le_bytes());
+        seal(last, MAGIC, VERSION);
+    }
+}

@@ -1,0 +1,284 @@
+//! What a cache knows about itself: one page of facts, kept twice.
+//!
+//! ```text
+//!   0 .. 4096      the cache's own fields
+//!   4096 + 2048·n  the record of volume slot n
+//! ```
+
+use super::bytes::{array, put, seal, u8_at, u16_at, u32_at, u64_at, unseal};
+use super::geometry::Geometry;
+use super::{FormatError, SUPERBLOCK_BYTES, SetId, VERSION};
+use crate::effect::WriteMode;
+use crate::units::{SECTORS_PER_BLOCK, VOLUME_BLOCKS_MAX, VOLUMES_MAX, VolumeId};
+use alloc::string::String;
+
+const MAGIC: [u8; 8] = *b"FOREBAY\0";
+/// Bytes of a volume's name, and of a profile's, at the most.
+pub const NAME_BYTES_MAX: usize = 64;
+/// Bytes of an origin's name at the most.
+pub const ORIGIN_BYTES_MAX: usize = 1024;
+/// Bytes of an origin's identity at the most.
+pub const IDENTITY_BYTES_MAX: usize = 256;
+/// Places of an origin whose content is remembered, at the most.
+pub const FINGERPRINTS_MAX: usize = 16;
+
+const PROFILE_AT: usize = 88;
+const VOLUMES_AT: usize = 4096;
+const VOLUME_BYTES: usize = 2048;
+const VOLUME_NAME_AT: usize = 32;
+const VOLUME_IDENTITY_AT: usize = VOLUME_NAME_AT + NAME_BYTES_MAX;
+const VOLUME_ORIGIN_AT: usize = VOLUME_IDENTITY_AT + IDENTITY_BYTES_MAX;
+const VOLUME_FINGERPRINTS_AT: usize = VOLUME_ORIGIN_AT + ORIGIN_BYTES_MAX;
+const FINGERPRINT_BYTES: usize = 16;
+
+const _: () = assert!(PROFILE_AT + NAME_BYTES_MAX <= VOLUMES_AT);
+const _: () = assert!(VOLUME_FINGERPRINTS_AT + FINGERPRINTS_MAX * FINGERPRINT_BYTES <= VOLUME_BYTES);
+const _: () = assert!(VOLUMES_AT + VOLUMES_MAX * VOLUME_BYTES <= SUPERBLOCK_BYTES);
+
+/// The superblock of a cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// Tells this cache from all others.
+    pub set_id: SetId,
+    /// Counts the writes of the superblock: of two copies the higher one is right.
+    pub update: u64,
+    /// The session that runs, or ran last.
+    pub session: u64,
+    /// The last batch that is valid of all sessions before this one (rule 6). 0 on a new cache.
+    pub cut_sequence: u64,
+    /// The log holds nothing below this sequence and needs nothing from there. 1 on a new cache; higher only after a repair.
+    pub base_sequence: u64,
+    /// Whether the last session ended cleanly and none began since.
+    pub clean_stop: bool,
+    /// The device's size when it was formatted.
+    pub cache_bytes: u64,
+    /// How it is divided.
+    pub geometry: Geometry,
+    /// The name of the profile; not empty.
+    pub profile: String,
+    /// The id that the next new volume gets; not 0.
+    pub next_volume_id: u32,
+    /// The volumes by slot.
+    pub volumes: [Option<VolumeRecord>; VOLUMES_MAX],
+}
+
+/// A volume, as the superblock remembers it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeRecord {
+    /// Its number, never given to another one.
+    pub id: VolumeId,
+    /// Its name, 1 to [`NAME_BYTES_MAX`] bytes; no other volume has it.
+    pub name: String,
+    /// Its origin as named by the operator, 1 to [`ORIGIN_BYTES_MAX`] bytes.
+    pub origin: String,
+    /// What tells the origin from other devices, at most [`IDENTITY_BYTES_MAX`] bytes; empty if it has nothing stable.
+    pub identity: String,
+    /// Its size in sectors; not 0.
+    pub size_sectors: u64,
+    /// The smallest range that clients may name: 512 to 4096, a power of two.
+    pub sector_bytes: u32,
+    /// How writes are treated.
+    pub mode: WriteMode,
+    /// Clean entries of this volume in batches below this one are void.
+    pub clean_floor_sequence: u64,
+    /// What the origin held at well-known places.
+    pub fingerprint: [Option<Fingerprint>; FINGERPRINTS_MAX],
+}
+
+/// The content of a block of an origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// Where the block is on the origin.
+    pub offset_bytes: u64,
+    /// Its CRC-32C.
+    pub checksum: u32,
+}
+
+impl Superblock {
+    /// Whether all fields have values that may be written.
+    ///
+    /// # Errors
+    /// [`FormatError::Field`] with the first one that has not.
+    pub fn validate(&self) -> Result<(), FormatError> {
+        if self.base_sequence == 0 || self.base_sequence - 1 > self.cut_sequence {
+            return Err(FormatError::Field("base_sequence"));
+        }
+        self.geometry.validate(self.cache_bytes)?;
+        check_text(&self.profile, 1, NAME_BYTES_MAX, "profile")?;
+        if self.next_volume_id == 0 {
+            return Err(FormatError::Field("next_volume_id"));
+        }
+        for (at, volume) in self.volumes.iter().enumerate() {
+            let Some(volume) = volume else { continue };
+            volume.validate()?;
+            if volume.id.0 == 0 || volume.id.0 >= self.next_volume_id {
+                return Err(FormatError::Field("volume id"));
+            }
+            let mut others = self.volumes[..at].iter().flatten();
+            if others.any(|other| other.id == volume.id || other.name == volume.name) {
+                return Err(FormatError::Field("volume name"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the superblock to `bytes`, which are [`SUPERBLOCK_BYTES`].
+    ///
+    /// # Panics
+    /// If `bytes` has another length, or [`Superblock::validate`] fails.
+    pub fn encode(&self, bytes: &mut [u8]) {
+        assert!(bytes.len() == SUPERBLOCK_BYTES);
+        assert_eq!(self.validate(), Ok(()), "only allowed superblocks are written");
+        bytes.fill(0);
+        bytes[14] = u8::from(self.clean_stop);
+        put(bytes, 16, &self.set_id);
+        put(bytes, 32, &self.update.to_le_bytes());
+        put(bytes, 40, &self.session.to_le_bytes());
+        put(bytes, 48, &self.cut_sequence.to_le_bytes());
+        put(bytes, 56, &self.base_sequence.to_le_bytes());
+        put(bytes, 64, &self.cache_bytes.to_le_bytes());
+        put(bytes, 72, &self.geometry.segment_blocks.to_le_bytes());
+        put(bytes, 76, &self.geometry.segments.to_le_bytes());
+        put(bytes, 80, &self.next_volume_id.to_le_bytes());
+        put(bytes, 84, &(self.profile.len() as u16).to_le_bytes());
+        put(bytes, PROFILE_AT, self.profile.as_bytes());
+        for (volume, slot) in self.volumes.iter().zip(bytes[VOLUMES_AT..].chunks_exact_mut(VOLUME_BYTES)) {
+            if let Some(volume) = volume {
+                volume.encode(slot);
+            }
+        }
+        seal(bytes, MAGIC, VERSION);
+    }
+
+    /// Reads a superblock from the first [`SUPERBLOCK_BYTES`] of `bytes`.
+    ///
+    /// # Errors
+    /// Any [`FormatError`]; [`FormatError::Magic`] if this is no superblock at all.
+    pub fn decode(bytes: &[u8]) -> Result<Superblock, FormatError> {
+        if array::<8>(bytes, 0)? != MAGIC {
+            return Err(FormatError::Magic);
+        }
+        let bytes = bytes.get(..SUPERBLOCK_BYTES).ok_or(FormatError::Truncated)?;
+        unseal(bytes, MAGIC, VERSION)?;
+        let mut volumes: [Option<VolumeRecord>; VOLUMES_MAX] = Default::default();
+        for (volume, slot) in volumes.iter_mut().zip(bytes[VOLUMES_AT..].chunks_exact(VOLUME_BYTES)) {
+            *volume = VolumeRecord::decode(slot)?;
+        }
+        let superblock = Superblock {
+            set_id: array(bytes, 16)?,
+            update: u64_at(bytes, 32)?,
+            session: u64_at(bytes, 40)?,
+            cut_sequence: u64_at(bytes, 48)?,
+            base_sequence: u64_at(bytes, 56)?,
+            clean_stop: flag(u8_at(bytes, 14)?, "clean_stop")?,
+            cache_bytes: u64_at(bytes, 64)?,
+            geometry: Geometry { segment_blocks: u32_at(bytes, 72)?, segments: u32_at(bytes, 76)? },
+            profile: text(bytes, PROFILE_AT, u16_at(bytes, 84)?, NAME_BYTES_MAX, "profile")?,
+            next_volume_id: u32_at(bytes, 80)?,
+            volumes,
+        };
+        superblock.validate()?;
+        Ok(superblock)
+    }
+}
+
+impl VolumeRecord {
+    fn validate(&self) -> Result<(), FormatError> {
+        check_text(&self.name, 1, NAME_BYTES_MAX, "volume name")?;
+        check_text(&self.origin, 1, ORIGIN_BYTES_MAX, "volume origin")?;
+        check_text(&self.identity, 0, IDENTITY_BYTES_MAX, "volume identity")?;
+        if self.size_sectors == 0 || self.size_sectors > VOLUME_BLOCKS_MAX * SECTORS_PER_BLOCK {
+            return Err(FormatError::Field("volume size_sectors"));
+        }
+        if !self.sector_bytes.is_power_of_two() || !(512..=4096).contains(&self.sector_bytes) {
+            return Err(FormatError::Field("volume sector_bytes"));
+        }
+        Ok(())
+    }
+
+    fn encode(&self, slot: &mut [u8]) {
+        slot[0] = 1;
+        slot[1] = mode_code(self.mode);
+        put(slot, 2, &(self.name.len() as u16).to_le_bytes());
+        put(slot, 4, &(self.origin.len() as u16).to_le_bytes());
+        put(slot, 6, &(self.identity.len() as u16).to_le_bytes());
+        put(slot, 8, &self.id.0.to_le_bytes());
+        put(slot, 12, &self.sector_bytes.to_le_bytes());
+        put(slot, 16, &self.size_sectors.to_le_bytes());
+        put(slot, 24, &self.clean_floor_sequence.to_le_bytes());
+        put(slot, VOLUME_NAME_AT, self.name.as_bytes());
+        put(slot, VOLUME_IDENTITY_AT, self.identity.as_bytes());
+        put(slot, VOLUME_ORIGIN_AT, self.origin.as_bytes());
+        for (place, field) in
+            self.fingerprint.iter().zip(slot[VOLUME_FINGERPRINTS_AT..].chunks_exact_mut(FINGERPRINT_BYTES))
+        {
+            if let Some(place) = place {
+                field[0] = 1;
+                put(field, 4, &place.checksum.to_le_bytes());
+                put(field, 8, &place.offset_bytes.to_le_bytes());
+            }
+        }
+    }
+
+    fn decode(slot: &[u8]) -> Result<Option<VolumeRecord>, FormatError> {
+        if !flag(u8_at(slot, 0)?, "volume slot")? {
+            return Ok(None);
+        }
+        let code = u8_at(slot, 1)?;
+        let mode = WriteMode::ALL.into_iter().map(|(mode, _)| mode).find(|mode| mode_code(*mode) == code);
+        let mut fingerprint = [None; FINGERPRINTS_MAX];
+        for (place, field) in
+            fingerprint.iter_mut().zip(slot[VOLUME_FINGERPRINTS_AT..].chunks_exact(FINGERPRINT_BYTES))
+        {
+            if flag(u8_at(field, 0)?, "volume fingerprint")? {
+                *place = Some(Fingerprint { offset_bytes: u64_at(field, 8)?, checksum: u32_at(field, 4)? });
+            }
+        }
+        Ok(Some(VolumeRecord {
+            id: VolumeId(u32_at(slot, 8)?),
+            name: text(slot, VOLUME_NAME_AT, u16_at(slot, 2)?, NAME_BYTES_MAX, "volume name")?,
+            origin: text(slot, VOLUME_ORIGIN_AT, u16_at(slot, 4)?, ORIGIN_BYTES_MAX, "volume origin")?,
+            identity: text(slot, VOLUME_IDENTITY_AT, u16_at(slot, 6)?, IDENTITY_BYTES_MAX, "volume identity")?,
+            size_sectors: u64_at(slot, 16)?,
+            sector_bytes: u32_at(slot, 12)?,
+            mode: mode.ok_or(FormatError::Field("volume mode"))?,
+            clean_floor_sequence: u64_at(slot, 24)?,
+            fingerprint,
+        }))
+    }
+}
+
+fn mode_code(mode: WriteMode) -> u8 {
+    match mode {
+        WriteMode::Writeback => 1,
+        WriteMode::Writethrough => 2,
+        WriteMode::Writearound => 3,
+        WriteMode::Passthrough => 4,
+        WriteMode::Readonly => 5,
+    }
+}
+
+fn flag(byte: u8, field: &'static str) -> Result<bool, FormatError> {
+    match byte {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(FormatError::Field(field)),
+    }
+}
+
+fn text(bytes: &[u8], at: usize, len: u16, max: usize, field: &'static str) -> Result<String, FormatError> {
+    let len = usize::from(len);
+    if len > max {
+        return Err(FormatError::Field(field));
+    }
+    let bytes = bytes.get(at..at + len).ok_or(FormatError::Truncated)?;
+    core::str::from_utf8(bytes).map(String::from).map_err(|_| FormatError::Field(field))
+}
+
+fn check_text(text: &str, min: usize, max: usize, field: &'static str) -> Result<(), FormatError> {
+    // A control character would garble every line that prints the name.
+    if (min..=max).contains(&text.len()) && !text.contains(char::is_control) {
+        return Ok(());
+    }
+    Err(FormatError::Field(field))
+}

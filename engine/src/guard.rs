@@ -1,0 +1,308 @@
+//! Who is busy with which part of a volume: the guard that orders overlapping work.
+//!
+//! A volume is divided into regions of 16 blocks, hashed onto a fixed table of slots. Two
+//! ranges that overlap always meet in a slot; two that do not may, and then wait for nothing,
+//! which costs time and never correctness.
+//!
+//! | hold | held by | from | to | excludes |
+//! | --- | --- | --- | --- | --- |
+//! | shared | a write of whole blocks in writeback | submit | publication | merging, exclusive |
+//! | merging | every other change, at first | submit | publication | shared, merging, exclusive |
+//! | exclusive | a change that goes to the origin | its turn there | reply | all but copying decided later |
+//! | publishing | a part of a change in a batch | assembly | publication | copying |
+//! | copying | a fill or a relocation | assembly of its batch | publication | exclusive |
+//! | destaging | a destage | choice | origin flush | exclusive, destaging |
+//!
+//! Whoever waits for room in the log holds nothing that a destage or a relocation waits for: they are
+//! what makes room (hazard 12). That is why merging and exclusive are two.
+//!
+//! Every shared, merging, exclusive and destaging hold counts as a *change* of its region when it
+//! begins and when it ends. A fill compares the count (hazard 1).
+
+use crate::units::SectorRange;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Blocks in a region.
+const REGION_BLOCKS: u64 = 16;
+
+/// What a hold is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// Appends whole blocks to the log.
+    Shared,
+    /// Reads and then appends, or has yet to find out where it goes.
+    Merging,
+    /// Changes the origin.
+    Exclusive,
+    /// Is in a batch on its way to the device.
+    Publishing,
+    /// Appends a copy of what is there.
+    Copying,
+    /// Writes a dirty block home.
+    Destaging,
+}
+
+impl Hold {
+    fn is_change(self) -> bool {
+        !matches!(self, Hold::Copying | Hold::Publishing)
+    }
+}
+
+/// A range of whole blocks of the guarded volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocks {
+    /// The first block.
+    pub first: u64,
+    /// How many.
+    pub count: u64,
+}
+
+impl Blocks {
+    /// The blocks that `range` touches.
+    #[must_use]
+    pub fn touched_by(range: SectorRange) -> Blocks {
+        Blocks { first: range.first_block(), count: range.end_block() - range.first_block() }
+    }
+
+    /// The first block after the range.
+    #[must_use]
+    pub fn end(self) -> u64 {
+        self.first + self.count
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    changes: u32,
+    shared: u16,
+    merging: u16,
+    exclusive: u16,
+    publishing: u16,
+    copying: u16,
+    destaging: u16,
+    waiting: u16,
+    /// The origin epoch of the last write to the origin in this region.
+    origin_epoch: u64,
+}
+
+/// What a fill remembers about its range; see [`Guard::stamp`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp(u64);
+
+/// The guard of one volume.
+pub struct Guard {
+    slots: Vec<Slot>,
+}
+
+impl Guard {
+    /// A guard with 2^`slot_bits` slots.
+    #[must_use]
+    pub fn new(slot_bits: u32) -> Guard {
+        Guard { slots: vec![Slot::default(); 1 << slot_bits] }
+    }
+
+    fn slot_of(&self, region: u64) -> usize {
+        // Neighbouring regions get neighbouring slots, so that a long range never meets itself.
+        (region as usize) & (self.slots.len() - 1)
+    }
+
+    fn slots_of(&self, blocks: Blocks) -> impl Iterator<Item = usize> + use<> {
+        assert!(blocks.count > 0);
+        let first = blocks.first / REGION_BLOCKS;
+        let regions = (blocks.end() - 1) / REGION_BLOCKS - first + 1;
+        let mask = self.slots.len() - 1;
+        let start = self.slot_of(first);
+        let count = (regions as usize).min(self.slots.len());
+        (0..count).map(move |step| (start + step) & mask)
+    }
+
+    /// Whether `hold` could begin on `blocks` now. Changes give way to those that wait already.
+    #[must_use]
+    pub fn is_free(&self, blocks: Blocks, hold: Hold) -> bool {
+        self.slots_of(blocks).all(|at| {
+            let slot = &self.slots[at];
+            let holds_allow = match hold {
+                Hold::Shared => slot.merging == 0 && slot.exclusive == 0,
+                Hold::Merging => slot.shared == 0 && slot.merging == 0 && slot.exclusive == 0,
+                Hold::Exclusive => unreachable!("an exclusive hold grows out of a merging one"),
+                Hold::Publishing => true,
+                // RULE 3: a copy is not decided while a newer version has its sequence and is not
+                // published. One that merely waits for its turn will get a higher sequence.
+                Hold::Copying => slot.publishing == 0,
+                Hold::Destaging => slot.exclusive == 0 && slot.destaging == 0,
+            };
+            let queue_allows = slot.waiting == 0 || !matches!(hold, Hold::Shared | Hold::Merging);
+            holds_allow && queue_allows
+        })
+    }
+
+    /// Whether an exclusive hold on `blocks` has the blocks to itself: what began before it is over.
+    #[must_use]
+    pub fn is_settled(&self, blocks: Blocks) -> bool {
+        self.slots_of(blocks).all(|at| self.slots[at].destaging == 0 && self.slots[at].copying == 0)
+    }
+
+    /// Begins a hold; [`Guard::is_free`] said yes.
+    pub fn acquire(&mut self, blocks: Blocks, hold: Hold) {
+        for at in self.slots_of(blocks) {
+            let slot = &mut self.slots[at];
+            match hold {
+                Hold::Shared => slot.shared += 1,
+                Hold::Merging => slot.merging += 1,
+                Hold::Exclusive => slot.exclusive += 1,
+                Hold::Publishing => slot.publishing += 1,
+                Hold::Copying => slot.copying += 1,
+                Hold::Destaging => slot.destaging += 1,
+            }
+            // HAZARD 1: a fill that overlaps this hold in time finds another count at its end.
+            slot.changes = slot.changes.wrapping_add(u32::from(hold.is_change()));
+        }
+    }
+
+    /// Ends a hold.
+    pub fn release(&mut self, blocks: Blocks, hold: Hold) {
+        for at in self.slots_of(blocks) {
+            let slot = &mut self.slots[at];
+            let held = match hold {
+                Hold::Shared => &mut slot.shared,
+                Hold::Merging => &mut slot.merging,
+                Hold::Exclusive => &mut slot.exclusive,
+                Hold::Publishing => &mut slot.publishing,
+                Hold::Copying => &mut slot.copying,
+                Hold::Destaging => &mut slot.destaging,
+            };
+            assert!(*held > 0, "a hold ends once");
+            *held -= 1;
+            slot.changes = slot.changes.wrapping_add(u32::from(hold.is_change()));
+        }
+    }
+
+    /// Notes that somebody waits for `blocks`, so that later ones do not overtake.
+    pub fn wait(&mut self, blocks: Blocks) {
+        for at in self.slots_of(blocks) {
+            self.slots[at].waiting += 1;
+        }
+    }
+
+    /// Takes back one [`Guard::wait`].
+    pub fn unwait(&mut self, blocks: Blocks) {
+        for at in self.slots_of(blocks) {
+            assert!(self.slots[at].waiting > 0, "somebody waited");
+            self.slots[at].waiting -= 1;
+        }
+    }
+
+    /// Notes a write to the origin in `blocks`, issued or completed in origin epoch `epoch`.
+    pub fn origin_written(&mut self, blocks: Blocks, epoch: u64) {
+        for at in self.slots_of(blocks) {
+            let slot = &mut self.slots[at];
+            slot.origin_epoch = slot.origin_epoch.max(epoch);
+        }
+    }
+
+    /// What a read of the origin remembers if its data may later enter the cache as clean; `None`
+    /// if it may not: something is being written there, or the origin has writes there that were not
+    /// flushed since (`flushed_epoch` is the last epoch that was).
+    #[must_use]
+    pub fn stamp(&self, blocks: Blocks, flushed_epoch: u64) -> Option<Stamp> {
+        let mut sum = 0u64;
+        for at in self.slots_of(blocks) {
+            let slot = &self.slots[at];
+            if slot.shared > 0 || slot.merging > 0 || slot.exclusive > 0 || slot.destaging > 0 {
+                return None;
+            }
+            if slot.origin_epoch > flushed_epoch {
+                return None;
+            }
+            sum = sum.wrapping_add(u64::from(slot.changes));
+        }
+        Some(Stamp(sum))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blocks(first: u64, count: u64) -> Blocks {
+        Blocks { first, count }
+    }
+
+    #[test]
+    fn merging_excludes_changes_but_not_what_makes_room() {
+        let mut guard = Guard::new(6);
+        guard.acquire(blocks(0, 1), Hold::Shared);
+        assert!(guard.is_free(blocks(3, 1), Hold::Shared));
+        assert!(!guard.is_free(blocks(3, 1), Hold::Merging));
+        guard.release(blocks(0, 1), Hold::Shared);
+        guard.acquire(blocks(15, 2), Hold::Merging);
+        for at in [0, 31] {
+            assert!(!guard.is_free(blocks(at, 1), Hold::Shared));
+            assert!(!guard.is_free(blocks(at, 1), Hold::Merging));
+            assert!(guard.is_free(blocks(at, 1), Hold::Destaging));
+            assert!(guard.is_free(blocks(at, 1), Hold::Copying));
+        }
+        assert!(guard.is_free(blocks(32, 1), Hold::Merging));
+    }
+
+    #[test]
+    fn exclusive_keeps_destages_off_and_waits_for_those_under_way() {
+        let mut guard = Guard::new(6);
+        guard.acquire(blocks(0, 1), Hold::Destaging);
+        guard.acquire(blocks(0, 1), Hold::Exclusive);
+        assert!(!guard.is_settled(blocks(0, 1)));
+        assert!(!guard.is_free(blocks(1, 1), Hold::Destaging));
+        guard.release(blocks(0, 1), Hold::Destaging);
+        assert!(guard.is_settled(blocks(0, 1)));
+        assert!(!guard.is_free(blocks(1, 1), Hold::Shared));
+    }
+
+    #[test]
+    fn a_copy_waits_for_what_is_on_its_way_to_the_device() {
+        let mut guard = Guard::new(6);
+        guard.acquire(blocks(0, 1), Hold::Publishing);
+        assert!(!guard.is_free(blocks(3, 1), Hold::Copying));
+        guard.release(blocks(0, 1), Hold::Publishing);
+        assert!(guard.is_free(blocks(3, 1), Hold::Copying));
+    }
+
+    #[test]
+    fn those_who_wait_are_not_overtaken() {
+        let mut guard = Guard::new(6);
+        guard.wait(blocks(0, 4));
+        assert!(!guard.is_free(blocks(8, 1), Hold::Shared));
+        guard.unwait(blocks(0, 4));
+        assert!(guard.is_free(blocks(8, 1), Hold::Shared));
+    }
+
+    #[test]
+    fn a_stamp_notices_a_write_that_came_and_went() {
+        let mut guard = Guard::new(6);
+        let before = guard.stamp(blocks(0, 32), 0);
+        assert!(before.is_some());
+        guard.acquire(blocks(20, 1), Hold::Shared);
+        assert_eq!(guard.stamp(blocks(0, 32), 0), None);
+        guard.release(blocks(20, 1), Hold::Shared);
+        assert_ne!(guard.stamp(blocks(0, 32), 0), before);
+    }
+
+    #[test]
+    fn no_stamp_over_unflushed_origin_writes() {
+        let mut guard = Guard::new(6);
+        guard.origin_written(blocks(5, 1), 3);
+        assert_eq!(guard.stamp(blocks(0, 1), 2), None);
+        assert!(guard.stamp(blocks(0, 1), 3).is_some());
+        assert!(guard.stamp(blocks(16, 1), 2).is_some());
+    }
+
+    #[test]
+    fn a_range_longer_than_the_table_holds_every_slot_once() {
+        let mut guard = Guard::new(2);
+        let all = blocks(3, 16 * 9);
+        guard.acquire(all, Hold::Merging);
+        assert!(!guard.is_free(blocks(0, 1), Hold::Shared));
+        guard.release(all, Hold::Merging);
+        assert!(guard.is_free(all, Hold::Merging));
+    }
+}

@@ -1,0 +1,624 @@
+//! Which block of which volume lies where on the cache device.
+//!
+//! The index maps a [`BlockKey`] to an [`Entry`]: the place, whether it is dirty, how often it
+//! was hit of late, the checksum. It lives in RAM only; recovery builds it anew from the log.
+//!
+//! Scattered blocks are entries of their own (*singles*, 12 bytes each and little besides).
+//! Blocks that are neighbours both on the volume and in the cache share an entry: a *group* is
+//! 16 consecutive blocks, aligned at 16, stored in consecutive places, each of which may be
+//! absent (76 bytes, 4.75 for each block of a full one). The group number, permuted, is the
+//! hash of both tables; the block within the group is the tag of a single. So all singles of a
+//! group are found in one bucket.
+//!
+//! * I1: a block is in one table at most.
+//! * I2: a group has [`GROUP_BLOCKS_MIN`] blocks at least; with fewer, singles are smaller.
+//! * I3: [`Index::len`] is the number of singles and of the groups' valid bits.
+
+mod permutation;
+mod rows;
+
+use crate::table::linear_hash::{LinearHash, Position};
+use crate::table::page::{PAGE_BYTES, Pages};
+use crate::units::{BlockKey, Place};
+use permutation::{permute, unpermute};
+use rows::{CHECKSUMS_AT, GROUP_WORDS, GroupHead, SINGLE_WORDS, bits, single_entry, single_row};
+
+/// Blocks in a group.
+const GROUP_BLOCKS: u64 = 16;
+/// Blocks that a group is made for at the least.
+const GROUP_BLOCKS_NEW: u32 = 8;
+/// Blocks that a group is kept for at the least: five singles take less than a group does.
+const GROUP_BLOCKS_MIN: u32 = 6;
+/// An index needs some pages of every slot size; a smaller budget is taken for this one.
+pub const BUDGET_BYTES_MIN: u64 = 1 << 20;
+/// Bytes of slots that one more block adds at the most: a single of its own, the five that its
+/// group leaves behind, and what is lost at the ends of pages.
+const BLOCK_BYTES_MAX: u64 = 8 * Singles::ENTRY_BYTES_MAX;
+/// Tries of [`Index::sample`] to hit a valid block of a group.
+const SAMPLE_TRIES: u32 = 64;
+
+/// 22 singles or 3 groups in a bucket, by measurement: few enough to be searched fast, many
+/// enough that a bucket's own words and the rounding of its slot hardly count.
+type Singles = LinearHash<SINGLE_WORDS, 3, 63, 22>;
+type Groups = LinearHash<GROUP_WORDS, 1, 8, 3>;
+
+/// What the index knows of a cached block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Where on the cache device it lies.
+    pub place: Place,
+    /// Whether the origin does not have it yet.
+    pub dirty: bool,
+    /// Recent hits, from 0 to 3. The blocks of a group share one count.
+    pub hits: u8,
+    /// CRC-32C of the block.
+    pub checksum: u32,
+}
+
+/// Blocks to be inserted: consecutive on the volume and on the cache device.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// The first block.
+    pub first: BlockKey,
+    /// Where the first block lies.
+    pub place: Place,
+    /// Whether the origin does not have them yet.
+    pub dirty: bool,
+    /// The CRC-32C of each block; their number is the length of the run.
+    pub checksums: &'a [u32],
+}
+
+/// The map from blocks to places.
+#[derive(Debug)]
+pub struct Index {
+    pages: Pages,
+    singles: Singles,
+    groups: Groups,
+    /// Valid blocks of all groups.
+    group_blocks: u64,
+    budget_bytes: u64,
+}
+
+/// Where a block's entry is.
+enum Found {
+    Single(Position),
+    Group(Position, GroupHead),
+}
+
+/// The blocks of a run that are in one group.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    group: u64,
+    hash: u64,
+    first_tag: u32,
+    place: Place,
+    dirty: bool,
+    checksums: &'a [u32],
+}
+
+impl Part<'_> {
+    fn blocks(&self) -> u32 {
+        self.checksums.len() as u32
+    }
+
+    /// One bit for each tag of the part.
+    fn mask(&self) -> u16 {
+        mask(self.first_tag, self.blocks())
+    }
+
+    /// The place of tag 0, if the whole group lay in line with the part.
+    fn base(&self) -> u32 {
+        rows::base_of(self.place, self.first_tag)
+    }
+}
+
+impl Index {
+    /// An empty index that should not take more than `budget_bytes` of heap, or
+    /// [`BUDGET_BYTES_MIN`] if that is more. Starts with a few pages.
+    #[must_use]
+    pub fn new(budget_bytes: u64) -> Index {
+        let mut pages = Pages::new();
+        let singles = Singles::new(&mut pages);
+        let groups = Groups::new(&mut pages);
+        let budget_bytes = budget_bytes.max(BUDGET_BYTES_MIN);
+        Index { pages, singles, groups, group_blocks: 0, budget_bytes }
+    }
+
+    /// The entry of a block; `None` if it is not cached.
+    #[must_use]
+    pub fn get(&self, key: BlockKey) -> Option<Entry> {
+        let (group, tag) = split(key);
+        let hash = permute(group);
+        if !self.groups.is_empty()
+            && let Some(row) = self.groups.get(&self.pages, hash, 0)
+        {
+            let head = GroupHead::read(row);
+            if head.valid & (1 << tag) != 0 {
+                return Some(head.entry(tag, row[CHECKSUMS_AT + tag as usize]));
+            }
+        }
+        if self.singles.is_empty() {
+            return None;
+        }
+        self.singles.get(&self.pages, hash, tag).map(single_entry)
+    }
+
+    /// Inserts the run with no hits. Every entry it replaces is given to `replaced`.
+    ///
+    /// Never fails: the caller asks [`Index::is_tight`] before.
+    ///
+    /// # Panics
+    /// If the run goes beyond the last key or the last place.
+    pub fn insert(&mut self, run: Run<'_>, mut replaced: impl FnMut(BlockKey, Entry)) {
+        let blocks = run.checksums.len() as u64;
+        assert!(run.first.0 + blocks <= BlockKey::END, "a run ends before the last key");
+        assert!(u64::from(run.place.0) + blocks <= u64::from(Place::END), "a run ends on the device");
+        if let &[checksum] = run.checksums {
+            // The usual block of a random write is spared the questions that only groups raise.
+            let (group, tag) = split(run.first);
+            let hash = permute(group);
+            if tag < GROUP_BLOCKS as u32 - 1 && self.find_group(hash).is_none() {
+                let entry = Entry { place: run.place, dirty: run.dirty, hits: 0, checksum };
+                if let Some(old) = self.insert_single(hash, tag, entry) {
+                    replaced(run.first, old);
+                }
+                return;
+            }
+        }
+        let mut done = 0;
+        while done < blocks {
+            let (group, first_tag) = split(BlockKey(run.first.0 + done));
+            let count = (GROUP_BLOCKS - u64::from(first_tag)).min(blocks - done);
+            let part = Part {
+                group,
+                hash: permute(group),
+                first_tag,
+                place: Place(run.place.0 + done as u32),
+                dirty: run.dirty,
+                checksums: &run.checksums[done as usize..(done + count) as usize],
+            };
+            self.insert_part(part, &mut replaced);
+            done += count;
+        }
+    }
+
+    /// Takes a block's entry away; `None` if there is none.
+    pub fn remove(&mut self, key: BlockKey) -> Option<Entry> {
+        let (group, tag) = split(key);
+        let hash = permute(group);
+        match self.find(hash, tag)? {
+            Found::Single(position) => {
+                let entry = single_entry(self.singles.row(&self.pages, position));
+                self.singles.remove(&mut self.pages, position);
+                Some(entry)
+            }
+            Found::Group(position, mut head) => {
+                let checksum = self.groups.row(&self.pages, position)[CHECKSUMS_AT + tag as usize];
+                let entry = head.entry(tag, checksum);
+                self.clear_in_group(position, &mut head, 1 << tag);
+                self.dissolve_if_small(hash, position, head);
+                Some(entry)
+            }
+        }
+    }
+
+    /// Takes away the entries of all blocks from `first` on, `blocks` of them. Each is given to
+    /// `removed`, in any order. A long range costs no more than a look at every entry.
+    pub fn remove_range(&mut self, first: BlockKey, blocks: u64, mut removed: impl FnMut(BlockKey, Entry)) {
+        assert!(
+            blocks <= BlockKey::END && first.0 <= BlockKey::END - blocks,
+            "a range ends before the last key"
+        );
+        let end = first.0 + blocks;
+        // Groups that are in the range as a whole.
+        let whole = first.0.div_ceil(GROUP_BLOCKS)..end / GROUP_BLOCKS;
+        let entries = self.singles.len() + self.groups.len();
+        let is_scan = whole.end.saturating_sub(whole.start) > entries;
+        let mut at = first.0;
+        while at < end {
+            if is_scan && at == whole.start * GROUP_BLOCKS {
+                self.remove_groups(whole.clone(), &mut removed);
+                at = whole.end * GROUP_BLOCKS;
+                continue;
+            }
+            let (group, first_tag) = split(BlockKey(at));
+            let count = (GROUP_BLOCKS - u64::from(first_tag)).min(end - at);
+            let (hash, mask) = (permute(group), mask(first_tag, count as u32));
+            self.remove_singles(group, hash, mask, &mut removed);
+            if let Some((position, mut head)) = self.find_group(hash) {
+                self.report_group(group, position, head, mask, &mut removed);
+                self.clear_in_group(position, &mut head, mask);
+                self.dissolve_if_small(hash, position, head);
+            }
+            at += count;
+        }
+    }
+
+    /// Marks a block dirty or clean.
+    ///
+    /// # Panics
+    /// If it is not cached.
+    pub fn set_dirty(&mut self, key: BlockKey, dirty: bool) {
+        let (group, tag) = split(key);
+        match self.find(permute(group), tag).expect("a block that is marked is cached") {
+            Found::Single(position) => self.change_single(position, |entry| entry.dirty = dirty),
+            Found::Group(position, mut head) => {
+                head.set_dirty(1 << tag, dirty);
+                head.write(self.groups.row_mut(&mut self.pages, position));
+            }
+        }
+    }
+
+    /// Records that a block was copied to another place: same content, as dirty as it was, hit
+    /// as often as it was.
+    ///
+    /// # Panics
+    /// If it is not cached.
+    pub fn set_place(&mut self, key: BlockKey, place: Place) {
+        assert!(place.0 < Place::END, "a place is on the device");
+        let (group, tag) = split(key);
+        let hash = permute(group);
+        match self.find(hash, tag).expect("a block that was moved is cached") {
+            Found::Single(position) => self.change_single(position, |entry| entry.place = place),
+            Found::Group(position, mut head) => {
+                if head.place(tag) == place {
+                    return;
+                }
+                let checksum = self.groups.row(&self.pages, position)[CHECKSUMS_AT + tag as usize];
+                let entry = Entry { place, ..head.entry(tag, checksum) };
+                self.clear_in_group(position, &mut head, 1 << tag);
+                self.singles.insert(&mut self.pages, hash, tag, &single_row(entry));
+                self.dissolve_if_small(hash, position, head);
+            }
+        }
+        if tag == GROUP_BLOCKS as u32 - 1 {
+            self.gather(hash);
+        }
+    }
+
+    /// Counts a hit of a block, or of its group, up to 3. Does nothing if it is not cached.
+    pub fn touch(&mut self, key: BlockKey) {
+        self.change_hits(key, |hits| (hits + 1).min(3));
+    }
+
+    /// Forgets the hits of a block, or of its group. Does nothing if it is not cached.
+    pub fn clear_hits(&mut self, key: BlockKey) {
+        self.change_hits(key, |_| 0);
+    }
+
+    /// How many blocks are cached.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.singles.len() + self.group_blocks
+    }
+
+    /// Whether no block is cached.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes on the heap.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> u64 {
+        self.pages.allocated_bytes() + self.singles.allocated_bytes() + self.groups.allocated_bytes()
+    }
+
+    /// Bytes on the heap that should not be exceeded.
+    #[must_use]
+    pub fn budget_bytes(&self) -> u64 {
+        self.budget_bytes
+    }
+
+    /// Whether `blocks` more blocks, however scattered, could take the index above its budget.
+    /// If so, the caller makes room first: what it removes is used again.
+    #[must_use]
+    pub fn is_tight(&self, blocks: u64) -> bool {
+        // Each size of slot may begin a page, and so may the two directories.
+        let pages = Singles::SLOT_SIZES + Groups::SLOT_SIZES + 2;
+        let pages = pages + blocks.saturating_mul(BLOCK_BYTES_MAX).div_ceil(PAGE_BYTES);
+        let tables = self.singles.allocated_bytes() + self.groups.allocated_bytes();
+        self.pages.allocated_bytes_after(pages) + tables > self.budget_bytes
+    }
+
+    /// Gives every entry to `f`: the singles, then the groups, each in the order of their buckets.
+    pub fn for_each(&self, mut f: impl FnMut(BlockKey, Entry)) {
+        self.singles.for_each(&self.pages, |hash, tag, row| f(join(unpermute(hash), tag), single_entry(row)));
+        self.groups.for_each(&self.pages, |hash, _, row| {
+            let (group, head) = (unpermute(hash), GroupHead::read(row));
+            for tag in bits(head.valid) {
+                f(join(group, tag), head.entry(tag, row[CHECKSUMS_AT + tag as usize]));
+            }
+        });
+    }
+
+    /// A block by chance, each as likely as the others; `None` if there is none. `random`
+    /// gives 64 random bits with each call.
+    pub fn sample(&self, random: &mut dyn FnMut() -> u64) -> Option<(BlockKey, Entry)> {
+        let number = random() % self.len().max(1);
+        if number < self.singles.len() {
+            let (hash, tag, position) = self.singles.pick(&self.pages, random)?;
+            let entry = single_entry(self.singles.row(&self.pages, position));
+            return Some((join(unpermute(hash), tag), entry));
+        }
+        for tries_left in (0..SAMPLE_TRIES).rev() {
+            let (hash, _, position) = self.groups.pick(&self.pages, random)?;
+            let row = self.groups.row(&self.pages, position);
+            let head = GroupHead::read(row);
+            let tag = (random() % GROUP_BLOCKS) as u32;
+            // A group with gaps is taken the less often. At the last try any block will do.
+            let tag = if tries_left == 0 { head.valid.trailing_zeros() } else { tag };
+            if head.valid & (1 << tag) != 0 {
+                let entry = head.entry(tag, row[CHECKSUMS_AT + tag as usize]);
+                return Some((join(unpermute(hash), tag), entry));
+            }
+        }
+        None
+    }
+
+    // ---- one block -----------------------------------------------------------------------
+
+    #[inline]
+    fn find(&self, hash: u64, tag: u32) -> Option<Found> {
+        if let Some((position, head)) = self.find_group(hash)
+            && head.valid & (1 << tag) != 0
+        {
+            return Some(Found::Group(position, head));
+        }
+        if self.singles.is_empty() {
+            return None;
+        }
+        self.singles.find(&self.pages, hash, tag).map(Found::Single)
+    }
+
+    #[inline(always)]
+    fn find_group(&self, hash: u64) -> Option<(Position, GroupHead)> {
+        if self.groups.is_empty() {
+            return None;
+        }
+        let position = self.groups.find(&self.pages, hash, 0)?;
+        Some((position, GroupHead::read(self.groups.row(&self.pages, position))))
+    }
+
+    fn change_single(&mut self, position: Position, change: impl FnOnce(&mut Entry)) {
+        let row = self.singles.row_mut(&mut self.pages, position);
+        let mut entry = single_entry(row);
+        change(&mut entry);
+        *row = single_row(entry);
+    }
+
+    fn change_hits(&mut self, key: BlockKey, change: impl FnOnce(u8) -> u8) {
+        let (group, tag) = split(key);
+        match self.find(permute(group), tag) {
+            None => (),
+            Some(Found::Single(position)) => {
+                self.change_single(position, |entry| entry.hits = change(entry.hits));
+            }
+            Some(Found::Group(position, mut head)) => {
+                head.hits = change(head.hits);
+                head.write(self.groups.row_mut(&mut self.pages, position));
+            }
+        }
+    }
+
+    // ---- one group -----------------------------------------------------------------------
+
+    fn insert_part(&mut self, part: Part<'_>, replaced: &mut impl FnMut(BlockKey, Entry)) {
+        let group = self.find_group(part.hash);
+        if let Some((position, head)) = group {
+            self.report_group(part.group, position, head, part.mask(), replaced);
+            // No hits were counted for the new blocks, so they cannot share some.
+            if head.base == part.base() && head.hits == 0 {
+                self.remove_singles(part.group, part.hash, part.mask(), replaced);
+                self.join_group(part, position, head);
+                return;
+            }
+        }
+        if part.blocks() >= GROUP_BLOCKS_NEW {
+            self.remove_singles(part.group, part.hash, part.mask(), replaced);
+            if let Some((position, mut head)) = group {
+                self.clear_in_group(position, &mut head, part.mask());
+                self.dissolve(part.hash, position, head);
+            }
+            let head = GroupHead { base: part.base(), hits: 0, valid: 0, dirty: 0 };
+            let position = self.add_group(part.hash, head);
+            self.join_group(part, position, head);
+            self.absorb(part.hash, position);
+            return;
+        }
+        if let Some((position, mut head)) = group
+            && head.valid & part.mask() != 0
+        {
+            self.clear_in_group(position, &mut head, part.mask());
+            self.dissolve_if_small(part.hash, position, head);
+        }
+        self.insert_singles(part, replaced);
+    }
+
+    fn insert_singles(&mut self, part: Part<'_>, replaced: &mut impl FnMut(BlockKey, Entry)) {
+        for (tag, &checksum) in (part.first_tag..).zip(part.checksums) {
+            let place = Place(part.place.0 + tag - part.first_tag);
+            let entry = Entry { place, dirty: part.dirty, hits: 0, checksum };
+            if let Some(old) = self.insert_single(part.hash, tag, entry) {
+                replaced(join(part.group, tag), old);
+            }
+        }
+        if part.first_tag + part.blocks() == GROUP_BLOCKS as u32 {
+            self.gather(part.hash);
+        }
+    }
+
+    /// Inserts a single, and answers the one it replaces.
+    #[inline]
+    fn insert_single(&mut self, hash: u64, tag: u32, entry: Entry) -> Option<Entry> {
+        let row = single_row(entry);
+        if let Some(position) = self.singles.find(&self.pages, hash, tag) {
+            let old = core::mem::replace(self.singles.row_mut(&mut self.pages, position), row);
+            return Some(single_entry(&old));
+        }
+        self.singles.insert(&mut self.pages, hash, tag, &row);
+        None
+    }
+
+    /// Makes a group without blocks; the caller adds some at once.
+    fn add_group(&mut self, hash: u64, head: GroupHead) -> Position {
+        let mut row = [0; GROUP_WORDS];
+        head.write(&mut row);
+        self.groups.insert(&mut self.pages, hash, 0, &row);
+        self.groups.find(&self.pages, hash, 0).expect("just added")
+    }
+
+    /// Puts the blocks of `part` into a group that they lie in line with.
+    fn join_group(&mut self, part: Part<'_>, position: Position, mut head: GroupHead) {
+        assert!(head.base == part.base(), "the places of a group are consecutive");
+        self.group_blocks += u64::from((part.mask() & !head.valid).count_ones());
+        head.valid |= part.mask();
+        head.set_dirty(part.mask(), part.dirty);
+        let row = self.groups.row_mut(&mut self.pages, position);
+        head.write(row);
+        let first = CHECKSUMS_AT + part.first_tag as usize;
+        row[first..first + part.checksums.len()].copy_from_slice(part.checksums);
+    }
+
+    /// Makes a group of the singles that lie in line with block 15 of their group, if they are
+    /// enough. Called when block 15 was put in place: that is how blocks that are written in
+    /// order, but in several runs, come to share an entry, at a sixteenth of the cost that
+    /// looking each time would have.
+    fn gather(&mut self, hash: u64) {
+        let last = GROUP_BLOCKS as u32 - 1;
+        if self.singles.tags(&self.pages, hash).count_ones() < GROUP_BLOCKS_NEW
+            || self.groups.find(&self.pages, hash, 0).is_some()
+        {
+            return;
+        }
+        let Some(position) = self.singles.find(&self.pages, hash, last) else { return };
+        let entry = single_entry(self.singles.row(&self.pages, position));
+        let head = GroupHead { base: rows::base_of(entry.place, last), hits: entry.hits, valid: 0, dirty: 0 };
+        if self.in_line(hash, head).count_ones() >= GROUP_BLOCKS_NEW {
+            let position = self.add_group(hash, head);
+            self.absorb(hash, position);
+        }
+    }
+
+    /// The singles that could be blocks of the group.
+    fn in_line(&self, hash: u64, head: GroupHead) -> u16 {
+        let mut tags = self.singles.tags(&self.pages, hash);
+        for tag in bits(tags) {
+            let position = self.singles.find(&self.pages, hash, tag).expect("its tag was there");
+            let entry = single_entry(self.singles.row(&self.pages, position));
+            if entry.place != head.place(tag) || entry.hits != head.hits {
+                tags &= !(1 << tag);
+            }
+        }
+        tags
+    }
+
+    /// Moves the singles that lie in line with the group into it.
+    fn absorb(&mut self, hash: u64, position: Position) {
+        let mut head = GroupHead::read(self.groups.row(&self.pages, position));
+        let tags = self.in_line(hash, head);
+        assert!(tags & head.valid == 0, "I1: a block is in one table");
+        for tag in bits(tags) {
+            let single = self.singles.find(&self.pages, hash, tag).expect("its tag was there");
+            let entry = single_entry(self.singles.row(&self.pages, single));
+            self.singles.remove(&mut self.pages, single);
+            head.set_dirty(1 << tag, entry.dirty);
+            self.groups.row_mut(&mut self.pages, position)[CHECKSUMS_AT + tag as usize] = entry.checksum;
+        }
+        head.valid |= tags;
+        head.write(self.groups.row_mut(&mut self.pages, position));
+        self.group_blocks += u64::from(tags.count_ones());
+        assert!(head.valid.count_ones() >= GROUP_BLOCKS_MIN, "I2: a group is worth its entry");
+    }
+
+    fn report_group(
+        &self,
+        group: u64,
+        position: Position,
+        head: GroupHead,
+        mask: u16,
+        report: &mut impl FnMut(BlockKey, Entry),
+    ) {
+        for tag in bits(head.valid & mask) {
+            let checksum = self.groups.row(&self.pages, position)[CHECKSUMS_AT + tag as usize];
+            report(join(group, tag), head.entry(tag, checksum));
+        }
+    }
+
+    fn clear_in_group(&mut self, position: Position, head: &mut GroupHead, mask: u16) {
+        self.group_blocks -= u64::from((head.valid & mask).count_ones());
+        head.valid &= !mask;
+        head.dirty &= !mask;
+        head.write(self.groups.row_mut(&mut self.pages, position));
+    }
+
+    fn dissolve_if_small(&mut self, hash: u64, position: Position, head: GroupHead) {
+        if head.valid.count_ones() < GROUP_BLOCKS_MIN {
+            self.dissolve(hash, position, head);
+        }
+    }
+
+    /// Makes singles of the blocks of a group.
+    fn dissolve(&mut self, hash: u64, position: Position, head: GroupHead) {
+        let row = *self.groups.row(&self.pages, position);
+        self.group_blocks -= u64::from(head.valid.count_ones());
+        self.groups.remove(&mut self.pages, position);
+        for tag in bits(head.valid) {
+            let entry = head.entry(tag, row[CHECKSUMS_AT + tag as usize]);
+            self.singles.insert(&mut self.pages, hash, tag, &single_row(entry));
+        }
+    }
+
+    fn remove_singles(
+        &mut self,
+        group: u64,
+        hash: u64,
+        mask: u16,
+        removed: &mut impl FnMut(BlockKey, Entry),
+    ) {
+        if self.singles.is_empty() {
+            return;
+        }
+        for tag in bits(self.singles.tags(&self.pages, hash) & mask) {
+            let position = self.singles.find(&self.pages, hash, tag).expect("its tag was there");
+            removed(join(group, tag), single_entry(self.singles.row(&self.pages, position)));
+            self.singles.remove(&mut self.pages, position);
+        }
+    }
+
+    /// Takes away everything of the given groups by a look at every entry.
+    fn remove_groups(&mut self, groups: core::ops::Range<u64>, removed: &mut impl FnMut(BlockKey, Entry)) {
+        let is_gone = |hash: u64| groups.contains(&unpermute(hash));
+        self.singles.remove_where(&mut self.pages, is_gone, |hash, tag, row| {
+            removed(join(unpermute(hash), tag), single_entry(row));
+        });
+        let mut blocks = 0;
+        self.groups.remove_where(&mut self.pages, is_gone, |hash, _, row| {
+            let (group, head) = (unpermute(hash), GroupHead::read(row));
+            for tag in bits(head.valid) {
+                removed(join(group, tag), head.entry(tag, row[CHECKSUMS_AT + tag as usize]));
+                blocks += 1;
+            }
+        });
+        self.group_blocks -= blocks;
+    }
+}
+
+/// The number of a key's group, and the block within it.
+#[inline]
+fn split(key: BlockKey) -> (u64, u32) {
+    assert!(key.0 < BlockKey::END, "a key is of a volume");
+    (key.0 / GROUP_BLOCKS, (key.0 % GROUP_BLOCKS) as u32)
+}
+
+fn join(group: u64, tag: u32) -> BlockKey {
+    BlockKey(group * GROUP_BLOCKS + u64::from(tag))
+}
+
+/// One bit for each of `blocks` tags from `first_tag` on.
+fn mask(first_tag: u32, blocks: u32) -> u16 {
+    (((1_u32 << blocks) - 1) << first_tag) as u16
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! Entries as the words of a table's row.
+//!
+//! ```text
+//! single   │ place 29, dirty 1, hits 2 │ checksum │
+//! group    │ base 29, unused 1, hits 2 │ valid 16, dirty 16 │ checksum × 16 │
+//! ```
+
+use crate::index::{Entry, GROUP_BLOCKS};
+use crate::table::linear_hash::TAG_BITS;
+use crate::units::Place;
+
+/// Words in the row of a single.
+pub const SINGLE_WORDS: usize = 2;
+/// Words in the row of a group.
+pub const GROUP_WORDS: usize = CHECKSUMS_AT + GROUP_BLOCKS as usize;
+/// Where the checksums of a group begin.
+pub const CHECKSUMS_AT: usize = 2;
+
+const DIRTY_BIT: u32 = Place::END.trailing_zeros();
+const HITS_BIT: u32 = DIRTY_BIT + 1;
+const PLACE_MASK: u32 = Place::END - 1;
+
+const _: () = assert!(Place::END.is_power_of_two() && HITS_BIT + 2 == u32::BITS, "one word holds them all");
+const _: () = assert!(GROUP_BLOCKS == 1 << TAG_BITS && GROUP_BLOCKS == u16::BITS as u64, "a tag is a bit");
+
+/// The row of a single.
+#[inline]
+pub fn single_row(entry: Entry) -> [u32; SINGLE_WORDS] {
+    debug_assert!(entry.place.0 < Place::END && entry.hits < 4);
+    let word = entry.place.0 | u32::from(entry.dirty) << DIRTY_BIT | u32::from(entry.hits) << HITS_BIT;
+    [word, entry.checksum]
+}
+
+/// What the row of a single says.
+#[inline]
+pub fn single_entry(row: &[u32; SINGLE_WORDS]) -> Entry {
+    Entry {
+        place: Place(row[0] & PLACE_MASK),
+        dirty: row[0] & (1 << DIRTY_BIT) != 0,
+        hits: (row[0] >> HITS_BIT) as u8,
+        checksum: row[1],
+    }
+}
+
+/// What the row of a group says besides the checksums.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupHead {
+    /// The place of block 0, whether it is there or not. Counts modulo [`Place::END`]: the
+    /// first place of the device may be that of block 5.
+    pub base: u32,
+    /// Recent hits of any of the blocks.
+    pub hits: u8,
+    /// A bit for each block that is there.
+    pub valid: u16,
+    /// A bit for each block that is dirty; dirty implies valid.
+    pub dirty: u16,
+}
+
+impl GroupHead {
+    /// Reads it from a row.
+    #[inline]
+    pub fn read(row: &[u32; GROUP_WORDS]) -> GroupHead {
+        GroupHead {
+            base: row[0] & PLACE_MASK,
+            hits: (row[0] >> HITS_BIT) as u8,
+            valid: row[1] as u16,
+            dirty: (row[1] >> u16::BITS) as u16,
+        }
+    }
+
+    /// Writes it to a row.
+    #[inline]
+    pub fn write(self, row: &mut [u32; GROUP_WORDS]) {
+        assert!(self.dirty & !self.valid == 0, "dirty implies valid");
+        debug_assert!(self.base < Place::END && self.hits < 4);
+        row[0] = self.base | u32::from(self.hits) << HITS_BIT;
+        row[1] = u32::from(self.valid) | u32::from(self.dirty) << u16::BITS;
+    }
+
+    /// The place of a block, whether it is there or not.
+    #[inline]
+    pub fn place(self, tag: u32) -> Place {
+        Place((self.base + tag) & PLACE_MASK)
+    }
+
+    /// The entry of a block that is there.
+    #[inline]
+    pub fn entry(self, tag: u32, checksum: u32) -> Entry {
+        let dirty = self.dirty & (1 << tag) != 0;
+        Entry { place: self.place(tag), dirty, hits: self.hits, checksum }
+    }
+
+    /// Marks the blocks of `mask` dirty or clean.
+    pub fn set_dirty(&mut self, mask: u16, dirty: bool) {
+        if dirty {
+            self.dirty |= mask;
+        } else {
+            self.dirty &= !mask;
+        }
+    }
+}
+
+/// The place of block 0 of a group that has block `tag` at `place`.
+pub fn base_of(place: Place, tag: u32) -> u32 {
+    place.0.wrapping_sub(tag) & PLACE_MASK
+}
+
+/// The numbers of the bits that are set, rising.
+pub fn bits(mut mask: u16) -> impl Iterator<Item = u32> {
+    core::iter::from_fn(move || {
+        if mask == 0 {
+            return None;
+        }
+        let bit = mask.trailing_zeros();
+        mask &= mask - 1;
+        Some(bit)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn a_single_comes_back_as_it_was() {
+        for (place, dirty, hits) in [(0, false, 0), (Place::END - 1, true, 3), (0x1234_5678, true, 1)] {
+            let entry = Entry { place: Place(place), dirty, hits, checksum: 0xdead_beef };
+            assert_eq!(single_entry(&single_row(entry)), entry);
+        }
+    }
+
+    #[test]
+    fn a_group_may_begin_before_the_first_place() {
+        let mut row = [0; GROUP_WORDS];
+        let head = GroupHead { base: base_of(Place(2), 5), hits: 2, valid: 0xffe0, dirty: 0x8020 };
+        head.write(&mut row);
+        let head = GroupHead::read(&row);
+        assert_eq!(head.entry(5, 7), Entry { place: Place(2), dirty: true, hits: 2, checksum: 7 });
+        assert_eq!(head.entry(14, 8), Entry { place: Place(11), dirty: false, hits: 2, checksum: 8 });
+        assert_eq!(head.place(15), Place(12));
+    }
+
+    #[test]
+    fn bits_are_named_in_order() {
+        assert_eq!(bits(0x8011).collect::<Vec<u32>>(), [0, 4, 15]);
+        assert_eq!(bits(0).count(), 0);
+    }
+}

@@ -1,0 +1,441 @@
+//! The index against an ordered map, and its size against what is promised.
+
+use super::*;
+use crate::units::{VOLUME_BLOCKS_MAX, VolumeIndex};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use proptest::prelude::*;
+use std::eprintln;
+
+type Model = BTreeMap<BlockKey, Entry>;
+
+/// Checks I1 to I3 by a look at every entry.
+fn check(index: &Index) {
+    let mut blocks = index.singles.len();
+    index.groups.for_each(&index.pages, |hash, tag, row| {
+        let head = GroupHead::read(row);
+        assert_eq!(tag, 0);
+        assert_eq!(head.valid & index.singles.tags(&index.pages, hash), 0, "I1");
+        assert!(head.valid.count_ones() >= GROUP_BLOCKS_MIN, "I2");
+        blocks += u64::from(head.valid.count_ones());
+    });
+    assert_eq!(blocks, index.len(), "I3");
+}
+
+fn all(index: &Index) -> Model {
+    let mut found = Model::new();
+    index.for_each(|key, entry| assert!(found.insert(key, entry).is_none(), "I1"));
+    found
+}
+
+/// The same without the hits, which a group's blocks share.
+fn without_hits(model: &Model) -> Model {
+    model.iter().map(|(&key, &entry)| (key, Entry { hits: 0, ..entry })).collect()
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Writes a run at the next free place, or some places further on.
+    Insert {
+        first: u64,
+        blocks: u64,
+        gap: u32,
+        dirty: bool,
+    },
+    /// Writes blocks one by one to consecutive places.
+    Stream {
+        first: u64,
+        blocks: u64,
+        dirty: bool,
+    },
+    Remove {
+        first: u64,
+    },
+    RemoveRange {
+        first: u64,
+        blocks: u64,
+    },
+    SetDirty {
+        at: usize,
+        dirty: bool,
+    },
+    Touch {
+        at: usize,
+    },
+    ClearHits {
+        at: usize,
+    },
+    /// Moves cached blocks to consecutive places, in order.
+    Move {
+        at: usize,
+        blocks: usize,
+    },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    // Two volumes; nearly all runs overlap others, some lie at the volume's end.
+    let first = prop_oneof![
+        6 => 0..600_u64,
+        2 => (0..600_u64).prop_map(|block| (1 << 35) + block),
+        1 => 0..1_u64 << 39,
+        1 => Just(BlockKey::END - 100),
+    ];
+    let step = prop_oneof![
+        6 => (first.clone(), 1..70_u64, 0..3_u32, any::<bool>())
+            .prop_map(|(first, blocks, gap, dirty)| Step::Insert { first, blocks, gap, dirty }),
+        2 => (first.clone(), 1..40_u64, any::<bool>())
+            .prop_map(|(first, blocks, dirty)| Step::Stream { first, blocks, dirty }),
+        4 => first.clone().prop_map(|first| Step::Remove { first }),
+        1 => (first, prop_oneof![1..200_u64, Just(1 << 34)])
+            .prop_map(|(first, blocks)| Step::RemoveRange { first, blocks }),
+        3 => (any::<usize>(), any::<bool>()).prop_map(|(at, dirty)| Step::SetDirty { at, dirty }),
+        3 => any::<usize>().prop_map(|at| Step::Touch { at }),
+        1 => any::<usize>().prop_map(|at| Step::ClearHits { at }),
+        2 => (any::<usize>(), 1..40_usize).prop_map(|(at, blocks)| Step::Move { at, blocks }),
+    ];
+    proptest::collection::vec(step, 1..120)
+}
+
+/// The index and what it should say.
+struct Pair {
+    index: Index,
+    model: Model,
+    next_place: u32,
+}
+
+impl Pair {
+    fn insert(&mut self, first: u64, blocks: u64, dirty: bool) {
+        let place = Place(self.next_place);
+        self.next_place += blocks as u32;
+        let checksums: Vec<u32> =
+            (0..blocks as u32).map(|at| (place.0 + at).wrapping_mul(0x9e37_79b9)).collect();
+        let run = Run { first: BlockKey(first), place, dirty, checksums: &checksums };
+        let mut replaced = Model::new();
+        self.index.insert(run, |key, entry| assert!(replaced.insert(key, entry).is_none()));
+        let mut expected = Model::new();
+        for at in 0..blocks {
+            let key = BlockKey(first + at);
+            let entry =
+                Entry { place: Place(place.0 + at as u32), dirty, hits: 0, checksum: checksums[at as usize] };
+            assert_eq!(self.index.get(key), Some(entry), "a block inserted has no hits");
+            if let Some(old) = self.model.insert(key, entry) {
+                expected.insert(key, old);
+            }
+        }
+        assert_eq!(without_hits(&replaced), without_hits(&expected));
+    }
+
+    fn remove_range(&mut self, first: u64, blocks: u64) {
+        let mut removed = Model::new();
+        self.index.remove_range(BlockKey(first), blocks, |key, entry| {
+            assert!(removed.insert(key, entry).is_none());
+        });
+        let keys = BlockKey(first)..BlockKey(first + blocks);
+        let expected: Model = self.model.range(keys.clone()).map(|(&key, &entry)| (key, entry)).collect();
+        self.model.retain(|key, _| !keys.contains(key));
+        assert_eq!(without_hits(&removed), without_hits(&expected));
+    }
+
+    fn nth(&self, at: usize) -> Option<BlockKey> {
+        self.model.keys().nth(at.checked_rem(self.model.len())?).copied()
+    }
+
+    fn apply(&mut self, step: Step) {
+        match step {
+            Step::Insert { first, blocks, gap, dirty } => {
+                self.next_place += gap;
+                self.insert(first, blocks.min(BlockKey::END - first), dirty);
+            }
+            Step::Stream { first, blocks, dirty } => {
+                (first..(first + blocks).min(BlockKey::END)).for_each(|block| self.insert(block, 1, dirty));
+            }
+            Step::Remove { first } => {
+                let key = BlockKey(first);
+                let removed = self.index.remove(key).map(|entry| Entry { hits: 0, ..entry });
+                let expected = self.model.remove(&key).map(|entry| Entry { hits: 0, ..entry });
+                assert_eq!(removed, expected);
+                assert_eq!(self.index.get(key), None);
+            }
+            Step::RemoveRange { first, blocks } => {
+                self.remove_range(first, blocks.min(BlockKey::END - first));
+            }
+            Step::SetDirty { at, dirty } => {
+                let Some(key) = self.nth(at) else { return };
+                self.index.set_dirty(key, dirty);
+                self.model.get_mut(&key).unwrap().dirty = dirty;
+            }
+            Step::Touch { at } => {
+                let Some(key) = self.nth(at) else { return };
+                let hits = self.index.get(key).unwrap().hits;
+                self.index.touch(key);
+                assert_eq!(self.index.get(key).unwrap().hits, (hits + 1).min(3));
+            }
+            Step::ClearHits { at } => {
+                let Some(key) = self.nth(at) else { return };
+                self.index.clear_hits(key);
+                assert_eq!(self.index.get(key).unwrap().hits, 0);
+            }
+            Step::Move { at, blocks } => {
+                let Some(first) = self.nth(at) else { return };
+                let keys: Vec<BlockKey> =
+                    self.model.range(first..).take(blocks).map(|(&key, _)| key).collect();
+                for key in keys {
+                    let old = self.index.get(key).unwrap();
+                    let place = Place(self.next_place);
+                    self.next_place += 1;
+                    self.index.set_place(key, place);
+                    assert_eq!(self.index.get(key), Some(Entry { place, ..old }));
+                    self.model.get_mut(&key).unwrap().place = place;
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn it_is_an_ordered_map(steps in steps()) {
+        let mut pair = Pair { index: Index::new(0), model: Model::new(), next_place: 3 };
+        for step in steps {
+            pair.apply(step);
+            prop_assert_eq!(pair.index.len(), pair.model.len() as u64);
+        }
+        check(&pair.index);
+        prop_assert_eq!(without_hits(&all(&pair.index)), without_hits(&pair.model));
+        let keys: Vec<BlockKey> = pair.model.keys().copied().collect();
+        for key in keys {
+            let entry = pair.index.get(key).map(|entry| Entry { hits: 0, ..entry });
+            prop_assert_eq!(entry, Some(Entry { hits: 0, ..pair.model[&key] }));
+        }
+        // What is left is taken away in one go.
+        pair.remove_range(0, BlockKey::END);
+        prop_assert!(pair.index.is_empty() && pair.model.is_empty());
+        prop_assert_eq!(pair.index.pages.in_use(), 2);
+    }
+}
+
+// ---- size --------------------------------------------------------------------------------
+
+/// A repeatable stream of random numbers (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let bits = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
+    }
+}
+
+fn insert(index: &mut Index, first: u64, place: u32, checksums: &[u32]) {
+    let run = Run { first: BlockKey(first), place: Place(place), dirty: true, checksums };
+    index.insert(run, |_, _| ());
+}
+
+fn bytes_per_block(index: &Index) -> f64 {
+    index.allocated_bytes() as f64 / index.len() as f64
+}
+
+/// Watches the size of an index that grows from 100 000 to 1 000 000 blocks.
+struct Watch {
+    name: &'static str,
+    limit: f64,
+    worst: f64,
+}
+
+impl Watch {
+    fn new(name: &'static str, limit: f64) -> Watch {
+        Watch { name, limit, worst: 0.0 }
+    }
+
+    fn look(&mut self, index: &Index) {
+        let bytes = bytes_per_block(index);
+        if index.len() >= 100_000 {
+            self.worst = self.worst.max(bytes);
+            assert!(bytes <= self.limit, "{}: {bytes:.2} B at {} blocks", self.name, index.len());
+        }
+        if matches!(index.len(), 100_000 | 300_000 | 1_000_000) {
+            eprintln!("{}: {bytes:.2} B a block at {}", self.name, index.len());
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        eprintln!("{}: {:.2} B a block at the worst", self.name, self.worst);
+    }
+}
+
+#[test]
+fn scattered_blocks_take_sixteen_bytes_at_any_size() {
+    let mut index = Index::new(1 << 30);
+    let mut watch = Watch::new("scattered", 16.0);
+    for number in 0..1_000_000_u64 {
+        let block = number * 1_000_003 % VOLUME_BLOCKS_MAX;
+        insert(&mut index, block, (number * 7 % u64::from(Place::END)) as u32, &[number as u32]);
+        watch.look(&index);
+    }
+    // Evicted down to a tenth, the memory in use shrinks with the blocks.
+    for number in 0..900_000_u64 {
+        index.remove(BlockKey(number * 1_000_003 % VOLUME_BLOCKS_MAX)).unwrap();
+    }
+    let used = (index.allocated_bytes() - index.pages.free_bytes()) as f64 / index.len() as f64;
+    assert!(used <= 16.0, "{used:.2} B");
+}
+
+#[test]
+fn blocks_written_at_random_into_one_region_take_sixteen_bytes() {
+    let mut index = Index::new(1 << 30);
+    let mut watch = Watch::new("dense", 16.0);
+    for number in 0..1_000_000_u64 {
+        // Odd steps modulo a power of two reach every block once.
+        let block = (number * 514_229) % (1 << 20);
+        insert(&mut index, block, number as u32, &[number as u32]);
+        watch.look(&index);
+    }
+}
+
+#[test]
+fn long_runs_take_six_bytes_at_any_size_and_grow_as_they_are_broken() {
+    let mut index = Index::new(1 << 30);
+    let mut watch = Watch::new("sequential", 6.0);
+    let checksums: Vec<u32> = (0..40).collect();
+    let mut place = 0;
+    for number in 0..1_000_000_u64 / 40 {
+        // A block of the log's own now and then, so that runs do not all join up.
+        place += u32::from(number % 25 == 0);
+        insert(&mut index, number * 40, place, &checksums);
+        place += 40;
+        watch.look(&index);
+    }
+    drop(watch);
+    let mut random = Random(1);
+    for _ in 0..300_000 {
+        insert(&mut index, random.next() % 1_000_000, place, &[7]);
+        place += 1;
+    }
+    check(&index);
+    let bytes = bytes_per_block(&index);
+    eprintln!("sequential, 30 % overwritten: {bytes:.2} B a block");
+    assert!(bytes <= 16.0);
+    for _ in 0..1_700_000 {
+        insert(&mut index, random.next() % 1_000_000, place, &[7]);
+        place += 1;
+        if place.is_multiple_of(100_000) {
+            assert!(bytes_per_block(&index) <= 16.0, "{:.2} B", bytes_per_block(&index));
+        }
+    }
+    check(&index);
+}
+
+#[test]
+fn blocks_written_in_order_one_by_one_take_six_bytes() {
+    let mut index = Index::new(1 << 30);
+    let mut watch = Watch::new("one by one", 6.0);
+    for block in 0..300_000_u64 {
+        insert(&mut index, block, block as u32 + 5, &[block as u32]);
+        watch.look(&index);
+    }
+    check(&index);
+    // Copied elsewhere one by one, they come together again.
+    for block in 0..300_000_u64 {
+        index.set_place(BlockKey(block), Place(1_000_000 + block as u32));
+    }
+    check(&index);
+    assert!(bytes_per_block(&index) <= 6.0);
+}
+
+#[test]
+fn a_budget_is_never_exceeded_whatever_comes() {
+    let mut random = Random(7);
+    for budget_bytes in [0, 3 << 20, 6 << 20] {
+        let mut index = Index::new(budget_bytes);
+        assert!(index.allocated_bytes() < 40 << 10, "a small allocation at the start");
+        assert!(!index.is_tight(64));
+        let checksums: Vec<u32> = (0..64).collect();
+        let mut oldest = std::collections::VecDeque::new();
+        for round in 0..200_000_u64 {
+            // Long runs, short ones and scattered blocks, by turns.
+            let (blocks, blocks_at) = match round / 20_000 % 4 {
+                0 => (1, random.next() % VOLUME_BLOCKS_MAX),
+                1 => (64, random.next() % 10_000 * 64),
+                2 => (1, random.next() % 640_000),
+                _ => (1 + random.next() % 20, random.next() % (1 << 22)),
+            };
+            while index.is_tight(64) {
+                let (first, blocks) = oldest.pop_front().expect("a budget holds some blocks");
+                index.remove_range(BlockKey(first), blocks, |_, _| ());
+            }
+            insert(&mut index, blocks_at, random.next() as u32 % (1 << 28), &checksums[..blocks as usize]);
+            oldest.push_back((blocks_at, blocks));
+            assert!(index.allocated_bytes() <= index.budget_bytes());
+        }
+        check(&index);
+        // The reserve is not so large that the budget could not be used.
+        let used = index.allocated_bytes() - index.pages.free_bytes();
+        assert!(used + (500 << 10) > index.budget_bytes(), "{used} of {}", index.budget_bytes());
+    }
+}
+
+// ---- single rules ------------------------------------------------------------------------
+
+#[test]
+fn volumes_and_far_ends_do_not_collide() {
+    let mut index = Index::new(0);
+    for volume in 0..16 {
+        for block in [0, 15, 16, VOLUME_BLOCKS_MAX - 1] {
+            let key = BlockKey::new(VolumeIndex(volume), block);
+            insert(&mut index, key.0, u32::from(volume) * 100 + (block % 64) as u32, &[9]);
+        }
+    }
+    assert_eq!(index.len(), 64);
+    insert(&mut index, BlockKey::END - 16, Place::END - 16, &[1; 16]);
+    assert_eq!(index.get(BlockKey(BlockKey::END - 1)).unwrap().place, Place(Place::END - 1));
+    assert_eq!(index.len(), 79);
+}
+
+#[test]
+fn the_blocks_of_a_group_share_their_hits_and_a_new_block_has_none() {
+    let mut index = Index::new(0);
+    insert(&mut index, 32, 100, &[1; 12]);
+    index.touch(BlockKey(32));
+    index.touch(BlockKey(33));
+    assert_eq!(index.get(BlockKey(40)).unwrap().hits, 2);
+    insert(&mut index, 44, 112, &[1; 4]);
+    assert_eq!(index.get(BlockKey(44)).unwrap().hits, 0);
+    assert_eq!(index.get(BlockKey(40)).unwrap().hits, 2);
+    index.clear_hits(BlockKey(40));
+    assert_eq!(index.get(BlockKey(32)).unwrap().hits, 0);
+    index.touch(BlockKey(1));
+    index.clear_hits(BlockKey(1));
+}
+
+#[test]
+#[should_panic(expected = "is cached")]
+fn an_absent_block_cannot_be_marked() {
+    Index::new(0).set_dirty(BlockKey(5), true);
+}
+
+#[test]
+fn samples_reach_every_block_evenly() {
+    let mut index = Index::new(0);
+    assert!(index.sample(&mut || 0).is_none());
+    for block in 0..40 {
+        insert(&mut index, block * 1000, block as u32, &[1]);
+    }
+    insert(&mut index, 100_000, 500, &[2; 40]);
+    for block in 100_010..100_018 {
+        index.remove(BlockKey(block));
+    }
+    let mut random = Random(3);
+    let mut times = BTreeMap::new();
+    for _ in 0..72_000 {
+        let (key, entry) = index.sample(&mut || random.next()).unwrap();
+        assert_eq!(index.get(key), Some(entry));
+        *times.entry(key).or_insert(0) += 1;
+    }
+    assert_eq!(times.len(), 72);
+    assert!(times.values().all(|times| (800..1200).contains(times)), "{times:?}");
+}

@@ -1,0 +1,349 @@
+//! Reads: from the cache what it has, from the origin what it has not, and fills.
+//!
+//! A partial write reads the blocks that it changes by the same code ([`Engine::fetch`]).
+
+use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target};
+use crate::engine::{Engine, Flight};
+use crate::extents::ExtentKind;
+use crate::guard::{Blocks, Stamp};
+use crate::log::ClientAppend;
+use crate::memory::{Memory, Slice};
+use crate::request::{RequestKey, Stage};
+use crate::units::{BLOCK_BYTES, BlockKey, Place, SECTORS_PER_BLOCK};
+use crate::volume::Standing;
+use alloc::vec::Vec;
+
+/// Consecutive blocks read by one operation.
+pub(crate) struct Piece {
+    pub first: u64,
+    pub blocks: u32,
+    /// Where they go.
+    pub slice: Slice,
+    pub source: Source,
+}
+
+/// Where a piece comes from.
+pub(crate) enum Source {
+    /// From consecutive places of the cache, with the checksums to find there.
+    Cache { place: Place, checksums: Checksums },
+    /// From the origin; with a stamp if the data may enter the cache.
+    Origin { stamp: Option<Stamp> },
+}
+
+/// The checksums of a piece; one block is the common case.
+pub(crate) enum Checksums {
+    One(u32),
+    Many(Vec<u32>),
+}
+
+impl Checksums {
+    fn as_slice(&self) -> &[u32] {
+        match self {
+            Checksums::One(one) => core::slice::from_ref(one),
+            Checksums::Many(many) => many,
+        }
+    }
+
+    fn push(&mut self, checksum: u32) {
+        match self {
+            Checksums::One(one) => *self = Checksums::Many(alloc::vec![*one, checksum]),
+            Checksums::Many(many) => many.push(checksum),
+        }
+    }
+}
+
+impl Engine {
+    pub(crate) fn start_read<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let active = &self.requests[key];
+        let RequestOp::Read { range, into } = active.op else { unreachable!("only reads come here") };
+        let blocks = active.blocks;
+        // A checksum covers a block: what is not whole blocks is read into a buffer of ours.
+        let work = if range.is_block_aligned() {
+            into
+        } else {
+            let Some(buffer) = self.take_work(blocks.count, memory) else {
+                self.requests[key].stage = Stage::Buffer;
+                self.buffer_queue.push_back(key);
+                return;
+            };
+            self.requests[key].work_buffer = Some(buffer);
+            Engine::work_slice(buffer, blocks.count)
+        };
+        let active = &mut self.requests[key];
+        active.work = Some(work);
+        active.stage = Stage::Fetching;
+        let missed = self.fetch(key, blocks, work, true, memory);
+        let volume = self.volume_mut(self.requests[key].volume);
+        if missed == 0 {
+            volume.counters.hits += 1;
+        } else {
+            volume.counters.misses += 1;
+        }
+        if self.requests[key].parts == 0 {
+            self.fetched(key, memory);
+        }
+    }
+
+    /// Starts reading `blocks` of the request's volume into `work`; returns how many blocks come from
+    /// the origin. When all are there, [`Engine::fetched`] goes on.
+    pub(crate) fn fetch<M: Memory>(
+        &mut self,
+        request: RequestKey,
+        blocks: Blocks,
+        work: Slice,
+        may_fill: bool,
+        memory: &mut M,
+    ) -> u64 {
+        assert!(u64::from(work.len_bytes) == blocks.count * BLOCK_BYTES);
+        let volume_index = self.requests[request].volume;
+        let volume = self.volume(volume_index);
+        // A cache that failed still answers for what nobody else has.
+        let use_clean = self.latched.is_none();
+        let use_cache = volume.standing != Standing::Uncached && volume.cached_blocks > 0;
+        let has_extents = volume.zero_blocks + volume.lost_blocks > 0;
+        let first_key = volume.key(blocks.first);
+        let mut open: Option<Piece> = None;
+        let mut missed = 0;
+        let mut hit = 0;
+        for step in 0..blocks.count {
+            let block = blocks.first + step;
+            let key = BlockKey(first_key.0 + step);
+            let slice = work.part((step * BLOCK_BYTES) as u32, BLOCK_BYTES as u32);
+            if has_extents && let Some(extent) = self.extents.get(key) {
+                if let Some(piece) = open.take() {
+                    self.issue_piece(request, piece, may_fill);
+                }
+                match extent.kind {
+                    ExtentKind::Zero => memory.zero(slice),
+                    ExtentKind::Lost => self.requests[request].error = Some(Errno::IO),
+                }
+                continue;
+            }
+            let entry = if use_cache { self.index.get(key) } else { None };
+            let entry = entry.filter(|entry| entry.dirty || use_clean);
+            match entry {
+                Some(entry) => {
+                    hit += 1;
+                    self.index.touch(key);
+                    let joined = match &mut open {
+                        Some(Piece { blocks, slice: so_far, source: Source::Cache { place, checksums }, .. })
+                            if place.0 + *blocks == entry.place.0
+                                && self.segments.of(*place) == self.segments.of(entry.place) =>
+                        {
+                            *blocks += 1;
+                            so_far.len_bytes += BLOCK_BYTES as u32;
+                            checksums.push(entry.checksum);
+                            true
+                        }
+                        _ => false,
+                    };
+                    if !joined {
+                        let source =
+                            Source::Cache { place: entry.place, checksums: Checksums::One(entry.checksum) };
+                        let piece = Piece { first: block, blocks: 1, slice, source };
+                        if let Some(before) = open.replace(piece) {
+                            self.issue_piece(request, before, may_fill);
+                        }
+                    }
+                }
+                None => {
+                    missed += 1;
+                    if let Some(Piece { blocks, slice: so_far, source: Source::Origin { .. }, .. }) = &mut open
+                    {
+                        *blocks += 1;
+                        so_far.len_bytes += BLOCK_BYTES as u32;
+                    } else {
+                        let source = Source::Origin { stamp: None };
+                        let piece = Piece { first: block, blocks: 1, slice, source };
+                        if let Some(before) = open.replace(piece) {
+                            self.issue_piece(request, before, may_fill);
+                        }
+                    }
+                }
+            }
+        }
+        if let Some(piece) = open {
+            self.issue_piece(request, piece, may_fill);
+        }
+        let is_failed = self.latched.is_some();
+        let counters = &mut self.volume_mut(volume_index).counters;
+        counters.hit_blocks += hit;
+        counters.miss_blocks += missed;
+        counters.bypass_failed_blocks += if is_failed { missed } else { 0 };
+        missed
+    }
+
+    fn issue_piece(&mut self, request: RequestKey, mut piece: Piece, may_fill: bool) {
+        let volume_index = self.requests[request].volume;
+        self.requests[request].parts += 1;
+        match &mut piece.source {
+            Source::Cache { place, .. } => {
+                let segment = self.segments.of(*place);
+                // RULE 1: whoever reads a segment keeps it from being reused.
+                self.segments.get_mut(segment).pins += 1;
+                let op =
+                    IoOp::Read { offset_bytes: self.cache_offset(*place), into: Pieces::One(piece.slice) };
+                self.issue(Target::Cache, op, Flight::CacheRead { request, piece });
+            }
+            Source::Origin { stamp } => {
+                let may_fill = may_fill && !self.is_stopping && self.latched.is_none();
+                let volume = self.volume_mut(volume_index);
+                if may_fill && volume.caches_reads() && volume.origin.flushed_epoch > 0 {
+                    let blocks = Blocks { first: piece.first, count: u64::from(piece.blocks) };
+                    *stamp = volume.guard.stamp(blocks, volume.origin.flushed_epoch);
+                }
+                volume.origin.client_reads += 1;
+                let (offset_bytes, len_bytes) = volume.origin_bytes(piece.first, u64::from(piece.blocks));
+                let into = Pieces::One(piece.slice.part(0, len_bytes as u32));
+                let op = IoOp::Read { offset_bytes, into };
+                self.issue(Target::Origin(volume_index), op, Flight::OriginRead { request, piece });
+            }
+        }
+    }
+
+    pub(crate) fn cache_read_done<M: Memory>(
+        &mut self,
+        request: RequestKey,
+        piece: Piece,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
+        let Source::Cache { place, checksums } = &piece.source else { unreachable!("read from the cache") };
+        let segment = self.segments.of(*place);
+        self.segments.get_mut(segment).pins -= 1;
+        self.requests[request].parts -= 1;
+        for (step, checksum) in (0..piece.blocks).zip(checksums.as_slice()) {
+            let slice = piece.slice.part(step * BLOCK_BYTES as u32, BLOCK_BYTES as u32);
+            // HAZARD 10: every cached block is compared with its checksum before anybody sees it.
+            if result.is_err() || memory.checksum(slice) != *checksum {
+                let read = BadRead { block: piece.first + u64::from(step), place: Place(place.0 + step), slice };
+                self.bad_cache_read(request, read, result, memory);
+            }
+        }
+        if self.requests[request].parts == 0 {
+            self.fetched(request, memory);
+        }
+    }
+
+    /// A cached block could not be read or is not what was written.
+    fn bad_cache_read<M: Memory>(
+        &mut self,
+        request: RequestKey,
+        bad: BadRead,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
+        let volume_index = self.requests[request].volume;
+        let key = self.volume(volume_index).key(bad.block);
+        let entry = self.index.get(key).filter(|entry| entry.place == bad.place);
+        match entry {
+            // The dirty copy is the only one. A device error may pass, a wrong checksum will not.
+            Some(entry) if entry.dirty => {
+                self.requests[request].error = Some(result.err().unwrap_or(Errno::IO));
+                if result.is_ok() {
+                    self.append_lost(key);
+                }
+            }
+            Some(_) => {
+                self.volume_mut(volume_index).counters.corrupt_clean_blocks += 1;
+                self.push(Effect::Notice(Notice::CorruptClean { volume: volume_index, block: bad.block }));
+                self.drop_entries(volume_index, Blocks { first: bad.block, count: 1 });
+                self.append_tombstone(volume_index, Blocks { first: bad.block, count: 1 }, None);
+                self.refetch(request, &bad, memory);
+            }
+            // It was superseded while it was read: look again.
+            None => self.refetch(request, &bad, memory),
+        }
+    }
+
+    fn refetch<M: Memory>(&mut self, request: RequestKey, bad: &BadRead, memory: &mut M) {
+        self.fetch(request, Blocks { first: bad.block, count: 1 }, bad.slice, false, memory);
+    }
+
+    pub(crate) fn origin_read_done<M: Memory>(
+        &mut self,
+        request: RequestKey,
+        piece: Piece,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
+        let volume_index = self.requests[request].volume;
+        self.requests[request].parts -= 1;
+        let volume = self.volume_mut(volume_index);
+        volume.origin.client_reads -= 1;
+        match result {
+            Err(errno) => {
+                volume.origin.errors += 1;
+                self.requests[request].error = Some(errno);
+                self.push(Effect::Notice(Notice::OriginError { volume: volume_index, errno }));
+            }
+            Ok(()) => {
+                let (_, len_bytes) = volume.origin_bytes(piece.first, u64::from(piece.blocks));
+                let rest = piece.slice.len_bytes - len_bytes as u32;
+                if rest > 0 {
+                    // The volume ends inside this block.
+                    memory.zero(piece.slice.part(len_bytes as u32, rest));
+                }
+                if let Source::Origin { stamp: Some(stamp) } = piece.source {
+                    self.offer_fill(volume_index, &piece, stamp, memory);
+                }
+            }
+        }
+        if self.requests[request].parts == 0 {
+            self.fetched(request, memory);
+        }
+    }
+
+    fn offer_fill<M: Memory>(
+        &mut self,
+        volume_index: crate::units::VolumeIndex,
+        piece: &Piece,
+        stamp: Stamp,
+        memory: &mut M,
+    ) {
+        let blocks = u64::from(piece.blocks);
+        let is_room = self.log.pending_fill_blocks + blocks <= self.config.fill_blocks_max
+            && self.segments.free() > self.config.segments_reserved
+            && self.latched.is_none()
+            && !self.is_stopping;
+        if !is_room {
+            self.volume_mut(volume_index).counters.bypass_pressure_blocks += blocks;
+            return;
+        }
+        memory.retain(piece.slice.buffer);
+        self.log.pending_fill_blocks += blocks;
+        self.log.push_client(ClientAppend::Fill {
+            volume: volume_index,
+            blocks: Blocks { first: piece.first, count: blocks },
+            slice: piece.slice,
+            stamp,
+        });
+    }
+
+    /// All blocks of a request were read, or failed.
+    pub(crate) fn fetched<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let active = &self.requests[key];
+        assert!(active.parts == 0);
+        let RequestOp::Read { range, into } = active.op else {
+            self.merge(key, memory);
+            return;
+        };
+        if active.error.is_none() && active.work_buffer.is_some() {
+            let work = active.work.expect("set when the read began");
+            let skip = (range.start % SECTORS_PER_BLOCK * 512) as u32;
+            memory.copy(work.part(skip, into.len_bytes), into);
+        }
+        self.reply(key, memory);
+    }
+
+    /// Where a place lies on the cache device, in bytes.
+    pub(crate) fn cache_offset(&self, place: Place) -> u64 {
+        crate::format::SEGMENTS_OFFSET + u64::from(place.0) * BLOCK_BYTES
+    }
+}
+
+struct BadRead {
+    block: u64,
+    place: Place,
+    slice: Slice,
+}

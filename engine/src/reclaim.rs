@@ -1,0 +1,373 @@
+//! Reclaim: the oldest segments are emptied so that the log can go on.
+//!
+//! A segment's summary tells what was written to it; the index tells what of that still
+//! counts. What is dirty goes home first (or, where an origin fails, is appended again: rule 9), what was hit
+//! is appended again, up to half of the segment, and the rest is dropped. Segments are emptied strictly in
+//! order; the next few are listed ahead, so that what is dirty in them goes home in one sweep.
+
+use crate::effect::{Errno, IoOp, Pieces, Target};
+use crate::engine::{Engine, Flight};
+use crate::extents::{Extent, ExtentKind};
+use crate::format::{EntryKind, Summary};
+use crate::guard::Blocks;
+use crate::log::InternalAppend;
+use crate::memory::{BufferId, Memory, Purpose, Slice};
+use crate::segments::SegmentState;
+use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTORS_PER_BLOCK};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// Segments listed at the same time at the most.
+const LISTED_MAX: usize = 4;
+/// Blocks of one read of what stays: 256 KiB.
+const KEEP_READ_BLOCKS: u32 = 64;
+/// Blocks being appended again at the same time at the most: 8 MiB.
+const RELOCATING_BLOCKS_MAX: u32 = 2048;
+/// How often a segment that waits for its dirty blocks is looked at again.
+const LOOK_AGAIN_NS: u64 = 5 * Nanos::MILLISECOND;
+
+/// A block that is appended again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    key: BlockKey,
+    place: Place,
+    checksum: u32,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Reading,
+    /// The blocks that were live when the summary was read, by place.
+    Listed(Vec<(BlockKey, Place)>),
+}
+
+#[derive(Debug)]
+struct Reclaiming {
+    segment: u32,
+    stage: Stage,
+    /// Blocks of it that were appended again.
+    kept_blocks: u32,
+    /// Up to which entry of the list hits were looked at.
+    kept_until: usize,
+    look_again: Nanos,
+}
+
+/// The segments being emptied, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Reclaim {
+    active: VecDeque<Reclaiming>,
+    /// Blocks of the oldest one on their way to the head of the log.
+    relocating_blocks: u32,
+}
+
+impl Reclaim {
+    pub fn is_active(&self) -> bool {
+        !self.active.is_empty()
+    }
+
+    /// Blocks that were being appended again are, or were given up.
+    pub fn relocated(&mut self, bytes: u32) {
+        let blocks = bytes / BLOCK_BYTES as u32;
+        assert!(self.relocating_blocks >= blocks);
+        self.relocating_blocks -= blocks;
+    }
+
+    pub fn is_relocating(&self) -> bool {
+        self.relocating_blocks > 0
+    }
+}
+
+impl Engine {
+    /// Starts and advances reclaim, if free segments or index memory run low.
+    pub(crate) fn pump_reclaim<M: Memory>(&mut self, memory: &mut M) {
+        if self.latched.is_some() {
+            return;
+        }
+        let is_low = self.segments.free() < self.config.segments_low;
+        if is_low && self.segments.has_emptied() {
+            self.want_floor();
+        }
+        let is_needed = is_low || self.index.is_tight(self.config.index_slack_blocks);
+        if is_needed && self.reclaim.active.len() < LISTED_MAX && !self.is_stopping {
+            self.start_reclaim(memory);
+        }
+        if !self.reclaim.active.is_empty() {
+            self.advance_reclaim(memory);
+        }
+    }
+
+    fn start_reclaim<M: Memory>(&mut self, memory: &mut M) {
+        let next = self
+            .segments
+            .ring()
+            .filter(|&at| !matches!(self.segments.get(at).state, SegmentState::Emptied(_)))
+            .nth(self.reclaim.active.len());
+        let Some(at) = next.filter(|&at| self.is_settled(at)) else { return };
+        let segment = self.segments.get(at);
+        let blocks = segment.summary_blocks;
+        assert!(blocks > 0, "a sealed segment has a summary");
+        let Some(buffer) = memory.allocate(Purpose::Metadata, blocks * BLOCK_BYTES as u32) else { return };
+        self.segments.get_mut(at).pins += 1;
+        let first = self.segments.place(at, self.segments.segment_blocks() - blocks);
+        let slice = Slice { buffer, offset_bytes: 0, len_bytes: blocks * BLOCK_BYTES as u32 };
+        let op = IoOp::Read { offset_bytes: self.cache_offset(first), into: Pieces::One(slice) };
+        self.issue(Target::Cache, op, Flight::ReclaimRead { segment: at, buffer });
+        self.reclaim.active.push_back(Reclaiming {
+            segment: at,
+            stage: Stage::Reading,
+            kept_blocks: 0,
+            kept_until: 0,
+            look_again: Nanos(0),
+        });
+    }
+
+    pub(crate) fn reclaim_read_done<M: Memory>(
+        &mut self,
+        segment: u32,
+        buffer: BufferId,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
+        self.segments.get_mut(segment).pins -= 1;
+        let generation = self.segments.get(segment).generation;
+        let listed = match result {
+            Ok(()) => match Summary::decode(memory.metadata(buffer)) {
+                Ok(summary) if summary.footer.generation == generation => Some(self.live_blocks(segment, &summary)),
+                _ => None,
+            },
+            Err(_) => None,
+        };
+        memory.release(buffer);
+        // Without its summary a segment is listed from the index, which takes longer.
+        let listed = listed.unwrap_or_else(|| {
+            let mut blocks = Vec::new();
+            self.index.for_each(|key, entry| {
+                if self.segments.of(entry.place) == segment {
+                    blocks.push((key, entry.place));
+                }
+            });
+            blocks.sort_unstable_by_key(|&(_, place)| place);
+            blocks
+        });
+        let active = self.reclaim.active.iter_mut().find(|active| active.segment == segment);
+        if let Some(active) = active {
+            active.stage = Stage::Listed(listed);
+        }
+    }
+
+    fn live_blocks(&self, segment: u32, summary: &Summary) -> Vec<(BlockKey, Place)> {
+        let mut blocks = Vec::with_capacity(self.segments.get(segment).live as usize);
+        for batch in &summary.batches {
+            let mut block_in_segment = batch.payload_block;
+            for entry in &batch.entries {
+                if !matches!(entry.kind, EntryKind::Dirty | EntryKind::Clean) {
+                    continue;
+                }
+                let volume = self.volumes.iter().flatten().find(|volume| volume.id == entry.volume);
+                for step in 0..entry.payload_blocks {
+                    let place = self.segments.place(segment, block_in_segment + step);
+                    let Some(volume) = volume else { continue };
+                    let key = volume.key(entry.start_sector / SECTORS_PER_BLOCK + u64::from(step));
+                    if self.index.get(key).is_some_and(|entry| entry.place == place) {
+                        blocks.push((key, place));
+                    }
+                }
+                block_in_segment += entry.payload_blocks;
+            }
+        }
+        blocks
+    }
+
+    fn advance_reclaim<M: Memory>(&mut self, memory: &mut M) {
+        let now = self.now;
+        let mut urgent: [Vec<u64>; crate::units::VOLUMES_MAX] = Default::default();
+        let mut is_urgent = false;
+        for at in 0..self.reclaim.active.len() {
+            let active = &mut self.reclaim.active[at];
+            let segment = active.segment;
+            if now < active.look_again || self.segments.get(segment).must == 0 {
+                continue;
+            }
+            let Stage::Listed(list) = &active.stage else { continue };
+            active.look_again = now.plus(LOOK_AGAIN_NS);
+            is_urgent = true;
+            for &(key, place) in list {
+                if self.index.get(key).is_some_and(|entry| entry.place == place && entry.dirty) {
+                    urgent[key.volume().at()].push(key.block());
+                }
+            }
+        }
+        if is_urgent {
+            for (at, blocks) in urgent.into_iter().enumerate() {
+                if let Some(volume) = &mut self.volumes[at]
+                    && !volume.destage.has_urgent()
+                    && !blocks.is_empty()
+                {
+                    volume.destage.set_urgent(blocks);
+                }
+            }
+            self.move_extents();
+            self.move_stuck(memory);
+            self.want_tick(now.plus(LOOK_AGAIN_NS));
+        }
+        while let Some(first) = self.reclaim.active.front() {
+            let segment = first.segment;
+            let is_listed = matches!(first.stage, Stage::Listed(_));
+            if !is_listed || self.segments.get(segment).must > 0 || !self.keep_hits(memory) {
+                return;
+            }
+            self.empty_first();
+        }
+    }
+
+    /// Extents recorded in the oldest segment are recorded again: 32 bytes each.
+    fn move_extents(&mut self) {
+        let Some(segment) = self.reclaim.active.front().map(|first| first.segment) else { return };
+        if self.extents.is_empty() || self.log.has_internal() {
+            return;
+        }
+        let here: Vec<Extent> =
+            self.extents.iter().filter(|extent| self.segments.of(extent.place) == segment).collect();
+        for extent in here {
+            self.log.push_internal(match extent.kind {
+                ExtentKind::Zero => InternalAppend::Zero { extent },
+                ExtentKind::Lost => {
+                    InternalAppend::Lost { first: extent.first, blocks: extent.blocks, from: extent.place }
+                }
+            });
+        }
+    }
+
+    /// RULE 9: dirty blocks of the oldest segment whose origin fails are appended again, so that the
+    /// ring goes on for the other volumes.
+    fn move_stuck<M: Memory>(&mut self, memory: &mut M) {
+        if !self.volumes.iter().flatten().any(|volume| volume.origin.is_failing) || self.reclaim.is_relocating() {
+            return;
+        }
+        let Some(first) = self.reclaim.active.front_mut() else { return };
+        let Stage::Listed(list) = &first.stage else { return };
+        let mut stuck = Vec::new();
+        for &(key, place) in list {
+            let is_failing =
+                self.volumes[key.volume().at()].as_ref().is_some_and(|volume| volume.origin.is_failing);
+            let entry = self.index.get(key).filter(|entry| entry.place == place && entry.dirty);
+            if let Some(entry) = entry.filter(|_| is_failing) {
+                stuck.push(Kept { key, place, checksum: entry.checksum });
+            }
+        }
+        stuck.truncate(RELOCATING_BLOCKS_MAX as usize);
+        self.read_kept(stuck, memory);
+    }
+
+    /// Appends again what was hit in the oldest segment. True when nothing of that is left to do.
+    fn keep_hits<M: Memory>(&mut self, memory: &mut M) -> bool {
+        let is_pressed = self.segments.free() <= self.config.segments_reserved;
+        let used_blocks = |engine: &Engine, segment: u32| engine.segments.get(segment).used_blocks;
+        let (segment, until, kept) = match self.reclaim.active.front() {
+            Some(first) => (first.segment, first.kept_until, first.kept_blocks),
+            None => return true,
+        };
+        // Hit copies never exceed half of the segment, or the ring would chase its own tail.
+        let half = used_blocks(self, segment) / 2;
+        let room = half.saturating_sub(kept).min(RELOCATING_BLOCKS_MAX - self.reclaim.relocating_blocks);
+        let mut chosen = Vec::new();
+        let mut at = until;
+        let first = self.reclaim.active.front_mut().expect("seen above");
+        let Stage::Listed(list) = &first.stage else { return false };
+        let is_tight = self.index.is_tight(self.config.index_slack_blocks);
+        if !is_pressed && !is_tight {
+            while at < list.len() && (chosen.len() as u32) < room {
+                let (key, place) = list[at];
+                at += 1;
+                let entry = self.index.get(key).filter(|entry| entry.place == place && entry.hits > 0);
+                if let Some(entry) = entry {
+                    self.index.clear_hits(key);
+                    chosen.push(Kept { key, place, checksum: entry.checksum });
+                }
+            }
+        }
+        let is_done = is_pressed || is_tight || at == list.len() || kept + chosen.len() as u32 >= half;
+        first.kept_until = at;
+        first.kept_blocks += chosen.len() as u32;
+        self.read_kept(chosen, memory);
+        is_done && !self.reclaim.is_relocating()
+    }
+
+    fn read_kept<M: Memory>(&mut self, mut kept: Vec<Kept>, memory: &mut M) {
+        kept.sort_unstable_by_key(|kept| kept.place);
+        let mut rest = kept.as_slice();
+        while let Some(first) = rest.first() {
+            let count = rest
+                .iter()
+                .take(KEEP_READ_BLOCKS as usize)
+                .zip(0..)
+                .take_while(|(kept, step)| kept.place.0 == first.place.0 + step)
+                .count();
+            let (now, later) = rest.split_at(count);
+            rest = later;
+            let bytes = count as u32 * BLOCK_BYTES as u32;
+            let Some(buffer) = memory.allocate(Purpose::Payload, bytes) else {
+                // Without a buffer they are dropped (or, if dirty, looked at again).
+                return;
+            };
+            let segment = self.segments.of(first.place);
+            self.segments.get_mut(segment).pins += 1;
+            self.reclaim.relocating_blocks += count as u32;
+            let slice = Slice { buffer, offset_bytes: 0, len_bytes: bytes };
+            let op = IoOp::Read { offset_bytes: self.cache_offset(first.place), into: Pieces::One(slice) };
+            let flight = Flight::RelocateRead { buffer, blocks: now.to_vec(), segment };
+            self.issue(Target::Cache, op, flight);
+        }
+    }
+
+    pub(crate) fn relocate_read_done<M: Memory>(
+        &mut self,
+        buffer: BufferId,
+        blocks: &[Kept],
+        segment: u32,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
+        self.segments.get_mut(segment).pins -= 1;
+        for (step, kept) in (0u32..).zip(blocks) {
+            let slice =
+                Slice { buffer, offset_bytes: step * BLOCK_BYTES as u32, len_bytes: BLOCK_BYTES as u32 };
+            let entry = self.index.get(kept.key).filter(|entry| entry.place == kept.place);
+            let is_good = result.is_ok() && memory.checksum(slice) == kept.checksum;
+            match entry {
+                Some(_) if is_good && self.latched.is_none() => {
+                    memory.retain(buffer);
+                    self.log.push_internal(InternalAppend::Relocate {
+                        key: kept.key,
+                        from: kept.place,
+                        checksum: kept.checksum,
+                        slice,
+                    });
+                }
+                other => {
+                    if other.is_some_and(|entry| entry.dirty) && result.is_ok() && !is_good {
+                        self.append_lost(kept.key);
+                    }
+                    self.reclaim.relocated(BLOCK_BYTES as u32);
+                }
+            }
+        }
+        memory.release(buffer);
+    }
+
+    /// The oldest segment has nothing that must stay: what is left in it is dropped.
+    fn empty_first(&mut self) {
+        let Some(first) = self.reclaim.active.pop_front() else { return };
+        let Stage::Listed(list) = first.stage else { unreachable!("it was listed") };
+        for (key, place) in list {
+            if self.index.get(key).is_some_and(|entry| entry.place == place) {
+                let dropped = self.drop_entries(key.volume(), Blocks { first: key.block(), count: 1 });
+                assert!(dropped == 1);
+            }
+        }
+        self.segments.empty(first.segment);
+        if self.segments.free() < self.config.segments_low {
+            self.want_floor();
+        }
+    }
+}

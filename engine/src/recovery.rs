@@ -1,0 +1,431 @@
+//! From what is on the cache device to an engine that can serve: after a clean stop and after any
+//! crash by the same steps.
+//!
+//! 1. The superblock and the log's chain are read and judged (`scan`).
+//! 2. The entries are replayed in log order; the highest sequence wins.
+//! 3. The cache is flushed, and the new session with the cut is written to both copies of the
+//!    superblock in turn, a flush after each (rule 6). Nothing was written before, so a crash
+//!    up to here repeats recovery with the same result.
+
+use crate::destage::DestageState;
+use crate::effect::Errno;
+use crate::extents::{Change, Extent, ExtentKind, Extents};
+use crate::format::{Entry, EntryKind, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, SummaryBuilder, Superblock};
+use crate::guard::Guard;
+use crate::image::Image;
+use crate::index::{Index, Run};
+use crate::log::{Log, LogStart};
+use crate::scan::{BatchRecord, Scan, ScanError, SuperblockError, load_superblock, scan};
+use crate::segments::{Segment, SegmentState, Segments};
+use crate::status::Counters;
+use crate::units::{BLOCK_BYTES, BlockKey, Place, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeId, VolumeIndex};
+use crate::volume::{Origin, Standing, Volume};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// How a cache is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Memory for the index.
+    pub index_budget_bytes: u64,
+    /// Cut the log at a damage that no crash explains, instead of refusing (rule 5).
+    pub repair: bool,
+}
+
+/// Why a cache cannot be opened.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The superblock cannot be trusted.
+    #[error(transparent)]
+    Superblock(#[from] SuperblockError),
+    /// The log cannot be trusted.
+    #[error(transparent)]
+    Scan(#[from] ScanError),
+    /// The cache device failed while the new session was written.
+    #[error("The cache device failed a write (errno {})", .0.0)]
+    Device(Errno),
+}
+
+/// What recovery found.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Report {
+    /// Batches at the end of the log that were not whole, or not in order.
+    pub batches_cut: u64,
+    /// Bytes that count as dirty.
+    pub redestage_bytes: u64,
+    /// Log entries replayed.
+    pub entries: u64,
+    /// Blocks in the index, dirty and clean.
+    pub blocks: u64,
+    /// Whether the session before ended with a clean stop.
+    pub was_clean: bool,
+}
+
+/// A cache that was opened: what [`crate::engine::Engine::new`] begins with.
+pub struct Opened {
+    /// The superblock, with the new session.
+    pub superblock: Superblock,
+    /// What recovery found.
+    pub report: Report,
+    pub(crate) volumes: [Option<Volume>; VOLUMES_MAX],
+    pub(crate) index: Index,
+    pub(crate) extents: Extents,
+    pub(crate) segments: Segments,
+    pub(crate) log: Log,
+}
+
+impl Opened {
+    /// Bytes of a volume that count as dirty, lost ones included.
+    #[must_use]
+    pub fn dirty_bytes(&self, index: VolumeIndex) -> u64 {
+        self.volumes[index.at()].as_ref().map_or(0, |volume| {
+            (volume.dirty_blocks + volume.zero_blocks + volume.lost_blocks) * BLOCK_BYTES
+        })
+    }
+
+    /// Up to `count` clean cached blocks chosen by `random`, as volume, byte offset on the origin and
+    /// checksum: the origin must have the same there (rule 11).
+    pub fn sample_clean(&self, count: usize, random: &mut dyn FnMut() -> u64) -> Vec<(VolumeIndex, u64, u32)> {
+        let mut found = Vec::new();
+        for _ in 0..count * 8 {
+            if found.len() == count {
+                break;
+            }
+            let Some((key, entry)) = self.index.sample(random) else { break };
+            let is_last = self.volumes[key.volume().at()].as_ref().is_none_or(|v| key.block() + 1 >= v.blocks());
+            if !entry.dirty && !is_last {
+                found.push((key.volume(), key.block() * BLOCK_BYTES, entry.checksum));
+            }
+        }
+        found
+    }
+}
+
+/// Opens the cache on `image`: recovers, and begins a new session.
+///
+/// # Errors
+/// [`OpenError`]; nothing was written unless it is [`OpenError::Device`].
+pub fn open<I: Image>(image: &mut I, options: Options) -> Result<Opened, OpenError> {
+    let (superblock, _) = load_superblock(image)?;
+    let replayed = replay(image, superblock, options)?;
+    begin_session(image, replayed).map_err(OpenError::Device)
+}
+
+/// Reads the cache on `image` as [`open`] would find it, and writes nothing.
+///
+/// # Errors
+/// As [`open`].
+pub fn inspect<I: Image>(image: &mut I, options: Options) -> Result<Opened, OpenError> {
+    let (superblock, _) = load_superblock(image)?;
+    replay(image, superblock, options)
+}
+
+fn begin_session<I: Image>(image: &mut I, mut opened: Opened) -> Result<Opened, Errno> {
+    // RULE 6: what recovery saw becomes durable before anything is built on it.
+    image.flush()?;
+    let superblock = &mut opened.superblock;
+    superblock.update += 1;
+    superblock.session += 1;
+    superblock.cut_sequence = opened.log.published();
+    superblock.clean_stop = false;
+    write_superblock(image, superblock)?;
+    opened.log.begin_session(superblock.session);
+    Ok(opened)
+}
+
+/// Writes both copies of a superblock in turn, a flush after each.
+///
+/// # Errors
+/// The device's errno.
+pub fn write_superblock<I: Image>(image: &mut I, superblock: &Superblock) -> Result<(), Errno> {
+    let mut bytes = alloc::vec![0; SUPERBLOCK_BYTES];
+    superblock.encode(&mut bytes);
+    for offset in SUPERBLOCK_OFFSETS {
+        image.write(offset, &bytes)?;
+        image.flush()?;
+    }
+    Ok(())
+}
+
+struct Replay {
+    index: Index,
+    extents: Extents,
+    volumes: [Option<Volume>; VOLUMES_MAX],
+    by_id: BTreeMap<VolumeId, VolumeIndex>,
+    /// Volumes whose clean data up to a sequence is void, until the replay passes it.
+    clean_floors: Vec<(u64, VolumeIndex)>,
+    segment_blocks: u32,
+    entries: u64,
+    /// The summaries of segments that have none on the device.
+    unsealed: BTreeMap<u32, (SummaryBuilder, u32)>,
+}
+
+fn replay<I: Image>(image: &mut I, superblock: Superblock, options: Options) -> Result<Opened, OpenError> {
+    let mut volumes: [Option<Volume>; VOLUMES_MAX] = Default::default();
+    let mut by_id = BTreeMap::new();
+    let mut clean_floors = Vec::new();
+    for (at, record) in superblock.volumes.iter().enumerate() {
+        let Some(record) = record else { continue };
+        let index = VolumeIndex(at as u8);
+        by_id.insert(record.id, index);
+        if record.clean_floor_sequence > 0 {
+            clean_floors.push((record.clean_floor_sequence, index));
+        }
+        let blocks = record.size_sectors.div_ceil(SECTORS_PER_BLOCK);
+        // Small volumes need few slots; 2^14 of 32 bytes are half a mebibyte.
+        let slot_bits = (blocks / 64).max(64).ilog2().min(14);
+        volumes[at] = Some(Volume {
+            index,
+            id: record.id,
+            mode: record.mode,
+            size_sectors: record.size_sectors,
+            standing: Standing::Cached,
+            guard: Guard::new(slot_bits),
+            dirty_blocks: 0,
+            zero_blocks: 0,
+            lost_blocks: 0,
+            cached_blocks: 0,
+            active: 0,
+            origin: Origin::new(),
+            destage: DestageState::new(blocks),
+            counters: Counters::default(),
+        });
+    }
+    let geometry = superblock.geometry;
+    let mut replay = Replay {
+        index: Index::new(options.index_budget_bytes),
+        extents: Extents::default(),
+        volumes,
+        by_id,
+        clean_floors,
+        segment_blocks: geometry.segment_blocks,
+        entries: 0,
+        unsealed: BTreeMap::new(),
+    };
+    let found = scan(image, &superblock, options.repair, &mut |view, batch| replay.batch(view, batch))?;
+    replay.pass_clean_floors(u64::MAX);
+    Ok(replay.finish(superblock, found))
+}
+
+impl Replay {
+    fn batch(&mut self, view: crate::scan::SegmentView, batch: &BatchRecord) {
+        self.pass_clean_floors(batch.sequence);
+        let base = view.segment * self.segment_blocks;
+        let header_place = Place(base + batch.header_block);
+        let mut place = base + batch.payload_block;
+        let mut checksums_at = 0;
+        for entry in &batch.entries {
+            self.entries += 1;
+            let blocks = entry.payload_blocks as usize;
+            let checksums = &batch.checksums[checksums_at..checksums_at + blocks];
+            if let Some(&volume) = self.by_id.get(&entry.volume) {
+                self.entry(volume, entry, Place(place), header_place, checksums);
+            }
+            place += entry.payload_blocks;
+            checksums_at += blocks;
+        }
+        if !view.is_sealed {
+            let (summary, last) = self.unsealed.entry(view.segment).or_default();
+            summary.push(batch.sequence, batch.header_block, batch.payload_block, &batch.entries, &batch.checksums);
+            *last = batch.header_checksum;
+        }
+    }
+
+    fn entry(
+        &mut self,
+        volume: VolumeIndex,
+        entry: &Entry,
+        place: Place,
+        header_place: Place,
+        checksums: &[u32],
+    ) {
+        let first_block = entry.start_sector / SECTORS_PER_BLOCK;
+        let volume_blocks = self.volumes[volume.at()].as_ref().map_or(0, Volume::blocks);
+        let end_block = (entry.start_sector + u64::from(entry.sectors)).div_ceil(SECTORS_PER_BLOCK);
+        if end_block > volume_blocks || end_block <= first_block {
+            // Nothing we wrote lies outside its volume; a checksum that holds over such an entry
+            // was made by somebody else.
+            return;
+        }
+        let first = BlockKey::new(volume, first_block);
+        let blocks = end_block - first_block;
+        match entry.kind {
+            EntryKind::Dirty | EntryKind::Clean => {
+                let is_dirty = entry.kind == EntryKind::Dirty;
+                if !is_dirty && self.index.is_tight(blocks) {
+                    // A smaller budget than before: clean data is dropped, dirty data never.
+                    self.index.remove_range(first, blocks, |_, _| ());
+                } else {
+                    self.index.insert(Run { first, place, dirty: is_dirty, checksums }, |_, _| ());
+                }
+                self.extents.cut(first, blocks, |_| ());
+            }
+            EntryKind::Zero | EntryKind::Lost => {
+                self.index.remove_range(first, blocks, |_, _| ());
+                self.extents.cut(first, blocks, |_| ());
+                let kind = if entry.kind == EntryKind::Zero { ExtentKind::Zero } else { ExtentKind::Lost };
+                self.extents.insert(Extent { first, blocks, kind, place: header_place });
+            }
+            EntryKind::Tombstone => {
+                self.index.remove_range(first, blocks, |_, _| ());
+                self.extents.cut(first, blocks, |_| ());
+            }
+            EntryKind::Cleaned => self.cleaned(first, blocks, Place(entry.extra as u32)),
+        }
+    }
+
+    /// These very copies went home; newer ones did not.
+    fn cleaned(&mut self, first: BlockKey, blocks: u64, place: Place) {
+        let mut homes = Vec::new();
+        let mut at = first;
+        while let Some(extent) = self.extents.next(at) {
+            let end = extent.first.0 + extent.blocks;
+            if extent.first.0 >= first.0 + blocks {
+                break;
+            }
+            if extent.kind == ExtentKind::Zero && extent.place == place {
+                let from = extent.first.0.max(first.0);
+                homes.push((BlockKey(from), end.min(first.0 + blocks) - from));
+            }
+            if end >= first.0 + blocks || end >= BlockKey::END {
+                break;
+            }
+            at = BlockKey(end);
+        }
+        if !homes.is_empty() {
+            for (from, count) in homes {
+                self.extents.cut(from, count, |_| ());
+            }
+            return;
+        }
+        // Records of extents may be long; those of data are not longer than what the index has.
+        if blocks > self.index.len().saturating_mul(2).max(1024) {
+            return;
+        }
+        for step in 0..blocks {
+            let key = BlockKey(first.0 + step);
+            let is_same = self
+                .index
+                .get(key)
+                .is_some_and(|entry| u64::from(entry.place.0) == u64::from(place.0) + step && entry.dirty);
+            if is_same {
+                self.index.set_dirty(key, false);
+            }
+        }
+    }
+
+    /// Where the replay reaches the sequence from which on a volume's clean data counts, what is clean before is void.
+    fn pass_clean_floors(&mut self, sequence: u64) {
+        if self.clean_floors.is_empty() {
+            return;
+        }
+        let Replay { clean_floors, index, volumes, .. } = self;
+        clean_floors.retain(|&(floor, volume)| {
+            if sequence < floor {
+                return true;
+            }
+            let blocks = volumes[volume.at()].as_ref().map_or(0, Volume::blocks);
+            let mut clean = Vec::new();
+            index.for_each(|key, entry| {
+                if key.volume() == volume && key.block() < blocks && !entry.dirty {
+                    clean.push(key);
+                }
+            });
+            for key in clean {
+                index.remove(key);
+            }
+            false
+        });
+    }
+
+    fn finish(self, superblock: Superblock, found: Scan) -> Opened {
+        let Replay { mut index, mut extents, mut volumes, mut unsealed, entries, .. } = self;
+        let geometry = superblock.geometry;
+        let mut segments = Segments::new(geometry.segments, geometry.segment_blocks);
+        let open = found.end.open;
+        let open_segment = open.as_ref().map(|open| open.segment);
+        let mut missing_summaries = Vec::new();
+        for span in &found.segments {
+            let is_open = open_segment == Some(span.segment);
+            let state = if is_open { SegmentState::Open } else { SegmentState::Sealed };
+            segments.restore(
+                span.segment,
+                Segment {
+                    state,
+                    generation: span.generation,
+                    first_sequence: span.first_sequence,
+                    last_sequence: span.last_sequence,
+                    used_blocks: span.used_blocks,
+                    // Recovery flushes the cache before anything else happens.
+                    flushed_blocks: span.used_blocks,
+                    live: 0,
+                    must: 0,
+                    pins: 0,
+                    summary_blocks: span.summary_blocks,
+                    is_summary_written: span.sealed,
+                },
+            );
+            if !span.sealed && !is_open
+                && let Some((summary, last)) = unsealed.remove(&span.segment)
+            {
+                missing_summaries.push((span.segment, summary, last));
+            }
+        }
+        // RULE 2: below the oldest dirty sequence everything is clean, recorded one by one or not.
+        let is_below = |segments: &Segments, place: Place| {
+            segments.get(segments.of(place)).last_sequence < found.oldest_dirty_sequence
+        };
+        let mut below = Vec::new();
+        index.for_each(|key, entry| {
+            if entry.dirty && is_below(&segments, entry.place) {
+                below.push(key);
+            }
+        });
+        for key in below {
+            index.set_dirty(key, false);
+        }
+        let home: Vec<Extent> = extents
+            .iter()
+            .filter(|extent| extent.kind == ExtentKind::Zero && is_below(&segments, extent.place))
+            .collect();
+        for extent in home {
+            extents.cut(extent.first, extent.blocks, |_| ());
+        }
+        index.for_each(|key, entry| {
+            segments.add_live(entry.place, 1, entry.dirty);
+            if let Some(volume) = &mut volumes[key.volume().at()] {
+                volume.cached_blocks += 1;
+                if entry.dirty {
+                    volume.dirty_blocks += 1;
+                    volume.destage.map.mark(key.block(), 1);
+                }
+            }
+        });
+        for extent in extents.iter() {
+            segments.add_must(extent.place, 1);
+            if let Some(volume) = &mut volumes[extent.first.volume().at()] {
+                volume.count_extent(Change::Added(extent));
+            }
+        }
+        let dirty_blocks: u64 =
+            volumes.iter().flatten().map(|volume| volume.dirty_blocks + volume.zero_blocks).sum();
+        let report = Report {
+            batches_cut: found.batches_cut,
+            redestage_bytes: dirty_blocks * BLOCK_BYTES,
+            entries,
+            blocks: index.len(),
+            was_clean: superblock.clean_stop,
+        };
+        let log = Log::new(LogStart {
+            set_id: superblock.set_id,
+            session: superblock.session,
+            last_generation: found.end.last_generation,
+            next_sequence: found.end.next_sequence,
+            chain: found.end.last_header_checksum,
+            open: open.map(|open| (open.segment, open.next_block, open.summary)),
+            missing_summaries,
+        });
+        Opened { superblock, report, volumes, index, extents, segments, log }
+    }
+}

@@ -1,0 +1,110 @@
+//! Requests under way: one struct for all kinds, and where each is in its life.
+
+use crate::effect::{Errno, RequestId, RequestOp};
+use crate::guard::{Blocks, Hold};
+use crate::memory::{BufferId, Slice};
+use crate::units::VolumeIndex;
+
+/// A request's slot in the engine's table.
+pub(crate) type RequestKey = usize;
+
+/// What a request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Just taken.
+    New,
+    /// Others are busy with its blocks.
+    Guard,
+    /// No buffer was free.
+    Buffer,
+    /// Its blocks are being read.
+    Fetching,
+    /// Its blocks are queued for the log or on their way there.
+    Appending,
+    /// A flush of the cache that covers this sequence; then `Then`.
+    CacheFlush(u64, Then),
+    /// Destages under way in its blocks to end.
+    Settling,
+    /// Nothing that the log forgot may come back: see `change.rs`.
+    Floor,
+    /// The origin writes, zeroes or discards.
+    Origin,
+    /// A flush of the origin that covers this epoch.
+    OriginFlush(u64),
+    /// A FLUSH: this sequence and this epoch.
+    Barrier { sequence: u64, epoch: u64 },
+    /// The superblock with this update number.
+    Superblock(u64),
+    /// Its volume is being given up by the cache.
+    Abandoning,
+    /// All dirty data to go home.
+    Draining,
+    /// Everything else to end (detach, stop).
+    Quiet,
+}
+
+/// What follows a flush of the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// The reply.
+    Reply,
+    /// The write to the origin.
+    Origin,
+    /// A look whether anything forgotten could come back, then the origin.
+    Floor,
+}
+
+/// How a change of a volume's content is carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// Into the log; it goes home later.
+    Log,
+    /// Into the log, then to the origin.
+    LogThenOrigin,
+    /// To the origin alone.
+    Origin,
+}
+
+/// A request under way.
+pub(crate) struct Active {
+    pub id: RequestId,
+    pub volume: VolumeIndex,
+    pub op: RequestOp,
+    /// The blocks it touches.
+    pub blocks: Blocks,
+    pub stage: Stage,
+    pub route: Route,
+    pub hold: Option<Hold>,
+    /// Whole blocks: the client's own slice if its range is aligned, else a buffer of ours.
+    pub work: Option<Slice>,
+    /// The buffer behind `work`, if it is ours.
+    pub work_buffer: Option<BufferId>,
+    /// Whether the client's buffer was released.
+    pub is_client_buffer_released: bool,
+    /// Device operations under way for it.
+    pub parts: u32,
+    /// Units (blocks, zero extents, tombstones) not yet published.
+    pub unpublished: u64,
+    /// The sequence of the last batch with something of it.
+    pub sequence: u64,
+    pub error: Option<Errno>,
+}
+
+impl Active {
+    pub fn client_slice(&self) -> Option<Slice> {
+        match self.op {
+            RequestOp::Read { into, .. } => Some(into),
+            RequestOp::Write { from, .. } => Some(from),
+            _ => None,
+        }
+    }
+
+    pub fn wants_fua(&self) -> bool {
+        matches!(
+            self.op,
+            RequestOp::Write { fua: true, .. }
+                | RequestOp::Discard { fua: true, .. }
+                | RequestOp::WriteZeroes { fua: true, .. }
+        )
+    }
+}

@@ -1,0 +1,128 @@
+//! Which of the two copies of the superblock is the right one.
+
+use crate::effect::Errno;
+use crate::format::{FormatError, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock};
+use crate::image::Image;
+
+/// Why a device cannot be used as a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SuperblockError {
+    /// No copy has the magic.
+    #[error("The device is not formatted as a cache")]
+    NotFormatted,
+    /// A copy has the magic, none is whole.
+    #[error("Both copies of the superblock are damaged")]
+    Damaged,
+    /// The cache has another format.
+    #[error("The cache has format version {found}, this program knows version {supported}")]
+    Version {
+        /// The version on the device.
+        found: u16,
+        /// The version of this program.
+        supported: u16,
+    },
+    /// The device is smaller than it was.
+    #[error("The cache device has {device_bytes} bytes, it had {cache_bytes} when it was formatted")]
+    DeviceTooSmall {
+        /// What it has.
+        device_bytes: u64,
+        /// What it had.
+        cache_bytes: u64,
+    },
+    /// The copies are from two caches.
+    #[error("The two copies of the superblock are from different caches")]
+    MixedSets,
+    /// The device failed a read, and the other copy is no help.
+    #[error("The superblock cannot be read at byte {offset_bytes} (errno {})", errno.0)]
+    Device {
+        /// Where.
+        offset_bytes: u64,
+        /// What it said.
+        errno: Errno,
+    },
+}
+
+/// How one copy is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyHealth {
+    /// Whole and the newest.
+    Current,
+    /// Whole, but the other one is newer.
+    Older,
+    /// Not a superblock, or a damaged one.
+    Bad(FormatError),
+    /// The device could not read it.
+    Unreadable(Errno),
+    /// Behind the device's end.
+    Outside,
+}
+
+/// How both copies are.
+pub type CopyState = [CopyHealth; 2];
+
+/// Reads both copies of the superblock; the whole one with the highest update counts.
+///
+/// # Errors
+/// [`SuperblockError`].
+pub fn load_superblock<I: Image>(image: &mut I) -> Result<(Superblock, CopyState), SuperblockError> {
+    let mut state = [CopyHealth::Outside; 2];
+    let mut copies = [None, None];
+    for (at, offset) in SUPERBLOCK_OFFSETS.into_iter().enumerate() {
+        if offset + SUPERBLOCK_BYTES as u64 > image.size_bytes() {
+            continue;
+        }
+        state[at] = match image.read(offset, SUPERBLOCK_BYTES) {
+            Err(errno) => CopyHealth::Unreadable(errno),
+            Ok(bytes) => match Superblock::decode(&bytes) {
+                Err(error) => CopyHealth::Bad(error),
+                Ok(superblock) => {
+                    copies[at] = Some(superblock);
+                    CopyHealth::Current
+                }
+            },
+        };
+    }
+    let superblock = match copies {
+        [Some(a), Some(b)] => {
+            if a.set_id != b.set_id {
+                return Err(SuperblockError::MixedSets);
+            }
+            if a.update < b.update {
+                state[0] = CopyHealth::Older;
+                b
+            } else {
+                if b.update < a.update {
+                    state[1] = CopyHealth::Older;
+                }
+                a
+            }
+        }
+        [Some(superblock), None] | [None, Some(superblock)] => superblock,
+        [None, None] => return Err(why_none(state)),
+    };
+    if image.size_bytes() < superblock.cache_bytes {
+        return Err(SuperblockError::DeviceTooSmall {
+            device_bytes: image.size_bytes(),
+            cache_bytes: superblock.cache_bytes,
+        });
+    }
+    Ok((superblock, state))
+}
+
+/// The most telling of the reasons why neither copy is usable.
+fn why_none(state: CopyState) -> SuperblockError {
+    for health in state {
+        if let CopyHealth::Bad(FormatError::Version { found, supported }) = health {
+            return SuperblockError::Version { found, supported };
+        }
+    }
+    for (health, offset_bytes) in state.into_iter().zip(SUPERBLOCK_OFFSETS) {
+        if let CopyHealth::Unreadable(errno) = health {
+            return SuperblockError::Device { offset_bytes, errno };
+        }
+    }
+    let is_damaged =
+        state.into_iter().any(|health| matches!(health, CopyHealth::Bad(error) if error != FormatError::Magic));
+    if is_damaged { SuperblockError::Damaged } else { SuperblockError::NotFormatted }
+}

@@ -1,0 +1,428 @@
+//! Which segments are the log, and where it ends.
+
+use super::edges::{Edges, read_edges};
+use super::walk::Walk;
+use super::{Damage, ScanError, SegmentSpan};
+use crate::format::{DecodedFooter, SegmentHead, Superblock};
+use crate::image::Image;
+use alloc::vec::Vec;
+use core::ops::RangeInclusive;
+
+/// Blocks that a walk reads at a time: 256 KiB.
+pub(super) const WALK_BLOCKS: u32 = 64;
+
+/// A segment of the log, with what is needed to read it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    pub span: SegmentSpan,
+    pub head: SegmentHead,
+    /// The footer, if the segment is sealed.
+    pub footer: Option<DecodedFooter>,
+}
+
+/// The last batch of the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End {
+    pub sequence: u64,
+    pub checksum: u32,
+}
+
+/// The log as found. `used_blocks` of sealed segments are not known before their summaries are read.
+#[derive(Debug)]
+pub(crate) struct Survey {
+    pub spans: Vec<Span>,
+    pub end: End,
+    pub last_generation: u64,
+    /// The highest sequence that is known to have been begun.
+    pub seen_sequence: u64,
+    pub flushed_sequence: u64,
+    pub floor_sequence: u64,
+    pub oldest_dirty_sequence: u64,
+    pub base_sequence: u64,
+    pub stale_blocks: Vec<u64>,
+    pub repaired: Option<ScanError>,
+}
+
+/// A segment that may belong to the log.
+struct Candidate {
+    segment: u32,
+    head: SegmentHead,
+    /// The footer, if it can be trusted.
+    footer: Option<DecodedFooter>,
+    reach: Reach,
+}
+
+/// How far a segment continues the log.
+#[derive(Clone, Copy, Default)]
+struct Reach {
+    /// Its last valid batch; below the head's first sequence if there is none.
+    last_sequence: u64,
+    checksum: u32,
+    /// As the last batch says.
+    floor_sequence: u64,
+    oldest_dirty_sequence: u64,
+    /// Where the last batch ends; 0 if that is not known.
+    end_block: u32,
+    /// Whether the next candidate continues it.
+    is_linked: bool,
+    /// Why the segment was not followed any further, and at which block.
+    damage: Option<(u32, Damage)>,
+}
+
+impl Candidate {
+    fn is_empty(&self) -> bool {
+        self.reach.last_sequence < self.head.first_sequence
+    }
+}
+
+struct Surveyor<'a, I> {
+    image: &'a mut I,
+    superblock: &'a Superblock,
+    repair: bool,
+    flushed_sequence: u64,
+    seen_sequence: u64,
+}
+
+/// Reads edges and headers, and payload that no flush is known to cover.
+///
+/// # Errors
+/// [`ScanError`].
+pub(crate) fn survey<I: Image>(
+    image: &mut I,
+    superblock: &Superblock,
+    repair: bool,
+) -> Result<Survey, ScanError> {
+    let edges = read_edges(image, superblock, repair)?;
+    let mut surveyor = Surveyor {
+        image,
+        superblock,
+        repair,
+        // The recovery that cut the log there flushed all of it first.
+        flushed_sequence: superblock.cut_sequence,
+        seen_sequence: 0,
+    };
+    let mut candidates = order(&edges, superblock);
+    for at in 0..candidates.len() {
+        let next = candidates.get(at + 1).map(|next| (next.segment, next.head));
+        candidates[at].reach = surveyor.follow(&candidates[at], next)?;
+        let Candidate { head, footer, reach, .. } = &candidates[at];
+        if head.session == superblock.session {
+            surveyor.seen_sequence = surveyor.seen_sequence.max(head.first_sequence);
+        }
+        if let Some(DecodedFooter { footer, .. }) = footer {
+            surveyor.flushed_sequence = surveyor.flushed_sequence.max(footer.flushed_sequence);
+        }
+        surveyor.seen_sequence = surveyor.seen_sequence.max(reach.last_sequence);
+    }
+    // Only now is it known what was flushed, and with it what has to be verified.
+    for candidate in &mut candidates {
+        if candidate.reach.last_sequence > surveyor.flushed_sequence && !candidate.is_empty() {
+            surveyor.verify(candidate)?;
+        }
+    }
+    surveyor.judge(&edges, &candidates)
+}
+
+/// The candidates in the order of their writing.
+///
+/// Segments are opened in the order of their places, each with a higher generation than all before. So once around the
+/// ring, from behind the newest head, the generations rise. A head that is lower than one before it is left from an
+/// earlier round: a later opening was lost. It shows as a missing link, as a segment without a head does.
+fn order(edges: &[Edges], superblock: &Superblock) -> Vec<Candidate> {
+    let live = |segment: usize| edges[segment].head.filter(|head| !is_dead(head, superblock));
+    let newest = (0..edges.len()).filter_map(|at| live(at).map(|head| (head.generation, at))).max();
+    let Some((_, newest)) = newest else { return Vec::new() };
+    let mut candidates = Vec::new();
+    let mut generation = 0;
+    for step in 1..=edges.len() {
+        let at = (newest + step) % edges.len();
+        let Some(head) = live(at).filter(|head| head.generation > generation) else { continue };
+        generation = head.generation;
+        // A footer of the dead tail does not count: the segment went on after the cut.
+        let footer = edges[at].footer.filter(|decoded| {
+            decoded.footer.session == superblock.session
+                || decoded.footer.last_sequence <= superblock.cut_sequence
+        });
+        candidates.push(Candidate { segment: at as u32, head, footer, reach: Reach::default() });
+    }
+    candidates
+}
+
+/// RULE 6: whether a segment was opened behind the cut by an earlier session.
+fn is_dead(head: &SegmentHead, superblock: &Superblock) -> bool {
+    head.session < superblock.session && head.first_sequence > superblock.cut_sequence
+}
+
+impl<I: Image> Surveyor<'_, I> {
+    /// How far a candidate continues the log, without a look at payload.
+    fn follow(&mut self, candidate: &Candidate, next: Option<(u32, SegmentHead)>) -> Result<Reach, ScanError> {
+        let segments = self.superblock.geometry.segments;
+        let next = next.filter(|(segment, _)| *segment == (candidate.segment + 1) % segments).map(|(_, head)| head);
+        if let Some(DecodedFooter { footer, .. }) = candidate.footer {
+            let is_linked = next.is_some_and(|next| {
+                next.first_sequence == footer.last_sequence + 1
+                    && next.previous_checksum == footer.last_header_checksum
+            });
+            let is_doubtful = next.is_some_and(|next| next.first_sequence <= footer.last_sequence);
+            if is_linked || !is_doubtful {
+                return Ok(Reach {
+                    last_sequence: footer.last_sequence,
+                    checksum: footer.last_header_checksum,
+                    floor_sequence: footer.floor_sequence,
+                    oldest_dirty_sequence: footer.oldest_dirty_sequence,
+                    end_block: 0,
+                    is_linked,
+                    damage: None,
+                });
+            }
+        }
+        self.follow_headers(candidate, next)
+    }
+
+    /// The same, from the headers: up to where the next segment says that it begins, else as far as they go.
+    fn follow_headers(&mut self, candidate: &Candidate, next: Option<SegmentHead>) -> Result<Reach, ScanError> {
+        let mut walk = Walk::new(self.superblock, candidate.segment, candidate.head, WALK_BLOCKS);
+        let mut reach = Reach { last_sequence: candidate.head.first_sequence - 1, ..Reach::default() };
+        loop {
+            reach.checksum = walk.checksum;
+            reach.end_block = walk.block;
+            // Behind the cut of an earlier life there may still be headers that continue the chain of that life;
+            // the next segment tells where the live one left.
+            reach.is_linked = next.is_some_and(|next| {
+                walk.sequence == next.first_sequence
+                    && walk.checksum == next.previous_checksum
+                    && walk.session <= next.session
+            });
+            if reach.is_linked {
+                return Ok(reach);
+            }
+            let found = match walk.next(self.image) {
+                Ok(Some(found)) => found,
+                Ok(None) => {
+                    reach.damage = walk.damage.map(|damage| (walk.block, damage));
+                    break;
+                }
+                Err(ScanError::Device { errno, .. }) if self.repair => {
+                    reach.damage = Some((walk.block, Damage::Unreadable(errno)));
+                    break;
+                }
+                Err(error) => return Err(error),
+            };
+            let header = found.batch.header;
+            reach.last_sequence = header.sequence;
+            reach.floor_sequence = header.floor_sequence;
+            reach.oldest_dirty_sequence = header.oldest_dirty_sequence;
+            self.flushed_sequence = self.flushed_sequence.max(header.flushed_sequence);
+        }
+        match walk.search_rest(self.image) {
+            Ok((seen, flushed)) => {
+                self.seen_sequence = self.seen_sequence.max(seen);
+                self.flushed_sequence = self.flushed_sequence.max(flushed);
+            }
+            Err(ScanError::Device { .. }) if self.repair => (),
+            Err(error) => return Err(error),
+        }
+        Ok(reach)
+    }
+
+    /// RULE 5: verifies headers and payload of a candidate's batches above the highest flushed one, and shortens its
+    /// reach to what holds. Batches reach the device in any order, so a summary there says nothing of the batches.
+    fn verify(&mut self, candidate: &mut Candidate) -> Result<(), ScanError> {
+        let mut walk = Walk::new(self.superblock, candidate.segment, candidate.head, WALK_BLOCKS);
+        let wanted = candidate.reach;
+        let mut reach = Reach { last_sequence: candidate.head.first_sequence - 1, ..Reach::default() };
+        loop {
+            reach.checksum = walk.checksum;
+            reach.end_block = walk.block;
+            if reach.last_sequence == wanted.last_sequence {
+                break;
+            }
+            match self.verify_next(&mut walk) {
+                Ok(Ok((sequence, floor_sequence, oldest_dirty_sequence))) => {
+                    reach = Reach { last_sequence: sequence, floor_sequence, oldest_dirty_sequence, ..reach };
+                }
+                Ok(Err(damage)) => {
+                    reach.damage = Some(damage);
+                    break;
+                }
+                Err(ScanError::Device { errno, .. }) if self.repair => {
+                    reach.damage = Some((reach.end_block, Damage::Unreadable(errno)));
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let is_whole = reach.last_sequence == wanted.last_sequence && reach.checksum == wanted.checksum;
+        reach.is_linked = is_whole && wanted.is_linked;
+        if is_whole {
+            reach.damage = wanted.damage;
+        } else {
+            candidate.footer = None;
+        }
+        candidate.reach = reach;
+        Ok(())
+    }
+
+    /// The next batch's sequence, floor and oldest dirty sequence, or where and why it does not count.
+    #[expect(clippy::type_complexity, reason = "used once, next to its definition")]
+    fn verify_next(&mut self, walk: &mut Walk) -> Result<Result<(u64, u64, u64), (u32, Damage)>, ScanError> {
+        let block = walk.block;
+        let Some(found) = walk.next(self.image)? else {
+            return Ok(Err((block, walk.damage.unwrap_or(Damage::Chain))));
+        };
+        let header = found.batch.header;
+        if header.sequence > self.flushed_sequence {
+            let payload_block = found.payload_block();
+            if let Some(bad) = walk.verify(self.image, payload_block, &found.batch.checksums, 0)? {
+                return Ok(Err((payload_block + bad as u32, Damage::Payload)));
+            }
+        }
+        Ok(Ok((header.sequence, header.floor_sequence, header.oldest_dirty_sequence)))
+    }
+
+    /// Chooses the log among the runs of linked candidates.
+    ///
+    /// The latest run counts that begins at or below its own floor: it misses nothing that it needs. Older runs can look
+    /// whole without being the log: they may be what is left of an earlier round of the ring, which is overwritten
+    /// piece by piece. A run that follows a break in what it needs is behind the end.
+    fn judge(self, edges: &[Edges], candidates: &[Candidate]) -> Result<Survey, ScanError> {
+        let superblock = self.superblock;
+        // What is below a floor that is durable is history, however whole it looks.
+        let durable_floor = candidates
+            .iter()
+            .filter(|candidate| !candidate.is_empty() && candidate.reach.last_sequence <= self.flushed_sequence)
+            .map(|candidate| candidate.reach.floor_sequence.min(candidate.reach.last_sequence))
+            .fold(superblock.base_sequence, u64::max);
+        let runs = runs(candidates);
+        let is_complete = |run: &&RangeInclusive<usize>| {
+            let end = &candidates[*run.end()].reach;
+            let needed = end.floor_sequence.max(superblock.base_sequence);
+            end.last_sequence >= durable_floor && candidates[*run.start()].head.first_sequence <= needed
+        };
+        let mut base_sequence = superblock.base_sequence;
+        let mut chosen = runs.iter().rfind(is_complete).cloned();
+        let reached = chosen.as_ref().map_or(base_sequence - 1, |run| candidates[*run.end()].reach.last_sequence);
+        let mut repaired = None;
+        if reached < self.flushed_sequence {
+            let error = self.locate(candidates, chosen.as_ref(), runs.last());
+            if !self.repair {
+                return Err(error);
+            }
+            repaired = Some(error);
+            if chosen.is_none() {
+                // Its beginning is lost; what is left is newer, and better than nothing.
+                chosen = runs.last().cloned();
+                let unused = self.flushed_sequence.max(self.seen_sequence) + 1;
+                base_sequence =
+                    chosen.as_ref().map_or(unused, |run| candidates[*run.start()].head.first_sequence);
+            }
+        }
+        let end = chosen.as_ref().map(|run| &candidates[*run.end()]);
+        let floor = end.map_or(base_sequence, |end| end.reach.floor_sequence.min(end.reach.last_sequence));
+        let floor_sequence = floor.max(base_sequence);
+        let spans: Vec<Span> = chosen
+            .clone()
+            .into_iter()
+            .flatten()
+            .map(|at| &candidates[at])
+            .filter(|candidate| candidate.reach.last_sequence >= floor_sequence)
+            .map(span_of)
+            .collect();
+        let behind = &candidates[chosen.map_or(0, |run| *run.end() + 1)..];
+        Ok(Survey {
+            end: end.map_or(End { sequence: base_sequence - 1, checksum: 0 }, |end| End {
+                sequence: end.reach.last_sequence,
+                checksum: end.reach.checksum,
+            }),
+            last_generation: edges.iter().filter_map(|edges| edges.head).map(|h| h.generation).max().unwrap_or(0),
+            seen_sequence: self.seen_sequence,
+            flushed_sequence: self.flushed_sequence,
+            floor_sequence,
+            oldest_dirty_sequence: end.map_or(base_sequence, |end| end.reach.oldest_dirty_sequence),
+            base_sequence,
+            stale_blocks: stale_blocks(edges, &spans, behind, superblock),
+            spans,
+            repaired,
+        })
+    }
+
+    /// Where the log breaks although it was durable there.
+    fn locate(
+        &self,
+        candidates: &[Candidate],
+        chosen: Option<&RangeInclusive<usize>>,
+        last: Option<&RangeInclusive<usize>>,
+    ) -> ScanError {
+        let geometry = self.superblock.geometry;
+        // Behind what was chosen, or before what lacks its beginning.
+        let before = match (chosen, last) {
+            (Some(run), _) => Some(*run.end()),
+            (None, Some(run)) => run.start().checked_sub(1),
+            (None, None) => candidates.len().checked_sub(1),
+        };
+        let damaged =
+            before.map(|at| &candidates[at]).and_then(|c| c.reach.damage.map(|damage| (c.segment, damage)));
+        let (segment, (block, what)) = damaged.unwrap_or_else(|| {
+            let segment = match (before, last) {
+                (Some(at), _) => (candidates[at].segment + 1) % geometry.segments,
+                (None, Some(run)) => {
+                    (candidates[*run.start()].segment + geometry.segments - 1) % geometry.segments
+                }
+                (None, None) => 0,
+            };
+            (segment, (0, Damage::Segment))
+        });
+        ScanError::Corrupt { segment, offset_bytes: geometry.offset_bytes(segment, block), what }
+    }
+}
+
+/// The longest runs of candidates that continue each other, each with at least one batch in every segment.
+fn runs(candidates: &[Candidate]) -> Vec<RangeInclusive<usize>> {
+    let mut runs: Vec<RangeInclusive<usize>> = Vec::new();
+    for (at, candidate) in candidates.iter().enumerate() {
+        if candidate.is_empty() {
+            continue;
+        }
+        match runs.last_mut() {
+            Some(run) if *run.end() + 1 == at && candidates[at - 1].reach.is_linked => {
+                *run = *run.start()..=at;
+            }
+            _ => runs.push(at..=at),
+        }
+    }
+    runs
+}
+
+fn span_of(candidate: &Candidate) -> Span {
+    Span {
+        span: SegmentSpan {
+            segment: candidate.segment,
+            generation: candidate.head.generation,
+            first_sequence: candidate.head.first_sequence,
+            last_sequence: candidate.reach.last_sequence,
+            sealed: candidate.footer.is_some(),
+            used_blocks: candidate.reach.end_block,
+            summary_blocks: candidate.footer.map_or(0, |footer| footer.body_blocks + 1),
+        },
+        head: candidate.head,
+        footer: candidate.footer,
+    }
+}
+
+/// See [`super::Scan::stale_blocks`].
+fn stale_blocks(edges: &[Edges], spans: &[Span], behind: &[Candidate], superblock: &Superblock) -> Vec<u64> {
+    let geometry = superblock.geometry;
+    let mut stale = Vec::new();
+    for (edges, segment) in edges.iter().zip(0..) {
+        if edges.head.is_some_and(|head| is_dead(&head, superblock)) {
+            stale.push(geometry.offset_bytes(segment, 0));
+        }
+    }
+    stale.extend(behind.iter().map(|candidate| geometry.offset_bytes(candidate.segment, 0)));
+    for span in spans.iter().filter(|span| span.footer.is_none()) {
+        if edges[span.span.segment as usize].footer.is_some() {
+            stale.push(geometry.offset_bytes(span.span.segment, geometry.segment_blocks - 1));
+        }
+    }
+    stale
+}

@@ -1,0 +1,374 @@
+//! The ring of segments and what each of them still holds.
+//!
+//! ```text
+//!        tail                                head
+//!   free │ emptied │ sealed │ ... │ sealed │ open │ free
+//! ```
+//!
+//! Segments are written, emptied and reused in the order of their places on the device, so an
+//! entry's newer version or tombstone always outlives it (hazard 5). Invariants:
+//!
+//! * I1: the segments of `ring` are consecutive on the device, oldest first; all others are free.
+//! * I2: `live` counts the index entries whose place is in the segment; `must` counts those of
+//!   them that are dirty plus the extents recorded in it.
+//! * I3: an emptied segment has `live == 0`, `must == 0`.
+//! * I4: a free segment has no pins.
+
+use crate::units::{BLOCK_BYTES, Place};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// Where a segment is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SegmentState {
+    /// May be written.
+    Free,
+    /// Batches are appended to it.
+    Open,
+    /// Full, or closed early.
+    Sealed,
+    /// Nothing in it counts any more; free once that is durable. Holds the sequence of the first
+    /// header that says so, when there is one.
+    Emptied(Option<u64>),
+}
+
+/// One segment.
+#[derive(Clone, Debug)]
+pub struct Segment {
+    /// Where it is in its life.
+    pub state: SegmentState,
+    /// Its generation: unique, rising with each opening of any segment.
+    pub generation: u64,
+    /// The sequence of its first batch.
+    pub first_sequence: u64,
+    /// The sequence of its last batch so far.
+    pub last_sequence: u64,
+    /// Blocks written from its start, head and headers included.
+    pub used_blocks: u32,
+    /// Of them, those covered by a flush.
+    pub flushed_blocks: u32,
+    /// See I2.
+    pub live: u32,
+    /// See I2.
+    pub must: u32,
+    /// Operations that read it.
+    pub pins: u32,
+    /// Blocks of its summary; 0 until it has one.
+    pub summary_blocks: u32,
+    /// Whether its summary is on the device.
+    pub is_summary_written: bool,
+}
+
+impl Segment {
+    fn free() -> Segment {
+        Segment {
+            state: SegmentState::Free,
+            generation: 0,
+            first_sequence: 0,
+            last_sequence: 0,
+            used_blocks: 0,
+            flushed_blocks: 0,
+            live: 0,
+            must: 0,
+            pins: 0,
+            summary_blocks: 0,
+            is_summary_written: false,
+        }
+    }
+}
+
+/// All segments of the cache.
+pub struct Segments {
+    list: Vec<Segment>,
+    segment_blocks: u32,
+    ring: VecDeque<u32>,
+    next: u32,
+    free: u32,
+    with_must: u32,
+    wraps: u64,
+}
+
+impl Segments {
+    /// A ring of `segments` free segments of `segment_blocks` blocks each.
+    #[must_use]
+    pub fn new(segments: u32, segment_blocks: u32) -> Segments {
+        assert!(segments > 0 && u64::from(segments) * u64::from(segment_blocks) <= u64::from(Place::END));
+        let list = (0..segments).map(|_| Segment::free()).collect();
+        Segments {
+            list,
+            segment_blocks,
+            ring: VecDeque::with_capacity(segments as usize),
+            next: 0,
+            free: segments,
+            with_must: 0,
+            wraps: 0,
+        }
+    }
+
+    /// Blocks of one segment.
+    #[must_use]
+    pub fn segment_blocks(&self) -> u32 {
+        self.segment_blocks
+    }
+
+    /// How many segments there are.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.list.len() as u32
+    }
+
+    /// How many are free.
+    #[must_use]
+    pub fn free(&self) -> u32 {
+        self.free
+    }
+
+    /// How many hold something that must go home before they can be emptied.
+    #[must_use]
+    pub fn with_must(&self) -> u32 {
+        self.with_must
+    }
+
+    /// How often the log went past the end of the device.
+    #[must_use]
+    pub fn wraps(&self) -> u64 {
+        self.wraps
+    }
+
+    /// Bytes in segments that are not free.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        u64::from(self.count() - self.free) * u64::from(self.segment_blocks) * BLOCK_BYTES
+    }
+
+    /// The segment of that number.
+    #[must_use]
+    pub fn get(&self, segment: u32) -> &Segment {
+        &self.list[segment as usize]
+    }
+
+    /// The segment of that number, to be changed; `live`, `must` and `state` have calls of their own.
+    pub fn get_mut(&mut self, segment: u32) -> &mut Segment {
+        &mut self.list[segment as usize]
+    }
+
+    /// The segment that `place` is in.
+    #[must_use]
+    pub fn of(&self, place: Place) -> u32 {
+        place.0 / self.segment_blocks
+    }
+
+    /// The place of block `block` of `segment`.
+    #[must_use]
+    pub fn place(&self, segment: u32, block: u32) -> Place {
+        assert!(block < self.segment_blocks);
+        Place(segment * self.segment_blocks + block)
+    }
+
+    /// The segments that are not free, oldest first.
+    pub fn ring(&self) -> impl Iterator<Item = u32> + '_ {
+        self.ring.iter().copied()
+    }
+
+    /// The lowest sequence that still counts: that of the oldest segment not emptied; `None` if there is none.
+    #[must_use]
+    pub fn floor(&self) -> Option<u64> {
+        self.ring
+            .iter()
+            .map(|&at| self.get(at))
+            .find(|segment| !matches!(segment.state, SegmentState::Emptied(_)))
+            .map(|segment| segment.first_sequence)
+    }
+
+    /// The lowest sequence that may still be dirty; `None` if nothing is.
+    #[must_use]
+    pub fn oldest_dirty(&self) -> Option<u64> {
+        if self.with_must == 0 {
+            return None;
+        }
+        self.ring.iter().map(|&at| self.get(at)).find(|segment| segment.must > 0).map(|s| s.first_sequence)
+    }
+
+    /// Opens the next segment of the ring; `None` if it is not free.
+    pub fn open_next(&mut self, generation: u64, first_sequence: u64) -> Option<u32> {
+        let at = self.next;
+        let segment = &mut self.list[at as usize];
+        if segment.state != SegmentState::Free {
+            return None;
+        }
+        assert!(segment.pins == 0 && segment.live == 0 && segment.must == 0, "I3, I4");
+        *segment = Segment {
+            state: SegmentState::Open,
+            generation,
+            first_sequence,
+            last_sequence: first_sequence,
+            ..Segment::free()
+        };
+        self.ring.push_back(at);
+        self.free -= 1;
+        self.next = (at + 1) % self.count();
+        self.wraps += u64::from(self.next == 0);
+        Some(at)
+    }
+
+    /// Puts a segment found by recovery at the head of the ring.
+    pub fn restore(&mut self, at: u32, segment: Segment) {
+        assert!(self.list[at as usize].state == SegmentState::Free, "a segment is restored once");
+        assert!(segment.live == 0 && segment.must == 0 && segment.pins == 0);
+        assert!(self.ring.is_empty() || self.next == at, "I1");
+        self.list[at as usize] = segment;
+        self.ring.push_back(at);
+        self.free -= 1;
+        self.next = (at + 1) % self.count();
+    }
+
+    /// The open segment was closed.
+    pub fn seal(&mut self, at: u32) {
+        let segment = self.get_mut(at);
+        assert!(segment.state == SegmentState::Open);
+        segment.state = SegmentState::Sealed;
+    }
+
+    /// A sealed segment has nothing left that counts.
+    pub fn empty(&mut self, at: u32) {
+        let segment = self.get_mut(at);
+        assert!(segment.state == SegmentState::Sealed && segment.live == 0 && segment.must == 0, "I3");
+        segment.state = SegmentState::Emptied(None);
+    }
+
+    /// Whether any segment is emptied and not yet free.
+    #[must_use]
+    pub fn has_emptied(&self) -> bool {
+        self.ring.front().is_some_and(|&at| matches!(self.get(at).state, SegmentState::Emptied(_)))
+    }
+
+    /// A header with sequence `sequence` was assembled, whose floor is above all emptied segments.
+    pub fn carry_floor(&mut self, sequence: u64) {
+        for at in 0..self.ring.len() {
+            match &mut self.list[self.ring[at] as usize].state {
+                SegmentState::Emptied(carrier @ None) => *carrier = Some(sequence),
+                SegmentState::Emptied(Some(_)) => (),
+                _ => break,
+            }
+        }
+    }
+
+    /// Frees the emptied segments at the tail whose end is durable: the header that says so is
+    /// covered by a flush, and nobody reads them any more (rule 1).
+    pub fn free_flushed(&mut self, flushed_sequence: u64) {
+        while let Some(&at) = self.ring.front() {
+            let segment = &mut self.list[at as usize];
+            match segment.state {
+                // RULE 1: the flush was issued after the segment was found empty, because the
+                // carrying header was assembled after that and the flush covers it.
+                SegmentState::Emptied(Some(carrier)) if carrier <= flushed_sequence && segment.pins == 0 => {
+                    *segment = Segment::free();
+                    self.ring.pop_front();
+                    self.free += 1;
+                }
+                _ => break,
+            }
+        }
+    }
+
+    /// The highest sequence that a flush has to cover for all emptied segments to be free.
+    #[must_use]
+    pub fn flush_wanted(&self) -> Option<u64> {
+        self.ring
+            .iter()
+            .map_while(|&at| match self.get(at).state {
+                SegmentState::Emptied(carrier) => Some(carrier),
+                _ => None,
+            })
+            .flatten()
+            .max()
+    }
+
+    /// An index entry now points into the segment of `place`.
+    pub fn add_live(&mut self, place: Place, blocks: u32, dirty: bool) {
+        let at = self.of(place);
+        self.get_mut(at).live += blocks;
+        if dirty {
+            self.add_must(place, blocks);
+        }
+    }
+
+    /// An index entry does not point into the segment of `place` any more.
+    pub fn remove_live(&mut self, place: Place, dirty: bool) {
+        let at = self.of(place);
+        let segment = self.get_mut(at);
+        assert!(segment.live > 0, "I2");
+        segment.live -= 1;
+        if dirty {
+            self.remove_must(place);
+        }
+    }
+
+    /// Something in the segment of `place` must go home first.
+    pub fn add_must(&mut self, place: Place, count: u32) {
+        let at = self.of(place);
+        let segment = self.get_mut(at);
+        let was_zero = segment.must == 0;
+        segment.must += count;
+        let is_zero = segment.must == 0;
+        self.with_must += u32::from(was_zero && !is_zero);
+    }
+
+    /// One thing less must go home.
+    pub fn remove_must(&mut self, place: Place) {
+        let at = self.of(place);
+        let segment = self.get_mut(at);
+        assert!(segment.must > 0, "I2");
+        segment.must -= 1;
+        let is_zero = segment.must == 0;
+        self.with_must -= u32::from(is_zero);
+    }
+
+    /// Whether a flush covers what is at `place`.
+    #[must_use]
+    pub fn is_flushed(&self, place: Place) -> bool {
+        let segment = self.get(self.of(place));
+        place.0 % self.segment_blocks < segment.flushed_blocks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_is_reused_only_after_a_flushed_header_says_it_is_empty() {
+        let mut segments = Segments::new(3, 32);
+        for sequence in 1..=3 {
+            let at = segments.open_next(sequence, sequence).unwrap();
+            segments.seal(at);
+        }
+        assert_eq!(segments.open_next(4, 4), None);
+        segments.empty(0);
+        segments.free_flushed(99);
+        assert_eq!(segments.free(), 0);
+        segments.carry_floor(4);
+        assert_eq!(segments.flush_wanted(), Some(4));
+        segments.free_flushed(3);
+        assert_eq!(segments.free(), 0);
+        segments.get_mut(0).pins = 1;
+        segments.free_flushed(4);
+        assert_eq!(segments.free(), 0);
+        segments.get_mut(0).pins = 0;
+        segments.free_flushed(4);
+        assert_eq!(segments.free(), 1);
+        assert_eq!(segments.open_next(4, 5), Some(0));
+        assert_eq!(segments.floor(), Some(2));
+    }
+
+    #[test]
+    fn counts_what_must_go_home() {
+        let mut segments = Segments::new(2, 32);
+        segments.open_next(1, 1).unwrap();
+        segments.add_live(Place(3), 2, true);
+        assert_eq!((segments.with_must(), segments.oldest_dirty()), (1, Some(1)));
+        segments.remove_live(Place(3), true);
+        segments.remove_live(Place(4), true);
+        assert_eq!((segments.with_must(), segments.oldest_dirty()), (0, None));
+    }
+}

@@ -1,0 +1,215 @@
+//! The pages that all tables share: memory that grows by one page at a time.
+//!
+//! Words are 32 bits. An [`Address`] names a word of a page. Pages that a table gives back are
+//! kept for the next one that needs a page, so the bytes allocated are those of the peak.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// Words in a page. By measurement: smaller pages lose more to slots that do not fit at their
+/// ends, larger ones lose more to the last page of each slot size, which is half empty.
+pub const PAGE_WORDS: usize = 1024;
+/// Bytes in a page.
+pub const PAGE_BYTES: u64 = (PAGE_WORDS * size_of::<u32>()) as u64;
+/// Low bits of an address that name the word within its page.
+const WORD_BITS: u32 = PAGE_WORDS.trailing_zeros();
+/// One more than the largest page number; the last one would reach [`Address::NONE`].
+const PAGES_MAX: usize = (1 << (u32::BITS - WORD_BITS)) - 1;
+
+const _: () = assert!(PAGE_WORDS.is_power_of_two(), "an address is a page number and a word number");
+
+/// A word of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address(pub u32);
+
+impl Address {
+    /// No word at all.
+    pub const NONE: Address = Address(u32::MAX);
+
+    /// The word `word` of page `page`.
+    #[must_use]
+    pub fn new(page: PageNumber, word: u32) -> Address {
+        Address((page.0 << WORD_BITS) | word)
+    }
+
+    fn page(self) -> usize {
+        (self.0 >> WORD_BITS) as usize
+    }
+
+    fn word(self) -> usize {
+        self.0 as usize & (PAGE_WORDS - 1)
+    }
+}
+
+/// A page's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageNumber(u32);
+
+impl PageNumber {
+    /// No page at all.
+    pub const NONE: PageNumber = PageNumber(u32::MAX);
+}
+
+/// All pages, those in use and those that wait for the next use.
+#[derive(Debug)]
+pub struct Pages {
+    pages: Vec<Box<[u32; PAGE_WORDS]>>,
+    /// For a page in use whatever its user links it to; for a free one the next free one.
+    links: Vec<PageNumber>,
+    first_free: PageNumber,
+    free: usize,
+}
+
+impl Pages {
+    /// No pages yet.
+    #[must_use]
+    pub fn new() -> Pages {
+        Pages { pages: Vec::new(), links: Vec::new(), first_free: PageNumber::NONE, free: 0 }
+    }
+
+    /// A page with undefined content, linked to `link`.
+    ///
+    /// # Panics
+    /// If there are more pages than addresses can name (16 GiB).
+    pub fn take(&mut self, link: PageNumber) -> PageNumber {
+        if self.first_free != PageNumber::NONE {
+            let page = self.first_free;
+            self.first_free = self.links[page.0 as usize];
+            self.links[page.0 as usize] = link;
+            self.free -= 1;
+            return page;
+        }
+        assert!(self.pages.len() < PAGES_MAX, "all pages have an address");
+        if self.pages.len() == self.pages.capacity() {
+            let more = Self::list_step(self.pages.len());
+            self.pages.reserve_exact(more);
+            self.links.reserve_exact(more);
+        }
+        self.pages.push(Box::new([0; PAGE_WORDS]));
+        self.links.push(link);
+        PageNumber((self.pages.len() - 1) as u32)
+    }
+
+    /// Gives a page back.
+    pub fn give_back(&mut self, page: PageNumber) {
+        self.links[page.0 as usize] = self.first_free;
+        self.first_free = page;
+        self.free += 1;
+        assert!(self.free <= self.pages.len(), "a page is given back once");
+    }
+
+    /// What a page in use is linked to.
+    #[must_use]
+    pub fn link(&self, page: PageNumber) -> PageNumber {
+        self.links[page.0 as usize]
+    }
+
+    /// The words from `address` to the end of its page.
+    #[inline]
+    #[must_use]
+    pub fn words(&self, address: Address) -> &[u32] {
+        &self.pages[address.page()][address.word()..]
+    }
+
+    /// The words from `address` to the end of its page, to be written.
+    #[inline]
+    pub fn words_mut(&mut self, address: Address) -> &mut [u32] {
+        &mut self.pages[address.page()][address.word()..]
+    }
+
+    /// Copies `words` words; neither range leaves its page.
+    pub fn copy(&mut self, from: Address, to: Address, words: usize) {
+        let (source, target) = (from.word(), to.word());
+        if from.page() == to.page() {
+            self.pages[from.page()].copy_within(source..source + words, target);
+            return;
+        }
+        let [from, to] =
+            self.pages.get_disjoint_mut([from.page(), to.page()]).expect("two different pages that exist");
+        to[target..target + words].copy_from_slice(&from[source..source + words]);
+    }
+
+    /// Bytes on the heap.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> u64 {
+        let lists = self.pages.capacity() * size_of::<Box<[u32; PAGE_WORDS]>>()
+            + self.links.capacity() * size_of::<PageNumber>();
+        self.pages.len() as u64 * PAGE_BYTES + lists as u64
+    }
+
+    /// Of the bytes on the heap, those that wait for the next use.
+    #[must_use]
+    pub fn free_bytes(&self) -> u64 {
+        self.free as u64 * PAGE_BYTES
+    }
+
+    /// An upper bound of [`Pages::allocated_bytes`] after `more` more pages than are in use now.
+    #[must_use]
+    pub fn allocated_bytes_after(&self, more: u64) -> u64 {
+        let pages = (self.pages.len() - self.free) as u64 + more;
+        let per_page = (size_of::<Box<[u32; PAGE_WORDS]>>() + size_of::<PageNumber>()) as u64;
+        let lists = (pages + Self::list_step(pages as usize) as u64).max(self.pages.capacity() as u64);
+        pages.max(self.pages.len() as u64) * PAGE_BYTES + lists * per_page
+    }
+
+    /// How many pages the lists of pages are lengthened by: a sixteenth, not a doubling, so that
+    /// the memory grows in small steps.
+    fn list_step(pages: usize) -> usize {
+        pages / 16 + 16
+    }
+
+    /// Pages in use.
+    #[cfg(test)]
+    pub fn in_use(&self) -> usize {
+        self.pages.len() - self.free
+    }
+}
+
+impl Default for Pages {
+    fn default() -> Pages {
+        Pages::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_given_back_is_the_next_one_taken() {
+        let mut pages = Pages::new();
+        let first = pages.take(PageNumber::NONE);
+        let second = pages.take(first);
+        assert_eq!(pages.link(second), first);
+        pages.give_back(first);
+        let bytes = pages.allocated_bytes();
+        assert_eq!(pages.free_bytes(), PAGE_BYTES);
+        assert_eq!(pages.take(second), first);
+        assert_eq!(pages.allocated_bytes(), bytes);
+        assert_eq!(pages.free_bytes(), 0);
+    }
+
+    #[test]
+    fn words_are_copied_within_a_page_and_between_two() {
+        let mut pages = Pages::new();
+        let (one, two) = (pages.take(PageNumber::NONE), pages.take(PageNumber::NONE));
+        pages.words_mut(Address::new(one, 10))[..3].copy_from_slice(&[1, 2, 3]);
+        pages.copy(Address::new(one, 10), Address::new(one, 11), 3);
+        assert_eq!(pages.words(Address::new(one, 10))[..4], [1, 1, 2, 3]);
+        let end = Address::new(two, PAGE_WORDS as u32 - 4);
+        pages.copy(Address::new(one, 10), end, 4);
+        assert_eq!(pages.words(end), [1, 1, 2, 3]);
+    }
+
+    #[test]
+    fn the_bound_on_growth_holds() {
+        let mut pages = Pages::new();
+        for _ in 0..200 {
+            let bounds: Vec<u64> = (0..5).map(|more| pages.allocated_bytes_after(more)).collect();
+            for bound in bounds {
+                assert!(pages.allocated_bytes() <= bound);
+                pages.take(PageNumber::NONE);
+            }
+        }
+    }
+}

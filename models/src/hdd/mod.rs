@@ -1,0 +1,378 @@
+//! A hard disk: one arm over turning platters.
+//!
+//! Modelled:
+//! - the seek curve, the angle of the platter, zones with their own rates, settling for writes;
+//! - a command queue from which the shortest way is served next, unless something has waited too
+//!   long; a controller that takes its time for each command;
+//! - a buffer for what was read and read ahead;
+//! - a volatile write cache: writes are done when it has them, and are written behind in
+//!   elevator order, when reads leave a pause, when it is half full, when writes wait for room (then
+//!   in turns with reads), or for a flush;
+//! - the flush command of SATA, for which the queue must be empty.
+//!
+//! Left out: heads and skew (the rates are meant as sustained rates), defects and retries, reading
+//! a track from the middle, 4 KiB sectors under 512-byte writes, recalibration, standby.
+
+mod geometry;
+mod read_buffer;
+
+use crate::commands::{Command, Commands};
+use crate::disk::{Completion, Op, Submit};
+use crate::link::Link;
+use crate::parameters::HddParameters;
+use crate::ranges::Range;
+use crate::timeline::Timeline;
+use crate::write_buffer::{Part, WriteBuffer};
+use alloc::vec::Vec;
+use geometry::Geometry;
+use read_buffer::ReadBuffer;
+
+const MICROSECOND_NS: u64 = 1000;
+const MILLISECOND_NS: u64 = 1_000_000;
+
+/// How much is written behind before reads get their turn. By taste: about 6 ms of an outer track.
+const BEHIND_BYTES_MAX: u64 = 1 << 20;
+
+/// What happens inside the disk.
+#[derive(Debug)]
+enum Event {
+    /// The controller has understood a command.
+    Understood(Command),
+    /// The arm has done its job.
+    ArmDone(Job),
+    /// A part of a write is in the cache.
+    Landed(Part),
+    /// A command that needed no arm is done.
+    Done(Command),
+    /// Reads may have paused long enough for writing behind.
+    Pause,
+}
+
+/// What the arm is busy with.
+#[derive(Clone, Copy, Debug)]
+enum Job {
+    Read(Command),
+    /// A write past the cache.
+    Write(Command),
+    /// A batch of the write cache.
+    Behind(u64),
+}
+
+/// A command that needs the arm.
+#[derive(Debug)]
+struct Waiting {
+    command: Command,
+    since_ns: u64,
+}
+
+/// The disk.
+#[derive(Debug)]
+pub struct Hdd {
+    geometry: Geometry,
+    write_settle_ns: u64,
+    command_ns: u64,
+    age_limit_ns: u64,
+    pause_ns: u64,
+    commands: Commands,
+    timeline: Timeline<Event>,
+    link: Link,
+    controller_free_ns: u64,
+    write_buffer: WriteBuffer,
+    read_buffer: ReadBuffer,
+    waiting: Vec<Waiting>,
+    flush: Option<Command>,
+    /// Where the head is, or will be when the job is done. Elsewhere while it reads ahead.
+    head_byte: u64,
+    is_arm_busy: bool,
+    is_pause_awaited: bool,
+    was_behind: bool,
+    last_read_ns: Option<u64>,
+}
+
+impl Hdd {
+    pub(crate) fn new(parameters: &HddParameters, size_bytes: u64, seed: u64) -> Hdd {
+        Hdd {
+            geometry: Geometry::new(parameters, size_bytes, seed),
+            write_settle_ns: parameters.write_settle_us * MICROSECOND_NS,
+            command_ns: parameters.command_us * MICROSECOND_NS,
+            age_limit_ns: parameters.age_limit_ms * MILLISECOND_NS,
+            pause_ns: parameters.write_cache_idle_ms * MILLISECOND_NS,
+            commands: Commands::new(size_bytes, parameters.queue_depth, true),
+            timeline: Timeline::new(),
+            link: Link::new(parameters.interface_mb_per_s),
+            controller_free_ns: 0,
+            write_buffer: WriteBuffer::new(parameters.write_cache_bytes, parameters.write_cache_runs),
+            read_buffer: ReadBuffer::new(parameters.read_buffer_bytes, parameters.read_segments, size_bytes),
+            waiting: Vec::new(),
+            flush: None,
+            head_byte: 0,
+            is_arm_busy: false,
+            is_pause_awaited: false,
+            was_behind: false,
+            last_read_ns: None,
+        }
+    }
+
+    pub(crate) fn submit(&mut self, now_ns: u64, token: u64, submit: Submit) {
+        self.advance(now_ns);
+        self.commands.submit(token, submit);
+        self.admit(now_ns);
+    }
+
+    pub(crate) fn poll(&mut self, now_ns: u64) -> Option<Completion> {
+        self.advance(now_ns);
+        self.commands.pop_done()
+    }
+
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.commands.next_ns(self.timeline.next_ns())
+    }
+
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.commands.size_bytes()
+    }
+
+    pub(crate) fn is_volatile(&mut self, now_ns: u64, start: u64, end: u64) -> bool {
+        self.advance(now_ns);
+        start < end && self.write_buffer.is_volatile(Range { start, end })
+    }
+
+    pub(crate) fn volatile_bytes(&mut self, now_ns: u64) -> u64 {
+        self.advance(now_ns);
+        self.write_buffer.volatile_bytes()
+    }
+
+    fn advance(&mut self, now_ns: u64) {
+        self.commands.tick(now_ns);
+        while let Some((at_ns, event)) = self.timeline.pop_due(now_ns) {
+            match event {
+                Event::Understood(command) => self.understood(at_ns, command),
+                Event::ArmDone(job) => self.arm_done(at_ns, job),
+                Event::Landed(part) => self.landed(at_ns, &part),
+                Event::Done(command) => self.complete(at_ns, command),
+                Event::Pause => {
+                    self.is_pause_awaited = false;
+                    self.use_arm(at_ns);
+                }
+            }
+        }
+    }
+
+    /// Hands commands to the controller, which understands one after the other.
+    fn admit(&mut self, now_ns: u64) {
+        while let Some(command) = self.commands.admit() {
+            self.controller_free_ns = self.controller_free_ns.max(now_ns) + self.command_ns;
+            self.timeline.push(self.controller_free_ns, Event::Understood(command));
+        }
+    }
+
+    fn complete(&mut self, now_ns: u64, command: Command) {
+        self.commands.complete(command, now_ns);
+        self.admit(now_ns);
+    }
+
+    fn understood(&mut self, now_ns: u64, command: Command) {
+        match command.op {
+            Op::Read => self.read(now_ns, command),
+            Op::Write if self.write_buffer.is_off() => {
+                self.waiting.push(Waiting { command, since_ns: now_ns });
+                self.use_arm(now_ns);
+            }
+            Op::Write => {
+                self.write_buffer.queue(command);
+                self.take_in(now_ns);
+                self.use_arm(now_ns);
+            }
+            Op::Flush => {
+                self.write_buffer.begin_flush();
+                self.flush = Some(command);
+                self.end_flush(now_ns);
+                self.use_arm(now_ns);
+            }
+            Op::Discard => self.complete(now_ns, command),
+        }
+    }
+
+    /// Answers a read from memory, or from what is about to pass under the head, or queues it.
+    fn read(&mut self, now_ns: u64, command: Command) {
+        let range = Range { start: command.offset_bytes, end: command.end_bytes() };
+        self.last_read_ns = Some(now_ns);
+        self.read_buffer.advance(&self.geometry, now_ns);
+        if self.write_buffer.holds(range) || self.read_buffer.use_range(range) {
+            let done_ns = self.link.carry(now_ns, 0, range.bytes());
+            self.timeline.push(done_ns, Event::Done(command));
+            self.read_on(now_ns, range.end);
+            return;
+        }
+        if !self.is_arm_busy
+            && let Some(passed_ns) = self.read_buffer.follow(&self.geometry, range)
+        {
+            self.read_buffer.stop_ahead();
+            self.begin(passed_ns.max(now_ns), range.end, Job::Read(command));
+            return;
+        }
+        self.waiting.push(Waiting { command, since_ns: now_ns });
+        self.use_arm(now_ns);
+    }
+
+    /// Reads ahead again if the arm has nothing else to do and the stream runs dry.
+    fn read_on(&mut self, now_ns: u64, used_end: u64) {
+        if self.is_arm_busy {
+            return;
+        }
+        if let Some(from_byte) = self.read_buffer.hungry_at(used_end) {
+            let from_ns = now_ns + self.geometry.rotation_ns(now_ns, self.geometry.place_ns(from_byte));
+            self.read_buffer.resume_ahead(from_byte, used_end, from_ns);
+        }
+    }
+
+    /// Moves waiting writes into the cache while there is room.
+    fn take_in(&mut self, now_ns: u64) {
+        while let Some(part) = self.write_buffer.next_part() {
+            let landed_ns = self.link.carry(now_ns, 0, part.range.bytes());
+            self.timeline.push(landed_ns, Event::Landed(part));
+        }
+    }
+
+    fn landed(&mut self, now_ns: u64, part: &Part) {
+        self.write_buffer.landed(part);
+        self.overwritten(now_ns, part.range);
+        if part.is_last {
+            self.complete(now_ns, part.command);
+        }
+        self.take_in(now_ns);
+        self.use_arm(now_ns);
+    }
+
+    /// The read buffer must not answer for a range that the host has written.
+    fn overwritten(&mut self, now_ns: u64, range: Range) {
+        if self.read_buffer.is_ahead_in(range) {
+            self.free_head(now_ns);
+        }
+        self.read_buffer.forget(range);
+    }
+
+    /// Ends reading ahead.
+    fn free_head(&mut self, now_ns: u64) {
+        self.read_buffer.advance(&self.geometry, now_ns);
+        if let Some(reached) = self.read_buffer.stop_ahead() {
+            self.head_byte = reached;
+        }
+    }
+
+    fn end_flush(&mut self, now_ns: u64) {
+        if self.write_buffer.is_flushed()
+            && let Some(command) = self.flush.take()
+        {
+            self.complete(now_ns, command);
+        }
+    }
+
+    /// Gives the arm its next job, if it has none.
+    fn use_arm(&mut self, now_ns: u64) {
+        if self.is_arm_busy {
+            return;
+        }
+        if self.is_behind_due(now_ns) {
+            self.free_head(now_ns);
+            if let Some((batch, range)) = self.write_buffer.take(self.head_byte, BEHIND_BYTES_MAX, 1) {
+                self.was_behind = true;
+                self.go(now_ns, range, Job::Behind(batch));
+            }
+            return;
+        }
+        if self.waiting.is_empty() {
+            return;
+        }
+        self.free_head(now_ns);
+        let chosen = self.choose(now_ns);
+        let command = self.waiting.remove(chosen).command;
+        let range = Range { start: command.offset_bytes, end: command.end_bytes() };
+        self.was_behind = false;
+        if command.op == Op::Read {
+            self.go(now_ns, range, Job::Read(command));
+        } else {
+            self.overwritten(now_ns, range);
+            self.go(now_ns, range, Job::Write(command));
+        }
+    }
+
+    /// Whether it is the write cache's turn.
+    fn is_behind_due(&mut self, now_ns: u64) -> bool {
+        if self.write_buffer.held_bytes() == 0 {
+            return false;
+        }
+        let is_urgent = self.flush.is_some() || self.write_buffer.is_starved();
+        if !self.waiting.is_empty() {
+            return is_urgent && !self.was_behind;
+        }
+        let pause_end_ns = self.last_read_ns.map_or(0, |last_ns| last_ns + self.pause_ns);
+        if is_urgent || self.write_buffer.is_half_full() || pause_end_ns <= now_ns {
+            return true;
+        }
+        if !self.is_pause_awaited {
+            self.is_pause_awaited = true;
+            self.timeline.push(pause_end_ns, Event::Pause);
+        }
+        false
+    }
+
+    /// The waiting command with the shortest way, or the oldest one if it has waited too long.
+    fn choose(&self, now_ns: u64) -> usize {
+        let is_overdue = now_ns - self.waiting[0].since_ns > self.age_limit_ns;
+        if is_overdue {
+            return 0;
+        }
+        let mut best = (u64::MAX, 0);
+        for (index, waiting) in self.waiting.iter().enumerate() {
+            let is_write = waiting.command.op == Op::Write;
+            let way_ns = self.way_ns(now_ns, waiting.command.offset_bytes, is_write);
+            best = best.min((way_ns, index));
+        }
+        best.1
+    }
+
+    /// How long it takes until `byte` is under the head.
+    fn way_ns(&self, now_ns: u64, byte: u64, is_write: bool) -> u64 {
+        let place_ns = self.geometry.place_ns(byte);
+        let mut way_ns = self.geometry.seek_ns(self.geometry.place_ns(self.head_byte), place_ns);
+        // On the same track the head has settled already.
+        if is_write && way_ns > 0 {
+            way_ns += self.write_settle_ns;
+        }
+        way_ns + self.geometry.rotation_ns(now_ns + way_ns, place_ns)
+    }
+
+    /// Moves the arm to a range and over it.
+    fn go(&mut self, now_ns: u64, range: Range, job: Job) {
+        let way_ns = self.way_ns(now_ns, range.start, !matches!(job, Job::Read(_)));
+        let over_ns = self.geometry.place_ns(range.end) - self.geometry.place_ns(range.start);
+        self.begin(now_ns + way_ns + over_ns, range.end, job);
+    }
+
+    fn begin(&mut self, done_ns: u64, end_byte: u64, job: Job) {
+        assert!(!self.is_arm_busy, "the arm does one thing at a time");
+        self.is_arm_busy = true;
+        self.head_byte = end_byte;
+        self.timeline.push(done_ns, Event::ArmDone(job));
+    }
+
+    fn arm_done(&mut self, now_ns: u64, job: Job) {
+        self.is_arm_busy = false;
+        match job {
+            Job::Read(command) => {
+                self.last_read_ns = Some(now_ns);
+                let read = Range { start: command.offset_bytes, end: command.end_bytes() };
+                self.read_buffer.begin_ahead(read, now_ns);
+                self.complete(now_ns, command);
+            }
+            Job::Write(command) => self.complete(now_ns, command),
+            Job::Behind(batch) => {
+                self.write_buffer.written(batch);
+                self.end_flush(now_ns);
+                self.take_in(now_ns);
+            }
+        }
+        self.use_arm(now_ns);
+    }
+}

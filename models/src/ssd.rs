@@ -1,0 +1,414 @@
+//! A solid-state disk: channels behind one controller and one wire.
+//!
+//! Modelled:
+//! - channels that each read or program one page at a time, so that reads wait for programs and for
+//!   each other; which channel holds which page follows from the address and the seed;
+//! - a wire that each command keeps busy for its overhead and its data, and latencies that keep
+//!   nothing busy;
+//! - a write buffer: writes are done when it has them. Pages are programmed when enough for one
+//!   has gathered, when the rest is some milliseconds old, when writes wait for room, or for a
+//!   flush. Reads go before that, but cannot hold it up for ever when somebody waits for it;
+//! - power-loss protection: nothing is volatile and a flush has nothing to wait for;
+//! - the steady state of garbage collection, as one number by which programming is slower.
+//!
+//! Left out: the translation layer (free blocks, erases, the difference between a fresh and a full
+//! drive), read-ahead, suspended programs, wear, heat. A discard only drops what is in the
+//! buffer.
+
+use crate::commands::{Command, Commands};
+use crate::disk::{Completion, Op, Submit};
+use crate::link::Link;
+use crate::parameters::SsdParameters;
+use crate::ranges::Range;
+use crate::timeline::Timeline;
+use crate::write_buffer::{Part, WriteBuffer};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+const MICROSECOND_NS: u64 = 1000;
+
+/// How long less than a page waits in the buffer for more. By taste.
+const GATHER_NS: u64 = 5_000_000;
+
+/// Jobs of the host's that a channel does in a row while somebody waits for the buffer. By taste.
+const JOBS_IN_ROW_MAX: u32 = 8;
+
+/// What happens inside the disk.
+#[derive(Debug)]
+enum Event {
+    /// A channel has done its job.
+    PageDone { channel: usize, job: Job },
+    /// A part of a write is in the buffer.
+    Landed(Part),
+    /// The data of a write past the buffer is here.
+    Arrived(Command),
+    /// A flush begins.
+    Flush(Command),
+    /// A command is done.
+    Done(Command),
+    /// What is in the buffer has waited long enough for more.
+    Gathered,
+}
+
+/// What a channel is busy with.
+#[derive(Clone, Copy, Debug)]
+enum Job {
+    /// A page of a transfer of the host's, by its index.
+    Page(usize),
+    /// A batch of the write buffer.
+    Behind(u64),
+}
+
+/// A channel, and what the host wants from it.
+#[derive(Debug, Default)]
+struct Channel {
+    waiting: VecDeque<usize>,
+    is_busy: bool,
+    jobs_in_row: u32,
+}
+
+/// A command that is spread over channels.
+#[derive(Clone, Copy, Debug)]
+struct Transfer {
+    command: Command,
+    pages_left: u64,
+}
+
+/// The disk.
+#[derive(Debug)]
+pub struct Ssd {
+    page_bytes: u64,
+    read_ns: u64,
+    program_ns: u64,
+    command_ns: u64,
+    read_latency_ns: u64,
+    write_latency_ns: u64,
+    flush_ns: u64,
+    is_protected: bool,
+    seed: u64,
+    commands: Commands,
+    timeline: Timeline<Event>,
+    link: Link,
+    write_buffer: WriteBuffer,
+    channels: Vec<Channel>,
+    channels_idle: usize,
+    channel_next: usize,
+    transfers: Vec<Transfer>,
+    transfers_free: Vec<usize>,
+    /// Flushes that wait for the buffer as it was when they began.
+    flushes: Vec<Command>,
+    /// Flushes that begin when those are done.
+    flushes_next: Vec<Command>,
+    is_gathering: bool,
+    is_gathered: bool,
+}
+
+impl Ssd {
+    pub(crate) fn new(parameters: &SsdParameters, size_bytes: u64, seed: u64) -> Ssd {
+        let channels = parameters.channels as usize;
+        Ssd {
+            page_bytes: parameters.page_bytes,
+            read_ns: parameters.read_us * MICROSECOND_NS,
+            program_ns: parameters.program_us * parameters.write_amplification_permille,
+            command_ns: parameters.command_ns,
+            read_latency_ns: parameters.read_latency_us * MICROSECOND_NS,
+            write_latency_ns: parameters.write_latency_us * MICROSECOND_NS,
+            flush_ns: parameters.flush_us * MICROSECOND_NS,
+            is_protected: parameters.power_loss_protection,
+            seed,
+            commands: Commands::new(size_bytes, parameters.queue_depth, parameters.flush_exclusive),
+            timeline: Timeline::new(),
+            link: Link::new(parameters.interface_mb_per_s),
+            write_buffer: WriteBuffer::new(parameters.write_cache_bytes, u64::MAX),
+            channels: (0..channels).map(|_| Channel::default()).collect(),
+            channels_idle: channels,
+            channel_next: 0,
+            transfers: Vec::new(),
+            transfers_free: Vec::new(),
+            flushes: Vec::new(),
+            flushes_next: Vec::new(),
+            is_gathering: false,
+            is_gathered: false,
+        }
+    }
+
+    pub(crate) fn submit(&mut self, now_ns: u64, token: u64, submit: Submit) {
+        self.advance(now_ns);
+        self.commands.submit(token, submit);
+        self.admit(now_ns);
+    }
+
+    pub(crate) fn poll(&mut self, now_ns: u64) -> Option<Completion> {
+        self.advance(now_ns);
+        self.commands.pop_done()
+    }
+
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.commands.next_ns(self.timeline.next_ns())
+    }
+
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.commands.size_bytes()
+    }
+
+    pub(crate) fn is_volatile(&mut self, now_ns: u64, start: u64, end: u64) -> bool {
+        self.advance(now_ns);
+        !self.is_protected && start < end && self.write_buffer.is_volatile(Range { start, end })
+    }
+
+    pub(crate) fn volatile_bytes(&mut self, now_ns: u64) -> u64 {
+        self.advance(now_ns);
+        if self.is_protected { 0 } else { self.write_buffer.volatile_bytes() }
+    }
+
+    fn advance(&mut self, now_ns: u64) {
+        self.commands.tick(now_ns);
+        while let Some((at_ns, event)) = self.timeline.pop_due(now_ns) {
+            match event {
+                Event::PageDone { channel, job } => self.page_done(at_ns, channel, job),
+                Event::Landed(part) => self.landed(at_ns, &part),
+                Event::Arrived(command) => self.spread(at_ns, command),
+                Event::Flush(command) => self.flush(at_ns, command),
+                Event::Done(command) => {
+                    self.commands.complete(command, at_ns);
+                    self.admit(at_ns);
+                }
+                Event::Gathered => {
+                    self.is_gathering = false;
+                    self.is_gathered = true;
+                    self.drain(at_ns);
+                }
+            }
+        }
+    }
+
+    fn admit(&mut self, now_ns: u64) {
+        while let Some(command) = self.commands.admit() {
+            match command.op {
+                Op::Read => self.read(now_ns, command),
+                Op::Write if self.write_buffer.is_off() => {
+                    let arrived_ns = self.link.carry(now_ns, self.command_ns, command.len_bytes);
+                    self.timeline.push(arrived_ns, Event::Arrived(command));
+                }
+                Op::Write => {
+                    self.write_buffer.queue(command);
+                    self.take_in(now_ns);
+                    self.drain(now_ns);
+                }
+                Op::Flush => {
+                    let begin_ns = self.link.carry(now_ns, self.command_ns, 0);
+                    self.timeline.push(begin_ns, Event::Flush(command));
+                }
+                Op::Discard => {
+                    self.write_buffer.forget(Range { start: command.offset_bytes, end: command.end_bytes() });
+                    let done_ns = self.link.carry(now_ns, self.command_ns, 0) + self.write_latency_ns;
+                    self.timeline.push(done_ns, Event::Done(command));
+                    self.end_flushes(now_ns);
+                    self.take_in(now_ns);
+                }
+            }
+        }
+    }
+
+    fn read(&mut self, now_ns: u64, command: Command) {
+        if self.write_buffer.holds(Range { start: command.offset_bytes, end: command.end_bytes() }) {
+            self.send(now_ns, command);
+        } else {
+            self.spread(now_ns, command);
+        }
+    }
+
+    /// The data of a read is ready for the wire.
+    fn send(&mut self, now_ns: u64, command: Command) {
+        let sent_ns = self.link.carry(now_ns, self.command_ns, command.len_bytes);
+        self.timeline.push(sent_ns + self.read_latency_ns, Event::Done(command));
+    }
+
+    /// Gives the pages of a command to their channels.
+    fn spread(&mut self, now_ns: u64, command: Command) {
+        let pages = command.offset_bytes / self.page_bytes..=(command.end_bytes() - 1) / self.page_bytes;
+        let transfer = Transfer { command, pages_left: pages.end() - pages.start() + 1 };
+        let index = match self.transfers_free.pop() {
+            Some(index) => {
+                self.transfers[index] = transfer;
+                index
+            }
+            None => {
+                self.transfers.push(transfer);
+                self.transfers.len() - 1
+            }
+        };
+        for page in pages {
+            let channel = self.channel_of(page);
+            self.channels[channel].waiting.push_back(index);
+            if !self.channels[channel].is_busy {
+                self.use_channel(now_ns, channel);
+            }
+        }
+    }
+
+    /// The channel that holds a page. Neighbours are on different channels, and a stride does not
+    /// always meet the same one: each row of pages is turned by an amount of its own.
+    fn channel_of(&self, page: u64) -> usize {
+        let channels = self.channels.len() as u64;
+        let mut turn = (page / channels).wrapping_add(self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        turn ^= turn >> 32;
+        ((page % channels + turn % channels) % channels) as usize
+    }
+
+    /// Moves waiting writes into the buffer while there is room.
+    fn take_in(&mut self, now_ns: u64) {
+        while let Some(part) = self.write_buffer.next_part() {
+            let overhead_ns = if part.is_first { self.command_ns } else { 0 };
+            let landed_ns = self.link.carry(now_ns, overhead_ns, part.range.bytes());
+            self.timeline.push(landed_ns, Event::Landed(part));
+        }
+    }
+
+    fn landed(&mut self, now_ns: u64, part: &Part) {
+        self.write_buffer.landed(part);
+        if part.is_last {
+            self.timeline.push(now_ns + self.write_latency_ns, Event::Done(part.command));
+        }
+        self.take_in(now_ns);
+        self.drain(now_ns);
+    }
+
+    fn flush(&mut self, now_ns: u64, command: Command) {
+        if self.is_protected {
+            self.timeline.push(now_ns + self.flush_ns, Event::Done(command));
+        } else if self.flushes.is_empty() {
+            self.write_buffer.begin_flush();
+            self.flushes.push(command);
+            self.end_flushes(now_ns);
+            self.drain(now_ns);
+        } else {
+            self.flushes_next.push(command);
+        }
+    }
+
+    fn end_flushes(&mut self, now_ns: u64) {
+        while !self.flushes.is_empty() && self.write_buffer.is_flushed() {
+            for command in self.flushes.drain(..) {
+                self.timeline.push(now_ns + self.flush_ns, Event::Done(command));
+            }
+            if !self.flushes_next.is_empty() {
+                self.write_buffer.begin_flush();
+                core::mem::swap(&mut self.flushes, &mut self.flushes_next);
+            }
+        }
+    }
+
+    /// Whether somebody waits until the buffer has been written.
+    fn is_drain_urgent(&self) -> bool {
+        !self.flushes.is_empty() || self.write_buffer.is_starved()
+    }
+
+    /// Whether there is something in the buffer that should be programmed now.
+    fn is_drain_due(&self) -> bool {
+        let held_bytes = self.write_buffer.held_bytes();
+        held_bytes >= self.page_bytes || (held_bytes > 0 && (self.is_gathered || self.is_drain_urgent()))
+    }
+
+    /// Programs from the buffer on idle channels.
+    fn drain(&mut self, now_ns: u64) {
+        let mut looked_at = 0;
+        while self.channels_idle > 0 && looked_at < self.channels.len() && self.is_drain_due() {
+            let channel = self.channel_next;
+            self.channel_next = (channel + 1) % self.channels.len();
+            looked_at += 1;
+            if !self.channels[channel].is_busy {
+                self.use_channel(now_ns, channel);
+            }
+        }
+        if self.write_buffer.held_bytes() == 0 {
+            self.is_gathered = false;
+        } else if !self.is_gathering && !self.is_gathered {
+            self.is_gathering = true;
+            self.timeline.push(now_ns + GATHER_NS, Event::Gathered);
+        }
+    }
+
+    /// Gives an idle channel its next job.
+    fn use_channel(&mut self, now_ns: u64, index: usize) {
+        let is_drain_due = self.is_drain_due();
+        let is_drain_urgent = self.is_drain_urgent();
+        let channel = &mut self.channels[index];
+        assert!(!channel.is_busy, "a channel does one thing at a time");
+        let must_drain = is_drain_due && is_drain_urgent && channel.jobs_in_row >= JOBS_IN_ROW_MAX;
+        let job = if let Some(transfer) = channel.waiting.front().copied()
+            && !must_drain
+        {
+            channel.waiting.pop_front();
+            channel.jobs_in_row = channel.jobs_in_row.saturating_add(1);
+            Job::Page(transfer)
+        } else if is_drain_due && let Some((batch, _)) = self.write_buffer.take(0, self.page_bytes, u64::MAX)
+        {
+            channel.jobs_in_row = 0;
+            Job::Behind(batch)
+        } else {
+            return;
+        };
+        channel.is_busy = true;
+        self.channels_idle -= 1;
+        let is_read = matches!(job, Job::Page(transfer) if self.transfers[transfer].command.op == Op::Read);
+        let job_ns = if is_read { self.read_ns } else { self.program_ns };
+        self.timeline.push(now_ns + job_ns, Event::PageDone { channel: index, job });
+    }
+
+    fn page_done(&mut self, now_ns: u64, channel: usize, job: Job) {
+        self.channels[channel].is_busy = false;
+        self.channels_idle += 1;
+        match job {
+            Job::Page(index) => self.transfer_page_done(now_ns, index),
+            Job::Behind(batch) => {
+                self.write_buffer.written(batch);
+                self.end_flushes(now_ns);
+                self.take_in(now_ns);
+            }
+        }
+        self.use_channel(now_ns, channel);
+        self.drain(now_ns);
+    }
+
+    fn transfer_page_done(&mut self, now_ns: u64, index: usize) {
+        let transfer = &mut self.transfers[index];
+        transfer.pages_left -= 1;
+        if transfer.pages_left > 0 {
+            return;
+        }
+        let command = transfer.command;
+        self.transfers_free.push(index);
+        if command.op == Op::Read {
+            self.send(now_ns, command);
+        } else {
+            self.timeline.push(now_ns + self.write_latency_ns, Event::Done(command));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Ssd;
+    use crate::parameters::Media;
+    use std::vec;
+
+    #[test]
+    fn neighbours_are_on_different_channels_and_all_channels_are_used() {
+        let Media::Ssd(parameters) = crate::find("ssd").unwrap().media else { panic!("an SSD") };
+        let ssd = Ssd::new(&parameters, 1 << 30, 5);
+        let channels = parameters.channels;
+        for row in 0..50 {
+            let mut used = vec![0; channels as usize];
+            for page in row * channels..(row + 1) * channels {
+                used[ssd.channel_of(page)] += 1;
+            }
+            assert_eq!(used, vec![1; channels as usize]);
+        }
+        let mut used = vec![0; channels as usize];
+        for stride in 0..1000 {
+            used[ssd.channel_of(stride * channels)] += 1;
+        }
+        assert!(used.iter().all(|count| *count > 1000 / channels / 3), "{used:?}");
+    }
+}
