@@ -1,8 +1,8 @@
 //! Flushes: of the cache up to a sequence, of an origin up to an epoch, and the superblock's
 //! four-step writing.
 
-use crate::effect::{Errno, IoOp, Notice, Pieces, Target};
 use crate::effect::Effect;
+use crate::effect::{Errno, IoOp, Notice, Pieces, Target};
 use crate::engine::{Engine, Flight};
 use crate::format::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS};
 use crate::guard::Blocks;
@@ -151,7 +151,9 @@ impl Engine {
                 }
                 Stage::Settling => self.look_at_settling(key, memory),
                 Stage::Draining | Stage::Quiet => self.look_at_control(key, memory),
-                Stage::CacheFlush(..) | Stage::OriginFlush(_) | Stage::Superblock(_) => self.watched.push(key),
+                Stage::CacheFlush(..) | Stage::OriginFlush(_) | Stage::Superblock(_) => {
+                    self.watched.push(key)
+                }
                 // It went on by another way since it was put on the list.
                 _ => unreachable!("only those who wait are watched"),
             }
@@ -222,7 +224,11 @@ impl Engine {
         origin.epoch += 1;
         origin.flushing = Some(epoch);
         volume.destage.flush_begins();
-        self.issue(Target::Origin(volume_index), IoOp::Flush, Flight::OriginFlush { volume: volume_index, epoch });
+        self.issue(
+            Target::Origin(volume_index),
+            IoOp::Flush,
+            Flight::OriginFlush { volume: volume_index, epoch },
+        );
     }
 
     pub(crate) fn origin_flush_done(
@@ -283,7 +289,13 @@ impl Engine {
 
     /// Issues an operation that changes an origin. If it touches a well-known place whose checksum the
     /// superblock has, that checksum is taken back durably first (rule 11).
-    pub(crate) fn issue_origin_write(&mut self, volume_index: VolumeIndex, blocks: Blocks, op: IoOp, flight: Flight) {
+    pub(crate) fn issue_origin_write(
+        &mut self,
+        volume_index: VolumeIndex,
+        blocks: Blocks,
+        op: IoOp,
+        flight: Flight,
+    ) {
         let target = Target::Origin(volume_index);
         let mut is_changed = false;
         if let Some(record) = &mut self.superblock.volumes[volume_index.at()] {

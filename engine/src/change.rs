@@ -85,8 +85,11 @@ impl Engine {
     fn whole_blocks(&self, volume: VolumeIndex, range: SectorRange) -> Blocks {
         let volume = self.volume(volume);
         let first = range.start.div_ceil(SECTORS_PER_BLOCK);
-        let end =
-            if range.end() == volume.size_sectors { volume.blocks() } else { range.end() / SECTORS_PER_BLOCK };
+        let end = if range.end() == volume.size_sectors {
+            volume.blocks()
+        } else {
+            range.end() / SECTORS_PER_BLOCK
+        };
         Blocks { first, count: end.saturating_sub(first) }
     }
 

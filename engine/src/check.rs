@@ -118,7 +118,9 @@ impl Report {
         self.log_error = Some(error);
         match error {
             ScanError::Corrupt { segment, offset_bytes, what } => self.add(Some(segment), offset_bytes, what),
-            ScanError::Device { offset_bytes, errno } => self.add(None, offset_bytes, Damage::Unreadable(errno)),
+            ScanError::Device { offset_bytes, errno } => {
+                self.add(None, offset_bytes, Damage::Unreadable(errno))
+            }
             ScanError::SuperblockStale { .. } => {
                 self.errors_count += 1;
                 return None;
@@ -156,7 +158,11 @@ impl Report {
             self.check_payload(image, &mut walk, segment, record.payload_block, &record.checksums);
         }
         if !is_same {
-            self.add(Some(segment), walk.offset_of(superblock.geometry.segment_blocks - 1), Damage::SummaryDiffers);
+            self.add(
+                Some(segment),
+                walk.offset_of(superblock.geometry.segment_blocks - 1),
+                Damage::SummaryDiffers,
+            );
         }
     }
 
@@ -213,5 +219,98 @@ impl Report {
             Err(errno) => self.add(Some(segment), offset_bytes, Damage::Unreadable(errno)),
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scan::testlog::{Dice, GEOMETRY, TestLog};
+
+    fn flushed_log(batches: u64) -> TestLog {
+        let mut log = TestLog::new();
+        let mut dice = Dice(5);
+        for _ in 0..batches {
+            log.append(3, &mut dice);
+        }
+        log.flush();
+        log.append(1, &mut dice);
+        log.flush();
+        log
+    }
+
+    #[test]
+    fn counts_what_it_verified_in_a_sound_cache() {
+        let mut log = flushed_log(60);
+        let report = check(&mut log.disk);
+        assert!(report.ok && report.errors.is_empty(), "{:?}", report.errors);
+        assert_eq!((report.batches, report.entries, report.payload_blocks_verified), (61, 122, 181));
+        assert_eq!(report.segments, u64::from(log.segment_of(61)) + 1);
+    }
+
+    #[test]
+    fn an_end_torn_by_a_crash_is_not_wrong() {
+        let mut log = flushed_log(10);
+        log.append(5, &mut Dice(1));
+        log.append(5, &mut Dice(1));
+        log.disk.keep_only(|at| at == 1);
+        let report = check(&mut log.disk);
+        assert!(report.ok, "{:?}", report.errors);
+        assert_eq!(report.batches_cut, 2);
+    }
+
+    #[test]
+    fn every_rotten_block_is_named_and_nothing_else() {
+        let mut log = flushed_log(60);
+        let places = [log.offset_of(3) + 2 * 4096, log.offset_of(3) + 3 * 4096, log.offset_of(60) + 4096];
+        for place in places {
+            log.disk.bytes[place + 1000] ^= 0x40;
+        }
+        let report = check(&mut log.disk);
+        let found: Vec<(u64, Damage)> =
+            report.errors.iter().map(|error| (error.offset_bytes, error.what)).collect();
+        assert_eq!(found, places.map(|place| (place as u64, Damage::Payload)));
+        assert!(!report.ok && report.log_error.is_none());
+        assert_eq!(report.payload_blocks_verified, 181);
+    }
+
+    #[test]
+    fn headers_summaries_and_superblock_copies_are_verified() {
+        let mut log = flushed_log(60);
+        let header = log.offset_of(3);
+        let (segment, body) = (1, GEOMETRY.offset_bytes(1, GEOMETRY.segment_blocks - 2));
+        assert_ne!(log.segment_of(3), segment);
+        log.disk.bytes[header + 50] ^= 1;
+        log.disk.bytes[body as usize + 3] ^= 1;
+        log.disk.bytes[SUPERBLOCK_OFFSETS[1] as usize + 9] ^= 1;
+        let report = check(&mut log.disk);
+        let mut kinds: Vec<(Option<u32>, u64)> =
+            report.errors.iter().map(|error| (error.segment, error.offset_bytes)).collect();
+        kinds.sort_unstable();
+        let mut expected =
+            [(None, SUPERBLOCK_OFFSETS[1]), (Some(log.segment_of(3)), header as u64), (Some(segment), body)];
+        expected.sort_unstable();
+        assert_eq!(kinds, expected);
+    }
+
+    #[test]
+    fn damage_that_stops_a_start_is_reported_with_what_is_left() {
+        let mut log = flushed_log(60);
+        let head = GEOMETRY.offset_bytes(2, 0);
+        log.disk.bytes[head as usize] ^= 1;
+        let report = check(&mut log.disk);
+        assert!(matches!(report.log_error, Some(ScanError::Corrupt { segment: 2, .. })));
+        let error = CheckError { segment: Some(2), offset_bytes: head, what: Damage::Segment };
+        assert_eq!(report.errors, [error]);
+        assert_eq!(report.segments, 2);
+    }
+
+    #[test]
+    fn a_device_without_a_superblock_is_not_ok() {
+        let mut log = flushed_log(3);
+        log.disk.bytes[..1 << 20].fill(0);
+        let report = check(&mut log.disk);
+        assert!(!report.ok && report.errors_count == 1);
+        assert_eq!(report.superblock_error, Some(SuperblockError::NotFormatted));
     }
 }

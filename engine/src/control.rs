@@ -112,7 +112,9 @@ impl Engine {
         let lost: Vec<Blocks> = self
             .extents
             .iter()
-            .filter(|extent| extent.first.volume() == index && extent.kind == crate::extents::ExtentKind::Lost)
+            .filter(|extent| {
+                extent.first.volume() == index && extent.kind == crate::extents::ExtentKind::Lost
+            })
             .map(|extent| Blocks { first: extent.first.block(), count: extent.blocks })
             .collect();
         for blocks in lost {
@@ -235,6 +237,10 @@ impl Engine {
             self.watched.push(key);
             return;
         }
+        if self.superblock.clean_stop {
+            self.reply(key, memory);
+            return;
+        }
         self.superblock.clean_stop = true;
         let update = self.change_superblock();
         self.wait_for_superblock(key, update);
@@ -294,6 +300,11 @@ impl Engine {
             let index = active.volume;
             assert!(self.volume(index).cached_blocks == 0 && !self.volume(index).is_dirty());
             self.volumes[index.at()] = None;
+        }
+        if matches!(active.op, RequestOp::Stop) {
+            // Whatever else is under way ends before the answer.
+            self.watch(key, Stage::Quiet);
+            return;
         }
         self.reply(key, memory);
     }

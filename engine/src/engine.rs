@@ -149,11 +149,15 @@ impl Engine {
         }
         let range = match request.op {
             RequestOp::Read { range, into } => {
-                assert!(u64::from(into.len_bytes) == range.sectors * 512 && into.len_bytes <= REQUEST_BYTES_MAX);
+                assert!(
+                    u64::from(into.len_bytes) == range.sectors * 512 && into.len_bytes <= REQUEST_BYTES_MAX
+                );
                 Some(range)
             }
             RequestOp::Write { range, from, .. } => {
-                assert!(u64::from(from.len_bytes) == range.sectors * 512 && from.len_bytes <= REQUEST_BYTES_MAX);
+                assert!(
+                    u64::from(from.len_bytes) == range.sectors * 512 && from.len_bytes <= REQUEST_BYTES_MAX
+                );
                 Some(range)
             }
             RequestOp::Discard { range, .. } | RequestOp::WriteZeroes { range, .. } => {
@@ -259,7 +263,9 @@ impl Engine {
                 self.destage_read_done(run, first_place, blocks, result, memory);
             }
             Flight::DestageWrite { run } => self.destage_write_done(run, result, memory),
-            Flight::ReclaimRead { segment, buffer } => self.reclaim_read_done(segment, buffer, result, memory),
+            Flight::ReclaimRead { segment, buffer } => {
+                self.reclaim_read_done(segment, buffer, result, memory)
+            }
             Flight::RelocateRead { buffer, blocks, segment } => {
                 self.relocate_read_done(buffer, &blocks, segment, result, memory);
             }

@@ -112,7 +112,10 @@ impl Extents {
     /// Adds an extent where there is none now ([`Extents::cut`] comes first).
     pub fn insert(&mut self, extent: Extent) {
         assert!(extent.blocks > 0);
-        assert!(self.next(extent.first).is_none_or(|next| next.first.0 >= extent.end()), "extents do not overlap");
+        assert!(
+            self.next(extent.first).is_none_or(|next| next.first.0 >= extent.end()),
+            "extents do not overlap"
+        );
         self.insert_piece(extent);
     }
 

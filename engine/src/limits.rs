@@ -14,7 +14,8 @@ pub const ENGINE_POOL_BYTES: u64 = 48 << 20;
 /// The largest single buffer that the engine asks for.
 pub const ENGINE_BUFFER_BYTES_MAX: u32 = 1 << 20;
 
-const _: () = assert!(REQUEST_BYTES_MAX as u64 % BLOCK_BYTES == 0, "a request is cut at block borders");
+const _: () =
+    assert!((REQUEST_BYTES_MAX as u64).is_multiple_of(BLOCK_BYTES), "a request is cut at block borders");
 
 /// What can be chosen when an engine starts.
 #[derive(Clone, Copy, Debug)]

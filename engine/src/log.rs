@@ -69,13 +69,39 @@ pub(crate) enum InternalAppend {
 
 /// What publication of a batch does, in order.
 enum Publish {
-    Part { request: RequestKey, volume: VolumeIndex, blocks: Blocks, place: Option<Place>, checksums_at: usize },
-    Fill { volume: VolumeIndex, blocks: Blocks, place: Place, checksums_at: usize, buffer: BufferId },
-    Tombstone { request: Option<RequestKey> },
-    Relocate { key: BlockKey, from: Place, place: Place, dirty: bool, checksums_at: usize, buffer: BufferId },
-    Extent { extent: Extent, from: Option<Place> },
+    Part {
+        request: RequestKey,
+        volume: VolumeIndex,
+        blocks: Blocks,
+        place: Option<Place>,
+        checksums_at: usize,
+    },
+    Fill {
+        volume: VolumeIndex,
+        blocks: Blocks,
+        place: Place,
+        checksums_at: usize,
+        buffer: BufferId,
+    },
+    Tombstone {
+        request: Option<RequestKey>,
+    },
+    Relocate {
+        key: BlockKey,
+        from: Place,
+        place: Place,
+        dirty: bool,
+        checksums_at: usize,
+        buffer: BufferId,
+    },
+    Extent {
+        extent: Extent,
+        from: Option<Place>,
+    },
     /// The head of a segment that began with this batch.
-    Head { buffer: BufferId },
+    Head {
+        buffer: BufferId,
+    },
 }
 
 struct Batch {
@@ -149,7 +175,8 @@ impl core::fmt::Debug for Log {
 
 impl Log {
     pub fn new(start: LogStart) -> Log {
-        let LogStart { set_id, session, last_generation, next_sequence, chain, open, missing_summaries } = start;
+        let LogStart { set_id, session, last_generation, next_sequence, chain, open, missing_summaries } =
+            start;
         assert!(next_sequence > 0, "sequences begin at 1");
         Log {
             set_id,
@@ -259,7 +286,8 @@ impl Engine {
 
     /// Wants a header whose floor is above all emptied segments, and a flush that covers it.
     pub(crate) fn want_floor(&mut self) {
-        if self.segments.has_emptied() && self.segments.flush_wanted().is_none_or(|w| w <= self.barrier.flushed)
+        if self.segments.has_emptied()
+            && self.segments.flush_wanted().is_none_or(|w| w <= self.barrier.flushed)
         {
             self.log.is_floor_wanted = true;
         }
@@ -306,9 +334,7 @@ impl Engine {
         if !has_internal && !self.clients_may_append() {
             return false;
         }
-        let Some(header) =
-            memory.allocate(Purpose::Metadata, HEADER_BLOCKS_MAX * BLOCK_BYTES as u32)
-        else {
+        let Some(header) = memory.allocate(Purpose::Metadata, HEADER_BLOCKS_MAX * BLOCK_BYTES as u32) else {
             return false;
         };
         let sequence = self.log.next_sequence;
@@ -348,7 +374,20 @@ impl Engine {
         assert!(header_blocks <= HEADER_BLOCKS_MAX);
         draft.first_payload = next_block + header_blocks;
         self.fix_places(&mut draft, segment);
-        self.send_batch(Outgoing { draft, entries, pieces, segment, next_block, header_blocks, header, header_place, head }, memory);
+        self.send_batch(
+            Outgoing {
+                draft,
+                entries,
+                pieces,
+                segment,
+                next_block,
+                header_blocks,
+                header,
+                header_place,
+                head,
+            },
+            memory,
+        );
         true
     }
 
@@ -451,7 +490,12 @@ impl Engine {
         true
     }
 
-    pub(crate) fn summary_done<M: Memory>(&mut self, segment: u32, result: Result<(), Errno>, memory: &mut M) {
+    pub(crate) fn summary_done<M: Memory>(
+        &mut self,
+        segment: u32,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
         match result {
             Ok(()) => self.segments.get_mut(segment).is_summary_written = true,
             Err(errno) => self.latch(errno, memory),
@@ -482,9 +526,8 @@ impl Engine {
             let Some(append) = self.log.internal.pop_front() else { break };
             let weight = append.weight();
             let key = match &append {
-                InternalAppend::Tombstone { volume, blocks, .. } | InternalAppend::Cleaned { volume, blocks, .. } => {
-                    BlockKey::new(*volume, blocks.first)
-                }
+                InternalAppend::Tombstone { volume, blocks, .. }
+                | InternalAppend::Cleaned { volume, blocks, .. } => BlockKey::new(*volume, blocks.first),
                 InternalAppend::Relocate { key, .. } => *key,
                 InternalAppend::Zero { extent } => extent.first,
                 InternalAppend::Lost { first, .. } => *first,
@@ -511,7 +554,8 @@ impl Engine {
                 InternalAppend::Tombstone { volume: index, blocks, request } => {
                     // Without a request it follows a rotten clean copy: a newer one makes it void.
                     let is_void = request.is_none()
-                        && (blocks.first..blocks.end()).any(|b| self.index.get(BlockKey::new(index, b)).is_some());
+                        && (blocks.first..blocks.end())
+                            .any(|b| self.index.get(BlockKey::new(index, b)).is_some());
                     if !is_void {
                         entries.push(range_entry(EntryKind::Tombstone, volume_id, blocks, 0, 0));
                         self.log.last_tombstone = draft.sequence;
@@ -555,8 +599,9 @@ impl Engine {
                     draft.publish.push(Publish::Extent { extent: moved, from: Some(extent.place) });
                 }
                 InternalAppend::Lost { first, blocks: count, from } => {
-                    let is_current = self.index.get(first).is_some_and(|entry| entry.place == from && entry.dirty)
-                        || self.extents.get(first).is_some_and(|extent| extent.place == from);
+                    let is_current =
+                        self.index.get(first).is_some_and(|entry| entry.place == from && entry.dirty)
+                            || self.extents.get(first).is_some_and(|extent| extent.place == from);
                     if !is_current {
                         continue;
                     }
@@ -598,7 +643,13 @@ impl Engine {
                     }
                     self.volume_mut(volume).guard.acquire(blocks, Hold::Publishing);
                     entries.push(range_entry(EntryKind::Zero, volume_id, blocks, 0, 0));
-                    draft.publish.push(Publish::Part { request, volume, blocks, place: None, checksums_at: 0 });
+                    draft.publish.push(Publish::Part {
+                        request,
+                        volume,
+                        blocks,
+                        place: None,
+                        checksums_at: 0,
+                    });
                     self.requests[request].sequence = draft.sequence;
                 }
                 ClientAppend::Part { request, blocks, source: PartSource::Data(slice) } => {
@@ -616,7 +667,13 @@ impl Engine {
                     draft.add_checksums(slice, now.count, memory);
                     push_payload_entry(entries, EntryKind::Dirty, volume_id, now);
                     pieces.push(slice.part(0, bytes));
-                    draft.publish.push(Publish::Part { request, volume, blocks: now, place: Some(place), checksums_at });
+                    draft.publish.push(Publish::Part {
+                        request,
+                        volume,
+                        blocks: now,
+                        place: Some(place),
+                        checksums_at,
+                    });
                     draft.payload_blocks += now.count as u32;
                     self.log.pending_blocks -= now.count;
                     self.requests[request].sequence = draft.sequence;
@@ -669,7 +726,13 @@ impl Engine {
                     draft.add_checksums(slice, now.count, memory);
                     push_payload_entry(entries, EntryKind::Clean, volume_id, now);
                     pieces.push(slice.part(0, (now.count * BLOCK_BYTES) as u32));
-                    draft.publish.push(Publish::Fill { volume, blocks: now, place, checksums_at, buffer: slice.buffer });
+                    draft.publish.push(Publish::Fill {
+                        volume,
+                        blocks: now,
+                        place,
+                        checksums_at,
+                        buffer: slice.buffer,
+                    });
                     draft.payload_blocks += now.count as u32;
                 }
             }
@@ -693,8 +756,17 @@ impl Engine {
     }
 
     fn send_batch<M: Memory>(&mut self, outgoing: Outgoing, memory: &mut M) {
-        let Outgoing { draft, entries, mut pieces, segment, next_block, header_blocks, header, header_place, head } =
-            outgoing;
+        let Outgoing {
+            draft,
+            entries,
+            mut pieces,
+            segment,
+            next_block,
+            header_blocks,
+            header,
+            header_place,
+            head,
+        } = outgoing;
         let sequence = draft.sequence;
         assert!(sequence == self.log.next_sequence, "sequences are given in order");
         let fields = BatchHeader {
@@ -773,7 +845,13 @@ impl Engine {
         }
     }
 
-    fn publish<M: Memory>(&mut self, publish: Publish, checksums: &[u32], header_place: Place, memory: &mut M) {
+    fn publish<M: Memory>(
+        &mut self,
+        publish: Publish,
+        checksums: &[u32],
+        header_place: Place,
+        memory: &mut M,
+    ) {
         match publish {
             Publish::Part { request, volume, blocks, place, checksums_at } => {
                 match place {
@@ -789,9 +867,12 @@ impl Engine {
                     None => {
                         self.drop_entries(volume, blocks);
                         let first = BlockKey::new(volume, blocks.first);
-                        self.insert_extent(
-                            Extent { first, blocks: blocks.count, kind: ExtentKind::Zero, place: header_place },
-                        );
+                        self.insert_extent(Extent {
+                            first,
+                            blocks: blocks.count,
+                            kind: ExtentKind::Zero,
+                            place: header_place,
+                        });
                     }
                 }
                 self.release_guard(volume, blocks, Hold::Publishing);
@@ -939,7 +1020,9 @@ impl Engine {
     /// Requests with a part in a batch in flight: their buffers are still being read.
     pub(crate) fn is_in_batch(&self, request: RequestKey) -> bool {
         self.log.in_flight.iter().flat_map(|batch| &batch.publish).any(|publish| match publish {
-            Publish::Part { request: other, .. } | Publish::Tombstone { request: Some(other) } => *other == request,
+            Publish::Part { request: other, .. } | Publish::Tombstone { request: Some(other) } => {
+                *other == request
+            }
             _ => false,
         })
     }
@@ -952,7 +1035,9 @@ impl Engine {
             ClientAppend::Fill { volume, .. } => *volume == index,
         });
         let is_internal = self.log.internal.iter().any(|append| match append {
-            InternalAppend::Tombstone { volume, .. } | InternalAppend::Cleaned { volume, .. } => *volume == index,
+            InternalAppend::Tombstone { volume, .. } | InternalAppend::Cleaned { volume, .. } => {
+                *volume == index
+            }
             InternalAppend::Relocate { key, .. } => key.volume() == index,
             InternalAppend::Zero { extent } => extent.first.volume() == index,
             InternalAppend::Lost { first, .. } => first.volume() == index,
@@ -1043,7 +1128,12 @@ fn range_entry(
 }
 
 /// Adds an entry with payload, or lengthens the last one where they meet.
-fn push_payload_entry(entries: &mut Vec<Entry>, kind: EntryKind, volume: crate::units::VolumeId, blocks: Blocks) {
+fn push_payload_entry(
+    entries: &mut Vec<Entry>,
+    kind: EntryKind,
+    volume: crate::units::VolumeId,
+    blocks: Blocks,
+) {
     let entry = range_entry(kind, volume, blocks, blocks.count as u32, 0);
     if let Some(last) = entries.last_mut()
         && last.kind == kind

@@ -126,9 +126,13 @@ impl Engine {
                     hit += 1;
                     self.index.touch(key);
                     let joined = match &mut open {
-                        Some(Piece { blocks, slice: so_far, source: Source::Cache { place, checksums }, .. })
-                            if place.0 + *blocks == entry.place.0
-                                && self.segments.of(*place) == self.segments.of(entry.place) =>
+                        Some(Piece {
+                            blocks,
+                            slice: so_far,
+                            source: Source::Cache { place, checksums },
+                            ..
+                        }) if place.0 + *blocks == entry.place.0
+                            && self.segments.of(*place) == self.segments.of(entry.place) =>
                         {
                             *blocks += 1;
                             so_far.len_bytes += BLOCK_BYTES as u32;
@@ -148,7 +152,8 @@ impl Engine {
                 }
                 None => {
                     missed += 1;
-                    if let Some(Piece { blocks, slice: so_far, source: Source::Origin { .. }, .. }) = &mut open
+                    if let Some(Piece { blocks, slice: so_far, source: Source::Origin { .. }, .. }) =
+                        &mut open
                     {
                         *blocks += 1;
                         so_far.len_bytes += BLOCK_BYTES as u32;
@@ -216,7 +221,8 @@ impl Engine {
             let slice = piece.slice.part(step * BLOCK_BYTES as u32, BLOCK_BYTES as u32);
             // HAZARD 10: every cached block is compared with its checksum before anybody sees it.
             if result.is_err() || memory.checksum(slice) != *checksum {
-                let read = BadRead { block: piece.first + u64::from(step), place: Place(place.0 + step), slice };
+                let read =
+                    BadRead { block: piece.first + u64::from(step), place: Place(place.0 + step), slice };
                 self.bad_cache_read(request, read, result, memory);
             }
         }

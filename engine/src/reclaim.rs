@@ -132,7 +132,9 @@ impl Engine {
         let generation = self.segments.get(segment).generation;
         let listed = match result {
             Ok(()) => match Summary::decode(memory.metadata(buffer)) {
-                Ok(summary) if summary.footer.generation == generation => Some(self.live_blocks(segment, &summary)),
+                Ok(summary) if summary.footer.generation == generation => {
+                    Some(self.live_blocks(segment, &summary))
+                }
                 _ => None,
             },
             Err(_) => None,
@@ -241,7 +243,9 @@ impl Engine {
     /// RULE 9: dirty blocks of the oldest segment whose origin fails are appended again, so that the
     /// ring goes on for the other volumes.
     fn move_stuck<M: Memory>(&mut self, memory: &mut M) {
-        if !self.volumes.iter().flatten().any(|volume| volume.origin.is_failing) || self.reclaim.is_relocating() {
+        if !self.volumes.iter().flatten().any(|volume| volume.origin.is_failing)
+            || self.reclaim.is_relocating()
+        {
             return;
         }
         let Some(first) = self.reclaim.active.front_mut() else { return };

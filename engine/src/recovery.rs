@@ -3,9 +3,11 @@
 //!
 //! 1. The superblock and the log's chain are read and judged (`scan`).
 //! 2. The entries are replayed in log order; the highest sequence wins.
-//! 3. The cache is flushed, and the new session with the cut is written to both copies of the
-//!    superblock in turn, a flush after each (rule 6). Nothing was written before, so a crash
-//!    up to here repeats recovery with the same result.
+//! 3. Heads and footers of a dead tail are wiped: the cut protects against them only until the log has
+//!    grown past their sequences.
+//! 4. The cache is flushed, and the new session with the cut is written to both copies of the
+//!    superblock in turn, a flush after each (rule 6). A crash up to here repeats recovery with the
+//!    same result.
 
 use crate::destage::DestageState;
 use crate::effect::Errno;
@@ -73,27 +75,35 @@ pub struct Opened {
     pub(crate) extents: Extents,
     pub(crate) segments: Segments,
     pub(crate) log: Log,
+    stale_blocks: Vec<u64>,
+    base_sequence: u64,
+    was_repaired: bool,
 }
 
 impl Opened {
     /// Bytes of a volume that count as dirty, lost ones included.
     #[must_use]
     pub fn dirty_bytes(&self, index: VolumeIndex) -> u64 {
-        self.volumes[index.at()].as_ref().map_or(0, |volume| {
-            (volume.dirty_blocks + volume.zero_blocks + volume.lost_blocks) * BLOCK_BYTES
-        })
+        self.volumes[index.at()]
+            .as_ref()
+            .map_or(0, |volume| (volume.dirty_blocks + volume.zero_blocks + volume.lost_blocks) * BLOCK_BYTES)
     }
 
     /// Up to `count` clean cached blocks chosen by `random`, as volume, byte offset on the origin and
     /// checksum: the origin must have the same there (rule 11).
-    pub fn sample_clean(&self, count: usize, random: &mut dyn FnMut() -> u64) -> Vec<(VolumeIndex, u64, u32)> {
+    pub fn sample_clean(
+        &self,
+        count: usize,
+        random: &mut dyn FnMut() -> u64,
+    ) -> Vec<(VolumeIndex, u64, u32)> {
         let mut found = Vec::new();
         for _ in 0..count * 8 {
             if found.len() == count {
                 break;
             }
             let Some((key, entry)) = self.index.sample(random) else { break };
-            let is_last = self.volumes[key.volume().at()].as_ref().is_none_or(|v| key.block() + 1 >= v.blocks());
+            let is_last =
+                self.volumes[key.volume().at()].as_ref().is_none_or(|v| key.block() + 1 >= v.blocks());
             if !entry.dirty && !is_last {
                 found.push((key.volume(), key.block() * BLOCK_BYTES, entry.checksum));
             }
@@ -122,12 +132,22 @@ pub fn inspect<I: Image>(image: &mut I, options: Options) -> Result<Opened, Open
 }
 
 fn begin_session<I: Image>(image: &mut I, mut opened: Opened) -> Result<Opened, Errno> {
+    for &offset_bytes in &opened.stale_blocks {
+        image.write(offset_bytes, &[0; BLOCK_BYTES as usize])?;
+    }
     // RULE 6: what recovery saw becomes durable before anything is built on it.
     image.flush()?;
     let superblock = &mut opened.superblock;
     superblock.update += 1;
     superblock.session += 1;
     superblock.cut_sequence = opened.log.published();
+    superblock.base_sequence = opened.base_sequence;
+    if opened.was_repaired {
+        // Clean copies from before the cut may be older than what the origin got after it.
+        for record in superblock.volumes.iter_mut().flatten() {
+            record.clean_floor_sequence = superblock.cut_sequence + 1;
+        }
+    }
     superblock.clean_stop = false;
     write_superblock(image, superblock)?;
     opened.log.begin_session(superblock.session);
@@ -204,6 +224,10 @@ fn replay<I: Image>(image: &mut I, superblock: Superblock, options: Options) -> 
         unsealed: BTreeMap::new(),
     };
     let found = scan(image, &superblock, options.repair, &mut |view, batch| replay.batch(view, batch))?;
+    if found.repaired.is_some() {
+        let all = replay.volumes.iter().flatten().map(|volume| (0, volume.index)).collect();
+        replay.clean_floors = all;
+    }
     replay.pass_clean_floors(u64::MAX);
     Ok(replay.finish(superblock, found))
 }
@@ -227,7 +251,13 @@ impl Replay {
         }
         if !view.is_sealed {
             let (summary, last) = self.unsealed.entry(view.segment).or_default();
-            summary.push(batch.sequence, batch.header_block, batch.payload_block, &batch.entries, &batch.checksums);
+            summary.push(
+                batch.sequence,
+                batch.header_block,
+                batch.payload_block,
+                &batch.entries,
+                &batch.checksums,
+            );
             *last = batch.header_checksum;
         }
     }
@@ -366,7 +396,8 @@ impl Replay {
                     is_summary_written: span.sealed,
                 },
             );
-            if !span.sealed && !is_open
+            if !span.sealed
+                && !is_open
                 && let Some((summary, last)) = unsealed.remove(&span.segment)
             {
                 missing_summaries.push((span.segment, summary, last));
@@ -426,6 +457,17 @@ impl Replay {
             open: open.map(|open| (open.segment, open.next_block, open.summary)),
             missing_summaries,
         });
-        Opened { superblock, report, volumes, index, extents, segments, log }
+        Opened {
+            superblock,
+            report,
+            volumes,
+            index,
+            extents,
+            segments,
+            log,
+            stale_blocks: found.stale_blocks,
+            base_sequence: found.base_sequence,
+            was_repaired: found.repaired.is_some(),
+        }
     }
 }

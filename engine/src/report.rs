@@ -50,7 +50,8 @@ impl Engine {
     }
 
     fn volume_status(&self, volume: &Volume) -> VolumeStatus {
-        let name = self.superblock.volumes[volume.index.at()].as_ref().map_or(String::new(), |r| r.name.clone());
+        let name =
+            self.superblock.volumes[volume.index.at()].as_ref().map_or(String::new(), |r| r.name.clone());
         let is_draining =
             volume.is_dirty() && (volume.mode != WriteMode::Writeback || volume.destage.drains > 0);
         let state = match volume.standing {

@@ -5,15 +5,11 @@ mod world;
 use engine::effect::{Errno, Notice, RequestOp, WriteMode};
 use engine::status::VolumeState;
 use engine::units::SectorRange;
-use world::{Options2, World};
+use world::{Setup, World};
 
 fn world(seed: u64, mode: WriteMode) -> World {
-    let mut world = World::new(Options2 {
-        cache_bytes: 32 << 20,
-        volume_sectors: vec![65536],
-        modes: vec![mode],
-        seed,
-    });
+    let mut world =
+        World::new(Setup { cache_bytes: 32 << 20, volume_sectors: vec![65536], modes: vec![mode], seed });
     world.tolerates_errors = true;
     world
 }
@@ -59,7 +55,9 @@ fn a_rotten_clean_block_is_served_by_the_origin() {
     read(&mut world, blocks(10, 20)).unwrap();
     let after = world.engine.as_ref().unwrap().status().volumes[0].counters;
     assert_eq!(after.corrupt_clean_blocks, 20);
-    assert!(world.notices.contains(&Notice::CorruptClean { volume: engine::units::VolumeIndex(0), block: 10 }));
+    assert!(
+        world.notices.contains(&Notice::CorruptClean { volume: engine::units::VolumeIndex(0), block: 10 })
+    );
     read(&mut world, blocks(10, 20)).unwrap();
 }
 

@@ -5,12 +5,12 @@ mod world;
 
 use engine::effect::{RequestOp, WriteMode};
 use engine::units::SectorRange;
-use world::{Options2, World};
+use world::{Setup, World};
 
 const CACHE_BYTES: usize = 32 << 20;
 
 fn world(seed: u64, modes: &[WriteMode]) -> World {
-    World::new(Options2 {
+    World::new(Setup {
         cache_bytes: CACHE_BYTES,
         volume_sectors: modes.iter().map(|_| 65536 * 2 + 3).collect(),
         modes: modes.to_vec(),

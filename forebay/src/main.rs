@@ -1,2 +1,78 @@
-//! The `forebay` command.
-fn main() {}
+//! The `forebay` command: reads the command line, does one verb, and says in one line why if it could not.
+
+mod arguments;
+mod control;
+mod interrupt;
+mod log;
+mod opening;
+mod origin;
+mod output;
+mod profile;
+mod progress;
+mod report;
+mod run_dir;
+mod running;
+mod setting;
+mod signature;
+mod startup;
+mod state;
+mod superblock;
+mod uncached;
+mod verbs;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+use std::io;
+use std::process::ExitCode;
+
+/// Done.
+const DONE: u8 = 0;
+/// It could not be done.
+const FAILED: u8 = 1;
+/// It was not understood.
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let status = match arguments::Arguments::try_parse() {
+        Ok(arguments) => match verbs::run(arguments.verb) {
+            Ok(()) => DONE,
+            Err(error) if is_broken_pipe(&error) => DONE,
+            Err(error) => {
+                eprintln!("forebay: {}", one_line(&format!("{error:#}")));
+                FAILED
+            }
+        },
+        Err(error) => explain(&error),
+    };
+    ExitCode::from(status)
+}
+
+/// Whether whoever read the output went away: then nobody is there to be told.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Help and version go to standard output; all else is one line.
+fn explain(error: &clap::Error) -> u8 {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        // Nobody is there to be told if this fails.
+        let _ = error.print();
+        return DONE;
+    }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        eprintln!("forebay: say what to do; forebay --help lists the verbs");
+        return USAGE;
+    }
+    let text = error.to_string();
+    // The first paragraph says what is wrong; the rest repeats the usage.
+    let what = text.split("\n\n").next().unwrap_or(&text).trim_start_matches("error: ");
+    eprintln!("forebay: {} (see forebay --help)", one_line(what));
+    USAGE
+}

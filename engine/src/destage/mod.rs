@@ -338,9 +338,7 @@ impl Engine {
                 self.barrier.want(published);
             }
             let volume = self.volume_mut(index);
-            if extent.kind == ExtentKind::Zero
-                && is_flushed
-                && volume.guard.is_free(blocks, Hold::Destaging)
+            if extent.kind == ExtentKind::Zero && is_flushed && volume.guard.is_free(blocks, Hold::Destaging)
             {
                 volume.guard.acquire(blocks, Hold::Destaging);
                 volume.destage.in_flight += 1;
@@ -397,7 +395,8 @@ impl Engine {
                 _ => copies.push(Copied { first: block, blocks: 1, place: entry.place, is_zero: false }),
             }
         }
-        let reads: Vec<(u64, u32, Place)> = copies.iter().map(|copy| (copy.first, copy.blocks, copy.place)).collect();
+        let reads: Vec<(u64, u32, Place)> =
+            copies.iter().map(|copy| (copy.first, copy.blocks, copy.place)).collect();
         let run = self.runs.insert(Run {
             volume: index,
             blocks,
@@ -473,7 +472,12 @@ impl Engine {
         self.issue_origin_write(index, blocks, op, Flight::DestageWrite { run });
     }
 
-    pub(crate) fn destage_write_done<M: Memory>(&mut self, run: usize, result: Result<(), Errno>, memory: &mut M) {
+    pub(crate) fn destage_write_done<M: Memory>(
+        &mut self,
+        run: usize,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
         let state = &mut self.runs[run];
         let (index, blocks) = (state.volume, state.blocks);
         match result {

@@ -2,7 +2,7 @@
 
 use super::bytes::{array, put, seal, u16_at, u32_at, u64_at, unseal};
 use super::entry::{ENTRY_BYTES, Entry};
-use super::{FormatError, SetId, VERSION};
+use super::{COUNTER_MAX, FormatError, SetId, VERSION};
 use crate::units::BLOCK_BYTES;
 use alloc::vec::Vec;
 
@@ -166,10 +166,13 @@ impl BatchHeader {
     }
 
     fn validate(&self) -> Result<(), FormatError> {
-        if self.generation == 0 {
+        if self.generation == 0 || self.generation > COUNTER_MAX {
             return Err(FormatError::Field("generation"));
         }
-        if self.sequence == 0 || self.sequence == u64::MAX {
+        if self.session > COUNTER_MAX {
+            return Err(FormatError::Field("session"));
+        }
+        if self.sequence == 0 || self.sequence > COUNTER_MAX {
             return Err(FormatError::Field("sequence"));
         }
         if self.flushed_sequence >= self.sequence {
@@ -210,7 +213,8 @@ pub(super) fn decode_lists(
     let entry_bytes = entries.checked_mul(ENTRY_BYTES).ok_or(FormatError::Truncated)?;
     let checksum_bytes = checksums.checked_mul(CHECKSUM_BYTES).ok_or(FormatError::Truncated)?;
     let entry_list = bytes.get(..entry_bytes).ok_or(FormatError::Truncated)?;
-    let rest = bytes.get(entry_bytes..).and_then(|rest| rest.get(..checksum_bytes)).ok_or(FormatError::Truncated)?;
+    let rest =
+        bytes.get(entry_bytes..).and_then(|rest| rest.get(..checksum_bytes)).ok_or(FormatError::Truncated)?;
     let mut list = Vec::with_capacity(entries);
     let mut payload_blocks = 0u64;
     for field in entry_list.chunks_exact(ENTRY_BYTES) {

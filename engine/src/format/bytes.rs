@@ -3,7 +3,7 @@
 //! Readers answer [`FormatError::Truncated`] for a field outside the slice, so that a decoder can
 //! follow hostile lengths without checking each of them twice.
 
-use super::FormatError;
+use super::{COUNTER_MAX, FormatError};
 use crate::units::crc32c;
 
 /// Where the checksum lies in everything that has one: after the magic.
@@ -36,6 +36,12 @@ pub(super) fn u32_at(bytes: &[u8], at: usize) -> Result<u32, FormatError> {
 /// The number of 8 bytes at `at`.
 pub(super) fn u64_at(bytes: &[u8], at: usize) -> Result<u64, FormatError> {
     array(bytes, at).map(u64::from_le_bytes)
+}
+
+/// The counter of 8 bytes at `at`: at most [`COUNTER_MAX`].
+pub(super) fn counter_at(bytes: &[u8], at: usize, field: &'static str) -> Result<u64, FormatError> {
+    let counter = u64_at(bytes, at)?;
+    if counter > COUNTER_MAX { Err(FormatError::Field(field)) } else { Ok(counter) }
 }
 
 /// Writes `field` at `at`; the slice must reach that far.

@@ -116,8 +116,11 @@ impl Entry {
         if u64::from(self.payload_blocks) != payload {
             return Err(FormatError::Field("entry payload_blocks"));
         }
-        let is_extra_allowed =
-            if self.kind == EntryKind::Cleaned { self.extra < u64::from(Place::END) } else { self.extra == 0 };
+        let is_extra_allowed = if self.kind == EntryKind::Cleaned {
+            self.extra < u64::from(Place::END)
+        } else {
+            self.extra == 0
+        };
         if !is_extra_allowed {
             return Err(FormatError::Field("entry extra"));
         }
@@ -139,8 +142,10 @@ impl Entry {
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Entry, FormatError> {
         let code = u8_at(bytes, 0)?;
-        let kind =
-            EntryKind::ALL.into_iter().find(|kind| kind.code() == code).ok_or(FormatError::Field("entry kind"))?;
+        let kind = EntryKind::ALL
+            .into_iter()
+            .find(|kind| kind.code() == code)
+            .ok_or(FormatError::Field("entry kind"))?;
         let entry = Entry {
             kind,
             ring: u8_at(bytes, 1)?,

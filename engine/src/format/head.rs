@@ -1,7 +1,7 @@
 //! The first block of a segment: which life of the segment this is.
 
-use super::bytes::{array, put, seal, u8_at, u32_at, u64_at, unseal};
-use super::{FormatError, SetId, VERSION};
+use super::bytes::{array, counter_at, put, seal, u8_at, u32_at, unseal};
+use super::{COUNTER_MAX, FormatError, SetId, VERSION};
 use crate::units::BLOCK_BYTES;
 
 const MAGIC: [u8; 8] = *b"FBAYHEAD";
@@ -33,7 +33,9 @@ impl SegmentHead {
     /// If `bytes` has another length, or generation or sequence are 0.
     pub fn encode(&self, bytes: &mut [u8]) {
         assert!(bytes.len() == SegmentHead::BYTES);
-        assert!(self.generation > 0 && self.first_sequence > 0);
+        assert!((1..=COUNTER_MAX).contains(&self.generation));
+        assert!((1..=COUNTER_MAX).contains(&self.first_sequence));
+        assert!(self.session <= COUNTER_MAX);
         bytes.fill(0);
         bytes[14] = self.ring;
         put(bytes, 16, &self.set_id);
@@ -54,9 +56,9 @@ impl SegmentHead {
         let head = SegmentHead {
             set_id: array(bytes, 16)?,
             ring: u8_at(bytes, 14)?,
-            generation: u64_at(bytes, 32)?,
-            session: u64_at(bytes, 40)?,
-            first_sequence: u64_at(bytes, 48)?,
+            generation: counter_at(bytes, 32, "generation")?,
+            session: counter_at(bytes, 40, "session")?,
+            first_sequence: counter_at(bytes, 48, "first_sequence")?,
             previous_checksum: u32_at(bytes, 56)?,
         };
         if head.generation == 0 {

@@ -33,7 +33,8 @@ pub use head::SegmentHead;
 pub(crate) use summary::DecodedFooter;
 pub use summary::{Summary, SummaryBatch, SummaryBuilder, SummaryFooter};
 pub use superblock::{
-    FINGERPRINTS_MAX, Fingerprint, IDENTITY_BYTES_MAX, NAME_BYTES_MAX, ORIGIN_BYTES_MAX, Superblock, VolumeRecord,
+    FINGERPRINTS_MAX, Fingerprint, IDENTITY_BYTES_MAX, NAME_BYTES_MAX, ORIGIN_BYTES_MAX, Superblock,
+    VolumeRecord,
 };
 
 /// Tells one formatted cache from all others; never used twice.
@@ -43,6 +44,9 @@ pub type SetId = [u8; 16];
 pub const VERSION: u16 = 1;
 /// Where the two copies of the superblock begin on the device, in bytes.
 pub const SUPERBLOCK_OFFSETS: [u64; 2] = [0, 512 * 1024];
+/// The highest sequence, session, generation and update number: never reached, but far enough below the end of the
+/// number range that a hostile device cannot make an addition overflow.
+pub const COUNTER_MAX: u64 = 1 << 62;
 /// The length of one copy of the superblock.
 pub const SUPERBLOCK_BYTES: usize = 64 * 1024;
 /// Where the first segment begins on the device, in bytes.

@@ -9,7 +9,7 @@
 use super::batch::{decode_lists, encode_lists, lists_bytes};
 use super::bytes::{array, put, seal, u8_at, u32_at, u64_at, unseal};
 use super::entry::Entry;
-use super::{FormatError, SetId, VERSION};
+use super::{COUNTER_MAX, FormatError, SetId, VERSION};
 use crate::units::{BLOCK_BYTES, crc32c};
 use alloc::vec::Vec;
 
@@ -79,11 +79,21 @@ pub struct Summary {
 
 impl SummaryFooter {
     fn validate(&self) -> Result<(), FormatError> {
-        if self.generation == 0 {
+        if self.generation == 0 || self.generation > COUNTER_MAX {
             return Err(FormatError::Field("generation"));
         }
-        if self.first_sequence == 0 || self.last_sequence < self.first_sequence || self.last_sequence == u64::MAX {
+        if self.session > COUNTER_MAX {
+            return Err(FormatError::Field("session"));
+        }
+        if self.first_sequence == 0
+            || self.last_sequence < self.first_sequence
+            || self.last_sequence > COUNTER_MAX
+        {
             return Err(FormatError::Field("last_sequence"));
+        }
+        let others = [self.flushed_sequence, self.floor_sequence, self.oldest_dirty_sequence];
+        if others.into_iter().any(|sequence| sequence > COUNTER_MAX) {
+            return Err(FormatError::Field("flushed_sequence"));
         }
         Ok(())
     }
@@ -130,7 +140,8 @@ impl DecodedFooter {
             if batch.sequence != expected || expected > self.footer.last_sequence {
                 return Err(FormatError::Field("sequence"));
             }
-            let is_in_order = u64::from(batch.header_block) >= end_block && batch.payload_block > batch.header_block;
+            let is_in_order =
+                u64::from(batch.header_block) >= end_block && batch.payload_block > batch.header_block;
             if !is_in_order || payload_end > u64::from(u32::MAX) {
                 return Err(FormatError::Field("payload_block"));
             }
@@ -170,8 +181,10 @@ impl Summary {
         let (before, footer) = bytes.split_at(body_end);
         let decoded = DecodedFooter::decode(footer)?;
         let body_blocks = decoded.body_blocks as usize;
-        let body_start =
-            body_blocks.checked_mul(BLOCK).and_then(|len| body_end.checked_sub(len)).ok_or(FormatError::Truncated)?;
+        let body_start = body_blocks
+            .checked_mul(BLOCK)
+            .and_then(|len| body_end.checked_sub(len))
+            .ok_or(FormatError::Truncated)?;
         let batches = decoded.decode_body(&before[body_start..])?;
         Ok(Summary { footer: decoded.footer, batches })
     }
@@ -241,7 +254,10 @@ impl SummaryBuilder {
         assert!(bytes.len() == self.blocks_needed() as usize * BLOCK);
         assert!(footer.validate().is_ok(), "only allowed footers are written: {footer:?}");
         assert!(self.next_sequence == Some(footer.last_sequence + 1), "the footer names the last batch");
-        assert!(footer.last_sequence - footer.first_sequence + 1 == self.batches, "the footer names the first batch");
+        assert!(
+            footer.last_sequence - footer.first_sequence + 1 == self.batches,
+            "the footer names the first batch"
+        );
         let (body, last) = bytes.split_at_mut(bytes.len() - BLOCK);
         let (filled, rest) = body.split_at_mut(self.body.len());
         filled.copy_from_slice(&self.body);

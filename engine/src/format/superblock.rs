@@ -7,7 +7,7 @@
 
 use super::bytes::{array, put, seal, u8_at, u16_at, u32_at, u64_at, unseal};
 use super::geometry::Geometry;
-use super::{FormatError, SUPERBLOCK_BYTES, SetId, VERSION};
+use super::{COUNTER_MAX, FormatError, SUPERBLOCK_BYTES, SetId, VERSION};
 use crate::effect::WriteMode;
 use crate::units::{SECTORS_PER_BLOCK, VOLUME_BLOCKS_MAX, VOLUMES_MAX, VolumeId};
 use alloc::string::String;
@@ -100,6 +100,10 @@ impl Superblock {
     /// # Errors
     /// [`FormatError::Field`] with the first one that has not.
     pub fn validate(&self) -> Result<(), FormatError> {
+        let counters = [self.update, self.session, self.cut_sequence];
+        if counters.into_iter().any(|counter| counter > COUNTER_MAX) {
+            return Err(FormatError::Field("session"));
+        }
         if self.base_sequence == 0 || self.base_sequence - 1 > self.cut_sequence {
             return Err(FormatError::Field("base_sequence"));
         }
@@ -238,7 +242,13 @@ impl VolumeRecord {
             id: VolumeId(u32_at(slot, 8)?),
             name: text(slot, VOLUME_NAME_AT, u16_at(slot, 2)?, NAME_BYTES_MAX, "volume name")?,
             origin: text(slot, VOLUME_ORIGIN_AT, u16_at(slot, 4)?, ORIGIN_BYTES_MAX, "volume origin")?,
-            identity: text(slot, VOLUME_IDENTITY_AT, u16_at(slot, 6)?, IDENTITY_BYTES_MAX, "volume identity")?,
+            identity: text(
+                slot,
+                VOLUME_IDENTITY_AT,
+                u16_at(slot, 6)?,
+                IDENTITY_BYTES_MAX,
+                "volume identity",
+            )?,
             size_sectors: u64_at(slot, 16)?,
             sector_bytes: u32_at(slot, 12)?,
             mode: mode.ok_or(FormatError::Field("volume mode"))?,

@@ -122,7 +122,11 @@ fn judge(edges: &mut Edges, superblock: &Superblock, segment: u32) -> Result<(),
     let found_session = head.session.max(footer_session);
     // RULE 6: a copy of the superblock that missed a session cannot tell live from dead.
     if found_session > superblock.session {
-        return Err(ScanError::SuperblockStale { segment, found_session, superblock_session: superblock.session });
+        return Err(ScanError::SuperblockStale {
+            segment,
+            found_session,
+            superblock_session: superblock.session,
+        });
     }
     Ok(())
 }

@@ -122,7 +122,8 @@ fn why_none(state: CopyState) -> SuperblockError {
             return SuperblockError::Device { offset_bytes, errno };
         }
     }
-    let is_damaged =
-        state.into_iter().any(|health| matches!(health, CopyHealth::Bad(error) if error != FormatError::Magic));
+    let is_damaged = state
+        .into_iter()
+        .any(|health| matches!(health, CopyHealth::Bad(error) if error != FormatError::Magic));
     if is_damaged { SuperblockError::Damaged } else { SuperblockError::NotFormatted }
 }

@@ -155,9 +155,14 @@ fn is_dead(head: &SegmentHead, superblock: &Superblock) -> bool {
 
 impl<I: Image> Surveyor<'_, I> {
     /// How far a candidate continues the log, without a look at payload.
-    fn follow(&mut self, candidate: &Candidate, next: Option<(u32, SegmentHead)>) -> Result<Reach, ScanError> {
+    fn follow(
+        &mut self,
+        candidate: &Candidate,
+        next: Option<(u32, SegmentHead)>,
+    ) -> Result<Reach, ScanError> {
         let segments = self.superblock.geometry.segments;
-        let next = next.filter(|(segment, _)| *segment == (candidate.segment + 1) % segments).map(|(_, head)| head);
+        let next =
+            next.filter(|(segment, _)| *segment == (candidate.segment + 1) % segments).map(|(_, head)| head);
         if let Some(DecodedFooter { footer, .. }) = candidate.footer {
             let is_linked = next.is_some_and(|next| {
                 next.first_sequence == footer.last_sequence + 1
@@ -180,7 +185,11 @@ impl<I: Image> Surveyor<'_, I> {
     }
 
     /// The same, from the headers: up to where the next segment says that it begins, else as far as they go.
-    fn follow_headers(&mut self, candidate: &Candidate, next: Option<SegmentHead>) -> Result<Reach, ScanError> {
+    fn follow_headers(
+        &mut self,
+        candidate: &Candidate,
+        next: Option<SegmentHead>,
+    ) -> Result<Reach, ScanError> {
         let mut walk = Walk::new(self.superblock, candidate.segment, candidate.head, WALK_BLOCKS);
         let mut reach = Reach { last_sequence: candidate.head.first_sequence - 1, ..Reach::default() };
         loop {
@@ -290,7 +299,9 @@ impl<I: Image> Surveyor<'_, I> {
         // What is below a floor that is durable is history, however whole it looks.
         let durable_floor = candidates
             .iter()
-            .filter(|candidate| !candidate.is_empty() && candidate.reach.last_sequence <= self.flushed_sequence)
+            .filter(|candidate| {
+                !candidate.is_empty() && candidate.reach.last_sequence <= self.flushed_sequence
+            })
             .map(|candidate| candidate.reach.floor_sequence.min(candidate.reach.last_sequence))
             .fold(superblock.base_sequence, u64::max);
         let runs = runs(candidates);
@@ -301,7 +312,8 @@ impl<I: Image> Surveyor<'_, I> {
         };
         let mut base_sequence = superblock.base_sequence;
         let mut chosen = runs.iter().rfind(is_complete).cloned();
-        let reached = chosen.as_ref().map_or(base_sequence - 1, |run| candidates[*run.end()].reach.last_sequence);
+        let reached =
+            chosen.as_ref().map_or(base_sequence - 1, |run| candidates[*run.end()].reach.last_sequence);
         let mut repaired = None;
         if reached < self.flushed_sequence {
             let error = self.locate(candidates, chosen.as_ref(), runs.last());
@@ -312,7 +324,7 @@ impl<I: Image> Surveyor<'_, I> {
             if chosen.is_none() {
                 // Its beginning is lost; what is left is newer, and better than nothing.
                 chosen = runs.last().cloned();
-                let unused = self.flushed_sequence.max(self.seen_sequence) + 1;
+                let unused = self.flushed_sequence.max(self.seen_sequence).max(base_sequence) + 1;
                 base_sequence =
                     chosen.as_ref().map_or(unused, |run| candidates[*run.start()].head.first_sequence);
             }
@@ -334,7 +346,12 @@ impl<I: Image> Surveyor<'_, I> {
                 sequence: end.reach.last_sequence,
                 checksum: end.reach.checksum,
             }),
-            last_generation: edges.iter().filter_map(|edges| edges.head).map(|h| h.generation).max().unwrap_or(0),
+            last_generation: edges
+                .iter()
+                .filter_map(|edges| edges.head)
+                .map(|h| h.generation)
+                .max()
+                .unwrap_or(0),
             seen_sequence: self.seen_sequence,
             flushed_sequence: self.flushed_sequence,
             floor_sequence,

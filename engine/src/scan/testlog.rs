@@ -3,8 +3,8 @@
 use super::{BatchRecord, Scan, ScanError, SegmentView, scan};
 use crate::effect::Errno;
 use crate::format::{
-    BatchHeader, Entry, EntryKind, Geometry, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, SegmentHead, SummaryBuilder,
-    SummaryFooter, Superblock, header_blocks_for,
+    BatchHeader, Entry, EntryKind, Geometry, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, SegmentHead,
+    SummaryBuilder, SummaryFooter, Superblock, header_blocks_for,
 };
 use crate::image::{Image, ReadAt};
 use crate::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, VolumeId, crc32c};
@@ -354,7 +354,8 @@ impl TestLog {
             floor = self.carriers.pop_front().map(|(floor, _)| floor);
         }
         if let Some(floor) = floor {
-            self.free = GEOMETRY.segments - self.ring.iter().filter(|(_, first)| *first >= floor).count() as u32;
+            self.free =
+                GEOMETRY.segments - self.ring.iter().filter(|(_, first)| *first >= floor).count() as u32;
             self.history.retain(|sequence, _| *sequence >= floor);
         }
     }

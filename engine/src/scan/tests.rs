@@ -220,6 +220,35 @@ fn the_footer_of_a_dead_life_does_not_count() {
 }
 
 #[test]
+fn what_a_repair_cut_off_stays_off() {
+    // A header that was unreadable once and is whole again.
+    let (mut log, mut dice) = log_of(40, 3);
+    log.flush();
+    log.append(1, &mut dice);
+    log.flush();
+    let offset = log.offset_of(39);
+    log.disk.bytes[offset + 200] ^= 4;
+    let (found, _) = log.scan(true).unwrap();
+    assert!(log.recover(found, 9, &mut dice));
+    log.disk.bytes[offset + 200] ^= 4;
+    assert_reads(&mut log, 38);
+
+    // Segments behind a lost one, even were they not wiped.
+    let (mut log, mut dice) = log_of(40, 3);
+    log.flush();
+    log.append(1, &mut dice);
+    log.flush();
+    let offset = GEOMETRY.offset_bytes(2, 0) as usize;
+    log.disk.bytes[offset..offset + BLOCK].fill(0);
+    let (mut found, _) = log.scan(true).unwrap();
+    assert_eq!(found.stale_blocks.len(), 3);
+    found.stale_blocks.clear();
+    assert!(log.recover(found, 9, &mut dice));
+    let found = assert_reads_all(&mut log);
+    assert!(found.end.next_sequence < 40 && found.stale_blocks.len() == 3);
+}
+
+#[test]
 fn a_summary_that_is_lost_or_rotten_is_replaced_by_the_headers() {
     let (mut log, mut dice) = log_of(60, 2);
     log.flush();
@@ -230,7 +259,8 @@ fn a_summary_that_is_lost_or_rotten_is_replaced_by_the_headers() {
     log.disk.bytes[footer] ^= 1;
     log.disk.bytes[body] ^= 1;
     let found = assert_reads(&mut log, 61);
-    let unsealed: Vec<u32> = found.segments.iter().filter(|span| !span.sealed).map(|span| span.segment).collect();
+    let unsealed: Vec<u32> =
+        found.segments.iter().filter(|span| !span.sealed).map(|span| span.segment).collect();
     assert_eq!(unsealed, [1, 3, found.segments.last().unwrap().segment]);
 }
 

@@ -84,7 +84,8 @@ fn visit_summary(
             continue;
         }
         let SummaryBatch { sequence, header_block, payload_block, entries, checksums } = batch;
-        let record = BatchRecord { sequence, header_block, payload_block, header_checksum: 0, entries, checksums };
+        let record =
+            BatchRecord { sequence, header_block, payload_block, header_checksum: 0, entries, checksums };
         visitor(view, &record);
     }
 }

@@ -208,7 +208,8 @@ impl<'a> Walk<'a> {
             });
         }
         // RULE 6: the dead tail of an earlier life fails here, each condition for itself.
-        let is_dead = header.session < self.superblock.session && header.sequence > self.superblock.cut_sequence;
+        let is_dead =
+            header.session < self.superblock.session && header.sequence > self.superblock.cut_sequence;
         let is_next = header.sequence == self.sequence
             && header.previous_checksum == self.checksum
             && header.session >= self.session
@@ -259,7 +260,8 @@ impl<'a> Walk<'a> {
         let blocks_left = u64::from(self.reader.segment_blocks - block);
         while block < self.reader.segment_blocks {
             let first = self.reader.exact(image, block, 1)?;
-            let blocks = BatchHeader::peek_blocks(first).ok().filter(|&b| b <= self.reader.segment_blocks - block);
+            let blocks =
+                BatchHeader::peek_blocks(first).ok().filter(|&b| b <= self.reader.segment_blocks - block);
             let bytes = match blocks {
                 Some(blocks) => self.reader.exact(image, block, blocks)?,
                 None => &[],

@@ -9,7 +9,9 @@ pub mod oracle;
 
 use buffers::Buffers;
 use disk::{Disk, Random};
-use engine::effect::{Effect, Errno, Io, IoId, IoOp, Notice, Request, RequestId, RequestOp, Target, WriteMode};
+use engine::effect::{
+    Effect, Errno, Io, IoId, IoOp, Notice, Request, RequestId, RequestOp, Target, WriteMode,
+};
 use engine::engine::Engine;
 use engine::format::{Geometry, Superblock, VolumeRecord};
 use engine::limits::Config;
@@ -33,7 +35,7 @@ struct Outstanding {
     buffer: Option<Slice>,
 }
 
-pub struct Options2 {
+pub struct Setup {
     pub cache_bytes: usize,
     pub volume_sectors: Vec<u64>,
     pub modes: Vec<WriteMode>,
@@ -72,8 +74,8 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(options: Options2) -> World {
-        let Options2 { cache_bytes, volume_sectors, modes, seed } = options;
+    pub fn new(options: Setup) -> World {
+        let Setup { cache_bytes, volume_sectors, modes, seed } = options;
         let mut cache = Disk::new(cache_bytes);
         let geometry = Geometry::choose(cache_bytes as u64).expect("a cache of a size that works");
         let mut superblock = Superblock {
@@ -170,9 +172,11 @@ impl World {
             match effect {
                 Effect::Io(io) => {
                     let bytes = match &io.op {
-                        IoOp::Write { from, .. } => {
-                            from.as_slice().iter().flat_map(|slice| self.memory.bytes(*slice).to_vec()).collect()
-                        }
+                        IoOp::Write { from, .. } => from
+                            .as_slice()
+                            .iter()
+                            .flat_map(|slice| self.memory.bytes(*slice).to_vec())
+                            .collect(),
                         _ => Vec::new(),
                     };
                     self.watch_io(&io, "issued");
@@ -307,8 +311,15 @@ impl World {
     fn replied(&mut self, id: RequestId, result: Result<(), Errno>) {
         let outstanding = self.outstanding.remove(&id.0).expect("a request is answered once");
         self.last_reply = Some(result);
-        self.watch(outstanding.volume, range_of(outstanding.op), &("replied", outstanding.op, outstanding.submitted, result));
-        if result.is_err() && !self.tolerates_errors && !matches!(outstanding.op, RequestOp::CancelDrain | RequestOp::Drain | RequestOp::Detach) {
+        self.watch(
+            outstanding.volume,
+            range_of(outstanding.op),
+            &("replied", outstanding.op, outstanding.submitted, result),
+        );
+        if result.is_err()
+            && !self.tolerates_errors
+            && !matches!(outstanding.op, RequestOp::CancelDrain | RequestOp::Drain | RequestOp::Detach)
+        {
             panic!("request {:?} failed: {result:?}", outstanding.op);
         }
         let oracle = &mut self.oracles[outstanding.volume];
@@ -478,7 +489,9 @@ impl World {
                 continue;
             }
             match io.op {
-                IoOp::Write { offset_bytes, .. } => self.disk(io.target).write_at(offset_bytes as usize, &bytes),
+                IoOp::Write { offset_bytes, .. } => {
+                    self.disk(io.target).write_at(offset_bytes as usize, &bytes)
+                }
                 IoOp::WriteZeroes { offset_bytes, len_bytes } | IoOp::Discard { offset_bytes, len_bytes } => {
                     self.disk(io.target).write_at(offset_bytes as usize, &vec![0; len_bytes as usize]);
                 }
@@ -495,10 +508,7 @@ impl World {
             }
         }
         for oracle in &mut self.oracles {
-            // A process that ends leaves the devices as they are: what was under way may have landed.
-            if power {
-                oracle.power_cut();
-            }
+            if power { oracle.power_cut() } else { oracle.process_crash() }
         }
     }
 
@@ -535,7 +545,8 @@ impl World {
         self.finish();
         self.note_counters();
         self.ask(0, RequestOp::Stop).expect("a stop succeeds");
-        assert!(self.pending.is_empty(), "nothing is under way after a stop");
+        let left: Vec<_> = self.pending.iter().map(|pending| &pending.io).collect();
+        assert!(left.is_empty(), "under way after a stop: {left:?}");
         assert_eq!(self.memory.live(), 0, "no buffer is left after a stop");
         self.engine = None;
     }

@@ -65,8 +65,9 @@ impl Oracle {
                     candidate.acknowledged = Some(time);
                 }
             }
-            let is_older =
-                |candidate: &Candidate| candidate.acknowledged.is_some_and(|acknowledged| acknowledged < submitted);
+            let is_older = |candidate: &Candidate| {
+                candidate.acknowledged.is_some_and(|acknowledged| acknowledged < submitted)
+            };
             sector.now.retain(|candidate| !is_older(candidate));
             if is_durable {
                 sector.after_cut.retain(|candidate| !is_older(candidate));
@@ -121,14 +122,25 @@ impl Oracle {
         Ok(())
     }
 
-    /// The power was cut.
+    /// The power was cut: any of what may be there after it is there now, and nobody knows which.
     pub fn power_cut(&mut self) {
         let time = self.time();
         for sector in &mut self.sectors {
+            for candidate in &mut sector.after_cut {
+                (candidate.submitted, candidate.acknowledged) = (time, Some(time));
+            }
             sector.now = sector.after_cut.clone();
+        }
+    }
+
+    /// The process ended; the devices go on. What was under way may have landed.
+    pub fn process_crash(&mut self) {
+        let time = self.time();
+        for sector in &mut self.sectors {
+            let now: Vec<_> = sector.now.iter().map(|candidate| candidate.version).collect();
             for list in [&mut sector.now, &mut sector.after_cut] {
-                for candidate in list.iter_mut() {
-                    candidate.acknowledged.get_or_insert(time);
+                for candidate in list.iter_mut().filter(|candidate| now.contains(&candidate.version)) {
+                    (candidate.submitted, candidate.acknowledged) = (time, Some(time));
                 }
             }
         }
@@ -140,12 +152,11 @@ impl Oracle {
         for (step, &version) in found.iter().enumerate() {
             let sector = &mut self.sectors[first as usize + step];
             let pinned = Candidate { version: Some(version), submitted: time, acknowledged: Some(time) };
-            sector.now = vec![pinned];
-            if is_after_cut {
-                sector.after_cut.clear();
-            }
-            // What was under way when the process ended either is what was found, or never was.
-            sector.after_cut.retain(|candidate| candidate.acknowledged.is_some());
+            let before = std::mem::replace(&mut sector.now, vec![pinned]);
+            // Of what might have been there one was, the others never were.
+            sector
+                .after_cut
+                .retain(|old| !is_after_cut && before.iter().all(|now| now.version != old.version));
             sector.after_cut.push(pinned);
         }
     }

@@ -1,0 +1,57 @@
+# The doors to this repository. Each target installs the programs it is missing (Debian, as root)
+# or says what to run.
+
+SHELL := /bin/bash
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+export FOREBAY ?= $(abspath $(TARGET))/release/forebay
+# Kills of the daemon, and cuts of its power, in one run of the kill tests.
+SOAK_KILLS ?= 500
+# Seconds for each fuzz target.
+FUZZ_SECONDS ?= 30
+
+.PHONY: help build demo test soak bench fuzz
+
+help:
+	@echo "make build   the release binary"
+	@echo "make demo    a modelled disk with and without a cache in front, in two minutes"
+	@echo "make test    everything that CI runs"
+	@echo "make soak    kill tests until stopped (SOAK_KILLS=$(SOAK_KILLS) in a round)"
+	@echo "make bench   speed through NBD against nbdkit's file plugin"
+	@echo "make fuzz    each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) (needs cargo-fuzz and nightly)"
+
+build:
+	@scripts/tools cc
+	cargo build --release --locked -p forebay
+
+demo:
+	@scripts/tools cc fio jq
+	cargo build --release --locked -p forebay
+	scripts/demo
+
+test:
+	@scripts/tools cc fio jq nbdinfo nbdcopy nbdfuse fusermount3 nbdkit mkfs.ext4 e2fsck losetup mount setpriv prlimit flock
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo test --workspace --locked
+
+soak:
+	@scripts/tools cc setpriv prlimit flock
+	cargo test --release --locked -p forebay --test live --no-run
+	@for ((round = 1; ; round++)); do \
+		echo "soak: round $$round"; \
+		FOREBAY_KILLS=$(SOAK_KILLS) FOREBAY_SEED=$$(($$(date +%s%N) / 1000)) \
+			cargo test --release --locked -p forebay --test live -- --nocapture kills:: || exit 1; \
+	done
+
+bench:
+	@scripts/tools cc fio jq nbdkit nbdcopy
+	cargo build --release --locked -p forebay
+	scripts/bench
+
+fuzz:
+	@cargo +nightly fuzz --version >/dev/null 2>&1 || { \
+		echo "fuzz: needs cargo-fuzz and a nightly toolchain; run: rustup toolchain install nightly && cargo install cargo-fuzz" >&2; \
+		exit 1; }
+	@set -e; for target in $$(cargo +nightly fuzz list); do \
+		cargo +nightly fuzz run "$$target" -- -max_total_time=$(FUZZ_SECONDS); \
+	done

@@ -1,0 +1,364 @@
+//! What may be said on the command line.
+//!
+//! Values are parsed here into what they mean, so that a wrong mode, a wrong size or a malformed
+//! device is a usage error (exit status 2) before anything is opened.
+
+use crate::profile;
+use crate::setting::Setting;
+use clap::{Args, Parser, Subcommand};
+use engine::effect::WriteMode;
+use live::devices::{self, DeviceSpec};
+use live::server::{DEVICE_TIMEOUT_DEFAULT, ListenAddress};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// An SSD cache for block devices that runs as an ordinary program.
+///
+/// Devices are named by path or URI: /dev/sdb, file:/x.img, model:hdd?store=/x.img&size=8G.
+/// Sizes take K, M, G or T.
+#[derive(Debug, Parser)]
+#[command(name = "forebay", version, disable_help_subcommand = true)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Format a cache device for an origin; nothing is written to the origin.
+    Create(Create),
+    /// Put one more volume on a cache that is not running.
+    Add(Add),
+    /// Recover a cache and serve its volumes until SIGTERM.
+    Serve(Serve),
+    /// Show how a cache and its volumes are doing.
+    Status(Look),
+    /// Show what a running cache has done: requests, hits, bytes, latencies.
+    Stats(Look),
+    /// Change a volume: mode=MODE, size=origin, origin=changed, lost=give-up.
+    Set(Set),
+    /// Bring all dirty data home to the origin.
+    Flush(Flush),
+    /// Bring all dirty data home and take the volume off the cache.
+    Detach(Detach),
+    /// Verify every header, summary and checksum of a cache that is not running.
+    Check(Check),
+    /// Print superblock, segments and entries of a cache that is not running.
+    Dump(Dump),
+    /// List the built-in profiles.
+    Profiles(Report),
+    /// List the built-in modelled disks.
+    Models(Report),
+}
+
+/// How to print.
+#[derive(Debug, Args)]
+pub struct Report {
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where the daemon and the verbs meet, and where notes are kept.
+#[derive(Debug, Args)]
+pub struct Places {
+    /// Where the notes on each cache are kept that must outlive it [default: FOREBAY_STATE_DIR, or
+    /// /var/lib/forebay as root, otherwise ~/.local/state/forebay].
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+}
+
+/// `create`.
+#[derive(Debug, Args)]
+pub struct Create {
+    /// The slow device whose content the clients see. It is only read.
+    #[arg(long, value_name = "DEV", value_parser = devices::parse)]
+    pub origin: DeviceSpec,
+    /// The fast device. It is formatted.
+    #[arg(long, value_name = "DEV", value_parser = devices::parse)]
+    pub cache: DeviceSpec,
+    /// The volume's name [default: from the origin's file name].
+    #[arg(long, value_name = "NAME", value_parser = volume_name)]
+    pub name: Option<String>,
+    /// The profile.
+    #[arg(long, value_name = "PROFILE", default_value = "forebay", value_parser = profile::parse_name)]
+    pub profile: &'static str,
+    /// The write mode [default: the profile's].
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    pub mode: Option<WriteMode>,
+    /// Format the cache device although it holds something: repeat its name here.
+    #[arg(long, value_name = "DEV", value_parser = devices::parse)]
+    pub wipe: Option<DeviceSpec>,
+    /// How to print.
+    #[command(flatten)]
+    pub report: Report,
+}
+
+/// `add`.
+#[derive(Debug, Args)]
+pub struct Add {
+    /// The cache device, as given to create.
+    #[arg(value_name = "CACHE", value_parser = devices::parse)]
+    pub cache: DeviceSpec,
+    /// The slow device of the new volume. It is only read.
+    #[arg(long, value_name = "DEV", value_parser = devices::parse)]
+    pub origin: DeviceSpec,
+    /// The new volume's name.
+    #[arg(long, value_name = "NAME", value_parser = volume_name)]
+    pub name: String,
+    /// The write mode.
+    #[arg(long, value_name = "MODE", default_value = "writeback", value_parser = mode)]
+    pub mode: WriteMode,
+    /// How to print.
+    #[command(flatten)]
+    pub report: Report,
+}
+
+/// How a cache is run.
+#[derive(Clone, Debug, Args)]
+pub struct RunOptions {
+    /// Use DEV as the origin (of volume NAME) instead of the one given to create. It must be the same disk.
+    #[arg(long, value_name = "[NAME=]DEV", value_parser = origin_override)]
+    pub origin: Vec<OriginOverride>,
+    /// Memory for buffers and the index of cached blocks [default: 112M and what the cache needs].
+    #[arg(long, value_name = "SIZE", value_parser = devices::parse_size)]
+    pub memory: Option<u64>,
+    /// A device that does not answer for this many seconds counts as gone.
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    pub device_timeout: Duration,
+}
+
+impl Default for RunOptions {
+    fn default() -> RunOptions {
+        RunOptions { origin: Vec::new(), memory: None, device_timeout: DEVICE_TIMEOUT_DEFAULT }
+    }
+}
+
+/// `serve`.
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// The cache device, as given to create.
+    #[arg(value_name = "CACHE", value_parser = devices::parse)]
+    pub cache: DeviceSpec,
+    /// Where NBD clients connect; may be given several times [default: a unix socket in the run directory].
+    #[arg(long, value_name = "unix:PATH|HOST:PORT")]
+    pub nbd: Vec<ListenAddress>,
+    /// The cache is missing: serve the volumes that cannot have dirty data by their origins alone.
+    #[arg(long)]
+    pub uncached: bool,
+    /// How it is run.
+    #[command(flatten)]
+    pub running: RunOptions,
+    /// Where notes are kept.
+    #[command(flatten)]
+    pub places: Places,
+}
+
+/// `status` and `stats`.
+#[derive(Debug, Args)]
+pub struct Look {
+    /// The cache device, as given to create.
+    #[arg(value_name = "CACHE", value_parser = devices::parse)]
+    pub cache: DeviceSpec,
+    /// Only this volume.
+    #[arg(value_name = "VOLUME")]
+    pub volume: Option<String>,
+    /// How to print.
+    #[command(flatten)]
+    pub report: Report,
+}
+
+/// `set`.
+#[derive(Debug, Args)]
+pub struct Set {
+    /// The cache device, as given to create.
+    #[arg(value_name = "CACHE", value_parser = devices::parse)]
+    pub cache: DeviceSpec,
+    /// The volume (may be left out if there is only one) and what to set: mode=MODE,
+    /// size=origin, origin=changed, origin=changed-discard-dirty, lost=give-up.
+    #[arg(value_name = "[VOLUME] KEY=VALUE", required = true, value_parser = word)]
+    pub words: Vec<Word>,
+    /// Use DEV as the origin with origin=changed.
+    #[arg(long, value_name = "DEV", value_parser = devices::parse)]
+    pub origin: Option<DeviceSpec>,
+    /// Where notes are kept.
+    #[command(flatten)]
+    pub places: Places,
+}
+
+/// `flush`.
+#[derive(Debug, Args)]
+pub struct Flush {
+    /// The cache device, as given to create.
+    #[arg(value_name = "CACHE", value_parser = devices::parse)]
+    pub cache: DeviceSpec,
+    /// Only this volume.
+    #[arg(value_name = "VOLUME")]
+    pub volume: Option<String>,
+    /// Show the progress on stderr even if that is no terminal.
+    #[arg(long)]
+    pub progress: bool,
+    /// How it is run, if it is not running yet.
+    #[command(flatten)]
+    pub running: RunOptions,
+    /// Where notes are kept.
+    #[command(flatten)]
+    pub places: Places,
+    /// How to print.
+    #[command(flatten)]
+    pub report: Report,
+}
+
+/// `detach`.
+#[derive(Debug, Args)]
+pub struct Detach {
+    /// The cache device, as given to create.
+    #[arg(value_name = "CACHE", value_parser = devices::parse)]
+    pub cache: DeviceSpec,
+    /// The volume; may be left out if there is only one.
+    #[arg(value_name = "VOLUME")]
+    pub volume: Option<String>,
+    /// Compare all that the cache holds with the origin before the volume is taken off.
+    #[arg(long)]
+    pub verify: bool,
+    /// Show the progress on stderr even if that is no terminal.
+    #[arg(long)]
+    pub progress: bool,
+    /// How it is run, if it is not running yet.
+    #[command(flatten)]
+    pub running: RunOptions,
+    /// Where notes are kept.
+    #[command(flatten)]
+    pub places: Places,
+    /// How to print.
+    #[command(flatten)]
+    pub report: Report,
+}
+
+/// `check`.
+#[derive(Debug, Args)]
+pub struct Check {
+    /// The cache device, as given to create.
+    #[arg(value_name = "CACHE", value_parser = devices::parse)]
+    pub cache: DeviceSpec,
+    /// Cut the log where it is broken, and say what that loses.
+    #[arg(long)]
+    pub repair: bool,
+    /// How to print.
+    #[command(flatten)]
+    pub report: Report,
+}
+
+/// `dump`.
+#[derive(Debug, Args)]
+pub struct Dump {
+    /// The cache device, as given to create.
+    #[arg(value_name = "CACHE", value_parser = devices::parse)]
+    pub cache: DeviceSpec,
+    /// Only this segment, with its entries.
+    #[arg(long, value_name = "N")]
+    pub segment: Option<u32>,
+    /// All entries.
+    #[arg(long)]
+    pub entries: bool,
+    /// How to print.
+    #[command(flatten)]
+    pub report: Report,
+}
+
+/// An origin that replaces the one on record.
+#[derive(Clone, Debug)]
+pub struct OriginOverride {
+    /// The volume; `None` if there is only one.
+    pub volume: Option<String>,
+    /// Where its origin is now.
+    pub device: DeviceSpec,
+}
+
+/// A word of `set`: the volume's name, or a setting.
+#[derive(Clone, Debug)]
+pub enum Word {
+    /// The volume.
+    Volume(String),
+    /// What to set.
+    Setting(Setting),
+}
+
+/// Why a word of the command line means nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ValueError {
+    /// No such mode.
+    #[error("unknown mode; there are {known}", known = mode_names())]
+    Mode,
+    /// A name that cannot be an export's.
+    #[error("a volume's name has 1 to 64 letters, digits, '-', '_' or '.'")]
+    VolumeName,
+    /// Not a number of seconds.
+    #[error("give whole seconds, 1 or more")]
+    Seconds,
+}
+
+fn mode_names() -> String {
+    WriteMode::ALL.map(|(_, name)| name).join(", ")
+}
+
+pub(crate) fn mode(text: &str) -> Result<WriteMode, ValueError> {
+    WriteMode::parse(text).ok_or(ValueError::Mode)
+}
+
+pub(crate) fn is_volume_character(character: char) -> bool {
+    character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.')
+}
+
+fn volume_name(text: &str) -> Result<String, ValueError> {
+    let is_good = (1..=64).contains(&text.len()) && text.chars().all(is_volume_character);
+    if is_good { Ok(text.to_owned()) } else { Err(ValueError::VolumeName) }
+}
+
+fn seconds(text: &str) -> Result<Duration, ValueError> {
+    let seconds: u32 = text.parse().map_err(|_| ValueError::Seconds)?;
+    if seconds == 0 { Err(ValueError::Seconds) } else { Ok(Duration::from_secs(seconds.into())) }
+}
+
+/// `NAME=DEV` or `DEV`. A URI's own `=` comes after its `:` or `/`, which no name has.
+fn origin_override(text: &str) -> Result<OriginOverride, devices::DeviceSpecError> {
+    match text.split_once('=') {
+        Some((name, device)) if !name.is_empty() && name.chars().all(is_volume_character) => {
+            Ok(OriginOverride { volume: Some(name.to_owned()), device: devices::parse(device)? })
+        }
+        _ => Ok(OriginOverride { volume: None, device: devices::parse(text)? }),
+    }
+}
+
+fn word(text: &str) -> Result<Word, crate::setting::SettingError> {
+    if text.contains('=') { text.parse().map(Word::Setting) } else { Ok(Word::Volume(text.to_owned())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn an_origin_may_carry_a_volume_name() {
+        let named = origin_override("disk=/dev/sdb").expect("a name and a path");
+        assert_eq!(named.volume.as_deref(), Some("disk"));
+        let bare = origin_override("model:hdd?store=/x.img&size=8G").expect("a URI alone");
+        assert_eq!(bare.volume, None);
+    }
+
+    #[test]
+    fn names_that_no_export_can_have_are_refused() {
+        assert!(volume_name("").is_err());
+        assert!(volume_name("a b").is_err());
+        assert!(volume_name(&"x".repeat(65)).is_err());
+        assert!(volume_name("sdb-1.img").is_ok());
+    }
+}

@@ -1,0 +1,61 @@
+//! The verb's end of the control socket.
+
+use super::{Answer, Progress, Question};
+use crate::run_dir::RunDirectory;
+use anyhow::{Context, Result, anyhow, bail};
+use live::devices::DeviceSpec;
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::unix::net::UnixStream;
+
+/// A connection to the daemon of one cache.
+pub struct Connection {
+    stream: BufReader<UnixStream>,
+}
+
+impl Connection {
+    /// Connects to the daemon that serves `cache`; `None` if there is none.
+    ///
+    /// # Errors
+    /// If there may be one that cannot be reached.
+    pub fn open(cache: &DeviceSpec) -> Result<Option<Connection>> {
+        let directory = RunDirectory::find();
+        if !directory.path().exists() {
+            return Ok(None);
+        }
+        directory.check_owner()?;
+        let path = directory.control_socket(cache)?;
+        match UnixStream::connect(&path) {
+            Ok(stream) => Ok(Some(Connection { stream: BufReader::new(stream) })),
+            // A socket that nobody listens on was left by a daemon that was killed.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
+                Ok(None)
+            }
+            Err(error) => {
+                Err(error).with_context(|| format!("cannot reach the daemon at {}", path.display()))
+            }
+        }
+    }
+
+    /// Asks, gives every progress to `on_progress`, and returns the last answer.
+    ///
+    /// # Errors
+    /// If the daemon refuses, or goes away.
+    pub fn ask(&mut self, question: &Question, mut on_progress: impl FnMut(&Progress)) -> Result<Answer> {
+        let mut line = serde_json::to_string(question)?;
+        line.push('\n');
+        // An own error: a broken pipe here is not a reader of our output that went away.
+        let gone = || anyhow!("the daemon went away before it answered");
+        self.stream.get_mut().write_all(line.as_bytes()).map_err(|_| gone())?;
+        loop {
+            let mut line = String::new();
+            if self.stream.read_line(&mut line).map_err(|_| gone())? == 0 {
+                return Err(gone());
+            }
+            match serde_json::from_str(&line).context("the daemon speaks another version")? {
+                Answer::Progress(progress) => on_progress(&progress),
+                Answer::Refused { why } => bail!(why),
+                answer => return Ok(answer),
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! How the verbs talk to a running daemon: one unix socket for each cache, one line of JSON for each
+//! question, one or more lines of JSON as the answer.
+
+mod client;
+mod server;
+
+pub use client::Connection;
+pub use server::{Answering, Listener, SocketFile};
+
+use crate::report::{StatsReport, StatusReport};
+use crate::setting::Setting;
+use serde::{Deserialize, Serialize};
+
+/// The longest question in bytes: a volume's name and a setting are far shorter.
+const QUESTION_BYTES_MAX: u64 = 4096;
+
+/// What is asked of a daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verb", rename_all = "kebab-case")]
+pub enum Question {
+    /// How it is doing.
+    Status,
+    /// What it has done.
+    Stats,
+    /// Change a volume; the only one if it is not named.
+    Set {
+        /// The volume.
+        volume: Option<String>,
+        /// The change.
+        setting: Setting,
+    },
+    /// Bring dirty data home; of all volumes if none is named.
+    Flush {
+        /// The volume.
+        volume: Option<String>,
+    },
+    /// Bring dirty data home and take the volume off; the only one if it is not named.
+    Detach {
+        /// The volume.
+        volume: Option<String>,
+        /// Compare it with its origin before.
+        verify: bool,
+    },
+}
+
+/// What a daemon says. [`Answer::Progress`] may come any number of times before the last one.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "kebab-case")]
+pub enum Answer {
+    /// How far it is.
+    Progress(Progress),
+    /// How it is doing.
+    Status(StatusReport),
+    /// What it has done.
+    Stats(StatsReport),
+    /// It is set.
+    Set,
+    /// The dirty data is home.
+    Flushed(Flushed),
+    /// The volume is off the cache.
+    Detached(Detached),
+    /// It could not be done.
+    Refused {
+        /// Why, in one line.
+        why: String,
+    },
+}
+
+/// How far a long job is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// The volume.
+    pub volume: String,
+    /// What is being done.
+    pub phase: Phase,
+    /// How much is left.
+    pub left_bytes: u64,
+}
+
+/// A part of a long job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Dirty data goes home.
+    Flushing,
+    /// The cache's content is compared with the origin.
+    Comparing,
+}
+
+/// What `flush` did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flushed {
+    /// The volumes whose data is home.
+    pub volumes: Vec<String>,
+    /// How much was dirty at the beginning.
+    pub dirty_bytes: u64,
+}
+
+/// What `detach` did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Detached {
+    /// The volume.
+    pub volume: String,
+    /// Its origin, which holds all of its data now.
+    pub origin: String,
+    /// How much was compared and found equal; absent if that was not asked for.
+    pub verified_bytes: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_are_one_line_and_read_back() {
+        let question = Question::Set { volume: Some("a".to_owned()), setting: Setting::SizeOfOrigin };
+        let text = serde_json::to_string(&question).unwrap();
+        assert!(!text.contains('\n'));
+        assert_eq!(serde_json::from_str::<Question>(&text).unwrap(), question);
+    }
+}

@@ -1,0 +1,126 @@
+//! The daemon's end of the control socket.
+
+use super::{Answer, Progress, QUESTION_BYTES_MAX, Question};
+use crate::run_dir::RunDirectory;
+use anyhow::{Context, Result, bail};
+use live::devices::DeviceSpec;
+use std::fs::{self, Permissions};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::ops::ControlFlow;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+/// A verb that does not read its answer, or asks nothing, is left alone after this.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Somebody who can answer questions about a running cache.
+pub trait Answering: Send + Sync + 'static {
+    /// Answers. `on_progress` says whether to go on: it says no when whoever asked went away.
+    ///
+    /// # Errors
+    /// Why it cannot be done; becomes [`Answer::Refused`].
+    fn answer(
+        &self,
+        question: Question,
+        on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Answer>;
+}
+
+/// The control socket of a running cache. It goes away with this.
+pub struct Listener {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Listener {
+    /// Opens the socket. The caller holds the lock of the cache or of its origins.
+    ///
+    /// # Errors
+    /// If a daemon answers there already, or the socket cannot be made.
+    pub fn open(directory: &RunDirectory, cache: &DeviceSpec) -> Result<Listener> {
+        directory.make()?;
+        let path = directory.control_socket(cache)?;
+        if UnixStream::connect(&path).is_ok() {
+            bail!("a daemon serves {cache} already; see forebay status {cache}");
+        }
+        Listener::bind(&path).with_context(|| format!("cannot make the control socket {}", path.display()))
+    }
+
+    fn bind(path: &Path) -> io::Result<Listener> {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => (),
+        }
+        let listener = UnixListener::bind(path)?;
+        fs::set_permissions(path, Permissions::from_mode(0o600))?;
+        Ok(Listener { listener, path: path.to_owned() })
+    }
+
+    /// Answers from now on, each connection in a thread of its own. The socket file is removed when the
+    /// returned guard is dropped; the threads end with the process.
+    ///
+    /// # Errors
+    /// If the system has no more threads.
+    pub fn answer_with(self, answering: &Arc<impl Answering>) -> io::Result<SocketFile> {
+        let file = SocketFile { path: self.path.clone() };
+        let answering = Arc::clone(answering);
+        thread::Builder::new().name("control".to_owned()).spawn(move || {
+            for stream in self.listener.incoming().flatten() {
+                let answering = Arc::clone(&answering);
+                // Without another thread this one verb gets no answer; the daemon goes on.
+                let _ = thread::Builder::new().name("answer".to_owned()).spawn(move || {
+                    // A verb that went away needs no answer.
+                    let _ = converse(&stream, answering.as_ref());
+                });
+            }
+        })?;
+        Ok(file)
+    }
+}
+
+/// Removes a socket's file when dropped.
+pub struct SocketFile {
+    path: PathBuf,
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Somebody may have removed it by hand; it is stale then anyway.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn converse(stream: &UnixStream, answering: &impl Answering) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut line = String::new();
+        if reader.by_ref().take(QUESTION_BYTES_MAX).read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        let answer = match serde_json::from_str(&line) {
+            Ok(question) => {
+                let mut on_progress = |progress| match say(stream, &Answer::Progress(progress)) {
+                    Ok(()) => ControlFlow::Continue(()),
+                    Err(_) => ControlFlow::Break(()),
+                };
+                answering
+                    .answer(question, &mut on_progress)
+                    .unwrap_or_else(|error| Answer::Refused { why: format!("{error:#}") })
+            }
+            Err(_) => Answer::Refused { why: "the daemon does not understand the question".to_owned() },
+        };
+        say(stream, &answer)?;
+    }
+}
+
+fn say(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {
+    let mut line = serde_json::to_vec(answer)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}

@@ -1,0 +1,110 @@
+//! Signals: the polite ones end a job, SIGUSR1 cuts the power of the modelled disks.
+
+use anyhow::{Context, Result};
+use live::devices::Device;
+use live::signals::{Signal, Signals, exit_now};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::Duration;
+
+/// The exit status of a process that was ended by a power cut, as if it had been killed.
+const POWER_CUT: i32 = 137;
+
+/// Takes care of signals from the beginning of the process to its end.
+#[derive(Clone)]
+pub struct Interrupts {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    unattended_status: i32,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Somebody looks after `is_interrupted`; until then a signal ends the process.
+    is_attended: bool,
+    is_interrupted: bool,
+    modelled: Vec<Device>,
+}
+
+impl Interrupts {
+    /// Takes over the signals. Called before any other thread exists. An interrupt that comes before somebody
+    /// attends to it ends the process with this status.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn install(unattended_status: i32) -> Result<Interrupts> {
+        let signals = Signals::install().context("cannot take over the signals")?;
+        let shared = Arc::new(Shared { unattended_status, state: Mutex::default(), changed: Condvar::new() });
+        let interrupts = Interrupts { shared: Arc::clone(&shared) };
+        thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(move || {
+                loop {
+                    match signals.wait() {
+                        Signal::Terminate | Signal::Interrupt => shared.interrupt(),
+                        Signal::LoseUnflushed => shared.cut_power(),
+                    }
+                }
+            })
+            .context("cannot take over the signals")?;
+        Ok(interrupts)
+    }
+
+    /// A modelled disk loses what it has not flushed when the power is cut.
+    pub fn watch(&self, device: &Device) {
+        if device.is_modelled() {
+            self.shared.lock().modelled.push(device.clone());
+        }
+    }
+
+    /// From now on an interrupt does not end the process: whoever calls this looks at
+    /// [`Interrupts::is_interrupted`] or [`Interrupts::wait`].
+    pub fn attend(&self) {
+        self.shared.lock().is_attended = true;
+    }
+
+    /// Whether an interrupt came.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        self.shared.lock().is_interrupted
+    }
+
+    /// Waits for an interrupt, for `patience` at the most. Whether one came.
+    #[must_use]
+    pub fn wait(&self, patience: Duration) -> bool {
+        let state = self.shared.lock();
+        let (state, _) = self
+            .shared
+            .changed
+            .wait_timeout_while(state, patience, |state| !state.is_interrupted)
+            .expect("no thread panics while it holds the state");
+        state.is_interrupted
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no thread panics while it holds the state")
+    }
+
+    fn interrupt(&self) {
+        let mut state = self.lock();
+        if !state.is_attended {
+            // Nothing was promised yet: what a start has begun, the next one does again.
+            exit_now(self.unattended_status);
+        }
+        state.is_interrupted = true;
+        self.changed.notify_all();
+    }
+
+    fn cut_power(&self) {
+        for device in &self.lock().modelled {
+            device.lose_unflushed();
+        }
+        exit_now(POWER_CUT);
+    }
+}

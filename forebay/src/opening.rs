@@ -1,0 +1,63 @@
+//! Opens devices for use, and says what to do where that fails.
+
+use crate::control::Connection;
+use anyhow::{Result, anyhow, bail};
+use live::devices::{self, Access, Device, DeviceError, DeviceSpec};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The lock of a killed daemon outlives it until the kernel has ended its last operations (hazard 13). That
+/// takes a moment; a daemon that is started again at once waits for it.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+/// How often it looks.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Opens a device. A lock that somebody holds is waited for a moment.
+///
+/// # Errors
+/// As [`devices::open`].
+pub fn open(spec: &DeviceSpec, access: Access) -> Result<Device, DeviceError> {
+    let started_at = Instant::now();
+    loop {
+        match devices::open(spec, access) {
+            Err(DeviceError::Locked { .. }) if started_at.elapsed() < LOCK_PATIENCE => {
+                thread::sleep(LOOK_EVERY);
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Opens a cache device that was formatted.
+///
+/// # Errors
+/// What the device says, with what to do about it.
+pub fn open_cache(spec: &DeviceSpec, access: Access) -> Result<Device> {
+    if Connection::open(spec)?.is_some() {
+        bail!("the cache {spec} is in use: a daemon serves it; stop the daemon first");
+    }
+    open(spec, access).map_err(|error| {
+        let advice = match error {
+            DeviceError::Locked { .. } => "; stop the daemon that has it",
+            DeviceError::Missing { .. } => "; connect it, or name it as it was given to create",
+            _ => "",
+        };
+        anyhow!("the cache cannot be used: {error}{advice}")
+    })
+}
+
+/// Opens the origin of a volume that exists.
+///
+/// # Errors
+/// What the device says, with what to do about it.
+pub fn open_origin(spec: &DeviceSpec, access: Access, volume: &str) -> Result<Device> {
+    open(spec, access).map_err(|error| {
+        let advice = match error {
+            DeviceError::Missing { .. } => "; connect it, or say with --origin where it is now",
+            DeviceError::Busy { .. } => "; unmount it: it must be used through Forebay only",
+            DeviceError::Locked { .. } => "; stop the daemon that serves it",
+            _ => "",
+        };
+        anyhow!("the origin of volume {volume} cannot be used: {error}{advice}")
+    })
+}

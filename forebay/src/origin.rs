@@ -1,0 +1,152 @@
+//! The origin of a volume: what is noted of it, and whether a device is still the same one (hazard 9).
+//!
+//! Two things are compared: a stable identity of the device (a serial number, an inode), and checksums of
+//! well-known places of its content. The engine takes a checksum back, durably, before it writes to its
+//! place; so a place that is there and differs was changed by somebody else.
+
+use crate::output::Size;
+use crate::superblock::system;
+use anyhow::{Context, Result, bail};
+use engine::effect::WriteMode;
+use engine::fingerprint::{PLACES, offsets_bytes};
+use engine::format::{Fingerprint, VolumeRecord};
+use engine::units::{BLOCK_BYTES, SECTOR_BYTES, VOLUME_BLOCKS_MAX, VolumeId, crc32c};
+use live::blocking::BlockingDevice;
+use live::devices::{Device, DeviceSpec};
+
+fn checksum_at(device: &mut BlockingDevice, offset_bytes: u64) -> Result<u32> {
+    let mut block = [0; BLOCK_BYTES as usize];
+    device
+        .read_at(offset_bytes, &mut block)
+        .map_err(system)
+        .with_context(|| format!("cannot read the origin at byte {offset_bytes}"))?;
+    Ok(crc32c(&block))
+}
+
+/// Checksums of the well-known places of an origin.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn fingerprint(origin: &Device) -> Result<[Option<Fingerprint>; PLACES]> {
+    let mut device = BlockingDevice::new(origin);
+    let mut fingerprint = [const { None }; PLACES];
+    for (slot, offset_bytes) in fingerprint.iter_mut().zip(offsets_bytes(origin.size_bytes() / SECTOR_BYTES))
+    {
+        if let Some(offset_bytes) = offset_bytes {
+            let checksum = checksum_at(&mut device, offset_bytes)?;
+            *slot = Some(Fingerprint { offset_bytes, checksum });
+        }
+    }
+    Ok(fingerprint)
+}
+
+/// What a new volume is called and how it writes.
+pub struct NewVolume {
+    /// Its durable number.
+    pub id: VolumeId,
+    /// Its name.
+    pub name: String,
+    /// Its mode.
+    pub mode: WriteMode,
+}
+
+/// The record of a new volume over `origin`, which is only read.
+///
+/// # Errors
+/// If the origin is too large, or cannot be read.
+pub fn describe(origin: &Device, new: NewVolume) -> Result<VolumeRecord> {
+    check_size(origin)?;
+    let NewVolume { id, name, mode } = new;
+    Ok(VolumeRecord {
+        id,
+        name,
+        origin: origin.spec().absolute().to_string(),
+        identity: origin.identity().to_owned(),
+        size_sectors: origin.size_bytes() / SECTOR_BYTES,
+        sector_bytes: origin.sector_bytes(),
+        mode,
+        clean_floor_sequence: 0,
+        fingerprint: fingerprint(origin)?,
+    })
+}
+
+/// Refuses an origin that is larger than the format can address.
+///
+/// # Errors
+/// If it is.
+pub fn check_size(origin: &Device) -> Result<()> {
+    let most = VOLUME_BLOCKS_MAX * BLOCK_BYTES;
+    if origin.size_bytes() > most {
+        bail!(
+            "the origin {} has {}, more than the {} that the format can address; use a partition of it",
+            origin.spec(),
+            Size(origin.size_bytes()),
+            Size(most)
+        );
+    }
+    Ok(())
+}
+
+/// How an origin's size has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Growth {
+    /// Not at all.
+    Same,
+    /// It has more than the volume.
+    Grown,
+}
+
+/// Makes sure that `origin` is the disk that was noted in `record`, unchanged.
+///
+/// # Errors
+/// If it is another one, has shrunk, or was changed: which it is, and the ways on.
+pub fn verify(record: &VolumeRecord, origin: &Device, cache: &DeviceSpec) -> Result<Growth> {
+    let ways_on = || {
+        format!(
+            "connect the right disk, or accept this one and forget what is cached of it: \
+             forebay set {cache} {} origin=changed",
+            record.name
+        )
+    };
+    let spec = origin.spec();
+    if !record.identity.is_empty() && !origin.identity().is_empty() && record.identity != origin.identity() {
+        bail!(
+            "{spec} is not the origin of volume {}: its identity is {} where {} was noted; {}",
+            record.name,
+            origin.identity(),
+            record.identity,
+            ways_on()
+        );
+    }
+    let noted_bytes = record.size_sectors * SECTOR_BYTES;
+    if origin.size_bytes() < noted_bytes {
+        bail!(
+            "the origin {spec} of volume {} has shrunk from {noted_bytes} to {} bytes; give it its size back, \
+             or accept it and forget what is cached of it: forebay set {cache} {} origin=changed",
+            record.name,
+            origin.size_bytes(),
+            record.name
+        );
+    }
+    if origin.sector_bytes() > record.sector_bytes {
+        bail!(
+            "the origin {spec} of volume {} has sectors of {} bytes where {} were noted; {}",
+            record.name,
+            origin.sector_bytes(),
+            record.sector_bytes,
+            ways_on()
+        );
+    }
+    let mut device = BlockingDevice::new(origin);
+    for place in record.fingerprint.iter().flatten() {
+        if checksum_at(&mut device, place.offset_bytes)? != place.checksum {
+            bail!(
+                "the origin {spec} of volume {} was changed behind the cache at byte {}; {}",
+                record.name,
+                place.offset_bytes,
+                ways_on()
+            );
+        }
+    }
+    Ok(if origin.size_bytes() > noted_bytes { Growth::Grown } else { Growth::Same })
+}

@@ -1,0 +1,153 @@
+//! The progress line of a long job: how much is left, how fast it goes, when it should be done.
+
+use crate::control::{Phase, Progress};
+use crate::output::Size;
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// The rate is taken over this much of the past.
+const WINDOW: Duration = Duration::from_secs(10);
+/// A line that is no terminal is repeated this often.
+const REPEAT: Duration = Duration::from_secs(1);
+
+/// Shows progress on standard error.
+pub struct Meter {
+    is_shown: bool,
+    is_terminal: bool,
+    is_line_open: bool,
+    last_shown: Option<Instant>,
+    rate: Rate,
+}
+
+impl Meter {
+    /// Shows it if standard error is a terminal, or if `is_wanted`.
+    #[must_use]
+    pub fn new(is_wanted: bool) -> Meter {
+        let is_terminal = io::stderr().is_terminal();
+        Meter {
+            is_shown: is_terminal || is_wanted,
+            is_terminal,
+            is_line_open: false,
+            last_shown: None,
+            rate: Rate::default(),
+        }
+    }
+
+    /// Shows how far it is.
+    pub fn show(&mut self, progress: &Progress) {
+        let now = Instant::now();
+        self.rate.record(now, progress);
+        let is_due = self.is_terminal || self.last_shown.is_none_or(|last| now - last >= REPEAT);
+        if !self.is_shown || !is_due {
+            return;
+        }
+        self.last_shown = Some(now);
+        let line = self.rate.line(progress);
+        // Nobody is there to be told if this fails.
+        let _ = if self.is_terminal {
+            self.is_line_open = true;
+            write!(io::stderr(), "\r\x1b[K{line}")
+        } else {
+            writeln!(io::stderr(), "{line}")
+        };
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        if self.is_line_open {
+            // As above.
+            let _ = writeln!(io::stderr());
+        }
+    }
+}
+
+/// What is left, over the last while.
+#[derive(Default)]
+struct Rate {
+    subject: Option<(String, Phase)>,
+    past: Vec<(Instant, u64)>,
+}
+
+impl Rate {
+    fn record(&mut self, now: Instant, progress: &Progress) {
+        let subject = Some((progress.volume.clone(), progress.phase));
+        if self.subject != subject {
+            self.subject = subject;
+            self.past.clear();
+        }
+        // One point before the window stays, so that a slow job has a rate too.
+        while self.past.get(1).is_some_and(|(at, _)| now - *at >= WINDOW) {
+            self.past.remove(0);
+        }
+        self.past.push((now, progress.left_bytes));
+    }
+
+    /// Bytes per second by which the rest shrinks; `None` while that is not known, or while it grows.
+    fn bytes_per_second(&self) -> Option<u64> {
+        let ((from, more), (to, less)) = (self.past.first()?, self.past.last()?);
+        let milliseconds = u64::try_from((*to - *from).as_millis()).ok().filter(|ms| *ms >= 500)?;
+        let rate = more.checked_sub(*less)?.saturating_mul(1000) / milliseconds;
+        (rate > 0).then_some(rate)
+    }
+
+    fn line(&self, progress: &Progress) -> String {
+        let (doing, kind) = match progress.phase {
+            Phase::Flushing => ("flushing", "dirty"),
+            Phase::Comparing => ("comparing", "cached"),
+        };
+        let left = format!("{doing} {}: {} {kind} left", progress.volume, Size(progress.left_bytes));
+        match self.bytes_per_second() {
+            Some(rate) => {
+                let seconds = progress.left_bytes.div_ceil(rate);
+                format!("{left}, {}/s, done in about {}", Size(rate), Span(seconds))
+            }
+            None => left,
+        }
+    }
+}
+
+/// A span of time for people.
+struct Span(u64);
+
+impl std::fmt::Display for Span {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            seconds @ 0..120 => write!(f, "{seconds} s"),
+            seconds @ 120..7200 => write!(f, "{} min", seconds.div_ceil(60)),
+            seconds => write!(f, "{} h {} min", seconds / 3600, seconds % 3600 / 60),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn progress(left_bytes: u64) -> Progress {
+        Progress { volume: "disk".to_owned(), phase: Phase::Flushing, left_bytes }
+    }
+
+    #[test]
+    fn the_rate_is_that_of_the_last_while() {
+        let start = Instant::now();
+        let mut rate = Rate::default();
+        rate.record(start, &progress(100 << 20));
+        assert_eq!(rate.bytes_per_second(), None);
+        for second in 1..=20 {
+            rate.record(start + Duration::from_secs(second), &progress((100 - second * 2) << 20));
+        }
+        assert_eq!(rate.bytes_per_second(), Some(2 << 20));
+        let line = rate.line(&progress(60 << 20));
+        assert_eq!(line, "flushing disk: 60 MiB dirty left, 2 MiB/s, done in about 30 s");
+    }
+
+    #[test]
+    fn a_job_that_grows_has_no_end_in_sight() {
+        let start = Instant::now();
+        let mut rate = Rate::default();
+        rate.record(start, &progress(1));
+        rate.record(start + Duration::from_secs(1), &progress(2));
+        assert_eq!(rate.bytes_per_second(), None);
+    }
+}

@@ -1,0 +1,7 @@
+//! What `status` and `stats` say: the shape of their JSON, which is a contract, and the text for people.
+
+mod stats;
+mod status;
+
+pub use stats::{DeviceStats, LatencyStats, RequestStats, StatsReport, VolumeStats};
+pub use status::{CacheIdentity, CacheReport, RecoveryReport, StatusReport, VolumeReport};

@@ -1,0 +1,321 @@
+//! What `stats` says.
+
+use crate::output::Size;
+use engine::status::{Counters, DeviceBytes, Status, VolumeStatus};
+use live::server::{Latencies, Latency};
+use serde::{Deserialize, Serialize};
+use std::io::{self, Write};
+
+/// `stats`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StatsReport {
+    /// Whether a daemon serves it now.
+    pub running: bool,
+    /// The volumes.
+    pub volumes: Vec<VolumeStats>,
+    /// All volumes together.
+    pub total: RequestStats,
+    /// Bytes to and from the cache device.
+    pub cache: DeviceStats,
+    /// How often the log went past the device's end since the start.
+    pub cache_wraps: u64,
+}
+
+/// One volume in `stats`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct VolumeStats {
+    /// Its name.
+    pub name: String,
+    /// What its clients did.
+    #[serde(flatten)]
+    pub requests: RequestStats,
+    /// Bytes to and from its origin.
+    pub origin: DeviceStats,
+    /// How long its clients waited.
+    pub latency: LatencyStats,
+}
+
+/// What clients did since the start; the names are those of [`Counters`], where they are explained.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct RequestStats {
+    pub reads: u64,
+    pub writes: u64,
+    pub flushes: u64,
+    pub discards: u64,
+    pub write_zeroes: u64,
+    pub read_bytes: u64,
+    pub written_bytes: u64,
+    pub hits: u64,
+    pub misses: u64,
+    pub hit_blocks: u64,
+    pub miss_blocks: u64,
+    pub fill_blocks: u64,
+    pub fill_dropped_blocks: u64,
+    pub destaged_blocks: u64,
+    pub relocated_blocks: u64,
+    pub corrupt_clean_blocks: u64,
+    /// Blocks that went around the cache, by reason.
+    pub bypasses: BypassStats,
+}
+
+/// Blocks that went around the cache, by reason.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct BypassStats {
+    /// The write mode says so.
+    pub mode_blocks: u64,
+    /// The cache failed.
+    pub failed_blocks: u64,
+    /// The log had no room for a fill at that moment.
+    pub pressure_blocks: u64,
+}
+
+/// Bytes to and from a device.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct DeviceStats {
+    /// Read from it.
+    pub read_bytes: u64,
+    /// Written to it.
+    pub written_bytes: u64,
+    /// Flushes of it.
+    pub flushes: u64,
+}
+
+/// How long clients waited, in microseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct LatencyStats {
+    /// Reads.
+    pub read: Percentiles,
+    /// Writes.
+    pub write: Percentiles,
+    /// Flushes.
+    pub flush: Percentiles,
+}
+
+/// Percentiles in microseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Percentiles {
+    /// Requests measured.
+    pub count: u64,
+    /// Half of them took no longer.
+    pub p50_us: f64,
+    /// 99 of 100 took no longer.
+    pub p99_us: f64,
+    /// 999 of 1000 took no longer.
+    pub p999_us: f64,
+    /// The longest.
+    pub max_us: f64,
+}
+
+impl RequestStats {
+    fn add(&mut self, other: &RequestStats) {
+        let RequestStats {
+            reads, writes, flushes, discards, write_zeroes, read_bytes, written_bytes, ..
+        } = other;
+        self.reads += reads;
+        self.writes += writes;
+        self.flushes += flushes;
+        self.discards += discards;
+        self.write_zeroes += write_zeroes;
+        self.read_bytes += read_bytes;
+        self.written_bytes += written_bytes;
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.hit_blocks += other.hit_blocks;
+        self.miss_blocks += other.miss_blocks;
+        self.fill_blocks += other.fill_blocks;
+        self.fill_dropped_blocks += other.fill_dropped_blocks;
+        self.destaged_blocks += other.destaged_blocks;
+        self.relocated_blocks += other.relocated_blocks;
+        self.corrupt_clean_blocks += other.corrupt_clean_blocks;
+        self.bypasses.mode_blocks += other.bypasses.mode_blocks;
+        self.bypasses.failed_blocks += other.bypasses.failed_blocks;
+        self.bypasses.pressure_blocks += other.bypasses.pressure_blocks;
+    }
+}
+
+impl From<&Counters> for RequestStats {
+    fn from(counters: &Counters) -> RequestStats {
+        RequestStats {
+            reads: counters.reads,
+            writes: counters.writes,
+            flushes: counters.flushes,
+            discards: counters.discards,
+            write_zeroes: counters.write_zeroes,
+            read_bytes: counters.read_bytes,
+            written_bytes: counters.written_bytes,
+            hits: counters.hits,
+            misses: counters.misses,
+            hit_blocks: counters.hit_blocks,
+            miss_blocks: counters.miss_blocks,
+            fill_blocks: counters.fill_blocks,
+            fill_dropped_blocks: counters.fill_dropped_blocks,
+            destaged_blocks: counters.destaged_blocks,
+            relocated_blocks: counters.relocated_blocks,
+            corrupt_clean_blocks: counters.corrupt_clean_blocks,
+            bypasses: BypassStats {
+                mode_blocks: counters.bypass_mode_blocks,
+                failed_blocks: counters.bypass_failed_blocks,
+                pressure_blocks: counters.bypass_pressure_blocks,
+            },
+        }
+    }
+}
+
+impl From<DeviceBytes> for DeviceStats {
+    fn from(bytes: DeviceBytes) -> DeviceStats {
+        DeviceStats {
+            read_bytes: bytes.read_bytes,
+            written_bytes: bytes.written_bytes,
+            flushes: bytes.flushes,
+        }
+    }
+}
+
+impl From<&Latency> for Percentiles {
+    fn from(latency: &Latency) -> Percentiles {
+        let microseconds = |ns: u64| ns as f64 / 1000.0;
+        Percentiles {
+            count: latency.count,
+            p50_us: microseconds(latency.p50_ns),
+            p99_us: microseconds(latency.p99_ns),
+            p999_us: microseconds(latency.p999_ns),
+            max_us: microseconds(latency.max_ns),
+        }
+    }
+}
+
+impl From<&Latencies> for LatencyStats {
+    fn from(latencies: &Latencies) -> LatencyStats {
+        LatencyStats {
+            read: (&latencies.read).into(),
+            write: (&latencies.write).into(),
+            flush: (&latencies.flush).into(),
+        }
+    }
+}
+
+impl StatsReport {
+    /// The report on a running engine; `latencies` are in the order of the volumes.
+    #[must_use]
+    pub fn new(status: &Status, latencies: &[LatencyStats]) -> StatsReport {
+        assert!(status.volumes.len() == latencies.len(), "every volume was measured");
+        let volume = |(volume, latency): (&VolumeStatus, &LatencyStats)| VolumeStats {
+            name: volume.name.clone(),
+            requests: (&volume.counters).into(),
+            origin: volume.counters.origin.into(),
+            latency: *latency,
+        };
+        let mut report = StatsReport {
+            running: true,
+            volumes: status.volumes.iter().zip(latencies).map(volume).collect(),
+            total: RequestStats::default(),
+            cache: status.cache.device.into(),
+            cache_wraps: status.cache.wraps,
+        };
+        report.add_up();
+        report
+    }
+
+    /// The report on volumes that their origins serve alone.
+    #[must_use]
+    pub fn without_cache(volumes: Vec<VolumeStats>) -> StatsReport {
+        let mut report = StatsReport {
+            running: true,
+            volumes,
+            total: RequestStats::default(),
+            cache: DeviceStats::default(),
+            cache_wraps: 0,
+        };
+        report.add_up();
+        report
+    }
+
+    fn add_up(&mut self) {
+        self.total = RequestStats::default();
+        for volume in &self.volumes {
+            self.total.add(&volume.requests);
+        }
+    }
+
+    /// Keeps only the volume of that name. False if there is none.
+    #[must_use]
+    pub fn keep_only(&mut self, volume: &str) -> bool {
+        self.volumes.retain(|stats| stats.name == volume);
+        self.add_up();
+        !self.volumes.is_empty()
+    }
+
+    /// Prints it for people.
+    ///
+    /// # Errors
+    /// What writing says.
+    pub fn print(&self, to: &mut impl Write) -> io::Result<()> {
+        writeln!(
+            to,
+            "cache      {} read, {} written, {} flushes, {} wraps",
+            Size(self.cache.read_bytes),
+            Size(self.cache.written_bytes),
+            self.cache.flushes,
+            self.cache_wraps
+        )?;
+        for volume in &self.volumes {
+            volume.print(to)?;
+        }
+        Ok(())
+    }
+}
+
+impl VolumeStats {
+    fn print(&self, to: &mut impl Write) -> io::Result<()> {
+        let requests = &self.requests;
+        writeln!(to)?;
+        writeln!(to, "volume     {}", self.name)?;
+        writeln!(
+            to,
+            "requests   {} reads ({}), {} writes ({}), {} flushes, {} discards, {} write-zeroes",
+            requests.reads,
+            Size(requests.read_bytes),
+            requests.writes,
+            Size(requests.written_bytes),
+            requests.flushes,
+            requests.discards,
+            requests.write_zeroes
+        )?;
+        writeln!(
+            to,
+            "reads      {} hits, {} misses; by block {} hits, {} misses",
+            requests.hits, requests.misses, requests.hit_blocks, requests.miss_blocks
+        )?;
+        writeln!(
+            to,
+            "blocks     {} filled, {} fills dropped, {} destaged, {} relocated, {} corrupt but clean",
+            requests.fill_blocks,
+            requests.fill_dropped_blocks,
+            requests.destaged_blocks,
+            requests.relocated_blocks,
+            requests.corrupt_clean_blocks
+        )?;
+        writeln!(
+            to,
+            "bypassed   {} blocks by mode, {} because the cache failed, {} for want of room",
+            requests.bypasses.mode_blocks, requests.bypasses.failed_blocks, requests.bypasses.pressure_blocks
+        )?;
+        writeln!(
+            to,
+            "origin     {} read, {} written, {} flushes",
+            Size(self.origin.read_bytes),
+            Size(self.origin.written_bytes),
+            self.origin.flushes
+        )?;
+        let kinds =
+            [("read", &self.latency.read), ("write", &self.latency.write), ("flush", &self.latency.flush)];
+        for (name, latency) in kinds.into_iter().filter(|(_, latency)| latency.count > 0) {
+            writeln!(
+                to,
+                "latency    {name}: p50 {:.1} us, p99 {:.1} us, p99.9 {:.1} us, max {:.1} us",
+                latency.p50_us, latency.p99_us, latency.p999_us, latency.max_us
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,251 @@
+//! What `status` says.
+
+use crate::output::Size;
+use engine::effect::WriteMode;
+use engine::status::{CacheStatus, VolumeStatus};
+use serde::{Deserialize, Serialize};
+use std::io::{self, Write};
+
+/// `status`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StatusReport {
+    /// Whether a daemon serves it now.
+    pub running: bool,
+    /// The volumes.
+    pub volumes: Vec<VolumeReport>,
+    /// The cache device; absent if it is missing and the origins are served alone.
+    pub cache: Option<CacheReport>,
+    /// The number of this session, or of the last one.
+    pub session: u64,
+    /// What the last start found; absent if there was none.
+    pub recovery: Option<RecoveryReport>,
+    /// Where NBD clients connect.
+    pub nbd: Vec<String>,
+}
+
+/// One volume in `status`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct VolumeReport {
+    /// Its name, which is the name of its NBD export.
+    pub name: String,
+    /// Its origin, as a device name.
+    pub origin: String,
+    /// The mode whose risks it has now.
+    pub mode: String,
+    /// The mode that writes follow.
+    pub mode_target: String,
+    /// How it is doing: active, draining, origin-failing, uncached, failed, detaching, absent.
+    pub state: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// What the origin does not have yet.
+    pub dirty_bytes: u64,
+    /// Dirty data that rotted in the cache.
+    pub lost_bytes: u64,
+    /// What the cache holds of it.
+    pub cached_bytes: u64,
+    /// Errors of the origin since the start.
+    pub origin_errors: u64,
+    /// Whether it is served without its cache.
+    pub uncached: bool,
+}
+
+/// The cache in `status`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CacheReport {
+    /// Its device.
+    pub device: String,
+    /// Its set id.
+    pub set_id: String,
+    /// The profile it was created with.
+    pub profile: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Bytes in segments that are not free.
+    pub used_bytes: u64,
+    /// Segments in all.
+    pub segments: u32,
+    /// Segments that are free.
+    pub segments_free: u32,
+    /// Bytes in a segment.
+    pub segment_bytes: u64,
+    /// Whether it failed and is not written any more.
+    pub latched: bool,
+    /// Memory of the index of cached blocks.
+    pub index_bytes: u64,
+    /// Blocks in the index.
+    pub index_blocks: u64,
+    /// The most that may count as dirty after a crash without being so.
+    pub false_dirty_limit_bytes: u64,
+    /// How often the log went past the device's end since the start.
+    pub wraps: u64,
+}
+
+/// What a start found.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct RecoveryReport {
+    /// How long it took.
+    pub seconds: f64,
+    /// Batches at the log's end that were not complete.
+    pub batches_cut: u64,
+    /// What counts as dirty.
+    pub redestage_bytes: u64,
+    /// Entries read.
+    pub entries: u64,
+}
+
+impl VolumeReport {
+    /// The report on a volume of a running engine.
+    #[must_use]
+    pub fn new(status: &VolumeStatus, origin: String) -> VolumeReport {
+        VolumeReport {
+            name: status.name.clone(),
+            origin,
+            mode: status.mode.name().to_owned(),
+            mode_target: status.mode_target.name().to_owned(),
+            state: status.state.name().to_owned(),
+            size_bytes: status.size_bytes,
+            dirty_bytes: status.dirty_bytes,
+            lost_bytes: status.lost_bytes,
+            cached_bytes: status.cached_bytes,
+            origin_errors: status.origin_errors,
+            uncached: status.uncached,
+        }
+    }
+
+    /// The report on a volume that its origin serves alone, because the cache is missing.
+    #[must_use]
+    pub fn without_cache(name: String, origin: String, size_bytes: u64) -> VolumeReport {
+        VolumeReport {
+            name,
+            origin,
+            mode: WriteMode::Passthrough.name().to_owned(),
+            mode_target: WriteMode::Passthrough.name().to_owned(),
+            state: "uncached".to_owned(),
+            size_bytes,
+            dirty_bytes: 0,
+            lost_bytes: 0,
+            cached_bytes: 0,
+            origin_errors: 0,
+            uncached: true,
+        }
+    }
+}
+
+/// What names a cache in its report.
+pub struct CacheIdentity {
+    /// Its device.
+    pub device: String,
+    /// Its set id in hexadecimal.
+    pub set_id: String,
+    /// Its profile.
+    pub profile: String,
+}
+
+impl CacheReport {
+    /// The report on a running cache.
+    #[must_use]
+    pub fn new(status: &CacheStatus, identity: CacheIdentity) -> CacheReport {
+        CacheReport {
+            device: identity.device,
+            set_id: identity.set_id,
+            profile: identity.profile,
+            size_bytes: status.size_bytes,
+            used_bytes: status.used_bytes,
+            segments: status.segments,
+            segments_free: status.segments_free,
+            segment_bytes: status.segment_bytes,
+            latched: status.latched,
+            index_bytes: status.index_bytes,
+            index_blocks: status.index_blocks,
+            false_dirty_limit_bytes: status.false_dirty_limit_bytes,
+            wraps: status.wraps,
+        }
+    }
+}
+
+impl StatusReport {
+    /// Keeps only the volume of that name. False if there is none.
+    #[must_use]
+    pub fn keep_only(&mut self, volume: &str) -> bool {
+        self.volumes.retain(|report| report.name == volume);
+        !self.volumes.is_empty()
+    }
+
+    /// Prints it for people.
+    ///
+    /// # Errors
+    /// What writing says.
+    pub fn print(&self, to: &mut impl Write) -> io::Result<()> {
+        let running = if self.running { "running" } else { "not running" };
+        match &self.cache {
+            Some(cache) => {
+                writeln!(to, "cache      {} ({running}, session {})", cache.device, self.session)?;
+                writeln!(
+                    to,
+                    "size       {}, {} in use, {} of {} segments of {} free",
+                    Size(cache.size_bytes),
+                    Size(cache.used_bytes),
+                    cache.segments_free,
+                    cache.segments,
+                    Size(cache.segment_bytes)
+                )?;
+                writeln!(
+                    to,
+                    "index      {} blocks in {} of memory",
+                    cache.index_blocks,
+                    Size(cache.index_bytes)
+                )?;
+                writeln!(
+                    to,
+                    "crash      up to {} may be written home once more than needed",
+                    Size(cache.false_dirty_limit_bytes)
+                )?;
+                if cache.latched {
+                    writeln!(to, "FAILED     the cache device failed and is not written any more")?;
+                }
+            }
+            None => writeln!(to, "cache      missing; the origins are served alone")?,
+        }
+        if let Some(recovery) = &self.recovery {
+            writeln!(
+                to,
+                "recovery   {:.3} s, {} incomplete batches cut, {} dirty",
+                recovery.seconds,
+                recovery.batches_cut,
+                Size(recovery.redestage_bytes)
+            )?;
+        }
+        for address in &self.nbd {
+            writeln!(to, "nbd        {address}")?;
+        }
+        if self.volumes.is_empty() {
+            writeln!(to, "no volumes; forebay add puts one on it")?;
+        }
+        for volume in &self.volumes {
+            volume.print(to)?;
+        }
+        Ok(())
+    }
+}
+
+impl VolumeReport {
+    fn print(&self, to: &mut impl Write) -> io::Result<()> {
+        writeln!(to)?;
+        writeln!(to, "volume     {} ({}, {})", self.name, Size(self.size_bytes), self.state)?;
+        writeln!(to, "origin     {}", self.origin)?;
+        if self.mode == self.mode_target {
+            writeln!(to, "mode       {}", self.mode)?;
+        } else {
+            writeln!(to, "mode       {} until drained, then {}", self.mode, self.mode_target)?;
+        }
+        writeln!(to, "cached     {}, of that {} dirty", Size(self.cached_bytes), Size(self.dirty_bytes))?;
+        if self.lost_bytes > 0 {
+            writeln!(to, "LOST       {} rotted in the cache before it went home", Size(self.lost_bytes))?;
+        }
+        if self.origin_errors > 0 {
+            writeln!(to, "ERRORS     the origin failed {} times; it is retried", self.origin_errors)?;
+        }
+        Ok(())
+    }
+}

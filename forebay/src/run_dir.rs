@@ -1,0 +1,137 @@
+//! The run directory: where a daemon's control socket and its default NBD socket are.
+
+use anyhow::{Context, Result, bail};
+use live::devices::DeviceSpec;
+use std::env;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Longest name of a socket that the system takes, without its final zero.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// A run directory.
+pub struct RunDirectory {
+    path: PathBuf,
+}
+
+impl RunDirectory {
+    /// `FOREBAY_RUN_DIR`, or `$XDG_RUNTIME_DIR/forebay`, or `/run/forebay` as root, or
+    /// `/tmp/forebay-UID`. A daemon and the verbs that talk to it must agree on it.
+    #[must_use]
+    pub fn find() -> RunDirectory {
+        let uid = rustix::process::geteuid();
+        let path = if let Some(path) = non_empty("FOREBAY_RUN_DIR") {
+            path
+        } else if uid.is_root() {
+            PathBuf::from("/run/forebay")
+        } else if let Some(path) = non_empty("XDG_RUNTIME_DIR") {
+            path.join("forebay")
+        } else {
+            PathBuf::from(format!("/tmp/forebay-{}", uid.as_raw()))
+        };
+        RunDirectory { path }
+    }
+
+    /// Makes the directory, closed to other users, if it does not exist.
+    ///
+    /// # Errors
+    /// If it cannot be made, or belongs to somebody else, who could pretend to be the daemon.
+    pub fn make(&self) -> Result<()> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.path)
+            .with_context(|| format!("cannot make the run directory {}", self.path.display()))?;
+        self.check_owner()
+    }
+
+    /// Refuses a directory that belongs to somebody else.
+    ///
+    /// # Errors
+    /// If it does, or cannot be looked at.
+    pub fn check_owner(&self) -> Result<()> {
+        let owner = fs::metadata(&self.path)
+            .with_context(|| format!("cannot look at the run directory {}", self.path.display()))?
+            .uid();
+        let us = rustix::process::geteuid();
+        if owner != us.as_raw() && owner != 0 {
+            bail!(
+                "the run directory {} belongs to another user; name your own with FOREBAY_RUN_DIR",
+                self.path.display()
+            );
+        }
+        Ok(())
+    }
+
+    /// The control socket of the daemon that runs this cache.
+    ///
+    /// # Errors
+    /// If the path is longer than a socket's may be.
+    pub fn control_socket(&self, cache: &DeviceSpec) -> Result<PathBuf> {
+        self.socket(&format!("{}.sock", key(&cache.canonical())))
+    }
+
+    /// Where NBD clients connect if the operator names no place.
+    ///
+    /// # Errors
+    /// If the path is longer than a socket's may be.
+    pub fn nbd_socket(&self, volume: &str) -> Result<PathBuf> {
+        self.socket(&format!("{volume}.nbd"))
+    }
+
+    fn socket(&self, name: &str) -> Result<PathBuf> {
+        let path = self.path.join(name);
+        if path.as_os_str().len() > SOCKET_PATH_BYTES_MAX {
+            bail!(
+                "{} is too long for a socket; name a shorter run directory with FOREBAY_RUN_DIR",
+                path.display()
+            );
+        }
+        Ok(path)
+    }
+
+    /// The directory itself.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// What an environment variable says, if it says anything.
+pub fn non_empty(variable: &str) -> Option<PathBuf> {
+    env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// A short file name for a device: the end of its name for people, a hash of all of it against mix-ups.
+fn key(canonical: &str) -> String {
+    let tail = canonical.rsplit(['/', ':']).next().unwrap_or("");
+    let stem: String = tail.chars().filter(|c| crate::arguments::is_volume_character(*c)).take(24).collect();
+    format!("{stem}-{:016x}", fnv1a(canonical.as_bytes()))
+}
+
+/// FNV-1a, 64 bits. Source: Fowler, Noll, Vo; the offset basis and the prime are theirs.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_fnv1a() {
+        assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv1a(b"a"), 0xaf63_dc4c_8601_ec8c);
+    }
+
+    #[test]
+    fn keys_differ_where_names_differ_and_hold_no_slash() {
+        let (one, two) = (key("/dev/a/x.img"), key("/dev/b/x.img"));
+        assert_ne!(one, two);
+        assert!(one.starts_with("x.img-"));
+        assert!(!key("model:ssd?size=1").contains(['/', '?', ':']));
+    }
+}

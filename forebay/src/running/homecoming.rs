@@ -1,0 +1,189 @@
+//! The long jobs: dirty data goes home, a volume is compared with its origin and taken off the cache.
+
+use super::Running;
+use crate::control::{Detached, Flushed, Phase, Progress};
+use crate::output::Size;
+use crate::startup::Served;
+use crate::superblock::system;
+use anyhow::{Context, Result, bail};
+use engine::effect::Errno;
+use engine::units::{BLOCK_BYTES, VolumeIndex};
+use live::blocking::BlockingDevice;
+use live::server::{ControlError, ControlOp};
+use std::ops::ControlFlow;
+use std::thread;
+use std::time::Duration;
+
+/// How often a long job says how far it is, and looks whether it should go on.
+const PROGRESS_EVERY: Duration = Duration::from_millis(200);
+/// Compared at once; below what [`Handle::read`] takes.
+const COMPARE_BYTES_MAX: u64 = 128 << 10;
+/// How often a read is tried that found no memory free, with [`PROGRESS_EVERY`] between.
+const READ_TRIES_MAX: u32 = 50;
+
+impl Running {
+    /// Brings dirty data home: of one volume, or of all.
+    ///
+    /// # Errors
+    /// If it was interrupted, or the origin fails.
+    pub fn flush(
+        &self,
+        volume: Option<&str>,
+        on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Flushed> {
+        let status = self.picture()?;
+        let chosen = volume.map(|name| self.choose(&status, Some(name))).transpose()?;
+        let mut flushed = Flushed::default();
+        for volume in status.volumes.iter().filter(|volume| chosen.is_none_or(|index| index == volume.index))
+        {
+            let served = self.served(volume.index)?;
+            self.drain(served, on_progress)?;
+            flushed.volumes.push(served.name.clone());
+            flushed.dirty_bytes += volume.dirty_bytes;
+        }
+        Ok(flushed)
+    }
+
+    fn drain(&self, served: &Served, on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>) -> Result<()> {
+        let name = &served.name;
+        if served.origin.is_none() && self.volume(served)?.dirty_bytes > 0 {
+            bail!("the origin of volume {name} is missing; connect it and restart the daemon");
+        }
+        let drain = self
+            .handle
+            .start(served.index, ControlOp::Drain)
+            .with_context(|| format!("cannot flush volume {name}"))?;
+        loop {
+            match drain.wait_for(PROGRESS_EVERY) {
+                Some(Ok(())) => return Ok(()),
+                Some(Err(ControlError::Engine(Errno::SHUTDOWN))) => {
+                    bail!("flushing volume {name} was cancelled; run it again to go on")
+                }
+                Some(Err(error)) => {
+                    bail!("volume {name} could not be flushed: {error}; see forebay status")
+                }
+                None => {
+                    let left_bytes = self.volume(served)?.dirty_bytes;
+                    let progress = Progress { volume: name.clone(), phase: Phase::Flushing, left_bytes };
+                    if on_progress(progress).is_break() {
+                        self.request(served, ControlOp::CancelDrain, "cannot cancel the flush")?;
+                        bail!(
+                            "flushing volume {name} was interrupted with {} left; run it again to go on",
+                            Size(left_bytes)
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// Brings a volume's dirty data home and takes it off the cache.
+    ///
+    /// # Errors
+    /// If it was interrupted, the origin fails, or differs where it was to be verified.
+    pub fn detach(
+        &self,
+        volume: Option<&str>,
+        verify: bool,
+        on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Detached> {
+        let index = self.choose(&self.picture()?, volume)?;
+        let served = self.served(index)?;
+        let name = &served.name;
+        // Most of the work is done while clients go on; then they are sent away, and the rest is done.
+        self.drain(served, on_progress)?;
+        self.handle.close_export(index)?;
+        self.drain(served, on_progress)?;
+        let verified_bytes = if verify { Some(self.compare(served, on_progress)?) } else { None };
+        self.request(served, ControlOp::Detach, "cannot detach")?;
+        self.record.change(|record| record.volumes.retain(|note| note.id != served.id.0))?;
+        Ok(Detached { volume: name.clone(), origin: served.origin_name.clone(), verified_bytes })
+    }
+
+    /// Compares all that the cache holds of a volume, as a client would read it, with the origin. What the
+    /// cache does not hold a client reads from the origin anyway.
+    fn compare(
+        &self,
+        served: &Served,
+        on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<u64> {
+        let name = &served.name;
+        let origin =
+            served.origin.as_ref().with_context(|| format!("the origin of volume {name} is missing"))?;
+        let mut origin = BlockingDevice::new(origin);
+        let index = served.index;
+        let blocks = self.handle.with_core(move |engine| engine.cached_blocks(index))?;
+        let total_bytes = blocks.len() as u64 * BLOCK_BYTES;
+        let size_bytes = self.volume(served)?.size_bytes;
+        let mut done_bytes = 0;
+        let mut from_origin = vec![0; COMPARE_BYTES_MAX as usize];
+        for run in runs(&blocks) {
+            let offset_bytes = run.start * BLOCK_BYTES;
+            let end_bytes = (run.end * BLOCK_BYTES).min(size_bytes);
+            assert!(end_bytes > offset_bytes, "a cached block begins inside its volume");
+            let len_bytes = (end_bytes - offset_bytes) as usize;
+            let view = self
+                .read(index, offset_bytes, len_bytes as u32)
+                .with_context(|| format!("cannot read volume {name} at byte {offset_bytes}"))?;
+            let from_origin = &mut from_origin[..len_bytes];
+            origin
+                .read_at(offset_bytes, from_origin)
+                .map_err(system)
+                .with_context(|| format!("cannot read the origin at byte {offset_bytes}"))?;
+            if let Some(at) = view.iter().zip(from_origin.iter()).position(|(a, b)| a != b) {
+                bail!(
+                    "volume {name} and its origin differ at byte {}; it was not detached, restart the daemon \
+                     to serve it again",
+                    offset_bytes + at as u64
+                );
+            }
+            done_bytes += (run.end - run.start) * BLOCK_BYTES;
+            let left_bytes = total_bytes - done_bytes;
+            let progress = Progress { volume: name.clone(), phase: Phase::Comparing, left_bytes };
+            if on_progress(progress).is_break() {
+                bail!(
+                    "comparing volume {name} was interrupted and it was not detached; restart the daemon to serve it again"
+                );
+            }
+        }
+        Ok(total_bytes)
+    }
+
+    fn read(&self, index: VolumeIndex, offset_bytes: u64, len_bytes: u32) -> Result<Vec<u8>, ControlError> {
+        let mut tries = 1;
+        loop {
+            match self.handle.read(index, offset_bytes, len_bytes) {
+                // Clients hold all memory, and will give some of it back.
+                Err(ControlError::Engine(Errno::NOSPC)) if tries < READ_TRIES_MAX => tries += 1,
+                result => return result,
+            }
+            thread::sleep(PROGRESS_EVERY);
+        }
+    }
+}
+
+/// Blocks in rising order as runs, none longer than what is compared at once.
+fn runs(blocks: &[u64]) -> Vec<std::ops::Range<u64>> {
+    let mut runs: Vec<std::ops::Range<u64>> = Vec::new();
+    for &block in blocks {
+        match runs.last_mut() {
+            Some(run) if run.end == block && (run.end - run.start) * BLOCK_BYTES < COMPARE_BYTES_MAX => {
+                run.end += 1;
+            }
+            _ => runs.push(block..block + 1),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_consecutive_and_bounded() {
+        let most = COMPARE_BYTES_MAX / BLOCK_BYTES;
+        let blocks: Vec<u64> = [3, 4, 9].into_iter().chain(100..100 + most + 1).collect();
+        assert_eq!(runs(&blocks), vec![3..5, 9..10, 100..100 + most, 100 + most..100 + most + 1]);
+    }
+}

@@ -1,0 +1,328 @@
+//! A cache that runs: what the daemon and the verbs that work without one have in common.
+
+mod homecoming;
+mod notices;
+
+use crate::control::{Answer, Answering, Listener, Progress, Question, SocketFile};
+use crate::interrupt::Interrupts;
+use crate::log::{Log, notice};
+use crate::report::{
+    CacheIdentity, CacheReport, LatencyStats, RecoveryReport, StatsReport, StatusReport, VolumeReport,
+};
+use crate::run_dir::RunDirectory;
+use crate::setting::Setting;
+use crate::startup::{Served, Started};
+use crate::state::LiveRecord;
+use crate::superblock::choose_name;
+use anyhow::{Context, Result, bail};
+use engine::effect::WriteMode;
+use engine::engine::Engine;
+use engine::status::{Status, VolumeStatus};
+use engine::units::{SECTOR_BYTES, VOLUMES_MAX, VolumeIndex};
+use live::devices::{Device, DeviceSpec};
+use live::server::{Config, ControlOp, ExportConfig, Handle, ListenAddress, Server};
+use notices::notices;
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::Duration;
+
+/// A cache that runs.
+pub struct Running {
+    handle: Handle<Engine>,
+    volumes: Vec<Served>,
+    record: Arc<LiveRecord>,
+    identity: CacheIdentity,
+    recovery: RecoveryReport,
+    nbd: Vec<ListenAddress>,
+    /// Held from before a note on dirty data is made until what it speaks of has happened, so that
+    /// `may_be_dirty` is never taken away from a volume that is just going into writeback.
+    note_lock: Mutex<()>,
+}
+
+/// What is run.
+pub struct Doors {
+    /// Where NBD clients connect; nowhere if empty.
+    pub listen: Vec<ListenAddress>,
+    /// A device that does not answer for this long counts as gone.
+    pub device_timeout: Duration,
+}
+
+/// Runs a cache until `job` is done, then stops it cleanly. The job runs in a thread of its own.
+///
+/// # Errors
+/// What the job says, or why the cache could not be run or stopped.
+pub fn run<T: Send + 'static>(
+    started: Started,
+    doors: Doors,
+    interrupts: &Interrupts,
+    job: impl FnOnce(&Running) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let Started { engine, cache, volumes, record, recovery, identity, pool_bytes } = started;
+    let cache_spec = cache.spec().clone();
+    let record = Arc::new(record);
+    let (log, printer) = Log::open()?;
+    let is_daemon = !doors.listen.is_empty();
+    let exports = if is_daemon { exports(&volumes) } else { Vec::new() };
+    let config = Config {
+        pool_bytes,
+        cache: Some(cache.clone()),
+        origins: origins(&volumes),
+        exports,
+        listen: doors.listen,
+        abandon: abandon(&volumes, &record, log.clone()),
+        device_timeout: doors.device_timeout,
+        notice: Box::new(notices(&volumes, is_daemon, log)),
+    };
+    let (server, handle) = Server::new(config, engine)?;
+    interrupts.attend();
+    let running = Arc::new(Running {
+        handle: handle.clone(),
+        nbd: server.addresses().to_vec(),
+        volumes,
+        record,
+        identity,
+        recovery,
+        note_lock: Mutex::new(()),
+    });
+    let socket = open_control_socket(&cache_spec, &running)?;
+    let (done, outcome) = mpsc::channel();
+    let worker = Arc::clone(&running);
+    thread::Builder::new().name("job".to_owned()).spawn(move || {
+        let result = job(&worker);
+        let stopped = handle.stop().context("the cache did not stop cleanly");
+        // The receiver is there as long as the server runs; if that failed nobody wants to know.
+        let _ = done.send(result.and_then(|value| stopped.map(|()| value)));
+    })?;
+    let engine = server.run()?;
+    drop(socket);
+    printer.finish();
+    running.note_clean(&engine.status());
+    outcome.recv().context("the job ended without a result")?
+    // The devices and with them the locks end here, after all notes are made.
+}
+
+fn open_control_socket(cache: &DeviceSpec, running: &Arc<Running>) -> Result<SocketFile> {
+    let listener = Listener::open(&RunDirectory::find(), cache)?;
+    listener.answer_with(running).context("cannot answer on the control socket")
+}
+
+/// The origins by slot.
+fn origins(volumes: &[Served]) -> Vec<Option<Device>> {
+    let mut origins = vec![None; VOLUMES_MAX];
+    for volume in volumes {
+        origins[volume.index.at()].clone_from(&volume.origin);
+    }
+    origins
+}
+
+fn exports(volumes: &[Served]) -> Vec<ExportConfig> {
+    volumes
+        .iter()
+        .filter(|volume| volume.origin.is_some())
+        .map(|volume| ExportConfig {
+            volume: volume.index,
+            name: volume.name.clone(),
+            size_bytes: volume.size_bytes,
+            min_block_bytes: volume.min_block_bytes,
+            // The mode may change while it runs, an announcement cannot: in readonly mode the engine itself
+            // refuses to write.
+            read_only: false,
+        })
+        .collect()
+}
+
+type Abandon = Box<dyn FnMut(VolumeIndex) -> io::Result<()> + Send>;
+
+/// Hazard 10: before a write passes a failed cache to the origin, it is noted that what the cache holds is void.
+fn abandon(volumes: &[Served], record: &Arc<LiveRecord>, log: Log) -> Abandon {
+    let ids: Vec<(VolumeIndex, u32)> = volumes.iter().map(|volume| (volume.index, volume.id.0)).collect();
+    let record = Arc::clone(record);
+    Box::new(move |index| {
+        let (_, id) = ids.iter().find(|(at, _)| *at == index).ok_or(io::ErrorKind::NotFound)?;
+        record
+            .change_volume(*id, |note| {
+                note.abandoned = true;
+                note.may_be_dirty = false;
+            })
+            .map_err(|error| {
+                log.say(format!("{error:#}"));
+                io::Error::other(error)
+            })
+    })
+}
+
+impl Running {
+    fn picture(&self) -> Result<Status> {
+        Ok(self.handle.with_core(|engine| engine.status())?)
+    }
+
+    fn volume(&self, served: &Served) -> Result<VolumeStatus> {
+        let mut volumes = self.picture()?.volumes.into_iter();
+        volumes.find(|volume| volume.index == served.index).context("the volume is gone")
+    }
+
+    fn served(&self, index: VolumeIndex) -> Result<&Served> {
+        self.volumes.iter().find(|volume| volume.index == index).context("the volume is gone")
+    }
+
+    /// Where NBD clients connect.
+    #[must_use]
+    pub fn nbd(&self) -> &[ListenAddress] {
+        &self.nbd
+    }
+
+    /// How it is doing.
+    ///
+    /// # Errors
+    /// If it is stopping.
+    pub fn status(&self) -> Result<StatusReport> {
+        let status = self.picture()?;
+        let volumes = status.volumes.iter().map(|volume| self.report(volume)).collect();
+        let identity = CacheIdentity {
+            device: self.identity.device.clone(),
+            set_id: self.identity.set_id.clone(),
+            profile: self.identity.profile.clone(),
+        };
+        Ok(StatusReport {
+            running: true,
+            volumes,
+            cache: Some(CacheReport::new(&status.cache, identity)),
+            session: status.session,
+            recovery: Some(self.recovery),
+            nbd: self.nbd.iter().map(ToString::to_string).collect(),
+        })
+    }
+
+    fn report(&self, status: &VolumeStatus) -> VolumeReport {
+        let served = self.volumes.iter().find(|volume| volume.index == status.index);
+        let mut report =
+            VolumeReport::new(status, served.map_or_else(String::new, |served| served.origin_name.clone()));
+        if served.is_some_and(|served| served.origin.is_none()) {
+            report.state = "origin-missing".to_owned();
+        }
+        report
+    }
+
+    /// What it has done.
+    ///
+    /// # Errors
+    /// If it is stopping.
+    pub fn stats(&self) -> Result<StatsReport> {
+        let status = self.picture()?;
+        let latency = |volume: &VolumeStatus| self.handle.latencies(volume.index);
+        let latencies = status
+            .volumes
+            .iter()
+            .map(|volume| latency(volume).map(|latencies| LatencyStats::from(&latencies)))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(StatsReport::new(&status, &latencies))
+    }
+
+    fn choose(&self, status: &Status, name: Option<&str>) -> Result<VolumeIndex> {
+        let names: Vec<(VolumeIndex, &str)> =
+            status.volumes.iter().map(|volume| (volume.index, volume.name.as_str())).collect();
+        choose_name(&names, name)
+    }
+
+    /// Changes a volume.
+    ///
+    /// # Errors
+    /// If it cannot be changed so, or not while it runs.
+    pub fn set(&self, volume: Option<&str>, setting: Setting) -> Result<()> {
+        let index = self.choose(&self.picture()?, volume)?;
+        let served = self.served(index)?;
+        match setting {
+            Setting::Mode(mode) => self.set_mode(served, mode),
+            Setting::SizeOfOrigin => self.set_size(served),
+            Setting::GiveUpLost => self.request(served, ControlOp::GiveUpLost, "cannot give up what is lost"),
+            Setting::OriginChanged | Setting::OriginChangedDiscardDirty => {
+                bail!("an origin cannot change under a running daemon; stop it first, then set {setting}")
+            }
+        }
+    }
+
+    fn request(&self, served: &Served, op: ControlOp, what: &str) -> Result<()> {
+        self.handle.request(served.index, op).with_context(|| format!("{what} of volume {}", served.name))
+    }
+
+    fn set_mode(&self, served: &Served, mode: WriteMode) -> Result<()> {
+        let _held = self.note_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.record.change_volume(served.id.0, |note| {
+            note.may_be_dirty |= mode == WriteMode::Writeback;
+            note.read_only = mode == WriteMode::Readonly;
+        })?;
+        self.request(served, ControlOp::SetMode(mode), "cannot set the mode")
+    }
+
+    fn set_size(&self, served: &Served) -> Result<()> {
+        let origin =
+            served.origin.as_ref().with_context(|| format!("volume {} has no origin", served.name))?;
+        if origin.size_bytes() <= self.volume(served)?.size_bytes {
+            bail!(
+                "volume {} has the size its origin had when the daemon started; if it has grown since, restart the daemon",
+                served.name
+            );
+        }
+        let sectors = origin.size_bytes() / SECTOR_BYTES;
+        self.request(served, ControlOp::SetSize { sectors }, "cannot set the size")?;
+        self.record.change_volume(served.id.0, |note| note.size_bytes = origin.size_bytes())
+    }
+
+    /// Takes `may_be_dirty` away from volumes that have nothing dirty and are not in writeback.
+    ///
+    /// # Errors
+    /// If it is stopping, or the notes cannot be written.
+    pub fn note_drained(&self) -> Result<()> {
+        let _held = self.note_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let status = self.picture()?;
+        let is_clean = |volume: &VolumeStatus| {
+            volume.mode_target != WriteMode::Writeback && volume.dirty_bytes == 0 && volume.lost_bytes == 0
+        };
+        self.note(&status, is_clean)
+    }
+
+    /// After a clean stop nothing gets dirty any more, in any mode.
+    fn note_clean(&self, status: &Status) {
+        let is_clean = |volume: &VolumeStatus| volume.dirty_bytes == 0 && volume.lost_bytes == 0;
+        if let Err(error) = self.note(status, is_clean) {
+            // The notes stay on the safe side.
+            notice(format_args!("{error:#}"));
+        }
+    }
+
+    fn note(&self, status: &Status, is_clean: impl Fn(&VolumeStatus) -> bool) -> Result<()> {
+        if status.cache.latched {
+            return Ok(());
+        }
+        self.record.change(|record| {
+            for volume in status.volumes.iter().filter(|volume| is_clean(volume)) {
+                if let Some(note) = record.volumes.iter_mut().find(|note| note.id == volume.id.0) {
+                    note.may_be_dirty = false;
+                }
+            }
+        })
+    }
+}
+
+impl Answering for Running {
+    fn answer(
+        &self,
+        question: Question,
+        on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Answer> {
+        match question {
+            Question::Status => self.status().map(Answer::Status),
+            Question::Stats => self.stats().map(Answer::Stats),
+            Question::Set { volume, setting } => {
+                self.set(volume.as_deref(), setting)?;
+                Ok(Answer::Set)
+            }
+            Question::Flush { volume } => self.flush(volume.as_deref(), on_progress).map(Answer::Flushed),
+            Question::Detach { volume, verify } => {
+                self.detach(volume.as_deref(), verify, on_progress).map(Answer::Detached)
+            }
+        }
+    }
+}

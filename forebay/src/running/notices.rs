@@ -1,0 +1,60 @@
+//! What a running cache tells its operator without being asked.
+
+use crate::log::Log;
+use crate::startup::Served;
+use crate::superblock::system;
+use engine::effect::{Notice, Target};
+use engine::units::VolumeIndex;
+use live::server::ServerNotice;
+
+/// Says what the server notices, with the names of volumes where the engine knows numbers.
+pub(super) fn notices(
+    volumes: &[Served],
+    is_daemon: bool,
+    log: Log,
+) -> impl FnMut(ServerNotice) + Send + 'static {
+    let names: Vec<(VolumeIndex, String)> =
+        volumes.iter().map(|volume| (volume.index, volume.name.clone())).collect();
+    move |said| {
+        let name = |index: VolumeIndex| {
+            names.iter().find(|(at, _)| *at == index).map_or("?", |(_, name)| name.as_str())
+        };
+        // The verb that drains a volume without a daemon says so itself.
+        let is_said_elsewhere = matches!(said, ServerNotice::Engine(Notice::Drained { .. })) && !is_daemon;
+        if !is_said_elsewhere {
+            log.say(line(&said, name));
+        }
+    }
+}
+
+fn line<'a>(said: &ServerNotice, name: impl Fn(VolumeIndex) -> &'a str) -> String {
+    let said = match said {
+        ServerNotice::Engine(said) => said,
+        ServerNotice::DeviceGone { target: Target::Origin(volume) } => {
+            let name = name(*volume);
+            return format!("the origin of volume {name} did not answer in time; it is not used any more");
+        }
+        said => return said.to_string(),
+    };
+    match *said {
+        Notice::OriginError { volume, errno } => {
+            let (name, error) = (name(volume), system(errno));
+            format!(
+                "the origin of volume {name} failed: {error}; it is retried, dirty data stays in the cache"
+            )
+        }
+        Notice::CacheLatched { errno } => {
+            format!("the cache device failed: {}; it is not written any more", system(errno))
+        }
+        Notice::CorruptClean { volume, block } => {
+            format!("block {block} of volume {} rotted in the cache; the origin serves it", name(volume))
+        }
+        Notice::Lost { volume, block } => format!(
+            "block {block} of volume {} rotted in the cache before it went home; reads of it fail until it is written, \
+             or given up with lost=give-up",
+            name(volume)
+        ),
+        Notice::Uncached { volume } => format!("volume {} goes on without its cache", name(volume)),
+        Notice::Drained { volume } => format!("volume {} has no dirty data any more", name(volume)),
+    }
+}

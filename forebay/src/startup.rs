@@ -1,0 +1,348 @@
+//! From a cache device to an engine that may serve: locks, identities, notes, recovery, in that order.
+//!
+//! Until recovery nothing is written to the cache, with one exception: a volume that was abandoned (its
+//! origin was written without its cache) gets a new durable number first, so that nothing the log holds
+//! for the old number can ever be taken for its content again, clean or dirty.
+
+use crate::arguments::{OriginOverride, RunOptions};
+use crate::interrupt::Interrupts;
+use crate::log::notice;
+use crate::opening::{open_cache, open_origin as open_origin_of};
+use crate::origin::{self, Growth};
+use crate::output::Size;
+use crate::profile::{self, Profile};
+use crate::report::{CacheIdentity, RecoveryReport};
+use crate::state::{CacheRecord, LiveRecord, StateDirectory, VolumeNote, hexadecimal};
+use crate::superblock::{self, system};
+use anyhow::{Context, Result, anyhow, bail};
+use engine::effect::WriteMode;
+use engine::engine::Engine;
+use engine::format::{Superblock, VolumeRecord};
+use engine::image::Image;
+use engine::limits::Config;
+use engine::recovery::{self, Opened, Options};
+use engine::units::{BLOCK_BYTES, SECTOR_BYTES, VOLUMES_MAX, VolumeId, VolumeIndex, crc32c};
+use live::blocking::BlockingDevice;
+use live::devices::{self, Access, Device, DeviceError, DeviceSpec};
+use live::server::POOL_BYTES_DEFAULT;
+use std::time::Instant;
+
+/// Cached clean blocks that are compared with the origin at a start.
+const SPOT_CHECKS: usize = 64;
+
+/// Memory of the index at the least.
+const INDEX_BYTES_LEAST: u64 = 4 << 20;
+/// Memory of the index for a cached block at the most.
+const INDEX_BYTES_PER_BLOCK: u64 = 16;
+
+/// A volume that is about to be served.
+pub struct Served {
+    /// Its slot.
+    pub index: VolumeIndex,
+    /// Its durable number.
+    pub id: VolumeId,
+    /// Its name.
+    pub name: String,
+    /// The origin, as a device name.
+    pub origin_name: String,
+    /// The opened origin; `None` if it is missing.
+    pub origin: Option<Device>,
+    /// Its size at the start.
+    pub size_bytes: u64,
+    /// The smallest request its clients should send.
+    pub min_block_bytes: u32,
+    /// Its mode at the start.
+    pub mode: WriteMode,
+}
+
+/// A cache that is ready to be served.
+pub struct Started {
+    /// The engine.
+    pub engine: Engine,
+    /// The cache device.
+    pub cache: Device,
+    /// The volumes.
+    pub volumes: Vec<Served>,
+    /// The notes on it.
+    pub record: LiveRecord,
+    /// What recovery found.
+    pub recovery: RecoveryReport,
+    /// What names it in reports.
+    pub identity: CacheIdentity,
+    /// Memory for buffers.
+    pub pool_bytes: u64,
+}
+
+/// Makes a cache ready to be served.
+///
+/// # Errors
+/// Why it must not be served, or cannot be.
+pub fn start(
+    spec: &DeviceSpec,
+    options: &RunOptions,
+    state: StateDirectory,
+    interrupts: &Interrupts,
+) -> Result<Started> {
+    let cache = open_cache(spec, Access::Exclusive)?;
+    interrupts.watch(&cache);
+    let mut image = BlockingDevice::new(&cache);
+    let mut superblock = superblock::load(&mut image, &spec.to_string())?;
+    let profile = profile::parse_name(&superblock.profile)
+        .map(profile::named)
+        .with_context(|| format!("{spec} was created with profile {}", superblock.profile))?;
+    let mut record = state.load(&superblock.set_id)?.unwrap_or_else(|| CacheRecord {
+        set_id: hexadecimal(&superblock.set_id),
+        caches: vec![],
+        volumes: vec![],
+    });
+    renumber_abandoned(&mut image, &mut superblock, &mut record)?;
+
+    let volumes = open_origins(&superblock, spec, &options.origin, interrupts)?;
+    record.volumes = volumes.iter().map(|volume| note(volume, &record)).collect();
+    state.claim_name(&mut record, spec)?;
+    // From here on the cache may come to hold what the origin does not have: that is noted first.
+    state.store(&record)?;
+
+    let config = engine_config(&superblock, &profile, &volumes);
+    let memory = share_memory(&superblock, &config, options)?;
+    let started_at = Instant::now();
+    let opened =
+        recovery::open(&mut image, Options { index_budget_bytes: memory.index_bytes, repair: false })
+            .map_err(|error| {
+                anyhow!("the cache {spec} cannot be recovered: {error}; see forebay check {spec}")
+            })?;
+    let recovery = RecoveryReport {
+        seconds: started_at.elapsed().as_secs_f64(),
+        batches_cut: opened.report.batches_cut,
+        redestage_bytes: opened.report.redestage_bytes,
+        entries: opened.report.entries,
+    };
+    spot_check(&opened, &volumes, spec)?;
+    let identity = CacheIdentity {
+        device: spec.absolute().to_string(),
+        set_id: hexadecimal(&superblock.set_id),
+        profile: superblock.profile.clone(),
+    };
+    let engine = Engine::new(opened, config);
+    Ok(Started {
+        engine,
+        cache,
+        volumes,
+        record: LiveRecord::new(state, record),
+        recovery,
+        identity,
+        pool_bytes: memory.pool_bytes,
+    })
+}
+
+fn engine_config(superblock: &Superblock, profile: &Profile, volumes: &[Served]) -> Config {
+    let geometry = superblock.geometry;
+    let mut config = Config::for_cache(geometry.segments, geometry.segment_blocks);
+    profile.apply(&mut config);
+    for volume in volumes {
+        config.origin_can_discard[volume.index.at()] =
+            volume.origin.as_ref().is_some_and(Device::supports_discard);
+    }
+    config
+}
+
+/// Memory, by what it is for.
+struct MemoryShares {
+    pool_bytes: u64,
+    index_bytes: u64,
+}
+
+/// What the index needs for every block of the cache, however scattered.
+#[must_use]
+pub fn index_bytes(superblock: &Superblock) -> u64 {
+    let geometry = superblock.geometry;
+    INDEX_BYTES_LEAST
+        + u64::from(geometry.segments) * u64::from(geometry.segment_blocks) * INDEX_BYTES_PER_BLOCK
+}
+
+fn share_memory(superblock: &Superblock, config: &Config, options: &RunOptions) -> Result<MemoryShares> {
+    let pool_bytes = POOL_BYTES_DEFAULT.max(config.pool_bytes());
+    let Some(memory_bytes) = options.memory else {
+        return Ok(MemoryShares { pool_bytes, index_bytes: index_bytes(superblock) });
+    };
+    match memory_bytes.checked_sub(pool_bytes) {
+        Some(index_bytes) if index_bytes >= INDEX_BYTES_LEAST => Ok(MemoryShares { pool_bytes, index_bytes }),
+        _ => bail!(
+            "--memory must be at least {}: {} for buffers and {} for the index of cached blocks",
+            Size(pool_bytes + INDEX_BYTES_LEAST),
+            Size(pool_bytes),
+            Size(INDEX_BYTES_LEAST)
+        ),
+    }
+}
+
+/// Gives abandoned volumes a new durable number, which is durable on return.
+fn renumber_abandoned(
+    image: &mut impl Image,
+    superblock: &mut Superblock,
+    record: &mut CacheRecord,
+) -> Result<()> {
+    let mut is_changed = false;
+    for at in 0..VOLUMES_MAX {
+        let Some(volume) = &superblock.volumes[at] else { continue };
+        let Some(note) = record.volumes.iter_mut().find(|note| note.id == volume.id.0) else { continue };
+        if note.abandoned {
+            notice(format_args!(
+                "volume {} was served without its cache: what the cache held of it is dropped",
+                volume.name
+            ));
+            let id = renumber(superblock, VolumeIndex(at as u8));
+            // The places of the fingerprint may have been written meanwhile.
+            superblock.volumes[at].as_mut().expect("just seen").fingerprint = Default::default();
+            note.id = id.0;
+            note.abandoned = false;
+            is_changed = true;
+        }
+    }
+    if is_changed { superblock::store(image, superblock) } else { Ok(()) }
+}
+
+/// Gives a volume a new durable number: all that the cache holds of it is void.
+///
+/// # Panics
+/// If there is no volume in the slot.
+pub fn renumber(superblock: &mut Superblock, index: VolumeIndex) -> VolumeId {
+    let id = VolumeId(superblock.next_volume_id);
+    superblock.next_volume_id += 1;
+    superblock.volumes[index.at()].as_mut().expect("the caller saw the volume").id = id;
+    id
+}
+
+fn open_origins(
+    superblock: &Superblock,
+    cache: &DeviceSpec,
+    overrides: &[OriginOverride],
+    interrupts: &Interrupts,
+) -> Result<Vec<Served>> {
+    let mut given: Vec<(VolumeIndex, &DeviceSpec)> = Vec::new();
+    for one in overrides {
+        given.push((superblock::choose(superblock, one.volume.as_deref())?, &one.device));
+    }
+    let mut volumes = Vec::new();
+    let mut missing = None;
+    for (index, record) in superblock::records(superblock) {
+        let spec = match given.iter().find(|(at, _)| *at == index) {
+            Some((_, spec)) => (*spec).clone(),
+            None => devices::parse(&record.origin)
+                .with_context(|| format!("the origin noted for volume {} has no meaning", record.name))?,
+        };
+        let origin = open_origin(&spec, record, cache)?;
+        match &origin {
+            Ok(origin) => interrupts.watch(origin),
+            Err(error) => missing = Some(format!("{error:#}")),
+        }
+        volumes.push(Served {
+            index,
+            id: record.id,
+            name: record.name.clone(),
+            origin_name: spec.absolute().to_string(),
+            origin: origin.ok(),
+            size_bytes: record.size_sectors * SECTOR_BYTES,
+            min_block_bytes: record.sector_bytes,
+            mode: record.mode,
+        });
+    }
+    let Some(why) = missing else {
+        if volumes.is_empty() {
+            bail!(
+                "there is no volume on {cache}; forebay add {cache} --origin DEV --name NAME puts one on it"
+            );
+        }
+        return Ok(volumes);
+    };
+    if volumes.iter().all(|volume| volume.origin.is_none()) {
+        bail!("{why}");
+    }
+    notice(format_args!("{why}; the other volumes are served"));
+    Ok(volumes)
+}
+
+/// The origin; the inner error if it is merely missing, which other volumes need not suffer from.
+fn open_origin(spec: &DeviceSpec, record: &VolumeRecord, cache: &DeviceSpec) -> Result<Result<Device>> {
+    if let Err(DeviceError::Missing { .. }) = devices::open(spec, Access::ReadOnly) {
+        return Ok(Err(open_origin_of(spec, Access::Exclusive, &record.name)
+            .err()
+            .unwrap_or_else(|| anyhow!("the origin of volume {} comes and goes", record.name))));
+    }
+    let device = open_origin_of(spec, Access::Exclusive, &record.name)?;
+    if origin::verify(record, &device, cache)? == Growth::Grown {
+        notice(format_args!(
+            "the origin of volume {} has grown; it is served at its old size until \
+             forebay set {cache} {} size=origin",
+            record.name, record.name
+        ));
+    }
+    if !device.is_direct() {
+        notice(format_args!("{spec} is used through the page cache: its file system refuses direct I/O"));
+    }
+    Ok(Ok(device))
+}
+
+/// The note on a volume from the moment it is served.
+fn note(volume: &Served, old: &CacheRecord) -> VolumeNote {
+    let old = old.volumes.iter().find(|note| note.id == volume.id.0);
+    VolumeNote {
+        id: volume.id.0,
+        name: volume.name.clone(),
+        origin: volume.origin_name.clone(),
+        identity: match &volume.origin {
+            Some(origin) => origin.identity().to_owned(),
+            None => old.map_or_else(String::new, |note| note.identity.clone()),
+        },
+        size_bytes: volume.size_bytes,
+        read_only: volume.mode == WriteMode::Readonly,
+        // Without a note it may have been dirtied by a daemon that kept its notes elsewhere.
+        may_be_dirty: volume.mode == WriteMode::Writeback || old.is_none_or(|note| note.may_be_dirty),
+        abandoned: false,
+    }
+}
+
+/// Compares some clean cached blocks, chosen at random, with the origin: a disk that was changed
+/// everywhere but in its well-known places is found out too (rule 11).
+fn spot_check(opened: &Opened, volumes: &[Served], cache: &DeviceSpec) -> Result<()> {
+    for (index, offset_bytes, checksum) in opened.sample_clean(SPOT_CHECKS, &mut random_numbers()) {
+        let Some(volume) = volumes.iter().find(|volume| volume.index == index) else { continue };
+        let Some(origin) = &volume.origin else { continue };
+        let mut block = [0; BLOCK_BYTES as usize];
+        BlockingDevice::new(origin)
+            .read_at(offset_bytes, &mut block)
+            .map_err(system)
+            .with_context(|| format!("cannot read the origin of volume {}", volume.name))?;
+        if crc32c(&block) != checksum {
+            bail!(
+                "the origin {} of volume {} was changed behind the cache at byte {offset_bytes}; connect the right \
+                 disk, or accept this one and forget what is cached of it: forebay set {cache} {} origin=changed",
+                volume.origin_name,
+                volume.name,
+                volume.name
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Random numbers from a seed of the system's: xorshift64*, which is plenty for choosing samples.
+fn random_numbers() -> impl FnMut() -> u64 {
+    let mut state = u64::from_le_bytes(random_bytes().unwrap_or([1; 8])) | 1;
+    move || {
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        state.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+}
+
+/// Bytes from the system's random source.
+///
+/// # Errors
+/// If there is none.
+pub fn random_bytes<const LEN: usize>() -> std::io::Result<[u8; LEN]> {
+    let mut bytes = [0; LEN];
+    std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
+    Ok(bytes)
+}

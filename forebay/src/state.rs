@@ -1,0 +1,302 @@
+//! The state directory: what must be known of a cache even when the cache is gone.
+//!
+//! There is one small TOML file for each cache, named by its set id, which no other cache ever has; the
+//! device names under which it was served are inside. A file is replaced as a whole (written
+//! beside, synced, renamed, directory synced), so a crash leaves the old one or the new one.
+//!
+//! Two facts about each volume are kept, and each errs to the safe side:
+//!
+//! - `may_be_dirty` is made true *before* the cache can hold anything the origin does not have, and false
+//!   only when it holds nothing. A missing record counts as true.
+//! - `abandoned` is made true *before* a write passes a missing cache to the origin (hazard 10): what the
+//!   cache holds of the volume is void from then on. The next start that sees the cache makes it forget the
+//!   volume's content, durably, before the mark is taken away.
+
+use crate::run_dir::non_empty;
+use anyhow::{Context, Result, bail};
+use live::devices::DeviceSpec;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+/// Device names that a record keeps; the oldest go first.
+const NAMES_MAX: usize = 8;
+
+/// The directory with the notes on all caches.
+#[derive(Clone, Debug)]
+pub struct StateDirectory {
+    path: PathBuf,
+}
+
+/// What is known of one cache.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheRecord {
+    /// Its set id, in hexadecimal.
+    pub set_id: String,
+    /// Names under which the device was served, the newest last.
+    pub caches: Vec<String>,
+    /// Its volumes.
+    #[serde(default)]
+    pub volumes: Vec<VolumeNote>,
+}
+
+/// What is known of one volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeNote {
+    /// Its durable number.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+    /// Its origin, as a device name.
+    pub origin: String,
+    /// The origin's stable identity; empty if it has none.
+    pub identity: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Whether clients may not write to it.
+    pub read_only: bool,
+    /// Whether the cache may hold something the origin does not have.
+    pub may_be_dirty: bool,
+    /// Whether the origin was written without the cache: what the cache holds of it is void.
+    pub abandoned: bool,
+}
+
+impl StateDirectory {
+    /// `given`, or `FOREBAY_STATE_DIR`, or `/var/lib/forebay` as root, or
+    /// `$XDG_STATE_HOME/forebay`, or `~/.local/state/forebay`.
+    ///
+    /// # Errors
+    /// If there is no home directory either.
+    pub fn find(given: Option<&Path>) -> Result<StateDirectory> {
+        let path = if let Some(path) = given {
+            path.to_owned()
+        } else if let Some(path) = non_empty("FOREBAY_STATE_DIR") {
+            path
+        } else if rustix::process::geteuid().is_root() {
+            PathBuf::from("/var/lib/forebay")
+        } else if let Some(path) = non_empty("XDG_STATE_HOME") {
+            path.join("forebay")
+        } else if let Some(home) = non_empty("HOME") {
+            home.join(".local/state/forebay")
+        } else {
+            bail!("there is no home directory to keep notes in; name a directory with --state-dir");
+        };
+        Ok(StateDirectory { path })
+    }
+
+    /// The record of the cache with this set id.
+    ///
+    /// # Errors
+    /// If there is one that cannot be read: what it says must not be guessed.
+    pub fn load(&self, set_id: &[u8; 16]) -> Result<Option<CacheRecord>> {
+        self.read(&self.file(&hexadecimal(set_id)))
+    }
+
+    /// The record of the cache that was last served under this device name.
+    ///
+    /// # Errors
+    /// If a record cannot be read.
+    pub fn find_by_device(&self, device: &DeviceSpec) -> Result<Option<CacheRecord>> {
+        let names = names_of(device);
+        Ok(self.all()?.into_iter().find(|record| record.caches.iter().any(|name| names.contains(name))))
+    }
+
+    fn all(&self) -> Result<Vec<CacheRecord>> {
+        let entries = match fs::read_dir(&self.path) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => {
+                let path = self.path.display();
+                return Err(error).with_context(|| format!("cannot read the state directory {path}"));
+            }
+        };
+        let mut records = Vec::new();
+        for entry in entries {
+            let path = entry.with_context(|| format!("cannot read {}", self.path.display()))?.path();
+            if path.extension().is_some_and(|extension| extension == "toml") {
+                records.extend(self.read(&path)?);
+            }
+        }
+        Ok(records)
+    }
+
+    fn read(&self, path: &Path) -> Result<Option<CacheRecord>> {
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+        };
+        let record = toml::from_str(&text).with_context(|| {
+            format!("the notes in {} are damaged; restore the file, or move it away", path.display())
+        })?;
+        Ok(Some(record))
+    }
+
+    /// Writes a record; durable on return.
+    ///
+    /// # Errors
+    /// If that fails: the old record may or may not be there still, and the new one may be.
+    pub fn store(&self, record: &CacheRecord) -> Result<()> {
+        let path = self.file(&record.set_id);
+        self.replace(&path, record)
+            .with_context(|| format!("cannot write the notes to {}; see --state-dir", path.display()))
+    }
+
+    fn replace(&self, path: &Path, record: &CacheRecord) -> Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.path)?;
+        let text = toml::to_string(record)?;
+        let beside = path.with_extension("new");
+        let mut file = File::create(&beside)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&beside, path)?;
+        File::open(&self.path)?.sync_all()?;
+        Ok(())
+    }
+
+    /// Makes `record` the one that is found under the device's name, and no other. A device that was formatted
+    /// anew has an older record under the same name, which speaks of a cache that is no more.
+    ///
+    /// # Errors
+    /// If records cannot be read or written.
+    pub fn claim_name(&self, record: &mut CacheRecord, device: &DeviceSpec) -> Result<()> {
+        let names = names_of(device);
+        for mut other in self.all()? {
+            let before = other.caches.len();
+            other.caches.retain(|name| !names.contains(name));
+            if other.set_id != record.set_id && other.caches.len() < before {
+                self.store(&other)?;
+            }
+        }
+        record.caches.retain(|name| !names.contains(name));
+        record.caches.extend(names);
+        let surplus = record.caches.len().saturating_sub(NAMES_MAX);
+        record.caches.drain(..surplus);
+        Ok(())
+    }
+
+    fn file(&self, set_id: &str) -> PathBuf {
+        self.path.join(format!("{set_id}.toml"))
+    }
+}
+
+/// The names by which a device is found again when it is missing: as written, which may be a link that is
+/// missing too then, and with links resolved.
+fn names_of(device: &DeviceSpec) -> Vec<String> {
+    let absolute = device.absolute();
+    let mut names =
+        vec![absolute.path().map_or_else(|| absolute.to_string(), |p| p.to_string_lossy().into())];
+    let canonical = device.canonical();
+    if !names.contains(&canonical) {
+        names.push(canonical);
+    }
+    names
+}
+
+/// Bytes in hexadecimal.
+pub fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The record of the cache that is being served, shared by the daemon's threads.
+#[derive(Debug)]
+pub struct LiveRecord {
+    directory: StateDirectory,
+    record: Mutex<CacheRecord>,
+}
+
+impl LiveRecord {
+    /// Keeps `record` in `directory` from now on. Writes nothing yet.
+    #[must_use]
+    pub fn new(directory: StateDirectory, record: CacheRecord) -> LiveRecord {
+        LiveRecord { directory, record: Mutex::new(record) }
+    }
+
+    /// Changes the notes; durable on return. Writes nothing if `change` changes nothing.
+    ///
+    /// # Errors
+    /// If the record cannot be written; the notes in memory are as before then.
+    pub fn change(&self, change: impl FnOnce(&mut CacheRecord)) -> Result<()> {
+        let mut record = self.record.lock().expect("no thread panics while it holds the record");
+        let mut changed = record.clone();
+        change(&mut changed);
+        if changed != *record {
+            self.directory.store(&changed)?;
+            *record = changed;
+        }
+        Ok(())
+    }
+
+    /// Changes the note on one volume, as [`LiveRecord::change`].
+    ///
+    /// # Errors
+    /// If the record cannot be written.
+    pub fn change_volume(&self, id: u32, change: impl FnOnce(&mut VolumeNote)) -> Result<()> {
+        self.change(|record| {
+            if let Some(note) = record.volumes.iter_mut().find(|note| note.id == id) {
+                change(note);
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn directory(name: &str) -> StateDirectory {
+        let path = std::env::temp_dir().join(format!("forebay-state-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        StateDirectory { path }
+    }
+
+    fn record(set_id: u8) -> CacheRecord {
+        let note = VolumeNote {
+            id: 1,
+            name: "disk".to_owned(),
+            origin: "/dev/\"odd\\name".to_owned(),
+            identity: String::new(),
+            size_bytes: 1 << 40,
+            read_only: false,
+            may_be_dirty: true,
+            abandoned: false,
+        };
+        CacheRecord { set_id: hexadecimal(&[set_id; 16]), caches: Vec::new(), volumes: vec![note] }
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let directory = directory("round");
+        assert_eq!(directory.load(&[7; 16]).unwrap(), None);
+        directory.store(&record(7)).unwrap();
+        assert_eq!(directory.load(&[7; 16]).unwrap(), Some(record(7)));
+        fs::remove_dir_all(&directory.path).unwrap();
+    }
+
+    #[test]
+    fn a_device_name_belongs_to_the_cache_served_last() {
+        let directory = directory("claim");
+        let device = live::devices::parse("/nowhere/cache.img").unwrap();
+        let (mut old, mut new) = (record(1), record(2));
+        directory.claim_name(&mut old, &device).unwrap();
+        directory.store(&old).unwrap();
+        assert_eq!(directory.find_by_device(&device).unwrap().unwrap().set_id, old.set_id);
+        directory.claim_name(&mut new, &device).unwrap();
+        directory.store(&new).unwrap();
+        assert_eq!(directory.find_by_device(&device).unwrap().unwrap().set_id, new.set_id);
+        assert!(directory.load(&[1; 16]).unwrap().unwrap().caches.is_empty());
+        fs::remove_dir_all(&directory.path).unwrap();
+    }
+
+    #[test]
+    fn damaged_notes_are_an_error_and_not_an_empty_record() {
+        let directory = directory("damaged");
+        directory.store(&record(3)).unwrap();
+        fs::write(directory.file(&hexadecimal(&[3; 16])), "volumes = 7").unwrap();
+        assert!(directory.load(&[3; 16]).is_err());
+        fs::remove_dir_all(&directory.path).unwrap();
+    }
+}

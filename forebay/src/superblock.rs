@@ -1,0 +1,87 @@
+//! The superblock as the command line reads and edits it, while no daemon has the cache.
+
+use anyhow::{Context, Result, anyhow, bail};
+use engine::effect::Errno;
+use engine::format::{Superblock, VolumeRecord};
+use engine::image::Image;
+use engine::recovery::write_superblock;
+use engine::units::VolumeIndex;
+use std::io;
+
+/// Reads the superblock of a cache.
+///
+/// # Errors
+/// If the device is no cache, or its superblock cannot be trusted.
+pub fn load(image: &mut impl Image, device: &str) -> Result<Superblock> {
+    let (superblock, _) =
+        engine::scan::load_superblock(image).map_err(|error| anyhow!("{device} cannot be used: {error}"))?;
+    Ok(superblock)
+}
+
+/// Writes both copies in turn, a flush after each, so that a crash leaves at least one whole.
+///
+/// # Errors
+/// The device's errno: the edit may have been made or not.
+pub fn store(image: &mut impl Image, superblock: &mut Superblock) -> Result<()> {
+    superblock.update += 1;
+    superblock.validate().map_err(|error| anyhow!("the superblock cannot hold that: {error}"))?;
+    write_superblock(image, superblock).map_err(system).context("cannot write the superblock of the cache")
+}
+
+/// An errno as the error it stands for.
+#[must_use]
+pub fn system(errno: Errno) -> io::Error {
+    io::Error::from_raw_os_error(errno.0)
+}
+
+/// The volume of that name, or the only one.
+///
+/// # Errors
+/// If there is none of that name, or several to choose from.
+pub fn choose(superblock: &Superblock, name: Option<&str>) -> Result<VolumeIndex> {
+    let volumes: Vec<(VolumeIndex, &str)> =
+        records(superblock).map(|(index, record)| (index, record.name.as_str())).collect();
+    choose_name(&volumes, name)
+}
+
+/// The volume of that name among `volumes`, or the only one.
+///
+/// # Errors
+/// If there is none of that name, or several to choose from.
+pub fn choose_name(volumes: &[(VolumeIndex, &str)], name: Option<&str>) -> Result<VolumeIndex> {
+    let known = || volumes.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", ");
+    match (name, volumes) {
+        (_, []) => bail!("there is no volume on this cache; forebay add puts one on it"),
+        (Some(name), _) => match volumes.iter().find(|(_, known)| *known == name) {
+            Some((index, _)) => Ok(*index),
+            None => bail!("there is no volume {name} on this cache; there are {}", known()),
+        },
+        (None, [(index, _)]) => Ok(*index),
+        (None, _) => bail!("there are several volumes on this cache; name one of {}", known()),
+    }
+}
+
+/// The volumes with their slots.
+pub fn records(superblock: &Superblock) -> impl Iterator<Item = (VolumeIndex, &VolumeRecord)> {
+    superblock
+        .volumes
+        .iter()
+        .enumerate()
+        .filter_map(|(at, record)| record.as_ref().map(|record| (VolumeIndex(at as u8), record)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_is_named_or_the_only_one() {
+        let one = [(VolumeIndex(3), "disk")];
+        let two = [(VolumeIndex(0), "a"), (VolumeIndex(1), "b")];
+        assert_eq!(choose_name(&one, None).unwrap(), VolumeIndex(3));
+        assert_eq!(choose_name(&two, Some("b")).unwrap(), VolumeIndex(1));
+        assert!(choose_name(&two, None).unwrap_err().to_string().contains("a, b"));
+        assert!(choose_name(&two, Some("c")).unwrap_err().to_string().contains("a, b"));
+        assert!(choose_name(&[], None).is_err());
+    }
+}

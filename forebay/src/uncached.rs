@@ -1,0 +1,228 @@
+//! Serving without the cache: it is missing, and some volumes cannot have anything in it that their
+//! origins do not have.
+//!
+//! Hazard 10: before a client can write to an origin, it is noted durably that what the cache holds of the
+//! volume is void. A cache that comes back is made to forget it by the next ordinary start.
+
+use crate::arguments::RunOptions;
+use crate::control::{Answer, Answering, Listener, Progress, Question};
+use crate::interrupt::Interrupts;
+use crate::log::{Log, notice};
+use crate::opening::open_origin;
+use crate::report::{RequestStats, StatsReport, StatusReport, VolumeReport, VolumeStats};
+use crate::run_dir::RunDirectory;
+use crate::state::{CacheRecord, LiveRecord, StateDirectory, VolumeNote};
+use anyhow::{Context, Result, anyhow, bail};
+use engine::units::VolumeIndex;
+use live::devices::{self, Access, Device, DeviceSpec};
+use live::passthrough::Passthrough;
+use live::server::{Config, ExportConfig, Handle, ListenAddress, POOL_BYTES_DEFAULT, Server};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::thread;
+
+/// A volume that its origin serves alone.
+struct Bare {
+    note: VolumeNote,
+    origin: Device,
+}
+
+/// Whether all volumes of the cache that was served from this device could be served without it.
+///
+/// # Errors
+/// If the notes cannot be read.
+pub fn is_possible(cache: &DeviceSpec, state: &StateDirectory) -> Result<bool> {
+    let record = state.find_by_device(cache)?;
+    Ok(record.is_some_and(|record| !record.volumes.is_empty() && record.volumes.iter().all(may_go_on)))
+}
+
+fn may_go_on(note: &VolumeNote) -> bool {
+    !note.may_be_dirty || note.abandoned
+}
+
+/// Serves what can be served without the cache until an interrupt. `ready` is told the names of the volumes and where
+/// clients connect.
+///
+/// # Errors
+/// If nothing can be served so, with the reason.
+pub fn serve(
+    cache: &DeviceSpec,
+    listen: impl FnOnce(&str) -> Result<Vec<ListenAddress>>,
+    options: &RunOptions,
+    state: StateDirectory,
+    interrupts: &Interrupts,
+    ready: impl FnOnce(&[String], &[ListenAddress]),
+) -> Result<()> {
+    let record = state.find_by_device(cache)?.with_context(|| {
+        format!("nothing is noted of a cache {cache}, so its volumes may have dirty data; connect the cache")
+    })?;
+    let volumes = open_origins(&record, options, interrupts)?;
+    let listen = listen(&volumes[0].note.name)?;
+    let record = LiveRecord::new(state, record);
+    record.change(|record| {
+        for note in &mut record.volumes {
+            // A volume that cannot be written stays as it is, and so does what the cache holds of it.
+            note.abandoned |= !note.read_only && volumes.iter().any(|volume| volume.note.id == note.id);
+        }
+    })?;
+
+    let (log, printer) = Log::open()?;
+    let config = Config {
+        pool_bytes: POOL_BYTES_DEFAULT,
+        cache: None,
+        origins: volumes.iter().map(|volume| Some(volume.origin.clone())).collect(),
+        exports: volumes
+            .iter()
+            .enumerate()
+            .map(|(at, volume)| export(VolumeIndex(at as u8), volume))
+            .collect(),
+        listen,
+        // There is no cache left to give up.
+        abandon: Box::new(|_| Ok(())),
+        device_timeout: options.device_timeout,
+        notice: Box::new(move |said| log.say(said.to_string())),
+    };
+    let core = Passthrough::new();
+    let (server, handle) = Server::new(config, core)?;
+    interrupts.attend();
+    let names: Vec<String> = volumes.iter().map(|volume| volume.note.name.clone()).collect();
+    let nbd = server.addresses().to_vec();
+    let running = Arc::new(RunningBare { handle: handle.clone(), volumes, nbd });
+    let socket = Listener::open(&RunDirectory::find(), cache)?.answer_with(&running)?;
+    let waiter = interrupts.clone();
+    thread::Builder::new().name("stop".to_owned()).spawn(move || {
+        while !waiter.wait(std::time::Duration::from_secs(3600)) {}
+        // If it has stopped by itself there is nothing to stop.
+        let _ = handle.stop();
+    })?;
+    ready(&names, &running.nbd);
+    server.run()?;
+    drop(socket);
+    printer.finish();
+    Ok(())
+}
+
+fn export(index: VolumeIndex, volume: &Bare) -> ExportConfig {
+    ExportConfig {
+        volume: index,
+        name: volume.note.name.clone(),
+        size_bytes: volume.note.size_bytes,
+        min_block_bytes: volume.origin.sector_bytes(),
+        read_only: volume.note.read_only,
+    }
+}
+
+fn open_origins(record: &CacheRecord, options: &RunOptions, interrupts: &Interrupts) -> Result<Vec<Bare>> {
+    let kept: Vec<&str> =
+        record.volumes.iter().filter(|note| !may_go_on(note)).map(|note| note.name.as_str()).collect();
+    if kept.len() == record.volumes.len() {
+        bail!(
+            "the cache may hold data that the origin of {} does not have; connect the cache",
+            kept.join(", ")
+        );
+    }
+    let mut volumes = Vec::new();
+    for note in &record.volumes {
+        if !may_go_on(note) {
+            notice(format_args!(
+                "volume {} is not served: its cache may hold data that its origin does not have; connect the cache",
+                note.name
+            ));
+            continue;
+        }
+        let given = options.origin.iter().find(|one| match &one.volume {
+            Some(name) => *name == note.name,
+            None => record.volumes.len() == 1,
+        });
+        let spec = match given {
+            Some(one) => one.device.clone(),
+            None => devices::parse(&note.origin)
+                .with_context(|| format!("the origin noted for volume {} has no meaning", note.name))?,
+        };
+        let origin = open_origin(&spec, Access::Exclusive, &note.name)?;
+        interrupts.watch(&origin);
+        if !note.identity.is_empty() && !origin.identity().is_empty() && note.identity != origin.identity() {
+            bail!(
+                "{spec} is not the origin of volume {}: its identity is {} where {} was noted; connect the right disk",
+                note.name,
+                origin.identity(),
+                note.identity
+            );
+        }
+        if origin.size_bytes() < note.size_bytes {
+            bail!(
+                "the origin {spec} of volume {} has shrunk from {} to {} bytes",
+                note.name,
+                note.size_bytes,
+                origin.size_bytes()
+            );
+        }
+        volumes.push(Bare { note: note.clone(), origin });
+    }
+    Ok(volumes)
+}
+
+/// Origins that are served alone.
+struct RunningBare {
+    handle: Handle<Passthrough>,
+    volumes: Vec<Bare>,
+    nbd: Vec<ListenAddress>,
+}
+
+impl RunningBare {
+    fn status(&self) -> StatusReport {
+        let report = |volume: &Bare| {
+            let note = &volume.note;
+            VolumeReport::without_cache(note.name.clone(), note.origin.clone(), note.size_bytes)
+        };
+        StatusReport {
+            running: true,
+            volumes: self.volumes.iter().map(report).collect(),
+            cache: None,
+            session: 0,
+            recovery: None,
+            nbd: self.nbd.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    fn stats(&self) -> Result<StatsReport> {
+        let mut volumes = Vec::new();
+        for (at, volume) in self.volumes.iter().enumerate() {
+            let latencies = self
+                .handle
+                .latencies(VolumeIndex(at as u8))
+                .map_err(|_| anyhow!("the daemon is stopping"))?;
+            let requests = RequestStats {
+                reads: latencies.read.count,
+                writes: latencies.write.count,
+                flushes: latencies.flush.count,
+                ..RequestStats::default()
+            };
+            volumes.push(VolumeStats {
+                name: volume.note.name.clone(),
+                requests,
+                origin: crate::report::DeviceStats::default(),
+                latency: (&latencies).into(),
+            });
+        }
+        Ok(StatsReport::without_cache(volumes))
+    }
+}
+
+impl Answering for RunningBare {
+    fn answer(
+        &self,
+        question: Question,
+        _on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Answer> {
+        match question {
+            Question::Status => Ok(Answer::Status(self.status())),
+            Question::Stats => self.stats().map(Answer::Stats),
+            Question::Set { .. } | Question::Flush { .. } | Question::Detach { .. } => {
+                bail!(
+                    "the cache is missing and its volumes are served without it; connect it and start again"
+                )
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! `forebay check`: verifies a cache that is not running.
+
+use crate::arguments::Check;
+use crate::log::notice;
+use crate::opening::open_cache;
+use crate::output::{Output, Size};
+use crate::startup::index_bytes;
+use crate::superblock;
+use anyhow::{Result, anyhow, bail};
+use engine::check::{self, Report};
+use engine::recovery::{self, Options};
+use engine::units::BLOCK_BYTES;
+use live::blocking::BlockingDevice;
+use live::devices::{Access, DeviceSpec};
+use serde::Serialize;
+use std::io::{self, Write};
+
+#[derive(Serialize)]
+struct Checked {
+    ok: bool,
+    /// Why it cannot be started as it is; absent if it can.
+    fatal: Option<String>,
+    repaired: bool,
+    /// How many errors there are; only the first of them are listed.
+    errors_count: u64,
+    errors: Vec<Fault>,
+    segments: u64,
+    batches: u64,
+    entries: u64,
+    payload_blocks_verified: u64,
+    /// Batches behind the log's end that a crash left; they are no errors.
+    batches_cut: u64,
+}
+
+#[derive(Serialize)]
+struct Fault {
+    segment: Option<u32>,
+    offset_bytes: u64,
+    what: String,
+}
+
+pub(super) fn run(arguments: &Check) -> Result<()> {
+    let spec = &arguments.cache;
+    let access = if arguments.repair { Access::Exclusive } else { Access::ReadOnlyExclusive };
+    let cache = open_cache(spec, access)?;
+    let mut image = BlockingDevice::new(&cache);
+    let mut report = check::check(&mut image);
+    if let Some(error) = report.superblock_error {
+        if arguments.report.json {
+            let mut output = Output::stdout();
+            output.json(&checked(&report, false))?;
+            output.finish()?;
+        }
+        bail!("{spec} cannot be used: {error}");
+    }
+    let mut is_repaired = false;
+    if arguments.repair && !report.ok {
+        for error in &report.errors {
+            notice(format_args!("{} at byte {}", error.what, error.offset_bytes));
+        }
+        if report.log_error.is_some() {
+            repair(&mut image, spec)?;
+            is_repaired = true;
+            report = check::check(&mut image);
+        }
+    }
+    let checked = checked(&report, is_repaired);
+    let mut output = Output::stdout();
+    if arguments.report.json {
+        output.json(&checked)?;
+    } else {
+        print(&mut output, &checked)?;
+    }
+    output.finish()?;
+    match (&report.log_error, checked.ok) {
+        (_, true) => Ok(()),
+        (Some(error), false) => {
+            bail!("{spec} cannot be started: {error}; forebay check {spec} --repair cuts the log there")
+        }
+        (None, false) => bail!(
+            "{} errors in {spec}; it can be started: what is clean is read from the origin, reads of dirty data that \
+             they hit fail",
+            checked.errors_count
+        ),
+    }
+}
+
+/// Opens the cache as a start would, but cuts the log where it is broken.
+fn repair(image: &mut BlockingDevice, spec: &DeviceSpec) -> Result<()> {
+    let superblock = superblock::load(image, &spec.to_string())?;
+    let options = Options { index_budget_bytes: index_bytes(&superblock), repair: true };
+    recovery::open(image, options)
+        .map(|_| ())
+        .map_err(|error| anyhow!("the cache {spec} cannot be repaired: {error}"))
+}
+
+fn checked(report: &Report, repaired: bool) -> Checked {
+    let errors = report
+        .errors
+        .iter()
+        .map(|error| Fault {
+            segment: error.segment,
+            offset_bytes: error.offset_bytes,
+            what: error.what.to_string(),
+        })
+        .collect();
+    let superblock_error = report.superblock_error.as_ref().map(ToString::to_string);
+    Checked {
+        ok: report.ok,
+        fatal: superblock_error.or_else(|| report.log_error.as_ref().map(ToString::to_string)),
+        repaired,
+        errors_count: report.errors_count,
+        errors,
+        segments: report.segments,
+        batches: report.batches,
+        entries: report.entries,
+        payload_blocks_verified: report.payload_blocks_verified,
+        batches_cut: report.batches_cut,
+    }
+}
+
+fn print(to: &mut impl Write, checked: &Checked) -> io::Result<()> {
+    writeln!(
+        to,
+        "{} segments, {} batches, {} entries, {} of data verified",
+        checked.segments,
+        checked.batches,
+        checked.entries,
+        Size(checked.payload_blocks_verified * BLOCK_BYTES)
+    )?;
+    for error in &checked.errors {
+        match error.segment {
+            Some(segment) => {
+                writeln!(to, "segment {segment}, byte {}: {}", error.offset_bytes, error.what)?;
+            }
+            None => writeln!(to, "byte {}: {}", error.offset_bytes, error.what)?,
+        }
+    }
+    writeln!(to, "{}", if checked.ok { "ok" } else { "NOT OK" })
+}

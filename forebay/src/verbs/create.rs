@@ -1,0 +1,239 @@
+//! `forebay create`: formats a cache device. Not one byte is written to the origin.
+
+use crate::arguments::{self, Create};
+use crate::opening;
+use crate::origin::{self, NewVolume};
+use crate::output::{Output, Size};
+use crate::profile;
+use crate::signature;
+use crate::startup::random_bytes;
+use crate::state::hexadecimal;
+use crate::superblock::{self, system};
+use anyhow::{Context, Result, anyhow, bail};
+use engine::format::{Geometry, SEGMENTS_OFFSET, Superblock};
+use engine::scan::SuperblockError;
+use engine::units::VolumeId;
+use live::blocking::BlockingDevice;
+use live::devices::{Access, Device, DeviceError, DeviceSpec};
+use serde::Serialize;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+/// How much is zeroed at the end of a device that held something: backup labels live there.
+const TAIL_BYTES: u64 = 1 << 20;
+
+#[derive(Serialize)]
+struct Created {
+    cache: String,
+    origin: String,
+    set_id: String,
+    name: String,
+    profile: String,
+    mode: &'static str,
+    cache_bytes: u64,
+    origin_bytes: u64,
+    segments: u32,
+    segment_bytes: u64,
+}
+
+pub(super) fn run(arguments: Create) -> Result<()> {
+    let Create { origin: origin_spec, cache: cache_spec, name, profile, mode, wipe, report } = arguments;
+    check_pair(&origin_spec, &cache_spec)?;
+    let origin = open_origin(&origin_spec)?;
+    let cache = open_cache(&cache_spec)?;
+    let geometry = Geometry::choose(cache.size_bytes()).map_err(|_| {
+        anyhow!(
+            "the cache {cache_spec} has {}, the least is {}; use a larger device",
+            Size(cache.size_bytes()),
+            Size(engine::format::CACHE_BYTES_MIN)
+        )
+    })?;
+    let profile = profile::named(profile);
+    let mode = mode.unwrap_or(profile.axes.write_mode);
+    let name = name.unwrap_or_else(|| default_name(&origin_spec));
+    let volume = origin::describe(&origin, NewVolume { id: VolumeId(1), name, mode })?;
+
+    let mut image = BlockingDevice::new(&cache);
+    let found = content(&mut image, cache.size_bytes())?;
+    if let Some(found) = found {
+        let is_named = wipe.as_ref().is_some_and(|wipe| wipe.canonical() == cache_spec.canonical());
+        if !is_named {
+            bail!("{cache_spec} holds {found}; to format it all the same, add --wipe {cache_spec}");
+        }
+        zero_labels(&mut image, cache.size_bytes())?;
+    }
+    let set_id = random_bytes().context("cannot make a new set id")?;
+    let created = Created {
+        cache: cache_spec.absolute().to_string(),
+        origin: volume.origin.clone(),
+        set_id: hexadecimal(&set_id),
+        name: volume.name.clone(),
+        profile: profile.name.clone(),
+        mode: mode.name(),
+        cache_bytes: cache.size_bytes(),
+        origin_bytes: origin.size_bytes(),
+        segments: geometry.segments,
+        segment_bytes: geometry.segment_bytes(),
+    };
+    let mut superblock = Superblock {
+        set_id,
+        update: 0,
+        session: 0,
+        cut_sequence: 0,
+        base_sequence: 1,
+        clean_stop: true,
+        cache_bytes: cache.size_bytes(),
+        geometry,
+        profile: profile.name,
+        next_volume_id: 2,
+        volumes: Default::default(),
+    };
+    superblock.volumes[0] = Some(volume);
+    superblock::store(&mut image, &mut superblock)?;
+
+    let mut output = Output::stdout();
+    if report.json {
+        output.json(&created)?;
+    } else {
+        writeln!(
+            output,
+            "formatted {} ({}, {} segments of {}) as {} cache of {}",
+            created.cache,
+            Size(created.cache_bytes),
+            created.segments,
+            Size(created.segment_bytes),
+            created.mode,
+            created.origin
+        )?;
+        writeln!(
+            output,
+            "volume {} ({}); serve it: forebay serve {}",
+            created.name,
+            Size(created.origin_bytes),
+            created.cache
+        )?;
+    }
+    Ok(output.finish()?)
+}
+
+/// Refuses what cannot be an origin and a cache before anything is opened.
+pub(super) fn check_pair(origin: &DeviceSpec, cache: &DeviceSpec) -> Result<()> {
+    for spec in [origin, cache] {
+        if spec.path().is_none() {
+            bail!(
+                "{spec} is gone when this command ends; use a file (in /dev/shm, if it shall be in memory)"
+            );
+        }
+    }
+    if is_same(origin, cache) {
+        bail!("the origin and the cache are both {cache}; they must be two devices");
+    }
+    Ok(())
+}
+
+/// Whether two names lead to one file or block device, by whatever links.
+pub(super) fn is_same(one: &DeviceSpec, other: &DeviceSpec) -> bool {
+    let key = |path: &Path| {
+        let metadata = fs::metadata(path).ok()?;
+        let is_block = metadata.file_type().is_block_device();
+        Some(if is_block { (0, metadata.rdev()) } else { (metadata.dev(), metadata.ino()) })
+    };
+    match (one.path().and_then(key), other.path().and_then(key)) {
+        (Some(one), Some(other)) => one == other,
+        _ => one.canonical() == other.canonical(),
+    }
+}
+
+/// Opens an origin that is only read, while nobody else may use it.
+pub(super) fn open_origin(spec: &DeviceSpec) -> Result<Device> {
+    opening::open(spec, Access::ReadOnlyExclusive).map_err(|error| {
+        let advice = match error {
+            DeviceError::Missing { .. } => "; name the slow device with --origin",
+            DeviceError::Busy { .. } => "; unmount it: from now on it must be used through Forebay only",
+            DeviceError::Locked { .. } => "; stop the daemon that serves it",
+            _ => "",
+        };
+        anyhow!("the origin cannot be used: {error}{advice}")
+    })
+}
+
+fn open_cache(spec: &DeviceSpec) -> Result<Device> {
+    opening::open(spec, Access::Exclusive).map_err(|error| {
+        let advice = match (&error, spec.path()) {
+            (DeviceError::Missing { .. }, Some(path))
+                if !path.starts_with("/dev") || path.starts_with("/dev/shm") =>
+            {
+                format!("; a file for it is made by: truncate -s 1G {}", path.display())
+            }
+            (DeviceError::Missing { .. }, _) => "; name the fast device with --cache".to_owned(),
+            (DeviceError::Empty { .. }, Some(path)) => {
+                format!("; give it a size by: truncate -s 1G {}", path.display())
+            }
+            (DeviceError::Locked { .. }, _) => "; stop the daemon that serves it".to_owned(),
+            _ => String::new(),
+        };
+        anyhow!("the cache cannot be used: {error}{advice}")
+    })
+}
+
+/// What the device holds, if anything is recognised.
+fn content(image: &mut BlockingDevice, size_bytes: u64) -> Result<Option<String>> {
+    match engine::scan::load_superblock(image) {
+        Err(SuperblockError::NotFormatted) => (),
+        Ok((superblock, _)) => {
+            let names: Vec<&str> =
+                superblock.volumes.iter().flatten().map(|volume| volume.name.as_str()).collect();
+            return Ok(Some(if names.is_empty() {
+                "a Forebay cache without volumes".to_owned()
+            } else {
+                format!("a Forebay cache (volumes: {})", names.join(", "))
+            }));
+        }
+        Err(_) => return Ok(Some("a damaged Forebay cache".to_owned())),
+    }
+    let found = signature::find(image, size_bytes).map_err(system).context("cannot read the cache device")?;
+    Ok(found.map(|found| found.to_string()))
+}
+
+/// Zeroes where other systems look for their marks: all before the segments, and the end.
+fn zero_labels(image: &mut BlockingDevice, size_bytes: u64) -> Result<()> {
+    let zeroes = vec![0; SEGMENTS_OFFSET as usize];
+    let tail_at = (size_bytes - TAIL_BYTES) / 4096 * 4096;
+    let tail = vec![0; (size_bytes / 4096 * 4096 - tail_at) as usize];
+    image
+        .write_at(0, &zeroes)
+        .and_then(|()| image.write_at(tail_at, &tail))
+        .and_then(|()| image.flush())
+        .map_err(system)
+        .context("cannot write to the cache device")
+}
+
+/// The end of the origin's name, as far as an export's name can have it.
+fn default_name(origin: &DeviceSpec) -> String {
+    let stem = origin.path().and_then(Path::file_stem).unwrap_or_default();
+    let name: String = stem
+        .to_string_lossy()
+        .chars()
+        .map(|c| if arguments::is_volume_character(c) { c } else { '-' })
+        .take(64)
+        .collect();
+    if name.is_empty() { "volume".to_owned() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_name_is_that_of_the_origin() {
+        for (spec, name) in [
+            ("/dev/sdb", "sdb"),
+            ("/srv/my disk.img", "my-disk"),
+            ("model:hdd?store=/x/slow.img&size=8G", "slow"),
+        ] {
+            assert_eq!(default_name(&live::devices::parse(spec).unwrap()), name);
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! `forebay dump`: superblock, segments and entries of a cache that is not running, as they are on it.
+
+use crate::arguments::Dump;
+use crate::opening::open_cache;
+use crate::output::{Output, Size};
+use crate::state::hexadecimal;
+use crate::superblock;
+use anyhow::{Result, anyhow, bail};
+use engine::format::{Entry, Superblock, VolumeRecord};
+use engine::scan::{BatchRecord, Scan, SegmentSpan, SegmentView};
+use live::blocking::BlockingDevice;
+use live::devices::Access;
+use serde::Serialize;
+use std::io::{self, Write};
+
+#[derive(Serialize)]
+struct Dumped {
+    superblock: SuperblockDump,
+    log: LogDump,
+    segments: Vec<SegmentDump>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entries: Option<Vec<EntryDump>>,
+}
+
+#[derive(Serialize)]
+struct SuperblockDump {
+    set_id: String,
+    update: u64,
+    session: u64,
+    cut_sequence: u64,
+    base_sequence: u64,
+    clean_stop: bool,
+    cache_bytes: u64,
+    segments: u32,
+    segment_bytes: u64,
+    profile: String,
+    next_volume_id: u32,
+    volumes: Vec<VolumeDump>,
+}
+
+#[derive(Serialize)]
+struct VolumeDump {
+    slot: usize,
+    id: u32,
+    name: String,
+    origin: String,
+    identity: String,
+    size_bytes: u64,
+    sector_bytes: u32,
+    mode: &'static str,
+    clean_floor_sequence: u64,
+    fingerprint: Vec<PlaceDump>,
+}
+
+#[derive(Serialize)]
+struct PlaceDump {
+    offset_bytes: u64,
+    checksum: u32,
+}
+
+#[derive(Serialize)]
+struct LogDump {
+    next_sequence: u64,
+    floor_sequence: u64,
+    oldest_dirty_sequence: u64,
+    flushed_sequence: u64,
+    batches_cut: u64,
+}
+
+#[derive(Serialize)]
+struct SegmentDump {
+    segment: u32,
+    offset_bytes: u64,
+    generation: u64,
+    first_sequence: u64,
+    last_sequence: u64,
+    sealed: bool,
+    used_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct EntryDump {
+    sequence: u64,
+    segment: u32,
+    kind: &'static str,
+    volume_id: u32,
+    start_sector: u64,
+    sectors: u32,
+    /// Where the payload is on the device; absent if there is none.
+    payload_offset_bytes: Option<u64>,
+    extra: u64,
+}
+
+pub(super) fn run(arguments: &Dump) -> Result<()> {
+    let spec = &arguments.cache;
+    let cache = open_cache(spec, Access::ReadOnlyExclusive)?;
+    let mut image = BlockingDevice::new(&cache);
+    let superblock = superblock::load(&mut image, &spec.to_string())?;
+    if let Some(segment) = arguments.segment.filter(|segment| *segment >= superblock.geometry.segments) {
+        bail!("there is no segment {segment}; the last one is {}", superblock.geometry.segments - 1);
+    }
+    let is_wanted = |segment: u32| arguments.segment.is_none_or(|only| only == segment);
+    let has_entries = arguments.entries || arguments.segment.is_some();
+    let mut output = Output::stdout();
+    let mut entries = Vec::new();
+    let mut printed = Ok(());
+    if !arguments.report.json {
+        print_superblock(&mut output, &superblock)?;
+    }
+    let mut visit = |view: SegmentView, batch: &BatchRecord| {
+        if !has_entries || !is_wanted(view.segment) || printed.is_err() {
+            return;
+        }
+        for entry in entries_of(&superblock, view, batch) {
+            if arguments.report.json {
+                entries.push(entry);
+            } else if printed.is_ok() {
+                printed = print_entry(&mut output, &entry);
+            }
+        }
+    };
+    let scan = engine::scan::scan(&mut image, &superblock, false, &mut visit);
+    printed?;
+    let scan = match scan {
+        Ok(scan) => scan,
+        Err(error) => {
+            output.finish()?;
+            return Err(anyhow!("the log of {spec} cannot be read: {error}; see forebay check {spec}"));
+        }
+    };
+    let segments: Vec<SegmentDump> = scan
+        .segments
+        .iter()
+        .filter(|span| is_wanted(span.segment))
+        .map(|span| segment_dump(&superblock, span))
+        .collect();
+    if arguments.report.json {
+        let entries = has_entries.then_some(entries);
+        output.json(&Dumped {
+            superblock: superblock_dump(&superblock),
+            log: log_dump(&scan),
+            segments,
+            entries,
+        })?;
+    } else {
+        print_log(&mut output, &log_dump(&scan), &segments)?;
+    }
+    Ok(output.finish()?)
+}
+
+fn superblock_dump(superblock: &Superblock) -> SuperblockDump {
+    let volume = |(slot, record): (usize, &Option<VolumeRecord>)| {
+        record.as_ref().map(|record| VolumeDump {
+            slot,
+            id: record.id.0,
+            name: record.name.clone(),
+            origin: record.origin.clone(),
+            identity: record.identity.clone(),
+            size_bytes: record.size_sectors * engine::units::SECTOR_BYTES,
+            sector_bytes: record.sector_bytes,
+            mode: record.mode.name(),
+            clean_floor_sequence: record.clean_floor_sequence,
+            fingerprint: record
+                .fingerprint
+                .iter()
+                .flatten()
+                .map(|place| PlaceDump { offset_bytes: place.offset_bytes, checksum: place.checksum })
+                .collect(),
+        })
+    };
+    SuperblockDump {
+        set_id: hexadecimal(&superblock.set_id),
+        update: superblock.update,
+        session: superblock.session,
+        cut_sequence: superblock.cut_sequence,
+        base_sequence: superblock.base_sequence,
+        clean_stop: superblock.clean_stop,
+        cache_bytes: superblock.cache_bytes,
+        segments: superblock.geometry.segments,
+        segment_bytes: superblock.geometry.segment_bytes(),
+        profile: superblock.profile.clone(),
+        next_volume_id: superblock.next_volume_id,
+        volumes: superblock.volumes.iter().enumerate().filter_map(volume).collect(),
+    }
+}
+
+fn log_dump(scan: &Scan) -> LogDump {
+    LogDump {
+        next_sequence: scan.end.next_sequence,
+        floor_sequence: scan.floor_sequence,
+        oldest_dirty_sequence: scan.oldest_dirty_sequence,
+        flushed_sequence: scan.flushed_sequence,
+        batches_cut: scan.batches_cut,
+    }
+}
+
+fn segment_dump(superblock: &Superblock, span: &SegmentSpan) -> SegmentDump {
+    SegmentDump {
+        segment: span.segment,
+        offset_bytes: superblock.geometry.offset_bytes(span.segment, 0),
+        generation: span.generation,
+        first_sequence: span.first_sequence,
+        last_sequence: span.last_sequence,
+        sealed: span.sealed,
+        used_bytes: u64::from(span.used_blocks) * engine::units::BLOCK_BYTES,
+    }
+}
+
+fn entries_of(
+    superblock: &Superblock,
+    view: SegmentView,
+    batch: &BatchRecord,
+) -> impl Iterator<Item = EntryDump> {
+    let mut payload_block = batch.payload_block;
+    let sequence = batch.sequence;
+    batch.entries.iter().map(move |entry: &Entry| {
+        let payload_offset_bytes =
+            (entry.payload_blocks > 0).then(|| superblock.geometry.offset_bytes(view.segment, payload_block));
+        payload_block += entry.payload_blocks;
+        EntryDump {
+            sequence,
+            segment: view.segment,
+            kind: entry.kind.name(),
+            volume_id: entry.volume.0,
+            start_sector: entry.start_sector,
+            sectors: entry.sectors,
+            payload_offset_bytes,
+            extra: entry.extra,
+        }
+    })
+}
+
+fn print_superblock(to: &mut impl Write, superblock: &Superblock) -> io::Result<()> {
+    let dump = superblock_dump(superblock);
+    writeln!(to, "set        {}", dump.set_id)?;
+    writeln!(to, "superblock update {}, session {}, cut {}", dump.update, dump.session, dump.cut_sequence)?;
+    writeln!(to, "stopped    {}", if dump.clean_stop { "cleanly" } else { "by a crash, or it runs" })?;
+    writeln!(
+        to,
+        "device     {}, {} segments of {}",
+        Size(dump.cache_bytes),
+        dump.segments,
+        Size(dump.segment_bytes)
+    )?;
+    writeln!(to, "profile    {}", dump.profile)?;
+    for volume in &dump.volumes {
+        writeln!(
+            to,
+            "volume     {} (id {}): {}, {}, sectors of {} B, origin {} [{}], {} places of the fingerprint known",
+            volume.name,
+            volume.id,
+            Size(volume.size_bytes),
+            volume.mode,
+            volume.sector_bytes,
+            volume.origin,
+            volume.identity,
+            volume.fingerprint.len()
+        )?;
+    }
+    Ok(())
+}
+
+fn print_entry(to: &mut impl Write, entry: &EntryDump) -> io::Result<()> {
+    write!(
+        to,
+        "entry      sequence {} segment {} {:9} volume {} sectors {}+{}",
+        entry.sequence, entry.segment, entry.kind, entry.volume_id, entry.start_sector, entry.sectors
+    )?;
+    match entry.payload_offset_bytes {
+        Some(offset_bytes) => writeln!(to, " at byte {offset_bytes}"),
+        None if entry.extra > 0 => writeln!(to, " of place {}", entry.extra),
+        None => writeln!(to),
+    }
+}
+
+fn print_log(to: &mut impl Write, log: &LogDump, segments: &[SegmentDump]) -> io::Result<()> {
+    writeln!(
+        to,
+        "log        next sequence {}, floor {}, dirty from {}, flushed up to {}, {} batches cut",
+        log.next_sequence,
+        log.floor_sequence,
+        log.oldest_dirty_sequence,
+        log.flushed_sequence,
+        log.batches_cut
+    )?;
+    for segment in segments {
+        writeln!(
+            to,
+            "segment    {} at byte {}: generation {}, sequences {} to {}, {} used, {}",
+            segment.segment,
+            segment.offset_bytes,
+            segment.generation,
+            segment.first_sequence,
+            segment.last_sequence,
+            Size(segment.used_bytes),
+            if segment.sealed { "sealed" } else { "open" }
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! The verbs of the command line, one file each.
+
+mod add;
+mod check;
+mod create;
+mod detach;
+mod dump;
+mod flush;
+mod models;
+mod profiles;
+mod serve;
+mod set;
+mod stats;
+mod status;
+
+use crate::arguments::{RunOptions, Verb};
+use crate::control::{Answer, Connection, Progress, Question};
+use crate::interrupt::Interrupts;
+use crate::progress::Meter;
+use crate::running::{self, Doors, Running};
+use crate::startup;
+use crate::state::StateDirectory;
+use anyhow::Result;
+use live::devices::DeviceSpec;
+use std::ops::ControlFlow;
+
+/// Does what was asked.
+///
+/// # Errors
+/// Why it could not be done.
+pub fn run(verb: Verb) -> Result<()> {
+    match verb {
+        Verb::Create(arguments) => create::run(arguments),
+        Verb::Add(arguments) => add::run(arguments),
+        Verb::Serve(arguments) => serve::run(arguments),
+        Verb::Status(arguments) => status::run(&arguments),
+        Verb::Stats(arguments) => stats::run(&arguments),
+        Verb::Set(arguments) => set::run(&arguments),
+        Verb::Flush(arguments) => flush::run(&arguments),
+        Verb::Detach(arguments) => detach::run(&arguments),
+        Verb::Check(arguments) => check::run(&arguments),
+        Verb::Dump(arguments) => dump::run(&arguments),
+        Verb::Profiles(report) => profiles::run(&report),
+        Verb::Models(report) => models::run(&report),
+    }
+}
+
+/// A job that a running daemon does, or that runs the cache for itself if there is none.
+struct Job<'a> {
+    cache: &'a DeviceSpec,
+    options: &'a RunOptions,
+    state: StateDirectory,
+    is_progress_wanted: bool,
+}
+
+type OnProgress<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
+
+impl Job<'_> {
+    /// Asks the daemon; without one starts the cache, does `alone`, and stops it.
+    fn run<T: Send + 'static>(
+        self,
+        question: &Question,
+        of_answer: impl FnOnce(Answer) -> Result<T>,
+        alone: impl FnOnce(&Running, OnProgress<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let mut meter = Meter::new(self.is_progress_wanted);
+        if let Some(mut daemon) = Connection::open(self.cache)? {
+            return of_answer(daemon.ask(question, |progress| meter.show(progress))?);
+        }
+        let interrupts = Interrupts::install(1)?;
+        let started = startup::start(self.cache, self.options, self.state, &interrupts)?;
+        let doors = Doors { listen: Vec::new(), device_timeout: self.options.device_timeout };
+        let watch = interrupts.clone();
+        running::run(started, doors, &interrupts, move |running| {
+            alone(running, &mut |progress| {
+                meter.show(&progress);
+                if watch.is_interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })
+        })
+    }
+}
+
+/// A daemon answered something that was not asked.
+fn unexpected<T>(answer: &Answer) -> Result<T> {
+    anyhow::bail!("the daemon speaks another version: it answered {answer:?}")
+}

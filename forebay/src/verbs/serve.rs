@@ -1,0 +1,114 @@
+//! `forebay serve`: recovers a cache, opens its doors, and stays until it is told to stop.
+
+use crate::arguments::Serve;
+use crate::interrupt::Interrupts;
+use crate::log::notice;
+use crate::output::Output;
+use crate::report::RecoveryReport;
+use crate::run_dir::RunDirectory;
+use crate::running::{self, Doors, Running};
+use crate::startup;
+use crate::state::StateDirectory;
+use crate::superblock;
+use crate::uncached;
+use anyhow::{Context, Result, bail};
+use live::blocking::BlockingDevice;
+use live::devices::{self, Access, DeviceError, DeviceSpec};
+use live::server::ListenAddress;
+use std::io::Write;
+use std::time::Duration;
+
+/// How often it is looked whether a volume has drained.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+pub(super) fn run(arguments: Serve) -> Result<()> {
+    let Serve { cache, nbd, uncached, running: options, places } = arguments;
+    let interrupts = Interrupts::install(0)?;
+    let state = StateDirectory::find(places.state_dir.as_deref())?;
+    let why_missing = missing(&cache)?;
+    match (why_missing, uncached) {
+        (Some(why), true) => {
+            let listen = |name: &str| listen(nbd, name);
+            return uncached::serve(&cache, listen, &options, state, &interrupts, |names, nbd| {
+                notice(format_args!("{why}; its volumes are served without it"));
+                ready(names, nbd, "uncached=true")
+            });
+        }
+        (Some(why), false) if uncached::is_possible(&cache, &state)? => bail!(
+            "{why}; connect it, or go on without it (none of its volumes has dirty data): forebay serve {cache} --uncached"
+        ),
+        (Some(why), false) if state.find_by_device(&cache)?.is_some() => {
+            bail!("{why}; connect it: its volumes may have data that their origins do not have")
+        }
+        (Some(why), false) => bail!("{why}; name the cache as it was given to create"),
+        (None, true) => bail!("the cache {cache} is there; serve it without --uncached"),
+        (None, false) => (),
+    }
+    let started = startup::start(&cache, &options, state, &interrupts)?;
+    let names: Vec<String> = started
+        .volumes
+        .iter()
+        .filter(|volume| volume.origin.is_some())
+        .map(|volume| volume.name.clone())
+        .collect();
+    let first = names.first().context("no volume has its origin")?;
+    let doors = Doors { listen: listen(nbd, first)?, device_timeout: options.device_timeout };
+    let session = started.engine.superblock().session;
+    let recovery = started.recovery;
+    let waiter = interrupts.clone();
+    running::run(started, doors, &interrupts, move |running| {
+        ready(&names, running.nbd(), &figures(session, &recovery));
+        attend(running, &waiter);
+        Ok(())
+    })
+}
+
+/// Why the cache cannot be used at all, if so. A cache that is there but in use is an error.
+fn missing(spec: &DeviceSpec) -> Result<Option<String>> {
+    let cache = match devices::open(spec, Access::ReadOnlyExclusive) {
+        Ok(cache) => cache,
+        Err(error @ (DeviceError::Missing { .. } | DeviceError::Empty { .. } | DeviceError::Os { .. })) => {
+            return Ok(Some(format!("the cache is missing: {error}")));
+        }
+        // Let the start say what is wrong, and what to do.
+        Err(_) => return Ok(None),
+    };
+    let loaded = superblock::load(&mut BlockingDevice::new(&cache), &spec.to_string());
+    Ok(loaded.err().map(|error| format!("the cache cannot be read: {error:#}")))
+}
+
+/// Where NBD clients connect: where the operator says, or a unix socket in the run directory.
+fn listen(given: Vec<ListenAddress>, volume: &str) -> Result<Vec<ListenAddress>> {
+    if !given.is_empty() {
+        return Ok(given);
+    }
+    let directory = RunDirectory::find();
+    directory.make()?;
+    Ok(vec![ListenAddress::Unix(directory.nbd_socket(volume)?)])
+}
+
+fn figures(session: u64, recovery: &RecoveryReport) -> String {
+    format!(
+        "session={session} recovery_seconds={:.3} batches_cut={} redestage_bytes={}",
+        recovery.seconds, recovery.batches_cut, recovery.redestage_bytes
+    )
+}
+
+/// The one line that says that clients may come.
+fn ready(names: &[String], nbd: &[ListenAddress], figures: &str) {
+    let addresses: Vec<String> = nbd.iter().map(ToString::to_string).collect();
+    let mut output = Output::stdout();
+    let line = format!("ready volumes={} nbd={} {figures}", names.join(","), addresses.join(","));
+    // Whoever started it may not care; the clients do.
+    let _ = writeln!(output, "{line}").and_then(|()| output.finish());
+}
+
+/// Stays until an interrupt, and keeps the notes on dirty data up to date meanwhile.
+fn attend(running: &Running, interrupts: &Interrupts) {
+    while !interrupts.wait(LOOK_EVERY) {
+        if let Err(error) = running.note_drained() {
+            // The notes stay on the safe side; the next look tries again.
+            notice(format_args!("{error:#}"));
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! `forebay set`: changes a volume, through the daemon or on the device.
+
+use crate::arguments::RunOptions;
+use crate::arguments::{Set, Word};
+use crate::control::{Answer, Connection, Question};
+use crate::interrupt::Interrupts;
+use crate::opening::{open_cache, open_origin};
+use crate::origin;
+use crate::output::{Output, Size};
+use crate::running::{self, Doors};
+use crate::setting::Setting;
+use crate::startup::{self, index_bytes, renumber};
+use crate::state::StateDirectory;
+use crate::superblock;
+use anyhow::{Context, Result, anyhow, bail};
+use engine::effect::WriteMode;
+use engine::format::{Superblock, VolumeRecord};
+use engine::recovery::{self, Options};
+use engine::units::{SECTOR_BYTES, VolumeIndex};
+use live::blocking::BlockingDevice;
+use live::devices::{self, Access, Device, DeviceSpec};
+use std::io::Write;
+
+pub(super) fn run(arguments: &Set) -> Result<()> {
+    let (volume, settings) = sort(&arguments.words)?;
+    for setting in settings {
+        set(arguments, volume, setting)?;
+    }
+    Ok(())
+}
+
+fn sort(words: &[Word]) -> Result<(Option<&str>, Vec<Setting>)> {
+    let mut volume = None;
+    let mut settings = Vec::new();
+    for (at, word) in words.iter().enumerate() {
+        match word {
+            Word::Volume(name) if at == 0 => volume = Some(name.as_str()),
+            Word::Volume(name) => {
+                bail!("{name} is no setting; write KEY=VALUE, for example mode=writethrough")
+            }
+            Word::Setting(setting) => settings.push(*setting),
+        }
+    }
+    if settings.is_empty() {
+        bail!("nothing to set; write KEY=VALUE, for example mode=writethrough");
+    }
+    Ok((volume, settings))
+}
+
+fn set(arguments: &Set, volume: Option<&str>, setting: Setting) -> Result<()> {
+    let is_about_origin = matches!(setting, Setting::OriginChanged | Setting::OriginChangedDiscardDirty);
+    if arguments.origin.is_some() && !is_about_origin {
+        bail!(
+            "--origin goes with origin=changed only; to serve from another place use forebay serve --origin"
+        );
+    }
+    if let Some(mut daemon) = Connection::open(&arguments.cache)? {
+        let question = Question::Set { volume: volume.map(str::to_owned), setting };
+        return match daemon.ask(&question, |_| ())? {
+            Answer::Set => Ok(()),
+            other => super::unexpected(&other),
+        };
+    }
+    match setting {
+        Setting::GiveUpLost => give_up_lost(arguments, volume),
+        _ => edit(arguments, volume, setting),
+    }
+}
+
+/// What is lost is known to a running cache only.
+fn give_up_lost(arguments: &Set, volume: Option<&str>) -> Result<()> {
+    let interrupts = Interrupts::install(1)?;
+    let options = RunOptions::default();
+    let state = StateDirectory::find(arguments.places.state_dir.as_deref())?;
+    let started = startup::start(&arguments.cache, &options, state, &interrupts)?;
+    let doors = Doors { listen: Vec::new(), device_timeout: options.device_timeout };
+    let volume = volume.map(str::to_owned);
+    running::run(started, doors, &interrupts, move |running| {
+        running.set(volume.as_deref(), Setting::GiveUpLost)
+    })
+}
+
+/// Changes the superblock of a cache that is not running.
+fn edit(arguments: &Set, volume: Option<&str>, setting: Setting) -> Result<()> {
+    let spec = &arguments.cache;
+    let cache = open_cache(spec, Access::Exclusive)?;
+    let mut image = BlockingDevice::new(&cache);
+    let mut superblock = superblock::load(&mut image, &spec.to_string())?;
+    let index = superblock::choose(&superblock, volume)?;
+    match setting {
+        Setting::Mode(mode) => set_mode(&mut superblock, index, mode),
+        Setting::SizeOfOrigin => set_size(&mut superblock, index, spec)?,
+        Setting::OriginChanged | Setting::OriginChangedDiscardDirty => {
+            let may_discard = setting == Setting::OriginChangedDiscardDirty;
+            let origin = arguments.origin.as_ref();
+            change_origin(&mut image, &mut superblock, Change { index, origin, may_discard, cache: spec })?;
+        }
+        Setting::GiveUpLost => unreachable!("what is lost is given up by a running cache"),
+    }
+    superblock::store(&mut image, &mut superblock)
+}
+
+fn record(superblock: &mut Superblock, index: VolumeIndex) -> &mut VolumeRecord {
+    superblock.volumes[index.at()].as_mut().expect("the volume was chosen among those there are")
+}
+
+fn set_mode(superblock: &mut Superblock, index: VolumeIndex, mode: WriteMode) {
+    record(superblock, index).mode = mode;
+}
+
+fn open_noted_origin(record: &VolumeRecord, given: Option<&DeviceSpec>) -> Result<Device> {
+    let spec = match given {
+        Some(spec) => spec.clone(),
+        None => devices::parse(&record.origin).context("the origin noted for the volume has no meaning")?,
+    };
+    open_origin(&spec, Access::ReadOnlyExclusive, &record.name)
+}
+
+fn set_size(superblock: &mut Superblock, index: VolumeIndex, cache: &DeviceSpec) -> Result<()> {
+    let record = record(superblock, index);
+    let origin = open_noted_origin(record, None)?;
+    origin::verify(record, &origin, cache)?;
+    origin::check_size(&origin)?;
+    let noted_bytes = record.size_sectors * SECTOR_BYTES;
+    if noted_bytes.is_multiple_of(engine::units::BLOCK_BYTES) || noted_bytes == origin.size_bytes() {
+        record.size_sectors = origin.size_bytes() / SECTOR_BYTES;
+        // The well-known places of another size are others.
+        record.fingerprint = origin::fingerprint(&origin)?;
+        return Ok(());
+    }
+    bail!(
+        "the size of volume {} is no multiple of 4096, so its last block needs care; set size=origin while it runs",
+        record.name
+    )
+}
+
+struct Change<'a> {
+    index: VolumeIndex,
+    origin: Option<&'a DeviceSpec>,
+    may_discard: bool,
+    cache: &'a DeviceSpec,
+}
+
+/// Accepts an origin as it is: what is cached of the old one is dropped by giving the volume a new number.
+fn change_origin(image: &mut BlockingDevice, superblock: &mut Superblock, change: Change<'_>) -> Result<()> {
+    let Change { index, origin: given, may_discard, cache } = change;
+    let options = Options { index_budget_bytes: index_bytes(superblock), repair: false };
+    let name = record(superblock, index).name.clone();
+    let dirty_bytes = match recovery::inspect(image, options) {
+        Ok(opened) => opened.dirty_bytes(index),
+        Err(error) => bail!("the cache {cache} cannot be recovered: {error}; see forebay check {cache}"),
+    };
+    if dirty_bytes > 0 && !may_discard {
+        bail!(
+            "volume {name} has {} of dirty data that only the cache has; connect its old origin, or throw that data \
+             away: forebay set {cache} {name} origin=changed-discard-dirty",
+            Size(dirty_bytes)
+        );
+    }
+    let old = record(superblock, index).clone();
+    let origin = open_noted_origin(&old, given)?;
+    let id = renumber(superblock, index);
+    let new = origin::describe(&origin, origin::NewVolume { id, name: old.name, mode: old.mode })
+        .map_err(|error| anyhow!("{error:#}"))?;
+    superblock.volumes[index.at()] = Some(new);
+    if dirty_bytes > 0 {
+        let mut output = Output::stdout();
+        writeln!(output, "{} of dirty data of volume {name} were thrown away", Size(dirty_bytes))?;
+        output.finish()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! `forebay status`: asks the daemon, or looks at the device if there is none.
+
+use crate::arguments::Look;
+use crate::control::{Answer, Connection, Question};
+use crate::opening::open_cache;
+use crate::output::Output;
+use crate::report::{CacheIdentity, CacheReport, RecoveryReport, StatusReport, VolumeReport};
+use crate::startup::index_bytes;
+use crate::state::hexadecimal;
+use crate::superblock;
+use anyhow::{Result, anyhow, bail};
+use engine::engine::Engine;
+use engine::limits::Config;
+use engine::recovery::{self, Options};
+use live::blocking::BlockingDevice;
+use live::devices::{Access, DeviceSpec};
+use std::time::Instant;
+
+pub(super) fn run(arguments: &Look) -> Result<()> {
+    let mut status = match Connection::open(&arguments.cache)? {
+        Some(mut daemon) => match daemon.ask(&Question::Status, |_| ())? {
+            Answer::Status(status) => status,
+            other => return super::unexpected(&other),
+        },
+        None => look(&arguments.cache)?,
+    };
+    if let Some(volume) = &arguments.volume
+        && !status.keep_only(volume)
+    {
+        bail!("there is no volume {volume} on this cache; see forebay status {}", arguments.cache);
+    }
+    let mut output = Output::stdout();
+    if arguments.report.json {
+        output.json(&status)?;
+    } else {
+        status.print(&mut output)?;
+    }
+    Ok(output.finish()?)
+}
+
+/// What the next start would find. Nothing is written.
+fn look(spec: &DeviceSpec) -> Result<StatusReport> {
+    let cache = open_cache(spec, Access::ReadOnlyExclusive)?;
+    let mut image = BlockingDevice::new(&cache);
+    let superblock = superblock::load(&mut image, &spec.to_string())?;
+    let options = Options { index_budget_bytes: index_bytes(&superblock), repair: false };
+    let started_at = Instant::now();
+    let opened = recovery::inspect(&mut image, options).map_err(|error| {
+        anyhow!("the cache {spec} cannot be recovered: {error}; see forebay check {spec}")
+    })?;
+    let recovery = RecoveryReport {
+        seconds: started_at.elapsed().as_secs_f64(),
+        batches_cut: opened.report.batches_cut,
+        redestage_bytes: opened.report.redestage_bytes,
+        entries: opened.report.entries,
+    };
+    let geometry = superblock.geometry;
+    let engine = Engine::new(opened, Config::for_cache(geometry.segments, geometry.segment_blocks));
+    let status = engine.status();
+    let volumes = status
+        .volumes
+        .iter()
+        .map(|volume| {
+            let record = superblock.volumes[volume.index.at()].as_ref();
+            VolumeReport::new(volume, record.map_or_else(String::new, |record| record.origin.clone()))
+        })
+        .collect();
+    let identity = CacheIdentity {
+        device: spec.absolute().to_string(),
+        set_id: hexadecimal(&superblock.set_id),
+        profile: superblock.profile.clone(),
+    };
+    Ok(StatusReport {
+        running: false,
+        volumes,
+        cache: Some(CacheReport::new(&status.cache, identity)),
+        session: status.session,
+        recovery: Some(recovery),
+        nbd: Vec::new(),
+    })
+}

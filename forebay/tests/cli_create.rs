@@ -1,0 +1,222 @@
+//! Goal: `create` and `add` refuse what they must, in one line, and never touch the origin.
+//! Method: the real command on files; what it says, how it ends, and what the files hold afterwards.
+
+mod cli_support;
+
+use cli_support::{Place, overwrite};
+use std::fs;
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn a_cache_is_made_and_the_origin_is_untouched() {
+    let place = Place::new();
+    let origin = place.file("slow.img", 64 * MIB);
+    overwrite(&origin, 5 * MIB, b"content");
+    let before = fs::read(&origin).unwrap();
+    let modified = fs::metadata(&origin).unwrap().modified().unwrap();
+    let cache = place.file("fast.img", 32 * MIB);
+    let text = place.done(&["create", "--origin", &origin, "--cache", &cache, "--json"]);
+    let created: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(created["name"], "slow");
+    assert_eq!(created["mode"], "writeback");
+    assert_eq!(created["profile"], "forebay");
+    assert_eq!(created["origin_bytes"], 64 * MIB);
+    assert_eq!(fs::read(&origin).unwrap(), before);
+    assert_eq!(fs::metadata(&origin).unwrap().modified().unwrap(), modified);
+}
+
+#[test]
+fn odd_sizes_are_taken() {
+    let place = Place::new();
+    let origin = place.file("slow.img", 5 * MIB + 512);
+    let cache = place.file("fast.img", 32 * MIB + 12_345);
+    place.done(&["create", "--origin", &origin, "--cache", &cache]);
+    let tiny = place.file("tiny.img", 512);
+    place.done(&["add", &cache, "--origin", &tiny, "--name", "tiny"]);
+}
+
+#[test]
+fn missing_devices_are_refused_with_a_way_on() {
+    let place = Place::new();
+    let there = place.file("there.img", 64 * MIB);
+    let gone = place.path("gone.img").to_str().unwrap().to_owned();
+    place.refused(&["create", "--origin", &gone, "--cache", &there], 1, &["does not exist", "--origin"]);
+    place.refused(
+        &["create", "--origin", &there, "--cache", &gone],
+        1,
+        &["does not exist", "truncate -s 1G"],
+    );
+    place.refused(
+        &["create", "--origin", &there, "--cache", "/dev/no-such-disk"],
+        1,
+        &["does not exist", "--cache"],
+    );
+    let directory = place.path("").to_str().unwrap().to_owned();
+    place.refused(
+        &["create", "--origin", &directory, "--cache", &there],
+        1,
+        &["neither a file nor a block device"],
+    );
+    place.refused(&["add", &gone, "--origin", &there, "--name", "a"], 1, &["does not exist"]);
+}
+
+#[test]
+fn sizes_outside_the_limits_are_refused() {
+    let place = Place::new();
+    let origin = place.file("slow.img", 64 * MIB);
+    let small = place.file("small.img", 32 * MIB - 1);
+    place.refused(&["create", "--origin", &origin, "--cache", &small], 1, &["the least is 32 MiB"]);
+    let empty = place.file("empty.img", 0);
+    place.refused(&["create", "--origin", &origin, "--cache", &empty], 1, &["empty", "truncate"]);
+    let cache = place.file("fast.img", 64 * MIB);
+    place.refused(&["create", "--origin", "mem:1G", "--cache", &cache], 1, &["gone when this command ends"]);
+    place.refused(&["create", "--origin", &origin, "--cache", "mem:1G"], 1, &["gone when this command ends"]);
+}
+
+#[test]
+fn an_origin_too_large_for_the_format_is_refused() {
+    let place = Place::new();
+    // A file system that has no such large files cannot make one; a modelled disk would not help, it has a store.
+    let path = place.path("huge.img");
+    let huge = fs::File::create(&path).unwrap();
+    if huge.set_len((128 << 40) + 4096).is_err() {
+        let shm = std::path::Path::new("/dev/shm").join(format!("forebay-huge-{}.img", std::process::id()));
+        fs::File::create(&shm).unwrap().set_len((128 << 40) + 4096).expect("tmpfs has large sparse files");
+        let cache = place.file("fast.img", 32 * MIB);
+        place.refused(
+            &["create", "--origin", shm.to_str().unwrap(), "--cache", &cache],
+            1,
+            &["more than the 128 TiB"],
+        );
+        fs::remove_file(shm).unwrap();
+        return;
+    }
+    let cache = place.file("fast.img", 32 * MIB);
+    place.refused(
+        &["create", "--origin", path.to_str().unwrap(), "--cache", &cache],
+        1,
+        &["more than the 128 TiB"],
+    );
+}
+
+#[test]
+fn one_device_is_not_both() {
+    let place = Place::new();
+    let one = place.file("one.img", 64 * MIB);
+    let link = place.path("link.img");
+    fs::hard_link(&one, &link).unwrap();
+    let symbolic = place.path("symbolic.img");
+    std::os::unix::fs::symlink(&one, &symbolic).unwrap();
+    for other in [one.as_str(), link.to_str().unwrap(), symbolic.to_str().unwrap()] {
+        place.refused(&["create", "--origin", other, "--cache", &one], 1, &["must be two devices"]);
+    }
+}
+
+#[test]
+fn a_device_that_holds_something_needs_its_name_repeated() {
+    let place = Place::new();
+    let origin = place.file("slow.img", 64 * MIB);
+    let cache = place.file("fast.img", 64 * MIB);
+    let create = ["create", "--origin", &origin, "--cache", &cache];
+    for (offset_bytes, mark, what) in [
+        (1080, &[0x53, 0xef][..], "ext4"),
+        (510, &[0x55, 0xaa][..], "partition table"),
+        (64 * MIB - 512, &b"EFI PART"[..], "GPT"),
+        (536, &b"LABELONE"[..], "LVM"),
+        (0, &b"LUKS\xba\xbe"[..], "LUKS"),
+        (4086, &b"SWAPSPACE2"[..], "swap"),
+    ] {
+        let offset_bytes = if what == "LVM" { 512 } else { offset_bytes };
+        overwrite(&cache, offset_bytes, mark);
+        place.refused(&create, 1, &[what, "--wipe"]);
+        overwrite(&cache, offset_bytes, &vec![0; mark.len()]);
+    }
+    place.done(&create);
+    place.refused(&create, 1, &["a Forebay cache (volumes: slow)", "--wipe"]);
+    overwrite(&cache, 100, b"garbage");
+    overwrite(&cache, 512 * 1024 + 100, b"garbage");
+    place.refused(&create, 1, &["a damaged Forebay cache", "--wipe"]);
+    let wipe = |device| [&create[..], &["--wipe", device]].concat();
+    place.refused(&wipe(&origin), 1, &["--wipe"]);
+    overwrite(&cache, 64 * MIB - 512, b"EFI PART");
+    place.done(&wipe(&cache));
+    // The old marks are gone, not only covered.
+    assert_eq!(fs::read(&cache).unwrap()[(64 * MIB - 512) as usize..][..8], [0; 8]);
+}
+
+#[test]
+fn words_without_meaning_are_usage_errors() {
+    let place = Place::new();
+    let origin = place.file("slow.img", 64 * MIB);
+    let cache = place.file("fast.img", 64 * MIB);
+    let create = |more: &[&'static str]| {
+        let arguments: Vec<String> = ["create", "--origin", &origin, "--cache", &cache]
+            .iter()
+            .chain(more)
+            .map(|word| (*word).to_owned())
+            .collect();
+        arguments
+    };
+    for (more, words) in [
+        (&["--mode", "fast"][..], &["unknown mode", "writeback", "readonly"][..]),
+        (&["--profile", "turbo"], &["unknown profile", "forebay"]),
+        (&["--name", "a b"], &["a volume's name"]),
+        (&["--name", ""], &["a volume's name"]),
+        (&["--colour", "red"], &["--colour"]),
+    ] {
+        let arguments = create(more);
+        place.refused(&arguments.iter().map(String::as_str).collect::<Vec<_>>(), 2, words);
+    }
+    place.refused(&["create", "--origin", "mem:8X", "--cache", &cache], 2, &["size suffix"]);
+    place.refused(&["create", "--origin", "model:hdd?size=8Q", "--cache", &cache], 2, &["size suffix"]);
+    place.refused(&["create", "--origin", "model:tape?size=8G", "--cache", &cache], 2, &["unknown model"]);
+    place.refused(&["create", "--origin", "s3://bucket/x", "--cache", &cache], 2, &["not supported yet"]);
+    place.refused(&["create", "--origin", &origin], 2, &["--cache"]);
+    place.refused(&["frobnicate"], 2, &["frobnicate"]);
+    place.refused(&[], 2, &["--help"]);
+}
+
+#[test]
+fn what_is_not_built_yet_is_no_verb() {
+    let place = Place::new();
+    for verb in ["top", "scrub", "bench", "lab", "studies", "help"] {
+        place.refused(&[verb], 2, &[verb]);
+    }
+    let help = place.done(&["--help"]);
+    for verb in
+        ["create", "add", "serve", "status", "stats", "set", "flush", "detach", "check", "dump", "profiles"]
+    {
+        assert!(help.contains(verb), "{verb}");
+    }
+}
+
+#[test]
+fn a_volume_is_added_once() {
+    let place = Place::new();
+    let cache = place.file("fast.img", 64 * MIB);
+    let (one, two) = (place.file("one.img", 64 * MIB), place.file("two.img", 64 * MIB));
+    place.done(&["create", "--origin", &one, "--cache", &cache]);
+    place.done(&["add", &cache, "--origin", &two, "--name", "two", "--mode", "writethrough"]);
+    place.refused(&["add", &cache, "--origin", &two, "--name", "three"], 1, &["origin of volume two"]);
+    let three = place.file("three.img", 64 * MIB);
+    place.refused(&["add", &cache, "--origin", &three, "--name", "two"], 1, &["there is a volume two"]);
+    place.refused(&["add", &three, "--origin", &two, "--name", "x"], 1, &["three.img"]);
+    place.refused(&["add", &cache, "--origin", &three], 2, &["--name"]);
+    for number in 2..16 {
+        let origin = place.file(&format!("more-{number}.img"), MIB);
+        place.done(&["add", &cache, "--origin", &origin, "--name", &format!("more-{number}")]);
+    }
+    place.refused(&["add", &cache, "--origin", &three, "--name", "x"], 1, &["16 volumes"]);
+}
+
+#[test]
+fn lists_of_what_is_built_in() {
+    let place = Place::new();
+    let profiles: serde_json::Value = serde_json::from_str(&place.done(&["profiles", "--json"])).unwrap();
+    assert_eq!(profiles["profiles"][0]["axes"]["placement"], "log");
+    let models: serde_json::Value = serde_json::from_str(&place.done(&["models", "--json"])).unwrap();
+    assert!(models["models"].as_array().unwrap().iter().any(|model| model["name"] == "hdd"));
+    assert!(place.done(&["models"]).contains("nvme"));
+    assert!(place.done(&["profiles"]).contains("forebay"));
+}

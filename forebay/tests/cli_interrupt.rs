@@ -1,0 +1,96 @@
+//! Goal: long jobs show their progress, can be interrupted, and go on where they were; a stop is fast.
+//! Method: scattered writes into a cache over a modelled hard disk in real time, which needs many
+//! seconds to take them home.
+
+mod cli_support;
+
+use cli_support::{Daemon, Place};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const MIB: u64 = 1 << 20;
+
+struct Slow {
+    place: Place,
+    cache: String,
+}
+
+impl Slow {
+    fn new() -> Slow {
+        let place = Place::new();
+        let store = place.file("slow.img", 4096 * MIB);
+        let cache = place.file("fast.img", 64 * MIB);
+        let origin = format!("model:hdd?store={store}&size=4G&write_cache=off");
+        place.done(&["create", "--origin", &origin, "--cache", &cache, "--name", "disk"]);
+        Slow { place, cache }
+    }
+
+    /// A daemon with some 12 MiB of scattered dirty data.
+    fn serve_dirty(&self) -> Daemon {
+        let daemon = self.place.serve(&self.cache, &[]);
+        let output = Command::new("fio")
+            .args(["--name=scatter", "--ioengine=nbd", "--rw=randwrite", "--bs=4k", "--iodepth=16"])
+            .args(["--size=4G", "--io_size=12M", "--randseed=7"])
+            .arg(format!("--uri={}", daemon.uri("disk")))
+            .current_dir(self.place.path(""))
+            .output()
+            .expect("fio is installed");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(self.dirty_bytes() > 4 * MIB);
+        daemon
+    }
+
+    fn dirty_bytes(&self) -> u64 {
+        let status: Value =
+            serde_json::from_str(&self.place.done(&["status", &self.cache, "--json"])).unwrap();
+        status["volumes"][0]["dirty_bytes"].as_u64().unwrap()
+    }
+
+    /// Starts a job, waits until it has shown its progress, and interrupts it. Its last words.
+    fn interrupt(&self, arguments: &[&str]) -> (Option<i32>, Vec<String>) {
+        let mut child: Child = self
+            .place
+            .command(arguments)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the command starts");
+        let mut lines = BufReader::new(child.stderr.take().expect("it is a pipe")).lines();
+        let first = lines.next().expect("it shows progress").expect("text");
+        assert!(first.contains("dirty left"), "{first}");
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args(["-s", "INT", &pid]).status().expect("kill exists").success());
+        let rest = lines.map(|line| line.expect("text")).collect();
+        (child.wait().expect("it was started").code(), rest)
+    }
+}
+
+#[test]
+fn a_stop_is_fast_and_a_flush_without_daemon_can_be_interrupted_and_resumed() {
+    let slow = Slow::new();
+    let daemon = slow.serve_dirty();
+    let before = Instant::now();
+    daemon.stop();
+    assert!(before.elapsed() < Duration::from_secs(5), "a stop does not wait for the destage of everything");
+    let left = slow.dirty_bytes();
+    assert!(left > 0);
+    let (status, words) = slow.interrupt(&["flush", &slow.cache, "--progress"]);
+    assert_eq!(status, Some(1), "{words:?}");
+    assert!(words.last().unwrap().contains("run it again"), "{words:?}");
+    let less = slow.dirty_bytes();
+    assert!(less < left, "what was flushed stays flushed: {less} of {left}");
+}
+
+#[test]
+fn a_flush_by_the_daemon_ends_with_the_verb() {
+    let slow = Slow::new();
+    let daemon = slow.serve_dirty();
+    // Interrupted before it can say anything more: by the signal itself.
+    let (status, _) = slow.interrupt(&["detach", &slow.cache, "--progress"]);
+    assert_eq!(status, None);
+    let status: Value = serde_json::from_str(&slow.place.done(&["status", &slow.cache, "--json"])).unwrap();
+    assert_eq!(status["volumes"][0]["name"], "disk");
+    daemon.stop();
+}

@@ -1,0 +1,189 @@
+//! Runs the real command in a place of its own.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+static PLACES: AtomicU32 = AtomicU32::new(0);
+
+/// A directory with devices, notes and sockets; removed at the end.
+pub struct Place {
+    path: PathBuf,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        let number = PLACES.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("forebay-cli-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).expect("a directory for the test");
+        Place { path }
+    }
+
+    /// The path of a file in this place.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// A sparse file.
+    pub fn file(&self, name: &str, bytes: u64) -> String {
+        let path = self.path(name);
+        File::create(&path).and_then(|file| file.set_len(bytes)).expect("a file for the test");
+        path.to_str().expect("a plain path").to_owned()
+    }
+
+    /// The command, with its notes and sockets in this place.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        command
+            .args(arguments)
+            .env("FOREBAY_STATE_DIR", self.path("state"))
+            .env("FOREBAY_RUN_DIR", self.path("run"));
+        command
+    }
+
+    /// Runs the command to its end.
+    pub fn forebay(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("the command starts")
+    }
+
+    /// Runs the command, which must succeed; returns what it printed.
+    pub fn done(&self, arguments: &[&str]) -> String {
+        let output = self.forebay(arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {errors}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    #[allow(dead_code, reason = "not every test file provokes")]
+    /// Runs the command, which must be refused with this status and one line that has all the words.
+    pub fn refused(&self, arguments: &[&str], status: i32, words: &[&str]) {
+        let output = self.forebay(arguments);
+        let errors = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {errors}");
+        assert_eq!(errors.lines().count(), 1, "{arguments:?} is refused in one line: {errors}");
+        assert!(errors.starts_with("forebay: "), "{errors}");
+        for word in words {
+            assert!(errors.contains(word), "{arguments:?}: `{word}` is missing in: {errors}");
+        }
+        assert!(output.stdout.is_empty(), "{arguments:?} printed something");
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // What is left is in the directory for temporary files.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Overwrites part of a file.
+#[allow(dead_code, reason = "not every test file damages something")]
+pub fn overwrite(path: impl AsRef<Path>, offset_bytes: u64, bytes: &[u8]) {
+    use std::os::unix::fs::FileExt;
+    let file = File::options().write(true).open(path).expect("the file is there");
+    file.write_all_at(bytes, offset_bytes).expect("the file can be written");
+}
+
+/// A daemon that was started in a place; killed at the end if it still runs.
+#[allow(dead_code, reason = "not every test file serves")]
+pub struct Daemon {
+    child: Child,
+    /// Its `ready` line.
+    pub ready: String,
+    /// Where its clients connect.
+    pub socket: PathBuf,
+    stderr: PathBuf,
+}
+
+#[allow(dead_code, reason = "not every test file serves")]
+impl Place {
+    /// Serves a cache on a unix socket, and waits until it is ready.
+    pub fn serve(&self, cache: &str, more: &[&str]) -> Daemon {
+        let number = PLACES.fetch_add(1, Ordering::Relaxed);
+        let socket = self.path(&format!("nbd-{number}.sock"));
+        let stderr = self.path(&format!("stderr-{number}"));
+        let address = format!("unix:{}", socket.display());
+        let mut arguments = vec!["serve", cache, "--nbd", &address];
+        arguments.extend(more);
+        let mut child = self
+            .command(&arguments)
+            .stdout(Stdio::piped())
+            .stderr(File::create(&stderr).expect("a file for the errors"))
+            .spawn()
+            .expect("the daemon starts");
+        let mut ready = String::new();
+        let stdout = child.stdout.take().expect("it is a pipe");
+        BufReader::new(stdout).read_line(&mut ready).expect("it speaks or ends");
+        let errors = fs::read_to_string(&stderr).expect("text");
+        assert!(ready.starts_with("ready "), "the daemon did not get ready: {ready}{errors}");
+        Daemon { child, ready, socket, stderr }
+    }
+}
+
+#[allow(dead_code, reason = "not every test file serves")]
+impl Daemon {
+    /// The URI of a volume.
+    pub fn uri(&self, volume: &str) -> String {
+        format!("nbd+unix:///{volume}?socket={}", self.socket.display())
+    }
+
+    /// What it wrote to standard error so far.
+    pub fn errors(&self) -> String {
+        fs::read_to_string(&self.stderr).expect("text")
+    }
+
+    /// Asks it to stop; it must do so cleanly.
+    pub fn stop(mut self) -> String {
+        self.signal("TERM");
+        let status = self.child.wait().expect("it was started");
+        assert_eq!(status.code(), Some(0), "{}", self.errors());
+        self.errors()
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status().expect("kill exists");
+        assert!(sent.success());
+    }
+
+    /// Kills it.
+    pub fn kill(mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it was started");
+    }
+
+    /// Its exit status, once it has ended.
+    pub fn wait(mut self) -> Option<i32> {
+        self.child.wait().expect("it was started").code()
+    }
+
+    /// Writes the content of a file to the beginning of a volume, and flushes.
+    pub fn write(&self, volume: &str, file: &str) {
+        copy(&["--flush", file, &self.uri(volume)]);
+    }
+
+    /// The content of a volume.
+    pub fn read(&self, volume: &str) -> Vec<u8> {
+        let to = self.socket.with_extension("copy");
+        copy(&[&self.uri(volume), to.to_str().expect("a plain path")]);
+        fs::read(to).expect("just written")
+    }
+}
+
+#[allow(dead_code, reason = "not every test file serves")]
+fn copy(arguments: &[&str]) {
+    let output =
+        Command::new("nbdcopy").args(arguments).output().expect("nbdcopy of libnbd-bin is installed");
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

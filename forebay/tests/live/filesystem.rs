@@ -1,0 +1,81 @@
+//! A file system on a volume: the kernel's ext4 through nbdfuse and a loop device.
+
+use crate::daemon::{Daemon, Site, first_difference, tool, try_tool};
+use crate::fuse::{self, FuseFile, LoopDevice};
+
+/// A mounted file system, unmounted when it goes.
+struct Mount {
+    directory: String,
+}
+
+impl Mount {
+    fn new(site: &Site, device: &LoopDevice) -> Mount {
+        let directory = site.path("mnt");
+        std::fs::create_dir_all(&directory).expect("a mount point");
+        tool("mount", &["-t", "ext4", device.path(), &directory]);
+        Mount { directory }
+    }
+
+    fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.directory)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let unmounted = try_tool("umount", &[&self.directory]).status.success();
+        if !unmounted && !std::thread::panicking() {
+            panic!("{} cannot be unmounted", self.directory);
+        }
+    }
+}
+
+/// ext4 is made, filled, unmounted; the daemon is killed and started again; ext4 is whole and holds what was
+/// written. At last the origin alone holds it all.
+#[test]
+fn ext4_survives_the_daemon() {
+    if fuse::is_left_out("the ext4 test") {
+        return;
+    }
+    let site = Site::new("ext4");
+    let origin = site.file("origin", 192 << 20);
+    let cache = site.file("cache", 64 << 20);
+    site.run(&["create", "--origin", &origin, "--cache", &cache, "--name", "disk"]);
+    let files: Vec<String> =
+        (0..8).map(|number| site.noise(&format!("file-{number}"), (number + 1) << 21, number)).collect();
+    let names: Vec<String> = (0..files.len()).map(|number| format!("copy-{number}")).collect();
+
+    let daemon = Daemon::start(&site, &cache, &[]);
+    {
+        let file = FuseFile::mount(&site, "fuse", &daemon.uri("disk"));
+        let device = LoopDevice::attach(&file);
+        tool("mkfs.ext4", &["-q", "-F", device.path()]);
+        let mount = Mount::new(&site, &device);
+        for (file, name) in files.iter().zip(&names) {
+            std::fs::copy(file, mount.path(name)).expect("room in the file system");
+        }
+        // Some come and go, so that blocks are written twice and discarded.
+        for name in &names[..4] {
+            std::fs::remove_file(mount.path(name)).expect("it was just copied");
+        }
+        tool("sync", &["--file-system", &mount.directory]);
+        for (file, name) in files.iter().zip(&names[..4]) {
+            std::fs::copy(file, mount.path(name)).expect("room in the file system");
+        }
+    }
+    daemon.kill();
+
+    let daemon = Daemon::start(&site, &cache, &[]);
+    {
+        let file = FuseFile::mount(&site, "fuse", &daemon.uri("disk"));
+        let device = LoopDevice::attach(&file);
+        tool("e2fsck", &["-f", "-n", device.path()]);
+        let mount = Mount::new(&site, &device);
+        for (file, name) in files.iter().zip(&names) {
+            assert_eq!(first_difference(file, &mount.path(name)), None, "{name}");
+        }
+    }
+    site.run(&["detach", &cache, "disk", "--verify"]);
+    daemon.stop();
+    tool("e2fsck", &["-f", "-n", &origin]);
+}

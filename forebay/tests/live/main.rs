@@ -1,0 +1,17 @@
+//! Live tests: the real daemon, real clients, real deaths.
+//!
+//! They need fio, jq, libnbd's tools, nbdkit, FUSE and, for the ext4 test, root: `make test` installs
+//! them. `FOREBAY_KILLS` sets how often the kill tests kill, `FOREBAY_SEED` what they draw.
+
+#[path = "../support/daemon.rs"]
+mod daemon;
+#[path = "../support/verifier.rs"]
+mod verifier;
+
+mod clients;
+mod faults;
+mod filesystem;
+mod fuse;
+mod kills;
+mod modes;
+mod volumes;

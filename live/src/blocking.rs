@@ -1,0 +1,229 @@
+//! A device used by one synchronous job: what recovery, `create` and `check` stand on.
+
+use crate::devices::{AlignedBytes, Device, Job, Kind, Transfer};
+use engine::effect::Errno;
+use engine::image::{Image, ReadAt};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Reads of a group that are under way at the same time.
+const GROUP_READS_MAX: usize = 8;
+/// Bytes that one system call moves at the most, so that bounce buffers stay small.
+const TRANSFER_BYTES_MAX: usize = 4 << 20;
+
+/// Numbers the operations of all threads that wait for modelled disks.
+static TOKENS: AtomicU64 = AtomicU64::new(0);
+
+/// A device whose operations wait until they are done. It shares the open file of the
+/// device it was made from, and may be used beside a running reactor.
+#[derive(Debug)]
+pub struct BlockingDevice {
+    device: Device,
+}
+
+impl BlockingDevice {
+    /// Uses `device` by waiting.
+    #[must_use]
+    pub fn new(device: &Device) -> BlockingDevice {
+        BlockingDevice { device: device.clone() }
+    }
+
+    /// Reads exactly `bytes` from any offset.
+    ///
+    /// # Errors
+    /// The device's errno; [`Errno::INVAL`] if the range is not inside the device.
+    pub fn read_at(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), Errno> {
+        read(&self.device, offset_bytes, bytes)
+    }
+
+    /// Writes `bytes` at the offset; both are multiples of the device's sector.
+    ///
+    /// # Errors
+    /// The device's errno; [`Errno::INVAL`] if the range is not aligned or not inside the device.
+    pub fn write_at(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let sector_bytes = u64::from(self.device.sector_bytes());
+        let len_bytes = bytes.len() as u64;
+        check_range(&self.device, offset_bytes, len_bytes)?;
+        if !offset_bytes.is_multiple_of(sector_bytes) || !len_bytes.is_multiple_of(sector_bytes) {
+            return Err(Errno::INVAL);
+        }
+        let mut bounce = AlignedBytes::new(bytes.len().min(TRANSFER_BYTES_MAX));
+        let mut offset_bytes = offset_bytes;
+        for chunk in bytes.chunks(TRANSFER_BYTES_MAX) {
+            match self.device.kind() {
+                Kind::File(file) if !file.is_copied() => {
+                    bounce[..chunk.len()].copy_from_slice(chunk);
+                    file.write_at(offset_bytes, &bounce[..chunk.len()])?;
+                }
+                Kind::File(file) => file.write_at(offset_bytes, chunk)?,
+                Kind::Modelled(modelled) => {
+                    let len_bytes = chunk.len() as u64;
+                    match modelled.perform(token(), Job::Write { offset_bytes, len_bytes }) {
+                        Transfer::None(result) => result?,
+                        _ => modelled.write_at(offset_bytes, chunk)?,
+                    }
+                }
+            }
+            offset_bytes += chunk.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Makes durable what was written before.
+    ///
+    /// # Errors
+    /// The device's errno.
+    pub fn flush(&mut self) -> Result<(), Errno> {
+        match self.device.kind() {
+            Kind::File(file) => file.flush(),
+            Kind::Modelled(modelled) => match modelled.perform(token(), Job::Flush) {
+                Transfer::None(result) => result,
+                Transfer::Read { .. } | Transfer::Write { .. } => Ok(()),
+            },
+        }
+    }
+}
+
+fn token() -> u64 {
+    TOKENS.fetch_add(1, Ordering::Relaxed)
+}
+
+fn check_range(device: &Device, offset_bytes: u64, len_bytes: u64) -> Result<(), Errno> {
+    match offset_bytes.checked_add(len_bytes) {
+        Some(end) if end <= device.size_bytes() => Ok(()),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+fn read(device: &Device, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), Errno> {
+    check_range(device, offset_bytes, bytes.len() as u64)?;
+    let sector_bytes = u64::from(device.sector_bytes());
+    let mut offset_bytes = offset_bytes;
+    for chunk in bytes.chunks_mut(TRANSFER_BYTES_MAX) {
+        let end = offset_bytes + chunk.len() as u64;
+        match device.kind() {
+            Kind::File(file) if file.is_copied() => file.read_at(offset_bytes, chunk)?,
+            kind => {
+                // Around what is asked, the sectors that hold it, into memory as aligned as they are.
+                let start = offset_bytes - offset_bytes % sector_bytes;
+                let len_bytes = end.next_multiple_of(sector_bytes) - start;
+                let mut bounce =
+                    AlignedBytes::new(usize::try_from(len_bytes).expect("a chunk and its edges"));
+                match kind {
+                    Kind::File(file) => file.read_at(start, &mut bounce)?,
+                    Kind::Modelled(modelled) => {
+                        match modelled.perform(token(), Job::Read { offset_bytes: start, len_bytes }) {
+                            Transfer::None(result) => result?,
+                            _ => modelled.read_at(start, &mut bounce)?,
+                        }
+                    }
+                }
+                let skip = usize::try_from(offset_bytes - start).expect("less than a sector");
+                chunk.copy_from_slice(&bounce[skip..skip + chunk.len()]);
+            }
+        }
+        offset_bytes = end;
+    }
+    Ok(())
+}
+
+impl Image for BlockingDevice {
+    fn size_bytes(&self) -> u64 {
+        self.device.size_bytes()
+    }
+
+    fn read_group(&mut self, reads: &mut [ReadAt]) {
+        let device = &self.device;
+        let perform = |request: &mut ReadAt| {
+            request.result = read(device, request.offset_bytes, &mut request.bytes);
+        };
+        if reads.len() <= 1 {
+            reads.iter_mut().for_each(perform);
+            return;
+        }
+        let workers = reads.len().min(GROUP_READS_MAX);
+        let queue: Vec<std::sync::Mutex<&mut ReadAt>> = reads.iter_mut().map(std::sync::Mutex::new).collect();
+        let next = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..workers {
+                scope.spawn(|| {
+                    while let Some(slot) = queue.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        perform(&mut slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+                    }
+                });
+            }
+        });
+    }
+
+    fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Errno> {
+        self.write_at(offset_bytes, bytes)
+    }
+
+    fn flush(&mut self) -> Result<(), Errno> {
+        BlockingDevice::flush(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::devices::{Access, DeviceError, open, parse};
+
+    fn round_trip(spec: &str) {
+        let device = open(&parse(spec).unwrap(), Access::Exclusive).unwrap();
+        assert_eq!(device.size_bytes(), 1 << 20);
+        let mut disk = BlockingDevice::new(&device);
+        let pattern: Vec<u8> = (0..8192u32).map(|i| (i % 251) as u8).collect();
+        disk.write_at(4096, &pattern).unwrap();
+        disk.flush().unwrap();
+        let mut bytes = vec![0; 1000];
+        disk.read_at(4096 + 777, &mut bytes).unwrap();
+        assert_eq!(bytes, pattern[777..1777]);
+        let mut reads: Vec<ReadAt> = (0..20u64)
+            .map(|i| ReadAt { offset_bytes: i * 4096, bytes: vec![9; 4096], result: Err(Errno::IO) })
+            .collect();
+        disk.read_group(&mut reads);
+        assert!(reads.iter().all(|read| read.result.is_ok()));
+        assert_eq!([&reads[1].bytes[..], &reads[2].bytes[..]].concat(), pattern);
+        assert_eq!(reads[3].bytes, vec![0; 4096]);
+        assert_eq!(disk.read_at((1 << 20) - 10, &mut [0; 11]), Err(Errno::INVAL));
+        assert_eq!(disk.read_at(u64::MAX, &mut [0; 11]), Err(Errno::INVAL));
+        assert_eq!(disk.write_at(100, &[0; 512]), Err(Errno::INVAL));
+    }
+
+    #[test]
+    fn files_memory_and_models_keep_what_is_written() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        round_trip(&file.path().display().to_string());
+        round_trip("mem:1M");
+        round_trip("model:ssd?size=1M&speed=1000");
+    }
+
+    #[test]
+    fn a_device_in_use_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        let spec = parse(&file.path().display().to_string()).unwrap();
+        let first = open(&spec, Access::Exclusive).unwrap();
+        assert!(matches!(open(&spec, Access::Exclusive), Err(DeviceError::Locked { .. })));
+        assert!(matches!(open(&spec, Access::ReadOnlyExclusive), Err(DeviceError::Locked { .. })));
+        let other = open(&spec, Access::ReadOnly).unwrap();
+        assert!(other.same_as(&first));
+        assert_eq!(other.identity(), first.identity());
+        drop(first);
+        assert!(open(&spec, Access::Exclusive).is_ok());
+    }
+
+    #[test]
+    fn what_is_no_device_is_refused() {
+        let open_text = |text: &str| open(&parse(text).unwrap(), Access::Exclusive).map(|_| ());
+        assert!(matches!(open_text("/nowhere/at/all"), Err(DeviceError::Missing { .. })));
+        assert!(matches!(open_text("/"), Err(DeviceError::NotADevice { .. })));
+        assert!(matches!(open_text("/dev/null"), Err(DeviceError::NotADevice { .. })));
+        let empty = tempfile::NamedTempFile::new().unwrap();
+        assert!(matches!(open_text(&empty.path().display().to_string()), Err(DeviceError::Empty { .. })));
+        let store = format!("model:hdd?store={}&size=1G", empty.path().display());
+        empty.as_file().set_len(4096).unwrap();
+        assert!(matches!(open_text(&store), Err(DeviceError::StoreTooSmall { .. })));
+    }
+}

@@ -1,0 +1,328 @@
+//! An opened file or block device, and the plain system calls on it.
+//!
+//! Invariant: the lock is taken on the very descriptor that does the I/O (hazard 13), so that it
+//! outlives a killed daemon for as long as writes of it are still landing.
+
+use super::DeviceError;
+use super::identity;
+use engine::effect::Errno;
+use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// `f_type` of tmpfs.
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+/// Zeroes that are written where a device has no operation for it, in bytes at a time.
+pub const ZERO_BYTES: usize = 1 << 20;
+
+/// What is asked of an open.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenMode {
+    /// Also for writing.
+    pub write: bool,
+    /// Nobody else may use it meanwhile.
+    pub exclusive: bool,
+    /// Past the page cache if possible.
+    pub direct: bool,
+}
+
+/// An opened file or block device.
+#[derive(Debug)]
+pub struct OpenFile {
+    fd: OwnedFd,
+    block: bool,
+    direct: bool,
+    /// Memory of the kernel: nothing to flush, and no I/O ever waits.
+    memory: bool,
+    size_bytes: u64,
+    sector_bytes: u32,
+    identity: String,
+    device_inode: (u64, u64),
+    /// Cleared when the device has refused the operation once.
+    zeroes: AtomicBool,
+    punches: AtomicBool,
+}
+
+impl OpenFile {
+    /// Opens the file or block device at `path`.
+    pub(super) fn open(path: &Path, mode: OpenMode) -> Result<OpenFile, DeviceError> {
+        let os = |step: &'static str| {
+            move |errno: rustix::io::Errno| DeviceError::from_open(path, step, errno.raw_os_error())
+        };
+        let stat = rustix::fs::stat(path).map_err(os("look at"))?;
+        let block = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::BlockDevice => true,
+            FileType::RegularFile => false,
+            _ => return Err(DeviceError::NotADevice { path: path.to_owned() }),
+        };
+        if !block && mode.exclusive && identity::backs_a_loop_device(path) {
+            return Err(DeviceError::Busy { path: path.to_owned() });
+        }
+        let mut flags = OFlags::CLOEXEC | if mode.write { OFlags::RDWR } else { OFlags::RDONLY };
+        if block && mode.exclusive {
+            // Refuses a mounted device, and one that a volume manager or another program claims.
+            flags |= OFlags::EXCL;
+        }
+        let memory = !block && is_tmpfs(path);
+        let (fd, direct) = open_direct(path, flags, mode.direct && !memory).map_err(os("open"))?;
+        let opened = rustix::fs::fstat(&fd).map_err(os("look at"))?;
+        if (opened.st_dev, opened.st_ino) != (stat.st_dev, stat.st_ino) {
+            // Replaced between the two looks; the caller tries again if it wants to.
+            return Err(DeviceError::Os { path: path.to_owned(), step: "open", errno: libc::ESTALE });
+        }
+        if mode.exclusive {
+            match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    return Err(DeviceError::Locked { path: path.to_owned() });
+                }
+                Err(errno) => return Err(os("lock")(errno)),
+            }
+        }
+        let end = rustix::fs::seek(&fd, SeekFrom::End(0)).map_err(os("measure"))?;
+        let sector_bytes = if block {
+            rustix::fs::ioctl_blksszget(&fd).map_err(os("measure"))?
+        } else if direct {
+            probe_sector_bytes(fd.as_fd())
+        } else {
+            512
+        };
+        let sector_bytes = sector_bytes.max(512);
+        let size_bytes = end - end % u64::from(sector_bytes);
+        if size_bytes == 0 {
+            return Err(DeviceError::Empty { path: path.to_owned() });
+        }
+        if memory {
+            set_nonblocking(&fd).map_err(os("open"))?;
+        }
+        let identity =
+            if block { identity::of_block_device(opened.st_rdev) } else { identity::of_file(&fd, &opened) };
+        let device_inode = if block { (0, opened.st_rdev) } else { (opened.st_dev, opened.st_ino) };
+        Ok(OpenFile {
+            fd,
+            block,
+            direct,
+            memory,
+            size_bytes,
+            sector_bytes,
+            identity,
+            device_inode,
+            zeroes: AtomicBool::new(true),
+            punches: AtomicBool::new(true),
+        })
+    }
+
+    /// Memory of the process that looks like a file.
+    pub(super) fn in_memory(size_bytes: u64) -> Result<OpenFile, DeviceError> {
+        let os = |errno: rustix::io::Errno| DeviceError::Memory { size_bytes, errno: errno.raw_os_error() };
+        let size_bytes = size_bytes - size_bytes % 512;
+        if size_bytes == 0 {
+            return Err(DeviceError::Memory { size_bytes, errno: libc::EINVAL });
+        }
+        let fd = rustix::fs::memfd_create("forebay", rustix::fs::MemfdFlags::CLOEXEC).map_err(os)?;
+        rustix::fs::ftruncate(&fd, size_bytes).map_err(os)?;
+        set_nonblocking(&fd).map_err(os)?;
+        let stat = rustix::fs::fstat(&fd).map_err(os)?;
+        Ok(OpenFile {
+            fd,
+            block: false,
+            direct: false,
+            memory: true,
+            size_bytes,
+            sector_bytes: 512,
+            identity: String::new(),
+            device_inode: (stat.st_dev, stat.st_ino),
+            zeroes: AtomicBool::new(true),
+            punches: AtomicBool::new(true),
+        })
+    }
+
+    /// The descriptor's number, for the backends.
+    pub(crate) fn raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// Its size, a whole number of sectors.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// The smallest aligned transfer.
+    pub(crate) fn sector_bytes(&self) -> u32 {
+        self.sector_bytes
+    }
+
+    /// A text that stays the same over restarts; empty if there is none.
+    pub(crate) fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// Whether it is a block device.
+    pub(crate) fn is_block_device(&self) -> bool {
+        self.block
+    }
+
+    /// Whether it goes past the page cache, or has none in between that matters.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.direct || self.memory
+    }
+
+    /// Whether a transfer is a copy by the CPU, which a second one can do.
+    pub(crate) fn is_copied(&self) -> bool {
+        !self.direct
+    }
+
+    /// Whether a flush has anything to do. A file in memory has nowhere to flush to.
+    pub(crate) fn needs_flush(&self) -> bool {
+        !self.memory
+    }
+
+    /// Whether both are one file.
+    pub(crate) fn same_as(&self, other: &OpenFile) -> bool {
+        self.device_inode == other.device_inode
+    }
+
+    /// The mode of `fallocate` that makes a range read as zeroes; `None` if the device has none.
+    pub(crate) fn zero_mode(&self) -> Option<FallocateFlags> {
+        if self.zeroes.load(Ordering::Relaxed) {
+            Some(FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE)
+        } else if self.punches.load(Ordering::Relaxed) && !self.block {
+            // On a block device a hole is a discard or zeroes, as the device likes.
+            Some(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE)
+        } else {
+            None
+        }
+    }
+
+    /// The mode of `fallocate` that drops a range; `None` if the device has none.
+    pub(crate) fn discard_mode(&self) -> Option<FallocateFlags> {
+        let punches = self.punches.load(Ordering::Relaxed);
+        punches.then_some(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE)
+    }
+
+    /// Remembers that the device refused this mode.
+    pub(crate) fn refused(&self, mode: FallocateFlags) {
+        let what = if mode.contains(FallocateFlags::ZERO_RANGE) { &self.zeroes } else { &self.punches };
+        what.store(false, Ordering::Relaxed);
+    }
+
+    /// Reads exactly `bytes` from the offset.
+    pub(crate) fn read_at(&self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), Errno> {
+        let mut done = 0;
+        while done < bytes.len() {
+            match rustix::io::pread(&self.fd, &mut bytes[done..], offset_bytes + done as u64) {
+                // The file became shorter than it was at the start.
+                Ok(0) => return Err(Errno::IO),
+                Ok(read) => done += read,
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
+                Err(errno) => return Err(Errno(errno.raw_os_error())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes exactly `bytes` at the offset.
+    pub(crate) fn write_at(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let mut done = 0;
+        while done < bytes.len() {
+            match rustix::io::pwrite(&self.fd, &bytes[done..], offset_bytes + done as u64) {
+                Ok(0) => return Err(Errno::IO),
+                Ok(written) => done += written,
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
+                Err(errno) => return Err(Errno(errno.raw_os_error())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes durable what was written.
+    pub(crate) fn flush(&self) -> Result<(), Errno> {
+        if !self.needs_flush() {
+            return Ok(());
+        }
+        rustix::fs::fdatasync(&self.fd).map_err(|errno| Errno(errno.raw_os_error()))
+    }
+
+    /// Makes the range read as zeroes, by whatever the device can do.
+    pub(crate) fn zero(&self, offset_bytes: u64, len_bytes: u64) -> Result<(), Errno> {
+        while let Some(mode) = self.zero_mode() {
+            match rustix::fs::fallocate(&self.fd, mode, offset_bytes, len_bytes) {
+                Ok(()) => return Ok(()),
+                Err(errno) if is_refusal(errno.raw_os_error()) => self.refused(mode),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(Errno(errno.raw_os_error())),
+            }
+        }
+        let zeroes =
+            super::AlignedBytes::new(ZERO_BYTES.min(usize::try_from(len_bytes).unwrap_or(ZERO_BYTES)));
+        let mut done = 0;
+        while done < len_bytes {
+            let step = (len_bytes - done).min(zeroes.len() as u64);
+            self.write_at(offset_bytes + done, &zeroes[..usize::try_from(step).expect("at most a step")])?;
+            done += step;
+        }
+        Ok(())
+    }
+
+    /// Drops the range if the device can.
+    pub(crate) fn discard(&self, offset_bytes: u64, len_bytes: u64) -> Result<(), Errno> {
+        while let Some(mode) = self.discard_mode() {
+            match rustix::fs::fallocate(&self.fd, mode, offset_bytes, len_bytes) {
+                Ok(()) => return Ok(()),
+                Err(errno) if is_refusal(errno.raw_os_error()) => self.refused(mode),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(Errno(errno.raw_os_error())),
+            }
+        }
+        Err(Errno::OPNOTSUPP)
+    }
+}
+
+/// Whether an errno of `fallocate` says that the device does not have the operation.
+pub(crate) fn is_refusal(errno: i32) -> bool {
+    matches!(errno, libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS | libc::ENODEV)
+}
+
+/// Opens past the page cache if asked for and the file system can.
+fn open_direct(path: &Path, flags: OFlags, direct: bool) -> rustix::io::Result<(OwnedFd, bool)> {
+    if direct {
+        match rustix::fs::open(path, flags | OFlags::DIRECT, Mode::empty()) {
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP) => {}
+            other => return other.map(|fd| (fd, true)),
+        }
+    }
+    rustix::fs::open(path, flags, Mode::empty()).map(|fd| (fd, false))
+}
+
+fn is_tmpfs(path: &Path) -> bool {
+    rustix::fs::statfs(path).is_ok_and(|stat| {
+        #[allow(
+            clippy::unnecessary_cast,
+            clippy::cast_lossless,
+            reason = "the field's type differs by platform"
+        )]
+        let kind = stat.f_type as i64;
+        kind == TMPFS_MAGIC
+    })
+}
+
+/// tmpfs never waits for a disk, but only says so to io_uring through this flag: without it, every small
+/// read would go to a worker thread.
+fn set_nonblocking(fd: &OwnedFd) -> rustix::io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(fd)?;
+    rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK)
+}
+
+/// The smallest direct transfer that the file system takes.
+fn probe_sector_bytes(fd: BorrowedFd<'_>) -> u32 {
+    let mut bytes = super::AlignedBytes::new(8192);
+    for sector_bytes in [512u32, 1024, 2048] {
+        let size = sector_bytes as usize;
+        // Memory and file offset are both only as aligned as the size under test.
+        if rustix::io::pread(fd, &mut bytes[size..2 * size], u64::from(sector_bytes)).is_ok() {
+            return sector_bytes;
+        }
+    }
+    4096
+}

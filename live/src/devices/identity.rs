@@ -1,0 +1,51 @@
+//! What tells one device from another over restarts (hazard 9).
+
+use rustix::fs::Stat;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// Where a block device's directory in sysfs may keep a name that belongs to the device itself.
+const NAMES: [&str; 8] =
+    ["wwid", "device/wwid", "uuid", "dm/uuid", "md/uuid", "serial", "device/serial", "device/vpd_pg80"];
+
+/// The identity of a block device: its world-wide name or serial number, and where on it the
+/// partition begins. Empty if it has none.
+pub(super) fn of_block_device(number: u64) -> String {
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let Ok(directory) = PathBuf::from(format!("/sys/dev/block/{major}:{minor}")).canonicalize() else {
+        return String::new();
+    };
+    let read = |path: PathBuf| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
+    let start = read(directory.join("start")).filter(|_| directory.join("partition").exists());
+    let disk = match (&start, directory.parent()) {
+        (Some(_), Some(parent)) => parent.to_owned(),
+        _ => directory,
+    };
+    let Some(name) = NAMES.iter().find_map(|name| read(disk.join(name)).filter(|text| !text.is_empty()))
+    else {
+        return String::new();
+    };
+    let name: String = name.chars().filter(|character| !character.is_control()).collect();
+    match start {
+        Some(start) => format!("{name}+{start}"),
+        None => name,
+    }
+}
+
+/// The identity of a file: its file system's id and its inode number.
+pub(super) fn of_file(fd: &OwnedFd, stat: &Stat) -> String {
+    let file_system = rustix::fs::fstatvfs(fd).map_or(0, |stat| stat.f_fsid);
+    format!("file:{file_system:x}:{}", stat.st_ino)
+}
+
+/// Whether a loop device stands on the file: somebody may have mounted it.
+pub(super) fn backs_a_loop_device(path: &Path) -> bool {
+    let Ok(path) = path.canonicalize() else { return false };
+    let Ok(devices) = std::fs::read_dir("/sys/block") else { return false };
+    devices.flatten().filter(|device| device.file_name().to_string_lossy().starts_with("loop")).any(
+        |device| {
+            std::fs::read_to_string(device.path().join("loop/backing_file"))
+                .is_ok_and(|backing| Path::new(backing.trim_end_matches('\n')) == path)
+        },
+    )
+}

@@ -1,0 +1,307 @@
+//! Devices: what a name opens, and what is known about it.
+//!
+//! A device is a file or block device, memory, or a modelled disk over one of the two. Memory is a
+//! file of the kernel's without a name, so that there is one path for data, not two.
+
+mod file;
+mod identity;
+mod modelled;
+mod size;
+mod spec;
+mod volatile;
+
+pub(crate) use file::{OpenFile, ZERO_BYTES, is_refusal};
+pub(crate) use modelled::{Job, Modelled, Submitter, Transfer};
+pub use size::{SizeError, parse_size};
+pub use spec::{DeviceSpec, DeviceSpecError, ModelSpec, SPEED_UNIT, WriteCache, parse};
+
+use file::OpenMode;
+use std::ops::{Deref, DerefMut};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use thiserror::Error;
+
+/// What somebody wants to do with a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Read it, without a lock: look at something that may be in use.
+    ReadOnly,
+    /// Read it while nobody else may use it.
+    ReadOnlyExclusive,
+    /// Read and write it, without a lock.
+    ReadWrite,
+    /// Read and write it while nobody else may use it.
+    Exclusive,
+}
+
+/// Why a device could not be opened.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// There is nothing of that name.
+    #[error("{} does not exist", path.display())]
+    Missing {
+        /// The name.
+        path: PathBuf,
+    },
+    /// Another process holds its lock, most likely another daemon.
+    #[error("{} is in use by another forebay (its lock is taken)", path.display())]
+    Locked {
+        /// The device.
+        path: PathBuf,
+    },
+    /// It is mounted, or part of a volume group or array, or claimed by another program.
+    #[error("{} is mounted or claimed by the system; release it first", path.display())]
+    Busy {
+        /// The device.
+        path: PathBuf,
+    },
+    /// It may not be opened.
+    #[error("{} may not be opened: permission denied", path.display())]
+    Denied {
+        /// The device.
+        path: PathBuf,
+    },
+    /// A directory, a socket, a terminal.
+    #[error("{} is neither a file nor a block device", path.display())]
+    NotADevice {
+        /// The name.
+        path: PathBuf,
+    },
+    /// It holds not even one sector.
+    #[error("{} is empty", path.display())]
+    Empty {
+        /// The device.
+        path: PathBuf,
+    },
+    /// Any other failure of the system.
+    #[error("could not {step} {}: {}", path.display(), std::io::Error::from_raw_os_error(*errno))]
+    Os {
+        /// The device.
+        path: PathBuf,
+        /// What was tried.
+        step: &'static str,
+        /// What the system said.
+        errno: i32,
+    },
+    /// No memory for a device in memory.
+    #[error("could not get {size_bytes} bytes for a device in memory: {}", std::io::Error::from_raw_os_error(*errno))]
+    Memory {
+        /// The size asked for.
+        size_bytes: u64,
+        /// What the system said.
+        errno: i32,
+    },
+    /// The file under a modelled disk is shorter than the disk.
+    #[error("{} has {store_bytes} bytes, less than the {size_bytes} of the modelled disk", path.display())]
+    StoreTooSmall {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        store_bytes: u64,
+        /// The size asked for.
+        size_bytes: u64,
+    },
+    /// A write cache that the model cannot have.
+    #[error("write_cache= of model:{name}: {reason}")]
+    WriteCache {
+        /// The model.
+        name: String,
+        /// What is wrong.
+        reason: models::ParameterError,
+    },
+    /// A model that does not exist.
+    #[error("unknown model `{name}`")]
+    UnknownModel {
+        /// The name.
+        name: String,
+    },
+}
+
+impl DeviceError {
+    fn from_open(path: &Path, step: &'static str, errno: i32) -> DeviceError {
+        let path = path.to_owned();
+        match errno {
+            libc::ENOENT | libc::ENOTDIR | libc::ENXIO | libc::ENODEV => DeviceError::Missing { path },
+            libc::EACCES | libc::EPERM => DeviceError::Denied { path },
+            libc::EBUSY => DeviceError::Busy { path },
+            _ => DeviceError::Os { path, step, errno },
+        }
+    }
+}
+
+/// How a device does its I/O.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// By system calls on a file.
+    File(OpenFile),
+    /// When the model says so, over a file.
+    Modelled(Box<Modelled>),
+}
+
+#[derive(Debug)]
+struct Opened {
+    spec: DeviceSpec,
+    kind: Kind,
+}
+
+/// An opened device. Clones share the open file and its lock, which ends with the last clone.
+#[derive(Clone, Debug)]
+pub struct Device {
+    opened: Arc<Opened>,
+}
+
+/// Opens a device.
+///
+/// # Errors
+/// [`DeviceError`], with the path and, where it is not one of the common reasons, the errno.
+pub fn open(spec: &DeviceSpec, access: Access) -> Result<Device, DeviceError> {
+    let mode = OpenMode {
+        write: matches!(access, Access::ReadWrite | Access::Exclusive),
+        exclusive: matches!(access, Access::ReadOnlyExclusive | Access::Exclusive),
+        direct: true,
+    };
+    let kind = match spec {
+        DeviceSpec::File { path } => Kind::File(OpenFile::open(path, mode)?),
+        DeviceSpec::Memory { size_bytes } => Kind::File(OpenFile::in_memory(*size_bytes)?),
+        DeviceSpec::Model(model) => Kind::Modelled(Box::new(open_model(model, mode)?)),
+    };
+    Ok(Device { opened: Arc::new(Opened { spec: spec.clone(), kind }) })
+}
+
+fn open_model(model: &ModelSpec, mode: OpenMode) -> Result<Modelled, DeviceError> {
+    let store = match (&model.store, model.size_bytes) {
+        // The times are the model's, so the store itself should be as fast as it can be.
+        (Some(path), _) => OpenFile::open(path, OpenMode { direct: false, ..mode })?,
+        (None, size_bytes) => OpenFile::in_memory(size_bytes.unwrap_or(0))?,
+    };
+    let size_bytes = model.size_bytes.unwrap_or(store.size_bytes());
+    if let Some(path) = model.store.as_ref().filter(|_| store.size_bytes() < size_bytes) {
+        let store_bytes = store.size_bytes();
+        return Err(DeviceError::StoreTooSmall { path: path.clone(), store_bytes, size_bytes });
+    }
+    let mut parameters =
+        models::find(&model.name).ok_or_else(|| DeviceError::UnknownModel { name: model.name.clone() })?;
+    let write_cache_bytes = match model.write_cache {
+        None => None,
+        Some(WriteCache::Off) => Some(0),
+        Some(WriteCache::Bytes(bytes)) => Some(bytes),
+    };
+    if let Some(bytes) = write_cache_bytes {
+        let set = parameters.set("write_cache_bytes", models::Value::Number(bytes));
+        set.map_err(|reason| DeviceError::WriteCache { name: model.name.clone(), reason })?;
+    }
+    Ok(Modelled::new(&parameters, model.speed, store, size_bytes))
+}
+
+impl Device {
+    pub(crate) fn kind(&self) -> &Kind {
+        &self.opened.kind
+    }
+
+    fn file(&self) -> &OpenFile {
+        match &self.opened.kind {
+            Kind::File(file) => file,
+            Kind::Modelled(modelled) => modelled.store(),
+        }
+    }
+
+    /// Its size in bytes, a whole number of sectors.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        match &self.opened.kind {
+            Kind::File(file) => file.size_bytes(),
+            Kind::Modelled(modelled) => modelled.size_bytes(),
+        }
+    }
+
+    /// The smallest aligned transfer in bytes, at least 512.
+    #[must_use]
+    pub fn sector_bytes(&self) -> u32 {
+        self.file().sector_bytes()
+    }
+
+    /// A text that stays the same as long as it is the same device; empty if it has none.
+    #[must_use]
+    pub fn identity(&self) -> &str {
+        self.file().identity()
+    }
+
+    /// Whether a model says how long its operations take.
+    #[must_use]
+    pub fn is_modelled(&self) -> bool {
+        matches!(self.opened.kind, Kind::Modelled(_))
+    }
+
+    /// Whether it is a block device, not a file.
+    #[must_use]
+    pub fn is_block_device(&self) -> bool {
+        self.file().is_block_device()
+    }
+
+    /// Whether its I/O goes past the page cache, or there is nothing behind the page cache. False
+    /// deserves a warning: data is then cached twice.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.is_modelled() || self.file().is_direct()
+    }
+
+    /// Whether it can drop ranges, as far as is known: a device may refuse the first time.
+    #[must_use]
+    pub fn supports_discard(&self) -> bool {
+        self.file().discard_mode().is_some()
+    }
+
+    /// How it was named.
+    #[must_use]
+    pub fn spec(&self) -> &DeviceSpec {
+        &self.opened.spec
+    }
+
+    /// Whether both are one file or block device underneath.
+    #[must_use]
+    pub fn same_as(&self, other: &Device) -> bool {
+        self.file().same_as(other.file())
+    }
+
+    /// A power cut of a modelled disk: what it has not flushed is lost, wholly or in part, and
+    /// it does nothing any more. Other devices do not notice.
+    pub fn lose_unflushed(&self) {
+        if let Kind::Modelled(modelled) = &self.opened.kind {
+            modelled.lose_unflushed();
+        }
+    }
+}
+
+/// Bytes whose address is a multiple of 4096, as direct I/O wants them.
+#[derive(Debug)]
+pub(crate) struct AlignedBytes {
+    bytes: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl AlignedBytes {
+    const ALIGNMENT: usize = 4096;
+
+    /// `len` zeroes.
+    pub(crate) fn new(len: usize) -> AlignedBytes {
+        let bytes = vec![0; len + Self::ALIGNMENT];
+        let start = bytes.as_ptr().align_offset(Self::ALIGNMENT);
+        AlignedBytes { bytes, start, len }
+    }
+}
+
+impl Deref for AlignedBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.start..self.start + self.len]
+    }
+}
+
+impl DerefMut for AlignedBytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..self.start + self.len]
+    }
+}

@@ -1,0 +1,112 @@
+//! One client's connection: what is known about it between two turns of the loop.
+
+use super::input::{Arriving, Input};
+use super::outbox::Outbox;
+use crate::wire::nbd::{Handshake, Session};
+use engine::units::Nanos;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+/// Requests of one client under way at the most; it waits with the next one.
+pub(crate) const REQUESTS_MAX: usize = 512;
+/// How long a client may take to agree on an export.
+pub(crate) const HANDSHAKE_NS_MAX: u64 = 10 * Nanos::SECOND;
+
+/// Where a connection is in its life.
+pub(crate) enum Phase {
+    /// It agrees on an export.
+    Handshake {
+        machine: Box<Handshake>,
+        /// By then it must have.
+        deadline: Nanos,
+    },
+    /// It serves.
+    Serving,
+    /// The client has taken its leave, or must be told why it goes: the last replies are on their way.
+    Leaving,
+    /// Shut; what the core and the kernel still do for it is waited for.
+    Closed,
+}
+
+/// A client's connection.
+pub(crate) struct Connection {
+    socket: OwnedFd,
+    pub phase: Phase,
+    /// What the handshake ended with, when it has.
+    pub session: Option<Session>,
+    pub input: Input,
+    pub outbox: Outbox,
+    /// The request whose pieces are not all handed on; what is behind it on the socket waits.
+    pub head: Option<usize>,
+    /// The payload that the head is receiving.
+    pub arriving: Option<Arriving>,
+    /// Payload of a refused request that is thrown away.
+    pub skip_bytes: u64,
+    /// Requests that have not been answered.
+    pub requests: usize,
+    /// Memory of the pool that it holds.
+    pub held_bytes: u64,
+    /// When bytes last went to or came from the client.
+    pub moved: Nanos,
+    /// It is on the list of those that wait for room.
+    pub blocked: bool,
+    /// It is on the list of those with something to send.
+    pub outgoing: bool,
+}
+
+impl Connection {
+    pub(crate) fn new(socket: OwnedFd, now: Nanos) -> Connection {
+        let mut outbox = Outbox::new();
+        let mut machine = None;
+        outbox.push_with(|output| machine = Some(Handshake::new(output)));
+        let machine = Box::new(machine.expect("the greeting was made"));
+        Connection {
+            socket,
+            phase: Phase::Handshake { machine, deadline: now.plus(HANDSHAKE_NS_MAX) },
+            session: None,
+            input: Input::new(),
+            outbox,
+            head: None,
+            arriving: None,
+            skip_bytes: 0,
+            requests: 0,
+            held_bytes: 0,
+            moved: now,
+            blocked: false,
+            outgoing: false,
+        }
+    }
+
+    pub(crate) fn raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    /// Ends all that waits on the socket.
+    pub(crate) fn shut(&self) {
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(self.phase, Phase::Closed)
+    }
+
+    /// Whether bytes from the client are wanted.
+    pub(crate) fn listens(&self) -> bool {
+        matches!(self.phase, Phase::Handshake { .. } | Phase::Serving) && !self.blocked
+    }
+
+    /// Whether it holds memory that only the client can free, and has done nothing since `then`.
+    pub(crate) fn stalls_since(&self, then: Nanos) -> bool {
+        let waits_for_client = self.outbox.in_flight() || self.arriving.is_some();
+        self.held_bytes > 0 && waits_for_client && self.moved <= then && !self.is_closed()
+    }
+
+    /// Whether it waits for memory and holds none.
+    pub(crate) fn starves(&self) -> bool {
+        self.blocked && self.held_bytes == 0 && self.head.is_some()
+    }
+
+    /// Whether nothing refers to it any more.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_closed() && self.requests == 0 && !self.input.in_flight() && !self.outbox.in_flight()
+    }
+}

@@ -1,0 +1,164 @@
+//! Handing requests on to the core, piece by piece, as memory allows.
+
+use super::input::Arriving;
+use super::nbd::{NbdDoor, Progress, SHARE};
+use super::requests::{Cut, Delivery, Kind};
+use crate::driver::{Asker, Core, Driver, Piece};
+use engine::effect::RequestOp;
+use engine::memory::{Memory, Slice};
+use engine::units::BLOCK_BYTES;
+
+/// What the buffers of a read can need beyond its length, because it is not aligned.
+const WHOLE_EDGE_BYTES: u64 = 2 * BLOCK_BYTES;
+
+/// The part of the free memory that one piece may take.
+const NEWCOMER_SHARE: u64 = 8;
+
+impl NbdDoor {
+    /// Hands on as many pieces of the connection's first request as it can.
+    pub(super) fn advance<C: Core>(&mut self, key: usize, head: usize, driver: &mut Driver<C>) -> Progress {
+        match self.requests[head].kind {
+            Kind::Flush => {
+                self.hand_on(head, RequestOp::Flush, None, 0, driver);
+                Progress::Done
+            }
+            Kind::Trim | Kind::WriteZeroes => {
+                while let Some(cut) = self.requests[head].next_cut() {
+                    let request = &mut self.requests[head];
+                    request.issued_bytes += cut.len_bytes;
+                    let (range, fua) = (cut.range(), request.fua);
+                    let op = match request.kind {
+                        Kind::Trim => RequestOp::Discard { range, fua },
+                        _ => RequestOp::WriteZeroes { range, fua },
+                    };
+                    self.hand_on(head, op, None, cut.offset_bytes, driver);
+                }
+                Progress::Done
+            }
+            Kind::Read => self.advance_read(key, head, driver),
+            Kind::Write => self.advance_write(key, head, driver),
+        }
+    }
+
+    fn advance_read<C: Core>(&mut self, key: usize, head: usize, driver: &mut Driver<C>) -> Progress {
+        match self.requests[head].delivery {
+            // Nothing else may be sent between the parts of a streamed reply, so it goes alone.
+            Delivery::Stream(_)
+                if self.requests[head].issued_bytes == 0 && self.connections[key].requests > 1 =>
+            {
+                return Progress::Blocked;
+            }
+            // All or nothing, or two such reads could each hold what the other one needs.
+            Delivery::Whole(_) => {
+                let request = &self.requests[head];
+                let rest_bytes = request.len_bytes - request.issued_bytes + WHOLE_EDGE_BYTES;
+                if !self.has_room(key, rest_bytes, driver) {
+                    return Progress::Blocked;
+                }
+            }
+            _ => {}
+        }
+        while let Some((cut, slice)) = self.take_memory(key, head, driver) {
+            let request = &mut self.requests[head];
+            request.issued_bytes += cut.len_bytes;
+            if let Delivery::Whole(pieces) | Delivery::Stream(pieces) = &mut request.delivery {
+                pieces.expect(cut.offset_bytes, slice);
+            }
+            // The core releases one reference; the other one is ours until the bytes are sent.
+            driver.pool.retain(slice.buffer);
+            let op = RequestOp::Read { range: cut.range(), into: slice };
+            self.hand_on(head, op, Some(slice), cut.offset_bytes, driver);
+        }
+        let request = &self.requests[head];
+        // A streamed reply keeps its place until it is sent, so that nothing comes in between.
+        if request.is_issued() && !matches!(request.delivery, Delivery::Stream(_)) {
+            Progress::Done
+        } else {
+            Progress::Blocked
+        }
+    }
+
+    fn advance_write<C: Core>(&mut self, key: usize, head: usize, driver: &mut Driver<C>) -> Progress {
+        while !self.requests[head].is_issued() {
+            if self.connections[key].arriving.is_none() {
+                let Some((cut, slice)) = self.take_memory(key, head, driver) else {
+                    return Progress::Blocked;
+                };
+                self.connections[key].arriving = Some(Arriving { cut, slice, filled: 0 });
+            }
+            let connection = &mut self.connections[key];
+            let arriving = connection.arriving.as_mut().expect("it was just made");
+            let rest = arriving.rest();
+            let there = connection.input.bytes();
+            let count = there.len().min(rest.len_bytes as usize);
+            if count > 0 {
+                let count_bytes = u32::try_from(count).expect("at most the rest");
+                driver.pool.bytes_mut(rest.part(0, count_bytes)).copy_from_slice(&there[..count]);
+                arriving.filled += count_bytes;
+                connection.input.consume(count);
+            }
+            let Arriving { cut, slice, .. } = *arriving;
+            if arriving.filled < slice.len_bytes {
+                return Progress::Starved;
+            }
+            connection.arriving = None;
+            let request = &mut self.requests[head];
+            request.issued_bytes += cut.len_bytes;
+            let op = RequestOp::Write { range: cut.range(), from: slice, fua: request.fua };
+            self.hand_on(head, op, Some(slice), cut.offset_bytes, driver);
+        }
+        Progress::Done
+    }
+
+    /// The next piece of a read or write with memory for it; `None` if there is no piece, or no memory.
+    fn take_memory<C: Core>(
+        &mut self,
+        key: usize,
+        head: usize,
+        driver: &mut Driver<C>,
+    ) -> Option<(Cut, Slice)> {
+        let mut cut = self.requests[head].next_cut()?;
+        let wanted_bytes = u64::from(cut.buffer().0);
+        let is_promised = matches!(self.requests[head].delivery, Delivery::Whole(_));
+        let most_bytes = free_bytes(driver) / NEWCOMER_SHARE;
+        if !is_promised && (wanted_bytes > most_bytes || !self.has_room(key, wanted_bytes, driver)) {
+            // Who holds something waits until that is done. Who holds nothing gets on with less, so that no
+            // number of others that stall can stop it.
+            if self.connections[key].held_bytes > 0 {
+                return None;
+            }
+            cut = cut.shortened(most_bytes.max(BLOCK_BYTES));
+        }
+        let (buffer_bytes, lead_bytes) = cut.buffer();
+        let buffer = driver.pool.allocate_for_door(buffer_bytes)?;
+        self.connections[key].held_bytes += u64::from(buffer_bytes);
+        let len_bytes = u32::try_from(cut.len_bytes).expect("a piece is small");
+        Some((cut, Slice { buffer, offset_bytes: lead_bytes, len_bytes }))
+    }
+
+    /// Whether a client may hold `bytes` more: a quarter of all at the most, and no more than it leaves free.
+    fn has_room<C: Core>(&self, key: usize, bytes: u64, driver: &Driver<C>) -> bool {
+        let free_bytes = free_bytes(driver);
+        let held_bytes = self.connections[key].held_bytes + bytes;
+        let share_bytes = driver.pool.door_quota_bytes() / SHARE;
+        bytes <= free_bytes && held_bytes <= share_bytes.min(free_bytes - bytes)
+    }
+
+    fn hand_on<C: Core>(
+        &mut self,
+        head: usize,
+        op: RequestOp,
+        slice: Option<Slice>,
+        offset_bytes: u64,
+        driver: &mut Driver<C>,
+    ) {
+        let request = &mut self.requests[head];
+        request.outstanding += 1;
+        let piece = Piece { request: head, slice, offset_bytes };
+        driver.ask(request.volume, op, Asker::Door(piece));
+    }
+}
+
+fn free_bytes<C: Core>(driver: &Driver<C>) -> u64 {
+    driver.pool.door_quota_bytes() - driver.pool.door_used_bytes()
+}

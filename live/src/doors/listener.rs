@@ -1,0 +1,192 @@
+//! Addresses to listen on, and the sockets there.
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use thiserror::Error;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 128;
+/// The port that NBD has by convention.
+const NBD_PORT: u16 = 10809;
+/// Asked for as the send buffer of a connection, so that a large reply goes out in few steps; the
+/// kernel grants what it allows.
+const SEND_BUFFER_BYTES: usize = 1 << 20;
+
+/// Where clients connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenAddress {
+    /// A unix socket.
+    Unix(PathBuf),
+    /// A TCP port.
+    Tcp(SocketAddr),
+}
+
+/// A text that is no address.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("`{text}` is no address to listen on; write unix:PATH, or HOST:PORT with a numeric host, or :PORT")]
+pub struct AddressError {
+    /// What was written.
+    text: String,
+}
+
+impl FromStr for ListenAddress {
+    type Err = AddressError;
+
+    /// `unix:PATH`, `HOST:PORT`, `:PORT` or `localhost:PORT`. Without a host it is 127.0.0.1: nobody is
+    /// offered to a network by accident.
+    fn from_str(text: &str) -> Result<ListenAddress, AddressError> {
+        let wrong = || AddressError { text: text.to_owned() };
+        if let Some(path) = text.strip_prefix("unix:") {
+            return if path.is_empty() { Err(wrong()) } else { Ok(ListenAddress::Unix(PathBuf::from(path))) };
+        }
+        let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        if let Ok(address) = text.parse() {
+            return Ok(ListenAddress::Tcp(address));
+        }
+        if let Ok(host) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
+            return Ok(ListenAddress::Tcp(SocketAddr::new(host, NBD_PORT)));
+        }
+        let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+        if !host.is_empty() && host != "localhost" {
+            return Err(wrong());
+        }
+        let port = port.parse().map_err(|_| wrong())?;
+        Ok(ListenAddress::Tcp(SocketAddr::new(loopback, port)))
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ListenAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+            ListenAddress::Tcp(address) => address.fmt(f),
+        }
+    }
+}
+
+/// A socket that listens. A unix socket's file goes when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    socket: OwnedFd,
+    address: ListenAddress,
+}
+
+impl Listener {
+    /// Listens at the address. The file of a unix socket that nobody listens on is replaced.
+    pub(crate) fn bind(address: &ListenAddress) -> io::Result<Listener> {
+        match address {
+            ListenAddress::Unix(path) => {
+                remove_stale(path)?;
+                let socket = rustix::net::socket_with(
+                    AddressFamily::UNIX,
+                    SocketType::STREAM,
+                    SocketFlags::CLOEXEC,
+                    None,
+                )?;
+                rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+                rustix::net::listen(&socket, BACKLOG)?;
+                Ok(Listener { socket, address: address.clone() })
+            }
+            ListenAddress::Tcp(address) => {
+                let listener = TcpListener::bind(address)?;
+                let address = ListenAddress::Tcp(listener.local_addr()?);
+                Ok(Listener { socket: listener.into(), address })
+            }
+        }
+    }
+
+    /// The address as bound: port 0 has become a real one.
+    pub(crate) fn address(&self) -> &ListenAddress {
+        &self.address
+    }
+
+    pub(crate) fn raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    /// Ends an accept that waits.
+    pub(crate) fn shut(&self) {
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+
+    /// Sets a new connection's options. They only make it faster.
+    pub(crate) fn prepare(&self, connection: &OwnedFd) {
+        let connection = connection.as_fd();
+        if matches!(self.address, ListenAddress::Tcp(_)) {
+            let _ = rustix::net::sockopt::set_tcp_nodelay(connection, true);
+        }
+        let _ = rustix::net::sockopt::set_socket_send_buffer_size(connection, SEND_BUFFER_BYTES);
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let ListenAddress::Unix(path) = &self.address {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Removes a socket's file if nobody listens on it.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    let in_use = || io::Error::from_raw_os_error(libc::EADDRINUSE);
+    if !metadata.file_type().is_socket() {
+        return Err(in_use());
+    }
+    match std::os::unix::net::UnixStream::connect(path) {
+        Err(error) if error.raw_os_error() == Some(libc::ECONNREFUSED) => std::fs::remove_file(path),
+        _ => Err(in_use()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read() {
+        let tcp = |text: &str| ListenAddress::Tcp(text.parse().unwrap());
+        for (text, address) in [
+            ("unix:/run/x.sock", ListenAddress::Unix(PathBuf::from("/run/x.sock"))),
+            ("127.0.0.1:1", tcp("127.0.0.1:1")),
+            ("0.0.0.0:5", tcp("0.0.0.0:5")),
+            ("[::1]:7", tcp("[::1]:7")),
+            (":10809", tcp("127.0.0.1:10809")),
+            ("localhost:2", tcp("127.0.0.1:2")),
+            ("10.0.0.1", tcp("10.0.0.1:10809")),
+        ] {
+            assert_eq!(text.parse(), Ok(address.clone()), "{text}");
+            assert_eq!(address.to_string().parse(), Ok(address));
+        }
+        for text in ["", "unix:", "example.org:1", "1.2.3.4:99999", "/run/x.sock", "localhost"] {
+            assert!(text.parse::<ListenAddress>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let address = ListenAddress::Unix(path.clone());
+        let first = Listener::bind(&address).unwrap();
+        assert_eq!(Listener::bind(&address).unwrap_err().raw_os_error(), Some(libc::EADDRINUSE));
+        drop(first);
+        assert!(!path.exists());
+        // A killed daemon leaves the file behind.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        let second = Listener::bind(&address).unwrap();
+        drop(second);
+        assert!(!path.exists());
+        std::fs::write(&path, b"a file of somebody's").unwrap();
+        assert!(Listener::bind(&address).is_err());
+        assert!(path.exists());
+    }
+}

@@ -1,0 +1,193 @@
+//! The driver: what turns a core's effects into work and the work's results into calls.
+
+use crate::buffers::Pool;
+use crate::clock;
+use crate::flights::Flights;
+use crate::operation::Backend;
+use crate::server::ServerNotice;
+use engine::effect::{Effect, Errno, IoId, IoOp, Request, RequestId, RequestOp, Target};
+use engine::engine::{Busy, Engine};
+use engine::memory::{Memory, Slice};
+use engine::units::{Nanos, VolumeIndex};
+use slab::Slab;
+use std::collections::VecDeque;
+use std::io;
+
+/// What decides: the engine, or something that stands in for it. See [`Engine`] for the calls.
+pub trait Core {
+    /// Takes a request.
+    ///
+    /// # Errors
+    /// [`Busy`] when too many are under way; the request was not taken.
+    fn submit(&mut self, now: Nanos, request: Request, memory: &mut Pool) -> Result<(), Busy>;
+    /// A device answered.
+    fn complete(&mut self, now: Nanos, io: IoId, result: Result<(), Errno>, memory: &mut Pool);
+    /// Time passed.
+    fn advance(&mut self, now: Nanos, memory: &mut Pool);
+    /// The next thing to do, until `None`.
+    fn poll_effect(&mut self, memory: &mut Pool) -> Option<Effect>;
+    /// When to call [`Core::advance`].
+    fn deadline(&self) -> Option<Nanos>;
+}
+
+impl Core for Engine {
+    fn submit(&mut self, now: Nanos, request: Request, memory: &mut Pool) -> Result<(), Busy> {
+        Engine::submit(self, now, request, memory)
+    }
+
+    fn complete(&mut self, now: Nanos, io: IoId, result: Result<(), Errno>, memory: &mut Pool) {
+        Engine::complete(self, now, io, result, memory);
+    }
+
+    fn advance(&mut self, now: Nanos, memory: &mut Pool) {
+        Engine::advance(self, now, memory);
+    }
+
+    fn poll_effect(&mut self, memory: &mut Pool) -> Option<Effect> {
+        Engine::poll_effect(self, memory)
+    }
+
+    fn deadline(&self) -> Option<Nanos> {
+        Engine::deadline(self)
+    }
+}
+
+/// Whom a reply of the core is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Asker {
+    /// A client's request, or a piece of one.
+    Door(Piece),
+    /// A request of another thread, by its place in the server's table.
+    Control(usize),
+}
+
+/// A piece of a client's request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    /// The request's place in the door's table.
+    pub request: usize,
+    /// The memory of a read or write; of another piece, anything.
+    pub slice: Option<Slice>,
+    /// Where the piece begins in the volume.
+    pub offset_bytes: u64,
+}
+
+/// Carries out what the operator's durable notes are for.
+pub(crate) type Abandon = Box<dyn FnMut(VolumeIndex) -> io::Result<()> + Send>;
+
+/// A core, its memory and its devices.
+pub(crate) struct Driver<C> {
+    pub core: C,
+    pub pool: Pool,
+    pub backend: Backend,
+    pub flights: Flights,
+    pub notices: Vec<ServerNotice>,
+    /// The time that everything in this turn of the loop happens at.
+    pub now: Nanos,
+    abandon: Abandon,
+    askers: Slab<Asker>,
+    /// Requests that the core had no room for, in order.
+    deferred: VecDeque<Request>,
+    replies: VecDeque<(Asker, Result<(), Errno>)>,
+}
+
+impl<C: Core> Driver<C> {
+    pub(crate) fn new(
+        core: C,
+        pool: Pool,
+        backend: Backend,
+        flights: Flights,
+        abandon: Abandon,
+    ) -> Driver<C> {
+        Driver {
+            core,
+            pool,
+            backend,
+            flights,
+            notices: Vec::new(),
+            now: clock::now(),
+            abandon,
+            askers: Slab::with_capacity(1024),
+            deferred: VecDeque::new(),
+            replies: VecDeque::new(),
+        }
+    }
+
+    /// Asks the core for something; the answer comes from [`Driver::take_reply`].
+    pub(crate) fn ask(&mut self, volume: VolumeIndex, op: RequestOp, asker: Asker) {
+        let id = RequestId(self.askers.insert(asker) as u64);
+        let request = Request { id, volume, op };
+        if !self.deferred.is_empty() || self.core.submit(self.now, request, &mut self.pool).is_err() {
+            self.deferred.push_back(request);
+        }
+    }
+
+    /// Does everything that follows from what the core was told: until it has no more effects.
+    pub(crate) fn settle(&mut self) {
+        loop {
+            while let Some(effect) = self.core.poll_effect(&mut self.pool) {
+                match effect {
+                    Effect::Io(io) if io.target == Target::State => self.note(io.id, &io.op),
+                    Effect::Io(io) => self.flights.start(io, self.now, &self.pool, &mut self.backend),
+                    Effect::Reply { id, result } => {
+                        let key = usize::try_from(id.0).expect("an id of ours");
+                        self.replies.push_back((self.askers.remove(key), result));
+                    }
+                    Effect::Notice(notice) => self.notices.push(ServerNotice::Engine(notice)),
+                }
+            }
+            let mut any = false;
+            while let Some((io, result)) = self.flights.take_finished() {
+                self.core.complete(self.now, io, result, &mut self.pool);
+                any = true;
+            }
+            while let Some(request) = self.deferred.front() {
+                if self.core.submit(self.now, *request, &mut self.pool).is_err() {
+                    break;
+                }
+                self.deferred.pop_front();
+                any = true;
+            }
+            if !any {
+                break;
+            }
+        }
+        while let Some(target) = self.flights.take_gone() {
+            self.notices.push(ServerNotice::DeviceGone { target });
+        }
+    }
+
+    fn note(&mut self, io: IoId, op: &IoOp) {
+        let result = match op {
+            IoOp::Abandon(volume) => {
+                (self.abandon)(*volume).map_err(|error| Errno(error.raw_os_error().unwrap_or(Errno::IO.0)))
+            }
+            _ => Err(Errno::INVAL),
+        };
+        self.core.complete(self.now, io, result, &mut self.pool);
+    }
+
+    /// Calls what is due by now.
+    pub(crate) fn tick(&mut self) {
+        self.flights.poll_models(self.now, &mut self.pool);
+        self.flights.expire(self.now, &mut self.pool);
+        if self.core.deadline().is_some_and(|deadline| deadline <= self.now) {
+            self.core.advance(self.now, &mut self.pool);
+        }
+    }
+
+    /// When [`Driver::tick`] has something to do.
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        [self.core.deadline(), self.flights.deadline()].into_iter().flatten().min()
+    }
+
+    /// The core's next reply.
+    pub(crate) fn take_reply(&mut self) -> Option<(Asker, Result<(), Errno>)> {
+        self.replies.pop_front()
+    }
+
+    /// One reference less to a buffer.
+    pub(crate) fn release(&mut self, slice: Slice) {
+        self.pool.release(slice.buffer);
+    }
+}

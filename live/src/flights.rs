@@ -1,0 +1,427 @@
+//! Device operations under way: from an effect of the core to its completion.
+//!
+//! Invariants:
+//! - I1: an operation of the core is answered exactly once, by its device or by the timeout.
+//! - I2: buffers that the kernel may still touch have a reference: the core's own until the answer, and
+//!   after a timeout one that is taken before the core hears of it.
+//! - I3: a device that let one operation time out gets no other: a write that lands late must
+//!   not find a newer one done.
+
+use crate::buffers::Pool;
+use crate::devices::{
+    AlignedBytes, Device, Job, Kind, OpenFile, Submitter, Transfer, ZERO_BYTES, is_refusal,
+};
+use crate::operation::{Backend, Operation, Token};
+use engine::effect::{Errno, Io, IoId, IoOp, Pieces, Target};
+use engine::memory::{Memory, Slice};
+use engine::units::{Nanos, VOLUMES_MAX, VolumeIndex};
+use slab::Slab;
+use std::collections::VecDeque;
+
+/// Vectors that one system call takes.
+const VECTORS_MAX: usize = 1024;
+/// A transfer through the page cache that is at least this long is copied by another CPU.
+/// Measured on tmpfs with fio over NBD: below, handing it over costs more than copying.
+const OFFLOAD_BYTES_MIN: u64 = 64 * 1024;
+/// The longest pause between two looks at the age of operations.
+const TIMEOUT_LOOK_NS: u64 = Nanos::SECOND;
+/// The devices a core can name: the cache, and an origin for each volume.
+const LINES: usize = 1 + VOLUMES_MAX;
+
+/// What an operation is doing at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Read,
+    Write,
+    Flush,
+    Discard,
+    /// Zeroing by the device's own operation, and by which.
+    Zero {
+        mode: u32,
+    },
+    /// Zeroing by writing zeroes.
+    WriteZeroes,
+}
+
+struct Flight {
+    io: IoId,
+    line: usize,
+    step: Step,
+    pieces: Pieces,
+    offset_bytes: u64,
+    len_bytes: u64,
+    done_bytes: u64,
+    vectors: Vec<libc::iovec>,
+    /// The first vector that is not wholly done.
+    vector: usize,
+    issued: Nanos,
+    /// The core was told that it failed; the kernel still works on it.
+    abandoned: bool,
+}
+
+/// One device as the core names it.
+#[derive(Default)]
+struct Line {
+    device: Option<Device>,
+    gone: bool,
+}
+
+/// All devices and what they are doing.
+pub(crate) struct Flights {
+    lines: [Line; LINES],
+    flights: Slab<Flight>,
+    /// Vectors of finished operations, to be used again.
+    spare_vectors: Vec<Vec<libc::iovec>>,
+    finished: VecDeque<(IoId, Result<(), Errno>)>,
+    /// Devices that were given up since somebody asked.
+    gone: Vec<Target>,
+    zeroes: Option<AlignedBytes>,
+    timeout_ns: u64,
+    next_look: Nanos,
+    any_modelled: bool,
+}
+
+fn line_of(target: Target) -> usize {
+    match target {
+        Target::Cache => 0,
+        Target::Origin(volume) => 1 + volume.at(),
+        Target::State => unreachable!("the driver's notes are no device"),
+    }
+}
+
+fn target_of(line: usize) -> Target {
+    match line.checked_sub(1) {
+        None => Target::Cache,
+        Some(volume) => Target::Origin(VolumeIndex(u8::try_from(volume).expect("few volumes"))),
+    }
+}
+
+impl Flights {
+    pub(crate) fn new(cache: Option<Device>, origins: Vec<Option<Device>>, timeout_ns: u64) -> Flights {
+        assert!(origins.len() <= VOLUMES_MAX, "a cache has at most {VOLUMES_MAX} volumes");
+        let mut lines: [Line; LINES] = std::array::from_fn(|_| Line::default());
+        for (line, device) in lines.iter_mut().zip(std::iter::once(cache).chain(origins)) {
+            line.device = device;
+        }
+        let any_modelled = lines.iter().any(|line| line.device.as_ref().is_some_and(Device::is_modelled));
+        Flights {
+            lines,
+            flights: Slab::with_capacity(1024),
+            spare_vectors: Vec::new(),
+            finished: VecDeque::new(),
+            gone: Vec::new(),
+            zeroes: None,
+            timeout_ns,
+            next_look: Nanos(0),
+            any_modelled,
+        }
+    }
+
+    /// Starts an operation.
+    pub(crate) fn start(&mut self, io: Io, now: Nanos, pool: &Pool, backend: &mut Backend) {
+        let line = line_of(io.target);
+        if self.lines[line].gone {
+            return self.finished.push_back((io.id, Err(Errno::TIMEDOUT)));
+        }
+        let Some(device) = &self.lines[line].device else {
+            return self.finished.push_back((io.id, Err(Errno::NODEV)));
+        };
+        let empty = || Pieces::Many(Vec::new());
+        let (step, offset_bytes, len_bytes, pieces) = match io.op {
+            IoOp::Read { offset_bytes, into } => (Step::Read, offset_bytes, into.len_bytes(), into),
+            IoOp::Write { offset_bytes, from } => (Step::Write, offset_bytes, from.len_bytes(), from),
+            IoOp::Flush => (Step::Flush, 0, 0, empty()),
+            IoOp::Discard { offset_bytes, len_bytes } => (Step::Discard, offset_bytes, len_bytes, empty()),
+            IoOp::WriteZeroes { offset_bytes, len_bytes } => {
+                (Step::Zero { mode: 0 }, offset_bytes, len_bytes, empty())
+            }
+            IoOp::Abandon(_) => unreachable!("an abandonment goes to the driver's notes"),
+        };
+        let inside = offset_bytes.checked_add(len_bytes).is_some_and(|end| end <= device.size_bytes());
+        if !inside {
+            return self.finished.push_back((io.id, Err(Errno::IO)));
+        }
+        let mut vectors = self.spare_vectors.pop().unwrap_or_default();
+        vectors.extend(pieces.as_slice().iter().map(|piece| libc::iovec {
+            iov_base: pool.pointer(*piece).cast(),
+            iov_len: piece.len_bytes as usize,
+        }));
+        let key = self.flights.insert(Flight {
+            io: io.id,
+            line,
+            step,
+            pieces,
+            offset_bytes,
+            len_bytes,
+            done_bytes: 0,
+            vectors,
+            vector: 0,
+            issued: now,
+            abandoned: false,
+        });
+        self.issue(key, now, backend);
+    }
+
+    /// Hands the rest of a flight to its device.
+    fn issue(&mut self, key: usize, now: Nanos, backend: &mut Backend) {
+        let flight = &mut self.flights[key];
+        let device = self.lines[flight.line].device.as_ref().expect("a flight has a device");
+        let (offset_bytes, len_bytes) = (flight.offset_bytes, flight.len_bytes);
+        let file = match device.kind() {
+            Kind::File(file) => file,
+            Kind::Modelled(modelled) => {
+                let job = match flight.step {
+                    Step::Read => Job::Read { offset_bytes, len_bytes },
+                    Step::Write => Job::Write { offset_bytes, len_bytes },
+                    Step::Flush => Job::Flush,
+                    Step::Discard => Job::Discard { offset_bytes, len_bytes },
+                    Step::Zero { .. } | Step::WriteZeroes => Job::Zero { offset_bytes, len_bytes },
+                };
+                return modelled.submit(now, Submitter::Reactor, key as u64, job);
+            }
+        };
+        let operation = match flight.step {
+            Step::Read | Step::Write => transfer(file, flight),
+            Step::Flush if !file.needs_flush() => return self.finish(key, Ok(())),
+            Step::Flush => Operation::Flush { file: file.raw_fd() },
+            Step::Discard => match file.discard_mode() {
+                None => return self.finish(key, Err(Errno::OPNOTSUPP)),
+                Some(mode) => {
+                    Operation::Allocate { file: file.raw_fd(), mode: mode.bits(), offset_bytes, len_bytes }
+                }
+            },
+            Step::Zero { .. } => match file.zero_mode() {
+                Some(mode) => {
+                    flight.step = Step::Zero { mode: mode.bits() };
+                    Operation::Allocate { file: file.raw_fd(), mode: mode.bits(), offset_bytes, len_bytes }
+                }
+                None => {
+                    flight.step = Step::WriteZeroes;
+                    return self.issue(key, now, backend);
+                }
+            },
+            Step::WriteZeroes => {
+                let zeroes = self.zeroes.get_or_insert_with(|| AlignedBytes::new(ZERO_BYTES));
+                let rest = (len_bytes - flight.done_bytes).min(ZERO_BYTES as u64);
+                flight.vectors.clear();
+                flight.vector = 0;
+                flight.vectors.push(libc::iovec {
+                    iov_base: zeroes.as_mut_ptr().cast(),
+                    iov_len: usize::try_from(rest).expect("at most the buffer"),
+                });
+                transfer(file, flight)
+            }
+        };
+        // SAFETY: the vectors are the flight's own and stay where they are until it is finished;
+        // what they point to is pool memory with a reference (I2), or the zeroes, which live as
+        // long as `self` and are only read.
+        unsafe { backend.push(Token(key as u64), operation) };
+    }
+
+    /// The kernel has done an operation, or a part of it.
+    pub(crate) fn landed(
+        &mut self,
+        token: u64,
+        result: i32,
+        now: Nanos,
+        pool: &mut Pool,
+        backend: &mut Backend,
+    ) {
+        let key = usize::try_from(token).expect("a token of ours");
+        let flight = &mut self.flights[key];
+        if flight.abandoned {
+            return self.bury(key, pool);
+        }
+        if matches!(-result, libc::EAGAIN | libc::EINTR) {
+            return self.issue(key, now, backend);
+        }
+        let Some(Kind::File(file)) = self.lines[flight.line].device.as_ref().map(Device::kind) else {
+            unreachable!("only files do system calls");
+        };
+        if result < 0 {
+            let refusal = is_refusal(-result);
+            match flight.step {
+                Step::Zero { mode } if refusal => {
+                    file.refused(rustix::fs::FallocateFlags::from_bits_retain(mode));
+                    return self.issue(key, now, backend);
+                }
+                Step::Discard if refusal => {
+                    if let Some(mode) = file.discard_mode() {
+                        file.refused(mode);
+                    }
+                    return self.finish(key, Err(Errno::OPNOTSUPP));
+                }
+                _ => return self.finish(key, Err(Errno(-result))),
+            }
+        }
+        match flight.step {
+            Step::Flush | Step::Discard | Step::Zero { .. } => self.finish(key, Ok(())),
+            Step::Read | Step::Write | Step::WriteZeroes => {
+                // Nothing moved: the file ends here, though it did not at the start.
+                if result == 0 {
+                    return self.finish(key, Err(Errno::IO));
+                }
+                flight.moved(u64::from(result.unsigned_abs()));
+                if flight.done_bytes == flight.len_bytes {
+                    self.finish(key, Ok(()));
+                } else {
+                    self.issue(key, now, backend);
+                }
+            }
+        }
+    }
+
+    /// Picks up what modelled disks have done by now.
+    pub(crate) fn poll_models(&mut self, now: Nanos, pool: &mut Pool) {
+        if !self.any_modelled {
+            return;
+        }
+        for line in 0..LINES {
+            let Some(device) = self.lines[line].device.clone().filter(Device::is_modelled) else { continue };
+            let Kind::Modelled(modelled) = device.kind() else { continue };
+            while let Some((token, transfer)) = modelled.poll(now, Submitter::Reactor) {
+                let key = usize::try_from(token).expect("a token of ours");
+                let flight = &self.flights[key];
+                if flight.abandoned {
+                    self.bury(key, pool);
+                    continue;
+                }
+                let result = match transfer {
+                    Transfer::None(result) => result,
+                    Transfer::Read { offset_bytes } => {
+                        each_piece(&flight.pieces, offset_bytes, |piece, at| {
+                            modelled.read_at(at, pool.bytes_mut(piece))
+                        })
+                    }
+                    Transfer::Write { offset_bytes } => {
+                        each_piece(&flight.pieces, offset_bytes, |piece, at| {
+                            modelled.write_at(at, pool.bytes(piece))
+                        })
+                    }
+                };
+                self.finish(key, result);
+            }
+        }
+    }
+
+    /// Gives up devices with an operation older than the timeout.
+    pub(crate) fn expire(&mut self, now: Nanos, pool: &mut Pool) {
+        if self.flights.is_empty() || now < self.next_look {
+            return;
+        }
+        self.next_look = now.plus(TIMEOUT_LOOK_NS.min(self.timeout_ns / 4 + 1));
+        for line in 0..LINES {
+            let late = |flight: &Flight| flight.line == line && now.since(flight.issued) >= self.timeout_ns;
+            if self.lines[line].gone || !self.flights.iter().any(|(_, flight)| late(flight)) {
+                continue;
+            }
+            self.lines[line].gone = true;
+            self.gone.push(target_of(line));
+            for (_, flight) in self.flights.iter_mut().filter(|(_, flight)| flight.line == line) {
+                for piece in flight.pieces.as_slice() {
+                    pool.retain(piece.buffer);
+                }
+                flight.abandoned = true;
+                self.finished.push_back((flight.io, Err(Errno::TIMEDOUT)));
+            }
+        }
+    }
+
+    /// When [`Flights::poll_models`] or [`Flights::expire`] has something to do.
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        if self.flights.is_empty() {
+            return None;
+        }
+        let mut deadline = self.next_look;
+        if self.any_modelled {
+            for device in self.lines.iter().filter_map(|line| line.device.as_ref()) {
+                if let Kind::Modelled(modelled) = device.kind()
+                    && let Some(next) = modelled.next(Submitter::Reactor)
+                {
+                    deadline = deadline.min(next);
+                }
+            }
+        }
+        Some(deadline)
+    }
+
+    /// The next answer for the core.
+    pub(crate) fn take_finished(&mut self) -> Option<(IoId, Result<(), Errno>)> {
+        self.finished.pop_front()
+    }
+
+    /// The next device that was given up.
+    pub(crate) fn take_gone(&mut self) -> Option<Target> {
+        self.gone.pop()
+    }
+
+    /// Operations that no device has answered yet.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.flights.len()
+    }
+
+    fn finish(&mut self, key: usize, result: Result<(), Errno>) {
+        let flight = self.retire(key);
+        self.finished.push_back((flight.io, result));
+    }
+
+    /// The late end of an operation that the core believes failed.
+    fn bury(&mut self, key: usize, pool: &mut Pool) {
+        let flight = self.retire(key);
+        for piece in flight.pieces.as_slice() {
+            pool.release(piece.buffer);
+        }
+    }
+
+    fn retire(&mut self, key: usize) -> Flight {
+        let mut flight = self.flights.remove(key);
+        let mut vectors = std::mem::take(&mut flight.vectors);
+        vectors.clear();
+        self.spare_vectors.push(vectors);
+        flight
+    }
+}
+
+impl Flight {
+    /// Takes `bytes` off the front of the vectors.
+    fn moved(&mut self, mut bytes: u64) {
+        self.done_bytes += bytes;
+        assert!(self.done_bytes <= self.len_bytes, "a transfer ends where it should");
+        while bytes > 0 {
+            let vector = &mut self.vectors[self.vector];
+            let step = bytes.min(vector.iov_len as u64);
+            let step_bytes = usize::try_from(step).expect("at most a vector");
+            vector.iov_base = vector.iov_base.wrapping_byte_add(step_bytes);
+            vector.iov_len -= step_bytes;
+            if vector.iov_len == 0 {
+                self.vector += 1;
+            }
+            bytes -= step;
+        }
+    }
+}
+
+fn transfer(file: &OpenFile, flight: &Flight) -> Operation {
+    let rest = &flight.vectors[flight.vector..];
+    let vectors = rest.as_ptr();
+    let count = u32::try_from(rest.len().min(VECTORS_MAX)).expect("bounded");
+    let offset_bytes = flight.offset_bytes + flight.done_bytes;
+    let offload = file.is_copied() && flight.len_bytes - flight.done_bytes >= OFFLOAD_BYTES_MIN;
+    let file = file.raw_fd();
+    match flight.step {
+        Step::Read => Operation::Read { file, offset_bytes, vectors, count, offload },
+        _ => Operation::Write { file, offset_bytes, vectors, count, offload },
+    }
+}
+
+fn each_piece(
+    pieces: &Pieces,
+    mut offset_bytes: u64,
+    mut perform: impl FnMut(Slice, u64) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    for piece in pieces.as_slice() {
+        perform(*piece, offset_bytes)?;
+        offset_bytes += u64::from(piece.len_bytes);
+    }
+    Ok(())
+}

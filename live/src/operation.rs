@@ -1,0 +1,130 @@
+//! What the reactor asks of the kernel, and the two ways to ask it: a ring, or threads.
+
+use crate::ring::Ring;
+use crate::threads::Threads;
+use std::io;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+/// Names an operation under way; comes back with its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Token(pub u64);
+
+/// The end of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Finished {
+    /// Which.
+    pub token: Token,
+    /// Bytes moved or another number that is not negative, or the errno as a negative one.
+    pub result: i32,
+}
+
+/// One system call to be done when it can be. Addresses stay valid until it has finished: that is
+/// the duty of whoever pushes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Operation {
+    /// Take a connection; the result is its descriptor.
+    Accept { socket: RawFd },
+    /// Receive what is there, at least one byte.
+    Receive { socket: RawFd, message: *mut libc::msghdr },
+    /// Send; may send less than everything.
+    Send { socket: RawFd, message: *const libc::msghdr },
+    /// Read an eventfd.
+    Wake { event: RawFd, into: *mut u64 },
+    /// Read from a device into the vectors.
+    Read { file: RawFd, offset_bytes: u64, vectors: *const libc::iovec, count: u32, offload: bool },
+    /// Write the vectors to a device.
+    Write { file: RawFd, offset_bytes: u64, vectors: *const libc::iovec, count: u32, offload: bool },
+    /// `fdatasync`.
+    Flush { file: RawFd },
+    /// `fallocate`.
+    Allocate { file: RawFd, mode: u32, offset_bytes: u64, len_bytes: u64 },
+}
+
+/// A way to have operations done.
+pub(crate) enum Backend {
+    /// io_uring.
+    Ring(Box<Ring>),
+    /// Where the kernel refuses io_uring.
+    Threads(Box<Threads>),
+}
+
+/// The environment variable that makes [`Backend::new`] take threads, for tests.
+const NO_IO_URING: &str = "FOREBAY_NO_IO_URING";
+
+impl Backend {
+    /// The best backend the kernel gives, and the errno with which it refused io_uring.
+    ///
+    /// It belongs to the thread that makes it.
+    pub(crate) fn new() -> io::Result<(Backend, Option<i32>)> {
+        let refused = if std::env::var_os(NO_IO_URING).is_some_and(|value| value != "0" && !value.is_empty())
+        {
+            libc::EPERM
+        } else {
+            match Ring::new() {
+                Ok(ring) => return Ok((Backend::Ring(Box::new(ring)), None)),
+                Err(error) => error.raw_os_error().unwrap_or(libc::ENOSYS),
+            }
+        };
+        Ok((Backend::Threads(Box::new(Threads::new()?)), Some(refused)))
+    }
+
+    /// Queues an operation.
+    ///
+    /// # Safety
+    /// Everything the operation points to stays valid, and is not touched by anybody else in a
+    /// way that races with the kernel, until its token has come back from [`Backend::reap`].
+    pub(crate) unsafe fn push(&mut self, token: Token, operation: Operation) {
+        match self {
+            // SAFETY: the caller promises the same.
+            Backend::Ring(ring) => unsafe { ring.push(token, operation) },
+            // SAFETY: the caller promises the same.
+            Backend::Threads(threads) => unsafe { threads.push(token, operation) },
+        }
+    }
+
+    /// Starts what was queued and picks up what is finished, without waiting.
+    pub(crate) fn submit(&mut self) -> io::Result<()> {
+        match self {
+            Backend::Ring(ring) => ring.submit(),
+            Backend::Threads(threads) => threads.submit(Some(Duration::ZERO)),
+        }
+    }
+
+    /// Starts what was queued and waits until something is finished, or for `timeout`.
+    pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        match self {
+            Backend::Ring(ring) => ring.wait(timeout),
+            Backend::Threads(threads) => threads.submit(timeout),
+        }
+    }
+
+    /// Whether something is finished, or would be at the next [`Backend::submit`]. Costs no system call.
+    pub(crate) fn is_ready(&mut self) -> bool {
+        match self {
+            Backend::Ring(ring) => ring.is_ready(),
+            Backend::Threads(threads) => threads.is_ready(),
+        }
+    }
+
+    /// Appends everything that is finished.
+    pub(crate) fn reap(&mut self, finished: &mut Vec<Finished>) {
+        match self {
+            Backend::Ring(ring) => ring.reap(finished),
+            Backend::Threads(threads) => threads.reap(finished),
+        }
+    }
+
+    /// Whether a short spin instead of a sleep can notice something earlier.
+    pub(crate) fn can_spin(&self) -> bool {
+        matches!(self, Backend::Ring(_))
+    }
+
+    /// Operations that have not come back yet.
+    pub(crate) fn outstanding(&self) -> usize {
+        match self {
+            Backend::Ring(ring) => ring.outstanding(),
+            Backend::Threads(threads) => threads.outstanding(),
+        }
+    }
+}

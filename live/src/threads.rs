@@ -1,0 +1,283 @@
+//! The way without io_uring: poll(2) for sockets, a few threads for devices.
+//!
+//! Sockets are tried at once when there is something to try, without waiting; only what would wait is
+//! polled for. Device operations go to threads, which ring an eventfd when one is done.
+
+use crate::operation::{Finished, Operation, Token};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Threads that do device operations: enough for a disk to sort them.
+const WORKERS: usize = 8;
+
+struct Job {
+    token: Token,
+    operation: Operation,
+}
+
+// SAFETY: whoever pushed the operation keeps its memory valid and unshared until it has
+// finished, whichever thread performs it.
+unsafe impl Send for Job {}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    ended: bool,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    comes: Condvar,
+    done: Mutex<Vec<Finished>>,
+    /// Set while `done` may have something that nobody was told of.
+    any_done: AtomicBool,
+    event: OwnedFd,
+}
+
+/// Operations done by threads.
+pub(crate) struct Threads {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    /// Socket operations that would have waited when last tried.
+    waiting: Vec<Job>,
+    /// Socket operations that were not tried yet.
+    fresh: Vec<Job>,
+    finished: Vec<Finished>,
+    polls: Vec<libc::pollfd>,
+    outstanding: usize,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Threads {
+    /// Starts the threads.
+    pub(crate) fn new() -> io::Result<Threads> {
+        let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+        let shared = Arc::new(Shared {
+            queue: Mutex::default(),
+            comes: Condvar::new(),
+            done: Mutex::default(),
+            any_done: AtomicBool::new(false),
+            event: rustix::event::eventfd(0, flags)?,
+        });
+        let mut workers = Vec::with_capacity(WORKERS);
+        for number in 0..WORKERS {
+            let shared = Arc::clone(&shared);
+            let builder = std::thread::Builder::new().name(format!("device-{number}"));
+            workers.push(builder.spawn(move || work(&shared))?);
+        }
+        Ok(Threads {
+            shared,
+            workers,
+            waiting: Vec::new(),
+            fresh: Vec::new(),
+            finished: Vec::new(),
+            polls: Vec::new(),
+            outstanding: 0,
+        })
+    }
+
+    /// See [`crate::operation::Backend::push`].
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn push(&mut self, token: Token, operation: Operation) {
+        self.outstanding += 1;
+        let job = Job { token, operation };
+        match operation {
+            Operation::Accept { .. }
+            | Operation::Receive { .. }
+            | Operation::Send { .. }
+            | Operation::Wake { .. } => {
+                self.fresh.push(job);
+            }
+            Operation::Read { .. }
+            | Operation::Write { .. }
+            | Operation::Flush { .. }
+            | Operation::Allocate { .. } => {
+                lock(&self.shared.queue).jobs.push_back(job);
+                self.shared.comes.notify_one();
+            }
+        }
+    }
+
+    /// Tries what was queued; if nothing is finished, waits for that or the timeout.
+    pub(crate) fn submit(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        for job in std::mem::take(&mut self.fresh) {
+            self.attempt(job);
+        }
+        if self.is_ready() {
+            // Whoever waits longer must not starve behind what is always ready.
+            return self.poll(Some(Duration::ZERO));
+        }
+        self.poll(timeout)
+    }
+
+    fn attempt(&mut self, job: Job) {
+        // SAFETY: the memory is valid until the token comes back, as `push` was promised.
+        match unsafe { perform(job.operation) } {
+            result if result == -libc::EAGAIN => self.waiting.push(job),
+            result => self.finished.push(Finished { token: job.token, result }),
+        }
+    }
+
+    fn poll(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let wanted = |fd: RawFd, events: i16| libc::pollfd { fd, events, revents: 0 };
+        self.polls.clear();
+        self.polls.push(wanted(self.shared.event.as_raw_fd(), libc::POLLIN));
+        self.polls.extend(self.waiting.iter().map(|job| match job.operation {
+            Operation::Accept { socket } | Operation::Receive { socket, .. } => wanted(socket, libc::POLLIN),
+            Operation::Send { socket, .. } => wanted(socket, libc::POLLOUT),
+            Operation::Wake { event, .. } => wanted(event, libc::POLLIN),
+            _ => unreachable!("device operations go to the threads"),
+        }));
+        let milliseconds = match timeout {
+            None => -1,
+            Some(timeout) => i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX),
+        };
+        // SAFETY: the array is ours and as long as stated.
+        let ready =
+            unsafe { libc::poll(self.polls.as_mut_ptr(), self.polls.len() as libc::nfds_t, milliseconds) };
+        if ready < 0 {
+            let error = io::Error::last_os_error();
+            return if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) };
+        }
+        if self.polls[0].revents != 0 {
+            let _ = rustix::io::read(&self.shared.event, &mut [0; 8]);
+        }
+        let waiting = std::mem::take(&mut self.waiting);
+        for (place, job) in waiting.into_iter().enumerate() {
+            if self.polls[place + 1].revents == 0 {
+                self.waiting.push(job);
+            } else {
+                self.attempt(job);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether results are there.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.finished.is_empty() || self.shared.any_done.load(Ordering::Acquire)
+    }
+
+    /// Appends all results.
+    pub(crate) fn reap(&mut self, finished: &mut Vec<Finished>) {
+        let before = finished.len();
+        finished.append(&mut self.finished);
+        if self.shared.any_done.swap(false, Ordering::AcqRel) {
+            finished.append(&mut lock(&self.shared.done));
+        }
+        self.outstanding -= finished.len() - before;
+    }
+
+    /// Operations that have not come back yet.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        lock(&self.shared.queue).ended = true;
+        self.shared.comes.notify_all();
+        if self.outstanding == self.waiting.len() + self.fresh.len() {
+            for worker in self.workers.drain(..) {
+                let _ = worker.join();
+            }
+        }
+        // Otherwise a device hangs: its thread ends with the process.
+    }
+}
+
+fn work(shared: &Shared) {
+    loop {
+        let mut queue = lock(&shared.queue);
+        let job = loop {
+            if let Some(job) = queue.jobs.pop_front() {
+                break job;
+            }
+            if queue.ended {
+                return;
+            }
+            queue = shared.comes.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        };
+        drop(queue);
+        let result = loop {
+            // SAFETY: the memory is valid until the token comes back, as `push` was promised.
+            match unsafe { perform(job.operation) } {
+                result if result == -libc::EINTR => {}
+                result => break result,
+            }
+        };
+        lock(&shared.done).push(Finished { token: job.token, result });
+        shared.any_done.store(true, Ordering::Release);
+        let _ = rustix::io::write(&shared.event, &1u64.to_ne_bytes());
+    }
+}
+
+/// Performs an operation; sockets without waiting.
+///
+/// # Safety
+/// All that the operation points to is valid and unshared meanwhile.
+unsafe fn perform(operation: Operation) -> i32 {
+    let result: i64 = match operation {
+        Operation::Accept { socket } => {
+            let mut poll = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
+            // The listening sockets wait in accept, because the ring needs them to.
+            // SAFETY: one structure of ours.
+            if unsafe { libc::poll(&raw mut poll, 1, 0) } == 0 {
+                return -libc::EAGAIN;
+            }
+            // SAFETY: no address is asked for.
+            let taken = unsafe {
+                libc::accept4(socket, std::ptr::null_mut(), std::ptr::null_mut(), libc::SOCK_CLOEXEC)
+            };
+            i64::from(taken)
+        }
+        // SAFETY: the caller keeps the message and all that it points to.
+        Operation::Receive { socket, message } => unsafe {
+            libc::recvmsg(socket, message, libc::MSG_DONTWAIT) as i64
+        },
+        // SAFETY: the caller keeps the message and all that it points to.
+        Operation::Send { socket, message } => unsafe {
+            libc::sendmsg(socket, message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as i64
+        },
+        Operation::Wake { event, into } => {
+            let mut poll = libc::pollfd { fd: event, events: libc::POLLIN, revents: 0 };
+            // SAFETY: one structure of ours, then eight bytes of the caller's.
+            unsafe {
+                if libc::poll(&raw mut poll, 1, 0) == 0 {
+                    return -libc::EAGAIN;
+                }
+                libc::read(event, into.cast(), 8) as i64
+            }
+        }
+        // SAFETY: the caller keeps the vectors and what they point to.
+        Operation::Read { file, offset_bytes, vectors, count, .. } => unsafe {
+            libc::preadv(file, vectors, count as i32, offset_bytes as i64) as i64
+        },
+        // SAFETY: the caller keeps the vectors and what they point to.
+        Operation::Write { file, offset_bytes, vectors, count, .. } => unsafe {
+            libc::pwritev(file, vectors, count as i32, offset_bytes as i64) as i64
+        },
+        // SAFETY: no memory is involved.
+        Operation::Flush { file } => i64::from(unsafe { libc::fdatasync(file) }),
+        Operation::Allocate { file, mode, offset_bytes, len_bytes } => {
+            // SAFETY: no memory is involved.
+            let done = unsafe { libc::fallocate(file, mode as i32, offset_bytes as i64, len_bytes as i64) };
+            i64::from(done)
+        }
+    };
+    if result < 0 {
+        return -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+    }
+    i32::try_from(result).expect("a system call moves at most 2 GiB")
+}
