@@ -115,6 +115,12 @@ impl Engine {
                 self.barrier.flushed = sequence;
                 self.barrier.wanted = self.barrier.wanted.split_off(&(sequence + 1));
                 self.log_flushed(sequence);
+                for volume in self.volumes.iter_mut().flatten() {
+                    // Those in a hurry waited for just this; the others look again by the clock.
+                    if volume.destage.drains > 0 || volume.destage.has_urgent() {
+                        volume.destage.wake();
+                    }
+                }
             }
         }
     }
@@ -274,6 +280,8 @@ impl Engine {
                 }
             }
         }
+        // Somebody may have come for a later epoch meanwhile.
+        self.pump_origin_flush(volume_index);
     }
 
     /// An origin failed an operation of ours: it is left alone for a while.

@@ -24,7 +24,9 @@ impl Engine {
             RequestOp::SetMode(mode) => self.set_mode(key, index, mode),
             RequestOp::SetSize(sectors) => self.set_size(key, index, sectors, memory),
             RequestOp::Drain => {
-                self.volume_mut(index).destage.drains += 1;
+                let destage = &mut self.volume_mut(index).destage;
+                destage.drains += 1;
+                destage.wake();
                 self.watch(key, Stage::Draining);
             }
             RequestOp::CancelDrain => {

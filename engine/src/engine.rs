@@ -68,6 +68,8 @@ pub struct Engine {
     pub(crate) now: Nanos,
     pub(crate) superblock: Superblock,
     pub(crate) volumes: [Option<Volume>; VOLUMES_MAX],
+    /// One more than the highest slot with a volume.
+    pub(crate) volumes_end: usize,
     pub(crate) index: Index,
     pub(crate) extents: Extents,
     pub(crate) segments: Segments,
@@ -111,6 +113,7 @@ impl Engine {
             config,
             now: Nanos(0),
             superblock,
+            volumes_end: volumes.iter().rposition(Option::is_some).map_or(0, |last| last + 1),
             volumes,
             index,
             extents,
@@ -320,6 +323,7 @@ impl Engine {
         if self.log.has_missing_summaries() {
             self.write_missing_summaries(memory);
         }
+        self.pump_superblock(memory);
         self.pump_barrier();
         self.pump_reclaim(memory);
         self.pump_destage(memory);

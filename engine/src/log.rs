@@ -29,9 +29,9 @@ const HEADER_BLOCKS_MAX: u32 = 2;
 const SUMMARY_GROWTH_BLOCKS: u32 = 2;
 /// Blocks of a summary at the most.
 const SUMMARY_BLOCKS_MAX: u32 = ENGINE_BUFFER_BYTES_MAX / BLOCK_BYTES as u32;
-/// Batches in flight before what is pending waits for company, unless it fills a batch by itself.
-/// Two keep the device busy; more would make batches, and with them headers, small.
-const BATCHES_IN_FLIGHT_SMALL: usize = 2;
+/// With a batch in flight, what is pending waits for company until it has this many blocks: small
+/// batches would spend a header, and with it a block of the cache device, on each.
+const COMPANY_BLOCKS: u64 = 128;
 /// Batches in flight at the most.
 const BATCHES_IN_FLIGHT_MAX: usize = 8;
 /// A segment with less room than this for payload is sealed.
@@ -310,8 +310,7 @@ impl Engine {
             let log = &self.log;
             let is_pending = !log.client.is_empty() || !log.internal.is_empty() || log.is_floor_wanted;
             let in_flight = log.in_flight.len();
-            let is_batch_full = log.pending_blocks >= u64::from(BATCH_BLOCKS_MAX);
-            let may_go = in_flight < BATCHES_IN_FLIGHT_SMALL || is_batch_full;
+            let may_go = in_flight == 0 || log.pending_blocks >= COMPANY_BLOCKS;
             if !is_pending || !may_go || in_flight >= BATCHES_IN_FLIGHT_MAX || self.latched.is_some() {
                 return;
             }

@@ -17,8 +17,8 @@ use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTORS_PER_BLOCK};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// Segments listed at the same time at the most.
-const LISTED_MAX: usize = 4;
+/// Segments listed at the same time at the most: what is dirty in them goes home in one sweep.
+const LISTED_MAX: usize = 16;
 /// Blocks of one read of what stays: 256 KiB.
 const KEEP_READ_BLOCKS: u32 = 64;
 /// Blocks being appended again at the same time at the most: 8 MiB.
@@ -56,6 +56,10 @@ struct Reclaiming {
 #[derive(Debug, Default)]
 pub(crate) struct Reclaim {
     active: VecDeque<Reclaiming>,
+    /// The log's end when the index was last looked at.
+    seen_sequence: u64,
+    /// Whether the index was near its budget then.
+    is_tight: bool,
     /// Blocks of the oldest one on their way to the head of the log.
     relocating_blocks: u32,
 }
@@ -87,7 +91,11 @@ impl Engine {
         if is_low && self.segments.has_emptied() {
             self.want_floor();
         }
-        let is_needed = is_low || self.index.is_tight(self.config.index_slack_blocks);
+        if self.reclaim.seen_sequence != self.log.published() || self.reclaim.is_tight {
+            self.reclaim.seen_sequence = self.log.published();
+            self.reclaim.is_tight = self.index.is_tight(self.config.index_slack_blocks);
+        }
+        let is_needed = is_low || self.reclaim.is_tight;
         if is_needed && self.reclaim.active.len() < LISTED_MAX && !self.is_stopping {
             self.start_reclaim(memory);
         }

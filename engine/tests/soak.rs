@@ -7,6 +7,15 @@ use engine::effect::{RequestOp, WriteMode};
 use world::disk::Random;
 use world::{Setup, World};
 
+/// Seeds that found something, with what it was.
+#[test]
+fn seeds_that_once_failed() {
+    // A FLUSH that came while the origin was being flushed was never answered.
+    one(1193);
+    // A flush of the cache was under way when a clean stop was answered.
+    one(1054);
+}
+
 #[test]
 fn seeds() {
     let text = std::env::var("SEEDS").unwrap_or_else(|_| "0..4".into());

@@ -25,6 +25,11 @@ const RUN_BLOCKS_MAX: u64 = 64;
 /// Blocks of zeroes that one operation brings home at the most: 64 MiB.
 const ZERO_BLOCKS_MAX: u64 = 16384;
 
+/// The shortest pause after a run while clients are busy.
+const PAUSE_NS_MIN: u64 = 10 * Nanos::MILLISECOND;
+/// How long a volume with nothing to start is left alone, if nothing happens.
+const LOOK_AGAIN_NS: u64 = 2 * Nanos::MILLISECOND;
+
 /// A copy that was written home: these blocks, from this place on.
 #[derive(Clone, Copy)]
 struct Copied {
@@ -67,6 +72,11 @@ pub(crate) struct DestageState {
     /// When the oldest of `written` was written.
     written_since: Nanos,
     flushing: Vec<Written>,
+    /// There was nothing to start; not looked at again before this, unless something happens.
+    look_again: Nanos,
+    /// When the last background run began and until when the next one waits.
+    run_began: Nanos,
+    pause_until: Nanos,
     /// Requests that want everything home.
     pub drains: u32,
 }
@@ -95,6 +105,9 @@ impl DestageState {
             written_blocks: 0,
             written_since: Nanos(0),
             flushing: Vec::new(),
+            look_again: Nanos(0),
+            run_began: Nanos(0),
+            pause_until: Nanos(0),
             drains: 0,
         }
     }
@@ -115,6 +128,11 @@ impl DestageState {
         self.written_blocks = 0;
     }
 
+    /// Something happened that may have made work.
+    pub fn wake(&mut self) {
+        self.look_again = Nanos(0);
+    }
+
     /// Replaces the list of urgent blocks; it is sorted and begins at the sweep's place.
     pub fn set_urgent(&mut self, mut blocks: Vec<u64>) {
         blocks.sort_unstable();
@@ -122,6 +140,7 @@ impl DestageState {
         let start = blocks.partition_point(|&block| block < self.cursor);
         blocks.rotate_left(start);
         self.urgent = blocks.into();
+        self.wake();
     }
 
     pub fn has_urgent(&self) -> bool {
@@ -154,10 +173,6 @@ impl Engine {
         }
         // Measured in the unit that runs out: segments that cannot be emptied.
         let held_permille = u64::from(self.segments.with_must()) * 1000 / u64::from(self.segments.count());
-        let is_tail_near = self.segments.free() < config.segments_low * 2;
-        if is_tail_near && held_permille > 500 {
-            return full;
-        }
         if volume.destage.has_urgent() {
             return Level { runs: config.destage_runs_max, sweeps: false };
         }
@@ -168,11 +183,8 @@ impl Engine {
         if idle_ns >= config.idle_ns || volume.mode != WriteMode::Writeback {
             return Level { runs: config.destage_runs_max / 2, sweeps: true };
         }
-        // Busy: foreground reads of the origin come first.
-        if held_permille > 500 {
-            let runs = if volume.origin.client_reads > 0 { 2 } else { 8 };
-            Level { runs, sweeps: true }
-        } else if held_permille > 200 && volume.origin.client_reads == 0 {
+        // Busy: an origin that no client reads from is used, a little.
+        if held_permille > 200 && volume.origin.client_reads == 0 && self.now >= volume.destage.pause_until {
             Level { runs: 1, sweeps: true }
         } else {
             rest
@@ -180,10 +192,9 @@ impl Engine {
     }
 
     pub(crate) fn pump_destage<M: Memory>(&mut self, memory: &mut M) {
-        self.pump_superblock(memory);
-        for at in 0..self.volumes.len() {
+        for at in 0..self.volumes_end {
             let Some(volume) = &self.volumes[at] else { continue };
-            if !volume.is_dirty() && !volume.destage.has_written() {
+            if !volume.is_dirty() && !volume.destage.has_written() || self.now < volume.destage.look_again {
                 continue;
             }
             let index = VolumeIndex(at as u8);
@@ -194,6 +205,9 @@ impl Engine {
                 if is_out_of_work {
                     break;
                 }
+            }
+            if is_out_of_work {
+                self.volume_mut(index).destage.look_again = self.now.plus(LOOK_AGAIN_NS);
             }
             self.flush_written(index, is_out_of_work);
             if self.next_tick.is_none() {
@@ -377,9 +391,11 @@ impl Engine {
     fn send_run<M: Memory>(&mut self, index: VolumeIndex, blocks: Blocks, memory: &mut M) -> bool {
         let bytes = blocks.count * BLOCK_BYTES;
         let Some(buffer) = memory.allocate(Purpose::Payload, bytes as u32) else { return false };
+        let now = self.now;
         let volume = self.volume_mut(index);
         volume.guard.acquire(blocks, Hold::Destaging);
         volume.destage.in_flight += 1;
+        volume.destage.run_began = now;
         let mut copies: Vec<Copied> = Vec::new();
         let mut checksums = Vec::with_capacity(blocks.count as usize);
         for block in blocks.first..blocks.end() {
@@ -490,6 +506,9 @@ impl Engine {
                 volume.origin.is_failing = false;
                 volume.counters.destaged_blocks += blocks.count;
                 let destage = &mut volume.destage;
+                // While clients are busy the origin rests for as long as a run took, and no less than a
+                // slow disk's seek.
+                destage.pause_until = now.plus(now.since(destage.run_began).max(PAUSE_NS_MIN));
                 if destage.written.is_empty() {
                     destage.written_since = now;
                 }
@@ -518,6 +537,7 @@ impl Engine {
         }
         let volume = self.volume_mut(state.volume);
         volume.destage.in_flight -= 1;
+        volume.destage.wake();
         volume.destage.map.mark(state.blocks.first, state.blocks.count);
         self.release_guard(state.volume, state.blocks, Hold::Destaging);
     }
@@ -555,6 +575,7 @@ impl Engine {
 
     /// The origin's flush covers what was written before it: that is clean now, and the log is told.
     pub(crate) fn destaged_durably(&mut self, index: VolumeIndex) {
+        self.volume_mut(index).destage.wake();
         let flushed = core::mem::take(&mut self.volume_mut(index).destage.flushing);
         for written in flushed {
             for copy in &written.copies {
