@@ -31,6 +31,7 @@ leave() {
 # Serves cache $1 on socket $2, waits for the doors to open, and leaves the process id in $server.
 serve() {
     local log=$2.log
+    : >"$log"
     "$forebay" serve "$1" --nbd "unix:$2" >"$log" 2>&1 &
     server=$!
     servers+=("$server")

@@ -90,7 +90,8 @@ impl Engine {
 
     /// Issues a flush of the cache if somebody wants one that would cover something.
     pub(crate) fn pump_barrier(&mut self) {
-        if self.barrier.is_flushing || self.latched.is_some() {
+        // A summary is durable once a flush covers a batch behind it: `check` relies on that.
+        if self.barrier.is_flushing || self.latched.is_some() || self.log.summaries_in_flight > 0 {
             return;
         }
         let published = self.log.published();
@@ -390,22 +391,33 @@ impl Engine {
                 if result.is_ok() && !is_latched {
                     self.superblock_writer.durable = update;
                 }
-                self.release_deferred();
+                self.release_deferred(memory);
             }
         }
     }
 
-    /// Lets the writes go whose update is durable; all of them when the cache failed, where the superblock
-    /// does not count any more.
-    pub(crate) fn release_deferred(&mut self) {
+    /// Lets the writes go whose update is durable. When the cache failed the superblock does not count any
+    /// more, except for a volume whose dirty data may be asked for again: its origin stays as it is.
+    pub(crate) fn release_deferred<M: Memory>(&mut self, memory: &mut M) {
         let durable = self.superblock_writer.durable;
         let is_latched = self.latched.is_some();
-        let (ready, waiting): (Vec<_>, Vec<_>) = core::mem::take(&mut self.superblock_writer.deferred)
-            .into_iter()
-            .partition(|(update, ..)| *update <= durable || is_latched);
-        self.superblock_writer.deferred = waiting;
-        for (_, target, op, flight) in ready {
-            self.issue(target, op, flight);
+        let deferred = core::mem::take(&mut self.superblock_writer.deferred);
+        for (update, target, op, flight) in deferred {
+            if update <= durable {
+                self.issue(target, op, flight);
+            } else if !is_latched {
+                self.superblock_writer.deferred.push((update, target, op, flight));
+            } else {
+                match flight {
+                    Flight::DestageWrite { run } => self.destage_write_done(run, Err(Errno::IO), memory),
+                    Flight::OriginChange { request }
+                        if self.volume(self.requests[request].volume).standing == Standing::Failed =>
+                    {
+                        self.origin_change_done(request, Err(Errno::IO), memory);
+                    }
+                    flight => self.issue(target, op, flight),
+                }
+            }
         }
     }
 

@@ -509,7 +509,15 @@ impl Engine {
             Ok(()) => (),
         }
         if route == Route::LogThenOrigin {
-            self.note_written_through(volume_index, blocks);
+            // Zeroes went home as asked for: a block zeroed in part may have been dirty in the rest of it, and
+            // goes home as a whole later.
+            let home = match op {
+                RequestOp::WriteZeroes { range, .. } => self.whole_blocks(volume_index, range),
+                _ => blocks,
+            };
+            if home.count > 0 {
+                self.note_written_through(volume_index, home);
+            }
         }
         if is_fua {
             self.release_hold(key);

@@ -80,7 +80,7 @@ pub fn check<I: Image>(image: &mut I) -> Report {
                 report.batches_cut = survey.seen_sequence.saturating_sub(survey.end.sequence);
                 for span in &survey.spans {
                     report.segments += 1;
-                    report.check_segment(image, &superblock, span);
+                    report.check_segment(image, &superblock, span, survey.flushed_sequence);
                 }
             }
             report.superblock = Some(superblock);
@@ -129,11 +129,18 @@ impl Report {
         survey(image, superblock, true).ok()
     }
 
-    fn check_segment<I: Image>(&mut self, image: &mut I, superblock: &Superblock, span: &Span) {
+    fn check_segment<I: Image>(
+        &mut self,
+        image: &mut I,
+        superblock: &Superblock,
+        span: &Span,
+        flushed_sequence: u64,
+    ) {
         let segment = span.span.segment;
         let mut walk = Walk::new(superblock, segment, span.head, WINDOW_BLOCKS);
-        let summary = self.read_summary(image, superblock, span);
-        let mut listed = summary.iter().flatten();
+        let summary = read_summary(image, superblock, span);
+        let is_listed = matches!(summary, Ok(Some(_)));
+        let mut listed = summary.iter().flatten().flatten();
         let mut is_same = true;
         while walk.sequence <= span.span.last_sequence {
             let found = match walk.next(image) {
@@ -147,7 +154,7 @@ impl Report {
             let record = found.into_record();
             self.batches += 1;
             self.entries += record.entries.len() as u64;
-            if summary.is_some() {
+            if is_listed {
                 is_same &= listed.next().is_some_and(|batch| {
                     batch.header_block == record.header_block
                         && batch.payload_block == record.payload_block
@@ -156,6 +163,15 @@ impl Report {
                 });
             }
             self.check_payload(image, &mut walk, segment, record.payload_block, &record.checksums);
+        }
+        // A summary that a crash tore is not wrong: its segment is read from the headers then. It is durable
+        // once a flush covers a batch behind it, unless a later session had to write it again.
+        let is_durable = span.span.last_sequence < flushed_sequence
+            && span.footer.is_some_and(|decoded| decoded.footer.session == walk.session);
+        if let Err((offset_bytes, what)) = summary
+            && is_durable
+        {
+            self.add(Some(segment), offset_bytes, what);
         }
         if !is_same {
             self.add(
@@ -197,28 +213,29 @@ impl Report {
             ScanError::SuperblockStale { .. } => self.add(Some(segment), near_bytes, Damage::Chain),
         }
     }
+}
 
-    /// The batches that a sealed segment's summary lists.
-    fn read_summary<I: Image>(
-        &mut self,
-        image: &mut I,
-        superblock: &Superblock,
-        span: &Span,
-    ) -> Option<Vec<SummaryBatch>> {
-        let footer = span.footer?;
-        let geometry = superblock.geometry;
-        let segment = span.span.segment;
-        let offset_bytes = geometry.offset_bytes(segment, geometry.segment_blocks - 1 - footer.body_blocks);
-        let mut group = Vec::new();
-        let len_bytes = footer.body_blocks as usize * BLOCK_BYTES as usize;
-        read_group_into(image, core::iter::once((offset_bytes, len_bytes)), &mut group);
-        let read = &group[0];
-        match read.result.map(|()| footer.decode_body(&read.bytes)) {
-            Ok(Ok(batches)) => return Some(batches),
-            Ok(Err(error)) => self.add(Some(segment), offset_bytes, Damage::Summary(error)),
-            Err(errno) => self.add(Some(segment), offset_bytes, Damage::Unreadable(errno)),
-        }
-        None
+/// The batches that a sealed segment's summary lists; none for a segment without one.
+///
+/// # Errors
+/// Where the summary is damaged, and how.
+fn read_summary<I: Image>(
+    image: &mut I,
+    superblock: &Superblock,
+    span: &Span,
+) -> Result<Option<Vec<SummaryBatch>>, (u64, Damage)> {
+    let Some(footer) = span.footer else { return Ok(None) };
+    let geometry = superblock.geometry;
+    let offset_bytes =
+        geometry.offset_bytes(span.span.segment, geometry.segment_blocks - 1 - footer.body_blocks);
+    let mut group = Vec::new();
+    let len_bytes = footer.body_blocks as usize * BLOCK_BYTES as usize;
+    read_group_into(image, core::iter::once((offset_bytes, len_bytes)), &mut group);
+    let read = &group[0];
+    match read.result.map(|()| footer.decode_body(&read.bytes)) {
+        Ok(Ok(batches)) => Ok(Some(batches)),
+        Ok(Err(error)) => Err((offset_bytes, Damage::Summary(error))),
+        Err(errno) => Err((offset_bytes, Damage::Unreadable(errno))),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the operator asks: modes, size, drain, detach, stop.
 
-use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target, WriteMode};
+use crate::effect::{Errno, IoOp, Pieces, RequestOp, Target, WriteMode};
 use crate::engine::{Engine, Flight};
 use crate::fingerprint::offsets_bytes;
 use crate::format::Fingerprint;
@@ -59,7 +59,9 @@ impl Engine {
 
     fn set_mode(&mut self, key: RequestKey, index: VolumeIndex, mode: WriteMode) {
         // Writes follow the new mode from here on; what is dirty drains in the background.
-        self.volume_mut(index).mode = mode;
+        let volume = self.volume_mut(index);
+        volume.mode = mode;
+        volume.is_leaving = mode != WriteMode::Writeback && volume.is_dirty();
         if let Some(record) = &mut self.superblock.volumes[index.at()] {
             record.mode = mode;
         }
@@ -163,7 +165,6 @@ impl Engine {
         if is_home && origin.client_epoch <= origin.flushed_epoch {
             let has_lost = volume.lost_blocks > 0;
             self.volume_mut(index).destage.drains -= 1;
-            self.push(Effect::Notice(Notice::Drained { volume: index }));
             if has_lost {
                 self.fail(key, Errno::IO, memory);
             } else {

@@ -6,7 +6,7 @@
 
 use crate::barrier::{CacheBarrier, SuperblockWriter};
 use crate::destage::Run;
-use crate::effect::{Effect, Errno, Io, IoId, IoOp, Request, RequestOp, Target};
+use crate::effect::{Effect, Errno, Io, IoId, IoOp, Notice, Request, RequestOp, Target};
 use crate::extents::Extents;
 use crate::format::Superblock;
 use crate::guard::{Blocks, Hold};
@@ -333,6 +333,16 @@ impl Engine {
     fn tick<M: Memory>(&mut self, memory: &mut M) {
         self.pump_origin_flushes();
         self.pump_destage(memory);
+        for at in 0..self.volumes_end {
+            if let Some(volume) = &mut self.volumes[at]
+                && volume.is_leaving
+                && !volume.is_dirty()
+            {
+                volume.is_leaving = false;
+                let volume = volume.index;
+                self.push(Effect::Notice(Notice::Drained { volume }));
+            }
+        }
         let is_work_left = !self.runs.is_empty()
             || self.volumes.iter().flatten().any(|volume| volume.is_dirty() || volume.destage.has_written())
             || self.reclaim.is_active()

@@ -33,7 +33,7 @@ impl Engine {
                 self.issue(Target::State, IoOp::Abandon(index), Flight::Abandon { volume: index });
             }
         }
-        self.release_deferred();
+        self.release_deferred(memory);
         let keys: Vec<RequestKey> = self.requests.iter().map(|(key, _)| key).collect();
         for key in keys {
             let Some(active) = self.requests.get(key) else { continue };

@@ -133,6 +133,7 @@ pub(crate) struct Log {
     internal: VecDeque<InternalAppend>,
     pub pending_blocks: u64,
     pub pending_fill_blocks: u64,
+    pub summaries_in_flight: u32,
     in_flight: VecDeque<Batch>,
     /// Published batches that no flush covers: sequence, segment, end of the batch in it.
     ends: VecDeque<(u64, u32, u32)>,
@@ -189,6 +190,7 @@ impl Log {
             internal: VecDeque::new(),
             pending_blocks: 0,
             pending_fill_blocks: 0,
+            summaries_in_flight: 0,
             in_flight: VecDeque::new(),
             ends: VecDeque::new(),
             published: next_sequence - 1,
@@ -485,6 +487,7 @@ impl Engine {
         let first = self.segments.place(at, self.segments.segment_blocks() - blocks);
         let slice = Slice { buffer, offset_bytes: 0, len_bytes: blocks * BLOCK_BYTES as u32 };
         let op = IoOp::Write { offset_bytes: self.cache_offset(first), from: Pieces::One(slice) };
+        self.log.summaries_in_flight += 1;
         self.issue(Target::Cache, op, Flight::Summary { segment: at, buffer });
         true
     }
@@ -495,6 +498,7 @@ impl Engine {
         result: Result<(), Errno>,
         memory: &mut M,
     ) {
+        self.log.summaries_in_flight -= 1;
         match result {
             Ok(()) => self.segments.get_mut(segment).is_summary_written = true,
             Err(errno) => self.latch(errno, memory),

@@ -10,7 +10,7 @@
 //!    same result.
 
 use crate::destage::DestageState;
-use crate::effect::Errno;
+use crate::effect::{Errno, WriteMode};
 use crate::extents::{Change, Extent, ExtentKind, Extents};
 use crate::format::{Entry, EntryKind, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, SummaryBuilder, Superblock};
 use crate::guard::Guard;
@@ -201,6 +201,7 @@ fn replay<I: Image>(image: &mut I, superblock: Superblock, options: Options) -> 
             mode: record.mode,
             size_sectors: record.size_sectors,
             standing: Standing::Cached,
+            is_leaving: false,
             guard: Guard::new(slot_bits),
             dirty_blocks: 0,
             zero_blocks: 0,
@@ -438,6 +439,9 @@ impl Replay {
             if let Some(volume) = &mut volumes[extent.first.volume().at()] {
                 volume.count_extent(Change::Added(extent));
             }
+        }
+        for volume in volumes.iter_mut().flatten() {
+            volume.is_leaving = volume.mode != WriteMode::Writeback && volume.is_dirty();
         }
         let dirty_blocks: u64 =
             volumes.iter().flatten().map(|volume| volume.dirty_blocks + volume.zero_blocks).sum();

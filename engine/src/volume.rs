@@ -28,6 +28,8 @@ pub(crate) struct Volume {
     pub mode: WriteMode,
     pub size_sectors: u64,
     pub standing: Standing,
+    /// It left writeback and its dirty data has yet to go home.
+    pub is_leaving: bool,
     pub guard: Guard,
     /// Dirty blocks in the index.
     pub dirty_blocks: u64,

@@ -128,7 +128,7 @@ impl<C: Core> Driver<C> {
             while let Some(effect) = self.core.poll_effect(&mut self.pool) {
                 match effect {
                     Effect::Io(io) if io.target == Target::State => self.note(io.id, &io.op),
-                    Effect::Io(io) => self.flights.start(io, self.now, &self.pool, &mut self.backend),
+                    Effect::Io(io) => self.flights.start(io, self.now, &mut self.pool, &mut self.backend),
                     Effect::Reply { id, result } => {
                         let key = usize::try_from(id.0).expect("an id of ours");
                         self.replies.push_back((self.askers.remove(key), result));

@@ -118,7 +118,7 @@ impl Flights {
     }
 
     /// Starts an operation.
-    pub(crate) fn start(&mut self, io: Io, now: Nanos, pool: &Pool, backend: &mut Backend) {
+    pub(crate) fn start(&mut self, io: Io, now: Nanos, pool: &mut Pool, backend: &mut Backend) {
         let line = line_of(io.target);
         if self.lines[line].gone {
             return self.finished.push_back((io.id, Err(Errno::TIMEDOUT)));
@@ -140,6 +140,24 @@ impl Flights {
         let inside = offset_bytes.checked_add(len_bytes).is_some_and(|end| end <= device.size_bytes());
         if !inside {
             return self.finished.push_back((io.id, Err(Errno::IO)));
+        }
+        if let Kind::File(file) = device.kind()
+            && file.is_memory()
+            && len_bytes < OFFLOAD_BYTES_MIN
+        {
+            // A copy within memory waits for nothing, so nobody else need do it.
+            let result = match step {
+                Step::Read => Some(each_piece(&pieces, offset_bytes, |piece, at| {
+                    file.read_at(at, pool.bytes_mut(piece))
+                })),
+                Step::Write => {
+                    Some(each_piece(&pieces, offset_bytes, |piece, at| file.write_at(at, pool.bytes(piece))))
+                }
+                _ => None,
+            };
+            if let Some(result) = result {
+                return self.finished.push_back((io.id, result));
+            }
         }
         let mut vectors = self.spare_vectors.pop().unwrap_or_default();
         vectors.extend(pieces.as_slice().iter().map(|piece| libc::iovec {

@@ -344,22 +344,24 @@ impl<C: Core + 'static> Reactor<C> {
     // Waiting.
 
     fn wait(&mut self) -> std::io::Result<()> {
-        let begun = self.door.take_begun_by_one();
         let deadline = [self.driver.deadline(), self.door.deadline()].into_iter().flatten().min();
-        let is_alone = begun == Some(1) && self.driver.flights.in_flight() == 0;
-        if is_alone && self.driver.backend.can_spin() && self.spin.pays() {
-            self.driver.backend.submit()?;
-            let end = clock::now().plus(SPIN_NS).min(deadline.unwrap_or(Nanos(u64::MAX)));
-            while !self.driver.backend.is_ready() {
-                if clock::now() >= end {
-                    self.spin.failed();
-                    break;
-                }
-                std::hint::spin_loop();
+        let backend = &mut self.driver.backend;
+        if backend.can_spin() && self.spin.pays() {
+            backend.submit()?;
+            // A send is usually done at once, and then there is more to do before looking ahead.
+            if backend.is_ready() {
+                return backend.submit();
             }
-            if self.driver.backend.is_ready() {
-                self.spin.succeeded();
-                return self.driver.backend.submit();
+            if self.driver.flights.in_flight() == 0 && self.door.expects_bytes_soon() {
+                let end = clock::now().plus(SPIN_NS).min(deadline.unwrap_or(Nanos(u64::MAX)));
+                while !backend.is_ready() && clock::now() < end {
+                    std::hint::spin_loop();
+                }
+                if backend.is_ready() {
+                    self.spin.succeeded();
+                    return backend.submit();
+                }
+                self.spin.failed();
             }
         }
         let timeout = deadline.map(|deadline| Duration::from_nanos(deadline.since(clock::now())));

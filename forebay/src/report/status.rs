@@ -34,7 +34,7 @@ pub struct VolumeReport {
     pub mode: String,
     /// The mode that writes follow.
     pub mode_target: String,
-    /// How it is doing: active, draining, origin-failing, uncached, failed, detaching, absent.
+    /// How it is doing: active, draining, origin-failing, uncached, failed, detaching, origin-missing.
     pub state: String,
     /// Its size.
     pub size_bytes: u64,

@@ -1,6 +1,7 @@
 //! Files that are NBD volumes, by nbdfuse: for whatever wants a file where there is only a socket.
 
 use crate::daemon::{Site, tool, try_tool};
+use std::fs::File;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ pub fn is_left_out(test: &str) -> bool {
         return true;
     }
     for needed in ["/dev/fuse", "/dev/loop-control"] {
-        let able = std::fs::File::options().read(true).write(true).open(needed).is_ok();
+        let able = File::options().read(true).write(true).open(needed).is_ok();
         assert!(able, "{test} needs root and {needed}; FOREBAY_SKIP_EXT4=1 leaves it out");
     }
     false
@@ -34,6 +35,7 @@ impl FuseFile {
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "TERM", "nbdfuse", &path, uri])
             .stdin(Stdio::null())
+            .stderr(log(site))
             .spawn()
             .expect("nbdfuse starts");
         let file = FuseFile { child, directory, path };
@@ -105,6 +107,7 @@ impl FaultyDisk {
             ])
             .args(["error=EIO", "error-rate=1", &format!("error-file={trigger}")])
             .stdin(Stdio::null())
+            .stderr(log(site))
             .spawn()
             .expect("nbdkit starts");
         wait_for(&socket);
@@ -135,6 +138,11 @@ impl Drop for FaultyDisk {
         let _ = self.server.kill();
         let _ = self.server.wait();
     }
+}
+
+/// Where these programs say what went wrong, which is much when it is meant to.
+fn log(site: &Site) -> File {
+    File::options().create(true).append(true).open(site.path("fuse.log")).expect("a log")
 }
 
 fn wait_for(path: &str) {

@@ -97,6 +97,43 @@ fn leaving_writeback_survives_a_stop() {
     }
 }
 
+/// Zeroes in a part of a dirty block go to the origin at once in writethrough; the rest of the block is not
+/// home by that.
+#[test]
+fn zeroes_in_a_part_of_a_dirty_block_keep_the_rest() {
+    const BLOCKS: u64 = 256;
+    const SECTOR: usize = 512;
+    let site = Site::new("part-zeroes");
+    let store = site.file("origin", 512 * MIB);
+    let origin = format!("model:hdd?store={store}");
+    let cache = site.file("cache", 32 * MIB);
+    site.run(&["create", "--origin", &origin, "--cache", &cache, "--name", "disk"]);
+    let daemon = Daemon::start(&site, &cache, &[]);
+    let mut client = connect(&daemon);
+    let place = |number: u64| number * 101 % BLOCKS * 2 * MIB;
+    for number in 0..BLOCKS {
+        let data = vec![number as u8 | 1; BLOCK];
+        client.write(place(number), &data).expect("the daemon answers").expect("it may write");
+    }
+    site.run(&["set", &cache, "disk", "mode=writethrough"]);
+    for number in 0..BLOCKS {
+        let sent =
+            client.sender().send_write_zeroes(number, place(number) + SECTOR as u64, SECTOR as u32, false);
+        sent.expect("the daemon lives");
+        assert_eq!(client.receive().expect("the daemon answers").result, Ok(()));
+    }
+    drop(client);
+    site.run(&["detach", &cache, "--verify"]);
+    daemon.stop();
+    let home = std::fs::read(&store).expect("the origin");
+    for number in 0..BLOCKS {
+        let mut expected = vec![number as u8 | 1; BLOCK];
+        expected[SECTOR..2 * SECTOR].fill(0);
+        let at = place(number) as usize;
+        assert!(home[at..at + BLOCK] == expected, "block {number}");
+    }
+}
+
 /// Modes change under load, and no request notices.
 #[test]
 fn modes_change_under_load() {

@@ -168,6 +168,11 @@ impl OpenFile {
         self.direct || self.memory
     }
 
+    /// Whether its content is memory of the kernel: no I/O ever waits for a disk.
+    pub(crate) fn is_memory(&self) -> bool {
+        self.memory
+    }
+
     /// Whether a transfer is a copy by the CPU, which a second one can do.
     pub(crate) fn is_copied(&self) -> bool {
         !self.direct

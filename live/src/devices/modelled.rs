@@ -149,6 +149,11 @@ impl Modelled {
     /// The next operation of this submitter that is done by now.
     pub(crate) fn poll(&self, now: Nanos, submitter: Submitter) -> Option<(u64, Transfer)> {
         let mut state = self.state();
+        if state.dead && matches!(submitter, Submitter::Reactor) {
+            // A disk without power answers nothing, not even with an error that somebody could act on
+            // before the process ends.
+            return None;
+        }
         let model_now = state.model_ns(now);
         while let Some(completion) = state.disk.poll(model_now) {
             let pending = state.pending.remove(&completion.token).expect("the model answers each once");
@@ -161,6 +166,9 @@ impl Modelled {
     /// When [`Modelled::poll`] may have something, if nothing is submitted before.
     pub(crate) fn next(&self, submitter: Submitter) -> Option<Nanos> {
         let state = self.state();
+        if state.dead && matches!(submitter, Submitter::Reactor) {
+            return None;
+        }
         if !state.finished[submitter as usize].is_empty() {
             return Some(Nanos(0));
         }

@@ -1,6 +1,6 @@
 //! Handing requests on to the core, piece by piece, as memory allows.
 
-use super::input::Arriving;
+use super::input::{Arriving, STRAIGHT_BYTES_MIN};
 use super::nbd::{NbdDoor, Progress, SHARE};
 use super::requests::{Cut, Delivery, Kind};
 use crate::driver::{Asker, Core, Driver, Piece};
@@ -84,7 +84,9 @@ impl NbdDoor {
                 let Some((cut, slice)) = self.take_memory(key, head, driver) else {
                     return Progress::Blocked;
                 };
-                self.connections[key].arriving = Some(Arriving { cut, slice, filled: 0 });
+                let connection = &mut self.connections[key];
+                connection.arriving = Some(Arriving { cut, slice, filled: 0 });
+                connection.input.expects_payload = slice.len_bytes >= STRAIGHT_BYTES_MIN;
             }
             let connection = &mut self.connections[key];
             let arriving = connection.arriving.as_mut().expect("it was just made");

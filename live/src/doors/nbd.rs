@@ -70,8 +70,8 @@ pub(crate) struct NbdDoor {
     pub(super) starving: Option<Nanos>,
     /// Makes a token out of what is waited for.
     pub(super) token: fn(Waiting) -> Token,
-    /// Requests that began since somebody asked.
-    pub(super) begun: usize,
+    /// Whether bytes came from a client since somebody asked.
+    pub(super) has_moved: bool,
 }
 
 /// How far a request got.
@@ -109,7 +109,7 @@ impl NbdDoor {
             handshakes: 0,
             starving: None,
             token,
-            begun: 0,
+            has_moved: false,
         }
     }
 
@@ -315,10 +315,13 @@ impl NbdDoor {
         self.place_of(volume).map_or_else(Latencies::default, |place| self.served[place].histograms.summary())
     }
 
-    /// How many requests began since this was last asked, if there is just one connection.
-    pub(crate) fn take_begun_by_one(&mut self) -> Option<usize> {
-        let begun = std::mem::take(&mut self.begun);
-        (self.connections.len() == 1).then_some(begun)
+    /// Whether the next bytes can be expected at once: the only client works with one request at a time,
+    /// or is in the middle of sending a payload. Asked again, it needs new bytes to say so again.
+    pub(crate) fn expects_bytes_soon(&mut self) -> bool {
+        let has_moved = std::mem::take(&mut self.has_moved);
+        let mut connections = self.connections.iter();
+        let (Some((_, only)), None) = (connections.next(), connections.next()) else { return false };
+        has_moved && only.input.in_flight() && (only.requests <= 1 || only.arriving.is_some())
     }
 
     /// Begins a receive if the connection wants bytes.
@@ -354,6 +357,7 @@ impl NbdDoor {
         };
         connection.input.received(count - straight);
         connection.moved = driver.now;
+        self.has_moved = true;
         if connection.is_closed() {
             return self.bury(key, driver);
         }
@@ -489,7 +493,6 @@ impl NbdDoor {
         let len_bytes = range.sectors * SECTOR_BYTES;
         let delivery = delivery(kind, len_bytes, session, driver.pool.door_quota_bytes());
         connection.requests += 1;
-        self.begun += 1;
         let request = self.requests.insert(ClientRequest {
             connection: key,
             cookie: raw.cookie,
