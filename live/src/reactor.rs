@@ -128,7 +128,7 @@ impl<C: Core + 'static> Reactor<C> {
                 if started {
                     self.driver.backend.submit().map_err(system("submit to the kernel"))?;
                 }
-                if !self.driver.backend.is_ready() {
+                if self.door.has_unread() || !self.driver.backend.is_ready() {
                     break;
                 }
             }
@@ -138,7 +138,11 @@ impl<C: Core + 'static> Reactor<C> {
             if matches!(self.ending, Ending::Over) {
                 break;
             }
-            self.wait().map_err(system("wait for the kernel"))?;
+            if self.door.has_unread() {
+                self.driver.backend.submit().map_err(system("submit to the kernel"))?;
+            } else {
+                self.wait().map_err(system("wait for the kernel"))?;
+            }
         }
         self.finish()
     }
@@ -167,7 +171,7 @@ impl<C: Core + 'static> Reactor<C> {
                 }
             }
             // A reply may have freed what a client waits for, and nothing else may ever happen.
-            if !any || !self.door.is_blocked() {
+            if !any || !self.door.is_blocked() || self.door.has_unread() {
                 break;
             }
         }

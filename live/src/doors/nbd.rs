@@ -63,6 +63,9 @@ pub(crate) struct NbdDoor {
     pub(super) requests: Slab<ClientRequest>,
     /// Connections that wait for memory or for replies.
     pub(super) blocked: Vec<usize>,
+    /// Connections whose input was not gone through, so that replies can go out in between.
+    pub(super) unread: Vec<usize>,
+    pub(super) batch: usize,
     /// Connections with something to send.
     pub(super) outgoing: Vec<usize>,
     pub(super) handshakes: usize,
@@ -105,6 +108,8 @@ impl NbdDoor {
             connections: Slab::new(),
             requests: Slab::with_capacity(1024),
             blocked: Vec::new(),
+            unread: Vec::new(),
+            batch: std::env::var("BATCH").map_or(8,|b|b.parse().unwrap()),
             outgoing: Vec::new(),
             handshakes: 0,
             starving: None,
@@ -131,6 +136,9 @@ impl NbdDoor {
                 .map(|(key, _)| key)
                 .collect();
             late.into_iter().for_each(|key| self.close(key, driver));
+        }
+        for key in std::mem::take(&mut self.unread) {
+            self.proceed(key, driver);
         }
         for key in std::mem::take(&mut self.blocked) {
             if let Some(connection) = self.connections.get_mut(key) {
@@ -270,6 +278,11 @@ impl NbdDoor {
         !self.blocked.is_empty()
     }
 
+    /// Whether there is input to go on with at once.
+    pub(crate) fn has_unread(&self) -> bool {
+        !self.unread.is_empty()
+    }
+
     /// Whether nothing of any client is under way any more.
     pub(crate) fn is_quiet(&self) -> bool {
         self.connections.is_empty() && self.requests.is_empty()
@@ -370,6 +383,7 @@ impl NbdDoor {
 
     /// Goes through what is there as far as it can, then listens for more.
     fn proceed<C: Core>(&mut self, key: usize, driver: &mut Driver<C>) {
+        let mut taken = 0;
         loop {
             let Some(connection) = self.connections.get_mut(key) else { return };
             // A buffer that is being received into is not looked at.
@@ -405,6 +419,10 @@ impl NbdDoor {
                     if connection.requests >= REQUESTS_MAX {
                         return self.block(key);
                     }
+                    if taken == self.batch {
+                        return self.unread.push(key);
+                    }
+                    taken += 1;
                     self.take_request(key, driver)
                 }
                 Phase::Leaving | Phase::Closed => return,
