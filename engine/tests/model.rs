@@ -78,9 +78,9 @@ fn detach_leaves_the_origin_equal_to_the_view() {
     }
     let views: Vec<Vec<u8>> = (0..2).map(|volume| world.origins[volume].bytes().to_vec()).collect();
     world.verify_all(true, false);
-    for volume in 0..2 {
+    for (volume, view) in views.iter().enumerate() {
         world.ask(volume, RequestOp::Detach).expect("a clean volume is detached");
-        assert!(world.origins[volume].bytes() == views[volume]);
+        assert!(world.origins[volume].bytes() == view);
     }
 }
 

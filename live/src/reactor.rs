@@ -128,7 +128,7 @@ impl<C: Core + 'static> Reactor<C> {
                 if started {
                     self.driver.backend.submit().map_err(system("submit to the kernel"))?;
                 }
-                if self.door.has_unread() || !self.driver.backend.is_ready() {
+                if !self.driver.backend.is_ready() {
                     break;
                 }
             }
@@ -138,11 +138,7 @@ impl<C: Core + 'static> Reactor<C> {
             if matches!(self.ending, Ending::Over) {
                 break;
             }
-            if self.door.has_unread() {
-                self.driver.backend.submit().map_err(system("submit to the kernel"))?;
-            } else {
-                self.wait().map_err(system("wait for the kernel"))?;
-            }
+            self.wait().map_err(system("wait for the kernel"))?;
         }
         self.finish()
     }
@@ -171,7 +167,7 @@ impl<C: Core + 'static> Reactor<C> {
                 }
             }
             // A reply may have freed what a client waits for, and nothing else may ever happen.
-            if !any || !self.door.is_blocked() || self.door.has_unread() {
+            if !any || !self.door.is_blocked() {
                 break;
             }
         }
@@ -331,9 +327,9 @@ impl<C: Core + 'static> Reactor<C> {
             self.driver.backend.reap(&mut finished);
         }
         if self.driver.backend.outstanding() > 0 {
-            // A device hangs. Its memory must not be given to anybody else, even after the end.
+            // A device hangs. What the kernel may still write to must not be given to anybody else.
             let Driver { core, pool, flights, .. } = self.driver;
-            std::mem::forget((pool, flights, self.wake_count));
+            std::mem::forget((pool, flights, self.door, self.wake_count));
             return Ok(core);
         }
         Ok(self.driver.core)

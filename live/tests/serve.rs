@@ -264,6 +264,24 @@ fn the_dead_and_the_stalled_harm_nobody() {
 }
 
 #[test]
+fn memory_comes_back_from_those_who_only_hold_it() {
+    let server = serve("mem:64M", Passthrough::new());
+    let stalled: Vec<UnixStream> = (0..100)
+        .map(|_| {
+            let mut stream = UnixStream::connect(&server.socket).unwrap();
+            enter(&mut stream);
+            stream.write_all(&request(1, 0, 32 << 20)).unwrap();
+            stream
+        })
+        .collect();
+    let mut client = server.connect();
+    let content = pattern(4, 1 << 20);
+    client.write(0, &content).unwrap().unwrap();
+    assert!(client.read(0, 1 << 20).unwrap().unwrap() == content);
+    drop(stalled);
+}
+
+#[test]
 fn who_does_not_finish_the_handshake_is_sent_away() {
     let server = serve("mem:1M", Passthrough::new());
     let mut idle = UnixStream::connect(&server.socket).unwrap();
@@ -368,7 +386,9 @@ fn a_modelled_disk_is_served_and_can_be_cut_off() {
     let store = tempfile::NamedTempFile::new().unwrap();
     store.as_file().set_len(16 << 20).unwrap();
     let spec = format!("model:ssd?store={}&speed=50", store.path().display());
-    let server = serve(&spec, Passthrough::new());
+    let server = serve_with(&spec, Passthrough::new(), |config| {
+        config.device_timeout = Duration::from_millis(500);
+    });
     let mut client = server.connect();
     let (first, second) = (pattern(1, 300_032), pattern(2, 300_032));
     client.write(512, &first).unwrap().unwrap();
@@ -376,6 +396,7 @@ fn a_modelled_disk_is_served_and_can_be_cut_off() {
     client.write(8 << 20, &second).unwrap().unwrap();
     assert!(client.read(8 << 20, 300_032).unwrap().unwrap() == second);
     server.device.lose_unflushed();
+    // It answers nothing any more, and is given up.
     assert_eq!(client.read(0, 512).unwrap().unwrap_err(), Errno::IO);
     let after = std::fs::read(store.path()).unwrap();
     assert!(after[512..300_544] == first);

@@ -36,7 +36,7 @@ impl Buffers {
 
 impl Memory for Buffers {
     fn allocate(&mut self, _: Purpose, len_bytes: u32) -> Option<BufferId> {
-        assert!(len_bytes > 0 && len_bytes % 4096 == 0);
+        assert!(len_bytes > 0 && len_bytes.is_multiple_of(4096));
         // Undefined content, to be noticed if somebody relies on it.
         Some(self.of_bytes(vec![0xdb; len_bytes as usize]).buffer)
     }

@@ -423,7 +423,7 @@ impl World {
                 let range = self.random_range(volume, 512);
                 self.write(volume, range, fua);
             }
-            9..=15 | 0..=8 => {
+            0..=15 => {
                 let range = self.random_range(volume, 512);
                 self.read(volume, range);
             }

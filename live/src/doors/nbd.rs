@@ -63,9 +63,6 @@ pub(crate) struct NbdDoor {
     pub(super) requests: Slab<ClientRequest>,
     /// Connections that wait for memory or for replies.
     pub(super) blocked: Vec<usize>,
-    /// Connections whose input was not gone through, so that replies can go out in between.
-    pub(super) unread: Vec<usize>,
-    pub(super) batch: usize,
     /// Connections with something to send.
     pub(super) outgoing: Vec<usize>,
     pub(super) handshakes: usize,
@@ -108,8 +105,6 @@ impl NbdDoor {
             connections: Slab::new(),
             requests: Slab::with_capacity(1024),
             blocked: Vec::new(),
-            unread: Vec::new(),
-            batch: std::env::var("BATCH").map_or(8,|b|b.parse().unwrap()),
             outgoing: Vec::new(),
             handshakes: 0,
             starving: None,
@@ -136,9 +131,6 @@ impl NbdDoor {
                 .map(|(key, _)| key)
                 .collect();
             late.into_iter().for_each(|key| self.close(key, driver));
-        }
-        for key in std::mem::take(&mut self.unread) {
-            self.proceed(key, driver);
         }
         for key in std::mem::take(&mut self.blocked) {
             if let Some(connection) = self.connections.get_mut(key) {
@@ -278,11 +270,6 @@ impl NbdDoor {
         !self.blocked.is_empty()
     }
 
-    /// Whether there is input to go on with at once.
-    pub(crate) fn has_unread(&self) -> bool {
-        !self.unread.is_empty()
-    }
-
     /// Whether nothing of any client is under way any more.
     pub(crate) fn is_quiet(&self) -> bool {
         self.connections.is_empty() && self.requests.is_empty()
@@ -383,7 +370,6 @@ impl NbdDoor {
 
     /// Goes through what is there as far as it can, then listens for more.
     fn proceed<C: Core>(&mut self, key: usize, driver: &mut Driver<C>) {
-        let mut taken = 0;
         loop {
             let Some(connection) = self.connections.get_mut(key) else { return };
             // A buffer that is being received into is not looked at.
@@ -419,10 +405,6 @@ impl NbdDoor {
                     if connection.requests >= REQUESTS_MAX {
                         return self.block(key);
                     }
-                    if taken == self.batch {
-                        return self.unread.push(key);
-                    }
-                    taken += 1;
                     self.take_request(key, driver)
                 }
                 Phase::Leaving | Phase::Closed => return,
