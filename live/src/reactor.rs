@@ -216,6 +216,10 @@ impl<C: Core + 'static> Reactor<C> {
                 self.door.resize_volume(volume, size_bytes, &mut self.driver);
                 let _ = answer.send(Ok(()));
             }
+            Message::SetReadOnly { volume, read_only, answer } => {
+                self.door.set_read_only(volume, read_only);
+                let _ = answer.send(Ok(()));
+            }
             Message::CloseExport { volume, answer } => {
                 self.door.close_volume(volume, &mut self.driver);
                 let _ = answer.send(Ok(()));

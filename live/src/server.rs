@@ -227,6 +227,7 @@ pub(crate) enum Message<C> {
     Read { volume: VolumeIndex, offset_bytes: u64, len_bytes: u32, answer: Answer<Vec<u8>> },
     Latencies { volume: VolumeIndex, answer: Answer<Latencies> },
     ResizeExport { volume: VolumeIndex, size_bytes: u64, answer: Answer<()> },
+    SetReadOnly { volume: VolumeIndex, read_only: bool, answer: Answer<()> },
     CloseExport { volume: VolumeIndex, answer: Answer<()> },
     CloseDoors { answer: Answer<()> },
     Stop { answer: Answer<()> },
@@ -437,6 +438,15 @@ impl<C: Core + 'static> Handle<C> {
     /// That the server has stopped.
     pub fn resize_export(&self, volume: VolumeIndex, size_bytes: u64) -> Result<(), ControlError> {
         self.call(|answer| Message::ResizeExport { volume, size_bytes, answer })
+    }
+
+    /// Announces a volume as read-only, or as writable, to whoever connects from now on. Connections there
+    /// are keep what they were told; their writes are judged by the new rule.
+    ///
+    /// # Errors
+    /// That the server has stopped.
+    pub fn set_read_only(&self, volume: VolumeIndex, read_only: bool) -> Result<(), ControlError> {
+        self.call(|answer| Message::SetReadOnly { volume, read_only, answer })
     }
 
     /// Offers a volume no longer; connections to it are closed.

@@ -126,9 +126,7 @@ fn exports(volumes: &[Served]) -> Vec<ExportConfig> {
             name: volume.name.clone(),
             size_bytes: volume.size_bytes,
             min_block_bytes: volume.min_block_bytes,
-            // The mode may change while it runs, an announcement cannot: in readonly mode the engine itself
-            // refuses to write.
-            read_only: false,
+            read_only: volume.mode == WriteMode::Readonly,
         })
         .collect()
 }
@@ -253,7 +251,10 @@ impl Running {
             note.may_be_dirty |= mode == WriteMode::Writeback;
             note.read_only = mode == WriteMode::Readonly;
         })?;
-        self.request(served, ControlOp::SetMode(mode), "cannot set the mode")
+        self.request(served, ControlOp::SetMode(mode), "cannot set the mode")?;
+        self.handle
+            .set_read_only(served.index, mode == WriteMode::Readonly)
+            .with_context(|| format!("cannot announce the mode of volume {}", served.name))
     }
 
     fn set_size(&self, served: &Served) -> Result<()> {

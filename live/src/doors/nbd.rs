@@ -296,6 +296,14 @@ impl NbdDoor {
         self.disconnect(place, driver);
     }
 
+    /// Announces a volume as read-only or not.
+    pub(crate) fn set_read_only(&mut self, volume: VolumeIndex, read_only: bool) {
+        let Some(place) = self.place_of(volume) else { return };
+        if let Some(export) = &mut self.exports[place] {
+            export.read_only = read_only;
+        }
+    }
+
     fn place_of(&self, volume: VolumeIndex) -> Option<usize> {
         self.served.iter().position(|served| served.volume == volume)
     }

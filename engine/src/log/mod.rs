@@ -1,0 +1,277 @@
+//! The log's writing end: what waits to be appended, batches in flight, publication.
+//!
+//! Everything that changes what the cache holds goes through here in one order. A batch gets its
+//! sequence when it is assembled; its entries enter the index when it and all before it are on the device
+//! (hazard 14). Copies of what is already there (fills, relocations) are decided at assembly, when no newer version of
+//! the block is on its way (rule 3).
+
+mod assembly;
+mod publication;
+
+use crate::engine::Engine;
+use crate::extents::Extent;
+use crate::format::{Entry, SummaryBuilder};
+use crate::guard::{Blocks, Stamp};
+use crate::memory::{BufferId, Slice};
+use crate::request::RequestKey;
+use crate::units::{BlockKey, Place, VolumeIndex};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// What a part of a client's change is made of.
+#[derive(Clone, Copy)]
+pub(crate) enum PartSource {
+    Data(Slice),
+    Zero,
+}
+
+/// What waits on behalf of clients; held back while free segments are few.
+pub(crate) enum ClientAppend {
+    /// Part of a write or of write-zeroes.
+    Part { request: RequestKey, blocks: Blocks, source: PartSource },
+    /// What a read brought from the origin.
+    Fill { volume: VolumeIndex, blocks: Blocks, slice: Slice, stamp: Stamp },
+}
+
+/// What waits on behalf of the log itself; may use the reserve.
+#[derive(Debug)]
+pub(crate) enum InternalAppend {
+    /// The log holds nothing for these blocks any more.
+    Tombstone { volume: VolumeIndex, blocks: Blocks, request: Option<RequestKey> },
+    /// These copies are clean now.
+    Cleaned { volume: VolumeIndex, blocks: Blocks, place: Place },
+    /// A block that stays when its segment is emptied.
+    Relocate { key: BlockKey, from: Place, checksum: u32, slice: Slice },
+    /// A zero extent that stays.
+    Zero { extent: Extent },
+    /// A dirty block that rotted, or a lost extent that stays.
+    Lost { first: BlockKey, blocks: u64, from: Place },
+}
+
+/// What publication of a batch does, in order.
+enum Publish {
+    Part {
+        request: RequestKey,
+        volume: VolumeIndex,
+        blocks: Blocks,
+        place: Option<Place>,
+        checksums_at: usize,
+    },
+    Fill {
+        volume: VolumeIndex,
+        blocks: Blocks,
+        place: Place,
+        checksums_at: usize,
+        buffer: BufferId,
+    },
+    Tombstone {
+        request: Option<RequestKey>,
+    },
+    Relocate {
+        key: BlockKey,
+        from: Place,
+        place: Place,
+        dirty: bool,
+        checksums_at: usize,
+        buffer: BufferId,
+    },
+    Extent {
+        extent: Extent,
+        from: Option<Place>,
+    },
+    /// The head of a segment that began with this batch.
+    Head {
+        buffer: BufferId,
+    },
+}
+
+struct Batch {
+    sequence: u64,
+    segment: u32,
+    end_block: u32,
+    header_place: Place,
+    header: BufferId,
+    checksums: Vec<u32>,
+    publish: Vec<Publish>,
+    is_done: bool,
+}
+
+struct Open {
+    segment: u32,
+    next_block: u32,
+    summary: SummaryBuilder,
+}
+
+/// The end of the log.
+pub(crate) struct Log {
+    set_id: [u8; 16],
+    session: u64,
+    generation: u64,
+    next_sequence: u64,
+    chain: u32,
+    open: Option<Open>,
+    client: VecDeque<ClientAppend>,
+    internal: VecDeque<InternalAppend>,
+    pub pending_blocks: u64,
+    pub pending_fill_blocks: u64,
+    pub summaries_in_flight: u32,
+    in_flight: VecDeque<Batch>,
+    /// Published batches that no flush covers: sequence, segment, end of the batch in it.
+    ends: VecDeque<(u64, u32, u32)>,
+    published: u64,
+    /// The sequence of the last tombstone assembled.
+    last_tombstone: u64,
+    /// Whether a batch shall go out even if empty, to carry the floor.
+    is_floor_wanted: bool,
+    /// Segments closed before a crash whose summaries are not on the device, with the checksum of their
+    /// last header.
+    missing_summaries: Vec<(u32, SummaryBuilder, u32)>,
+    scratch_entries: Vec<Entry>,
+    scratch_pieces: Vec<Slice>,
+}
+
+/// Where recovery leaves the log.
+pub(crate) struct LogStart {
+    pub set_id: [u8; 16],
+    pub session: u64,
+    pub last_generation: u64,
+    pub next_sequence: u64,
+    pub chain: u32,
+    pub open: Option<(u32, u32, SummaryBuilder)>,
+    pub missing_summaries: Vec<(u32, SummaryBuilder, u32)>,
+}
+
+impl core::fmt::Debug for Log {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Log")
+            .field("next_sequence", &self.next_sequence)
+            .field("published", &self.published)
+            .field("open", &self.open.as_ref().map(|open| (open.segment, open.next_block)))
+            .field("client", &self.client.len())
+            .field("internal", &self.internal)
+            .field("in_flight", &self.in_flight.len())
+            .field("is_floor_wanted", &self.is_floor_wanted)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Log {
+    pub fn new(start: LogStart) -> Log {
+        let LogStart { set_id, session, last_generation, next_sequence, chain, open, missing_summaries } =
+            start;
+        assert!(next_sequence > 0, "sequences begin at 1");
+        Log {
+            set_id,
+            session,
+            generation: last_generation,
+            next_sequence,
+            chain,
+            open: open.map(|(segment, next_block, summary)| Open { segment, next_block, summary }),
+            client: VecDeque::new(),
+            internal: VecDeque::new(),
+            pending_blocks: 0,
+            pending_fill_blocks: 0,
+            summaries_in_flight: 0,
+            in_flight: VecDeque::new(),
+            ends: VecDeque::new(),
+            published: next_sequence - 1,
+            last_tombstone: 0,
+            is_floor_wanted: false,
+            missing_summaries,
+            scratch_entries: Vec::new(),
+            scratch_pieces: Vec::new(),
+        }
+    }
+
+    /// A new session begins: headers carry its number from here on.
+    pub fn begin_session(&mut self, session: u64) {
+        assert!(session > self.session && self.in_flight.is_empty());
+        self.session = session;
+    }
+
+    /// The highest sequence that is published, and all before it.
+    pub fn published(&self) -> u64 {
+        self.published
+    }
+
+    /// Whether a crash left segments without a summary.
+    pub fn has_missing_summaries(&self) -> bool {
+        !self.missing_summaries.is_empty()
+    }
+
+    /// Whether nothing waits and nothing is in flight.
+    pub fn is_quiet(&self) -> bool {
+        self.client.is_empty() && self.internal.is_empty() && self.in_flight.is_empty()
+    }
+
+    /// Whether work of the log's own waits.
+    pub fn has_internal(&self) -> bool {
+        !self.internal.is_empty()
+    }
+
+    pub fn push_client(&mut self, append: ClientAppend) {
+        self.pending_blocks += append.weight();
+        self.client.push_back(append);
+    }
+
+    pub fn push_internal(&mut self, append: InternalAppend) {
+        self.pending_blocks += append.weight();
+        self.internal.push_back(append);
+    }
+
+    fn is_open(&self, segment: u32) -> bool {
+        self.open.as_ref().is_some_and(|open| open.segment == segment)
+    }
+}
+
+impl ClientAppend {
+    fn weight(&self) -> u64 {
+        match self {
+            ClientAppend::Part { source: PartSource::Zero, .. } => 0,
+            ClientAppend::Part { blocks, .. } | ClientAppend::Fill { blocks, .. } => blocks.count,
+        }
+    }
+}
+
+impl InternalAppend {
+    fn weight(&self) -> u64 {
+        u64::from(matches!(self, InternalAppend::Relocate { .. }))
+    }
+}
+
+impl Engine {
+    // ---- what the log is asked to hold -----------------------------------------------------
+
+    pub(crate) fn append_tombstone(
+        &mut self,
+        volume: VolumeIndex,
+        blocks: Blocks,
+        request: Option<RequestKey>,
+    ) {
+        self.log.push_internal(InternalAppend::Tombstone { volume, blocks, request });
+    }
+
+    /// A dirty block's only copy rotted.
+    pub(crate) fn append_lost(&mut self, key: BlockKey) {
+        let Some(entry) = self.index.get(key) else { return };
+        self.log.push_internal(InternalAppend::Lost { first: key, blocks: 1, from: entry.place });
+    }
+
+    /// Wants a header whose floor is above all emptied segments, and a flush that covers it.
+    pub(crate) fn want_floor(&mut self) {
+        if self.segments.has_emptied()
+            && self.segments.flush_wanted().is_none_or(|w| w <= self.barrier.flushed)
+        {
+            self.log.is_floor_wanted = true;
+        }
+        if let Some(sequence) = self.segments.flush_wanted() {
+            self.barrier.want(sequence);
+        }
+        self.barrier.want(self.log.last_tombstone);
+    }
+
+    /// Whether nothing that the log forgot could come back after a crash.
+    pub(crate) fn is_floor_durable(&self) -> bool {
+        !self.segments.has_emptied() && self.log.last_tombstone <= self.barrier.flushed
+    }
+}

@@ -1,0 +1,262 @@
+//! Publication: a batch is on the device, and the index learns of it; or the device failed, and it never was.
+
+use super::{Batch, ClientAppend, InternalAppend, Publish};
+use crate::effect::{Effect, Errno, Notice};
+use crate::engine::Engine;
+use crate::extents::{Extent, ExtentKind};
+use crate::guard::{Blocks, Hold};
+use crate::index::Run as IndexRun;
+use crate::memory::Memory;
+use crate::request::RequestKey;
+use crate::units::{BLOCK_BYTES, BlockKey, Place, VolumeIndex};
+use alloc::collections::BTreeSet;
+
+impl Engine {
+    pub(crate) fn batch_done<M: Memory>(&mut self, sequence: u64, result: Result<(), Errno>, memory: &mut M) {
+        let first = self.log.in_flight.front().expect("a batch was in flight").sequence;
+        self.log.in_flight[(sequence - first) as usize].is_done = true;
+        if let Err(errno) = result {
+            self.latch(errno, memory);
+        }
+        // HAZARD 14, RULE 4: published in log order, whatever order the device answers in.
+        while self.log.in_flight.front().is_some_and(|batch| batch.is_done) {
+            let batch = self.log.in_flight.pop_front().expect("just seen");
+            memory.release(batch.header);
+            if self.latched.is_some() {
+                self.discard_batch(batch, memory);
+                continue;
+            }
+            self.log.published = batch.sequence;
+            self.log.ends.push_back((batch.sequence, batch.segment, batch.end_block));
+            for publish in batch.publish {
+                self.publish(publish, &batch.checksums, batch.header_place, memory);
+            }
+        }
+    }
+
+    fn publish<M: Memory>(
+        &mut self,
+        publish: Publish,
+        checksums: &[u32],
+        header_place: Place,
+        memory: &mut M,
+    ) {
+        match publish {
+            Publish::Part { request, volume, blocks, place, checksums_at } => {
+                match place {
+                    Some(place) => {
+                        let run = IndexRun {
+                            first: BlockKey::new(volume, blocks.first),
+                            place,
+                            dirty: true,
+                            checksums: &checksums[checksums_at..checksums_at + blocks.count as usize],
+                        };
+                        self.insert_run(volume, blocks, run);
+                    }
+                    None => {
+                        self.drop_entries(volume, blocks);
+                        let first = BlockKey::new(volume, blocks.first);
+                        self.insert_extent(Extent {
+                            first,
+                            blocks: blocks.count,
+                            kind: ExtentKind::Zero,
+                            place: header_place,
+                        });
+                    }
+                }
+                self.release_guard(volume, blocks, Hold::Publishing);
+                let active = &mut self.requests[request];
+                active.unpublished -= blocks.count;
+                if active.unpublished == 0 {
+                    self.appended(request, memory);
+                }
+            }
+            Publish::Fill { volume, blocks, place, checksums_at, buffer } => {
+                memory.release(buffer);
+                let run = IndexRun {
+                    first: BlockKey::new(volume, blocks.first),
+                    place,
+                    dirty: false,
+                    checksums: &checksums[checksums_at..checksums_at + blocks.count as usize],
+                };
+                self.insert_run(volume, blocks, run);
+                self.release_guard(volume, blocks, Hold::Copying);
+            }
+            Publish::Tombstone { request } => {
+                if let Some(request) = request {
+                    let active = &mut self.requests[request];
+                    active.sequence = self.log.published;
+                    active.unpublished -= 1;
+                    if active.unpublished == 0 {
+                        self.appended(request, memory);
+                    }
+                }
+            }
+            Publish::Relocate { key, from, place, dirty, checksums_at, buffer } => {
+                memory.release(buffer);
+                self.reclaim.relocated(BLOCK_BYTES as u32);
+                let blocks = Blocks { first: key.block(), count: 1 };
+                // It may have been destaged or found rotten meanwhile, but not superseded.
+                if let Some(entry) = self.index.get(key).filter(|entry| entry.place == from) {
+                    let run = IndexRun {
+                        first: key,
+                        place,
+                        dirty: dirty && entry.dirty,
+                        checksums: &checksums[checksums_at..=checksums_at],
+                    };
+                    self.insert_run(key.volume(), blocks, run);
+                    self.volume_mut(key.volume()).counters.relocated_blocks += 1;
+                }
+                self.release_guard(key.volume(), blocks, Hold::Copying);
+            }
+            Publish::Extent { extent, from } => {
+                let volume = extent.first.volume();
+                let blocks = Blocks { first: extent.first.block(), count: extent.blocks };
+                let is_current = self.extents.get(extent.first).is_some_and(|now| Some(now.place) == from)
+                    || self.index.get(extent.first).is_some_and(|now| Some(now.place) == from);
+                if is_current {
+                    if extent.kind == ExtentKind::Lost && self.extents.get(extent.first).is_none() {
+                        self.push(Effect::Notice(Notice::Lost { volume, block: blocks.first }));
+                    }
+                    self.drop_entries(volume, blocks);
+                    self.insert_extent(extent);
+                }
+                self.release_guard(volume, blocks, Hold::Copying);
+            }
+            Publish::Head { buffer } => memory.release(buffer),
+        }
+    }
+
+    /// Puts a run into the index and keeps all sums.
+    fn insert_run(&mut self, volume_index: VolumeIndex, blocks: Blocks, run: IndexRun<'_>) {
+        let is_dirty = run.dirty;
+        let place = run.place;
+        if !self.extents.is_empty() {
+            self.drop_extents(volume_index, blocks);
+        }
+        let Engine { volumes, index, segments, .. } = self;
+        let volume = volumes[volume_index.at()].as_mut().expect("the volume exists");
+        index.insert(run, |_, old| {
+            segments.remove_live(old.place, old.dirty);
+            volume.dirty_blocks -= u64::from(old.dirty);
+            volume.cached_blocks -= 1;
+        });
+        segments.add_live(place, blocks.count as u32, is_dirty);
+        volume.cached_blocks += blocks.count;
+        if is_dirty {
+            volume.dirty_blocks += blocks.count;
+            volume.destage.map.mark(blocks.first, blocks.count);
+        }
+    }
+
+    pub(crate) fn insert_extent(&mut self, extent: Extent) {
+        let volume_index = extent.first.volume();
+        self.drop_extents(volume_index, Blocks { first: extent.first.block(), count: extent.blocks });
+        self.extents.insert(extent);
+        self.segments.add_must(extent.place, 1);
+        self.volume_mut(volume_index).count_extent(crate::extents::Change::Added(extent));
+    }
+
+    /// The cache failed: what was on its way into it never happened.
+    fn discard_batch<M: Memory>(&mut self, batch: Batch, memory: &mut M) {
+        let mut cut_off: BTreeSet<RequestKey> = BTreeSet::new();
+        for publish in batch.publish {
+            match publish {
+                Publish::Fill { volume, blocks, buffer, .. } => {
+                    memory.release(buffer);
+                    self.release_guard(volume, blocks, Hold::Copying);
+                }
+                Publish::Relocate { key, buffer, .. } => {
+                    memory.release(buffer);
+                    self.reclaim.relocated(BLOCK_BYTES as u32);
+                    self.release_guard(key.volume(), Blocks { first: key.block(), count: 1 }, Hold::Copying);
+                }
+                Publish::Extent { extent, .. } => {
+                    let blocks = Blocks { first: extent.first.block(), count: extent.blocks };
+                    self.release_guard(extent.first.volume(), blocks, Hold::Copying);
+                }
+                Publish::Head { buffer } => memory.release(buffer),
+                Publish::Part { request, volume, blocks, .. } => {
+                    self.release_guard(volume, blocks, Hold::Publishing);
+                    cut_off.insert(request);
+                }
+                Publish::Tombstone { request } => cut_off.extend(request),
+            }
+        }
+        for request in cut_off {
+            // Another batch may still be reading its buffer.
+            if !self.is_in_batch(request) {
+                self.cut_off(request, memory);
+            }
+        }
+    }
+
+    /// Throws away all that waits to be appended; the requests behind it learn of it by themselves.
+    pub(crate) fn discard_pending<M: Memory>(&mut self, memory: &mut M) {
+        while let Some(append) = self.log.client.pop_front() {
+            self.log.pending_blocks -= append.weight();
+            if let ClientAppend::Fill { slice, blocks, .. } = append {
+                self.log.pending_fill_blocks -= blocks.count;
+                memory.release(slice.buffer);
+            }
+        }
+        while let Some(append) = self.log.internal.pop_front() {
+            self.forget_internal(append, memory);
+        }
+        self.log.is_floor_wanted = false;
+    }
+
+    /// Requests with a part in a batch in flight: their buffers are still being read.
+    pub(crate) fn is_in_batch(&self, request: RequestKey) -> bool {
+        self.log.in_flight.iter().flat_map(|batch| &batch.publish).any(|publish| match publish {
+            Publish::Part { request: other, .. } | Publish::Tombstone { request: Some(other) } => {
+                *other == request
+            }
+            _ => false,
+        })
+    }
+
+    /// Whether anything on its way into the log belongs to a volume.
+    pub(crate) fn log_concerns(&self, index: VolumeIndex) -> bool {
+        let of_request = |request: RequestKey| self.requests[request].volume == index;
+        let is_pending = self.log.client.iter().any(|append| match append {
+            ClientAppend::Part { request, .. } => of_request(*request),
+            ClientAppend::Fill { volume, .. } => *volume == index,
+        });
+        let is_internal = self.log.internal.iter().any(|append| match append {
+            InternalAppend::Tombstone { volume, .. } | InternalAppend::Cleaned { volume, .. } => {
+                *volume == index
+            }
+            InternalAppend::Relocate { key, .. } => key.volume() == index,
+            InternalAppend::Zero { extent } => extent.first.volume() == index,
+            InternalAppend::Lost { first, .. } => first.volume() == index,
+        });
+        let mut in_flight = self.log.in_flight.iter().flat_map(|batch| &batch.publish);
+        let is_in_flight = in_flight.any(|publish| match publish {
+            Publish::Part { volume, .. } | Publish::Fill { volume, .. } => *volume == index,
+            Publish::Relocate { key, .. } => key.volume() == index,
+            Publish::Extent { extent, .. } => extent.first.volume() == index,
+            Publish::Tombstone { .. } | Publish::Head { .. } => false,
+        });
+        is_pending || is_internal || is_in_flight
+    }
+
+    /// A flush of the cache covered the log up to `sequence`.
+    pub(crate) fn log_flushed(&mut self, sequence: u64) {
+        while let Some(&(end, segment, block)) = self.log.ends.front() {
+            if end > sequence {
+                break;
+            }
+            self.log.ends.pop_front();
+            self.segments.get_mut(segment).flushed_blocks = block;
+        }
+        self.segments.free_flushed(sequence);
+    }
+
+    /// Whether `segment` may be reclaimed: it is sealed and nothing of its own is in flight.
+    pub(crate) fn is_settled(&self, segment: u32) -> bool {
+        !self.log.is_open(segment)
+            && self.segments.get(segment).is_summary_written
+            && self.segments.get(segment).last_sequence <= self.log.published
+    }
+}
