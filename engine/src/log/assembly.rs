@@ -24,7 +24,7 @@ const SUMMARY_GROWTH_BLOCKS: u32 = 2;
 const SUMMARY_BLOCKS_MAX: u32 = ENGINE_BUFFER_BYTES_MAX / BLOCK_BYTES as u32;
 /// With a batch in flight, what is pending waits for company until it has this many blocks: small
 /// batches would spend a header, and with it a block of the cache device, on each.
-const COMPANY_BLOCKS: u64 = 128;
+const COMPANY_BLOCKS: u64 = 96;
 /// Batches in flight at the most.
 const BATCHES_IN_FLIGHT_MAX: usize = 8;
 /// A segment with less room than this for payload is sealed.
