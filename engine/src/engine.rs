@@ -49,7 +49,7 @@ pub(crate) enum Flight {
     /// A request's own write, write-zeroes or discard.
     OriginChange { request: RequestKey },
     /// A piece of a run on its way home is being read.
-    DestageRead { run: usize, first_place: u32, blocks: u32 },
+    DestageRead { run: usize, segment: u32 },
     /// A run goes home.
     DestageWrite { run: usize },
     /// The summary of a segment to be reclaimed.
@@ -262,9 +262,7 @@ impl Engine {
             Flight::Superblock => self.superblock_step_done(result, memory),
             Flight::OriginFlush { volume, epoch } => self.origin_flush_done(volume, epoch, result),
             Flight::OriginChange { request } => self.origin_change_done(request, result, memory),
-            Flight::DestageRead { run, first_place, blocks } => {
-                self.destage_read_done(run, first_place, blocks, result, memory);
-            }
+            Flight::DestageRead { run, segment } => self.destage_read_done(run, segment, result, memory),
             Flight::DestageWrite { run } => self.destage_write_done(run, result, memory),
             Flight::ReclaimRead { segment, buffer } => {
                 self.reclaim_read_done(segment, buffer, result, memory)

@@ -431,7 +431,7 @@ impl Engine {
                 len_bytes: count * BLOCK_BYTES as u32,
             };
             let op = IoOp::Read { offset_bytes: self.cache_offset(place), into: Pieces::One(slice) };
-            self.issue(Target::Cache, op, Flight::DestageRead { run, first_place: place.0, blocks: count });
+            self.issue(Target::Cache, op, Flight::DestageRead { run, segment });
         }
         true
     }
@@ -439,12 +439,10 @@ impl Engine {
     pub(crate) fn destage_read_done<M: Memory>(
         &mut self,
         run: usize,
-        first_place: u32,
-        _blocks: u32,
+        segment: u32,
         result: Result<(), Errno>,
         memory: &mut M,
     ) {
-        let segment = self.segments.of(Place(first_place));
         self.segments.get_mut(segment).pins -= 1;
         let state = &mut self.runs[run];
         state.reads -= 1;
