@@ -6,6 +6,8 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 export FOREBAY ?= $(abspath $(TARGET))/release/forebay
 # Kills of the daemon, and cuts of its power, in one run of the kill tests.
 SOAK_KILLS ?= 500
+# Runs of the simulator in one round of make soak; each has some ten power cuts.
+SOAK_RUNS ?= 20000
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 30
 
@@ -15,7 +17,7 @@ help:
 	@echo "make build   the release binary"
 	@echo "make demo    a modelled disk with and without a cache in front, in two minutes"
 	@echo "make test    everything that CI runs"
-	@echo "make soak    kill tests until stopped (SOAK_KILLS=$(SOAK_KILLS) in a round)"
+	@echo "make soak    simulated power cuts and kill tests until stopped (SOAK_RUNS=$(SOAK_RUNS), SOAK_KILLS=$(SOAK_KILLS) in a round)"
 	@echo "make bench   speed through NBD against nbdkit's file plugin"
 	@echo "make fuzz    each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) (needs cargo-fuzz and nightly)"
 
@@ -32,13 +34,16 @@ test:
 	@scripts/tools cc fio jq nbdinfo nbdcopy nbdfuse fusermount3 nbdkit mkfs.ext4 e2fsck losetup mount setpriv prlimit flock
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	cargo test --workspace --locked
+	cargo test --workspace --exclude lab --locked
+	cargo test --release --locked -p lab --features mutations
 
 soak:
 	@scripts/tools cc setpriv prlimit flock
+	cargo build --release --locked -p forebay
 	cargo test --release --locked -p forebay --test live --no-run
 	@for ((round = 1; ; round++)); do \
 		echo "soak: round $$round"; \
+		$(FOREBAY) lab verify --json --runs $(SOAK_RUNS) || exit 1; \
 		FOREBAY_KILLS=$(SOAK_KILLS) FOREBAY_SEED=$$(($$(date +%s%N) / 1000)) \
 			cargo test --release --locked -p forebay --test live -- --nocapture kills:: || exit 1; \
 	done

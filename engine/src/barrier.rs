@@ -7,6 +7,7 @@ use crate::engine::{Engine, Flight};
 use crate::format::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS};
 use crate::guard::Blocks;
 use crate::memory::{BufferId, Memory, Purpose, Slice};
+use crate::mutation::Mutation;
 use crate::request::{RequestKey, Stage, Then};
 use crate::units::{BLOCK_BYTES, VolumeIndex};
 use crate::volume::Standing;
@@ -108,10 +109,13 @@ impl Engine {
         memory: &mut M,
     ) {
         self.barrier.is_flushing = false;
+        // HAZARD 3: a flush covers what was published when it was issued, and no more.
+        let is_later = self.is_mutated(Mutation::CacheFlushCoversLater);
+        let sequence = if is_later { self.log.published() } else { sequence };
         match result {
             // After a failed flush what was written since the last good one counts as not written.
-            Err(errno) => self.latch(errno, memory),
-            Ok(()) => {
+            Err(errno) if !self.is_mutated(Mutation::IgnoreCacheFlushError) => self.latch(errno, memory),
+            _ => {
                 assert!(sequence >= self.barrier.flushed);
                 self.barrier.flushed = sequence;
                 self.barrier.wanted = self.barrier.wanted.split_off(&(sequence + 1));
@@ -176,9 +180,16 @@ impl Engine {
             self.fail(key, Errno::IO, memory);
             return;
         }
-        let sequence = if self.latched.is_some() { 0 } else { self.log.published() };
+        if let Some(errno) = self.volume_mut(volume_index).origin.owed.take() {
+            self.fail(key, errno, memory);
+            return;
+        }
+        let is_cache_void = self.latched.is_some() || self.is_mutated(Mutation::FlushWithoutCacheFlush);
+        let sequence = if is_cache_void { 0 } else { self.log.published() };
+        let is_origin_void = self.is_mutated(Mutation::FlushWithoutOriginFlush);
         let origin = &self.volume(volume_index).origin;
-        let epoch = if origin.client_epoch > origin.flushed_epoch { origin.client_epoch } else { 0 };
+        let is_written = origin.client_epoch > origin.flushed_epoch && !is_origin_void;
+        let epoch = if is_written { origin.client_epoch } else { 0 };
         self.barrier.want(sequence);
         if epoch > 0 {
             self.want_origin_flush(volume_index, epoch);
@@ -224,7 +235,12 @@ impl Engine {
         let volume = self.volume_mut(volume_index);
         let origin = &mut volume.origin;
         let is_due = origin.flush_wanted > origin.flushed_epoch && origin.flushing.is_none();
-        if !is_due || now < origin.backoff_until {
+        if !is_due {
+            return;
+        }
+        if now < origin.backoff_until {
+            let until = origin.backoff_until;
+            self.want_tick(until);
             return;
         }
         let epoch = origin.epoch;
@@ -244,6 +260,7 @@ impl Engine {
         epoch: u64,
         result: Result<(), Errno>,
     ) {
+        let result = if self.is_mutated(Mutation::IgnoreOriginFlushError) { Ok(()) } else { result };
         let volume = self.volume_mut(volume_index);
         assert!(volume.origin.flushing == Some(epoch), "one flush at a time");
         volume.origin.flushing = None;
@@ -256,7 +273,8 @@ impl Engine {
             Err(errno) => {
                 self.origin_failed(volume_index, errno);
                 self.destage_flush_failed(volume_index);
-                // Whoever waits for a promise gets an error: it cannot be kept.
+                // Whoever waits for a promise gets an error: it cannot be kept. That includes those who came while
+                // the flush was under way: a device that fails a flush may have dropped any unflushed write.
                 let waiting: Vec<RequestKey> = self
                     .watched
                     .iter()
@@ -265,12 +283,18 @@ impl Engine {
                         let active = &self.requests[key];
                         active.volume == volume_index
                             && match active.stage {
-                                Stage::OriginFlush(wanted) => wanted <= epoch,
-                                Stage::Barrier { epoch: wanted, .. } => wanted > 0 && wanted <= epoch,
+                                Stage::OriginFlush(wanted) => wanted > 0,
+                                Stage::Barrier { epoch: wanted, .. } => wanted > 0,
                                 _ => false,
                             }
                     })
                     .collect();
+                let is_told =
+                    waiting.iter().any(|&key| matches!(self.requests[key].stage, Stage::Barrier { .. }));
+                let origin = &mut self.volume_mut(volume_index).origin;
+                if !is_told && origin.client_epoch > origin.flushed_epoch {
+                    origin.owed = Some(errno);
+                }
                 for key in waiting {
                     let active = &mut self.requests[key];
                     active.error = Some(errno);
@@ -307,6 +331,7 @@ impl Engine {
     ) {
         let target = Target::Origin(volume_index);
         let mut is_changed = false;
+        let is_kept = self.is_mutated(Mutation::KeepFingerprint);
         if let Some(record) = &mut self.superblock.volumes[volume_index.at()] {
             for place in &mut record.fingerprint {
                 let is_touched = place.as_ref().is_some_and(|place| {
@@ -314,7 +339,7 @@ impl Engine {
                     // A place may begin inside a block where the volume's size is odd.
                     block + 1 >= blocks.first && block <= blocks.end()
                 });
-                if is_touched {
+                if is_touched && !is_kept {
                     *place = None;
                     is_changed = true;
                 }
@@ -343,14 +368,14 @@ impl Engine {
 
     /// Starts writing the superblock if it changed and nobody is at it.
     pub(crate) fn pump_superblock<M: Memory>(&mut self, memory: &mut M) {
-        let writer = &mut self.superblock_writer;
+        let writer = &self.superblock_writer;
         if !writer.is_wanted || writer.writing.is_some() || self.latched.is_some() {
             return;
         }
-        let Some(buffer) = memory.allocate(Purpose::Metadata, SUPERBLOCK_BYTES as u32) else {
+        let Some(buffer) = self.allocate(Purpose::Metadata, SUPERBLOCK_BYTES as u32, memory) else {
             return;
         };
-        writer.is_wanted = false;
+        self.superblock_writer.is_wanted = false;
         let update = self.superblock.update;
         self.superblock.encode(memory.metadata_mut(buffer));
         self.superblock_writer.writing = Some((update, Step::Write(0), buffer));
@@ -376,6 +401,8 @@ impl Engine {
             self.latch(errno, memory);
         }
         let next = match step {
+            Step::Write(0) if self.is_mutated(Mutation::SuperblockCopiesTogether) => Some(Step::Write(1)),
+            // RULE 6: one copy is whole at any moment.
             Step::Write(copy) => Some(Step::Flush(copy)),
             Step::Flush(0) => Some(Step::Write(1)),
             Step::Flush(_) => None,

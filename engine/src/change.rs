@@ -14,6 +14,7 @@ use crate::extents::Change;
 use crate::guard::{Blocks, Hold};
 use crate::log::{ClientAppend, PartSource};
 use crate::memory::Memory;
+use crate::mutation::Mutation;
 use crate::request::{RequestKey, Route, Stage, Then};
 use crate::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, SectorRange, VolumeIndex};
 use crate::volume::Standing;
@@ -31,7 +32,9 @@ impl Engine {
         let is_append = matches!(op, RequestOp::Write { .. } | RequestOp::WriteZeroes { .. })
             && volume.mode == WriteMode::Writeback
             && volume.standing == Standing::Cached;
-        let hold = if is_append && is_whole { Hold::Shared } else { Hold::Merging };
+        // HAZARD 8: what reads before it appends has its blocks to itself.
+        let may_share = is_whole || self.is_mutated(Mutation::PartialWriteShares);
+        let hold = if is_append && may_share { Hold::Shared } else { Hold::Merging };
         let active = &mut self.requests[key];
         active.hold = Some(hold);
         let volume = self.volume_mut(volume_index);
@@ -113,7 +116,12 @@ impl Engine {
             (Standing::Cached, WriteMode::Writearound | WriteMode::Passthrough | WriteMode::Readonly) => {
                 match op {
                     // RULE 7: a dirty block is never bypassed; its newer version follows it home.
-                    RequestOp::Write { .. } if self.has_dirty(volume_index, blocks) => Route::Log,
+                    RequestOp::Write { .. }
+                        if self.has_dirty(volume_index, blocks)
+                            && !self.is_mutated(Mutation::BypassDirty) =>
+                    {
+                        Route::Log
+                    }
                     // Zeroes are repeated by recovery if a crash comes before they are home.
                     RequestOp::WriteZeroes { .. } => Route::LogThenOrigin,
                     _ => Route::Origin,
@@ -166,12 +174,14 @@ impl Engine {
         let head_is_partial = !range.start.is_multiple_of(SECTORS_PER_BLOCK);
         let tail_is_partial = !range.end().is_multiple_of(SECTORS_PER_BLOCK);
         let last = blocks.end() - 1;
+        // RULE 13: the rest of a partly written block is what it was.
+        let is_fetched = !self.is_mutated(Mutation::PartialWriteWithoutOld);
         self.requests[key].parts += 1;
-        if head_is_partial || blocks.count == 1 {
+        if is_fetched && (head_is_partial || blocks.count == 1) {
             let slice = work.part(0, BLOCK_BYTES as u32);
             self.fetch(key, Blocks { first: blocks.first, count: 1 }, slice, false, memory);
         }
-        if tail_is_partial && blocks.count > 1 {
+        if is_fetched && tail_is_partial && blocks.count > 1 {
             let slice = work.part(((blocks.count - 1) * BLOCK_BYTES) as u32, BLOCK_BYTES as u32);
             self.fetch(key, Blocks { first: last, count: 1 }, slice, false, memory);
         }
@@ -263,6 +273,16 @@ impl Engine {
         active.stage = Stage::Appending;
         active.unpublished += blocks.count;
         self.log.push_client(ClientAppend::Part { request: key, blocks, source: PartSource::Data(slice) });
+        if self.is_mutated(Mutation::AckBeforeWritten) && self.is_logged_write(key) {
+            let id = self.requests[key].id;
+            self.push(Effect::Reply { id, result: Ok(()) });
+        }
+    }
+
+    /// Whether a request is a write that is answered when its batch is published.
+    pub(crate) fn is_logged_write(&self, key: RequestKey) -> bool {
+        let active = &self.requests[key];
+        matches!(active.op, RequestOp::Write { fua: false, .. }) && active.route == Route::Log
     }
 
     fn append_zero(&mut self, key: RequestKey, blocks: Blocks) {
@@ -278,15 +298,17 @@ impl Engine {
         assert!(active.unpublished == 0 && active.stage == Stage::Appending);
         let sequence = active.sequence;
         match active.route {
-            Route::Log if active.wants_fua() => {
+            Route::Log if active.wants_fua() && !self.is_mutated(Mutation::FuaWithoutFlush) => {
                 self.release_hold(key);
                 // RULE 4: the flush covers the chain up to the batch, not the batch alone.
                 self.wait_for_cache_flush(key, sequence, Then::Reply, memory);
             }
             Route::Log => self.reply(key, memory),
+            Route::LogThenOrigin if self.is_mutated(Mutation::OriginBeforeLogFlush) => self.home(key, memory),
             // RULE 7: the log entry is durable before the origin changes.
             Route::LogThenOrigin => self.wait_for_cache_flush(key, sequence, Then::Origin, memory),
-            // The tombstone.
+            Route::Origin if self.is_mutated(Mutation::TombstoneUnflushed) => self.pass_floor(key, memory),
+            // RULE 7: and so is the tombstone.
             Route::Origin => self.wait_for_cache_flush(key, sequence, Then::Floor, memory),
         }
     }
@@ -355,7 +377,7 @@ impl Engine {
                 // Only whole blocks are discarded; a discard may do less than asked.
                 let whole = self.whole_blocks(volume_index, range);
                 if whole.count == 0 {
-                    self.reply(key, memory);
+                    self.finish_discard(key, memory);
                     return;
                 }
                 whole
@@ -367,7 +389,15 @@ impl Engine {
             }
         };
         let dropped = self.drop_entries(volume_index, whole) + self.drop_extents(volume_index, whole);
-        if dropped > 0 {
+        let mutation = match op {
+            RequestOp::Discard { .. } => Mutation::ForgetDiscard,
+            _ => Mutation::ForgetTombstone,
+        };
+        let is_dropping = dropped > 0
+            || (self.log.has_tombstone_pending(volume_index, whole)
+                && !self.is_mutated(Mutation::OvertakeTombstone));
+        // HAZARD 7: what is dropped must not come back after a crash.
+        if is_dropping && !self.is_mutated(mutation) {
             let active = &mut self.requests[key];
             active.stage = Stage::Appending;
             active.unpublished += 1;
@@ -385,12 +415,7 @@ impl Engine {
         let volume = self.volume(self.requests[key].volume);
         if is_discard && !volume.origin.can_discard {
             // The origin keeps what it has: an earlier version, as a discard allows.
-            let sequence = self.requests[key].sequence;
-            if self.requests[key].wants_fua() {
-                self.wait_for_cache_flush(key, sequence, Then::Reply, memory);
-            } else {
-                self.reply(key, memory);
-            }
+            self.finish_discard(key, memory);
             return;
         }
         if self.is_floor_durable() {
@@ -399,6 +424,21 @@ impl Engine {
             self.requests[key].stage = Stage::Floor;
             self.watched.push(key);
             self.want_floor();
+        }
+    }
+
+    /// A discard did what it can. Where it did nothing an earlier version is still to be read, and
+    /// once that was said to be durable it must not change any more (rule 12): all of the volume is flushed.
+    fn finish_discard<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let volume_index = self.requests[key].volume;
+        // What the origin has is to be read now, flushed or not: the next FLUSH includes it.
+        let origin = &mut self.volume_mut(volume_index).origin;
+        origin.client_epoch = origin.epoch;
+        if self.requests[key].wants_fua() {
+            self.release_hold(key);
+            self.start_flush(key, memory);
+        } else {
+            self.reply(key, memory);
         }
     }
 
@@ -459,7 +499,7 @@ impl Engine {
             RequestOp::Discard { range, .. } => {
                 let whole = self.whole_blocks(volume_index, range);
                 if whole.count == 0 || !volume.origin.can_discard {
-                    self.reply(key, memory);
+                    self.finish_discard(key, memory);
                     return;
                 }
                 let (offset_bytes, len_bytes) = volume.origin_bytes(whole.first, whole.count);
@@ -519,7 +559,9 @@ impl Engine {
                 self.note_written_through(volume_index, home);
             }
         }
-        if is_fua {
+        if matches!(op, RequestOp::Discard { .. }) {
+            self.finish_discard(key, memory);
+        } else if is_fua {
             self.release_hold(key);
             self.wait_for_origin_flush(key, epoch, memory);
         } else {

@@ -3,6 +3,7 @@
 
 use crate::format::{SUPERBLOCK_OFFSETS, SummaryBatch, Superblock};
 use crate::image::Image;
+use crate::mutation::Mutations;
 use crate::scan::{
     CopyHealth, CopyState, Damage, ScanError, Span, SuperblockError, Survey, Walk, load_superblock,
     read_group_into, survey,
@@ -111,7 +112,7 @@ impl Report {
 
     /// The log, or what a repair would leave of it.
     fn survey_log<I: Image>(&mut self, image: &mut I, superblock: &Superblock) -> Option<Survey> {
-        let error = match survey(image, superblock, false) {
+        let error = match survey(image, superblock, false, Mutations::NONE) {
             Ok(survey) => return Some(survey),
             Err(error) => error,
         };
@@ -126,7 +127,7 @@ impl Report {
                 return None;
             }
         }
-        survey(image, superblock, true).ok()
+        survey(image, superblock, true, Mutations::NONE).ok()
     }
 
     fn check_segment<I: Image>(
@@ -165,9 +166,14 @@ impl Report {
             self.check_payload(image, &mut walk, segment, record.payload_block, &record.checksums);
         }
         // A summary that a crash tore is not wrong: its segment is read from the headers then. It is durable
-        // once a flush covers a batch behind it, unless a later session had to write it again.
+        // once a flush covers a batch behind it, unless a later session had to write it again. A session may
+        // have had no time for that yet: what it found torn is written again before its first flush.
         let is_durable = span.span.last_sequence < flushed_sequence
-            && span.footer.is_some_and(|decoded| decoded.footer.session == walk.session);
+            && span.footer.is_some_and(|decoded| {
+                decoded.footer.session == walk.session
+                    && (decoded.footer.session == superblock.session
+                        || flushed_sequence > superblock.cut_sequence)
+            });
         if let Err((offset_bytes, what)) = summary
             && is_durable
         {

@@ -7,6 +7,7 @@ use crate::format::Fingerprint;
 use crate::guard::Blocks;
 use crate::log::InternalAppend;
 use crate::memory::{BufferId, Memory, Purpose, Slice};
+use crate::mutation::Mutation;
 use crate::request::{RequestKey, Stage};
 use crate::units::{BLOCK_BYTES, VolumeIndex};
 use crate::volume::Standing;
@@ -198,7 +199,9 @@ impl Engine {
         self.drop_entries(index, Blocks { first: 0, count: blocks });
         self.superblock.volumes[index.at()] = None;
         let update = self.change_superblock();
-        self.wait_for_superblock(key, update);
+        // RULE 11: the volume is off durably before the answer.
+        let is_hasty = self.is_mutated(Mutation::DetachBeforeDurable);
+        self.wait_for_superblock(key, if is_hasty { 0 } else { update });
     }
 
     fn look_at_stop<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
@@ -266,7 +269,7 @@ impl Engine {
         }
         let mut is_reading = false;
         for (volume, at, offset_bytes) in reads {
-            let Some(buffer) = memory.allocate(Purpose::Payload, BLOCK_BYTES as u32) else { break };
+            let Some(buffer) = self.allocate(Purpose::Payload, BLOCK_BYTES as u32, memory) else { break };
             let slice = Slice { buffer, offset_bytes: 0, len_bytes: BLOCK_BYTES as u32 };
             let op = IoOp::Read { offset_bytes, into: Pieces::One(slice) };
             self.issue(Target::Origin(volume), op, Flight::Fingerprint { volume, at, buffer });

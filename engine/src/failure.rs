@@ -7,8 +7,9 @@
 
 use crate::effect::{Effect, Errno, IoOp, Notice, Target};
 use crate::engine::{Engine, Flight};
-use crate::guard::Blocks;
+use crate::guard::{Blocks, Hold};
 use crate::memory::Memory;
+use crate::mutation::Mutation;
 use crate::request::{RequestKey, Route, Stage, Then};
 use crate::units::VolumeIndex;
 use crate::volume::Standing;
@@ -23,13 +24,15 @@ impl Engine {
         self.latched = Some(errno);
         self.push(Effect::Notice(Notice::CacheLatched { errno }));
         self.discard_pending(memory);
+        // HAZARD 10: no write passes a failed cache before that is durably noted.
+        let is_hasty = self.is_mutated(Mutation::BypassBeforeAbandoned);
         for at in 0..self.volumes.len() {
             let Some(volume) = &mut self.volumes[at] else { continue };
             let index = volume.index;
             if volume.is_dirty() {
                 volume.standing = Standing::Failed;
             } else {
-                volume.standing = Standing::Abandoning;
+                volume.standing = if is_hasty { Standing::Uncached } else { Standing::Abandoning };
                 self.issue(Target::State, IoOp::Abandon(index), Flight::Abandon { volume: index });
             }
         }
@@ -76,6 +79,21 @@ impl Engine {
     pub(crate) fn begin_again<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         self.release_work(key, memory);
         self.requests[key].route = Route::Origin;
+        if self.requests[key].hold == Some(Hold::Shared) {
+            // RULE 7: in the log overlapping writes may go together, to the origin they may not.
+            self.release_hold(key);
+            let active = &mut self.requests[key];
+            active.hold = Some(Hold::Merging);
+            let (volume, blocks) = (active.volume, active.blocks);
+            let guard = &mut self.volume_mut(volume).guard;
+            if !guard.is_free(blocks, Hold::Merging) {
+                guard.wait(blocks);
+                self.requests[key].stage = Stage::Guard;
+                self.guard_queue.push_back(key);
+                return;
+            }
+            guard.acquire(blocks, Hold::Merging);
+        }
         self.begin_change(key, memory);
     }
 
@@ -85,8 +103,9 @@ impl Engine {
         result: Result<(), Errno>,
         memory: &mut M,
     ) {
+        let is_hasty = self.is_mutated(Mutation::BypassBeforeAbandoned);
         let volume = self.volume_mut(volume_index);
-        assert!(volume.standing == Standing::Abandoning);
+        assert!(volume.standing == Standing::Abandoning || is_hasty);
         let blocks = volume.blocks();
         volume.standing = if result.is_ok() { Standing::Uncached } else { Standing::Failed };
         if result.is_ok() {

@@ -19,6 +19,7 @@
 //! Every shared, merging, exclusive and destaging hold counts as a *change* of its region when it
 //! begins and when it ends. A fill compares the count (hazard 1).
 
+use crate::mutation::{Mutation, Mutations};
 use crate::units::SectorRange;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -93,13 +94,15 @@ pub struct Stamp(u64);
 /// The guard of one volume.
 pub struct Guard {
     slots: Vec<Slot>,
+    /// Planted bugs, in tests only.
+    pub mutations: Mutations,
 }
 
 impl Guard {
     /// A guard with 2^`slot_bits` slots.
     #[must_use]
     pub fn new(slot_bits: u32) -> Guard {
-        Guard { slots: vec![Slot::default(); 1 << slot_bits] }
+        Guard { slots: vec![Slot::default(); 1 << slot_bits], mutations: Mutations::NONE }
     }
 
     fn slot_of(&self, region: u64) -> usize {
@@ -129,7 +132,11 @@ impl Guard {
                 Hold::Publishing => true,
                 // RULE 3: a copy is not decided while a newer version has its sequence and is not
                 // published. One that merely waits for its turn will get a higher sequence.
-                Hold::Copying => slot.publishing == 0,
+                Hold::Copying => slot.publishing == 0 || self.mutations.has(Mutation::CopyDuringWrite),
+                // HAZARD 12: not kept off by those who wait for the room that it makes.
+                Hold::Destaging if self.mutations.has(Mutation::WaitersBlockDestage) => {
+                    slot.exclusive + slot.destaging + slot.merging == 0
+                }
                 Hold::Destaging => slot.exclusive == 0 && slot.destaging == 0,
             };
             let queue_allows = slot.waiting == 0 || !matches!(hold, Hold::Shared | Hold::Merging);
@@ -140,7 +147,14 @@ impl Guard {
     /// Whether an exclusive hold on `blocks` has the blocks to itself: what began before it is over.
     #[must_use]
     pub fn is_settled(&self, blocks: Blocks) -> bool {
-        self.slots_of(blocks).all(|at| self.slots[at].destaging == 0 && self.slots[at].copying == 0)
+        self.slots_of(blocks).all(|at| {
+            let slot = &self.slots[at];
+            // RULE 7: no write overlaps another one in flight to the same origin range.
+            let is_alone = slot.destaging == 0 || self.mutations.has(Mutation::OverlapAtOrigin);
+            // HAZARD 1: a copy on its way into the log is not in the index yet, and could not be dropped.
+            let is_copied = slot.copying == 0 || self.mutations.has(Mutation::FillBehindBypass);
+            is_alone && is_copied
+        })
     }
 
     /// Begins a hold; [`Guard::is_free`] said yes.
@@ -209,10 +223,12 @@ impl Guard {
         let mut sum = 0u64;
         for at in self.slots_of(blocks) {
             let slot = &self.slots[at];
-            if slot.shared > 0 || slot.merging > 0 || slot.exclusive > 0 || slot.destaging > 0 {
+            let is_changing = slot.shared > 0 || slot.merging > 0 || slot.exclusive > 0 || slot.destaging > 0;
+            if is_changing && !self.mutations.has(Mutation::FillDuringChange) {
                 return None;
             }
-            if slot.origin_epoch > flushed_epoch {
+            // RULE 2: what the origin may lose is not clean.
+            if slot.origin_epoch > flushed_epoch && !self.mutations.has(Mutation::FillOverUnflushedOrigin) {
                 return None;
             }
             sum = sum.wrapping_add(u64::from(slot.changes));

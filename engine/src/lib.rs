@@ -21,6 +21,7 @@ pub mod image;
 pub mod index;
 pub mod limits;
 pub mod memory;
+pub mod mutation;
 pub mod recovery;
 pub mod scan;
 pub mod status;

@@ -1,5 +1,6 @@
 //! Every bound of the engine, in one place.
 
+use crate::mutation::Mutations;
 use crate::units::{BLOCK_BYTES, Nanos};
 
 /// The longest read or write that the engine takes; doors cut longer ones.
@@ -46,6 +47,8 @@ pub struct Config {
     pub tick_ns: u64,
     /// Which origins can discard, by volume.
     pub origin_can_discard: [bool; crate::units::VOLUMES_MAX],
+    /// Planted bugs, in tests only.
+    pub mutations: Mutations,
 }
 
 impl Config {
@@ -70,6 +73,7 @@ impl Config {
             backoff_ns: Nanos::SECOND,
             tick_ns: 20 * Nanos::MILLISECOND,
             origin_can_discard: [false; crate::units::VOLUMES_MAX],
+            mutations: Mutations::NONE,
         }
     }
 

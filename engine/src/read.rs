@@ -8,6 +8,7 @@ use crate::extents::ExtentKind;
 use crate::guard::{Blocks, Stamp};
 use crate::log::ClientAppend;
 use crate::memory::{Memory, Slice};
+use crate::mutation::Mutation;
 use crate::request::{RequestKey, Stage};
 use crate::units::{BLOCK_BYTES, BlockKey, Place, SECTORS_PER_BLOCK};
 use crate::volume::Standing;
@@ -192,8 +193,11 @@ impl Engine {
             }
             Source::Origin { stamp } => {
                 let may_fill = may_fill && !self.is_stopping && self.latched.is_none();
+                let is_unflushed_fine = self.is_mutated(Mutation::FillBeforeFirstFlush);
                 let volume = self.volume_mut(volume_index);
-                if may_fill && volume.caches_reads() && volume.origin.flushed_epoch > 0 {
+                // RULE 2: what a life before left unflushed on the origin is not clean either.
+                let is_flushed = volume.origin.flushed_epoch > 0 || is_unflushed_fine;
+                if may_fill && volume.caches_reads() && is_flushed {
                     let blocks = Blocks { first: piece.first, count: u64::from(piece.blocks) };
                     *stamp = volume.guard.stamp(blocks, volume.origin.flushed_epoch);
                 }
@@ -220,7 +224,8 @@ impl Engine {
         for (step, checksum) in (0..piece.blocks).zip(checksums.as_slice()) {
             let slice = piece.slice.part(step * BLOCK_BYTES as u32, BLOCK_BYTES as u32);
             // HAZARD 10: every cached block is compared with its checksum before anybody sees it.
-            if result.is_err() || memory.checksum(slice) != *checksum {
+            let is_good = memory.checksum(slice) == *checksum || self.is_mutated(Mutation::SkipReadChecksum);
+            if result.is_err() || !is_good {
                 let read =
                     BadRead { block: piece.first + u64::from(step), place: Place(place.0 + step), slice };
                 self.bad_cache_read(request, read, result, memory);
@@ -244,7 +249,7 @@ impl Engine {
         let entry = self.index.get(key).filter(|entry| entry.place == bad.place);
         match entry {
             // The dirty copy is the only one. A device error may pass, a wrong checksum will not.
-            Some(entry) if entry.dirty => {
+            Some(entry) if entry.dirty && !self.is_mutated(Mutation::RottenDirtyFromOrigin) => {
                 self.requests[request].error = Some(result.err().unwrap_or(Errno::IO));
                 if result.is_ok() {
                     self.append_lost(key);
@@ -254,7 +259,10 @@ impl Engine {
                 self.volume_mut(volume_index).counters.corrupt_clean_blocks += 1;
                 self.push(Effect::Notice(Notice::CorruptClean { volume: volume_index, block: bad.block }));
                 self.drop_entries(volume_index, Blocks { first: bad.block, count: 1 });
-                self.append_tombstone(volume_index, Blocks { first: bad.block, count: 1 }, None);
+                // RULE 8: what is dropped may be readable again after a crash.
+                if !self.is_mutated(Mutation::DropWithoutTombstone) {
+                    self.append_tombstone(volume_index, Blocks { first: bad.block, count: 1 }, None);
+                }
                 self.refetch(request, &bad, memory);
             }
             // It was superseded while it was read: look again.

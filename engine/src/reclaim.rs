@@ -12,6 +12,7 @@ use crate::format::{EntryKind, Summary};
 use crate::guard::Blocks;
 use crate::log::InternalAppend;
 use crate::memory::{BufferId, Memory, Purpose, Slice};
+use crate::mutation::Mutation;
 use crate::segments::SegmentState;
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTORS_PER_BLOCK};
 use alloc::collections::VecDeque;
@@ -84,8 +85,12 @@ impl Reclaim {
 impl Engine {
     /// Starts and advances reclaim, if free segments or index memory run low.
     pub(crate) fn pump_reclaim<M: Memory>(&mut self, memory: &mut M) {
-        if self.latched.is_some() {
+        if self.latched.is_some() || self.superblock.clean_stop {
             return;
+        }
+        if self.segments.has_emptied() {
+            // Somebody may have read the tail when the flush came that would have freed it.
+            self.segments.free_flushed(self.barrier.flushed);
         }
         let is_low = self.segments.free() < self.config.segments_low;
         if is_low && self.segments.has_emptied() {
@@ -93,7 +98,9 @@ impl Engine {
         }
         if self.reclaim.seen_sequence != self.log.published() || self.reclaim.is_tight {
             self.reclaim.seen_sequence = self.log.published();
-            self.reclaim.is_tight = self.index.is_tight(self.config.index_slack_blocks);
+            // RULE 15: an index near its budget reclaims the tail early.
+            self.reclaim.is_tight = self.index.is_tight(self.config.index_slack_blocks)
+                && !self.is_mutated(Mutation::IndexOverBudget);
         }
         let is_needed = is_low || self.reclaim.is_tight;
         if is_needed && self.reclaim.active.len() < LISTED_MAX && !self.is_stopping {
@@ -114,7 +121,9 @@ impl Engine {
         let segment = self.segments.get(at);
         let blocks = segment.summary_blocks;
         assert!(blocks > 0, "a sealed segment has a summary");
-        let Some(buffer) = memory.allocate(Purpose::Metadata, blocks * BLOCK_BYTES as u32) else { return };
+        let Some(buffer) = self.allocate(Purpose::Metadata, blocks * BLOCK_BYTES as u32, memory) else {
+            return;
+        };
         self.segments.get_mut(at).pins += 1;
         let first = self.segments.place(at, self.segments.segment_blocks() - blocks);
         let slice = Slice { buffer, offset_bytes: 0, len_bytes: blocks * BLOCK_BYTES as u32 };
@@ -223,7 +232,10 @@ impl Engine {
         while let Some(first) = self.reclaim.active.front() {
             let segment = first.segment;
             let is_listed = matches!(first.stage, Stage::Listed(_));
-            if !is_listed || self.segments.get(segment).must > 0 || !self.keep_hits(memory) {
+            // HAZARD 5: what must go home keeps its segment.
+            let must_stay = self.segments.get(segment).must > 0
+                && !(self.is_mutated(Mutation::EmptyWithoutDestage) && self.extents.is_empty());
+            if !is_listed || must_stay || !self.keep_hits(memory) {
                 return;
             }
             self.empty_first();
@@ -233,7 +245,8 @@ impl Engine {
     /// Extents recorded in the oldest segment are recorded again: 32 bytes each.
     fn move_extents(&mut self) {
         let Some(segment) = self.reclaim.active.front().map(|first| first.segment) else { return };
-        if self.extents.is_empty() || self.log.has_internal() {
+        let is_off = self.is_mutated(Mutation::ExtentsNotMoved);
+        if self.extents.is_empty() || self.log.has_internal() || is_off {
             return;
         }
         let here: Vec<Extent> =
@@ -253,6 +266,7 @@ impl Engine {
     fn move_stuck<M: Memory>(&mut self, memory: &mut M) {
         if !self.volumes.iter().flatten().any(|volume| volume.origin.is_failing)
             || self.reclaim.is_relocating()
+            || self.is_mutated(Mutation::StuckNotMoved)
         {
             return;
         }
@@ -318,7 +332,7 @@ impl Engine {
             let (now, later) = rest.split_at(count);
             rest = later;
             let bytes = count as u32 * BLOCK_BYTES as u32;
-            let Some(buffer) = memory.allocate(Purpose::Payload, bytes) else {
+            let Some(buffer) = self.allocate(Purpose::Payload, bytes, memory) else {
                 // Without a buffer they are dropped (or, if dirty, looked at again).
                 return;
             };
@@ -378,6 +392,9 @@ impl Engine {
             }
         }
         self.segments.empty(first.segment);
+        if self.is_mutated(Mutation::ReuseBeforeCacheFlush) {
+            self.segments.free_flushed(0);
+        }
         if self.segments.free() < self.config.segments_low {
             self.want_floor();
         }

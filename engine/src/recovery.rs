@@ -17,7 +17,8 @@ use crate::guard::Guard;
 use crate::image::Image;
 use crate::index::{Index, Run};
 use crate::log::{Log, LogStart};
-use crate::scan::{BatchRecord, Scan, ScanError, SuperblockError, load_superblock, scan};
+use crate::mutation::{Mutation, Mutations};
+use crate::scan::{BatchRecord, Scan, ScanError, SuperblockError, load_superblock, scan_mutated};
 use crate::segments::{Segment, SegmentState, Segments};
 use crate::status::Counters;
 use crate::units::{BLOCK_BYTES, BlockKey, Place, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeId, VolumeIndex};
@@ -32,6 +33,8 @@ pub struct Options {
     pub index_budget_bytes: u64,
     /// Cut the log at a damage that no crash explains, instead of refusing (rule 5).
     pub repair: bool,
+    /// Planted bugs, in tests only.
+    pub mutations: Mutations,
 }
 
 /// Why a cache cannot be opened.
@@ -119,7 +122,7 @@ impl Opened {
 pub fn open<I: Image>(image: &mut I, options: Options) -> Result<Opened, OpenError> {
     let (superblock, _) = load_superblock(image)?;
     let replayed = replay(image, superblock, options)?;
-    begin_session(image, replayed).map_err(OpenError::Device)
+    begin_session(image, replayed, options.mutations).map_err(OpenError::Device)
 }
 
 /// Reads the cache on `image` as [`open`] would find it, and writes nothing.
@@ -131,26 +134,32 @@ pub fn inspect<I: Image>(image: &mut I, options: Options) -> Result<Opened, Open
     replay(image, superblock, options)
 }
 
-fn begin_session<I: Image>(image: &mut I, mut opened: Opened) -> Result<Opened, Errno> {
+fn begin_session<I: Image>(image: &mut I, mut opened: Opened, mutations: Mutations) -> Result<Opened, Errno> {
     for &offset_bytes in &opened.stale_blocks {
-        image.write(offset_bytes, &[0; BLOCK_BYTES as usize])?;
+        if !mutations.has(Mutation::KeepDeadTail) {
+            image.write(offset_bytes, &[0; BLOCK_BYTES as usize])?;
+        }
     }
     // RULE 6: what recovery saw becomes durable before anything is built on it.
-    image.flush()?;
+    if !mutations.has(Mutation::SkipRecoveryFlush) {
+        image.flush()?;
+    }
     let superblock = &mut opened.superblock;
     superblock.update += 1;
-    superblock.session += 1;
+    superblock.session += u64::from(!mutations.has(Mutation::ForgetSessionBump));
     superblock.cut_sequence = opened.log.published();
     superblock.base_sequence = opened.base_sequence;
-    if opened.was_repaired {
+    if opened.was_repaired && !mutations.has(Mutation::TrustCleanAfterRepair) {
         // Clean copies from before the cut may be older than what the origin got after it.
         for record in superblock.volumes.iter_mut().flatten() {
             record.clean_floor_sequence = superblock.cut_sequence + 1;
         }
     }
-    superblock.clean_stop = false;
+    superblock.clean_stop &= mutations.has(Mutation::KeepCleanFlag);
     write_superblock(image, superblock)?;
-    opened.log.begin_session(superblock.session);
+    if !mutations.has(Mutation::ForgetSessionBump) {
+        opened.log.begin_session(superblock.session);
+    }
     Ok(opened)
 }
 
@@ -177,6 +186,7 @@ struct Replay {
     clean_floors: Vec<(u64, VolumeIndex)>,
     segment_blocks: u32,
     entries: u64,
+    mutations: Mutations,
     /// The summaries of segments that have none on the device.
     unsealed: BTreeMap<u32, (SummaryBuilder, u32)>,
 }
@@ -222,10 +232,13 @@ fn replay<I: Image>(image: &mut I, superblock: Superblock, options: Options) -> 
         clean_floors,
         segment_blocks: geometry.segment_blocks,
         entries: 0,
+        mutations: options.mutations,
         unsealed: BTreeMap::new(),
     };
-    let found = scan(image, &superblock, options.repair, &mut |view, batch| replay.batch(view, batch))?;
-    if found.repaired.is_some() {
+    let found = scan_mutated(image, &superblock, options.repair, options.mutations, &mut |view, batch| {
+        replay.batch(view, batch)
+    })?;
+    if found.repaired.is_some() && !options.mutations.has(Mutation::TrustCleanAfterRepair) {
         let all = replay.volumes.iter().flatten().map(|volume| (0, volume.index)).collect();
         replay.clean_floors = all;
     }
@@ -336,10 +349,10 @@ impl Replay {
         }
         for step in 0..blocks {
             let key = BlockKey(first.0 + step);
-            let is_same = self
-                .index
-                .get(key)
-                .is_some_and(|entry| u64::from(entry.place.0) == u64::from(place.0) + step && entry.dirty);
+            let is_any = self.mutations.has(Mutation::ReplayCleansNewer);
+            let is_same = self.index.get(key).is_some_and(|entry| {
+                (u64::from(entry.place.0) == u64::from(place.0) + step || is_any) && entry.dirty
+            });
             if is_same {
                 self.index.set_dirty(key, false);
             }

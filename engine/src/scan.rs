@@ -37,6 +37,7 @@ mod tests;
 use crate::effect::Errno;
 use crate::format::{Entry, FormatError, SummaryBuilder, Superblock};
 use crate::image::Image;
+use crate::mutation::Mutations;
 use alloc::vec::Vec;
 
 pub(crate) use edges::read_group_into;
@@ -222,8 +223,19 @@ pub fn scan<I: Image>(
     repair: bool,
     visitor: &mut dyn FnMut(SegmentView, &BatchRecord),
 ) -> Result<Scan, ScanError> {
-    let mut survey = survey(image, superblock, repair)?;
-    let open = visit::visit(image, superblock, &mut survey, visitor)?;
+    scan_mutated(image, superblock, repair, Mutations::NONE, visitor)
+}
+
+/// [`scan`] with planted bugs.
+pub(crate) fn scan_mutated<I: Image>(
+    image: &mut I,
+    superblock: &Superblock,
+    repair: bool,
+    mutations: Mutations,
+    visitor: &mut dyn FnMut(SegmentView, &BatchRecord),
+) -> Result<Scan, ScanError> {
+    let mut survey = survey(image, superblock, repair, mutations)?;
+    let open = visit::visit(image, superblock, &mut survey, mutations, visitor)?;
     let Survey { spans, end, .. } = survey;
     Ok(Scan {
         segments: spans.iter().map(|span| span.span).collect(),

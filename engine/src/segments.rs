@@ -14,6 +14,7 @@
 //! * I3: an emptied segment has `live == 0`, `must == 0`.
 //! * I4: a free segment has no pins.
 
+use crate::mutation::{Mutation, Mutations};
 use crate::units::{BLOCK_BYTES, Place};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -86,6 +87,8 @@ pub struct Segments {
     free: u32,
     with_must: u32,
     wraps: u64,
+    /// Planted bugs, in tests only.
+    pub mutations: Mutations,
 }
 
 impl Segments {
@@ -102,6 +105,7 @@ impl Segments {
             free: segments,
             with_must: 0,
             wraps: 0,
+            mutations: Mutations::NONE,
         }
     }
 
@@ -196,12 +200,14 @@ impl Segments {
         if segment.state != SegmentState::Free {
             return None;
         }
-        assert!(segment.pins == 0 && segment.live == 0 && segment.must == 0, "I3, I4");
+        let is_pinned = segment.pins > 0 && !self.mutations.has(Mutation::ForgetPins);
+        assert!(!is_pinned && segment.live == 0 && segment.must == 0, "I3, I4");
         *segment = Segment {
             state: SegmentState::Open,
             generation,
             first_sequence,
             last_sequence: first_sequence,
+            pins: segment.pins,
             ..Segment::free()
         };
         self.ring.push_back(at);
@@ -261,8 +267,12 @@ impl Segments {
             match segment.state {
                 // RULE 1: the flush was issued after the segment was found empty, because the
                 // carrying header was assembled after that and the flush covers it.
-                SegmentState::Emptied(Some(carrier)) if carrier <= flushed_sequence && segment.pins == 0 => {
-                    *segment = Segment::free();
+                SegmentState::Emptied(carrier)
+                    if (carrier.is_some_and(|carrier| carrier <= flushed_sequence)
+                        || self.mutations.has(Mutation::ReuseBeforeCacheFlush))
+                        && (segment.pins == 0 || self.mutations.has(Mutation::ForgetPins)) =>
+                {
+                    *segment = Segment { pins: segment.pins, ..Segment::free() };
                     self.ring.pop_front();
                     self.free += 1;
                 }

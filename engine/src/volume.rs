@@ -1,7 +1,7 @@
 //! What the running engine knows of one volume.
 
 use crate::destage::DestageState;
-use crate::effect::WriteMode;
+use crate::effect::{Errno, WriteMode};
 use crate::guard::Guard;
 use crate::status::Counters;
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, SECTOR_BYTES, SECTORS_PER_BLOCK, VolumeId, VolumeIndex};
@@ -61,6 +61,8 @@ pub(crate) struct Origin {
     pub flush_wanted: u64,
     /// The last epoch in which a client's write to the origin completed.
     pub client_epoch: u64,
+    /// A flush failed after which clients' writes may be gone, and no client was told yet: the next FLUSH says so.
+    pub owed: Option<Errno>,
     /// Client reads of the origin under way.
     pub client_reads: u32,
     /// Whether the last operation of ours failed.
@@ -81,6 +83,7 @@ impl Origin {
             flushing: None,
             flush_wanted: 1,
             client_epoch: 1,
+            owed: None,
             client_reads: 0,
             is_failing: false,
             errors: 0,
@@ -113,6 +116,11 @@ impl Volume {
     /// Whether the cache holds something the origin does not have.
     pub fn is_dirty(&self) -> bool {
         self.dirty_blocks + self.zero_blocks + self.lost_blocks > 0
+    }
+
+    /// Whether something can be brought home.
+    pub fn has_destageable(&self) -> bool {
+        self.dirty_blocks + self.zero_blocks > 0
     }
 
     /// Whether reads are put into the cache.

@@ -51,6 +51,55 @@ pub enum Verb {
     Profiles(Report),
     /// List the built-in modelled disks.
     Models(Report),
+    /// The simulator: the same engine in virtual time.
+    #[command(subcommand)]
+    Lab(LabVerb),
+}
+
+/// What to do in the simulator.
+#[derive(Debug, Subcommand)]
+pub enum LabVerb {
+    /// Power cuts and faults, drawn from a seed, against an oracle that knows what may be read.
+    Verify(LabVerify),
+    /// How many requests the simulator carries out in a second, on one core.
+    Bench(LabBench),
+}
+
+/// `lab bench`.
+#[derive(Debug, Args)]
+pub struct LabBench {
+    /// How long each row is measured.
+    #[arg(long, value_name = "N", default_value = "2", value_parser = seconds)]
+    pub seconds: Duration,
+    /// How to print.
+    #[command(flatten)]
+    pub report: Report,
+}
+
+/// `lab verify`.
+#[derive(Debug, Args)]
+pub struct LabVerify {
+    /// The first run's seed; the others count on from there [default: another one each time].
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// How many runs; each has several power cuts.
+    #[arg(long, value_name = "N", default_value = "100")]
+    pub runs: u64,
+    /// The profile.
+    #[arg(long, value_name = "PROFILE", default_value = "forebay", value_parser = profile::parse_name)]
+    pub profile: &'static str,
+    /// Runs at the same time [default: the number of cores].
+    #[arg(long, value_name = "N")]
+    pub threads: Option<std::num::NonZeroU16>,
+    /// Change what the seed draws, as a report of a violation says.
+    #[arg(long, value_name = "NAME=NUMBER ...", value_parser = run_options)]
+    pub options: Option<String>,
+    /// Print every event of every run.
+    #[arg(long)]
+    pub events: bool,
+    /// How to print.
+    #[command(flatten)]
+    pub report: Report,
 }
 
 /// How to print.
@@ -315,6 +364,10 @@ pub(crate) fn is_volume_character(character: char) -> bool {
 fn volume_name(text: &str) -> Result<String, ValueError> {
     let is_good = (1..=64).contains(&text.len()) && text.chars().all(is_volume_character);
     if is_good { Ok(text.to_owned()) } else { Err(ValueError::VolumeName) }
+}
+
+fn run_options(text: &str) -> Result<String, lab::swarm::UnknownKnob> {
+    lab::swarm::Options::draw(0).change(text).map(|()| text.to_owned())
 }
 
 fn seconds(text: &str) -> Result<Duration, ValueError> {

@@ -20,6 +20,7 @@ use engine::engine::Engine;
 use engine::format::{Superblock, VolumeRecord};
 use engine::image::Image;
 use engine::limits::Config;
+use engine::mutation::Mutations;
 use engine::recovery::{self, Opened, Options};
 use engine::units::{BLOCK_BYTES, SECTOR_BYTES, VOLUMES_MAX, VolumeId, VolumeIndex, crc32c};
 use live::blocking::BlockingDevice;
@@ -106,11 +107,11 @@ pub fn start(
     let config = engine_config(&superblock, &profile, &volumes);
     let memory = share_memory(&superblock, &config, options)?;
     let started_at = Instant::now();
-    let opened =
-        recovery::open(&mut image, Options { index_budget_bytes: memory.index_bytes, repair: false })
-            .map_err(|error| {
-                anyhow!("the cache {spec} cannot be recovered: {error}; see forebay check {spec}")
-            })?;
+    let opened = recovery::open(
+        &mut image,
+        Options { index_budget_bytes: memory.index_bytes, repair: false, mutations: Mutations::NONE },
+    )
+    .map_err(|error| anyhow!("the cache {spec} cannot be recovered: {error}; see forebay check {spec}"))?;
     let recovery = RecoveryReport {
         seconds: started_at.elapsed().as_secs_f64(),
         batches_cut: opened.report.batches_cut,

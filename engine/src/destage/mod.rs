@@ -14,6 +14,7 @@ use crate::guard::{Blocks, Hold};
 use crate::limits::Config;
 use crate::log::InternalAppend;
 use crate::memory::{BufferId, Memory, Purpose, Slice};
+use crate::mutation::Mutation;
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, VolumeIndex};
 use crate::volume::{Standing, Volume};
 use alloc::collections::VecDeque;
@@ -192,9 +193,14 @@ impl Engine {
     }
 
     pub(crate) fn pump_destage<M: Memory>(&mut self, memory: &mut M) {
+        // The clean flag is set: what is not home stays where it is, and nothing begins any more.
+        if self.superblock.clean_stop {
+            return;
+        }
         for at in 0..self.volumes_end {
             let Some(volume) = &self.volumes[at] else { continue };
-            if !volume.is_dirty() && !volume.destage.has_written() || self.now < volume.destage.look_again {
+            let has_work = volume.has_destageable() && self.latched.is_none();
+            if !has_work && !volume.destage.has_written() || self.now < volume.destage.look_again {
                 continue;
             }
             let index = VolumeIndex(at as u8);
@@ -267,7 +273,7 @@ impl Engine {
         let key = self.volume(index).key(block);
         let Some(entry) = self.index.get(key).filter(|entry| entry.dirty) else { return false };
         // HAZARD 4: nothing goes home before a flush of the cache covers its batch.
-        if !self.segments.is_flushed(entry.place) {
+        if !self.segments.is_flushed(entry.place) && !self.is_mutated(Mutation::DestageBeforeCacheFlush) {
             let published = self.log.published();
             self.barrier.want(published);
             return false;
@@ -346,7 +352,8 @@ impl Engine {
             }
             looked_at += 1;
             let blocks = Blocks { first: extent.first.block(), count: extent.blocks.min(ZERO_BLOCKS_MAX) };
-            let is_flushed = self.segments.is_flushed(extent.place);
+            let is_flushed =
+                self.segments.is_flushed(extent.place) || self.is_mutated(Mutation::DestageBeforeCacheFlush);
             if !is_flushed {
                 let published = self.log.published();
                 self.barrier.want(published);
@@ -390,7 +397,7 @@ impl Engine {
     /// Takes hold of a run and starts reading it.
     fn send_run<M: Memory>(&mut self, index: VolumeIndex, blocks: Blocks, memory: &mut M) -> bool {
         let bytes = blocks.count * BLOCK_BYTES;
-        let Some(buffer) = memory.allocate(Purpose::Payload, bytes as u32) else { return false };
+        let Some(buffer) = self.allocate(Purpose::Payload, bytes as u32, memory) else { return false };
         let now = self.now;
         let volume = self.volume_mut(index);
         volume.guard.acquire(blocks, Hold::Destaging);
@@ -458,7 +465,8 @@ impl Engine {
             for (step, checksum) in state.checksums.iter().enumerate() {
                 let offset_bytes = step as u32 * BLOCK_BYTES as u32;
                 let slice = Slice { buffer, offset_bytes, len_bytes: BLOCK_BYTES as u32 };
-                if memory.checksum(slice) != *checksum {
+                let is_checked = !self.config.mutations.has(Mutation::DestageUnverified);
+                if memory.checksum(slice) != *checksum && is_checked {
                     let block = blocks.first + step as u64;
                     let copy = state.copies.iter().rfind(|copy| copy.first <= block).expect("covered");
                     rotten.push((block, Place(copy.place.0 + (block - copy.first) as u32)));
@@ -492,11 +500,24 @@ impl Engine {
         result: Result<(), Errno>,
         memory: &mut M,
     ) {
+        let result = if self.is_mutated(Mutation::IgnoreDestageError) { Ok(()) } else { result };
         let state = &mut self.runs[run];
         let (index, blocks) = (state.volume, state.blocks);
         match result {
             Ok(()) => {
                 let copies = core::mem::take(&mut state.copies);
+                for copy in &copies {
+                    // HAZARD 4: neither is home before the origin was flushed.
+                    match copy.is_zero {
+                        true if self.is_mutated(Mutation::ZeroDroppedEarly) => {
+                            self.zero_is_home(index, *copy)
+                        }
+                        false if self.is_mutated(Mutation::CleanBeforeOriginFlush) => {
+                            self.copy_is_home(index, *copy);
+                        }
+                        _ => (),
+                    }
+                }
                 let now = self.now;
                 let volume = self.volume_mut(index);
                 let epoch = volume.origin.epoch;
@@ -574,7 +595,10 @@ impl Engine {
     /// The origin's flush covers what was written before it: that is clean now, and the log is told.
     pub(crate) fn destaged_durably(&mut self, index: VolumeIndex) {
         self.volume_mut(index).destage.wake();
-        let flushed = core::mem::take(&mut self.volume_mut(index).destage.flushing);
+        let mut flushed = core::mem::take(&mut self.volume_mut(index).destage.flushing);
+        if self.is_mutated(Mutation::OriginFlushCoversLater) {
+            flushed.append(&mut self.volume_mut(index).destage.written);
+        }
         for written in flushed {
             for copy in &written.copies {
                 if copy.is_zero {
@@ -595,8 +619,11 @@ impl Engine {
             let block = copy.first + u64::from(step);
             let place = Place(copy.place.0 + step);
             let key = self.volume(index).key(block);
-            // Only the very copy that went home is clean; a newer one is not.
-            let is_same = self.index.get(key).is_some_and(|entry| entry.place == place && entry.dirty);
+            let entry = self.index.get(key).filter(|entry| entry.dirty);
+            // HAZARD 4: only the very copy that went home is clean; a newer one is not.
+            let is_any = self.is_mutated(Mutation::CleanThoughRewritten);
+            let is_same = entry.is_some_and(|entry| entry.place == place || is_any);
+            let place = entry.map_or(place, |entry| entry.place);
             if is_same {
                 self.index.set_dirty(key, false);
                 self.segments.remove_must(place);
@@ -609,8 +636,15 @@ impl Engine {
             if (!is_same || step + 1 == copy.blocks)
                 && let Some((blocks, place)) = cleaned.take()
             {
-                // RULE 2.
-                self.log.push_internal(InternalAppend::Cleaned { volume: index, blocks, place });
+                // RULE 2: clean is recorded.
+                if !self.is_mutated(Mutation::CleanNotRecorded) {
+                    self.log.push_internal(InternalAppend::Cleaned {
+                        volume: index,
+                        blocks,
+                        place,
+                        is_zero: false,
+                    });
+                }
             }
         }
     }
@@ -631,7 +665,13 @@ impl Engine {
             if extent.kind == ExtentKind::Zero && extent.place == copy.place {
                 let blocks = Blocks { first, count: extent_end.min(end) - first };
                 self.drop_extents(index, blocks);
-                self.log.push_internal(InternalAppend::Cleaned { volume: index, blocks, place: copy.place });
+                let place = copy.place;
+                self.log.push_internal(InternalAppend::Cleaned {
+                    volume: index,
+                    blocks,
+                    place,
+                    is_zero: true,
+                });
             }
             block = extent_end;
         }
@@ -639,7 +679,11 @@ impl Engine {
 
     /// The origin's flush failed: what was written before it counts as not written.
     pub(crate) fn destage_flush_failed(&mut self, index: VolumeIndex) {
-        let lost = core::mem::take(&mut self.volume_mut(index).destage.flushing);
+        let destage = &mut self.volume_mut(index).destage;
+        // What was written while the flush was under way may have been thrown away with the rest.
+        let mut lost = core::mem::take(&mut destage.flushing);
+        lost.append(&mut destage.written);
+        destage.written_blocks = 0;
         for written in lost {
             self.volume_mut(index).destage.map.mark(written.blocks.first, written.blocks.count);
             if written.is_held {

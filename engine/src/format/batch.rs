@@ -1,6 +1,6 @@
 //! The header of a batch: what one contiguous write appended to the log.
 
-use super::bytes::{array, put, seal, u16_at, u32_at, u64_at, unseal};
+use super::bytes::{CHECKSUM_AT, array, put, seal, u16_at, u32_at, u64_at, unseal};
 use super::entry::{ENTRY_BYTES, Entry};
 use super::{COUNTER_MAX, FormatError, SetId, VERSION};
 use crate::units::BLOCK_BYTES;
@@ -144,7 +144,14 @@ impl BatchHeader {
     pub fn decode(bytes: &[u8]) -> Result<DecodedBatch, FormatError> {
         let header_blocks = BatchHeader::peek_blocks(bytes)?;
         let bytes = bytes.get(..header_blocks as usize * BLOCK).ok_or(FormatError::Truncated)?;
-        let checksum = unseal(bytes, MAGIC, VERSION)?;
+        unseal(bytes, MAGIC, VERSION)?;
+        BatchHeader::decode_unverified(bytes)
+    }
+
+    /// The same without a look at checksum and version.
+    pub(crate) fn decode_unverified(bytes: &[u8]) -> Result<DecodedBatch, FormatError> {
+        let header_blocks = BatchHeader::peek_blocks(bytes)?;
+        let checksum = u32_at(bytes, CHECKSUM_AT)?;
         let header = BatchHeader {
             set_id: array(bytes, 16)?,
             session: u64_at(bytes, 32)?,

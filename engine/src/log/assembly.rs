@@ -10,6 +10,8 @@ use crate::format::{
 use crate::guard::{Blocks, Hold};
 use crate::limits::ENGINE_BUFFER_BYTES_MAX;
 use crate::memory::{BufferId, Memory, Purpose, Slice};
+use crate::mutation::Mutation;
+use crate::request::Route;
 use crate::units::{BLOCK_BYTES, BlockKey, Place, SECTORS_PER_BLOCK};
 use alloc::vec::Vec;
 
@@ -61,8 +63,13 @@ impl Engine {
     /// records, without which the ring would stop (rule 9).
     fn clients_may_append(&self) -> bool {
         let free = self.segments.free();
-        let reserved = self.config.segments_reserved;
+        let reserved = self.reserved();
         if self.log.open.is_some() { free >= reserved } else { free > reserved }
+    }
+
+    /// RULE 9: segments that clients may not take.
+    fn reserved(&self) -> u32 {
+        if self.is_mutated(Mutation::NoReserve) { 0 } else { self.config.segments_reserved }
     }
 
     fn assemble_one<M: Memory>(&mut self, memory: &mut M) -> bool {
@@ -70,7 +77,8 @@ impl Engine {
         if !has_internal && !self.clients_may_append() {
             return false;
         }
-        let Some(header) = memory.allocate(Purpose::Metadata, HEADER_BLOCKS_MAX * BLOCK_BYTES as u32) else {
+        let Some(header) = self.allocate(Purpose::Metadata, HEADER_BLOCKS_MAX * BLOCK_BYTES as u32, memory)
+        else {
             return false;
         };
         let sequence = self.log.next_sequence;
@@ -97,7 +105,7 @@ impl Engine {
         pieces.clear();
         self.gather_internal(&mut draft, &mut entries, &mut pieces, header_place, memory);
         // A segment that the log opened for itself takes clients only while the reserve is whole.
-        if self.segments.free() >= self.config.segments_reserved {
+        if self.segments.free() >= self.reserved() {
             self.gather_clients(&mut draft, &mut entries, &mut pieces, memory);
         }
         let is_empty = entries.is_empty();
@@ -151,7 +159,7 @@ impl Engine {
         if !has_internal && !self.clients_may_append() {
             return None;
         }
-        let head = memory.allocate(Purpose::Metadata, BLOCK_BYTES as u32)?;
+        let head = self.allocate(Purpose::Metadata, BLOCK_BYTES as u32, memory)?;
         let generation = self.log.generation + 1;
         let Some(segment) = self.segments.open_next(generation, sequence) else {
             memory.release(head);
@@ -200,7 +208,7 @@ impl Engine {
         memory: &mut M,
     ) -> bool {
         let blocks = summary.blocks_needed();
-        let Some(buffer) = memory.allocate(Purpose::Metadata, blocks * BLOCK_BYTES as u32) else {
+        let Some(buffer) = self.allocate(Purpose::Metadata, blocks * BLOCK_BYTES as u32, memory) else {
             return false;
         };
         let segment = self.segments.get_mut(at);
@@ -246,7 +254,9 @@ impl Engine {
 
     fn oldest_dirty(&self) -> u64 {
         // What is not published yet may be dirty, too.
-        self.segments.oldest_dirty().unwrap_or(self.log.published + 1)
+        let is_hasty = self.is_mutated(Mutation::OldestDirtyTooHigh);
+        let next = if is_hasty { self.log.next_sequence } else { self.log.published + 1 };
+        self.segments.oldest_dirty().unwrap_or(next)
     }
 
     fn gather_internal<M: Memory>(
@@ -277,7 +287,11 @@ impl Engine {
             let blocks = Blocks { first: key.block(), count: append.blocks() };
             // RULE 3: copies and tombstones are decided against the newest assigned version: while one
             // is on its way, they wait.
+            // RULE 9: the last free segment is for what empties others: relocation, and the floor.
+            let is_last = self.segments.free() == 0
+                && matches!(append, InternalAppend::Tombstone { .. } | InternalAppend::Cleaned { .. });
             let is_free = match &append {
+                _ if is_last => false,
                 InternalAppend::Tombstone { request: Some(_), .. } | InternalAppend::Cleaned { .. } => true,
                 _ => volume.guard.is_free(blocks, Hold::Copying),
             };
@@ -292,6 +306,7 @@ impl Engine {
                 InternalAppend::Tombstone { volume: index, blocks, request } => {
                     // Without a request it follows a rotten clean copy: a newer one makes it void.
                     let is_void = request.is_none()
+                        && !self.is_mutated(Mutation::TombstoneOverNewer)
                         && (blocks.first..blocks.end())
                             .any(|b| self.index.get(BlockKey::new(index, b)).is_some());
                     if !is_void {
@@ -302,7 +317,14 @@ impl Engine {
                         draft.publish.push(Publish::Tombstone { request });
                     }
                 }
-                InternalAppend::Cleaned { blocks, place: cleaned, .. } => {
+                InternalAppend::Cleaned { blocks, place: cleaned, is_zero, .. } => {
+                    if is_zero {
+                        // RULE 7: until this is durable the zeroes would come back after a crash.
+                        self.log.zeroes_home_pending -= 1;
+                        if !self.config.mutations.has(Mutation::ForgetZeroesHome) {
+                            self.log.last_tombstone = draft.sequence;
+                        }
+                    }
                     entries.push(range_entry(EntryKind::Cleaned, volume_id, blocks, 0, u64::from(cleaned.0)));
                 }
                 InternalAppend::Relocate { key, from, checksum, slice } => {
@@ -354,6 +376,7 @@ impl Engine {
 
     pub(super) fn forget_internal<M: Memory>(&mut self, append: InternalAppend, memory: &mut M) {
         self.log.pending_blocks -= append.weight();
+        self.log.zeroes_home_pending -= u64::from(append.is_zero_home());
         if let InternalAppend::Relocate { slice, .. } = append {
             memory.release(slice.buffer);
             self.reclaim.relocated(slice.len_bytes);
@@ -374,7 +397,9 @@ impl Engine {
                 ClientAppend::Part { request, blocks, source: PartSource::Zero } => {
                     let volume = self.requests[request].volume;
                     let volume_id = self.volume(volume).id;
-                    if self.extents.len() >= self.config.extents_max {
+                    // Lost extents do not go home: nobody waits for them.
+                    let may_shrink = self.volumes.iter().flatten().any(|volume| volume.zero_blocks > 0);
+                    if self.extents.len() >= self.config.extents_max && may_shrink {
                         // Zero extents are in RAM until they are home; their number is bounded.
                         self.log.client.push_front(append);
                         break;
@@ -403,7 +428,11 @@ impl Engine {
                     let place = draft.next_place();
                     let checksums_at = draft.checksums.len();
                     draft.add_checksums(slice, now.count, memory);
-                    push_payload_entry(entries, EntryKind::Dirty, volume_id, now);
+                    // HAZARD 6: dirty until the origin has it, in write-through, too.
+                    let is_through = self.requests[request].route == Route::LogThenOrigin
+                        && self.is_mutated(Mutation::WritethroughLogsClean);
+                    let kind = if is_through { EntryKind::Clean } else { EntryKind::Dirty };
+                    push_payload_entry(entries, kind, volume_id, now);
                     pieces.push(slice.part(0, bytes));
                     draft.publish.push(Publish::Part {
                         request,
@@ -430,17 +459,19 @@ impl Engine {
                     self.log.pending_blocks -= blocks.count;
                     self.log.pending_fill_blocks -= blocks.count;
                     let is_pressed = self.segments.free() <= self.config.segments_reserved;
+                    let is_blind = self.is_mutated(Mutation::FillAfterChange);
                     let Some(target) = self.volumes[volume.at()].as_mut() else {
                         memory.release(slice.buffer);
                         continue;
                     };
                     // HAZARD 1: nothing was written, destaged, discarded, bypassed or dropped here since
                     // the read began, and nothing is about to be.
-                    let is_unchanged = target.guard.stamp(blocks, target.origin.flushed_epoch) == Some(stamp)
-                        && target.caches_reads();
+                    let now = target.guard.stamp(blocks, target.origin.flushed_epoch);
+                    let is_unchanged = (now == Some(stamp) || is_blind) && target.caches_reads();
                     let is_new = is_unchanged
                         && !is_pressed
-                        && !self.index.is_tight(blocks.count)
+                        && (!self.index.is_tight(blocks.count)
+                            || self.config.mutations.has(Mutation::IndexOverBudget))
                         && (blocks.first..blocks.end())
                             .all(|block| self.index.get(BlockKey::new(volume, block)).is_none());
                     if !is_new {

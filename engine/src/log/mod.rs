@@ -13,6 +13,7 @@ use crate::extents::Extent;
 use crate::format::{Entry, SummaryBuilder};
 use crate::guard::{Blocks, Stamp};
 use crate::memory::{BufferId, Slice};
+use crate::mutation::Mutation;
 use crate::request::RequestKey;
 use crate::units::{BlockKey, Place, VolumeIndex};
 use alloc::collections::VecDeque;
@@ -39,7 +40,7 @@ pub(crate) enum InternalAppend {
     /// The log holds nothing for these blocks any more.
     Tombstone { volume: VolumeIndex, blocks: Blocks, request: Option<RequestKey> },
     /// These copies are clean now.
-    Cleaned { volume: VolumeIndex, blocks: Blocks, place: Place },
+    Cleaned { volume: VolumeIndex, blocks: Blocks, place: Place, is_zero: bool },
     /// A block that stays when its segment is emptied.
     Relocate { key: BlockKey, from: Place, checksum: u32, slice: Slice },
     /// A zero extent that stays.
@@ -119,8 +120,11 @@ pub(crate) struct Log {
     /// Published batches that no flush covers: sequence, segment, end of the batch in it.
     ends: VecDeque<(u64, u32, u32)>,
     published: u64,
-    /// The sequence of the last tombstone assembled.
+    /// The sequence of the last record assembled without which something dropped from RAM would come back: a
+    /// tombstone, or that a zero extent is home.
     last_tombstone: u64,
+    /// Zero extents that are home and dropped from RAM, whose records wait to be assembled.
+    zeroes_home_pending: u64,
     /// Whether a batch shall go out even if empty, to carry the floor.
     is_floor_wanted: bool,
     /// Segments closed before a crash whose summaries are not on the device, with the checksum of their
@@ -176,6 +180,7 @@ impl Log {
             ends: VecDeque::new(),
             published: next_sequence - 1,
             last_tombstone: 0,
+            zeroes_home_pending: 0,
             is_floor_wanted: false,
             missing_summaries,
             scratch_entries: Vec::new(),
@@ -216,7 +221,18 @@ impl Log {
 
     pub fn push_internal(&mut self, append: InternalAppend) {
         self.pending_blocks += append.weight();
+        self.zeroes_home_pending += u64::from(append.is_zero_home());
         self.internal.push_back(append);
+    }
+
+    /// Whether a tombstone of one of these blocks waits to be assembled.
+    pub fn has_tombstone_pending(&self, volume: VolumeIndex, blocks: Blocks) -> bool {
+        self.internal.iter().any(|append| match append {
+            InternalAppend::Tombstone { volume: other, blocks: dropped, .. } => {
+                *other == volume && dropped.first < blocks.end() && blocks.first < dropped.end()
+            }
+            _ => false,
+        })
     }
 
     fn is_open(&self, segment: u32) -> bool {
@@ -234,6 +250,10 @@ impl ClientAppend {
 }
 
 impl InternalAppend {
+    fn is_zero_home(&self) -> bool {
+        matches!(self, InternalAppend::Cleaned { is_zero: true, .. })
+    }
+
     fn weight(&self) -> u64 {
         u64::from(matches!(self, InternalAppend::Relocate { .. }))
     }
@@ -253,6 +273,9 @@ impl Engine {
 
     /// A dirty block's only copy rotted.
     pub(crate) fn append_lost(&mut self, key: BlockKey) {
+        if self.is_mutated(Mutation::LostNotRecorded) {
+            return;
+        }
         let Some(entry) = self.index.get(key) else { return };
         self.log.push_internal(InternalAppend::Lost { first: key, blocks: 1, from: entry.place });
     }
@@ -272,6 +295,11 @@ impl Engine {
 
     /// Whether nothing that the log forgot could come back after a crash.
     pub(crate) fn is_floor_durable(&self) -> bool {
-        !self.segments.has_emptied() && self.log.last_tombstone <= self.barrier.flushed
+        // RULE 7: neither a segment that was emptied nor a copy that was dropped may come back.
+        let is_floor_carried = !self.segments.has_emptied() || self.is_mutated(Mutation::BypassBeforeFloor);
+        let is_dropped =
+            self.log.last_tombstone <= self.barrier.flushed || self.is_mutated(Mutation::TombstoneUnflushed);
+        let is_recorded = self.log.zeroes_home_pending == 0 || self.is_mutated(Mutation::ForgetZeroesHome);
+        is_floor_carried && is_dropped && is_recorded
     }
 }

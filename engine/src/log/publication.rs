@@ -7,14 +7,20 @@ use crate::extents::{Extent, ExtentKind};
 use crate::guard::{Blocks, Hold};
 use crate::index::Run as IndexRun;
 use crate::memory::Memory;
+use crate::mutation::Mutation;
 use crate::request::RequestKey;
 use crate::units::{BLOCK_BYTES, BlockKey, Place, VolumeIndex};
 use alloc::collections::BTreeSet;
 
 impl Engine {
     pub(crate) fn batch_done<M: Memory>(&mut self, sequence: u64, result: Result<(), Errno>, memory: &mut M) {
-        let first = self.log.in_flight.front().expect("a batch was in flight").sequence;
-        self.log.in_flight[(sequence - first) as usize].is_done = true;
+        let at = self.log.in_flight.iter().position(|batch| batch.sequence == sequence);
+        let at = at.expect("a batch was in flight");
+        self.log.in_flight[at].is_done = true;
+        if self.is_mutated(Mutation::PublishOutOfOrder) {
+            let batch = self.log.in_flight.remove(at).expect("just found");
+            self.log.in_flight.push_front(batch);
+        }
         if let Err(errno) = result {
             self.latch(errno, memory);
         }
@@ -26,7 +32,7 @@ impl Engine {
                 self.discard_batch(batch, memory);
                 continue;
             }
-            self.log.published = batch.sequence;
+            self.log.published = self.log.published.max(batch.sequence);
             self.log.ends.push_back((batch.sequence, batch.segment, batch.end_block));
             for publish in batch.publish {
                 self.publish(publish, &batch.checksums, batch.header_place, memory);

@@ -4,6 +4,7 @@ use super::ScanError;
 use crate::effect::Errno;
 use crate::format::{DecodedFooter, SegmentHead, Superblock};
 use crate::image::{Image, ReadAt};
+use crate::mutation::{Mutation, Mutations};
 use crate::units::BLOCK_BYTES;
 use alloc::vec::Vec;
 
@@ -48,6 +49,7 @@ pub(super) fn read_edges<I: Image>(
     image: &mut I,
     superblock: &Superblock,
     repair: bool,
+    mutations: Mutations,
 ) -> Result<Vec<Edges>, ScanError> {
     let geometry = superblock.geometry;
     let mut edges = alloc::vec![Edges::default(); geometry.segments as usize];
@@ -81,7 +83,7 @@ pub(super) fn read_edges<I: Image>(
         }
     }
     for (edges, segment) in edges.iter_mut().zip(0..) {
-        judge(edges, superblock, segment)?;
+        judge(edges, superblock, segment, mutations)?;
     }
     Ok(edges)
 }
@@ -104,7 +106,12 @@ fn retry_head<I: Image>(
 }
 
 /// Drops what is not of this cache or not of this life of the segment.
-fn judge(edges: &mut Edges, superblock: &Superblock, segment: u32) -> Result<(), ScanError> {
+fn judge(
+    edges: &mut Edges,
+    superblock: &Superblock,
+    segment: u32,
+    mutations: Mutations,
+) -> Result<(), ScanError> {
     edges.head = edges.head.filter(|head| head.set_id == superblock.set_id && head.ring == 0);
     let Some(head) = edges.head else {
         edges.footer = None;
@@ -121,7 +128,7 @@ fn judge(edges: &mut Edges, superblock: &Superblock, segment: u32) -> Result<(),
     let footer_session = edges.footer.map_or(0, |decoded| decoded.footer.session);
     let found_session = head.session.max(footer_session);
     // RULE 6: a copy of the superblock that missed a session cannot tell live from dead.
-    if found_session > superblock.session {
+    if found_session > superblock.session && !mutations.has(Mutation::TrustStaleSuperblock) {
         return Err(ScanError::SuperblockStale {
             segment,
             found_session,

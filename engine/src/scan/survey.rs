@@ -5,6 +5,7 @@ use super::walk::Walk;
 use super::{Damage, ScanError, SegmentSpan};
 use crate::format::{DecodedFooter, SegmentHead, Superblock};
 use crate::image::Image;
+use crate::mutation::{Mutation, Mutations};
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
@@ -79,6 +80,7 @@ struct Surveyor<'a, I> {
     image: &'a mut I,
     superblock: &'a Superblock,
     repair: bool,
+    mutations: Mutations,
     flushed_sequence: u64,
     seen_sequence: u64,
 }
@@ -91,17 +93,19 @@ pub(crate) fn survey<I: Image>(
     image: &mut I,
     superblock: &Superblock,
     repair: bool,
+    mutations: Mutations,
 ) -> Result<Survey, ScanError> {
-    let edges = read_edges(image, superblock, repair)?;
+    let edges = read_edges(image, superblock, repair, mutations)?;
     let mut surveyor = Surveyor {
         image,
         superblock,
         repair,
+        mutations,
         // The recovery that cut the log there flushed all of it first.
         flushed_sequence: superblock.cut_sequence,
         seen_sequence: 0,
     };
-    let mut candidates = order(&edges, superblock);
+    let mut candidates = order(&edges, superblock, mutations);
     for at in 0..candidates.len() {
         let next = candidates.get(at + 1).map(|next| (next.segment, next.head));
         candidates[at].reach = surveyor.follow(&candidates[at], next)?;
@@ -116,7 +120,9 @@ pub(crate) fn survey<I: Image>(
     }
     // Only now is it known what was flushed, and with it what has to be verified.
     for candidate in &mut candidates {
-        if candidate.reach.last_sequence > surveyor.flushed_sequence && !candidate.is_empty() {
+        let is_trusted = candidate.footer.is_some() && mutations.has(Mutation::TrustSummaryAboveFlush);
+        let is_flushed = candidate.reach.last_sequence <= surveyor.flushed_sequence;
+        if !is_flushed && !candidate.is_empty() && !is_trusted {
             surveyor.verify(candidate)?;
         }
     }
@@ -128,8 +134,9 @@ pub(crate) fn survey<I: Image>(
 /// Segments are opened in the order of their places, each with a higher generation than all before. So once around the
 /// ring, from behind the newest head, the generations rise. A head that is lower than one before it is left from an
 /// earlier round: a later opening was lost. It shows as a missing link, as a segment without a head does.
-fn order(edges: &[Edges], superblock: &Superblock) -> Vec<Candidate> {
-    let live = |segment: usize| edges[segment].head.filter(|head| !is_dead(head, superblock));
+fn order(edges: &[Edges], superblock: &Superblock, mutations: Mutations) -> Vec<Candidate> {
+    let is_any = mutations.has(Mutation::TrustDeadTail);
+    let live = |segment: usize| edges[segment].head.filter(|head| is_any || !is_dead(head, superblock));
     let newest = (0..edges.len()).filter_map(|at| live(at).map(|head| (head.generation, at))).max();
     let Some((_, newest)) = newest else { return Vec::new() };
     let mut candidates = Vec::new();
@@ -191,6 +198,7 @@ impl<I: Image> Surveyor<'_, I> {
         next: Option<SegmentHead>,
     ) -> Result<Reach, ScanError> {
         let mut walk = Walk::new(self.superblock, candidate.segment, candidate.head, WALK_BLOCKS);
+        walk.mutations = self.mutations;
         let mut reach = Reach { last_sequence: candidate.head.first_sequence - 1, ..Reach::default() };
         loop {
             reach.checksum = walk.checksum;
@@ -238,6 +246,7 @@ impl<I: Image> Surveyor<'_, I> {
     /// reach to what holds. Batches reach the device in any order, so a summary there says nothing of the batches.
     fn verify(&mut self, candidate: &mut Candidate) -> Result<(), ScanError> {
         let mut walk = Walk::new(self.superblock, candidate.segment, candidate.head, WALK_BLOCKS);
+        walk.mutations = self.mutations;
         let wanted = candidate.reach;
         let mut reach = Reach { last_sequence: candidate.head.first_sequence - 1, ..Reach::default() };
         loop {
@@ -280,7 +289,8 @@ impl<I: Image> Surveyor<'_, I> {
             return Ok(Err((block, walk.damage.unwrap_or(Damage::Chain))));
         };
         let header = found.batch.header;
-        if header.sequence > self.flushed_sequence {
+        // HAZARD 2: a torn batch never happened.
+        if header.sequence > self.flushed_sequence && !self.mutations.has(Mutation::SkipPayloadAtRecovery) {
             let payload_block = found.payload_block();
             if let Some(bad) = walk.verify(self.image, payload_block, &found.batch.checksums, 0)? {
                 return Ok(Err((payload_block + bad as u32, Damage::Payload)));
@@ -317,7 +327,8 @@ impl<I: Image> Surveyor<'_, I> {
         let mut repaired = None;
         if reached < self.flushed_sequence {
             let error = self.locate(candidates, chosen.as_ref(), runs.last());
-            if !self.repair {
+            // RULE 5: what was durable is never cut silently.
+            if !self.repair && !self.mutations.has(Mutation::CutSilently) {
                 return Err(error);
             }
             repaired = Some(error);

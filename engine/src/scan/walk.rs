@@ -3,6 +3,7 @@
 use super::{BatchRecord, Damage, ScanError, read_group_into};
 use crate::format::{BatchHeader, DecodedBatch, FormatError, SegmentHead, Superblock};
 use crate::image::{Image, ReadAt};
+use crate::mutation::{Mutation, Mutations};
 use crate::units::{BLOCK_BYTES, crc32c};
 use alloc::vec::Vec;
 
@@ -127,6 +128,8 @@ pub(crate) struct Walk<'a> {
     pub damage: Option<Damage>,
     /// The highest sequence seen at the end of the walk that is torn.
     pub torn_sequence: u64,
+    /// Planted bugs, in tests only.
+    pub mutations: Mutations,
 }
 
 impl<'a> Walk<'a> {
@@ -141,6 +144,7 @@ impl<'a> Walk<'a> {
             session: head.session,
             damage: None,
             torn_sequence: 0,
+            mutations: Mutations::NONE,
         }
     }
 
@@ -185,6 +189,13 @@ impl<'a> Walk<'a> {
         let bytes = self.reader.exact(image, self.block, blocks)?;
         let batch = match BatchHeader::decode(bytes) {
             Ok(batch) => batch,
+            // HAZARD 2: a header that is not whole never happened.
+            Err(FormatError::Checksum) if self.mutations.has(Mutation::SkipHeaderChecksum) => {
+                match BatchHeader::decode_unverified(bytes) {
+                    Ok(batch) => batch,
+                    Err(error) => return Ok(Err(Damage::Header(error))),
+                }
+            }
             Err(error) => {
                 let torn = BatchHeader::peek(bytes).filter(|torn| {
                     torn.set_id == self.superblock.set_id
@@ -200,7 +211,7 @@ impl<'a> Walk<'a> {
         if header.set_id != self.superblock.set_id || header.generation != self.head.generation {
             return Ok(Err(Damage::Header(FormatError::Magic)));
         }
-        if header.session > self.superblock.session {
+        if header.session > self.superblock.session && !self.mutations.has(Mutation::TrustStaleSuperblock) {
             return Err(ScanError::SuperblockStale {
                 segment: self.reader.segment,
                 found_session: header.session,
@@ -210,10 +221,10 @@ impl<'a> Walk<'a> {
         // RULE 6: the dead tail of an earlier life fails here, each condition for itself.
         let is_dead =
             header.session < self.superblock.session && header.sequence > self.superblock.cut_sequence;
-        let is_next = header.sequence == self.sequence
-            && header.previous_checksum == self.checksum
-            && header.session >= self.session
-            && batch.blocks() <= left;
+        let is_dead = is_dead && !self.mutations.has(Mutation::TrustDeadTail);
+        let is_chained = header.previous_checksum == self.checksum && header.session >= self.session
+            || self.mutations.has(Mutation::ForgetChain);
+        let is_next = header.sequence == self.sequence && is_chained && batch.blocks() <= left;
         if is_dead || !is_next {
             return Ok(Err(Damage::Chain));
         }

@@ -8,6 +8,7 @@ use crate::startup::index_bytes;
 use crate::superblock;
 use anyhow::{Result, anyhow, bail};
 use engine::check::{self, Report};
+use engine::mutation::Mutations;
 use engine::recovery::{self, Options};
 use engine::units::BLOCK_BYTES;
 use live::blocking::BlockingDevice;
@@ -88,7 +89,8 @@ pub(super) fn run(arguments: &Check) -> Result<()> {
 /// Opens the cache as a start would, but cuts the log where it is broken.
 fn repair(image: &mut BlockingDevice, spec: &DeviceSpec) -> Result<()> {
     let superblock = superblock::load(image, &spec.to_string())?;
-    let options = Options { index_budget_bytes: index_bytes(&superblock), repair: true };
+    let options =
+        Options { index_budget_bytes: index_bytes(&superblock), repair: true, mutations: Mutations::NONE };
     recovery::open(image, options)
         .map(|_| ())
         .map_err(|error| anyhow!("the cache {spec} cannot be repaired: {error}"))

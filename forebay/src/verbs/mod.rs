@@ -6,6 +6,7 @@ mod create;
 mod detach;
 mod dump;
 mod flush;
+mod lab;
 mod models;
 mod profiles;
 mod serve;
@@ -42,6 +43,7 @@ pub fn run(verb: Verb) -> Result<()> {
         Verb::Dump(arguments) => dump::run(&arguments),
         Verb::Profiles(report) => profiles::run(&report),
         Verb::Models(report) => models::run(&report),
+        Verb::Lab(verb) => lab::run(&verb),
     }
 }
 

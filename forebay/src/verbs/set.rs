@@ -15,6 +15,7 @@ use crate::superblock;
 use anyhow::{Context, Result, anyhow, bail};
 use engine::effect::WriteMode;
 use engine::format::{Superblock, VolumeRecord};
+use engine::mutation::Mutations;
 use engine::recovery::{self, Options};
 use engine::units::{SECTOR_BYTES, VolumeIndex};
 use live::blocking::BlockingDevice;
@@ -144,7 +145,8 @@ struct Change<'a> {
 /// Accepts an origin as it is: what is cached of the old one is dropped by giving the volume a new number.
 fn change_origin(image: &mut BlockingDevice, superblock: &mut Superblock, change: Change<'_>) -> Result<()> {
     let Change { index, origin: given, may_discard, cache } = change;
-    let options = Options { index_budget_bytes: index_bytes(superblock), repair: false };
+    let options =
+        Options { index_budget_bytes: index_bytes(superblock), repair: false, mutations: Mutations::NONE };
     let name = record(superblock, index).name.clone();
     let dirty_bytes = match recovery::inspect(image, options) {
         Ok(opened) => opened.dirty_bytes(index),

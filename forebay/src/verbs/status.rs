@@ -11,6 +11,7 @@ use crate::superblock;
 use anyhow::{Result, anyhow, bail};
 use engine::engine::Engine;
 use engine::limits::Config;
+use engine::mutation::Mutations;
 use engine::recovery::{self, Options};
 use live::blocking::BlockingDevice;
 use live::devices::{Access, DeviceSpec};
@@ -43,7 +44,8 @@ fn look(spec: &DeviceSpec) -> Result<StatusReport> {
     let cache = open_cache(spec, Access::ReadOnlyExclusive)?;
     let mut image = BlockingDevice::new(&cache);
     let superblock = superblock::load(&mut image, &spec.to_string())?;
-    let options = Options { index_budget_bytes: index_bytes(&superblock), repair: false };
+    let options =
+        Options { index_budget_bytes: index_bytes(&superblock), repair: false, mutations: Mutations::NONE };
     let started_at = Instant::now();
     let opened = recovery::inspect(&mut image, options).map_err(|error| {
         anyhow!("the cache {spec} cannot be recovered: {error}; see forebay check {spec}")

@@ -1,0 +1,253 @@
+//! Test-only bugs: each switches off one line that prevents something.
+//!
+//! A test that never fails proves nothing. For every hazard and every rule of the log store the simulator
+//! has a scenario that must fail when the line that prevents it is switched off. A mutation is named after
+//! the bug that it plants, and its comment tells the history that goes wrong. In those histories *v1*, *v2* are
+//! versions of a block, written in that order over what was there, *v0*.
+//!
+//! Without the crate's feature `mutations` the set is a type without bytes, [`Mutations::has`] is a constant,
+//! and the switches are gone from the program.
+
+macro_rules! mutations {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// One planted bug.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum Mutation {
+            $($(#[doc = $doc])+ $name,)+
+        }
+
+        impl Mutation {
+            /// All of them.
+            pub const ALL: &[Mutation] = &[$(Mutation::$name),+];
+
+            /// Its name, as in the source.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Mutation::$name => stringify!($name),)+
+                }
+            }
+
+            /// What goes wrong with it.
+            #[must_use]
+            pub fn history(self) -> &'static str {
+                match self {
+                    $(Mutation::$name => concat!($($doc, "\n"),+),)+
+                }
+            }
+        }
+    };
+}
+
+mutations! {
+    // ---- fills -----------------------------------------------------------------------------
+    /// Hazard 1: a read fetches v0 from the origin; v1 is written around the cache meanwhile and leaves nothing
+    /// behind in the index; then v0 enters the cache as clean.
+    FillAfterChange,
+    /// Hazard 1: v1 is on its way to the origin; a read fetches v0 and enters it as clean before v1 arrives.
+    FillDuringChange,
+    /// Hazard 1: v0 is in a batch as a fill; v1 goes to the origin without waiting for it, and the batch is
+    /// published after v1 was answered.
+    FillBehindBypass,
+    /// Rule 2: v1 is on the origin, unflushed, is read and cached as clean. A power cut takes it from the origin:
+    /// v1 is read from the cache until it is evicted, then v0.
+    FillOverUnflushedOrigin,
+    /// Rule 2: the same, where v1 was written to the origin by the process before this one.
+    FillBeforeFirstFlush,
+
+    // ---- torn writes, recovery's verification --------------------------------------------------
+    /// Hazard 2: the header of a batch reaches the device and its payload does not. Recovery believes the header,
+    /// and blocks that nobody promised anything for cannot be read any more.
+    SkipPayloadAtRecovery,
+    /// Hazard 2: the first sector of a header reaches the device, the rest is that of an older batch of the same
+    /// shape: old payload passes for new.
+    SkipHeaderChecksum,
+    /// Hazard 2: the same with the summary of a segment: blocks are looked for in the wrong places.
+    SkipSummaryChecksum,
+    /// Rule 5: a summary reaches the device, the unflushed batches before it do not. Recovery believes it.
+    TrustSummaryAboveFlush,
+    /// Hazard 15: a summary with a valid checksum names payload behind the segment's end.
+    TrustSummaryPlaces,
+    /// Rule 5: a durable header rots. The log is cut there without a word, and what was flushed reads as v0.
+    CutSilently,
+    /// Rule 6: of two batches in flight at a power cut only the second survives. The next session writes
+    /// another first one, and the old second one is taken for its successor. ([`Mutation::TrustDeadTail`] is
+    /// the other line that prevents it.)
+    ForgetChain,
+    /// Rule 6: as [`Mutation::ForgetChain`], by taking dead batches and segments of an earlier session for live.
+    TrustDeadTail,
+    /// Rule 6: as [`Mutation::ForgetChain`], where the new first batch is the same as the lost one, byte for byte: only
+    /// the session tells them apart.
+    ForgetSessionBump,
+    /// Rule 6: the head of a dead segment stays on the device. Two sessions later the cut is above it, and it passes
+    /// for a part of the log, in place of one that counts.
+    KeepDeadTail,
+    /// Rule 6: both copies of the superblock are written before a flush; a power cut tears both.
+    SuperblockCopiesTogether,
+    /// Rule 6: recovery finds batches that the device has not made durable, and records a cut behind them. A power
+    /// cut takes them and leaves the cut.
+    SkipRecoveryFlush,
+    /// Rule 6: the flag of a clean stop stays when the next session writes: after a crash it is believed.
+    KeepCleanFlag,
+    /// Rule 5: a repair cuts the log between v1, which is clean, and v2, which went home: v1 is read.
+    TrustCleanAfterRepair,
+    /// Rule 6: the superblock comes back as it was a session ago. Sessions are counted twice, and the dead
+    /// tail of the first one joins the second.
+    TrustStaleSuperblock,
+
+    // ---- flushes -----------------------------------------------------------------------------
+    /// Hazard 3: FLUSH is answered without a flush of the cache.
+    FlushWithoutCacheFlush,
+    /// Hazard 3: a batch that is published while a flush is under way counts as covered by it.
+    CacheFlushCoversLater,
+    /// Rule 7: FLUSH is answered without a flush of the origin that has the writes.
+    FlushWithoutOriginFlush,
+    /// Rule 4: a write with FUA is answered when its batch is written.
+    FuaWithoutFlush,
+    /// Rule 4: a write is answered before its batch is on the device.
+    AckBeforeWritten,
+    /// Hazard 14, rule 4: a batch is published when the device has it, while one before it is on its way. The later write is
+    /// answered, and lost with the earlier one.
+    PublishOutOfOrder,
+    /// Hazard 10: a flush of the cache fails and counts as done.
+    IgnoreCacheFlushError,
+    /// Hazard 11: a flush of the origin fails and counts as done.
+    IgnoreOriginFlushError,
+
+    // ---- destage -----------------------------------------------------------------------------
+    /// Hazard 4: a block counts as clean when it was written home, before the origin was flushed.
+    CleanBeforeOriginFlush,
+    /// Hazard 4: v1 is durable and clean in the cache, v2 is written home before the cache was flushed. A power cut takes v2
+    /// from the cache, not from the origin: v1 is read until it is evicted, then v2.
+    DestageBeforeCacheFlush,
+    /// Hazard 4: a block that was written home while a flush of the origin was under way counts as covered by it.
+    OriginFlushCoversLater,
+    /// Hazard 4: v1 goes home, v2 is written meanwhile, and counts as clean because v1 is home.
+    CleanThoughRewritten,
+    /// Rule 2: the same at recovery: the record that v1 is home follows v2 in the log.
+    ReplayCleansNewer,
+    /// Rule 2: nothing in the log says that a block is home: after each crash it counts as dirty again.
+    CleanNotRecorded,
+    /// Rule 2: a header says that everything before it is clean, when batches before it are on their way.
+    OldestDirtyTooHigh,
+    /// Hazard 11: the origin fails a destage, and the block counts as home.
+    IgnoreDestageError,
+    /// Rule 10: a rotten dirty block is written home.
+    DestageUnverified,
+    /// Rules 7, 12: zeroes are forgotten when the origin has them, before it was flushed.
+    ZeroDroppedEarly,
+
+    // ---- segments ------------------------------------------------------------------------------
+    /// Rule 1, hazard 5: a segment is overwritten before what superseded its blocks, and the header that says it is empty,
+    /// are covered by a flush.
+    ReuseBeforeCacheFlush,
+    /// Rule 1: a segment is overwritten while somebody reads it. (The checksum notices, unless it is switched off, too.)
+    ForgetPins,
+    /// Hazard 5: a segment is emptied although it has dirty blocks.
+    EmptyWithoutDestage,
+    /// Hazard 12, rule 9: clients take the last segments; the records that would free others find no room.
+    NoReserve,
+    /// Hazard 12: writes that wait for room keep the destages away that would make it.
+    WaitersBlockDestage,
+    /// Rule 9: a volume whose origin fails holds up the ring for all others.
+    StuckNotMoved,
+    /// Rule 9: a lost extent holds up the ring for ever.
+    ExtentsNotMoved,
+    /// Rule 15: an index above its budget reclaims nothing.
+    IndexOverBudget,
+    /// Rule 15: partial writes take as much memory as there are requests.
+    WorkUnbounded,
+
+    // ---- copies and tombstones -----------------------------------------------------------------
+    /// Rule 3: v1 is on its way into the log when a tombstone that follows the rotten v0 gets the higher sequence.
+    CopyDuringWrite,
+    /// Rule 3: the same, where v1 was published just before.
+    TombstoneOverNewer,
+    /// Hazard 7: v1 is written around the cache, nothing durable says that the cached v0 is void.
+    ForgetTombstone,
+    /// Rule 7: the same, where the tombstone is written and not flushed before the origin changes.
+    TombstoneUnflushed,
+    /// Hazard 7, rule 12: a dirty block is discarded, reads as zeroes or v0, and is v1 again after a crash.
+    ForgetDiscard,
+    /// Rule 7: a segment with the clean v0 was emptied; before that is durable, v1 is written around the
+    /// cache, without a tombstone because the index has nothing.
+    BypassBeforeFloor,
+    /// Rule 7: zeroes are home and forgotten; before a record of that is durable, v1 is written around the cache. After
+    /// a crash the zeroes hide it.
+    ForgetZeroesHome,
+    /// Rule 7: part of a dirty block is written around the cache: the rest of it is old again.
+    BypassDirty,
+    /// Rule 8 with one ring: a clean copy that could not be read is dropped without a tombstone, v1 is written around
+    /// the cache; after a crash the copy is readable again.
+    DropWithoutTombstone,
+    /// Rule 8: the same, where the tombstone waits to be written when v1 goes around the cache.
+    OvertakeTombstone,
+
+    // ---- writes ------------------------------------------------------------------------------
+    /// Hazard 6: a write-through enters the log as clean. A crash before the origin has it leaves v1 in the
+    /// cache until it is evicted, then v0.
+    WritethroughLogsClean,
+    /// Hazard 6, rule 7: the origin gets a write-through before its log entry is durable: the cache goes on
+    /// with v0, until that is evicted.
+    OriginBeforeLogFlush,
+    /// Rule 7: v1 on its way home and v2 of a write-through reach the origin in any order.
+    OverlapAtOrigin,
+    /// Hazard 8: two writes to different sectors of a block both start from v0.
+    PartialWriteShares,
+    /// Rule 13: a partial write does not read the rest of its block.
+    PartialWriteWithoutOld,
+
+    // ---- failures ------------------------------------------------------------------------------
+    /// Hazard 10: a cached block is not compared with its checksum.
+    SkipReadChecksum,
+    /// Hazard 10: a dirty block that rotted is served by the origin, with v0.
+    RottenDirtyFromOrigin,
+    /// Rule 10: nothing is recorded of a dirty block that rotted: it is tried again for ever.
+    LostNotRecorded,
+    /// Hazard 10: the cache failed; the origin is written before that is noted durably. The cache comes back with v0.
+    BypassBeforeAbandoned,
+    /// Rule 11: an origin's well-known place is written while its checksum is on record: after a crash the
+    /// volume's own origin is refused.
+    KeepFingerprint,
+    /// Rule 11: a detach is answered before the volume is durably off the cache.
+    DetachBeforeDurable,
+}
+
+const _: () = assert!(Mutation::ALL.len() <= 128, "a set is a number of 128 bits");
+
+/// A set of planted bugs; always empty without the feature `mutations`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mutations {
+    #[cfg(feature = "mutations")]
+    bits: u128,
+}
+
+impl Mutations {
+    /// No bug is planted.
+    pub const NONE: Mutations = Mutations {
+        #[cfg(feature = "mutations")]
+        bits: 0,
+    };
+
+    /// Whether that bug is planted.
+    #[cfg(feature = "mutations")]
+    #[must_use]
+    pub const fn has(self, mutation: Mutation) -> bool {
+        self.bits & (1 << mutation as u32) != 0
+    }
+
+    /// Whether that bug is planted: without the feature none ever is.
+    #[cfg(not(feature = "mutations"))]
+    #[must_use]
+    pub const fn has(self, _mutation: Mutation) -> bool {
+        false
+    }
+
+    /// The same set with one bug more.
+    #[cfg(feature = "mutations")]
+    #[must_use]
+    pub const fn with(self, mutation: Mutation) -> Mutations {
+        Mutations { bits: self.bits | (1 << mutation as u32) }
+    }
+}

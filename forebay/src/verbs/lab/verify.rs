@@ -1,0 +1,188 @@
+//! `forebay lab verify`: power cuts and faults, from seeds, against the oracle.
+//!
+//! Every run is a world of its own, so the threads share nothing but the number of the next run.
+
+use crate::arguments::LabVerify;
+use crate::output::Output;
+use anyhow::{Result, bail};
+use engine::mutation::Mutations;
+use lab::swarm::{self, Failure, Options, Totals};
+use serde::Serialize;
+use std::cell::RefCell;
+use std::io::Write;
+use std::panic;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Runs that shrinking a violation may take.
+const SHRINK_RUNS: u32 = 2000;
+
+#[derive(Serialize)]
+struct Summary {
+    profile: &'static str,
+    seed: u64,
+    runs: u64,
+    requests: u64,
+    cuts: u64,
+    faults: u64,
+    violations: u64,
+    seconds: f64,
+    device_operations: u64,
+    recoveries: u64,
+    recoveries_with_dirty_data: u64,
+    recoveries_cut: u64,
+    batches_cut: u64,
+    wraps: u64,
+    destaged_blocks: u64,
+    explained_errors: u64,
+    failed_seeds: Vec<u64>,
+}
+
+thread_local! {
+    /// What runs in this thread, for the panic hook: an assertion of the engine ends the process.
+    static RUNNING: RefCell<Option<Options>> = const { RefCell::new(None) };
+}
+
+/// What the threads share.
+struct Work<'a> {
+    arguments: &'a LabVerify,
+    first_seed: u64,
+    next: AtomicU64,
+    has_failed: AtomicBool,
+    done: Mutex<(Totals, Vec<Failure>)>,
+}
+
+pub(super) fn run(arguments: &LabVerify) -> Result<()> {
+    let first_seed = arguments.seed.unwrap_or_else(seed_of_the_moment);
+    say_what_ran_on_panic();
+    let work = Work {
+        arguments,
+        first_seed,
+        next: AtomicU64::new(0),
+        has_failed: AtomicBool::new(false),
+        done: Mutex::default(),
+    };
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let threads = arguments.threads.map_or(cores, |threads| usize::from(threads.get()));
+    let started = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| work.go());
+        }
+    });
+    let seconds = started.elapsed().as_secs_f64();
+    let (totals, failures) = work.done.into_inner().expect("no thread panics: a panic ends the process");
+    for failure in &failures {
+        // With --json only the summary goes to standard output.
+        eprintln!("{failure}");
+        let simpler = swarm::shrink(failure, Mutations::NONE, SHRINK_RUNS);
+        eprintln!("the same, as simple as it gets:\n{simpler}");
+    }
+    let counts = totals.counts;
+    let summary = Summary {
+        profile: arguments.profile,
+        seed: first_seed,
+        runs: totals.runs,
+        requests: counts.requests,
+        cuts: counts.cuts,
+        faults: counts.faults,
+        violations: totals.violations,
+        seconds,
+        device_operations: counts.operations,
+        recoveries: counts.recoveries,
+        recoveries_with_dirty_data: counts.dirty_recoveries,
+        recoveries_cut: counts.recovery_cuts,
+        batches_cut: counts.batches_cut,
+        wraps: counts.wraps,
+        destaged_blocks: counts.destaged_blocks,
+        explained_errors: counts.errors,
+        failed_seeds: failures.iter().map(|failure| failure.options.seed).collect(),
+    };
+    print(&summary, arguments.report.json)?;
+    if summary.violations > 0 {
+        bail!("{} of {} runs found a violation; each is told above", summary.violations, summary.runs);
+    }
+    Ok(())
+}
+
+impl Work<'_> {
+    fn go(&self) {
+        while !self.has_failed.load(Ordering::Relaxed) {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            if number >= self.arguments.runs {
+                return;
+            }
+            let mut options = Options::draw(self.first_seed.wrapping_add(number));
+            if let Some(text) = &self.arguments.options {
+                options.change(text).expect("it was parsed with the command line");
+            }
+            if !self.arguments.report.json {
+                // A reader that went away is no reason to stop.
+                let _ = writeln!(std::io::stdout(), "{options}");
+            }
+            RUNNING.set(Some(options.clone()));
+            let outcome = swarm::run_with(&options, Mutations::NONE, self.arguments.events);
+            RUNNING.set(None);
+            let mut done = self.done.lock().expect("no thread panics: a panic ends the process");
+            done.0.add(&outcome.counts, outcome.failure.is_some());
+            if let Some(failure) = outcome.failure {
+                self.has_failed.store(true, Ordering::Relaxed);
+                done.1.push(failure);
+            }
+        }
+    }
+}
+
+/// A seed that nobody chose.
+fn seed_of_the_moment() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    // In six digits or so, to be read out over the phone.
+    now.as_nanos() as u64 / 1000 % 1_000_000_000_000
+}
+
+/// An assertion of the engine ends the process: before that it is told which run it was.
+fn say_what_ran_on_panic() {
+    let before = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        before(info);
+        RUNNING.with_borrow(|running| {
+            if let Some(options) = running {
+                eprintln!("{options}\nviolation of assertion: {info}\nagain: {}", options.replay_command());
+            }
+        });
+    }));
+}
+
+fn print(summary: &Summary, json: bool) -> Result<()> {
+    let mut output = Output::stdout();
+    if json {
+        output.json(summary)?;
+    } else {
+        writeln!(
+            output,
+            "{} runs from seed {} in {:.1} s: {} requests, {} cuts, {} faults, {} violations",
+            summary.runs,
+            summary.seed,
+            summary.seconds,
+            summary.requests,
+            summary.cuts,
+            summary.faults,
+            summary.violations
+        )?;
+        writeln!(
+            output,
+            "{} recoveries ({} with dirty data, {} more were cut), {} batches cut, {} wraps, {} blocks destaged, \
+             {} errors with a reason",
+            summary.recoveries,
+            summary.recoveries_with_dirty_data,
+            summary.recoveries_cut,
+            summary.batches_cut,
+            summary.wraps,
+            summary.destaged_blocks,
+            summary.explained_errors
+        )?;
+    }
+    Ok(output.finish()?)
+}

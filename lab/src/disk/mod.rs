@@ -1,0 +1,403 @@
+//! A device as it is seen through its cable: what it was told to keep, it keeps only after a flush.
+//!
+//! # The fault model
+//!
+//! A write *lands* at some moment between its start and its answer: from then on reads see it. It is
+//! durable when a flush was answered that began after the write was answered. Until then a power cut may take
+//! it, whole or in pieces of 512 or 4096 bytes, and independently of all other writes.
+//!
+//! | fault | cache: superblock | cache: heads, headers, summaries | cache: payload | origin |
+//! | --- | --- | --- | --- | --- |
+//! | power cut: unflushed writes lost, kept, torn | all is kept that was promised | the same | the same | the same |
+//! | read error | recovery refuses or uses the other copy | recovery refuses | clean: the origin answers; dirty: EIO there | EIO there, nothing else |
+//! | write error (the range: old, new or torn) | the cache latches | the cache latches | the cache latches | EIO to a client's write; a destage is repeated |
+//! | flush error (what was unflushed: kept, lost, still volatile) | the cache latches | the same | the same | EIO to whoever waits; a destage is repeated |
+//! | latency spike | nothing but time | the same | the same | the same |
+//! | hang | after the driver's timeout the device counts as gone | the same | the same | the same |
+//! | bit rot, misdirected write | not injected by the swarm: `check` reports it | not injected by the swarm | clean: the origin answers; dirty: EIO there, never old data | not injected: an origin has no checksums |
+//! | gone | reads of dirty data, and writes of volumes with dirty data: EIO; all else goes on | | | EIO for what the cache has not |
+//! | gone and back | as gone until the next start | | | all goes on, the dirty data goes home |
+//! | out of space | | | | ENOSPC to a client's write; a destage is repeated |
+//!
+//! A process crash leaves the device alone: any of the writes in flight land or do not, each as a whole.
+
+pub mod faults;
+
+use crate::content::{Sector, Tag};
+use crate::random::Random;
+use faults::Faults;
+use std::rc::Rc;
+
+/// What a write carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// These sectors.
+    Data(Rc<[Sector]>),
+    /// That many sectors of zeroes.
+    Zeroes(u64),
+}
+
+impl Content {
+    /// How many sectors.
+    #[must_use]
+    pub fn sectors(&self) -> u64 {
+        match self {
+            Content::Data(sectors) => sectors.len() as u64,
+            Content::Zeroes(sectors) => *sectors,
+        }
+    }
+
+    fn copy_to(&self, cells: &mut [Sector], first: u64) {
+        for step in 0..self.sectors() as usize {
+            self.copy_one(cells, first, step);
+        }
+    }
+
+    fn is_at(&self, cells: &[Sector], first: u64) -> bool {
+        let cells = &cells[first as usize..(first + self.sectors()) as usize];
+        match self {
+            Content::Data(sectors) => cells == &sectors[..],
+            Content::Zeroes(_) => cells.iter().all(|cell| *cell == Sector::default()),
+        }
+    }
+
+    fn copy_one(&self, cells: &mut [Sector], first: u64, step: usize) {
+        cells[first as usize + step] = match self {
+            Content::Data(sectors) => sectors[step].clone(),
+            Content::Zeroes(_) => Sector::default(),
+        };
+    }
+}
+
+/// A write that landed and that no flush covers.
+#[derive(Clone, Debug)]
+pub struct Unflushed {
+    /// Counts the device's writes.
+    pub serial: u64,
+    /// The first sector.
+    pub first: u64,
+    /// What it wrote.
+    pub content: Content,
+    /// When it was answered, if it was, in the device's own counting.
+    answered: Option<u64>,
+}
+
+/// What a power cut does to a write that no flush covers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is lost.
+    Lost,
+    /// It is kept.
+    Kept,
+    /// Those sectors are kept for which there is a `true`.
+    Torn(Vec<bool>),
+}
+
+impl Fate {
+    /// A fate by chance: `luck` of 4 writes are kept, some of the others are torn.
+    pub fn draw(sectors: u64, luck: u64, random: &mut Random) -> Fate {
+        if random.below(4) < luck {
+            return Fate::Kept;
+        }
+        if sectors < 2 || random.one_in(2) {
+            return Fate::Lost;
+        }
+        // At sectors or at blocks; pieces anywhere or a prefix.
+        let unit = if random.one_in(2) { 1 } else { 8 };
+        let pieces = sectors.div_ceil(unit);
+        let prefix = if random.one_in(2) { Some(random.below(pieces)) } else { None };
+        let kept: Vec<bool> =
+            (0..pieces).map(|at| prefix.map_or_else(|| random.one_in(2), |prefix| at < prefix)).collect();
+        Fate::Torn((0..sectors).map(|sector| kept[(sector / unit) as usize]).collect())
+    }
+}
+
+/// Marks when a flush began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlushTicket(u64);
+
+/// A device.
+#[derive(Debug)]
+pub struct Disk {
+    cells: Vec<Sector>,
+    durable: Vec<Sector>,
+    unflushed: Vec<Unflushed>,
+    serial: u64,
+    flushes: u64,
+    /// By block: how many flushes there had been when it was written last.
+    written_at: Vec<u64>,
+    /// What goes wrong.
+    pub faults: Faults,
+}
+
+impl Disk {
+    /// A device of `sectors`, all of them as `content` says, durably.
+    pub fn new(sectors: u64, content: impl Fn(u64) -> Tag) -> Disk {
+        let cells: Vec<Sector> = (0..sectors).map(|sector| Sector::Tag(content(sector))).collect();
+        Disk {
+            durable: cells.clone(),
+            written_at: vec![0; cells.len().div_ceil(8)],
+            cells,
+            unflushed: Vec::new(),
+            serial: 0,
+            flushes: 0,
+            faults: Faults::default(),
+        }
+    }
+
+    /// Its size in sectors.
+    #[must_use]
+    pub fn sectors(&self) -> u64 {
+        self.cells.len() as u64
+    }
+
+    /// Makes it longer; what is new is zeroes.
+    pub fn grow(&mut self, sectors: u64) {
+        self.cells.resize(sectors as usize, Sector::default());
+        self.durable.resize(sectors as usize, Sector::default());
+        self.written_at.resize(sectors.div_ceil(8) as usize, self.flushes);
+    }
+
+    /// What reads see.
+    ///
+    /// # Panics
+    /// If the range is not inside the device.
+    #[must_use]
+    pub fn read(&self, first: u64, sectors: u64) -> &[Sector] {
+        &self.cells[first as usize..(first + sectors) as usize]
+    }
+
+    /// What a sector would hold after a power cut that takes everything it can.
+    #[must_use]
+    pub fn durable(&self, sector: u64) -> &Sector {
+        &self.durable[sector as usize]
+    }
+
+    /// The writes that no flush covers, in the order they landed.
+    #[must_use]
+    pub fn unflushed(&self) -> &[Unflushed] {
+        &self.unflushed
+    }
+
+    /// A write lands. Returns its serial.
+    pub fn land(&mut self, first: u64, content: Content) -> u64 {
+        content.copy_to(&mut self.cells, first);
+        let end = first + content.sectors();
+        self.written_at[(first / 8) as usize..end.div_ceil(8) as usize].fill(self.flushes);
+        self.serial += 1;
+        self.unflushed.push(Unflushed { serial: self.serial, first, content, answered: None });
+        self.serial
+    }
+
+    /// Part of a write lands: what a failed write leaves.
+    pub fn land_part(&mut self, first: u64, content: &Content, kept: &[bool]) {
+        for (step, _) in kept.iter().enumerate().filter(|(_, kept)| **kept) {
+            let piece = match content {
+                Content::Data(sectors) => Content::Data(Rc::new([sectors[step].clone()])),
+                Content::Zeroes(_) => Content::Zeroes(1),
+            };
+            let serial = self.land(first + step as u64, piece);
+            self.answered(serial);
+        }
+    }
+
+    /// Whoever used the device is gone: what landed is covered by any later flush.
+    pub fn abandoned(&mut self) {
+        self.serial += 1;
+        for write in &mut self.unflushed {
+            write.answered.get_or_insert(self.serial);
+        }
+    }
+
+    /// The write was answered: later flushes cover it.
+    pub fn answered(&mut self, serial: u64) {
+        self.serial += 1;
+        let answered = Some(self.serial);
+        if let Some(write) = self.unflushed.iter_mut().rev().find(|write| write.serial == serial) {
+            write.answered = answered;
+        }
+    }
+
+    /// A flush begins.
+    pub fn flush_begins(&mut self) -> FlushTicket {
+        self.serial += 1;
+        FlushTicket(self.serial)
+    }
+
+    /// A flush succeeded: what was answered before it began is durable; of the rest what `also` says.
+    pub fn flushed(&mut self, ticket: FlushTicket, also: &mut dyn FnMut() -> bool) {
+        self.flushes += 1;
+        let durable = &mut self.durable;
+        let mut kept: Vec<(u64, u64)> = Vec::new();
+        self.unflushed.retain(|write| {
+            let (first, end) = (write.first, write.first + write.content.sectors());
+            // What is newer must not become durable under what is older and still to come.
+            let is_on_top = kept.iter().any(|&(other, other_end)| first < other_end && other < end);
+            let is_covered = write.answered.is_some_and(|answered| answered < ticket.0);
+            if is_covered || (also() && !is_on_top) {
+                write.content.copy_to(durable, write.first);
+                return false;
+            }
+            kept.push((first, end));
+            true
+        });
+    }
+
+    /// Makes all that landed durable.
+    pub fn flush_all(&mut self) {
+        let ticket = self.flush_begins();
+        self.flushed(ticket, &mut || true);
+    }
+
+    /// Flushes that succeeded since the sector's block was written.
+    #[must_use]
+    pub fn flushes_since(&self, sector: u64) -> u64 {
+        self.flushes - self.written_at[(sector / 8) as usize]
+    }
+
+    /// A flush failed. Of what was answered and unflushed some is durable, some stays volatile, some is gone and
+    /// reads see what was there before; what is answered later is for a later flush. Returns what is gone:
+    /// first sector and count of each piece.
+    pub fn flush_failed(&mut self, random: &mut Random) -> Vec<(u64, u64)> {
+        let mut gone = Vec::new();
+        let mut kept = Vec::new();
+        for write in std::mem::take(&mut self.unflushed) {
+            let (first, end) = (write.first, write.first + write.content.sectors());
+            let covers =
+                |below: &Unflushed| first < below.first + below.content.sectors() && below.first < end;
+            // What is still to come must not become durable over what is newer.
+            let is_kept = write.answered.is_none() || kept.iter().any(covers);
+            match if is_kept { 1 } else { random.below(3) } {
+                0 => write.content.copy_to(&mut self.durable, write.first),
+                1 => kept.push(write),
+                _ => gone.push(write),
+            }
+        }
+        self.unflushed = kept;
+        for write in &gone {
+            self.restore(write.first, write.content.sectors());
+        }
+        for at in 0..self.unflushed.len() {
+            let Unflushed { first, content, .. } = &self.unflushed[at];
+            content.copy_to(&mut self.cells, *first);
+        }
+        // What was written again with the same content is not missed.
+        gone.retain(|write| !write.content.is_at(&self.cells, write.first));
+        gone.into_iter().map(|write| (write.first, write.content.sectors())).collect()
+    }
+
+    /// The power is cut: `fate` decides over every write that no flush covers, in the order they landed.
+    pub fn cut_power(&mut self, fate: &mut dyn FnMut(&Unflushed) -> Fate) {
+        let writes = std::mem::take(&mut self.unflushed);
+        for write in &writes {
+            match fate(write) {
+                Fate::Lost => (),
+                Fate::Kept => write.content.copy_to(&mut self.durable, write.first),
+                Fate::Torn(kept) => {
+                    for (step, _) in kept.iter().enumerate().filter(|(_, kept)| **kept) {
+                        write.content.copy_one(&mut self.durable, write.first, step);
+                    }
+                }
+            }
+        }
+        for write in &writes {
+            self.restore(write.first, write.content.sectors());
+        }
+    }
+
+    fn restore(&mut self, first: u64, sectors: u64) {
+        let range = first as usize..(first + sectors) as usize;
+        self.cells[range.clone()].clone_from_slice(&self.durable[range]);
+    }
+
+    /// One bit of a sector flips on the medium. False if the sector is only in the volatile cache.
+    pub fn rot(&mut self, sector: u64, bit: usize) -> bool {
+        let covers =
+            |write: &Unflushed| (write.first..write.first + write.content.sectors()).contains(&sector);
+        if self.unflushed.iter().any(covers) {
+            return false;
+        }
+        let rotten = self.cells[sector as usize].rotten(bit);
+        self.cells[sector as usize] = rotten.clone();
+        self.durable[sector as usize] = rotten;
+        true
+    }
+
+    /// Puts content on the medium, durably, as somebody else with access to the device would.
+    pub fn tamper(&mut self, first: u64, content: &Content) {
+        content.copy_to(&mut self.cells, first);
+        content.copy_to(&mut self.durable, first);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(disk: &mut Disk, first: u64, number: u64, sectors: u64) -> u64 {
+        let data: Rc<[Sector]> = (0..sectors).map(|at| Sector::Tag(Tag::written(number, at))).collect();
+        disk.land(first, Content::Data(data))
+    }
+
+    fn tags(disk: &Disk) -> Vec<u64> {
+        disk.read(0, disk.sectors()).iter().map(|sector| sector.tag().0 >> 12).collect()
+    }
+
+    #[test]
+    fn a_cut_takes_what_no_flush_covers() {
+        let mut disk = Disk::new(4, |_| Tag::ZERO);
+        let first = write(&mut disk, 0, 1, 2);
+        disk.answered(first);
+        let ticket = disk.flush_begins();
+        let late = write(&mut disk, 2, 2, 2);
+        disk.answered(late);
+        disk.flushed(ticket, &mut || false);
+        assert_eq!(tags(&disk), [1, 1, 2, 2]);
+        disk.cut_power(&mut |_| Fate::Lost);
+        assert_eq!(tags(&disk), [1, 1, 0, 0]);
+    }
+
+    #[test]
+    fn a_cut_tears_and_keeps_by_choice() {
+        let mut disk = Disk::new(4, |_| Tag::ZERO);
+        write(&mut disk, 0, 1, 4);
+        write(&mut disk, 0, 2, 2);
+        disk.cut_power(&mut |write| {
+            if write.first == 0 && write.content.sectors() == 4 {
+                Fate::Torn(vec![true, false, false, true])
+            } else {
+                Fate::Kept
+            }
+        });
+        assert_eq!(tags(&disk), [2, 2, 0, 1]);
+        disk.cut_power(&mut |_| unreachable!("nothing is unflushed after a cut"));
+    }
+
+    #[test]
+    fn a_failed_flush_keeps_some_and_forgets_some() {
+        let mut random = Random::new(5);
+        let mut disk = Disk::new(64, |_| Tag::ZERO);
+        for at in 0..64 {
+            let serial = write(&mut disk, at, 1, 1);
+            disk.answered(serial);
+        }
+        let gone = disk.flush_failed(&mut random);
+        assert!(!gone.is_empty() && !disk.unflushed().is_empty());
+        let seen = tags(&disk);
+        for (sector, seen) in seen.iter().enumerate() {
+            let is_gone = gone.iter().any(|&(first, _)| first == sector as u64);
+            assert_eq!(*seen, u64::from(!is_gone));
+        }
+        assert!(gone.len() + disk.unflushed().len() < 64, "some became durable");
+    }
+
+    #[test]
+    fn rot_flips_a_bit_on_the_medium() {
+        let mut disk = Disk::new(2, |_| Tag::written(9, 0));
+        assert!(disk.rot(1, 77));
+        disk.cut_power(&mut |_| Fate::Lost);
+        assert!(matches!(disk.read(1, 1)[0], Sector::Bytes(_)));
+        write(&mut disk, 0, 1, 1);
+        assert!(!disk.rot(0, 1));
+    }
+}

@@ -1,0 +1,27 @@
+//! The simulator: the engine in virtual time, on devices that lie and die as real ones do, judged
+//! by an oracle, from one seed.
+//!
+//! | module | subject |
+//! | --- | --- |
+//! | [`random`], [`clock`] | the one generator; virtual time, the order of events, their hash |
+//! | [`content`] | what a sector holds: a version tag or bytes |
+//! | [`memory`] | the driver's buffers |
+//! | [`disk`] | a device: volatile cache, power cuts, faults |
+//! | [`world`] | the engine with its devices and clients; what a scenario is written with |
+//! | [`oracle`] | what may be read, and what else must hold |
+//! | [`exhaustive`] | small worlds: a cut after every event, every subset of what was unflushed |
+//! | [`swarm`] | runs drawn from seeds, their report, their shrinking |
+//! | [`long`] | long runs: terabytes, tags only, devices from `models`, no cuts |
+#![forbid(unsafe_code)]
+
+pub mod clock;
+pub mod content;
+pub mod disk;
+pub mod exhaustive;
+pub mod long;
+pub mod memory;
+pub mod oracle;
+pub mod random;
+pub mod swarm;
+pub mod violation;
+pub mod world;

@@ -1,0 +1,278 @@
+//! A disk in a long run: when an operation is done, and, if that is wanted, what the blocks hold.
+
+use super::buffers::Buffers;
+use super::packed::Packed;
+use super::sparse::Sparse;
+use super::statistics::Traffic;
+use super::tag::{self, ZEROES, parts};
+use engine::effect::{Errno, IoOp};
+use engine::format::{Geometry, SEGMENTS_OFFSET};
+use engine::units::{BLOCK_BYTES, Nanos, VolumeIndex};
+use std::collections::VecDeque;
+
+/// Content that nobody put there.
+const UNTOUCHED: u64 = u64::MAX;
+
+/// How long operations take, whatever their size, and however many are under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Latencies {
+    /// A read.
+    pub read_ns: u64,
+    /// A write, write-zeroes, or discard.
+    pub write_ns: u64,
+    /// A flush.
+    pub flush_ns: u64,
+}
+
+/// Operations under way by constant latencies: each kind ends in the order in which it began.
+struct Constant {
+    latencies: Latencies,
+    reads: VecDeque<(u64, u64)>,
+    writes: VecDeque<(u64, u64)>,
+    flushes: VecDeque<(u64, u64)>,
+}
+
+impl Constant {
+    fn queues(&mut self) -> [&mut VecDeque<(u64, u64)>; 3] {
+        [&mut self.reads, &mut self.writes, &mut self.flushes]
+    }
+
+    fn next_ns(&self) -> Option<u64> {
+        let front = |queue: &VecDeque<(u64, u64)>| queue.front().map_or(u64::MAX, |&(due, _)| due);
+        let next = front(&self.reads).min(front(&self.writes)).min(front(&self.flushes));
+        (next < u64::MAX).then_some(next)
+    }
+}
+
+enum Timing {
+    Constant(Constant),
+    Model(Box<models::Disk>),
+}
+
+/// What the blocks hold.
+pub(super) enum Blocks {
+    /// Nobody asks.
+    Nothing,
+    /// A tag each; an origin has an image where nobody wrote.
+    Tags { tags: Sparse<u64>, image: Option<VolumeIndex> },
+}
+
+/// The summaries of a cache device's segments, by segment.
+pub(super) struct Summaries {
+    geometry: Geometry,
+    kept: Vec<Option<Packed>>,
+}
+
+impl Summaries {
+    pub(super) fn new(geometry: Geometry) -> Summaries {
+        Summaries { geometry, kept: (0..geometry.segments).map(|_| None).collect() }
+    }
+
+    /// The segment whose end is at `end_bytes`: only a summary reaches it.
+    fn segment_ending_at(&self, end_bytes: u64) -> Option<usize> {
+        let behind = end_bytes.checked_sub(SEGMENTS_OFFSET)?;
+        let segment_bytes = self.geometry.segment_bytes();
+        (behind > 0 && behind.is_multiple_of(segment_bytes)).then(|| (behind / segment_bytes) as usize - 1)
+    }
+}
+
+/// A disk without faults.
+pub struct Disk {
+    size_bytes: u64,
+    can_discard: bool,
+    timing: Timing,
+    blocks: Blocks,
+    summaries: Option<Summaries>,
+    traffic: Traffic,
+}
+
+impl Disk {
+    /// A disk of constant latencies.
+    #[must_use]
+    pub fn constant(size_bytes: u64, latencies: Latencies) -> Disk {
+        let queue = || VecDeque::with_capacity(64);
+        let constant = Constant { latencies, reads: queue(), writes: queue(), flushes: queue() };
+        Disk::new(size_bytes, true, Timing::Constant(constant))
+    }
+
+    /// A modelled disk; `seed` decides what a real one leaves to chance.
+    #[must_use]
+    pub fn modelled(parameters: &models::Parameters, size_bytes: u64, seed: u64) -> Disk {
+        let disk = models::Disk::new(parameters, size_bytes, seed);
+        Disk::new(size_bytes, disk.supports_discard(), Timing::Model(Box::new(disk)))
+    }
+
+    fn new(size_bytes: u64, can_discard: bool, timing: Timing) -> Disk {
+        let traffic = Traffic::default();
+        Disk { size_bytes, can_discard, timing, blocks: Blocks::Nothing, summaries: None, traffic }
+    }
+
+    /// Its size.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    pub(super) fn can_discard(&self) -> bool {
+        self.can_discard
+    }
+
+    /// Gives the blocks tags; `image` is the volume whose origin it is, if it is one.
+    pub(super) fn keep_tags(&mut self, image: Option<VolumeIndex>) {
+        self.blocks =
+            Blocks::Tags { tags: Sparse::new(self.size_bytes.div_ceil(BLOCK_BYTES), UNTOUCHED), image };
+    }
+
+    /// Keeps what is written as summaries of segments of this geometry.
+    pub(super) fn keep_summaries(&mut self, geometry: Geometry) {
+        self.summaries = Some(Summaries::new(geometry));
+    }
+
+    pub(super) fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+
+    /// Begins an operation.
+    pub(super) fn submit(&mut self, now: Nanos, token: u64, op: &IoOp) {
+        let traffic = &mut self.traffic;
+        let (op, offset_bytes, len_bytes) = match op {
+            IoOp::Read { offset_bytes, into } => {
+                let len_bytes = into.len_bytes();
+                traffic.reads += 1;
+                traffic.read_bytes += len_bytes;
+                (models::Op::Read, *offset_bytes, len_bytes)
+            }
+            IoOp::Write { offset_bytes, from } => {
+                let len_bytes = from.len_bytes();
+                traffic.writes += 1;
+                traffic.written_bytes += len_bytes;
+                (models::Op::Write, *offset_bytes, len_bytes)
+            }
+            IoOp::WriteZeroes { offset_bytes, len_bytes } => {
+                traffic.writes += 1;
+                traffic.written_bytes += len_bytes;
+                (models::Op::Write, *offset_bytes, *len_bytes)
+            }
+            IoOp::Discard { offset_bytes, len_bytes } => {
+                traffic.discards += 1;
+                (models::Op::Discard, *offset_bytes, *len_bytes)
+            }
+            IoOp::Flush => {
+                traffic.flushes += 1;
+                (models::Op::Flush, 0, 0)
+            }
+            IoOp::Abandon(_) => unreachable!("a note is not for a disk"),
+        };
+        assert!(
+            offset_bytes + len_bytes <= self.size_bytes && (len_bytes > 0 || op == models::Op::Flush),
+            "{len_bytes} bytes at {offset_bytes} are not in a disk of {} bytes",
+            self.size_bytes
+        );
+        match &mut self.timing {
+            Timing::Constant(constant) => {
+                let Latencies { read_ns, write_ns, flush_ns } = constant.latencies;
+                match op {
+                    models::Op::Read => constant.reads.push_back((now.0 + read_ns, token)),
+                    models::Op::Flush => constant.flushes.push_back((now.0 + flush_ns, token)),
+                    _ => constant.writes.push_back((now.0 + write_ns, token)),
+                }
+            }
+            Timing::Model(disk) => {
+                disk.submit(now.0, token, models::Submit { op, offset_bytes, len_bytes });
+            }
+        }
+    }
+
+    /// When to poll next.
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        match &self.timing {
+            Timing::Constant(constant) => constant.next_ns(),
+            Timing::Model(disk) => disk.next_ns(),
+        }
+    }
+
+    /// The next operation that is done by now.
+    pub(super) fn poll(&mut self, now: Nanos) -> Option<u64> {
+        match &mut self.timing {
+            Timing::Constant(constant) => constant
+                .queues()
+                .into_iter()
+                .find(|queue| queue.front().is_some_and(|&(due, _)| due <= now.0))
+                .and_then(VecDeque::pop_front)
+                .map(|(_, token)| token),
+            Timing::Model(disk) => disk.poll(now.0).map(|completion| completion.token),
+        }
+    }
+
+    /// Moves the data of an operation that is done.
+    pub(super) fn settle(&mut self, op: &IoOp, buffers: &mut Buffers) -> Result<(), Errno> {
+        match op {
+            IoOp::Discard { .. } if !self.can_discard => return Err(Errno::OPNOTSUPP),
+            IoOp::Discard { offset_bytes, len_bytes } | IoOp::WriteZeroes { offset_bytes, len_bytes } => {
+                if let Blocks::Tags { tags, image } = &mut self.blocks {
+                    for part in parts(*offset_bytes, *len_bytes) {
+                        put(tags, *image, &part, ZEROES);
+                    }
+                }
+            }
+            IoOp::Read { offset_bytes, into } => {
+                let mut offset_bytes = *offset_bytes;
+                for &slice in into.as_slice() {
+                    if buffers.is_metadata(slice.buffer) {
+                        self.read_summary(offset_bytes, slice, buffers);
+                    } else if let Blocks::Tags { tags, image } = &self.blocks {
+                        for part in parts(offset_bytes, u64::from(slice.len_bytes)) {
+                            let tag = get(tags, *image, part.block);
+                            buffers.put(slice, part.at_bytes, part.to_byte - part.from_byte, tag);
+                        }
+                    }
+                    offset_bytes += u64::from(slice.len_bytes);
+                }
+            }
+            IoOp::Write { offset_bytes, from } => {
+                let mut offset_bytes = *offset_bytes;
+                for &slice in from.as_slice() {
+                    if buffers.is_metadata(slice.buffer) {
+                        self.write_summary(offset_bytes, slice, buffers);
+                    } else if let Blocks::Tags { tags, image } = &mut self.blocks {
+                        for part in parts(offset_bytes, u64::from(slice.len_bytes)) {
+                            put(tags, *image, &part, buffers.tag(slice, part.at_bytes));
+                        }
+                    }
+                    offset_bytes += u64::from(slice.len_bytes);
+                }
+            }
+            IoOp::Flush | IoOp::Abandon(_) => (),
+        }
+        Ok(())
+    }
+
+    fn write_summary(&mut self, offset_bytes: u64, slice: engine::memory::Slice, buffers: &Buffers) {
+        let Some(summaries) = &mut self.summaries else { return };
+        if let Some(segment) = summaries.segment_ending_at(offset_bytes + u64::from(slice.len_bytes)) {
+            summaries.kept[segment] = Some(Packed::pack(buffers.bytes(slice)));
+        }
+    }
+
+    fn read_summary(&self, offset_bytes: u64, slice: engine::memory::Slice, buffers: &mut Buffers) {
+        let kept = self.summaries.as_ref().and_then(|summaries| {
+            let segment = summaries.segment_ending_at(offset_bytes + u64::from(slice.len_bytes))?;
+            summaries.kept[segment].as_ref()
+        });
+        let kept = kept.expect("of metadata a running engine reads back only the summaries that it wrote");
+        kept.unpack(buffers.bytes_mut(slice));
+    }
+}
+
+fn get(tags: &Sparse<u64>, image: Option<VolumeIndex>, block: u64) -> u64 {
+    match (tags.get(block), image) {
+        (UNTOUCHED, Some(volume)) => tag::of_image(volume, block),
+        (UNTOUCHED, None) => ZEROES,
+        (tag, _) => tag,
+    }
+}
+
+fn put(tags: &mut Sparse<u64>, image: Option<VolumeIndex>, part: &tag::Part, new: u64) {
+    let old = get(tags, image, part.block);
+    *tags.get_mut(part.block) = tag::blend(old, new, part);
+}

@@ -1,0 +1,42 @@
+//! Long runs: terabyte devices and days of I/O in virtual time, without power cuts.
+//!
+//! A [`LongRun`] drives the same engine as the crash runs, through the same five calls, but for speed and
+//! size: what can be left out where nothing is cut and nothing fails is left out.
+//!
+//! * A payload block is one tag of eight bytes, or nothing at all ([`Contents`]). A disk keeps tags only
+//!   of blocks that were written; what an origin holds elsewhere is a function of the block's number.
+//! * The engine's metadata are real bytes in its buffers, but of what it writes only the summaries of
+//!   segments are kept, packed: reclaim reads them back. Headers, heads and superblocks are dropped, for
+//!   nothing reads them but recovery.
+//! * Disks say when an operation is done: by constant latencies, or by a model ([`Disk`]).
+//! * A [`Workload`] says which request comes when. [`Load`] is a simple one.
+//! * A disk of a volume has whole blocks: the engine's care for half a last block is for crash runs.
+//!
+//! With [`Contents::Tags`] every read of whole blocks that no change overlapped in time is compared with what
+//! was written last.
+//!
+//! A long run does not recover. The way to it, should a study need a restart after a crash: keep each piece of
+//! metadata packed as summaries are, let [`Memory::checksum`](engine::memory::Memory::checksum) be the CRC of the
+//! bytes that a tag stands for, and give [`Disk`] the calls of [`Image`](engine::image::Image) over both. The
+//! memory that it takes is one header of 4 KiB, packed to some 20 bytes, for each batch.
+
+pub mod bench;
+mod buffers;
+mod disk;
+mod ledger;
+mod load;
+mod packed;
+mod run;
+mod sparse;
+mod statistics;
+mod tag;
+mod workload;
+mod zipf;
+
+pub use disk::{Disk, Latencies};
+pub use ledger::Mismatch;
+pub use load::{Load, LoadOptions, Pattern};
+pub use run::{Contents, LongRun, Setup, Trouble, Until, VolumeSetup};
+pub use statistics::{Answers, Statistics, Traffic};
+pub use workload::{Action, Answer, Demand, Next, Workload};
+pub use zipf::Zipf;

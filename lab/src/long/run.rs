@@ -1,0 +1,554 @@
+//! The driver of a long run: one loop round the engine's five calls.
+
+use super::buffers::Buffers;
+use super::disk::Disk;
+use super::ledger::{Change, Ledger, Mismatch};
+use super::statistics::Statistics;
+use super::tag;
+use super::workload::{Action, Answer, Demand, Idle, Next, Workload};
+use engine::effect::{Effect, Errno, Io, Request, RequestId, RequestOp, Target, WriteMode};
+use engine::engine::Engine;
+use engine::format::{Geometry, GeometryError, SUPERBLOCK_BYTES, Superblock, VolumeRecord};
+use engine::image::{Image, ReadAt};
+use engine::limits::{Config, RANGE_BYTES_MAX, REQUEST_BYTES_MAX};
+use engine::memory::{BufferId, Memory, Slice};
+use engine::mutation::Mutations;
+use engine::recovery::{self, Options};
+use engine::status::Status;
+use engine::units::{
+    BLOCK_BYTES, Nanos, SECTOR_BYTES, SECTORS_PER_BLOCK, SectorRange, VOLUMES_MAX, VolumeId, VolumeIndex,
+};
+use slab::Slab;
+use std::collections::{BTreeMap, VecDeque};
+
+/// What is kept of payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// Nothing; every checksum is 0. The least memory, and the fastest.
+    Nothing,
+    /// A tag for each block that was written, and a check of what is read: some 50 bytes for each block.
+    Tags,
+}
+
+/// A volume of a long run.
+pub struct VolumeSetup {
+    /// Its origin. Its size is rounded down to whole blocks.
+    pub origin: Disk,
+    /// How its writes are treated.
+    pub mode: WriteMode,
+}
+
+/// What a long run begins with.
+pub struct Setup {
+    /// The cache device, new.
+    pub cache: Disk,
+    /// The volumes, 1 to 16.
+    pub volumes: Vec<VolumeSetup>,
+    /// What is kept of payload.
+    pub contents: Contents,
+}
+
+/// When [`LongRun::run`] ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// When the workload has ended and all is answered.
+    End,
+    /// After so many answers, or at the end. Requests may be under way then: go on with the same workload.
+    Answers(u64),
+}
+
+/// What must not happen.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Trouble {
+    /// The cache device is too small.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+    /// A read returned something else than what was written last.
+    #[error(transparent)]
+    Mismatch(#[from] Mismatch),
+    /// Requests are under way, and nothing will ever happen again.
+    #[error("{requests} requests are never answered")]
+    Stuck {
+        /// How many.
+        requests: usize,
+    },
+}
+
+/// A request as it came.
+struct Asked {
+    demand: Demand,
+    /// Pieces of it that are not answered.
+    pieces: u32,
+    error: Option<Errno>,
+}
+
+/// A request as the engine got it: a piece that is not too long for it.
+struct Piece {
+    asked: u32,
+    range: SectorRange,
+    /// The buffer of a read whose content will be looked at: this reference is ours.
+    buffer: Option<BufferId>,
+    /// When it began, by the ledger's time.
+    began: u64,
+    /// What a change puts there.
+    change: Option<Change>,
+}
+
+/// The engine in virtual time.
+pub struct LongRun {
+    now: Nanos,
+    engine: Engine,
+    buffers: Buffers,
+    cache: Disk,
+    origins: Vec<Disk>,
+    operations: Slab<Io>,
+    asked: Slab<Asked>,
+    pieces: Slab<Piece>,
+    /// Requests that the engine had no room for.
+    backlog: VecDeque<Request>,
+    ledger: Option<Ledger>,
+    version: u64,
+    statistics: Statistics,
+    /// What the devices had done when measuring began.
+    before: Statistics,
+    digest: u64,
+}
+
+impl LongRun {
+    /// A new cache with new volumes, and the engine opened on it. `configure` may change the engine's bounds.
+    ///
+    /// # Errors
+    /// [`Trouble::Geometry`] if the cache is too small.
+    ///
+    /// # Panics
+    /// If there are no volumes or too many, or an origin without a whole block.
+    pub fn new(setup: Setup, configure: impl FnOnce(&mut Config)) -> Result<LongRun, Trouble> {
+        let Setup { mut cache, volumes, contents } = setup;
+        let geometry = Geometry::choose(cache.size_bytes())?;
+        let mut image = BlankImage { size_bytes: cache.size_bytes(), written: BTreeMap::new() };
+        let superblock = format(&cache, geometry, &volumes);
+        let blocks: Vec<u64> =
+            volumes.iter().map(|volume| volume.origin.size_bytes() / BLOCK_BYTES).collect();
+        // Scattered blocks cost the index some 16 bytes each.
+        let cache_blocks = u64::from(geometry.segments) * u64::from(geometry.segment_blocks);
+        let index_budget_bytes = cache_blocks * 24 + (64 << 20);
+        let options = Options { index_budget_bytes, repair: false, mutations: Mutations::NONE };
+        let opened = recovery::write_superblock(&mut image, &superblock)
+            .map_err(recovery::OpenError::Device)
+            .and_then(|()| recovery::open(&mut image, options))
+            .expect("a new cache in memory opens");
+        let mut config = Config::for_cache(geometry.segments, geometry.segment_blocks);
+        let mut origins: Vec<Disk> = volumes.into_iter().map(|volume| volume.origin).collect();
+        for (can_discard, origin) in config.origin_can_discard.iter_mut().zip(&origins) {
+            *can_discard = origin.can_discard();
+        }
+        configure(&mut config);
+        cache.keep_summaries(geometry);
+        if contents == Contents::Tags {
+            cache.keep_tags(None);
+            for (at, origin) in (0..).zip(&mut origins) {
+                origin.keep_tags(Some(VolumeIndex(at)));
+            }
+        }
+        let statistics = Statistics::new(origins.len());
+        Ok(LongRun {
+            now: Nanos(0),
+            engine: Engine::new(opened, config),
+            buffers: Buffers::new(contents == Contents::Tags),
+            cache,
+            origins,
+            operations: Slab::with_capacity(1024),
+            asked: Slab::with_capacity(1024),
+            pieces: Slab::with_capacity(1024),
+            backlog: VecDeque::new(),
+            ledger: (contents == Contents::Tags).then(|| Ledger::new(blocks.into_iter())),
+            version: 0,
+            before: statistics.clone(),
+            statistics,
+            digest: 0,
+        })
+    }
+
+    /// Lets the workload ask, until it ends or until enough is answered. Returns the number of answers.
+    ///
+    /// # Errors
+    /// [`Trouble`]: then the run is over.
+    pub fn run<W: Workload + ?Sized>(&mut self, workload: &mut W, until: Until) -> Result<u64, Trouble> {
+        let limit = match until {
+            Until::End => u64::MAX,
+            Until::Answers(limit) => limit,
+        };
+        let mut answers = 0;
+        loop {
+            let next = self.feed(workload);
+            let answered = self.pump(workload)?;
+            answers += answered;
+            if answers >= limit {
+                return Ok(answers);
+            }
+            if answered > 0 {
+                // Whoever got an answer may ask again before time goes on.
+                continue;
+            }
+            if next == Next::End && self.asked.is_empty() {
+                return Ok(answers);
+            }
+            self.pass_time(next)?;
+        }
+    }
+
+    /// Lets `elapsed_ns` of virtual time pass in which nobody asks anything.
+    ///
+    /// # Errors
+    /// [`Trouble`]: then the run is over.
+    pub fn idle(&mut self, elapsed_ns: u64) -> Result<(), Trouble> {
+        self.run(&mut Idle { until: self.now.plus(elapsed_ns) }, Until::End).map(|_| ())
+    }
+
+    /// The virtual time.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// What the engine says of itself. Its counters count from the start of the run.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.engine.status()
+    }
+
+    /// Forgets what was measured so far.
+    pub fn begin_measuring(&mut self) {
+        self.statistics.clear(self.now);
+        self.before = self.totals();
+    }
+
+    /// What happened since the run, or [`LongRun::begin_measuring`].
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        let mut now = self.totals();
+        let Statistics { cache, origins, verified_blocks, unverified_blocks, .. } = &self.before;
+        now.cache = now.cache.since(cache);
+        for (now, before) in now.origins.iter_mut().zip(origins) {
+            *now = now.since(before);
+        }
+        now.verified_blocks -= verified_blocks;
+        now.unverified_blocks -= unverified_blocks;
+        now
+    }
+
+    /// A number made of every event so far: two runs with the same are the same.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// The most memory that buffers had at a time, clients' and the engine's.
+    #[must_use]
+    pub fn buffer_bytes_max(&self) -> u64 {
+        self.buffers.used_bytes_max()
+    }
+
+    fn totals(&self) -> Statistics {
+        let mut totals = self.statistics.clone();
+        totals.now = self.now;
+        totals.cache = self.cache.traffic();
+        totals.origins = self.origins.iter().map(Disk::traffic).collect();
+        if let Some(ledger) = &self.ledger {
+            totals.verified_blocks = ledger.verified_blocks;
+            totals.unverified_blocks = ledger.unverified_blocks;
+        }
+        totals
+    }
+
+    // ---- time ----------------------------------------------------------------------------
+
+    /// Goes on to whatever comes first, and lets it happen.
+    fn pass_time(&mut self, next: Next) -> Result<(), Trouble> {
+        let mut soonest_ns = self.cache.next_ns().unwrap_or(u64::MAX);
+        for origin in &self.origins {
+            soonest_ns = soonest_ns.min(origin.next_ns().unwrap_or(u64::MAX));
+        }
+        let deadline_ns = self.engine.deadline().map_or(u64::MAX, |at| at.0);
+        soonest_ns = soonest_ns.min(deadline_ns);
+        if let Next::At(at) = next {
+            assert!(at > self.now, "a workload does not wait for what has come");
+            soonest_ns = soonest_ns.min(at.0);
+        }
+        if soonest_ns == u64::MAX {
+            return Err(Trouble::Stuck { requests: self.asked.len() });
+        }
+        self.now = self.now.max(Nanos(soonest_ns));
+        while let Some(token) = self.cache.poll(self.now) {
+            self.finish(token);
+        }
+        for at in 0..self.origins.len() {
+            while let Some(token) = self.origins[at].poll(self.now) {
+                self.finish(token);
+            }
+        }
+        if deadline_ns <= self.now.0 {
+            self.engine.advance(self.now, &mut self.buffers);
+        }
+        Ok(())
+    }
+
+    /// An operation is done.
+    fn finish(&mut self, token: u64) {
+        let io = self.operations.remove(token as usize);
+        self.note(io.id.0);
+        let disk = match io.target {
+            Target::Cache => &mut self.cache,
+            Target::Origin(volume) => &mut self.origins[volume.at()],
+            Target::State => unreachable!("nothing fails, so nothing is given up"),
+        };
+        let result = disk.settle(&io.op, &mut self.buffers);
+        self.engine.complete(self.now, io.id, result, &mut self.buffers);
+    }
+
+    fn note(&mut self, what: u64) {
+        // One multiplication, so that it costs nothing: this is no protection against malice.
+        self.digest = (self.digest.rotate_left(23) ^ self.now.0 ^ what.rotate_left(40))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    // ---- requests ------------------------------------------------------------------------
+
+    /// Takes what the workload asks now.
+    fn feed<W: Workload + ?Sized>(&mut self, workload: &mut W) -> Next {
+        while let Some(&request) = self.backlog.front() {
+            if self.engine.submit(self.now, request, &mut self.buffers).is_err() {
+                return Next::OnAnswer;
+            }
+            self.backlog.pop_front();
+        }
+        loop {
+            match workload.next(self.now) {
+                Next::Demand(demand) => {
+                    self.ask(demand);
+                    if !self.backlog.is_empty() {
+                        return Next::OnAnswer;
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn ask(&mut self, demand: Demand) {
+        assert!(demand.due <= self.now, "a request is handed over when it is due");
+        let asked = self.asked.insert(Asked { demand, pieces: 0, error: None }) as u32;
+        let (range, len_bytes_max) = match demand.action {
+            Action::Read(range) | Action::Write { range, .. } => (range, u64::from(REQUEST_BYTES_MAX)),
+            Action::Discard(range) | Action::WriteZeroes(range) => (range, RANGE_BYTES_MAX),
+            Action::Flush => (SectorRange { start: 0, sectors: 0 }, 0),
+        };
+        assert!(demand.action == Action::Flush || range.sectors > 0, "a range is not empty");
+        let mut start = range.start;
+        loop {
+            // As a door cuts: at block borders, however the range begins.
+            let sectors_max = (len_bytes_max / SECTOR_BYTES).saturating_sub(start % SECTORS_PER_BLOCK);
+            let sectors = (range.end() - start).min(sectors_max);
+            self.ask_piece(asked, &demand, SectorRange { start, sectors });
+            start += sectors;
+            if start == range.end() {
+                break;
+            }
+        }
+    }
+
+    fn ask_piece(&mut self, asked: u32, demand: &Demand, range: SectorRange) {
+        self.asked[asked as usize].pieces += 1;
+        let mut piece = Piece { asked, range, buffer: None, began: 0, change: None };
+        let len_bytes = (range.sectors * SECTOR_BYTES) as u32;
+        let op = match demand.action {
+            Action::Read(_) => {
+                let buffer = self.buffers.of_client(len_bytes);
+                if let Some(ledger) = &mut self.ledger {
+                    piece.began = ledger.time();
+                    piece.buffer = Some(buffer);
+                    self.buffers.retain(buffer);
+                }
+                RequestOp::Read { range, into: Slice { buffer, offset_bytes: 0, len_bytes } }
+            }
+            Action::Write { fua, .. } => {
+                let buffer = self.buffers.of_client(len_bytes);
+                let from = Slice { buffer, offset_bytes: 0, len_bytes };
+                self.version += 1;
+                piece.change = Some(Change::Write(self.version));
+                if self.ledger.is_some() {
+                    self.write_tags(from, range);
+                }
+                RequestOp::Write { range, from, fua }
+            }
+            Action::Flush => RequestOp::Flush,
+            Action::Discard(_) => {
+                piece.change = Some(Change::Discard);
+                RequestOp::Discard { range, fua: false }
+            }
+            Action::WriteZeroes(_) => {
+                piece.change = Some(Change::Zeroes);
+                RequestOp::WriteZeroes { range, fua: false }
+            }
+        };
+        if let (Some(ledger), Some(_)) = (&mut self.ledger, piece.change) {
+            ledger.change_begins(demand.volume, range);
+        }
+        let id = RequestId(self.pieces.insert(piece) as u64);
+        let request = Request { id, volume: demand.volume, op };
+        if !self.backlog.is_empty() || self.engine.submit(self.now, request, &mut self.buffers).is_err() {
+            self.backlog.push_back(request);
+        }
+    }
+
+    /// Fills the buffer of a write with what it writes.
+    fn write_tags(&mut self, from: Slice, range: SectorRange) {
+        let is_aligned = range.is_block_aligned();
+        for part in tag::parts(0, u64::from(from.len_bytes).next_multiple_of(BLOCK_BYTES)) {
+            let block = is_aligned.then(|| range.first_block() + part.block);
+            let tag = tag::of_write(self.version, block);
+            self.buffers.put(from, part.at_bytes, BLOCK_BYTES as u32, tag);
+        }
+    }
+
+    /// Carries out what the engine wants; returns how many requests were answered.
+    fn pump<W: Workload + ?Sized>(&mut self, workload: &mut W) -> Result<u64, Trouble> {
+        let mut answered = 0;
+        while let Some(effect) = self.engine.poll_effect(&mut self.buffers) {
+            match effect {
+                Effect::Io(io) => {
+                    let disk = match io.target {
+                        Target::Cache => &mut self.cache,
+                        Target::Origin(volume) => &mut self.origins[volume.at()],
+                        Target::State => unreachable!("nothing fails, so nothing is given up"),
+                    };
+                    let entry = self.operations.vacant_entry();
+                    disk.submit(self.now, entry.key() as u64, &io.op);
+                    entry.insert(io);
+                }
+                Effect::Reply { id, result } => {
+                    if let Some(answer) = self.replied(id, result)? {
+                        answered += 1;
+                        workload.answered(&answer);
+                    }
+                }
+                Effect::Notice(_) => (),
+            }
+        }
+        Ok(answered)
+    }
+
+    /// The engine answered a piece: the answer of the whole request, if this was its last.
+    fn replied(&mut self, id: RequestId, result: Result<(), Errno>) -> Result<Option<Answer>, Trouble> {
+        self.note(id.0 << 1 | u64::from(result.is_err()));
+        let piece = self.pieces.remove(id.0 as usize);
+        if self.ledger.is_some() {
+            self.judge(&piece, result)?;
+        }
+        let asked = &mut self.asked[piece.asked as usize];
+        asked.pieces -= 1;
+        asked.error = asked.error.or(result.err());
+        if asked.pieces > 0 {
+            return Ok(None);
+        }
+        let Asked { demand, error, .. } = self.asked.remove(piece.asked as usize);
+        let answer = Answer { demand, answered: self.now, result: error.map_or(Ok(()), Err) };
+        self.statistics.record(&answer);
+        Ok(Some(answer))
+    }
+
+    fn judge(&mut self, piece: &Piece, result: Result<(), Errno>) -> Result<(), Mismatch> {
+        let volume = self.asked[piece.asked as usize].demand.volume;
+        let Some(ledger) = &mut self.ledger else { return Ok(()) };
+        if let Some(change) = piece.change {
+            ledger.change_ends(volume, piece.range, change, result.is_ok());
+        }
+        let Some(buffer) = piece.buffer else { return Ok(()) };
+        let blocks = piece.range.first_block()..piece.range.end_block();
+        if result.is_ok() && piece.range.is_block_aligned() {
+            let into =
+                Slice { buffer, offset_bytes: 0, len_bytes: (piece.range.sectors * SECTOR_BYTES) as u32 };
+            for (step, block) in (0u64..).zip(blocks) {
+                let found = self.buffers.tag(into, step * BLOCK_BYTES);
+                ledger.read_ends(volume, block, piece.began, found)?;
+            }
+        } else {
+            ledger.unverified_blocks += blocks.end - blocks.start;
+        }
+        self.buffers.release(buffer);
+        Ok(())
+    }
+}
+
+/// The superblock of a new cache.
+fn format(cache: &Disk, geometry: Geometry, volumes: &[VolumeSetup]) -> Superblock {
+    assert!((1..=VOLUMES_MAX).contains(&volumes.len()), "1 to {VOLUMES_MAX} volumes");
+    let mut records: [Option<VolumeRecord>; VOLUMES_MAX] = Default::default();
+    for (at, volume) in volumes.iter().enumerate() {
+        let blocks = volume.origin.size_bytes() / BLOCK_BYTES;
+        assert!(blocks > 0, "an origin has at least one block");
+        records[at] = Some(VolumeRecord {
+            id: VolumeId(1 + at as u32),
+            name: format!("volume-{at}"),
+            origin: format!("origin-{at}"),
+            identity: String::new(),
+            size_sectors: blocks * SECTORS_PER_BLOCK,
+            sector_bytes: SECTOR_BYTES as u32,
+            mode: volume.mode,
+            clean_floor_sequence: 0,
+            fingerprint: Default::default(),
+        });
+    }
+    Superblock {
+        set_id: [1; 16],
+        update: 1,
+        session: 1,
+        cut_sequence: 0,
+        base_sequence: 1,
+        clean_stop: true,
+        cache_bytes: cache.size_bytes(),
+        geometry,
+        profile: "forebay".into(),
+        next_volume_id: 1 + volumes.len() as u32,
+        volumes: records,
+    }
+}
+
+/// A device of zeroes that remembers the few blocks written to it: what recovery of a new cache needs.
+struct BlankImage {
+    size_bytes: u64,
+    written: BTreeMap<u64, [u8; BLOCK_BYTES as usize]>,
+}
+
+const _: () = assert!(SUPERBLOCK_BYTES.is_multiple_of(BLOCK_BYTES as usize));
+
+impl Image for BlankImage {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn read_group(&mut self, reads: &mut [ReadAt]) {
+        for read in reads {
+            let blocks = read.bytes.chunks_mut(BLOCK_BYTES as usize);
+            for (block, bytes) in (read.offset_bytes / BLOCK_BYTES..).zip(blocks) {
+                match self.written.get(&block) {
+                    Some(written) => bytes.copy_from_slice(&written[..bytes.len()]),
+                    None => bytes.fill(0),
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let blocks = bytes.chunks_exact(BLOCK_BYTES as usize);
+        for (block, bytes) in (offset_bytes / BLOCK_BYTES..).zip(blocks) {
+            self.written.insert(block, bytes.try_into().expect("a block"));
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Errno> {
+        Ok(())
+    }
+}

@@ -1,0 +1,150 @@
+//! Which errors a fault explains: those of the ranges it hit, and no others.
+
+use super::Moment;
+use crate::disk::faults::Kind;
+use engine::effect::Target;
+use engine::units::{SECTORS_PER_BLOCK, SectorRange};
+use std::collections::BTreeMap;
+
+struct Hit {
+    target: Target,
+    kind: Kind,
+    /// Of an origin. Nothing for a flush.
+    range: Option<SectorRange>,
+    at: Moment,
+}
+
+/// What was injected, as far as a client may notice.
+#[derive(Default)]
+pub struct Explained {
+    hits: Vec<Hit>,
+    /// The cache failed a write or a flush, or is gone: since then volumes with dirty data take no writes.
+    is_cache_failed: bool,
+    /// Blocks of which the cache had a copy that it cannot give back.
+    suspects: BTreeMap<(usize, u64), Moment>,
+    /// Volumes whose origin failed a flush since their last FLUSH was answered.
+    owed: BTreeMap<usize, Moment>,
+    /// Whether that may be any block: until the next start.
+    is_all_suspect: bool,
+}
+
+impl Explained {
+    /// An operation of a device failed by injection. `range` is where on an origin.
+    pub fn hit(&mut self, target: Target, kind: Kind, range: Option<SectorRange>, at: Moment) {
+        if target == Target::Cache && kind != Kind::Read {
+            self.is_cache_failed = true;
+        }
+        if let (Target::Origin(index), Kind::Flush) = (target, kind) {
+            self.owed.insert(index.at(), at);
+        }
+        if matches!(target, Target::State) {
+            self.is_cache_failed = true;
+        }
+        self.hits.push(Hit { target, kind, range, at });
+    }
+
+    /// The cache cannot give back what it had of this sector.
+    pub fn suspect(&mut self, volume: usize, sector: u64, at: Moment) {
+        self.suspects.insert((volume, sector / SECTORS_PER_BLOCK), at);
+    }
+
+    /// The cache lost what no flush of it covered.
+    pub fn suspect_all(&mut self) {
+        self.is_all_suspect = true;
+    }
+
+    /// A block was read, and what was read is durable: what was lost there before does not matter.
+    pub fn healed(&mut self, volume: usize, block: u64) {
+        self.suspects.remove(&(volume, block));
+    }
+
+    /// Whether the cache may have lost this block.
+    #[must_use]
+    pub fn is_block_suspect(&self, volume: usize, block: u64) -> bool {
+        self.suspects.contains_key(&(volume, block))
+    }
+
+    /// Whether some block of the volume may be lost.
+    #[must_use]
+    pub fn has_suspects(&self, volume: usize) -> bool {
+        self.is_all_suspect || self.suspects.range((volume, 0)..(volume + 1, 0)).next().is_some()
+    }
+
+    /// A new engine began.
+    pub fn restarted(&mut self) {
+        self.hits.clear();
+        self.is_cache_failed = false;
+        self.is_all_suspect = false;
+        self.owed.clear();
+    }
+
+    /// A FLUSH of the volume that was submitted at `since` was answered: an error may have told the client what
+    /// happened before.
+    pub fn flush_answered(&mut self, volume: usize, since: Moment) {
+        if self.owed.get(&volume).is_some_and(|hit| *hit < since) {
+            self.owed.remove(&volume);
+        }
+    }
+
+    /// Whether anything was injected since the start, or is remembered.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        !self.hits.is_empty() || self.is_cache_failed || !self.suspects.is_empty()
+    }
+
+    /// Whether the cache failed a write or a flush since the start.
+    #[must_use]
+    pub fn is_cache_failed(&self) -> bool {
+        self.is_cache_failed
+    }
+
+    fn is_suspect(&self, volume: usize, range: SectorRange) -> bool {
+        let range = (volume, range.first_block())..(volume, range.end_block());
+        self.is_all_suspect || self.suspects.range(range).next().is_some()
+    }
+
+    fn was_origin_hit(
+        &self,
+        volume: usize,
+        range: Option<SectorRange>,
+        since: Moment,
+        reads_only: bool,
+    ) -> bool {
+        self.hits.iter().any(|hit| {
+            let is_near = match (range, hit.range) {
+                // The engine works in whole blocks.
+                (Some(range), Some(hit)) => {
+                    hit.first_block() < range.end_block() && range.first_block() < hit.end_block()
+                }
+                _ => true,
+            };
+            matches!(hit.target, Target::Origin(index) if index.at() == volume)
+                && hit.at >= since
+                && is_near
+                && (!reads_only || hit.kind == Kind::Read)
+        })
+    }
+
+    /// Whether an error of a read submitted at `since` has a reason.
+    #[must_use]
+    pub fn may_fail_read(&self, volume: usize, range: SectorRange, since: Moment) -> bool {
+        self.is_suspect(volume, range) || self.was_origin_hit(volume, Some(range), since, true)
+    }
+
+    /// Whether an error of a change submitted at `since` has a reason.
+    #[must_use]
+    pub fn may_fail_change(&self, volume: usize, range: SectorRange, since: Moment) -> bool {
+        self.is_cache_failed
+            || self.is_suspect(volume, range)
+            || self.was_origin_hit(volume, Some(range), since, false)
+    }
+
+    /// Whether an error of a FLUSH, or of something that the operator asked, has a reason.
+    #[must_use]
+    pub fn may_fail_flush(&self, volume: usize, since: Moment) -> bool {
+        self.is_cache_failed
+            || self.owed.contains_key(&volume)
+            || self.has_suspects(volume)
+            || self.was_origin_hit(volume, None, since, false)
+    }
+}

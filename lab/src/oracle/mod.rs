@@ -1,0 +1,424 @@
+//! Knows for every sector what a read may return now, after a power cut, after a crash of the
+//! process; and which errors a fault explains.
+//!
+//! The oracle sees what a client sees: requests and their answers. Of the devices it is told
+//! the faults alone.
+
+mod explain;
+mod sector;
+
+pub use explain::Explained;
+
+use crate::content::{Source, Tag};
+use crate::violation::{Kind, Violation};
+use engine::units::{SECTORS_PER_BLOCK, SectorRange};
+use sector::{Candidate, Candidates, NEVER, Time, Version};
+
+/// What a profile promises. The default is what a disk promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contract {
+    /// What was acknowledged survives a crash of the process alone.
+    pub kill_keeps_acknowledged: bool,
+    /// What was flushed, or acknowledged as durable, survives a power cut.
+    pub cut_keeps_flushed: bool,
+    /// What was read once after a crash stays.
+    pub reads_pin: bool,
+}
+
+impl Default for Contract {
+    fn default() -> Contract {
+        Contract { kill_keeps_acknowledged: true, cut_keeps_flushed: true, reads_pin: true }
+    }
+}
+
+/// A change of content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A write; its number.
+    Write(u64),
+    /// Zeroes.
+    Zeroes,
+    /// A discard.
+    Discard,
+}
+
+/// When something was submitted, in the oracle's own time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(Time);
+
+struct Write {
+    volume: usize,
+    start: u64,
+    sectors: u64,
+}
+
+struct Volume {
+    /// The content of each sector, or where in `open` its candidates are.
+    cells: Vec<u64>,
+    open: Vec<Candidates>,
+    free: Vec<u32>,
+    /// Sectors with candidates; some of them may have none any more.
+    listed: Vec<u32>,
+    /// What was answered before this moment was flushed.
+    flushed: Time,
+    /// When the origin lost acknowledged content that no FLUSH covers: somebody has to be told.
+    must_fail_flush: Option<Time>,
+}
+
+/// Marks a cell that has candidates. No tag has this bit: garbage is never promised to anybody.
+const OPEN: u64 = 1 << 63;
+
+impl Volume {
+    fn new(tags: impl Iterator<Item = Tag>) -> Volume {
+        let cells = tags.map(|tag| tag.0).collect();
+        Volume {
+            cells,
+            open: Vec::new(),
+            free: Vec::new(),
+            listed: Vec::new(),
+            flushed: 0,
+            must_fail_flush: None,
+        }
+    }
+
+    fn candidates(&mut self, sector: u64) -> &mut Candidates {
+        let cell = &mut self.cells[sector as usize];
+        if *cell & OPEN == 0 {
+            let at = self.free.pop().unwrap_or_else(|| {
+                self.open.push(Candidates::default());
+                self.open.len() as u32 - 1
+            });
+            let list = &mut self.open[at as usize].list;
+            list.clear();
+            list.push(Candidate::settled(Tag(*cell)));
+            *cell = OPEN | u64::from(at);
+            self.listed.push(sector as u32);
+        }
+        &mut self.open[(*cell & !OPEN) as usize]
+    }
+
+    /// Closes the sector's candidates if only one is left.
+    fn settle(&mut self, sector: u64) {
+        let cell = &mut self.cells[sector as usize];
+        if *cell & OPEN == 0 {
+            return;
+        }
+        let at = (*cell & !OPEN) as u32;
+        if let Some(tag) = self.open[at as usize].certain(self.flushed) {
+            *cell = tag.0;
+            self.free.push(at);
+        }
+    }
+
+    /// Does `body` for all sectors with candidates.
+    fn for_each_open(&mut self, mut body: impl FnMut(&mut Candidates)) {
+        let mut listed = std::mem::take(&mut self.listed);
+        listed.retain(|&sector| self.cells[sector as usize] & OPEN != 0);
+        // A sector may have been closed and opened again, and then is listed twice.
+        listed.sort_unstable();
+        listed.dedup();
+        for &sector in &listed {
+            body(&mut self.open[(self.cells[sector as usize] & !OPEN) as usize]);
+            self.settle(u64::from(sector));
+        }
+        listed.retain(|&sector| self.cells[sector as usize] & OPEN != 0);
+        self.listed = listed;
+    }
+}
+
+/// The oracle of all volumes of a world.
+pub struct Oracle {
+    contract: Contract,
+    volumes: Vec<Volume>,
+    writes: Vec<Write>,
+    time: Time,
+    /// When the reads under way were submitted.
+    readers: Vec<Time>,
+    /// What was injected.
+    pub explained: Explained,
+}
+
+impl Oracle {
+    /// An oracle of volumes that hold these tags, durably.
+    pub fn new(contract: Contract, volumes: impl Iterator<Item = Vec<Tag>>) -> Oracle {
+        Oracle {
+            contract,
+            volumes: volumes.map(|tags| Volume::new(tags.into_iter())).collect(),
+            writes: Vec::new(),
+            time: 1,
+            readers: Vec::new(),
+            explained: Explained::default(),
+        }
+    }
+
+    /// A moment of its own.
+    pub fn moment(&mut self) -> Moment {
+        self.time += 1;
+        Moment(self.time)
+    }
+
+    /// The number that the next write of a range gets.
+    pub fn number_write(&mut self, volume: usize, range: SectorRange) -> u64 {
+        self.writes.push(Write { volume, start: range.start, sectors: range.sectors });
+        self.writes.len() as u64
+    }
+
+    fn horizon(&self) -> Time {
+        self.readers.iter().copied().min().unwrap_or(NEVER)
+    }
+
+    /// A change was submitted.
+    pub fn submitted(&mut self, volume: usize, range: SectorRange, change: Change) -> Moment {
+        let Moment(now) = self.moment();
+        let horizon = self.horizon();
+        let volume = &mut self.volumes[volume];
+        let flushed = volume.flushed;
+        for sector in range.start..range.end() {
+            let version = match change {
+                Change::Write(number) => Version::Tag(Tag::written(number, sector - range.start)),
+                Change::Zeroes => Version::Tag(Tag::ZERO),
+                Change::Discard => Version::Any,
+            };
+            let candidates = volume.candidates(sector);
+            if candidates.list.len() > 2 {
+                candidates.prune(horizon, flushed);
+            }
+            candidates.list.push(Candidate::new(version, now));
+        }
+        Moment(now)
+    }
+
+    /// A change was acknowledged, or failed.
+    pub fn changed(&mut self, volume: usize, range: SectorRange, at: Moment, fua: bool, is_ok: bool) {
+        let Moment(now) = self.moment();
+        let volume = &mut self.volumes[volume];
+        for sector in range.start..range.end() {
+            let candidates = volume.candidates(sector);
+            for candidate in candidates.list.iter_mut().filter(|candidate| candidate.submitted == at.0) {
+                candidate.answered = now;
+                candidate.is_fua = fua && is_ok;
+                candidate.is_doubtful = !is_ok;
+                candidate.is_failed = !is_ok;
+            }
+        }
+    }
+
+    /// A FLUSH that was submitted at `at` was acknowledged.
+    ///
+    /// # Errors
+    /// A violation of kind [`Kind::Contract`] if what it covers was lost and nobody was told.
+    pub fn flushed(&mut self, volume: usize, at: Moment) -> Result<(), Violation> {
+        let state = &mut self.volumes[volume];
+        if state.must_fail_flush.is_some_and(|lost| lost < at.0) {
+            let what =
+                format!("a FLUSH of volume {volume} succeeds after a failed one lost acknowledged writes");
+            return Err(Violation::new(Kind::Contract, what));
+        }
+        state.flushed = state.flushed.max(at.0);
+        Ok(())
+    }
+
+    /// A FLUSH failed: the client knows.
+    pub fn flush_failed(&mut self, volume: usize) {
+        self.volumes[volume].must_fail_flush = None;
+    }
+
+    /// A read was submitted.
+    pub fn read_begins(&mut self) -> Moment {
+        let moment = self.moment();
+        self.readers.push(moment.0);
+        moment
+    }
+
+    /// A read was answered; `found` is what it returned, nothing if it failed.
+    ///
+    /// # Errors
+    /// A violation of kind [`Kind::Content`].
+    pub fn read_ends(
+        &mut self,
+        volume: usize,
+        first: u64,
+        at: Moment,
+        found: Option<&[Tag]>,
+    ) -> Result<(), Violation> {
+        if let Some(position) = self.readers.iter().position(|reader| *reader == at.0) {
+            self.readers.swap_remove(position);
+        }
+        let horizon = self.horizon();
+        for (step, tag) in found.unwrap_or_default().iter().enumerate() {
+            let sector = first + step as u64;
+            let Oracle { volumes, writes, contract, .. } = self;
+            let Volume { cells, open, flushed, .. } = &mut volumes[volume];
+            let cell = cells[sector as usize];
+            if cell == tag.0 {
+                continue;
+            }
+            if cell & OPEN == 0 {
+                return Err(self.wrong_content(volume, sector, at, *tag));
+            }
+            let candidates = &mut open[(cell & !OPEN) as usize];
+            let was_ever = || match tag.source() {
+                Source::Zero => true,
+                Source::Initial { volume: v, sector: s } => (v, s) == (volume, sector),
+                Source::Write { number, offset } => writes.get(number as usize - 1).is_some_and(|write| {
+                    write.volume == volume && write.start + offset == sector && offset < write.sectors
+                }),
+                Source::Garbage => false,
+            };
+            let explains = |candidate: &Candidate| match candidate.version {
+                Version::Tag(version) => version == *tag,
+                Version::Any => was_ever(),
+            };
+            if !candidates.readable(at.0).any(explains) {
+                return Err(self.wrong_content(volume, sector, at, *tag));
+            }
+            if contract.reads_pin {
+                candidates.pin(at.0, horizon, *flushed, *tag, explains);
+            }
+            candidates.prune(horizon, *flushed);
+            volumes[volume].settle(sector);
+        }
+        Ok(())
+    }
+
+    fn wrong_content(&self, volume: usize, sector: u64, at: Moment, found: Tag) -> Violation {
+        let cell = self.volumes[volume].cells[sector as usize];
+        let allowed: Vec<String> = if cell & OPEN == 0 {
+            vec![self.name(Tag(cell))]
+        } else {
+            self.volumes[volume].open[(cell & !OPEN) as usize]
+                .readable(at.0)
+                .map(|candidate| match candidate.version {
+                    Version::Tag(tag) => self.name(tag),
+                    Version::Any => "anything before (discard)".into(),
+                })
+                .collect()
+        };
+        Violation::new(
+            Kind::Content,
+            format!(
+                "volume {volume} sector {sector}: read {}, allowed: {}",
+                self.name(found),
+                allowed.join(" or ")
+            ),
+        )
+    }
+
+    fn name(&self, tag: Tag) -> String {
+        match tag.source() {
+            Source::Zero => "zeroes".into(),
+            Source::Initial { volume, sector } => format!("initial({volume}:{sector})"),
+            Source::Garbage => format!("garbage({:#x})", tag.0),
+            Source::Write { number, offset } => match self.writes.get(number as usize - 1) {
+                Some(write) => format!("write {number} ({}:{})", write.volume, write.start + offset),
+                None => format!("write {number}, which never was"),
+            },
+        }
+    }
+
+    /// The place of client data that a tag was written to, if any: volume and sector.
+    #[must_use]
+    pub fn place_of(&self, tag: Tag) -> Option<(usize, u64)> {
+        match tag.source() {
+            Source::Initial { volume, sector } => Some((volume, sector)),
+            Source::Write { number, offset } => {
+                self.writes.get(number as usize - 1).map(|write| (write.volume, write.start + offset))
+            }
+            Source::Zero | Source::Garbage => None,
+        }
+    }
+
+    /// The power was cut: anything that may be there after it is there now, and nobody knows which.
+    pub fn power_cut(&mut self) {
+        let Moment(now) = self.moment();
+        self.readers.clear();
+        let keeps_flushed = self.contract.cut_keeps_flushed;
+        for volume in &mut self.volumes {
+            volume.must_fail_flush = None;
+            let flushed = if keeps_flushed { volume.flushed } else { 0 };
+            volume.for_each_open(|candidates| candidates.power_cut(now, flushed));
+        }
+    }
+
+    /// The process ended; the devices go on. What was under way may have landed. `is_unflushed_lost` if the
+    /// cache lost what no flush of it covered.
+    pub fn process_crash(&mut self, is_unflushed_lost: bool) {
+        let is_lost = is_unflushed_lost || !self.contract.kill_keeps_acknowledged;
+        let Moment(now) = self.moment();
+        self.readers.clear();
+        for volume in &mut self.volumes {
+            let flushed = volume.flushed;
+            volume.must_fail_flush = None;
+            volume.for_each_open(|candidates| {
+                if is_lost {
+                    candidates.lose_unflushed(flushed);
+                }
+                candidates.process_crash(now);
+                candidates.prune(NEVER, flushed);
+            });
+        }
+    }
+
+    /// A failed flush of an origin took unflushed content of this range: what a power cut might have left may
+    /// be there. `is_only_copy` if the cache has nothing of the volume that is not home.
+    pub fn origin_lost(&mut self, volume: usize, range: SectorRange, is_only_copy: bool) {
+        let Moment(now) = self.moment();
+        let volume = &mut self.volumes[volume];
+        let end = range.end().min(volume.cells.len() as u64);
+        for sector in range.start..end {
+            if volume.cells[sector as usize] & OPEN != 0 {
+                let flushed = volume.flushed;
+                let candidates = volume.candidates(sector);
+                if candidates.has_unflushed(flushed) {
+                    candidates.lose_unflushed(flushed);
+                    if is_only_copy {
+                        volume.must_fail_flush = Some(now);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The cache cannot give back a block of zeroes: any block that may be all zeroes is concerned.
+    pub fn suspect_zeroes(&mut self, at: Moment) {
+        let Oracle { volumes, explained, .. } = self;
+        for (index, volume) in volumes.iter().enumerate() {
+            let may_be_zero = |cell: &u64| match cell & OPEN {
+                0 => *cell == 0,
+                _ => volume.open[(cell & !OPEN) as usize]
+                    .list
+                    .iter()
+                    .any(|candidate| matches!(candidate.version, Version::Any | Version::Tag(Tag::ZERO))),
+            };
+            for (block, cells) in (0..).zip(volume.cells.chunks(SECTORS_PER_BLOCK as usize)) {
+                if cells.iter().all(may_be_zero) {
+                    explained.suspect(index, block * SECTORS_PER_BLOCK, at);
+                }
+            }
+        }
+    }
+
+    /// A range was read without an error: blocks whose content is beyond doubt are not lost.
+    pub fn read_well(&mut self, volume: usize, range: SectorRange) {
+        for block in range.start.div_ceil(SECTORS_PER_BLOCK)..range.end() / SECTORS_PER_BLOCK {
+            let mut sectors = block * SECTORS_PER_BLOCK..(block + 1) * SECTORS_PER_BLOCK;
+            if self.explained.is_block_suspect(volume, block)
+                && sectors.all(|sector| self.certain(volume, sector).is_some())
+            {
+                self.explained.healed(volume, block);
+            }
+        }
+    }
+
+    /// Whether a sector's content is beyond doubt, and what it is then.
+    #[must_use]
+    pub fn certain(&self, volume: usize, sector: u64) -> Option<Tag> {
+        let cell = self.volumes[volume].cells[sector as usize];
+        (cell & OPEN == 0).then_some(Tag(cell))
+    }
+
+    /// The volume has this many sectors now.
+    pub fn grow(&mut self, volume: usize, sectors: u64) {
+        self.volumes[volume].cells.resize(sectors as usize, 0);
+    }
+}

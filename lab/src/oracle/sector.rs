@@ -1,0 +1,213 @@
+//! What one sector may hold.
+//!
+//! A sector has *candidates*: changes of it that may be what a read returns now, or after a power
+//! cut. Time is the oracle's own count of events.
+
+use crate::content::Tag;
+
+/// A point in the oracle's time. `NEVER` is later than all.
+pub(super) type Time = u64;
+pub(super) const NEVER: Time = u64::MAX;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    /// This content.
+    Tag(Tag),
+    /// A discard: zeroes, or anything that was written here before.
+    Any,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    pub version: Version,
+    pub submitted: Time,
+    /// When it was answered, or when the crash came that kept it from being answered.
+    pub answered: Time,
+    /// Acknowledged as durable.
+    pub is_fua: bool,
+    /// It may never have happened: it failed, or a crash came before its answer.
+    pub is_doubtful: bool,
+    /// It was answered with an error: reads may not show it, and a crash may still bring it.
+    pub is_failed: bool,
+    /// Reads do not return it any more, but a power cut may bring it back.
+    pub is_hidden: bool,
+    /// It lies on the medium since a power cut: of all such one is the truth.
+    pub is_settled: bool,
+}
+
+impl Candidate {
+    pub fn new(version: Version, submitted: Time) -> Candidate {
+        Candidate {
+            version,
+            submitted,
+            answered: NEVER,
+            is_fua: false,
+            is_doubtful: false,
+            is_failed: false,
+            is_hidden: false,
+            is_settled: false,
+        }
+    }
+
+    /// What was there before all else, durably.
+    pub fn settled(tag: Tag) -> Candidate {
+        let version = Version::Tag(tag);
+        Candidate { answered: 0, is_fua: true, is_settled: true, ..Candidate::new(version, 0) }
+    }
+
+    fn is_done(&self) -> bool {
+        self.answered != NEVER && !self.is_doubtful
+    }
+
+    fn is_durable(&self, flushed: Time) -> bool {
+        self.is_done() && (self.is_fua || self.answered < flushed)
+    }
+}
+
+/// The candidates of a sector that has more than one, in the order they were submitted.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Candidates {
+    pub list: Vec<Candidate>,
+}
+
+impl Candidates {
+    /// When the newest was submitted that every read submitted at `reader` or later must see.
+    fn seen_since(&self, reader: Time) -> Time {
+        let is_seen = |candidate: &&Candidate| candidate.is_done() && candidate.answered < reader;
+        self.list.iter().filter(is_seen).map(|candidate| candidate.submitted).max().unwrap_or(0)
+    }
+
+    fn durable_since(&self, flushed: Time) -> Time {
+        let is_durable = |candidate: &&Candidate| candidate.is_durable(flushed);
+        self.list.iter().filter(is_durable).map(|candidate| candidate.submitted).max().unwrap_or(0)
+    }
+
+    /// Forgets what neither a read submitted at `reader` or later nor a power cut can bring.
+    pub fn prune(&mut self, reader: Time, flushed: Time) {
+        let (seen, durable) = (self.seen_since(reader), self.durable_since(flushed));
+        self.list.retain(|candidate| {
+            let is_readable = !candidate.is_hidden && candidate.answered >= seen;
+            is_readable || candidate.answered >= durable
+        });
+    }
+
+    /// The content, if it is certain for ever.
+    pub fn certain(&self, flushed: Time) -> Option<Tag> {
+        match self.list[..] {
+            [only] if only.is_durable(flushed) && !only.is_hidden => match only.version {
+                Version::Tag(tag) => Some(tag),
+                Version::Any => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// What a read submitted at `reader` may return.
+    pub fn readable(&self, reader: Time) -> impl Iterator<Item = &Candidate> {
+        let seen = self.seen_since(reader);
+        self.list.iter().filter(move |candidate| !candidate.is_hidden && candidate.answered >= seen)
+    }
+
+    /// A read submitted at `reader` returned `found`, which `explains` says a candidate can be. If nothing was
+    /// under way during the read, `found` is what is there, and stays. The oldest read that is still under way
+    /// was submitted at `oldest`.
+    pub fn pin(
+        &mut self,
+        reader: Time,
+        oldest: Time,
+        flushed: Time,
+        found: Tag,
+        explains: impl Fn(&Candidate) -> bool,
+    ) {
+        if self.list.len() < 2 && self.list.iter().all(|only| only.version != Version::Any) {
+            return;
+        }
+        let seen = self.seen_since(reader);
+        let is_readable = |candidate: &Candidate| !candidate.is_hidden && candidate.answered >= seen;
+        let quiet_since = reader.min(oldest);
+        if self.list.iter().any(|candidate| is_readable(candidate) && candidate.answered >= quiet_since) {
+            return;
+        }
+        let explaining = |candidate: &Candidate| is_readable(candidate) && explains(candidate);
+        let concrete =
+            |candidate: &Candidate| explaining(candidate) && candidate.version == Version::Tag(found);
+        let chosen = match self.list.iter().rposition(concrete) {
+            Some(chosen) => chosen,
+            None => {
+                let Some(chosen) = self.list.iter().rposition(explaining) else { return };
+                let discard = &self.list[chosen];
+                // RULE 12: an unflushed discard may still change its mind.
+                let is_over = discard.is_doubtful && !discard.is_failed;
+                if !(discard.is_durable(flushed) || discard.is_settled || is_over) {
+                    return;
+                }
+                chosen
+            }
+        };
+        // A change that failed may be there for a while, and be gone after a crash.
+        if self.list.iter().any(|candidate| explaining(candidate) && candidate.is_failed) {
+            return;
+        }
+        // What could not have been overwritten by any that explain it never happened.
+        let latest = self.list.iter().filter(|c| explaining(c)).map(|c| c.answered).max().unwrap_or(0);
+        let is_settled = self.list[chosen].is_settled;
+        let mut at = 0;
+        self.list.retain_mut(|candidate| {
+            at += 1;
+            if at - 1 == chosen {
+                candidate.version = Version::Tag(found);
+                candidate.is_doubtful = false;
+                return true;
+            }
+            if !is_readable(candidate) || candidate.version == Version::Tag(found) {
+                return true;
+            }
+            let is_too_late = candidate.submitted > latest && !candidate.is_failed;
+            let never_was = is_too_late || (is_settled && candidate.is_settled);
+            candidate.is_hidden = true;
+            !never_was
+        });
+    }
+
+    /// The power was cut at `time`.
+    pub fn power_cut(&mut self, time: Time, flushed: Time) {
+        let durable = self.durable_since(flushed);
+        self.list.retain(|candidate| candidate.answered >= durable);
+        for candidate in &mut self.list {
+            *candidate = Candidate {
+                submitted: time,
+                answered: time,
+                is_fua: true,
+                is_settled: true,
+                ..Candidate::new(candidate.version, time)
+            };
+        }
+        self.list.dedup_by(|a, b| a.version == b.version);
+    }
+
+    /// Whether there is a write that was acknowledged and that no flush covers.
+    pub fn has_unflushed(&self, flushed: Time) -> bool {
+        self.list.iter().any(|candidate| {
+            candidate.is_done() && !candidate.is_durable(flushed) && candidate.version != Version::Any
+        })
+    }
+
+    /// Devices lost what was unflushed: what a power cut might leave may be there.
+    pub fn lose_unflushed(&mut self, flushed: Time) {
+        for candidate in &mut self.list {
+            candidate.is_hidden = false;
+            candidate.is_doubtful |= candidate.answered != NEVER && !candidate.is_durable(flushed);
+        }
+    }
+
+    /// The process ended at `time`; the device goes on.
+    pub fn process_crash(&mut self, time: Time) {
+        for candidate in &mut self.list {
+            if candidate.answered == NEVER {
+                candidate.answered = time;
+                candidate.is_doubtful = true;
+            }
+            candidate.is_hidden &= !std::mem::take(&mut candidate.is_failed);
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! What happens to a world of the swarm: rounds of requests and faults, each ended by a crash and a full
+//! read-back; at the end all devices are well, and everything must come home.
+
+use super::options::{Knob, Options};
+use crate::disk::Fate;
+use crate::disk::faults::Rates;
+use crate::random::Random;
+use crate::violation::{Kind, Violation};
+use crate::world::World;
+use engine::effect::{Errno, RequestOp, WriteMode};
+use engine::units::{Nanos, SectorRange};
+
+/// Attempts to open a cache whose device fails.
+const ATTEMPTS: u32 = 20;
+
+pub(super) struct Load<'a> {
+    options: &'a Options,
+    random: Random,
+}
+
+impl<'a> Load<'a> {
+    pub fn new(options: &'a Options) -> Load<'a> {
+        Load { options, random: Random::new(options.seed).fork(0x10ad) }
+    }
+
+    fn get(&self, knob: Knob) -> u64 {
+        self.options.get(knob)
+    }
+
+    /// True with the knob's per cent.
+    fn per_cent(&mut self, knob: Knob) -> bool {
+        let per_cent = self.get(knob);
+        per_cent > 0 && self.random.below(100) < per_cent
+    }
+
+    pub fn run(mut self, world: &mut World) -> Result<(), Violation> {
+        for _ in 0..self.get(Knob::cuts) {
+            self.break_devices(world);
+            self.change_modes(world)?;
+            self.requests(world, self.get(Knob::steps))?;
+            if self.per_cent(Knob::stops) {
+                self.stop(world)?;
+                continue;
+            }
+            self.crash(world);
+            if self.per_cent(Knob::doubles) {
+                self.open(world)?;
+                let steps = self.random.below(60);
+                self.requests(world, steps)?;
+                self.crash(world);
+            }
+            self.open(world)?;
+            if self.random.one_in(4) {
+                // What was read first counts, and what is written meanwhile.
+                self.requests(world, 30)?;
+            }
+            world.verify_cut()?;
+        }
+        self.end(world)
+    }
+
+    // ---- devices ---------------------------------------------------------------------------
+
+    fn heal(world: &mut World) {
+        world.cache().faults.heal();
+        for volume in 0..world.volumes() {
+            world.origin(volume).faults.heal();
+        }
+    }
+
+    fn break_devices(&mut self, world: &mut World) {
+        Load::heal(world);
+        if !self.per_cent(Knob::faulty) {
+            return;
+        }
+        let slow = self.get(Knob::slow) as u32;
+        let rate = |knob| self.options.get(knob) as u32;
+        let cache = Rates {
+            read_error: rate(Knob::cache_read_error),
+            write_error: rate(Knob::cache_write_error),
+            flush_error: rate(Knob::cache_flush_error),
+            hang: rate(Knob::cache_hang),
+            rot: rate(Knob::cache_rot),
+            slow,
+            ..Rates::default()
+        };
+        let origin = Rates {
+            read_error: rate(Knob::origin_read_error),
+            write_error: rate(Knob::origin_write_error),
+            flush_error: rate(Knob::origin_flush_error),
+            hang: rate(Knob::origin_hang),
+            no_space: rate(Knob::origin_no_space),
+            slow,
+            ..Rates::default()
+        };
+        // Either device alone fails more often than both.
+        let which = self.random.below(3);
+        if which != 1 {
+            world.cache().faults.rates = cache;
+            if self.per_cent(Knob::cache_gone) {
+                world.cache().faults.gone = Some(Errno::NODEV);
+            }
+        }
+        for volume in 0..world.volumes() {
+            if which != 0 {
+                world.origin(volume).faults.rates = origin;
+                if self.per_cent(Knob::origin_gone) {
+                    world.origin(volume).faults.gone = Some(Errno::NODEV);
+                }
+            }
+        }
+    }
+
+    // ---- requests --------------------------------------------------------------------------
+
+    fn requests(&mut self, world: &mut World, steps: u64) -> Result<(), Violation> {
+        let depth = self.get(Knob::depth) as usize;
+        for _ in 0..steps {
+            if self.per_cent(Knob::refusals) {
+                let count = self.random.between(1, 4) as u32;
+                world.pool().refuse(count);
+            }
+            if world.outstanding() < depth && self.random.below(10) < 4 {
+                self.request(world);
+                world.is_sound()?;
+            } else if self.per_cent(Knob::pauses) {
+                let ns = self.random.below(self.get(Knob::pause_ms) * Nanos::MILLISECOND + 1);
+                world.pass(ns)?;
+            } else if !world.step()? && world.outstanding() > 0 {
+                // Nothing is to come: whoever waits now waits for ever.
+                world.finish()?;
+            }
+        }
+        world.pool().refuse(0);
+        Ok(())
+    }
+
+    fn volume(&mut self, world: &World) -> usize {
+        self.random.below(world.volumes() as u64) as usize
+    }
+
+    fn range(&mut self, world: &World, volume: usize, most_sectors: u64) -> SectorRange {
+        let size = world.volume_sectors(volume);
+        let region = if self.per_cent(Knob::hot) { (size / 8).max(8) } else { size };
+        let unit = if self.per_cent(Knob::partial) { 1 } else { 8 };
+        let most = if self.random.one_in(4) { most_sectors } else { most_sectors.min(32) };
+        let sectors = self.random.between(1, (most / unit).max(1)) * unit;
+        // Now and then the very end, which may be in the middle of a block.
+        let start = if self.random.one_in(20) {
+            size.saturating_sub(sectors) / unit * unit
+        } else {
+            self.random.below(region.saturating_sub(sectors).max(1)) / unit * unit
+        };
+        SectorRange { start, sectors: sectors.min(size - start) }
+    }
+
+    fn request(&mut self, world: &mut World) {
+        let volume = self.volume(world);
+        let most = self.get(Knob::request_blocks) * 8;
+        let fua = self.per_cent(Knob::fua);
+        let (reads, flushes) = (self.get(Knob::reads), self.get(Knob::flushes));
+        let (writes, discards, zeroes) =
+            (self.get(Knob::writes), self.get(Knob::discards), self.get(Knob::zeroes));
+        let is_readonly = world.mode(volume) == WriteMode::Readonly;
+        let changes = if is_readonly { 0 } else { writes + discards + zeroes };
+        let all = (reads + flushes + changes).max(1);
+        let drawn = self.random.below(all);
+        if drawn < reads {
+            let range = self.range(world, volume, most);
+            world.read(volume, range);
+        } else if drawn < reads + flushes || changes == 0 {
+            world.flush(volume);
+        } else if drawn < reads + flushes + writes {
+            let range = self.range(world, volume, most);
+            if fua {
+                world.write_fua(volume, range)
+            } else {
+                world.write(volume, range)
+            };
+        } else {
+            let range = self.range(world, volume, most * 4);
+            let op = if drawn < reads + flushes + writes + discards {
+                RequestOp::Discard { range, fua }
+            } else {
+                RequestOp::WriteZeroes { range, fua }
+            };
+            world.submit(volume, op);
+        }
+    }
+
+    fn change_modes(&mut self, world: &mut World) -> Result<(), Violation> {
+        let volume = self.volume(world);
+        if self.per_cent(Knob::mode_changes) && world.mode(volume) != WriteMode::Readonly {
+            let (mode, _) = WriteMode::ALL[self.random.below(4) as usize];
+            world.submit(volume, RequestOp::SetMode(mode));
+        }
+        if self.per_cent(Knob::drains) {
+            let volume = self.volume(world);
+            world.submit(volume, RequestOp::Drain);
+            if self.random.one_in(2) {
+                self.requests(world, 20)?;
+                world.submit(volume, RequestOp::CancelDrain);
+            }
+        }
+        world.is_sound()
+    }
+
+    // ---- crashes ---------------------------------------------------------------------------
+
+    fn crash(&mut self, world: &mut World) {
+        if self.per_cent(Knob::kills) { world.kill_by_chance() } else { world.cut_power_by_chance() }
+    }
+
+    fn stop(&mut self, world: &mut World) -> Result<(), Violation> {
+        Load::heal(world);
+        world.finish()?;
+        if world.oracle().explained.any() {
+            // A cache that failed cannot be stopped cleanly.
+            self.crash(world);
+            self.open(world)?;
+        }
+        world.finish()?;
+        world.stop()?;
+        self.open(world)?;
+        world.verify_cut()
+    }
+
+    fn open(&mut self, world: &mut World) -> Result<(), Violation> {
+        // Recovery on a device that fails is a case of its own.
+        if !self.random.one_in(4) {
+            Load::heal(world);
+        }
+        while self.per_cent(Knob::recovery_cuts) {
+            world.cache().faults.heal();
+            let changes = self.random.below(8);
+            let luck = self.random.below(5);
+            let mut random = self.random.fork(5);
+            if !world.open_and_cut(changes, |write| Fate::draw(write.sectors(), luck, &mut random))? {
+                return Ok(());
+            }
+        }
+        for _ in 0..ATTEMPTS {
+            let may_fail = !world.cache().faults.is_healthy();
+            match world.try_open()? {
+                Ok(()) => return Ok(()),
+                Err(_) if may_fail => world.cache().faults.heal(),
+                Err(error) => {
+                    let what = format!("the cache cannot be opened: {error}");
+                    return Err(Violation::new(Kind::Contract, what));
+                }
+            }
+        }
+        Err(Violation::new(Kind::Contract, "the cache is never opened"))
+    }
+
+    // ---- the end ---------------------------------------------------------------------------
+
+    /// All devices are well: everything is answered, goes home, and comes to rest.
+    fn end(&mut self, world: &mut World) -> Result<(), Violation> {
+        Load::heal(world);
+        world.finish()?;
+        if world.oracle().explained.any() {
+            // What failed is well after a restart.
+            world.kill_by_chance();
+            world.open()?;
+            world.verify()?;
+        }
+        world.finish()?;
+        for volume in 0..world.volumes() {
+            let has_suspects = world.oracle().explained.has_suspects(volume);
+            match world.ask(volume, RequestOp::Drain)? {
+                Ok(()) => (),
+                Err(_) if has_suspects => continue,
+                Err(errno) => {
+                    let what = format!("volume {volume} does not drain: errno {}", errno.0);
+                    return Err(Violation::new(Kind::Liveness, what));
+                }
+            }
+            if !has_suspects {
+                world.expect_origin_equals_view(volume)?;
+            }
+        }
+        world.run_dry()?;
+        world.check_memory()?;
+        if self.get(Knob::detach) > 0 {
+            let volume = self.volume(world);
+            if !world.oracle().explained.has_suspects(volume)
+                && let Err(errno) = world.ask(volume, RequestOp::Detach)?
+            {
+                let what = format!("volume {volume} is clean and cannot be detached: errno {}", errno.0);
+                return Err(Violation::new(Kind::Contract, what));
+            }
+            if world.is_detached(volume) {
+                world.expect_origin_equals_view(volume)?;
+            }
+        }
+        world.stop()?;
+        world.open()?;
+        world.verify()?;
+        world.is_sound()
+    }
+}

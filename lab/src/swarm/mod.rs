@@ -1,0 +1,57 @@
+//! Swarm testing: each run draws from its seed what its world is like and what happens to it, with whole
+//! features switched off at random, so that rare combinations get runs of their own.
+
+mod load;
+mod options;
+mod report;
+mod shrink;
+
+pub use options::{Knob, Options, UnknownKnob};
+pub use report::{Failure, Totals};
+pub use shrink::shrink;
+
+use crate::violation::{Violation, catch};
+use crate::world::{Counts, World};
+use engine::mutation::Mutations;
+
+/// What a run came to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What was counted.
+    pub counts: Counts,
+    /// The hash of all events.
+    pub hash: u64,
+    /// Why it ended early, if it did.
+    pub failure: Option<Failure>,
+}
+
+/// Runs one world.
+#[must_use]
+pub fn run(options: &Options) -> Outcome {
+    run_with(options, Mutations::NONE, false)
+}
+
+/// Runs one world with planted bugs; prints its events if asked to.
+#[must_use]
+pub fn run_with(options: &Options, mutations: Mutations, print_events: bool) -> Outcome {
+    let mut made: Option<World> = None;
+    let result: Result<(), Violation> = catch(|| {
+        let mut setup = options.setup();
+        setup.mutations = mutations;
+        let world = made.insert(World::new(setup));
+        if print_events {
+            world.print_events();
+        }
+        load::Load::new(options).run(world)
+    });
+    let (counts, hash) = made.as_ref().map_or_else(Default::default, |world| {
+        // An engine that panicked may not be asked any more.
+        let counts = if result.is_ok() { world.counts() } else { world.counts_so_far() };
+        (counts, world.trace().hash())
+    });
+    let failure = result.err().map(|violation| {
+        let events = made.as_ref().map_or_else(Vec::new, |world| world.trace().last(50));
+        Failure { options: options.clone(), violation, events }
+    });
+    Outcome { counts, hash, failure }
+}

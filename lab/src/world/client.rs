@@ -1,0 +1,299 @@
+//! The clients: requests, their answers, and what the oracle says to them.
+
+use super::{What, World};
+use crate::content::Tag;
+use crate::oracle::{Change, Moment};
+use crate::violation::{Kind, Violation};
+use engine::effect::{Errno, Request, RequestId, RequestOp, WriteMode};
+use engine::memory::{Memory, Slice};
+use engine::units::{Nanos, SectorRange, VolumeIndex};
+
+/// Events without an answer after which a request counts as never answered.
+const PATIENCE_STEPS: u64 = 200_000;
+
+/// A request that was submitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// How a request was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// What the engine said.
+    pub result: Result<(), Errno>,
+    /// What a read returned.
+    pub found: Vec<Tag>,
+}
+
+pub(super) struct Outstanding {
+    volume: usize,
+    op: RequestOp,
+    at: Moment,
+    /// The buffer of a read; the world has a reference of its own.
+    buffer: Option<Slice>,
+}
+
+impl World {
+    /// Reads a range.
+    pub fn read(&mut self, volume: usize, range: SectorRange) -> Ticket {
+        let into = self.pool.client(range.sectors);
+        self.submit(volume, RequestOp::Read { range, into })
+    }
+
+    /// Writes a new version of a range.
+    pub fn write(&mut self, volume: usize, range: SectorRange) -> Ticket {
+        self.write_as(volume, range, false)
+    }
+
+    /// Writes a new version of a range, durable before the answer.
+    pub fn write_fua(&mut self, volume: usize, range: SectorRange) -> Ticket {
+        self.write_as(volume, range, true)
+    }
+
+    fn write_as(&mut self, volume: usize, range: SectorRange, fua: bool) -> Ticket {
+        let from = self.pool.client(range.sectors);
+        self.submit(volume, RequestOp::Write { range, from, fua })
+    }
+
+    /// Makes durable what was acknowledged before.
+    pub fn flush(&mut self, volume: usize) -> Ticket {
+        self.submit(volume, RequestOp::Flush)
+    }
+
+    /// Discards a range.
+    pub fn discard(&mut self, volume: usize, range: SectorRange) -> Ticket {
+        self.submit(volume, RequestOp::Discard { range, fua: false })
+    }
+
+    /// Zeroes a range.
+    pub fn write_zeroes(&mut self, volume: usize, range: SectorRange) -> Ticket {
+        self.submit(volume, RequestOp::WriteZeroes { range, fua: false })
+    }
+
+    /// Submits anything. A buffer in `op` must come from [`crate::memory::Pool::client`]; of a write the
+    /// content is filled in here.
+    pub fn submit(&mut self, volume: usize, op: RequestOp) -> Ticket {
+        let id = self.next_request;
+        self.next_request += 1;
+        self.counts.requests += 1;
+        let range = range_of(op);
+        self.note(What::Submit { request: id, volume, op: name_of(op), range });
+        let mut buffer = None;
+        let at = match op {
+            RequestOp::Read { into, .. } => {
+                self.pool.retain(into.buffer);
+                buffer = Some(into);
+                self.oracle.read_begins()
+            }
+            RequestOp::Write { range, from, .. } => {
+                let number = self.oracle.number_write(volume, range);
+                for (offset, tag) in (0..).zip(self.pool.tags_mut(from)) {
+                    *tag = Tag::written(number, offset);
+                }
+                self.oracle.submitted(volume, range, Change::Write(number))
+            }
+            RequestOp::WriteZeroes { range, .. } => self.oracle.submitted(volume, range, Change::Zeroes),
+            RequestOp::Discard { range, .. } => self.oracle.submitted(volume, range, Change::Discard),
+            _ => self.oracle.moment(),
+        };
+        self.outstanding.insert(id, Outstanding { volume, op, at, buffer });
+        let request = Request { id: RequestId(id), volume: VolumeIndex(volume as u8), op };
+        let now = Nanos(self.clock.now_ns());
+        let taken = self.engine.as_mut().map(|engine| engine.submit(now, request, &mut self.pool));
+        match taken {
+            Some(Ok(())) => self.pump(),
+            Some(Err(_)) => self.fail(Kind::Liveness, "the engine takes no request more"),
+            None => self.fail(Kind::Contract, "a request without an engine"),
+        }
+        Ticket(id)
+    }
+
+    /// The answer to a request, if it came.
+    #[must_use]
+    pub fn answer(&self, ticket: Ticket) -> Option<&Answer> {
+        self.answers.get(&ticket.0)
+    }
+
+    /// Requests that were not answered yet.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.outstanding.len()
+    }
+
+    /// Lets things happen until the request is answered.
+    ///
+    /// # Errors
+    /// A violation; also if the answer does not come, for example because of what is held back.
+    pub fn wait(&mut self, ticket: Ticket) -> Result<Result<(), Errno>, Violation> {
+        let mut steps = 0;
+        loop {
+            self.is_sound()?;
+            if let Some(answer) = self.answers.get(&ticket.0) {
+                return Ok(answer.result);
+            }
+            steps += 1;
+            if !self.step()? || steps > PATIENCE_STEPS {
+                self.fail(Kind::Liveness, format!("request #{} is never answered", ticket.0));
+            }
+        }
+    }
+
+    /// Waits for the answer, which must be a success.
+    ///
+    /// # Errors
+    /// A violation; an error is one of kind [`Kind::Contract`].
+    pub fn succeed(&mut self, ticket: Ticket) -> Result<(), Violation> {
+        match self.wait(ticket)? {
+            Ok(()) => Ok(()),
+            Err(errno) => {
+                self.fail(Kind::Contract, format!("request #{} failed with errno {}", ticket.0, errno.0));
+                self.is_sound()
+            }
+        }
+    }
+
+    /// Lets things happen until all requests are answered.
+    ///
+    /// # Errors
+    /// A violation.
+    pub fn finish(&mut self) -> Result<(), Violation> {
+        let mut steps = 0;
+        while !self.outstanding.is_empty() {
+            steps += 1;
+            if !self.step()? || steps > PATIENCE_STEPS {
+                let left: Vec<String> = self
+                    .outstanding
+                    .iter()
+                    .take(4)
+                    .map(|(id, left)| format!("#{id} {} of volume {}", name_of(left.op), left.volume))
+                    .collect();
+                let (count, left) = (self.outstanding.len(), left.join(", "));
+                let what = format!("{count} requests are never answered: {left}; {:?}", self.engine);
+                self.fail(Kind::Liveness, what.chars().take(9000).collect::<String>());
+            }
+        }
+        self.is_sound()
+    }
+
+    /// Asks something of the operator's, and waits for the answer.
+    ///
+    /// # Errors
+    /// A violation.
+    pub fn ask(&mut self, volume: usize, op: RequestOp) -> Result<Result<(), Errno>, Violation> {
+        let ticket = self.submit(volume, op);
+        self.wait(ticket)
+    }
+
+    pub(super) fn replied(&mut self, id: RequestId, result: Result<(), Errno>) {
+        self.note(What::Reply { request: id.0, errno: result.map_or_else(|errno| errno.0, |()| 0) });
+        let Some(Outstanding { volume, op, at, buffer }) = self.outstanding.remove(&id.0) else {
+            return self
+                .fail(Kind::Effect, format!("request #{} is answered, but nobody waits for it", id.0));
+        };
+        let is_ok = result.is_ok();
+        let mut found = Vec::new();
+        match op {
+            RequestOp::Read { range, .. } => {
+                if let (true, Some(slice)) = (is_ok, buffer) {
+                    found.extend_from_slice(self.pool.tags(slice));
+                }
+                let seen = is_ok.then_some(&found[..]);
+                if let Err(violation) = self.oracle.read_ends(volume, range.start, at, seen) {
+                    self.violation.get_or_insert(violation);
+                }
+                if is_ok {
+                    self.oracle.read_well(volume, range);
+                }
+            }
+            RequestOp::Write { range, fua, .. }
+            | RequestOp::Discard { range, fua }
+            | RequestOp::WriteZeroes { range, fua } => {
+                self.oracle.changed(volume, range, at, fua, is_ok);
+            }
+            RequestOp::Flush if is_ok => {
+                if let Err(violation) = self.oracle.flushed(volume, at) {
+                    self.violation.get_or_insert(violation);
+                }
+            }
+            RequestOp::SetMode(mode) if is_ok => {
+                self.modes[volume] = mode;
+                self.is_bypassed[volume] |= bypasses(mode);
+            }
+            RequestOp::Detach if is_ok => self.detached[volume] = true,
+            RequestOp::SetSize(sectors) if is_ok => self.setup.volumes[volume].sectors = sectors,
+            _ => (),
+        }
+        if let Err(errno) = result {
+            self.counts.errors += 1;
+            if !self.is_explained(volume, op, at, errno) {
+                let what = format!("{} #{} failed with errno {} for no reason", name_of(op), id.0, errno.0);
+                self.fail(Kind::Contract, what);
+            }
+        }
+        // A discard that is durable ends like a FLUSH.
+        let is_discard = matches!(op, RequestOp::Discard { fua: true, .. });
+        if matches!(op, RequestOp::Flush) || (is_discard && is_ok) {
+            self.oracle.explained.flush_answered(volume, at);
+        }
+        if !is_ok && (matches!(op, RequestOp::Flush) || is_discard) {
+            self.oracle.flush_failed(volume);
+        }
+        if let Some(slice) = buffer {
+            self.pool.release(slice.buffer);
+        }
+        self.answers.insert(id.0, Answer { result, found });
+        if self.answers.len() > 4096 {
+            self.answers.pop_first();
+        }
+    }
+
+    fn is_explained(&self, volume: usize, op: RequestOp, at: Moment, errno: Errno) -> bool {
+        let explained = &self.oracle.explained;
+        match op {
+            RequestOp::Read { range, .. } => explained.may_fail_read(volume, range, at),
+            RequestOp::Discard { fua: true, .. } if explained.may_fail_flush(volume, at) => true,
+            RequestOp::Write { range, .. }
+            | RequestOp::Discard { range, .. }
+            | RequestOp::WriteZeroes { range, .. } => {
+                (self.modes[volume] == WriteMode::Readonly && errno == Errno::PERM)
+                    || explained.may_fail_change(volume, range, at)
+            }
+            RequestOp::CancelDrain => true,
+            // Refused while dirty, or ended by a request to cancel it.
+            RequestOp::Drain | RequestOp::Detach => true,
+            _ => explained.may_fail_flush(volume, at),
+        }
+    }
+}
+
+/// Whether writes in this mode go to the origin alone.
+pub(super) fn bypasses(mode: WriteMode) -> bool {
+    matches!(mode, WriteMode::Writearound | WriteMode::Passthrough)
+}
+
+fn range_of(op: RequestOp) -> Option<SectorRange> {
+    match op {
+        RequestOp::Read { range, .. }
+        | RequestOp::Write { range, .. }
+        | RequestOp::Discard { range, .. }
+        | RequestOp::WriteZeroes { range, .. } => Some(range),
+        _ => None,
+    }
+}
+
+fn name_of(op: RequestOp) -> &'static str {
+    match op {
+        RequestOp::Read { .. } => "read",
+        RequestOp::Write { fua: false, .. } => "write",
+        RequestOp::Write { fua: true, .. } => "write-fua",
+        RequestOp::Flush => "flush",
+        RequestOp::Discard { .. } => "discard",
+        RequestOp::WriteZeroes { .. } => "write-zeroes",
+        RequestOp::SetMode(_) => "set-mode",
+        RequestOp::SetSize(_) => "set-size",
+        RequestOp::Drain => "drain",
+        RequestOp::CancelDrain => "cancel-drain",
+        RequestOp::Detach => "detach",
+        RequestOp::GiveUpLost => "give-up-lost",
+        RequestOp::Stop => "stop",
+    }
+}

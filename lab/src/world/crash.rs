@@ -1,0 +1,321 @@
+//! Crashes of the power and of the process, and what comes after them.
+
+use super::client::bypasses;
+use super::device::InFlight;
+use super::image::CutImage;
+use super::{What, World};
+use crate::content::{self, Sector, Tag};
+use crate::disk::{Content, Fate};
+use crate::violation::{Kind, Violation};
+use engine::effect::{Errno, RequestOp, Target};
+use engine::engine::Engine;
+use engine::recovery::{self, OpenError};
+use engine::scan::load_superblock;
+use engine::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeId, VolumeIndex};
+
+/// A write that a crash may take.
+#[derive(Clone, Debug)]
+pub struct AtStake {
+    /// The device.
+    pub target: Target,
+    /// The first sector.
+    pub first: u64,
+    /// What it writes.
+    pub content: Content,
+    /// Whether it was still in flight: issued, and not landed.
+    pub is_in_flight: bool,
+}
+
+impl AtStake {
+    /// How many sectors.
+    #[must_use]
+    pub fn sectors(&self) -> u64 {
+        self.content.sectors()
+    }
+}
+
+impl World {
+    /// The writes that a power cut could take now: unflushed ones, and those in flight.
+    #[must_use]
+    pub fn at_stake(&self) -> Vec<AtStake> {
+        let mut all = Vec::new();
+        let origins = self.origins.iter().enumerate();
+        let devices = std::iter::once((Target::Cache, &self.cache))
+            .chain(origins.map(|(at, disk)| (Target::Origin(VolumeIndex(at as u8)), disk)));
+        for (target, disk) in devices {
+            all.extend(disk.unflushed().iter().map(|write| AtStake {
+                target,
+                first: write.first,
+                content: write.content.clone(),
+                is_in_flight: false,
+            }));
+        }
+        all.extend(self.in_flight.values().filter_map(|in_flight| {
+            let content = in_flight.content.clone()?;
+            let InFlight { view, .. } = in_flight;
+            (!view.has_landed).then_some(AtStake {
+                target: view.target,
+                first: view.first,
+                content,
+                is_in_flight: true,
+            })
+        }));
+        all
+    }
+
+    /// The power is cut. `fate` decides over every write at stake: those that landed, device by device in
+    /// the order they landed, then those in flight.
+    pub fn cut_power(&mut self, mut fate: impl FnMut(&AtStake) -> Fate) {
+        let (mut at_stake, mut kept) = (0, 0);
+        let mut decide = |write: &AtStake| {
+            at_stake += 1;
+            let fate = fate(write);
+            kept += u64::from(fate != Fate::Lost);
+            fate
+        };
+        let in_flight: Vec<AtStake> =
+            self.at_stake().into_iter().filter(|write| write.is_in_flight).collect();
+        for at in 0..=self.origins.len() {
+            let (target, disk) = match at.checked_sub(1) {
+                None => (Target::Cache, &mut self.cache),
+                Some(volume) => (Target::Origin(VolumeIndex(volume as u8)), &mut self.origins[volume]),
+            };
+            disk.cut_power(&mut |write| {
+                decide(&AtStake {
+                    target,
+                    first: write.first,
+                    content: write.content.clone(),
+                    is_in_flight: false,
+                })
+            });
+            for write in in_flight.iter().filter(|write| write.target == target) {
+                let mut chosen = Some(decide(write));
+                disk.land(write.first, write.content.clone());
+                disk.cut_power(&mut |_| chosen.take().unwrap_or(Fate::Lost));
+            }
+        }
+        self.note(What::Crash { power: true, at_stake, kept });
+        self.die();
+        self.oracle.power_cut();
+        self.is_cache_lossy = false;
+        self.late.clear();
+    }
+
+    /// The power is cut; chance decides.
+    pub fn cut_power_by_chance(&mut self) {
+        let mut random = self.random.fork(1);
+        // Of most cuts some of the writes survive, of some all or none.
+        let luck = random.below(5);
+        self.cut_power(|write| Fate::draw(write.sectors(), luck, &mut random));
+    }
+
+    /// The process ends. `lands` decides over every write in flight, oldest first.
+    pub fn kill(&mut self, mut lands: impl FnMut(&AtStake) -> bool) {
+        self.end_process(|write| lands(write), false);
+    }
+
+    /// The process ends, and nothing keeps its writes in flight from landing while its successor
+    /// runs: those for which `late` says so wait for [`World::land_late`] (hazard 13, a broken lock).
+    pub fn kill_without_lock(&mut self, mut late: impl FnMut(&AtStake) -> bool) {
+        self.end_process(|write| late(write), true);
+    }
+
+    fn end_process(&mut self, mut chosen: impl FnMut(&AtStake) -> bool, is_late: bool) {
+        let in_flight: Vec<AtStake> =
+            self.at_stake().into_iter().filter(|write| write.is_in_flight).collect();
+        let (at_stake, mut kept) = (in_flight.len() as u64, 0);
+        for write in in_flight {
+            if chosen(&write) {
+                kept += 1;
+                let AtStake { target, first, content, .. } = write;
+                if is_late {
+                    self.late.push((target, first, content));
+                } else {
+                    self.disk(target).land(first, content);
+                }
+            }
+        }
+        self.note(What::Crash { power: false, at_stake, kept });
+        self.die();
+        self.oracle.process_crash(std::mem::take(&mut self.is_cache_lossy));
+    }
+
+    /// Lets the writes land that [`World::kill_without_lock`] kept back.
+    pub fn land_late(&mut self) {
+        for (target, first, content) in std::mem::take(&mut self.late) {
+            self.disk(target).land(first, content);
+        }
+    }
+
+    /// The process ends; chance decides over the writes in flight.
+    pub fn kill_by_chance(&mut self) {
+        let mut random = self.random.fork(2);
+        let luck = random.below(4);
+        self.kill(|_| random.below(3) < luck);
+    }
+
+    fn die(&mut self) {
+        self.note_counters();
+        self.engine = None;
+        self.in_flight.clear();
+        self.outstanding.clear();
+        self.answers.clear();
+        self.filters.clear();
+        self.is_manual = false;
+        self.clock.clear();
+        self.pool.reset();
+        // What counted as gone because it did not answer in time is there again.
+        for disk in std::iter::once(&mut self.cache).chain(&mut self.origins) {
+            disk.abandoned();
+            if disk.faults.gone == Some(Errno::TIMEDOUT) {
+                disk.faults.gone = None;
+            }
+        }
+    }
+
+    /// Stops cleanly: no buffer and no operation may be left.
+    ///
+    /// # Errors
+    /// A violation.
+    pub fn stop(&mut self) -> Result<(), Violation> {
+        self.finish()?;
+        let ticket = self.submit(0, RequestOp::Stop);
+        self.succeed(ticket)?;
+        if !self.in_flight.is_empty() {
+            self.fail(
+                Kind::Effect,
+                format!("{} operations are under way after a stop", self.in_flight.len()),
+            );
+        }
+        if self.pool.live() > 0 {
+            self.fail(Kind::Physical, format!("{} buffers are left after a stop", self.pool.live()));
+        }
+        self.is_sound()?;
+        self.die();
+        self.oracle.process_crash(std::mem::take(&mut self.is_cache_lossy));
+        Ok(())
+    }
+
+    /// Recovers the cache and starts an engine. Devices that were gone because of a timeout are back.
+    ///
+    /// # Errors
+    /// A violation; a cache that cannot be opened is one of kind [`Kind::Contract`].
+    pub fn open(&mut self) -> Result<(), Violation> {
+        if let Err(error) = self.try_open()? {
+            self.fail(Kind::Contract, format!("the cache cannot be opened: {error}"));
+        }
+        self.is_sound()
+    }
+
+    /// Recovers the cache and starts an engine, or says why it cannot be opened.
+    ///
+    /// # Errors
+    /// A violation.
+    pub fn try_open(&mut self) -> Result<Result<(), OpenError>, Violation> {
+        self.is_sound()?;
+        if let Err(error) = self.renumber_abandoned() {
+            return Ok(Err(error));
+        }
+        let World { cache, random, setup, .. } = self;
+        let mut image = CutImage::whole(cache).with_faults(random);
+        let opened = recovery::open(&mut image, setup.options());
+        self.counts.faults += image.faults();
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(error) => return Ok(Err(error)),
+        };
+        self.counts.recoveries += 1;
+        self.counts.batches_cut += opened.report.batches_cut;
+        let dirty_bytes: u64 = (0..VOLUMES_MAX).map(|at| opened.dirty_bytes(VolumeIndex(at as u8))).sum();
+        self.counts.dirty_recoveries += u64::from(dirty_bytes > 0);
+        self.reports.push(opened.report);
+        self.note(What::Open { session: opened.superblock.session, dirty_bytes });
+        self.oracle.explained.restarted();
+        for (is_bypassed, mode) in self.is_bypassed.iter_mut().zip(&self.modes) {
+            *is_bypassed = bypasses(*mode);
+        }
+        if self.setup.is_checked_on_open {
+            self.expect_sound_image()?;
+        }
+        if self.setup.are_copies_compared {
+            self.expect_clean_copies_right(&opened)?;
+        }
+        let config = self.setup.engine_config();
+        self.engine = Some(Engine::new(opened, config));
+        self.clock = crate::clock::Clock::default();
+        self.pump();
+        self.is_sound()?;
+        Ok(Ok(()))
+    }
+
+    /// What the cache held of an abandoned volume is void, as the daemon sees to before it recovers.
+    fn renumber_abandoned(&mut self) -> Result<(), OpenError> {
+        if !self.abandoned.contains(&true) {
+            return Ok(());
+        }
+        let mut image = CutImage::whole(&mut self.cache);
+        let (mut superblock, _) = load_superblock(&mut image)?;
+        for (at, is_abandoned) in self.abandoned.iter_mut().enumerate() {
+            if let (true, Some(record)) = (std::mem::take(is_abandoned), &mut superblock.volumes[at]) {
+                record.id = VolumeId(superblock.next_volume_id);
+                record.fingerprint = Default::default();
+                superblock.next_volume_id += 1;
+            }
+        }
+        superblock.update += 1;
+        recovery::write_superblock(&mut image, &superblock).map_err(OpenError::Device)
+    }
+
+    /// RULE 11: clean cached blocks, chosen by chance, are what the origin has.
+    fn expect_clean_copies_right(&mut self, opened: &recovery::Opened) -> Result<(), Violation> {
+        let mut random = self.random.fork(3);
+        for (volume, offset_bytes, checksum) in opened.sample_clean(64, &mut || random.next_u64()) {
+            let cells = self.origins[volume.at()].read(offset_bytes / 512, SECTORS_PER_BLOCK);
+            let tags: Vec<Tag> = cells.iter().map(Sector::tag).collect();
+            if content::checksum(&tags) != checksum {
+                let block = offset_bytes / BLOCK_BYTES;
+                let what = format!(
+                    "the clean copy of block {block} of volume {} is not what the origin has",
+                    volume.0
+                );
+                self.fail(Kind::Physical, what);
+            }
+        }
+        self.is_sound()
+    }
+
+    /// Recovers the cache, and cuts the power instead of the write or flush after the first `changes`. False if
+    /// recovery needed no more than those: then the engine runs.
+    ///
+    /// # Errors
+    /// A violation.
+    pub fn open_and_cut(
+        &mut self,
+        changes: u64,
+        mut fate: impl FnMut(&AtStake) -> Fate,
+    ) -> Result<bool, Violation> {
+        self.is_sound()?;
+        let mut image = CutImage::cut_after(&mut self.cache, changes);
+        let opened = recovery::open(&mut image, self.setup.options());
+        if !image.was_cut() {
+            drop(opened);
+            self.open()?;
+            return Ok(false);
+        }
+        self.counts.recovery_cuts += 1;
+        match opened {
+            Err(OpenError::Device(Errno::IO)) => {
+                self.cut_power(&mut fate);
+                Ok(true)
+            }
+            Err(error) => {
+                self.fail(Kind::Contract, format!("the cache cannot be opened: {error}"));
+                self.is_sound().map(|()| true)
+            }
+            Ok(_) => {
+                self.fail(Kind::Contract, "recovery went on although a write of it failed");
+                self.is_sound().map(|()| true)
+            }
+        }
+    }
+}

@@ -1,0 +1,530 @@
+//! The engine with its devices and clients, in one thread and in virtual time.
+//!
+//! A world is driven by whoever has it: submit requests, let events happen ([`World::step`],
+//! [`World::wait`], [`World::run_dry`]), hold device operations back and let them go one by one
+//! ([`World::hold`], [`World::complete`]), break devices ([`World::disk`]), crash, open again, verify. A
+//! violation ends the world: every call that lets something happen returns it.
+
+mod client;
+mod crash;
+mod device;
+mod image;
+mod trace;
+mod verify;
+
+pub use client::{Answer, Ticket};
+pub use crash::AtStake;
+pub use device::{IoView, OpId};
+pub use image::CutImage;
+pub use trace::{Trace, What};
+
+use crate::clock::Clock;
+use crate::content::Tag;
+use crate::disk::Disk;
+use crate::memory::Pool;
+use crate::oracle::{Contract, Oracle};
+use crate::random::Random;
+use crate::violation::{Kind, Violation};
+use client::Outstanding;
+use device::{Filter, InFlight};
+use engine::effect::{Effect, Target, WriteMode};
+use engine::engine::Engine;
+use engine::format::{Geometry, SEGMENTS_OFFSET, Superblock, VolumeRecord};
+use engine::limits::Config;
+use engine::mutation::Mutations;
+use engine::recovery::{self, Options};
+use engine::units::{Nanos, SectorRange, VOLUMES_MAX, VolumeId};
+use std::collections::BTreeMap;
+
+/// A volume to begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VolumeSetup {
+    /// Its size in sectors.
+    pub sectors: u64,
+    /// Its mode.
+    pub mode: WriteMode,
+}
+
+/// How long device operations take: drawn for each one, so that they end in any order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Latency {
+    /// At the least.
+    pub least_ns: u64,
+    /// At the most.
+    pub most_ns: u64,
+}
+
+/// A world to begin with.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Where all chance comes from.
+    pub seed: u64,
+    /// Segments of the cache: 64 at the least.
+    pub segments: u32,
+    /// Blocks of a segment: a power of two, 32 at the least.
+    pub segment_blocks: u32,
+    /// The volumes, in their slots' order.
+    pub volumes: Vec<VolumeSetup>,
+    /// The engine's bounds, if not those for a cache of this size.
+    pub bounds: Option<Config>,
+    /// Changes the engine's bounds.
+    pub config: fn(&mut Config),
+    /// Memory for the index.
+    pub index_budget_bytes: u64,
+    /// Whether recovery cuts the log at damage that no crash explains.
+    pub repair: bool,
+    /// Planted bugs; none without the feature `mutations`.
+    pub mutations: Mutations,
+    /// Whether `check` looks at the cache after every recovery. Not where bits rot.
+    pub is_checked_on_open: bool,
+    /// Whether each start compares the clean copies with the origins. Where not, only what clients read tells.
+    pub are_copies_compared: bool,
+    /// What is promised.
+    pub contract: Contract,
+    /// How long the cache takes.
+    pub cache_latency: Latency,
+    /// How long an origin takes.
+    pub origin_latency: Latency,
+    /// Which origins can discard.
+    pub origin_can_discard: bool,
+    /// A device operation without an answer after this long counts as failed, and its device as gone.
+    pub device_timeout_ns: u64,
+}
+
+impl Setup {
+    /// The smallest cache, one volume of 1500 blocks in writeback mode, no faults.
+    #[must_use]
+    pub fn new(seed: u64) -> Setup {
+        Setup {
+            seed,
+            segments: 64,
+            segment_blocks: 32,
+            volumes: vec![VolumeSetup { sectors: 1500 * 8, mode: WriteMode::Writeback }],
+            bounds: None,
+            config: |_| (),
+            index_budget_bytes: 4 << 20,
+            repair: false,
+            mutations: Mutations::NONE,
+            is_checked_on_open: true,
+            are_copies_compared: true,
+            contract: Contract::default(),
+            cache_latency: Latency { least_ns: 20_000, most_ns: 200_000 },
+            origin_latency: Latency { least_ns: 50_000, most_ns: 2_000_000 },
+            origin_can_discard: true,
+            device_timeout_ns: 30 * Nanos::SECOND,
+        }
+    }
+
+    /// The same with these modes, a volume of 1500 blocks each.
+    #[must_use]
+    pub fn with_modes(mut self, modes: &[WriteMode]) -> Setup {
+        self.volumes = modes.iter().map(|&mode| VolumeSetup { sectors: 1500 * 8, mode }).collect();
+        self
+    }
+
+    fn options(&self) -> Options {
+        let Setup { index_budget_bytes, repair, mutations, .. } = *self;
+        Options { index_budget_bytes, repair, mutations }
+    }
+
+    fn engine_config(&self) -> Config {
+        let config = self.bounds;
+        let mut config = config.unwrap_or_else(|| Config::for_cache(self.segments, self.segment_blocks));
+        config.origin_can_discard = [self.origin_can_discard; VOLUMES_MAX];
+        config.mutations = self.mutations;
+        (self.config)(&mut config);
+        config
+    }
+}
+
+/// Whole blocks as a range.
+#[must_use]
+pub fn blocks(first: u64, count: u64) -> SectorRange {
+    SectorRange { start: first * 8, sectors: count * 8 }
+}
+
+/// Sectors as a range.
+#[must_use]
+pub fn sectors(start: u64, sectors: u64) -> SectorRange {
+    SectorRange { start, sectors }
+}
+
+/// What a world counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Requests submitted.
+    pub requests: u64,
+    /// Crashes that were followed by recovery and a full read-back.
+    pub cuts: u64,
+    /// Faults injected.
+    pub faults: u64,
+    /// Device operations.
+    pub operations: u64,
+    /// Recoveries.
+    pub recoveries: u64,
+    /// Recoveries that found dirty data.
+    pub dirty_recoveries: u64,
+    /// Recoveries that were cut themselves.
+    pub recovery_cuts: u64,
+    /// Batches that recovery cut off.
+    pub batches_cut: u64,
+    /// How often the log passed the device's end.
+    pub wraps: u64,
+    /// Blocks destaged.
+    pub destaged_blocks: u64,
+    /// Reads served by the cache.
+    pub hits: u64,
+    /// Requests that failed, each with a reason.
+    pub errors: u64,
+}
+
+impl Counts {
+    /// Adds those of another world.
+    pub fn add(&mut self, other: &Counts) {
+        self.requests += other.requests;
+        self.cuts += other.cuts;
+        self.faults += other.faults;
+        self.operations += other.operations;
+        self.recoveries += other.recoveries;
+        self.dirty_recoveries += other.dirty_recoveries;
+        self.recovery_cuts += other.recovery_cuts;
+        self.batches_cut += other.batches_cut;
+        self.wraps += other.wraps;
+        self.destaged_blocks += other.destaged_blocks;
+        self.hits += other.hits;
+        self.errors += other.errors;
+    }
+}
+
+/// The engine with its devices and clients.
+pub struct World {
+    setup: Setup,
+    engine: Option<Engine>,
+    pool: Pool,
+    cache: Disk,
+    origins: Vec<Disk>,
+    modes: Vec<WriteMode>,
+    oracle: Oracle,
+    clock: Clock,
+    random: Random,
+    in_flight: BTreeMap<u64, InFlight>,
+    next_op: u64,
+    filters: Vec<Filter>,
+    is_manual: bool,
+    outstanding: BTreeMap<u64, Outstanding>,
+    answers: BTreeMap<u64, Answer>,
+    next_request: u64,
+    /// Writes of a process that ended, which may land while its successor runs: a broken lock.
+    late: Vec<(Target, u64, crate::disk::Content)>,
+    /// Volumes whose cache was given up, by a note outside the cache.
+    abandoned: [bool; VOLUMES_MAX],
+    detached: [bool; VOLUMES_MAX],
+    /// Volumes some of whose writes went to the origin alone since the start.
+    is_bypassed: [bool; VOLUMES_MAX],
+    /// A failed flush took writes of the cache that were acknowledged.
+    is_cache_lossy: bool,
+    violation: Option<Violation>,
+    trace: Trace,
+    counts: Counts,
+    reports: Vec<recovery::Report>,
+}
+
+impl World {
+    /// A freshly formatted cache, origins with content, and an engine over them.
+    ///
+    /// # Panics
+    /// If the setup is not one that the engine allows.
+    #[must_use]
+    pub fn new(setup: Setup) -> World {
+        let geometry = Geometry { segment_blocks: setup.segment_blocks, segments: setup.segments };
+        let cache_bytes = SEGMENTS_OFFSET + u64::from(setup.segments) * geometry.segment_bytes();
+        let mut superblock = Superblock {
+            set_id: [7; 16],
+            update: 1,
+            session: 1,
+            cut_sequence: 0,
+            base_sequence: 1,
+            clean_stop: true,
+            cache_bytes,
+            geometry,
+            profile: "forebay".into(),
+            next_volume_id: 1 + setup.volumes.len() as u32,
+            volumes: Default::default(),
+        };
+        for (at, volume) in setup.volumes.iter().enumerate() {
+            superblock.volumes[at] = Some(VolumeRecord {
+                id: VolumeId(1 + at as u32),
+                name: format!("v{at}"),
+                origin: format!("mem:{at}"),
+                identity: String::new(),
+                size_sectors: volume.sectors,
+                sector_bytes: 512,
+                mode: volume.mode,
+                clean_floor_sequence: 0,
+                fingerprint: Default::default(),
+            });
+        }
+        let mut cache = Disk::new(cache_bytes / 512, |_| Tag::ZERO);
+        recovery::write_superblock(&mut CutImage::whole(&mut cache), &superblock)
+            .expect("a healthy device is formatted");
+        cache.flush_all();
+        let origins: Vec<Disk> = (0..)
+            .zip(&setup.volumes)
+            .map(|(at, volume)| Disk::new(volume.sectors, |sector| Tag::initial(at, sector)))
+            .collect();
+        let oracle = Oracle::new(
+            setup.contract,
+            (0..)
+                .zip(&setup.volumes)
+                .map(|(at, volume)| (0..volume.sectors).map(|sector| Tag::initial(at, sector)).collect()),
+        );
+        let mut world = World {
+            engine: None,
+            pool: Pool::default(),
+            cache,
+            origins,
+            modes: setup.volumes.iter().map(|volume| volume.mode).collect(),
+            oracle,
+            clock: Clock::default(),
+            random: Random::new(setup.seed),
+            in_flight: BTreeMap::new(),
+            next_op: 1,
+            filters: Vec::new(),
+            is_manual: false,
+            outstanding: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            next_request: 1,
+            late: Vec::new(),
+            abandoned: [false; VOLUMES_MAX],
+            detached: [false; VOLUMES_MAX],
+            is_bypassed: [false; VOLUMES_MAX],
+            is_cache_lossy: false,
+            violation: None,
+            trace: Trace::default(),
+            counts: Counts::default(),
+            reports: Vec::new(),
+            setup,
+        };
+        if let Err(violation) = world.open() {
+            world.violation.get_or_insert(violation);
+        }
+        world
+    }
+
+    // ---- what there is -------------------------------------------------------------------------
+
+    /// The setup it began with.
+    #[must_use]
+    pub fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
+    /// The engine, if one runs.
+    #[must_use]
+    pub fn engine(&self) -> Option<&Engine> {
+        self.engine.as_ref()
+    }
+
+    /// What happened.
+    #[must_use]
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// Prints every event from now on.
+    pub fn print_events(&mut self) {
+        self.trace.is_printing = true;
+    }
+
+    /// What was counted, the running engine included.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let mut counts = self.counts;
+        if let Some(engine) = &self.engine {
+            add_status(&mut counts, engine);
+        }
+        counts
+    }
+
+    /// What was counted until the last crash, and nothing that the running engine counts.
+    #[must_use]
+    pub fn counts_so_far(&self) -> Counts {
+        self.counts
+    }
+
+    /// What recovery found, each time.
+    #[must_use]
+    pub fn reports(&self) -> &[recovery::Report] {
+        &self.reports
+    }
+
+    /// The generator of the world.
+    pub fn random(&mut self) -> &mut Random {
+        &mut self.random
+    }
+
+    /// The buffers.
+    pub fn pool(&mut self) -> &mut Pool {
+        &mut self.pool
+    }
+
+    /// The oracle.
+    #[must_use]
+    pub fn oracle(&self) -> &Oracle {
+        &self.oracle
+    }
+
+    /// A device, to look into it or to break it.
+    ///
+    /// # Panics
+    /// If there is no such device.
+    pub fn disk(&mut self, target: Target) -> &mut Disk {
+        match target {
+            Target::Cache => &mut self.cache,
+            Target::Origin(volume) => &mut self.origins[volume.at()],
+            Target::State => panic!("notes are not on a disk"),
+        }
+    }
+
+    /// The cache device.
+    pub fn cache(&mut self) -> &mut Disk {
+        &mut self.cache
+    }
+
+    /// The origin of a volume.
+    pub fn origin(&mut self, volume: usize) -> &mut Disk {
+        &mut self.origins[volume]
+    }
+
+    /// How many volumes there are.
+    #[must_use]
+    pub fn volumes(&self) -> usize {
+        self.modes.len()
+    }
+
+    /// A volume's size in sectors.
+    #[must_use]
+    pub fn volume_sectors(&self, volume: usize) -> u64 {
+        self.setup.volumes[volume].sectors
+    }
+
+    /// The mode that was asked for last.
+    #[must_use]
+    pub fn mode(&self, volume: usize) -> WriteMode {
+        self.modes[volume]
+    }
+
+    /// Whether the volume was taken off the cache.
+    #[must_use]
+    pub fn is_detached(&self, volume: usize) -> bool {
+        self.detached[volume]
+    }
+
+    /// Virtual time.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.clock.now_ns()
+    }
+
+    // ---- what happens --------------------------------------------------------------------------
+
+    /// The first violation, which ended the world.
+    ///
+    /// # Errors
+    /// The violation.
+    pub fn is_sound(&self) -> Result<(), Violation> {
+        self.violation.clone().map_or(Ok(()), Err)
+    }
+
+    fn fail(&mut self, kind: Kind, what: impl Into<String>) {
+        self.violation.get_or_insert_with(|| Violation::new(kind, what));
+    }
+
+    fn note(&mut self, what: What) {
+        self.trace.add(self.clock.now_ns(), what);
+    }
+
+    /// Takes the engine's effects until there is none.
+    fn pump(&mut self) {
+        while self.violation.is_none() {
+            let Some(engine) = &mut self.engine else { return };
+            let Some(effect) = engine.poll_effect(&mut self.pool) else { break };
+            match effect {
+                Effect::Io(io) => self.issued(io),
+                Effect::Reply { id, result } => self.replied(id, result),
+                Effect::Notice(notice) => self.note(What::Notice(notice)),
+            }
+        }
+        if let Some(misuse) = self.pool.misuse() {
+            let misuse = misuse.to_string();
+            self.fail(Kind::Effect, misuse);
+        }
+    }
+
+    fn deadline_ns(&self) -> Option<u64> {
+        self.engine.as_ref().and_then(Engine::deadline).map(|deadline| deadline.0)
+    }
+
+    /// Lets the next thing happen: an operation of a device ends or lands, or the engine's deadline comes. False
+    /// if there is nothing to come.
+    ///
+    /// # Errors
+    /// A violation.
+    pub fn step(&mut self) -> Result<bool, Violation> {
+        self.is_sound()?;
+        let (event, deadline) = (self.clock.next_ns(), self.deadline_ns());
+        match (event, deadline) {
+            (None, None) => return Ok(false),
+            (Some(event), deadline) if deadline.is_none_or(|deadline| event <= deadline) => {
+                if let Some(event) = self.clock.pop() {
+                    self.device_event(event);
+                }
+            }
+            (_, Some(deadline)) => self.tick(deadline),
+            _ => unreachable!("one of them is there"),
+        }
+        self.is_sound().map(|()| true)
+    }
+
+    fn tick(&mut self, deadline_ns: u64) {
+        self.clock.advance_to(deadline_ns);
+        self.note(What::Tick);
+        let now = Nanos(self.clock.now_ns());
+        if let Some(engine) = &mut self.engine {
+            engine.advance(now, &mut self.pool);
+        }
+        self.pump();
+    }
+
+    /// Lets `ns` of time pass, with all that happens meanwhile.
+    ///
+    /// # Errors
+    /// A violation.
+    pub fn pass(&mut self, ns: u64) -> Result<(), Violation> {
+        let until = self.clock.now_ns() + ns;
+        loop {
+            let next = [self.clock.next_ns(), self.deadline_ns()].into_iter().flatten().min();
+            if next.is_none_or(|next| next > until) {
+                break;
+            }
+            self.step()?;
+        }
+        self.clock.advance_to(until);
+        Ok(())
+    }
+
+    fn note_counters(&mut self) {
+        if let Some(engine) = &self.engine {
+            add_status(&mut self.counts, engine);
+        }
+    }
+}
+
+fn add_status(counts: &mut Counts, engine: &Engine) {
+    let status = engine.status();
+    counts.wraps += status.cache.wraps;
+    for volume in &status.volumes {
+        counts.destaged_blocks += volume.counters.destaged_blocks;
+        counts.hits += volume.counters.hits;
+    }
+}

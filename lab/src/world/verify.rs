@@ -1,0 +1,157 @@
+//! What must hold whenever one looks: content, the device's bytes, memory, and that all comes to rest.
+
+use super::image::CutImage;
+use super::{Ticket, World};
+use crate::content::Tag;
+use crate::violation::{Kind, Violation};
+use engine::check::{self, Report};
+use engine::units::SectorRange;
+
+/// Sectors read at a time by a read-back.
+const READ_SECTORS: u64 = 512;
+/// Reads of a read-back under way at a time.
+const DEPTH: usize = 4;
+/// Events after which a world without clients must have come to rest.
+const REST_STEPS: u64 = 200_000;
+
+impl World {
+    /// Reads every sector of every volume; the oracle judges each.
+    ///
+    /// # Errors
+    /// A violation.
+    pub fn verify(&mut self) -> Result<(), Violation> {
+        let mut under_way: Vec<Ticket> = Vec::new();
+        for volume in 0..self.volumes() {
+            if self.is_detached(volume) {
+                continue;
+            }
+            let size = self.volume_sectors(volume);
+            let mut start = 0;
+            while start < size {
+                let range = SectorRange { start, sectors: READ_SECTORS.min(size - start) };
+                if under_way.len() == DEPTH {
+                    let oldest = under_way.remove(0);
+                    let _explained = self.wait(oldest)?;
+                }
+                under_way.push(self.read(volume, range));
+                start += range.sectors;
+            }
+        }
+        for ticket in under_way {
+            let _explained = self.wait(ticket)?;
+        }
+        self.check_memory()
+    }
+
+    /// A full read-back after a crash: counts as a cut.
+    ///
+    /// # Errors
+    /// A violation.
+    pub fn verify_cut(&mut self) -> Result<(), Violation> {
+        self.verify()?;
+        self.counts.cuts += 1;
+        Ok(())
+    }
+
+    /// What `forebay check` would say to the cache now. Not while the engine has writes in flight.
+    pub fn check_image(&mut self) -> Report {
+        check::check(&mut CutImage::whole(&mut self.cache))
+    }
+
+    /// The cache device must be as `check` wants it; superblock copies may differ where a crash hit
+    /// their writing.
+    ///
+    /// # Errors
+    /// A violation of kind [`Kind::Physical`].
+    pub fn expect_sound_image(&mut self) -> Result<(), Violation> {
+        let report = self.check_image();
+        if !report.ok {
+            let what = format!(
+                "check finds {} errors: {:?} {:?} {:?}",
+                report.errors_count,
+                report.superblock_error,
+                report.log_error,
+                report.errors.iter().take(4).collect::<Vec<_>>()
+            );
+            self.fail(Kind::Physical, what);
+        }
+        self.is_sound()
+    }
+
+    /// Memory stays within what the engine says it needs.
+    ///
+    /// # Errors
+    /// A violation of kind [`Kind::Physical`].
+    pub fn check_memory(&mut self) -> Result<(), Violation> {
+        let config = self.setup.engine_config();
+        let peak = self.pool.engine_peak_bytes();
+        if peak > config.pool_bytes() {
+            let what = format!("the engine took {peak} bytes of the pool, it says {}", config.pool_bytes());
+            self.fail(Kind::Physical, what);
+        }
+        if let Some(engine) = &self.engine {
+            let used = engine.status().cache.index_bytes;
+            let budget = self.setup.index_budget_bytes;
+            if used > budget {
+                self.fail(Kind::Physical, format!("the index has {used} bytes, its budget is {budget}"));
+            }
+        }
+        self.is_sound()
+    }
+
+    /// Lets things happen until nothing is to come: every request answered, every operation ended, all
+    /// dirty data home, no more ticks.
+    ///
+    /// # Errors
+    /// A violation; of kind [`Kind::Liveness`] if rest never comes.
+    pub fn run_dry(&mut self) -> Result<(), Violation> {
+        let mut steps = 0;
+        while self.step()? {
+            steps += 1;
+            if steps > REST_STEPS {
+                let volumes: Vec<String> = self
+                    .engine
+                    .iter()
+                    .flat_map(|engine| engine.status().volumes)
+                    .map(|volume| {
+                        format!("{:?} dirty {} lost {}", volume.state, volume.dirty_bytes, volume.lost_bytes)
+                    })
+                    .collect();
+                let what = format!("no rest: {volumes:?} {:?}", self.engine);
+                self.fail(Kind::Liveness, what.chars().take(2000).collect::<String>());
+            }
+        }
+        if !self.outstanding.is_empty() || !self.in_flight.is_empty() {
+            let what = format!(
+                "nothing is to come, but {} requests and {} operations are under way",
+                self.outstanding.len(),
+                self.in_flight.len()
+            );
+            self.fail(Kind::Liveness, what);
+        }
+        self.is_sound()
+    }
+
+    /// The origin alone must hold what the clients see: after a drain, or a detach.
+    ///
+    /// # Errors
+    /// A violation of kind [`Kind::Physical`].
+    pub fn expect_origin_equals_view(&mut self, volume: usize) -> Result<(), Violation> {
+        let origin = &self.origins[volume];
+        let wrong = (0..origin.sectors()).find(|&sector| {
+            let certain = self.oracle.certain(volume, sector);
+            let found = [origin.read(sector, 1)[0].tag(), origin.durable(sector).tag()];
+            certain.is_some_and(|tag: Tag| found.iter().any(|found| *found != tag))
+        });
+        if let Some(sector) = wrong {
+            let origin = &self.origins[volume];
+            let what = format!(
+                "origin {volume} sector {sector} holds {:?}, the clients see {:?}",
+                origin.durable(sector).tag().source(),
+                self.oracle.certain(volume, sector).map(Tag::source)
+            );
+            self.fail(Kind::Physical, what);
+        }
+        self.is_sound()
+    }
+}

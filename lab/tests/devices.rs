@@ -1,0 +1,253 @@
+//! Devices that fail while the engine runs: what is served then, and what is refused.
+
+use engine::effect::{Errno, RequestOp, WriteMode};
+use engine::status::{Status, VolumeState};
+use engine::units::{Nanos, SectorRange};
+use lab::disk::Fate;
+use lab::disk::faults::{Fault, Kind};
+use lab::violation::Violation;
+use lab::world::{Latency, Setup, VolumeSetup, World, blocks, sectors};
+
+fn world(seed: u64, mode: WriteMode) -> World {
+    let mut setup = Setup::new(seed);
+    setup.volumes = vec![VolumeSetup { sectors: 8192 * 8, mode }];
+    setup.is_checked_on_open = false;
+    World::new(setup)
+}
+
+fn status(world: &World) -> Status {
+    world.engine().expect("an engine runs").status()
+}
+
+fn dirty_blocks(world: &World) -> u64 {
+    status(world).volumes[0].dirty_bytes / 4096
+}
+
+fn read(world: &mut World, range: SectorRange) -> Result<Result<(), Errno>, Violation> {
+    let ticket = world.read(0, range);
+    world.wait(ticket)
+}
+
+fn write(world: &mut World, range: SectorRange) -> Result<Result<(), Errno>, Violation> {
+    let ticket = world.write(0, range);
+    world.wait(ticket)
+}
+
+/// Rots every copy of the range that is in the cache.
+fn rot(world: &mut World, range: SectorRange) {
+    for sector in (range.start..range.end()).step_by(8) {
+        for copy in world.copies_of(0, sector) {
+            world.cache().flush_all();
+            assert!(world.rot_cache(copy, 77), "it is on the medium");
+        }
+    }
+}
+
+#[test]
+fn a_rotten_clean_block_is_served_by_the_origin() -> Result<(), Violation> {
+    let mut world = world(1, WriteMode::Writethrough);
+    // Nothing is cached before the origin was flushed once.
+    world.run_dry()?;
+    for _ in 0..2 {
+        assert_eq!(read(&mut world, blocks(10, 20))?, Ok(()));
+        world.run_dry()?;
+    }
+    assert_eq!(status(&world).volumes[0].counters.hit_blocks, 20, "the second read hits");
+    rot(&mut world, blocks(10, 20));
+    assert_eq!(read(&mut world, blocks(10, 20))?, Ok(()));
+    assert_eq!(status(&world).volumes[0].counters.corrupt_clean_blocks, 20);
+    assert_eq!(read(&mut world, blocks(10, 20))?, Ok(()));
+    world.run_dry()
+}
+
+#[test]
+fn a_rotten_dirty_block_is_an_error_and_never_old_data() -> Result<(), Violation> {
+    let mut world = world(2, WriteMode::Writeback);
+    assert_eq!(write(&mut world, blocks(100, 4))?, Ok(()));
+    // Until a header says that they were flushed, recovery takes rotten blocks for torn ones.
+    for block in [300, 301] {
+        let ticket = world.write_fua(0, blocks(block, 1));
+        world.succeed(ticket)?;
+    }
+    rot(&mut world, blocks(100, 4));
+    for _ in 0..2 {
+        assert_eq!(read(&mut world, blocks(101, 1))?, Err(Errno::IO));
+        world.pass(Nanos::MILLISECOND)?;
+    }
+    assert_eq!(status(&world).volumes[0].lost_bytes, 4096);
+    // Neighbours are not concerned, others are found when they are read or destaged.
+    assert_eq!(read(&mut world, blocks(90, 10))?, Ok(()));
+    assert_eq!(read(&mut world, blocks(100, 4))?, Err(Errno::IO));
+    world.run_dry()?;
+    let ticket = world.flush(0);
+    world.succeed(ticket)?;
+    world.cut_power(|_| Fate::Lost);
+    world.open()?;
+    assert_eq!(read(&mut world, blocks(101, 1))?, Err(Errno::IO), "lost stays lost over a crash");
+    // A new write heals it.
+    assert_eq!(write(&mut world, blocks(100, 4))?, Ok(()));
+    assert_eq!(read(&mut world, blocks(100, 4))?, Ok(()));
+    assert_eq!(status(&world).volumes[0].lost_bytes, 0);
+    world.run_dry()
+}
+
+#[test]
+fn an_origin_that_fails_keeps_the_data_dirty_until_it_heals() -> Result<(), Violation> {
+    let mut world = world(3, WriteMode::Writeback);
+    assert_eq!(write(&mut world, blocks(0, 64))?, Ok(()));
+    let ticket = world.flush(0);
+    world.succeed(ticket)?;
+    world.origin(0).faults.fail_always(Kind::Write, Errno::IO);
+    world.pass(4 * Nanos::SECOND)?;
+    assert_eq!(dirty_blocks(&world), 64);
+    assert!(status(&world).volumes[0].origin_errors > 0);
+    assert_eq!(status(&world).volumes[0].state, VolumeState::OriginFailing);
+    assert_eq!(read(&mut world, blocks(0, 64))?, Ok(()));
+    world.origin(0).faults.heal();
+    assert_eq!(world.ask(0, RequestOp::Drain)?, Ok(()), "a healed origin drains");
+    assert_eq!(dirty_blocks(&world), 0);
+    world.expect_origin_equals_view(0)?;
+    world.run_dry()
+}
+
+#[test]
+fn an_origin_whose_flush_fails_makes_nothing_clean() -> Result<(), Violation> {
+    let mut world = world(4, WriteMode::Writeback);
+    world.origin(0).faults.fail_always(Kind::Flush, Errno::IO);
+    assert_eq!(write(&mut world, blocks(0, 64))?, Ok(()));
+    world.pass(4 * Nanos::SECOND)?;
+    assert_eq!(dirty_blocks(&world), 64);
+    world.origin(0).faults.heal();
+    assert_eq!(world.ask(0, RequestOp::Drain)?, Ok(()));
+    world.expect_origin_equals_view(0)
+}
+
+/// Nobody was told of the failed flush before: the next FLUSH must not promise what is gone.
+#[test]
+fn a_flush_after_a_failed_one_that_nobody_saw_fails() -> Result<(), Violation> {
+    for seed in 0..8 {
+        let mut world = world(seed, WriteMode::Passthrough);
+        world.run_dry()?;
+        assert_eq!(write(&mut world, blocks(0, 64))?, Ok(()));
+        world.origin(0).faults.fail_next(Kind::Flush, Errno::IO);
+        world.pass(4 * Nanos::SECOND)?;
+        let ticket = world.flush(0);
+        let _told = world.wait(ticket)?;
+        assert_eq!(write(&mut world, blocks(0, 64))?, Ok(()));
+        world.pass(4 * Nanos::SECOND)?;
+        let ticket = world.flush(0);
+        world.succeed(ticket)?;
+        world.cut_power(|_| Fate::Lost);
+        world.open()?;
+        world.verify_cut()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_failed_cache_leaves_a_clean_volume_served_by_its_origin() -> Result<(), Violation> {
+    let mut world = world(5, WriteMode::Writethrough);
+    assert_eq!(write(&mut world, blocks(0, 8))?, Ok(()));
+    assert_eq!(world.ask(0, RequestOp::Drain)?, Ok(()));
+    world.cache().faults.fail_always(Kind::Write, Errno::IO);
+    let mut last = None;
+    for round in 0..20 {
+        if round % 3 == 0 {
+            world.write_fua(0, blocks(round * 3, 8))
+        } else {
+            world.write(0, blocks(round * 3, 8))
+        };
+        last = Some(world.write(0, sectors(round * 24 + 3, 7)));
+        world.read(0, blocks(round, 30));
+    }
+    world.finish()?;
+    assert_eq!(world.answer(last.expect("a write")).expect("it was answered").result, Ok(()));
+    assert!(status(&world).cache.latched);
+    assert_eq!(status(&world).volumes[0].state, VolumeState::Uncached);
+    let ticket = world.flush(0);
+    world.succeed(ticket)?;
+    world.verify()?;
+    // The cache comes back: what it holds is void.
+    world.cache().faults.heal();
+    world.cut_power(|_| Fate::Lost);
+    world.open()?;
+    world.verify_cut()
+}
+
+#[test]
+fn a_failed_cache_with_dirty_data_takes_no_more_writes() -> Result<(), Violation> {
+    let mut world = world(6, WriteMode::Writeback);
+    assert_eq!(write(&mut world, blocks(0, 8))?, Ok(()));
+    world.cache().faults.fail_always(Kind::Write, Errno::IO);
+    assert_eq!(write(&mut world, blocks(50, 8))?, Err(Errno::IO));
+    assert_eq!(status(&world).volumes[0].state, VolumeState::Failed);
+    // What it can still read is right; the origin serves the rest.
+    assert_eq!(read(&mut world, blocks(0, 8))?, Ok(()));
+    assert_eq!(read(&mut world, blocks(200, 8))?, Ok(()));
+    world.cache().faults.fail_always(Kind::Read, Errno::IO);
+    assert_eq!(read(&mut world, blocks(0, 8))?, Err(Errno::IO));
+    assert_eq!(write(&mut world, blocks(51, 1))?, Err(Errno::IO));
+    world.run_dry()
+}
+
+#[test]
+fn a_full_cache_of_dirty_data_slows_down_and_never_fails() -> Result<(), Violation> {
+    let mut setup = Setup::new(7);
+    setup.volumes = vec![VolumeSetup { sectors: 8192 * 8, mode: WriteMode::Writeback }];
+    setup.origin_latency = Latency { least_ns: 1_000_000, most_ns: 5_000_000 };
+    let mut world = World::new(setup);
+    for round in 0..400 {
+        let ticket = world.write(0, blocks(round * 61 % 8000, 64));
+        if round % 8 == 7 {
+            world.succeed(ticket)?;
+        }
+    }
+    world.finish()?;
+    world.verify()?;
+    world.run_dry()?;
+    let counts = world.counts();
+    assert!(counts.wraps > 0 && counts.destaged_blocks > 0 && counts.errors == 0);
+    world.stop()
+}
+
+#[test]
+fn an_origin_that_is_gone_and_back_gets_its_data() -> Result<(), Violation> {
+    let mut world = world(8, WriteMode::Writeback);
+    assert_eq!(write(&mut world, blocks(0, 64))?, Ok(()));
+    world.origin(0).faults.gone = Some(Errno::NODEV);
+    world.pass(3 * Nanos::SECOND)?;
+    assert_eq!(read(&mut world, blocks(0, 64))?, Ok(()));
+    assert_eq!(read(&mut world, blocks(500, 1))?, Err(Errno::NODEV));
+    assert_eq!(write(&mut world, blocks(60, 64))?, Ok(()));
+    world.origin(0).faults.heal();
+    assert_eq!(read(&mut world, blocks(500, 1))?, Ok(()));
+    world.run_dry()?;
+    assert_eq!(dirty_blocks(&world), 0);
+    world.expect_origin_equals_view(0)
+}
+
+#[test]
+fn a_cache_that_hangs_counts_as_gone_until_the_next_start() -> Result<(), Violation> {
+    let mut world = world(9, WriteMode::Writeback);
+    assert_eq!(write(&mut world, blocks(0, 8))?, Ok(()));
+    world.origin(0).faults.fail_always(Kind::Write, Errno::IO);
+    world.cache().faults.plan(Kind::Write, Fault::Hang, 1);
+    assert_eq!(write(&mut world, blocks(20, 8))?, Err(Errno::IO));
+    assert!(world.now_ns() >= 30 * Nanos::SECOND, "the driver's timeout");
+    assert_eq!(read(&mut world, blocks(0, 1))?, Err(Errno::TIMEDOUT));
+    world.origin(0).faults.heal();
+    world.kill_by_chance();
+    world.open()?;
+    assert_eq!(read(&mut world, blocks(0, 8))?, Ok(()));
+    world.verify_cut()
+}
+
+#[test]
+fn an_origin_without_space_refuses_a_client_and_is_asked_again_by_destage() -> Result<(), Violation> {
+    let mut world = world(10, WriteMode::Writethrough);
+    world.origin(0).faults.plan(Kind::Write, Fault::Error(Errno::NOSPC), 1);
+    assert_eq!(write(&mut world, blocks(0, 8))?, Err(Errno::NOSPC));
+    assert_eq!(write(&mut world, blocks(0, 8))?, Ok(()));
+    world.run_dry()?;
+    world.expect_origin_equals_view(0)
+}

@@ -1,0 +1,182 @@
+//! Long runs: that they are the same each time, that what is read is what was written, that terabytes fit.
+
+use engine::effect::WriteMode;
+use engine::units::{Nanos, SectorRange, VolumeIndex};
+use lab::long::{
+    Action, Answer, Contents, Demand, Disk, Latencies, Load, LoadOptions, LongRun, Next, Pattern, Setup,
+    Statistics, Trouble, Until, VolumeSetup, Workload,
+};
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const CACHE: Latencies = Latencies { read_ns: 80_000, write_ns: 40_000, flush_ns: 200_000 };
+const ORIGIN: Latencies = Latencies { read_ns: 500_000, write_ns: 700_000, flush_ns: 1_000_000 };
+
+fn setup(cache_bytes: u64, origin_bytes: u64, modes: &[WriteMode], contents: Contents) -> Setup {
+    let volumes = modes
+        .iter()
+        .map(|&mode| VolumeSetup { origin: Disk::constant(origin_bytes, ORIGIN), mode })
+        .collect();
+    Setup { cache: Disk::constant(cache_bytes, CACHE), volumes, contents }
+}
+
+/// Writes and reads of an odd size over four times the cache: everything happens, the log wraps.
+fn mix(mode: WriteMode, request_bytes: u64, seed: u64) -> Result<(Statistics, u64, u64), Trouble> {
+    let mut run = LongRun::new(setup(32 * MIB, 128 * MIB, &[mode], Contents::Tags), |_| ())?;
+    let mut load = Load::new(LoadOptions {
+        request_bytes,
+        pattern: Pattern::Zipf { theta_permille: 700 },
+        read_permille: 500,
+        jobs: 2,
+        depth: 8,
+        flush_every: 50,
+        requests: Some(20_000),
+        seed,
+        ..LoadOptions::reads(128 * MIB / 4096)
+    });
+    run.run(&mut load, Until::End)?;
+    run.idle(10 * Nanos::SECOND)?;
+    run.run(&mut Load::new(LoadOptions::once(128 * MIB / 4096)), Until::End)?;
+    let status = run.status();
+    assert_eq!(status.volumes[0].dirty_bytes, 0, "{mode:?}: an idle cache brings everything home");
+    Ok((run.statistics(), status.cache.wraps, run.digest()))
+}
+
+#[test]
+fn what_is_read_is_what_was_written_last() -> Result<(), Trouble> {
+    let modes =
+        [WriteMode::Writeback, WriteMode::Writethrough, WriteMode::Writearound, WriteMode::Passthrough];
+    for mode in modes {
+        // Whole blocks; parts of blocks; longer than the engine takes at once.
+        for request_bytes in [8192, 2560, 520 * 1024] {
+            let (statistics, wraps, _) = mix(mode, request_bytes, 1)?;
+            assert_eq!(statistics.reads.errors + statistics.writes.errors + statistics.flushes.errors, 0);
+            assert_eq!(statistics.reads.count + statistics.writes.count, 20_000 + 1024);
+            assert!(statistics.verified_blocks > 30_000, "{mode:?} {request_bytes}: {statistics:?}");
+            let is_logged = matches!(mode, WriteMode::Writeback | WriteMode::Writethrough);
+            assert!(wraps > 0 || !is_logged, "{mode:?} {request_bytes}: the log wraps");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() -> Result<(), Trouble> {
+    let digest = |seed| mix(WriteMode::Writeback, 4096, seed).map(|(_, _, digest)| digest);
+    assert_eq!(digest(1)?, digest(1)?);
+    assert_ne!(digest(1)?, digest(2)?);
+    Ok(())
+}
+
+#[cfg(feature = "mutations")]
+#[test]
+fn a_stale_read_is_noticed() -> Result<(), Trouble> {
+    use engine::mutation::{Mutation, Mutations};
+    let setup = setup(32 * MIB, 32 * MIB, &[WriteMode::Writeback], Contents::Tags);
+    let mutations = Mutations::NONE.with(Mutation::PartialWriteWithoutOld);
+    let mut run = LongRun::new(setup, |config| config.mutations = mutations)?;
+    let options = LoadOptions { request_bytes: 1024, read_permille: 0, depth: 1, ..LoadOptions::reads(64) };
+    run.run(&mut Load::new(LoadOptions { requests: Some(1000), ..options }), Until::End)?;
+    let read = run.run(&mut Load::new(LoadOptions::once(64)), Until::End);
+    assert!(matches!(read, Err(Trouble::Mismatch(_))), "{read:?}");
+    Ok(())
+}
+
+/// Requests at their times, whatever the answers: as a trace has them.
+struct Trace {
+    requests: Vec<(u64, Action)>,
+    began: Option<Nanos>,
+    answers: Vec<Answer>,
+}
+
+impl Workload for Trace {
+    fn next(&mut self, now: Nanos) -> Next {
+        let began = *self.began.get_or_insert(now);
+        let Some(&(at_ns, action)) = self.requests.first() else { return Next::End };
+        let due = began.plus(at_ns);
+        if due > now {
+            return Next::At(due);
+        }
+        self.requests.remove(0);
+        Next::Demand(Demand { job: 0, volume: VolumeIndex(0), action, due })
+    }
+
+    fn answered(&mut self, answer: &Answer) {
+        self.answers.push(*answer);
+    }
+}
+
+#[test]
+fn a_trace_keeps_its_times_and_every_kind_of_request_is_answered() -> Result<(), Trouble> {
+    let setup = setup(64 * MIB, GIB, &[WriteMode::Writeback], Contents::Tags);
+    let mut run = LongRun::new(setup, |_| ())?;
+    run.idle(Nanos::SECOND)?;
+    let blocks = |first: u64, count: u64| SectorRange { start: first * 8, sectors: count * 8 };
+    let requests = vec![
+        (0, Action::Read(blocks(100, 4))),
+        (10 * Nanos::MILLISECOND, Action::Read(blocks(100, 4))),
+        (20 * Nanos::MILLISECOND, Action::Write { range: blocks(101, 1), fua: true }),
+        (30 * Nanos::MILLISECOND, Action::WriteZeroes(blocks(102, 20_000))),
+        (60 * Nanos::MILLISECOND, Action::Read(blocks(100, 4))),
+        (70 * Nanos::MILLISECOND, Action::Discard(blocks(100, 20_000))),
+        (70 * Nanos::MILLISECOND, Action::Flush),
+        (Nanos::SECOND, Action::Read(SectorRange { start: 801, sectors: 3 })),
+    ];
+    let times: Vec<u64> = requests.iter().map(|(at_ns, _)| *at_ns).collect();
+    let mut trace = Trace { requests, began: None, answers: Vec::new() };
+    let began = run.now();
+    assert_eq!(run.run(&mut trace, Until::End)?, 8);
+    let mut due: Vec<u64> = trace.answers.iter().map(|answer| answer.demand.due.since(began)).collect();
+    due.sort_unstable();
+    assert_eq!(due, times);
+    assert!(trace.answers.iter().all(|answer| answer.result.is_ok()));
+    let latency = |at: usize| trace.answers[at].answered.since(trace.answers[at].demand.due);
+    assert_eq!((latency(0), latency(1)), (ORIGIN.read_ns, CACHE.read_ns), "a miss, then a hit");
+    let statistics = run.statistics();
+    assert_eq!((statistics.reads.count, statistics.trims.count, statistics.flushes.count), (4, 2, 1));
+    assert_eq!(statistics.writes.bytes, 4096);
+    Ok(())
+}
+
+#[test]
+fn terabytes_fit_and_modelled_disks_take_their_time() -> Result<(), Trouble> {
+    let model = |name, bytes, seed| Disk::modelled(&models::find(name).expect("it is built in"), bytes, seed);
+    let volumes =
+        vec![VolumeSetup { origin: model("hdd", 1_500_000_000_000, 1), mode: WriteMode::Writeback }];
+    let cache = model("ssd", 128_000_000_000, 2);
+    let mut run = LongRun::new(Setup { cache, volumes, contents: Contents::Nothing }, |_| ())?;
+    run.idle(Nanos::SECOND)?;
+    let blocks = 1_500_000_000_000 / 4096;
+    let load = |read_permille, requests| {
+        let pattern = Pattern::Zipf { theta_permille: 1200 };
+        Load::new(LoadOptions {
+            pattern,
+            read_permille,
+            requests: Some(requests),
+            ..LoadOptions::reads(blocks)
+        })
+    };
+    run.run(&mut load(700, 200_000), Until::End)?;
+    run.begin_measuring();
+    run.run(&mut load(1000, 100_000), Until::End)?;
+    let statistics = run.statistics();
+    let at = |quantile| statistics.reads.latency_ns.value_at_quantile(quantile);
+    assert!((50_000..2_000_000).contains(&at(0.5)), "most are hits on the SSD: {} ns", at(0.5));
+    assert!(at(0.999) > 3_000_000, "some are misses on the disk: {} ns", at(0.999));
+    assert_eq!(statistics.answers(), 100_000);
+    assert!(statistics.cache.reads > 50_000 && statistics.origins[0].reads > 100);
+    assert_eq!(statistics.verified_blocks, 0, "there is nothing to compare");
+    Ok(())
+}
+
+#[test]
+fn more_than_the_engine_takes_at_once_waits() -> Result<(), Trouble> {
+    let setup = setup(64 * MIB, GIB, &[WriteMode::Writeback, WriteMode::Writethrough], Contents::Tags);
+    let mut run = LongRun::new(setup, |_| ())?;
+    let options = LoadOptions { depth: 10_000, start_gap_ns: 0, ..LoadOptions::reads(GIB / 4096) };
+    let volume = VolumeIndex(1);
+    run.run(&mut Load::new(LoadOptions { volume, requests: Some(30_000), ..options }), Until::End)?;
+    assert_eq!(run.statistics().reads.count, 30_000);
+    assert!(run.buffer_bytes_max() >= 8192 * 4096);
+    Ok(())
+}

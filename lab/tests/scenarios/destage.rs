@@ -1,0 +1,162 @@
+//! Hazards 4 and 11, rules 2 and 10: what goes home, and when it counts as being there.
+
+use crate::steps::*;
+use engine::effect::Errno;
+use lab::disk::faults::Kind;
+use lab::violation::{Kind as Broken, Violation};
+use lab::world::World;
+
+crate::scenarios! {
+    hazard_04_clean_after_the_origin_was_flushed: CleanBeforeOriginFlush, writeback;
+    hazard_04_destaged_after_the_cache_was_flushed: DestageBeforeCacheFlush, writeback;
+    hazard_04_flush_covers_what_was_home_before_it: OriginFlushCoversLater, writeback;
+    hazard_04_rewritten_while_it_goes_home: CleanThoughRewritten, writeback;
+    rule_02_clean_record_behind_a_newer_version: ReplayCleansNewer, writeback;
+    rule_02_clean_is_recorded: CleanNotRecorded, writeback;
+    rule_02_oldest_dirty_with_batches_in_flight: OldestDirtyTooHigh, writeback;
+    hazard_11_origin_fails_a_destage: IgnoreDestageError, writeback;
+    rule_10_verified_before_it_goes_home: DestageUnverified, writeback;
+    rule_12_zeroes_are_home_when_flushed: ZeroDroppedEarly, writeback;
+}
+
+/// A volume without requests for this long is destaged.
+const IDLE: u64 = 400 * MS;
+
+fn hazard_04_clean_after_the_origin_was_flushed(world: &mut World) -> Run {
+    begin(world)?;
+    write_fua(world, 0, 10, 1)?;
+    world.hold(|io| io.is_origin(0, Kind::Flush));
+    world.pass(IDLE)?;
+    // Makes durable what the log says meanwhile.
+    write_fua(world, 0, 500, 1)?;
+    origins_lose(world)?;
+    verify_and_evict(world)
+}
+
+fn hazard_04_destaged_after_the_cache_was_flushed(world: &mut World) -> Run {
+    begin(world)?;
+    write_fua(world, 0, 10, 1)?;
+    world.run_dry()?;
+    write_fua(world, 0, 500, 1)?;
+    write(world, 0, 10, 1)?;
+    world.hold(|io| io.is_cache(Kind::Flush));
+    world.pass(IDLE)?;
+    cache_loses(world)?;
+    verify_and_evict(world)
+}
+
+fn hazard_04_flush_covers_what_was_home_before_it(world: &mut World) -> Run {
+    begin(world)?;
+    for block in [10, 800, 880, 960, 1040, 1120] {
+        write(world, 0, block, 1)?;
+    }
+    flush(world, 0)?;
+    world.hold(|io| io.is_origin(0, Kind::Flush));
+    world.hold(|io| io.is_origin(0, Kind::Write) && io.first >= 800 * 8);
+    let under_way = world.until_pending(|io| io.is_origin(0, Kind::Flush))?;
+    world.complete_all(|io| io.is_origin(0, Kind::Write))?;
+    world.complete(under_way.id)?;
+    write_fua(world, 0, 500, 1)?;
+    origins_lose(world)?;
+    verify_and_evict(world)
+}
+
+fn hazard_04_rewritten_while_it_goes_home(world: &mut World) -> Run {
+    begin(world)?;
+    write_fua(world, 0, 10, 1)?;
+    world.hold(|io| io.is_origin(0, Kind::Write));
+    world.until_pending(|io| io.is_origin(0, Kind::Write))?;
+    write(world, 0, 10, 1)?;
+    world.release();
+    world.pass(2000 * MS)?;
+    wrap(world, 1)?;
+    world.verify()
+}
+
+fn rule_02_clean_record_behind_a_newer_version(world: &mut World) -> Run {
+    begin(world)?;
+    write_fua(world, 0, 10, 1)?;
+    world.hold(|io| io.is_origin(0, Kind::Flush));
+    let home = world.until_pending(|io| io.is_origin(0, Kind::Flush))?;
+    world.hold(is_batch);
+    let newer = world.write(0, blocks(10, 1));
+    world.until_pending(is_batch)?;
+    world.complete(home.id)?;
+    world.complete_all(is_batch)?;
+    world.release();
+    world.succeed(newer)?;
+    flush(world, 0)?;
+    lose_all(world)?;
+    verify_and_evict(world)
+}
+
+fn rule_02_clean_is_recorded(world: &mut World) -> Run {
+    begin(world)?;
+    // A dirty block at the very beginning of the log that cannot go home.
+    world.hold(|io| io.is_origin(1, Kind::Write));
+    write(world, 1, 0, 1)?;
+    for step in 0..40 {
+        write(world, 0, step * 32, 16)?;
+    }
+    drain(world, 0)?;
+    write_fua(world, 0, 1400, 1)?;
+    let limit_bytes = world.engine().map_or(0, |engine| engine.status().cache.false_dirty_limit_bytes);
+    lose_all(world)?;
+    let dirty_bytes = world.reports().last().map_or(0, |report| report.redestage_bytes);
+    if dirty_bytes > limit_bytes + 2 * 4096 {
+        let what = format!("{dirty_bytes} bytes count as dirty, 8192 are, {limit_bytes} more may");
+        return Err(Violation::new(Broken::Contract, what));
+    }
+    world.verify_cut()
+}
+
+fn rule_02_oldest_dirty_with_batches_in_flight(world: &mut World) -> Run {
+    begin(world)?;
+    world.hold(is_batch);
+    press(world, 0, 12, MS)?;
+    let under_way = pending(world, is_batch);
+    assert!(under_way.len() >= 3, "batches are in flight in more than one segment");
+    for id in under_way {
+        world.complete(id)?;
+    }
+    // What was answered becomes durable; what goes on after it does not reach the device.
+    flush(world, 0)?;
+    lose_all(world)?;
+    verify_and_evict(world)
+}
+
+fn hazard_11_origin_fails_a_destage(world: &mut World) -> Run {
+    begin(world)?;
+    for block in [10, 110, 210, 310, 410, 510] {
+        write(world, 0, block, 1)?;
+    }
+    flush(world, 0)?;
+    world.origin(0).faults.fail_always(Kind::Write, Errno::IO);
+    world.pass(1500 * MS)?;
+    world.origin(0).faults.heal();
+    world.pass(3000 * MS)?;
+    wrap(world, 1)?;
+    world.verify()
+}
+
+fn rule_10_verified_before_it_goes_home(world: &mut World) -> Run {
+    begin(world)?;
+    write_fua(world, 0, 10, 1)?;
+    rot(world, 0, 10)?;
+    world.pass(2000 * MS)?;
+    let ticket = world.read(0, blocks(10, 1));
+    let _an_error_or_never_garbage = world.wait(ticket)?;
+    Ok(())
+}
+
+fn rule_12_zeroes_are_home_when_flushed(world: &mut World) -> Run {
+    begin(world)?;
+    let ticket = world.write_zeroes(0, blocks(10, 4));
+    world.succeed(ticket)?;
+    flush(world, 0)?;
+    world.hold(|io| io.is_origin(0, Kind::Flush));
+    world.pass(IDLE)?;
+    write_fua(world, 0, 500, 1)?;
+    origins_lose(world)?;
+    world.verify_cut()
+}

@@ -1,0 +1,97 @@
+//! Hazard 10, rules 10 and 11: devices that return garbage, die, and come back.
+
+use crate::steps::*;
+use engine::effect::{Errno, RequestOp};
+use engine::scan::load_superblock;
+use engine::units::crc32c;
+use lab::disk::Fate;
+use lab::disk::faults::Kind;
+use lab::violation::{Kind as Broken, Violation};
+use lab::world::{CutImage, World};
+
+crate::scenarios! {
+    hazard_10_clean_block_rots: SkipReadChecksum, writeback;
+    hazard_10_dirty_block_rots: RottenDirtyFromOrigin, writeback;
+    rule_10_lost_is_recorded: LostNotRecorded, writeback;
+    hazard_10_cache_fails_and_comes_back: BypassBeforeAbandoned, writearound_alone;
+    hazard_09_well_known_place_is_written: KeepFingerprint, writeback;
+    rule_11_detach_is_durable: DetachBeforeDurable, writeback;
+}
+
+fn hazard_10_clean_block_rots(world: &mut World) -> Run {
+    begin(world)?;
+    fill(world, 0, 10, 1)?;
+    write_fua(world, 0, 500, 1)?;
+    rot(world, 0, 10)?;
+    read(world, 0, 10, 1)
+}
+
+fn hazard_10_dirty_block_rots(world: &mut World) -> Run {
+    begin(world)?;
+    write_fua(world, 0, 10, 1)?;
+    rot(world, 0, 10)?;
+    let ticket = world.read(0, blocks(10, 1));
+    let _an_error_and_never_old_data = world.wait(ticket)?;
+    Ok(())
+}
+
+fn rule_10_lost_is_recorded(world: &mut World) -> Run {
+    begin(world)?;
+    write_fua(world, 0, 10, 1)?;
+    rot(world, 0, 10)?;
+    wrap(world, 1)
+}
+
+fn hazard_10_cache_fails_and_comes_back(world: &mut World) -> Run {
+    begin(world)?;
+    fill(world, 0, 10, 1)?;
+    flush(world, 0)?;
+    world.hold(|io| io.kind == Kind::Abandon);
+    world.cache().faults.gone = Some(Errno::IO);
+    let _waits = world.write_fua(0, blocks(10, 1));
+    world.pass(50 * MS)?;
+    world.cut_power(|_| Fate::Lost);
+    world.cache().faults.heal();
+    world.open()?;
+    world.verify_cut()
+}
+
+fn hazard_09_well_known_place_is_written(world: &mut World) -> Run {
+    begin(world)?;
+    // A clean stop leaves fingerprints.
+    world.stop()?;
+    world.open()?;
+    write_fua(world, 0, 0, 1)?;
+    world.pass(2000 * MS)?;
+    world.cut_power(|_| Fate::Kept);
+    let (superblock, _) = load_superblock(&mut CutImage::whole(world.cache())).expect("it is whole");
+    let record = superblock.volumes[0].as_ref().expect("the volume is there");
+    for place in record.fingerprint.iter().flatten() {
+        let mut bytes = vec![0; 4096];
+        for (sector, into) in
+            world.origin(0).read(place.offset_bytes / 512, 8).iter().zip(bytes.chunks_mut(512))
+        {
+            sector.expand(into);
+        }
+        if crc32c(&bytes) != place.checksum {
+            let what = format!("the volume's own origin is refused for its byte {}", place.offset_bytes);
+            return Err(Violation::new(Broken::Contract, what));
+        }
+    }
+    world.open()?;
+    world.verify_cut()
+}
+
+fn rule_11_detach_is_durable(world: &mut World) -> Run {
+    begin(world)?;
+    world.hold(|io| io.is_cache(Kind::Write) && io.first < SEGMENTS_SECTOR);
+    let detach = world.submit(0, RequestOp::Detach);
+    world.pass(100 * MS)?;
+    let is_answered = world.answer(detach).is_some();
+    world.cut_power(|_| Fate::Lost);
+    let (superblock, _) = load_superblock(&mut CutImage::whole(world.cache())).expect("it is whole");
+    if is_answered && superblock.volumes[0].is_some() {
+        return Err(Violation::new(Broken::Contract, "a detached volume is back"));
+    }
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! Hazard 1 and rule 2's second half: what enters the cache as clean.
+
+use crate::steps::*;
+use lab::disk::faults::Kind;
+use lab::world::World;
+
+crate::scenarios! {
+    hazard_01_fill_races_with_write_that_came_and_went: FillAfterChange, writearound;
+    hazard_01_fill_while_the_origin_is_written: FillDuringChange, writearound;
+    hazard_01_fill_published_behind_a_bypass: FillBehindBypass, writearound;
+    rule_02_fill_of_what_the_origin_may_lose: FillOverUnflushedOrigin, writearound;
+    rule_02_fill_of_what_a_life_before_wrote: FillBeforeFirstFlush, writearound;
+}
+
+fn hazard_01_fill_races_with_write_that_came_and_went(world: &mut World) -> Run {
+    begin(world)?;
+    world.hold(|io| io.is_origin(0, Kind::Read));
+    let early = world.read(0, blocks(10, 1));
+    let fetch = world.until_pending(|io| io.is_origin(0, Kind::Read))?;
+    world.land_op(fetch.id);
+    write(world, 0, 10, 1)?;
+    world.release();
+    world.succeed(early)?;
+    world.pass(5 * MS)?;
+    read(world, 0, 10, 1)
+}
+
+fn hazard_01_fill_while_the_origin_is_written(world: &mut World) -> Run {
+    begin(world)?;
+    world.hold(|io| io.is_origin(0, Kind::Write) && io.touches(blocks(10, 1)));
+    let slow = world.write(0, blocks(10, 1));
+    world.until_pending(|io| io.is_origin(0, Kind::Write))?;
+    // A flush of the origin meanwhile: it covers the write's beginning and not its end.
+    write(world, 0, 500, 1)?;
+    flush(world, 0)?;
+    fill(world, 0, 10, 1)?;
+    world.release();
+    world.succeed(slow)?;
+    read(world, 0, 10, 1)
+}
+
+fn hazard_01_fill_published_behind_a_bypass(world: &mut World) -> Run {
+    begin(world)?;
+    world.hold(is_batch);
+    read(world, 0, 10, 1)?;
+    world.until_pending(is_batch)?;
+    let around = world.write(0, blocks(10, 1));
+    world.pass(10 * MS)?;
+    world.release();
+    world.succeed(around)?;
+    world.pass(5 * MS)?;
+    read(world, 0, 10, 1)
+}
+
+fn rule_02_fill_of_what_the_origin_may_lose(world: &mut World) -> Run {
+    begin(world)?;
+    write(world, 0, 10, 1)?;
+    fill(world, 0, 10, 1)?;
+    origins_lose(world)?;
+    verify_and_evict(world)
+}
+
+fn rule_02_fill_of_what_a_life_before_wrote(world: &mut World) -> Run {
+    begin(world)?;
+    write(world, 0, 10, 1)?;
+    world.kill(|_| true);
+    world.open()?;
+    world.hold(|io| io.is_origin(0, Kind::Flush));
+    fill(world, 0, 10, 1)?;
+    origins_lose(world)?;
+    verify_and_evict(world)
+}

@@ -1,0 +1,110 @@
+//! Hazards 3 and 14, rule 4 and the last row of rule 7: what an answer promises.
+
+use crate::steps::*;
+use engine::effect::Errno;
+use lab::disk::faults::Kind;
+use lab::world::World;
+
+crate::scenarios! {
+    hazard_03_flush_of_the_cache: FlushWithoutCacheFlush, writeback;
+    hazard_03_flush_covers_what_was_before_it: CacheFlushCoversLater, writeback;
+    rule_07_flush_of_the_origin: FlushWithoutOriginFlush, writearound;
+    rule_04_fua_is_flushed: FuaWithoutFlush, writeback;
+    rule_04_answered_when_written: AckBeforeWritten, writeback;
+    hazard_14_published_in_log_order: PublishOutOfOrder, writeback;
+    hazard_10_flush_of_the_cache_fails: IgnoreCacheFlushError, writeback_alone;
+    hazard_11_flush_of_the_origin_fails: IgnoreOriginFlushError, writeback;
+}
+
+/// Blocks far from each other: each is a write of its own everywhere.
+const FAR: [u64; 8] = [10, 110, 210, 310, 410, 510, 610, 710];
+
+fn hazard_03_flush_of_the_cache(world: &mut World) -> Run {
+    begin(world)?;
+    write(world, 0, 10, 1)?;
+    flush(world, 0)?;
+    lose_all(world)?;
+    world.verify_cut()
+}
+
+fn hazard_03_flush_covers_what_was_before_it(world: &mut World) -> Run {
+    begin(world)?;
+    write(world, 0, 5, 1)?;
+    world.hold(|io| io.is_cache(Kind::Flush));
+    let first = world.flush(0);
+    let under_way = world.until_pending(|io| io.is_cache(Kind::Flush))?;
+    for block in FAR {
+        write(world, 0, block, 1)?;
+    }
+    let _not_covered = world.flush(0);
+    world.complete(under_way.id)?;
+    world.succeed(first)?;
+    world.pass(MS)?;
+    lose_all(world)?;
+    world.verify_cut()
+}
+
+fn rule_07_flush_of_the_origin(world: &mut World) -> Run {
+    begin(world)?;
+    write(world, 0, 10, 1)?;
+    flush(world, 0)?;
+    lose_all(world)?;
+    world.verify_cut()
+}
+
+fn rule_04_fua_is_flushed(world: &mut World) -> Run {
+    begin(world)?;
+    write_fua(world, 0, 10, 1)?;
+    lose_all(world)?;
+    world.verify_cut()
+}
+
+fn rule_04_answered_when_written(world: &mut World) -> Run {
+    begin(world)?;
+    world.hold(is_batch);
+    let _not_written = world.write(0, blocks(10, 1));
+    world.pass(MS)?;
+    world.kill(|_| false);
+    world.open()?;
+    world.verify_cut()
+}
+
+fn hazard_14_published_in_log_order(world: &mut World) -> Run {
+    begin(world)?;
+    world.hold(is_batch);
+    // The first goes alone, the others go when they are enough for a batch of their own.
+    let _lost = world.write(0, blocks(10, 1));
+    press(world, 1, 8, MS)?;
+    let under_way = pending(world, is_batch);
+    assert!(under_way.len() >= 2, "two batches are in flight");
+    for &later in &under_way[1..] {
+        world.complete(later)?;
+    }
+    world.kill(|_| false);
+    world.open()?;
+    world.verify_cut()
+}
+
+fn hazard_10_flush_of_the_cache_fails(world: &mut World) -> Run {
+    begin(world)?;
+    for block in FAR {
+        write(world, 0, block, 1)?;
+    }
+    world.cache().faults.fail_next(Kind::Flush, Errno::IO);
+    let ticket = world.flush(0);
+    let _error_or_not = world.wait(ticket)?;
+    lose_all(world)?;
+    world.verify_cut()
+}
+
+fn hazard_11_flush_of_the_origin_fails(world: &mut World) -> Run {
+    begin(world)?;
+    for block in FAR {
+        write(world, 0, block, 1)?;
+    }
+    flush(world, 0)?;
+    world.origin(0).faults.fail_next(Kind::Flush, Errno::IO);
+    world.pass(3000 * MS)?;
+    wrap(world, 1)?;
+    world.verify()
+}

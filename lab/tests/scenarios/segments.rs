@@ -1,0 +1,164 @@
+//! Hazards 5 and 12, rules 1, 9 and 15: the ring is reused in order, goes on, and keeps its bounds.
+
+use crate::steps::*;
+use engine::effect::{Errno, WriteMode};
+use lab::disk::Fate;
+use lab::disk::faults::Kind;
+use lab::world::{Setup, VolumeSetup, World};
+use std::cell::Cell;
+use std::rc::Rc;
+
+crate::scenarios! {
+    rule_01_segment_reused_before_a_flush: ReuseBeforeCacheFlush, writeback;
+    rule_01_segment_reused_under_a_reader: ForgetPins, writeback, with SkipReadChecksum;
+    hazard_05_segment_emptied_with_dirty_blocks: EmptyWithoutDestage, writeback;
+    hazard_12_log_keeps_room_for_itself: NoReserve, writeback;
+    hazard_12_who_waits_for_room_lets_it_be_made: WaitersBlockDestage, large;
+    rule_09_failing_origin_does_not_stop_the_ring: StuckNotMoved, writeback;
+    rule_09_lost_extent_does_not_stop_the_ring: ExtentsNotMoved, writeback;
+    rule_15_index_within_its_budget: IndexOverBudget, much;
+    rule_15_partial_writes_within_their_memory: WorkUnbounded, little_memory;
+}
+
+fn large() -> Setup {
+    let mut setup = writeback_alone();
+    setup.volumes = vec![VolumeSetup { sectors: 4000 * 8, mode: WriteMode::Writeback }];
+    setup
+}
+
+/// A cache of half a gibibyte with the least memory for its index.
+fn much() -> Setup {
+    let mut setup = writeback_alone();
+    setup.segments = 128;
+    setup.segment_blocks = 1024;
+    setup.index_budget_bytes = 1 << 20;
+    setup.volumes = vec![VolumeSetup { sectors: 250_000 * 8, mode: WriteMode::Writeback }];
+    setup
+}
+
+fn little_memory() -> Setup {
+    let mut setup = writeback_alone();
+    setup.config = |config| config.work_bytes_max = 512 << 10;
+    setup.volumes = vec![VolumeSetup { sectors: 60_000 * 8, mode: WriteMode::Writeback }];
+    setup
+}
+
+fn rule_01_segment_reused_before_a_flush(world: &mut World) -> Run {
+    begin(world)?;
+    // v1 is in the first segment; it does not go home.
+    write_fua(world, 0, 10, 1)?;
+    world.hold(|io| io.is_origin(0, Kind::Write));
+    fill_log(world, 1)?;
+    flush(world, 1)?;
+    world.hold(|io| io.is_cache(Kind::Flush));
+    write(world, 0, 10, 1)?;
+    press(world, 1, 20, 100 * MS)?;
+    // Of all that is unflushed only what went over the first segment survives.
+    world.cut_power(|write| if segment_of(write.first) == Some(0) { Fate::Kept } else { Fate::Lost });
+    world.open()?;
+    world.verify_cut()
+}
+
+fn rule_01_segment_reused_under_a_reader(world: &mut World) -> Run {
+    begin(world)?;
+    fill(world, 0, 10, 1)?;
+    fill_log(world, 1)?;
+    let is_armed = Rc::new(Cell::new(true));
+    let armed = is_armed.clone();
+    world.hold(move |io| armed.get() && io.is_cache(Kind::Read));
+    let slow = world.read(0, blocks(10, 1));
+    let under_way = world.until_pending(|io| io.is_cache(Kind::Read) && segment_of(io.first) == Some(0))?;
+    is_armed.set(false);
+    press(world, 1, 40, 300 * MS)?;
+    world.complete(under_way.id)?;
+    world.release();
+    world.succeed(slow)?;
+    world.finish()
+}
+
+fn hazard_05_segment_emptied_with_dirty_blocks(world: &mut World) -> Run {
+    begin(world)?;
+    // Nothing can go home: the log fills with dirty blocks.
+    world.hold(|io| io.is_cache(Kind::Flush));
+    write(world, 0, 10, 1)?;
+    press(world, 1, 92, 200 * MS)?;
+    read(world, 0, 10, 1)?;
+    world.release();
+    world.finish()?;
+    world.verify()
+}
+
+fn hazard_12_log_keeps_room_for_itself(world: &mut World) -> Run {
+    begin(world)?;
+    world.hold(|io| io.is_origin(0, Kind::Write) || io.is_origin(1, Kind::Write));
+    for volume in [0, 1] {
+        press(world, volume, 92, 200 * MS)?;
+    }
+    world.release();
+    world.finish()?;
+    world.verify()
+}
+
+fn hazard_12_who_waits_for_room_lets_it_be_made(world: &mut World) -> Run {
+    begin(world)?;
+    world.hold(|io| io.is_cache(Kind::Flush));
+    for step in 0..110 {
+        let _whenever = world.write(0, blocks(step * 16, 16));
+    }
+    world.pass(100 * MS)?;
+    // The log is full. Now somebody waits for room in every part of what has to go home.
+    for step in 0..110 {
+        let _whenever = world.write(0, sectors(step * 128 + 1, 3));
+    }
+    world.pass(100 * MS)?;
+    world.release();
+    world.finish()?;
+    world.verify()
+}
+
+fn rule_09_failing_origin_does_not_stop_the_ring(world: &mut World) -> Run {
+    begin(world)?;
+    for step in 0..4 {
+        write_fua(world, 0, step * 16, 16)?;
+    }
+    world.origin(0).faults.fail_always(Kind::Write, Errno::IO);
+    wrap(world, 1)?;
+    world.origin(0).faults.heal();
+    world.run_dry()?;
+    world.verify()
+}
+
+fn rule_09_lost_extent_does_not_stop_the_ring(world: &mut World) -> Run {
+    begin(world)?;
+    write_fua(world, 0, 10, 1)?;
+    rot(world, 0, 10)?;
+    let ticket = world.read(0, blocks(10, 1));
+    let _an_error = world.wait(ticket)?;
+    wrap(world, 1)?;
+    world.verify()
+}
+
+fn rule_15_index_within_its_budget(world: &mut World) -> Run {
+    begin(world)?;
+    // Every other block: nothing to join in the index.
+    for round in 0..1600 {
+        for step in 0..64 {
+            let _whenever = world.read(0, blocks((round * 64 + step) * 2, 1));
+        }
+        world.finish()?;
+    }
+    world.pass(100 * MS)?;
+    world.check_memory()
+}
+
+fn rule_15_partial_writes_within_their_memory(world: &mut World) -> Run {
+    begin(world)?;
+    world.hold(|io| io.is_origin(0, Kind::Read));
+    for step in 0..100 {
+        let _whenever = world.write(0, sectors(step * 640 + 1, 500));
+    }
+    world.pass(10 * MS)?;
+    world.release();
+    world.finish()?;
+    world.check_memory()
+}

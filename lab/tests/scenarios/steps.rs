@@ -1,0 +1,219 @@
+//! What the scripts have in common.
+
+use engine::effect::{RequestOp, WriteMode};
+use engine::format::SEGMENTS_OFFSET;
+use lab::content::Source;
+use lab::disk::faults::Kind;
+use lab::disk::{Content, Fate};
+use lab::violation::{Kind as Broken, Violation};
+use lab::world::{AtStake, IoView, OpId, Setup, World};
+
+pub use lab::world::{blocks, sectors};
+
+/// A millisecond.
+pub const MS: u64 = 1_000_000;
+/// The first sector of the first segment.
+pub const SEGMENTS_SECTOR: u64 = SEGMENTS_OFFSET / 512;
+/// Sectors of a segment in the worlds here.
+pub const SEGMENT_SECTORS: u64 = 32 * 8;
+
+/// What a script returns.
+pub type Run = Result<(), Violation>;
+
+// ---- worlds ------------------------------------------------------------------------------------
+
+/// Two volumes in writeback mode: the one under test, and one to fill the log with.
+pub fn writeback() -> Setup {
+    Setup::new(1).with_modes(&[WriteMode::Writeback, WriteMode::Writeback])
+}
+
+/// The same, where the script damages the cache: `check` has something to say then.
+pub fn damaged() -> Setup {
+    let mut setup = writeback();
+    setup.is_checked_on_open = false;
+    setup
+}
+
+/// The volume under test is in write-through mode.
+pub fn writethrough() -> Setup {
+    Setup::new(1).with_modes(&[WriteMode::Writethrough, WriteMode::Writeback])
+}
+
+/// The volume under test is in write-around mode.
+pub fn writearound() -> Setup {
+    Setup::new(1).with_modes(&[WriteMode::Writearound, WriteMode::Writeback])
+}
+
+/// A single volume in writeback mode.
+pub fn writeback_alone() -> Setup {
+    Setup::new(1).with_modes(&[WriteMode::Writeback])
+}
+
+/// A single volume in write-around mode.
+pub fn writearound_alone() -> Setup {
+    Setup::new(1).with_modes(&[WriteMode::Writearound])
+}
+
+// ---- requests that succeed -----------------------------------------------------------------------
+
+/// Lets the engine do what it does after a start: from then on fills are possible.
+pub fn begin(world: &mut World) -> Run {
+    world.run_dry()
+}
+
+/// Reads whole blocks.
+pub fn read(world: &mut World, volume: usize, first: u64, count: u64) -> Run {
+    let ticket = world.read(volume, blocks(first, count));
+    world.succeed(ticket)
+}
+
+/// Writes whole blocks.
+pub fn write(world: &mut World, volume: usize, first: u64, count: u64) -> Run {
+    let ticket = world.write(volume, blocks(first, count));
+    world.succeed(ticket)
+}
+
+/// Writes whole blocks durably.
+pub fn write_fua(world: &mut World, volume: usize, first: u64, count: u64) -> Run {
+    let ticket = world.write_fua(volume, blocks(first, count));
+    world.succeed(ticket)
+}
+
+/// Makes a volume's writes durable.
+pub fn flush(world: &mut World, volume: usize) -> Run {
+    let ticket = world.flush(volume);
+    world.succeed(ticket)
+}
+
+/// Brings everything of a volume home.
+pub fn drain(world: &mut World, volume: usize) -> Run {
+    let ticket = world.submit(volume, RequestOp::Drain);
+    world.succeed(ticket)
+}
+
+/// Reads blocks that are not cached, so that they are then.
+pub fn fill(world: &mut World, volume: usize, first: u64, count: u64) -> Run {
+    read(world, volume, first, count)?;
+    world.pass(5 * MS)
+}
+
+// ---- the ring --------------------------------------------------------------------------------------
+
+/// Writes to a volume until the log went round four times: nothing of before is cached any more, not even
+/// what was hit.
+pub fn wrap(world: &mut World, volume: usize) -> Run {
+    let until = world.counts().wraps + 4;
+    for step in 0..2000 {
+        if world.counts().wraps >= until {
+            return Ok(());
+        }
+        write(world, volume, 1000 + step * 16 % 480, 16)?;
+    }
+    Err(Violation::new(Broken::Liveness, "the log does not go round"))
+}
+
+/// Segments that may be written.
+pub fn free_segments(world: &World) -> u32 {
+    world.engine().map_or(0, |engine| engine.status().cache.segments_free)
+}
+
+/// Fills the log by writes to a volume until one more segment would make it reclaim the oldest, then brings the volume's
+/// data home.
+pub fn fill_log(world: &mut World, volume: usize) -> Run {
+    let mut step = 0;
+    while free_segments(world) > 9 {
+        write(world, volume, step * 16 % 1472, 16)?;
+        step += 1;
+    }
+    drain(world, volume)
+}
+
+/// Submits writes of 16 blocks each, and lets some time pass: they may or may not be answered.
+pub fn press(world: &mut World, volume: usize, writes: u64, ns: u64) -> Run {
+    for step in 0..writes {
+        let _whenever = world.write(volume, blocks(step * 16 % 1472, 16));
+    }
+    world.pass(ns)
+}
+
+// ---- devices ---------------------------------------------------------------------------------------
+
+/// Whether an operation writes the summary of a segment: nothing else reaches a segment's end.
+pub fn is_summary(io: &IoView) -> bool {
+    io.is_cache(Kind::Write)
+        && io.first >= SEGMENTS_SECTOR
+        && (io.first + io.sectors - SEGMENTS_SECTOR).is_multiple_of(SEGMENT_SECTORS)
+}
+
+/// Whether an operation writes to the segments what is no summary.
+pub fn is_batch(io: &IoView) -> bool {
+    io.is_cache(Kind::Write) && io.first >= SEGMENTS_SECTOR && !is_summary(io)
+}
+
+/// The segment that a sector of the cache is in.
+pub fn segment_of(sector: u64) -> Option<u64> {
+    sector.checked_sub(SEGMENTS_SECTOR).map(|sector| sector / SEGMENT_SECTORS)
+}
+
+/// Whether a write carries data of clients.
+pub fn has_client_data(write: &AtStake) -> bool {
+    match &write.content {
+        Content::Data(sectors) => {
+            sectors.iter().any(|sector| matches!(sector.tag().source(), Source::Write { .. }))
+        }
+        Content::Zeroes(_) => false,
+    }
+}
+
+/// The operations of that kind under way, oldest first.
+pub fn pending(world: &World, filter: impl Fn(&IoView) -> bool) -> Vec<OpId> {
+    world.pending(filter).iter().map(|io| io.id).collect()
+}
+
+/// Bytes of the cache device.
+pub fn cache_bytes(world: &mut World, first: u64, sectors: u64) -> Vec<u8> {
+    let mut bytes = vec![0; sectors as usize * 512];
+    for (sector, into) in world.cache().read(first, sectors).iter().zip(bytes.chunks_mut(512)) {
+        sector.expand(into);
+    }
+    bytes
+}
+
+/// A bit of the cached copy of a block rots.
+pub fn rot(world: &mut World, volume: usize, block: u64) -> Run {
+    for sector in world.copies_of(volume, block * 8) {
+        assert!(world.rot_cache(sector, 77), "the script made the copy durable");
+    }
+    Ok(())
+}
+
+/// Everything that no flush covers is lost.
+pub fn lose_all(world: &mut World) -> Run {
+    world.cut_power(|_| Fate::Lost);
+    world.open()
+}
+
+/// The cache keeps everything, origins keep what was flushed.
+pub fn origins_lose(world: &mut World) -> Run {
+    world.cut_power(|write| match write.target {
+        engine::effect::Target::Cache => Fate::Kept,
+        _ => Fate::Lost,
+    });
+    world.open()
+}
+
+/// Origins keep everything, the cache keeps what was flushed.
+pub fn cache_loses(world: &mut World) -> Run {
+    world.cut_power(|write| match write.target {
+        engine::effect::Target::Cache => Fate::Lost,
+        _ => Fate::Kept,
+    });
+    world.open()
+}
+
+/// Every block reads as it must, and goes on doing so when the cache has forgotten it.
+pub fn verify_and_evict(world: &mut World) -> Run {
+    world.verify_cut()?;
+    wrap(world, 1)?;
+    world.verify()
+}

@@ -1,0 +1,107 @@
+//! The swarm finds planted bugs, too, without anybody telling it where to look.
+
+use engine::mutation::{Mutation, Mutations};
+use lab::swarm::{Options, run, run_with};
+use lab::violation::Kind;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Seeds that a mutation is tried with at the most.
+const SEEDS_MAX: u64 = 1000;
+
+/// Mutations that only a script brings to light, and why.
+const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
+    (Mutation::TrustSummaryPlaces, "the swarm forges no metadata"),
+    (Mutation::CutSilently, "the swarm damages no durable metadata"),
+    (Mutation::TrustStaleSuperblock, "the swarm brings no old superblock back"),
+    (Mutation::ForgetChain, "the other line prevents it: TrustDeadTail"),
+    (Mutation::TrustDeadTail, "the other line prevents it: ForgetChain"),
+    (Mutation::ForgetPins, "the checksum of the block prevents it"),
+    (
+        Mutation::SkipSummaryChecksum,
+        "two lives of a segment with the same shape, and a tear between them: 1 seed in 1800",
+    ),
+    (Mutation::OldestDirtyTooHigh, "a cut between two batches, while none before them is published"),
+    (Mutation::StuckNotMoved, "an origin that fails for as long as the log takes to go round"),
+    (
+        Mutation::BypassBeforeFloor,
+        "a durable bypass of a block whose segment was emptied a moment ago, then a power cut",
+    ),
+    (
+        Mutation::OvertakeTombstone,
+        "a read error while a batch is in flight, a bypass of the block, then a crash",
+    ),
+    (Mutation::CleanNotRecorded, "how much counts as dirty after a crash is compared in the script alone"),
+    (Mutation::IndexOverBudget, "the least budget of an index is more than the swarm's worlds fill"),
+    (Mutation::WorkUnbounded, "the swarm's requests do not fill the slack of the pool's bound"),
+    (Mutation::BypassBeforeAbandoned, "a crash within the one operation that notes the abandonment"),
+    (Mutation::KeepCleanFlag, "what a start takes for a clean stop is compared in the script alone"),
+    (Mutation::TrustCleanAfterRepair, "the swarm repairs nothing"),
+    (Mutation::KeepFingerprint, "fingerprints are compared by the daemon"),
+    (Mutation::DetachBeforeDurable, "the swarm detaches only before a clean stop"),
+];
+
+/// Whether a seed finds nothing in the engine as it is: otherwise it would seem to find every mutation.
+fn is_sound(seed: u64) -> bool {
+    static SOUND: Mutex<BTreeMap<u64, bool>> = Mutex::new(BTreeMap::new());
+    let known = SOUND.lock().expect("violations are values").get(&seed).copied();
+    known.unwrap_or_else(|| {
+        let failure = run(&Options::draw(seed)).failure;
+        if let Some(failure) = &failure {
+            println!("without any mutation: seed {seed}: {}", short(&failure.violation));
+        }
+        SOUND.lock().expect("violations are values").insert(seed, failure.is_none());
+        failure.is_none()
+    })
+}
+
+fn short(what: &dyn std::fmt::Display) -> String {
+    what.to_string().chars().take(160).collect()
+}
+
+/// The first seed that finds the mutation, and what it finds; panics of the engine do not count.
+fn first_found(mutation: Mutation, seeds: u64) -> Result<(u64, String), String> {
+    let mut asserted = String::new();
+    for seed in 0..seeds {
+        let outcome = run_with(&Options::draw(seed), Mutations::NONE.with(mutation), false);
+        let Some(failure) = outcome.failure.filter(|_| is_sound(seed)) else { continue };
+        if failure.violation.kind != Kind::Assertion {
+            return Ok((seed, short(&failure.violation)));
+        }
+        if asserted.is_empty() {
+            asserted = format!("; seed {seed}: {}", short(&failure.violation));
+        }
+    }
+    Err(format!("{} is not found by {seeds} seeds{asserted}", mutation.name()))
+}
+
+/// `MUTATION=name SEEDS=number` tries one, in a list or not, with as many seeds as one likes.
+#[test]
+fn the_swarm_finds_planted_bugs() {
+    let chosen = std::env::var("MUTATION").ok();
+    let seeds = std::env::var("SEEDS").map_or(SEEDS_MAX, |text| text.parse().expect("a number"));
+    let is_wanted = |mutation: &Mutation| match &chosen {
+        Some(names) => names.split(',').any(|name| name == mutation.name()),
+        None => !ONLY_SCRIPTED.iter().any(|(scripted, _)| scripted == mutation),
+    };
+    let wanted: Vec<Mutation> = Mutation::ALL.iter().copied().filter(is_wanted).collect();
+    assert!(!wanted.is_empty(), "no mutation is called {chosen:?}");
+    let next = AtomicUsize::new(0);
+    let missed = Mutex::new(Vec::new());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(&mutation) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    match first_found(mutation, seeds) {
+                        Ok((seed, what)) => println!("{}: seed {seed}: {what}", mutation.name()),
+                        Err(what) => missed.lock().expect("violations are values").push(what),
+                    }
+                }
+            });
+        }
+    });
+    let missed = missed.into_inner().expect("violations are values");
+    assert!(missed.is_empty(), "{}", missed.join("\n"));
+}

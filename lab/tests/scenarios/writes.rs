@@ -1,0 +1,66 @@
+//! Hazards 6 and 8, rules 7 and 13: writes through the cache, and writes of part of a block.
+
+use crate::steps::*;
+use engine::effect::{RequestOp, WriteMode};
+use lab::disk::faults::Kind;
+use lab::world::World;
+
+crate::scenarios! {
+    hazard_06_writethrough_is_dirty_until_it_is_home: WritethroughLogsClean, writethrough;
+    hazard_06_writethrough_is_in_the_log_before_it_goes_home: OriginBeforeLogFlush, writethrough;
+    rule_07_no_two_writes_to_one_place_of_the_origin: OverlapAtOrigin, writeback;
+    hazard_08_two_writes_to_one_block: PartialWriteShares, writeback;
+    rule_13_the_rest_of_the_block: PartialWriteWithoutOld, writeback;
+}
+
+fn hazard_06_writethrough_is_dirty_until_it_is_home(world: &mut World) -> Run {
+    begin(world)?;
+    world.hold(|io| io.is_origin(0, Kind::Write));
+    let _unfinished = world.write(0, blocks(10, 1));
+    world.until_pending(|io| io.is_origin(0, Kind::Write))?;
+    origins_lose(world)?;
+    verify_and_evict(world)
+}
+
+fn hazard_06_writethrough_is_in_the_log_before_it_goes_home(world: &mut World) -> Run {
+    begin(world)?;
+    fill(world, 0, 10, 1)?;
+    flush(world, 0)?;
+    world.hold(|io| io.is_cache(Kind::Flush));
+    let _unfinished = world.write(0, blocks(10, 1));
+    world.pass(50 * MS)?;
+    cache_loses(world)?;
+    verify_and_evict(world)
+}
+
+fn rule_07_no_two_writes_to_one_place_of_the_origin(world: &mut World) -> Run {
+    begin(world)?;
+    write_fua(world, 0, 10, 1)?;
+    world.hold(|io| io.is_origin(0, Kind::Write));
+    world.until_pending(|io| io.is_origin(0, Kind::Write))?;
+    assert_eq!(world.ask(0, RequestOp::SetMode(WriteMode::Writethrough))?, Ok(()));
+    let newer = world.write(0, blocks(10, 1));
+    world.pass(50 * MS)?;
+    world.release();
+    world.succeed(newer)?;
+    world.verify()
+}
+
+fn hazard_08_two_writes_to_one_block(world: &mut World) -> Run {
+    begin(world)?;
+    world.hold(|io| io.is_origin(0, Kind::Read));
+    let one = world.write(0, sectors(80, 1));
+    let other = world.write(0, sectors(83, 1));
+    world.pass(5 * MS)?;
+    world.release();
+    world.succeed(one)?;
+    world.succeed(other)?;
+    read(world, 0, 10, 1)
+}
+
+fn rule_13_the_rest_of_the_block(world: &mut World) -> Run {
+    begin(world)?;
+    let ticket = world.write(0, sectors(83, 2));
+    world.succeed(ticket)?;
+    read(world, 0, 10, 1)
+}
