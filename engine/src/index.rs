@@ -249,33 +249,6 @@ impl Index {
         }
     }
 
-    /// Records that a block was copied to another place: same content, as dirty as it was, hit
-    /// as often as it was.
-    ///
-    /// # Panics
-    /// If it is not cached.
-    pub fn set_place(&mut self, key: BlockKey, place: Place) {
-        assert!(place.0 < Place::END, "a place is on the device");
-        let (group, tag) = split(key);
-        let hash = permute(group);
-        match self.find(hash, tag).expect("a block that was moved is cached") {
-            Found::Single(position) => self.change_single(position, |entry| entry.place = place),
-            Found::Group(position, mut head) => {
-                if head.place(tag) == place {
-                    return;
-                }
-                let checksum = self.groups.row(&self.pages, position)[CHECKSUMS_AT + tag as usize];
-                let entry = Entry { place, ..head.entry(tag, checksum) };
-                self.clear_in_group(position, &mut head, 1 << tag);
-                self.singles.insert(&mut self.pages, hash, tag, &single_row(entry));
-                self.dissolve_if_small(hash, position, head);
-            }
-        }
-        if tag == GROUP_BLOCKS as u32 - 1 {
-            self.gather(hash);
-        }
-    }
-
     /// Counts a hit of a block, or of its group, up to 3. Does nothing if it is not cached.
     pub fn touch(&mut self, key: BlockKey) {
         self.change_hits(key, |hits| (hits + 1).min(3));

@@ -41,4 +41,5 @@ mod reclaim;
 mod report;
 mod request;
 mod segments;
+mod share;
 mod volume;

@@ -347,6 +347,25 @@ impl World {
         }
     }
 
+    /// Lets everything under way end and time pass.
+    pub fn let_pass(&mut self, ns: u64) {
+        let until = self.now + ns;
+        loop {
+            while self.complete_one() {}
+            match self.engine.as_ref().and_then(Engine::deadline) {
+                Some(deadline) if deadline.0 < until => self.pass_time(),
+                _ => break,
+            }
+        }
+        self.now = self.now.max(until);
+        self.pass_time();
+    }
+
+    /// The time in the world, in nanoseconds.
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
     pub fn outstanding(&self) -> usize {
         self.outstanding.len()
     }
