@@ -51,7 +51,7 @@ pub struct Entry {
     pub dirty: bool,
     /// Recent hits, from 0 to 3. The blocks of a group share one count.
     pub hits: u8,
-    /// CRC-32C of the block.
+    /// Checksum of the block.
     pub checksum: u32,
 }
 
@@ -64,7 +64,7 @@ pub struct Run<'a> {
     pub place: Place,
     /// Whether the origin does not have them yet.
     pub dirty: bool,
-    /// The CRC-32C of each block; their number is the length of the run.
+    /// The checksum of each block; their number is the length of the run.
     pub checksums: &'a [u32],
 }
 

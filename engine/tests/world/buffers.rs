@@ -1,7 +1,7 @@
 //! The driver's memory, with real bytes.
 
 use engine::memory::{BufferId, Memory, Purpose, Slice};
-use engine::units::crc32c;
+use engine::units::payload_checksum;
 use std::collections::HashMap;
 
 /// Buffers by number; counts references and fails on any misuse.
@@ -62,7 +62,7 @@ impl Memory for Buffers {
     }
 
     fn checksum(&self, slice: Slice) -> u32 {
-        crc32c(self.bytes(slice))
+        payload_checksum(self.bytes(slice))
     }
 
     fn copy(&mut self, from: Slice, to: Slice) {

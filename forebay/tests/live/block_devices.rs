@@ -64,3 +64,18 @@ fn a_mounted_origin_is_refused() {
     let message = site.refused(&["serve", &cache, "--nbd", &door]);
     assert!(message.contains("mounted") && message.contains("unmount it"), "{message}");
 }
+
+/// Hazard 9: a disk that was only mounted and unmounted behind the cache is not served any more.
+#[test]
+fn an_origin_that_was_mounted_behind_the_cache_is_refused() {
+    let site = Site::new("remounted");
+    let origin_file = site.file("origin", 64 * MIB);
+    let cache = site.file("cache", 32 * MIB);
+    let Some(origin) = LoopDevice::try_attach(&origin_file) else { return };
+    tool("mkfs.ext4", &["-q", "-F", origin.path()]);
+    site.run(&["create", "--origin", origin.path(), "--cache", &cache, "--name", "disk"]);
+    drop(Mount::new(&site, &origin));
+    let door = format!("unix:{}", site.path("door"));
+    let message = site.refused(&["serve", &cache, "--nbd", &door]);
+    assert!(message.contains("changed behind the cache at byte 0"), "{message}");
+}
