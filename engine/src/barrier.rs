@@ -9,6 +9,7 @@ use crate::guard::Blocks;
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
 use crate::request::{RequestKey, Stage, Then};
+use crate::share::OriginWork;
 use crate::units::{BLOCK_BYTES, VolumeIndex};
 use crate::volume::Standing;
 use alloc::collections::BTreeSet;
@@ -267,11 +268,11 @@ impl Engine {
         match result {
             Ok(()) => {
                 volume.origin.flushed_epoch = epoch;
-                volume.origin.is_failing = false;
+                self.origin_worked(volume_index, OriginWork::Flush);
                 self.destaged_durably(volume_index);
             }
             Err(errno) => {
-                self.origin_failed(volume_index, errno);
+                self.origin_failed(volume_index, OriginWork::Flush, errno);
                 self.destage_flush_failed(volume_index);
                 // Whoever waits for a promise gets an error: it cannot be kept. That includes those who came while
                 // the flush was under way: a device that fails a flush may have dropped any unflushed write.
@@ -310,14 +311,26 @@ impl Engine {
     }
 
     /// An origin failed an operation of ours: it is left alone for a while.
-    pub(crate) fn origin_failed(&mut self, volume_index: VolumeIndex, errno: Errno) {
-        let until = self.now.plus(self.config.backoff_ns);
-        let volume = self.volume_mut(volume_index);
-        volume.origin.errors += 1;
-        volume.origin.is_failing = true;
-        volume.origin.backoff_until = until;
+    pub(crate) fn origin_failed(&mut self, volume_index: VolumeIndex, work: OriginWork, errno: Errno) {
+        let (now, until) = (self.now, self.now.plus(self.config.backoff_ns));
+        let absent_after_ns = self.config.absent_after_ns;
+        let origin = &mut self.volume_mut(volume_index).origin;
+        let before = (origin.is_failing(), origin.is_absent());
+        origin.errors += 1;
+        origin.note_failure(work, errno, now, absent_after_ns);
+        origin.backoff_until = until;
+        if before != (origin.is_failing(), origin.is_absent()) {
+            self.share.origin_got_worse(volume_index);
+        }
         self.push(Effect::Notice(Notice::OriginError { volume: volume_index, errno }));
         self.want_tick(until);
+    }
+
+    /// An origin did what we asked.
+    pub(crate) fn origin_worked(&mut self, volume_index: VolumeIndex, work: OriginWork) {
+        if self.volume_mut(volume_index).origin.note_success(work) {
+            self.share.wake();
+        }
     }
 
     /// Issues an operation that changes an origin. If it touches a well-known place whose checksum the

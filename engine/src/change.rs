@@ -85,7 +85,7 @@ impl Engine {
 
     /// The blocks that a range of zeroes covers; the volume's last block counts as covered when the
     /// range reaches the volume's end.
-    fn whole_blocks(&self, volume: VolumeIndex, range: SectorRange) -> Blocks {
+    pub(crate) fn whole_blocks(&self, volume: VolumeIndex, range: SectorRange) -> Blocks {
         let volume = self.volume(volume);
         let first = range.start.div_ceil(SECTORS_PER_BLOCK);
         let end = if range.end() == volume.size_sectors {
@@ -129,6 +129,10 @@ impl Engine {
             }
         };
         let route = if matches!(op, RequestOp::Discard { .. }) { Route::Origin } else { route };
+        // RULE 9: beyond its share a volume whose origin fails takes no room from the others.
+        if route != Route::Origin && !self.pass_share(key, memory) {
+            return;
+        }
         self.requests[key].route = route;
         match (op, route) {
             (RequestOp::Write { .. }, Route::Origin)
@@ -297,6 +301,11 @@ impl Engine {
         let active = &self.requests[key];
         assert!(active.unpublished == 0 && active.stage == Stage::Appending);
         let sequence = active.sequence;
+        if active.error.is_some() {
+            // The rest of it was withdrawn.
+            self.reply(key, memory);
+            return;
+        }
         match active.route {
             Route::Log if active.wants_fua() && !self.is_mutated(Mutation::FuaWithoutFlush) => {
                 self.release_hold(key);

@@ -9,6 +9,7 @@ use crate::log::InternalAppend;
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
 use crate::request::{RequestKey, Stage};
+use crate::share::OriginWork;
 use crate::units::{BLOCK_BYTES, VolumeIndex};
 use crate::volume::Standing;
 use alloc::vec::Vec;
@@ -214,7 +215,7 @@ impl Engine {
             let Some(volume) = &self.volumes[at] else { continue };
             let index = volume.index;
             let origin = &volume.origin;
-            if origin.is_failing {
+            if origin.is_failing() {
                 // Its promises are kept by the cache; what its clients wrote around it was answered
                 // with the errors they got.
                 is_ready &= origin.flushing.is_none();
@@ -257,7 +258,7 @@ impl Engine {
         let mut reads = Vec::new();
         for volume in self.volumes.iter().flatten() {
             let Some(record) = &self.superblock.volumes[volume.index.at()] else { continue };
-            if volume.origin.is_failing {
+            if volume.origin.is_failing() {
                 continue;
             }
             let offsets = offsets_bytes(volume.size_sectors);
@@ -295,7 +296,11 @@ impl Engine {
                 record.fingerprint[at] = Some(Fingerprint { offset_bytes, checksum });
             }
             // A place that cannot be read is one less to compare.
-            _ => self.volume_mut(index).origin.is_failing = true,
+            (result, ..) => {
+                let errno = result.err().unwrap_or(Errno::IO);
+                let (now, absent_after_ns) = (self.now, self.config.absent_after_ns);
+                self.volume_mut(index).origin.note_failure(OriginWork::Look, errno, now, absent_after_ns);
+            }
         }
     }
 

@@ -1,8 +1,8 @@
 //! The five calls, and the step after each of them that puts the engine back into a known shape.
 //!
 //! The engine's parts are files of this crate that each add calls to [`Engine`]: `read`, `change`
-//! (writes, discards, write-zeroes), `log` (batches), `barrier` (flushes), `destage`, `reclaim`,
-//! `control` (the operator) and `failure` (a cache that fails).
+//! (writes, discards, write-zeroes), `share` (who may hold how much dirty), `log` (batches), `barrier`
+//! (flushes), `destage`, `reclaim`, `control` (the operator) and `failure` (a cache that fails).
 
 use crate::barrier::{CacheBarrier, SuperblockWriter};
 use crate::destage::Run;
@@ -20,6 +20,7 @@ use crate::reclaim::Reclaim;
 use crate::recovery::Opened;
 use crate::request::{Active, RequestKey, Route, Stage};
 use crate::segments::Segments;
+use crate::share::ShareQueue;
 use crate::status::DeviceBytes;
 use crate::units::{BLOCK_BYTES, Nanos, VOLUMES_MAX, VolumeIndex};
 use crate::volume::{Standing, Volume};
@@ -84,6 +85,7 @@ pub struct Engine {
     pub(crate) is_guard_released: bool,
     /// Requests in [`Stage::Buffer`].
     pub(crate) buffer_queue: VecDeque<RequestKey>,
+    pub(crate) share: ShareQueue,
     /// Requests in a stage that [`Engine::settle`] looks at.
     pub(crate) watched: Vec<RequestKey>,
     flights: Slab<(u32, Flight)>,
@@ -129,6 +131,7 @@ impl Engine {
             guard_queue: VecDeque::new(),
             is_guard_released: false,
             buffer_queue: VecDeque::new(),
+            share: ShareQueue::default(),
             watched: Vec::new(),
             flights: Slab::new(),
             flight_serial: 0,
@@ -186,6 +189,7 @@ impl Engine {
             is_client_buffer_released: false,
             parts: 0,
             unpublished: 0,
+            reserved_blocks: 0,
             sequence: 0,
             error: None,
         });
@@ -327,6 +331,7 @@ impl Engine {
                 break;
             }
         }
+        self.retry_shares(memory);
         if self.log.has_missing_summaries() {
             self.write_missing_summaries(memory);
         }
@@ -339,6 +344,8 @@ impl Engine {
     /// What happens by the clock alone.
     fn tick<M: Memory>(&mut self, memory: &mut M) {
         self.pump_origin_flushes();
+        self.share.wake();
+        self.retry_shares(memory);
         self.pump_destage(memory);
         for at in 0..self.volumes_end {
             if let Some(volume) = &mut self.volumes[at]
@@ -356,7 +363,8 @@ impl Engine {
                 (volume.has_destageable() && self.latched.is_none()) || volume.destage.has_written()
             })
             || self.reclaim.is_active()
-            || !self.watched.is_empty();
+            || !self.watched.is_empty()
+            || !self.share.is_empty();
         if is_work_left {
             self.want_tick(self.now.plus(self.config.tick_ns));
         }
@@ -416,6 +424,7 @@ impl Engine {
     /// Answers a request and forgets it.
     pub(crate) fn reply<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         self.release_hold(key);
+        self.release_share(key, u64::MAX);
         self.release_work(key, memory);
         self.release_client_buffer(key, memory);
         let is_answered = self.is_mutated(Mutation::AckBeforeWritten) && self.is_logged_write(key);

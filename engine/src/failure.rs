@@ -75,7 +75,7 @@ impl Engine {
         }
     }
 
-    /// Starts a change once more, on a volume that has no cache now.
+    /// Starts a change once more, by whatever way is open now.
     pub(crate) fn begin_again<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         self.release_work(key, memory);
         self.requests[key].route = Route::Origin;

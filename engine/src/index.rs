@@ -51,7 +51,7 @@ pub struct Entry {
     pub dirty: bool,
     /// Recent hits, from 0 to 3. The blocks of a group share one count.
     pub hits: u8,
-    /// CRC-32C of the block.
+    /// Checksum of the block.
     pub checksum: u32,
 }
 
@@ -64,7 +64,7 @@ pub struct Run<'a> {
     pub place: Place,
     /// Whether the origin does not have them yet.
     pub dirty: bool,
-    /// The CRC-32C of each block; their number is the length of the run.
+    /// The checksum of each block; their number is the length of the run.
     pub checksums: &'a [u32],
 }
 
@@ -246,33 +246,6 @@ impl Index {
                 head.set_dirty(1 << tag, dirty);
                 head.write(self.groups.row_mut(&mut self.pages, position));
             }
-        }
-    }
-
-    /// Records that a block was copied to another place: same content, as dirty as it was, hit
-    /// as often as it was.
-    ///
-    /// # Panics
-    /// If it is not cached.
-    pub fn set_place(&mut self, key: BlockKey, place: Place) {
-        assert!(place.0 < Place::END, "a place is on the device");
-        let (group, tag) = split(key);
-        let hash = permute(group);
-        match self.find(hash, tag).expect("a block that was moved is cached") {
-            Found::Single(position) => self.change_single(position, |entry| entry.place = place),
-            Found::Group(position, mut head) => {
-                if head.place(tag) == place {
-                    return;
-                }
-                let checksum = self.groups.row(&self.pages, position)[CHECKSUMS_AT + tag as usize];
-                let entry = Entry { place, ..head.entry(tag, checksum) };
-                self.clear_in_group(position, &mut head, 1 << tag);
-                self.singles.insert(&mut self.pages, hash, tag, &single_row(entry));
-                self.dissolve_if_small(hash, position, head);
-            }
-        }
-        if tag == GROUP_BLOCKS as u32 - 1 {
-            self.gather(hash);
         }
     }
 

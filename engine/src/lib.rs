@@ -42,4 +42,5 @@ mod reclaim;
 mod report;
 mod request;
 mod segments;
+mod share;
 mod volume;

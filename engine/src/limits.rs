@@ -15,6 +15,10 @@ pub const ENGINE_POOL_BYTES: u64 = 48 << 20;
 /// The largest single buffer that the engine asks for.
 pub const ENGINE_BUFFER_BYTES_MAX: u32 = 1 << 20;
 
+/// Blocks of a segment that hold no payload even if it was written at once: head, headers, summary, and what
+/// is kept free for them.
+pub(crate) const SEGMENT_OVERHEAD_BLOCKS: u32 = 8;
+
 const _: () =
     assert!((REQUEST_BYTES_MAX as u64).is_multiple_of(BLOCK_BYTES), "a request is cut at block borders");
 
@@ -43,6 +47,13 @@ pub struct Config {
     pub idle_ns: u64,
     /// An origin that failed is left alone for this long.
     pub backoff_ns: u64,
+    /// An origin that still fails this long after its first error counts as absent.
+    pub absent_after_ns: u64,
+    /// Dirty blocks that a volume may hold while its origin fails, times the volumes on the cache (rule 9).
+    pub failing_dirty_blocks_max: u64,
+    /// Dirty blocks that one of several volumes may hold at any time; beyond it the ring has nothing to
+    /// gain from a lap (rule 9).
+    pub shared_dirty_blocks_max: u64,
     /// How often the clock alone makes the engine look at its work.
     pub tick_ns: u64,
     /// Which origins can discard, by volume.
@@ -56,8 +67,10 @@ impl Config {
     #[must_use]
     pub fn for_cache(segments: u32, segment_blocks: u32) -> Config {
         let cache_blocks = u64::from(segments) * u64::from(segment_blocks);
-        // Rule 9: what relocation, tombstones and clean records need while the tail is emptied.
-        let segments_reserved = 4;
+        let payload_blocks = u64::from(segments) * u64::from(segment_blocks - SEGMENT_OVERHEAD_BLOCKS);
+        // Rule 9: what relocation, tombstones and clean records need while the tail is emptied. Data that is
+        // appended again may lie less densely than before, which counts where segments are small.
+        let segments_reserved = 4 + segments * 2 / segment_blocks;
         Config {
             work_bytes_max: 16 << 20,
             fill_blocks_max: 2048,
@@ -71,6 +84,10 @@ impl Config {
             flush_after_ns: 500 * Nanos::MILLISECOND,
             idle_ns: 300 * Nanos::MILLISECOND,
             backoff_ns: Nanos::SECOND,
+            // As long as a disk's own driver waits before it gives up a command.
+            absent_after_ns: 30 * Nanos::SECOND,
+            failing_dirty_blocks_max: payload_blocks / 2,
+            shared_dirty_blocks_max: payload_blocks / 4 * 3,
             tick_ns: 20 * Nanos::MILLISECOND,
             origin_can_discard: [false; crate::units::VOLUMES_MAX],
             mutations: Mutations::NONE,

@@ -56,7 +56,7 @@ pub trait Memory {
     fn metadata(&self, buffer: BufferId) -> &[u8];
     /// The bytes of a metadata buffer, to be written.
     fn metadata_mut(&mut self, buffer: BufferId) -> &mut [u8];
-    /// The CRC-32C of a payload piece.
+    /// The [`crate::units::payload_checksum`] of a payload piece.
     fn checksum(&self, slice: Slice) -> u32;
     /// Copies `from` onto `to`; both have the same length and do not overlap.
     fn copy(&mut self, from: Slice, to: Slice);

@@ -10,6 +10,7 @@ use crate::engine::{Engine, Flight};
 use crate::extents::{Extent, ExtentKind};
 use crate::format::{EntryKind, Summary};
 use crate::guard::Blocks;
+use crate::limits::SEGMENT_OVERHEAD_BLOCKS;
 use crate::log::InternalAppend;
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
@@ -61,8 +62,13 @@ pub(crate) struct Reclaim {
     seen_sequence: u64,
     /// Whether the index was near its budget then.
     is_tight: bool,
-    /// Blocks of the oldest one on their way to the head of the log.
+    /// Blocks on their way to the head of the log.
     relocating_blocks: u32,
+    /// Reads of such blocks under way.
+    relocate_reads: u32,
+    /// What was read. It is appended when all is there: in few batches, as densely as it lay before, or a long
+    /// row of segments that are full of it would take more room than it gives back.
+    gathered: Vec<InternalAppend>,
 }
 
 impl Reclaim {
@@ -235,7 +241,11 @@ impl Engine {
             // HAZARD 5: what must go home keeps its segment.
             let must_stay = self.segments.get(segment).must > 0
                 && !(self.is_mutated(Mutation::EmptyWithoutDestage) && self.extents.is_empty());
-            if !is_listed || must_stay || !self.keep_hits(memory) {
+            if !is_listed || must_stay {
+                return;
+            }
+            // What is moved out of the segments behind it must not hold up one that has nothing left.
+            if self.segments.get(segment).live > 0 && !self.keep_hits(memory) {
                 return;
             }
             self.empty_first();
@@ -261,27 +271,41 @@ impl Engine {
         }
     }
 
-    /// RULE 9: dirty blocks of the oldest segment whose origin fails are appended again, so that the
+    /// RULE 9: dirty blocks of the oldest segments whose origin fails are appended again, so that the
     /// ring goes on for the other volumes.
     fn move_stuck<M: Memory>(&mut self, memory: &mut M) {
-        if !self.volumes.iter().flatten().any(|volume| volume.origin.is_failing)
+        if !self.volumes.iter().flatten().any(|volume| volume.origin.is_failing())
             || self.reclaim.is_relocating()
+            || self.is_ring_stuck()
             || self.is_mutated(Mutation::StuckNotMoved)
         {
             return;
         }
-        let Some(first) = self.reclaim.active.front_mut() else { return };
-        let Stage::Listed(list) = &first.stage else { return };
+        // What was emptied by the last round is free first; and what is moved now takes half of what is free, so
+        // that the header which frees the segments it came from has a place for certain.
+        let free = self.segments.free();
+        if self.segments.has_emptied() && free <= self.config.segments_reserved {
+            self.want_floor();
+            return;
+        }
+        let payload_blocks = self.segments.segment_blocks() - SEGMENT_OVERHEAD_BLOCKS;
+        let room = (free / 2 * payload_blocks).max(payload_blocks).min(RELOCATING_BLOCKS_MAX);
         let mut stuck = Vec::new();
-        for &(key, place) in list {
-            let is_failing =
-                self.volumes[key.volume().at()].as_ref().is_some_and(|volume| volume.origin.is_failing);
-            let entry = self.index.get(key).filter(|entry| entry.place == place && entry.dirty);
-            if let Some(entry) = entry.filter(|_| is_failing) {
-                stuck.push(Kept { key, place, checksum: entry.checksum });
+        for active in &self.reclaim.active {
+            let Stage::Listed(list) = &active.stage else { break };
+            for &(key, place) in list {
+                let is_failing =
+                    self.volumes[key.volume().at()].as_ref().is_some_and(|volume| volume.origin.is_failing());
+                let entry = self.index.get(key).filter(|entry| entry.place == place && entry.dirty);
+                if let Some(entry) = entry.filter(|_| is_failing) {
+                    stuck.push(Kept { key, place, checksum: entry.checksum });
+                }
+            }
+            if stuck.len() >= room as usize {
+                break;
             }
         }
-        stuck.truncate(RELOCATING_BLOCKS_MAX as usize);
+        stuck.truncate(room as usize);
         self.read_kept(stuck, memory);
     }
 
@@ -339,6 +363,7 @@ impl Engine {
             let segment = self.segments.of(first.place);
             self.segments.get_mut(segment).pins += 1;
             self.reclaim.relocating_blocks += count as u32;
+            self.reclaim.relocate_reads += 1;
             let slice = Slice { buffer, offset_bytes: 0, len_bytes: bytes };
             let op = IoOp::Read { offset_bytes: self.cache_offset(first.place), into: Pieces::One(slice) };
             let flight = Flight::RelocateRead { buffer, blocks: now.to_vec(), segment };
@@ -363,7 +388,7 @@ impl Engine {
             match entry {
                 Some(_) if is_good && self.latched.is_none() => {
                     memory.retain(buffer);
-                    self.log.push_internal(InternalAppend::Relocate {
+                    self.reclaim.gathered.push(InternalAppend::Relocate {
                         key: kept.key,
                         from: kept.place,
                         checksum: kept.checksum,
@@ -379,6 +404,15 @@ impl Engine {
             }
         }
         memory.release(buffer);
+        self.reclaim.relocate_reads -= 1;
+        if self.reclaim.relocate_reads == 0 {
+            for append in core::mem::take(&mut self.reclaim.gathered) {
+                self.log.push_internal(append);
+            }
+            if self.latched.is_some() {
+                self.discard_pending(memory);
+            }
+        }
     }
 
     /// The oldest segment has nothing that must stay: what is left in it is dropped.

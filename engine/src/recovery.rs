@@ -218,6 +218,8 @@ fn replay<I: Image>(image: &mut I, superblock: Superblock, options: Options) -> 
             lost_blocks: 0,
             cached_blocks: 0,
             active: 0,
+            reserved_blocks: 0,
+            share_waiting: 0,
             origin: Origin::new(),
             destage: DestageState::new(blocks),
             counters: Counters::default(),

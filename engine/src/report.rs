@@ -58,7 +58,8 @@ impl Engine {
             Standing::Uncached | Standing::Abandoning => VolumeState::Uncached,
             Standing::Failed => VolumeState::Failed,
             Standing::Detaching => VolumeState::Detaching,
-            Standing::Cached if volume.origin.is_failing => VolumeState::OriginFailing,
+            Standing::Cached if volume.origin.is_absent() => VolumeState::OriginAbsent,
+            Standing::Cached if volume.origin.is_failing() => VolumeState::OriginFailing,
             Standing::Cached if is_draining => VolumeState::Draining,
             Standing::Cached => VolumeState::Active,
         };
@@ -71,6 +72,7 @@ impl Engine {
             state,
             size_bytes: volume.size_sectors * SECTOR_BYTES,
             dirty_bytes: (volume.dirty_blocks + volume.zero_blocks) * BLOCK_BYTES,
+            dirty_limit_bytes: self.dirty_blocks_max(volume).map(|blocks| blocks * BLOCK_BYTES),
             lost_bytes: volume.lost_blocks * BLOCK_BYTES,
             cached_bytes: volume.cached_blocks * BLOCK_BYTES,
             origin_errors: volume.origin.errors,

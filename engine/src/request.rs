@@ -17,6 +17,8 @@ pub(crate) enum Stage {
     Guard,
     /// No buffer was free.
     Buffer,
+    /// Its volume may hold no more dirty blocks.
+    Share,
     /// Its blocks are being read.
     Fetching,
     /// Its blocks are queued for the log or on their way there.
@@ -85,6 +87,8 @@ pub(crate) struct Active {
     pub parts: u32,
     /// Units (blocks, zero extents, tombstones) not yet published.
     pub unpublished: u64,
+    /// Dirty blocks that its volume's share holds ready for it.
+    pub reserved_blocks: u64,
     /// The sequence of the last batch with something of it.
     pub sequence: u64,
     pub error: Option<Errno>,

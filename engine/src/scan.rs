@@ -139,7 +139,7 @@ pub struct BatchRecord {
     pub header_checksum: u32,
     /// Its entries.
     pub entries: Vec<Entry>,
-    /// The CRC-32C of each payload block, in the order of the entries.
+    /// The checksum of each payload block, in the order of the entries.
     pub checksums: Vec<u32>,
 }
 

@@ -23,8 +23,12 @@ pub enum VolumeState {
     Active,
     /// It left writeback, or is being drained, and still has dirty data.
     Draining,
-    /// Its origin fails; what is dirty stays in the cache and is retried.
+    /// Its origin fails; what is dirty stays in the cache and is retried. Writes beyond what it may hold dirty
+    /// wait.
     OriginFailing,
+    /// Its origin has failed for long, or is not there; it is retried. Writes beyond what the volume may hold
+    /// dirty fail.
+    OriginAbsent,
     /// Its cache failed; it has no dirty data and is served by the origin alone.
     Uncached,
     /// Its cache failed while it had dirty data: those ranges and all writes fail.
@@ -41,6 +45,7 @@ impl VolumeState {
             VolumeState::Active => "active",
             VolumeState::Draining => "draining",
             VolumeState::OriginFailing => "origin-failing",
+            VolumeState::OriginAbsent => "origin-absent",
             VolumeState::Uncached => "uncached",
             VolumeState::Failed => "failed",
             VolumeState::Detaching => "detaching",
@@ -67,6 +72,8 @@ pub struct VolumeStatus {
     pub size_bytes: u64,
     /// What the origin does not have yet.
     pub dirty_bytes: u64,
+    /// What it may hold dirty now; `None` if only the cache's room limits it.
+    pub dirty_limit_bytes: Option<u64>,
     /// Dirty data that rotted in the cache.
     pub lost_bytes: u64,
     /// What the cache holds of it, dirty data included.

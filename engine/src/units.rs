@@ -133,8 +133,38 @@ impl SectorRange {
     }
 }
 
-/// The CRC-32C of `bytes`.
+/// The CRC-32C of `bytes`: for structures of our own.
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
+}
+
+/// The checksum of what clients store: the low half of CRC-64/NVME.
+///
+/// Not CRC-32C, with which file systems end structures of their own: the CRC-32C of a block that ends with
+/// its own CRC-32C is the same whatever the block holds, and no version of it could be told from another one.
+#[must_use]
+pub fn payload_checksum(bytes: &[u8]) -> u32 {
+    crc_fast::crc64_nvme(bytes) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A block with a structure that ends with its own CRC-32C, as the superblock of ext4 does.
+    fn block_with_a_checksum_inside(content: u8) -> [u8; 4096] {
+        let mut block = [0; 4096];
+        block[1024..2044].fill(content);
+        let checksum = crc32c(&block[1024..2044]);
+        block[2044..2048].copy_from_slice(&checksum.to_le_bytes());
+        block
+    }
+
+    #[test]
+    fn a_block_with_a_checksum_of_its_own_is_seen_to_change() {
+        let (one, other) = (block_with_a_checksum_inside(1), block_with_a_checksum_inside(2));
+        assert_eq!(crc32c(&one), crc32c(&other), "the case that a CRC-32C does not see");
+        assert_ne!(payload_checksum(&one), payload_checksum(&other));
+    }
 }

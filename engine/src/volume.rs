@@ -3,6 +3,7 @@
 use crate::destage::DestageState;
 use crate::effect::{Errno, WriteMode};
 use crate::guard::Guard;
+use crate::share::Failing;
 use crate::status::Counters;
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, SECTOR_BYTES, SECTORS_PER_BLOCK, VolumeId, VolumeIndex};
 
@@ -41,6 +42,10 @@ pub(crate) struct Volume {
     pub cached_blocks: u64,
     /// Requests under way.
     pub active: u32,
+    /// Dirty blocks that requests under way may still add.
+    pub reserved_blocks: u64,
+    /// Requests that wait for the volume's share of the cache.
+    pub share_waiting: u32,
     pub origin: Origin,
     pub destage: DestageState,
     pub counters: Counters,
@@ -65,8 +70,8 @@ pub(crate) struct Origin {
     pub owed: Option<Errno>,
     /// Client reads of the origin under way.
     pub client_reads: u32,
-    /// Whether the last operation of ours failed.
-    pub is_failing: bool,
+    /// What of ours failed last time, if anything.
+    pub failing: Option<Failing>,
     pub errors: u64,
     /// Nothing of ours is tried before this.
     pub backoff_until: Nanos,
@@ -85,7 +90,7 @@ impl Origin {
             client_epoch: 1,
             owed: None,
             client_reads: 0,
-            is_failing: false,
+            failing: None,
             errors: 0,
             backoff_until: Nanos(0),
             can_discard: false,

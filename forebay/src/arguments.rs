@@ -214,6 +214,9 @@ pub struct Look {
     /// Only this volume.
     #[arg(value_name = "VOLUME")]
     pub volume: Option<String>,
+    /// Where notes are.
+    #[command(flatten)]
+    pub places: Places,
     /// How to print.
     #[command(flatten)]
     pub report: Report,

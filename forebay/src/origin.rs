@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use engine::effect::WriteMode;
 use engine::fingerprint::{PLACES, offsets_bytes};
 use engine::format::{Fingerprint, VolumeRecord};
-use engine::units::{BLOCK_BYTES, SECTOR_BYTES, VOLUME_BLOCKS_MAX, VolumeId, crc32c};
+use engine::units::{BLOCK_BYTES, SECTOR_BYTES, VOLUME_BLOCKS_MAX, VolumeId, payload_checksum};
 use live::blocking::BlockingDevice;
 use live::devices::{Device, DeviceSpec};
 
@@ -20,7 +20,7 @@ fn checksum_at(device: &mut BlockingDevice, offset_bytes: u64) -> Result<u32> {
         .read_at(offset_bytes, &mut block)
         .map_err(system)
         .with_context(|| format!("cannot read the origin at byte {offset_bytes}"))?;
-    Ok(crc32c(&block))
+    Ok(payload_checksum(&block))
 }
 
 /// Checksums of the well-known places of an origin.

@@ -133,6 +133,7 @@ impl Profile {
                     config.destage_runs_max = u32::try_from(value).expect("a test looks at the range");
                 }
                 "backoff_ms" => config.backoff_ns = value * Nanos::MILLISECOND,
+                "absent_ms" => config.absent_after_ns = value * Nanos::MILLISECOND,
                 unknown => panic!("the profile has an unknown tunable {unknown}"),
             }
         }

@@ -22,7 +22,7 @@ use engine::image::Image;
 use engine::limits::Config;
 use engine::mutation::Mutations;
 use engine::recovery::{self, Opened, Options};
-use engine::units::{BLOCK_BYTES, SECTOR_BYTES, VOLUMES_MAX, VolumeId, VolumeIndex, crc32c};
+use engine::units::{BLOCK_BYTES, SECTOR_BYTES, VOLUMES_MAX, VolumeId, VolumeIndex, payload_checksum};
 use live::blocking::BlockingDevice;
 use live::devices::{self, Access, Device, DeviceError, DeviceSpec};
 use live::server::POOL_BYTES_DEFAULT;
@@ -314,7 +314,7 @@ fn spot_check(opened: &Opened, volumes: &[Served], cache: &DeviceSpec) -> Result
             .read_at(offset_bytes, &mut block)
             .map_err(system)
             .with_context(|| format!("cannot read the origin of volume {}", volume.name))?;
-        if crc32c(&block) != checksum {
+        if payload_checksum(&block) != checksum {
             bail!(
                 "the origin {} of volume {} was changed behind the cache at byte {offset_bytes}; connect the right \
                  disk, or accept this one and forget what is cached of it: forebay set {cache} {} origin=changed",

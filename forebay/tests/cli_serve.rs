@@ -315,6 +315,10 @@ fn without_its_cache_a_volume_is_served_only_if_it_has_no_dirty_data() {
     daemon.write("disk", &other);
     daemon.kill();
     fs::rename(&away, &scene.cache).unwrap();
+    let status = scene.status();
+    assert_eq!(status["volumes"][0]["state"], "abandoned");
+    assert_eq!(status["volumes"][0]["cached_bytes"], 0, "{status}");
+    assert!(status["cache"]["index_blocks"].as_u64().unwrap() > 0, "the content is there, and void");
     let daemon = scene.serve();
     assert!(daemon.errors().contains("dropped"), "{}", daemon.errors());
     let mut expected = pattern(1, 16 * MIB);

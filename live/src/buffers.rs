@@ -349,7 +349,7 @@ impl Memory for Pool {
     }
 
     fn checksum(&self, slice: Slice) -> u32 {
-        engine::units::crc32c(self.bytes(slice))
+        engine::units::payload_checksum(self.bytes(slice))
     }
 
     fn copy(&mut self, from: Slice, to: Slice) {
@@ -484,7 +484,7 @@ mod tests {
         let to = Slice { buffer: second, offset_bytes: 0, len_bytes: 1024 };
         pool.bytes_mut(from).copy_from_slice(&[7; 1024]);
         pool.copy(from, to);
-        assert_eq!(pool.checksum(to), engine::units::crc32c(&[7; 1024]));
+        assert_eq!(pool.checksum(to), engine::units::payload_checksum(&[7; 1024]));
         pool.zero(to.part(0, 512));
         assert_eq!(pool.bytes(to)[511..513], [0, 7]);
     }

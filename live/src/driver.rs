@@ -176,6 +176,11 @@ impl<C: Core> Driver<C> {
         }
     }
 
+    /// Does the next long copy within memory; [`Driver::settle`] sees what follows. False if there is none.
+    pub(crate) fn copy_one(&mut self) -> bool {
+        self.flights.copy_one(&mut self.pool)
+    }
+
     /// When [`Driver::tick`] has something to do.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         [self.core.deadline(), self.flights.deadline()].into_iter().flatten().min()

@@ -20,9 +20,13 @@ use std::collections::VecDeque;
 
 /// Vectors that one system call takes.
 const VECTORS_MAX: usize = 1024;
-/// A transfer through the page cache that is at least this long is copied by another CPU.
-/// Measured on tmpfs with fio over NBD: below, handing it over costs more than copying.
+/// A transfer through a disk's page cache that is at least this long is copied by a thread of the kernel.
+/// Below, handing it over costs more than copying.
 const OFFLOAD_BYTES_MIN: u64 = 64 * 1024;
+/// A copy within memory that is at least this long is done between two rounds of the loop, one a round.
+/// Measured on tmpfs with fio over NBD: its bytes are then still in the caches when they are
+/// checked and sent, and what comes in meanwhile gathers into longer batches.
+const LONG_COPY_BYTES_MIN: u64 = 64 * 1024;
 /// The longest pause between two looks at the age of operations.
 const TIMEOUT_LOOK_NS: u64 = Nanos::SECOND;
 /// The devices a core can name: the cache, and an origin for each volume.
@@ -59,6 +63,15 @@ struct Flight {
     abandoned: bool,
 }
 
+/// A read or write within memory that waits for its round.
+struct Copy {
+    io: IoId,
+    line: usize,
+    is_read: bool,
+    pieces: Pieces,
+    offset_bytes: u64,
+}
+
 /// One device as the core names it.
 #[derive(Default)]
 struct Line {
@@ -73,6 +86,8 @@ pub(crate) struct Flights {
     /// Vectors of finished operations, to be used again.
     spare_vectors: Vec<Vec<libc::iovec>>,
     finished: VecDeque<(IoId, Result<(), Errno>)>,
+    /// Long copies within memory, in order.
+    copies: VecDeque<Copy>,
     /// Devices that were given up since somebody asked.
     gone: Vec<Target>,
     zeroes: Option<AlignedBytes>,
@@ -109,6 +124,7 @@ impl Flights {
             flights: Slab::with_capacity(1024),
             spare_vectors: Vec::new(),
             finished: VecDeque::new(),
+            copies: VecDeque::new(),
             gone: Vec::new(),
             zeroes: None,
             timeout_ns,
@@ -143,21 +159,17 @@ impl Flights {
         }
         if let Kind::File(file) = device.kind()
             && file.is_memory()
-            && len_bytes < OFFLOAD_BYTES_MIN
+            && matches!(step, Step::Read | Step::Write)
         {
-            // A copy within memory waits for nothing, so nobody else need do it.
-            let result = match step {
-                Step::Read => Some(each_piece(&pieces, offset_bytes, |piece, at| {
-                    file.read_at(at, pool.bytes_mut(piece))
-                })),
-                Step::Write => {
-                    Some(each_piece(&pieces, offset_bytes, |piece, at| file.write_at(at, pool.bytes(piece))))
-                }
-                _ => None,
-            };
-            if let Some(result) = result {
-                return self.finished.push_back((io.id, result));
+            let copy = Copy { io: io.id, line, is_read: step == Step::Read, pieces, offset_bytes };
+            if len_bytes >= LONG_COPY_BYTES_MIN {
+                self.copies.push_back(copy);
+            } else {
+                // A copy within memory waits for nothing, so nobody else need do it.
+                let result = copy.carry_out(file, pool);
+                self.finished.push_back((io.id, result));
             }
+            return;
         }
         let mut vectors = self.spare_vectors.pop().unwrap_or_default();
         vectors.extend(pieces.as_slice().iter().map(|piece| libc::iovec {
@@ -178,6 +190,24 @@ impl Flights {
             abandoned: false,
         });
         self.issue(key, now, backend);
+    }
+
+    /// Whether a long copy waits for [`Flights::copy_one`].
+    pub(crate) fn has_copies(&self) -> bool {
+        !self.copies.is_empty()
+    }
+
+    /// Does the next long copy. False if there is none.
+    pub(crate) fn copy_one(&mut self, pool: &mut Pool) -> bool {
+        let Some(copy) = self.copies.pop_front() else { return false };
+        let line = &self.lines[copy.line];
+        let result = match line.device.as_ref().map(Device::kind) {
+            _ if line.gone => Err(Errno::TIMEDOUT),
+            Some(Kind::File(file)) => copy.carry_out(file, pool),
+            _ => unreachable!("only files in memory are copied"),
+        };
+        self.finished.push_back((copy.io, result));
+        true
     }
 
     /// Hands the rest of a flight to its device.
@@ -375,7 +405,7 @@ impl Flights {
 
     /// Operations that no device has answered yet.
     pub(crate) fn in_flight(&self) -> usize {
-        self.flights.len()
+        self.flights.len() + self.copies.len()
     }
 
     fn finish(&mut self, key: usize, result: Result<(), Errno>) {
@@ -397,6 +427,18 @@ impl Flights {
         vectors.clear();
         self.spare_vectors.push(vectors);
         flight
+    }
+}
+
+impl Copy {
+    fn carry_out(&self, file: &OpenFile, pool: &mut Pool) -> Result<(), Errno> {
+        each_piece(&self.pieces, self.offset_bytes, |piece, at| {
+            if self.is_read {
+                file.read_at(at, pool.bytes_mut(piece))
+            } else {
+                file.write_at(at, pool.bytes(piece))
+            }
+        })
     }
 }
 

@@ -20,15 +20,16 @@ pub(crate) struct Finished {
 }
 
 /// One system call to be done when it can be. Addresses stay valid until it has finished: that is
-/// the duty of whoever pushes it.
+/// the duty of whoever pushes it. `offload`: the bytes are many, and better copied by a thread of the
+/// kernel than by the one that asks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Operation {
     /// Take a connection; the result is its descriptor.
     Accept { socket: RawFd },
     /// Receive what is there, at least one byte.
-    Receive { socket: RawFd, message: *mut libc::msghdr },
+    Receive { socket: RawFd, message: *mut libc::msghdr, offload: bool },
     /// Send; may send less than everything.
-    Send { socket: RawFd, message: *const libc::msghdr },
+    Send { socket: RawFd, message: *const libc::msghdr, offload: bool },
     /// Read an eventfd.
     Wake { event: RawFd, into: *mut u64 },
     /// Read from a device into the vectors.

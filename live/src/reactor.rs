@@ -2,7 +2,8 @@
 //!
 //! A turn takes all that is finished, hands all requests to the core, carries out its effects
 //! until there are none, and only then sends: one message for each connection with everything
-//! that is ready. What the kernel can do at once is done in the same turn.
+//! that is ready. What the kernel can do at once is done in the same turn. Long copies within
+//! memory are an exception: one a round, so that what each brings leaves while it is in the caches.
 
 use crate::clock;
 use crate::doors::nbd::{NbdDoor, Waiting};
@@ -132,6 +133,9 @@ impl<C: Core + 'static> Reactor<C> {
                     break;
                 }
             }
+            if self.driver.copy_one() {
+                self.settle();
+            }
             self.door.send(&mut self.driver);
             self.tell();
             self.end_if_quiet();
@@ -155,6 +159,12 @@ impl<C: Core + 'static> Reactor<C> {
         }
         self.finished = finished;
         self.driver.tick();
+        self.settle();
+        self.driver.backend.outstanding() + taken > before
+    }
+
+    /// Does all that follows from what the core was told, up to the replies.
+    fn settle(&mut self) {
         loop {
             self.door.tick(&mut self.driver);
             self.driver.settle();
@@ -171,7 +181,6 @@ impl<C: Core + 'static> Reactor<C> {
                 break;
             }
         }
-        self.driver.backend.outstanding() + taken > before
     }
 
     fn dispatch(&mut self, token: Token, result: i32) {
@@ -348,6 +357,9 @@ impl<C: Core + 'static> Reactor<C> {
     // Waiting.
 
     fn wait(&mut self) -> std::io::Result<()> {
+        if self.driver.flights.has_copies() {
+            return self.driver.backend.submit();
+        }
         let deadline = [self.driver.deadline(), self.door.deadline()].into_iter().flatten().min();
         let backend = &mut self.driver.backend;
         if backend.can_spin() && self.spin.pays() {

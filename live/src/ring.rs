@@ -118,9 +118,12 @@ fn entry(operation: Operation) -> squeue::Entry {
                 .flags(libc::SOCK_CLOEXEC)
                 .build()
         }
-        Operation::Receive { socket, message } => opcode::RecvMsg::new(Fd(socket), message).build(),
-        Operation::Send { socket, message } => {
-            opcode::SendMsg::new(Fd(socket), message).flags(libc::MSG_NOSIGNAL as u32).build()
+        Operation::Receive { socket, message, offload } => {
+            offloaded(opcode::RecvMsg::new(Fd(socket), message).build(), offload)
+        }
+        Operation::Send { socket, message, offload } => {
+            let entry = opcode::SendMsg::new(Fd(socket), message).flags(libc::MSG_NOSIGNAL as u32).build();
+            offloaded(entry, offload)
         }
         Operation::Wake { event, into } => opcode::Read::new(Fd(event), into.cast(), 8).build(),
         Operation::Read { file, offset_bytes, vectors, count, offload } => {

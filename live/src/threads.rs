@@ -243,11 +243,11 @@ unsafe fn perform(operation: Operation) -> i32 {
             i64::from(taken)
         }
         // SAFETY: the caller keeps the message and all that it points to.
-        Operation::Receive { socket, message } => unsafe {
+        Operation::Receive { socket, message, .. } => unsafe {
             libc::recvmsg(socket, message, libc::MSG_DONTWAIT) as i64
         },
         // SAFETY: the caller keeps the message and all that it points to.
-        Operation::Send { socket, message } => unsafe {
+        Operation::Send { socket, message, .. } => unsafe {
             libc::sendmsg(socket, message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as i64
         },
         Operation::Wake { event, into } => {

@@ -15,6 +15,7 @@ use crate::limits::Config;
 use crate::log::InternalAppend;
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
+use crate::share::OriginWork;
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, VolumeIndex};
 use crate::volume::{Standing, Volume};
 use alloc::collections::VecDeque;
@@ -168,8 +169,16 @@ impl Engine {
         if volume.standing != Standing::Cached && volume.standing != Standing::Detaching {
             return rest;
         }
+        if volume.origin.is_failing() {
+            // One run tells whether it works again, and its flush whether that is for good.
+            let is_told = volume.destage.has_written() || self.is_stopping;
+            return if is_told { rest } else { Level { runs: 1, sweeps: true } };
+        }
         let full = Level { runs: config.destage_runs_max, sweeps: true };
-        if volume.destage.drains > 0 || self.extents.len() * 2 > config.extents_max {
+        if volume.share_waiting > 0
+            || volume.destage.drains > 0
+            || self.extents.len() * 2 > config.extents_max
+        {
             return full;
         }
         // Measured in the unit that runs out: segments that cannot be emptied.
@@ -522,7 +531,6 @@ impl Engine {
                 let volume = self.volume_mut(index);
                 let epoch = volume.origin.epoch;
                 volume.guard.origin_written(blocks, epoch);
-                volume.origin.is_failing = false;
                 volume.counters.destaged_blocks += blocks.count;
                 let destage = &mut volume.destage;
                 // While clients are busy the origin rests for as long as a run took, and no less than a
@@ -539,10 +547,11 @@ impl Engine {
                     memory.release(buffer);
                 }
                 self.volume_mut(index).destage.in_flight -= 1;
+                self.origin_worked(index, OriginWork::Write);
             }
             Err(errno) => {
                 // HAZARD 11: it stays dirty and is tried again.
-                self.origin_failed(index, errno);
+                self.origin_failed(index, OriginWork::Write, errno);
                 self.end_run(run, memory);
             }
         }
@@ -595,6 +604,7 @@ impl Engine {
     /// The origin's flush covers what was written before it: that is clean now, and the log is told.
     pub(crate) fn destaged_durably(&mut self, index: VolumeIndex) {
         self.volume_mut(index).destage.wake();
+        self.share.wake();
         let mut flushed = core::mem::take(&mut self.volume_mut(index).destage.flushing);
         if self.is_mutated(Mutation::OriginFlushCoversLater) {
             flushed.append(&mut self.volume_mut(index).destage.written);

@@ -63,7 +63,7 @@ pub struct DecodedBatch {
     pub header_blocks: u32,
     /// The entries in order.
     pub entries: Vec<Entry>,
-    /// The CRC-32C of each payload block.
+    /// The [`crate::units::payload_checksum`] of each payload block.
     pub checksums: Vec<u32>,
 }
 

@@ -64,7 +64,7 @@ pub struct SummaryBatch {
     pub payload_block: u32,
     /// Its entries.
     pub entries: Vec<Entry>,
-    /// The CRC-32C of each of its payload blocks.
+    /// The [`crate::units::payload_checksum`] of each of its payload blocks.
     pub checksums: Vec<u32>,
 }
 

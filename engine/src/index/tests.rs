@@ -65,11 +65,6 @@ enum Step {
     ClearHits {
         at: usize,
     },
-    /// Moves cached blocks to consecutive places, in order.
-    Move {
-        at: usize,
-        blocks: usize,
-    },
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -91,7 +86,6 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (any::<usize>(), any::<bool>()).prop_map(|(at, dirty)| Step::SetDirty { at, dirty }),
         3 => any::<usize>().prop_map(|at| Step::Touch { at }),
         1 => any::<usize>().prop_map(|at| Step::ClearHits { at }),
-        2 => (any::<usize>(), 1..40_usize).prop_map(|(at, blocks)| Step::Move { at, blocks }),
     ];
     proptest::collection::vec(step, 1..120)
 }
@@ -174,19 +168,6 @@ impl Pair {
                 let Some(key) = self.nth(at) else { return };
                 self.index.clear_hits(key);
                 assert_eq!(self.index.get(key).unwrap().hits, 0);
-            }
-            Step::Move { at, blocks } => {
-                let Some(first) = self.nth(at) else { return };
-                let keys: Vec<BlockKey> =
-                    self.model.range(first..).take(blocks).map(|(&key, _)| key).collect();
-                for key in keys {
-                    let old = self.index.get(key).unwrap();
-                    let place = Place(self.next_place);
-                    self.next_place += 1;
-                    self.index.set_place(key, place);
-                    assert_eq!(self.index.get(key), Some(Entry { place, ..old }));
-                    self.model.get_mut(&key).unwrap().place = place;
-                }
             }
         }
     }
@@ -341,7 +322,7 @@ fn blocks_written_in_order_one_by_one_take_six_bytes() {
     check(&index);
     // Copied elsewhere one by one, they come together again.
     for block in 0..300_000_u64 {
-        index.set_place(BlockKey(block), Place(1_000_000 + block as u32));
+        insert(&mut index, block, 1_000_000 + block as u32, &[block as u32]);
     }
     check(&index);
     assert!(bytes_per_block(&index) <= 6.0);

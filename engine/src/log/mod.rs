@@ -219,6 +219,26 @@ impl Log {
         self.client.push_back(append);
     }
 
+    /// Takes back the parts of requests that `is_wanted` and that wait for a batch; the requests in order, and
+    /// how many blocks of each that were.
+    pub fn withdraw(&mut self, is_wanted: impl Fn(RequestKey) -> bool) -> Vec<(RequestKey, u64)> {
+        let mut withdrawn: Vec<(RequestKey, u64)> = Vec::new();
+        let pending_blocks = &mut self.pending_blocks;
+        self.client.retain(|append| match append {
+            ClientAppend::Part { request, blocks, .. } if is_wanted(*request) => {
+                *pending_blocks -= append.weight();
+                match withdrawn.last_mut() {
+                    // The parts of one request wait side by side.
+                    Some((last, sum)) if last == request => *sum += blocks.count,
+                    _ => withdrawn.push((*request, blocks.count)),
+                }
+                false
+            }
+            _ => true,
+        });
+        withdrawn
+    }
+
     pub fn push_internal(&mut self, append: InternalAppend) {
         self.pending_blocks += append.weight();
         self.zeroes_home_pending += u64::from(append.is_zero_home());

@@ -58,6 +58,7 @@ impl Engine {
                             checksums: &checksums[checksums_at..checksums_at + blocks.count as usize],
                         };
                         self.insert_run(volume, blocks, run);
+                        self.release_share(request, blocks.count);
                     }
                     None => {
                         self.drop_entries(volume, blocks);

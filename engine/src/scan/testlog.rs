@@ -7,7 +7,7 @@ use crate::format::{
     SummaryBuilder, SummaryFooter, Superblock, header_blocks_for,
 };
 use crate::image::{Image, ReadAt};
-use crate::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, VolumeId, crc32c};
+use crate::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, VolumeId, payload_checksum};
 use std::collections::{BTreeMap, VecDeque};
 use std::string::String;
 use std::vec;
@@ -280,7 +280,7 @@ impl TestLog {
             let word = dice.roll().to_le_bytes();
             block.chunks_mut(8).for_each(|chunk| chunk.copy_from_slice(&word));
         }
-        let checksums: Vec<u32> = payload_bytes.chunks(BLOCK).map(crc32c).collect();
+        let checksums: Vec<u32> = payload_bytes.chunks(BLOCK).map(payload_checksum).collect();
         let header = BatchHeader {
             set_id: self.superblock.set_id,
             session: self.superblock.session,
@@ -402,7 +402,7 @@ impl TestLog {
         let bytes = &self.disk.bytes[from..from + (header_blocks + truth.checksums.len()) * BLOCK];
         let head = &self.disk.bytes[GEOMETRY.offset_bytes(truth.segment, 0) as usize..][..BLOCK];
         let Ok(batch) = BatchHeader::decode(bytes) else { return false };
-        let payload = bytes[header_blocks * BLOCK..].chunks(BLOCK).map(crc32c);
+        let payload = bytes[header_blocks * BLOCK..].chunks(BLOCK).map(payload_checksum);
         batch.header.sequence == sequence
             && batch.entries == truth.entries
             && payload.eq(truth.checksums.iter().copied())

@@ -4,7 +4,7 @@ use super::{BatchRecord, Damage, ScanError, read_group_into};
 use crate::format::{BatchHeader, DecodedBatch, FormatError, SegmentHead, Superblock};
 use crate::image::{Image, ReadAt};
 use crate::mutation::{Mutation, Mutations};
-use crate::units::{BLOCK_BYTES, crc32c};
+use crate::units::{BLOCK_BYTES, payload_checksum};
 use alloc::vec::Vec;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
@@ -248,7 +248,7 @@ impl<'a> Walk<'a> {
             let left = (checksums.len() - at) as u32;
             let bytes = self.reader.some(image, payload_block + at as u32, left)?;
             for block in bytes.chunks_exact(BLOCK) {
-                if crc32c(block) != checksums[at] {
+                if payload_checksum(block) != checksums[at] {
                     return Ok(Some(at));
                 }
                 at += 1;

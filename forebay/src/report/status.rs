@@ -34,12 +34,16 @@ pub struct VolumeReport {
     pub mode: String,
     /// The mode that writes follow.
     pub mode_target: String,
-    /// How it is doing: active, draining, origin-failing, uncached, failed, detaching, origin-missing.
+    /// How it is doing: active, draining, origin-failing, origin-absent, uncached, failed, detaching,
+    /// origin-missing, abandoned.
     pub state: String,
     /// Its size.
     pub size_bytes: u64,
     /// What the origin does not have yet.
     pub dirty_bytes: u64,
+    /// What it may hold dirty now; absent if only the cache's room limits it. Writes that need more wait for the
+    /// origin, or fail while that is absent.
+    pub dirty_limit_bytes: Option<u64>,
     /// Dirty data that rotted in the cache.
     pub lost_bytes: u64,
     /// What the cache holds of it.
@@ -106,11 +110,21 @@ impl VolumeReport {
             state: status.state.name().to_owned(),
             size_bytes: status.size_bytes,
             dirty_bytes: status.dirty_bytes,
+            dirty_limit_bytes: status.dirty_limit_bytes,
             lost_bytes: status.lost_bytes,
             cached_bytes: status.cached_bytes,
             origin_errors: status.origin_errors,
             uncached: status.uncached,
         }
+    }
+
+    /// The origin was written without the cache: what that holds of the volume is void, and the next start
+    /// drops it (hazard 10).
+    pub fn forget_content(&mut self) {
+        self.state = "abandoned".to_owned();
+        self.mode.clone_from(&self.mode_target);
+        (self.dirty_bytes, self.lost_bytes, self.cached_bytes) = (0, 0, 0);
+        self.dirty_limit_bytes = None;
     }
 
     /// The report on a volume that its origin serves alone, because the cache is missing.
@@ -124,6 +138,7 @@ impl VolumeReport {
             state: "uncached".to_owned(),
             size_bytes,
             dirty_bytes: 0,
+            dirty_limit_bytes: None,
             lost_bytes: 0,
             cached_bytes: 0,
             origin_errors: 0,
@@ -240,6 +255,9 @@ impl VolumeReport {
             writeln!(to, "mode       {} until drained, then {}", self.mode, self.mode_target)?;
         }
         writeln!(to, "cached     {}, of that {} dirty", Size(self.cached_bytes), Size(self.dirty_bytes))?;
+        if let Some(limit_bytes) = self.dirty_limit_bytes.filter(|_| self.state.starts_with("origin-")) {
+            writeln!(to, "share      {} dirty at the most until the origin works again", Size(limit_bytes))?;
+        }
         if self.lost_bytes > 0 {
             writeln!(to, "LOST       {} rotted in the cache before it went home", Size(self.lost_bytes))?;
         }

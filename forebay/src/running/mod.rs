@@ -6,6 +6,7 @@ mod notices;
 use crate::control::{Answer, Answering, Listener, Progress, Question, SocketFile};
 use crate::interrupt::Interrupts;
 use crate::log::{Log, notice};
+use crate::origin;
 use crate::report::{
     CacheIdentity, CacheReport, LatencyStats, RecoveryReport, StatsReport, StatusReport, VolumeReport,
 };
@@ -13,7 +14,7 @@ use crate::run_dir::RunDirectory;
 use crate::setting::Setting;
 use crate::startup::{Served, Started};
 use crate::state::LiveRecord;
-use crate::superblock::choose_name;
+use crate::superblock::{choose_name, system};
 use anyhow::{Context, Result, bail};
 use engine::effect::WriteMode;
 use engine::engine::Engine;
@@ -260,15 +261,24 @@ impl Running {
     fn set_size(&self, served: &Served) -> Result<()> {
         let origin =
             served.origin.as_ref().with_context(|| format!("volume {} has no origin", served.name))?;
-        if origin.size_bytes() <= self.volume(served)?.size_bytes {
+        let now_bytes = origin
+            .measure()
+            .map_err(system)
+            .with_context(|| format!("cannot ask the origin of volume {} for its size", served.name))?;
+        origin::check_size(origin)?;
+        let volume_bytes = self.volume(served)?.size_bytes;
+        if now_bytes < volume_bytes {
             bail!(
-                "volume {} has the size its origin had when the daemon started; if it has grown since, restart the daemon",
+                "the origin of volume {} has shrunk from {volume_bytes} to {now_bytes} bytes; give it its size back",
                 served.name
             );
         }
-        let sectors = origin.size_bytes() / SECTOR_BYTES;
+        if now_bytes == volume_bytes {
+            bail!("volume {} has the size of its origin already", served.name);
+        }
+        let sectors = now_bytes / SECTOR_BYTES;
         self.request(served, ControlOp::SetSize { sectors }, "cannot set the size")?;
-        self.record.change_volume(served.id.0, |note| note.size_bytes = origin.size_bytes())
+        self.record.change_volume(served.id.0, |note| note.size_bytes = now_bytes)
     }
 
     /// Takes `may_be_dirty` away from volumes that have nothing dirty and are not in writeback.

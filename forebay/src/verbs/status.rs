@@ -6,13 +6,14 @@ use crate::opening::open_cache;
 use crate::output::Output;
 use crate::report::{CacheIdentity, CacheReport, RecoveryReport, StatusReport, VolumeReport};
 use crate::startup::index_bytes;
-use crate::state::hexadecimal;
+use crate::state::{StateDirectory, hexadecimal};
 use crate::superblock;
 use anyhow::{Result, anyhow, bail};
 use engine::engine::Engine;
 use engine::limits::Config;
 use engine::mutation::Mutations;
 use engine::recovery::{self, Options};
+use engine::status::VolumeStatus;
 use live::blocking::BlockingDevice;
 use live::devices::{Access, DeviceSpec};
 use std::time::Instant;
@@ -23,7 +24,10 @@ pub(super) fn run(arguments: &Look) -> Result<()> {
             Answer::Status(status) => status,
             other => return super::unexpected(&other),
         },
-        None => look(&arguments.cache)?,
+        None => {
+            let state = StateDirectory::find(arguments.places.state_dir.as_deref())?;
+            look(&arguments.cache, &state)?
+        }
     };
     if let Some(volume) = &arguments.volume
         && !status.keep_only(volume)
@@ -40,7 +44,7 @@ pub(super) fn run(arguments: &Look) -> Result<()> {
 }
 
 /// What the next start would find. Nothing is written.
-fn look(spec: &DeviceSpec) -> Result<StatusReport> {
+fn look(spec: &DeviceSpec, state: &StateDirectory) -> Result<StatusReport> {
     let cache = open_cache(spec, Access::ReadOnlyExclusive)?;
     let mut image = BlockingDevice::new(&cache);
     let superblock = superblock::load(&mut image, &spec.to_string())?;
@@ -56,6 +60,9 @@ fn look(spec: &DeviceSpec) -> Result<StatusReport> {
         redestage_bytes: opened.report.redestage_bytes,
         entries: opened.report.entries,
     };
+    let notes = state.load(&superblock.set_id)?.map_or_else(Vec::new, |record| record.volumes);
+    let is_abandoned =
+        |volume: &VolumeStatus| notes.iter().any(|note| note.id == volume.id.0 && note.abandoned);
     let geometry = superblock.geometry;
     let engine = Engine::new(opened, Config::for_cache(geometry.segments, geometry.segment_blocks));
     let status = engine.status();
@@ -64,7 +71,12 @@ fn look(spec: &DeviceSpec) -> Result<StatusReport> {
         .iter()
         .map(|volume| {
             let record = superblock.volumes[volume.index.at()].as_ref();
-            VolumeReport::new(volume, record.map_or_else(String::new, |record| record.origin.clone()))
+            let mut report =
+                VolumeReport::new(volume, record.map_or_else(String::new, |record| record.origin.clone()));
+            if is_abandoned(volume) {
+                report.forget_content();
+            }
+            report
         })
         .collect();
     let identity = CacheIdentity {

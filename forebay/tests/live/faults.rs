@@ -7,12 +7,13 @@ use crate::daemon::{Daemon, Site};
 use crate::fuse::{self, FaultyDisk};
 use engine::effect::Errno;
 use live::wire::nbd::client::{Address, Client};
+use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 
 fn connect(daemon: &Daemon, export: &str) -> Client {
     let mut client = Client::connect(&Address::from(daemon.socket()), export).expect("the daemon is ready");
-    client.receiver().set_timeout(Some(std::time::Duration::from_secs(60))).expect("a timeout can be set");
+    client.receiver().set_timeout(Some(Duration::from_secs(60))).expect("a timeout can be set");
     client
 }
 
@@ -104,6 +105,50 @@ fn an_origin_may_fail_and_come_back() {
     assert_eq!(read(&mut client, 40 * MIB), Err(Errno::IO));
     origin.heal();
     assert_eq!(read(&mut client, 40 * MIB), Ok(0));
+    site.run(&["detach", &cache, "--verify"]);
+    daemon.stop();
+}
+
+/// An origin that does not answer at all counts as gone after the time that was stated; what the cache holds
+/// goes on, and is brought home at the next start.
+#[test]
+fn an_origin_that_hangs_is_given_up() {
+    if fuse::is_left_out("the test of a hanging origin") {
+        return;
+    }
+    let site = Site::new("origin-hangs");
+    let origin = FaultyDisk::new(&site, "origin", 64 * MIB);
+    let cache = site.file("cache", 64 * MIB);
+    site.run(&["create", "--origin", origin.path(), "--cache", &cache, "--name", "disk"]);
+    let daemon = Daemon::start(&site, &cache, &["--device-timeout", "2"]);
+    let mut client = connect(&daemon, "disk");
+    write(&mut client, 0, 1).expect("all is well");
+    origin.hang();
+    let start = Instant::now();
+    assert_eq!(read(&mut client, 40 * MIB), Err(Errno::IO), "nobody waits for ever");
+    let waited = start.elapsed();
+    assert!(waited >= Duration::from_secs(2), "it had its time: {waited:?}");
+    assert!(waited < Duration::from_secs(20), "and no more: {waited:?}");
+    assert_eq!(read(&mut client, 0), Ok(1), "it is cached");
+    write(&mut client, MIB, 2).expect("the cache takes it");
+    assert_eq!(read(&mut client, MIB), Ok(2));
+    let status = site.wait_for_status(&cache, "the origin fails", |status| {
+        status["volumes"][0]["state"] == "origin-failing"
+    });
+    assert!(status["volumes"][0]["dirty_bytes"].as_u64() >= Some(MIB), "{status}");
+    assert!(status["volumes"][0]["dirty_limit_bytes"].is_u64(), "{status}");
+    origin.go_on();
+    assert_eq!(read(&mut client, 40 * MIB), Err(Errno::IO), "gone is gone, until the next start");
+    drop(client);
+    daemon.stop();
+    let log = std::fs::read_to_string(site.path("daemon.log")).expect("its log");
+    assert!(log.contains("did not answer in time"), "{log}");
+
+    let daemon = Daemon::start(&site, &cache, &[]);
+    let mut client = connect(&daemon, "disk");
+    assert_eq!(read(&mut client, 40 * MIB), Ok(0));
+    assert_eq!(read(&mut client, MIB), Ok(2));
+    drop(client);
     site.run(&["detach", &cache, "--verify"]);
     daemon.stop();
 }

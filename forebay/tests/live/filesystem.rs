@@ -4,12 +4,13 @@ use crate::daemon::{Daemon, Site, first_difference, tool, try_tool};
 use crate::fuse::{self, FuseFile, LoopDevice};
 
 /// A mounted file system, unmounted when it goes.
-struct Mount {
+pub struct Mount {
     directory: String,
 }
 
 impl Mount {
-    fn new(site: &Site, device: &LoopDevice) -> Mount {
+    /// Mounts the ext4 on the device at `mnt` in the site.
+    pub fn new(site: &Site, device: &LoopDevice) -> Mount {
         let directory = site.path("mnt");
         std::fs::create_dir_all(&directory).expect("a mount point");
         tool("mount", &["-t", "ext4", device.path(), &directory]);

@@ -68,6 +68,18 @@ impl LoopDevice {
         LoopDevice { path: tool("losetup", &["--find", "--show", file.path()]).trim().to_owned() }
     }
 
+    /// Makes a block device of a plain file; `None`, with the reason printed, where that is refused.
+    pub fn try_attach(path: &str) -> Option<LoopDevice> {
+        let output = try_tool("losetup", &["--find", "--show", path]);
+        if !output.status.success() {
+            let reason = String::from_utf8_lossy(&output.stderr);
+            eprintln!("SKIPPED: a test on block devices, because losetup is refused: {}", reason.trim());
+            return None;
+        }
+        let path = String::from_utf8(output.stdout).expect("a path");
+        Some(LoopDevice { path: path.trim().to_owned() })
+    }
+
     /// The device.
     pub fn path(&self) -> &str {
         &self.path
@@ -125,6 +137,16 @@ impl FaultyDisk {
         std::fs::write(&self.trigger, []).expect("a new file");
     }
 
+    /// From now on no operation is answered.
+    pub fn hang(&self) {
+        tool("kill", &["-STOP", &self.server.id().to_string()]);
+    }
+
+    /// What hangs is answered.
+    pub fn go_on(&self) {
+        tool("kill", &["-CONT", &self.server.id().to_string()]);
+    }
+
     /// It works again.
     pub fn heal(&self) {
         std::fs::remove_file(&self.trigger).expect("it failed before");
@@ -133,6 +155,7 @@ impl FaultyDisk {
 
 impl Drop for FaultyDisk {
     fn drop(&mut self) {
+        self.go_on();
         try_tool("fusermount3", &["-u", "-z", &self.file.directory]);
         // Ours, and of no use without its client.
         let _ = self.server.kill();

@@ -8,6 +8,7 @@ mod daemon;
 #[path = "../support/verifier.rs"]
 mod verifier;
 
+mod block_devices;
 mod clients;
 mod faults;
 mod filesystem;

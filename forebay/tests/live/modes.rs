@@ -1,6 +1,6 @@
 //! Write modes, changed while clients are connected.
 
-use crate::daemon::{Daemon, Site};
+use crate::daemon::{Daemon, Site, tool};
 use crate::verifier::{Crash, Load, Verifier};
 use engine::effect::Errno;
 use live::wire::nbd::client::{Address, Client};
@@ -10,6 +10,13 @@ const BLOCK: usize = 4096;
 
 fn connect(daemon: &Daemon) -> Client {
     Client::connect(&Address::from(daemon.socket()), "disk").expect("the daemon is ready")
+}
+
+/// What the door tells a new client.
+fn is_announced_read_only(daemon: &Daemon) -> bool {
+    let told = tool("nbdinfo", &["--json", &daemon.uri("disk")]);
+    let told: serde_json::Value = serde_json::from_str(&told).expect("nbdinfo speaks JSON");
+    told["exports"][0]["is_read_only"].as_bool().expect("nbdinfo says whether")
 }
 
 /// In every mode but writeback the origin has what was acknowledged; in readonly nothing is.
@@ -46,8 +53,10 @@ fn each_mode_does_what_it_says() {
     site.run(&["set", &cache, "disk", "mode=readonly"]);
     assert_eq!(client.write(0, &cached).expect("the daemon answers"), Err(Errno::PERM));
     assert_eq!(client.read(0, BLOCK as u32).expect("the daemon answers"), Ok(vec![3; BLOCK]));
+    assert!(is_announced_read_only(&daemon), "whoever connects now is told");
     site.run(&["set", &cache, "disk", "mode=writeback"]);
     client.write(0, &cached).expect("the daemon answers").expect("it may write again");
+    assert!(!is_announced_read_only(&daemon));
     drop(client);
     daemon.kill();
     let daemon = Daemon::start(&site, &cache, &[]);
@@ -159,5 +168,19 @@ fn modes_change_under_load() {
     verifier.after_crash(Crash::Process);
     let daemon = Daemon::start(&site, &cache, &[]);
     verifier.verify_all(&mut connect(&daemon)).unwrap_or_else(|wrong| panic!("{wrong}"));
+    daemon.stop();
+}
+
+/// A volume that is readonly from the first start on is announced so.
+#[test]
+fn a_readonly_volume_is_announced_as_such() {
+    let site = Site::new("readonly");
+    let origin = site.noise("origin", 16 * MIB, 5);
+    let cache = site.file("cache", 32 * MIB);
+    site.run(&["create", "--origin", &origin, "--cache", &cache, "--name", "disk", "--mode", "readonly"]);
+    let daemon = Daemon::start(&site, &cache, &[]);
+    assert!(is_announced_read_only(&daemon));
+    site.run(&["set", &cache, "disk", "mode=writethrough"]);
+    assert!(!is_announced_read_only(&daemon));
     daemon.stop();
 }

@@ -82,11 +82,18 @@ fn a_grown_origin_waits_to_be_told() {
     assert_eq!(size(&daemon), (16 * MIB).to_string());
     site.run(&["set", &cache, "disk", "size=origin"]);
     assert_eq!(size(&daemon), (24 * MIB).to_string());
-    let input = site.noise("input", 24 * MIB, 3);
+    let message = site.refused(&["set", &cache, "disk", "size=origin"]);
+    assert!(message.contains("has the size of its origin already"), "{message}");
+    // It may also grow while the daemon runs.
+    std::fs::File::options().write(true).open(&origin).and_then(|file| file.set_len(40 * MIB)).expect("room");
+    assert_eq!(size(&daemon), (24 * MIB).to_string());
+    site.run(&["set", &cache, "disk", "size=origin"]);
+    assert_eq!(size(&daemon), (40 * MIB).to_string());
+    let input = site.noise("input", 40 * MIB, 3);
     tool("nbdcopy", &["--flush", &input, &daemon.uri("disk")]);
     daemon.kill();
     let daemon = Daemon::start(&site, &cache, &[]);
-    assert_eq!(size(&daemon), (24 * MIB).to_string());
+    assert_eq!(size(&daemon), (40 * MIB).to_string());
     site.run(&["detach", &cache, "--verify"]);
     daemon.stop();
     assert_eq!(first_difference(&input, &origin), None);

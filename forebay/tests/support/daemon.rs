@@ -318,9 +318,10 @@ pub fn first_difference(one: &str, other: &str) -> Option<u64> {
     }
 }
 
-/// Whether that is the refusal to touch what another process has locked.
+/// Whether that is the refusal to touch what another process has locked, or a block device that it has claimed:
+/// both last until the last operation of a killed daemon has ended.
 fn is_locked(message: &str) -> bool {
-    message.contains("its lock is taken")
+    message.contains("its lock is taken") || message.contains("claimed by the system")
 }
 
 fn finish(command: &mut Command) -> Output {

@@ -1,10 +1,10 @@
-//! The CRC-32C of a block of tags, without its 4096 bytes.
+//! The checksum of a block of tags, without its 4096 bytes.
 //!
 //! A CRC is linear: the checksum of a block is that of a block of zeroes, changed by what each single byte of
 //! each of its eight tags brings along. What each byte brings is computed once.
 
 use super::{SECTOR, Sector, Tag};
-use engine::units::{BLOCK_BYTES, crc32c};
+use engine::units::{BLOCK_BYTES, payload_checksum};
 use std::sync::LazyLock;
 
 /// Tags of a block.
@@ -18,7 +18,7 @@ struct Table {
 
 static TABLE: LazyLock<Box<Table>> = LazyLock::new(|| {
     let mut bytes = [0; BLOCK_BYTES as usize];
-    let of_zeroes = crc32c(&bytes);
+    let of_zeroes = payload_checksum(&bytes);
     let mut table = Box::new(Table { of_zeroes, of_byte: [[[0; 256]; 8]; TAGS] });
     for sector in 0..TAGS {
         for byte in 0..8 {
@@ -28,7 +28,7 @@ static TABLE: LazyLock<Box<Table>> = LazyLock::new(|| {
                     let tag = Tag((value as u64) << (8 * byte));
                     let range = sector * SECTOR..(sector + 1) * SECTOR;
                     Sector::Tag(tag).expand(&mut bytes[range.clone()]);
-                    let brought = crc32c(&bytes) ^ of_zeroes;
+                    let brought = payload_checksum(&bytes) ^ of_zeroes;
                     bytes[range].fill(0);
                     brought
                 } else {
@@ -41,7 +41,7 @@ static TABLE: LazyLock<Box<Table>> = LazyLock::new(|| {
     table
 });
 
-/// The CRC-32C of the bytes that the tags stand for.
+/// The checksum of the bytes that the tags stand for.
 #[must_use]
 pub fn checksum(tags: &[Tag]) -> u32 {
     if tags.len() != TAGS {
@@ -49,7 +49,7 @@ pub fn checksum(tags: &[Tag]) -> u32 {
         for (tag, bytes) in tags.iter().zip(bytes.chunks_mut(SECTOR)) {
             Sector::Tag(*tag).expand(bytes);
         }
-        return crc32c(&bytes);
+        return payload_checksum(&bytes);
     }
     let table = &**TABLE;
     let mut checksum = table.of_zeroes;
@@ -75,7 +75,7 @@ mod tests {
             for (tag, bytes) in tags.iter().zip(bytes.chunks_mut(SECTOR)) {
                 Sector::Tag(*tag).expand(bytes);
             }
-            assert_eq!(checksum(&tags), crc32c(&bytes));
+            assert_eq!(checksum(&tags), payload_checksum(&bytes));
         }
     }
 }

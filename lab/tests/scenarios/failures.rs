@@ -3,7 +3,7 @@
 use crate::steps::*;
 use engine::effect::{Errno, RequestOp};
 use engine::scan::load_superblock;
-use engine::units::crc32c;
+use engine::units::payload_checksum;
 use lab::disk::Fate;
 use lab::disk::faults::Kind;
 use lab::violation::{Kind as Broken, Violation};
@@ -73,7 +73,7 @@ fn hazard_09_well_known_place_is_written(world: &mut World) -> Run {
         {
             sector.expand(into);
         }
-        if crc32c(&bytes) != place.checksum {
+        if payload_checksum(&bytes) != place.checksum {
             let what = format!("the volume's own origin is refused for its byte {}", place.offset_bytes);
             return Err(Violation::new(Broken::Contract, what));
         }

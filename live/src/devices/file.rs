@@ -9,7 +9,7 @@ use engine::effect::Errno;
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// `f_type` of tmpfs.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
@@ -35,7 +35,8 @@ pub struct OpenFile {
     direct: bool,
     /// Memory of the kernel: nothing to flush, and no I/O ever waits.
     memory: bool,
-    size_bytes: u64,
+    /// As last measured; see [`OpenFile::measure`].
+    size_bytes: AtomicU64,
     sector_bytes: u32,
     identity: String,
     device_inode: (u64, u64),
@@ -104,7 +105,7 @@ impl OpenFile {
             block,
             direct,
             memory,
-            size_bytes,
+            size_bytes: AtomicU64::new(size_bytes),
             sector_bytes,
             identity,
             device_inode,
@@ -129,7 +130,7 @@ impl OpenFile {
             block: false,
             direct: false,
             memory: true,
-            size_bytes,
+            size_bytes: AtomicU64::new(size_bytes),
             sector_bytes: 512,
             identity: String::new(),
             device_inode: (stat.st_dev, stat.st_ino),
@@ -145,7 +146,18 @@ impl OpenFile {
 
     /// Its size, a whole number of sectors.
     pub(crate) fn size_bytes(&self) -> u64 {
-        self.size_bytes
+        self.size_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Asks for the size again. One that has grown is taken over; one that has shrunk is only returned:
+    /// operations on the lost end shall get the device's own errors.
+    pub(crate) fn measure(&self) -> Result<u64, Errno> {
+        // Transfers name their offset: the position that this moves is nobody's.
+        let end =
+            rustix::fs::seek(&self.fd, SeekFrom::End(0)).map_err(|errno| Errno(errno.raw_os_error()))?;
+        let size_bytes = end - end % u64::from(self.sector_bytes);
+        self.size_bytes.fetch_max(size_bytes, Ordering::Relaxed);
+        Ok(size_bytes)
     }
 
     /// The smallest aligned transfer.

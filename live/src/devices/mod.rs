@@ -15,6 +15,7 @@ pub(crate) use modelled::{Job, Modelled, Submitter, Transfer};
 pub use size::{SizeError, parse_size};
 pub use spec::{DeviceSpec, DeviceSpecError, ModelSpec, SPEED_UNIT, WriteCache, parse};
 
+use engine::effect::Errno;
 use file::OpenMode;
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
@@ -212,6 +213,18 @@ impl Device {
         match &self.opened.kind {
             Kind::File(file) => file.size_bytes(),
             Kind::Modelled(modelled) => modelled.size_bytes(),
+        }
+    }
+
+    /// Asks the device for its size again: it may have grown since it was opened. A modelled disk has
+    /// the size it was made with.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn measure(&self) -> Result<u64, Errno> {
+        match &self.opened.kind {
+            Kind::File(file) => file.measure(),
+            Kind::Modelled(modelled) => Ok(modelled.size_bytes()),
         }
     }
 

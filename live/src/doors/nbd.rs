@@ -5,7 +5,7 @@
 //! memory, nor more than what is left for the others.
 
 use super::connection::{Connection, Phase, REQUESTS_MAX};
-use super::input::STRAIGHT_BYTES_MIN;
+use super::input::{OFFLOAD_BYTES_MIN, STRAIGHT_BYTES_MIN};
 use super::listener::Listener;
 use super::requests::{ClientRequest, Delivery, InOrder, Kind};
 use crate::driver::{Core, Driver};
@@ -341,14 +341,15 @@ impl NbdDoor {
         let straight = connection
             .arriving
             .map(|arriving| arriving.rest())
-            .filter(|rest| rest.len_bytes >= STRAIGHT_BYTES_MIN)
-            .map(|rest| (driver.pool.pointer(rest), rest.len_bytes as usize));
+            .filter(|rest| rest.len_bytes >= STRAIGHT_BYTES_MIN);
+        let offload = straight.is_some_and(|rest| rest.len_bytes >= OFFLOAD_BYTES_MIN);
+        let straight = straight.map(|rest| (driver.pool.pointer(rest), rest.len_bytes as usize));
         let socket = connection.raw_fd();
         let message = connection.input.begin(straight);
         let token = (self.token)(Waiting::Receive(key));
         // SAFETY: the message and its vectors are boxed in the connection, which stays until the receive has
         // come back; they point into its input, and into a buffer whose reference is in `arriving`.
-        unsafe { driver.backend.push(token, Operation::Receive { socket, message }) };
+        unsafe { driver.backend.push(token, Operation::Receive { socket, message, offload }) };
     }
 
     /// A receive has brought something, or the end.

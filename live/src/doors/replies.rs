@@ -188,12 +188,12 @@ impl NbdDoor {
                 continue;
             }
             let socket = connection.raw_fd();
-            let message = connection.outbox.begin(&driver.pool);
+            let (message, offload) = connection.outbox.begin(&driver.pool);
             let token = (self.token)(super::nbd::Waiting::Send(key));
             // SAFETY: message and vectors are boxed in the connection, which stays until the send has come
             // back; they point into the batch being sent, which does not change meanwhile, and into
             // buffers whose references the batch holds.
-            unsafe { driver.backend.push(token, Operation::Send { socket, message }) };
+            unsafe { driver.backend.push(token, Operation::Send { socket, message, offload }) };
         }
     }
 

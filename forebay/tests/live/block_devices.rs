@@ -1,0 +1,81 @@
+//! Block devices as origin and cache: files under the loop driver.
+
+use crate::daemon::{Daemon, Site, first_difference, tool};
+use crate::filesystem::Mount;
+use crate::fuse::LoopDevice;
+
+const MIB: u64 = 1 << 20;
+
+/// A pair of block devices is created, served, locked, detached like a pair of files.
+#[test]
+fn a_volume_on_block_devices() {
+    let site = Site::new("loop");
+    let origin_file = site.noise("origin", 48 * MIB, 1);
+    let cache_file = site.file("cache", 40 * MIB);
+    let Some(origin) = LoopDevice::try_attach(&origin_file) else { return };
+    let Some(cache) = LoopDevice::try_attach(&cache_file) else { return };
+    site.run(&["create", "--origin", origin.path(), "--cache", cache.path(), "--name", "disk"]);
+    let daemon = Daemon::start(&site, cache.path(), &[]);
+    let output = site.path("output");
+    tool("nbdcopy", &[&daemon.uri("disk"), &output]);
+    assert_eq!(first_difference(&origin_file, &output), None, "an untouched origin is seen as it is");
+    let input = site.noise("input", 48 * MIB, 2);
+    tool("nbdcopy", &["--flush", &input, &daemon.uri("disk")]);
+
+    // Hazard 13: nobody else gets at either of them, under whatever name.
+    let other = site.file("other", 32 * MIB);
+    for taken in [origin.path(), &origin_file] {
+        let message = site.refused(&["create", "--origin", taken, "--cache", &other, "--name", "disk"]);
+        let is_refused_for_that =
+            message.contains("is in use by another forebay") || message.contains("claimed");
+        assert!(is_refused_for_that, "{taken}: {message}");
+    }
+    let message =
+        site.refused(&["create", "--origin", &other, "--cache", cache.path(), "--wipe", cache.path()]);
+    assert!(message.contains("in use") || message.contains("claimed"), "{message}");
+    daemon.kill();
+
+    let daemon = Daemon::start(&site, cache.path(), &[]);
+    tool("nbdcopy", &[&daemon.uri("disk"), &output]);
+    assert_eq!(first_difference(&input, &output), None, "what was flushed is there after a kill");
+    site.run(&["detach", cache.path(), "--verify"]);
+    daemon.stop();
+    drop((origin, cache));
+    assert_eq!(first_difference(&input, &origin_file), None);
+}
+
+/// Hazard 13: an origin with a mounted file system is refused, by `create` and by `serve`.
+#[test]
+fn a_mounted_origin_is_refused() {
+    let site = Site::new("mounted");
+    let origin_file = site.file("origin", 64 * MIB);
+    let cache = site.file("cache", 32 * MIB);
+    let Some(origin) = LoopDevice::try_attach(&origin_file) else { return };
+    tool("mkfs.ext4", &["-q", "-F", origin.path()]);
+    let create = ["create", "--origin", origin.path(), "--cache", &cache, "--name", "disk"];
+    {
+        let _mount = Mount::new(&site, &origin);
+        let message = site.refused(&create);
+        assert!(message.contains("mounted"), "{message}");
+    }
+    site.run(&create);
+    let door = format!("unix:{}", site.path("door"));
+    let _mount = Mount::new(&site, &origin);
+    let message = site.refused(&["serve", &cache, "--nbd", &door]);
+    assert!(message.contains("mounted") && message.contains("unmount it"), "{message}");
+}
+
+/// Hazard 9: a disk that was only mounted and unmounted behind the cache is not served any more.
+#[test]
+fn an_origin_that_was_mounted_behind_the_cache_is_refused() {
+    let site = Site::new("remounted");
+    let origin_file = site.file("origin", 64 * MIB);
+    let cache = site.file("cache", 32 * MIB);
+    let Some(origin) = LoopDevice::try_attach(&origin_file) else { return };
+    tool("mkfs.ext4", &["-q", "-F", origin.path()]);
+    site.run(&["create", "--origin", origin.path(), "--cache", &cache, "--name", "disk"]);
+    drop(Mount::new(&site, &origin));
+    let door = format!("unix:{}", site.path("door"));
+    let message = site.refused(&["serve", &cache, "--nbd", &door]);
+    assert!(message.contains("changed behind the cache at byte 0"), "{message}");
+}
