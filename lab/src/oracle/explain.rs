@@ -139,6 +139,14 @@ impl Explained {
             || self.was_origin_hit(volume, Some(range), since, false)
     }
 
+    /// Whether the engine has seen the volume's origin fail an operation of its own since the start.
+    #[must_use]
+    pub fn may_be_absent(&self, volume: usize) -> bool {
+        self.hits.iter().any(|hit| {
+            hit.kind != Kind::Read && matches!(hit.target, Target::Origin(index) if index.at() == volume)
+        })
+    }
+
     /// Whether an error of a FLUSH, or of something that the operator asked, has a reason.
     #[must_use]
     pub fn may_fail_flush(&self, volume: usize, since: Moment) -> bool {

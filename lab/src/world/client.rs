@@ -6,6 +6,7 @@ use crate::oracle::{Change, Moment};
 use crate::violation::{Kind, Violation};
 use engine::effect::{Errno, Request, RequestId, RequestOp, WriteMode};
 use engine::memory::{Memory, Slice};
+use engine::status::{VolumeState, VolumeStatus};
 use engine::units::{Nanos, SectorRange, VolumeIndex};
 
 /// Events without an answer after which a request counts as never answered.
@@ -256,12 +257,24 @@ impl World {
             | RequestOp::WriteZeroes { range, .. } => {
                 (self.modes[volume] == WriteMode::Readonly && errno == Errno::PERM)
                     || explained.may_fail_change(volume, range, at)
+                    // RULE 9: what an absent origin's volume may hold is limited.
+                    || (errno == Errno::IO && explained.may_be_absent(volume) && self.is_absent(volume))
             }
             RequestOp::CancelDrain => true,
             // Refused while dirty, or ended by a request to cancel it.
             RequestOp::Drain | RequestOp::Detach => true,
             _ => explained.may_fail_flush(volume, at),
         }
+    }
+}
+
+impl World {
+    /// Whether the engine says that it does not wait for the volume's origin any more.
+    fn is_absent(&self, volume: usize) -> bool {
+        let status = self.engine.as_ref().map(engine::engine::Engine::status);
+        let volumes = status.iter().flat_map(|status| &status.volumes);
+        let is_absent = |status: &VolumeStatus| status.state == VolumeState::OriginAbsent;
+        volumes.into_iter().any(|status| status.index.at() == volume && is_absent(status))
     }
 }
 
