@@ -207,7 +207,12 @@ impl Engine {
 
     fn look_at_stop<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         if self.latched.is_some() {
-            self.reply(key, memory);
+            // Nothing more can be made durable; what is under way still has the driver's buffers.
+            if self.flights_in_air() > 0 || self.requests.len() > 1 {
+                self.watched.push(key);
+            } else {
+                self.reply(key, memory);
+            }
             return;
         }
         let mut is_ready = self.requests.len() == 1 && self.runs.is_empty() && !self.reclaim.is_relocating();

@@ -31,6 +31,8 @@ const ZERO_BLOCKS_MAX: u64 = 16384;
 const PAUSE_NS_MIN: u64 = 10 * Nanos::MILLISECOND;
 /// How long a volume with nothing to start is left alone, if nothing happens.
 const LOOK_AGAIN_NS: u64 = 2 * Nanos::MILLISECOND;
+/// After a run that could not be read the volume destages nothing for this long.
+const BAD_RUN_PAUSE_NS: u64 = 20 * Nanos::MILLISECOND;
 
 /// A copy that was written home: these blocks, from this place on.
 #[derive(Clone, Copy)]
@@ -490,8 +492,10 @@ impl Engine {
             }
         }
         if self.runs[run].is_bad || self.latched.is_some() {
-            // The others of the run go home another time.
+            // The others of the run go home another time, and not at once: what is rotten counts as dirty until the log
+            // has it as lost, and would be read again and again.
             self.end_run(run, memory);
+            self.volume_mut(index).destage.look_again = self.now.plus(BAD_RUN_PAUSE_NS);
             return;
         }
         let volume = self.volume_mut(index);

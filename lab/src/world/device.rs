@@ -478,9 +478,9 @@ impl World {
     }
 
     fn has_dirty(&self, volume: VolumeIndex) -> bool {
-        self.engine
-            .as_ref()
-            .is_some_and(|engine| engine.status().volumes.iter().any(|v| v.index == volume && v.dirty_bytes > 0))
+        self.engine.as_ref().is_some_and(|engine| {
+            engine.status().volumes.iter().any(|v| v.index == volume && v.dirty_bytes > 0)
+        })
     }
 
     /// An injected error is about to be told.

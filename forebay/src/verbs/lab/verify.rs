@@ -17,7 +17,7 @@ use std::thread;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Runs that shrinking a violation may take.
-const SHRINK_RUNS: u32 = 2000;
+const SHRINK_RUNS: u32 = 400;
 
 #[derive(Serialize)]
 struct Summary {
