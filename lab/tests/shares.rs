@@ -149,6 +149,9 @@ fn an_absent_origin_is_limited_to_its_share_and_others_go_on() -> Result<(), Vio
 fn a_short_failure_makes_writes_wait_and_fails_none() -> Result<(), Violation> {
     let mut world = world(3, 2);
     fall_sick(&mut world);
+    assert_eq!(write(&mut world, SICK, 0)?, Ok(()), "there is room");
+    // The first try to bring it home finds out: until then the share is larger.
+    pass(&mut world, 2)?;
     for number in 0..100 {
         match number % 5 {
             0 => world.write_fua(SICK, step(number)),

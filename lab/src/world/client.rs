@@ -259,6 +259,8 @@ impl World {
                     || explained.may_fail_change(volume, range, at)
                     // RULE 9: what an absent origin's volume may hold is limited.
                     || (errno == Errno::IO && explained.may_be_absent(volume) && self.is_absent(volume))
+                    // A stop does not wait for an origin that fails.
+                    || (errno == Errno::SHUTDOWN && explained.may_be_absent(volume) && self.is_stopping())
             }
             RequestOp::CancelDrain => true,
             // Refused while dirty, or ended by a request to cancel it.
@@ -275,6 +277,11 @@ impl World {
         let volumes = status.iter().flat_map(|status| &status.volumes);
         let is_absent = |status: &VolumeStatus| status.state == VolumeState::OriginAbsent;
         volumes.into_iter().any(|status| status.index.at() == volume && is_absent(status))
+    }
+
+    /// Whether a stop was asked for and not answered yet.
+    fn is_stopping(&self) -> bool {
+        self.outstanding.values().any(|outstanding| matches!(outstanding.op, RequestOp::Stop))
     }
 }
 

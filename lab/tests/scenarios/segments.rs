@@ -52,7 +52,7 @@ fn rule_01_segment_reused_before_a_flush(world: &mut World) -> Run {
     flush(world, 1)?;
     world.hold(|io| io.is_cache(Kind::Flush));
     write(world, 0, 10, 1)?;
-    press(world, 1, 20, 100 * MS)?;
+    press(world, 1, 60, 100 * MS)?;
     // Of all that is unflushed only what went over the first segment survives.
     world.cut_power(|write| if segment_of(write.first) == Some(0) { Fate::Kept } else { Fate::Lost });
     world.open()?;

@@ -2,6 +2,7 @@
 
 use engine::effect::{RequestOp, WriteMode};
 use engine::format::SEGMENTS_OFFSET;
+use engine::limits::Config;
 use lab::content::Source;
 use lab::disk::faults::Kind;
 use lab::disk::{Content, Fate};
@@ -120,8 +121,9 @@ pub fn free_segments(world: &World) -> u32 {
 /// Fills the log by writes to a volume until one more segment would make it reclaim the oldest, then brings the volume's
 /// data home.
 pub fn fill_log(world: &mut World, volume: usize) -> Run {
+    let low = Config::for_cache(64, 32).segments_low;
     let mut step = 0;
-    while free_segments(world) > 9 {
+    while free_segments(world) > low + 1 {
         write(world, volume, step * 16 % 1472, 16)?;
         step += 1;
     }

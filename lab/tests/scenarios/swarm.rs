@@ -32,6 +32,10 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
         Mutation::OvertakeTombstone,
         "a read error while a batch is in flight, a bypass of the block, then a crash",
     ),
+    (
+        Mutation::TombstoneOverNewer,
+        "a rotten clean copy, and a newer one that is written before its tombstone: 1 seed in 5000",
+    ),
     (Mutation::CleanNotRecorded, "how much counts as dirty after a crash is compared in the script alone"),
     (Mutation::IndexOverBudget, "the least budget of an index is more than the swarm's worlds fill"),
     (Mutation::WorkUnbounded, "the swarm's requests do not fill the slack of the pool's bound"),
