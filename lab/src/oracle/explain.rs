@@ -4,7 +4,7 @@ use super::Moment;
 use crate::disk::faults::Kind;
 use engine::effect::Target;
 use engine::units::{SECTORS_PER_BLOCK, SectorRange};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 struct Hit {
     target: Target,
@@ -20,8 +20,9 @@ pub struct Explained {
     hits: Vec<Hit>,
     /// The cache failed a write or a flush, or is gone: since then volumes with dirty data take no writes.
     is_cache_failed: bool,
-    /// Blocks of which the cache had a copy that it cannot give back.
-    suspects: BTreeMap<(usize, u64), Moment>,
+    /// Blocks of which the cache had a copy that it cannot give back. For good: what was written over it may itself be
+    /// lost in a power cut, and then that copy is the newest again.
+    suspects: BTreeSet<(usize, u64)>,
     /// Volumes whose origin failed a flush since their last FLUSH was answered.
     owed: BTreeMap<usize, Moment>,
     /// Whether that may be any block: until the next start.
@@ -44,24 +45,13 @@ impl Explained {
     }
 
     /// The cache cannot give back what it had of this sector.
-    pub fn suspect(&mut self, volume: usize, sector: u64, at: Moment) {
-        self.suspects.insert((volume, sector / SECTORS_PER_BLOCK), at);
+    pub fn suspect(&mut self, volume: usize, sector: u64) {
+        self.suspects.insert((volume, sector / SECTORS_PER_BLOCK));
     }
 
     /// The cache lost what no flush of it covered.
     pub fn suspect_all(&mut self) {
         self.is_all_suspect = true;
-    }
-
-    /// A block was read, and what was read is durable: what was lost there before does not matter.
-    pub fn healed(&mut self, volume: usize, block: u64) {
-        self.suspects.remove(&(volume, block));
-    }
-
-    /// Whether the cache may have lost this block.
-    #[must_use]
-    pub fn is_block_suspect(&self, volume: usize, block: u64) -> bool {
-        self.suspects.contains_key(&(volume, block))
     }
 
     /// Whether some block of the volume may be lost.

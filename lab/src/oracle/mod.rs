@@ -380,7 +380,7 @@ impl Oracle {
     }
 
     /// The cache cannot give back a block of zeroes: any block that may be all zeroes is concerned.
-    pub fn suspect_zeroes(&mut self, at: Moment) {
+    pub fn suspect_zeroes(&mut self) {
         let Oracle { volumes, explained, .. } = self;
         for (index, volume) in volumes.iter().enumerate() {
             let may_be_zero = |cell: &u64| match cell & OPEN {
@@ -392,20 +392,8 @@ impl Oracle {
             };
             for (block, cells) in (0..).zip(volume.cells.chunks(SECTORS_PER_BLOCK as usize)) {
                 if cells.iter().all(may_be_zero) {
-                    explained.suspect(index, block * SECTORS_PER_BLOCK, at);
+                    explained.suspect(index, block * SECTORS_PER_BLOCK);
                 }
-            }
-        }
-    }
-
-    /// A range was read without an error: blocks whose content is beyond doubt are not lost.
-    pub fn read_well(&mut self, volume: usize, range: SectorRange) {
-        for block in range.start.div_ceil(SECTORS_PER_BLOCK)..range.end() / SECTORS_PER_BLOCK {
-            let mut sectors = block * SECTORS_PER_BLOCK..(block + 1) * SECTORS_PER_BLOCK;
-            if self.explained.is_block_suspect(volume, block)
-                && sectors.all(|sector| self.certain(volume, sector).is_some())
-            {
-                self.explained.healed(volume, block);
             }
         }
     }

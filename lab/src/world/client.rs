@@ -201,9 +201,6 @@ impl World {
                 if let Err(violation) = self.oracle.read_ends(volume, range.start, at, seen) {
                     self.violation.get_or_insert(violation);
                 }
-                if is_ok {
-                    self.oracle.read_well(volume, range);
-                }
             }
             RequestOp::Write { range, fua, .. }
             | RequestOp::Discard { range, fua }

@@ -375,20 +375,19 @@ impl World {
 
     /// The cache cannot give back what lies in these sectors.
     pub(super) fn suspect(&mut self, first: u64, sectors: u64) {
-        let at = self.oracle.moment();
         let start = first / SECTORS_PER_BLOCK * SECTORS_PER_BLOCK;
         let end = (first + sectors).next_multiple_of(SECTORS_PER_BLOCK);
         for block in self.cache.read(start, end - start).chunks(SECTORS_PER_BLOCK as usize) {
             let mut is_known = false;
             for sector in block {
                 if let Some((volume, sector)) = self.oracle.place_of(sector.tag()) {
-                    self.oracle.explained.suspect(volume, sector, at);
+                    self.oracle.explained.suspect(volume, sector);
                     is_known = true;
                 }
             }
             if !is_known {
                 // Zeroes that clients wrote do not say where.
-                self.oracle.suspect_zeroes(at);
+                self.oracle.suspect_zeroes();
             }
         }
     }
@@ -413,11 +412,10 @@ impl World {
         let Some(content) = content.clone() else { return };
         let first = view.first;
         // What should be there is not; what was at the other place was overwritten: the plan named it.
-        let at = self.oracle.moment();
         if let Content::Data(sectors) = &content {
             for sector in sectors.iter() {
                 if let Some((volume, sector)) = self.oracle.place_of(sector.tag()) {
-                    self.oracle.explained.suspect(volume, sector, at);
+                    self.oracle.explained.suspect(volume, sector);
                 }
             }
         }
