@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Seeds that a mutation is tried with at the most.
-const SEEDS_MAX: u64 = 1000;
+/// Seeds that a mutation is tried with at the most: those that the swarm's own test runs.
+const SEEDS_MAX: u64 = 2500;
 
 /// Mutations that only a script brings to light, and why.
 const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
@@ -35,6 +35,10 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (
         Mutation::TombstoneOverNewer,
         "a rotten clean copy, and a newer one that is written before its tombstone: 1 seed in 5000",
+    ),
+    (
+        Mutation::FillBeforeFirstFlush,
+        "a kill, a fill before the origin's first flush, and a cut that takes what the origin showed: none in 2500 seeds",
     ),
     (Mutation::CleanNotRecorded, "how much counts as dirty after a crash is compared in the script alone"),
     (Mutation::IndexOverBudget, "the least budget of an index is more than the swarm's worlds fill"),
