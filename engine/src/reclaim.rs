@@ -206,6 +206,11 @@ impl Engine {
     fn advance_reclaim<M: Memory>(&mut self, memory: &mut M) {
         let now = self.now;
         let mut urgent: [Vec<u64>; crate::units::VOLUMES_MAX] = Default::default();
+        // A volume that still has such blocks on its list gets no other ones; looking them up costs more than all
+        // else here.
+        let is_asked: [bool; crate::units::VOLUMES_MAX] = core::array::from_fn(|at| {
+            self.volumes[at].as_ref().is_some_and(|volume| !volume.destage.has_urgent())
+        });
         let mut is_urgent = false;
         for at in 0..self.reclaim.active.len() {
             let active = &mut self.reclaim.active[at];
@@ -216,7 +221,10 @@ impl Engine {
             let Stage::Listed(list) = &active.stage else { continue };
             active.look_again = now.plus(LOOK_AGAIN_NS);
             is_urgent = true;
-            for &(key, place) in list {
+            if !is_asked.contains(&true) {
+                continue;
+            }
+            for &(key, place) in list.iter().filter(|(key, _)| is_asked[key.volume().at()]) {
                 if self.index.get(key).is_some_and(|entry| entry.place == place && entry.dirty) {
                     urgent[key.volume().at()].push(key.block());
                 }
@@ -225,7 +233,6 @@ impl Engine {
         if is_urgent {
             for (at, blocks) in urgent.into_iter().enumerate() {
                 if let Some(volume) = &mut self.volumes[at]
-                    && !volume.destage.has_urgent()
                     && !blocks.is_empty()
                 {
                     volume.destage.set_urgent(blocks);

@@ -180,7 +180,7 @@ fn words_without_meaning_are_usage_errors() {
 #[test]
 fn what_is_not_built_yet_is_no_verb() {
     let place = Place::new();
-    for verb in ["top", "scrub", "bench", "lab", "studies", "help"] {
+    for verb in ["top", "scrub", "bench", "studies", "help"] {
         place.refused(&[verb], 2, &[verb]);
     }
     let help = place.done(&["--help"]);
@@ -189,6 +189,18 @@ fn what_is_not_built_yet_is_no_verb() {
     {
         assert!(help.contains(verb), "{verb}");
     }
+}
+
+#[test]
+fn the_simulator_says_what_it_ran() {
+    let place = Place::new();
+    let report = place.done(&["lab", "verify", "--seed", "1", "--runs", "3", "--threads", "1", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    assert_eq!((report["runs"].as_u64(), report["seed"].as_u64()), (Some(3), Some(1)));
+    assert_eq!(report["violations"].as_u64(), Some(0));
+    assert!(report["cuts"].as_u64() > Some(0) && report["requests"].as_u64() > Some(0));
+    assert!(report["faults"].is_u64() && report["seconds"].is_f64());
+    place.refused(&["lab", "verify", "--profile", "nobody"], 2, &["nobody", "forebay"]);
 }
 
 #[test]
