@@ -12,9 +12,11 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod admission;
 pub mod check;
 pub mod effect;
 pub mod engine;
+pub mod fetch;
 pub mod fingerprint;
 pub mod format;
 pub mod image;
@@ -22,7 +24,9 @@ pub mod index;
 pub mod limits;
 pub mod memory;
 pub mod mutation;
+pub mod prng;
 pub mod recovery;
+pub mod replacement;
 pub mod scan;
 pub mod status;
 pub mod table;

@@ -98,6 +98,43 @@ impl Place {
     pub const END: u32 = 1 << 29;
 }
 
+/// What replacement chooses among: a slot, or a bucket. Counted from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Frame(pub u32);
+
+impl Frame {
+    /// The frame as an array index.
+    #[must_use]
+    pub fn at(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A piece of a volume as large as a frame: the volume's slot above the piece's number, as in
+/// [`BlockKey`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PieceKey(pub u64);
+
+impl PieceKey {
+    /// The key of `piece` of `volume`. A piece is a block or more, so there are no more of them.
+    #[must_use]
+    pub fn new(volume: VolumeIndex, piece: u64) -> PieceKey {
+        PieceKey(BlockKey::new(volume, piece).0)
+    }
+
+    /// The volume's slot.
+    #[must_use]
+    pub fn volume(self) -> VolumeIndex {
+        BlockKey(self.0).volume()
+    }
+
+    /// The piece's number within the volume.
+    #[must_use]
+    pub fn piece(self) -> u64 {
+        BlockKey(self.0).block()
+    }
+}
+
 /// A range of a volume in sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SectorRange {

@@ -19,8 +19,23 @@
 //! | `slot_stack.rs` | slots of one size, packed |
 //! | `directory.rs` | from a hash to a bucket, from a bucket to its slot |
 //! | `linear_hash.rs` | the table |
+//!
+//! The policies stand on fixed tables, which take all their memory when they are made:
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `bits.rs` | one bit for each entry |
+//! | `key_map.rs` | from a key to an entry |
+//! | `frame_lists.rs` | linked lists of entries |
+//! | `hit_levels.rs` | 16 lists by the logarithm of hits (dm-cache's mq) |
+//! | `level_lists.rs` | 64 lists of even lengths, with marks of age (dm-cache's smq) |
 
+pub mod bits;
 mod directory;
+pub mod frame_lists;
+pub mod hit_levels;
+pub mod key_map;
+pub mod level_lists;
 pub mod linear_hash;
 pub mod page;
 mod slot_stack;

@@ -1,0 +1,231 @@
+//! Admission: whether a piece that is not in the cache enters it.
+//!
+//! A policy is a plain value: it is told what happens and answers with a [`Decision`]; whoever asks
+//! it acts. It sees no device and no clock, and takes no memory after it was made.
+//!
+//! | file | policy |
+//! | --- | --- |
+//! | `always.rs` | everything enters |
+//! | `second_read.rs` | what is read for the second time (gflash) |
+//! | `mq.rs` | what was asked for often enough (dm-cache until 4.1) |
+//! | `smq_hotspot.rs` | what lies in a region that is asked for often enough (dm-cache since) |
+//!
+//! | file | what they stand on, or behind |
+//! | --- | --- |
+//! | `cutoff.rs` | what passes by before a policy is asked: `runs.rs`, `congestion.rs` (bcache) |
+//! | `run_detector.rs` | sequential phases (dm-cache) |
+//! | `ghost.rs` | the ghost history |
+//! | `key_index.rs`, `recency.rs` | entries by key; slots by key and age |
+//!
+//! Order of calls for each request, or each part of one that lies in one piece: [`Cutoff::decide`]
+//! and, unless that passes it by, [`Admission::seen`]; on a miss [`Admission::decide`]; when the
+//! request ended [`Admission::tick`].
+
+pub mod always;
+pub mod congestion;
+pub mod cutoff;
+pub mod ghost;
+mod key_index;
+pub mod mq;
+mod recency;
+pub mod run_detector;
+pub mod runs;
+pub mod second_read;
+pub mod smq_hotspot;
+
+pub use cutoff::{Cutoff, CutoffChoice};
+
+use crate::replacement::{Access, Standing};
+use crate::units::{Nanos, PieceKey, SectorRange};
+use always::{Always, AlwaysChoice};
+use mq::{MqChoice, MqPromotion};
+use second_read::{SecondRead, SecondReadChoice};
+use smq_hotspot::{SmqHotspot, SmqHotspotChoice};
+
+/// A request, or the part of one that lies in one piece.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// The piece it lies in; where nothing has pieces, the first block.
+    pub piece: PieceKey,
+    /// What is wanted.
+    pub access: Access,
+    /// Who sends; 0 if nobody knows.
+    pub stream: u32,
+    /// Where in the volume; not empty.
+    pub range: SectorRange,
+    /// A write of the whole piece: nothing of it has to be read.
+    pub covers_piece: bool,
+    /// The piece was discarded: nothing of it has to be read, either.
+    pub is_discarded: bool,
+    /// A write that its sender waits for, to a volume in writeback mode.
+    pub is_sync_writeback: bool,
+    /// A copy of this piece may begin now: it needs none, or those under way leave room for it
+    /// (dm-cache's `migration_threshold`).
+    pub may_promote: bool,
+    /// The time.
+    pub now: Nanos,
+}
+
+impl Asked {
+    /// Whether a piece can be made of the request alone.
+    #[must_use]
+    pub fn is_fast(&self) -> bool {
+        self.covers_piece || self.is_discarded
+    }
+}
+
+/// What becomes of a miss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Into the cache, if there is a place; what replacement has to know.
+    Admit {
+        /// How often it was asked for, this time included, as far as somebody counted; at least 1.
+        hits: u32,
+        /// It enters because nothing had to be read, not because it was wanted (smq 1).
+        is_temporary: bool,
+        /// It was in the ghost history (s3-fifo).
+        is_returning: bool,
+    },
+    /// By the origin.
+    Pass(Reason),
+}
+
+impl Verdict {
+    /// Into the cache, by no more than its own merit.
+    pub(crate) const ADMIT: Verdict = Verdict::Admit { hits: 1, is_temporary: false, is_returning: false };
+}
+
+/// Why something passes the cache by; counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Part of a long sequential run.
+    Sequential,
+    /// The cache device is slow of late.
+    Congested,
+    /// Not asked for often enough.
+    NotYet,
+    /// Wanted, but the copies under way are as many as may be.
+    CopiesInFlight,
+    /// No place could be had.
+    Full,
+    /// Too much of the cache is in use.
+    InUse,
+    /// It does not begin and end where blocks do.
+    Unaligned,
+}
+
+/// What a policy decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// What becomes of the miss.
+    pub verdict: Verdict,
+    /// An access to a remembered piece was counted: replacement is told before it is asked for a
+    /// place (mq's generations count both).
+    pub is_ghost_hit: bool,
+}
+
+impl Decision {
+    fn plain(verdict: Verdict) -> Decision {
+        Decision { verdict, is_ghost_hit: false }
+    }
+}
+
+/// The sizes that policies are made for.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Frames of the cache.
+    pub frames: u32,
+    /// Pieces of all volumes together.
+    pub origin_pieces: u64,
+}
+
+/// A policy with its tunables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdmissionChoice {
+    /// See [`always`].
+    Always(AlwaysChoice),
+    /// See [`second_read`].
+    SecondRead(SecondReadChoice),
+    /// See [`mq`].
+    Mq(MqChoice),
+    /// See [`smq_hotspot`].
+    SmqHotspot(SmqHotspotChoice),
+}
+
+/// A policy with its state.
+#[derive(Clone, Debug)]
+pub enum Admission {
+    /// See [`always`].
+    Always(Always),
+    /// See [`second_read`].
+    SecondRead(SecondRead),
+    /// See [`mq`].
+    Mq(MqPromotion),
+    /// See [`smq_hotspot`].
+    SmqHotspot(SmqHotspot),
+}
+
+impl Admission {
+    /// The policy that was chosen, with nothing seen.
+    #[must_use]
+    pub fn new(choice: &AdmissionChoice, sizes: Sizes) -> Admission {
+        match *choice {
+            AdmissionChoice::Always(choice) => Admission::Always(Always::new(choice)),
+            AdmissionChoice::SecondRead(choice) => {
+                Admission::SecondRead(SecondRead::new(choice, sizes.frames))
+            }
+            AdmissionChoice::Mq(choice) => Admission::Mq(MqPromotion::new(choice, sizes.frames)),
+            AdmissionChoice::SmqHotspot(choice) => Admission::SmqHotspot(SmqHotspot::new(choice, sizes)),
+        }
+    }
+
+    /// A request came that does not pass by. For each, hit or miss, before anything else.
+    pub fn seen(&mut self, asked: &Asked, is_hit: bool) {
+        match self {
+            Admission::Always(_) => {}
+            Admission::SecondRead(policy) => policy.seen(asked),
+            Admission::Mq(policy) => policy.seen(asked),
+            Admission::SmqHotspot(policy) => policy.seen(asked, is_hit),
+        }
+    }
+
+    /// Decides on a miss, after [`Admission::seen`].
+    pub fn decide(&mut self, asked: &Asked, standing: &Standing) -> Decision {
+        match self {
+            Admission::Always(policy) => Decision::plain(policy.decide(asked)),
+            Admission::SecondRead(policy) => Decision::plain(policy.decide(asked)),
+            Admission::Mq(policy) => policy.decide(asked, standing),
+            Admission::SmqHotspot(policy) => Decision::plain(policy.decide(asked, standing)),
+        }
+    }
+
+    /// There was no place for a piece that was admitted with `hits`.
+    pub fn refused(&mut self, piece: PieceKey, hits: u32) {
+        match self {
+            Admission::Mq(policy) => policy.refused(piece, hits),
+            Admission::Always(_) | Admission::SecondRead(_) | Admission::SmqHotspot(_) => {}
+        }
+    }
+
+    /// A piece left that is to be remembered
+    /// ([`Victim::is_remembered`](crate::replacement::Victim::is_remembered)).
+    pub fn evicted(&mut self, piece: PieceKey) {
+        match self {
+            Admission::Always(policy) => policy.evicted(piece),
+            Admission::Mq(policy) => policy.evicted(piece),
+            Admission::SecondRead(_) | Admission::SmqHotspot(_) => {}
+        }
+    }
+
+    /// A request ended, or a second went by: dm-cache's tick.
+    pub fn tick(&mut self, standing: &Standing, now: Nanos) {
+        match self {
+            Admission::Always(_) | Admission::SecondRead(_) => {}
+            Admission::Mq(policy) => policy.tick(),
+            Admission::SmqHotspot(policy) => policy.tick(standing, now),
+        }
+    }
+}
+
+#[cfg(test)]
+mod testing;

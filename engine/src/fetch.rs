@@ -1,0 +1,78 @@
+//! Fetch: how much is read from the origin when something is missing, and who waits for it.
+
+use crate::units::SectorRange;
+
+/// What a miss that is admitted reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fetch {
+    /// What was asked for. The request is answered by that very read; nobody waits for the fill.
+    ///
+    /// Source: bcache, flashcache, EnhanceIO; bcache's `readahead` is off by default.
+    Request {
+        /// Read beyond its end; default 0, 0 to 1 048 576 bytes, a multiple of 512.
+        readahead_bytes: u32,
+    },
+    /// Every frame that it touches, wholly.
+    ///
+    /// Source: dm-cache, which promotes whole blocks.
+    Frame {
+        /// The request waits for the copy and is served from it, as until Linux 4.11. Else it goes
+        /// to the origin, and the copy reads the origin again.
+        waits: bool,
+    },
+}
+
+impl Fetch {
+    /// What is read for `asked`, in a volume of `volume_sectors` with frames of `frame_sectors`.
+    ///
+    /// A frame at the end of a volume may be shorter than others.
+    #[must_use]
+    pub fn range(self, asked: SectorRange, frame_sectors: u64, volume_sectors: u64) -> SectorRange {
+        assert!(asked.sectors > 0 && asked.end() <= volume_sectors, "a request lies in its volume");
+        let (start, end) = match self {
+            Fetch::Request { readahead_bytes } => {
+                (asked.start, asked.end() + u64::from(readahead_bytes / 512))
+            }
+            Fetch::Frame { .. } => {
+                (asked.start - asked.start % frame_sectors, asked.end().next_multiple_of(frame_sectors))
+            }
+        };
+        SectorRange { start, sectors: end.min(volume_sectors) - start }
+    }
+
+    /// Whether the request waits until what it missed is in the cache.
+    #[must_use]
+    pub fn waits(self) -> bool {
+        matches!(self, Fetch::Frame { waits: true })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(fetch: Fetch, start: u64, sectors: u64) -> (u64, u64) {
+        let read = fetch.range(SectorRange { start, sectors }, 512, 100_000);
+        (read.start, read.end())
+    }
+
+    #[test]
+    fn a_request_reads_what_was_asked_for_and_ahead() {
+        assert_eq!(range(Fetch::Request { readahead_bytes: 0 }, 1000, 8), (1000, 1008));
+        assert_eq!(range(Fetch::Request { readahead_bytes: 65_536 }, 1000, 8), (1000, 1136));
+        assert_eq!(range(Fetch::Request { readahead_bytes: 65_536 }, 99_900, 8), (99_900, 100_000));
+    }
+
+    #[test]
+    fn a_frame_is_read_wholly() {
+        let frame = Fetch::Frame { waits: true };
+        assert_eq!(range(frame, 1000, 8), (512, 1024));
+        assert_eq!(range(frame, 1000, 24), (512, 1024));
+        assert_eq!(range(frame, 1000, 25), (512, 1536));
+        assert_eq!(range(frame, 512, 512), (512, 1024));
+        // 100 000 = 195 * 512 + 160.
+        assert_eq!(range(frame, 99_999, 1), (99_840, 100_000));
+        assert!(frame.waits() && !Fetch::Frame { waits: false }.waits());
+        assert!(!Fetch::Request { readahead_bytes: 0 }.waits());
+    }
+}

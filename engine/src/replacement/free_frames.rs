@@ -1,0 +1,205 @@
+//! The frames that hold nothing, and which of them is used next.
+//!
+//! The order is part of what a published system does: it decides where on the device a new cache
+//! grows, and so how sequential its writes are.
+
+use crate::replacement::Shape;
+use crate::table::bits::Bits;
+use crate::units::Frame;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Bits that mq 1.0 looks at together.
+const WORD_FRAMES: u32 = 64;
+
+/// Which free frame is used next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FreeOrder {
+    /// The lowest of the set. Source: EnhanceIO, `find_invalid_dbn`, read.
+    Lowest,
+    /// The lowest of the 64 frames where the last one was found, or of the next 64 that have one,
+    /// round the whole cache. Source: dm-cache's mq 1.0 (Linux 3.9), read. Needs a cache without
+    /// sets.
+    NearLast,
+    /// The one that was freed last; at first the highest. Source: flashcache 3.1.1 (a list of
+    /// invalid blocks for each set) and dm-cache's mq since its entries lie in pools, smq 1.0 and
+    /// smq 2.0 (one list), all read.
+    LastFreed,
+}
+
+/// The free frames.
+#[derive(Clone, Debug)]
+pub struct FreeFrames {
+    shape: Shape,
+    /// Free frames of each set.
+    counts: Vec<u32>,
+    len: u32,
+    order: Order,
+}
+
+/// What the order needs.
+#[derive(Clone, Debug)]
+enum Order {
+    Lowest(Bits),
+    NearLast {
+        free: Bits,
+        /// The word where the last frame was found.
+        word: u32,
+    },
+    /// A stack for each set, in the places of the set's frames.
+    LastFreed(Vec<u32>),
+}
+
+impl FreeFrames {
+    /// The frames for which `is_free` holds.
+    #[must_use]
+    pub fn new(shape: Shape, order: FreeOrder, is_free: impl Fn(Frame) -> bool) -> FreeFrames {
+        let sets = shape.sets();
+        let order = match order {
+            FreeOrder::Lowest => Order::Lowest(Bits::new(shape.frames)),
+            FreeOrder::NearLast => {
+                assert!(sets == 1, "mq 1.0 knows no sets");
+                Order::NearLast { free: Bits::new(shape.frames), word: 0 }
+            }
+            FreeOrder::LastFreed => Order::LastFreed(vec![0; shape.frames as usize]),
+        };
+        let mut frames = FreeFrames { shape, counts: vec![0; sets as usize], len: 0, order };
+        for frame in (0..shape.frames).map(Frame).filter(|&frame| is_free(frame)) {
+            frames.give_back(frame);
+        }
+        frames
+    }
+
+    /// How many frames are free.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether no frame is free.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many frames of a set are free.
+    #[must_use]
+    pub fn len_of(&self, set: u32) -> u32 {
+        self.counts[set as usize]
+    }
+
+    /// The next free frame of a set; it is no longer free.
+    pub fn take(&mut self, set: u32) -> Option<Frame> {
+        let count = self.counts[set as usize].checked_sub(1)?;
+        let first = self.shape.frame(set, 0);
+        let frame = match &mut self.order {
+            Order::Lowest(free) => {
+                let lowest = free.first_in(first.0..first.0 + self.shape.ways);
+                Frame(lowest.expect("a set that has free frames has a lowest one"))
+            }
+            Order::NearLast { free, word } => {
+                let start = *word * WORD_FRAMES;
+                let near = free.first_in(start..self.shape.frames).or_else(|| free.first_in(0..start));
+                let frame = near.expect("a cache that has free frames has one near the last one");
+                *word = frame / WORD_FRAMES;
+                Frame(frame)
+            }
+            Order::LastFreed(stack) => Frame(stack[(first.0 + count) as usize]),
+        };
+        if let Order::Lowest(free) | Order::NearLast { free, .. } = &mut self.order {
+            assert!(free.put(frame.0, false), "it was free");
+        }
+        self.counts[set as usize] = count;
+        self.len -= 1;
+        Some(frame)
+    }
+
+    /// `frame` is free again.
+    pub fn give_back(&mut self, frame: Frame) {
+        let set = self.shape.set_of(frame);
+        let count = &mut self.counts[set as usize];
+        assert!(*count < self.shape.ways, "no frame is free twice");
+        match &mut self.order {
+            Order::Lowest(free) | Order::NearLast { free, .. } => {
+                assert!(!free.put(frame.0, true), "no frame is free twice");
+            }
+            Order::LastFreed(stack) => stack[(set * self.shape.ways + *count) as usize] = frame.0,
+        }
+        *count += 1;
+        self.len += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prng::Prng;
+    use std::collections::BTreeSet;
+
+    fn take(free: &mut FreeFrames, set: u32, count: u32) -> Vec<u32> {
+        (0..count).map_while(|_| free.take(set)).map(|frame| frame.0).collect()
+    }
+
+    #[test]
+    fn enhanceio_takes_the_lowest_of_the_set() {
+        let mut free = FreeFrames::new(Shape { frames: 8, ways: 4 }, FreeOrder::Lowest, |_| true);
+        assert_eq!(take(&mut free, 1, 3), [4, 5, 6]);
+        free.give_back(Frame(5));
+        assert_eq!(take(&mut free, 1, 3), [5, 7]);
+        assert_eq!([free.len(), free.len_of(0), free.len_of(1)], [4, 4, 0]);
+    }
+
+    #[test]
+    fn flashcache_takes_the_last_freed_of_the_set_and_at_first_the_highest() {
+        let mut free = FreeFrames::new(Shape { frames: 8, ways: 4 }, FreeOrder::LastFreed, |_| true);
+        assert_eq!(take(&mut free, 1, 3), [7, 6, 5]);
+        free.give_back(Frame(6));
+        free.give_back(Frame(7));
+        assert_eq!(take(&mut free, 1, 4), [7, 6, 4]);
+    }
+
+    #[test]
+    fn what_is_in_use_when_the_cache_opens_is_left_out() {
+        let is_free = |frame: Frame| frame.0.is_multiple_of(2);
+        let mut free = FreeFrames::new(Shape::whole(6), FreeOrder::LastFreed, is_free);
+        assert_eq!(take(&mut free, 0, 6), [4, 2, 0]);
+    }
+
+    #[test]
+    fn mq_1_0_stays_in_the_word_where_it_found_one() {
+        let mut free = FreeFrames::new(Shape::whole(192), FreeOrder::NearLast, |frame| frame.0 >= 63);
+        assert_eq!(take(&mut free, 0, 3), [63, 64, 65]);
+        free.give_back(Frame(3));
+        free.give_back(Frame(64));
+        assert_eq!(take(&mut free, 0, 2), [64, 66], "frame 3 is of an earlier word");
+        assert_eq!(take(&mut free, 0, 125).last(), Some(&191));
+        assert_eq!(take(&mut free, 0, 2), [3], "round the end");
+        assert!(free.is_empty());
+    }
+
+    #[test]
+    fn every_order_gives_each_free_frame_once() {
+        for order in [FreeOrder::Lowest, FreeOrder::NearLast, FreeOrder::LastFreed] {
+            let ways = if order == FreeOrder::NearLast { 300 } else { 100 };
+            let shape = Shape { frames: 300, ways };
+            let mut prng = Prng::new(9);
+            let mut free = FreeFrames::new(shape, order, |_| false);
+            let mut model = BTreeSet::new();
+            for _ in 0..20_000 {
+                if prng.below(2) == 0 {
+                    let frame = Frame(prng.below(300));
+                    if model.insert(frame) {
+                        free.give_back(frame);
+                    }
+                } else {
+                    let set = prng.below(shape.sets());
+                    match free.take(set) {
+                        Some(frame) => assert!(shape.set_of(frame) == set && model.remove(&frame)),
+                        None => assert!(model.iter().all(|&frame| shape.set_of(frame) != set)),
+                    }
+                }
+                assert_eq!(free.len() as usize, model.len());
+            }
+        }
+    }
+}

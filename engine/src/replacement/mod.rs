@@ -1,0 +1,459 @@
+//! Replacement: which frame gives its place up, and which dirty frame goes home next.
+//!
+//! A frame is a slot or a bucket. A policy is told what happens to frames and is asked for a
+//! choice; it moves nothing itself, knows no keys, does no I/O and takes no memory after it was
+//! made. The store keeps the free frames ([`free_frames`]) and asks for a victim when it wants one.
+//!
+//! | file | policy | published as |
+//! | --- | --- | --- |
+//! | `fifo.rs` | a pointer that goes round | flashcache's and EnhanceIO's default |
+//! | `lru.rs` | least recently used of a set | EnhanceIO |
+//! | `random.rs` | a shared counter, or chance | EnhanceIO's `rand` |
+//! | `warm_hot_lru.rs` | two lists of fixed lengths | flashcache |
+//! | `mq.rs` | 16 levels by hits | dm-cache, Linux 3.9 to 4.1 |
+//! | `smq.rs` | 64 levels of equal length | dm-cache, Linux 4.2 (unverified) and later |
+//! | `bucket_lru.rs` | by age and live content | bcache |
+//! | `s3_fifo.rs` | small and main queue | Yang et al., SOSP 2023 |
+//!
+//! A new policy is one file with an `impl Policy`, and a line in each of the two enums below.
+
+pub mod bucket_lru;
+pub mod fifo;
+pub mod free_frames;
+pub mod lru;
+pub mod mq;
+pub mod random;
+pub mod s3_fifo;
+pub mod smq;
+pub mod warm_hot_lru;
+
+use crate::units::{Frame, Nanos};
+use bucket_lru::{BucketKind, BucketLru};
+use fifo::Fifo;
+use free_frames::FreeOrder;
+use lru::Lru;
+use mq::{Mq, MqEra};
+use random::{Random, RandomKind};
+use s3_fifo::S3Fifo;
+use smq::{Smq, SmqVersion};
+use warm_hot_lru::WarmHotLru;
+
+/// Frames that one search for a victim looks at in the most. It is the largest set of a published
+/// system (flashcache: 8 192 ways), so sets are always searched wholly; in a cache without sets a
+/// search that meets only dirty or busy frames ends here.
+pub const VICTIM_LOOKS_MAX: u32 = 8192;
+
+/// The frames a policy chooses among.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// How many there are: a whole number of sets.
+    pub frames: u32,
+    /// Frames of a set; all of them if a piece may lie anywhere.
+    pub ways: u32,
+}
+
+impl Shape {
+    /// A cache where a piece may lie anywhere.
+    #[must_use]
+    pub fn whole(frames: u32) -> Shape {
+        Shape { frames, ways: frames }
+    }
+
+    /// How many sets there are.
+    #[must_use]
+    pub fn sets(self) -> u32 {
+        assert!(self.ways > 0 && self.frames.is_multiple_of(self.ways), "frames are in whole sets");
+        self.frames / self.ways
+    }
+
+    /// The set of a frame.
+    #[must_use]
+    pub fn set_of(self, frame: Frame) -> u32 {
+        assert!(frame.0 < self.frames);
+        frame.0 / self.ways
+    }
+
+    /// Frame number `way` of a set.
+    #[must_use]
+    pub fn frame(self, set: u32, way: u32) -> Frame {
+        assert!(way < self.ways && set < self.sets());
+        Frame(set * self.ways + way)
+    }
+
+    /// How many frames of a set one search looks at.
+    #[must_use]
+    pub fn looks(self) -> u32 {
+        self.ways.min(VICTIM_LOOKS_MAX)
+    }
+}
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It reads.
+    Read,
+    /// It writes.
+    Write,
+}
+
+/// How a frame comes to its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// The request that brought it.
+    pub access: Access,
+    /// Whether the origin does not have the content.
+    pub is_dirty: bool,
+    /// Hits that admission has counted (mq); 1 where it does not count.
+    pub hits: u32,
+    /// Admitted because nothing had to be read, not because it was wanted: smq 1.0 lets it leave
+    /// before others.
+    pub is_temporary: bool,
+    /// It was in the ghost history (s3-fifo).
+    pub is_returning: bool,
+}
+
+impl Arrival {
+    /// A piece that came for the first time.
+    #[must_use]
+    pub fn first(access: Access, is_dirty: bool) -> Arrival {
+        Arrival { access, is_dirty, hits: 1, is_temporary: false, is_returning: false }
+    }
+}
+
+/// A frame that was chosen to give its place up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Victim {
+    /// The frame.
+    pub frame: Frame,
+    /// Whether admission's history shall keep its piece: s3-fifo's ghosts, and mq 1.0, where it
+    /// begins again with one hit.
+    pub is_remembered: bool,
+}
+
+/// Which dirty frames may go home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    /// Those that were not used of late. A policy that does not tell age takes all.
+    Old,
+    /// The same, but of the lowest level only, unless too few frames are clean (smq 1.0).
+    Busy {
+        /// Fewer clean frames than [`smq::CRITICAL_CLEAN_PERCENT`].
+        is_critical: bool,
+    },
+    /// All.
+    All,
+}
+
+/// What admission may know of replacement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Frames that hold nothing.
+    pub free: u32,
+    /// All frames.
+    pub frames: u32,
+    /// Frames that mq or smq holds as clean; 0 with other policies.
+    pub clean: u32,
+    /// Requests that smq counted as hits in this period; 0 with other policies.
+    pub level_hits: u32,
+    /// Requests that smq counted as misses in this period; 0 with other policies.
+    pub level_misses: u32,
+    /// Hits that a newcomer has to have with mq, before admission adds its own; else 0.
+    pub threshold: u32,
+}
+
+/// A replacement policy with its parameters: plain data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplacementChoice {
+    /// See [`fifo`].
+    Fifo {
+        /// Which free frame is used next.
+        free_order: FreeOrder,
+    },
+    /// See [`lru`].
+    Lru,
+    /// See [`random`].
+    Random {
+        /// What stands for chance.
+        kind: RandomKind,
+    },
+    /// See [`warm_hot_lru`].
+    WarmHotLru {
+        /// Share of the hot list, percent of the frames of a set: 50, 0 to 100.
+        hot_percent: u32,
+        /// Hits that bring a warm frame into the hot list: 2, 1 to 255.
+        promote_hits: u32,
+    },
+    /// See [`mq`].
+    Mq {
+        /// Which mq.
+        era: MqEra,
+    },
+    /// See [`smq`].
+    Smq {
+        /// Which smq.
+        version: SmqVersion,
+    },
+    /// See [`bucket_lru`].
+    BucketLru {
+        /// What decides.
+        kind: BucketKind,
+        /// Sectors in a bucket: 1 024, 8 to 65 536.
+        bucket_sectors: u32,
+    },
+    /// See [`s3_fifo`].
+    S3Fifo {
+        /// Share of the small queue, permille of all frames: 100, 1 to 999.
+        small_permille: u32,
+    },
+}
+
+impl ReplacementChoice {
+    /// Which free frame is used next where the published system lays frames out so.
+    #[must_use]
+    pub fn free_order(&self) -> FreeOrder {
+        match self {
+            ReplacementChoice::Fifo { free_order } => *free_order,
+            // EnhanceIO looks for the first invalid block of the set.
+            ReplacementChoice::Lru | ReplacementChoice::Random { .. } => FreeOrder::Lowest,
+            ReplacementChoice::Mq { era: MqEra::Single } => FreeOrder::NearLast,
+            ReplacementChoice::WarmHotLru { .. }
+            | ReplacementChoice::Mq { .. }
+            | ReplacementChoice::Smq { .. } => FreeOrder::LastFreed,
+            ReplacementChoice::BucketLru { .. } | ReplacementChoice::S3Fifo { .. } => FreeOrder::Lowest,
+        }
+    }
+}
+
+/// What every policy does. What a policy has no use for it leaves out.
+pub trait Policy {
+    /// `frame` was given to a piece: it was free, or it was a victim.
+    fn insert(&mut self, frame: Frame, arrival: Arrival);
+
+    /// A request found the piece of `frame`.
+    fn hit(&mut self, frame: Frame, access: Access) {
+        let _ = (frame, access);
+    }
+
+    /// A request found nothing.
+    fn miss(&mut self) {}
+
+    /// Admission's history was hit and counted it (mq's generations run on both).
+    fn ghost_hit(&mut self) {}
+
+    /// The origin no longer has what `frame` holds, or has it again.
+    fn set_dirty(&mut self, frame: Frame, is_dirty: bool) {
+        let _ = (frame, is_dirty);
+    }
+
+    /// `frame` is free: its piece went for another reason than `victim`, or it was a victim and
+    /// nothing was put into it.
+    fn remove(&mut self, frame: Frame);
+
+    /// Chooses a frame of `set` for which `may_leave` holds and takes it out of the lists.
+    ///
+    /// Next the frame is given to another piece (`insert`), freed (`remove`), or it could not
+    /// leave after all (`stays`).
+    fn victim(&mut self, set: u32, may_leave: impl Fn(Frame) -> bool) -> Option<Victim>;
+
+    /// The victim keeps its piece: what had to be done first went wrong.
+    fn stays(&mut self, frame: Frame, is_dirty: bool);
+
+    /// The frame of `set` that goes home next, of those for which `may_go` holds: dirty and not
+    /// busy. It stays where it is until `home_begins`.
+    fn next_home(&mut self, set: u32, urgency: Urgency, may_go: impl Fn(Frame) -> bool) -> Option<Frame>;
+
+    /// The content of `frame` goes home.
+    fn home_begins(&mut self, frame: Frame) {
+        let _ = frame;
+    }
+
+    /// The content of `frame` is home, or it is still dirty.
+    fn home_ends(&mut self, frame: Frame, is_dirty: bool) {
+        let _ = (frame, is_dirty);
+    }
+
+    /// Whether a newcomer that finds no free frame makes another one leave, with `free` frames
+    /// free and `leaving` victims on their way out.
+    fn wants_victim(&self, free: u32, leaving: u32) -> bool {
+        let _ = (free, leaving);
+        true
+    }
+
+    /// One request has gone through (dm-cache's tick).
+    fn tick(&mut self) {}
+
+    /// The time is `now`.
+    fn advance(&mut self, now: Nanos) {
+        let _ = now;
+    }
+
+    /// `sectors` of a client's request went through the cache (bcache's clock).
+    fn served(&mut self, sectors: u64) {
+        let _ = sectors;
+    }
+
+    /// What a bucket still holds (bcache).
+    fn set_live(&mut self, frame: Frame, sectors: u32) {
+        let _ = (frame, sectors);
+    }
+
+    /// What admission may know, with `free` frames free.
+    fn standing(&self, free: u32) -> Standing;
+
+    /// What a clean stop saves for `frame`.
+    fn hint(&self, frame: Frame) -> u16 {
+        let _ = frame;
+        0
+    }
+
+    /// `frame` held a piece when the cache was opened. Without a hint a crash came between.
+    fn restore(&mut self, frame: Frame, hint: Option<u16>, is_dirty: bool) {
+        let _ = hint;
+        self.insert(frame, Arrival::first(Access::Read, is_dirty));
+    }
+}
+
+/// The policy of a cache.
+#[derive(Clone, Debug)]
+pub enum Replacement {
+    /// See [`fifo`].
+    Fifo(Fifo),
+    /// See [`lru`].
+    Lru(Lru),
+    /// See [`random`].
+    Random(Random),
+    /// See [`warm_hot_lru`].
+    WarmHotLru(WarmHotLru),
+    /// See [`mq`].
+    Mq(Mq),
+    /// See [`smq`].
+    Smq(Smq),
+    /// See [`bucket_lru`].
+    BucketLru(BucketLru),
+    /// See [`s3_fifo`].
+    S3Fifo(S3Fifo),
+}
+
+/// The same call for whichever policy it is.
+macro_rules! each {
+    ($replacement:expr, $policy:ident => $call:expr) => {
+        match $replacement {
+            Replacement::Fifo($policy) => $call,
+            Replacement::Lru($policy) => $call,
+            Replacement::Random($policy) => $call,
+            Replacement::WarmHotLru($policy) => $call,
+            Replacement::Mq($policy) => $call,
+            Replacement::Smq($policy) => $call,
+            Replacement::BucketLru($policy) => $call,
+            Replacement::S3Fifo($policy) => $call,
+        }
+    };
+}
+
+impl Replacement {
+    /// The policy of `choice` over no content yet. Takes all the memory it will ever have.
+    ///
+    /// Policies without sets ask for one set: all but `fifo`, `lru`, `random` and `warm-hot-lru`.
+    #[must_use]
+    pub fn new(choice: &ReplacementChoice, shape: Shape, seed: u64) -> Replacement {
+        match *choice {
+            ReplacementChoice::Fifo { .. } => Replacement::Fifo(Fifo::new(shape)),
+            ReplacementChoice::Lru => Replacement::Lru(Lru::new(shape)),
+            ReplacementChoice::Random { kind } => Replacement::Random(Random::new(shape, kind, seed)),
+            ReplacementChoice::WarmHotLru { hot_percent, promote_hits } => {
+                Replacement::WarmHotLru(WarmHotLru::new(shape, hot_percent, promote_hits))
+            }
+            ReplacementChoice::Mq { era } => Replacement::Mq(Mq::new(shape, era)),
+            ReplacementChoice::Smq { version } => Replacement::Smq(Smq::new(shape, version)),
+            ReplacementChoice::BucketLru { kind, bucket_sectors } => {
+                Replacement::BucketLru(BucketLru::new(shape, kind, bucket_sectors, seed))
+            }
+            ReplacementChoice::S3Fifo { small_permille } => {
+                Replacement::S3Fifo(S3Fifo::new(shape, small_permille))
+            }
+        }
+    }
+}
+
+impl Policy for Replacement {
+    fn insert(&mut self, frame: Frame, arrival: Arrival) {
+        each!(self, policy => policy.insert(frame, arrival));
+    }
+
+    fn hit(&mut self, frame: Frame, access: Access) {
+        each!(self, policy => policy.hit(frame, access));
+    }
+
+    fn miss(&mut self) {
+        each!(self, policy => policy.miss());
+    }
+
+    fn ghost_hit(&mut self) {
+        each!(self, policy => policy.ghost_hit());
+    }
+
+    fn set_dirty(&mut self, frame: Frame, is_dirty: bool) {
+        each!(self, policy => policy.set_dirty(frame, is_dirty));
+    }
+
+    fn remove(&mut self, frame: Frame) {
+        each!(self, policy => policy.remove(frame));
+    }
+
+    fn victim(&mut self, set: u32, may_leave: impl Fn(Frame) -> bool) -> Option<Victim> {
+        each!(self, policy => policy.victim(set, may_leave))
+    }
+
+    fn stays(&mut self, frame: Frame, is_dirty: bool) {
+        each!(self, policy => policy.stays(frame, is_dirty));
+    }
+
+    fn next_home(&mut self, set: u32, urgency: Urgency, may_go: impl Fn(Frame) -> bool) -> Option<Frame> {
+        each!(self, policy => policy.next_home(set, urgency, may_go))
+    }
+
+    fn home_begins(&mut self, frame: Frame) {
+        each!(self, policy => policy.home_begins(frame));
+    }
+
+    fn home_ends(&mut self, frame: Frame, is_dirty: bool) {
+        each!(self, policy => policy.home_ends(frame, is_dirty));
+    }
+
+    fn wants_victim(&self, free: u32, leaving: u32) -> bool {
+        each!(self, policy => policy.wants_victim(free, leaving))
+    }
+
+    fn tick(&mut self) {
+        each!(self, policy => policy.tick());
+    }
+
+    fn advance(&mut self, now: Nanos) {
+        each!(self, policy => policy.advance(now));
+    }
+
+    fn served(&mut self, sectors: u64) {
+        each!(self, policy => policy.served(sectors));
+    }
+
+    fn set_live(&mut self, frame: Frame, sectors: u32) {
+        each!(self, policy => policy.set_live(frame, sectors));
+    }
+
+    fn standing(&self, free: u32) -> Standing {
+        each!(self, policy => policy.standing(free))
+    }
+
+    fn hint(&self, frame: Frame) -> u16 {
+        each!(self, policy => policy.hint(frame))
+    }
+
+    fn restore(&mut self, frame: Frame, hint: Option<u16>, is_dirty: bool) {
+        each!(self, policy => policy.restore(frame, hint, is_dirty));
+    }
+}
+
+#[cfg(test)]
+mod models;
+#[cfg(test)]
+mod tests;
