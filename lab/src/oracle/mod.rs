@@ -88,9 +88,7 @@ impl Volume {
                 self.open.push(Candidates::default());
                 self.open.len() as u32 - 1
             });
-            let list = &mut self.open[at as usize].list;
-            list.clear();
-            list.push(Candidate::settled(Tag(*cell)));
+            self.open[at as usize].begin(Tag(*cell));
             *cell = OPEN | u64::from(at);
             self.listed.push(sector as u32);
         }
@@ -351,7 +349,7 @@ impl Oracle {
             volume.must_fail_flush = None;
             volume.for_each_open(|candidates| {
                 if is_lost {
-                    candidates.lose_unflushed(flushed);
+                    candidates.lose_unflushed(now, flushed);
                 }
                 candidates.process_crash(now);
                 candidates.prune(NEVER, flushed);
@@ -370,7 +368,7 @@ impl Oracle {
                 let flushed = volume.flushed;
                 let candidates = volume.candidates(sector);
                 if candidates.has_unflushed(flushed) {
-                    candidates.lose_unflushed(flushed);
+                    candidates.lose_unflushed(now, flushed);
                     if is_only_copy {
                         volume.must_fail_flush = Some(now);
                     }

@@ -68,9 +68,18 @@ impl Candidate {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Candidates {
     pub list: Vec<Candidate>,
+    /// When devices last lost what was unflushed.
+    lost: Time,
 }
 
 impl Candidates {
+    /// Begins anew, with this content.
+    pub fn begin(&mut self, tag: Tag) {
+        self.list.clear();
+        self.list.push(Candidate::settled(tag));
+        self.lost = 0;
+    }
+
     /// When the newest was submitted that every read submitted at `reader` or later must see.
     fn seen_since(&self, reader: Time) -> Time {
         let is_seen = |candidate: &&Candidate| candidate.is_done() && candidate.answered < reader;
@@ -125,6 +134,10 @@ impl Candidates {
         let seen = self.seen_since(reader);
         let is_readable = |candidate: &Candidate| !candidate.is_hidden && candidate.answered >= seen;
         let quiet_since = reader.min(oldest);
+        // A read that was under way when the devices lost something may have seen what was there before.
+        if self.lost >= quiet_since {
+            return;
+        }
         if self.list.iter().any(|candidate| is_readable(candidate) && candidate.answered >= quiet_since) {
             return;
         }
@@ -192,8 +205,9 @@ impl Candidates {
         })
     }
 
-    /// Devices lost what was unflushed: what a power cut might leave may be there.
-    pub fn lose_unflushed(&mut self, flushed: Time) {
+    /// At `time` devices lost what was unflushed: what a power cut might leave may be there.
+    pub fn lose_unflushed(&mut self, time: Time, flushed: Time) {
+        self.lost = time;
         for candidate in &mut self.list {
             candidate.is_hidden = false;
             candidate.is_doubtful |= candidate.answered != NEVER && !candidate.is_durable(flushed);
@@ -209,5 +223,30 @@ impl Candidates {
             }
             candidate.is_hidden &= !std::mem::take(&mut candidate.is_failed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_settles_nothing_that_was_lost_under_way() {
+        let (old, new) = (Tag::written(1, 0), Tag::written(2, 0));
+        let mut candidates = Candidates::default();
+        candidates.begin(old);
+        candidates.list.push(Candidate { answered: 3, ..Candidate::new(Version::Tag(new), 2) });
+        candidates.lose_unflushed(6, 0);
+        let is_new = |candidate: &Candidate| candidate.version == Version::Tag(new);
+        let is_old_readable =
+            |candidates: &Candidates| candidates.readable(9).any(|c| c.version == Version::Tag(old));
+        // It may have been carried out before the loss.
+        candidates.pin(5, NEVER, 0, new, is_new);
+        assert!(is_old_readable(&candidates));
+        // So may another one that is still under way.
+        candidates.pin(7, 5, 0, new, is_new);
+        assert!(is_old_readable(&candidates));
+        candidates.pin(8, NEVER, 0, new, is_new);
+        assert!(!is_old_readable(&candidates));
     }
 }

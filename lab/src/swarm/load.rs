@@ -213,7 +213,7 @@ impl<'a> Load<'a> {
 
     fn stop(&mut self, world: &mut World) -> Result<(), Violation> {
         Load::heal(world);
-        world.finish()?;
+        world.finish_with_faults()?;
         if world.oracle().explained.any() {
             // A cache that failed cannot be stopped cleanly.
             self.crash(world);
