@@ -84,6 +84,19 @@ const ONCE_FAILED: &[(u64, &str, &str)] = &[
     (3015, "", "a FLUSH after a discard did not cover what the origin shows since then"),
     (100_066, "", "a rotten dirty block was read again and again while the log was slow"),
     (24, "", "a request that found no buffer was never looked at again"),
+    (
+        104_817,
+        "",
+        "a cache write that was to fail did so after all devices were healed (the lab asked for a drain too early)",
+    ),
+    (
+        200_252,
+        "zeroes=4 faulty=60 cache_gone=0 origin_hang=1293 extents=4",
+        "zeroes of a volume whose origin had gone filled the table of extents, and nobody could write any more",
+    ),
+    (100_973, "", "an origin that had gone kept its volume's writes waiting for ever"),
+    (102_474, "", "the ring was full of dirty blocks of an origin that had gone"),
+    (105_067, "", "zeroes waited for extents of an origin that had gone"),
 ];
 
 #[test]

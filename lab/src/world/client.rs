@@ -175,6 +175,18 @@ impl World {
         self.is_sound()
     }
 
+    /// Lets things happen until all requests are answered and all faults injected so far are told: an operation
+    /// of the engine's own may fail when nobody waits for it, and after its device was healed.
+    ///
+    /// # Errors
+    /// A violation.
+    pub fn finish_with_faults(&mut self) -> Result<(), Violation> {
+        self.finish()?;
+        // Nothing is held back here, so each of these operations has an event of its own to come.
+        while self.has_faults_under_way() && self.step()? {}
+        self.is_sound()
+    }
+
     /// Asks something of the operator's, and waits for the answer.
     ///
     /// # Errors

@@ -616,6 +616,11 @@ impl World {
         }
     }
 
+    /// Whether a fault was injected into an operation whose answer is still to come.
+    pub(super) fn has_faults_under_way(&self) -> bool {
+        self.in_flight.values().any(|in_flight| in_flight.fault.is_some())
+    }
+
     /// How many operations are under way.
     #[must_use]
     pub fn in_flight(&self) -> usize {
