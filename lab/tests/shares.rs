@@ -294,3 +294,27 @@ fn a_stop_does_not_wait_for_a_failing_origin() -> Result<(), Violation> {
     world.open()?;
     world.verify_cut()
 }
+
+/// The table of zero extents is one for all volumes.
+#[test]
+fn zeroes_of_a_failing_origin_do_not_hold_up_those_of_others() -> Result<(), Violation> {
+    let mut setup = setup(7, 2);
+    setup.config = |config| config.extents_max = 4;
+    let mut world = World::new(setup);
+    fall_sick(&mut world);
+    // All at once: they are in the table before the first of them fails to go home.
+    let tickets: Vec<Ticket> = (0..6).map(|number| world.write_zeroes(SICK, step(2 * number))).collect();
+    for ticket in &tickets[..4] {
+        world.succeed(*ticket)?;
+    }
+    pass(&mut world, 2)?;
+    for number in 0..8 {
+        let ticket = world.write_zeroes(WELL, step(2 * number));
+        world.succeed(ticket)?;
+        assert_eq!(write(&mut world, WELL, 2 * number + 1)?, Ok(()), "nor its writes");
+    }
+    heal(&mut world);
+    world.finish()?;
+    world.verify()?;
+    world.stop()
+}

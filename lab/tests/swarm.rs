@@ -99,6 +99,23 @@ const ONCE_FAILED: &[(u64, &str, &str)] = &[
          false_dirty_blocks=256 extents=65536",
         "oracle: the same, of a read that had to wait for the cache as well",
     ),
+    (
+        104_817,
+        "",
+        "a cache write that was to fail did so after all devices were healed (the lab asked for a drain too early)",
+    ),
+    (
+        200_252,
+        "zeroes=4 faulty=60 cache_gone=0 origin_hang=1293 extents=4",
+        "zeroes of a volume whose origin had gone filled the table of extents, and nobody could write any more",
+    ),
+    (
+        100_973,
+        "",
+        "requests were never answered before a failing origin's volume was held to a share of the cache",
+    ),
+    (102_474, "", "the same"),
+    (105_067, "", "the same"),
 ];
 
 #[test]

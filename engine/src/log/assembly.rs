@@ -397,8 +397,13 @@ impl Engine {
                 ClientAppend::Part { request, blocks, source: PartSource::Zero } => {
                     let volume = self.requests[request].volume;
                     let volume_id = self.volume(volume).id;
-                    // Lost extents do not go home: nobody waits for them.
-                    let may_shrink = self.volumes.iter().flatten().any(|volume| volume.zero_blocks > 0);
+                    // Lost extents do not go home, and those of an origin that fails may never: nobody waits
+                    // for them (rule 9).
+                    let may_shrink = self
+                        .volumes
+                        .iter()
+                        .flatten()
+                        .any(|volume| volume.zero_blocks > 0 && !volume.origin.is_failing());
                     if self.extents.len() >= self.config.extents_max && may_shrink {
                         // Zero extents are in RAM until they are home; their number is bounded.
                         self.log.client.push_front(append);
