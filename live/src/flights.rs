@@ -25,7 +25,7 @@ const VECTORS_MAX: usize = 1024;
 const OFFLOAD_BYTES_MIN: u64 = 64 * 1024;
 /// A copy within memory that is at least this long is done between two rounds of the loop, one a round.
 /// Measured on tmpfs with fio over NBD: its bytes are then still in the caches when they are
-/// checked and sent, and what comes in meanwhile gathers into longer batches.
+/// checked and sent. The price: a write that is done at once gathers less company for its batch.
 const LONG_COPY_BYTES_MIN: u64 = 64 * 1024;
 /// The longest pause between two looks at the age of operations.
 const TIMEOUT_LOOK_NS: u64 = Nanos::SECOND;
