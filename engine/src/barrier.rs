@@ -3,13 +3,14 @@
 
 use crate::effect::Effect;
 use crate::effect::{Errno, IoOp, Notice, Pieces, Target};
-use crate::engine::{Engine, Flight};
 use crate::format::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS};
 use crate::guard::Blocks;
+use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
 use crate::request::{RequestKey, Stage, Then};
 use crate::share::OriginWork;
+use crate::store::Store;
 use crate::units::{BLOCK_BYTES, VolumeIndex};
 use crate::volume::Standing;
 use alloc::collections::BTreeSet;
@@ -46,23 +47,28 @@ enum Step {
 
 /// The writer of the superblock's two copies: one after the other, a flush after each, so that one
 /// of them is whole at any moment (rule 6).
-#[derive(Default)]
-pub(crate) struct SuperblockWriter {
+pub(crate) struct SuperblockWriter<T> {
     /// The update number that is durable in both copies.
     durable: u64,
     is_wanted: bool,
     writing: Option<(u64, Step, BufferId)>,
     /// Writes to origins that wait for an update.
-    deferred: Vec<(u64, Target, IoOp, Flight)>,
+    deferred: Vec<(u64, Target, IoOp, Flight<T>)>,
 }
 
-impl SuperblockWriter {
+impl<T> Default for SuperblockWriter<T> {
+    fn default() -> SuperblockWriter<T> {
+        SuperblockWriter { durable: 0, is_wanted: false, writing: None, deferred: Vec::new() }
+    }
+}
+
+impl<T> SuperblockWriter<T> {
     pub fn is_quiet(&self) -> bool {
         self.writing.is_none() && !self.is_wanted && self.deferred.is_empty()
     }
 }
 
-impl Engine {
+impl<S: Store> Machine<S> {
     // ---- the cache ---------------------------------------------------------------------------
 
     /// Lets a request go on with `then` when a flush covers `sequence`.
@@ -86,17 +92,16 @@ impl Engine {
         match then {
             Then::Reply => self.reply(key, memory),
             Then::Origin => self.home(key, memory),
-            Then::Floor => self.pass_floor(key, memory),
+            Then::Forgotten => self.origin_when_forgotten(key, memory),
         }
     }
 
     /// Issues a flush of the cache if somebody wants one that would cover something.
     pub(crate) fn pump_barrier(&mut self) {
-        // A summary is durable once a flush covers a batch behind it: `check` relies on that.
-        if self.barrier.is_flushing || self.latched.is_some() || self.log.summaries_in_flight > 0 {
+        if self.barrier.is_flushing || self.latched.is_some() || !self.store.may_flush() {
             return;
         }
-        let published = self.log.published();
+        let published = self.store.completed();
         if self.barrier.wanted.first().is_some_and(|&wanted| wanted <= published) {
             self.barrier.is_flushing = true;
             self.issue(Target::Cache, IoOp::Flush, Flight::CacheFlush { sequence: published });
@@ -112,7 +117,7 @@ impl Engine {
         self.barrier.is_flushing = false;
         // HAZARD 3: a flush covers what was published when it was issued, and no more.
         let is_later = self.is_mutated(Mutation::CacheFlushCoversLater);
-        let sequence = if is_later { self.log.published() } else { sequence };
+        let sequence = if is_later { self.store.completed() } else { sequence };
         match result {
             // After a failed flush what was written since the last good one counts as not written.
             Err(errno) if !self.is_mutated(Mutation::IgnoreCacheFlushError) => self.latch(errno, memory),
@@ -120,7 +125,7 @@ impl Engine {
                 assert!(sequence >= self.barrier.flushed);
                 self.barrier.flushed = sequence;
                 self.barrier.wanted = self.barrier.wanted.split_off(&(sequence + 1));
-                self.log_flushed(sequence);
+                S::flushed(self, sequence);
                 for volume in self.volumes.iter_mut().flatten() {
                     // Those in a hurry waited for just this; the others look again by the clock.
                     if volume.destage.drains > 0 || volume.destage.has_urgent() {
@@ -141,9 +146,9 @@ impl Engine {
                 Stage::CacheFlush(sequence, then) if sequence <= self.barrier.flushed => {
                     self.go_on(key, then, memory);
                 }
-                Stage::Floor if self.is_floor_durable() => self.change_origin(key, memory),
-                Stage::Floor => {
-                    self.want_floor();
+                Stage::Forgetting if S::is_forgotten(self, key) => self.change_origin(key, memory),
+                Stage::Forgetting => {
+                    S::want_forgotten(self, key);
                     self.watched.push(key);
                 }
                 Stage::OriginFlush(epoch) if epoch <= self.volume(volume_index).origin.flushed_epoch => {
@@ -186,7 +191,7 @@ impl Engine {
             return;
         }
         let is_cache_void = self.latched.is_some() || self.is_mutated(Mutation::FlushWithoutCacheFlush);
-        let sequence = if is_cache_void { 0 } else { self.log.published() };
+        let sequence = if is_cache_void { 0 } else { self.store.completed() };
         let is_origin_void = self.is_mutated(Mutation::FlushWithoutOriginFlush);
         let origin = &self.volume(volume_index).origin;
         let is_written = origin.client_epoch > origin.flushed_epoch && !is_origin_void;
@@ -340,7 +345,7 @@ impl Engine {
         volume_index: VolumeIndex,
         blocks: Blocks,
         op: IoOp,
-        flight: Flight,
+        flight: Flight<S::Flight>,
     ) {
         let target = Target::Origin(volume_index);
         let mut is_changed = false;

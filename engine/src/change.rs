@@ -8,18 +8,17 @@
 //!
 //! FUA adds a flush of the cache (log) or of the origin (the others).
 
-use crate::effect::{Errno, IoOp, Notice, Pieces, RequestOp, Target, WriteMode};
-use crate::engine::{Engine, Flight};
-use crate::extents::Change;
+use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target, WriteMode};
 use crate::guard::{Blocks, Hold};
-use crate::log::{ClientAppend, PartSource};
+use crate::machine::{Flight, Machine};
 use crate::memory::Memory;
 use crate::mutation::Mutation;
-use crate::request::{RequestKey, Route, Stage, Then};
-use crate::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, SectorRange, VolumeIndex};
+use crate::request::{RequestKey, Route, Stage};
+use crate::store::Store;
+use crate::units::{SECTORS_PER_BLOCK, SectorRange, VolumeIndex};
 use crate::volume::Standing;
 
-impl Engine {
+impl<S: Store> Machine<S> {
     pub(crate) fn start_change<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &self.requests[key];
         let (op, blocks, volume_index) = (active.op, active.blocks, active.volume);
@@ -34,7 +33,7 @@ impl Engine {
             && volume.standing == Standing::Cached;
         // HAZARD 8: what reads before it appends has its blocks to itself.
         let may_share = is_whole || self.is_mutated(Mutation::PartialWriteShares);
-        let hold = if is_append && may_share { Hold::Shared } else { Hold::Merging };
+        let hold = if is_append { S::first_hold(self, key, may_share) } else { Hold::Merging };
         let active = &mut self.requests[key];
         active.hold = Some(hold);
         let volume = self.volume_mut(volume_index);
@@ -138,8 +137,8 @@ impl Engine {
             (RequestOp::Write { .. }, Route::Origin)
             | (RequestOp::WriteZeroes { .. }, Route::Origin)
             | (RequestOp::Discard { .. }, _) => self.begin_bypass(key, memory),
-            (RequestOp::Write { .. }, _) => self.begin_write(key, memory),
-            (RequestOp::WriteZeroes { .. }, _) => self.begin_zero(key, memory),
+            (RequestOp::Write { .. }, _) => S::begin_write(self, key, memory),
+            (RequestOp::WriteZeroes { .. }, _) => S::begin_zero(self, key, memory),
             _ => unreachable!("only changes come here"),
         }
     }
@@ -151,175 +150,21 @@ impl Engine {
         }
         (blocks.first..blocks.end()).any(|block| {
             let key = volume.key(block);
-            self.index.get(key).is_some_and(|entry| entry.dirty) || self.extents.get(key).is_some()
+            self.store.lookup(key).is_some_and(|cached| cached.dirty) || self.store.extent(key).is_some()
         })
     }
 
     // ---- into the log --------------------------------------------------------------------
 
-    fn begin_write<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
-        let active = &self.requests[key];
-        let RequestOp::Write { range, from, .. } = active.op else { unreachable!("a write") };
-        let blocks = active.blocks;
-        if range.is_block_aligned() {
-            self.requests[key].work = Some(from);
-            self.append_data(key, blocks, from);
-            return;
-        }
-        let Some(buffer) = self.take_work(blocks.count, memory) else {
-            self.wait_for_buffer(key);
-            return;
-        };
-        let work = Engine::work_slice(buffer, blocks.count);
-        let active = &mut self.requests[key];
-        (active.work, active.work_buffer, active.stage) = (Some(work), Some(buffer), Stage::Fetching);
-        // HAZARD 8: the merging hold keeps every other write off these blocks until the merged
-        // ones are published.
-        let head_is_partial = !range.start.is_multiple_of(SECTORS_PER_BLOCK);
-        let tail_is_partial = !range.end().is_multiple_of(SECTORS_PER_BLOCK);
-        let last = blocks.end() - 1;
-        // RULE 13: the rest of a partly written block is what it was.
-        let is_fetched = !self.is_mutated(Mutation::PartialWriteWithoutOld);
-        self.requests[key].parts += 1;
-        if is_fetched && (head_is_partial || blocks.count == 1) {
-            let slice = work.part(0, BLOCK_BYTES as u32);
-            self.fetch(key, Blocks { first: blocks.first, count: 1 }, slice, false, memory);
-        }
-        if is_fetched && tail_is_partial && blocks.count > 1 {
-            let slice = work.part(((blocks.count - 1) * BLOCK_BYTES) as u32, BLOCK_BYTES as u32);
-            self.fetch(key, Blocks { first: last, count: 1 }, slice, false, memory);
-        }
-        self.requests[key].parts -= 1;
-        if self.requests[key].parts == 0 {
-            self.fetched(key, memory);
-        }
-    }
-
-    fn begin_zero<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
-        let active = &self.requests[key];
-        let RequestOp::WriteZeroes { range, .. } = active.op else { unreachable!("zeroes") };
-        let (blocks, volume_index) = (active.blocks, active.volume);
-        let inner = self.whole_blocks(volume_index, range);
-        if inner.count == blocks.count {
-            self.append_zero(key, inner);
-            return;
-        }
-        // At most the first and the last block are partly zeroed; both are read and merged.
-        let edges = if blocks.count == 1 { 1 } else { 2 };
-        let Some(buffer) = self.take_work(edges, memory) else {
-            self.wait_for_buffer(key);
-            return;
-        };
-        let work = Engine::work_slice(buffer, edges);
-        let active = &mut self.requests[key];
-        (active.work, active.work_buffer, active.stage) = (Some(work), Some(buffer), Stage::Fetching);
-        active.parts += 1;
-        for (edge, block) in [blocks.first, blocks.end() - 1].into_iter().take(edges as usize).enumerate() {
-            let slice = work.part(edge as u32 * BLOCK_BYTES as u32, BLOCK_BYTES as u32);
-            self.fetch(key, Blocks { first: block, count: 1 }, slice, false, memory);
-        }
-        self.requests[key].parts -= 1;
-        if self.requests[key].parts == 0 {
-            self.fetched(key, memory);
-        }
-    }
-
-    fn wait_for_buffer(&mut self, key: RequestKey) {
+    pub(crate) fn wait_for_buffer(&mut self, key: RequestKey) {
         self.requests[key].stage = Stage::Buffer;
         self.buffer_queue.push_back(key);
-    }
-
-    /// The old content of a partial write is there: merges the new one and appends the result.
-    pub(crate) fn merge<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
-        let active = &self.requests[key];
-        if active.error.is_some() {
-            self.reply(key, memory);
-            return;
-        }
-        if self.latched.is_some() {
-            // The log takes nothing any more: by another way, or not at all.
-            self.begin_again(key, memory);
-            return;
-        }
-        let active = &self.requests[key];
-        let blocks = active.blocks;
-        let work = active.work.expect("a partial write has a buffer");
-        match active.op {
-            RequestOp::Write { range, from, .. } => {
-                let skip = (range.start % SECTORS_PER_BLOCK * 512) as u32;
-                memory.copy(from, work.part(skip, from.len_bytes));
-                self.append_data(key, blocks, work);
-            }
-            RequestOp::WriteZeroes { range, .. } => {
-                let inner = self.whole_blocks(self.requests[key].volume, range);
-                let edges = [blocks.first, blocks.end() - 1];
-                let count = if blocks.count == 1 { 1 } else { 2 };
-                for (edge, &block) in edges.iter().take(count).enumerate() {
-                    let slice = work.part(edge as u32 * BLOCK_BYTES as u32, BLOCK_BYTES as u32);
-                    let from = range.start.max(block * SECTORS_PER_BLOCK) - block * SECTORS_PER_BLOCK;
-                    let to = range.end().min((block + 1) * SECTORS_PER_BLOCK) - block * SECTORS_PER_BLOCK;
-                    memory.zero(slice.part((from * 512) as u32, ((to - from) * 512) as u32));
-                    self.append_data(key, Blocks { first: block, count: 1 }, slice);
-                }
-                // What lies between the edges.
-                let first = inner.first.max(blocks.first + 1);
-                let end = inner.end().min(blocks.end() - 1);
-                if inner.count > 0 && first < end {
-                    self.append_zero(key, Blocks { first, count: end - first });
-                }
-            }
-            _ => unreachable!("only changes are merged"),
-        }
-    }
-
-    fn append_data(&mut self, key: RequestKey, blocks: Blocks, slice: crate::memory::Slice) {
-        let active = &mut self.requests[key];
-        active.stage = Stage::Appending;
-        active.unpublished += blocks.count;
-        self.log.push_client(ClientAppend::Part { request: key, blocks, source: PartSource::Data(slice) });
-        if self.is_mutated(Mutation::AckBeforeWritten) && self.is_logged_write(key) {
-            let id = self.requests[key].id;
-            self.push(Effect::Reply { id, result: Ok(()) });
-        }
     }
 
     /// Whether a request is a write that is answered when its batch is published.
     pub(crate) fn is_logged_write(&self, key: RequestKey) -> bool {
         let active = &self.requests[key];
         matches!(active.op, RequestOp::Write { fua: false, .. }) && active.route == Route::Log
-    }
-
-    fn append_zero(&mut self, key: RequestKey, blocks: Blocks) {
-        let active = &mut self.requests[key];
-        active.stage = Stage::Appending;
-        active.unpublished += blocks.count;
-        self.log.push_client(ClientAppend::Part { request: key, blocks, source: PartSource::Zero });
-    }
-
-    /// All that the request appended is published.
-    pub(crate) fn appended<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
-        let active = &self.requests[key];
-        assert!(active.unpublished == 0 && active.stage == Stage::Appending);
-        let sequence = active.sequence;
-        if active.error.is_some() {
-            // The rest of it was withdrawn.
-            self.reply(key, memory);
-            return;
-        }
-        match active.route {
-            Route::Log if active.wants_fua() && !self.is_mutated(Mutation::FuaWithoutFlush) => {
-                self.release_hold(key);
-                // RULE 4: the flush covers the chain up to the batch, not the batch alone.
-                self.wait_for_cache_flush(key, sequence, Then::Reply, memory);
-            }
-            Route::Log => self.reply(key, memory),
-            Route::LogThenOrigin if self.is_mutated(Mutation::OriginBeforeLogFlush) => self.home(key, memory),
-            // RULE 7: the log entry is durable before the origin changes.
-            Route::LogThenOrigin => self.wait_for_cache_flush(key, sequence, Then::Origin, memory),
-            Route::Origin if self.is_mutated(Mutation::TombstoneUnflushed) => self.pass_floor(key, memory),
-            // RULE 7: and so is the tombstone.
-            Route::Origin => self.wait_for_cache_flush(key, sequence, Then::Floor, memory),
-        }
     }
 
     // ---- around the cache ----------------------------------------------------------------
@@ -331,7 +176,7 @@ impl Engine {
     }
 
     /// Turns a request's hold into an exclusive one; false if it has to wait for destages under way, after
-    /// which [`Engine::look_at_settling`] goes on.
+    /// which [`Machine::look_at_settling`] goes on.
     fn take_exclusive(&mut self, key: RequestKey) -> bool {
         let active = &mut self.requests[key];
         let (volume_index, blocks) = (active.volume, active.blocks);
@@ -397,29 +242,12 @@ impl Engine {
                 blocks
             }
         };
-        let dropped = self.drop_entries(volume_index, whole) + self.drop_extents(volume_index, whole);
-        let mutation = match op {
-            RequestOp::Discard { .. } => Mutation::ForgetDiscard,
-            _ => Mutation::ForgetTombstone,
-        };
-        let is_dropping = dropped > 0
-            || (self.log.has_tombstone_pending(volume_index, whole)
-                && !self.is_mutated(Mutation::OvertakeTombstone));
-        // HAZARD 7: what is dropped must not come back after a crash.
-        if is_dropping && !self.is_mutated(mutation) {
-            let active = &mut self.requests[key];
-            active.stage = Stage::Appending;
-            active.unpublished += 1;
-            self.append_tombstone(volume_index, whole, Some(key));
-        } else {
-            self.pass_floor(key, memory);
-        }
+        S::forget(self, key, whole, memory);
     }
 
-    /// Before the origin is changed behind the log: nothing that the log has forgotten may come
-    /// back after a crash. What was dropped with a tombstone must be covered by a flush, and segments that were
-    /// emptied must be durably below the floor (rule 7).
-    pub(crate) fn pass_floor<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+    /// Before the origin is changed behind the cache: nothing that the cache has forgotten may come back after a
+    /// crash (rule 7).
+    pub(crate) fn origin_when_forgotten<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let is_discard = matches!(self.requests[key].op, RequestOp::Discard { .. });
         let volume = self.volume(self.requests[key].volume);
         if is_discard && !volume.origin.can_discard {
@@ -427,12 +255,12 @@ impl Engine {
             self.finish_discard(key, memory);
             return;
         }
-        if self.is_floor_durable() {
+        if S::is_forgotten(self, key) {
             self.change_origin(key, memory);
         } else {
-            self.requests[key].stage = Stage::Floor;
+            self.requests[key].stage = Stage::Forgetting;
             self.watched.push(key);
-            self.want_floor();
+            S::want_forgotten(self, key);
         }
     }
 
@@ -449,40 +277,6 @@ impl Engine {
         } else {
             self.reply(key, memory);
         }
-    }
-
-    /// Drops whatever the index has in `blocks`; returns how many blocks that were.
-    pub(crate) fn drop_entries(&mut self, volume_index: VolumeIndex, blocks: Blocks) -> u64 {
-        let Engine { volumes, index, segments, .. } = self;
-        let volume = volumes[volume_index.at()].as_mut().expect("the volume exists");
-        if volume.cached_blocks == 0 {
-            return 0;
-        }
-        let mut dropped = 0;
-        index.remove_range(volume.key(blocks.first), blocks.count, |_, entry| {
-            segments.remove_live(entry.place, entry.dirty);
-            volume.dirty_blocks -= u64::from(entry.dirty);
-            volume.cached_blocks -= 1;
-            dropped += 1;
-        });
-        dropped
-    }
-
-    /// Drops whatever extents there are in `blocks`; returns how many pieces changed.
-    pub(crate) fn drop_extents(&mut self, volume_index: VolumeIndex, blocks: Blocks) -> u64 {
-        let first = self.volume(volume_index).key(blocks.first);
-        let mut changed = 0;
-        let Engine { volumes, extents, segments, .. } = self;
-        let volume = volumes[volume_index.at()].as_mut().expect("the volume exists");
-        extents.cut(first, blocks.count, |change| {
-            changed += 1;
-            volume.count_extent(change);
-            match change {
-                Change::Removed(extent) => segments.remove_must(extent.place),
-                Change::Added(extent) => segments.add_must(extent.place, 1),
-            }
-        });
-        changed
     }
 
     // ---- the origin ----------------------------------------------------------------------
@@ -575,27 +369,6 @@ impl Engine {
             self.wait_for_origin_flush(key, epoch, memory);
         } else {
             self.reply(key, memory);
-        }
-    }
-}
-
-use crate::effect::Effect;
-
-impl crate::volume::Volume {
-    /// Keeps the sums over extents.
-    pub(crate) fn count_extent(&mut self, change: Change) {
-        let (extent, is_added) = match change {
-            Change::Removed(extent) => (extent, false),
-            Change::Added(extent) => (extent, true),
-        };
-        let sum = match extent.kind {
-            crate::extents::ExtentKind::Zero => &mut self.zero_blocks,
-            crate::extents::ExtentKind::Lost => &mut self.lost_blocks,
-        };
-        if is_added {
-            *sum += extent.blocks;
-        } else {
-            *sum -= extent.blocks;
         }
     }
 }

@@ -1,20 +1,19 @@
 //! What the operator asks: modes, size, drain, detach, stop.
 
 use crate::effect::{Errno, IoOp, Pieces, RequestOp, Target, WriteMode};
-use crate::engine::{Engine, Flight};
 use crate::fingerprint::offsets_bytes;
 use crate::format::Fingerprint;
-use crate::guard::Blocks;
-use crate::log::InternalAppend;
+use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
 use crate::request::{RequestKey, Stage};
 use crate::share::OriginWork;
+use crate::store::Store;
 use crate::units::{BLOCK_BYTES, VolumeIndex};
 use crate::volume::Standing;
 use alloc::vec::Vec;
 
-impl Engine {
+impl<S: Store> Machine<S> {
     pub(crate) fn start_control<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &self.requests[key];
         let (op, index) = (active.op, active.volume);
@@ -43,7 +42,10 @@ impl Engine {
                 self.volume_mut(index).standing = Standing::Detaching;
                 self.watch(key, Stage::Quiet);
             }
-            RequestOp::GiveUpLost => self.give_up_lost(key, index, memory),
+            RequestOp::GiveUpLost => {
+                S::give_up_lost(self, index);
+                self.reply(key, memory);
+            }
             RequestOp::Stop => {
                 self.is_stopping = true;
                 self.end_drains(None, memory);
@@ -85,15 +87,13 @@ impl Engine {
             // The last block is cached with zeroes behind the old end: it must not hide what the
             // origin has there. The next start, with the new size, reads it afresh.
             let last = volume.blocks() - 1;
-            let is_dirty = self.index.get(self.volume(index).key(last)).is_some_and(|entry| entry.dirty);
+            let is_dirty = self.store.lookup(self.volume(index).key(last)).is_some_and(|cached| cached.dirty);
             if is_dirty {
                 self.fail(key, Errno::IO, memory);
                 return;
             }
-            let blocks = Blocks { first: last, count: 1 };
-            if self.drop_entries(index, blocks) > 0 {
-                self.append_tombstone(index, blocks, None);
-            }
+            let last = self.volume(index).key(last);
+            S::drop_clean(self, last);
         }
         let volume = self.volume_mut(index);
         volume.size_sectors = sectors;
@@ -112,22 +112,6 @@ impl Engine {
         }
         let update = self.change_superblock();
         self.wait_for_superblock(key, update);
-    }
-
-    fn give_up_lost<M: Memory>(&mut self, key: RequestKey, index: VolumeIndex, memory: &mut M) {
-        let lost: Vec<Blocks> = self
-            .extents
-            .iter()
-            .filter(|extent| {
-                extent.first.volume() == index && extent.kind == crate::extents::ExtentKind::Lost
-            })
-            .map(|extent| Blocks { first: extent.first.block(), count: extent.blocks })
-            .collect();
-        for blocks in lost {
-            self.drop_extents(index, blocks);
-            self.log.push_internal(InternalAppend::Tombstone { volume: index, blocks, request: None });
-        }
-        self.reply(key, memory);
     }
 
     fn end_drains<M: Memory>(&mut self, only: Option<VolumeIndex>, memory: &mut M) {
@@ -186,7 +170,7 @@ impl Engine {
         let origin = &volume.origin;
         let is_quiet = volume.active == 1
             && volume.destage.is_quiet()
-            && !self.log_concerns(index)
+            && !S::concerns(self, index)
             && origin.client_epoch <= origin.flushed_epoch;
         if !is_quiet {
             if origin.client_epoch > origin.flushed_epoch {
@@ -196,8 +180,7 @@ impl Engine {
             self.watched.push(key);
             return;
         }
-        let blocks = volume.blocks();
-        self.drop_entries(index, Blocks { first: 0, count: blocks });
+        S::drop_volume(self, index);
         self.superblock.volumes[index.at()] = None;
         let update = self.change_superblock();
         // RULE 11: the volume is off durably before the answer.
@@ -215,7 +198,7 @@ impl Engine {
             }
             return;
         }
-        let mut is_ready = self.requests.len() == 1 && self.runs.is_empty() && !self.reclaim.is_relocating();
+        let mut is_ready = self.requests.len() == 1 && self.runs.is_empty();
         for at in 0..self.volumes.len() {
             let Some(volume) = &self.volumes[at] else { continue };
             let index = volume.index;
@@ -234,8 +217,8 @@ impl Engine {
                 }
             }
         }
-        let published = self.log.published();
-        is_ready &= self.log.is_quiet() && self.superblock_writer.is_quiet();
+        let published = self.store.completed();
+        is_ready &= self.store.is_quiet() && self.superblock_writer.is_quiet();
         if is_ready && self.barrier.flushed < published {
             self.barrier.want(published);
             is_ready = false;

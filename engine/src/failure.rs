@@ -6,16 +6,17 @@
 //! fails its writes.
 
 use crate::effect::{Effect, Errno, IoOp, Notice, Target};
-use crate::engine::{Engine, Flight};
-use crate::guard::{Blocks, Hold};
+use crate::guard::Hold;
+use crate::machine::{Flight, Machine};
 use crate::memory::Memory;
 use crate::mutation::Mutation;
 use crate::request::{RequestKey, Route, Stage, Then};
+use crate::store::Store;
 use crate::units::VolumeIndex;
 use crate::volume::Standing;
 use alloc::vec::Vec;
 
-impl Engine {
+impl<S: Store> Machine<S> {
     /// The cache failed a write or a flush of ours.
     pub(crate) fn latch<M: Memory>(&mut self, errno: Errno, memory: &mut M) {
         if self.latched.is_some() {
@@ -23,7 +24,7 @@ impl Engine {
         }
         self.latched = Some(errno);
         self.push(Effect::Notice(Notice::CacheLatched { errno }));
-        self.discard_pending(memory);
+        S::discard_pending(self, memory);
         // HAZARD 10: no write passes a failed cache before that is durably noted.
         let is_hasty = self.is_mutated(Mutation::BypassBeforeAbandoned);
         for at in 0..self.volumes.len() {
@@ -41,8 +42,8 @@ impl Engine {
         for key in keys {
             let Some(active) = self.requests.get(key) else { continue };
             match active.stage {
-                Stage::Appending if !self.is_in_batch(key) => self.cut_off(key, memory),
-                Stage::CacheFlush(_, Then::Floor) | Stage::Floor | Stage::Settling => {
+                Stage::Appending if !S::is_writing(self, key) => self.cut_off(key, memory),
+                Stage::CacheFlush(_, Then::Forgotten) | Stage::Forgetting | Stage::Settling => {
                     self.unwatch(key);
                     self.cut_off(key, memory);
                 }
@@ -106,10 +107,9 @@ impl Engine {
         let is_hasty = self.is_mutated(Mutation::BypassBeforeAbandoned);
         let volume = self.volume_mut(volume_index);
         assert!(volume.standing == Standing::Abandoning || is_hasty);
-        let blocks = volume.blocks();
         volume.standing = if result.is_ok() { Standing::Uncached } else { Standing::Failed };
         if result.is_ok() {
-            self.drop_entries(volume_index, Blocks { first: 0, count: blocks });
+            S::drop_volume(self, volume_index);
             self.push(Effect::Notice(Notice::Uncached { volume: volume_index }));
         }
         let waiting: Vec<RequestKey> = self

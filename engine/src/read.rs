@@ -1,15 +1,15 @@
 //! Reads: from the cache what it has, from the origin what it has not, and fills.
 //!
-//! A partial write reads the blocks that it changes by the same code ([`Engine::fetch`]).
+//! A partial write reads the blocks that it changes by the same code ([`Machine::fetch`]).
 
 use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target};
-use crate::engine::{Engine, Flight};
 use crate::extents::ExtentKind;
 use crate::guard::{Blocks, Stamp};
-use crate::log::ClientAppend;
+use crate::machine::{Flight, Machine, work_slice};
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
 use crate::request::{RequestKey, Stage};
+use crate::store::Store;
 use crate::units::{BLOCK_BYTES, BlockKey, Place, SECTORS_PER_BLOCK};
 use crate::volume::Standing;
 use alloc::vec::Vec;
@@ -53,7 +53,7 @@ impl Checksums {
     }
 }
 
-impl Engine {
+impl<S: Store> Machine<S> {
     pub(crate) fn start_read<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &self.requests[key];
         let RequestOp::Read { range, into } = active.op else { unreachable!("only reads come here") };
@@ -68,7 +68,7 @@ impl Engine {
                 return;
             };
             self.requests[key].work_buffer = Some(buffer);
-            Engine::work_slice(buffer, blocks.count)
+            work_slice(buffer, blocks.count)
         };
         let active = &mut self.requests[key];
         active.work = Some(work);
@@ -86,7 +86,7 @@ impl Engine {
     }
 
     /// Starts reading `blocks` of the request's volume into `work`; returns how many blocks come from
-    /// the origin. When all are there, [`Engine::fetched`] goes on.
+    /// the origin. When all are there, [`Machine::fetched`] goes on.
     pub(crate) fn fetch<M: Memory>(
         &mut self,
         request: RequestKey,
@@ -110,22 +110,22 @@ impl Engine {
             let block = blocks.first + step;
             let key = BlockKey(first_key.0 + step);
             let slice = work.part((step * BLOCK_BYTES) as u32, BLOCK_BYTES as u32);
-            if has_extents && let Some(extent) = self.extents.get(key) {
+            if has_extents && let Some(extent) = self.store.extent(key) {
                 if let Some(piece) = open.take() {
                     self.issue_piece(request, piece, may_fill);
                 }
-                match extent.kind {
+                match extent {
                     ExtentKind::Zero => memory.zero(slice),
                     ExtentKind::Lost => self.requests[request].error = Some(Errno::IO),
                 }
                 continue;
             }
-            let entry = if use_cache { self.index.get(key) } else { None };
+            let entry = if use_cache { self.store.lookup(key) } else { None };
             let entry = entry.filter(|entry| entry.dirty || use_clean);
             match entry {
                 Some(entry) => {
                     hit += 1;
-                    self.index.touch(key);
+                    self.store.note_hit(key);
                     let joined = match &mut open {
                         Some(Piece {
                             blocks,
@@ -133,7 +133,7 @@ impl Engine {
                             source: Source::Cache { place, checksums },
                             ..
                         }) if place.0 + *blocks == entry.place.0
-                            && self.segments.of(*place) == self.segments.of(entry.place) =>
+                            && self.store.is_joinable(*place, entry.place) =>
                         {
                             *blocks += 1;
                             so_far.len_bytes += BLOCK_BYTES as u32;
@@ -184,11 +184,10 @@ impl Engine {
         self.requests[request].parts += 1;
         match &mut piece.source {
             Source::Cache { place, .. } => {
-                let segment = self.segments.of(*place);
-                // RULE 1: whoever reads a segment keeps it from being reused.
-                self.segments.get_mut(segment).pins += 1;
-                let op =
-                    IoOp::Read { offset_bytes: self.cache_offset(*place), into: Pieces::One(piece.slice) };
+                // RULE 1: whoever reads a place keeps it from being reused.
+                self.store.pin(*place, piece.blocks);
+                let offset_bytes = self.store.offset_bytes(*place);
+                let op = IoOp::Read { offset_bytes, into: Pieces::One(piece.slice) };
                 self.issue(Target::Cache, op, Flight::CacheRead { request, piece });
             }
             Source::Origin { stamp } => {
@@ -218,8 +217,7 @@ impl Engine {
         memory: &mut M,
     ) {
         let Source::Cache { place, checksums } = &piece.source else { unreachable!("read from the cache") };
-        let segment = self.segments.of(*place);
-        self.segments.get_mut(segment).pins -= 1;
+        self.store.unpin(*place, piece.blocks);
         self.requests[request].parts -= 1;
         for (step, checksum) in (0..piece.blocks).zip(checksums.as_slice()) {
             let slice = piece.slice.part(step * BLOCK_BYTES as u32, BLOCK_BYTES as u32);
@@ -246,23 +244,19 @@ impl Engine {
     ) {
         let volume_index = self.requests[request].volume;
         let key = self.volume(volume_index).key(bad.block);
-        let entry = self.index.get(key).filter(|entry| entry.place == bad.place);
+        let entry = self.store.lookup(key).filter(|entry| entry.place == bad.place);
         match entry {
             // The dirty copy is the only one. A device error may pass, a wrong checksum will not.
             Some(entry) if entry.dirty && !self.is_mutated(Mutation::RottenDirtyFromOrigin) => {
                 self.requests[request].error = Some(result.err().unwrap_or(Errno::IO));
                 if result.is_ok() {
-                    self.append_lost(key);
+                    S::mark_lost(self, key);
                 }
             }
             Some(_) => {
                 self.volume_mut(volume_index).counters.corrupt_clean_blocks += 1;
                 self.push(Effect::Notice(Notice::CorruptClean { volume: volume_index, block: bad.block }));
-                self.drop_entries(volume_index, Blocks { first: bad.block, count: 1 });
-                // RULE 8: what is dropped may be readable again after a crash.
-                if !self.is_mutated(Mutation::DropWithoutTombstone) {
-                    self.append_tombstone(volume_index, Blocks { first: bad.block, count: 1 }, None);
-                }
+                S::drop_rotten(self, key);
                 self.refetch(request, &bad, memory);
             }
             // It was superseded while it was read: look again.
@@ -299,7 +293,7 @@ impl Engine {
                     memory.zero(piece.slice.part(len_bytes as u32, rest));
                 }
                 if let Source::Origin { stamp: Some(stamp) } = piece.source {
-                    self.offer_fill(volume_index, &piece, stamp, memory);
+                    S::offer_fill(self, volume_index, &piece, stamp, memory);
                 }
             }
         }
@@ -308,38 +302,12 @@ impl Engine {
         }
     }
 
-    fn offer_fill<M: Memory>(
-        &mut self,
-        volume_index: crate::units::VolumeIndex,
-        piece: &Piece,
-        stamp: Stamp,
-        memory: &mut M,
-    ) {
-        let blocks = u64::from(piece.blocks);
-        let is_room = self.log.pending_fill_blocks + blocks <= self.config.fill_blocks_max
-            && self.segments.free() > self.config.segments_reserved
-            && self.latched.is_none()
-            && !self.is_stopping;
-        if !is_room {
-            self.volume_mut(volume_index).counters.bypass_pressure_blocks += blocks;
-            return;
-        }
-        memory.retain(piece.slice.buffer);
-        self.log.pending_fill_blocks += blocks;
-        self.log.push_client(ClientAppend::Fill {
-            volume: volume_index,
-            blocks: Blocks { first: piece.first, count: blocks },
-            slice: piece.slice,
-            stamp,
-        });
-    }
-
     /// All blocks of a request were read, or failed.
     pub(crate) fn fetched<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &self.requests[key];
         assert!(active.parts == 0);
         let RequestOp::Read { range, into } = active.op else {
-            self.merge(key, memory);
+            S::merge(self, key, memory);
             return;
         };
         if active.error.is_none() && active.work_buffer.is_some() {
@@ -348,11 +316,6 @@ impl Engine {
             memory.copy(work.part(skip, into.len_bytes), into);
         }
         self.reply(key, memory);
-    }
-
-    /// Where a place lies on the cache device, in bytes.
-    pub(crate) fn cache_offset(&self, place: Place) -> u64 {
-        crate::format::SEGMENTS_OFFSET + u64::from(place.0) * BLOCK_BYTES
     }
 }
 

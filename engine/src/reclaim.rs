@@ -6,15 +6,16 @@
 //! order; the next few are listed ahead, so that what is dirty in them goes home in one sweep.
 
 use crate::effect::{Errno, IoOp, Pieces, Target};
-use crate::engine::{Engine, Flight};
 use crate::extents::{Extent, ExtentKind};
 use crate::format::{EntryKind, Summary};
 use crate::guard::Blocks;
 use crate::limits::SEGMENT_OVERHEAD_BLOCKS;
-use crate::log::InternalAppend;
+use crate::log::{InternalAppend, LogFlight, LogStore};
+use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
 use crate::segments::SegmentState;
+use crate::store::Store;
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTORS_PER_BLOCK};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -88,54 +89,55 @@ impl Reclaim {
     }
 }
 
-impl Engine {
+impl Machine<LogStore> {
     /// Starts and advances reclaim, if free segments or index memory run low.
     pub(crate) fn pump_reclaim<M: Memory>(&mut self, memory: &mut M) {
         if self.latched.is_some() || self.superblock.clean_stop {
             return;
         }
-        if self.segments.has_emptied() {
+        if self.store.segments.has_emptied() {
             // Somebody may have read the tail when the flush came that would have freed it.
-            self.segments.free_flushed(self.barrier.flushed);
+            self.store.segments.free_flushed(self.barrier.flushed);
         }
-        let is_low = self.segments.free() < self.config.segments_low;
-        if is_low && self.segments.has_emptied() {
+        let is_low = self.store.segments.free() < self.config.segments_low;
+        if is_low && self.store.segments.has_emptied() {
             self.want_floor();
         }
-        if self.reclaim.seen_sequence != self.log.published() || self.reclaim.is_tight {
-            self.reclaim.seen_sequence = self.log.published();
+        if self.store.reclaim.seen_sequence != self.store.log.published() || self.store.reclaim.is_tight {
+            self.store.reclaim.seen_sequence = self.store.log.published();
             // RULE 15: an index near its budget reclaims the tail early.
-            self.reclaim.is_tight = self.index.is_tight(self.config.index_slack_blocks)
+            self.store.reclaim.is_tight = self.store.index.is_tight(self.config.index_slack_blocks)
                 && !self.is_mutated(Mutation::IndexOverBudget);
         }
-        let is_needed = is_low || self.reclaim.is_tight;
-        if is_needed && self.reclaim.active.len() < LISTED_MAX && !self.is_stopping {
+        let is_needed = is_low || self.store.reclaim.is_tight;
+        if is_needed && self.store.reclaim.active.len() < LISTED_MAX && !self.is_stopping {
             self.start_reclaim(memory);
         }
-        if !self.reclaim.active.is_empty() {
+        if !self.store.reclaim.active.is_empty() {
             self.advance_reclaim(memory);
         }
     }
 
     fn start_reclaim<M: Memory>(&mut self, memory: &mut M) {
         let next = self
+            .store
             .segments
             .ring()
-            .filter(|&at| !matches!(self.segments.get(at).state, SegmentState::Emptied(_)))
-            .nth(self.reclaim.active.len());
+            .filter(|&at| !matches!(self.store.segments.get(at).state, SegmentState::Emptied(_)))
+            .nth(self.store.reclaim.active.len());
         let Some(at) = next.filter(|&at| self.is_settled(at)) else { return };
-        let segment = self.segments.get(at);
+        let segment = self.store.segments.get(at);
         let blocks = segment.summary_blocks;
         assert!(blocks > 0, "a sealed segment has a summary");
         let Some(buffer) = self.allocate(Purpose::Metadata, blocks * BLOCK_BYTES as u32, memory) else {
             return;
         };
-        self.segments.get_mut(at).pins += 1;
-        let first = self.segments.place(at, self.segments.segment_blocks() - blocks);
+        self.store.segments.get_mut(at).pins += 1;
+        let first = self.store.segments.place(at, self.store.segments.segment_blocks() - blocks);
         let slice = Slice { buffer, offset_bytes: 0, len_bytes: blocks * BLOCK_BYTES as u32 };
-        let op = IoOp::Read { offset_bytes: self.cache_offset(first), into: Pieces::One(slice) };
-        self.issue(Target::Cache, op, Flight::ReclaimRead { segment: at, buffer });
-        self.reclaim.active.push_back(Reclaiming {
+        let op = IoOp::Read { offset_bytes: self.store.offset_bytes(first), into: Pieces::One(slice) };
+        self.issue(Target::Cache, op, Flight::Store(LogFlight::ReclaimRead { segment: at, buffer }));
+        self.store.reclaim.active.push_back(Reclaiming {
             segment: at,
             stage: Stage::Reading,
             kept_blocks: 0,
@@ -151,8 +153,8 @@ impl Engine {
         result: Result<(), Errno>,
         memory: &mut M,
     ) {
-        self.segments.get_mut(segment).pins -= 1;
-        let generation = self.segments.get(segment).generation;
+        self.store.segments.get_mut(segment).pins -= 1;
+        let generation = self.store.segments.get(segment).generation;
         let listed = match result {
             Ok(()) => match Summary::decode(memory.metadata(buffer)) {
                 Ok(summary) if summary.footer.generation == generation => {
@@ -166,22 +168,22 @@ impl Engine {
         // Without its summary a segment is listed from the index, which takes longer.
         let listed = listed.unwrap_or_else(|| {
             let mut blocks = Vec::new();
-            self.index.for_each(|key, entry| {
-                if self.segments.of(entry.place) == segment {
+            self.store.index.for_each(|key, entry| {
+                if self.store.segments.of(entry.place) == segment {
                     blocks.push((key, entry.place));
                 }
             });
             blocks.sort_unstable_by_key(|&(_, place)| place);
             blocks
         });
-        let active = self.reclaim.active.iter_mut().find(|active| active.segment == segment);
+        let active = self.store.reclaim.active.iter_mut().find(|active| active.segment == segment);
         if let Some(active) = active {
             active.stage = Stage::Listed(listed);
         }
     }
 
     fn live_blocks(&self, segment: u32, summary: &Summary) -> Vec<(BlockKey, Place)> {
-        let mut blocks = Vec::with_capacity(self.segments.get(segment).live as usize);
+        let mut blocks = Vec::with_capacity(self.store.segments.get(segment).live as usize);
         for batch in &summary.batches {
             let mut block_in_segment = batch.payload_block;
             for entry in &batch.entries {
@@ -190,10 +192,10 @@ impl Engine {
                 }
                 let volume = self.volumes.iter().flatten().find(|volume| volume.id == entry.volume);
                 for step in 0..entry.payload_blocks {
-                    let place = self.segments.place(segment, block_in_segment + step);
+                    let place = self.store.segments.place(segment, block_in_segment + step);
                     let Some(volume) = volume else { continue };
                     let key = volume.key(entry.start_sector / SECTORS_PER_BLOCK + u64::from(step));
-                    if self.index.get(key).is_some_and(|entry| entry.place == place) {
+                    if self.store.index.get(key).is_some_and(|entry| entry.place == place) {
                         blocks.push((key, place));
                     }
                 }
@@ -212,10 +214,10 @@ impl Engine {
             self.volumes[at].as_ref().is_some_and(|volume| !volume.destage.has_urgent())
         });
         let mut is_urgent = false;
-        for at in 0..self.reclaim.active.len() {
-            let active = &mut self.reclaim.active[at];
+        for at in 0..self.store.reclaim.active.len() {
+            let active = &mut self.store.reclaim.active[at];
             let segment = active.segment;
-            if now < active.look_again || self.segments.get(segment).must == 0 {
+            if now < active.look_again || self.store.segments.get(segment).must == 0 {
                 continue;
             }
             let Stage::Listed(list) = &active.stage else { continue };
@@ -225,7 +227,7 @@ impl Engine {
                 continue;
             }
             for &(key, place) in list.iter().filter(|(key, _)| is_asked[key.volume().at()]) {
-                if self.index.get(key).is_some_and(|entry| entry.place == place && entry.dirty) {
+                if self.store.index.get(key).is_some_and(|entry| entry.place == place && entry.dirty) {
                     urgent[key.volume().at()].push(key.block());
                 }
             }
@@ -242,17 +244,17 @@ impl Engine {
             self.move_stuck(memory);
             self.want_tick(now.plus(LOOK_AGAIN_NS));
         }
-        while let Some(first) = self.reclaim.active.front() {
+        while let Some(first) = self.store.reclaim.active.front() {
             let segment = first.segment;
             let is_listed = matches!(first.stage, Stage::Listed(_));
             // HAZARD 5: what must go home keeps its segment.
-            let must_stay = self.segments.get(segment).must > 0
-                && !(self.is_mutated(Mutation::EmptyWithoutDestage) && self.extents.is_empty());
+            let must_stay = self.store.segments.get(segment).must > 0
+                && !(self.is_mutated(Mutation::EmptyWithoutDestage) && self.store.extents.is_empty());
             if !is_listed || must_stay {
                 return;
             }
             // What is moved out of the segments behind it must not hold up one that has nothing left.
-            if self.segments.get(segment).live > 0 && !self.keep_hits(memory) {
+            if self.store.segments.get(segment).live > 0 && !self.keep_hits(memory) {
                 return;
             }
             self.empty_first();
@@ -261,15 +263,19 @@ impl Engine {
 
     /// Extents recorded in the oldest segment are recorded again: 32 bytes each.
     fn move_extents(&mut self) {
-        let Some(segment) = self.reclaim.active.front().map(|first| first.segment) else { return };
+        let Some(segment) = self.store.reclaim.active.front().map(|first| first.segment) else { return };
         let is_off = self.is_mutated(Mutation::ExtentsNotMoved);
-        if self.extents.is_empty() || self.log.has_internal() || is_off {
+        if self.store.extents.is_empty() || self.store.log.has_internal() || is_off {
             return;
         }
-        let here: Vec<Extent> =
-            self.extents.iter().filter(|extent| self.segments.of(extent.place) == segment).collect();
+        let here: Vec<Extent> = self
+            .store
+            .extents
+            .iter()
+            .filter(|extent| self.store.segments.of(extent.place) == segment)
+            .collect();
         for extent in here {
-            self.log.push_internal(match extent.kind {
+            self.store.log.push_internal(match extent.kind {
                 ExtentKind::Zero => InternalAppend::Zero { extent },
                 ExtentKind::Lost => {
                     InternalAppend::Lost { first: extent.first, blocks: extent.blocks, from: extent.place }
@@ -282,7 +288,7 @@ impl Engine {
     /// ring goes on for the other volumes.
     fn move_stuck<M: Memory>(&mut self, memory: &mut M) {
         if !self.volumes.iter().flatten().any(|volume| volume.origin.is_failing())
-            || self.reclaim.is_relocating()
+            || self.store.reclaim.is_relocating()
             || self.is_ring_stuck()
             || self.is_mutated(Mutation::StuckNotMoved)
         {
@@ -290,20 +296,20 @@ impl Engine {
         }
         // What was emptied by the last round is free first; and what is moved now takes half of what is free, so
         // that the header which frees the segments it came from has a place for certain.
-        let free = self.segments.free();
-        if self.segments.has_emptied() && free <= self.config.segments_reserved {
+        let free = self.store.segments.free();
+        if self.store.segments.has_emptied() && free <= self.config.segments_reserved {
             self.want_floor();
             return;
         }
-        let payload_blocks = self.segments.segment_blocks() - SEGMENT_OVERHEAD_BLOCKS;
+        let payload_blocks = self.store.segments.segment_blocks() - SEGMENT_OVERHEAD_BLOCKS;
         let room = (free / 2 * payload_blocks).max(payload_blocks).min(RELOCATING_BLOCKS_MAX);
         let mut stuck = Vec::new();
-        for active in &self.reclaim.active {
+        for active in &self.store.reclaim.active {
             let Stage::Listed(list) = &active.stage else { break };
             for &(key, place) in list {
                 let is_failing =
                     self.volumes[key.volume().at()].as_ref().is_some_and(|volume| volume.origin.is_failing());
-                let entry = self.index.get(key).filter(|entry| entry.place == place && entry.dirty);
+                let entry = self.store.index.get(key).filter(|entry| entry.place == place && entry.dirty);
                 if let Some(entry) = entry.filter(|_| is_failing) {
                     stuck.push(Kept { key, place, checksum: entry.checksum });
                 }
@@ -318,27 +324,28 @@ impl Engine {
 
     /// Appends again what was hit in the oldest segment. True when nothing of that is left to do.
     fn keep_hits<M: Memory>(&mut self, memory: &mut M) -> bool {
-        let is_pressed = self.segments.free() <= self.config.segments_reserved;
-        let used_blocks = |engine: &Engine, segment: u32| engine.segments.get(segment).used_blocks;
-        let (segment, until, kept) = match self.reclaim.active.front() {
+        let is_pressed = self.store.segments.free() <= self.config.segments_reserved;
+        let used_blocks = |log: &LogStore, segment: u32| log.segments.get(segment).used_blocks;
+        let (segment, until, kept) = match self.store.reclaim.active.front() {
             Some(first) => (first.segment, first.kept_until, first.kept_blocks),
             None => return true,
         };
         // Hit copies never exceed half of the segment, or the ring would chase its own tail.
-        let half = used_blocks(self, segment) / 2;
-        let room = half.saturating_sub(kept).min(RELOCATING_BLOCKS_MAX - self.reclaim.relocating_blocks);
+        let half = used_blocks(&self.store, segment) / 2;
+        let room =
+            half.saturating_sub(kept).min(RELOCATING_BLOCKS_MAX - self.store.reclaim.relocating_blocks);
         let mut chosen = Vec::new();
         let mut at = until;
-        let first = self.reclaim.active.front_mut().expect("seen above");
+        let first = self.store.reclaim.active.front_mut().expect("seen above");
         let Stage::Listed(list) = &first.stage else { return false };
-        let is_tight = self.index.is_tight(self.config.index_slack_blocks);
+        let is_tight = self.store.index.is_tight(self.config.index_slack_blocks);
         if !is_pressed && !is_tight {
             while at < list.len() && (chosen.len() as u32) < room {
                 let (key, place) = list[at];
                 at += 1;
-                let entry = self.index.get(key).filter(|entry| entry.place == place && entry.hits > 0);
+                let entry = self.store.index.get(key).filter(|entry| entry.place == place && entry.hits > 0);
                 if let Some(entry) = entry {
-                    self.index.clear_hits(key);
+                    self.store.index.clear_hits(key);
                     chosen.push(Kept { key, place, checksum: entry.checksum });
                 }
             }
@@ -347,7 +354,7 @@ impl Engine {
         first.kept_until = at;
         first.kept_blocks += chosen.len() as u32;
         self.read_kept(chosen, memory);
-        is_done && !self.reclaim.is_relocating()
+        is_done && !self.store.reclaim.is_relocating()
     }
 
     fn read_kept<M: Memory>(&mut self, mut kept: Vec<Kept>, memory: &mut M) {
@@ -367,13 +374,14 @@ impl Engine {
                 // Without a buffer they are dropped (or, if dirty, looked at again).
                 return;
             };
-            let segment = self.segments.of(first.place);
-            self.segments.get_mut(segment).pins += 1;
-            self.reclaim.relocating_blocks += count as u32;
-            self.reclaim.relocate_reads += 1;
+            let segment = self.store.segments.of(first.place);
+            self.store.segments.get_mut(segment).pins += 1;
+            self.store.reclaim.relocating_blocks += count as u32;
+            self.store.reclaim.relocate_reads += 1;
             let slice = Slice { buffer, offset_bytes: 0, len_bytes: bytes };
-            let op = IoOp::Read { offset_bytes: self.cache_offset(first.place), into: Pieces::One(slice) };
-            let flight = Flight::RelocateRead { buffer, blocks: now.to_vec(), segment };
+            let op =
+                IoOp::Read { offset_bytes: self.store.offset_bytes(first.place), into: Pieces::One(slice) };
+            let flight = Flight::Store(LogFlight::RelocateRead { buffer, blocks: now.to_vec(), segment });
             self.issue(Target::Cache, op, flight);
         }
     }
@@ -386,16 +394,16 @@ impl Engine {
         result: Result<(), Errno>,
         memory: &mut M,
     ) {
-        self.segments.get_mut(segment).pins -= 1;
+        self.store.segments.get_mut(segment).pins -= 1;
         for (step, kept) in (0u32..).zip(blocks) {
             let slice =
                 Slice { buffer, offset_bytes: step * BLOCK_BYTES as u32, len_bytes: BLOCK_BYTES as u32 };
-            let entry = self.index.get(kept.key).filter(|entry| entry.place == kept.place);
+            let entry = self.store.index.get(kept.key).filter(|entry| entry.place == kept.place);
             let is_good = result.is_ok() && memory.checksum(slice) == kept.checksum;
             match entry {
                 Some(_) if is_good && self.latched.is_none() => {
                     memory.retain(buffer);
-                    self.reclaim.gathered.push(InternalAppend::Relocate {
+                    self.store.reclaim.gathered.push(InternalAppend::Relocate {
                         key: kept.key,
                         from: kept.place,
                         checksum: kept.checksum,
@@ -406,37 +414,37 @@ impl Engine {
                     if other.is_some_and(|entry| entry.dirty) && result.is_ok() && !is_good {
                         self.append_lost(kept.key);
                     }
-                    self.reclaim.relocated(BLOCK_BYTES as u32);
+                    self.store.reclaim.relocated(BLOCK_BYTES as u32);
                 }
             }
         }
         memory.release(buffer);
-        self.reclaim.relocate_reads -= 1;
-        if self.reclaim.relocate_reads == 0 {
-            for append in core::mem::take(&mut self.reclaim.gathered) {
-                self.log.push_internal(append);
+        self.store.reclaim.relocate_reads -= 1;
+        if self.store.reclaim.relocate_reads == 0 {
+            for append in core::mem::take(&mut self.store.reclaim.gathered) {
+                self.store.log.push_internal(append);
             }
             if self.latched.is_some() {
-                self.discard_pending(memory);
+                self.discard_appends(memory);
             }
         }
     }
 
     /// The oldest segment has nothing that must stay: what is left in it is dropped.
     fn empty_first(&mut self) {
-        let Some(first) = self.reclaim.active.pop_front() else { return };
+        let Some(first) = self.store.reclaim.active.pop_front() else { return };
         let Stage::Listed(list) = first.stage else { unreachable!("it was listed") };
         for (key, place) in list {
-            if self.index.get(key).is_some_and(|entry| entry.place == place) {
+            if self.store.index.get(key).is_some_and(|entry| entry.place == place) {
                 let dropped = self.drop_entries(key.volume(), Blocks { first: key.block(), count: 1 });
                 assert!(dropped == 1);
             }
         }
-        self.segments.empty(first.segment);
+        self.store.segments.empty(first.segment);
         if self.is_mutated(Mutation::ReuseBeforeCacheFlush) {
-            self.segments.free_flushed(0);
+            self.store.segments.free_flushed(0);
         }
-        if self.segments.free() < self.config.segments_low {
+        if self.store.segments.free() < self.config.segments_low {
             self.want_floor();
         }
     }

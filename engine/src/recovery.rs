@@ -16,8 +16,10 @@ use crate::format::{Entry, EntryKind, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Summ
 use crate::guard::Guard;
 use crate::image::Image;
 use crate::index::{Index, Run};
-use crate::log::{Log, LogStart};
+use crate::log::{Log, LogStart, LogStore};
+use crate::machine::Start;
 use crate::mutation::{Mutation, Mutations};
+use crate::reclaim::Reclaim;
 use crate::scan::{BatchRecord, Scan, ScanError, SuperblockError, load_superblock, scan_mutated};
 use crate::segments::{Segment, SegmentState, Segments};
 use crate::status::Counters;
@@ -84,6 +86,14 @@ pub struct Opened {
 }
 
 impl Opened {
+    /// What a machine over the log begins with.
+    pub(crate) fn into_start(self, mutations: Mutations) -> Start<LogStore> {
+        let Opened { superblock, volumes, index, extents, mut segments, log, .. } = self;
+        segments.mutations = mutations;
+        let store = LogStore { index, extents, segments, log, reclaim: Reclaim::default() };
+        Start { superblock, volumes, store }
+    }
+
     /// Bytes of a volume that count as dirty, lost ones included.
     #[must_use]
     pub fn dirty_bytes(&self, index: VolumeIndex) -> u64 {

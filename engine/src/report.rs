@@ -1,51 +1,38 @@
 //! The engine's own picture of itself; see [`crate::status`].
 
 use crate::effect::WriteMode;
-use crate::engine::Engine;
+use crate::machine::Machine;
 use crate::status::{CacheStatus, Status, VolumeState, VolumeStatus};
+use crate::store::Store;
 use crate::units::{BLOCK_BYTES, SECTOR_BYTES};
 use crate::volume::{Standing, Volume};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-impl core::fmt::Debug for Engine {
+impl<S: Store> core::fmt::Debug for Machine<S> {
     /// Who waits for what: for a test that found nobody at work.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let stages: Vec<_> = self.requests.iter().map(|(key, active)| (key, active.stage)).collect();
         let destage: Vec<_> = self.volumes.iter().flatten().map(|volume| &volume.destage).collect();
-        let ring: Vec<_> = self.segments.ring().take(6).map(|at| (at, self.segments.get(at))).collect();
-        f.debug_struct("Engine")
-            .field("now", &self.now)
-            .field("requests", &stages)
-            .field("log", &self.log)
-            .field("barrier", &self.barrier)
-            .field("reclaim", &self.reclaim)
-            .field("destage", &destage)
-            .field("tail", &ring)
-            .field("flights", &self.flights_in_air())
-            .finish_non_exhaustive()
+        let mut picture = f.debug_struct("Machine");
+        picture.field("now", &self.now).field("requests", &stages).field("barrier", &self.barrier);
+        self.store.describe(&mut picture);
+        picture.field("destage", &destage).field("flights", &self.flights_in_air()).finish_non_exhaustive()
     }
 }
 
-impl Engine {
+impl<S: Store> Machine<S> {
     /// A picture of the engine.
-    #[must_use]
-    pub fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Status {
         let volumes = self.volumes.iter().flatten().map(|volume| self.volume_status(volume)).collect();
-        let segment_bytes = u64::from(self.segments.segment_blocks()) * BLOCK_BYTES;
-        let cache = CacheStatus {
+        let mut cache = CacheStatus {
             size_bytes: self.superblock.cache_bytes,
-            used_bytes: self.segments.used_bytes(),
-            segments: self.segments.count(),
-            segments_free: self.segments.free(),
-            segment_bytes,
             latched: self.latched.is_some(),
-            index_bytes: self.index.allocated_bytes(),
-            index_blocks: self.index.len(),
             false_dirty_limit_bytes: self.config.false_dirty_blocks_max * BLOCK_BYTES,
             device: self.cache_bytes,
-            wraps: self.segments.wraps(),
+            ..CacheStatus::default()
         };
+        self.store.fill_status(&mut cache);
         Status { volumes, cache, session: self.superblock.session }
     }
 
@@ -79,11 +66,5 @@ impl Engine {
             uncached: volume.standing == Standing::Uncached,
             counters: volume.counters,
         }
-    }
-
-    /// The superblock as it is in memory: names, origins, sizes.
-    #[must_use]
-    pub fn superblock(&self) -> &crate::format::Superblock {
-        &self.superblock
     }
 }

@@ -21,14 +21,14 @@ pub(crate) enum Stage {
     Share,
     /// Its blocks are being read.
     Fetching,
-    /// Its blocks are queued for the log or on their way there.
+    /// Its blocks are queued for the cache or on their way there.
     Appending,
     /// A flush of the cache that covers this sequence; then `Then`.
     CacheFlush(u64, Then),
     /// Destages under way in its blocks to end.
     Settling,
-    /// Nothing that the log forgot may come back: see `change.rs`.
-    Floor,
+    /// Nothing that the cache forgot may come back after a crash.
+    Forgetting,
     /// The origin writes, zeroes or discards.
     Origin,
     /// A flush of the origin that covers this epoch.
@@ -53,7 +53,7 @@ pub(crate) enum Then {
     /// The write to the origin.
     Origin,
     /// A look whether anything forgotten could come back, then the origin.
-    Floor,
+    Forgotten,
 }
 
 /// How a change of a volume's content is carried out.

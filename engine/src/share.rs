@@ -23,11 +23,12 @@
 //! for.
 
 use crate::effect::{Errno, RequestOp};
-use crate::engine::Engine;
 use crate::guard::Blocks;
 use crate::limits::REQUEST_BYTES_MAX;
+use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::request::{RequestKey, Stage};
+use crate::store::Store;
 use crate::units::{BLOCK_BYTES, Nanos, VolumeIndex};
 use crate::volume::{Origin, Volume};
 use alloc::collections::VecDeque;
@@ -126,7 +127,7 @@ enum Admission {
     Refused(Errno),
 }
 
-impl Engine {
+impl<S: Store> Machine<S> {
     /// Dirty blocks that `volume` may hold now; `None` if only the log's room limits it.
     pub(crate) fn dirty_blocks_max(&self, volume: &Volume) -> Option<u64> {
         let others = || self.volumes[..self.volumes_end].iter().flatten();
@@ -192,7 +193,7 @@ impl Engine {
         }
         let needed = self.clean_blocks(key);
         // Whole zeroes are extents, of which all volumes together may have so many.
-        let is_out_of_extents = is_zero && self.extents.len() * 2 >= self.config.extents_max;
+        let is_out_of_extents = is_zero && S::pressure(self).extents * 2 >= self.config.extents_max;
         let is_over = (needed > 0 && held + needed > limit)
             || (is_failing && (is_out_of_extents || self.is_ring_stuck()));
         let admission = if !is_over && (needed == 0 || volume.share_waiting == 0) {
@@ -211,7 +212,8 @@ impl Engine {
     fn clean_blocks(&self, key: RequestKey) -> u64 {
         let active = &self.requests[key];
         let volume = self.volume(active.volume);
-        let is_clean = |block: &u64| !self.index.get(volume.key(*block)).is_some_and(|entry| entry.dirty);
+        let is_clean =
+            |block: &u64| !self.store.lookup(volume.key(*block)).is_some_and(|cached| cached.dirty);
         let Blocks { first, count } = active.blocks;
         match active.op {
             RequestOp::WriteZeroes { range, .. } => {
@@ -246,7 +248,7 @@ impl Engine {
             return;
         }
         for volume in core::mem::take(&mut self.share.failed) {
-            self.withdraw_appends(volume, memory);
+            S::withdraw(self, volume, memory);
         }
         for volume in self.volumes.iter_mut().flatten() {
             volume.share_waiting = 0;
@@ -255,31 +257,6 @@ impl Engine {
         for key in core::mem::take(&mut self.share.waiting) {
             assert!(self.requests[key].stage == Stage::Share);
             self.begin_change(key, memory);
-        }
-    }
-
-    /// Takes out of the log's queue what a volume has there and begins it again: it was queued while the
-    /// origin worked, and would take the room that the others need.
-    fn withdraw_appends<M: Memory>(&mut self, index: VolumeIndex, memory: &mut M) {
-        let is_absent = self.volume(index).origin.is_absent();
-        let requests = &self.requests;
-        // A request of which a part is in a batch already stays where it is, as long as there is hope.
-        let withdrawn = self.log.withdraw(|key| {
-            let active = &requests[key];
-            active.volume == index && (active.sequence == 0 || is_absent)
-        });
-        for (key, blocks) in withdrawn {
-            let active = &mut self.requests[key];
-            active.unpublished -= blocks;
-            if active.sequence == 0 {
-                assert!(active.unpublished == 0, "what is in no batch was withdrawn as a whole");
-                self.begin_again(key, memory);
-            } else if active.unpublished == 0 {
-                self.fail(key, Errno::IO, memory);
-            } else {
-                // Answered when the part that is in a batch is published.
-                active.error = Some(Errno::IO);
-            }
         }
     }
 }

@@ -8,15 +8,14 @@
 mod dirty_map;
 
 use crate::effect::{Errno, IoOp, Pieces, Target, WriteMode};
-use crate::engine::{Engine, Flight};
-use crate::extents::ExtentKind;
 use crate::guard::{Blocks, Hold};
 use crate::limits::Config;
-use crate::log::InternalAppend;
+use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
 use crate::share::OriginWork;
-use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, VolumeIndex};
+use crate::store::Store;
+use crate::units::{BLOCK_BYTES, Nanos, Place, VolumeIndex};
 use crate::volume::{Standing, Volume};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -24,8 +23,6 @@ pub(crate) use dirty_map::DirtyMap;
 
 /// Blocks of one run at the most: 256 KiB.
 const RUN_BLOCKS_MAX: u64 = 64;
-/// Blocks of zeroes that one operation brings home at the most: 64 MiB.
-const ZERO_BLOCKS_MAX: u64 = 16384;
 
 /// The shortest pause after a run while clients are busy.
 const PAUSE_NS_MIN: u64 = 10 * Nanos::MILLISECOND;
@@ -36,11 +33,12 @@ const BAD_RUN_PAUSE_NS: u64 = 20 * Nanos::MILLISECOND;
 
 /// A copy that was written home: these blocks, from this place on.
 #[derive(Clone, Copy)]
-struct Copied {
-    first: u64,
-    blocks: u32,
-    place: Place,
-    is_zero: bool,
+pub(crate) struct Copied {
+    pub first: u64,
+    pub blocks: u32,
+    pub place: Place,
+    /// Zeroes recorded at `place`, not a copy of them.
+    pub is_zero: bool,
 }
 
 /// A run on its way home.
@@ -53,6 +51,21 @@ pub(crate) struct Run {
     reads: u32,
     /// Blocks that turned out rotten or unreadable.
     is_bad: bool,
+}
+
+impl Run {
+    /// A run of zeroes that lie nowhere.
+    pub(crate) fn of_zeroes(volume: VolumeIndex, copy: Copied) -> Run {
+        Run {
+            volume,
+            blocks: Blocks { first: copy.first, count: u64::from(copy.blocks) },
+            copies: alloc::vec![copy],
+            checksums: Vec::new(),
+            buffer: None,
+            reads: 0,
+            is_bad: false,
+        }
+    }
 }
 
 /// What was written home and waits for the origin's flush.
@@ -161,7 +174,7 @@ struct Level {
     sweeps: bool,
 }
 
-impl Engine {
+impl<S: Store> Machine<S> {
     fn level(&self, volume: &Volume) -> Level {
         let config: &Config = &self.config;
         let rest = Level { runs: 0, sweeps: false };
@@ -177,14 +190,11 @@ impl Engine {
             return if is_told { rest } else { Level { runs: 1, sweeps: true } };
         }
         let full = Level { runs: config.destage_runs_max, sweeps: true };
-        if volume.share_waiting > 0
-            || volume.destage.drains > 0
-            || self.extents.len() * 2 > config.extents_max
+        let pressure = S::pressure(self);
+        if volume.share_waiting > 0 || volume.destage.drains > 0 || pressure.extents * 2 > config.extents_max
         {
             return full;
         }
-        // Measured in the unit that runs out: segments that cannot be emptied.
-        let held_permille = u64::from(self.segments.with_must()) * 1000 / u64::from(self.segments.count());
         if volume.destage.has_urgent() {
             return Level { runs: config.destage_runs_max, sweeps: false };
         }
@@ -196,7 +206,10 @@ impl Engine {
             return Level { runs: config.destage_runs_max / 2, sweeps: true };
         }
         // Busy: an origin that no client reads from is used, a little.
-        if held_permille > 200 && volume.origin.client_reads == 0 && self.now >= volume.destage.pause_until {
+        if pressure.held_permille > 200
+            && volume.origin.client_reads == 0
+            && self.now >= volume.destage.pause_until
+        {
             Level { runs: 1, sweeps: true }
         } else {
             rest
@@ -243,7 +256,7 @@ impl Engine {
         if destage.written.is_empty() {
             return;
         }
-        let is_hurried = destage.drains > 0 || self.segments.free() < self.config.segments_low;
+        let is_hurried = destage.drains > 0 || S::pressure(self).is_short;
         let is_due = destage.written_blocks >= limit
             || now.since(destage.written_since) >= flush_after_ns
             || (is_hurried && is_out_of_work && destage.in_flight == 0);
@@ -256,7 +269,7 @@ impl Engine {
     /// Starts one more run; false if there is none to start now.
     fn start_run<M: Memory>(&mut self, index: VolumeIndex, level: Level, memory: &mut M) -> bool {
         // Zeroes are cheap to bring home and take no room: they go with whatever else goes.
-        if self.volume(index).zero_blocks > 0 && self.start_zero_run(index) {
+        if self.volume(index).zero_blocks > 0 && S::start_zero_run(self, index) {
             return true;
         }
         let mut tries = self.volume(index).destage.urgent.len();
@@ -282,10 +295,10 @@ impl Engine {
     /// Whether a block can go home now: dirty, covered by a flush, and nobody busy with it.
     fn can_destage(&mut self, index: VolumeIndex, block: u64) -> bool {
         let key = self.volume(index).key(block);
-        let Some(entry) = self.index.get(key).filter(|entry| entry.dirty) else { return false };
+        let Some(entry) = self.store.lookup(key).filter(|cached| cached.dirty) else { return false };
         // HAZARD 4: nothing goes home before a flush of the cache covers its batch.
-        if !self.segments.is_flushed(entry.place) && !self.is_mutated(Mutation::DestageBeforeCacheFlush) {
-            let published = self.log.published();
+        if !self.store.is_flushed(entry.place) && !self.is_mutated(Mutation::DestageBeforeCacheFlush) {
+            let published = self.store.completed();
             self.barrier.want(published);
             return false;
         }
@@ -340,7 +353,7 @@ impl Engine {
             let mut is_clean = true;
             for candidate in region_first..region_end.min(end) {
                 let key = self.volume(index).key(candidate);
-                if self.index.get(key).is_some_and(|entry| entry.dirty) {
+                if self.store.lookup(key).is_some_and(|cached| cached.dirty) {
                     is_clean = false;
                     if candidate >= block && self.can_destage(index, candidate) {
                         return self.run_from(index, candidate);
@@ -352,57 +365,6 @@ impl Engine {
             }
             at = region_end;
         }
-    }
-
-    fn start_zero_run(&mut self, index: VolumeIndex) -> bool {
-        let mut at = self.volume(index).key(0);
-        let mut looked_at = 0;
-        while let Some(extent) = self.extents.next(at) {
-            if extent.first.volume() != index || looked_at > 64 {
-                return false;
-            }
-            looked_at += 1;
-            let blocks = Blocks { first: extent.first.block(), count: extent.blocks.min(ZERO_BLOCKS_MAX) };
-            let is_flushed =
-                self.segments.is_flushed(extent.place) || self.is_mutated(Mutation::DestageBeforeCacheFlush);
-            if !is_flushed {
-                let published = self.log.published();
-                self.barrier.want(published);
-            }
-            let volume = self.volume_mut(index);
-            if extent.kind == ExtentKind::Zero && is_flushed && volume.guard.is_free(blocks, Hold::Destaging)
-            {
-                volume.guard.acquire(blocks, Hold::Destaging);
-                volume.destage.in_flight += 1;
-                let epoch = volume.origin.epoch;
-                volume.guard.origin_written(blocks, epoch);
-                let (offset_bytes, len_bytes) = volume.origin_bytes(blocks.first, blocks.count);
-                let copy = Copied {
-                    first: blocks.first,
-                    blocks: blocks.count as u32,
-                    place: extent.place,
-                    is_zero: true,
-                };
-                let run = self.runs.insert(Run {
-                    volume: index,
-                    blocks,
-                    copies: alloc::vec![copy],
-                    checksums: Vec::new(),
-                    buffer: None,
-                    reads: 0,
-                    is_bad: false,
-                });
-                let op = IoOp::WriteZeroes { offset_bytes, len_bytes };
-                self.issue_origin_write(index, blocks, op, Flight::DestageWrite { run });
-                return true;
-            }
-            let end = extent.first.0 + extent.blocks;
-            if end >= BlockKey::END {
-                return false;
-            }
-            at = BlockKey(end);
-        }
-        false
     }
 
     /// Takes hold of a run and starts reading it.
@@ -417,12 +379,12 @@ impl Engine {
         let mut copies: Vec<Copied> = Vec::new();
         let mut checksums = Vec::with_capacity(blocks.count as usize);
         for block in blocks.first..blocks.end() {
-            let entry = self.index.get(self.volume(index).key(block)).expect("looked at a moment ago");
+            let entry = self.store.lookup(self.volume(index).key(block)).expect("looked at a moment ago");
             checksums.push(entry.checksum);
             match copies.last_mut() {
                 Some(last)
                     if last.place.0 + last.blocks == entry.place.0
-                        && self.segments.of(last.place) == self.segments.of(entry.place) =>
+                        && self.store.is_joinable(last.place, entry.place) =>
                 {
                     last.blocks += 1;
                 }
@@ -441,15 +403,14 @@ impl Engine {
             is_bad: false,
         });
         for (first, count, place) in reads {
-            let segment = self.segments.of(place);
-            self.segments.get_mut(segment).pins += 1;
+            self.store.pin(place, count);
             let slice = Slice {
                 buffer,
                 offset_bytes: ((first - blocks.first) * BLOCK_BYTES) as u32,
                 len_bytes: count * BLOCK_BYTES as u32,
             };
-            let op = IoOp::Read { offset_bytes: self.cache_offset(place), into: Pieces::One(slice) };
-            self.issue(Target::Cache, op, Flight::DestageRead { run, segment });
+            let op = IoOp::Read { offset_bytes: self.store.offset_bytes(place), into: Pieces::One(slice) };
+            self.issue(Target::Cache, op, Flight::DestageRead { run, place, blocks: count });
         }
         true
     }
@@ -457,11 +418,11 @@ impl Engine {
     pub(crate) fn destage_read_done<M: Memory>(
         &mut self,
         run: usize,
-        segment: u32,
+        (place, blocks): (Place, u32),
         result: Result<(), Errno>,
         memory: &mut M,
     ) {
-        self.segments.get_mut(segment).pins -= 1;
+        self.store.unpin(place, blocks);
         let state = &mut self.runs[run];
         state.reads -= 1;
         state.is_bad |= result.is_err();
@@ -486,8 +447,8 @@ impl Engine {
             state.is_bad = !rotten.is_empty();
             for (block, place) in rotten {
                 let key = self.volume(index).key(block);
-                if self.index.get(key).is_some_and(|entry| entry.place == place && entry.dirty) {
-                    self.append_lost(key);
+                if self.store.lookup(key).is_some_and(|cached| cached.place == place && cached.dirty) {
+                    S::mark_lost(self, key);
                 }
             }
         }
@@ -523,10 +484,10 @@ impl Engine {
                     // HAZARD 4: neither is home before the origin was flushed.
                     match copy.is_zero {
                         true if self.is_mutated(Mutation::ZeroDroppedEarly) => {
-                            self.zero_is_home(index, *copy)
+                            S::copy_is_home(self, index, *copy)
                         }
                         false if self.is_mutated(Mutation::CleanBeforeOriginFlush) => {
-                            self.copy_is_home(index, *copy);
+                            S::copy_is_home(self, index, *copy);
                         }
                         _ => (),
                     }
@@ -576,25 +537,7 @@ impl Engine {
 
     /// A client's write-through reached the origin: clean after the next flush.
     pub(crate) fn note_written_through(&mut self, index: VolumeIndex, blocks: Blocks) {
-        let mut copies: Vec<Copied> = Vec::new();
-        for block in blocks.first..blocks.end() {
-            let key = self.volume(index).key(block);
-            let (place, is_zero) = match (self.index.get(key), self.extents.get(key)) {
-                (Some(entry), _) if entry.dirty => (entry.place, false),
-                (_, Some(extent)) if extent.kind == ExtentKind::Zero => (extent.place, true),
-                _ => continue,
-            };
-            match copies.last_mut() {
-                Some(last)
-                    if last.is_zero == is_zero
-                        && last.first + u64::from(last.blocks) == block
-                        && last.place.0 + if is_zero { 0 } else { last.blocks } == place.0 =>
-                {
-                    last.blocks += 1;
-                }
-                _ => copies.push(Copied { first: block, blocks: 1, place, is_zero }),
-            }
-        }
+        let copies = S::written_through(self, index, blocks);
         let now = self.now;
         let destage = &mut self.volume_mut(index).destage;
         if destage.written.is_empty() {
@@ -615,79 +558,11 @@ impl Engine {
         }
         for written in flushed {
             for copy in &written.copies {
-                if copy.is_zero {
-                    self.zero_is_home(index, *copy);
-                } else {
-                    self.copy_is_home(index, *copy);
-                }
+                S::copy_is_home(self, index, *copy);
             }
             if written.is_held {
                 self.release_guard(index, written.blocks, Hold::Destaging);
             }
-        }
-    }
-
-    fn copy_is_home(&mut self, index: VolumeIndex, copy: Copied) {
-        let mut cleaned: Option<(Blocks, Place)> = None;
-        for step in 0..copy.blocks {
-            let block = copy.first + u64::from(step);
-            let place = Place(copy.place.0 + step);
-            let key = self.volume(index).key(block);
-            let entry = self.index.get(key).filter(|entry| entry.dirty);
-            // HAZARD 4: only the very copy that went home is clean; a newer one is not.
-            let is_any = self.is_mutated(Mutation::CleanThoughRewritten);
-            let is_same = entry.is_some_and(|entry| entry.place == place || is_any);
-            let place = entry.map_or(place, |entry| entry.place);
-            if is_same {
-                self.index.set_dirty(key, false);
-                self.segments.remove_must(place);
-                self.volume_mut(index).dirty_blocks -= 1;
-                match &mut cleaned {
-                    Some((blocks, _)) => blocks.count += 1,
-                    None => cleaned = Some((Blocks { first: block, count: 1 }, place)),
-                }
-            }
-            if (!is_same || step + 1 == copy.blocks)
-                && let Some((blocks, place)) = cleaned.take()
-            {
-                // RULE 2: clean is recorded.
-                if !self.is_mutated(Mutation::CleanNotRecorded) {
-                    self.log.push_internal(InternalAppend::Cleaned {
-                        volume: index,
-                        blocks,
-                        place,
-                        is_zero: false,
-                    });
-                }
-            }
-        }
-    }
-
-    fn zero_is_home(&mut self, index: VolumeIndex, copy: Copied) {
-        let end = copy.first + u64::from(copy.blocks);
-        let mut block = copy.first;
-        while block < end {
-            let key = self.volume(index).key(block);
-            let Some(extent) = self.extents.next(key).filter(|extent| extent.first.volume() == index) else {
-                break;
-            };
-            let first = extent.first.block().max(copy.first);
-            if first >= end {
-                break;
-            }
-            let extent_end = extent.first.block() + extent.blocks;
-            if extent.kind == ExtentKind::Zero && extent.place == copy.place {
-                let blocks = Blocks { first, count: extent_end.min(end) - first };
-                self.drop_extents(index, blocks);
-                let place = copy.place;
-                self.log.push_internal(InternalAppend::Cleaned {
-                    volume: index,
-                    blocks,
-                    place,
-                    is_zero: true,
-                });
-            }
-            block = extent_end;
         }
     }
 

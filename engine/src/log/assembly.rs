@@ -1,17 +1,18 @@
 //! Assembly: what waits becomes a batch, with its sequence and its place; segments are opened and sealed.
 
-use super::{Batch, ClientAppend, InternalAppend, Open, PartSource, Publish};
+use super::{Batch, ClientAppend, InternalAppend, LogFlight, LogStore, Open, PartSource, Publish};
 use crate::effect::{Errno, IoOp, Pieces, Target};
-use crate::engine::{Engine, Flight};
 use crate::extents::{Extent, ExtentKind};
 use crate::format::{
     BatchHeader, Entry, EntryKind, SegmentHead, SummaryBuilder, SummaryFooter, header_blocks_for,
 };
 use crate::guard::{Blocks, Hold};
 use crate::limits::ENGINE_BUFFER_BYTES_MAX;
+use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
 use crate::request::Route;
+use crate::store::Store;
 use crate::units::{BLOCK_BYTES, BlockKey, Place, SECTORS_PER_BLOCK};
 use alloc::vec::Vec;
 
@@ -42,11 +43,11 @@ struct Draft {
     publish: Vec<Publish>,
 }
 
-impl Engine {
+impl Machine<LogStore> {
     /// Sends off what is pending, as far as it may go now.
-    pub(crate) fn assemble<M: Memory>(&mut self, memory: &mut M) {
+    pub(super) fn assemble_batches<M: Memory>(&mut self, memory: &mut M) {
         loop {
-            let log = &self.log;
+            let log = &self.store.log;
             let is_pending = !log.client.is_empty() || !log.internal.is_empty() || log.is_floor_wanted;
             let in_flight = log.in_flight.len();
             let may_go = in_flight == 0 || log.pending_blocks >= COMPANY_BLOCKS;
@@ -62,9 +63,9 @@ impl Engine {
     /// Whether clients may take log space now: the reserve is for relocation, tombstones and clean
     /// records, without which the ring would stop (rule 9).
     fn clients_may_append(&self) -> bool {
-        let free = self.segments.free();
+        let free = self.store.segments.free();
         let reserved = self.reserved();
-        if self.log.open.is_some() { free >= reserved } else { free > reserved }
+        if self.store.log.open.is_some() { free >= reserved } else { free > reserved }
     }
 
     /// RULE 9: segments that clients may not take.
@@ -73,7 +74,7 @@ impl Engine {
     }
 
     fn assemble_one<M: Memory>(&mut self, memory: &mut M) -> bool {
-        let has_internal = !self.log.internal.is_empty() || self.log.is_floor_wanted;
+        let has_internal = !self.store.log.internal.is_empty() || self.store.log.is_floor_wanted;
         if !has_internal && !self.clients_may_append() {
             return false;
         }
@@ -81,16 +82,16 @@ impl Engine {
         else {
             return false;
         };
-        let sequence = self.log.next_sequence;
+        let sequence = self.store.log.next_sequence;
         let Some((segment, next_block, is_new, head)) = self.room_for_batch(sequence, memory) else {
             memory.release(header);
             return false;
         };
-        let open = self.log.open.as_ref().expect("room was made");
-        let left = self.segments.segment_blocks() - next_block;
+        let open = self.store.log.open.as_ref().expect("room was made");
+        let left = self.store.segments.segment_blocks() - next_block;
         let payload_max = left - HEADER_BLOCKS_MAX - open.summary.blocks_needed() - SUMMARY_GROWTH_BLOCKS;
         assert!(payload_max >= PAYLOAD_BLOCKS_MIN);
-        let header_place = self.segments.place(segment, next_block);
+        let header_place = self.store.segments.place(segment, next_block);
         let mut draft = Draft {
             sequence,
             first_payload: 0,
@@ -99,19 +100,19 @@ impl Engine {
             checksums: Vec::new(),
             publish: Vec::new(),
         };
-        let mut entries = core::mem::take(&mut self.log.scratch_entries);
-        let mut pieces = core::mem::take(&mut self.log.scratch_pieces);
+        let mut entries = core::mem::take(&mut self.store.log.scratch_entries);
+        let mut pieces = core::mem::take(&mut self.store.log.scratch_pieces);
         entries.clear();
         pieces.clear();
         self.gather_internal(&mut draft, &mut entries, &mut pieces, header_place, memory);
         // A segment that the log opened for itself takes clients only while the reserve is whole.
-        if self.segments.free() >= self.reserved() {
+        if self.store.segments.free() >= self.reserved() {
             self.gather_clients(&mut draft, &mut entries, &mut pieces, memory);
         }
         let is_empty = entries.is_empty();
-        if is_empty && !self.log.is_floor_wanted && !is_new {
+        if is_empty && !self.store.log.is_floor_wanted && !is_new {
             memory.release(header);
-            (self.log.scratch_entries, self.log.scratch_pieces) = (entries, pieces);
+            (self.store.log.scratch_entries, self.store.log.scratch_pieces) = (entries, pieces);
             return false;
         }
         let header_blocks = header_blocks_for(entries.len(), draft.payload_blocks as usize);
@@ -142,8 +143,8 @@ impl Engine {
         sequence: u64,
         memory: &mut M,
     ) -> Option<(u32, u32, bool, Option<BufferId>)> {
-        if let Some(open) = &self.log.open {
-            let left = self.segments.segment_blocks() - open.next_block;
+        if let Some(open) = &self.store.log.open {
+            let left = self.store.segments.segment_blocks() - open.next_block;
             let overhead = HEADER_BLOCKS_MAX + open.summary.blocks_needed() + SUMMARY_GROWTH_BLOCKS;
             // A summary is read back into one buffer: a segment whose summary would not fit ends early.
             let is_summary_small = open.summary.blocks_needed() + SUMMARY_GROWTH_BLOCKS <= SUMMARY_BLOCKS_MAX;
@@ -155,35 +156,35 @@ impl Engine {
             }
         }
         // After sealing clients may have to wait, while the log's own work goes on.
-        let has_internal = !self.log.internal.is_empty() || self.log.is_floor_wanted;
+        let has_internal = !self.store.log.internal.is_empty() || self.store.log.is_floor_wanted;
         if !has_internal && !self.clients_may_append() {
             return None;
         }
         let head = self.allocate(Purpose::Metadata, BLOCK_BYTES as u32, memory)?;
-        let generation = self.log.generation + 1;
-        let Some(segment) = self.segments.open_next(generation, sequence) else {
+        let generation = self.store.log.generation + 1;
+        let Some(segment) = self.store.segments.open_next(generation, sequence) else {
             memory.release(head);
             return None;
         };
-        self.log.generation = generation;
+        self.store.log.generation = generation;
         SegmentHead {
-            set_id: self.log.set_id,
+            set_id: self.store.log.set_id,
             ring: 0,
             generation,
-            session: self.log.session,
+            session: self.store.log.session,
             first_sequence: sequence,
-            previous_checksum: self.log.chain,
+            previous_checksum: self.store.log.chain,
         }
         .encode(memory.metadata_mut(head));
-        self.log.open = Some(Open { segment, next_block: 1, summary: SummaryBuilder::default() });
+        self.store.log.open = Some(Open { segment, next_block: 1, summary: SummaryBuilder::default() });
         Some((segment, 1, true, Some(head)))
     }
 
     /// Writes the summaries that a crash kept from being written.
     pub(crate) fn write_missing_summaries<M: Memory>(&mut self, memory: &mut M) {
-        while let Some((segment, summary, last_header_checksum)) = self.log.missing_summaries.pop() {
+        while let Some((segment, summary, last_header_checksum)) = self.store.log.missing_summaries.pop() {
             if !self.write_summary(segment, &summary, last_header_checksum, memory) {
-                self.log.missing_summaries.push((segment, summary, last_header_checksum));
+                self.store.log.missing_summaries.push((segment, summary, last_header_checksum));
                 return;
             }
         }
@@ -191,12 +192,12 @@ impl Engine {
 
     /// Closes the open segment: its summary goes to the device. False if no buffer was free.
     fn seal<M: Memory>(&mut self, memory: &mut M) -> bool {
-        let open = self.log.open.take().expect("a segment is open");
-        if !self.write_summary(open.segment, &open.summary, self.log.chain, memory) {
-            self.log.open = Some(open);
+        let open = self.store.log.open.take().expect("a segment is open");
+        if !self.write_summary(open.segment, &open.summary, self.store.log.chain, memory) {
+            self.store.log.open = Some(open);
             return false;
         }
-        self.segments.seal(open.segment);
+        self.store.segments.seal(open.segment);
         true
     }
 
@@ -211,13 +212,13 @@ impl Engine {
         let Some(buffer) = self.allocate(Purpose::Metadata, blocks * BLOCK_BYTES as u32, memory) else {
             return false;
         };
-        let segment = self.segments.get_mut(at);
+        let segment = self.store.segments.get_mut(at);
         segment.summary_blocks = blocks;
         let footer = SummaryFooter {
-            set_id: self.log.set_id,
+            set_id: self.store.log.set_id,
             ring: 0,
             generation: segment.generation,
-            session: self.log.session,
+            session: self.store.log.session,
             first_sequence: segment.first_sequence,
             last_sequence: segment.last_sequence,
             last_header_checksum,
@@ -227,11 +228,11 @@ impl Engine {
         };
         let bytes = memory.metadata_mut(buffer);
         summary.finish(&footer, &mut bytes[..(blocks as usize) * BLOCK_BYTES as usize]);
-        let first = self.segments.place(at, self.segments.segment_blocks() - blocks);
+        let first = self.store.segments.place(at, self.store.segments.segment_blocks() - blocks);
         let slice = Slice { buffer, offset_bytes: 0, len_bytes: blocks * BLOCK_BYTES as u32 };
-        let op = IoOp::Write { offset_bytes: self.cache_offset(first), from: Pieces::One(slice) };
-        self.log.summaries_in_flight += 1;
-        self.issue(Target::Cache, op, Flight::Summary { segment: at, buffer });
+        let op = IoOp::Write { offset_bytes: self.store.offset_bytes(first), from: Pieces::One(slice) };
+        self.store.log.summaries_in_flight += 1;
+        self.issue(Target::Cache, op, Flight::Store(LogFlight::Summary { segment: at, buffer }));
         true
     }
 
@@ -241,22 +242,22 @@ impl Engine {
         result: Result<(), Errno>,
         memory: &mut M,
     ) {
-        self.log.summaries_in_flight -= 1;
+        self.store.log.summaries_in_flight -= 1;
         match result {
-            Ok(()) => self.segments.get_mut(segment).is_summary_written = true,
+            Ok(()) => self.store.segments.get_mut(segment).is_summary_written = true,
             Err(errno) => self.latch(errno, memory),
         }
     }
 
     fn floor(&self) -> u64 {
-        self.segments.floor().unwrap_or(self.log.next_sequence)
+        self.store.segments.floor().unwrap_or(self.store.log.next_sequence)
     }
 
     fn oldest_dirty(&self) -> u64 {
         // What is not published yet may be dirty, too.
         let is_hasty = self.is_mutated(Mutation::OldestDirtyTooHigh);
-        let next = if is_hasty { self.log.next_sequence } else { self.log.published + 1 };
-        self.segments.oldest_dirty().unwrap_or(next)
+        let next = if is_hasty { self.store.log.next_sequence } else { self.store.log.published + 1 };
+        self.store.segments.oldest_dirty().unwrap_or(next)
     }
 
     fn gather_internal<M: Memory>(
@@ -267,11 +268,11 @@ impl Engine {
         header_place: Place,
         memory: &mut M,
     ) {
-        for _ in 0..self.log.internal.len() {
+        for _ in 0..self.store.log.internal.len() {
             if entries.len() >= BATCH_ENTRIES_MAX || draft.payload_blocks >= draft.payload_max {
                 break;
             }
-            let Some(append) = self.log.internal.pop_front() else { break };
+            let Some(append) = self.store.log.internal.pop_front() else { break };
             let weight = append.weight();
             let key = match &append {
                 InternalAppend::Tombstone { volume, blocks, .. }
@@ -288,7 +289,7 @@ impl Engine {
             // RULE 3: copies and tombstones are decided against the newest assigned version: while one
             // is on its way, they wait.
             // RULE 9: the last free segment is for what empties others: relocation, and the floor.
-            let is_last = self.segments.free() == 0
+            let is_last = self.store.segments.free() == 0
                 && matches!(append, InternalAppend::Tombstone { .. } | InternalAppend::Cleaned { .. });
             let is_free = match &append {
                 _ if is_last => false,
@@ -296,10 +297,10 @@ impl Engine {
                 _ => volume.guard.is_free(blocks, Hold::Copying),
             };
             if !is_free {
-                self.log.internal.push_back(append);
+                self.store.log.internal.push_back(append);
                 continue;
             }
-            self.log.pending_blocks -= weight;
+            self.store.log.pending_blocks -= weight;
             let volume_id = volume.id;
             let place = draft.next_place();
             match append {
@@ -308,10 +309,10 @@ impl Engine {
                     let is_void = request.is_none()
                         && !self.is_mutated(Mutation::TombstoneOverNewer)
                         && (blocks.first..blocks.end())
-                            .any(|b| self.index.get(BlockKey::new(index, b)).is_some());
+                            .any(|b| self.store.index.get(BlockKey::new(index, b)).is_some());
                     if !is_void {
                         entries.push(range_entry(EntryKind::Tombstone, volume_id, blocks, 0, 0));
-                        self.log.last_tombstone = draft.sequence;
+                        self.store.log.last_tombstone = draft.sequence;
                     }
                     if request.is_some() || !is_void {
                         draft.publish.push(Publish::Tombstone { request });
@@ -320,18 +321,18 @@ impl Engine {
                 InternalAppend::Cleaned { blocks, place: cleaned, is_zero, .. } => {
                     if is_zero {
                         // RULE 7: until this is durable the zeroes would come back after a crash.
-                        self.log.zeroes_home_pending -= 1;
+                        self.store.log.zeroes_home_pending -= 1;
                         if !self.config.mutations.has(Mutation::ForgetZeroesHome) {
-                            self.log.last_tombstone = draft.sequence;
+                            self.store.log.last_tombstone = draft.sequence;
                         }
                     }
                     entries.push(range_entry(EntryKind::Cleaned, volume_id, blocks, 0, u64::from(cleaned.0)));
                 }
                 InternalAppend::Relocate { key, from, checksum, slice } => {
-                    let entry = self.index.get(key).filter(|entry| entry.place == from);
+                    let entry = self.store.index.get(key).filter(|entry| entry.place == from);
                     let Some(entry) = entry else {
                         memory.release(slice.buffer);
-                        self.reclaim.relocated(slice.len_bytes);
+                        self.store.reclaim.relocated(slice.len_bytes);
                         continue;
                     };
                     self.volume_mut(key.volume()).guard.acquire(blocks, Hold::Copying);
@@ -350,7 +351,7 @@ impl Engine {
                     draft.payload_blocks += 1;
                 }
                 InternalAppend::Zero { extent } => {
-                    if self.extents.get(extent.first) != Some(extent) {
+                    if self.store.extents.get(extent.first) != Some(extent) {
                         continue;
                     }
                     self.volume_mut(key.volume()).guard.acquire(blocks, Hold::Copying);
@@ -360,8 +361,8 @@ impl Engine {
                 }
                 InternalAppend::Lost { first, blocks: count, from } => {
                     let is_current =
-                        self.index.get(first).is_some_and(|entry| entry.place == from && entry.dirty)
-                            || self.extents.get(first).is_some_and(|extent| extent.place == from);
+                        self.store.index.get(first).is_some_and(|entry| entry.place == from && entry.dirty)
+                            || self.store.extents.get(first).is_some_and(|extent| extent.place == from);
                     if !is_current {
                         continue;
                     }
@@ -375,11 +376,11 @@ impl Engine {
     }
 
     pub(super) fn forget_internal<M: Memory>(&mut self, append: InternalAppend, memory: &mut M) {
-        self.log.pending_blocks -= append.weight();
-        self.log.zeroes_home_pending -= u64::from(append.is_zero_home());
+        self.store.log.pending_blocks -= append.weight();
+        self.store.log.zeroes_home_pending -= u64::from(append.is_zero_home());
         if let InternalAppend::Relocate { slice, .. } = append {
             memory.release(slice.buffer);
-            self.reclaim.relocated(slice.len_bytes);
+            self.store.reclaim.relocated(slice.len_bytes);
         }
     }
 
@@ -392,7 +393,7 @@ impl Engine {
     ) {
         while entries.len() < BATCH_ENTRIES_MAX {
             let room = u64::from(draft.payload_max - draft.payload_blocks);
-            let Some(append) = self.log.client.pop_front() else { break };
+            let Some(append) = self.store.log.client.pop_front() else { break };
             match append {
                 ClientAppend::Part { request, blocks, source: PartSource::Zero } => {
                     let volume = self.requests[request].volume;
@@ -404,9 +405,9 @@ impl Engine {
                         .iter()
                         .flatten()
                         .any(|volume| volume.zero_blocks > 0 && !volume.origin.is_failing());
-                    if self.extents.len() >= self.config.extents_max && may_shrink {
+                    if self.store.extents.len() >= self.config.extents_max && may_shrink {
                         // Zero extents are in RAM until they are home; their number is bounded.
-                        self.log.client.push_front(append);
+                        self.store.log.client.push_front(append);
                         break;
                     }
                     self.volume_mut(volume).guard.acquire(blocks, Hold::Publishing);
@@ -422,7 +423,7 @@ impl Engine {
                 }
                 ClientAppend::Part { request, blocks, source: PartSource::Data(slice) } => {
                     if room == 0 {
-                        self.log.client.push_front(append);
+                        self.store.log.client.push_front(append);
                         break;
                     }
                     let volume = self.requests[request].volume;
@@ -447,23 +448,27 @@ impl Engine {
                         checksums_at,
                     });
                     draft.payload_blocks += now.count as u32;
-                    self.log.pending_blocks -= now.count;
+                    self.store.log.pending_blocks -= now.count;
                     self.requests[request].sequence = draft.sequence;
                     if now.count < blocks.count {
                         let rest = Blocks { first: now.end(), count: blocks.count - now.count };
                         let source = PartSource::Data(slice.part(bytes, slice.len_bytes - bytes));
-                        self.log.client.push_front(ClientAppend::Part { request, blocks: rest, source });
+                        self.store.log.client.push_front(ClientAppend::Part {
+                            request,
+                            blocks: rest,
+                            source,
+                        });
                         break;
                     }
                 }
                 ClientAppend::Fill { volume, blocks, slice, stamp } => {
                     if room == 0 {
-                        self.log.client.push_front(append);
+                        self.store.log.client.push_front(append);
                         break;
                     }
-                    self.log.pending_blocks -= blocks.count;
-                    self.log.pending_fill_blocks -= blocks.count;
-                    let is_pressed = self.segments.free() <= self.config.segments_reserved;
+                    self.store.log.pending_blocks -= blocks.count;
+                    self.store.log.pending_fill_blocks -= blocks.count;
+                    let is_pressed = self.store.segments.free() <= self.config.segments_reserved;
                     let is_blind = self.is_mutated(Mutation::FillAfterChange);
                     let Some(target) = self.volumes[volume.at()].as_mut() else {
                         memory.release(slice.buffer);
@@ -475,10 +480,10 @@ impl Engine {
                     let is_unchanged = (now == Some(stamp) || is_blind) && target.caches_reads();
                     let is_new = is_unchanged
                         && !is_pressed
-                        && (!self.index.is_tight(blocks.count)
+                        && (!self.store.index.is_tight(blocks.count)
                             || self.config.mutations.has(Mutation::IndexOverBudget))
                         && (blocks.first..blocks.end())
-                            .all(|block| self.index.get(BlockKey::new(volume, block)).is_none());
+                            .all(|block| self.store.index.get(BlockKey::new(volume, block)).is_none());
                     if !is_new {
                         let counters = &mut self.volume_mut(volume).counters;
                         let counter = if is_unchanged {
@@ -515,7 +520,7 @@ impl Engine {
 
     /// Drafts number payload blocks from 0; now that the header's length is known they get their places.
     fn fix_places(&self, draft: &mut Draft, segment: u32) {
-        let base = self.segments.place(segment, 0).0 + draft.first_payload;
+        let base = self.store.segments.place(segment, 0).0 + draft.first_payload;
         for publish in &mut draft.publish {
             match publish {
                 Publish::Part { place: Some(place), .. }
@@ -542,30 +547,30 @@ impl Engine {
             head,
         } = outgoing;
         let sequence = draft.sequence;
-        assert!(sequence == self.log.next_sequence, "sequences are given in order");
+        assert!(sequence == self.store.log.next_sequence, "sequences are given in order");
         let fields = BatchHeader {
-            set_id: self.log.set_id,
-            session: self.log.session,
-            generation: self.segments.get(segment).generation,
+            set_id: self.store.log.set_id,
+            session: self.store.log.session,
+            generation: self.store.segments.get(segment).generation,
             sequence,
-            previous_checksum: self.log.chain,
+            previous_checksum: self.store.log.chain,
             flushed_sequence: self.barrier.flushed,
             floor_sequence: self.floor(),
             oldest_dirty_sequence: self.oldest_dirty(),
         };
         let header_bytes = header_blocks * BLOCK_BYTES as u32;
         let bytes = &mut memory.metadata_mut(header)[..header_bytes as usize];
-        self.log.chain = fields.encode(&entries, &draft.checksums, bytes);
-        self.log.next_sequence += 1;
-        self.log.is_floor_wanted = false;
-        self.segments.carry_floor(sequence);
+        self.store.log.chain = fields.encode(&entries, &draft.checksums, bytes);
+        self.store.log.next_sequence += 1;
+        self.store.log.is_floor_wanted = false;
+        self.store.segments.carry_floor(sequence);
         let end_block = draft.first_payload + draft.payload_blocks;
         {
-            let open = self.log.open.as_mut().expect("the batch goes there");
+            let open = self.store.log.open.as_mut().expect("the batch goes there");
             open.summary.push(sequence, next_block, draft.first_payload, &entries, &draft.checksums);
             open.next_block = end_block;
         }
-        let at = self.segments.get_mut(segment);
+        let at = self.store.segments.get_mut(segment);
         at.last_sequence = sequence;
         at.used_blocks = end_block;
         let head_blocks = u32::from(head.is_some());
@@ -575,10 +580,10 @@ impl Engine {
         }
         all.push(Slice { buffer: header, offset_bytes: 0, len_bytes: header_bytes });
         all.append(&mut pieces);
-        let first = self.segments.place(segment, next_block - head_blocks);
-        let op = IoOp::Write { offset_bytes: self.cache_offset(first), from: Pieces::Many(all) };
-        self.issue(Target::Cache, op, Flight::Batch { sequence });
-        self.log.in_flight.push_back(Batch {
+        let first = self.store.segments.place(segment, next_block - head_blocks);
+        let op = IoOp::Write { offset_bytes: self.store.offset_bytes(first), from: Pieces::Many(all) };
+        self.issue(Target::Cache, op, Flight::Store(LogFlight::Batch { sequence }));
+        self.store.log.in_flight.push_back(Batch {
             sequence,
             segment,
             end_block,
@@ -590,9 +595,15 @@ impl Engine {
         });
         if let Some(head) = head {
             // The driver holds no reference of its own: the head lives as long as its batch.
-            self.log.in_flight.back_mut().expect("just pushed").publish.push(Publish::Head { buffer: head });
+            self.store
+                .log
+                .in_flight
+                .back_mut()
+                .expect("just pushed")
+                .publish
+                .push(Publish::Head { buffer: head });
         }
-        (self.log.scratch_entries, self.log.scratch_pieces) = (entries, pieces);
+        (self.store.log.scratch_entries, self.store.log.scratch_pieces) = (entries, pieces);
     }
 }
 

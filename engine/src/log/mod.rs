@@ -6,18 +6,45 @@
 //! the block is on its way (rule 3).
 
 mod assembly;
+mod change;
+mod home;
 mod publication;
+mod store;
 
-use crate::engine::Engine;
-use crate::extents::Extent;
+use crate::extents::{Extent, Extents};
 use crate::format::{Entry, SummaryBuilder};
 use crate::guard::{Blocks, Stamp};
+use crate::index::Index;
+use crate::machine::Machine;
 use crate::memory::{BufferId, Slice};
 use crate::mutation::Mutation;
+use crate::reclaim::{Kept, Reclaim};
 use crate::request::RequestKey;
+use crate::segments::Segments;
 use crate::units::{BlockKey, Place, VolumeIndex};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+
+/// Everything is appended to a ring of segments; an index in memory knows where.
+pub(crate) struct LogStore {
+    pub index: Index,
+    pub extents: Extents,
+    pub segments: Segments,
+    pub log: Log,
+    pub reclaim: Reclaim,
+}
+
+/// What an operation of the log's own is for.
+pub(crate) enum LogFlight {
+    /// A batch.
+    Batch { sequence: u64 },
+    /// The summary of a segment.
+    Summary { segment: u32, buffer: BufferId },
+    /// The summary of a segment to be reclaimed.
+    ReclaimRead { segment: u32, buffer: BufferId },
+    /// Blocks that stay, to be appended again.
+    RelocateRead { buffer: BufferId, blocks: Vec<Kept>, segment: u32 },
+}
 
 /// What a part of a client's change is made of.
 #[derive(Clone, Copy)]
@@ -279,7 +306,7 @@ impl InternalAppend {
     }
 }
 
-impl Engine {
+impl Machine<LogStore> {
     // ---- what the log is asked to hold -----------------------------------------------------
 
     pub(crate) fn append_tombstone(
@@ -288,7 +315,7 @@ impl Engine {
         blocks: Blocks,
         request: Option<RequestKey>,
     ) {
-        self.log.push_internal(InternalAppend::Tombstone { volume, blocks, request });
+        self.store.log.push_internal(InternalAppend::Tombstone { volume, blocks, request });
     }
 
     /// A dirty block's only copy rotted.
@@ -296,30 +323,32 @@ impl Engine {
         if self.is_mutated(Mutation::LostNotRecorded) {
             return;
         }
-        let Some(entry) = self.index.get(key) else { return };
-        self.log.push_internal(InternalAppend::Lost { first: key, blocks: 1, from: entry.place });
+        let Some(entry) = self.store.index.get(key) else { return };
+        self.store.log.push_internal(InternalAppend::Lost { first: key, blocks: 1, from: entry.place });
     }
 
     /// Wants a header whose floor is above all emptied segments, and a flush that covers it.
     pub(crate) fn want_floor(&mut self) {
-        if self.segments.has_emptied()
-            && self.segments.flush_wanted().is_none_or(|w| w <= self.barrier.flushed)
+        if self.store.segments.has_emptied()
+            && self.store.segments.flush_wanted().is_none_or(|w| w <= self.barrier.flushed)
         {
-            self.log.is_floor_wanted = true;
+            self.store.log.is_floor_wanted = true;
         }
-        if let Some(sequence) = self.segments.flush_wanted() {
+        if let Some(sequence) = self.store.segments.flush_wanted() {
             self.barrier.want(sequence);
         }
-        self.barrier.want(self.log.last_tombstone);
+        self.barrier.want(self.store.log.last_tombstone);
     }
 
     /// Whether nothing that the log forgot could come back after a crash.
     pub(crate) fn is_floor_durable(&self) -> bool {
         // RULE 7: neither a segment that was emptied nor a copy that was dropped may come back.
-        let is_floor_carried = !self.segments.has_emptied() || self.is_mutated(Mutation::BypassBeforeFloor);
-        let is_dropped =
-            self.log.last_tombstone <= self.barrier.flushed || self.is_mutated(Mutation::TombstoneUnflushed);
-        let is_recorded = self.log.zeroes_home_pending == 0 || self.is_mutated(Mutation::ForgetZeroesHome);
+        let is_floor_carried =
+            !self.store.segments.has_emptied() || self.is_mutated(Mutation::BypassBeforeFloor);
+        let is_dropped = self.store.log.last_tombstone <= self.barrier.flushed
+            || self.is_mutated(Mutation::TombstoneUnflushed);
+        let is_recorded =
+            self.store.log.zeroes_home_pending == 0 || self.is_mutated(Mutation::ForgetZeroesHome);
         is_floor_carried && is_dropped && is_recorded
     }
 }

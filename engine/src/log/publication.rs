@@ -1,39 +1,39 @@
 //! Publication: a batch is on the device, and the index learns of it; or the device failed, and it never was.
 
-use super::{Batch, ClientAppend, InternalAppend, Publish};
+use super::{Batch, ClientAppend, InternalAppend, LogStore, Publish};
 use crate::effect::{Effect, Errno, Notice};
-use crate::engine::Engine;
 use crate::extents::{Extent, ExtentKind};
 use crate::guard::{Blocks, Hold};
 use crate::index::Run as IndexRun;
+use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::mutation::Mutation;
 use crate::request::RequestKey;
 use crate::units::{BLOCK_BYTES, BlockKey, Place, VolumeIndex};
 use alloc::collections::BTreeSet;
 
-impl Engine {
+impl Machine<LogStore> {
     pub(crate) fn batch_done<M: Memory>(&mut self, sequence: u64, result: Result<(), Errno>, memory: &mut M) {
-        let at = self.log.in_flight.iter().position(|batch| batch.sequence == sequence);
+        let at = self.store.log.in_flight.iter().position(|batch| batch.sequence == sequence);
         let at = at.expect("a batch was in flight");
-        self.log.in_flight[at].is_done = true;
+        self.store.log.in_flight[at].is_done = true;
         if self.is_mutated(Mutation::PublishOutOfOrder) {
-            let batch = self.log.in_flight.remove(at).expect("just found");
-            self.log.in_flight.push_front(batch);
+            let batch = self.store.log.in_flight.remove(at).expect("just found");
+            self.store.log.in_flight.push_front(batch);
         }
         if let Err(errno) = result {
             self.latch(errno, memory);
         }
         // HAZARD 14, RULE 4: published in log order, whatever order the device answers in.
-        while self.log.in_flight.front().is_some_and(|batch| batch.is_done) {
-            let batch = self.log.in_flight.pop_front().expect("just seen");
+        while self.store.log.in_flight.front().is_some_and(|batch| batch.is_done) {
+            let batch = self.store.log.in_flight.pop_front().expect("just seen");
             memory.release(batch.header);
             if self.latched.is_some() {
                 self.discard_batch(batch, memory);
                 continue;
             }
-            self.log.published = self.log.published.max(batch.sequence);
-            self.log.ends.push_back((batch.sequence, batch.segment, batch.end_block));
+            self.store.log.published = self.store.log.published.max(batch.sequence);
+            self.store.log.ends.push_back((batch.sequence, batch.segment, batch.end_block));
             for publish in batch.publish {
                 self.publish(publish, &batch.checksums, batch.header_place, memory);
             }
@@ -92,7 +92,7 @@ impl Engine {
             Publish::Tombstone { request } => {
                 if let Some(request) = request {
                     let active = &mut self.requests[request];
-                    active.sequence = self.log.published;
+                    active.sequence = self.store.log.published;
                     active.unpublished -= 1;
                     if active.unpublished == 0 {
                         self.appended(request, memory);
@@ -101,10 +101,10 @@ impl Engine {
             }
             Publish::Relocate { key, from, place, dirty, checksums_at, buffer } => {
                 memory.release(buffer);
-                self.reclaim.relocated(BLOCK_BYTES as u32);
+                self.store.reclaim.relocated(BLOCK_BYTES as u32);
                 let blocks = Blocks { first: key.block(), count: 1 };
                 // It may have been destaged or found rotten meanwhile, but not superseded.
-                if let Some(entry) = self.index.get(key).filter(|entry| entry.place == from) {
+                if let Some(entry) = self.store.index.get(key).filter(|entry| entry.place == from) {
                     let run = IndexRun {
                         first: key,
                         place,
@@ -119,10 +119,11 @@ impl Engine {
             Publish::Extent { extent, from } => {
                 let volume = extent.first.volume();
                 let blocks = Blocks { first: extent.first.block(), count: extent.blocks };
-                let is_current = self.extents.get(extent.first).is_some_and(|now| Some(now.place) == from)
-                    || self.index.get(extent.first).is_some_and(|now| Some(now.place) == from);
+                let is_current =
+                    self.store.extents.get(extent.first).is_some_and(|now| Some(now.place) == from)
+                        || self.store.index.get(extent.first).is_some_and(|now| Some(now.place) == from);
                 if is_current {
-                    if extent.kind == ExtentKind::Lost && self.extents.get(extent.first).is_none() {
+                    if extent.kind == ExtentKind::Lost && self.store.extents.get(extent.first).is_none() {
                         self.push(Effect::Notice(Notice::Lost { volume, block: blocks.first }));
                     }
                     self.drop_entries(volume, blocks);
@@ -138,10 +139,10 @@ impl Engine {
     fn insert_run(&mut self, volume_index: VolumeIndex, blocks: Blocks, run: IndexRun<'_>) {
         let is_dirty = run.dirty;
         let place = run.place;
-        if !self.extents.is_empty() {
+        if !self.store.extents.is_empty() {
             self.drop_extents(volume_index, blocks);
         }
-        let Engine { volumes, index, segments, .. } = self;
+        let Machine { volumes, store: LogStore { index, segments, .. }, .. } = self;
         let volume = volumes[volume_index.at()].as_mut().expect("the volume exists");
         index.insert(run, |_, old| {
             segments.remove_live(old.place, old.dirty);
@@ -159,8 +160,8 @@ impl Engine {
     pub(crate) fn insert_extent(&mut self, extent: Extent) {
         let volume_index = extent.first.volume();
         self.drop_extents(volume_index, Blocks { first: extent.first.block(), count: extent.blocks });
-        self.extents.insert(extent);
-        self.segments.add_must(extent.place, 1);
+        self.store.extents.insert(extent);
+        self.store.segments.add_must(extent.place, 1);
         self.volume_mut(volume_index).count_extent(crate::extents::Change::Added(extent));
     }
 
@@ -175,7 +176,7 @@ impl Engine {
                 }
                 Publish::Relocate { key, buffer, .. } => {
                     memory.release(buffer);
-                    self.reclaim.relocated(BLOCK_BYTES as u32);
+                    self.store.reclaim.relocated(BLOCK_BYTES as u32);
                     self.release_guard(key.volume(), Blocks { first: key.block(), count: 1 }, Hold::Copying);
                 }
                 Publish::Extent { extent, .. } => {
@@ -199,23 +200,23 @@ impl Engine {
     }
 
     /// Throws away all that waits to be appended; the requests behind it learn of it by themselves.
-    pub(crate) fn discard_pending<M: Memory>(&mut self, memory: &mut M) {
-        while let Some(append) = self.log.client.pop_front() {
-            self.log.pending_blocks -= append.weight();
+    pub(crate) fn discard_appends<M: Memory>(&mut self, memory: &mut M) {
+        while let Some(append) = self.store.log.client.pop_front() {
+            self.store.log.pending_blocks -= append.weight();
             if let ClientAppend::Fill { slice, blocks, .. } = append {
-                self.log.pending_fill_blocks -= blocks.count;
+                self.store.log.pending_fill_blocks -= blocks.count;
                 memory.release(slice.buffer);
             }
         }
-        while let Some(append) = self.log.internal.pop_front() {
+        while let Some(append) = self.store.log.internal.pop_front() {
             self.forget_internal(append, memory);
         }
-        self.log.is_floor_wanted = false;
+        self.store.log.is_floor_wanted = false;
     }
 
     /// Requests with a part in a batch in flight: their buffers are still being read.
     pub(crate) fn is_in_batch(&self, request: RequestKey) -> bool {
-        self.log.in_flight.iter().flat_map(|batch| &batch.publish).any(|publish| match publish {
+        self.store.log.in_flight.iter().flat_map(|batch| &batch.publish).any(|publish| match publish {
             Publish::Part { request: other, .. } | Publish::Tombstone { request: Some(other) } => {
                 *other == request
             }
@@ -226,11 +227,11 @@ impl Engine {
     /// Whether anything on its way into the log belongs to a volume.
     pub(crate) fn log_concerns(&self, index: VolumeIndex) -> bool {
         let of_request = |request: RequestKey| self.requests[request].volume == index;
-        let is_pending = self.log.client.iter().any(|append| match append {
+        let is_pending = self.store.log.client.iter().any(|append| match append {
             ClientAppend::Part { request, .. } => of_request(*request),
             ClientAppend::Fill { volume, .. } => *volume == index,
         });
-        let is_internal = self.log.internal.iter().any(|append| match append {
+        let is_internal = self.store.log.internal.iter().any(|append| match append {
             InternalAppend::Tombstone { volume, .. } | InternalAppend::Cleaned { volume, .. } => {
                 *volume == index
             }
@@ -238,7 +239,7 @@ impl Engine {
             InternalAppend::Zero { extent } => extent.first.volume() == index,
             InternalAppend::Lost { first, .. } => first.volume() == index,
         });
-        let mut in_flight = self.log.in_flight.iter().flat_map(|batch| &batch.publish);
+        let mut in_flight = self.store.log.in_flight.iter().flat_map(|batch| &batch.publish);
         let is_in_flight = in_flight.any(|publish| match publish {
             Publish::Part { volume, .. } | Publish::Fill { volume, .. } => *volume == index,
             Publish::Relocate { key, .. } => key.volume() == index,
@@ -250,20 +251,20 @@ impl Engine {
 
     /// A flush of the cache covered the log up to `sequence`.
     pub(crate) fn log_flushed(&mut self, sequence: u64) {
-        while let Some(&(end, segment, block)) = self.log.ends.front() {
+        while let Some(&(end, segment, block)) = self.store.log.ends.front() {
             if end > sequence {
                 break;
             }
-            self.log.ends.pop_front();
-            self.segments.get_mut(segment).flushed_blocks = block;
+            self.store.log.ends.pop_front();
+            self.store.segments.get_mut(segment).flushed_blocks = block;
         }
-        self.segments.free_flushed(sequence);
+        self.store.segments.free_flushed(sequence);
     }
 
     /// Whether `segment` may be reclaimed: it is sealed and nothing of its own is in flight.
     pub(crate) fn is_settled(&self, segment: u32) -> bool {
-        !self.log.is_open(segment)
-            && self.segments.get(segment).is_summary_written
-            && self.segments.get(segment).last_sequence <= self.log.published
+        !self.store.log.is_open(segment)
+            && self.store.segments.get(segment).is_summary_written
+            && self.store.segments.get(segment).last_sequence <= self.store.log.published
     }
 }

@@ -1,0 +1,260 @@
+//! Changes that go through the log: what is appended, merged and forgotten.
+//!
+//! | route | steps before the reply |
+//! | --- | --- |
+//! | log | (read what is partly written) → batch written and published |
+//! | log, then origin | the same → cache flushed → origin written |
+//! | origin | cached copies dropped, tombstone durable → origin written |
+//!
+//! FUA adds a flush of the cache (log) or of the origin (the others).
+
+use super::{ClientAppend, LogStore, PartSource};
+use crate::effect::{Effect, Errno, RequestOp};
+use crate::extents::{Change, ExtentKind};
+use crate::guard::Blocks;
+use crate::machine::{Machine, work_slice};
+use crate::memory::{Memory, Slice};
+use crate::mutation::Mutation;
+use crate::request::{RequestKey, Route, Stage, Then};
+use crate::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, VolumeIndex};
+use crate::volume::Volume;
+
+impl Machine<LogStore> {
+    pub(super) fn append_write<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let active = &self.requests[key];
+        let RequestOp::Write { range, from, .. } = active.op else { unreachable!("a write") };
+        let blocks = active.blocks;
+        if range.is_block_aligned() {
+            self.requests[key].work = Some(from);
+            self.append_data(key, blocks, from);
+            return;
+        }
+        let Some(buffer) = self.take_work(blocks.count, memory) else {
+            self.wait_for_buffer(key);
+            return;
+        };
+        let work = work_slice(buffer, blocks.count);
+        let active = &mut self.requests[key];
+        (active.work, active.work_buffer, active.stage) = (Some(work), Some(buffer), Stage::Fetching);
+        // HAZARD 8: the merging hold keeps every other write off these blocks until the merged
+        // ones are published.
+        let head_is_partial = !range.start.is_multiple_of(SECTORS_PER_BLOCK);
+        let tail_is_partial = !range.end().is_multiple_of(SECTORS_PER_BLOCK);
+        let last = blocks.end() - 1;
+        // RULE 13: the rest of a partly written block is what it was.
+        let is_fetched = !self.is_mutated(Mutation::PartialWriteWithoutOld);
+        self.requests[key].parts += 1;
+        if is_fetched && (head_is_partial || blocks.count == 1) {
+            let slice = work.part(0, BLOCK_BYTES as u32);
+            self.fetch(key, Blocks { first: blocks.first, count: 1 }, slice, false, memory);
+        }
+        if is_fetched && tail_is_partial && blocks.count > 1 {
+            let slice = work.part(((blocks.count - 1) * BLOCK_BYTES) as u32, BLOCK_BYTES as u32);
+            self.fetch(key, Blocks { first: last, count: 1 }, slice, false, memory);
+        }
+        self.requests[key].parts -= 1;
+        if self.requests[key].parts == 0 {
+            self.fetched(key, memory);
+        }
+    }
+
+    pub(super) fn append_zeroes<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let active = &self.requests[key];
+        let RequestOp::WriteZeroes { range, .. } = active.op else { unreachable!("zeroes") };
+        let (blocks, volume_index) = (active.blocks, active.volume);
+        let inner = self.whole_blocks(volume_index, range);
+        if inner.count == blocks.count {
+            self.append_zero(key, inner);
+            return;
+        }
+        // At most the first and the last block are partly zeroed; both are read and merged.
+        let edges = if blocks.count == 1 { 1 } else { 2 };
+        let Some(buffer) = self.take_work(edges, memory) else {
+            self.wait_for_buffer(key);
+            return;
+        };
+        let work = work_slice(buffer, edges);
+        let active = &mut self.requests[key];
+        (active.work, active.work_buffer, active.stage) = (Some(work), Some(buffer), Stage::Fetching);
+        active.parts += 1;
+        for (edge, block) in [blocks.first, blocks.end() - 1].into_iter().take(edges as usize).enumerate() {
+            let slice = work.part(edge as u32 * BLOCK_BYTES as u32, BLOCK_BYTES as u32);
+            self.fetch(key, Blocks { first: block, count: 1 }, slice, false, memory);
+        }
+        self.requests[key].parts -= 1;
+        if self.requests[key].parts == 0 {
+            self.fetched(key, memory);
+        }
+    }
+
+    /// The old content of a partial write is there: merges the new one and appends the result.
+    pub(super) fn append_merged<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let active = &self.requests[key];
+        if active.error.is_some() {
+            self.reply(key, memory);
+            return;
+        }
+        if self.latched.is_some() {
+            // The log takes nothing any more: by another way, or not at all.
+            self.begin_again(key, memory);
+            return;
+        }
+        let active = &self.requests[key];
+        let blocks = active.blocks;
+        let work = active.work.expect("a partial write has a buffer");
+        match active.op {
+            RequestOp::Write { range, from, .. } => {
+                let skip = (range.start % SECTORS_PER_BLOCK * 512) as u32;
+                memory.copy(from, work.part(skip, from.len_bytes));
+                self.append_data(key, blocks, work);
+            }
+            RequestOp::WriteZeroes { range, .. } => {
+                let inner = self.whole_blocks(self.requests[key].volume, range);
+                let edges = [blocks.first, blocks.end() - 1];
+                let count = if blocks.count == 1 { 1 } else { 2 };
+                for (edge, &block) in edges.iter().take(count).enumerate() {
+                    let slice = work.part(edge as u32 * BLOCK_BYTES as u32, BLOCK_BYTES as u32);
+                    let from = range.start.max(block * SECTORS_PER_BLOCK) - block * SECTORS_PER_BLOCK;
+                    let to = range.end().min((block + 1) * SECTORS_PER_BLOCK) - block * SECTORS_PER_BLOCK;
+                    memory.zero(slice.part((from * 512) as u32, ((to - from) * 512) as u32));
+                    self.append_data(key, Blocks { first: block, count: 1 }, slice);
+                }
+                // What lies between the edges.
+                let first = inner.first.max(blocks.first + 1);
+                let end = inner.end().min(blocks.end() - 1);
+                if inner.count > 0 && first < end {
+                    self.append_zero(key, Blocks { first, count: end - first });
+                }
+            }
+            _ => unreachable!("only changes are merged"),
+        }
+    }
+
+    fn append_data(&mut self, key: RequestKey, blocks: Blocks, slice: Slice) {
+        let active = &mut self.requests[key];
+        active.stage = Stage::Appending;
+        active.unpublished += blocks.count;
+        self.store.log.push_client(ClientAppend::Part {
+            request: key,
+            blocks,
+            source: PartSource::Data(slice),
+        });
+        if self.is_mutated(Mutation::AckBeforeWritten) && self.is_logged_write(key) {
+            let id = self.requests[key].id;
+            self.push(Effect::Reply { id, result: Ok(()) });
+        }
+    }
+
+    fn append_zero(&mut self, key: RequestKey, blocks: Blocks) {
+        let active = &mut self.requests[key];
+        active.stage = Stage::Appending;
+        active.unpublished += blocks.count;
+        self.store.log.push_client(ClientAppend::Part { request: key, blocks, source: PartSource::Zero });
+    }
+
+    /// All that the request appended is published.
+    pub(crate) fn appended<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let active = &self.requests[key];
+        assert!(active.unpublished == 0 && active.stage == Stage::Appending);
+        let sequence = active.sequence;
+        if active.error.is_some() {
+            // The rest of it was withdrawn.
+            self.reply(key, memory);
+            return;
+        }
+        match active.route {
+            Route::Log if active.wants_fua() && !self.is_mutated(Mutation::FuaWithoutFlush) => {
+                self.release_hold(key);
+                // RULE 4: the flush covers the chain up to the batch, not the batch alone.
+                self.wait_for_cache_flush(key, sequence, Then::Reply, memory);
+            }
+            Route::Log => self.reply(key, memory),
+            Route::LogThenOrigin if self.is_mutated(Mutation::OriginBeforeLogFlush) => self.home(key, memory),
+            // RULE 7: the log entry is durable before the origin changes.
+            Route::LogThenOrigin => self.wait_for_cache_flush(key, sequence, Then::Origin, memory),
+            Route::Origin if self.is_mutated(Mutation::TombstoneUnflushed) => {
+                self.origin_when_forgotten(key, memory)
+            }
+            // RULE 7: and so is the tombstone.
+            Route::Origin => self.wait_for_cache_flush(key, sequence, Then::Forgotten, memory),
+        }
+    }
+
+    /// Takes out of the log's queue what a volume has there and begins it again: it was queued while the
+    /// origin worked, and would take the room that the others need.
+    pub(super) fn withdraw_appends<M: Memory>(&mut self, index: VolumeIndex, memory: &mut M) {
+        let is_absent = self.volume(index).origin.is_absent();
+        let requests = &self.requests;
+        // A request of which a part is in a batch already stays where it is, as long as there is hope.
+        let withdrawn = self.store.log.withdraw(|key| {
+            let active = &requests[key];
+            active.volume == index && (active.sequence == 0 || is_absent)
+        });
+        for (key, blocks) in withdrawn {
+            let active = &mut self.requests[key];
+            active.unpublished -= blocks;
+            if active.sequence == 0 {
+                assert!(active.unpublished == 0, "what is in no batch was withdrawn as a whole");
+                self.begin_again(key, memory);
+            } else if active.unpublished == 0 {
+                self.fail(key, Errno::IO, memory);
+            } else {
+                // Answered when the part that is in a batch is published.
+                active.error = Some(Errno::IO);
+            }
+        }
+    }
+
+    /// Drops whatever the index has in `blocks`; returns how many blocks that were.
+    pub(crate) fn drop_entries(&mut self, volume_index: VolumeIndex, blocks: Blocks) -> u64 {
+        let Machine { volumes, store: LogStore { index, segments, .. }, .. } = self;
+        let volume = volumes[volume_index.at()].as_mut().expect("the volume exists");
+        if volume.cached_blocks == 0 {
+            return 0;
+        }
+        let mut dropped = 0;
+        index.remove_range(volume.key(blocks.first), blocks.count, |_, entry| {
+            segments.remove_live(entry.place, entry.dirty);
+            volume.dirty_blocks -= u64::from(entry.dirty);
+            volume.cached_blocks -= 1;
+            dropped += 1;
+        });
+        dropped
+    }
+
+    /// Drops whatever extents there are in `blocks`; returns how many pieces changed.
+    pub(crate) fn drop_extents(&mut self, volume_index: VolumeIndex, blocks: Blocks) -> u64 {
+        let first = self.volume(volume_index).key(blocks.first);
+        let mut changed = 0;
+        let Machine { volumes, store: LogStore { extents, segments, .. }, .. } = self;
+        let volume = volumes[volume_index.at()].as_mut().expect("the volume exists");
+        extents.cut(first, blocks.count, |change| {
+            changed += 1;
+            volume.count_extent(change);
+            match change {
+                Change::Removed(extent) => segments.remove_must(extent.place),
+                Change::Added(extent) => segments.add_must(extent.place, 1),
+            }
+        });
+        changed
+    }
+}
+
+impl Volume {
+    /// Keeps the sums over extents.
+    pub(crate) fn count_extent(&mut self, change: Change) {
+        let (extent, is_added) = match change {
+            Change::Removed(extent) => (extent, false),
+            Change::Added(extent) => (extent, true),
+        };
+        let sum = match extent.kind {
+            ExtentKind::Zero => &mut self.zero_blocks,
+            ExtentKind::Lost => &mut self.lost_blocks,
+        };
+        if is_added {
+            *sum += extent.blocks;
+        } else {
+            *sum -= extent.blocks;
+        }
+    }
+}

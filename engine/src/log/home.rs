@@ -1,0 +1,123 @@
+//! What is home: copies of the log that the origin has now, and zeroes on their way there.
+
+use super::{InternalAppend, LogStore};
+use crate::destage::{Copied, Run};
+use crate::effect::IoOp;
+use crate::extents::ExtentKind;
+use crate::guard::{Blocks, Hold};
+use crate::machine::{Flight, Machine};
+use crate::mutation::Mutation;
+use crate::units::{BlockKey, Place, VolumeIndex};
+
+/// Blocks of zeroes that one operation brings home at the most: 64 MiB.
+const ZERO_BLOCKS_MAX: u64 = 16384;
+
+impl Machine<LogStore> {
+    pub(super) fn send_zero_run(&mut self, index: VolumeIndex) -> bool {
+        let mut at = self.volume(index).key(0);
+        let mut looked_at = 0;
+        while let Some(extent) = self.store.extents.next(at) {
+            if extent.first.volume() != index || looked_at > 64 {
+                return false;
+            }
+            looked_at += 1;
+            let blocks = Blocks { first: extent.first.block(), count: extent.blocks.min(ZERO_BLOCKS_MAX) };
+            let is_flushed = self.store.segments.is_flushed(extent.place)
+                || self.is_mutated(Mutation::DestageBeforeCacheFlush);
+            if !is_flushed {
+                let published = self.store.log.published();
+                self.barrier.want(published);
+            }
+            let volume = self.volume_mut(index);
+            if extent.kind == ExtentKind::Zero && is_flushed && volume.guard.is_free(blocks, Hold::Destaging)
+            {
+                volume.guard.acquire(blocks, Hold::Destaging);
+                volume.destage.in_flight += 1;
+                let epoch = volume.origin.epoch;
+                volume.guard.origin_written(blocks, epoch);
+                let (offset_bytes, len_bytes) = volume.origin_bytes(blocks.first, blocks.count);
+                let copy = Copied {
+                    first: blocks.first,
+                    blocks: blocks.count as u32,
+                    place: extent.place,
+                    is_zero: true,
+                };
+                let run = self.runs.insert(Run::of_zeroes(index, copy));
+                let op = IoOp::WriteZeroes { offset_bytes, len_bytes };
+                self.issue_origin_write(index, blocks, op, Flight::DestageWrite { run });
+                return true;
+            }
+            let end = extent.first.0 + extent.blocks;
+            if end >= BlockKey::END {
+                return false;
+            }
+            at = BlockKey(end);
+        }
+        false
+    }
+
+    pub(super) fn block_is_home(&mut self, index: VolumeIndex, copy: Copied) {
+        let mut cleaned: Option<(Blocks, Place)> = None;
+        for step in 0..copy.blocks {
+            let block = copy.first + u64::from(step);
+            let place = Place(copy.place.0 + step);
+            let key = self.volume(index).key(block);
+            let entry = self.store.index.get(key).filter(|entry| entry.dirty);
+            // HAZARD 4: only the very copy that went home is clean; a newer one is not.
+            let is_any = self.is_mutated(Mutation::CleanThoughRewritten);
+            let is_same = entry.is_some_and(|entry| entry.place == place || is_any);
+            let place = entry.map_or(place, |entry| entry.place);
+            if is_same {
+                self.store.index.set_dirty(key, false);
+                self.store.segments.remove_must(place);
+                self.volume_mut(index).dirty_blocks -= 1;
+                match &mut cleaned {
+                    Some((blocks, _)) => blocks.count += 1,
+                    None => cleaned = Some((Blocks { first: block, count: 1 }, place)),
+                }
+            }
+            if (!is_same || step + 1 == copy.blocks)
+                && let Some((blocks, place)) = cleaned.take()
+            {
+                // RULE 2: clean is recorded.
+                if !self.is_mutated(Mutation::CleanNotRecorded) {
+                    self.store.log.push_internal(InternalAppend::Cleaned {
+                        volume: index,
+                        blocks,
+                        place,
+                        is_zero: false,
+                    });
+                }
+            }
+        }
+    }
+
+    pub(super) fn zero_is_home(&mut self, index: VolumeIndex, copy: Copied) {
+        let end = copy.first + u64::from(copy.blocks);
+        let mut block = copy.first;
+        while block < end {
+            let key = self.volume(index).key(block);
+            let Some(extent) = self.store.extents.next(key).filter(|extent| extent.first.volume() == index)
+            else {
+                break;
+            };
+            let first = extent.first.block().max(copy.first);
+            if first >= end {
+                break;
+            }
+            let extent_end = extent.first.block() + extent.blocks;
+            if extent.kind == ExtentKind::Zero && extent.place == copy.place {
+                let blocks = Blocks { first, count: extent_end.min(end) - first };
+                self.drop_extents(index, blocks);
+                let place = copy.place;
+                self.store.log.push_internal(InternalAppend::Cleaned {
+                    volume: index,
+                    blocks,
+                    place,
+                    is_zero: true,
+                });
+            }
+            block = extent_end;
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! The log as a [`Store`].
+
+use super::{ClientAppend, InternalAppend, LogFlight, LogStore};
+use crate::destage::Copied;
+use crate::effect::{Errno, RequestOp};
+use crate::extents::ExtentKind;
+use crate::format::SEGMENTS_OFFSET;
+use crate::guard::{Blocks, Hold, Stamp};
+use crate::machine::Machine;
+use crate::memory::Memory;
+use crate::mutation::Mutation;
+use crate::read::Piece;
+use crate::request::{RequestKey, Stage};
+use crate::status::CacheStatus;
+use crate::store::{Cached, Pressure, Store};
+use crate::units::{BLOCK_BYTES, BlockKey, Place, VolumeIndex};
+use alloc::vec::Vec;
+
+impl Store for LogStore {
+    type Flight = LogFlight;
+
+    // ---- what is cached ----------------------------------------------------------------------
+
+    fn lookup(&self, key: BlockKey) -> Option<Cached> {
+        let entry = self.index.get(key)?;
+        Some(Cached { place: entry.place, dirty: entry.dirty, checksum: entry.checksum })
+    }
+
+    fn extent(&self, key: BlockKey) -> Option<ExtentKind> {
+        self.extents.get(key).map(|extent| extent.kind)
+    }
+
+    fn note_hit(&mut self, key: BlockKey) {
+        self.index.touch(key);
+    }
+
+    fn is_joinable(&self, first: Place, next: Place) -> bool {
+        self.segments.of(first) == self.segments.of(next)
+    }
+
+    fn pin(&mut self, place: Place, _blocks: u32) {
+        let segment = self.segments.of(place);
+        self.segments.get_mut(segment).pins += 1;
+    }
+
+    fn unpin(&mut self, place: Place, _blocks: u32) {
+        let segment = self.segments.of(place);
+        self.segments.get_mut(segment).pins -= 1;
+    }
+
+    fn offset_bytes(&self, place: Place) -> u64 {
+        SEGMENTS_OFFSET + u64::from(place.0) * BLOCK_BYTES
+    }
+
+    fn cached_blocks(&self, volume: VolumeIndex) -> Vec<u64> {
+        let mut blocks = Vec::new();
+        self.index.for_each(|key, _| {
+            if key.volume() == volume {
+                blocks.push(key.block());
+            }
+        });
+        blocks.sort_unstable();
+        blocks
+    }
+
+    // ---- reads -------------------------------------------------------------------------------
+
+    fn offer_fill<M: Memory>(
+        m: &mut Machine<LogStore>,
+        volume: VolumeIndex,
+        piece: &Piece,
+        stamp: Stamp,
+        memory: &mut M,
+    ) {
+        let blocks = u64::from(piece.blocks);
+        let is_room = m.store.log.pending_fill_blocks + blocks <= m.config.fill_blocks_max
+            && m.store.segments.free() > m.config.segments_reserved
+            && m.latched.is_none()
+            && !m.is_stopping;
+        if !is_room {
+            m.volume_mut(volume).counters.bypass_pressure_blocks += blocks;
+            return;
+        }
+        memory.retain(piece.slice.buffer);
+        m.store.log.pending_fill_blocks += blocks;
+        m.store.log.push_client(ClientAppend::Fill {
+            volume,
+            blocks: Blocks { first: piece.first, count: blocks },
+            slice: piece.slice,
+            stamp,
+        });
+    }
+
+    fn drop_rotten(m: &mut Machine<LogStore>, key: BlockKey) {
+        let (volume, blocks) = (key.volume(), Blocks { first: key.block(), count: 1 });
+        m.drop_entries(volume, blocks);
+        // RULE 8: what is dropped may be readable again after a crash.
+        if !m.is_mutated(Mutation::DropWithoutTombstone) {
+            m.append_tombstone(volume, blocks, None);
+        }
+    }
+
+    fn mark_lost(m: &mut Machine<LogStore>, key: BlockKey) {
+        m.append_lost(key);
+    }
+
+    // ---- changes -----------------------------------------------------------------------------
+
+    fn first_hold(_m: &Machine<LogStore>, _key: RequestKey, is_whole: bool) -> Hold {
+        // HAZARD 8: what reads before it appends has its blocks to itself.
+        if is_whole { Hold::Shared } else { Hold::Merging }
+    }
+
+    fn begin_write<M: Memory>(m: &mut Machine<LogStore>, key: RequestKey, memory: &mut M) {
+        m.append_write(key, memory);
+    }
+
+    fn begin_zero<M: Memory>(m: &mut Machine<LogStore>, key: RequestKey, memory: &mut M) {
+        m.append_zeroes(key, memory);
+    }
+
+    fn merge<M: Memory>(m: &mut Machine<LogStore>, key: RequestKey, memory: &mut M) {
+        m.append_merged(key, memory);
+    }
+
+    fn forget<M: Memory>(m: &mut Machine<LogStore>, key: RequestKey, blocks: Blocks, memory: &mut M) {
+        let active = &m.requests[key];
+        let (op, volume) = (active.op, active.volume);
+        let dropped = m.drop_entries(volume, blocks) + m.drop_extents(volume, blocks);
+        let mutation = match op {
+            RequestOp::Discard { .. } => Mutation::ForgetDiscard,
+            _ => Mutation::ForgetTombstone,
+        };
+        let is_dropping = dropped > 0
+            || (m.store.log.has_tombstone_pending(volume, blocks)
+                && !m.is_mutated(Mutation::OvertakeTombstone));
+        // HAZARD 7: what is dropped must not come back after a crash.
+        if is_dropping && !m.is_mutated(mutation) {
+            let active = &mut m.requests[key];
+            active.stage = Stage::Appending;
+            active.unpublished += 1;
+            m.append_tombstone(volume, blocks, Some(key));
+        } else {
+            m.origin_when_forgotten(key, memory);
+        }
+    }
+
+    fn is_forgotten(m: &Machine<LogStore>, _key: RequestKey) -> bool {
+        m.is_floor_durable()
+    }
+
+    fn want_forgotten(m: &mut Machine<LogStore>, _key: RequestKey) {
+        m.want_floor();
+    }
+
+    fn is_writing(m: &Machine<LogStore>, key: RequestKey) -> bool {
+        m.is_in_batch(key)
+    }
+
+    fn withdraw<M: Memory>(m: &mut Machine<LogStore>, volume: VolumeIndex, memory: &mut M) {
+        m.withdraw_appends(volume, memory);
+    }
+
+    // ---- durability --------------------------------------------------------------------------
+
+    fn completed(&self) -> u64 {
+        self.log.published()
+    }
+
+    fn may_flush(&self) -> bool {
+        // A summary is durable once a flush covers a batch behind it: `check` relies on that.
+        self.log.summaries_in_flight == 0
+    }
+
+    fn flushed(m: &mut Machine<LogStore>, sequence: u64) {
+        m.log_flushed(sequence);
+    }
+
+    // ---- destage -----------------------------------------------------------------------------
+
+    fn is_flushed(&self, place: Place) -> bool {
+        self.segments.is_flushed(place)
+    }
+
+    fn start_zero_run(m: &mut Machine<LogStore>, volume: VolumeIndex) -> bool {
+        m.send_zero_run(volume)
+    }
+
+    fn copy_is_home(m: &mut Machine<LogStore>, volume: VolumeIndex, copy: Copied) {
+        if copy.is_zero {
+            m.zero_is_home(volume, copy);
+        } else {
+            m.block_is_home(volume, copy);
+        }
+    }
+
+    fn written_through(m: &Machine<LogStore>, volume: VolumeIndex, blocks: Blocks) -> Vec<Copied> {
+        let mut copies: Vec<Copied> = Vec::new();
+        for block in blocks.first..blocks.end() {
+            let key = m.volume(volume).key(block);
+            let (place, is_zero) = match (m.store.index.get(key), m.store.extents.get(key)) {
+                (Some(entry), _) if entry.dirty => (entry.place, false),
+                (_, Some(extent)) if extent.kind == ExtentKind::Zero => (extent.place, true),
+                _ => continue,
+            };
+            match copies.last_mut() {
+                Some(last)
+                    if last.is_zero == is_zero
+                        && last.first + u64::from(last.blocks) == block
+                        && last.place.0 + if is_zero { 0 } else { last.blocks } == place.0 =>
+                {
+                    last.blocks += 1;
+                }
+                _ => copies.push(Copied { first: block, blocks: 1, place, is_zero }),
+            }
+        }
+        copies
+    }
+
+    fn pressure(m: &Machine<LogStore>) -> Pressure {
+        let LogStore { segments, extents, .. } = &m.store;
+        Pressure {
+            held_permille: u64::from(segments.with_must()) * 1000 / u64::from(segments.count()),
+            extents: extents.len(),
+            is_short: segments.free() < m.config.segments_low,
+        }
+    }
+
+    // ---- life --------------------------------------------------------------------------------
+
+    fn complete<M: Memory>(
+        m: &mut Machine<LogStore>,
+        flight: LogFlight,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
+        match flight {
+            LogFlight::Batch { sequence } => m.batch_done(sequence, result, memory),
+            LogFlight::Summary { segment, buffer } => {
+                memory.release(buffer);
+                m.summary_done(segment, result, memory);
+            }
+            LogFlight::ReclaimRead { segment, buffer } => {
+                m.reclaim_read_done(segment, buffer, result, memory)
+            }
+            LogFlight::RelocateRead { buffer, blocks, segment } => {
+                m.relocate_read_done(buffer, &blocks, segment, result, memory);
+            }
+        }
+    }
+
+    fn repair<M: Memory>(m: &mut Machine<LogStore>, memory: &mut M) {
+        if m.store.log.has_missing_summaries() {
+            m.write_missing_summaries(memory);
+        }
+    }
+
+    fn pump<M: Memory>(m: &mut Machine<LogStore>, memory: &mut M) {
+        m.pump_reclaim(memory);
+    }
+
+    fn assemble<M: Memory>(m: &mut Machine<LogStore>, memory: &mut M) {
+        m.assemble_batches(memory);
+    }
+
+    fn is_busy(&self) -> bool {
+        self.reclaim.is_active()
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.log.is_quiet() && !self.reclaim.is_relocating()
+    }
+
+    fn concerns(m: &Machine<LogStore>, volume: VolumeIndex) -> bool {
+        m.log_concerns(volume)
+    }
+
+    fn discard_pending<M: Memory>(m: &mut Machine<LogStore>, memory: &mut M) {
+        m.discard_appends(memory);
+    }
+
+    fn drop_volume(m: &mut Machine<LogStore>, volume: VolumeIndex) {
+        let count = m.volume(volume).blocks();
+        m.drop_entries(volume, Blocks { first: 0, count });
+    }
+
+    fn drop_clean(m: &mut Machine<LogStore>, key: BlockKey) {
+        let (volume, blocks) = (key.volume(), Blocks { first: key.block(), count: 1 });
+        if m.drop_entries(volume, blocks) > 0 {
+            m.append_tombstone(volume, blocks, None);
+        }
+    }
+
+    fn give_up_lost(m: &mut Machine<LogStore>, volume: VolumeIndex) {
+        let lost: Vec<Blocks> = m
+            .store
+            .extents
+            .iter()
+            .filter(|extent| extent.first.volume() == volume && extent.kind == ExtentKind::Lost)
+            .map(|extent| Blocks { first: extent.first.block(), count: extent.blocks })
+            .collect();
+        for blocks in lost {
+            m.drop_extents(volume, blocks);
+            m.store.log.push_internal(InternalAppend::Tombstone { volume, blocks, request: None });
+        }
+    }
+
+    fn fill_status(&self, status: &mut CacheStatus) {
+        status.used_bytes = self.segments.used_bytes();
+        status.segments = self.segments.count();
+        status.segments_free = self.segments.free();
+        status.segment_bytes = u64::from(self.segments.segment_blocks()) * BLOCK_BYTES;
+        status.index_bytes = self.index.allocated_bytes();
+        status.index_blocks = self.index.len();
+        status.wraps = self.segments.wraps();
+    }
+
+    fn describe(&self, f: &mut core::fmt::DebugStruct<'_, '_>) {
+        let ring: Vec<_> = self.segments.ring().take(6).map(|at| (at, self.segments.get(at))).collect();
+        f.field("log", &self.log).field("reclaim", &self.reclaim).field("tail", &ring);
+    }
+}

@@ -1,0 +1,159 @@
+//! The seam between what every cache does and how one keeps its blocks.
+//!
+//! [`Machine`] takes requests, guards blocks against each other, knows the origins, brings home and
+//! answers. A [`Store`] says where blocks lie, what it takes to change them, and what is durable when. The
+//! choice is made once, by type: no call through a pointer, and no code of one store can name a field of
+//! another.
+
+use crate::destage::Copied;
+use crate::effect::Errno;
+use crate::extents::ExtentKind;
+use crate::guard::{Blocks, Hold, Stamp};
+use crate::machine::Machine;
+use crate::memory::Memory;
+use crate::read::Piece;
+use crate::request::RequestKey;
+use crate::status::CacheStatus;
+use crate::units::{BlockKey, Place, VolumeIndex};
+use alloc::vec::Vec;
+
+/// A cached copy of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cached {
+    pub place: Place,
+    /// The origin does not have it.
+    pub dirty: bool,
+    /// What is to be found at `place`.
+    pub checksum: u32,
+}
+
+/// How short a store is of what it cannot go on without; every figure in the unit that runs out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pressure {
+    /// How much of the cache only a destage can make free, in thousandths.
+    pub held_permille: u64,
+    /// Ranges of zeroes that are not home and of what is lost; at most `extents_max` of the configuration.
+    pub extents: usize,
+    /// Clients wait for room, or soon will.
+    pub is_short: bool,
+}
+
+/// Where blocks lie, what it takes to change them, and what is durable when.
+///
+/// Calls that issue operations, take buffers or let requests go on are given the whole machine.
+pub(crate) trait Store: Sized {
+    /// What an operation of the store's own is for.
+    type Flight;
+
+    // ---- what is cached ----------------------------------------------------------------------
+
+    /// The cached copy of a block.
+    fn lookup(&self, key: BlockKey) -> Option<Cached>;
+    /// Whether a block is zero, or lost, without a copy anywhere.
+    fn extent(&self, key: BlockKey) -> Option<ExtentKind>;
+    /// A client read the cached copy of a block.
+    fn note_hit(&mut self, key: BlockKey);
+    /// Whether one operation may read across from one place to the next.
+    fn is_joinable(&self, first: Place, next: Place) -> bool;
+    /// Keeps `blocks` places from `place` on, which one operation reads, from being reused (rule 1).
+    fn pin(&mut self, place: Place, blocks: u32);
+    /// The operation that [`Store::pin`] was called for has ended.
+    fn unpin(&mut self, place: Place, blocks: u32);
+    /// Where a place lies on the cache device, in bytes.
+    fn offset_bytes(&self, place: Place) -> u64;
+    /// The blocks held of a volume, rising.
+    fn cached_blocks(&self, volume: VolumeIndex) -> Vec<u64>;
+
+    // ---- reads -------------------------------------------------------------------------------
+
+    /// A read brought `piece` from the origin: the store may keep it, if nothing changed since `stamp`.
+    fn offer_fill<M: Memory>(
+        m: &mut Machine<Self>,
+        volume: VolumeIndex,
+        piece: &Piece,
+        stamp: Stamp,
+        memory: &mut M,
+    );
+    /// The clean copy of a block does not match its checksum: forgets it, after a crash too (rule 8).
+    fn drop_rotten(m: &mut Machine<Self>, key: BlockKey);
+    /// The dirty copy of a block does not match its checksum: reads fail from now on, after a crash too.
+    fn mark_lost(m: &mut Machine<Self>, key: BlockKey);
+
+    // ---- changes -----------------------------------------------------------------------------
+
+    /// How a change that enters the cache holds its blocks, given whether it covers all of them.
+    fn first_hold(m: &Machine<Self>, key: RequestKey, is_whole: bool) -> Hold;
+    /// The blocks are held: carries out a write whose route leads into the cache.
+    fn begin_write<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
+    /// The blocks are held: carries out a write-zeroes whose route leads into the cache.
+    fn begin_zero<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
+    /// All that a change fetched is in its work buffer.
+    fn merge<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
+    /// The request holds its blocks exclusively: makes sure that the cache has nothing of `blocks`, after a
+    /// crash too (rule 7, hazard 7). Then [`Machine::change_origin`].
+    fn forget<M: Memory>(m: &mut Machine<Self>, key: RequestKey, blocks: Blocks, memory: &mut M);
+    /// Whether nothing that the cache forgot of the request's blocks could come back after a crash.
+    fn is_forgotten(m: &Machine<Self>, key: RequestKey) -> bool;
+    /// Asks for what [`Store::is_forgotten`] waits for.
+    fn want_forgotten(m: &mut Machine<Self>, key: RequestKey);
+    /// Whether the device still reads buffers of a request in [`crate::request::Stage::Appending`].
+    fn is_writing(m: &Machine<Self>, key: RequestKey) -> bool;
+    /// An origin began to fail, or became absent: what its volume has queued is decided again (rule 9).
+    fn withdraw<M: Memory>(m: &mut Machine<Self>, volume: VolumeIndex, memory: &mut M);
+
+    // ---- durability --------------------------------------------------------------------------
+
+    /// How far the store has got: a flush issued now covers everything up to this number.
+    fn completed(&self) -> u64;
+    /// Whether a flush may be issued now.
+    fn may_flush(&self) -> bool;
+    /// A flush covered everything up to `sequence`.
+    fn flushed(m: &mut Machine<Self>, sequence: u64);
+
+    // ---- destage -----------------------------------------------------------------------------
+
+    /// Whether a flush covers the copy at `place` (hazard 4).
+    fn is_flushed(&self, place: Place) -> bool;
+    /// Brings home zeroes that have no copy. False if there are none to begin with now.
+    fn start_zero_run(m: &mut Machine<Self>, volume: VolumeIndex) -> bool;
+    /// These very copies are durable on the origin.
+    fn copy_is_home(m: &mut Machine<Self>, volume: VolumeIndex, copy: Copied);
+    /// What a client's write-through put where, for [`Store::copy_is_home`].
+    fn written_through(m: &Machine<Self>, volume: VolumeIndex, blocks: Blocks) -> Vec<Copied>;
+    /// What the destager decides on.
+    fn pressure(m: &Machine<Self>) -> Pressure;
+
+    // ---- life --------------------------------------------------------------------------------
+
+    /// An operation of the store's own has ended.
+    fn complete<M: Memory>(
+        m: &mut Machine<Self>,
+        flight: Self::Flight,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    );
+    /// Writes what a life before left unwritten of the store's own structures.
+    fn repair<M: Memory>(m: &mut Machine<Self>, memory: &mut M);
+    /// Whoever can go on, goes on: after every call.
+    fn pump<M: Memory>(m: &mut Machine<Self>, memory: &mut M);
+    /// Sends off what waited for company.
+    fn assemble<M: Memory>(m: &mut Machine<Self>, memory: &mut M);
+    /// Whether the clock has to come back for work that nobody waits for.
+    fn is_busy(&self) -> bool;
+    /// Whether nothing waits and nothing is on its way.
+    fn is_quiet(&self) -> bool;
+    /// Whether anything on its way belongs to a volume.
+    fn concerns(m: &Machine<Self>, volume: VolumeIndex) -> bool;
+    /// The cache failed: throws away what waits; the requests behind it learn of it by themselves.
+    fn discard_pending<M: Memory>(m: &mut Machine<Self>, memory: &mut M);
+    /// Forgets all of a volume, in memory: it is being taken off, or its cache was given up.
+    fn drop_volume(m: &mut Machine<Self>, volume: VolumeIndex);
+    /// Forgets the clean copy of a block, after a crash too.
+    fn drop_clean(m: &mut Machine<Self>, key: BlockKey);
+    /// The operator gives up what is lost of a volume: it reads as the origin has it.
+    fn give_up_lost(m: &mut Machine<Self>, volume: VolumeIndex);
+    /// The store's part of a picture of the cache.
+    fn fill_status(&self, status: &mut CacheStatus);
+    /// Who waits for what, for a test that found nobody at work.
+    fn describe(&self, f: &mut core::fmt::DebugStruct<'_, '_>);
+}
