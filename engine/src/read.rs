@@ -9,7 +9,7 @@ use crate::machine::{Flight, Machine, work_slice};
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
 use crate::request::{RequestKey, Stage};
-use crate::store::Store;
+use crate::store::{Cached, Store};
 use crate::units::{BLOCK_BYTES, BlockKey, Place, SECTORS_PER_BLOCK};
 use crate::volume::Standing;
 use alloc::vec::Vec;
@@ -31,21 +31,21 @@ pub(crate) enum Source {
     Origin { stamp: Option<Stamp> },
 }
 
-/// The checksums of a piece; one block is the common case.
+/// The checksums of a piece, as far as they are known; one block is the common case.
 pub(crate) enum Checksums {
-    One(u32),
-    Many(Vec<u32>),
+    One(Option<u32>),
+    Many(Vec<Option<u32>>),
 }
 
 impl Checksums {
-    fn as_slice(&self) -> &[u32] {
+    fn as_slice(&self) -> &[Option<u32>] {
         match self {
             Checksums::One(one) => core::slice::from_ref(one),
             Checksums::Many(many) => many,
         }
     }
 
-    fn push(&mut self, checksum: u32) {
+    fn push(&mut self, checksum: Option<u32>) {
         match self {
             Checksums::One(one) => *self = Checksums::Many(alloc::vec![*one, checksum]),
             Checksums::Many(many) => many.push(checksum),
@@ -222,10 +222,15 @@ impl<S: Store> Machine<S> {
         for (step, checksum) in (0..piece.blocks).zip(checksums.as_slice()) {
             let slice = piece.slice.part(step * BLOCK_BYTES as u32, BLOCK_BYTES as u32);
             // HAZARD 10: every cached block is compared with its checksum before anybody sees it.
-            let is_good = memory.checksum(slice) == *checksum || self.is_mutated(Mutation::SkipReadChecksum);
+            let is_good = checksum.is_none_or(|checksum| memory.checksum(slice) == checksum)
+                || self.is_mutated(Mutation::SkipReadChecksum);
             if result.is_err() || !is_good {
-                let read =
-                    BadRead { block: piece.first + u64::from(step), place: Place(place.0 + step), slice };
+                let read = BadRead {
+                    block: piece.first + u64::from(step),
+                    place: Place(place.0 + step),
+                    checksum: *checksum,
+                    slice,
+                };
                 self.bad_cache_read(request, read, result, memory);
             }
         }
@@ -244,7 +249,8 @@ impl<S: Store> Machine<S> {
     ) {
         let volume_index = self.requests[request].volume;
         let key = self.volume(volume_index).key(bad.block);
-        let entry = self.store.lookup(key).filter(|entry| entry.place == bad.place);
+        let is_same = |entry: &Cached| entry.place == bad.place && entry.checksum == bad.checksum;
+        let entry = self.store.lookup(key).filter(is_same);
         match entry {
             // The dirty copy is the only one. A device error may pass, a wrong checksum will not.
             Some(entry) if entry.dirty && !self.is_mutated(Mutation::RottenDirtyFromOrigin) => {
@@ -259,7 +265,7 @@ impl<S: Store> Machine<S> {
                 S::drop_rotten(self, key);
                 self.refetch(request, &bad, memory);
             }
-            // It was superseded while it was read: look again.
+            // It was superseded, or written in its place, while it was read: look again.
             None => self.refetch(request, &bad, memory),
         }
     }
@@ -322,5 +328,7 @@ impl<S: Store> Machine<S> {
 struct BadRead {
     block: u64,
     place: Place,
+    /// What was to be found there.
+    checksum: Option<u32>,
     slice: Slice,
 }

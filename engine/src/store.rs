@@ -23,8 +23,19 @@ pub(crate) struct Cached {
     pub place: Place,
     /// The origin does not have it.
     pub dirty: bool,
-    /// What is to be found at `place`.
-    pub checksum: u32,
+    /// What is to be found at `place`, if anybody knows.
+    pub checksum: Option<u32>,
+}
+
+/// Whether a dirty block may go home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    /// Now.
+    Ready,
+    /// When a flush of the cache covers everything up to now (hazard 4).
+    Unflushed,
+    /// Not while it is being changed.
+    Busy,
 }
 
 /// How short a store is of what it cannot go on without; every figure in the unit that runs out.
@@ -112,8 +123,14 @@ pub(crate) trait Store: Sized {
 
     // ---- destage -----------------------------------------------------------------------------
 
-    /// Whether a flush covers the copy at `place` (hazard 4).
-    fn is_flushed(&self, place: Place) -> bool;
+    /// The blocks that go home together with `block`, it included: what shares one dirty mark with it.
+    fn unit(m: &Machine<Self>, volume: VolumeIndex, block: u64) -> Blocks;
+    /// Whether a dirty copy may go home.
+    fn readiness(&self, dirty: &Cached) -> Readiness;
+    /// These units are about to be read to go home.
+    fn run_begins(m: &mut Machine<Self>, volume: VolumeIndex, blocks: Blocks);
+    /// They were written to the origin, or will not be: nothing reads them any more.
+    fn run_ends(m: &mut Machine<Self>, volume: VolumeIndex, blocks: Blocks);
     /// Brings home zeroes that have no copy. False if there are none to begin with now.
     fn start_zero_run(m: &mut Machine<Self>, volume: VolumeIndex) -> bool;
     /// These very copies are durable on the origin.

@@ -14,7 +14,7 @@ use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
 use crate::share::OriginWork;
-use crate::store::Store;
+use crate::store::{Readiness, Store};
 use crate::units::{BLOCK_BYTES, Nanos, Place, VolumeIndex};
 use crate::volume::{Standing, Volume};
 use alloc::collections::VecDeque;
@@ -46,7 +46,7 @@ pub(crate) struct Run {
     volume: VolumeIndex,
     blocks: Blocks,
     copies: Vec<Copied>,
-    checksums: Vec<u32>,
+    checksums: Vec<Option<u32>>,
     buffer: Option<BufferId>,
     reads: u32,
     /// Blocks that turned out rotten or unreadable.
@@ -292,38 +292,53 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// Whether a block can go home now: dirty, covered by a flush, and nobody busy with it.
-    fn can_destage(&mut self, index: VolumeIndex, block: u64) -> bool {
-        let key = self.volume(index).key(block);
-        let Some(entry) = self.store.lookup(key).filter(|cached| cached.dirty) else { return false };
-        // HAZARD 4: nothing goes home before a flush of the cache covers its batch.
-        if !self.store.is_flushed(entry.place) && !self.is_mutated(Mutation::DestageBeforeCacheFlush) {
-            let published = self.store.completed();
-            self.barrier.want(published);
-            return false;
+    /// Whether blocks that share one dirty mark can go home now: dirty, covered by a flush, and nobody busy with
+    /// them.
+    fn can_destage(&mut self, index: VolumeIndex, unit: Blocks) -> bool {
+        let key = self.volume(index).key(unit.first);
+        let Some(cached) = self.store.lookup(key).filter(|cached| cached.dirty) else { return false };
+        match self.store.readiness(&cached) {
+            Readiness::Busy => return false,
+            // HAZARD 4: nothing goes home before a flush of the cache covers it.
+            Readiness::Unflushed if !self.is_mutated(Mutation::DestageBeforeCacheFlush) => {
+                let completed = self.store.completed();
+                self.barrier.want(completed);
+                return false;
+            }
+            Readiness::Unflushed | Readiness::Ready => (),
         }
-        self.volume(index).guard.is_free(Blocks { first: block, count: 1 }, Hold::Destaging)
+        self.volume(index).guard.is_free(unit, Hold::Destaging)
     }
 
     /// The run of blocks around `block` that can go home together.
     fn run_around(&mut self, index: VolumeIndex, block: u64) -> Option<Blocks> {
-        if !self.can_destage(index, block) {
+        let unit = S::unit(self, index, block);
+        if !self.can_destage(index, unit) {
             return None;
         }
-        let mut first = block;
-        while first > 0 && block - first < RUN_BLOCKS_MAX / 2 && self.can_destage(index, first - 1) {
-            first -= 1;
+        let mut first = unit.first;
+        while first > 0 && unit.first - first < RUN_BLOCKS_MAX / 2 {
+            let before = S::unit(self, index, first - 1);
+            if !self.can_destage(index, before) {
+                break;
+            }
+            first = before.first;
         }
-        self.run_from(index, first)
+        Some(self.run_from(index, first))
     }
 
-    fn run_from(&mut self, index: VolumeIndex, first: u64) -> Option<Blocks> {
+    /// The run that begins with a unit that can go home.
+    fn run_from(&mut self, index: VolumeIndex, first: u64) -> Blocks {
         let end = self.volume(index).blocks();
-        let mut count = 1;
-        while count < RUN_BLOCKS_MAX && first + count < end && self.can_destage(index, first + count) {
-            count += 1;
+        let mut count = S::unit(self, index, first).count;
+        while count < RUN_BLOCKS_MAX && first + count < end {
+            let next = S::unit(self, index, first + count);
+            if !self.can_destage(index, next) {
+                break;
+            }
+            count += next.count;
         }
-        Some(Blocks { first, count })
+        Blocks { first, count }
     }
 
     /// The next run from the sweep's place on, once round the volume at the most.
@@ -355,8 +370,9 @@ impl<S: Store> Machine<S> {
                 let key = self.volume(index).key(candidate);
                 if self.store.lookup(key).is_some_and(|cached| cached.dirty) {
                     is_clean = false;
-                    if candidate >= block && self.can_destage(index, candidate) {
-                        return self.run_from(index, candidate);
+                    let unit = S::unit(self, index, candidate);
+                    if candidate >= block && self.can_destage(index, unit) {
+                        return Some(self.run_from(index, unit.first));
                     }
                 }
             }
@@ -376,6 +392,7 @@ impl<S: Store> Machine<S> {
         volume.guard.acquire(blocks, Hold::Destaging);
         volume.destage.in_flight += 1;
         volume.destage.run_began = now;
+        S::run_begins(self, index, blocks);
         let mut copies: Vec<Copied> = Vec::new();
         let mut checksums = Vec::with_capacity(blocks.count as usize);
         for block in blocks.first..blocks.end() {
@@ -438,7 +455,8 @@ impl<S: Store> Machine<S> {
                 let offset_bytes = step as u32 * BLOCK_BYTES as u32;
                 let slice = Slice { buffer, offset_bytes, len_bytes: BLOCK_BYTES as u32 };
                 let is_checked = !self.config.mutations.has(Mutation::DestageUnverified);
-                if memory.checksum(slice) != *checksum && is_checked {
+                let is_rotten = checksum.is_some_and(|checksum| memory.checksum(slice) != checksum);
+                if is_rotten && is_checked {
                     let block = blocks.first + step as u64;
                     let copy = state.copies.iter().rfind(|copy| copy.first <= block).expect("covered");
                     rotten.push((block, Place(copy.place.0 + (block - copy.first) as u32)));
@@ -512,6 +530,7 @@ impl<S: Store> Machine<S> {
                     memory.release(buffer);
                 }
                 self.volume_mut(index).destage.in_flight -= 1;
+                S::run_ends(self, index, blocks);
                 self.origin_worked(index, OriginWork::Write);
             }
             Err(errno) => {
@@ -532,6 +551,7 @@ impl<S: Store> Machine<S> {
         volume.destage.in_flight -= 1;
         volume.destage.wake();
         volume.destage.map.mark(state.blocks.first, state.blocks.count);
+        S::run_ends(self, state.volume, state.blocks);
         self.release_guard(state.volume, state.blocks, Hold::Destaging);
     }
 

@@ -12,7 +12,7 @@ use crate::mutation::Mutation;
 use crate::read::Piece;
 use crate::request::{RequestKey, Stage};
 use crate::status::CacheStatus;
-use crate::store::{Cached, Pressure, Store};
+use crate::store::{Cached, Pressure, Readiness, Store};
 use crate::units::{BLOCK_BYTES, BlockKey, Place, VolumeIndex};
 use alloc::vec::Vec;
 
@@ -23,7 +23,7 @@ impl Store for LogStore {
 
     fn lookup(&self, key: BlockKey) -> Option<Cached> {
         let entry = self.index.get(key)?;
-        Some(Cached { place: entry.place, dirty: entry.dirty, checksum: entry.checksum })
+        Some(Cached { place: entry.place, dirty: entry.dirty, checksum: Some(entry.checksum) })
     }
 
     fn extent(&self, key: BlockKey) -> Option<ExtentKind> {
@@ -178,9 +178,18 @@ impl Store for LogStore {
 
     // ---- destage -----------------------------------------------------------------------------
 
-    fn is_flushed(&self, place: Place) -> bool {
-        self.segments.is_flushed(place)
+    fn unit(_m: &Machine<LogStore>, _volume: VolumeIndex, block: u64) -> Blocks {
+        Blocks { first: block, count: 1 }
     }
+
+    fn readiness(&self, dirty: &Cached) -> Readiness {
+        if self.segments.is_flushed(dirty.place) { Readiness::Ready } else { Readiness::Unflushed }
+    }
+
+    // What is in the log does not change: a newer version lies elsewhere.
+    fn run_begins(_m: &mut Machine<LogStore>, _volume: VolumeIndex, _blocks: Blocks) {}
+
+    fn run_ends(_m: &mut Machine<LogStore>, _volume: VolumeIndex, _blocks: Blocks) {}
 
     fn start_zero_run(m: &mut Machine<LogStore>, volume: VolumeIndex) -> bool {
         m.send_zero_run(volume)
