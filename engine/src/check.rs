@@ -182,7 +182,7 @@ impl Report {
         if !is_same {
             self.add(
                 Some(segment),
-                walk.offset_of(superblock.geometry.segment_blocks - 1),
+                walk.offset_of(superblock.geometry().segment_blocks - 1),
                 Damage::SummaryDiffers,
             );
         }
@@ -231,7 +231,7 @@ fn read_summary<I: Image>(
     span: &Span,
 ) -> Result<Option<Vec<SummaryBatch>>, (u64, Damage)> {
     let Some(footer) = span.footer else { return Ok(None) };
-    let geometry = superblock.geometry;
+    let geometry = superblock.geometry();
     let offset_bytes =
         geometry.offset_bytes(span.span.segment, geometry.segment_blocks - 1 - footer.body_blocks);
     let mut group = Vec::new();

@@ -235,7 +235,7 @@ fn replay<I: Image>(image: &mut I, superblock: Superblock, options: Options) -> 
             counters: Counters::default(),
         });
     }
-    let geometry = superblock.geometry;
+    let geometry = superblock.geometry();
     let mut replay = Replay {
         index: Index::new(options.index_budget_bytes),
         extents: Extents::default(),
@@ -397,7 +397,7 @@ impl Replay {
 
     fn finish(self, superblock: Superblock, found: Scan) -> Opened {
         let Replay { mut index, mut extents, mut volumes, mut unsealed, entries, .. } = self;
-        let geometry = superblock.geometry;
+        let geometry = superblock.geometry();
         let mut segments = Segments::new(geometry.segments, geometry.segment_blocks);
         let open = found.end.open;
         let open_segment = open.as_ref().map(|open| open.segment);

@@ -137,7 +137,7 @@ pub fn start(
 }
 
 fn engine_config(superblock: &Superblock, profile: &Profile, volumes: &[Served]) -> Config {
-    let geometry = superblock.geometry;
+    let geometry = superblock.geometry();
     let mut config = Config::for_cache(geometry.segments, geometry.segment_blocks);
     profile.apply(&mut config);
     for volume in volumes {
@@ -156,7 +156,7 @@ struct MemoryShares {
 /// What the index needs for every block of the cache, however scattered.
 #[must_use]
 pub fn index_bytes(superblock: &Superblock) -> u64 {
-    let geometry = superblock.geometry;
+    let geometry = superblock.geometry();
     INDEX_BYTES_LEAST
         + u64::from(geometry.segments) * u64::from(geometry.segment_blocks) * INDEX_BYTES_PER_BLOCK
 }

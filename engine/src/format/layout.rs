@@ -37,8 +37,9 @@ fn superblock() -> Superblock {
         base_sequence: 1,
         clean_stop: false,
         cache_bytes: 32 << 20,
-        geometry: Geometry { segment_blocks: 64, segments: 124 },
+        layout: Layout::Log(Geometry { segment_blocks: 64, segments: 124 }),
         profile: String::from("forebay"),
+        composition: String::new(),
         next_volume_id: 9,
         volumes: Default::default(),
     };
@@ -174,8 +175,8 @@ fn describe() -> Vec<String> {
         base_sequence = 40,
         clean_stop = true,
         cache_bytes = ALL - (32 << 20),
-        geometry.segment_blocks = 32,
-        geometry.segments = 123,
+        layout = Layout::Log(Geometry { segment_blocks: 32, segments: 123 }),
+        composition = String::from("a = b"),
         profile = String::from("x"),
         next_volume_id = u32::MAX - 9,
     );
@@ -339,8 +340,9 @@ fn a_superblock_with_a_field_that_is_never_written_is_refused() {
     refused("base_sequence", &|s| s.base_sequence = 0);
     refused("base_sequence", &|s| s.base_sequence = 42);
     refused("cache_bytes", &|s| s.cache_bytes -= 1 << 20);
-    refused("segments", &|s| s.geometry.segments = 63);
-    refused("segment_blocks", &|s| s.geometry.segment_blocks = 65);
+    refused("segments", &|s| s.layout = Layout::Log(Geometry { segment_blocks: 64, segments: 63 }));
+    refused("composition", &|s| s.composition = "c".repeat(24 * 1024 + 1));
+    refused("segment_blocks", &|s| s.layout = Layout::Log(Geometry { segment_blocks: 65, segments: 124 }));
     refused("profile", &|s| s.profile.clear());
     refused("next_volume_id", &|s| s.next_volume_id = 0);
     refused("volume id", &|s| s.next_volume_id = 2);

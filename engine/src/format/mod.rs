@@ -33,8 +33,8 @@ pub use head::SegmentHead;
 pub(crate) use summary::DecodedFooter;
 pub use summary::{Summary, SummaryBatch, SummaryBuilder, SummaryFooter};
 pub use superblock::{
-    FINGERPRINTS_MAX, Fingerprint, IDENTITY_BYTES_MAX, NAME_BYTES_MAX, ORIGIN_BYTES_MAX, Superblock,
-    VolumeRecord,
+    COMPOSITION_BYTES_MAX, FINGERPRINTS_MAX, Fingerprint, IDENTITY_BYTES_MAX, Layout, NAME_BYTES_MAX,
+    ORIGIN_BYTES_MAX, Superblock, VolumeRecord,
 };
 
 /// Tells one formatted cache from all others; never used twice.

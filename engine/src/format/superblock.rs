@@ -3,6 +3,7 @@
 //! ```text
 //!   0 .. 4096      the cache's own fields
 //!   4096 + 2048·n  the record of volume slot n
+//!   36864 .. 61440 the composition, as text
 //! ```
 
 use super::bytes::{array, put, seal, u8_at, u16_at, u32_at, u64_at, unseal};
@@ -22,6 +23,7 @@ pub const IDENTITY_BYTES_MAX: usize = 256;
 /// Places of an origin whose content is remembered, at the most.
 pub const FINGERPRINTS_MAX: usize = 16;
 
+const KIND_AT: usize = 15;
 const PROFILE_AT: usize = 88;
 const VOLUMES_AT: usize = 4096;
 const VOLUME_BYTES: usize = 2048;
@@ -33,7 +35,10 @@ const FINGERPRINT_BYTES: usize = 16;
 
 const _: () = assert!(PROFILE_AT + NAME_BYTES_MAX <= VOLUMES_AT);
 const _: () = assert!(VOLUME_FINGERPRINTS_AT + FINGERPRINTS_MAX * FINGERPRINT_BYTES <= VOLUME_BYTES);
-const _: () = assert!(VOLUMES_AT + VOLUMES_MAX * VOLUME_BYTES <= SUPERBLOCK_BYTES);
+const COMPOSITION_AT: usize = VOLUMES_AT + VOLUMES_MAX * VOLUME_BYTES;
+/// Bytes of a composition's text at the most.
+pub const COMPOSITION_BYTES_MAX: usize = 24 * 1024;
+const _: () = assert!(COMPOSITION_AT + 2 + COMPOSITION_BYTES_MAX <= SUPERBLOCK_BYTES);
 
 /// The superblock of a cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,13 +58,52 @@ pub struct Superblock {
     /// The device's size when it was formatted.
     pub cache_bytes: u64,
     /// How it is divided.
-    pub geometry: Geometry,
+    pub layout: Layout,
     /// The name of the profile; not empty.
     pub profile: String,
+    /// What the cache does, as text, at most [`COMPOSITION_BYTES_MAX`] bytes; empty for that of the profile `forebay`.
+    pub composition: String,
     /// The id that the next new volume gets; not 0.
     pub next_volume_id: u32,
     /// The volumes by slot.
     pub volumes: [Option<VolumeRecord>; VOLUMES_MAX],
+}
+
+/// How a cache device is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Into a ring of segments, to which everything is appended.
+    Log(Geometry),
+}
+
+impl Layout {
+    /// The number of each kind.
+    const LOG: u8 = 0;
+
+    fn validate(&self, cache_bytes: u64) -> Result<(), FormatError> {
+        match self {
+            Layout::Log(geometry) => geometry.validate(cache_bytes),
+        }
+    }
+
+    fn encode(&self, bytes: &mut [u8]) {
+        match self {
+            Layout::Log(geometry) => {
+                bytes[KIND_AT] = Layout::LOG;
+                put(bytes, 72, &geometry.segment_blocks.to_le_bytes());
+                put(bytes, 76, &geometry.segments.to_le_bytes());
+            }
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Layout, FormatError> {
+        match u8_at(bytes, KIND_AT)? {
+            Layout::LOG => {
+                Ok(Layout::Log(Geometry { segment_blocks: u32_at(bytes, 72)?, segments: u32_at(bytes, 76)? }))
+            }
+            _ => Err(FormatError::Field("layout")),
+        }
+    }
 }
 
 /// A volume, as the superblock remembers it.
@@ -95,6 +139,14 @@ pub struct Fingerprint {
 }
 
 impl Superblock {
+    /// The ring of segments; without any where the device is divided otherwise.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        match self.layout {
+            Layout::Log(geometry) => geometry,
+        }
+    }
+
     /// Whether all fields have values that may be written.
     ///
     /// # Errors
@@ -107,8 +159,11 @@ impl Superblock {
         if self.base_sequence == 0 || self.base_sequence - 1 > self.cut_sequence {
             return Err(FormatError::Field("base_sequence"));
         }
-        self.geometry.validate(self.cache_bytes)?;
+        self.layout.validate(self.cache_bytes)?;
         check_text(&self.profile, 1, NAME_BYTES_MAX, "profile")?;
+        if self.composition.len() > COMPOSITION_BYTES_MAX {
+            return Err(FormatError::Field("composition"));
+        }
         if self.next_volume_id == 0 {
             return Err(FormatError::Field("next_volume_id"));
         }
@@ -141,11 +196,12 @@ impl Superblock {
         put(bytes, 48, &self.cut_sequence.to_le_bytes());
         put(bytes, 56, &self.base_sequence.to_le_bytes());
         put(bytes, 64, &self.cache_bytes.to_le_bytes());
-        put(bytes, 72, &self.geometry.segment_blocks.to_le_bytes());
-        put(bytes, 76, &self.geometry.segments.to_le_bytes());
+        self.layout.encode(bytes);
         put(bytes, 80, &self.next_volume_id.to_le_bytes());
         put(bytes, 84, &(self.profile.len() as u16).to_le_bytes());
         put(bytes, PROFILE_AT, self.profile.as_bytes());
+        put(bytes, COMPOSITION_AT, &(self.composition.len() as u16).to_le_bytes());
+        put(bytes, COMPOSITION_AT + 2, self.composition.as_bytes());
         for (volume, slot) in self.volumes.iter().zip(bytes[VOLUMES_AT..].chunks_exact_mut(VOLUME_BYTES)) {
             if let Some(volume) = volume {
                 volume.encode(slot);
@@ -176,8 +232,15 @@ impl Superblock {
             base_sequence: u64_at(bytes, 56)?,
             clean_stop: flag(u8_at(bytes, 14)?, "clean_stop")?,
             cache_bytes: u64_at(bytes, 64)?,
-            geometry: Geometry { segment_blocks: u32_at(bytes, 72)?, segments: u32_at(bytes, 76)? },
+            layout: Layout::decode(bytes)?,
             profile: text(bytes, PROFILE_AT, u16_at(bytes, 84)?, NAME_BYTES_MAX, "profile")?,
+            composition: text(
+                bytes,
+                COMPOSITION_AT + 2,
+                u16_at(bytes, COMPOSITION_AT)?,
+                COMPOSITION_BYTES_MAX,
+                "composition",
+            )?,
             next_volume_id: u32_at(bytes, 80)?,
             volumes,
         };

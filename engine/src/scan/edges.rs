@@ -51,7 +51,7 @@ pub(super) fn read_edges<I: Image>(
     repair: bool,
     mutations: Mutations,
 ) -> Result<Vec<Edges>, ScanError> {
-    let geometry = superblock.geometry;
+    let geometry = superblock.geometry();
     let mut edges = alloc::vec![Edges::default(); geometry.segments as usize];
     let mut group = Vec::new();
     let mut border = 0;
@@ -96,10 +96,10 @@ fn retry_head<I: Image>(
     errno: Errno,
     edges: &mut [Edges],
 ) -> Result<(), ScanError> {
-    if segment == superblock.geometry.segments {
+    if segment == superblock.geometry().segments {
         return Ok(());
     }
-    let offset_bytes = superblock.geometry.offset_bytes(segment, 0);
+    let offset_bytes = superblock.geometry().offset_bytes(segment, 0);
     let bytes = image.read(offset_bytes, BLOCK).map_err(|_| ScanError::Device { offset_bytes, errno })?;
     edges[segment as usize].head = SegmentHead::decode(&bytes).ok();
     Ok(())
@@ -123,7 +123,7 @@ fn judge(
             && footer.ring == head.ring
             && footer.generation == head.generation
             && footer.first_sequence == head.first_sequence
-            && decoded.body_blocks <= superblock.geometry.segment_blocks - 2
+            && decoded.body_blocks <= superblock.geometry().segment_blocks - 2
     });
     let footer_session = edges.footer.map_or(0, |decoded| decoded.footer.session);
     let found_session = head.session.max(footer_session);

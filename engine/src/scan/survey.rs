@@ -167,7 +167,7 @@ impl<I: Image> Surveyor<'_, I> {
         candidate: &Candidate,
         next: Option<(u32, SegmentHead)>,
     ) -> Result<Reach, ScanError> {
-        let segments = self.superblock.geometry.segments;
+        let segments = self.superblock.geometry().segments;
         let next =
             next.filter(|(segment, _)| *segment == (candidate.segment + 1) % segments).map(|(_, head)| head);
         if let Some(DecodedFooter { footer, .. }) = candidate.footer {
@@ -381,7 +381,7 @@ impl<I: Image> Surveyor<'_, I> {
         chosen: Option<&RangeInclusive<usize>>,
         last: Option<&RangeInclusive<usize>>,
     ) -> ScanError {
-        let geometry = self.superblock.geometry;
+        let geometry = self.superblock.geometry();
         // Behind what was chosen, or before what lacks its beginning.
         let before = match (chosen, last) {
             (Some(run), _) => Some(*run.end()),
@@ -439,7 +439,7 @@ fn span_of(candidate: &Candidate) -> Span {
 
 /// See [`super::Scan::stale_blocks`].
 fn stale_blocks(edges: &[Edges], spans: &[Span], behind: &[Candidate], superblock: &Superblock) -> Vec<u64> {
-    let geometry = superblock.geometry;
+    let geometry = superblock.geometry();
     let mut stale = Vec::new();
     for (edges, segment) in edges.iter().zip(0..) {
         if edges.head.is_some_and(|head| is_dead(&head, superblock)) {

@@ -3,7 +3,7 @@
 use super::{BatchRecord, Scan, ScanError, SegmentView, scan};
 use crate::effect::Errno;
 use crate::format::{
-    BatchHeader, Entry, EntryKind, Geometry, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, SegmentHead,
+    BatchHeader, Entry, EntryKind, Geometry, Layout, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, SegmentHead,
     SummaryBuilder, SummaryFooter, Superblock, header_blocks_for,
 };
 use crate::image::{Image, ReadAt};
@@ -176,7 +176,8 @@ pub(crate) fn new_superblock() -> Superblock {
         base_sequence: 1,
         clean_stop: false,
         cache_bytes: CACHE_BYTES,
-        geometry: GEOMETRY,
+        layout: Layout::Log(GEOMETRY),
+        composition: String::new(),
         profile: String::from("forebay"),
         next_volume_id: 1,
         volumes: Default::default(),

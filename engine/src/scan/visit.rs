@@ -30,8 +30,8 @@ pub(super) fn visit<I: Image>(
         let spans = &mut survey.spans[at..at + together];
         let bodies = spans.iter().filter_map(|span| {
             let footer = span.footer?;
-            let block = superblock.geometry.segment_blocks - 1 - footer.body_blocks;
-            let offset_bytes = superblock.geometry.offset_bytes(span.span.segment, block);
+            let block = superblock.geometry().segment_blocks - 1 - footer.body_blocks;
+            let offset_bytes = superblock.geometry().offset_bytes(span.span.segment, block);
             Some((offset_bytes, footer.body_blocks as usize * BLOCK_BYTES as usize))
         });
         read_group_into(image, bodies, &mut group);
@@ -44,8 +44,9 @@ pub(super) fn visit<I: Image>(
                 }
                 let batches = read.result.ok().and_then(|()| footer.decode_body(&read.bytes).ok())?;
                 // HAZARD 15: what points behind the segment is rotten, whatever its checksum says.
-                let is_fitting = fits(&batches, superblock.geometry.segment_blocks - 1 - footer.body_blocks)
-                    || mutations.has(Mutation::TrustSummaryPlaces);
+                let is_fitting =
+                    fits(&batches, superblock.geometry().segment_blocks - 1 - footer.body_blocks)
+                        || mutations.has(Mutation::TrustSummaryPlaces);
                 is_fitting.then_some(batches)
             });
             match batches {

@@ -31,8 +31,8 @@ impl SegmentReader {
         assert!(window_blocks > 0);
         SegmentReader {
             segment,
-            segment_blocks: superblock.geometry.segment_blocks,
-            offset_bytes: superblock.geometry.offset_bytes(segment, 0),
+            segment_blocks: superblock.geometry().segment_blocks,
+            offset_bytes: superblock.geometry().offset_bytes(segment, 0),
             window_blocks,
             first: 0,
             bytes: Vec::new(),

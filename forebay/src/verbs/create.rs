@@ -10,7 +10,7 @@ use crate::startup::random_bytes;
 use crate::state::hexadecimal;
 use crate::superblock::{self, system};
 use anyhow::{Context, Result, anyhow, bail};
-use engine::format::{Geometry, SEGMENTS_OFFSET, Superblock};
+use engine::format::{Geometry, Layout, SEGMENTS_OFFSET, Superblock};
 use engine::scan::SuperblockError;
 use engine::units::VolumeId;
 use live::blocking::BlockingDevice;
@@ -85,7 +85,8 @@ pub(super) fn run(arguments: Create) -> Result<()> {
         base_sequence: 1,
         clean_stop: true,
         cache_bytes: cache.size_bytes(),
-        geometry,
+        layout: Layout::Log(geometry),
+        composition: String::new(),
         profile: profile.name,
         next_volume_id: 2,
         volumes: Default::default(),

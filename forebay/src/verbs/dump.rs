@@ -96,8 +96,8 @@ pub(super) fn run(arguments: &Dump) -> Result<()> {
     let cache = open_cache(spec, Access::ReadOnlyExclusive)?;
     let mut image = BlockingDevice::new(&cache);
     let superblock = superblock::load(&mut image, &spec.to_string())?;
-    if let Some(segment) = arguments.segment.filter(|segment| *segment >= superblock.geometry.segments) {
-        bail!("there is no segment {segment}; the last one is {}", superblock.geometry.segments - 1);
+    if let Some(segment) = arguments.segment.filter(|segment| *segment >= superblock.geometry().segments) {
+        bail!("there is no segment {segment}; the last one is {}", superblock.geometry().segments - 1);
     }
     let is_wanted = |segment: u32| arguments.segment.is_none_or(|only| only == segment);
     let has_entries = arguments.entries || arguments.segment.is_some();
@@ -176,8 +176,8 @@ fn superblock_dump(superblock: &Superblock) -> SuperblockDump {
         base_sequence: superblock.base_sequence,
         clean_stop: superblock.clean_stop,
         cache_bytes: superblock.cache_bytes,
-        segments: superblock.geometry.segments,
-        segment_bytes: superblock.geometry.segment_bytes(),
+        segments: superblock.geometry().segments,
+        segment_bytes: superblock.geometry().segment_bytes(),
         profile: superblock.profile.clone(),
         next_volume_id: superblock.next_volume_id,
         volumes: superblock.volumes.iter().enumerate().filter_map(volume).collect(),
@@ -197,7 +197,7 @@ fn log_dump(scan: &Scan) -> LogDump {
 fn segment_dump(superblock: &Superblock, span: &SegmentSpan) -> SegmentDump {
     SegmentDump {
         segment: span.segment,
-        offset_bytes: superblock.geometry.offset_bytes(span.segment, 0),
+        offset_bytes: superblock.geometry().offset_bytes(span.segment, 0),
         generation: span.generation,
         first_sequence: span.first_sequence,
         last_sequence: span.last_sequence,
@@ -214,8 +214,8 @@ fn entries_of(
     let mut payload_block = batch.payload_block;
     let sequence = batch.sequence;
     batch.entries.iter().map(move |entry: &Entry| {
-        let payload_offset_bytes =
-            (entry.payload_blocks > 0).then(|| superblock.geometry.offset_bytes(view.segment, payload_block));
+        let payload_offset_bytes = (entry.payload_blocks > 0)
+            .then(|| superblock.geometry().offset_bytes(view.segment, payload_block));
         payload_block += entry.payload_blocks;
         EntryDump {
             sequence,

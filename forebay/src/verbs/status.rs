@@ -63,7 +63,7 @@ fn look(spec: &DeviceSpec, state: &StateDirectory) -> Result<StatusReport> {
     let notes = state.load(&superblock.set_id)?.map_or_else(Vec::new, |record| record.volumes);
     let is_abandoned =
         |volume: &VolumeStatus| notes.iter().any(|note| note.id == volume.id.0 && note.abandoned);
-    let geometry = superblock.geometry;
+    let geometry = superblock.geometry();
     let engine = Engine::new(opened, Config::for_cache(geometry.segments, geometry.segment_blocks));
     let status = engine.status();
     let volumes = status

@@ -8,7 +8,7 @@ use super::tag;
 use super::workload::{Action, Answer, Demand, Idle, Next, Workload};
 use engine::effect::{Effect, Errno, Io, Request, RequestId, RequestOp, Target, WriteMode};
 use engine::engine::Engine;
-use engine::format::{Geometry, GeometryError, SUPERBLOCK_BYTES, Superblock, VolumeRecord};
+use engine::format::{Geometry, GeometryError, Layout, SUPERBLOCK_BYTES, Superblock, VolumeRecord};
 use engine::image::{Image, ReadAt};
 use engine::limits::{Config, RANGE_BYTES_MAX, REQUEST_BYTES_MAX};
 use engine::memory::{BufferId, Memory, Slice};
@@ -508,7 +508,8 @@ fn format(cache: &Disk, geometry: Geometry, volumes: &[VolumeSetup]) -> Superblo
         base_sequence: 1,
         clean_stop: true,
         cache_bytes: cache.size_bytes(),
-        geometry,
+        layout: Layout::Log(geometry),
+        composition: String::new(),
         profile: "forebay".into(),
         next_volume_id: 1 + volumes.len() as u32,
         volumes: records,

@@ -29,7 +29,7 @@ use client::Outstanding;
 use device::{Filter, InFlight};
 use engine::effect::{Effect, Target, WriteMode};
 use engine::engine::Engine;
-use engine::format::{Geometry, SEGMENTS_OFFSET, Superblock, VolumeRecord};
+use engine::format::{Geometry, Layout, SEGMENTS_OFFSET, Superblock, VolumeRecord};
 use engine::limits::Config;
 use engine::mutation::Mutations;
 use engine::recovery::{self, Options};
@@ -246,7 +246,8 @@ impl World {
             base_sequence: 1,
             clean_stop: true,
             cache_bytes,
-            geometry,
+            layout: Layout::Log(geometry),
+            composition: String::new(),
             profile: "forebay".into(),
             next_volume_id: 1 + setup.volumes.len() as u32,
             volumes: Default::default(),
