@@ -149,7 +149,11 @@ impl<S: Store> Machine<S> {
                 Stage::Forgetting if S::is_forgotten(self, key) => self.change_origin(key, memory),
                 Stage::Forgetting => {
                     S::want_forgotten(self, key);
-                    self.watched.push(key);
+                    if S::is_forgotten(self, key) {
+                        self.change_origin(key, memory);
+                    } else {
+                        self.watched.push(key);
+                    }
                 }
                 Stage::OriginFlush(epoch) if epoch <= self.volume(volume_index).origin.flushed_epoch => {
                     self.reply(key, memory);

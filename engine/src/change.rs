@@ -10,12 +10,12 @@
 
 use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target, WriteMode};
 use crate::guard::{Blocks, Hold};
-use crate::machine::{Flight, Machine};
+use crate::machine::{Flight, Machine, work_slice};
 use crate::memory::Memory;
 use crate::mutation::Mutation;
 use crate::request::{RequestKey, Route, Stage};
 use crate::store::Store;
-use crate::units::{SECTORS_PER_BLOCK, SectorRange, VolumeIndex};
+use crate::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, SectorRange, VolumeIndex};
 use crate::volume::Standing;
 
 impl<S: Store> Machine<S> {
@@ -34,8 +34,10 @@ impl<S: Store> Machine<S> {
         // HAZARD 8: what reads before it appends has its blocks to itself.
         let may_share = is_whole || self.is_mutated(Mutation::PartialWriteShares);
         let hold = if is_append { S::first_hold(self, key, may_share) } else { Hold::Merging };
+        let blocks = S::held(self, volume_index, blocks);
         let active = &mut self.requests[key];
         active.hold = Some(hold);
+        active.held = blocks;
         let volume = self.volume_mut(volume_index);
         if volume.guard.is_free(blocks, hold) {
             volume.guard.acquire(blocks, hold);
@@ -51,13 +53,13 @@ impl<S: Store> Machine<S> {
     pub(crate) fn retry_guard_queue<M: Memory>(&mut self, memory: &mut M) {
         for at in 0..self.guard_queue.len() {
             let active = &self.requests[self.guard_queue[at]];
-            let (volume, blocks) = (active.volume, active.blocks);
+            let (volume, blocks) = (active.volume, active.held);
             self.volume_mut(volume).guard.unwait(blocks);
         }
         for _ in 0..self.guard_queue.len() {
             let Some(key) = self.guard_queue.pop_front() else { break };
             let active = &self.requests[key];
-            let (volume_index, blocks) = (active.volume, active.blocks);
+            let (volume_index, blocks) = (active.volume, active.held);
             let hold = active.hold.expect("chosen when the request began");
             let guard = &mut self.volume_mut(volume_index).guard;
             if guard.is_free(blocks, hold) {
@@ -156,6 +158,40 @@ impl<S: Store> Machine<S> {
 
     // ---- into the log --------------------------------------------------------------------
 
+    /// Reads what a partial write leaves of its first and last block into a work buffer; then [`Store::merge`].
+    pub(crate) fn fetch_edges<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let active = &self.requests[key];
+        let RequestOp::Write { range, .. } = active.op else { unreachable!("a write") };
+        let blocks = active.blocks;
+        let Some(buffer) = self.take_work(blocks.count, memory) else {
+            self.wait_for_buffer(key);
+            return;
+        };
+        let work = work_slice(buffer, blocks.count);
+        let active = &mut self.requests[key];
+        (active.work, active.work_buffer, active.stage) = (Some(work), Some(buffer), Stage::Fetching);
+        // HAZARD 8: the merging hold keeps every other write off these blocks until the merged
+        // ones are published.
+        let head_is_partial = !range.start.is_multiple_of(SECTORS_PER_BLOCK);
+        let tail_is_partial = !range.end().is_multiple_of(SECTORS_PER_BLOCK);
+        let last = blocks.end() - 1;
+        // RULE 13: the rest of a partly written block is what it was.
+        let is_fetched = !self.is_mutated(Mutation::PartialWriteWithoutOld);
+        self.requests[key].parts += 1;
+        if is_fetched && (head_is_partial || blocks.count == 1) {
+            let slice = work.part(0, BLOCK_BYTES as u32);
+            self.fetch(key, Blocks { first: blocks.first, count: 1 }, slice, false, memory);
+        }
+        if is_fetched && tail_is_partial && blocks.count > 1 {
+            let slice = work.part(((blocks.count - 1) * BLOCK_BYTES) as u32, BLOCK_BYTES as u32);
+            self.fetch(key, Blocks { first: last, count: 1 }, slice, false, memory);
+        }
+        self.requests[key].parts -= 1;
+        if self.requests[key].parts == 0 {
+            self.fetched(key, memory);
+        }
+    }
+
     pub(crate) fn wait_for_buffer(&mut self, key: RequestKey) {
         self.requests[key].stage = Stage::Buffer;
         self.buffer_queue.push_back(key);
@@ -169,7 +205,11 @@ impl<S: Store> Machine<S> {
 
     // ---- around the cache ----------------------------------------------------------------
 
-    fn begin_bypass<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+    pub(crate) fn begin_bypass<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let is_cached = self.volume(self.requests[key].volume).standing != Standing::Uncached;
+        if is_cached && !S::may_bypass(self, key) {
+            return;
+        }
         if self.take_exclusive(key) {
             self.bypass(key, memory);
         }
@@ -177,9 +217,9 @@ impl<S: Store> Machine<S> {
 
     /// Turns a request's hold into an exclusive one; false if it has to wait for destages under way, after
     /// which [`Machine::look_at_settling`] goes on.
-    fn take_exclusive(&mut self, key: RequestKey) -> bool {
+    pub(crate) fn take_exclusive(&mut self, key: RequestKey) -> bool {
         let active = &mut self.requests[key];
-        let (volume_index, blocks) = (active.volume, active.blocks);
+        let (volume_index, blocks) = (active.volume, active.held);
         let before = active.hold.replace(Hold::Exclusive).expect("a change holds its blocks");
         let guard = &mut self.volume_mut(volume_index).guard;
         if before != Hold::Exclusive {
@@ -211,10 +251,10 @@ impl<S: Store> Machine<S> {
         if !self.take_exclusive(key) {
             return;
         }
-        if self.requests[key].route == Route::LogThenOrigin {
-            self.change_origin(key, memory);
-        } else {
-            self.bypass(key, memory);
+        match self.requests[key].route {
+            Route::Log => S::settled(self, key, memory),
+            Route::LogThenOrigin => self.change_origin(key, memory),
+            Route::Origin => self.bypass(key, memory),
         }
     }
 
@@ -338,6 +378,7 @@ impl<S: Store> Machine<S> {
         let epoch = volume.origin.epoch;
         volume.guard.origin_written(blocks, epoch);
         volume.origin.client_epoch = epoch;
+        let is_cached = volume.standing == Standing::Cached;
         match result {
             Err(Errno::OPNOTSUPP) if matches!(op, RequestOp::Discard { .. }) => {
                 // A discard may do nothing.
@@ -361,6 +402,9 @@ impl<S: Store> Machine<S> {
             if home.count > 0 {
                 self.note_written_through(volume_index, home);
             }
+        }
+        if route == Route::Origin && is_cached {
+            S::origin_changed(self, key, memory);
         }
         if matches!(op, RequestOp::Discard { .. }) {
             self.finish_discard(key, memory);

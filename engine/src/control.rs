@@ -81,19 +81,12 @@ impl<S: Store> Machine<S> {
             self.fail(key, Errno::INVAL, memory);
             return;
         }
-        if !volume.size_sectors.is_multiple_of(crate::units::SECTORS_PER_BLOCK)
-            && (volume.cached_blocks > 0 || volume.is_dirty())
-        {
-            // The last block is cached with zeroes behind the old end: it must not hide what the
-            // origin has there. The next start, with the new size, reads it afresh.
-            let last = volume.blocks() - 1;
-            let is_dirty = self.store.lookup(self.volume(index).key(last)).is_some_and(|cached| cached.dirty);
-            if is_dirty {
-                self.fail(key, Errno::IO, memory);
-                return;
-            }
-            let last = self.volume(index).key(last);
-            S::drop_clean(self, last);
+        // What is cached at the old end must not hide what the origin has behind it. The next start, with the new
+        // size, reads it afresh.
+        let is_cached = volume.cached_blocks > 0 || volume.is_dirty();
+        if is_cached && !S::drop_end(self, index) {
+            self.fail(key, Errno::IO, memory);
+            return;
         }
         let volume = self.volume_mut(index);
         volume.size_sectors = sectors;

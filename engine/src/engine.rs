@@ -4,9 +4,10 @@ use crate::effect::{Effect, Errno, IoId, Request};
 use crate::format::Superblock;
 use crate::limits::Config;
 use crate::log::LogStore;
-use crate::machine::Machine;
+use crate::machine::{Machine, Start};
 use crate::memory::Memory;
-use crate::recovery::Opened;
+use crate::placement::slots::SlotStore;
+use crate::recovery::{Opened, OpenedStore};
 use crate::status::Status;
 use crate::store::Store;
 use crate::units::{Nanos, VolumeIndex};
@@ -24,13 +25,22 @@ pub struct Engine(Inner);
 #[derive(Debug)]
 enum Inner {
     Log(Machine<LogStore>),
+    Slots(Machine<SlotStore>),
 }
 
 impl Engine {
     /// An engine over what recovery found.
     #[must_use]
     pub fn new(opened: Opened, config: Config) -> Engine {
-        Engine(Inner::Log(Machine::new(opened.into_start(config.mutations), config)))
+        let Opened { superblock, volumes, store, .. } = opened;
+        Engine(match store {
+            OpenedStore::Log(log) => {
+                Inner::Log(Machine::new(Start { superblock, volumes, store: log.store }, config))
+            }
+            OpenedStore::Slots(store) => {
+                Inner::Slots(Machine::new(Start { superblock, volumes, store: *store }, config))
+            }
+        })
     }
 
     /// Takes a request. `now` never goes back from one call to the next.
@@ -40,6 +50,7 @@ impl Engine {
     pub fn submit<M: Memory>(&mut self, now: Nanos, request: Request, memory: &mut M) -> Result<(), Busy> {
         match &mut self.0 {
             Inner::Log(machine) => machine.submit(now, request, memory),
+            Inner::Slots(machine) => machine.submit(now, request, memory),
         }
     }
 
@@ -47,6 +58,7 @@ impl Engine {
     pub fn complete<M: Memory>(&mut self, now: Nanos, io: IoId, result: Result<(), Errno>, memory: &mut M) {
         match &mut self.0 {
             Inner::Log(machine) => machine.complete(now, io, result, memory),
+            Inner::Slots(machine) => machine.complete(now, io, result, memory),
         }
     }
 
@@ -54,6 +66,7 @@ impl Engine {
     pub fn advance<M: Memory>(&mut self, now: Nanos, memory: &mut M) {
         match &mut self.0 {
             Inner::Log(machine) => machine.advance(now, memory),
+            Inner::Slots(machine) => machine.advance(now, memory),
         }
     }
 
@@ -62,6 +75,7 @@ impl Engine {
     pub fn poll_effect<M: Memory>(&mut self, memory: &mut M) -> Option<Effect> {
         match &mut self.0 {
             Inner::Log(machine) => machine.poll_effect(memory),
+            Inner::Slots(machine) => machine.poll_effect(memory),
         }
     }
 
@@ -70,6 +84,7 @@ impl Engine {
     pub fn deadline(&self) -> Option<Nanos> {
         match &self.0 {
             Inner::Log(machine) => machine.deadline(),
+            Inner::Slots(machine) => machine.deadline(),
         }
     }
 
@@ -78,6 +93,7 @@ impl Engine {
     pub fn status(&self) -> Status {
         match &self.0 {
             Inner::Log(machine) => machine.status(),
+            Inner::Slots(machine) => machine.status(),
         }
     }
 
@@ -86,6 +102,7 @@ impl Engine {
     pub fn superblock(&self) -> &Superblock {
         match &self.0 {
             Inner::Log(machine) => &machine.superblock,
+            Inner::Slots(machine) => &machine.superblock,
         }
     }
 
@@ -95,6 +112,7 @@ impl Engine {
     pub fn cached_blocks(&self, volume: VolumeIndex) -> Vec<u64> {
         match &self.0 {
             Inner::Log(machine) => machine.store.cached_blocks(volume),
+            Inner::Slots(machine) => machine.store.cached_blocks(volume),
         }
     }
 }

@@ -80,22 +80,30 @@ impl<S: Store> Machine<S> {
     pub(crate) fn begin_again<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         self.release_work(key, memory);
         self.requests[key].route = Route::Origin;
-        if self.requests[key].hold == Some(Hold::Shared) {
-            // RULE 7: in the log overlapping writes may go together, to the origin they may not.
-            self.release_hold(key);
-            let active = &mut self.requests[key];
-            active.hold = Some(Hold::Merging);
-            let (volume, blocks) = (active.volume, active.blocks);
-            let guard = &mut self.volume_mut(volume).guard;
-            if !guard.is_free(blocks, Hold::Merging) {
-                guard.wait(blocks);
-                self.requests[key].stage = Stage::Guard;
-                self.guard_queue.push_back(key);
-                return;
-            }
-            guard.acquire(blocks, Hold::Merging);
+        // RULE 7: in the cache overlapping writes may go together, to the origin they may not.
+        if self.unshare(key) {
+            self.begin_change(key, memory);
         }
-        self.begin_change(key, memory);
+    }
+
+    /// Turns a shared hold into a merging one; false if the request has to wait for that in the guard's queue.
+    pub(crate) fn unshare(&mut self, key: RequestKey) -> bool {
+        if self.requests[key].hold != Some(Hold::Shared) {
+            return true;
+        }
+        self.release_hold(key);
+        let active = &mut self.requests[key];
+        active.hold = Some(Hold::Merging);
+        let (volume, blocks) = (active.volume, active.held);
+        let guard = &mut self.volume_mut(volume).guard;
+        if guard.is_free(blocks, Hold::Merging) {
+            guard.acquire(blocks, Hold::Merging);
+            return true;
+        }
+        guard.wait(blocks);
+        self.requests[key].stage = Stage::Guard;
+        self.guard_queue.push_back(key);
+        false
     }
 
     pub(crate) fn abandon_done<M: Memory>(

@@ -173,9 +173,11 @@ impl<S: Store> Machine<S> {
             stage: Stage::New,
             route: Route::Log,
             hold: None,
+            held: blocks,
             work: None,
             work_buffer: None,
             is_client_buffer_released: false,
+            is_around: false,
             parts: 0,
             unpublished: 0,
             reserved_blocks: 0,
@@ -433,7 +435,7 @@ impl<S: Store> Machine<S> {
     pub(crate) fn release_hold(&mut self, key: RequestKey) {
         let active = &mut self.requests[key];
         let Some(hold) = active.hold.take() else { return };
-        let (volume, blocks) = (active.volume, active.blocks);
+        let (volume, blocks) = (active.volume, active.held);
         self.release_guard(volume, blocks, hold);
     }
 

@@ -125,7 +125,7 @@ impl<S: Store> Machine<S> {
             match entry {
                 Some(entry) => {
                     hit += 1;
-                    self.store.note_hit(key);
+                    self.store.note_hit(key, step == 0);
                     let joined = match &mut open {
                         Some(Piece {
                             blocks,

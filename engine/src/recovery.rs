@@ -12,12 +12,12 @@
 use crate::destage::DestageState;
 use crate::effect::{Errno, WriteMode};
 use crate::extents::{Change, Extent, ExtentKind, Extents};
-use crate::format::{Entry, EntryKind, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, SummaryBuilder, Superblock};
+use crate::format::{Entry, EntryKind, FormatError, Layout, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, SummaryBuilder, Superblock};
 use crate::guard::Guard;
 use crate::image::Image;
 use crate::index::{Index, Run};
 use crate::log::{Log, LogStart, LogStore};
-use crate::machine::Start;
+use crate::placement::slots::{self, SlotStore};
 use crate::mutation::{Mutation, Mutations};
 use crate::reclaim::Reclaim;
 use crate::scan::{BatchRecord, Scan, ScanError, SuperblockError, load_superblock, scan_mutated};
@@ -25,6 +25,7 @@ use crate::segments::{Segment, SegmentState, Segments};
 use crate::status::Counters;
 use crate::units::{BLOCK_BYTES, BlockKey, Place, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeId, VolumeIndex};
 use crate::volume::{Origin, Standing, Volume};
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -49,6 +50,14 @@ pub enum OpenError {
     /// The log cannot be trusted.
     #[error(transparent)]
     Scan(#[from] ScanError),
+    /// What is recorded of the slots cannot be trusted.
+    #[error("Page {page} of the slots' records cannot be trusted: {error}")]
+    Slots {
+        /// The page.
+        page: u32,
+        /// What is wrong with it.
+        error: FormatError,
+    },
     /// The cache device failed while the new session was written.
     #[error("The cache device failed a write (errno {})", .0.0)]
     Device(Errno),
@@ -76,24 +85,24 @@ pub struct Opened {
     /// What recovery found.
     pub report: Report,
     pub(crate) volumes: [Option<Volume>; VOLUMES_MAX],
-    pub(crate) index: Index,
-    pub(crate) extents: Extents,
-    pub(crate) segments: Segments,
-    pub(crate) log: Log,
+    pub(crate) store: OpenedStore,
+}
+
+/// What recovery found of the store.
+pub(crate) enum OpenedStore {
+    Log(Box<OpenedLog>),
+    Slots(Box<SlotStore>),
+}
+
+/// What recovery found of a log.
+pub(crate) struct OpenedLog {
+    pub store: LogStore,
     stale_blocks: Vec<u64>,
     base_sequence: u64,
     was_repaired: bool,
 }
 
 impl Opened {
-    /// What a machine over the log begins with.
-    pub(crate) fn into_start(self, mutations: Mutations) -> Start<LogStore> {
-        let Opened { superblock, volumes, index, extents, mut segments, log, .. } = self;
-        segments.mutations = mutations;
-        let store = LogStore { index, extents, segments, log, reclaim: Reclaim::default() };
-        Start { superblock, volumes, store }
-    }
-
     /// Bytes of a volume that count as dirty, lost ones included.
     #[must_use]
     pub fn dirty_bytes(&self, index: VolumeIndex) -> u64 {
@@ -110,11 +119,13 @@ impl Opened {
         random: &mut dyn FnMut() -> u64,
     ) -> Vec<(VolumeIndex, u64, u32)> {
         let mut found = Vec::new();
+        // The checksums of slots are not known after a crash.
+        let OpenedStore::Log(log) = &self.store else { return found };
         for _ in 0..count * 8 {
             if found.len() == count {
                 break;
             }
-            let Some((key, entry)) = self.index.sample(random) else { break };
+            let Some((key, entry)) = log.store.index.sample(random) else { break };
             let is_last =
                 self.volumes[key.volume().at()].as_ref().is_none_or(|v| key.block() + 1 >= v.blocks());
             if !entry.dirty && !is_last {
@@ -130,9 +141,8 @@ impl Opened {
 /// # Errors
 /// [`OpenError`]; nothing was written unless it is [`OpenError::Device`].
 pub fn open<I: Image>(image: &mut I, options: Options) -> Result<Opened, OpenError> {
-    let (superblock, _) = load_superblock(image)?;
-    let replayed = replay(image, superblock, options)?;
-    begin_session(image, replayed, options.mutations).map_err(OpenError::Device)
+    let opened = inspect(image, options)?;
+    begin_session(image, opened, options.mutations).map_err(OpenError::Device)
 }
 
 /// Reads the cache on `image` as [`open`] would find it, and writes nothing.
@@ -141,14 +151,22 @@ pub fn open<I: Image>(image: &mut I, options: Options) -> Result<Opened, OpenErr
 /// As [`open`].
 pub fn inspect<I: Image>(image: &mut I, options: Options) -> Result<Opened, OpenError> {
     let (superblock, _) = load_superblock(image)?;
-    replay(image, superblock, options)
+    match superblock.layout {
+        Layout::Log(_) => replay(image, superblock, options),
+        Layout::Slots(layout) => slots::recovery::read(image, superblock, layout, options),
+    }
 }
 
 fn begin_session<I: Image>(image: &mut I, mut opened: Opened, mutations: Mutations) -> Result<Opened, Errno> {
-    for &offset_bytes in &opened.stale_blocks {
-        if !mutations.has(Mutation::KeepDeadTail) {
-            image.write(offset_bytes, &[0; BLOCK_BYTES as usize])?;
+    match &opened.store {
+        OpenedStore::Log(log) => {
+            for &offset_bytes in &log.stale_blocks {
+                if !mutations.has(Mutation::KeepDeadTail) {
+                    image.write(offset_bytes, &[0; BLOCK_BYTES as usize])?;
+                }
+            }
         }
+        OpenedStore::Slots(store) => slots::recovery::write_void_pages(image, store, &opened.superblock)?,
     }
     // RULE 6: what recovery saw becomes durable before anything is built on it.
     if !mutations.has(Mutation::SkipRecoveryFlush) {
@@ -157,18 +175,29 @@ fn begin_session<I: Image>(image: &mut I, mut opened: Opened, mutations: Mutatio
     let superblock = &mut opened.superblock;
     superblock.update += 1;
     superblock.session += u64::from(!mutations.has(Mutation::ForgetSessionBump));
-    superblock.cut_sequence = opened.log.published();
-    superblock.base_sequence = opened.base_sequence;
-    if opened.was_repaired && !mutations.has(Mutation::TrustCleanAfterRepair) {
-        // Clean copies from before the cut may be older than what the origin got after it.
-        for record in superblock.volumes.iter_mut().flatten() {
-            record.clean_floor_sequence = superblock.cut_sequence + 1;
+    match &opened.store {
+        OpenedStore::Log(log) => {
+            superblock.cut_sequence = log.store.log.published();
+            superblock.base_sequence = log.base_sequence;
+            if log.was_repaired && !mutations.has(Mutation::TrustCleanAfterRepair) {
+                // Clean copies from before the cut may be older than what the origin got after it.
+                for record in superblock.volumes.iter_mut().flatten() {
+                    record.clean_floor_sequence = superblock.cut_sequence + 1;
+                }
+            }
+        }
+        OpenedStore::Slots(_) => {
+            for record in superblock.volumes.iter_mut().flatten() {
+                record.clean_floor_sequence = u64::from(record.id.0);
+            }
         }
     }
     superblock.clean_stop &= mutations.has(Mutation::KeepCleanFlag);
     write_superblock(image, superblock)?;
-    if !mutations.has(Mutation::ForgetSessionBump) {
-        opened.log.begin_session(superblock.session);
+    if let OpenedStore::Log(log) = &mut opened.store
+        && !mutations.has(Mutation::ForgetSessionBump)
+    {
+        log.store.log.begin_session(superblock.session);
     }
     Ok(opened)
 }
@@ -187,31 +216,12 @@ pub fn write_superblock<I: Image>(image: &mut I, superblock: &Superblock) -> Res
     Ok(())
 }
 
-struct Replay {
-    index: Index,
-    extents: Extents,
-    volumes: [Option<Volume>; VOLUMES_MAX],
-    by_id: BTreeMap<VolumeId, VolumeIndex>,
-    /// Volumes whose clean data up to a sequence is void, until the replay passes it.
-    clean_floors: Vec<(u64, VolumeIndex)>,
-    segment_blocks: u32,
-    entries: u64,
-    mutations: Mutations,
-    /// The summaries of segments that have none on the device.
-    unsealed: BTreeMap<u32, (SummaryBuilder, u32)>,
-}
-
-fn replay<I: Image>(image: &mut I, superblock: Superblock, options: Options) -> Result<Opened, OpenError> {
+/// The volumes of a superblock, with nothing in the cache yet.
+pub(crate) fn volumes_of(superblock: &Superblock) -> [Option<Volume>; VOLUMES_MAX] {
     let mut volumes: [Option<Volume>; VOLUMES_MAX] = Default::default();
-    let mut by_id = BTreeMap::new();
-    let mut clean_floors = Vec::new();
     for (at, record) in superblock.volumes.iter().enumerate() {
         let Some(record) = record else { continue };
         let index = VolumeIndex(at as u8);
-        by_id.insert(record.id, index);
-        if record.clean_floor_sequence > 0 {
-            clean_floors.push((record.clean_floor_sequence, index));
-        }
         let blocks = record.size_sectors.div_ceil(SECTORS_PER_BLOCK);
         // Small volumes need few slots; 2^14 of 32 bytes are half a mebibyte.
         let slot_bits = (blocks / 64).max(64).ilog2().min(14);
@@ -235,6 +245,35 @@ fn replay<I: Image>(image: &mut I, superblock: Superblock, options: Options) -> 
             counters: Counters::default(),
         });
     }
+    volumes
+}
+
+struct Replay {
+    index: Index,
+    extents: Extents,
+    volumes: [Option<Volume>; VOLUMES_MAX],
+    by_id: BTreeMap<VolumeId, VolumeIndex>,
+    /// Volumes whose clean data up to a sequence is void, until the replay passes it.
+    clean_floors: Vec<(u64, VolumeIndex)>,
+    segment_blocks: u32,
+    entries: u64,
+    mutations: Mutations,
+    /// The summaries of segments that have none on the device.
+    unsealed: BTreeMap<u32, (SummaryBuilder, u32)>,
+}
+
+fn replay<I: Image>(image: &mut I, superblock: Superblock, options: Options) -> Result<Opened, OpenError> {
+    let mut by_id = BTreeMap::new();
+    let mut clean_floors = Vec::new();
+    for (at, record) in superblock.volumes.iter().enumerate() {
+        let Some(record) = record else { continue };
+        let index = VolumeIndex(at as u8);
+        by_id.insert(record.id, index);
+        if record.clean_floor_sequence > 0 {
+            clean_floors.push((record.clean_floor_sequence, index));
+        }
+    }
+    let volumes = volumes_of(&superblock);
     let geometry = superblock.geometry();
     let mut replay = Replay {
         index: Index::new(options.index_budget_bytes),
@@ -396,7 +435,7 @@ impl Replay {
     }
 
     fn finish(self, superblock: Superblock, found: Scan) -> Opened {
-        let Replay { mut index, mut extents, mut volumes, mut unsealed, entries, .. } = self;
+        let Replay { mut index, mut extents, mut volumes, mut unsealed, entries, mutations, .. } = self;
         let geometry = superblock.geometry();
         let mut segments = Segments::new(geometry.segments, geometry.segment_blocks);
         let open = found.end.open;
@@ -486,17 +525,14 @@ impl Replay {
             open: open.map(|open| (open.segment, open.next_block, open.summary)),
             missing_summaries,
         });
-        Opened {
-            superblock,
-            report,
-            volumes,
-            index,
-            extents,
-            segments,
-            log,
+        segments.mutations = mutations;
+        let store = LogStore { index, extents, segments, log, reclaim: Reclaim::default() };
+        let log = OpenedLog {
+            store,
             stale_blocks: found.stale_blocks,
             base_sequence: found.base_sequence,
             was_repaired: found.repaired.is_some(),
-        }
+        };
+        Opened { superblock, report, volumes, store: OpenedStore::Log(Box::new(log)) }
     }
 }

@@ -27,6 +27,8 @@ pub(crate) enum Stage {
     CacheFlush(u64, Then),
     /// Destages under way in its blocks to end.
     Settling,
+    /// A slot that it needs, and that others are busy with.
+    Slot,
     /// Nothing that the cache forgot may come back after a crash.
     Forgetting,
     /// The origin writes, zeroes or discards.
@@ -77,12 +79,16 @@ pub(crate) struct Active {
     pub stage: Stage,
     pub route: Route,
     pub hold: Option<Hold>,
+    /// What it holds: its blocks, or all that share marks with them.
+    pub held: Blocks,
     /// Whole blocks: the client's own slice if its range is aligned, else a buffer of ours.
     pub work: Option<Slice>,
     /// The buffer behind `work`, if it is ours.
     pub work_buffer: Option<BufferId>,
     /// Whether the client's buffer was released.
     pub is_client_buffer_released: bool,
+    /// A part of it went to the origin, around the cache.
+    pub is_around: bool,
     /// Device operations under way for it.
     pub parts: u32,
     /// Units (blocks, zero extents, tombstones) not yet published.

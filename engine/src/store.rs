@@ -62,8 +62,8 @@ pub(crate) trait Store: Sized {
     fn lookup(&self, key: BlockKey) -> Option<Cached>;
     /// Whether a block is zero, or lost, without a copy anywhere.
     fn extent(&self, key: BlockKey) -> Option<ExtentKind>;
-    /// A client read the cached copy of a block.
-    fn note_hit(&mut self, key: BlockKey);
+    /// A client read the cached copy of a block, the first one of its request or not.
+    fn note_hit(&mut self, key: BlockKey, is_first: bool);
     /// Whether one operation may read across from one place to the next.
     fn is_joinable(&self, first: Place, next: Place) -> bool;
     /// Keeps `blocks` places from `place` on, which one operation reads, from being reused (rule 1).
@@ -92,13 +92,22 @@ pub(crate) trait Store: Sized {
 
     // ---- changes -----------------------------------------------------------------------------
 
+    /// What a change of `blocks` holds: all that share marks with them.
+    fn held(m: &Machine<Self>, volume: VolumeIndex, blocks: Blocks) -> Blocks;
     /// How a change that enters the cache holds its blocks, given whether it covers all of them.
     fn first_hold(m: &Machine<Self>, key: RequestKey, is_whole: bool) -> Hold;
     /// The blocks are held: carries out a write whose route leads into the cache.
     fn begin_write<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
     /// The blocks are held: carries out a write-zeroes whose route leads into the cache.
     fn begin_zero<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
-    /// All that a change fetched is in its work buffer.
+    /// Whether what the cache has of the request's blocks may be forgotten now. If not, the store lets the request
+    /// go on by [`Machine::begin_bypass`] when it may.
+    fn may_bypass(m: &mut Machine<Self>, key: RequestKey) -> bool;
+    /// A request whose route leads into the cache has its blocks to itself, after [`Machine::take_exclusive`].
+    fn settled<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
+    /// A change of the origin alone is done, and the request is about to be answered.
+    fn origin_changed<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
+    /// The old content of a partly written block, and the new one over it, are in the work buffer.
     fn merge<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
     /// The request holds its blocks exclusively: makes sure that the cache has nothing of `blocks`, after a
     /// crash too (rule 7, hazard 7). Then [`Machine::change_origin`].
@@ -165,8 +174,9 @@ pub(crate) trait Store: Sized {
     fn discard_pending<M: Memory>(m: &mut Machine<Self>, memory: &mut M);
     /// Forgets all of a volume, in memory: it is being taken off, or its cache was given up.
     fn drop_volume(m: &mut Machine<Self>, volume: VolumeIndex);
-    /// Forgets the clean copy of a block, after a crash too.
-    fn drop_clean(m: &mut Machine<Self>, key: BlockKey);
+    /// The volume is about to grow: forgets the copy of what ends with it, which hides what comes. False if that
+    /// cannot be forgotten now.
+    fn drop_end(m: &mut Machine<Self>, volume: VolumeIndex) -> bool;
     /// The operator gives up what is lost of a volume: it reads as the origin has it.
     fn give_up_lost(m: &mut Machine<Self>, volume: VolumeIndex);
     /// The store's part of a picture of the cache.

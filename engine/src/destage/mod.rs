@@ -160,6 +160,13 @@ impl DestageState {
         self.wake();
     }
 
+    /// Adds to the urgent blocks what is not among them.
+    pub fn add_urgent(&mut self, blocks: &[u64]) {
+        let mut all: Vec<u64> = self.urgent.iter().copied().collect();
+        all.extend_from_slice(blocks);
+        self.set_urgent(all);
+    }
+
     pub fn has_urgent(&self) -> bool {
         !self.urgent.is_empty()
     }

@@ -8,6 +8,7 @@
 
 use super::bytes::{array, put, seal, u8_at, u16_at, u32_at, u64_at, unseal};
 use super::geometry::Geometry;
+use super::slot_layout::{SLOT_LAYOUT_BYTES, SlotLayout};
 use super::{COUNTER_MAX, FormatError, SUPERBLOCK_BYTES, SetId, VERSION};
 use crate::effect::WriteMode;
 use crate::units::{SECTORS_PER_BLOCK, VOLUME_BLOCKS_MAX, VOLUMES_MAX, VolumeId};
@@ -25,6 +26,7 @@ pub const FINGERPRINTS_MAX: usize = 16;
 
 const KIND_AT: usize = 15;
 const PROFILE_AT: usize = 88;
+const SLOTS_AT: usize = PROFILE_AT + NAME_BYTES_MAX;
 const VOLUMES_AT: usize = 4096;
 const VOLUME_BYTES: usize = 2048;
 const VOLUME_NAME_AT: usize = 32;
@@ -33,7 +35,7 @@ const VOLUME_ORIGIN_AT: usize = VOLUME_IDENTITY_AT + IDENTITY_BYTES_MAX;
 const VOLUME_FINGERPRINTS_AT: usize = VOLUME_ORIGIN_AT + ORIGIN_BYTES_MAX;
 const FINGERPRINT_BYTES: usize = 16;
 
-const _: () = assert!(PROFILE_AT + NAME_BYTES_MAX <= VOLUMES_AT);
+const _: () = assert!(SLOTS_AT + SLOT_LAYOUT_BYTES <= VOLUMES_AT);
 const _: () = assert!(VOLUME_FINGERPRINTS_AT + FINGERPRINTS_MAX * FINGERPRINT_BYTES <= VOLUME_BYTES);
 const COMPOSITION_AT: usize = VOLUMES_AT + VOLUMES_MAX * VOLUME_BYTES;
 /// Bytes of a composition's text at the most.
@@ -74,15 +76,19 @@ pub struct Superblock {
 pub enum Layout {
     /// Into a ring of segments, to which everything is appended.
     Log(Geometry),
+    /// Into slots of one size, each of which holds a piece of a volume.
+    Slots(SlotLayout),
 }
 
 impl Layout {
     /// The number of each kind.
     const LOG: u8 = 0;
+    const SLOTS: u8 = 2;
 
     fn validate(&self, cache_bytes: u64) -> Result<(), FormatError> {
         match self {
             Layout::Log(geometry) => geometry.validate(cache_bytes),
+            Layout::Slots(slots) => slots.validate(cache_bytes),
         }
     }
 
@@ -93,6 +99,10 @@ impl Layout {
                 put(bytes, 72, &geometry.segment_blocks.to_le_bytes());
                 put(bytes, 76, &geometry.segments.to_le_bytes());
             }
+            Layout::Slots(slots) => {
+                bytes[KIND_AT] = Layout::SLOTS;
+                slots.encode(&mut bytes[SLOTS_AT..SLOTS_AT + SLOT_LAYOUT_BYTES]);
+            }
         }
     }
 
@@ -101,6 +111,7 @@ impl Layout {
             Layout::LOG => {
                 Ok(Layout::Log(Geometry { segment_blocks: u32_at(bytes, 72)?, segments: u32_at(bytes, 76)? }))
             }
+            Layout::SLOTS => Ok(Layout::Slots(SlotLayout::decode(&bytes[SLOTS_AT..], u64_at(bytes, 64)?)?)),
             _ => Err(FormatError::Field("layout")),
         }
     }
@@ -123,7 +134,8 @@ pub struct VolumeRecord {
     pub sector_bytes: u32,
     /// How writes are treated.
     pub mode: WriteMode,
-    /// Clean entries of this volume in batches below this one are void.
+    /// In a log, clean entries of this volume in batches below this one are void. In slots, the number under which the
+    /// volume's slots were recorded: if it has another one now, those records are void.
     pub clean_floor_sequence: u64,
     /// What the origin held at well-known places.
     pub fingerprint: [Option<Fingerprint>; FINGERPRINTS_MAX],
@@ -144,6 +156,7 @@ impl Superblock {
     pub fn geometry(&self) -> Geometry {
         match self.layout {
             Layout::Log(geometry) => geometry,
+            Layout::Slots(_) => Geometry { segment_blocks: 0, segments: 0 },
         }
     }
 

@@ -29,33 +29,7 @@ impl Machine<LogStore> {
             self.append_data(key, blocks, from);
             return;
         }
-        let Some(buffer) = self.take_work(blocks.count, memory) else {
-            self.wait_for_buffer(key);
-            return;
-        };
-        let work = work_slice(buffer, blocks.count);
-        let active = &mut self.requests[key];
-        (active.work, active.work_buffer, active.stage) = (Some(work), Some(buffer), Stage::Fetching);
-        // HAZARD 8: the merging hold keeps every other write off these blocks until the merged
-        // ones are published.
-        let head_is_partial = !range.start.is_multiple_of(SECTORS_PER_BLOCK);
-        let tail_is_partial = !range.end().is_multiple_of(SECTORS_PER_BLOCK);
-        let last = blocks.end() - 1;
-        // RULE 13: the rest of a partly written block is what it was.
-        let is_fetched = !self.is_mutated(Mutation::PartialWriteWithoutOld);
-        self.requests[key].parts += 1;
-        if is_fetched && (head_is_partial || blocks.count == 1) {
-            let slice = work.part(0, BLOCK_BYTES as u32);
-            self.fetch(key, Blocks { first: blocks.first, count: 1 }, slice, false, memory);
-        }
-        if is_fetched && tail_is_partial && blocks.count > 1 {
-            let slice = work.part(((blocks.count - 1) * BLOCK_BYTES) as u32, BLOCK_BYTES as u32);
-            self.fetch(key, Blocks { first: last, count: 1 }, slice, false, memory);
-        }
-        self.requests[key].parts -= 1;
-        if self.requests[key].parts == 0 {
-            self.fetched(key, memory);
-        }
+        self.fetch_edges(key, memory);
     }
 
     pub(super) fn append_zeroes<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {

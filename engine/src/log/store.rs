@@ -13,7 +13,7 @@ use crate::read::Piece;
 use crate::request::{RequestKey, Stage};
 use crate::status::CacheStatus;
 use crate::store::{Cached, Pressure, Readiness, Store};
-use crate::units::{BLOCK_BYTES, BlockKey, Place, VolumeIndex};
+use crate::units::{BLOCK_BYTES, BlockKey, Place, SECTORS_PER_BLOCK, VolumeIndex};
 use alloc::vec::Vec;
 
 impl Store for LogStore {
@@ -30,7 +30,7 @@ impl Store for LogStore {
         self.extents.get(key).map(|extent| extent.kind)
     }
 
-    fn note_hit(&mut self, key: BlockKey) {
+    fn note_hit(&mut self, key: BlockKey, _is_first: bool) {
         self.index.touch(key);
     }
 
@@ -106,6 +106,10 @@ impl Store for LogStore {
 
     // ---- changes -----------------------------------------------------------------------------
 
+    fn held(_m: &Machine<LogStore>, _volume: VolumeIndex, blocks: Blocks) -> Blocks {
+        blocks
+    }
+
     fn first_hold(_m: &Machine<LogStore>, _key: RequestKey, is_whole: bool) -> Hold {
         // HAZARD 8: what reads before it appends has its blocks to itself.
         if is_whole { Hold::Shared } else { Hold::Merging }
@@ -118,6 +122,17 @@ impl Store for LogStore {
     fn begin_zero<M: Memory>(m: &mut Machine<LogStore>, key: RequestKey, memory: &mut M) {
         m.append_zeroes(key, memory);
     }
+
+    // A tombstone covers what is dirty, too.
+    fn may_bypass(_m: &mut Machine<LogStore>, _key: RequestKey) -> bool {
+        true
+    }
+
+    fn settled<M: Memory>(_m: &mut Machine<LogStore>, _key: RequestKey, _memory: &mut M) {
+        unreachable!("what is appended waits for nobody");
+    }
+
+    fn origin_changed<M: Memory>(_m: &mut Machine<LogStore>, _key: RequestKey, _memory: &mut M) {}
 
     fn merge<M: Memory>(m: &mut Machine<LogStore>, key: RequestKey, memory: &mut M) {
         m.append_merged(key, memory);
@@ -293,11 +308,19 @@ impl Store for LogStore {
         m.drop_entries(volume, Blocks { first: 0, count });
     }
 
-    fn drop_clean(m: &mut Machine<LogStore>, key: BlockKey) {
-        let (volume, blocks) = (key.volume(), Blocks { first: key.block(), count: 1 });
+    fn drop_end(m: &mut Machine<LogStore>, volume: VolumeIndex) -> bool {
+        let end = m.volume(volume);
+        let blocks = Blocks { first: end.blocks() - 1, count: 1 };
+        if end.size_sectors.is_multiple_of(SECTORS_PER_BLOCK) {
+            return true;
+        }
+        if m.store.index.get(end.key(blocks.first)).is_some_and(|entry| entry.dirty) {
+            return false;
+        }
         if m.drop_entries(volume, blocks) > 0 {
             m.append_tombstone(volume, blocks, None);
         }
+        true
     }
 
     fn give_up_lost(m: &mut Machine<LogStore>, volume: VolumeIndex) {

@@ -3,8 +3,9 @@
 use crate::random::Random;
 use crate::world::{Latency, Setup, VolumeSetup};
 use engine::effect::WriteMode;
+use engine::format::{SlotLayout, SlotPersistence};
 use engine::limits::Config;
-use engine::units::Nanos;
+use engine::units::{BLOCK_BYTES, Nanos};
 use std::fmt;
 use std::str::FromStr;
 
@@ -150,6 +151,12 @@ knobs! {
     false_dirty_blocks = 256,
     /// Zero and lost extents at the most.
     extents = 65536,
+    /// Blocks of a slot; 0 for a log.
+    slot_blocks = 0,
+    /// Slots of a set; 0 if a piece may lie anywhere.
+    ways = 0,
+    /// Slots.
+    slots = 64,
 }
 
 const COUNT: usize = Knob::ALL.len();
@@ -269,6 +276,28 @@ impl Options {
         self.set(Knob::extents, *random.pick(&[4, 64, 65536]));
     }
 
+    /// The same with slots instead of a log.
+    #[must_use]
+    pub fn with_slots(mut self) -> Options {
+        let random = &mut Random::new(self.seed).fork(0x0_5107);
+        let slot_blocks = *random.pick(&[1, 1, 1, 8, 64]);
+        self.set(Knob::slot_blocks, slot_blocks);
+        self.set(Knob::ways, *random.pick(&[0, 4, 16, 64]));
+        self.set(Knob::slots, random.between(16, 1500) / slot_blocks);
+        // What rots before a crash is not noticed after it: checksums of slots are not on the device.
+        self.set(Knob::cache_rot, 0);
+        self
+    }
+
+    fn slot_layout(&self) -> Option<SlotLayout> {
+        let slot_blocks = self.get(Knob::slot_blocks).min(512) as u32;
+        let (slots, ways) = (self.get(Knob::slots).min(65_536) as u32, self.get(Knob::ways).min(8192) as u32);
+        let slot_bytes = slot_blocks * BLOCK_BYTES as u32;
+        (slot_blocks > 0)
+            .then(|| SlotLayout::with_slots(slots, slot_bytes, ways, SlotPersistence::SyncSector).ok())
+            .flatten()
+    }
+
     /// The value of a knob.
     #[must_use]
     pub fn get(&self, knob: Knob) -> u64 {
@@ -303,6 +332,7 @@ impl Options {
         Setup {
             segments,
             segment_blocks,
+            slots: self.slot_layout(),
             volumes: volumes
                 .map(|(sectors, mode)| VolumeSetup {
                     sectors: self.get(sectors).max(64),

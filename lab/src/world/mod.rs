@@ -29,7 +29,7 @@ use client::Outstanding;
 use device::{Filter, InFlight};
 use engine::effect::{Effect, Target, WriteMode};
 use engine::engine::Engine;
-use engine::format::{Geometry, Layout, SEGMENTS_OFFSET, Superblock, VolumeRecord};
+use engine::format::{Geometry, Layout, SEGMENTS_OFFSET, SlotLayout, Superblock, VolumeRecord};
 use engine::limits::Config;
 use engine::mutation::Mutations;
 use engine::recovery::{self, Options};
@@ -63,6 +63,8 @@ pub struct Setup {
     pub segments: u32,
     /// Blocks of a segment: a power of two, 32 at the least.
     pub segment_blocks: u32,
+    /// Slots instead of segments.
+    pub slots: Option<SlotLayout>,
     /// The volumes, in their slots' order.
     pub volumes: Vec<VolumeSetup>,
     /// The engine's bounds, if not those for a cache of this size.
@@ -99,6 +101,7 @@ impl Setup {
             seed,
             segments: 64,
             segment_blocks: 32,
+            slots: None,
             volumes: vec![VolumeSetup { sectors: 1500 * 8, mode: WriteMode::Writeback }],
             bounds: None,
             config: |_| (),
@@ -237,7 +240,13 @@ impl World {
     #[must_use]
     pub fn new(setup: Setup) -> World {
         let geometry = Geometry { segment_blocks: setup.segment_blocks, segments: setup.segments };
-        let cache_bytes = SEGMENTS_OFFSET + u64::from(setup.segments) * geometry.segment_bytes();
+        let (layout, cache_bytes) = match setup.slots {
+            Some(slots) => (Layout::Slots(slots), slots.cache_bytes()),
+            None => {
+                let bytes = u64::from(setup.segments) * geometry.segment_bytes();
+                (Layout::Log(geometry), SEGMENTS_OFFSET + bytes)
+            }
+        };
         let mut superblock = Superblock {
             set_id: [7; 16],
             update: 1,
@@ -246,7 +255,7 @@ impl World {
             base_sequence: 1,
             clean_stop: true,
             cache_bytes,
-            layout: Layout::Log(geometry),
+            layout,
             composition: String::new(),
             profile: "forebay".into(),
             next_volume_id: 1 + setup.volumes.len() as u32,

@@ -1,0 +1,98 @@
+//! Fills: what came from the origin, or went there, enters slots as clean.
+
+use super::{SlotFlight, SlotStore};
+use crate::effect::{Errno, IoOp, Pieces, RequestOp, Target, WriteMode};
+use crate::guard::{Blocks, Hold};
+use crate::machine::{Flight, Machine};
+use crate::memory::{Memory, Slice};
+use crate::replacement::{Access, Arrival, Policy};
+use crate::request::RequestKey;
+use crate::store::Store;
+use crate::units::{BLOCK_BYTES, Frame, PieceKey, VolumeIndex};
+use alloc::vec::Vec;
+use core::num::NonZeroU32;
+
+impl Machine<SlotStore> {
+    /// Puts every piece that lies wholly in `blocks` into a slot, if there is room.
+    pub(super) fn fill_slots<M: Memory>(
+        &mut self,
+        volume_index: VolumeIndex,
+        blocks: Blocks,
+        slice: Slice,
+        memory: &mut M,
+    ) {
+        if self.latched.is_some() || self.is_stopping {
+            return;
+        }
+        let pieces: Vec<PieceKey> = self.store.pieces(volume_index, blocks).collect();
+        for piece in pieces {
+            let unit = self.store.blocks_of(self.volume(volume_index), piece);
+            let is_covered = unit.first >= blocks.first && unit.end() <= blocks.end();
+            let filling: u64 = self.store.filling_blocks.iter().sum();
+            let is_known = self.store.directory.find(piece, &self.store.table).is_some();
+            if !is_covered || is_known || filling + unit.count > self.config.fill_blocks_max {
+                continue;
+            }
+            let Some(slot) = self.reserve(piece) else {
+                self.volume_mut(volume_index).counters.bypass_pressure_blocks += unit.count;
+                continue;
+            };
+            let skip = ((unit.first - blocks.first) * BLOCK_BYTES) as u32;
+            let slice = slice.part(skip, (unit.count * BLOCK_BYTES) as u32);
+            self.fill_slot((volume_index, unit), slot, slice, memory);
+        }
+    }
+
+    fn fill_slot<M: Memory>(
+        &mut self,
+        (volume, blocks): (VolumeIndex, Blocks),
+        slot: Frame,
+        slice: Slice,
+        memory: &mut M,
+    ) {
+        self.volume_mut(volume).guard.acquire(blocks, Hold::Copying);
+        self.store.filling_blocks[volume.at()] += blocks.count;
+        memory.retain(slice.buffer);
+        let offset_bytes = self.store.offset_bytes(self.store.place(slot, blocks.first));
+        let op = IoOp::Write { offset_bytes, from: Pieces::One(slice) };
+        self.issue(Target::Cache, op, Flight::Store(SlotFlight::Fill { volume, blocks, slot, slice }));
+    }
+
+    pub(super) fn filled<M: Memory>(
+        &mut self,
+        (volume_index, blocks): (VolumeIndex, Blocks),
+        slot: Frame,
+        slice: Slice,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
+        if let Err(errno) = result {
+            self.latch(errno, memory);
+        }
+        self.store.filling_blocks[volume_index.at()] -= blocks.count;
+        if self.latched.is_some() {
+            self.give_back(slot);
+        } else {
+            for (block, step) in (0..).zip(0..blocks.count as u32) {
+                let part = slice.part(step * BLOCK_BYTES as u32, BLOCK_BYTES as u32);
+                self.store.table.set_checksum(slot, block, NonZeroU32::new(memory.checksum(part)));
+            }
+            self.store.table.settle(slot);
+            self.store.replacement.insert(slot, Arrival::first(Access::Read, false));
+            self.volume_mut(volume_index).cached_blocks += blocks.count;
+            self.store.is_released = true;
+        }
+        memory.release(slice.buffer);
+        self.release_guard(volume_index, blocks, Hold::Copying);
+    }
+
+    /// A write-through is on the origin: the cache has it, too.
+    pub(super) fn fill_written<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let active = &self.requests[key];
+        let (volume_index, blocks) = (active.volume, active.blocks);
+        let RequestOp::Write { range, from, .. } = active.op else { return };
+        if self.volume(volume_index).mode == WriteMode::Writethrough && range.is_block_aligned() {
+            self.fill_slots(volume_index, blocks, from, memory);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Slots: the cache device is divided into places of one size, each of which holds one piece of a volume.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `set_map.rs` | which set a piece belongs to |
+//! | `table.rs` | what each slot holds, and what is going on with it |
+//! | `directory.rs` | from a piece to its slot |
+//! | `store.rs` | the slots as a [`crate::store::Store`] |
+//! | `writes.rs` | writes into slots and around them |
+//! | `fills.rs` | what was read enters slots |
+//! | `records.rs` | what is durable of the slots |
+//! | `recovery.rs` | from the device to a store that can serve |
+//!
+//! A slot has one valid and one dirty mark, as in all published systems with slots. Its content changes in
+//! place, so nobody may read it home or fill it while it is written: writers wait ([`Stage::Slot`]).
+//!
+//! [`Stage::Slot`]: crate::request::Stage
+
+pub mod directory;
+mod fills;
+mod records;
+pub(crate) mod recovery;
+pub mod set_map;
+mod store;
+pub mod table;
+mod writes;
+
+use crate::format::{SetId, SlotLayout};
+use crate::guard::Blocks;
+use crate::memory::{BufferId, Slice};
+use crate::persistence::sync_sector::SyncSector;
+use crate::replacement::free_frames::FreeFrames;
+use crate::replacement::{Policy, Replacement};
+use crate::request::RequestKey;
+use crate::table::key_map::KeyMap;
+use crate::units::{BlockKey, Frame, Nanos, PieceKey, Place, VOLUMES_MAX, VolumeIndex};
+use crate::volume::Volume;
+use alloc::collections::{BTreeSet, VecDeque};
+use directory::Directory;
+use table::{SlotState, SlotTable};
+
+/// Data writes and pinned slots at a time at the most.
+const BUSY_SLOTS_MAX: u32 = 1 << 18;
+
+/// Everything lies in slots; a table in memory knows where.
+pub(crate) struct SlotStore {
+    pub set_id: SetId,
+    pub layout: SlotLayout,
+    pub table: SlotTable,
+    pub directory: Directory,
+    pub free: FreeFrames,
+    pub replacement: Replacement,
+    pub records: SyncSector<RequestKey>,
+    /// Data writes under way to a slot, where there are any.
+    pub writing: KeyMap,
+    /// Blocks that are being written in their places: two writes under way to one place have no order.
+    pub changing: BTreeSet<BlockKey>,
+    /// Requests in `Stage::Slot`, first come first.
+    pub waiting: VecDeque<RequestKey>,
+    /// Something happened that may let one of them go on.
+    pub is_released: bool,
+    /// When they look again in any case.
+    pub look_again: Nanos,
+    /// Blocks whose only copy rotted.
+    pub lost: BTreeSet<BlockKey>,
+    /// Pieces whose clean copy rotted and whose slot could not be given up at once: nobody reads it.
+    pub rotten: BTreeSet<PieceKey>,
+    /// Writes of the device that are complete.
+    pub completed: u64,
+    /// Slots of each volume that a record may tell of.
+    pub recorded: [u32; VOLUMES_MAX],
+    /// Fills under way, and their blocks, of each volume.
+    pub filling_blocks: [u64; VOLUMES_MAX],
+    /// Writes of pages under way.
+    pub pages_in_flight: u32,
+}
+
+/// What an operation of the slots' own is for.
+pub(crate) enum SlotFlight {
+    /// A part of a client's write, into consecutive places.
+    Data { request: RequestKey, first: u64, place: Place, slice: Slice },
+    /// A part of a client's write that has no slot.
+    Around { request: RequestKey, blocks: Blocks },
+    /// What was read from the origin, into a slot.
+    Fill { volume: VolumeIndex, blocks: Blocks, slot: Frame, slice: Slice },
+    /// A page of records.
+    Page { page: u32, buffer: BufferId },
+}
+
+impl SlotStore {
+    fn slot_blocks(&self) -> u64 {
+        u64::from(self.layout.slot_blocks())
+    }
+
+    /// The piece that a block belongs to.
+    fn piece_of(&self, key: BlockKey) -> PieceKey {
+        PieceKey::new(key.volume(), key.block() / self.slot_blocks())
+    }
+
+    /// The blocks of a piece; the last one of a volume may be short.
+    fn blocks_of(&self, volume: &Volume, piece: PieceKey) -> Blocks {
+        let first = piece.piece() * self.slot_blocks();
+        Blocks { first, count: self.slot_blocks().min(volume.blocks().saturating_sub(first)) }
+    }
+
+    /// The pieces that `blocks` of a volume touch.
+    fn pieces(&self, volume: VolumeIndex, blocks: Blocks) -> impl Iterator<Item = PieceKey> + use<> {
+        let slot_blocks = self.slot_blocks();
+        let pieces = blocks.first / slot_blocks..blocks.end().div_ceil(slot_blocks);
+        pieces.map(move |piece| PieceKey::new(volume, piece))
+    }
+
+    /// Where block `block` of a volume lies if its piece is in `slot`.
+    fn place(&self, slot: Frame, block: u64) -> Place {
+        Place((u64::from(slot.0) * self.slot_blocks() + block % self.slot_blocks()) as u32)
+    }
+
+    /// The slot of a place, and the block within it.
+    fn slot_of(&self, place: Place) -> (Frame, u32) {
+        let slot_blocks = self.layout.slot_blocks();
+        (Frame(place.0 / slot_blocks), place.0 % slot_blocks)
+    }
+
+    /// The slots of `blocks` places from `place` on.
+    fn slots_of(&self, place: Place, blocks: u32) -> impl Iterator<Item = Frame> + use<> {
+        let slot_blocks = self.layout.slot_blocks();
+        (place.0 / slot_blocks..(place.0 + blocks).div_ceil(slot_blocks)).map(Frame)
+    }
+
+    fn is_writing(&self, slot: Frame) -> bool {
+        self.writing.get(u64::from(slot.0)).is_some()
+    }
+
+    fn write_begins(&mut self, slot: Frame) {
+        let writes = self.writing.get(u64::from(slot.0)).unwrap_or(0);
+        self.writing.insert(u64::from(slot.0), writes + 1);
+        self.table.set_rewritten(slot);
+    }
+
+    fn write_ends(&mut self, slot: Frame) {
+        match self.writing.get(u64::from(slot.0)) {
+            Some(1) => self.writing.remove(u64::from(slot.0)),
+            Some(writes) => self.writing.insert(u64::from(slot.0), writes - 1),
+            None => unreachable!("a write that ends began"),
+        };
+        self.table.set_rewritten(slot);
+        self.is_released = true;
+    }
+
+    /// Whether a slot may be given to another piece now: nobody uses it, the origin has it, and no record
+    /// tells of it (S3).
+    fn may_leave(&self, slot: Frame) -> bool {
+        self.table.is_idle_clean(slot)
+            && !self.table.is_recorded(slot)
+            && !self.table.is_lost(slot)
+            && !self.is_writing(slot)
+    }
+
+    /// The slot of a piece if it holds it, whatever else is going on with it.
+    fn holding(&self, piece: PieceKey) -> Option<Frame> {
+        let slot = self.directory.find(piece, &self.table)?;
+        matches!(self.table.state(slot), SlotState::Valid | SlotState::Going).then_some(slot)
+    }
+
+    /// Takes the piece out of a slot that may leave; the slot is in no list any more.
+    fn vacate(&mut self, slot: Frame) -> PieceKey {
+        assert!(self.may_leave(slot), "S3");
+        let piece = self.table.piece(slot).expect("what leaves holds a piece");
+        self.directory.remove(piece, slot);
+        self.table.free(slot);
+        self.rotten.remove(&piece);
+        piece
+    }
+
+    /// Frees a slot that may leave.
+    fn evict(&mut self, slot: Frame) -> PieceKey {
+        let piece = self.vacate(slot);
+        self.replacement.remove(slot);
+        self.free.give_back(slot);
+        piece
+    }
+}

@@ -1,0 +1,141 @@
+//! What is durable of the slots: pages are written, slots that are home are recorded as such, and what may
+//! leave does.
+
+use super::{SlotFlight, SlotStore};
+use crate::destage::Copied;
+use crate::effect::{Errno, IoOp, Pieces, Target};
+use crate::format::{SlotPage, SlotRecord};
+use crate::guard::Blocks;
+use crate::machine::{Flight, Machine};
+use crate::memory::{BufferId, Memory, Purpose, Slice};
+use crate::persistence::sync_sector::SyncSector;
+use crate::replacement::Policy;
+use crate::request::RequestKey;
+use crate::units::{Frame, PieceKey, VolumeIndex};
+use alloc::vec::Vec;
+
+impl Machine<SlotStore> {
+    /// Writes pages that are wanted, asks for the flushes they wait for, and lets those go on that waited.
+    pub(super) fn pump_records<M: Memory>(&mut self, memory: &mut M) {
+        if self.latched.is_some() {
+            return;
+        }
+        while let Some(key) = self.store.records.next_done() {
+            self.record_done(key, memory);
+        }
+        while let Some(slot) = self.store.records.next_unrecorded() {
+            let slot = Frame(slot);
+            if self.store.table.is_dirty(slot) {
+                // It was written again: a new record is on its way.
+                continue;
+            }
+            let piece = self.store.table.piece(slot).expect("S3");
+            self.store.table.set_recorded(slot, false);
+            self.store.recorded[piece.volume().at()] -= 1;
+            self.store.is_released = true;
+        }
+        while self.store.records.has_page() {
+            let Some(buffer) = self.allocate(Purpose::Metadata, SlotPage::BYTES as u32, memory) else { break };
+            self.write_page(buffer, memory);
+        }
+        self.hurry_records();
+    }
+
+    /// Asks for the flush that whoever waits for a record, or for the end of one, waits for.
+    pub(super) fn hurry_records(&mut self) {
+        let records = &self.store.records;
+        for needed in [records.flush_wanted(), records.settling()].into_iter().flatten() {
+            self.barrier.want(needed);
+        }
+    }
+
+    fn write_page<M: Memory>(&mut self, buffer: BufferId, memory: &mut M) {
+        let page = self.store.records.next_page().expect("a page is wanted");
+        let SlotStore { set_id, table, records, layout, .. } = &self.store;
+        let record = |slot: u32| {
+            let slot = Frame(slot);
+            let is_recorded = slot.0 < table.shape().frames && records.says_dirty(slot.0);
+            is_recorded.then(|| SlotRecord {
+                piece: table.piece(slot).expect("what is recorded holds a piece"),
+                is_dirty: true,
+                is_lost: table.is_lost(slot),
+                hint: 0,
+            })
+        };
+        SlotPage::encode(set_id, page, record, memory.metadata_mut(buffer));
+        let offset_bytes = layout.slot_page_offset_bytes(page, 0);
+        let slice = Slice { buffer, offset_bytes: 0, len_bytes: SlotPage::BYTES as u32 };
+        self.store.pages_in_flight += 1;
+        let op = IoOp::Write { offset_bytes, from: Pieces::One(slice) };
+        self.issue(Target::Cache, op, Flight::Store(SlotFlight::Page { page, buffer }));
+    }
+
+    pub(super) fn page_written<M: Memory>(
+        &mut self,
+        page: u32,
+        buffer: BufferId,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
+        memory.release(buffer);
+        self.store.pages_in_flight -= 1;
+        match result {
+            Ok(()) => self.store.records.page_written(page, self.store.completed),
+            Err(errno) => self.latch(errno, memory),
+        }
+    }
+
+    /// Slots whose content is durable on the origin: those that nobody wrote to since are clean.
+    pub(super) fn slots_are_home(&mut self, volume_index: VolumeIndex, copy: Copied) {
+        let slots: Vec<Frame> = self.store.slots_of(copy.place, copy.blocks).collect();
+        for slot in slots {
+            let piece = self.store.table.piece(slot);
+            let first = copy.first + u64::from(self.store.place(slot, 0).0 - copy.place.0);
+            let is_same = piece.is_some_and(|piece| {
+                piece == self.store.piece_of(self.volume(volume_index).key(first))
+                    && self.store.table.is_dirty(slot)
+                    && !self.store.table.is_rewritten(slot)
+                    && !self.store.table.is_lost(slot)
+            });
+            if is_same {
+                self.slot_is_home(slot, piece.expect("seen above"));
+            }
+        }
+    }
+
+    fn slot_is_home(&mut self, slot: Frame, piece: PieceKey) {
+        let blocks = self.store.blocks_of(self.volume(piece.volume()), piece).count;
+        self.store.table.set_dirty(slot, false);
+        self.store.replacement.set_dirty(slot, false);
+        self.volume_mut(piece.volume()).dirty_blocks -= blocks;
+        self.store.records.cleaned(slot.0);
+        self.store.records.want(SyncSector::<RequestKey>::page_of(slot.0));
+        self.store.is_released = true;
+    }
+
+    /// Forgets what may be forgotten now of `blocks`.
+    pub(super) fn evict_blocks(&mut self, volume: VolumeIndex, blocks: Blocks) {
+        let pieces: Vec<PieceKey> = self.store.pieces(volume, blocks).collect();
+        for piece in pieces {
+            let slot = self.store.directory.find(piece, &self.store.table);
+            if let Some(slot) = slot.filter(|slot| self.store.may_leave(*slot)) {
+                self.evict_slot(slot);
+            }
+        }
+    }
+
+    /// Forgets all of a volume that is taken off, or whose cache was given up.
+    pub(super) fn evict_volume(&mut self, volume: VolumeIndex) {
+        let slots: Vec<Frame> = self.store.all_slots().collect();
+        for slot in slots {
+            let is_of_volume = self.store.table.piece(slot).is_some_and(|piece| piece.volume() == volume);
+            if is_of_volume && self.store.may_leave(slot) {
+                self.evict_slot(slot);
+            }
+        }
+        if self.latched.is_none() {
+            assert!(self.volume(volume).cached_blocks == 0, "what a clean volume has may leave");
+        }
+        self.volume_mut(volume).cached_blocks = 0;
+    }
+}

@@ -1,0 +1,188 @@
+//! From the pages on the device to slots that can serve.
+//!
+//! Only what is recorded as dirty counts; everything else is forgotten, for nobody wrote down what became of it.
+//! A page is torn at sectors, which hold whole records: a record that is not whole is rotten, and what it
+//! told of is the only copy of something. So it is refused (rule 5).
+
+use super::directory::Directory;
+use super::set_map::{SetMap, SetMapKind};
+use super::table::SlotTable;
+use super::{BUSY_SLOTS_MAX, SlotStore};
+use crate::effect::{Errno, WriteMode};
+use crate::format::{FormatError, SlotLayout, SlotPage, SlotRecord, Superblock};
+use crate::image::Image;
+use crate::persistence::sync_sector::SyncSector;
+use crate::recovery::{OpenError, Opened, OpenedStore, Options, Report, volumes_of};
+use crate::replacement::free_frames::FreeFrames;
+use crate::replacement::{Policy, Replacement, ReplacementChoice};
+use crate::scan::ScanError;
+use crate::table::key_map::KeyMap;
+use crate::units::{BLOCK_BYTES, Frame, Nanos, VOLUMES_MAX};
+use crate::volume::Volume;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec;
+
+/// Pages of one read.
+const PAGES_TOGETHER: u32 = 256;
+
+/// Reads the slots of a cache and writes nothing.
+pub(crate) fn read<I: Image>(
+    image: &mut I,
+    superblock: Superblock,
+    layout: SlotLayout,
+    options: Options,
+) -> Result<Opened, OpenError> {
+    let mut volumes = volumes_of(&superblock);
+    let shape = layout.shape();
+    let mut table = SlotTable::new(shape, layout.slot_blocks(), true, BUSY_SLOTS_MAX);
+    let mut directory = Directory::new(SetMap::new(SetMapKind::Modulo, shape), shape);
+    let mut recorded = [0; VOLUMES_MAX];
+    let mut entries = 0;
+    let mut page = 0;
+    while page < layout.slot_pages() {
+        let pages = PAGES_TOGETHER.min(layout.slot_pages() - page);
+        let offset_bytes = layout.slot_page_offset_bytes(page, 0);
+        let bytes = image
+            .read(offset_bytes, pages as usize * SlotPage::BYTES)
+            .map_err(|errno| ScanError::Device { offset_bytes, errno })?;
+        for (page, bytes) in (page..).zip(bytes.chunks_exact(SlotPage::BYTES)) {
+            let decoded = SlotPage::decode(&superblock.set_id, page, bytes)
+                .map_err(|error| OpenError::Slots { page, error })?;
+            for (slot, record) in (page * layout.page_slots()..).map(Frame).zip(decoded.records) {
+                if slot.0 >= shape.frames {
+                    break;
+                }
+                let record = match record {
+                    Ok(record) => record,
+                    // Whatever it told of is given up.
+                    Err(_) if options.repair => None,
+                    Err(error) => return Err(OpenError::Slots { page, error }),
+                };
+                let Some(record) = record.filter(|record| counts(&superblock, record)) else { continue };
+                let blocks = restore(&mut table, &mut directory, &volumes, layout, slot, &record)
+                    .map_err(|error| OpenError::Slots { page, error })?;
+                let volume = volumes[record.piece.volume().at()].as_mut().expect("what counts has a volume");
+                let first = record.piece.piece() * u64::from(layout.slot_blocks());
+                volume.cached_blocks += blocks;
+                volume.dirty_blocks += blocks;
+                volume.destage.map.mark(first, blocks);
+                recorded[record.piece.volume().at()] += 1;
+                entries += 1;
+            }
+        }
+        page += pages;
+    }
+    for volume in volumes.iter_mut().flatten() {
+        volume.is_leaving = volume.mode != WriteMode::Writeback && volume.is_dirty();
+    }
+    let choice = ReplacementChoice::Fifo { free_order: crate::replacement::free_frames::FreeOrder::Lowest };
+    let mut replacement = Replacement::new(&choice, shape, seed(&superblock));
+    let records = SyncSector::new(shape.frames, true, |slot| table.is_dirty(Frame(slot)));
+    let free = FreeFrames::new(shape, choice.free_order(), |slot| table.piece(slot).is_none());
+    for slot in (0..shape.frames).map(Frame) {
+        if table.piece(slot).is_some() {
+            replacement.restore(slot, None, true);
+        }
+    }
+    let dirty_blocks: u64 = volumes.iter().flatten().map(|volume| volume.dirty_blocks).sum();
+    let report = Report {
+        batches_cut: 0,
+        redestage_bytes: dirty_blocks * BLOCK_BYTES,
+        entries,
+        blocks: dirty_blocks,
+        was_clean: superblock.clean_stop,
+    };
+    let store = SlotStore {
+        set_id: superblock.set_id,
+        layout,
+        table,
+        directory,
+        free,
+        replacement,
+        records,
+        writing: KeyMap::new(BUSY_SLOTS_MAX.min(shape.frames)),
+        changing: BTreeSet::new(),
+        waiting: VecDeque::new(),
+        is_released: false,
+        look_again: Nanos(0),
+        lost: BTreeSet::new(),
+        rotten: BTreeSet::new(),
+        completed: 0,
+        recorded,
+        filling_blocks: [0; VOLUMES_MAX],
+        pages_in_flight: 0,
+    };
+    Ok(Opened { superblock, report, volumes, store: OpenedStore::Slots(Box::new(store)) })
+}
+
+/// Whether a record is of a volume as it is now, and not of one that had its number before.
+fn counts(superblock: &Superblock, record: &SlotRecord) -> bool {
+    let volume = superblock.volumes[record.piece.volume().at()].as_ref();
+    record.is_dirty && volume.is_some_and(|volume| volume.clean_floor_sequence == u64::from(volume.id.0))
+}
+
+/// Puts a recorded piece into its slot; the blocks that it has.
+fn restore(
+    table: &mut SlotTable,
+    directory: &mut Directory,
+    volumes: &[Option<Volume>; VOLUMES_MAX],
+    layout: SlotLayout,
+    slot: Frame,
+    record: &SlotRecord,
+) -> Result<u64, FormatError> {
+    let piece = record.piece;
+    let volume = volumes[piece.volume().at()].as_ref().ok_or(FormatError::Field("slot piece"))?;
+    let first = piece.piece() * u64::from(layout.slot_blocks());
+    // A piece behind the volume's end, in another piece's set, or twice was never recorded.
+    let is_here = first < volume.blocks()
+        && layout.shape().set_of(slot) == directory.set_of(piece)
+        && directory.find(piece, table).is_none();
+    if !is_here {
+        return Err(FormatError::Field("slot piece"));
+    }
+    table.occupy(slot, piece);
+    directory.insert(piece, slot, table);
+    table.settle(slot);
+    table.set_dirty(slot, true);
+    table.set_recorded(slot, true);
+    Ok(u64::from(layout.slot_blocks()).min(volume.blocks() - first))
+}
+
+/// Takes back the records of volumes that have another number now: what they tell of is void, and the number
+/// they were recorded under is about to be forgotten.
+pub(crate) fn write_void_pages<I: Image>(
+    image: &mut I,
+    store: &SlotStore,
+    superblock: &Superblock,
+) -> Result<(), Errno> {
+    let is_void = superblock.volumes.iter().flatten().any(|volume| {
+        volume.clean_floor_sequence != 0 && volume.clean_floor_sequence != u64::from(volume.id.0)
+    });
+    if !is_void {
+        return Ok(());
+    }
+    let mut bytes = vec![0; SlotPage::BYTES];
+    for page in 0..store.layout.slot_pages() {
+        let record = |slot: u32| {
+            let slot = Frame(slot);
+            let is_held = slot.0 < store.table.shape().frames && store.table.is_dirty(slot);
+            is_held.then(|| SlotRecord {
+                piece: store.table.piece(slot).expect("what is dirty holds a piece"),
+                is_dirty: true,
+                is_lost: false,
+                hint: 0,
+            })
+        };
+        SlotPage::encode(&store.set_id, page, record, &mut bytes);
+        image.write(store.layout.slot_page_offset_bytes(page, 0), &bytes)?;
+    }
+    Ok(())
+}
+
+/// What policies that need chance begin with.
+fn seed(superblock: &Superblock) -> u64 {
+    let (low, high) = superblock.set_id.split_at(8);
+    let number = |bytes: &[u8]| bytes.iter().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
+    number(low) ^ number(high)
+}

@@ -1,0 +1,361 @@
+//! The slots as a [`Store`].
+
+use super::table::SlotState;
+use super::{SlotFlight, SlotStore};
+use crate::destage::Copied;
+use crate::effect::{Errno, Effect, Notice, WriteMode};
+use crate::extents::ExtentKind;
+use crate::guard::{Blocks, Hold, Stamp};
+use crate::machine::Machine;
+use crate::memory::Memory;
+use crate::read::Piece;
+use crate::replacement::{Access, Policy};
+use crate::request::RequestKey;
+use crate::status::CacheStatus;
+use crate::store::{Cached, Pressure, Readiness, Store};
+use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, VolumeIndex};
+use alloc::vec::Vec;
+use core::num::NonZeroU32;
+
+/// How often those who wait for a slot look again, if nothing happens: what they wait for may have been busy
+/// when it was asked to go home.
+const LOOK_AGAIN_NS: u64 = 5 * Nanos::MILLISECOND;
+
+impl Store for SlotStore {
+    type Flight = SlotFlight;
+
+    // ---- what is cached ----------------------------------------------------------------------
+
+    fn lookup(&self, key: BlockKey) -> Option<Cached> {
+        let piece = self.piece_of(key);
+        let slot = self.holding(piece)?;
+        if !self.rotten.is_empty() && self.rotten.contains(&piece) {
+            return None;
+        }
+        let place = self.place(slot, key.block());
+        let is_changing = self.changing.contains(&key);
+        let known = if is_changing { None } else { self.table.checksum(slot, self.slot_of(place).1) };
+        let dirty = self.table.is_dirty(slot) && !self.table.is_lost(slot);
+        Some(Cached { place, dirty, checksum: known.map(NonZeroU32::get) })
+    }
+
+    fn extent(&self, key: BlockKey) -> Option<ExtentKind> {
+        self.lost.contains(&key).then_some(ExtentKind::Lost)
+    }
+
+    fn note_hit(&mut self, key: BlockKey, is_first: bool) {
+        // Once for each slot that a request touches.
+        if is_first || key.block().is_multiple_of(self.slot_blocks()) {
+            if let Some(slot) = self.holding(self.piece_of(key)) {
+                self.replacement.hit(slot, Access::Read);
+            }
+        }
+    }
+
+    fn is_joinable(&self, _first: Place, _next: Place) -> bool {
+        true
+    }
+
+    fn pin(&mut self, place: Place, blocks: u32) {
+        for slot in self.slots_of(place, blocks) {
+            self.table.pin(slot);
+        }
+    }
+
+    fn unpin(&mut self, place: Place, blocks: u32) {
+        for slot in self.slots_of(place, blocks) {
+            self.table.unpin(slot);
+        }
+    }
+
+    fn offset_bytes(&self, place: Place) -> u64 {
+        let (slot, block) = self.slot_of(place);
+        self.layout.slot_offset_bytes(slot) + u64::from(block) * BLOCK_BYTES
+    }
+
+    fn cached_blocks(&self, volume: VolumeIndex) -> Vec<u64> {
+        let pieces = self.all_slots().filter_map(|slot| self.table.piece(slot));
+        let of_volume = pieces.filter(|piece| piece.volume() == volume && self.holding(*piece).is_some());
+        let mut blocks: Vec<u64> = of_volume
+            .flat_map(|piece| piece.piece() * self.slot_blocks()..(piece.piece() + 1) * self.slot_blocks())
+            .collect();
+        blocks.sort_unstable();
+        blocks
+    }
+
+    // ---- reads -------------------------------------------------------------------------------
+
+    fn offer_fill<M: Memory>(
+        m: &mut Machine<SlotStore>,
+        volume: VolumeIndex,
+        piece: &Piece,
+        stamp: Stamp,
+        memory: &mut M,
+    ) {
+        let blocks = Blocks { first: piece.first, count: u64::from(piece.blocks) };
+        let volume_now = m.volume(volume);
+        let flushed_epoch = volume_now.origin.flushed_epoch;
+        // HAZARD 1: what was read is still what the origin has.
+        if volume_now.guard.stamp(blocks, flushed_epoch) == Some(stamp) {
+            m.fill_slots(volume, blocks, piece.slice, memory);
+        }
+    }
+
+    fn drop_rotten(m: &mut Machine<SlotStore>, key: BlockKey) {
+        let piece = m.store.piece_of(key);
+        let Some(slot) = m.store.holding(piece) else { return };
+        if m.store.may_leave(slot) {
+            m.evict_slot(slot);
+        } else {
+            m.store.rotten.insert(piece);
+        }
+    }
+
+    fn mark_lost(m: &mut Machine<SlotStore>, key: BlockKey) {
+        let piece = m.store.piece_of(key);
+        let Some(slot) = m.store.holding(piece).filter(|slot| m.store.table.is_dirty(*slot)) else { return };
+        let blocks = m.store.blocks_of(m.volume(key.volume()), piece).count;
+        let is_first = !m.store.table.is_lost(slot);
+        m.store.table.set_lost(slot, true);
+        if m.store.lost.insert(key) {
+            m.push(Effect::Notice(Notice::Lost { volume: key.volume(), block: key.block() }));
+            let volume = m.volume_mut(key.volume());
+            volume.lost_blocks += 1;
+            if is_first {
+                volume.dirty_blocks -= blocks;
+            }
+        }
+    }
+
+    // ---- changes -----------------------------------------------------------------------------
+
+    fn held(m: &Machine<SlotStore>, volume: VolumeIndex, blocks: Blocks) -> Blocks {
+        let slot_blocks = m.store.slot_blocks();
+        let first = blocks.first / slot_blocks * slot_blocks;
+        let end = blocks.end().next_multiple_of(slot_blocks).min(m.volume(volume).blocks());
+        Blocks { first, count: end - first }
+    }
+
+    fn first_hold(m: &Machine<SlotStore>, key: RequestKey, is_whole: bool) -> Hold {
+        let active = &m.requests[key];
+        let mut pieces = m.store.pieces(active.volume, active.blocks);
+        // What has all its slots changes them in place, beside others that do.
+        if is_whole && pieces.all(|piece| m.store.holding(piece).is_some()) { Hold::Shared } else { Hold::Merging }
+    }
+
+    fn begin_write<M: Memory>(m: &mut Machine<SlotStore>, key: RequestKey, memory: &mut M) {
+        m.write_to_slots(key, memory);
+    }
+
+    fn begin_zero<M: Memory>(m: &mut Machine<SlotStore>, key: RequestKey, memory: &mut M) {
+        m.go_around(key, memory);
+    }
+
+    fn may_bypass(m: &mut Machine<SlotStore>, key: RequestKey) -> bool {
+        m.is_way_clear(key)
+    }
+
+    fn settled<M: Memory>(m: &mut Machine<SlotStore>, key: RequestKey, memory: &mut M) {
+        m.place_write(key, memory);
+    }
+
+    fn origin_changed<M: Memory>(m: &mut Machine<SlotStore>, key: RequestKey, memory: &mut M) {
+        m.fill_written(key, memory);
+    }
+
+    fn merge<M: Memory>(m: &mut Machine<SlotStore>, key: RequestKey, memory: &mut M) {
+        m.merge_write(key, memory);
+    }
+
+    fn forget<M: Memory>(m: &mut Machine<SlotStore>, key: RequestKey, blocks: Blocks, memory: &mut M) {
+        let volume = m.requests[key].volume;
+        m.evict_blocks(volume, blocks);
+        m.origin_when_forgotten(key, memory);
+    }
+
+    fn is_forgotten(m: &Machine<SlotStore>, key: RequestKey) -> bool {
+        let active = &m.requests[key];
+        let mut pieces = m.store.pieces(active.volume, active.blocks);
+        pieces.all(|piece| m.store.directory.find(piece, &m.store.table).is_none())
+    }
+
+    fn want_forgotten(m: &mut Machine<SlotStore>, key: RequestKey) {
+        let active = &m.requests[key];
+        let (volume, blocks) = (active.volume, active.blocks);
+        m.evict_blocks(volume, blocks);
+        m.hurry_records();
+    }
+
+    fn is_writing(m: &Machine<SlotStore>, key: RequestKey) -> bool {
+        m.requests[key].parts > 0
+    }
+
+    fn withdraw<M: Memory>(_m: &mut Machine<SlotStore>, _volume: VolumeIndex, _memory: &mut M) {
+        // Nothing is queued: what has no room goes around the cache.
+    }
+
+    // ---- durability --------------------------------------------------------------------------
+
+    fn completed(&self) -> u64 {
+        self.completed
+    }
+
+    fn may_flush(&self) -> bool {
+        true
+    }
+
+    fn flushed(m: &mut Machine<SlotStore>, sequence: u64) {
+        m.store.records.flushed(sequence);
+    }
+
+    // ---- destage -----------------------------------------------------------------------------
+
+    fn unit(m: &Machine<SlotStore>, volume: VolumeIndex, block: u64) -> Blocks {
+        let volume = m.volume(volume);
+        m.store.blocks_of(volume, m.store.piece_of(volume.key(block)))
+    }
+
+    fn readiness(&self, dirty: &Cached) -> Readiness {
+        let (slot, _) = self.slot_of(dirty.place);
+        let is_ready = self.table.state(slot) == SlotState::Valid
+            && !self.is_writing(slot)
+            && self.records.is_written(slot.0);
+        if is_ready { Readiness::Ready } else { Readiness::Busy }
+    }
+
+    fn run_begins(m: &mut Machine<SlotStore>, volume: VolumeIndex, blocks: Blocks) {
+        for piece in m.store.pieces(volume, blocks) {
+            let slot = m.store.holding(piece).expect("it was looked at a moment ago");
+            m.store.table.begin_home(slot);
+            m.store.replacement.home_begins(slot);
+        }
+    }
+
+    fn run_ends(m: &mut Machine<SlotStore>, volume: VolumeIndex, blocks: Blocks) {
+        for piece in m.store.pieces(volume, blocks) {
+            let slot = m.store.holding(piece).expect("a slot that goes home stays");
+            m.store.table.settle(slot);
+            m.store.replacement.home_ends(slot, true);
+        }
+        m.store.is_released = true;
+    }
+
+    fn start_zero_run(_m: &mut Machine<SlotStore>, _volume: VolumeIndex) -> bool {
+        false
+    }
+
+    fn copy_is_home(m: &mut Machine<SlotStore>, volume: VolumeIndex, copy: Copied) {
+        m.slots_are_home(volume, copy);
+    }
+
+    fn written_through(_m: &Machine<SlotStore>, _volume: VolumeIndex, _blocks: Blocks) -> Vec<Copied> {
+        Vec::new()
+    }
+
+    fn pressure(m: &Machine<SlotStore>) -> Pressure {
+        let held_permille = u64::from(m.store.table.dirty()) * 1000 / u64::from(m.store.table.shape().frames);
+        Pressure { held_permille, extents: 0, is_short: held_permille > 500 || !m.store.waiting.is_empty() }
+    }
+
+    // ---- life --------------------------------------------------------------------------------
+
+    fn complete<M: Memory>(
+        m: &mut Machine<SlotStore>,
+        flight: SlotFlight,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
+        if result.is_ok() && !matches!(flight, SlotFlight::Around { .. }) {
+            m.store.completed += 1;
+        }
+        match flight {
+            SlotFlight::Data { request, first, place, slice } => {
+                m.data_written(request, first, (place, slice), result, memory);
+            }
+            SlotFlight::Around { request, blocks } => m.around_written(request, blocks, result, memory),
+            SlotFlight::Fill { volume, blocks, slot, slice } => {
+                m.filled((volume, blocks), slot, slice, result, memory);
+            }
+            SlotFlight::Page { page, buffer } => m.page_written(page, buffer, result, memory),
+        }
+    }
+
+    fn repair<M: Memory>(_m: &mut Machine<SlotStore>, _memory: &mut M) {}
+
+    fn pump<M: Memory>(m: &mut Machine<SlotStore>, memory: &mut M) {
+        m.pump_records(memory);
+        let is_released = core::mem::take(&mut m.store.is_released);
+        let is_due = !m.store.waiting.is_empty() && m.now >= m.store.look_again;
+        if is_released || is_due {
+            m.store.look_again = m.now.plus(LOOK_AGAIN_NS);
+            m.retry_waiting(memory);
+        }
+    }
+
+    fn assemble<M: Memory>(_m: &mut Machine<SlotStore>, _memory: &mut M) {}
+
+    fn is_busy(&self) -> bool {
+        !self.waiting.is_empty() || !self.records.is_quiet()
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.waiting.is_empty()
+            && self.filling_blocks.iter().sum::<u64>() == 0
+            && self.writing.is_empty()
+            && self.records.is_quiet()
+            && self.pages_in_flight == 0
+    }
+
+    fn concerns(m: &Machine<SlotStore>, volume: VolumeIndex) -> bool {
+        m.store.filling_blocks[volume.at()] > 0 || m.store.recorded[volume.at()] > 0
+    }
+
+    fn discard_pending<M: Memory>(_m: &mut Machine<SlotStore>, _memory: &mut M) {
+        // Who waits for a slot is looked at again by the pump and finds that the cache failed.
+    }
+
+    fn drop_volume(m: &mut Machine<SlotStore>, volume: VolumeIndex) {
+        m.evict_volume(volume);
+    }
+
+    fn drop_end(m: &mut Machine<SlotStore>, volume: VolumeIndex) -> bool {
+        let end = m.volume(volume);
+        let blocks = Blocks { first: end.blocks() - 1, count: 1 };
+        m.evict_blocks(volume, blocks);
+        let piece = m.store.piece_of(m.volume(volume).key(blocks.first));
+        m.store.directory.find(piece, &m.store.table).is_none()
+    }
+
+    fn give_up_lost(m: &mut Machine<SlotStore>, volume: VolumeIndex) {
+        m.give_up_lost_slots(volume);
+    }
+
+    fn fill_status(&self, status: &mut CacheStatus) {
+        status.used_bytes = u64::from(self.table.used()) * self.layout.slot_bytes();
+        status.index_bytes = self.table.allocated_bytes() + self.directory.allocated_bytes();
+        status.index_blocks = u64::from(self.table.used()) * self.slot_blocks();
+    }
+
+    fn describe(&self, f: &mut core::fmt::DebugStruct<'_, '_>) {
+        f.field("waiting", &self.waiting)
+            .field("writing", &self.writing.len())
+            .field("filling", &self.filling_blocks)
+            .field("pages_in_flight", &self.pages_in_flight)
+            .field("records_quiet", &self.records.is_quiet())
+            .field("unwritten", &self.all_slots().filter(|slot| self.table.is_dirty(*slot) && !self.records.is_written(slot.0)).count())
+            .field("going", &self.all_slots().filter(|slot| self.table.state(*slot) == SlotState::Going).count())
+            .field("used", &self.table.used())
+            .field("dirty", &self.table.dirty());
+    }
+}
+
+impl SlotStore {
+    pub(super) fn all_slots(&self) -> impl Iterator<Item = crate::units::Frame> + use<> {
+        (0..self.table.shape().frames).map(crate::units::Frame)
+    }
+}
+
+/// Whether a volume's writes may leave dirty data in the cache.
+pub(super) fn keeps_dirty(mode: WriteMode) -> bool {
+    mode == WriteMode::Writeback
+}
