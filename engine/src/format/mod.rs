@@ -7,9 +7,12 @@
 //!   segment:  │ head │ header payload │ header payload │ ... free ... │ summary: body │ footer │
 //! ```
 //!
+//! A cache with slots is divided otherwise: see [`SlotLayout`].
+//!
 //! All numbers are little-endian; all structures begin at a block of 4 KiB. Everything that is
 //! read alone begins with a magic of 8 bytes, its CRC-32C (4 bytes, over the whole structure with this
-//! field zero) and the format's version (2 bytes). Decoders take any bytes: they answer with an
+//! field zero) and the format's version (2 bytes); pages of slots, of which there are millions, have less,
+//! and their superblock has the version. Decoders take any bytes: they answer with an
 //! error, do not panic, and allocate in proportion to their input only. Encoders assert what
 //! decoders check.
 //!
@@ -17,25 +20,46 @@
 
 mod batch;
 mod bytes;
+mod commit_page;
+mod commit_record;
 mod entry;
 mod geometry;
 mod head;
+mod lost_table;
+mod paired_page;
+mod slot_layout;
+mod slot_page;
+mod slot_record;
 mod summary;
 mod superblock;
+mod tree_page;
 
 #[cfg(test)]
 mod layout;
+#[cfg(test)]
+mod slot_tests;
 
 pub use batch::{BatchHeader, DecodedBatch, HEADER_BLOCKS_MAX, HEADER_FIXED_BYTES, header_blocks_for};
+pub use commit_page::{COMMIT_PAGE_RECORDS, CommitPage};
+pub use commit_record::CommitRecord;
 pub use entry::{ENTRY_BYTES, Entry, EntryKind};
 pub use geometry::{CACHE_BYTES_MIN, Geometry, GeometryError};
 pub use head::SegmentHead;
+pub use lost_table::{LOST_RANGES_MAX, LostRange, LostTable};
+pub use paired_page::PAIRED_PAGE_BYTES;
+pub use slot_layout::{
+    CHECKSUM_PAGE_RECORDS, COMMIT_RECORD_OFFSETS, LOST_TABLE_OFFSETS, Region, SLOT_BLOCKS_MAX,
+    SLOT_LAYOUT_BYTES, SlotLayout, SlotLayoutError, SlotPersistence,
+};
+pub use slot_page::{SLOT_PAGE_RECORDS, SlotPage};
+pub use slot_record::SlotRecord;
 pub(crate) use summary::DecodedFooter;
 pub use summary::{Summary, SummaryBatch, SummaryBuilder, SummaryFooter};
 pub use superblock::{
     FINGERPRINTS_MAX, Fingerprint, IDENTITY_BYTES_MAX, NAME_BYTES_MAX, ORIGIN_BYTES_MAX, Superblock,
     VolumeRecord,
 };
+pub use tree_page::{TREE_LEVELS_MAX, TreePage, TreePlanes, TreeShape};
 
 /// Tells one formatted cache from all others; never used twice.
 pub type SetId = [u8; 16];
