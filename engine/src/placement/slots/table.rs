@@ -1,0 +1,322 @@
+//! What each slot holds, and what is going on with it.
+//!
+//! ```text
+//!          occupy                settle              begin_home
+//!   Free ─────────► Filling ───────────────► Valid ◄───────────► Going
+//!    ▲                │ free     free          │  ▲   settle
+//!    ├────────────────┴───────────────────────┤  │ settle
+//!    └──────────────── free ──────── Leaving ◄─┴──┘
+//!                                         begin_leaving
+//! ```
+//!
+//! * S2: only a Valid or a Going slot is dirty.
+//! * S3: a Free slot has no pin, and no durable record that recovery would trust tells of it.
+//! * S5: every data write to a slot says so ([`SlotTable::set_rewritten`]) when it is issued and when it is
+//!   done; a copy that went home counts only if nobody did since [`SlotTable::begin_home`].
+//! * S8: the counts are those of the flags.
+//!
+//! A slot of 4 KiB takes 10 bytes here: 5 for the piece, 1 for state and flags, 4 for the checksum.
+
+use crate::replacement::Shape;
+use crate::table::key_map::KeyMap;
+use crate::units::{BlockKey, Frame, PieceKey, VOLUMES_MAX, VolumeIndex};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::num::NonZeroU32;
+
+/// What is going on with a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotState {
+    /// It holds nothing.
+    Free,
+    /// Its piece is on the way into it.
+    Filling,
+    /// It holds its piece.
+    Valid,
+    /// The same, and it is being read and written home. Writes to it wait.
+    Going,
+    /// It gives its place up, and what makes that durable is under way. Nobody may use it.
+    Leaving,
+}
+
+const STATES: [SlotState; 5] =
+    [SlotState::Free, SlotState::Filling, SlotState::Valid, SlotState::Going, SlotState::Leaving];
+/// The bits of a slot's byte that hold the state.
+const STATE_MASK: u8 = 0b111;
+const DIRTY: u8 = 1 << 3;
+const REWRITTEN: u8 = 1 << 4;
+const RECORDED: u8 = 1 << 5;
+const LOST: u8 = 1 << 6;
+
+const _: () = assert!(BlockKey::END <= 1 << 40, "a piece has five bytes");
+
+/// The slots of a cache.
+#[derive(Clone, Debug)]
+pub struct SlotTable {
+    shape: Shape,
+    slot_blocks: u32,
+    /// The piece of each slot, where it is not free: the low 32 bits, and the eight above.
+    low: Vec<u32>,
+    high: Vec<u8>,
+    /// State and flags.
+    states: Vec<u8>,
+    /// A checksum for each block, 0 if unknown; none at all if checksums are off.
+    checksums: Vec<u32>,
+    /// How often a slot is being read, if at all.
+    pins: KeyMap,
+    used: u32,
+    dirty: u32,
+    dirty_of_set: Vec<u32>,
+    dirty_of_volume: [u32; VOLUMES_MAX],
+}
+
+impl SlotTable {
+    /// A table of free slots of `slot_blocks` blocks, of which `pins_max` at the most are pinned at a time.
+    #[must_use]
+    pub fn new(shape: Shape, slot_blocks: u32, has_checksums: bool, pins_max: u32) -> SlotTable {
+        let slots = shape.frames as usize;
+        SlotTable {
+            shape,
+            slot_blocks,
+            low: vec![0; slots],
+            high: vec![0; slots],
+            states: vec![0; slots],
+            checksums: if has_checksums { vec![0; slots * slot_blocks as usize] } else { Vec::new() },
+            pins: KeyMap::new(pins_max.min(shape.frames)),
+            used: 0,
+            dirty: 0,
+            dirty_of_set: vec![0; shape.sets() as usize],
+            dirty_of_volume: [0; VOLUMES_MAX],
+        }
+    }
+
+    /// How many slots there are, and how they are in sets.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Blocks of a slot.
+    #[must_use]
+    pub fn slot_blocks(&self) -> u32 {
+        self.slot_blocks
+    }
+
+    /// Slots that are not free.
+    #[must_use]
+    pub fn used(&self) -> u32 {
+        self.used
+    }
+
+    /// Dirty slots.
+    #[must_use]
+    pub fn dirty(&self) -> u32 {
+        self.dirty
+    }
+
+    /// Dirty slots of a set.
+    #[must_use]
+    pub fn dirty_of_set(&self, set: u32) -> u32 {
+        self.dirty_of_set[set as usize]
+    }
+
+    /// Dirty slots of a volume.
+    #[must_use]
+    pub fn dirty_of_volume(&self, volume: VolumeIndex) -> u32 {
+        self.dirty_of_volume[volume.at()]
+    }
+
+    /// What is going on with a slot.
+    #[must_use]
+    pub fn state(&self, slot: Frame) -> SlotState {
+        STATES[usize::from(self.states[slot.at()] & STATE_MASK)]
+    }
+
+    /// The piece of a slot; `None` if it is free.
+    #[must_use]
+    pub fn piece(&self, slot: Frame) -> Option<PieceKey> {
+        (self.state(slot) != SlotState::Free).then(|| self.stored_piece(slot))
+    }
+
+    fn stored_piece(&self, slot: Frame) -> PieceKey {
+        PieceKey(u64::from(self.high[slot.at()]) << 32 | u64::from(self.low[slot.at()]))
+    }
+
+    /// Whether the origin does not have what a slot holds.
+    #[must_use]
+    pub fn is_dirty(&self, slot: Frame) -> bool {
+        self.has(slot, DIRTY)
+    }
+
+    /// Whether a data write to it was issued or ended since [`SlotTable::begin_home`].
+    #[must_use]
+    pub fn is_rewritten(&self, slot: Frame) -> bool {
+        self.has(slot, REWRITTEN)
+    }
+
+    /// Whether a record that recovery would trust may be on the device.
+    #[must_use]
+    pub fn is_recorded(&self, slot: Frame) -> bool {
+        self.has(slot, RECORDED)
+    }
+
+    /// Whether some of its blocks are lost.
+    #[must_use]
+    pub fn is_lost(&self, slot: Frame) -> bool {
+        self.has(slot, LOST)
+    }
+
+    /// Whether it may give its place up as far as the table knows: valid, clean, and nobody reads it.
+    #[must_use]
+    pub fn is_idle_clean(&self, slot: Frame) -> bool {
+        self.states[slot.at()] & (STATE_MASK | DIRTY) == SlotState::Valid as u8 && !self.is_pinned(slot)
+    }
+
+    /// A free slot is taken for `piece`, which is on its way.
+    pub fn occupy(&mut self, slot: Frame, piece: PieceKey) {
+        assert!(self.state(slot) == SlotState::Free && piece.0 < BlockKey::END);
+        self.low[slot.at()] = piece.0 as u32;
+        self.high[slot.at()] = (piece.0 >> 32) as u8;
+        self.put_state(slot, SlotState::Filling);
+        self.used += 1;
+    }
+
+    /// What was going on is over: the slot is Valid. From Filling, Going and Leaving.
+    pub fn settle(&mut self, slot: Frame) {
+        assert!(!matches!(self.state(slot), SlotState::Free | SlotState::Valid));
+        self.put_state(slot, SlotState::Valid);
+    }
+
+    /// A dirty slot goes home. What is written to it from now on is not part of that.
+    pub fn begin_home(&mut self, slot: Frame) {
+        assert!(self.state(slot) == SlotState::Valid && self.is_dirty(slot));
+        self.put_state(slot, SlotState::Going);
+        self.put(slot, REWRITTEN, false);
+    }
+
+    /// A clean slot that nobody reads gives its place up.
+    pub fn begin_leaving(&mut self, slot: Frame) {
+        assert!(self.is_idle_clean(slot));
+        self.put_state(slot, SlotState::Leaving);
+    }
+
+    /// A slot holds nothing from now on (S3).
+    pub fn free(&mut self, slot: Frame) {
+        let is_over = matches!(self.state(slot), SlotState::Filling | SlotState::Valid | SlotState::Leaving);
+        assert!(is_over && !self.is_pinned(slot), "nobody uses it");
+        assert!(!self.is_dirty(slot) && !self.is_recorded(slot), "nothing tells of it");
+        self.forget_checksums(slot);
+        self.states[slot.at()] = SlotState::Free as u8;
+        self.used -= 1;
+    }
+
+    /// The origin does not have what the slot holds, or has it again.
+    pub fn set_dirty(&mut self, slot: Frame, is_dirty: bool) {
+        assert!(matches!(self.state(slot), SlotState::Valid | SlotState::Going), "S2");
+        assert!(is_dirty || !self.is_lost(slot), "what is lost does not go home");
+        if self.is_dirty(slot) == is_dirty {
+            return;
+        }
+        self.put(slot, DIRTY, is_dirty);
+        let of_set = &mut self.dirty_of_set[self.shape.set_of(slot) as usize];
+        let volume = PieceKey(u64::from(self.high[slot.at()]) << 32).volume();
+        let of_volume = &mut self.dirty_of_volume[volume.at()];
+        if is_dirty {
+            self.dirty += 1;
+            *of_set += 1;
+            *of_volume += 1;
+        } else {
+            self.dirty -= 1;
+            *of_set -= 1;
+            *of_volume -= 1;
+        }
+    }
+
+    /// A data write to the slot is issued, or is done (S5).
+    pub fn set_rewritten(&mut self, slot: Frame) {
+        self.put(slot, REWRITTEN, true);
+    }
+
+    /// A record of the slot may be on the device from now on, or certainly none is.
+    pub fn set_recorded(&mut self, slot: Frame, is_recorded: bool) {
+        assert!(self.state(slot) != SlotState::Free, "S3");
+        self.put(slot, RECORDED, is_recorded);
+    }
+
+    /// Some blocks of the slot, which is dirty, are lost, or none is any more.
+    pub fn set_lost(&mut self, slot: Frame, is_lost: bool) {
+        assert!(self.is_dirty(slot), "only the last copy can be lost");
+        self.put(slot, LOST, is_lost);
+    }
+
+    /// Somebody reads the slot: it keeps what it holds.
+    pub fn pin(&mut self, slot: Frame) {
+        assert!(matches!(self.state(slot), SlotState::Valid | SlotState::Going));
+        let pins = self.pins.get(u64::from(slot.0)).unwrap_or(0);
+        self.pins.insert(u64::from(slot.0), pins + 1);
+    }
+
+    /// Somebody who read the slot is done.
+    pub fn unpin(&mut self, slot: Frame) {
+        match self.pins.get(u64::from(slot.0)) {
+            Some(1) => self.pins.remove(u64::from(slot.0)),
+            Some(pins) => self.pins.insert(u64::from(slot.0), pins - 1),
+            None => unreachable!("what is unpinned was pinned"),
+        };
+    }
+
+    /// Whether somebody reads the slot.
+    #[must_use]
+    pub fn is_pinned(&self, slot: Frame) -> bool {
+        self.pins.get(u64::from(slot.0)).is_some()
+    }
+
+    /// The checksum of block `block` of a slot; `None` if nobody knows it.
+    #[must_use]
+    pub fn checksum(&self, slot: Frame, block: u32) -> Option<NonZeroU32> {
+        assert!(block < self.slot_blocks);
+        let at = slot.at() * self.slot_blocks as usize + block as usize;
+        self.checksums.get(at).and_then(|&checksum| NonZeroU32::new(checksum))
+    }
+
+    /// Remembers the checksum of a block, or forgets it. Does nothing where checksums are off.
+    pub fn set_checksum(&mut self, slot: Frame, block: u32, checksum: Option<NonZeroU32>) {
+        assert!(block < self.slot_blocks && self.state(slot) != SlotState::Free);
+        let at = slot.at() * self.slot_blocks as usize + block as usize;
+        if let Some(place) = self.checksums.get_mut(at) {
+            *place = checksum.map_or(0, NonZeroU32::get);
+        }
+    }
+
+    /// Forgets the checksums of all blocks of a slot.
+    pub fn forget_checksums(&mut self, slot: Frame) {
+        let first = slot.at() * self.slot_blocks as usize;
+        if let Some(checksums) = self.checksums.get_mut(first..first + self.slot_blocks as usize) {
+            checksums.fill(0);
+        }
+    }
+
+    /// Bytes on the heap for each slot, the directory not counted, in all.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> u64 {
+        let words = self.low.capacity() + self.checksums.capacity() + self.dirty_of_set.capacity();
+        (words * size_of::<u32>() + self.high.capacity() + self.states.capacity()) as u64
+    }
+
+    fn has(&self, slot: Frame, flag: u8) -> bool {
+        self.states[slot.at()] & flag != 0
+    }
+
+    fn put(&mut self, slot: Frame, flag: u8, is_set: bool) {
+        let state = &mut self.states[slot.at()];
+        *state = if is_set { *state | flag } else { *state & !flag };
+    }
+
+    fn put_state(&mut self, slot: Frame, state: SlotState) {
+        let byte = &mut self.states[slot.at()];
+        *byte = *byte & !STATE_MASK | state as u8;
+    }
+}
+
+#[cfg(test)]
+mod tests;
