@@ -24,6 +24,7 @@ pub mod index;
 pub mod limits;
 pub mod memory;
 pub mod mutation;
+pub mod persistence;
 pub mod placement;
 pub mod prng;
 pub mod recovery;

@@ -1,0 +1,15 @@
+//! Persistence: what of the slots is durable, and when.
+//!
+//! Each is told what happens and says what is to be written next; it does no I/O itself.
+//!
+//! | file | a newly dirty slot is durable | published as |
+//! | --- | --- | --- |
+//! | `sync_sector.rs` | when its page is written, before the write is acknowledged | flashcache, EnhanceIO |
+//!
+//! In all of them *safe* means: what is relied on was flushed. The published systems rely on devices that lose
+//! nothing.
+
+pub mod sync_sector;
+
+#[cfg(test)]
+mod model_device;
