@@ -113,7 +113,7 @@ impl Directory {
     /// The chain of a piece, among the chains of all sets.
     fn chain_of(&self, set: u32, piece: PieceKey) -> usize {
         let hash = scatter(piece.0) >> 32;
-        (self.first_of(set) + (hash * u64::from(self.shape.ways) >> 32) as u32) as usize
+        (self.first_of(set) + ((hash * u64::from(self.shape.ways)) >> 32) as u32) as usize
     }
 
     fn head(&self, chain: usize) -> Option<u32> {
