@@ -12,13 +12,15 @@
 use crate::destage::DestageState;
 use crate::effect::{Errno, WriteMode};
 use crate::extents::{Change, Extent, ExtentKind, Extents};
-use crate::format::{Entry, EntryKind, FormatError, Layout, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, SummaryBuilder, Superblock};
+use crate::format::{
+    Entry, EntryKind, FormatError, Layout, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, SummaryBuilder, Superblock,
+};
 use crate::guard::Guard;
 use crate::image::Image;
 use crate::index::{Index, Run};
 use crate::log::{Log, LogStart, LogStore};
-use crate::placement::slots::{self, SlotStore};
 use crate::mutation::{Mutation, Mutations};
+use crate::placement::slots::{self, SlotStore};
 use crate::reclaim::Reclaim;
 use crate::scan::{BatchRecord, Scan, ScanError, SuperblockError, load_superblock, scan_mutated};
 use crate::segments::{Segment, SegmentState, Segments};

@@ -104,8 +104,7 @@ impl LostTable {
             let (slot, first_block, blocks) = (u32_at(field, 0)?, u16_at(field, 4)?, u16_at(field, 6)?);
             ranges.push(LostRange { slot, first_block, blocks });
         }
-        let table =
-            LostTable { set_id: array(bytes, 16)?, update: counter_at(bytes, 32, "update")?, ranges };
+        let table = LostTable { set_id: array(bytes, 16)?, update: counter_at(bytes, 32, "update")?, ranges };
         table.validate()?;
         Ok(table)
     }

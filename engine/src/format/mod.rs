@@ -59,7 +59,6 @@ pub use superblock::{
     COMPOSITION_BYTES_MAX, FINGERPRINTS_MAX, Fingerprint, IDENTITY_BYTES_MAX, Layout, NAME_BYTES_MAX,
     ORIGIN_BYTES_MAX, Superblock, VolumeRecord,
 };
-
 pub use tree_page::{TREE_LEVELS_MAX, TreePage, TreePlanes, TreeShape};
 
 /// Tells one formatted cache from all others; never used twice.

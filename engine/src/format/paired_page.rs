@@ -47,7 +47,11 @@ pub(super) fn seal(set_id: &SetId, kind: Kind, page: u32, transaction: u64, byte
 }
 
 /// Verifies everything but the content. Answers page, transaction and content.
-pub(super) fn unseal<'a>(set_id: &SetId, kind: Kind, bytes: &'a [u8]) -> Result<(u32, u64, &'a [u8]), FormatError> {
+pub(super) fn unseal<'a>(
+    set_id: &SetId,
+    kind: Kind,
+    bytes: &'a [u8],
+) -> Result<(u32, u64, &'a [u8]), FormatError> {
     if array::<4>(bytes, 0)? != MAGIC {
         return Err(FormatError::Magic);
     }

@@ -75,7 +75,9 @@ pub enum SlotLayoutError {
         minimum_bytes: u64,
     },
     /// There are no such slots.
-    #[error("A slot of {slot_bytes} bytes: it must be a power of two or a multiple of 32 KiB, from 4 KiB to 2 MiB")]
+    #[error(
+        "A slot of {slot_bytes} bytes: it must be a power of two or a multiple of 32 KiB, from 4 KiB to 2 MiB"
+    )]
     SlotBytes {
         /// What was asked for.
         slot_bytes: u32,

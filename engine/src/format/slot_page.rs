@@ -81,7 +81,9 @@ fn decode_record(set_id: &SetId, slot: u32, field: &[u8]) -> Result<Option<SlotR
         return Err(FormatError::Field("slot reserved"));
     }
     // A record that says nothing is written as zeroes.
-    SlotRecord::from_bits(u64_at(field, 0)?, u16_at(field, 8)?)?.map(Some).ok_or(FormatError::Field("slot flags"))
+    SlotRecord::from_bits(u64_at(field, 0)?, u16_at(field, 8)?)?
+        .map(Some)
+        .ok_or(FormatError::Field("slot flags"))
 }
 
 /// The checksum of a record: of another cache, or in another slot's place, it does not match.

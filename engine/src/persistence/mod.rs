@@ -5,8 +5,17 @@
 //! | file | a newly dirty slot is durable | published as |
 //! | --- | --- | --- |
 //! | `sync_sector.rs` | when its page is written, before the write is acknowledged | flashcache, EnhanceIO |
+//! | `commit.rs` | by its mapping, which a transaction committed before | dm-cache |
+//! | `bit_tree.rs` | by a bit of a tree, which a transaction committed before | MapperX |
 //!
-//! *Safe* means: what is relied on was flushed. The published systems rely on devices that lose
+//! In all of them *safe* means: what is relied on was flushed. The published systems rely on devices that lose
 //! nothing.
 
+pub mod bit_tree;
+pub mod commit;
 pub mod sync_sector;
+
+#[cfg(test)]
+mod commit_world;
+#[cfg(test)]
+mod model_device;

@@ -20,8 +20,8 @@
 //! * I2: a slot of which `written` holds has a record on the device whichever writes a power cut loses, as far
 //!   as they are not followed by a flush: a FLUSH that is issued later covers it.
 //! * I3: who waits, waits for a write of the page that was issued after its record said dirty.
-//! * I4: a slot is reported by [`SyncSector::next_unrecorded`] only if no write that said dirty was issued
-//!   after the one that said nothing and is durable.
+//! * I4: a slot is reported by [`SyncSector::next_unrecorded`] only if what says nothing of it is durable, and
+//!   it was not dirty again since it was cleaned.
 //!
 //! Completed writes are counted by whoever calls, in one number for the whole device: a flush *covers* what was
 //! complete when it was issued.
@@ -142,6 +142,13 @@ impl<W> SyncSector<W> {
     pub fn dirtied(&mut self, slot: u32, completed: u64, waiter: W) -> Option<W> {
         if self.is_written(slot) {
             return Some(waiter);
+        }
+        // I4: from now on, whatever said nothing of the slot is void.
+        if let Some(page) = self.pages.get_mut(&Self::page_of(slot)) {
+            put(&mut page.clearing, slot, false);
+            for (_, cleared) in &mut page.settling {
+                put(cleared, slot, false);
+            }
         }
         if self.says.get(slot) || !self.is_safe {
             self.record(slot, [waiter]);
@@ -277,11 +284,6 @@ impl<W> SyncSector<W> {
         if was_said && page.in_flight.is_some_and(|says| bit(&says, slot)) {
             page.waiting.extend(waiters);
             return;
-        }
-        // I4: whatever said nothing of the slot is void.
-        put(&mut page.clearing, slot, false);
-        for (_, cleared) in &mut page.settling {
-            put(cleared, slot, false);
         }
         page.waiting_next.extend(waiters);
         self.want(number);

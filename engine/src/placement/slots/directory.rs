@@ -113,7 +113,7 @@ impl Directory {
     /// The chain of a piece, among the chains of all sets.
     fn chain_of(&self, set: u32, piece: PieceKey) -> usize {
         let hash = scatter(piece.0) >> 32;
-        (self.first_of(set) + (hash * u64::from(self.shape.ways) >> 32) as u32) as usize
+        (self.first_of(set) + ((hash * u64::from(self.shape.ways)) >> 32) as u32) as usize
     }
 
     fn head(&self, chain: usize) -> Option<u32> {
@@ -167,9 +167,8 @@ mod tests {
         let mut table = SlotTable::new(shape, 1, false, 1);
         let mut directory = Directory::new(SetMap::new(kind, shape), shape);
         let mut model: BTreeMap<u64, Frame> = BTreeMap::new();
-        let mut free: Vec<Vec<Frame>> = (0..shape.sets())
-            .map(|set| (0..shape.ways).map(|way| shape.frame(set, way)).collect())
-            .collect();
+        let mut free: Vec<Vec<Frame>> =
+            (0..shape.sets()).map(|set| (0..shape.ways).map(|way| shape.frame(set, way)).collect()).collect();
         let pieces = shape.frames * 2;
         let key = |number: u32| PieceKey::new(VolumeIndex((number % 3) as u8), u64::from(number) << 3);
         for _ in 0..steps {

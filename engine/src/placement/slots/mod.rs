@@ -20,6 +20,7 @@ pub mod directory;
 mod fills;
 mod records;
 pub(crate) mod recovery;
+pub mod recovery_plan;
 pub mod set_map;
 mod store;
 pub mod table;

@@ -35,7 +35,9 @@ impl Machine<SlotStore> {
             self.store.is_released = true;
         }
         while self.store.records.has_page() {
-            let Some(buffer) = self.allocate(Purpose::Metadata, SlotPage::BYTES as u32, memory) else { break };
+            let Some(buffer) = self.allocate(Purpose::Metadata, SlotPage::BYTES as u32, memory) else {
+                break;
+            };
             self.write_page(buffer, memory);
         }
         self.hurry_records();

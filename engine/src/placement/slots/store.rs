@@ -3,7 +3,7 @@
 use super::table::SlotState;
 use super::{SlotFlight, SlotStore};
 use crate::destage::Copied;
-use crate::effect::{Errno, Effect, Notice, WriteMode};
+use crate::effect::{Effect, Errno, Notice, WriteMode};
 use crate::extents::ExtentKind;
 use crate::guard::{Blocks, Hold, Stamp};
 use crate::machine::Machine;
@@ -140,7 +140,11 @@ impl Store for SlotStore {
         let active = &m.requests[key];
         let mut pieces = m.store.pieces(active.volume, active.blocks);
         // What has all its slots changes them in place, beside others that do.
-        if is_whole && pieces.all(|piece| m.store.holding(piece).is_some()) { Hold::Shared } else { Hold::Merging }
+        if is_whole && pieces.all(|piece| m.store.holding(piece).is_some()) {
+            Hold::Shared
+        } else {
+            Hold::Merging
+        }
     }
 
     fn begin_write<M: Memory>(m: &mut Machine<SlotStore>, key: RequestKey, memory: &mut M) {
@@ -342,8 +346,17 @@ impl Store for SlotStore {
             .field("filling", &self.filling_blocks)
             .field("pages_in_flight", &self.pages_in_flight)
             .field("records_quiet", &self.records.is_quiet())
-            .field("unwritten", &self.all_slots().filter(|slot| self.table.is_dirty(*slot) && !self.records.is_written(slot.0)).count())
-            .field("going", &self.all_slots().filter(|slot| self.table.state(*slot) == SlotState::Going).count())
+            .field(
+                "unwritten",
+                &self
+                    .all_slots()
+                    .filter(|slot| self.table.is_dirty(*slot) && !self.records.is_written(slot.0))
+                    .count(),
+            )
+            .field(
+                "going",
+                &self.all_slots().filter(|slot| self.table.state(*slot) == SlotState::Going).count(),
+            )
             .field("used", &self.table.used())
             .field("dirty", &self.table.dirty());
     }

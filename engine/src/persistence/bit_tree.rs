@@ -1,0 +1,317 @@
+//! A tree of bits over a volume: below which leaf something may be dirty.
+//!
+//! A leaf's mark is durable before the first dirty byte below it is written, and stays until some later
+//! transaction finds nothing dirty there. So a crash makes suspect what lies below marked leaves, and not all
+//! that is cached. Leaves are fine where marks change rarely and coarse where they change often, so that the
+//! marks cost few transactions: a tree begins with its root as the only leaf, and is adjusted every period.
+//!
+//! Marks and shape are committed together ([`crate::persistence::commit`]), so a crash finds either tree as a
+//! whole. While a transaction runs nobody knows which one: a piece is *covered* only if both mark it.
+//!
+//! * I1: counts are exact: of every node, the dirty pieces below it.
+//! * I2: the wanted tree marks every leaf below which something is dirty.
+//! * I3 (S7 of the design): a write to a piece is issued only if its leaf is marked in the durable tree and in
+//!   the one that is being committed. By I2 it then stays marked in all later ones while the piece is dirty.
+//!
+//! Source: MapperX (L. Yin et al., USENIX ATC 2021) and its authors' code: counts, the walk of the adjustment,
+//! its figures. There a volume may have 8192 × 32 pieces; here leaves are doubled for larger ones. There marks
+//! go into spare bits of dm-cache's mapping, and are cleared at once, before the origin was flushed.
+
+use crate::format::{TreePlanes, TreeShape};
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// The figures of a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TreeTuning {
+    /// Pieces below a finest leaf, unless the volume is too large for that; MapperX: 32.
+    pub leaf_pieces: u32,
+    /// Marks that requests may cost, for each 1000 requests; more of them make leaves coarser. MapperX: 1.
+    pub sla_permille: u32,
+    /// Leaves that are joined, or split, in one adjustment; MapperX: 5.
+    pub steps: u32,
+}
+
+/// What a write to a dirty piece has to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// Nothing.
+    Nothing,
+    /// The transaction that runs.
+    Running,
+    /// The next transaction that begins.
+    Next,
+}
+
+/// The tree of one volume.
+#[derive(Clone, Debug)]
+pub struct BitTree {
+    tuning: TreeTuning,
+    shape: TreeShape,
+    /// The finest leaf of piece n is n >> this, once it was divided by `leaf_pieces`.
+    doublings: u32,
+    /// I1.
+    counts: Vec<u32>,
+    /// Of this period: how often a request had a node marked.
+    writes: Vec<u32>,
+    marks_written: u64,
+    requests: u64,
+    /// What the next transaction commits.
+    wanted: TreePlanes,
+    /// What the running one commits.
+    running: Option<TreePlanes>,
+    /// What the last one committed.
+    durable: TreePlanes,
+}
+
+impl BitTree {
+    /// The tree of a new volume of `pieces` pieces. It is to be committed before the first write.
+    #[must_use]
+    pub fn new(shape: TreeShape, tuning: TreeTuning, pieces: u64) -> BitTree {
+        let mut planes = TreePlanes::new(shape);
+        planes.set_leaf(0, true);
+        BitTree { wanted: planes, ..BitTree::recovered(tuning, pieces, TreePlanes::new(shape), []) }
+    }
+
+    /// The tree that a start found, with the pieces that are dirty: those below its marked leaves that the
+    /// cache holds.
+    #[must_use]
+    pub fn recovered(
+        tuning: TreeTuning,
+        pieces: u64,
+        planes: TreePlanes,
+        dirty: impl IntoIterator<Item = u64>,
+    ) -> BitTree {
+        let shape = planes.shape();
+        let mut tree = BitTree {
+            tuning,
+            shape,
+            doublings: doublings(shape, tuning.leaf_pieces, pieces),
+            counts: vec![0; shape.nodes() as usize],
+            writes: vec![0; shape.nodes() as usize],
+            marks_written: 0,
+            requests: 0,
+            wanted: planes.clone(),
+            running: None,
+            durable: planes,
+        };
+        for piece in dirty {
+            tree.count(piece, true);
+        }
+        for node in 0..shape.nodes() {
+            tree.wanted.mark(node, tree.wanted.is_marked(node) && tree.counts[node as usize] > 0);
+        }
+        tree
+    }
+
+    /// Whether `piece`, which the cache holds, counts as dirty when a volume of `pieces` pieces is recovered
+    /// from `planes`.
+    #[must_use]
+    pub fn is_suspect(planes: &TreePlanes, leaf_pieces: u32, pieces: u64, piece: u64) -> bool {
+        let doublings = doublings(planes.shape(), leaf_pieces, pieces);
+        planes.is_marked(planes.leaf_of(finest(leaf_pieces, doublings, piece)))
+    }
+
+    /// A client's request went by; reads count too.
+    pub fn request(&mut self) {
+        self.requests += 1;
+    }
+
+    /// A clean piece is about to be written: it counts as dirty from now on, before the write is issued. Who
+    /// has to wait is told by [`BitTree::needs`].
+    pub fn dirtied(&mut self, piece: u64) {
+        self.count(piece, true);
+        let leaf = self.wanted.leaf_of(self.finest(piece));
+        if !self.wanted.is_marked(leaf) {
+            self.wanted.mark(leaf, true);
+            self.marks_written += 1;
+            self.writes[leaf as usize] += 1;
+        }
+    }
+
+    /// What a write to a dirty piece has to wait for (I3).
+    #[must_use]
+    pub fn needs(&self, piece: u64) -> Needs {
+        let finest = self.finest(piece);
+        let is_marked = |planes: &TreePlanes| planes.is_marked(planes.leaf_of(finest));
+        match &self.running {
+            Some(running) if !is_marked(running) => Needs::Next,
+            None if !is_marked(&self.durable) => Needs::Next,
+            Some(_) if !is_marked(&self.durable) => Needs::Running,
+            _ => Needs::Nothing,
+        }
+    }
+
+    /// Whether the durable tree marks the leaf of a piece. Not enough for a write: see [`BitTree::needs`].
+    #[must_use]
+    pub fn is_marked_durably(&self, piece: u64) -> bool {
+        self.durable.is_marked(self.durable.leaf_of(self.finest(piece)))
+    }
+
+    /// The origin has a dirty piece durably. Its leaf loses its mark in whatever transaction comes next, if
+    /// nothing else below it is dirty.
+    pub fn cleaned(&mut self, piece: u64) {
+        self.count(piece, false);
+        let leaf = self.wanted.leaf_of(self.finest(piece));
+        self.mark_exactly(leaf);
+    }
+
+    /// The end of a period: leaves are joined if requests had to pay for more marks than they may, and split
+    /// otherwise. Answers whether the tree is another one.
+    pub fn adjust(&mut self) -> bool {
+        let is_too_fine = self.marks_written * 1000 > u64::from(self.tuning.sla_permille) * self.requests;
+        let mut changed = false;
+        for _ in 0..self.tuning.steps {
+            let node = if is_too_fine { self.joinable() } else { self.splittable() };
+            let Some(node) = node else { break };
+            changed = true;
+            if is_too_fine {
+                self.join(node);
+            } else {
+                self.split(node);
+            }
+        }
+        self.writes.fill(0);
+        self.marks_written = 0;
+        self.requests = 0;
+        changed
+    }
+
+    /// A transaction begins. Answers the pages of this tree that it has to write; their content is
+    /// [`BitTree::page`].
+    pub fn begin_commit(&mut self) -> Vec<u32> {
+        assert!(self.running.is_none(), "one at a time");
+        let is_changed = |page: &u32| self.wanted.page(*page) != self.durable.page(*page);
+        let pages = (0..self.shape.pages()).filter(is_changed).collect();
+        self.running = Some(self.wanted.clone());
+        pages
+    }
+
+    /// The content of a page in the transaction that runs.
+    #[must_use]
+    pub fn page(&self, page: u32) -> &[u8] {
+        self.running.as_ref().expect("a transaction runs").page(page)
+    }
+
+    /// The transaction is durable.
+    pub fn committed(&mut self) {
+        self.durable = self.running.take().expect("a transaction runs");
+    }
+
+    /// Pieces that would count as dirty after a crash now, if the cache held all of them: the sizes of the marked leaves.
+    #[must_use]
+    pub fn suspect_pieces(&self) -> u64 {
+        let mut suspect = 0;
+        self.walk(&self.durable, |node, level| {
+            if self.durable.is_leaf(node) && self.durable.is_marked(node) {
+                let finest = u64::from(self.shape.finest()) >> level;
+                suspect += (finest * u64::from(self.tuning.leaf_pieces)) << self.doublings;
+            }
+        });
+        suspect
+    }
+
+    /// Dirty pieces.
+    #[must_use]
+    pub fn dirty(&self) -> u32 {
+        self.counts[0]
+    }
+
+    fn finest(&self, piece: u64) -> u32 {
+        finest(self.tuning.leaf_pieces, self.doublings, piece)
+    }
+
+    /// Counts a piece that became dirty or clean, in all nodes above it.
+    fn count(&mut self, piece: u64, is_dirty: bool) {
+        let mut node = self.shape.inner() + self.finest(piece);
+        loop {
+            let count = &mut self.counts[node as usize];
+            *count = if is_dirty { *count + 1 } else { *count - 1 };
+            if node == 0 {
+                break;
+            }
+            node = (node - 1) / 2;
+        }
+    }
+
+    fn mark_exactly(&mut self, leaf: u32) {
+        self.wanted.mark(leaf, self.counts[leaf as usize] > 0);
+    }
+
+    /// Calls `visit` with every node down to the leaves, and its level; in no order that matters.
+    fn walk(&self, planes: &TreePlanes, mut visit: impl FnMut(u32, u32)) {
+        let mut left = vec![(0, 0)];
+        while let Some((node, level)) = left.pop() {
+            visit(node, level);
+            if !planes.is_leaf(node) {
+                left.extend([(2 * node + 1, level + 1), (2 * node + 2, level + 1)]);
+            }
+        }
+    }
+
+    /// The parent of two leaves that had itself marked most often; of equal ones the first in the tree's order.
+    /// A node that was no leaf in this period was never marked.
+    fn joinable(&self) -> Option<u32> {
+        let mut best = None;
+        self.walk(&self.wanted, |node, _| {
+            let is_parent = |node| self.wanted.is_leaf(2 * node + 1) && self.wanted.is_leaf(2 * node + 2);
+            if !self.wanted.is_leaf(node) && is_parent(node) {
+                let rank = (core::cmp::Reverse(self.writes[node as usize]), node);
+                best = Some(best.map_or(rank, |best: (_, u32)| best.min(rank)));
+            }
+        });
+        best.map(|(_, node)| node)
+    }
+
+    /// The leaf with something dirty below it that was marked least often and can be split; of equal ones the
+    /// first in the tree's order.
+    fn splittable(&self) -> Option<u32> {
+        let mut best = None;
+        self.walk(&self.wanted, |node, _| {
+            if node < self.shape.inner() && self.wanted.is_leaf(node) && self.counts[node as usize] > 0 {
+                let rank = (self.writes[node as usize], node);
+                best = Some(best.map_or(rank, |best: (u32, u32)| best.min(rank)));
+            }
+        });
+        best.map(|(_, node)| node)
+    }
+
+    fn join(&mut self, node: u32) {
+        for child in [2 * node + 1, 2 * node + 2] {
+            self.wanted.mark(child, false);
+            if child < self.shape.inner() {
+                self.wanted.set_leaf(child, false);
+            }
+        }
+        self.wanted.set_leaf(node, true);
+        self.mark_exactly(node);
+    }
+
+    fn split(&mut self, node: u32) {
+        self.wanted.set_leaf(node, false);
+        self.wanted.mark(node, false);
+        for child in [2 * node + 1, 2 * node + 2] {
+            if child < self.shape.inner() {
+                self.wanted.set_leaf(child, true);
+            }
+            self.mark_exactly(child);
+        }
+    }
+}
+
+/// How often the pieces of a leaf are doubled until a tree is large enough for a volume.
+fn doublings(shape: TreeShape, leaf_pieces: u32, pieces: u64) -> u32 {
+    assert!(leaf_pieces > 0);
+    let leaves = pieces.div_ceil(u64::from(leaf_pieces)).max(1);
+    leaves.next_power_of_two().ilog2().saturating_sub(u32::from(shape.levels()))
+}
+
+/// The finest leaf above a piece.
+fn finest(leaf_pieces: u32, doublings: u32, piece: u64) -> u32 {
+    ((piece / u64::from(leaf_pieces)) >> doublings) as u32
+}
+
+#[cfg(test)]
+mod crashes;
+#[cfg(test)]
+mod tests;

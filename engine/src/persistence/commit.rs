@@ -1,0 +1,361 @@
+//! Pages that change together: transactions without an allocator.
+//!
+//! Every page has two places. A transaction writes the changed pages to the places that do not count, flushes,
+//! writes a record, and flushes: from then on those places count. One transaction at a time; who comes
+//! meanwhile shares the next one.
+//!
+//! ```text
+//!   at rest ─► (flush) ─► begin: all changed pages ─► flush ─► record ─► flush ─► at rest
+//!               after a start only                     covers the pages, and
+//!                                                      all data written before
+//! ```
+//!
+//! * I1: the place of a page that counts is never written (histories H12 and H13 of the design).
+//! * I2: transactions are numbered without gaps, so that the record is never written over the one that counts.
+//! * I3: a page of a transaction that was cut off must never count, and later its number will have been reached.
+//!   So the pages that have such a version count as changed when a cache is opened.
+//! * I4: nothing is written before what was found by a start is durable: a process that died may have left its
+//!   last record in a volatile cache. If that one got lost after its pages were overwritten, the record before
+//!   it would find neither its pages nor those.
+//!
+//! What changes after [`Commit::begin`] belongs to the next transaction. A page of slots may all the same be
+//! encoded as late as its write is issued, so that not all of them have to be in memory: what it then tells too
+//! early is either a mapping whose data is complete, and covered by the flush that follows, or the removal of
+//! one. No piece gets another slot, and no slot another piece, before the removal is durable by its own
+//! transaction, so no two pages contradict each other. Trees are written as they were at the beginning
+//! ([`crate::persistence::bit_tree::BitTree::page`]).
+//!
+//! Source: dm-cache, whose metadata is committed by writing a superblock after all blocks that it leads to. The
+//! flushes and the places are ours.
+
+use crate::table::bits::Bits;
+use crate::units::Nanos;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// A page to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageWrite {
+    /// Its number.
+    pub page: u32,
+    /// The place where it is written: 0 or 1.
+    pub place: u32,
+}
+
+/// What a transaction writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Begun {
+    /// The transaction's number.
+    pub transaction: u64,
+    /// The changed pages.
+    pub pages: Vec<PageWrite>,
+}
+
+/// What is to be issued next, besides pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A flush of the cache device.
+    Flush,
+    /// The record of a transaction, at the place that [`crate::format::CommitRecord::place`] tells.
+    Record {
+        /// The transaction's number.
+        transaction: u64,
+        /// Whether the record tells of a clean stop.
+        is_clean_stop: bool,
+    },
+}
+
+#[derive(Clone, Debug)]
+enum Phase {
+    Rest,
+    /// The flush of I4.
+    FirstFlush {
+        is_issued: bool,
+    },
+    /// Pages are being written.
+    Pages {
+        left: u32,
+    },
+    Flush {
+        is_issued: bool,
+    },
+    Record {
+        is_issued: bool,
+    },
+    LastFlush {
+        is_issued: bool,
+    },
+}
+
+/// The transactions of a cache. `W` names a request that waits.
+#[derive(Clone, Debug)]
+pub struct Commit<W> {
+    period_ns: u64,
+    /// The last transaction that counts.
+    durable: u64,
+    /// Which place of a page counts.
+    places: Bits,
+    changed: Bits,
+    changed_pages: Vec<u32>,
+    changed_at: Option<Nanos>,
+    /// Somebody waits for the next transaction, or it is to be written for its own sake.
+    is_asked: bool,
+    phase: Phase,
+    /// The pages of the transaction that runs.
+    running: Vec<u32>,
+    /// The next transaction is the last one; the one that runs is.
+    is_stop_asked: bool,
+    is_stop: bool,
+    /// Who waits, in the order of transactions.
+    waiting: VecDeque<(u64, W)>,
+    done: VecDeque<W>,
+}
+
+/// What a start found on the device.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    /// The transaction that counts; 0 on a new cache.
+    pub durable: u64,
+    /// Which place counts, for every page; of no meaning where none was written.
+    pub places: Bits,
+    /// Pages to be written anew: those whose other place does not hold an older version (I3). All pages of a
+    /// new cache.
+    pub changed: Vec<u32>,
+}
+
+/// Nothing on the device is a page that a transaction has written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("Page {page} is in neither of its places")]
+pub struct MissingPage {
+    /// Its number.
+    pub page: u32,
+}
+
+impl Opened {
+    /// A new cache of `pages` pages.
+    #[must_use]
+    pub fn formatted(pages: u32) -> Opened {
+        Opened { durable: 0, places: Bits::new(pages), changed: (0..pages).collect() }
+    }
+
+    /// What counts if `durable` is the transaction of the record that counts, and `found` are the transactions
+    /// of each page at its two places, `None` where there is no valid page.
+    ///
+    /// # Errors
+    /// If a page is missing: the first transaction writes them all.
+    pub fn find(
+        durable: u64,
+        found: impl IntoIterator<Item = [Option<u64>; 2]>,
+    ) -> Result<Opened, MissingPage> {
+        let found: Vec<_> = found.into_iter().collect();
+        let mut opened = Opened::formatted(found.len() as u32);
+        if durable == 0 {
+            return Ok(opened);
+        }
+        opened.durable = durable;
+        opened.changed.clear();
+        for (page, found) in (0..).zip(found) {
+            let [first, second] = found.map(|transaction| transaction.filter(|&number| number <= durable));
+            let place = match (first, second) {
+                (None, None) => return Err(MissingPage { page }),
+                (first, second) => second > first,
+            };
+            opened.places.put(page, place);
+            // I3. What cannot be read may be a version that was cut off, and be found another time.
+            if first.is_none() || second.is_none() {
+                opened.changed.push(page);
+            }
+        }
+        Ok(opened)
+    }
+}
+
+impl<W> Commit<W> {
+    /// Transactions from `opened` on. One is written at once, even without pages: it tells that the cache is
+    /// in use. A change alone is committed after `period_ns`.
+    #[must_use]
+    pub fn new(opened: Opened, period_ns: u64) -> Commit<W> {
+        let pages = opened.places.len();
+        let mut commit = Commit {
+            period_ns,
+            durable: opened.durable,
+            places: opened.places,
+            changed: Bits::new(pages),
+            changed_pages: Vec::new(),
+            changed_at: None,
+            is_asked: true,
+            phase: Phase::FirstFlush { is_issued: false },
+            running: Vec::new(),
+            is_stop_asked: false,
+            is_stop: false,
+            waiting: VecDeque::new(),
+            done: VecDeque::new(),
+        };
+        for page in opened.changed {
+            commit.mark(page);
+        }
+        commit
+    }
+
+    /// The last transaction that counts.
+    #[must_use]
+    pub fn durable(&self) -> u64 {
+        self.durable
+    }
+
+    /// The transaction that runs.
+    #[must_use]
+    pub fn running(&self) -> Option<u64> {
+        self.is_running().then_some(self.durable + 1)
+    }
+
+    /// The transaction that everything which changes now will belong to.
+    #[must_use]
+    pub fn next(&self) -> u64 {
+        self.durable + 1 + u64::from(self.is_running())
+    }
+
+    fn is_running(&self) -> bool {
+        !matches!(self.phase, Phase::Rest | Phase::FirstFlush { .. })
+    }
+
+    /// The content of a page is another one.
+    pub fn changed(&mut self, page: u32, now: Nanos) {
+        self.mark(page);
+        self.changed_at.get_or_insert(now);
+    }
+
+    fn mark(&mut self, page: u32) {
+        if !self.changed.put(page, true) {
+            self.changed_pages.push(page);
+        }
+    }
+
+    /// `waiter` waits until `transaction`, which is [`Commit::next`] at the most, is durable. Answers the
+    /// waiter if it is.
+    pub fn wait(&mut self, transaction: u64, waiter: W) -> Option<W> {
+        assert!(transaction <= self.next(), "what is waited for is known");
+        if transaction <= self.durable {
+            return Some(waiter);
+        }
+        if transaction == self.next() {
+            self.is_asked = true;
+        }
+        let at = self.waiting.partition_point(|(other, _)| *other <= transaction);
+        self.waiting.insert(at, (transaction, waiter));
+        None
+    }
+
+    /// The transaction that holds everything that changed until now: 0 if it is durable.
+    #[must_use]
+    pub fn holds_all(&self) -> u64 {
+        match self.running() {
+            _ if !self.changed_pages.is_empty() => self.next(),
+            Some(running) => running,
+            None => 0,
+        }
+    }
+
+    /// The next transaction is the last one, with all pages. Nothing changes from now on.
+    pub fn stop(&mut self) {
+        for page in 0..self.changed.len() {
+            self.mark(page);
+        }
+        self.is_stop_asked = true;
+        self.is_asked = true;
+    }
+
+    /// When a change becomes old enough to be committed; `None` if nothing waits for that.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Nanos> {
+        self.changed_at.map(|at| at.plus(self.period_ns))
+    }
+
+    /// Whether a transaction may and should begin. Before it does, whoever has changes that were not urgent
+    /// tells of them.
+    #[must_use]
+    pub fn wants_to_begin(&self, now: Nanos) -> bool {
+        let is_due = self.deadline().is_some_and(|deadline| deadline <= now);
+        matches!(self.phase, Phase::Rest) && (self.is_asked || is_due)
+    }
+
+    /// A transaction begins.
+    pub fn begin(&mut self) -> Begun {
+        assert!(matches!(self.phase, Phase::Rest), "one at a time");
+        self.running = core::mem::take(&mut self.changed_pages);
+        self.running.sort_unstable();
+        self.changed.clear();
+        self.changed_at = None;
+        self.is_asked = false;
+        self.is_stop = core::mem::take(&mut self.is_stop_asked);
+        self.phase = match self.running.len() {
+            0 => Phase::Flush { is_issued: false },
+            pages => Phase::Pages { left: pages as u32 },
+        };
+        let write = |&page: &u32| PageWrite { page, place: u32::from(!self.places.get(page)) };
+        Begun { transaction: self.durable + 1, pages: self.running.iter().map(write).collect() }
+    }
+
+    /// What is to be issued now; it is taken for issued.
+    pub fn next_step(&mut self) -> Option<Step> {
+        let transaction = self.durable + 1;
+        let (is_issued, step) = match &mut self.phase {
+            Phase::Rest | Phase::Pages { .. } => return None,
+            Phase::FirstFlush { is_issued } | Phase::Flush { is_issued } | Phase::LastFlush { is_issued } => {
+                (is_issued, Step::Flush)
+            }
+            Phase::Record { is_issued } => {
+                (is_issued, Step::Record { transaction, is_clean_stop: self.is_stop })
+            }
+        };
+        (!core::mem::replace(is_issued, true)).then_some(step)
+    }
+
+    /// The write of a page of the transaction is complete.
+    pub fn page_written(&mut self) {
+        let Phase::Pages { left } = &mut self.phase else { panic!("a page is being written") };
+        *left -= 1;
+        if *left == 0 {
+            self.phase = Phase::Flush { is_issued: false };
+        }
+    }
+
+    /// The flush that [`Commit::next_step`] asked for is complete.
+    pub fn flushed(&mut self) {
+        match self.phase {
+            Phase::FirstFlush { is_issued: true } => self.phase = Phase::Rest,
+            Phase::Flush { is_issued: true } => self.phase = Phase::Record { is_issued: false },
+            Phase::LastFlush { is_issued: true } => self.finish(),
+            _ => panic!("a flush is under way"),
+        }
+    }
+
+    /// The write of the record is complete.
+    pub fn record_written(&mut self) {
+        assert!(matches!(self.phase, Phase::Record { is_issued: true }), "a record is being written");
+        self.phase = Phase::LastFlush { is_issued: false };
+    }
+
+    /// The transaction counts.
+    fn finish(&mut self) {
+        self.durable += 1;
+        self.phase = Phase::Rest;
+        for page in self.running.drain(..) {
+            let place = self.places.get(page);
+            self.places.put(page, !place);
+        }
+        while self.waiting.front().is_some_and(|(transaction, _)| *transaction <= self.durable) {
+            self.done.extend(self.waiting.pop_front().map(|(_, waiter)| waiter));
+        }
+    }
+
+    /// The next request that has nothing to wait for any more.
+    pub fn next_done(&mut self) -> Option<W> {
+        self.done.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod crashes;
+#[cfg(test)]
+mod tests;
