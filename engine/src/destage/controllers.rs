@@ -60,6 +60,8 @@ pub struct Pressure {
     pub origin_reads: u32,
     /// The memory for dirty data is full.
     pub is_memory_full: bool,
+    /// A newcomer found no free frame, and none that could leave.
+    pub wants_room: bool,
     /// Somebody waits until everything is home: a detach, a flush of the operator, a clean stop.
     pub is_draining: bool,
 }

@@ -4,14 +4,16 @@
 //!
 //! | era | Linux | goes home | how many copies |
 //! | --- | --- | --- | --- |
-//! | `mq` | 3.9 to 4.1 | anything, idle or not | fewer sectors than the threshold, the next one counted |
+//! | `mq1` | 3.9 | anything, one at a time, when a newcomer finds no frame that could leave | the same as `mq` |
+//! | `mq` | 3.14 to 4.1 | anything, idle or not | fewer sectors than the threshold, the next one counted |
 //! | `smq1` | 4.2 (unverified) to 4.11 | old frames; while busy of the lowest level only, unless few are clean | the same |
 //! | `smq2` | 4.12 and later | anything, but only while idle | as many sectors as the threshold |
 //!
 //! Idle: for one second the origin (`smq1`) or anybody (`smq2`) had no request. Single frames that smq 2.0 asks
 //! for, because nothing could leave, are not the controller's affair.
 //!
-//! Source: dm-cache of Linux 3.18, 4.5 and later, read; 3.16 is taken to be as 3.18.
+//! Source: dm-cache of Linux 3.9, 3.18, 4.5 and later, read; 3.16 is taken to be as 3.18. In 3.9 the newcomer
+//! waited for the copy of the frame whose place it takes; here it passes by, and the next one finds the place.
 
 use super::{Budget, HomeOrder, Pressure};
 use crate::replacement::Urgency;
@@ -24,7 +26,9 @@ const IDLE_NS: u64 = Nanos::SECOND;
 /// Whose rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IdleEra {
-    /// mq.
+    /// mq 1.0.
+    Mq1,
+    /// mq with queues for clean and dirty frames.
     Mq,
     /// smq 1.0.
     Smq1,
@@ -51,14 +55,15 @@ impl IdleChoice {
     #[must_use]
     pub fn budget(&self, pressure: &Pressure) -> Budget {
         let last = match self.era {
-            IdleEra::Mq | IdleEra::Smq1 => pressure.last_origin,
+            IdleEra::Mq1 | IdleEra::Mq | IdleEra::Smq1 => pressure.last_origin,
             IdleEra::Smq2 => pressure.last_request.max(pressure.last_origin),
         };
         let idle_from = last.plus(IDLE_NS);
         let is_idle = pressure.now >= idle_from;
         let urgency = match self.era {
             _ if pressure.is_draining => Urgency::All,
-            IdleEra::Mq => Urgency::All,
+            IdleEra::Mq1 if !pressure.wants_room => return Budget::rest(None),
+            IdleEra::Mq1 | IdleEra::Mq => Urgency::All,
             IdleEra::Smq1 if is_idle => Urgency::Old,
             IdleEra::Smq1 => Urgency::Busy { is_critical: is_critical(pressure) },
             IdleEra::Smq2 if is_idle => Urgency::All,
@@ -151,6 +156,17 @@ mod tests {
         let idle = pressure(11_000);
         assert_eq!(order(IdleEra::Smq1, &idle), HomeOrder::Policy(Urgency::Old));
         assert_eq!(order(IdleEra::Smq2, &idle), HomeOrder::Policy(Urgency::All));
+    }
+
+    #[test]
+    fn mq_1_0_sends_home_only_what_has_to_leave() {
+        let full = pressure(20_000);
+        assert_eq!(choice(IdleEra::Mq1).budget(&full), Budget::rest(None));
+        let wanted = Pressure { wants_room: true, ..full };
+        let one = Budget::runs(1, HomeOrder::Policy(Urgency::All));
+        assert_eq!(choice(IdleEra::Mq1).budget(&wanted), one);
+        assert_eq!(choice(IdleEra::Mq1).budget(&Pressure { copies: 1, ..wanted }).runs, 0);
+        assert_eq!(choice(IdleEra::Mq1).budget(&Pressure { is_draining: true, ..full }), one);
     }
 
     #[test]
