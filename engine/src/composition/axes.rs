@@ -109,7 +109,8 @@ pub struct Slots {
 pub enum SetMap {
     /// Its number among runs of as many pieces as a set has slots, modulo the number of sets (flashcache).
     Modulo,
-    /// The same number masked to the next power of two, less the number of sets if it is not below it (EnhanceIO).
+    /// The same number masked to the next power of two, less the number of sets if it is not below it
+    /// (EnhanceIO).
     Masked,
 }
 

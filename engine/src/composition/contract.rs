@@ -1,7 +1,7 @@
 //! What a composition promises when the power fails or the process dies, as data.
 //!
-//! With `safe`, the default, that is always what a disk promises ([`Contract::process`] all, no device needs power-loss
-//! protection); what differs is what the cache still knows. Without it a composition
+//! With `safe`, the default, that is always what a disk promises ([`Contract::process`] all, no device
+//! needs power-loss protection); what differs is what the cache still knows. Without it a composition
 //! behaves as the system it was taken from, and [`Contract::gives_up`] says what that costs.
 
 use super::Composition;
@@ -89,7 +89,8 @@ impl fmt::Display for Aftermath {
             Aftermath::AllDirty => f.write_str("everything cached, all of it as dirty"),
             Aftermath::DirtySuperset { leaf_pieces, leaves } => write!(
                 f,
-                "everything cached; what is near something dirty as dirty (at the finest {leaf_pieces} pieces, {leaves} leaves)"
+                "everything cached; as dirty what is near something dirty \
+                 (at the finest {leaf_pieces} pieces, {leaves} leaves)"
             ),
         }
     }
@@ -169,7 +170,8 @@ impl Contract {
         }
         if self.origin_needs_plp && !other.origin_needs_plp {
             lines.push(
-                "what went home is dropped before the origin flushed it: the origin needs power-loss protection"
+                "what went home is dropped before the origin flushed it: the origin needs \
+                 power-loss protection"
                     .to_string(),
             );
         }

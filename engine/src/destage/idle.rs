@@ -72,7 +72,11 @@ impl IdleChoice {
         let reaches = self.era == IdleEra::Smq2;
         let copies_max = copies_max(self.migration_threshold_sectors, pressure.frame_sectors, reaches);
         // Nobody waits for ever: a drain of frames larger than the threshold takes them one by one.
-        let copies_max = if pressure.is_draining { copies_max.max(1) } else { copies_max };
+        let copies_max = match self.era {
+            _ if pressure.is_draining => copies_max.max(1),
+            IdleEra::Mq1 => copies_max.min(1),
+            IdleEra::Mq | IdleEra::Smq1 | IdleEra::Smq2 => copies_max,
+        };
         let mut budget = Budget::runs(copies_max.saturating_sub(pressure.copies), HomeOrder::Policy(urgency));
         if matches!(urgency, Urgency::Busy { .. }) {
             budget.look_again = Some(idle_from);
@@ -166,7 +170,7 @@ mod tests {
         let one = Budget::runs(1, HomeOrder::Policy(Urgency::All));
         assert_eq!(choice(IdleEra::Mq1).budget(&wanted), one);
         assert_eq!(choice(IdleEra::Mq1).budget(&Pressure { copies: 1, ..wanted }).runs, 0);
-        assert_eq!(choice(IdleEra::Mq1).budget(&Pressure { is_draining: true, ..full }), one);
+        assert_eq!(choice(IdleEra::Mq1).budget(&Pressure { is_draining: true, ..full }).runs, 3);
     }
 
     #[test]

@@ -197,7 +197,6 @@ impl Pi {
         if pressure.dirty_sectors == 0 {
             return Budget::rest(self.next_update);
         }
-        let is_limited = self.choice.writeback_percent > 0 && !pressure.is_draining;
         let mut budget = Budget {
             join: self.join(),
             ..Budget::runs(self.choice.copies_max.saturating_sub(pressure.runs), HomeOrder::Address)
@@ -212,7 +211,7 @@ impl Pi {
             // A new sweep begins: what it is behind or ahead is forgotten.
             (self.rest_until, self.due, self.wait_until) = (None, now, now);
         }
-        if !is_limited {
+        if self.choice.writeback_percent == 0 {
             return budget;
         }
         let wait_ns = self.wait_until.since(now);
@@ -275,6 +274,10 @@ impl Pi {
             }
         } else if self.next_update.is_none() {
             self.next_update = Some(now.plus(period_ns));
+        }
+        if is_dirty && !self.was_dirty {
+            // The first sweep begins.
+            (self.due, self.wait_until) = (now, now);
         }
         self.was_dirty = is_dirty;
         if self.next_update.is_some_and(|update| now >= update) {

@@ -145,6 +145,18 @@ fn the_limiter_of_each_era() {
 }
 
 #[test]
+fn the_first_sweep_has_nothing_to_make_up_for() {
+    for choice in [PiChoice::B, PiChoice::PUBLISHED] {
+        let mut pi = Pi::new(choice);
+        pi.budget(&facts(0, 0, 100_000));
+        let facts = facts(100, 140_000, 100_000);
+        assert!(pi.budget(&facts).runs > 0);
+        pi.started(facts.now, 1024);
+        assert_eq!(pi.wait_until.since(facts.now), 1024 * Nanos::SECOND / pi.rate().unsigned_abs());
+    }
+}
+
+#[test]
 fn a_short_wait_is_left_out_before_a_run_that_continues_the_last() {
     // 32 sectors at 1024 sectors/s: 31.25 ms. 64: 62.5 ms.
     for (choice, sectors, continuing) in
@@ -185,6 +197,7 @@ fn no_percentage_and_a_drain_are_without_limit() {
     assert_eq!(pi.budget(&facts).runs, 4, "of 64 copies");
     assert_eq!(pi.budget(&Pressure { dirty_sectors: 0, ..facts }).runs, 0);
     let mut pi = Pi::new(PiChoice::B);
+    pi.budget(&facts);
     pi.started(facts.now, 1 << 30);
     assert_eq!(pi.budget(&facts).runs, 0);
     assert_eq!(pi.budget(&Pressure { is_draining: true, ..facts }).runs, 4);

@@ -56,7 +56,7 @@ impl ThresholdChoice {
     };
 }
 
-/// The controller: three bits for each frame, 28 bytes for each set.
+/// The controller: three bits for each frame, about 36 bytes for each set.
 ///
 /// * I1: `dirty_of` and `fallow_of` count the bits of `dirty` and `fallow` in each set.
 #[derive(Clone, Debug)]
