@@ -200,7 +200,7 @@ fn a_profile_that_does_not_run_yet_is_refused_and_leaves_the_cache_alone() {
     profile("idle_ms = 300");
     place.done(&create);
     let status: serde_json::Value = serde_json::from_str(&place.done(&["status", &cache, "--json"])).unwrap();
-    assert_eq!(status["profile"], "forebay", "it says the same, and serve knows that one");
+    assert_eq!(status["cache"]["profile"], "forebay", "it says the same, and serve knows that one");
     place.refused(&["lab", "verify", "--profile", "bcache", "--runs", "1"], 1, &["profile bcache"]);
 }
 

@@ -186,7 +186,7 @@ fn print_profile(to: &mut impl Write, profile: &ProfileEntry) -> Result<()> {
     writeln!(to, "{}: {}", profile.name, profile.description)?;
     writeln!(
         to,
-        "  imitates {} {}, known from: {}",
+        "  system: {} {}; known from: {}",
         profile.system,
         profile.versions,
         profile.confidence.name()
