@@ -20,6 +20,7 @@ use crate::image::Image;
 use crate::index::{Index, Run};
 use crate::log::{Log, LogStart, LogStore};
 use crate::mutation::{Mutation, Mutations};
+use crate::placement::slots::recovery_plan::PlanError;
 use crate::placement::slots::{self, SlotStore};
 use crate::reclaim::Reclaim;
 use crate::scan::{BatchRecord, Scan, ScanError, SuperblockError, load_superblock, scan_mutated};
@@ -52,9 +53,12 @@ pub enum OpenError {
     /// The log cannot be trusted.
     #[error(transparent)]
     Scan(#[from] ScanError),
-    /// What is recorded of the slots cannot be trusted.
+    /// What is recorded of the slots cannot be so.
+    #[error(transparent)]
+    Slots(#[from] PlanError),
+    /// What is recorded of some slots cannot be read.
     #[error("Page {page} of the slots' records cannot be trusted: {error}")]
-    Slots {
+    SlotPage {
         /// The page.
         page: u32,
         /// What is wrong with it.

@@ -86,7 +86,7 @@ pub struct LabVerify {
     #[arg(long, value_name = "N", default_value = "100")]
     pub runs: u64,
     /// The profile.
-    #[arg(long, value_name = "PROFILE", default_value = "forebay", value_parser = profile::parse_name)]
+    #[arg(long, value_name = "PROFILE", default_value = profile::DEFAULT, value_parser = profile::parse_name)]
     pub profile: &'static str,
     /// Runs at the same time [default: the number of cores].
     #[arg(long, value_name = "N")]
@@ -131,9 +131,9 @@ pub struct Create {
     /// The volume's name [default: from the origin's file name].
     #[arg(long, value_name = "NAME", value_parser = volume_name)]
     pub name: Option<String>,
-    /// The profile.
-    #[arg(long, value_name = "PROFILE", default_value = "forebay", value_parser = profile::parse_name)]
-    pub profile: &'static str,
+    /// The profile: a built-in one, or a file whose name ends in .toml.
+    #[arg(long, value_name = "PROFILE", default_value = profile::DEFAULT, value_parser = profile::parse_wanted)]
+    pub profile: profile::Wanted,
     /// The write mode [default: the profile's].
     #[arg(long, value_name = "MODE", value_parser = mode)]
     pub mode: Option<WriteMode>,

@@ -1,178 +1,292 @@
-//! The built-in profiles: a named choice on every axis, and the tunables of those choices.
+//! Profiles: a composition with a name, where its values come from, and what it imitates.
 //!
-//! A profile is data. The files are in `profiles/`; they become part of the program when it is built.
+//! The built-in ones are the files of `profiles/`, which become part of the program when it is built; a
+//! user's own is a file of the same form. What can be said in one, and in which range, the engine's table of
+//! tunables knows ([`engine::composition`]); a profile only says values.
 
-use engine::effect::WriteMode;
+use engine::composition::axes::{Axis, DestageChoice, Placement};
+use engine::composition::keys::{Key, Value};
+use engine::composition::rules::Coupling;
+use engine::composition::{Composition, SetError};
 use engine::limits::Config;
 use engine::units::{BLOCK_BYTES, Nanos};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use toml::Spanned;
 
-/// The files, by name.
-const FILES: &[(&str, &str)] = &[("forebay", include_str!("../../profiles/forebay.toml"))];
+/// The built-in files, by name.
+const FILES: &[(&str, &str)] = &[
+    ("forebay", include_str!("../../profiles/forebay.toml")),
+    ("dm-cache", include_str!("../../profiles/dm-cache.toml")),
+    ("dm-cache@4.5", include_str!("../../profiles/dm-cache@4.5.toml")),
+    ("dm-cache@3.16", include_str!("../../profiles/dm-cache@3.16.toml")),
+    ("dm-cache@3.9", include_str!("../../profiles/dm-cache@3.9.toml")),
+    ("bcache", include_str!("../../profiles/bcache.toml")),
+    ("bcache@4.5", include_str!("../../profiles/bcache@4.5.toml")),
+    ("bcache@3.16", include_str!("../../profiles/bcache@3.16.toml")),
+    ("bcache@3.10", include_str!("../../profiles/bcache@3.10.toml")),
+    ("enhanceio", include_str!("../../profiles/enhanceio.toml")),
+    ("flashcache", include_str!("../../profiles/flashcache.toml")),
+    ("gflash", include_str!("../../profiles/gflash.toml")),
+    ("mapperx", include_str!("../../profiles/mapperx.toml")),
+];
+/// The profile that a cache gets unless another one is named.
+pub const DEFAULT: &str = "forebay";
+/// How a file's name ends.
+const SUFFIX: &str = ".toml";
 
 /// A profile.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// What it is, in one line.
     pub description: String,
-    /// The choice on each axis.
-    pub axes: Axes,
-    /// What can be tuned.
-    #[serde(default)]
-    pub tunables: Vec<Tunable>,
+    /// The system that it imitates, as tables of results name it.
+    pub system: String,
+    /// Which versions of it.
+    pub versions: String,
+    /// How well they are known.
+    pub confidence: Confidence,
+    /// Where it knowingly differs.
+    pub deviations: Vec<String>,
+    /// What it is made of.
+    pub composition: Composition,
+    /// Where values come from, by tunable, if it says so; the others have the table's source.
+    sources: BTreeMap<&'static str, String>,
 }
 
-/// A choice on each axis.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Axes {
-    /// Where a block may live.
-    pub placement: Placement,
-    /// Whether a miss enters the cache.
-    pub admission: Admission,
-    /// Which block leaves.
-    pub replacement: Replacement,
-    /// How a new volume treats writes.
-    #[serde(with = "mode_name")]
-    pub write_mode: WriteMode,
-    /// How it is made durable what the cache holds.
-    pub persistence: Persistence,
-    /// Which dirty blocks go home, and when.
-    pub destage: Destage,
-    /// How much is read on a miss.
-    pub fetch: Fetch,
-}
-
-/// Where a block may live.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// How well a published system is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Placement {
-    /// In segments that are only appended to.
-    Log,
+pub enum Confidence {
+    /// Its source was read.
+    Source,
+    /// Its documents were read.
+    Documents,
+    /// It was seen at work.
+    Observed,
+    /// It is somebody's own.
+    #[default]
+    Own,
 }
 
-/// Whether a miss enters the cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Admission {
-    /// Every one.
-    Always,
-}
-
-/// Which block leaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Replacement {
-    /// The oldest, unless it was used again.
-    Fifo,
-}
-
-/// How it is made durable what the cache holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Persistence {
-    /// Header and data in one write.
-    Inline,
-}
-
-/// Which dirty blocks go home, and when.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Destage {
-    /// In the order of the origin, round and round.
-    Sweep,
-}
-
-/// How much is read on a miss.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Fetch {
-    /// What was asked for.
-    Request,
-}
-
-/// Something that can be tuned.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Tunable {
+impl Confidence {
     /// Its name.
-    pub name: String,
-    /// Its unit.
-    pub unit: String,
-    /// Its value in this profile.
-    pub default: u64,
-    /// The least it may be.
-    pub least: u64,
-    /// The most it may be.
-    pub most: u64,
-    /// What it does.
-    pub meaning: String,
-    /// Where the value comes from.
-    pub source: String,
-}
-
-impl Profile {
-    /// Sets the engine's bounds as the tunables say.
-    ///
-    /// # Panics
-    /// If a tunable is not known here: a test looks at all built-in ones.
-    pub fn apply(&self, config: &mut Config) {
-        for tunable in &self.tunables {
-            let value = tunable.default;
-            match tunable.name.as_str() {
-                // A small cache has a lower limit of its own.
-                "false_dirty_bytes" => {
-                    config.false_dirty_blocks_max = config.false_dirty_blocks_max.min(value / BLOCK_BYTES);
-                }
-                "flush_after_ms" => config.flush_after_ns = value * Nanos::MILLISECOND,
-                "idle_ms" => config.idle_ns = value * Nanos::MILLISECOND,
-                "destage_runs" => {
-                    config.destage_runs_max = u32::try_from(value).expect("a test looks at the range");
-                }
-                "backoff_ms" => config.backoff_ns = value * Nanos::MILLISECOND,
-                "absent_ms" => config.absent_after_ns = value * Nanos::MILLISECOND,
-                unknown => panic!("the profile has an unknown tunable {unknown}"),
-            }
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Confidence::Source => "source",
+            Confidence::Documents => "documents",
+            Confidence::Observed => "observed",
+            Confidence::Own => "own",
         }
     }
 }
 
-mod mode_name {
-    use engine::effect::WriteMode;
-    use serde::{Deserialize, Deserializer, Serializer, de};
+/// Which profile somebody asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// A built-in one.
+    BuiltIn(&'static str),
+    /// A file.
+    File(PathBuf),
+}
 
-    pub fn serialize<S: Serializer>(mode: &WriteMode, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(mode.name())
+/// The form of a file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Form {
+    name: String,
+    description: String,
+    #[serde(default)]
+    system: String,
+    #[serde(default)]
+    versions: String,
+    #[serde(default)]
+    confidence: Confidence,
+    #[serde(default)]
+    deviations: Vec<String>,
+    extends: Option<Spanned<String>>,
+    #[serde(default)]
+    axes: BTreeMap<Spanned<String>, String>,
+    #[serde(default)]
+    tunables: BTreeMap<Spanned<String>, toml::Value>,
+}
+
+/// Why a profile cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// Its file cannot be read.
+    #[error("{path}: {error}", path = path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Something in it is wrong.
+    #[error("{file}{line}: {fault}", line = Line(*line))]
+    Fault {
+        /// The file.
+        file: String,
+        /// The line, counted from 1, if one is to blame.
+        line: Option<usize>,
+        /// What.
+        fault: Fault,
+    },
+}
+
+/// What is wrong in a profile.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// It is not TOML of this form.
+    #[error("{0}")]
+    Form(String),
+    /// The profile that it extends does not exist.
+    #[error("extends {0}: {UnknownProfile}")]
+    Base(String),
+    /// An axis or a tunable cannot be set so.
+    #[error("{0}")]
+    Set(#[from] SetError),
+    /// A tunable's value is no number, flag or name.
+    #[error("{key}: it must be {}, or {{ value = ..., source = \"...\" }}", .key_of.allowed())]
+    Value {
+        /// The tunable's name.
+        key: String,
+        /// The tunable.
+        key_of: &'static Key,
+    },
+    /// Nothing is chosen on an axis.
+    #[error("[axes] has no {axis}; there are {choices}", axis = .0.name(), choices = names_of(*.0))]
+    NoChoice(Axis),
+    /// Choices do not go together.
+    #[error("{}: {} ({})", .0.name, .0.rule, .0.why)]
+    Coupling(&'static Coupling),
+}
+
+/// `:12`, or nothing.
+struct Line(Option<usize>);
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |line| write!(f, ":{line}"))
+    }
+}
+
+/// There is no such profile.
+#[derive(Debug, thiserror::Error)]
+#[error("unknown profile; there are {}, and files whose names end in {SUFFIX}", known())]
+pub struct UnknownProfile;
+
+fn known() -> String {
+    FILES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+}
+
+fn names_of(axis: Axis) -> String {
+    axis.choices().map(|choice| choice.name).collect::<Vec<_>>().join(", ")
+}
+
+/// This version cannot run a profile.
+#[derive(Debug, thiserror::Error)]
+#[error("profile {profile}: this version cannot run {what} yet; use --profile {DEFAULT}")]
+pub struct NotYet {
+    profile: String,
+    what: String,
+}
+
+impl Profile {
+    /// Where the value of a tunable comes from.
+    #[must_use]
+    pub fn source(&self, key: &'static Key) -> String {
+        match self.sources.get(key.name) {
+            Some(source) => source.clone(),
+            // The table knows where defaults come from, not others.
+            None if key.get(&self.composition) == Some(key.default) => key.source.to_owned(),
+            None => format!("{} {}", self.name, self.versions).trim().to_owned(),
+        }
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<WriteMode, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        WriteMode::parse(&name).ok_or_else(|| de::Error::custom("unknown write mode"))
+    /// The built-in profile that a cache made of this one is served by.
+    ///
+    /// The engine has one store and keeps no tunables with a cache. When it does, this goes away.
+    ///
+    /// # Errors
+    /// [`NotYet`], with the first thing that is missing.
+    pub fn runnable(&self) -> Result<&'static str, NotYet> {
+        let not_yet = |what| Err(NotYet { profile: self.name.clone(), what });
+        let ours = named(DEFAULT).composition;
+        // A volume's mode is kept with the volume.
+        for axis in Axis::ALL.into_iter().filter(|axis| *axis != Axis::WriteMode) {
+            let choice = self.composition.choice(axis).name;
+            if choice != ours.choice(axis).name {
+                return not_yet(format!("{} = {choice}", axis.name()));
+            }
+        }
+        for ((key, value), (_, our)) in self.composition.tunables().zip(ours.tunables()) {
+            if value != our {
+                return not_yet(format!("a cache with {} = {value}", key.name));
+            }
+        }
+        Ok(DEFAULT)
+    }
+
+    /// Sets the engine's bounds as the tunables say.
+    pub fn apply(&self, config: &mut Config) {
+        let nanos = |ms: u32| u64::from(ms) * Nanos::MILLISECOND;
+        if let Placement::Log { false_dirty_bytes } = self.composition.placement {
+            // A small cache has a lower limit of its own.
+            config.false_dirty_blocks_max =
+                config.false_dirty_blocks_max.min(false_dirty_bytes / BLOCK_BYTES);
+        }
+        if let DestageChoice::Sweep(sweep) = self.composition.destage {
+            config.idle_ns = nanos(sweep.idle_ms);
+            config.destage_runs_max = sweep.destage_runs;
+        }
+        let common = self.composition.common;
+        config.flush_after_ns = nanos(common.flush_after_ms);
+        config.backoff_ns = nanos(common.backoff_ms);
+        config.absent_after_ns = nanos(common.absent_ms);
     }
 }
 
 /// All built-in profiles.
-///
-/// # Panics
-/// Never: a test reads every file.
 #[must_use]
 pub fn all() -> Vec<Profile> {
-    FILES.iter().map(|(_, text)| toml::from_str(text).expect("a test reads every built-in profile")).collect()
+    FILES.iter().map(|(name, _)| named(name)).collect()
 }
 
-/// The profile of that name.
+/// The built-in profile of that name.
 ///
 /// # Panics
 /// If there is none: [`parse_name`] let it through.
 #[must_use]
 pub fn named(name: &str) -> Profile {
-    all().into_iter().find(|profile| profile.name == name).expect("the name was checked")
+    let text = text_of(name).expect("the name was checked");
+    read(&format!("{name}{SUFFIX}"), text).expect("a test reads every built-in profile")
 }
 
-/// Checks that a profile of that name exists.
+/// The profile that somebody asked for.
+///
+/// # Errors
+/// [`ProfileError`], if it is a file that cannot be read or is wrong.
+pub fn load(wanted: &Wanted) -> Result<Profile, ProfileError> {
+    match wanted {
+        Wanted::BuiltIn(name) => Ok(named(name)),
+        Wanted::File(path) => {
+            let text =
+                fs::read_to_string(path).map_err(|error| ProfileError::Read { path: path.clone(), error })?;
+            read(&path.display().to_string(), &text)
+        }
+    }
+}
+
+/// Checks that a built-in profile of that name exists.
 ///
 /// # Errors
 /// [`UnknownProfile`], with those that exist.
@@ -180,34 +294,119 @@ pub fn parse_name(name: &str) -> Result<&'static str, UnknownProfile> {
     FILES.iter().map(|(known, _)| *known).find(|known| *known == name).ok_or(UnknownProfile)
 }
 
-/// There is no such profile.
-#[derive(Debug, thiserror::Error)]
-#[error("unknown profile; there are {}", known())]
-pub struct UnknownProfile;
+/// Takes the name of a built-in profile or of a file, which has a slash or ends in `.toml`.
+///
+/// # Errors
+/// [`UnknownProfile`], with those that exist.
+pub fn parse_wanted(word: &str) -> Result<Wanted, UnknownProfile> {
+    if word.contains('/') || word.ends_with(SUFFIX) {
+        return Ok(Wanted::File(Path::new(word).to_owned()));
+    }
+    parse_name(word).map(Wanted::BuiltIn)
+}
 
-fn known() -> String {
-    FILES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+fn text_of(name: &str) -> Option<&'static str> {
+    FILES.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+}
+
+/// Reads a profile.
+fn read(file: &str, text: &str) -> Result<Profile, ProfileError> {
+    let fault = |line, fault| ProfileError::Fault { file: file.to_owned(), line, fault };
+    let line_of =
+        |span: Range<usize>| Some(1 + text.as_bytes()[..span.start].iter().filter(|b| **b == b'\n').count());
+    let form: Form = toml::from_str(text)
+        .map_err(|error| fault(error.span().and_then(line_of), Fault::Form(one_line(error.message()))))?;
+    let mut profile = match &form.extends {
+        None => Profile {
+            name: String::new(),
+            description: String::new(),
+            system: String::new(),
+            versions: String::new(),
+            confidence: Confidence::Own,
+            deviations: Vec::new(),
+            composition: Composition::forebay(),
+            sources: BTreeMap::new(),
+        },
+        Some(base) => {
+            let base_text = text_of(base.as_ref())
+                .ok_or_else(|| fault(line_of(base.span()), Fault::Base(base.as_ref().clone())))?;
+            read(&format!("{}{SUFFIX}", base.as_ref()), base_text)?
+        }
+    };
+    let composition = &mut profile.composition;
+    for (name, choice) in &form.axes {
+        let at = line_of(name.span());
+        let axis = Axis::ALL.into_iter().find(|axis| axis.name() == name.as_ref());
+        let axis = axis.ok_or_else(|| fault(at, SetError::Unknown { name: name.as_ref().clone() }.into()))?;
+        // To choose anew what is chosen would take its tunables back to their defaults.
+        if composition.choice(axis).name != choice || form.extends.is_none() {
+            composition.choose(axis, choice).map_err(|error| fault(at, error.into()))?;
+        }
+    }
+    if form.extends.is_none() {
+        for axis in Axis::ALL {
+            if !form.axes.keys().any(|name| name.as_ref() == axis.name()) {
+                return Err(fault(None, Fault::NoChoice(axis)));
+            }
+        }
+    }
+    for (name, value) in &form.tunables {
+        let at = line_of(name.span());
+        let key = Key::named(name.as_ref())
+            .ok_or_else(|| fault(at, SetError::Unknown { name: name.as_ref().clone() }.into()))?;
+        let (text, source) = setting(value)
+            .ok_or_else(|| fault(at, Fault::Value { key: key.name.to_owned(), key_of: key }))?;
+        composition.set(key.name, &text).map_err(|error| fault(at, error.into()))?;
+        match source {
+            Some(source) => drop(profile.sources.insert(key.name, source.to_owned())),
+            None => drop(profile.sources.remove(key.name)),
+        }
+    }
+    composition.validate().map_err(|coupling| fault(None, Fault::Coupling(coupling)))?;
+    Ok(Profile {
+        name: form.name,
+        description: form.description,
+        system: form.system,
+        versions: form.versions,
+        confidence: form.confidence,
+        deviations: if form.deviations.is_empty() { profile.deviations } else { form.deviations },
+        ..profile
+    })
+}
+
+/// The text of a tunable's value, and its source if it has one.
+fn setting(value: &toml::Value) -> Option<(String, Option<&str>)> {
+    match value {
+        toml::Value::Integer(number) => Some((number.to_string(), None)),
+        toml::Value::Boolean(flag) => Some((flag.to_string(), None)),
+        toml::Value::String(name) => Some((name.clone(), None)),
+        toml::Value::Table(table) if table.keys().all(|key| key == "value" || key == "source") => {
+            let inner = table.get("value").filter(|value| !value.is_table())?;
+            let source = match table.get("source") {
+                None => None,
+                Some(source) => Some(source.as_str()?),
+            };
+            setting(inner).map(|(text, _)| (text, source))
+        }
+        _ => None,
+    }
+}
+
+/// A message without line breaks.
+fn one_line(message: &str) -> String {
+    message.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A value as JSON has it.
+#[must_use]
+pub fn json_value(value: Value) -> serde_json::Value {
+    match value {
+        Value::Number(number) => number.into(),
+        Value::Flag(flag) => flag.into(),
+        Value::Name(name) => name.into(),
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_built_in_profile_is_complete_and_consistent() {
-        for (name, text) in FILES {
-            let profile: Profile = toml::from_str(text).expect("a built-in profile parses");
-            assert_eq!(profile.name, *name);
-            for tunable in &profile.tunables {
-                assert!((tunable.least..=tunable.most).contains(&tunable.default), "{}", tunable.name);
-                assert!(!tunable.meaning.is_empty() && !tunable.source.is_empty(), "{}", tunable.name);
-            }
-            profile.apply(&mut Config::for_cache(64, 64));
-        }
-    }
-
-    #[test]
-    fn an_unknown_profile_is_answered_with_those_there_are() {
-        assert!(parse_name("bcache9").expect_err("no such profile").to_string().contains("forebay"));
-    }
-}
+#[path = "profile_tests.rs"]
+mod tests;

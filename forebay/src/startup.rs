@@ -91,6 +91,7 @@ pub fn start(
     let profile = profile::parse_name(&superblock.profile)
         .map(profile::named)
         .with_context(|| format!("{spec} was created with profile {}", superblock.profile))?;
+    profile.runnable()?;
     let mut record = state.load(&superblock.set_id)?.unwrap_or_else(|| CacheRecord {
         set_id: hexadecimal(&superblock.set_id),
         caches: vec![],

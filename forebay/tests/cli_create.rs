@@ -178,6 +178,33 @@ fn words_without_meaning_are_usage_errors() {
 }
 
 #[test]
+fn a_profile_that_does_not_run_yet_is_refused_and_leaves_the_cache_alone() {
+    let place = Place::new();
+    let origin = place.file("slow.img", 64 * MIB);
+    let cache = place.file("fast.img", 64 * MIB);
+    let before = std::fs::read(&cache).unwrap();
+    let mut create = vec!["create", "--origin", &origin, "--cache", &cache, "--profile", "dm-cache"];
+    place.refused(&create, 1, &["profile dm-cache", "placement = slots", "--profile forebay"]);
+    let mine = place.file("mine.toml", 0);
+    let profile = |tunables: &str| {
+        let text =
+            format!("name = \"mine\"\ndescription = \"\"\nextends = \"forebay\"\n[tunables]\n{tunables}\n");
+        std::fs::write(&mine, text).unwrap();
+    };
+    create[6] = &mine;
+    profile("idle_ms = 0");
+    place.refused(&create, 1, &["mine.toml:5", "idle_ms = 0", "1 to 600000 ms"]);
+    profile("idle_ms = 400");
+    place.refused(&create, 1, &["profile mine", "idle_ms = 400"]);
+    assert!(std::fs::read(&cache).unwrap() == before, "not one byte was written");
+    profile("idle_ms = 300");
+    place.done(&create);
+    let status: serde_json::Value = serde_json::from_str(&place.done(&["status", &cache, "--json"])).unwrap();
+    assert_eq!(status["cache"]["profile"], "forebay", "it says the same, and serve knows that one");
+    place.refused(&["lab", "verify", "--profile", "bcache", "--runs", "1"], 1, &["profile bcache"]);
+}
+
+#[test]
 fn what_is_not_built_yet_is_no_verb() {
     let place = Place::new();
     for verb in ["top", "scrub", "bench", "studies", "help"] {
@@ -230,5 +257,26 @@ fn lists_of_what_is_built_in() {
     let models: serde_json::Value = serde_json::from_str(&place.done(&["models", "--json"])).unwrap();
     assert!(models["models"].as_array().unwrap().iter().any(|model| model["name"] == "hdd"));
     assert!(place.done(&["models"]).contains("nvme"));
-    assert!(place.done(&["profiles"]).contains("forebay"));
+    let flashcache =
+        profiles["profiles"].as_array().unwrap().iter().find(|profile| profile["name"] == "flashcache");
+    let ways =
+        flashcache.unwrap()["tunables"].as_array().unwrap().iter().find(|tunable| tunable["name"] == "ways");
+    let ways = ways.unwrap();
+    assert_eq!(
+        (ways["value"].as_u64(), ways["default"].as_u64(), ways["most"].as_u64()),
+        (Some(512), Some(0), Some(8192))
+    );
+    assert!(["unit", "meaning", "source"].iter().all(|field| ways[field].is_string()));
+    assert_eq!(flashcache.unwrap()["gives_up"].as_array().unwrap().len(), 2);
+    assert_eq!(profiles["axes"].as_array().unwrap().len(), 9);
+    let text = place.done(&["profiles"]);
+    for words in [
+        "forebay:",
+        "mapperx:",
+        "without safety, as published:",
+        "threshold-needs-sets",
+        "ways = 0 (0 to 8192 slots)",
+    ] {
+        assert!(text.contains(words), "{words}");
+    }
 }

@@ -1,6 +1,6 @@
 //! The ghost history: which pieces were here lately, without their content.
 
-use super::key_index::KeyIndex;
+use crate::table::key_index::KeyIndex;
 use crate::units::PieceKey;
 use alloc::vec;
 use alloc::vec::Vec;

@@ -15,7 +15,7 @@
 //! | `cutoff.rs` | what passes by before a policy is asked: `runs.rs`, `congestion.rs` (bcache) |
 //! | `run_detector.rs` | sequential phases (dm-cache) |
 //! | `ghost.rs` | the ghost history |
-//! | `key_index.rs`, `recency.rs` | entries by key; slots by key and age |
+//! | `recency.rs` | slots by key and age |
 //!
 //! Order of calls for each request, or each part of one that lies in one piece: [`Cutoff::decide`]
 //! and, unless that passes it by, [`Admission::seen`]; on a miss [`Admission::decide`]; when the
@@ -25,7 +25,6 @@ pub mod always;
 pub mod congestion;
 pub mod cutoff;
 pub mod ghost;
-mod key_index;
 pub mod mq;
 mod recency;
 pub mod run_detector;

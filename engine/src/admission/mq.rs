@@ -19,14 +19,15 @@
 //! Not imitated: there, a request that would enter is shown to the policy twice (the second time
 //! by a worker), which the run detector takes for a random one; and 1.0 remembers a piece that was
 //! invalidated, with its hits. The last mq (`coldest`) has a threshold of its own, which replacement
-//! forms; here it counts as the split one, while there a count rises at the end of the tick.
+//! forms; here it counts as the split one, while there a count rises at the end of the tick. Its
+//! memory sinks as its queues do.
 
-use super::key_index::KeyIndex;
 use super::run_detector::{RunDetector, RunDetectorChoice};
 use super::{Asked, Decision, Reason, Verdict};
 use crate::replacement::mq::MqEra;
 use crate::replacement::{Access, Standing};
-use crate::table::hit_levels::HitLevels;
+use crate::table::hit_levels::{HitLevels, Sinking};
+use crate::table::key_index::KeyIndex;
 use crate::units::PieceKey;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -87,10 +88,11 @@ impl MqPromotion {
             MqEra::Single => frames * 2,
             MqEra::Split | MqEra::Coldest => frames,
         };
+        let sinking = if choice.era == MqEra::Coldest { Sinking::Empty } else { Sinking::Emptied };
         MqPromotion {
             choice,
             detector: RunDetector::new(choice.detector),
-            queue: HitLevels::new(entries, 1),
+            queue: HitLevels::new(entries, 1).with_sinking(sinking),
             index: KeyIndex::new(entries),
             pieces: vec![0; entries as usize],
             hits: vec![0; entries as usize],

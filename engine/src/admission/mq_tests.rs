@@ -198,6 +198,26 @@ fn the_first_mq_shares_its_entries_and_remembers_what_left() {
     assert!(second.find(asked(Read, 50).piece).is_none());
 }
 
+/// Three entries: piece 1 in level 1, pieces 2 and 3 in level 2. Piece 4, of level 1, takes the place of
+/// piece 1, and then piece 5 that of the first in the lowest level. With `coldest` pieces 2 and 3
+/// sank to level 1 when piece 1 went, although the bottom level had been empty before.
+#[test]
+fn the_last_mq_sinks_whenever_the_bottom_is_empty() {
+    let kept = [MqEra::Split, MqEra::Coldest].map(|era| {
+        let choice = MqChoice { era, ..MqChoice::PUBLISHED };
+        let mut policy = MqPromotion::new(choice, 3);
+        for (piece, hits) in [(1, 2), (2, 5), (3, 5)] {
+            policy.refused(asked(Read, piece).piece, hits);
+        }
+        for (piece, hits) in [(4, 2), (5, 2)] {
+            policy.refused(asked(Read, piece).piece, hits);
+        }
+        [1, 2, 3, 4, 5].map(|piece| policy.find(asked(Read, piece).piece).is_some())
+    });
+    assert_eq!(kept[0], [false, true, true, false, true], "4 has fewer hits than 2 and 3");
+    assert_eq!(kept[1], [false, false, true, true, true], "2 and 3 sank to where 4 is, and are older");
+}
+
 /// Sixteen lists of (piece, hits, tick), oldest first. As slow as can be.
 struct Model {
     levels: Vec<Vec<(u64, u32, u32)>>,

@@ -19,10 +19,10 @@
 //! In 1.0 as published a request that would enter is shown to the policy twice, so that its region is
 //! counted twice; that is not imitated.
 
-use super::key_index::KeyIndex;
 use super::{Asked, Reason, Sizes, Verdict};
 use crate::replacement::smq::SmqVersion;
 use crate::replacement::{Access, Standing};
+use crate::table::key_index::KeyIndex;
 use crate::table::level_lists::{Displaced, End, LEVELS, LevelLists, TopShare};
 use crate::units::{Nanos, PieceKey};
 use alloc::vec;

@@ -23,8 +23,12 @@ pub enum FreeOrder {
     NearLast,
     /// The one that was freed last; at first the highest. Source: flashcache 3.1.1 (a list of
     /// invalid blocks for each set) and dm-cache's mq since its entries lie in pools, smq 1.0 and
-    /// smq 2.0 (one list), all read.
+    /// the first smq 2.0 (one list), all read.
     LastFreed,
+    /// The one that was freed first; at first the lowest. Source: dm-cache's smq 2.0 as in Linux 4.19, read: it
+    /// takes from the head of the list what it gave back at the tail. The first 2.0 still took from
+    /// the tail (which version changed it is unverified).
+    FirstFreed,
 }
 
 /// The free frames.
@@ -48,6 +52,12 @@ enum Order {
     },
     /// A stack for each set, in the places of the set's frames.
     LastFreed(Vec<u32>),
+    /// A queue for each set, in the places of the set's frames, round their end.
+    FirstFreed {
+        queue: Vec<u32>,
+        /// By set: the place of the first of its queue, counted in the set.
+        first: Vec<u32>,
+    },
 }
 
 impl FreeFrames {
@@ -62,6 +72,9 @@ impl FreeFrames {
                 Order::NearLast { free: Bits::new(shape.frames), word: 0 }
             }
             FreeOrder::LastFreed => Order::LastFreed(vec![0; shape.frames as usize]),
+            FreeOrder::FirstFreed => {
+                Order::FirstFreed { queue: vec![0; shape.frames as usize], first: vec![0; sets as usize] }
+            }
         };
         let mut frames = FreeFrames { shape, counts: vec![0; sets as usize], len: 0, order };
         for frame in (0..shape.frames).map(Frame).filter(|&frame| is_free(frame)) {
@@ -105,6 +118,12 @@ impl FreeFrames {
                 Frame(frame)
             }
             Order::LastFreed(stack) => Frame(stack[(first.0 + count) as usize]),
+            Order::FirstFreed { queue, first: place } => {
+                let place = &mut place[set as usize];
+                let frame = queue[(first.0 + *place) as usize];
+                *place = (*place + 1) % self.shape.ways;
+                Frame(frame)
+            }
         };
         if let Order::Lowest(free) | Order::NearLast { free, .. } = &mut self.order {
             assert!(free.put(frame.0, false), "it was free");
@@ -124,6 +143,10 @@ impl FreeFrames {
                 assert!(!free.put(frame.0, true), "no frame is free twice");
             }
             Order::LastFreed(stack) => stack[(set * self.shape.ways + *count) as usize] = frame.0,
+            Order::FirstFreed { queue, first } => {
+                let place = (first[set as usize] + *count) % self.shape.ways;
+                queue[(set * self.shape.ways + place) as usize] = frame.0;
+            }
         }
         *count += 1;
         self.len += 1;
@@ -159,6 +182,16 @@ mod tests {
     }
 
     #[test]
+    fn smq_2_0_takes_the_first_freed_and_at_first_the_lowest() {
+        let mut free = FreeFrames::new(Shape { frames: 8, ways: 4 }, FreeOrder::FirstFreed, |_| true);
+        assert_eq!(take(&mut free, 1, 3), [4, 5, 6]);
+        free.give_back(Frame(6));
+        free.give_back(Frame(4));
+        assert_eq!(take(&mut free, 1, 4), [7, 6, 4], "round the end of the set's places");
+        assert_eq!(take(&mut free, 0, 4), [0, 1, 2, 3], "the other set is as it was");
+    }
+
+    #[test]
     fn what_is_in_use_when_the_cache_opens_is_left_out() {
         let is_free = |frame: Frame| frame.0.is_multiple_of(2);
         let mut free = FreeFrames::new(Shape::whole(6), FreeOrder::LastFreed, is_free);
@@ -179,7 +212,7 @@ mod tests {
 
     #[test]
     fn every_order_gives_each_free_frame_once() {
-        for order in [FreeOrder::Lowest, FreeOrder::NearLast, FreeOrder::LastFreed] {
+        for order in [FreeOrder::Lowest, FreeOrder::NearLast, FreeOrder::LastFreed, FreeOrder::FirstFreed] {
             let ways = if order == FreeOrder::NearLast { 300 } else { 100 };
             let shape = Shape { frames: 300, ways };
             let mut prng = Prng::new(9);

@@ -216,9 +216,10 @@ impl ReplacementChoice {
             // EnhanceIO looks for the first invalid block of the set.
             ReplacementChoice::Lru | ReplacementChoice::Random { .. } => FreeOrder::Lowest,
             ReplacementChoice::Mq { era: MqEra::Single } => FreeOrder::NearLast,
+            ReplacementChoice::Smq { version: SmqVersion::Two } => FreeOrder::FirstFreed,
             ReplacementChoice::WarmHotLru { .. }
             | ReplacementChoice::Mq { .. }
-            | ReplacementChoice::Smq { .. } => FreeOrder::LastFreed,
+            | ReplacementChoice::Smq { version: SmqVersion::One } => FreeOrder::LastFreed,
             ReplacementChoice::BucketLru { .. } | ReplacementChoice::S3Fifo { .. } => FreeOrder::Lowest,
         }
     }

@@ -1,116 +1,83 @@
 //! From a key to the number of an entry, with room for a fixed number of them.
 //!
-//! Open addressing with linear probing; a removal moves later entries of the same run back, so
-//! there are no graves and a look-up stays short however long the map is used. Half of the slots
-//! at the least are empty.
-//!
-//! * I1: from the slot where a key belongs to the slot where it is, no slot is empty.
+//! For those who have no other use for the keys; whoever has them in arrays of his own takes a
+//! [`KeyIndex`] alone.
 
-use crate::prng::scatter;
+use super::key_index::KeyIndex;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The value of an empty slot.
-const EMPTY: u32 = u32::MAX;
-
-/// A map from `u64` to `u32`.
+/// A map from `u64` to `u32`: about 21 bytes for each key it has room for.
 #[derive(Clone, Debug)]
 pub struct KeyMap {
+    index: KeyIndex,
+    /// By entry.
     keys: Vec<u64>,
     values: Vec<u32>,
-    len: u32,
-    len_max: u32,
+    /// Entries that hold nothing.
+    free: Vec<u32>,
 }
 
 impl KeyMap {
     /// An empty map with room for `len_max` keys.
     #[must_use]
     pub fn new(len_max: u32) -> KeyMap {
-        let slots = (len_max as usize * 2).next_power_of_two().max(2);
-        KeyMap { keys: vec![0; slots], values: vec![EMPTY; slots], len: 0, len_max }
+        KeyMap {
+            index: KeyIndex::new(len_max),
+            keys: vec![0; len_max as usize],
+            values: vec![0; len_max as usize],
+            free: (0..len_max).rev().collect(),
+        }
     }
 
     /// How many keys there are.
     #[must_use]
     pub fn len(&self) -> u32 {
-        self.len
+        self.index.len()
     }
 
     /// Whether there is no key.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.index.is_empty()
     }
 
     /// The value of `key`.
     #[must_use]
     pub fn get(&self, key: u64) -> Option<u32> {
-        let value = self.values[self.slot_of(key)];
-        (value != EMPTY).then_some(value)
+        self.entry(key).map(|entry| self.values[entry as usize])
     }
 
-    /// Gives `key` a value, which is not `u32::MAX`. Answers the value it had.
+    /// Gives `key` a value. Answers the value it had.
     ///
     /// A new key needs room.
     pub fn insert(&mut self, key: u64, value: u32) -> Option<u32> {
-        assert!(value != EMPTY, "the value that means nothing is not a value");
-        let slot = self.slot_of(key);
-        let old = self.values[slot];
-        if old == EMPTY {
-            assert!(self.len < self.len_max, "a new key has room");
-            self.len += 1;
+        if let Some(entry) = self.entry(key) {
+            return Some(core::mem::replace(&mut self.values[entry as usize], value));
         }
-        self.keys[slot] = key;
-        self.values[slot] = value;
-        (old != EMPTY).then_some(old)
+        let entry = self.free.pop().expect("a new key has room");
+        (self.keys[entry as usize], self.values[entry as usize]) = (key, value);
+        self.index.insert(key, entry);
+        None
     }
 
     /// Forgets `key`. Answers the value it had.
     pub fn remove(&mut self, key: u64) -> Option<u32> {
-        let mut gap = self.slot_of(key);
-        let old = self.values[gap];
-        if old == EMPTY {
-            return None;
-        }
-        self.len -= 1;
-        let mask = self.values.len() - 1;
-        let mut slot = gap;
-        loop {
-            slot = (slot + 1) & mask;
-            if self.values[slot] == EMPTY {
-                break;
-            }
-            // I1: who belongs at or before the gap would not be found behind it.
-            let from_home = slot.wrapping_sub(self.home_of(self.keys[slot])) & mask;
-            if from_home >= slot.wrapping_sub(gap) & mask {
-                self.keys[gap] = self.keys[slot];
-                self.values[gap] = self.values[slot];
-                gap = slot;
-            }
-        }
-        self.values[gap] = EMPTY;
-        Some(old)
+        let entry = self.entry(key)?;
+        self.index.remove(key, |entry| self.keys[entry as usize]);
+        self.free.push(entry);
+        Some(self.values[entry as usize])
     }
 
     /// Forgets all keys.
     pub fn clear(&mut self) {
-        self.values.fill(EMPTY);
-        self.len = 0;
+        self.index.clear();
+        self.free.clear();
+        self.free.extend((0..self.keys.len() as u32).rev());
     }
 
-    /// The slot where `key` belongs.
-    fn home_of(&self, key: u64) -> usize {
-        scatter(key) as usize & (self.values.len() - 1)
-    }
-
-    /// The slot where `key` is, or the empty one where it would be.
-    fn slot_of(&self, key: u64) -> usize {
-        let mask = self.values.len() - 1;
-        let mut slot = self.home_of(key);
-        while self.values[slot] != EMPTY && self.keys[slot] != key {
-            slot = (slot + 1) & mask;
-        }
-        slot
+    fn entry(&self, key: u64) -> Option<u32> {
+        self.index.find(key, |entry| self.keys[entry as usize])
     }
 }
 

@@ -25,7 +25,8 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `bits.rs` | one bit for each entry |
-//! | `key_map.rs` | from a key to an entry |
+//! | `key_index.rs` | from a key to an entry of an array that has the keys |
+//! | `key_map.rs` | from a key to a number |
 //! | `frame_lists.rs` | linked lists of entries |
 //! | `hit_levels.rs` | 16 lists by the logarithm of hits (dm-cache's mq) |
 //! | `level_lists.rs` | 64 lists of even lengths, with marks of age (dm-cache's smq) |
@@ -34,6 +35,7 @@ pub mod bits;
 mod directory;
 pub mod frame_lists;
 pub mod hit_levels;
+pub mod key_index;
 pub mod key_map;
 pub mod level_lists;
 pub mod linear_hash;

@@ -41,6 +41,8 @@ struct Created {
 pub(super) fn run(arguments: Create) -> Result<()> {
     let Create { origin: origin_spec, cache: cache_spec, name, profile, mode, wipe, report } = arguments;
     check_pair(&origin_spec, &cache_spec)?;
+    let profile = profile::load(&profile)?;
+    let runs_as = profile.runnable()?;
     let origin = open_origin(&origin_spec)?;
     let cache = open_cache(&cache_spec)?;
     let geometry = Geometry::choose(cache.size_bytes()).map_err(|_| {
@@ -50,8 +52,7 @@ pub(super) fn run(arguments: Create) -> Result<()> {
             Size(engine::format::CACHE_BYTES_MIN)
         )
     })?;
-    let profile = profile::named(profile);
-    let mode = mode.unwrap_or(profile.axes.write_mode);
+    let mode = mode.unwrap_or(profile.composition.write_mode);
     let name = name.unwrap_or_else(|| default_name(&origin_spec));
     let volume = origin::describe(&origin, NewVolume { id: VolumeId(1), name, mode })?;
 
@@ -70,7 +71,7 @@ pub(super) fn run(arguments: Create) -> Result<()> {
         origin: volume.origin.clone(),
         set_id: hexadecimal(&set_id),
         name: volume.name.clone(),
-        profile: profile.name.clone(),
+        profile: runs_as.to_owned(),
         mode: mode.name(),
         cache_bytes: cache.size_bytes(),
         origin_bytes: origin.size_bytes(),
@@ -87,7 +88,7 @@ pub(super) fn run(arguments: Create) -> Result<()> {
         cache_bytes: cache.size_bytes(),
         layout: Layout::Log(geometry),
         composition: String::new(),
-        profile: profile.name,
+        profile: runs_as.to_owned(),
         next_volume_id: 2,
         volumes: Default::default(),
     };

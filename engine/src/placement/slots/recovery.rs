@@ -5,11 +5,12 @@
 //! told of is the only copy of something. So it is refused (rule 5).
 
 use super::directory::Directory;
+use super::recovery_plan::{Pages, Plan, Planned};
 use super::set_map::{SetMap, SetMapKind};
 use super::table::SlotTable;
 use super::{BUSY_SLOTS_MAX, SlotStore};
 use crate::effect::{Errno, WriteMode};
-use crate::format::{FormatError, SlotLayout, SlotPage, SlotRecord, Superblock};
+use crate::format::{SlotLayout, SlotPage, SlotRecord, Superblock};
 use crate::image::Image;
 use crate::persistence::sync_sector::SyncSector;
 use crate::recovery::{OpenError, Opened, OpenedStore, Options, Report, volumes_of};
@@ -17,8 +18,7 @@ use crate::replacement::free_frames::FreeFrames;
 use crate::replacement::{Policy, Replacement, ReplacementChoice};
 use crate::scan::ScanError;
 use crate::table::key_map::KeyMap;
-use crate::units::{BLOCK_BYTES, Frame, Nanos, VOLUMES_MAX};
-use crate::volume::Volume;
+use crate::units::{BLOCK_BYTES, Frame, Nanos, PieceKey, VOLUMES_MAX};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec;
@@ -35,8 +35,13 @@ pub(crate) fn read<I: Image>(
 ) -> Result<Opened, OpenError> {
     let mut volumes = volumes_of(&superblock);
     let shape = layout.shape();
-    let mut table = SlotTable::new(shape, layout.slot_blocks(), true, BUSY_SLOTS_MAX);
-    let mut directory = Directory::new(SetMap::new(SetMapKind::Modulo, shape), shape);
+    let mut plan = Plan::new(
+        Pages::Slot,
+        false,
+        SlotTable::new(shape, layout.slot_blocks(), true, BUSY_SLOTS_MAX),
+        Directory::new(SetMap::new(SetMapKind::Modulo, shape), shape),
+    );
+    let slot_blocks = u64::from(layout.slot_blocks());
     let mut recorded = [0; VOLUMES_MAX];
     let mut entries = 0;
     let mut page = 0;
@@ -48,26 +53,26 @@ pub(crate) fn read<I: Image>(
             .map_err(|errno| ScanError::Device { offset_bytes, errno })?;
         for (page, bytes) in (page..).zip(bytes.chunks_exact(SlotPage::BYTES)) {
             let decoded = SlotPage::decode(&superblock.set_id, page, bytes)
-                .map_err(|error| OpenError::Slots { page, error })?;
-            for (slot, record) in (page * layout.page_slots()..).map(Frame).zip(decoded.records) {
-                if slot.0 >= shape.frames {
-                    break;
-                }
-                let record = match record {
-                    Ok(record) => record,
-                    // Whatever it told of is given up.
-                    Err(_) if options.repair => None,
-                    Err(error) => return Err(OpenError::Slots { page, error }),
+                .map_err(|error| OpenError::SlotPage { page, error })?;
+            for (slot, record) in (page * layout.page_slots()..shape.frames).zip(decoded.records) {
+                let exists = |piece: PieceKey| {
+                    let volume = volumes[piece.volume().at()].as_ref();
+                    volume.is_some_and(|volume| piece.piece() * slot_blocks < volume.blocks())
                 };
-                let Some(record) = record.filter(|record| counts(&superblock, record)) else { continue };
-                let blocks = restore(&mut table, &mut directory, &volumes, layout, slot, &record)
-                    .map_err(|error| OpenError::Slots { page, error })?;
-                let volume = volumes[record.piece.volume().at()].as_mut().expect("what counts has a volume");
-                let first = record.piece.piece() * u64::from(layout.slot_blocks());
+                // What rotted was the only word of something dirty (rule 5); a repair gives it up.
+                let record = match record {
+                    Err(error) if !options.repair => return Err(OpenError::SlotPage { page, error }),
+                    Ok(Some(record)) if !counts(&superblock, &record) => Ok(None),
+                    record => record,
+                };
+                let Some(found) = plan.add(slot, record, exists, |_| true)? else { continue };
+                let volume = volumes[found.piece.volume().at()].as_mut().expect("what exists has a volume");
+                let first = found.piece.piece() * slot_blocks;
+                let blocks = slot_blocks.min(volume.blocks() - first);
                 volume.cached_blocks += blocks;
                 volume.dirty_blocks += blocks;
                 volume.destage.map.mark(first, blocks);
-                recorded[record.piece.volume().at()] += 1;
+                recorded[found.piece.volume().at()] += 1;
                 entries += 1;
             }
         }
@@ -76,6 +81,7 @@ pub(crate) fn read<I: Image>(
     for volume in volumes.iter_mut().flatten() {
         volume.is_leaving = volume.mode != WriteMode::Writeback && volume.is_dirty();
     }
+    let Planned { table, directory, .. } = plan.finish();
     let choice = ReplacementChoice::Fifo { free_order: crate::replacement::free_frames::FreeOrder::Lowest };
     let mut replacement = Replacement::new(&choice, shape, seed(&superblock));
     let records = SyncSector::new(shape.frames, true, |slot| table.is_dirty(Frame(slot)));
@@ -120,33 +126,6 @@ pub(crate) fn read<I: Image>(
 fn counts(superblock: &Superblock, record: &SlotRecord) -> bool {
     let volume = superblock.volumes[record.piece.volume().at()].as_ref();
     record.is_dirty && volume.is_some_and(|volume| volume.clean_floor_sequence == u64::from(volume.id.0))
-}
-
-/// Puts a recorded piece into its slot; the blocks that it has.
-fn restore(
-    table: &mut SlotTable,
-    directory: &mut Directory,
-    volumes: &[Option<Volume>; VOLUMES_MAX],
-    layout: SlotLayout,
-    slot: Frame,
-    record: &SlotRecord,
-) -> Result<u64, FormatError> {
-    let piece = record.piece;
-    let volume = volumes[piece.volume().at()].as_ref().ok_or(FormatError::Field("slot piece"))?;
-    let first = piece.piece() * u64::from(layout.slot_blocks());
-    // A piece behind the volume's end, in another piece's set, or twice was never recorded.
-    let is_here = first < volume.blocks()
-        && layout.shape().set_of(slot) == directory.set_of(piece)
-        && directory.find(piece, table).is_none();
-    if !is_here {
-        return Err(FormatError::Field("slot piece"));
-    }
-    table.occupy(slot, piece);
-    directory.insert(piece, slot, table);
-    table.settle(slot);
-    table.set_dirty(slot, true);
-    table.set_recorded(slot, true);
-    Ok(u64::from(layout.slot_blocks()).min(volume.blocks() - first))
 }
 
 /// Takes back the records of volumes that have another number now: what they tell of is void, and the number

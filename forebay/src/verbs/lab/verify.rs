@@ -4,6 +4,7 @@
 
 use crate::arguments::LabVerify;
 use crate::output::Output;
+use crate::profile;
 use anyhow::{Result, bail};
 use engine::mutation::Mutations;
 use lab::swarm::{self, Failure, Options, Totals};
@@ -55,6 +56,7 @@ struct Work<'a> {
 }
 
 pub(super) fn run(arguments: &LabVerify) -> Result<()> {
+    let profile = profile::named(arguments.profile).runnable()?;
     let first_seed = arguments.seed.unwrap_or_else(seed_of_the_moment);
     say_what_ran_on_panic();
     let work = Work {
@@ -82,7 +84,7 @@ pub(super) fn run(arguments: &LabVerify) -> Result<()> {
     }
     let counts = totals.counts;
     let summary = Summary {
-        profile: arguments.profile,
+        profile,
         seed: first_seed,
         runs: totals.runs,
         requests: counts.requests,

@@ -1,9 +1,9 @@
 //! Finds the entries of somebody's arrays by their keys.
 //!
 //! A hash table that holds entry numbers only: whoever owns the entries owns their keys and
-//! shows them when asked. So a history of a hundred million pieces keeps each key once, in
-//! 10 bytes with all that belongs to it, where [`KeyMap`](crate::table::key_map::KeyMap) would take
-//! 24 and more. Linear probing; what is taken out leaves no mark, the entries behind it move up.
+//! shows them when asked. So a history of a hundred million pieces keeps each key once.
+//! [`KeyMap`](super::key_map::KeyMap) keeps the keys for those who have none. Linear probing; what
+//! is taken out leaves no mark, the entries behind it move up.
 
 use crate::prng::scatter;
 use alloc::vec;
@@ -14,7 +14,7 @@ const EMPTY: u32 = u32::MAX;
 
 /// Entry numbers by key. Full is a bug of the owner, who bounds his entries.
 #[derive(Clone, Debug)]
-pub(super) struct KeyIndex {
+pub struct KeyIndex {
     places: Vec<u32>,
     len: u32,
     entries_max: u32,
@@ -22,19 +22,21 @@ pub(super) struct KeyIndex {
 
 impl KeyIndex {
     /// Room for `entries_max` entries, numbered below `u32::MAX`; 5.3 bytes for each.
-    pub(super) fn new(entries_max: u32) -> KeyIndex {
+    #[must_use]
+    pub fn new(entries_max: u32) -> KeyIndex {
         // A third more places than entries: about two and a half looks for a hit.
         let places = entries_max as usize + entries_max as usize / 3 + 4;
         KeyIndex { places: vec![EMPTY; places], len: 0, entries_max }
     }
 
     /// The entry with `key`, if it was put in.
-    pub(super) fn find(&self, key: u64, key_of: impl Fn(u32) -> u64) -> Option<u32> {
+    #[must_use]
+    pub fn find(&self, key: u64, key_of: impl Fn(u32) -> u64) -> Option<u32> {
         self.place(key, key_of).map(|place| self.places[place])
     }
 
     /// Puts `entry` in under `key`, which is not there yet.
-    pub(super) fn insert(&mut self, key: u64, entry: u32) {
+    pub fn insert(&mut self, key: u64, entry: u32) {
         assert!(self.len < self.entries_max && entry != EMPTY, "the owner bounds his entries");
         let mut place = self.home(key);
         while self.places[place] != EMPTY {
@@ -45,7 +47,7 @@ impl KeyIndex {
     }
 
     /// Takes `key` out, which is there.
-    pub(super) fn remove(&mut self, key: u64, key_of: impl Fn(u32) -> u64) {
+    pub fn remove(&mut self, key: u64, key_of: impl Fn(u32) -> u64) {
         let mut gap = self.place(key, &key_of).expect("only what was put in is taken out");
         let mut place = gap;
         loop {
@@ -65,6 +67,24 @@ impl KeyIndex {
         }
         self.places[gap] = EMPTY;
         self.len -= 1;
+    }
+
+    /// How many entries are in.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether no entry is in.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Takes all entries out.
+    pub fn clear(&mut self) {
+        self.places.fill(EMPTY);
+        self.len = 0;
     }
 
     fn place(&self, key: u64, key_of: impl Fn(u32) -> u64) -> Option<usize> {

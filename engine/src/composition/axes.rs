@@ -1,0 +1,263 @@
+//! The axes, and the data of what can be chosen on each.
+//!
+//! The choices of most axes are the policies' own types; those that no policy has yet are here. Their
+//! names are in [`choices`](super::choices), what they can be tuned by in [`keys`](super::keys).
+
+use crate::controllers::cleaner::CleanerChoice;
+use crate::controllers::idle::IdleChoice;
+use crate::controllers::mirror_fill::MirrorFillChoice;
+use crate::controllers::pi::PiChoice;
+use crate::controllers::threshold::ThresholdChoice;
+use crate::controllers::threshold_sets::ThresholdSetsChoice;
+
+/// A question that every cache answers in some way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Axis {
+    /// Where a block may lie.
+    Placement,
+    /// Whether a miss enters.
+    Admission,
+    /// What passes by before admission is asked.
+    Cutoff,
+    /// What gives its place up.
+    Replacement,
+    /// How a new volume treats writes.
+    WriteMode,
+    /// What becomes of a write that does not cover a whole block, or finds some of its blocks cached.
+    Writes,
+    /// How it is made durable what the cache holds.
+    Persistence,
+    /// What goes home when.
+    Destage,
+    /// How much a miss reads, and who waits for it.
+    Fetch,
+}
+
+impl Axis {
+    /// All, in the order of the text form.
+    pub const ALL: [Axis; 9] = [
+        Axis::Placement,
+        Axis::Admission,
+        Axis::Cutoff,
+        Axis::Replacement,
+        Axis::WriteMode,
+        Axis::Writes,
+        Axis::Persistence,
+        Axis::Destage,
+        Axis::Fetch,
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Axis::Placement => "placement",
+            Axis::Admission => "admission",
+            Axis::Cutoff => "cutoff",
+            Axis::Replacement => "replacement",
+            Axis::WriteMode => "write_mode",
+            Axis::Writes => "writes",
+            Axis::Persistence => "persistence",
+            Axis::Destage => "destage",
+            Axis::Fetch => "fetch",
+        }
+    }
+
+    /// What it asks.
+    #[must_use]
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Axis::Placement => "where a block may lie",
+            Axis::Admission => "whether a miss enters the cache",
+            Axis::Cutoff => "what passes by before admission is asked",
+            Axis::Replacement => "what gives its place up",
+            Axis::WriteMode => "how a new volume treats writes",
+            Axis::Writes => "what becomes of writes that are not whole, or meet cached blocks in part",
+            Axis::Persistence => "how it is made durable what the cache holds",
+            Axis::Destage => "what goes home when",
+            Axis::Fetch => "how much a miss reads, and who waits for it",
+        }
+    }
+}
+
+/// Where a block may lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// In segments that are only appended to.
+    Log {
+        /// What may count as dirty after a crash without being so, in bytes; on a small cache an eighth of
+        /// it at the most.
+        false_dirty_bytes: u64,
+    },
+    /// In slots of one size.
+    Slots(Slots),
+}
+
+/// Slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slots {
+    /// Bytes of a slot.
+    pub slot_bytes: u32,
+    /// Slots of a set; 0: a piece may lie in any slot.
+    pub ways: u32,
+    /// The set of a piece.
+    pub set_map: SetMap,
+}
+
+/// The set of a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetMap {
+    /// Its number among runs of as many pieces as a set has slots, modulo the number of sets (flashcache).
+    Modulo,
+    /// The same number masked to the next power of two, less the number of sets if it is not below it
+    /// (EnhanceIO).
+    Masked,
+}
+
+/// What becomes of writes that are not whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WritesChoice {
+    /// What is missing of a block is read first; whole blocks are appended.
+    Merge,
+    /// Extents are appended to buckets; buckets in use decide whether at all.
+    Extents(ExtentWrites),
+    /// A cached piece is written in place, in part too.
+    InPlace(SlotWrites),
+    /// A piece that is not written wholly is dropped, after it went home if it was dirty.
+    Invalidate(SlotWrites),
+    /// A part of a dirty piece is written in place, one of a clean piece to both devices.
+    BothIfClean(SlotWrites),
+}
+
+/// Writes of extents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExtentWrites {
+    /// Of a read only the first missing range is put into the cache.
+    pub first_gap_only: bool,
+    /// With more buckets in use only synchronous writes go to the cache; percent.
+    pub cutoff_writeback_percent: u32,
+    /// With more buckets in use no write goes to the cache; percent.
+    pub cutoff_writeback_sync_percent: u32,
+    /// With more buckets in use nothing enters; percent.
+    pub cutoff_add_percent: u32,
+}
+
+/// Writes to slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotWrites {
+    /// A request goes to the cache only if every part of it can; else each part by itself.
+    pub all_or_nothing: bool,
+    /// Each piece of a request is an operation of its own.
+    pub splits_requests: bool,
+    /// If one piece of a read is missing, the origin is asked for all of it.
+    pub rereads_whole: bool,
+}
+
+/// How it is made durable what the cache holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PersistenceChoice {
+    /// Header and data are one write.
+    Inline,
+    /// Keys are appended to a journal, data lies in buckets.
+    Journal(Journal),
+    /// The record of a slot is written before a write that makes it dirty is acknowledged.
+    SyncSector {
+        /// A page is written for each block that went home; else one for the whole set.
+        cleans_per_block: bool,
+    },
+    /// Mappings are committed by copy-on-write; who is dirty is saved by a clean stop only.
+    Commit(Commit),
+    /// The same, and a tree of bits tells durably below which leaves something may be dirty.
+    BitTree(BitTree),
+    /// Header and data in groups, and the data stays in memory until it is home.
+    Mirror(Mirror),
+}
+
+/// bcache's journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Journal {
+    /// A key is on the device after this long at the latest.
+    pub journal_delay_ms: u32,
+    /// Share of the device for keys, permille.
+    pub journal_permille: u32,
+    /// What is in use is counted again after this part of the cache was written.
+    pub recount_part: u32,
+}
+
+/// dm-cache's metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Commit {
+    /// What changed is committed after this long at the latest.
+    pub commit_ms: u32,
+    /// A promotion is committed before its request goes on.
+    pub commits_promotions: bool,
+}
+
+/// MapperX's tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BitTree {
+    /// Of the mappings.
+    pub commit: Commit,
+    /// Levels; 13 are 8192 finest leaves.
+    pub tree_levels: u32,
+    /// Pieces of the origin below a finest leaf.
+    pub leaf_pieces: u32,
+    /// Writes of bits for requests above which leaves are merged; permille.
+    pub sla_permille: u32,
+    /// How often leaves are merged or split.
+    pub adjust_ms: u32,
+    /// How many of them at a time.
+    pub adjust_steps: u32,
+}
+
+/// gflash's mirror.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mirror {
+    /// Memory for dirty data.
+    pub ram_bytes: u64,
+    /// Clients' writes that share a header at the most.
+    pub batch_writes_max: u32,
+    /// Writes that are acknowledged before they are on the device; 0 with `safe`.
+    pub early_ack_writes: u32,
+    /// What went home can still be read from the cache.
+    pub keeps_written: bool,
+}
+
+/// What goes home when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DestageChoice {
+    /// Round and round in the order of the origin, as the log needs room.
+    Sweep(Sweep),
+    /// See [`pi`](crate::controllers::pi).
+    Pi(PiChoice),
+    /// See [`threshold`](crate::controllers::threshold).
+    Threshold(ThresholdChoice),
+    /// See [`threshold_sets`](crate::controllers::threshold_sets).
+    ThresholdSets(ThresholdSetsChoice),
+    /// See [`idle`](crate::controllers::idle).
+    Idle(IdleChoice),
+    /// See [`cleaner`](crate::controllers::cleaner).
+    Cleaner(CleanerChoice),
+    /// See [`mirror_fill`](crate::controllers::mirror_fill).
+    MirrorFill(MirrorFillChoice),
+}
+
+/// The sweep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sweep {
+    /// After this long without a client's request everything goes home.
+    pub idle_ms: u32,
+    /// Runs on their way home at the same time, for each volume.
+    pub destage_runs: u32,
+}
+
+/// What concerns every cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Common {
+    /// What was written home is flushed, and thereby clean, after this long at the latest.
+    pub flush_after_ms: u32,
+    /// An origin that failed is left alone for this long.
+    pub backoff_ms: u32,
+    /// An origin that still fails this long after its first error is absent.
+    pub absent_ms: u32,
+}

@@ -1,0 +1,392 @@
+//! What can be chosen on each axis, by name.
+
+use super::Composition;
+use super::axes::{
+    Axis, BitTree, Commit, DestageChoice, ExtentWrites, Journal, Mirror, PersistenceChoice, Placement,
+    SetMap, SlotWrites, Slots, Sweep, WritesChoice,
+};
+use crate::admission::always::AlwaysChoice;
+use crate::admission::congestion::CongestionChoice;
+use crate::admission::mq::MqChoice;
+use crate::admission::runs::RunsChoice;
+use crate::admission::second_read::SecondReadChoice;
+use crate::admission::smq_hotspot::SmqHotspotChoice;
+use crate::admission::{AdmissionChoice, CutoffChoice};
+use crate::controllers::cleaner::CleanerChoice;
+use crate::controllers::idle::IdleChoice;
+use crate::controllers::mirror_fill::MirrorFillChoice;
+use crate::controllers::pi::PiChoice;
+use crate::controllers::threshold::ThresholdChoice;
+use crate::controllers::threshold_sets::ThresholdSetsChoice;
+use crate::effect::WriteMode;
+use crate::fetch::Fetch;
+use crate::replacement::ReplacementChoice;
+use crate::replacement::bucket_lru::BucketKind;
+use crate::replacement::free_frames::FreeOrder;
+use crate::replacement::mq::MqEra;
+use crate::replacement::random::RandomKind;
+use crate::replacement::smq::SmqVersion;
+
+/// One answer.
+#[derive(Debug)]
+pub struct Choice {
+    /// To which question.
+    pub axis: Axis,
+    /// Its name, unique on its axis.
+    pub name: &'static str,
+    /// What it means.
+    pub meaning: &'static str,
+    /// Makes it a composition's choice, with the defaults of its keys.
+    pub(super) choose: fn(&mut Composition),
+}
+
+impl Axis {
+    /// What can be chosen.
+    pub fn choices(self) -> impl Iterator<Item = &'static Choice> {
+        CHOICES.iter().filter(move |choice| choice.axis == self)
+    }
+
+    /// The choice of that name.
+    #[must_use]
+    pub fn choice(self, name: &str) -> Option<&'static Choice> {
+        self.choices().find(|choice| choice.name == name)
+    }
+}
+
+const EXTENT_WRITES: ExtentWrites = ExtentWrites {
+    first_gap_only: true,
+    cutoff_writeback_percent: 40,
+    cutoff_writeback_sync_percent: 70,
+    cutoff_add_percent: 95,
+};
+const SLOT_WRITES: SlotWrites =
+    SlotWrites { all_or_nothing: false, splits_requests: true, rereads_whole: false };
+const COMMIT: Commit = Commit { commit_ms: 1000, commits_promotions: false };
+
+/// A row of [`CHOICES`]: axis, name, meaning, and the value that becomes that field of the composition.
+macro_rules! choice {
+    ($axis:ident, $name:literal, $meaning:literal, $field:ident = $value:expr) => {
+        Choice {
+            axis: Axis::$axis,
+            name: $name,
+            meaning: $meaning,
+            choose: |composition| {
+                composition.$field = $value;
+                super::keys::set_defaults(composition, Axis::$axis);
+            },
+        }
+    };
+}
+
+/// Every choice of every axis.
+#[rustfmt::skip]
+pub const CHOICES: &[Choice] = &[
+    choice!(
+        Placement,
+        "log",
+        "in segments that are only appended to",
+        placement = Placement::Log { false_dirty_bytes: 0 }
+    ),
+    choice!(
+        Placement,
+        "slots",
+        "in slots of one size, anywhere or in sets",
+        placement = Placement::Slots(Slots { slot_bytes: 0, ways: 0, set_map: SetMap::Modulo })
+    ),
+    choice!(
+        Admission,
+        "always",
+        "everything enters at its first touch",
+        admission = AdmissionChoice::Always(AlwaysChoice { ghost_pieces: 0 })
+    ),
+    choice!(
+        Admission,
+        "second-read",
+        "a block enters when it is read for the second time, or written",
+        admission = AdmissionChoice::SecondRead(SecondReadChoice { ghost_pieces: 0 })
+    ),
+    choice!(
+        Admission,
+        "mq",
+        "what was asked for often enough, counted piece by piece",
+        admission = AdmissionChoice::Mq(MqChoice::PUBLISHED)
+    ),
+    choice!(
+        Admission,
+        "smq-hotspot",
+        "what lies in a hot region",
+        admission = AdmissionChoice::SmqHotspot(SmqHotspotChoice { version: SmqVersion::Two })
+    ),
+    choice!(
+        Cutoff,
+        "none",
+        "nothing passes by but what is not aligned",
+        cutoff = CutoffChoice { aligned_sectors: 0, runs: None, congestion: None }
+    ),
+    choice!(
+        Cutoff,
+        "runs",
+        "long sequential runs",
+        cutoff = CutoffChoice { aligned_sectors: 0, runs: Some(RunsChoice::PUBLISHED), congestion: None }
+    ),
+    choice!(
+        Cutoff,
+        "runs-and-congestion",
+        "long runs, and shorter ones while the cache device is slow",
+        cutoff = CutoffChoice {
+            aligned_sectors: 0,
+            runs: Some(RunsChoice::PUBLISHED),
+            congestion: Some(CongestionChoice::PUBLISHED),
+        }
+    ),
+    choice!(
+        Replacement,
+        "fifo",
+        "a pointer that goes round",
+        replacement = ReplacementChoice::Fifo { free_order: FreeOrder::Lowest }
+    ),
+    choice!(Replacement, "lru", "the least recently used of a set", replacement = ReplacementChoice::Lru),
+    choice!(
+        Replacement,
+        "random",
+        "a shared counter, or chance",
+        replacement = ReplacementChoice::Random { kind: RandomKind::SharedCounter }
+    ),
+    choice!(
+        Replacement,
+        "warm-hot-lru",
+        "two lists of fixed lengths for each set",
+        replacement = ReplacementChoice::WarmHotLru { hot_percent: 0, promote_hits: 1 }
+    ),
+    choice!(
+        Replacement,
+        "mq",
+        "16 levels by the logarithm of hits",
+        replacement = ReplacementChoice::Mq { era: MqEra::Split }
+    ),
+    choice!(
+        Replacement,
+        "smq",
+        "64 levels of even lengths",
+        replacement = ReplacementChoice::Smq { version: SmqVersion::Two }
+    ),
+    choice!(
+        Replacement,
+        "bucket-lru",
+        "whole buckets by age and live content",
+        replacement = ReplacementChoice::BucketLru { kind: BucketKind::Lru, bucket_sectors: 8 }
+    ),
+    choice!(
+        Replacement,
+        "s3-fifo",
+        "a small queue, a main queue and a history",
+        replacement = ReplacementChoice::S3Fifo { small_permille: 1 }
+    ),
+    choice!(
+        WriteMode,
+        "writeback",
+        "the cache has it; it goes home later",
+        write_mode = WriteMode::Writeback
+    ),
+    choice!(WriteMode, "writethrough", "cache and origin have it", write_mode = WriteMode::Writethrough),
+    choice!(
+        WriteMode,
+        "writearound",
+        "the origin has it, and no cached copy stays",
+        write_mode = WriteMode::Writearound
+    ),
+    choice!(
+        WriteMode,
+        "passthrough",
+        "the origin has it, and nothing new is cached",
+        write_mode = WriteMode::Passthrough
+    ),
+    choice!(WriteMode, "readonly", "clients may not write", write_mode = WriteMode::Readonly),
+    choice!(
+        Writes,
+        "merge",
+        "what is missing of a block is read first, whole blocks are appended",
+        writes = WritesChoice::Merge
+    ),
+    choice!(
+        Writes,
+        "extents",
+        "extents go to buckets, as long as few enough of them are in use",
+        writes = WritesChoice::Extents(EXTENT_WRITES)
+    ),
+    choice!(
+        Writes,
+        "in-place",
+        "a cached piece is written in place, in part too",
+        writes = WritesChoice::InPlace(SLOT_WRITES)
+    ),
+    choice!(
+        Writes,
+        "invalidate",
+        "a piece that is not written wholly is dropped",
+        writes = WritesChoice::Invalidate(SLOT_WRITES)
+    ),
+    choice!(
+        Writes,
+        "both-if-clean",
+        "a part of a dirty piece in place, one of a clean piece to both devices",
+        writes = WritesChoice::BothIfClean(SLOT_WRITES)
+    ),
+    choice!(Persistence, "inline", "header and data are one write", persistence = PersistenceChoice::Inline),
+    choice!(
+        Persistence,
+        "journal",
+        "keys are appended, data lies in buckets",
+        persistence =
+            PersistenceChoice::Journal(Journal { journal_delay_ms: 0, journal_permille: 0, recount_part: 1 })
+    ),
+    choice!(
+        Persistence,
+        "sync-sector",
+        "a slot's record is written before a dirty write is acknowledged",
+        persistence = PersistenceChoice::SyncSector { cleans_per_block: false }
+    ),
+    choice!(
+        Persistence,
+        "commit",
+        "mappings by copy-on-write; after a crash everything counts as dirty",
+        persistence = PersistenceChoice::Commit(COMMIT)
+    ),
+    choice!(
+        Persistence,
+        "bit-tree",
+        "the same, and a tree of bits tells where something may be dirty",
+        persistence = PersistenceChoice::BitTree(BitTree {
+            commit: COMMIT,
+            tree_levels: 1,
+            leaf_pieces: 1,
+            sla_permille: 0,
+            adjust_ms: 1,
+            adjust_steps: 1,
+        })
+    ),
+    choice!(
+        Persistence,
+        "mirror",
+        "header and data in small groups; dirty data stays in memory too",
+        persistence = PersistenceChoice::Mirror(Mirror {
+            ram_bytes: 0,
+            batch_writes_max: 1,
+            early_ack_writes: 0,
+            keeps_written: false,
+        })
+    ),
+    choice!(
+        Destage,
+        "sweep",
+        "round and round in the order of the origin",
+        destage = DestageChoice::Sweep(Sweep { idle_ms: 1, destage_runs: 1 })
+    ),
+    choice!(
+        Destage,
+        "pi",
+        "at a rate that follows how far dirty data is from a target",
+        destage = DestageChoice::Pi(PiChoice::PUBLISHED)
+    ),
+    choice!(
+        Destage,
+        "threshold",
+        "what a set has beyond its limit, few copies at a time",
+        destage = DestageChoice::Threshold(ThresholdChoice::PUBLISHED)
+    ),
+    choice!(
+        Destage,
+        "threshold-sets",
+        "whole sets when the cache or a set has too much",
+        destage = DestageChoice::ThresholdSets(ThresholdSetsChoice::PUBLISHED)
+    ),
+    choice!(
+        Destage,
+        "idle",
+        "one frame a copy as replacement says, mostly while nobody asks",
+        destage = DestageChoice::Idle(IdleChoice::PUBLISHED)
+    ),
+    choice!(
+        Destage,
+        "cleaner",
+        "everything, and nothing enters",
+        destage = DestageChoice::Cleaner(CleanerChoice::PUBLISHED)
+    ),
+    choice!(
+        Destage,
+        "mirror",
+        "from memory while nobody reads the origin, or because memory is full",
+        destage = DestageChoice::MirrorFill(MirrorFillChoice::PUBLISHED)
+    ),
+    choice!(
+        Fetch,
+        "request",
+        "what was asked for; nobody waits for the fill",
+        fetch = Fetch::Request { readahead_bytes: 0 }
+    ),
+    choice!(Fetch, "frame", "every frame that is touched, wholly", fetch = Fetch::Frame { waits: false }),
+];
+
+impl Composition {
+    /// What is chosen on an axis.
+    #[must_use]
+    pub fn choice(&self, axis: Axis) -> &'static Choice {
+        let name = match axis {
+            Axis::Placement => match self.placement {
+                Placement::Log { .. } => "log",
+                Placement::Slots(_) => "slots",
+            },
+            Axis::Admission => match self.admission {
+                AdmissionChoice::Always(_) => "always",
+                AdmissionChoice::SecondRead(_) => "second-read",
+                AdmissionChoice::Mq(_) => "mq",
+                AdmissionChoice::SmqHotspot(_) => "smq-hotspot",
+            },
+            Axis::Cutoff => match (self.cutoff.runs, self.cutoff.congestion) {
+                (None, _) => "none",
+                (Some(_), None) => "runs",
+                (Some(_), Some(_)) => "runs-and-congestion",
+            },
+            Axis::Replacement => match self.replacement {
+                ReplacementChoice::Fifo { .. } => "fifo",
+                ReplacementChoice::Lru => "lru",
+                ReplacementChoice::Random { .. } => "random",
+                ReplacementChoice::WarmHotLru { .. } => "warm-hot-lru",
+                ReplacementChoice::Mq { .. } => "mq",
+                ReplacementChoice::Smq { .. } => "smq",
+                ReplacementChoice::BucketLru { .. } => "bucket-lru",
+                ReplacementChoice::S3Fifo { .. } => "s3-fifo",
+            },
+            Axis::WriteMode => self.write_mode.name(),
+            Axis::Writes => match self.writes {
+                WritesChoice::Merge => "merge",
+                WritesChoice::Extents(_) => "extents",
+                WritesChoice::InPlace(_) => "in-place",
+                WritesChoice::Invalidate(_) => "invalidate",
+                WritesChoice::BothIfClean(_) => "both-if-clean",
+            },
+            Axis::Persistence => match self.persistence {
+                PersistenceChoice::Inline => "inline",
+                PersistenceChoice::Journal(_) => "journal",
+                PersistenceChoice::SyncSector { .. } => "sync-sector",
+                PersistenceChoice::Commit(_) => "commit",
+                PersistenceChoice::BitTree(_) => "bit-tree",
+                PersistenceChoice::Mirror(_) => "mirror",
+            },
+            Axis::Destage => match self.destage {
+                DestageChoice::Sweep(_) => "sweep",
+                DestageChoice::Pi(_) => "pi",
+                DestageChoice::Threshold(_) => "threshold",
+                DestageChoice::ThresholdSets(_) => "threshold-sets",
+                DestageChoice::Idle(_) => "idle",
+                DestageChoice::Cleaner(_) => "cleaner",
+                DestageChoice::MirrorFill(_) => "mirror",
+            },
+            Axis::Fetch => match self.fetch {
+                Fetch::Request { .. } => "request",
+                Fetch::Frame { .. } => "frame",
+            },
+        };
+        axis.choice(name).expect("every variant is in the table of choices")
+    }
+}

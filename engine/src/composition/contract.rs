@@ -1,0 +1,180 @@
+//! What a composition promises when the power fails or the process dies, as data.
+//!
+//! With `safe`, the default, that is always what a disk promises ([`Contract::process`] all, no device
+//! needs power-loss protection); what differs is what the cache still knows. Without it a composition
+//! behaves as the system it was taken from, and [`Contract::gives_up`] says what that costs.
+
+use super::Composition;
+use super::axes::{BitTree, Commit, PersistenceChoice};
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+
+/// The promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contract {
+    /// Which acknowledged writes survive that were not flushed when the process alone dies.
+    pub process: Keeps,
+    /// An acknowledged flush is worth nothing unless the cache device keeps what it acknowledged.
+    pub cache_needs_plp: bool,
+    /// What went home is worth nothing unless the origin keeps what it acknowledged.
+    pub origin_needs_plp: bool,
+    /// What the cache knows after a power cut.
+    pub aftermath: Aftermath,
+    /// When it is noticed that a cached block rotted.
+    pub rot: Rot,
+}
+
+/// Which acknowledged writes survive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeps {
+    /// All.
+    All,
+    /// All but the newest few; what is lost is the newest.
+    AllButNewest {
+        /// How many may be lost.
+        writes: u32,
+    },
+    /// All but those of the last moments.
+    AllButLast {
+        /// How long before the crash.
+        within_ms: u32,
+    },
+}
+
+/// What the cache knows after a power cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aftermath {
+    /// Everything up to some point, and what is dirty.
+    Prefix,
+    /// What is dirty; clean data is forgotten.
+    DirtyKept,
+    /// All that was cached; everything counts as dirty and is written home.
+    AllDirty,
+    /// All that was cached; what lies below a leaf that is set counts as dirty.
+    DirtySuperset {
+        /// Pieces below a finest leaf.
+        leaf_pieces: u32,
+        /// Finest leaves.
+        leaves: u32,
+    },
+}
+
+/// When rot of a cached block is noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rot {
+    /// At every read.
+    Always,
+    /// At reads of what was written since the start, or before a clean stop; not across a crash.
+    Session,
+}
+
+impl fmt::Display for Keeps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Keeps::All => f.write_str("all acknowledged writes"),
+            Keeps::AllButNewest { writes } => write!(f, "all acknowledged writes but the newest {writes}"),
+            Keeps::AllButLast { within_ms } => {
+                write!(f, "all acknowledged writes but those of the last {within_ms} ms")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Aftermath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Aftermath::Prefix => f.write_str("everything cached, and what of it is dirty"),
+            Aftermath::DirtyKept => f.write_str("what is dirty; clean data is forgotten"),
+            Aftermath::AllDirty => f.write_str("everything cached, all of it as dirty"),
+            Aftermath::DirtySuperset { leaf_pieces, leaves } => write!(
+                f,
+                "everything cached; as dirty what is near something dirty \
+                 (at the finest {leaf_pieces} pieces, {leaves} leaves)"
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Rot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Rot::Always => "at every read",
+            Rot::Session => "at reads of what was written since the start or before a clean stop",
+        })
+    }
+}
+
+impl Composition {
+    /// What it promises.
+    #[must_use]
+    pub fn contract(&self) -> Contract {
+        let kept = |aftermath, rot| Contract {
+            process: Keeps::All,
+            cache_needs_plp: false,
+            origin_needs_plp: false,
+            aftermath,
+            rot,
+        };
+        // Most published systems take for clean what the origin has not flushed.
+        let careless = |contract: Contract| Contract { origin_needs_plp: !self.safe, ..contract };
+        match self.persistence {
+            PersistenceChoice::Inline => kept(Aftermath::Prefix, Rot::Always),
+            PersistenceChoice::Journal(journal) => Contract {
+                process: self.unless_safe(Keeps::AllButLast { within_ms: journal.journal_delay_ms }),
+                ..careless(kept(Aftermath::Prefix, Rot::Always))
+            },
+            PersistenceChoice::SyncSector { .. } => {
+                Contract { cache_needs_plp: !self.safe, ..careless(kept(Aftermath::DirtyKept, Rot::Session)) }
+            }
+            PersistenceChoice::Commit(commit) => Contract {
+                process: self.keeps_mappings(commit),
+                ..careless(kept(Aftermath::AllDirty, Rot::Session))
+            },
+            PersistenceChoice::BitTree(BitTree { commit, tree_levels, leaf_pieces, .. }) => {
+                let aftermath = Aftermath::DirtySuperset { leaf_pieces, leaves: 1 << tree_levels };
+                Contract { process: self.keeps_mappings(commit), ..careless(kept(aftermath, Rot::Session)) }
+            }
+            PersistenceChoice::Mirror(mirror) => Contract {
+                process: self.unless_safe(match mirror.early_ack_writes {
+                    0 => Keeps::All,
+                    writes => Keeps::AllButNewest { writes },
+                }),
+                ..kept(Aftermath::Prefix, Rot::Always)
+            },
+        }
+    }
+
+    fn unless_safe(&self, keeps: Keeps) -> Keeps {
+        if self.safe { Keeps::All } else { keeps }
+    }
+
+    /// Where a promotion does not wait for its commit, what is written to it may be lost with its mapping.
+    fn keeps_mappings(&self, commit: Commit) -> Keeps {
+        let waits = commit.commits_promotions;
+        self.unless_safe(if waits { Keeps::All } else { Keeps::AllButLast { within_ms: commit.commit_ms } })
+    }
+}
+
+impl Contract {
+    /// What it does not promise that `other` does, a line for each.
+    #[must_use]
+    pub fn gives_up(&self, other: &Contract) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.process != other.process {
+            lines.push(alloc::format!("a crash, of the process too, keeps {}", self.process));
+        }
+        if self.cache_needs_plp && !other.cache_needs_plp {
+            lines
+                .push("FLUSH does not wait for the cache device: it needs power-loss protection".to_string());
+        }
+        if self.origin_needs_plp && !other.origin_needs_plp {
+            lines.push(
+                "what went home is dropped before the origin flushed it: the origin needs \
+                 power-loss protection"
+                    .to_string(),
+            );
+        }
+        lines
+    }
+}
