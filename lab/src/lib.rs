@@ -12,6 +12,7 @@
 //! | [`exhaustive`] | small worlds: a cut after every event, every subset of what was unflushed |
 //! | [`swarm`] | runs drawn from seeds, their report, their shrinking |
 //! | [`long`] | long runs: terabytes, tags only, devices from `models`, no cuts |
+//! | [`trace`] | readers of block traces |
 #![forbid(unsafe_code)]
 
 pub mod clock;
@@ -23,5 +24,6 @@ pub mod memory;
 pub mod oracle;
 pub mod random;
 pub mod swarm;
+pub mod trace;
 pub mod violation;
 pub mod world;
