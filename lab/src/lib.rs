@@ -12,7 +12,7 @@
 //! | [`exhaustive`] | small worlds: a cut after every event, every subset of what was unflushed |
 //! | [`swarm`] | runs drawn from seeds, their report, their shrinking |
 //! | [`long`] | long runs: terabytes, tags only, devices from `models`, no cuts |
-//! | [`trace`] | readers of block traces |
+//! | [`trace`], [`replay`] | readers of block traces; a trace through the engine on modelled disks |
 #![forbid(unsafe_code)]
 
 pub mod clock;
@@ -23,6 +23,7 @@ pub mod long;
 pub mod memory;
 pub mod oracle;
 pub mod random;
+pub mod replay;
 pub mod swarm;
 pub mod trace;
 pub mod violation;
