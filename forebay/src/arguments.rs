@@ -55,7 +55,7 @@ pub enum Verb {
     Models(Report),
     /// The simulator: the same engine in virtual time.
     #[command(subcommand)]
-    Lab(LabVerb),
+    Lab(Box<LabVerb>),
 }
 
 /// What to do in the simulator.

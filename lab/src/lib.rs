@@ -13,10 +13,12 @@
 //! | [`swarm`] | runs drawn from seeds, their report, their shrinking |
 //! | [`long`] | long runs: terabytes, tags only, devices from `models`, no cuts |
 //! | [`trace`], [`replay`] | readers of block traces; a trace through the engine on modelled disks |
+//! | [`curve`] | how much cache, and which policy, a trace is worth |
 #![forbid(unsafe_code)]
 
 pub mod clock;
 pub mod content;
+pub mod curve;
 pub mod disk;
 pub mod exhaustive;
 pub mod long;

@@ -24,6 +24,8 @@ use workload::Replay;
 const OPENING_NS: u64 = Nanos::SECOND;
 /// Virtual time between two looks at what is dirty, and at the progress.
 const SLICE_NS: u64 = 50 * Nanos::MILLISECOND;
+/// The longest trace whose times are believed: a hundred years.
+const SPAN_NS_MAX: u64 = 100 * 365 * 86_400 * Nanos::SECOND;
 /// What is still dirty this long after the trace is told as not drained: an hour.
 const DRAIN_NS_MAX: u64 = 3600 * Nanos::SECOND;
 
@@ -67,6 +69,9 @@ pub enum ReplayError {
     /// There is nothing to go by.
     #[error("the trace has no times; replay it with a depth")]
     NoTimes,
+    /// Some time in it is wrong.
+    #[error("the trace's times are more than a hundred years apart; replay it with a depth")]
+    TooLong,
     /// The trace was another one when it was surveyed.
     #[error("the trace changed while it was read")]
     Changed,
@@ -84,8 +89,11 @@ pub fn replay(
     configure: impl FnOnce(&mut Config),
     on_progress: &mut dyn FnMut(u64),
 ) -> Result<Outcome, ReplayError> {
-    if plan.pace == Pace::Timed && survey.span_ns.is_none() {
-        return Err(ReplayError::NoTimes);
+    if plan.pace == Pace::Timed {
+        let span_ns = survey.span_ns.ok_or(ReplayError::NoTimes)?;
+        if span_ns > SPAN_NS_MAX {
+            return Err(ReplayError::TooLong);
+        }
     }
     let layout = Layout::new(survey)?;
     let origin = Disk::modelled(plan.origin, layout.origin_bytes(), 1);

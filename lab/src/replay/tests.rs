@@ -56,6 +56,8 @@ fn a_timed_trace_takes_its_time_and_a_closed_loop_does_not() -> Result<(), Repla
     assert!(closed.elapsed_ns < Nanos::SECOND, "{}", closed.elapsed_ns);
     let untimed = outcome_of("x.trace", b"1\n2\n", WriteMode::Writeback, Pace::Timed);
     assert!(matches!(untimed, Err(ReplayError::NoTimes)), "{untimed:?}");
+    let wrong = outcome(&trace(&[(0, 1, 0), (18_000_000_000, 1, 0)]), WriteMode::Writeback, Pace::Timed);
+    assert!(matches!(wrong, Err(ReplayError::TooLong)), "{wrong:?}");
     Ok(())
 }
 

@@ -97,6 +97,11 @@ impl Surveyed {
         }
     }
 
+    /// Whether the trace has times that say how long it took.
+    pub(super) fn is_timed(&self) -> bool {
+        self.seconds.is_some_and(|seconds| seconds > 0.0)
+    }
+
     /// What the trace is, in one line.
     pub(super) fn print(&self, output: &mut Output, file: &str) -> Result<()> {
         let Surveyed { requests, reads, writes, discards, volumes, .. } = self;
