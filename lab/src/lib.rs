@@ -14,6 +14,7 @@
 //! | [`long`] | long runs: terabytes, tags only, devices from `models`, no cuts |
 //! | [`trace`], [`replay`] | readers of block traces; a trace through the engine on modelled disks |
 //! | [`curve`] | how much cache, and which policy, a trace is worth |
+//! | [`workload`] | what published measurements asked for: fio's jobs |
 #![forbid(unsafe_code)]
 
 pub mod clock;
@@ -29,4 +30,5 @@ pub mod replay;
 pub mod swarm;
 pub mod trace;
 pub mod violation;
+pub mod workload;
 pub mod world;
