@@ -1,7 +1,7 @@
 //! Readers of traces: the first byte chooses the format, the second one the compression.
 #![no_main]
 
-use lab::trace::{Format, Reading, TRANSFER_SECTORS_MAX, Op, read};
+use lab::trace::{Format, Op, Reading, TRANSFER_SECTORS_MAX, read};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
