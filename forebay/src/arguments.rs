@@ -3,6 +3,8 @@
 //! Values are parsed here into what they mean, so that a wrong mode, a wrong size or a malformed
 //! device is a usage error (exit status 2) before anything is opened.
 
+pub mod traces;
+
 use crate::profile;
 use crate::setting::Setting;
 use clap::{Args, Parser, Subcommand};
@@ -53,7 +55,7 @@ pub enum Verb {
     Models(Report),
     /// The simulator: the same engine in virtual time.
     #[command(subcommand)]
-    Lab(LabVerb),
+    Lab(Box<LabVerb>),
 }
 
 /// What to do in the simulator.
@@ -63,6 +65,10 @@ pub enum LabVerb {
     Verify(LabVerify),
     /// How many requests the simulator carries out in a second, on one core.
     Bench(LabBench),
+    /// Replay a trace on modelled disks: hits, latencies, bytes, and what waits to be written home.
+    Trace(traces::LabTrace),
+    /// How much cache, and which replacement policy, a trace is worth.
+    Advise(traces::LabAdvise),
 }
 
 /// `lab bench`.
@@ -347,6 +353,12 @@ pub enum ValueError {
     /// A name that cannot be an export's.
     #[error("a volume's name has 1 to 64 letters, digits, '-', '_' or '.'")]
     VolumeName,
+    /// No such modelled disk.
+    #[error("unknown disk; there are {known}", known = models::catalogue::names().collect::<Vec<_>>().join(", "))]
+    Model,
+    /// No such format of traces.
+    #[error("unknown format; there are {known}", known = lab::trace::Format::ALL.map(|(_, name)| name).join(", "))]
+    TraceFormat,
     /// Not a number of seconds.
     #[error("give whole seconds, 1 or more")]
     Seconds,

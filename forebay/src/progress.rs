@@ -9,6 +9,12 @@ use std::time::{Duration, Instant};
 const WINDOW: Duration = Duration::from_secs(10);
 /// A line that is no terminal is repeated this often.
 const REPEAT: Duration = Duration::from_secs(1);
+/// A terminal's line is written no more often than this where the job tells its progress all the time.
+const REFRESH: Duration = Duration::from_millis(100);
+/// A job that is done sooner shows no bar.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Characters of a bar.
+const BAR: u64 = 30;
 
 /// Shows progress on standard error.
 pub struct Meter {
@@ -43,6 +49,10 @@ impl Meter {
         }
         self.last_shown = Some(now);
         let line = self.rate.line(progress);
+        self.print(&line);
+    }
+
+    fn print(&mut self, line: &str) {
         // Nobody is there to be told if this fails.
         let _ = if self.is_terminal {
             self.is_line_open = true;
@@ -51,6 +61,40 @@ impl Meter {
             writeln!(io::stderr(), "{line}")
         };
     }
+}
+
+/// The bar of a job whose end is known, once it takes long.
+pub struct Bar {
+    meter: Meter,
+    began: Instant,
+}
+
+impl Bar {
+    /// A job that begins now. Its bar is shown if standard error is a terminal, or if `is_wanted`.
+    #[must_use]
+    pub fn new(is_wanted: bool) -> Bar {
+        Bar { meter: Meter::new(is_wanted), began: Instant::now() }
+    }
+
+    /// Shows that `done` of `all` steps are done; while `all` is not known, only how many are.
+    pub fn show(&mut self, doing: &str, done: u64, all: Option<u64>) {
+        let now = Instant::now();
+        let pause = if self.meter.is_terminal { REFRESH } else { REPEAT };
+        let is_due = self.meter.last_shown.is_none_or(|last| now - last >= pause);
+        if !self.meter.is_shown || !is_due || now - self.began < PATIENCE {
+            return;
+        }
+        self.meter.last_shown = Some(now);
+        self.meter.print(&bar(doing, done, all));
+    }
+}
+
+fn bar(doing: &str, done: u64, all: Option<u64>) -> String {
+    let Some(all) = all.filter(|&all| all > 0) else { return format!("{doing}: {done}") };
+    let done = done.min(all);
+    let full = (u128::from(done) * u128::from(BAR) / u128::from(all)) as usize;
+    let percent = u128::from(done) * 100 / u128::from(all);
+    format!("{doing} [{}{}] {percent} %", "#".repeat(full), "-".repeat(BAR as usize - full))
 }
 
 impl Drop for Meter {
@@ -140,6 +184,14 @@ mod tests {
         assert_eq!(rate.bytes_per_second(), Some(2 << 20));
         let line = rate.line(&progress(60 << 20));
         assert_eq!(line, "flushing disk: 60 MiB dirty left, 2 MiB/s, done in about 30 s");
+    }
+
+    #[test]
+    fn a_bar_fills_up() {
+        assert_eq!(bar("x", 7, None), "x: 7");
+        assert_eq!(bar("x", 0, Some(2)), "x [------------------------------] 0 %");
+        assert_eq!(bar("x", 1, Some(2)), "x [###############---------------] 50 %");
+        assert_eq!(bar("x", 9, Some(2)), "x [##############################] 100 %");
     }
 
     #[test]

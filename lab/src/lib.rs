@@ -12,16 +12,23 @@
 //! | [`exhaustive`] | small worlds: a cut after every event, every subset of what was unflushed |
 //! | [`swarm`] | runs drawn from seeds, their report, their shrinking |
 //! | [`long`] | long runs: terabytes, tags only, devices from `models`, no cuts |
+//! | [`trace`], [`replay`] | readers of block traces; a trace through the engine on modelled disks |
+//! | [`curve`] | how much cache, and which policy, a trace is worth |
+//! | [`workload`] | what published measurements asked for: fio's jobs |
 #![forbid(unsafe_code)]
 
 pub mod clock;
 pub mod content;
+pub mod curve;
 pub mod disk;
 pub mod exhaustive;
 pub mod long;
 pub mod memory;
 pub mod oracle;
 pub mod random;
+pub mod replay;
 pub mod swarm;
+pub mod trace;
 pub mod violation;
+pub mod workload;
 pub mod world;

@@ -27,6 +27,7 @@ impl Place {
     }
 
     /// A sparse file.
+    #[allow(dead_code, reason = "not every test file needs a device")]
     pub fn file(&self, name: &str, bytes: u64) -> String {
         let path = self.path(name);
         File::create(&path).and_then(|file| file.set_len(bytes)).expect("a file for the test");

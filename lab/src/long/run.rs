@@ -55,6 +55,8 @@ pub enum Until {
     End,
     /// After so many answers, or at the end. Requests may be under way then: go on with the same workload.
     Answers(u64),
+    /// At this time, or at the end, in the same way.
+    Time(Nanos),
 }
 
 /// What must not happen.
@@ -175,9 +177,10 @@ impl LongRun {
     /// # Errors
     /// [`Trouble`]: then the run is over.
     pub fn run<W: Workload + ?Sized>(&mut self, workload: &mut W, until: Until) -> Result<u64, Trouble> {
-        let limit = match until {
-            Until::End => u64::MAX,
-            Until::Answers(limit) => limit,
+        let (limit, horizon) = match until {
+            Until::End => (u64::MAX, Nanos(u64::MAX)),
+            Until::Answers(limit) => (limit, Nanos(u64::MAX)),
+            Until::Time(horizon) => (u64::MAX, horizon),
         };
         let mut answers = 0;
         loop {
@@ -191,10 +194,10 @@ impl LongRun {
                 // Whoever got an answer may ask again before time goes on.
                 continue;
             }
-            if next == Next::End && self.asked.is_empty() {
+            if next == Next::End && self.asked.is_empty() || self.now >= horizon {
                 return Ok(answers);
             }
-            self.pass_time(next)?;
+            self.pass_time(next, horizon)?;
         }
     }
 
@@ -264,8 +267,8 @@ impl LongRun {
 
     // ---- time ----------------------------------------------------------------------------
 
-    /// Goes on to whatever comes first, and lets it happen.
-    fn pass_time(&mut self, next: Next) -> Result<(), Trouble> {
+    /// Goes on to whatever comes first, but not past `horizon`, and lets it happen.
+    fn pass_time(&mut self, next: Next, horizon: Nanos) -> Result<(), Trouble> {
         let mut soonest_ns = self.cache.next_ns().unwrap_or(u64::MAX);
         for origin in &self.origins {
             soonest_ns = soonest_ns.min(origin.next_ns().unwrap_or(u64::MAX));
@@ -279,7 +282,7 @@ impl LongRun {
         if soonest_ns == u64::MAX {
             return Err(Trouble::Stuck { requests: self.asked.len() });
         }
-        self.now = self.now.max(Nanos(soonest_ns));
+        self.now = self.now.max(horizon.min(Nanos(soonest_ns)));
         while let Some(token) = self.cache.poll(self.now) {
             self.finish(token);
         }

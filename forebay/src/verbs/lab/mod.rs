@@ -1,6 +1,8 @@
 //! `forebay lab`: the simulator.
 
+mod advise;
 mod bench;
+mod trace;
 mod verify;
 
 use crate::arguments::LabVerb;
@@ -8,7 +10,9 @@ use anyhow::Result;
 
 pub(super) fn run(verb: &LabVerb) -> Result<()> {
     match verb {
+        LabVerb::Advise(arguments) => advise::run(arguments),
         LabVerb::Bench(arguments) => bench::run(arguments),
+        LabVerb::Trace(arguments) => trace::run(arguments),
         LabVerb::Verify(arguments) => verify::run(arguments),
     }
 }

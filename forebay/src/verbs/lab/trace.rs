@@ -1,0 +1,308 @@
+//! `forebay lab trace`: a trace through the engine, in virtual time on modelled disks.
+
+use crate::arguments::traces::LabTrace;
+use crate::output::{Output, Size};
+use crate::profile;
+use crate::progress::Bar;
+use anyhow::{Context, Result, bail};
+use lab::replay::{self, Latency, Outcome, Pace, Plan};
+use lab::trace::{self, Survey};
+use serde::Serialize;
+use std::io::Write;
+
+/// Requests under way where neither the trace nor the command line says: as a SATA disk takes.
+const DEPTH_DEFAULT: u32 = 32;
+/// Sizes of the cache where the command line has none, in percent of what the trace touches.
+const SIZES_PERCENT: [u64; 3] = [1, 10, 50];
+/// The least of them: the smallest cache that can be formatted.
+const CACHE_BYTES_MIN: u64 = 32 << 20;
+
+#[derive(Serialize)]
+struct Report {
+    file: String,
+    trace: Surveyed,
+    origin: String,
+    cache: String,
+    /// Requests under way, or none if they come by their times.
+    depth: Option<u32>,
+    runs: Vec<Run>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Surveyed {
+    requests: u64,
+    reads: u64,
+    writes: u64,
+    discards: u64,
+    read_bytes: u64,
+    written_bytes: u64,
+    footprint_bytes: u64,
+    volumes: usize,
+    seconds: Option<f64>,
+    /// Requests that came earlier than one before them.
+    late_requests: u64,
+}
+
+#[derive(Serialize)]
+struct Run {
+    profile: &'static str,
+    mode: &'static str,
+    cache_bytes: u64,
+    origin_bytes: u64,
+    virtual_seconds: f64,
+    requests: u64,
+    errors: u64,
+    /// The share of the blocks read that the cache had.
+    hit_ratio: Option<f64>,
+    hits: u64,
+    misses: u64,
+    read_latency: Option<Latencies>,
+    write_latency: Option<Latencies>,
+    cache_read_bytes: u64,
+    cache_written_bytes: u64,
+    origin_read_bytes: u64,
+    origin_written_bytes: u64,
+    /// Bytes that the cache device wrote for each byte that entered the cache.
+    write_amplification: Option<f64>,
+    /// Bytes that went home for each byte that clients wrote.
+    homecoming_ratio: Option<f64>,
+    dirty_mean_bytes: u64,
+    dirty_max_bytes: u64,
+    dirty_end_bytes: u64,
+    drain_seconds: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Latencies {
+    mean_ns: u64,
+    p50_ns: u64,
+    p99_ns: u64,
+    p999_ns: u64,
+    max_ns: u64,
+}
+
+impl Surveyed {
+    pub(super) fn of(survey: &Survey) -> Surveyed {
+        Surveyed {
+            requests: survey.requests(),
+            reads: survey.reads,
+            writes: survey.writes,
+            discards: survey.discards,
+            read_bytes: survey.read_bytes,
+            written_bytes: survey.written_bytes,
+            footprint_bytes: survey.footprint_blocks * engine::units::BLOCK_BYTES,
+            volumes: survey.volume_sectors.len(),
+            seconds: survey.span_ns.map(|ns| ns as f64 / 1e9),
+            late_requests: survey.late,
+        }
+    }
+
+    /// Whether the trace has times that say how long it took.
+    pub(super) fn is_timed(&self) -> bool {
+        self.seconds.is_some_and(|seconds| seconds > 0.0)
+    }
+
+    /// What the trace is, in one line.
+    pub(super) fn print(&self, output: &mut Output, file: &str) -> Result<()> {
+        let Surveyed { requests, reads, writes, discards, volumes, .. } = self;
+        write!(output, "{file}: {requests} requests ({reads} reads, {writes} writes, {discards} discards)")?;
+        write!(output, " of {} on {volumes} volume(s)", Size(self.footprint_bytes))?;
+        match self.seconds {
+            Some(seconds) => writeln!(output, " in {seconds:.1} s")?,
+            None => writeln!(output, ", without times")?,
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn run(arguments: &LabTrace) -> Result<()> {
+    let file = arguments.trace.file.display().to_string();
+    let mut bar = Bar::new(arguments.progress);
+    let mut source = trace::open(&arguments.trace.file, arguments.trace.reading())?;
+    let survey = Survey::of(source.as_mut(), &mut |done| bar.show("reading requests", done, None))?;
+    drop(source);
+    let pace = match arguments.depth {
+        Some(depth) => Pace::Depth(depth.get()),
+        None if arguments.timed && survey.span_ns.is_none() => {
+            bail!("{file} has no times; leave --timed out, or give --depth")
+        }
+        None if survey.span_ns.is_some() => Pace::Timed,
+        None => Pace::Depth(DEPTH_DEFAULT),
+    };
+    let sizes = cache_sizes(arguments, &survey);
+    let mut runs = Vec::new();
+    for &name in &arguments.profile {
+        for &cache_bytes in &sizes {
+            let profile = profile::named(name);
+            let plan = Plan {
+                cache: &arguments.disks.cache,
+                cache_bytes,
+                origin: &arguments.disks.origin,
+                mode: arguments.mode.unwrap_or(profile.composition.write_mode),
+                pace,
+            };
+            let doing = format!("replaying with {name}, {}", Size(cache_bytes));
+            let mut source = trace::open(&arguments.trace.file, arguments.trace.reading())?;
+            let all = Some(survey.requests());
+            let outcome = replay::replay(
+                &plan,
+                &survey,
+                source.as_mut(),
+                |config| profile.apply(config),
+                &mut |done| bar.show(&doing, done, all),
+            )
+            .with_context(|| format!("{file} cannot be replayed on a cache of {}", Size(cache_bytes)))?;
+            runs.push(Run::new(name, plan.mode.name(), &outcome));
+        }
+    }
+    drop(bar);
+    let report = Report {
+        file,
+        trace: Surveyed::of(&survey),
+        origin: arguments.disks.origin.name.clone(),
+        cache: arguments.disks.cache.name.clone(),
+        depth: match pace {
+            Pace::Depth(depth) => Some(depth),
+            Pace::Timed => None,
+        },
+        runs,
+    };
+    let mut output = Output::stdout();
+    if arguments.report.json {
+        output.json(&report)?;
+    } else {
+        report.print(&mut output)?;
+    }
+    Ok(output.finish()?)
+}
+
+fn cache_sizes(arguments: &LabTrace, survey: &Survey) -> Vec<u64> {
+    if !arguments.cache_size.is_empty() {
+        return arguments.cache_size.clone();
+    }
+    let footprint_bytes = survey.footprint_blocks * engine::units::BLOCK_BYTES;
+    let mut sizes = SIZES_PERCENT
+        .map(|percent| (footprint_bytes / 100 * percent).next_multiple_of(1 << 20).max(CACHE_BYTES_MIN))
+        .to_vec();
+    sizes.dedup();
+    sizes
+}
+
+impl Latencies {
+    fn of(latency: &Latency) -> Latencies {
+        let Latency { mean_ns, p50_ns, p99_ns, p999_ns, max_ns, .. } = *latency;
+        Latencies { mean_ns, p50_ns, p99_ns, p999_ns, max_ns }
+    }
+}
+
+impl Run {
+    fn new(profile: &'static str, mode: &'static str, outcome: &Outcome) -> Run {
+        Run {
+            profile,
+            mode,
+            cache_bytes: outcome.cache_bytes,
+            origin_bytes: outcome.origin_bytes,
+            virtual_seconds: outcome.elapsed_ns as f64 / 1e9,
+            requests: outcome.requests,
+            errors: outcome.errors,
+            hit_ratio: outcome.hit_ratio(),
+            hits: outcome.hits,
+            misses: outcome.misses,
+            read_latency: outcome.reads.as_ref().map(Latencies::of),
+            write_latency: outcome.writes.as_ref().map(Latencies::of),
+            cache_read_bytes: outcome.cache.read_bytes,
+            cache_written_bytes: outcome.cache.written_bytes,
+            origin_read_bytes: outcome.origin.read_bytes,
+            origin_written_bytes: outcome.origin.written_bytes,
+            write_amplification: outcome.write_amplification(),
+            homecoming_ratio: outcome.homecoming_ratio(),
+            dirty_mean_bytes: outcome.backlog.mean_bytes,
+            dirty_max_bytes: outcome.backlog.max_bytes,
+            dirty_end_bytes: outcome.backlog.at_end_bytes,
+            drain_seconds: outcome.backlog.drain_ns.map(|ns| ns as f64 / 1e9),
+        }
+    }
+}
+
+impl Report {
+    fn print(&self, output: &mut Output) -> Result<()> {
+        self.trace.print(output, &self.file)?;
+        let pace = match self.depth {
+            Some(depth) => format!("{depth} requests under way"),
+            None => "requests by their times".to_owned(),
+        };
+        writeln!(output, "origin {}, cache {}, both modelled; {pace}", self.origin, self.cache)?;
+        for run in &self.runs {
+            writeln!(output)?;
+            run.print(output)?;
+        }
+        Ok(())
+    }
+}
+
+impl Run {
+    fn print(&self, output: &mut Output) -> Result<()> {
+        let Run { profile, mode, cache_bytes, .. } = self;
+        writeln!(output, "{profile} ({mode}), cache of {}", Size(*cache_bytes))?;
+        writeln!(output, "  took         {:.1} s of virtual time", self.virtual_seconds)?;
+        if self.errors > 0 {
+            writeln!(output, "  errors       {} of {} requests", self.errors, self.requests)?;
+        }
+        if let Some(ratio) = self.hit_ratio {
+            let Run { hits, misses, .. } = self;
+            writeln!(
+                output,
+                "  hits         {:.1} % of the blocks read; {hits} reads hit, {misses} missed",
+                ratio * 100.0
+            )?;
+        }
+        for (kind, latency) in [("reads", &self.read_latency), ("writes", &self.write_latency)] {
+            if let Some(Latencies { mean_ns, p50_ns, p99_ns, p999_ns, max_ns }) = latency {
+                let [mean, p50, p99, p999, max] =
+                    [mean_ns, p50_ns, p99_ns, p999_ns, max_ns].map(|ns| Time(*ns));
+                writeln!(
+                    output,
+                    "  {kind:<12} mean {mean}, p50 {p50}, p99 {p99}, p99.9 {p999}, longest {max}"
+                )?;
+            }
+        }
+        for (device, read, written) in [
+            ("cache", self.cache_read_bytes, self.cache_written_bytes),
+            ("origin", self.origin_read_bytes, self.origin_written_bytes),
+        ] {
+            writeln!(output, "  {device:<12} {} read, {} written", Size(read), Size(written))?;
+        }
+        if let Some(factor) = self.write_amplification {
+            writeln!(
+                output,
+                "  wear         {factor:.2} bytes written to the cache for each that entered it"
+            )?;
+        }
+        if let Some(ratio) = self.homecoming_ratio {
+            writeln!(
+                output,
+                "  home         {ratio:.2} bytes written to the origin for each that clients wrote"
+            )?;
+        }
+        let [mean, max, end] = [self.dirty_mean_bytes, self.dirty_max_bytes, self.dirty_end_bytes].map(Size);
+        write!(output, "  backlog      mean {mean}, most {max}, at the end {end}")?;
+        match self.drain_seconds {
+            Some(seconds) => writeln!(output, ", home {seconds:.1} s later")?,
+            None => writeln!(output, ", not home an hour later")?,
+        }
+        Ok(())
+    }
+}
+
+/// A span of virtual time for people.
+pub(super) struct Time(pub u64);
+
+impl std::fmt::Display for Time {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            ns @ 0..10_000_000 => write!(f, "{} us", ns / 1000),
+            ns @ 10_000_000..10_000_000_000 => write!(f, "{} ms", ns / 1_000_000),
+            ns => write!(f, "{:.1} s", ns as f64 / 1e9),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! `lab trace` and `lab advise` with traces of a few lines.
+
+mod cli_support;
+
+use cli_support::Place;
+use serde_json::Value;
+
+/// Reads of 1000 blocks ten times over, and a write to each, one request a millisecond, as SPC has them.
+fn trace() -> String {
+    let line = |at: u64| {
+        let op = if at % 11 == 10 { 'w' } else { 'r' };
+        format!("0,{},4096,{op},{}.{:03}\n", at % 1000 * 8, at / 1000, at % 1000)
+    };
+    (0..11_000).map(line).collect()
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+#[test]
+fn a_trace_is_replayed_on_each_size() {
+    let place = Place::new();
+    let path = place.path("some.spc");
+    std::fs::write(&path, trace()).expect("a file for the test");
+    let file = path.to_str().expect("a plain path");
+    let sizes = ["--cache-size", "32M", "--cache-size", "64M"];
+    let report = json(&place.done(&[&["lab", "trace", file, "--json", "--timed"], &sizes[..]].concat()));
+    assert_eq!((report["trace"]["requests"].as_u64(), report["depth"].as_u64()), (Some(11_000), None));
+    let runs = report["runs"].as_array().expect("runs");
+    assert_eq!(runs.len(), 2);
+    for run in runs {
+        assert_eq!((run["profile"].as_str(), run["errors"].as_u64()), (Some("forebay"), Some(0)));
+        assert!(run["hit_ratio"].as_f64().is_some_and(|ratio| ratio > 0.8), "{run}");
+        assert!((10.9..20.0).contains(&run["virtual_seconds"].as_f64().expect("seconds")), "{run}");
+        assert!(run["read_latency"]["max_ns"].as_u64() > run["read_latency"]["p50_ns"].as_u64());
+        assert!(run["cache_written_bytes"].as_u64() > Some(4_000_000) && run["drain_seconds"].is_f64());
+    }
+    let closed = json(&place.done(&["lab", "trace", file, "--json", "--depth", "4", "--cache-size", "32M"]));
+    assert_eq!(closed["depth"].as_u64(), Some(4));
+    let text = place.done(&["lab", "trace", file, "--depth", "4", "--mode", "writethrough"]);
+    assert!(text.contains("forebay (writethrough), cache of 32 MiB") && text.contains("backlog"), "{text}");
+}
+
+#[test]
+fn advice_is_a_table_a_plot_and_a_sentence() {
+    let place = Place::new();
+    let path = place.path("some.spc");
+    std::fs::write(&path, trace()).expect("a file for the test");
+    let file = path.to_str().expect("a plain path");
+    let plot = place.path("some.svg");
+    let plot_path = plot.to_str().expect("a plain path");
+    let report = json(&place.done(&["lab", "advise", file, "--json", "--plot", plot_path]));
+    assert_eq!(report["sample_rate"].as_f64(), Some(1.0));
+    let last = &report["sizes"].as_array().and_then(|sizes| sizes.last()).expect("sizes")["policies"];
+    assert_eq!(last.as_array().map(Vec::len), Some(9));
+    let ratio = last[0]["hit_ratio"].as_f64().expect("a ratio");
+    assert!((ratio - 10.0 / 11.0).abs() < 1e-9, "LRU has all but the first time: {ratio}");
+    // 1000 accesses to write, 10 000 to read, of which 910 are the first ones to their block.
+    assert_eq!(last[0]["cache_written_bytes"].as_u64(), Some((1000 + 910) * 4096));
+    assert!(
+        report["recommendation"]["sentence"].as_str().is_some_and(|text| text.starts_with("Take a cache of"))
+    );
+    let svg = std::fs::read_to_string(&plot).expect("it was drawn");
+    assert!(svg.starts_with("<svg") && svg.contains("s3-fifo"));
+    let text = place.done(&["lab", "advise", file, "--sample", "300"]);
+    assert!(text.contains("lru is exact") && text.contains("warm-hot-lru"), "{text}");
+}
+
+#[test]
+fn what_is_wrong_with_a_trace_is_one_line() {
+    let place = Place::new();
+    let path = place.path("bad.spc");
+    std::fs::write(&path, "0,1,512,r,0\nnonsense\n").expect("a file for the test");
+    let file = path.to_str().expect("a plain path");
+    place.refused(&["lab", "trace", file], 1, &["bad.spc, line 2", "1 fields"]);
+    place.refused(&["lab", "advise", file], 1, &["bad.spc, line 2"]);
+    place.refused(&["lab", "advise", "/no/such/trace.spc"], 1, &["trace.spc", "cannot be read"]);
+    place.refused(&["lab", "trace", file, "--format", "elf"], 2, &["elf", "vscsi"]);
+    place.refused(&["lab", "trace", file, "--origin", "drum"], 2, &["drum", "wd-re-4tb"]);
+    place.refused(&["lab", "trace", file, "--timed", "--depth", "1"], 2, &["--depth"]);
+    let list = place.path("list.trace");
+    std::fs::write(&list, "1\n2\n").expect("a file for the test");
+    let list = list.to_str().expect("a plain path");
+    place.refused(&["lab", "trace", list, "--timed"], 1, &["no times", "--depth"]);
+    place.refused(&["lab", "trace", list, "--cache-size", "1M"], 1, &["list.trace", "1 MiB"]);
+}

@@ -1,0 +1,62 @@
+//! Advice from a trace: how much cache, and which replacement policy.
+//!
+//! * The miss-ratio curve of LRU is exact: stack distances, counted with a tree ([`distances`]).
+//! * The other policies of [`engine::replacement`] are simulated on a sample, scaled down: only blocks whose
+//!   hash is below a threshold are looked at, in a cache that is smaller in the same proportion. What that
+//!   costs in exactness is measured on LRU, where the truth is known, and told ([`SampleError`]).
+//! * Latency and wear follow from hits and misses ([`Point`]), with the service times of modelled disks.
+//!
+//! Blocks are 4 KiB; reads and writes alike are accesses; the cache begins empty, takes in whatever is
+//! missed, and writes to it stay in it (writeback). Discards are passed over. What a cache needs of its device
+//! for itself is not counted.
+//!
+//! Sources: C. Waldspurger, N. Park, A. Garthwaite, I. Ahmad, "Efficient MRC Construction with SHARDS", FAST
+//! 2015 (sampling by hash, and its correction for blocks that are sampled too often or too seldom);
+//! C. Waldspurger, T. Saemundsson, I. Ahmad, N. Park, "Cache Modeling and Optimization using Miniature
+//! Simulations", USENIX ATC 2017 (the other policies).
+
+mod advice;
+mod buckets;
+pub mod distances;
+mod exact;
+mod frames;
+mod plot;
+mod policy;
+mod recommend;
+mod sample;
+mod service;
+
+pub use advice::{Advice, Curve, Options, Point, SampleError, advise};
+pub use plot::{PlotError, plot};
+pub use policy::POLICIES;
+pub use recommend::Recommendation;
+pub use service::Service;
+
+use engine::replacement::Access;
+
+/// Accesses to blocks, or hits among them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+}
+
+impl Counts {
+    /// Both.
+    #[must_use]
+    pub fn all(self) -> u64 {
+        self.reads + self.writes
+    }
+
+    fn add(&mut self, access: Access) {
+        match access {
+            Access::Read => self.reads += 1,
+            Access::Write => self.writes += 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

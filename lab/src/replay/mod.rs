@@ -1,0 +1,133 @@
+//! A trace replayed through the engine, in virtual time over modelled disks: what the cache would have done.
+//!
+//! The volumes of the trace lie end to end on one origin ([`Layout`]), in front of which is a new, empty
+//! cache. Requests come by their times ([`Pace::Timed`]: open loop, whatever the answers) or as fast as a
+//! number of them under way allows ([`Pace::Depth`]: closed loop). After the trace the run goes on until
+//! nothing is dirty, which is measured apart.
+
+mod outcome;
+mod workload;
+
+pub use outcome::{Backlog, Latency, Moved, Outcome};
+
+use crate::long::{Contents, Disk, LongRun, Setup, Trouble, Until, VolumeSetup};
+use crate::trace::{Layout, LayoutError, Source, Survey, TraceError};
+use engine::effect::WriteMode;
+use engine::limits::Config;
+use engine::units::Nanos;
+use models::Parameters;
+use outcome::Dirt;
+use workload::Replay;
+
+/// Before the trace begins the engine gets this long to open the cache: only after the first flush of the
+/// origin is anything filled.
+const OPENING_NS: u64 = Nanos::SECOND;
+/// Virtual time between two looks at what is dirty, and at the progress.
+const SLICE_NS: u64 = 50 * Nanos::MILLISECOND;
+/// The longest trace whose times are believed: a hundred years.
+const SPAN_NS_MAX: u64 = 100 * 365 * 86_400 * Nanos::SECOND;
+/// What is still dirty this long after the trace is told as not drained: an hour.
+const DRAIN_NS_MAX: u64 = 3600 * Nanos::SECOND;
+
+/// When requests come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// By the times of the trace. One that is earlier than one before it comes with that one.
+    Timed,
+    /// A new one as soon as fewer than so many are under way.
+    Depth(u32),
+}
+
+/// What is replayed on.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan<'a> {
+    /// The cache device.
+    pub cache: &'a Parameters,
+    /// Its size.
+    pub cache_bytes: u64,
+    /// The origin; it is as large as the trace needs.
+    pub origin: &'a Parameters,
+    /// How writes are treated.
+    pub mode: WriteMode,
+    /// When requests come.
+    pub pace: Pace,
+}
+
+/// Why there is no outcome.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// The trace is malformed.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// The trace is no load for one origin.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// The world cannot be made, or the engine has a defect.
+    #[error(transparent)]
+    Run(#[from] Trouble),
+    /// There is nothing to go by.
+    #[error("the trace has no times; replay it with a depth")]
+    NoTimes,
+    /// Some time in it is wrong.
+    #[error("the trace's times are more than a hundred years apart; replay it with a depth")]
+    TooLong,
+    /// The trace was another one when it was surveyed.
+    #[error("the trace changed while it was read")]
+    Changed,
+}
+
+/// Replays a trace that was surveyed before. `configure` sets the engine's bounds as a profile says;
+/// `on_progress` gets the number of requests that are answered, now and then.
+///
+/// # Errors
+/// [`ReplayError`].
+pub fn replay(
+    plan: &Plan<'_>,
+    survey: &Survey,
+    source: &mut dyn Source,
+    configure: impl FnOnce(&mut Config),
+    on_progress: &mut dyn FnMut(u64),
+) -> Result<Outcome, ReplayError> {
+    if plan.pace == Pace::Timed {
+        let span_ns = survey.span_ns.ok_or(ReplayError::NoTimes)?;
+        if span_ns > SPAN_NS_MAX {
+            return Err(ReplayError::TooLong);
+        }
+    }
+    let layout = Layout::new(survey)?;
+    let origin = Disk::modelled(plan.origin, layout.origin_bytes(), 1);
+    let cache = Disk::modelled(plan.cache, plan.cache_bytes, 2);
+    let volumes = vec![VolumeSetup { origin, mode: plan.mode }];
+    let mut run = LongRun::new(Setup { cache, volumes, contents: Contents::Nothing }, configure)?;
+    run.idle(OPENING_NS)?;
+    run.begin_measuring();
+    let before = run.status();
+    let mut workload = Replay::new(source, &layout, plan.pace);
+    let mut dirt = Dirt::new(run.now());
+    let mut answered = 0;
+    while !workload.is_over() {
+        answered += run.run(&mut workload, Until::Time(run.now().plus(SLICE_NS)))?;
+        dirt.look(run.now(), run.status().volumes[0].dirty_bytes);
+        on_progress(answered);
+    }
+    workload.end()?;
+    let (statistics, status, began) = (run.statistics(), run.status(), run.now());
+    let at_end_bytes = dirt.left_bytes();
+    while run.status().volumes[0].dirty_bytes > 0 && run.now().since(began) < DRAIN_NS_MAX {
+        run.idle(SLICE_NS)?;
+    }
+    let is_drained = run.status().volumes[0].dirty_bytes == 0;
+    let drained = run.statistics();
+    let backlog = Backlog {
+        mean_bytes: dirt.mean_bytes(),
+        max_bytes: dirt.max_bytes(),
+        at_end_bytes,
+        drain_ns: is_drained.then(|| run.now().since(began)),
+        drain_origin_written_bytes: drained.origins[0].written_bytes - statistics.origins[0].written_bytes,
+    };
+    Ok(Outcome::new(plan, &layout, &statistics, &before, &status, backlog))
+}
+
+#[cfg(test)]
+mod tests;

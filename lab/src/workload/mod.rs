@@ -1,0 +1,3 @@
+//! Workloads as published measurements made them.
+
+pub mod fio;
