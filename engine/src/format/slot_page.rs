@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A page is rewritten where it is, so a power cut may tear it. It tears at sectors, which hold whole
-//! records, and each of those is right for itself: an older or a newer one. 16 zeroes are no record.
+//! records, and each of those is right for itself: an older or a newer one. 16 zeroes are no record; a
+//! new cache has nothing else.
 //!
 //! Source: flashcache 3.1.1 and EnhanceIO keep 16 bytes for each block, an address and a state. Their pages
 //! have no checksums (flashcache: not compiled in).

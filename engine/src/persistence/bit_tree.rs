@@ -62,6 +62,8 @@ pub struct BitTree {
     running: Option<TreePlanes>,
     /// What the last one committed.
     durable: TreePlanes,
+    /// The pages may hold the tree of another volume, which is gone.
+    is_new: bool,
 }
 
 impl BitTree {
@@ -70,7 +72,11 @@ impl BitTree {
     pub fn new(shape: TreeShape, tuning: TreeTuning, pieces: u64) -> BitTree {
         let mut planes = TreePlanes::new(shape);
         planes.set_leaf(0, true);
-        BitTree { wanted: planes, ..BitTree::recovered(tuning, pieces, TreePlanes::new(shape), []) }
+        BitTree {
+            wanted: planes,
+            is_new: true,
+            ..BitTree::recovered(tuning, pieces, TreePlanes::new(shape), [])
+        }
     }
 
     /// The tree that a start found, with the pieces that are dirty: those below its marked leaves that the
@@ -94,6 +100,7 @@ impl BitTree {
             wanted: planes.clone(),
             running: None,
             durable: planes,
+            is_new: false,
         };
         for piece in dirty {
             tree.count(piece, true);
@@ -181,7 +188,7 @@ impl BitTree {
     /// [`BitTree::page`].
     pub fn begin_commit(&mut self) -> Vec<u32> {
         assert!(self.running.is_none(), "one at a time");
-        let is_changed = |page: &u32| self.wanted.page(*page) != self.durable.page(*page);
+        let is_changed = |page: &u32| self.is_new || self.wanted.page(*page) != self.durable.page(*page);
         let pages = (0..self.shape.pages()).filter(is_changed).collect();
         self.running = Some(self.wanted.clone());
         pages
@@ -196,6 +203,7 @@ impl BitTree {
     /// The transaction is durable.
     pub fn committed(&mut self) {
         self.durable = self.running.take().expect("a transaction runs");
+        self.is_new = false;
     }
 
     /// Pieces that would count as dirty after a crash now, if the cache held all of them: the sizes of the marked leaves.

@@ -154,6 +154,14 @@ fn mapperx_holds_64_gib_and_larger_volumes_have_larger_leaves() {
 }
 
 #[test]
+fn a_new_tree_leaves_nothing_of_another_volume() {
+    let mut tree = BitTree::new(shape(14), TUNING, 16);
+    assert_eq!(commit(&mut tree), [0, 1], "all of its pages, whatever they hold");
+    tree.dirtied(0);
+    assert_eq!(commit(&mut tree), [0]);
+}
+
+#[test]
 fn a_recovered_tree_has_the_marks_of_what_is_dirty() {
     let mut tree = tree();
     split_all(&mut tree);
