@@ -106,6 +106,7 @@ pub fn serve_with<C: Core + Send + 'static>(
         abandon: Box::new(|_| Ok(())),
         device_timeout: Duration::from_secs(30),
         notice: Box::new(move |notice| noticed.lock().unwrap().push(notice)),
+        reactors: 2,
     };
     adjust(&mut config);
     let (server, handle) = Server::new(config, core).unwrap();
