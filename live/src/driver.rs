@@ -123,7 +123,9 @@ impl<C: Core> Turn<'_, C> {
         driver.settle(backend, *reactor);
     }
 
-    /// Whether this reactor has all the clients there are.
+    /// Whether this reactor has all the clients there are. Then a long copy between a socket and memory is for
+    /// a thread of the kernel, which runs beside it; otherwise another reactor does that, and handing the
+    /// copy over costs the warmth of the caches. Measured with fio over NBD, long reads and writes.
     pub(crate) fn is_alone(&self) -> bool {
         self.driver.seats.is_alone(self.reactor)
     }

@@ -316,7 +316,8 @@ impl NbdDoor {
             .arriving
             .map(|arriving| arriving.rest())
             .filter(|rest| rest.len_bytes >= STRAIGHT_BYTES_MIN);
-        let offload = straight.is_some_and(|rest| rest.len_bytes >= OFFLOAD_BYTES_MIN);
+        let is_long = straight.is_some_and(|rest| rest.len_bytes >= OFFLOAD_BYTES_MIN);
+        let offload = is_long && turn.is_alone();
         let straight = straight.map(|rest| (turn.driver.pool.pointer(rest), rest.len_bytes as usize));
         let socket = connection.raw_fd();
         let message = connection.input.begin(straight);

@@ -178,7 +178,8 @@ impl NbdDoor {
                 continue;
             }
             let socket = connection.raw_fd();
-            let (message, offload) = connection.outbox.begin(&turn.driver.pool);
+            let (message, is_long) = connection.outbox.begin(&turn.driver.pool);
+            let offload = is_long && turn.is_alone();
             let token = (self.token)(super::nbd::Waiting::Send(key));
             // SAFETY: message and vectors are boxed in the connection, which stays until the send has come
             // back; they point into the batch being sent, which does not change meanwhile, and into

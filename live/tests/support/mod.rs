@@ -25,12 +25,18 @@ pub const VOLUME: VolumeIndex = VolumeIndex(0);
 pub struct Failing {
     inner: Passthrough,
     bad: Option<SectorRange>,
+    panics: bool,
     effects: VecDeque<Effect>,
 }
 
 impl Failing {
     pub fn at(start: u64, sectors: u64) -> Failing {
         Failing { bad: Some(SectorRange { start, sectors }), ..Failing::default() }
+    }
+
+    /// It panics there.
+    pub fn panicking_at(start: u64, sectors: u64) -> Failing {
+        Failing { panics: true, ..Failing::at(start, sectors) }
     }
 }
 
@@ -42,6 +48,7 @@ impl Core for Failing {
             _ => return self.inner.submit(now, request, memory),
         };
         if self.bad.is_some_and(|bad| range.start < bad.end() && bad.start < range.end()) {
+            assert!(!self.panics, "as the test wants it");
             memory.release(slice.buffer);
             self.effects.push_back(Effect::Reply { id: request.id, result: Err(Errno::NOSPC) });
             return Ok(());
@@ -76,6 +83,11 @@ pub struct Running<C: Core + Send + 'static> {
     _directory: TempDir,
 }
 
+/// How many reactors the servers here have: two, unless the test runs again with one.
+pub fn reactors() -> usize {
+    std::env::var("FOREBAY_TEST_REACTORS").map_or(2, |count| count.parse().unwrap())
+}
+
 /// Serves the device of that name, with as little memory as a server takes.
 pub fn serve<C: Core + Send + 'static>(spec: &str, core: C) -> Running<C> {
     serve_with(spec, core, |_| {})
@@ -106,7 +118,7 @@ pub fn serve_with<C: Core + Send + 'static>(
         abandon: Box::new(|_| Ok(())),
         device_timeout: Duration::from_secs(30),
         notice: Box::new(move |notice| noticed.lock().unwrap().push(notice)),
-        reactors: 2,
+        reactors: reactors(),
     };
     adjust(&mut config);
     let (server, handle) = Server::new(config, core).unwrap();
@@ -131,9 +143,14 @@ impl<C: Core + Send + 'static> Running<C> {
         Client::connect_simple(&self.address(), "disk").unwrap()
     }
 
-    /// Waits for the loop to end, which somebody else asked for.
+    /// Waits for the server to end, which somebody else asked for.
     pub fn join(&mut self) -> C {
-        self.thread.take().unwrap().join().unwrap()
+        self.end().unwrap()
+    }
+
+    /// Waits for the server to end, by itself or by a panic.
+    pub fn end(&mut self) -> std::thread::Result<C> {
+        self.thread.take().unwrap().join()
     }
 }
 
