@@ -181,7 +181,12 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
         }
         let mut driver = match held {
             Some(driver) => driver,
-            None => self.table.take()?,
+            None => {
+                let mut driver = self.table.take()?;
+                // Others may have left something here meanwhile, or freed memory, and rang no bell.
+                self.settle(&mut driver);
+                driver
+            }
         };
         if driver.flights.has_copies(self.number) {
             if let Some(copy) = driver.flights.take_copy(self.number) {

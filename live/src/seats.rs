@@ -179,6 +179,7 @@ impl Seats {
         });
         let until = [own, shared].into_iter().flatten().min();
         let seat = &mut self.seats[this];
+        assert!(seat.orders.is_empty() && seat.replies.is_empty(), "nobody sleeps on what is there for it");
         seat.sleeps = Some(until.unwrap_or(FOR_EVER));
         seat.waits_since = waits_since;
         until
@@ -242,15 +243,13 @@ mod tests {
         let mut seats = Seats::new(3);
         seats.order(1, Order::Look);
         assert_eq!(calls(&mut seats, 0), [], "awake, it sees its orders by itself");
-        seats.sleep(1, None, None, None);
-        seats.sleep(2, None, None, None);
+        seats.take_order(1);
+        (0..3).for_each(|seat| drop(seats.sleep(seat, None, None, None)));
+        seats.order(1, Order::Look);
         assert_eq!(calls(&mut seats, 0), [1]);
         assert_eq!(calls(&mut seats, 0), []);
         seats.reply(Asker::Control(7), Ok(()));
-        seats.sleep(0, None, None, None);
         assert_eq!(calls(&mut seats, 1), [0]);
-        seats.sleep(1, None, None, Some(3));
-        assert!(seats.take_calls(0, 3).each().eq([1]), "its order is still there");
         seats.take_order(1);
         seats.sleep(1, None, None, Some(3));
         assert!(seats.take_calls(0, 3).each().eq([]));

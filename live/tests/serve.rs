@@ -13,7 +13,7 @@ use live::wire::nbd::client::Client;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
-use support::{Failing, VOLUME, pattern, run, serve, serve_with};
+use support::{Failing, Pairing, VOLUME, pattern, run, serve, serve_with};
 
 const MIB: usize = 1 << 20;
 
@@ -388,6 +388,31 @@ fn clients_of_different_reactors_see_one_volume() {
     }
     let latencies = server.handle.latencies(VOLUME).unwrap();
     assert_eq!((latencies.read.count, latencies.write.count), (256, 64), "of all clients");
+}
+
+/// Each reply of one client comes about in a turn of the other one's reactor, at any moment of its own: none
+/// may be left lying while everybody sleeps.
+#[test]
+fn replies_reach_the_other_reactor_whatever_it_is_doing() {
+    const READS: u64 = 20_000;
+    let server = serve("mem:1M", Pairing::default());
+    let (done, ends) = std::sync::mpsc::channel();
+    for _ in 0..2 {
+        let (mut client, done) = (server.connect(), done.clone());
+        std::thread::spawn(move || {
+            for turn in 0..READS {
+                client.read(turn % 256 * 4096, 4096).unwrap().unwrap();
+            }
+            done.send(()).unwrap();
+        });
+    }
+    for _ in 0..2 {
+        if ends.recv_timeout(Duration::from_secs(60)).is_err() {
+            // It would wait for the end of what never ends.
+            std::mem::forget(server);
+            panic!("a read was not answered");
+        }
+    }
 }
 
 /// When the answer comes, no door serves the volume any more, and no door anything after the last.

@@ -73,6 +73,42 @@ impl Core for Failing {
     }
 }
 
+/// A core that answers reads in pairs: the first when the second comes.
+#[derive(Default)]
+pub struct Pairing {
+    inner: Passthrough,
+    first: Option<Request>,
+}
+
+impl Core for Pairing {
+    fn submit(&mut self, now: Nanos, request: Request, memory: &mut Pool) -> Result<(), Busy> {
+        if matches!(request.op, RequestOp::Read { .. }) {
+            let Some(first) = self.first.take() else {
+                self.first = Some(request);
+                return Ok(());
+            };
+            self.inner.submit(now, first, memory)?;
+        }
+        self.inner.submit(now, request, memory)
+    }
+
+    fn complete(&mut self, now: Nanos, io: IoId, result: Result<(), Errno>, memory: &mut Pool) {
+        self.inner.complete(now, io, result, memory);
+    }
+
+    fn advance(&mut self, now: Nanos, memory: &mut Pool) {
+        self.inner.advance(now, memory);
+    }
+
+    fn poll_effect(&mut self, memory: &mut Pool) -> Option<Effect> {
+        self.inner.poll_effect(memory)
+    }
+
+    fn deadline(&self) -> Option<Nanos> {
+        None
+    }
+}
+
 /// A running server; stopped when dropped.
 pub struct Running<C: Core + Send + 'static> {
     pub handle: Handle<C>,
