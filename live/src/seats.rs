@@ -244,7 +244,9 @@ mod tests {
         seats.order(1, Order::Look);
         assert_eq!(calls(&mut seats, 0), [], "awake, it sees its orders by itself");
         seats.take_order(1);
-        (0..3).for_each(|seat| drop(seats.sleep(seat, None, None, None)));
+        for seat in 0..3 {
+            seats.sleep(seat, None, None, None);
+        }
         seats.order(1, Order::Look);
         assert_eq!(calls(&mut seats, 0), [1]);
         assert_eq!(calls(&mut seats, 0), []);
