@@ -10,7 +10,7 @@ use crate::setting::Setting;
 use clap::{Args, Parser, Subcommand};
 use engine::effect::WriteMode;
 use live::devices::{self, DeviceSpec};
-use live::server::{DEVICE_TIMEOUT_DEFAULT, ListenAddress};
+use live::server::{DEVICE_TIMEOUT_DEFAULT, ListenAddress, REACTORS_MAX};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -203,6 +203,9 @@ pub struct Serve {
     /// The cache is missing: serve the volumes that cannot have dirty data by their origins alone.
     #[arg(long)]
     pub uncached: bool,
+    /// Threads that serve clients, 1 to 16; a client stays with one of them [default: 2, or 1 on one processor].
+    #[arg(long, value_name = "N", value_parser = threads)]
+    pub threads: Option<usize>,
     /// How it is run.
     #[command(flatten)]
     pub running: RunOptions,
@@ -362,6 +365,9 @@ pub enum ValueError {
     /// Not a number of seconds.
     #[error("give whole seconds, 1 or more")]
     Seconds,
+    /// Not a number of threads.
+    #[error("give 1 to {REACTORS_MAX} threads")]
+    Threads,
 }
 
 fn mode_names() -> String {
@@ -388,6 +394,10 @@ fn run_options(text: &str) -> Result<String, lab::swarm::UnknownKnob> {
 fn seconds(text: &str) -> Result<Duration, ValueError> {
     let seconds: u32 = text.parse().map_err(|_| ValueError::Seconds)?;
     if seconds == 0 { Err(ValueError::Seconds) } else { Ok(Duration::from_secs(seconds.into())) }
+}
+
+fn threads(text: &str) -> Result<usize, ValueError> {
+    text.parse().ok().filter(|threads| (1..=REACTORS_MAX).contains(threads)).ok_or(ValueError::Threads)
 }
 
 /// `NAME=DEV` or `DEV`. A URI's own `=` comes after its `:` or `/`, which no name has.

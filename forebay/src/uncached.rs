@@ -49,6 +49,7 @@ pub fn serve(
     cache: &DeviceSpec,
     listen: impl FnOnce(&str) -> Result<Vec<ListenAddress>>,
     options: &RunOptions,
+    threads: usize,
     state: StateDirectory,
     interrupts: &Interrupts,
     ready: impl FnOnce(&[String], &[ListenAddress]),
@@ -81,6 +82,7 @@ pub fn serve(
         abandon: Box::new(|_| Ok(())),
         device_timeout: options.device_timeout,
         notice: Box::new(move |said| log.say(said.to_string())),
+        reactors: threads,
     };
     let core = Passthrough::new();
     let (server, handle) = Server::new(config, core)?;

@@ -197,10 +197,13 @@ pub struct Pool {
     frames: Vec<Frame>,
     engine: Arena,
     door: Arena,
+    /// Buffers of the doors that came back, ever.
+    door_returns: u64,
 }
 
 // SAFETY: the mapping is private to the pool and reached only through it; the pool is used by one
-// thread at a time, as `&mut` and the absence of `Sync` say.
+// thread at a time, as `&mut` and the absence of `Sync` say. A thread that copies to or from a buffer
+// without the pool in hand got its address from `pointer`, and obeys what is said there, like the kernel.
 unsafe impl Send for Pool {}
 
 impl Pool {
@@ -237,6 +240,7 @@ impl Pool {
             frames: vec![Frame::default(); (engine_frames + door_frames) as usize],
             engine: Arena::new(0, engine_frames, ENGINE_POOL_BYTES),
             door: Arena::new(engine_frames, door_frames, door_bytes),
+            door_returns: 0,
         })
     }
 
@@ -259,6 +263,13 @@ impl Pool {
         self.door.used_bytes
     }
 
+    /// Buffers that doors had and that are free again, ever: while it stays the same, whoever waits for
+    /// memory need not look.
+    #[must_use]
+    pub fn door_returns(&self) -> u64 {
+        self.door_returns
+    }
+
     /// Bytes the engine has in use.
     #[must_use]
     pub fn engine_used_bytes(&self) -> u64 {
@@ -266,7 +277,7 @@ impl Pool {
     }
 
     /// The address of a piece, for a system call. It stays valid as long as the buffer has
-    /// references; whoever hands it to the kernel keeps one until the kernel is done.
+    /// references; whoever hands it to the kernel, or to another thread's copy, keeps one until that is done.
     ///
     /// # Panics
     /// If the piece is not inside its buffer.
@@ -282,18 +293,19 @@ impl Pool {
         unsafe { self.base.as_ptr().add(offset) }
     }
 
-    /// The bytes of a piece that no system call is writing at the moment.
+    /// The bytes of a piece that no system call or copy is writing at the moment.
     #[must_use]
     pub fn bytes(&self, slice: Slice) -> &[u8] {
         // SAFETY: the range is inside the mapping (`pointer` checks) and lives as long as `self`.
-        // Nobody in the process holds it mutably, as that takes `&mut self`. The kernel does not
-        // write it: the owner of a read under way does not look at its bytes before it completed.
+        // Nobody in the process holds it mutably, as that takes `&mut self`. Neither the kernel nor a
+        // copy writes it: the owner of a read under way does not look at its bytes before it completed.
         unsafe { std::slice::from_raw_parts(self.pointer(slice), slice.len_bytes as usize) }
     }
 
-    /// The bytes of a piece that no system call is using at the moment.
+    /// The bytes of a piece that no system call or copy is using at the moment.
     pub fn bytes_mut(&mut self, slice: Slice) -> &mut [u8] {
-        // SAFETY: as for `bytes`; `&mut self` makes this the only reference in the process.
+        // SAFETY: as for `bytes`; `&mut self` makes this the only reference in the process, and
+        // the owner of a write under way does not change its bytes before it completed.
         unsafe { std::slice::from_raw_parts_mut(self.pointer(slice), slice.len_bytes as usize) }
     }
 
@@ -335,8 +347,12 @@ impl Memory for Pool {
         frame.references -= 1;
         if frame.references == 0 {
             let frames = std::mem::take(&mut frame.frames);
-            let arena = if buffer.0 < self.door.first { &mut self.engine } else { &mut self.door };
-            arena.give(buffer.0, frames);
+            if buffer.0 < self.door.first {
+                self.engine.give(buffer.0, frames);
+            } else {
+                self.door_returns += 1;
+                self.door.give(buffer.0, frames);
+            }
         }
     }
 

@@ -1,10 +1,13 @@
 //! The driver: what turns a core's effects into work and the work's results into calls.
+//! One for all reactors; see [`crate::table::Table`].
 
 use crate::buffers::Pool;
 use crate::clock;
+use crate::doors::offers::Offers;
 use crate::flights::Flights;
 use crate::operation::Backend;
-use crate::server::ServerNotice;
+use crate::seats::Seats;
+use crate::server::{Config, ExportConfig, ServerNotice};
 use engine::effect::{Effect, Errno, IoId, IoOp, Request, RequestId, RequestOp, Target};
 use engine::engine::{Busy, Engine};
 use engine::memory::{Memory, Slice};
@@ -14,7 +17,7 @@ use std::collections::VecDeque;
 use std::io;
 
 /// What decides: the engine, or something that stands in for it. See [`Engine`] for the calls.
-pub trait Core {
+pub trait Core: Send {
     /// Takes a request.
     ///
     /// # Errors
@@ -55,9 +58,9 @@ impl Core for Engine {
 /// Whom a reply of the core is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Asker {
-    /// A client's request, or a piece of one.
-    Door(Piece),
-    /// A request of another thread, by its place in the server's table.
+    /// A client's request, or a piece of one, at the door of that reactor.
+    Door { reactor: usize, piece: Piece },
+    /// A request of another thread, by its place in the desk's table.
     Control(usize),
 }
 
@@ -75,45 +78,81 @@ pub(crate) struct Piece {
 /// Carries out what the operator's durable notes are for.
 pub(crate) type Abandon = Box<dyn FnMut(VolumeIndex) -> io::Result<()> + Send>;
 
-/// A core, its memory and its devices.
+/// Tells the operator.
+pub(crate) type Tell = Box<dyn FnMut(ServerNotice) + Send>;
+
+/// A core, its memory and its devices: what the reactors take turns with.
 pub(crate) struct Driver<C> {
     pub core: C,
     pub pool: Pool,
-    pub backend: Backend,
     pub flights: Flights,
+    pub offers: Offers,
+    pub seats: Seats,
     pub notices: Vec<ServerNotice>,
-    /// The time that everything in this turn of the loop happens at.
+    /// The time that everything in this turn of a reactor happens at.
     pub now: Nanos,
     abandon: Abandon,
+    tell: Tell,
     askers: Slab<Asker>,
     /// Requests that the core had no room for, in order.
     deferred: VecDeque<Request>,
-    replies: VecDeque<(Asker, Result<(), Errno>)>,
+}
+
+/// The driver in the hands of one reactor, with what that one does its work by.
+pub(crate) struct Turn<'t, C> {
+    pub driver: &'t mut Driver<C>,
+    pub backend: &'t mut Backend,
+    /// Whose turn it is.
+    pub reactor: usize,
+}
+
+impl<C: Core> Turn<'_, C> {
+    /// Asks the core for something on behalf of a client of this reactor's door.
+    pub(crate) fn ask(&mut self, volume: VolumeIndex, op: RequestOp, piece: Piece) {
+        self.driver.ask(volume, op, Asker::Door { reactor: self.reactor, piece });
+    }
+
+    /// One reference less to a buffer.
+    pub(crate) fn release(&mut self, slice: Slice) {
+        self.driver.pool.release(slice.buffer);
+    }
+
+    /// Does everything that follows from what the core was told: until it has no more effects.
+    pub(crate) fn settle(&mut self) {
+        let Turn { driver, backend, reactor } = self;
+        driver.settle(backend, *reactor);
+    }
+
+    /// Whether this reactor has all the clients there are. Then a long copy between a socket and memory is for
+    /// a thread of the kernel, which runs beside it; otherwise another reactor does that, and handing the
+    /// copy over costs the warmth of the caches. Measured with fio over NBD, long reads and writes.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.driver.seats.is_alone(self.reactor)
+    }
 }
 
 impl<C: Core> Driver<C> {
-    pub(crate) fn new(
-        core: C,
-        pool: Pool,
-        backend: Backend,
-        flights: Flights,
-        abandon: Abandon,
-    ) -> Driver<C> {
+    pub(crate) fn new(core: C, pool: Pool, config: Config) -> Driver<C> {
+        let timeout_ns = u64::try_from(config.device_timeout.as_nanos()).unwrap_or(u64::MAX);
+        let Config { cache, origins, exports, abandon, notice, reactors, .. } = config;
+        let flights = Flights::new(cache, origins, timeout_ns, reactors);
+        let offers = Offers::new(exports.into_iter().map(ExportConfig::offered).collect());
         Driver {
             core,
             pool,
-            backend,
             flights,
+            offers,
+            seats: Seats::new(reactors),
             notices: Vec::new(),
             now: clock::now(),
             abandon,
+            tell: notice,
             askers: Slab::with_capacity(1024),
             deferred: VecDeque::new(),
-            replies: VecDeque::new(),
         }
     }
 
-    /// Asks the core for something; the answer comes from [`Driver::take_reply`].
+    /// Asks the core for something; the answer comes to the asker's seat.
     pub(crate) fn ask(&mut self, volume: VolumeIndex, op: RequestOp, asker: Asker) {
         let id = RequestId(self.askers.insert(asker) as u64);
         let request = Request { id, volume, op };
@@ -122,16 +161,15 @@ impl<C: Core> Driver<C> {
         }
     }
 
-    /// Does everything that follows from what the core was told: until it has no more effects.
-    pub(crate) fn settle(&mut self) {
+    fn settle(&mut self, backend: &mut Backend, reactor: usize) {
         loop {
             while let Some(effect) = self.core.poll_effect(&mut self.pool) {
                 match effect {
                     Effect::Io(io) if io.target == Target::State => self.note(io.id, &io.op),
-                    Effect::Io(io) => self.flights.start(io, self.now, &mut self.pool, &mut self.backend),
+                    Effect::Io(io) => self.flights.start(io, self.now, &mut self.pool, backend, reactor),
                     Effect::Reply { id, result } => {
                         let key = usize::try_from(id.0).expect("an id of ours");
-                        self.replies.push_back((self.askers.remove(key), result));
+                        self.seats.reply(self.askers.remove(key), result);
                     }
                     Effect::Notice(notice) => self.notices.push(ServerNotice::Engine(notice)),
                 }
@@ -176,23 +214,15 @@ impl<C: Core> Driver<C> {
         }
     }
 
-    /// Does the next long copy within memory; [`Driver::settle`] sees what follows. False if there is none.
-    pub(crate) fn copy_one(&mut self) -> bool {
-        self.flights.copy_one(&mut self.pool)
-    }
-
     /// When [`Driver::tick`] has something to do.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         [self.core.deadline(), self.flights.deadline()].into_iter().flatten().min()
     }
 
-    /// The core's next reply.
-    pub(crate) fn take_reply(&mut self) -> Option<(Asker, Result<(), Errno>)> {
-        self.replies.pop_front()
-    }
-
-    /// One reference less to a buffer.
-    pub(crate) fn release(&mut self, slice: Slice) {
-        self.pool.release(slice.buffer);
+    /// Tells the operator what was noticed.
+    pub(crate) fn tell(&mut self) {
+        for notice in self.notices.drain(..) {
+            (self.tell)(notice);
+        }
     }
 }

@@ -63,13 +63,21 @@ struct Flight {
     abandoned: bool,
 }
 
-/// A read or write within memory that waits for its round.
-struct Copy {
+/// A long read or write within memory: waits for its round, and is then done by a reactor that gives the
+/// driver to others meanwhile.
+pub(crate) struct LongCopy {
     io: IoId,
     line: usize,
+    device: Device,
     is_read: bool,
-    pieces: Pieces,
+    vectors: Vec<libc::iovec>,
     offset_bytes: u64,
+}
+
+/// A long copy that is done: see [`Flights::copied`].
+pub(crate) struct Copied {
+    io: IoId,
+    result: Result<(), Errno>,
 }
 
 /// One device as the core names it.
@@ -86,8 +94,11 @@ pub(crate) struct Flights {
     /// Vectors of finished operations, to be used again.
     spare_vectors: Vec<Vec<libc::iovec>>,
     finished: VecDeque<(IoId, Result<(), Errno>)>,
-    /// Long copies within memory, in order.
-    copies: VecDeque<Copy>,
+    /// Long copies within memory, in order, by the reactor that has to do them: the one that asked, as
+    /// what it copies is then in the caches where it is needed.
+    copies: Vec<VecDeque<LongCopy>>,
+    /// Long copies that are not answered.
+    copying: usize,
     /// Devices that were given up since somebody asked.
     gone: Vec<Target>,
     zeroes: Option<AlignedBytes>,
@@ -95,6 +106,10 @@ pub(crate) struct Flights {
     next_look: Nanos,
     any_modelled: bool,
 }
+
+// SAFETY: the vectors' addresses are all that is not `Send` here. They name pool memory and the zeroes, which
+// are no thread's own; who may touch that is what I2 says, whichever thread does it.
+unsafe impl Send for Flights {}
 
 fn line_of(target: Target) -> usize {
     match target {
@@ -112,7 +127,13 @@ fn target_of(line: usize) -> Target {
 }
 
 impl Flights {
-    pub(crate) fn new(cache: Option<Device>, origins: Vec<Option<Device>>, timeout_ns: u64) -> Flights {
+    /// The devices, for so many reactors.
+    pub(crate) fn new(
+        cache: Option<Device>,
+        origins: Vec<Option<Device>>,
+        timeout_ns: u64,
+        reactors: usize,
+    ) -> Flights {
         assert!(origins.len() <= VOLUMES_MAX, "a cache has at most {VOLUMES_MAX} volumes");
         let mut lines: [Line; LINES] = std::array::from_fn(|_| Line::default());
         for (line, device) in lines.iter_mut().zip(std::iter::once(cache).chain(origins)) {
@@ -124,7 +145,8 @@ impl Flights {
             flights: Slab::with_capacity(1024),
             spare_vectors: Vec::new(),
             finished: VecDeque::new(),
-            copies: VecDeque::new(),
+            copies: (0..reactors).map(|_| VecDeque::new()).collect(),
+            copying: 0,
             gone: Vec::new(),
             zeroes: None,
             timeout_ns,
@@ -133,8 +155,15 @@ impl Flights {
         }
     }
 
-    /// Starts an operation.
-    pub(crate) fn start(&mut self, io: Io, now: Nanos, pool: &mut Pool, backend: &mut Backend) {
+    /// Starts an operation on behalf of a reactor, by its backend.
+    pub(crate) fn start(
+        &mut self,
+        io: Io,
+        now: Nanos,
+        pool: &mut Pool,
+        backend: &mut Backend,
+        reactor: usize,
+    ) {
         let line = line_of(io.target);
         if self.lines[line].gone {
             return self.finished.push_back((io.id, Err(Errno::TIMEDOUT)));
@@ -161,21 +190,25 @@ impl Flights {
             && file.is_memory()
             && matches!(step, Step::Read | Step::Write)
         {
-            let copy = Copy { io: io.id, line, is_read: step == Step::Read, pieces, offset_bytes };
+            let is_read = step == Step::Read;
             if len_bytes >= LONG_COPY_BYTES_MIN {
-                self.copies.push_back(copy);
+                let device = device.clone();
+                let vectors = pieces.as_slice().iter().map(|piece| vector(*piece, pool)).collect();
+                let copy = LongCopy { io: io.id, line, device, is_read, vectors, offset_bytes };
+                self.copies[reactor].push_back(copy);
+                self.copying += 1;
             } else {
-                // A copy within memory waits for nothing, so nobody else need do it.
-                let result = copy.carry_out(file, pool);
+                // A short copy within memory waits for nothing, so nobody else need do it.
+                let result = each_piece(&pieces, offset_bytes, |piece, at| match is_read {
+                    true => file.read_at(at, pool.bytes_mut(piece)),
+                    false => file.write_at(at, pool.bytes(piece)),
+                });
                 self.finished.push_back((io.id, result));
             }
             return;
         }
         let mut vectors = self.spare_vectors.pop().unwrap_or_default();
-        vectors.extend(pieces.as_slice().iter().map(|piece| libc::iovec {
-            iov_base: pool.pointer(*piece).cast(),
-            iov_len: piece.len_bytes as usize,
-        }));
+        vectors.extend(pieces.as_slice().iter().map(|piece| vector(*piece, pool)));
         let key = self.flights.insert(Flight {
             io: io.id,
             line,
@@ -192,22 +225,27 @@ impl Flights {
         self.issue(key, now, backend);
     }
 
-    /// Whether a long copy waits for [`Flights::copy_one`].
-    pub(crate) fn has_copies(&self) -> bool {
-        !self.copies.is_empty()
+    /// Whether a long copy waits for [`Flights::take_copy`].
+    pub(crate) fn has_copies(&self, reactor: usize) -> bool {
+        !self.copies[reactor].is_empty()
     }
 
-    /// Does the next long copy. False if there is none.
-    pub(crate) fn copy_one(&mut self, pool: &mut Pool) -> bool {
-        let Some(copy) = self.copies.pop_front() else { return false };
-        let line = &self.lines[copy.line];
-        let result = match line.device.as_ref().map(Device::kind) {
-            _ if line.gone => Err(Errno::TIMEDOUT),
-            Some(Kind::File(file)) => copy.carry_out(file, pool),
-            _ => unreachable!("only files in memory are copied"),
-        };
-        self.finished.push_back((copy.io, result));
-        true
+    /// The next long copy that a reactor has to do. It goes through [`LongCopy::carry_out`] to
+    /// [`Flights::copied`]: the core holds its buffers until it is answered there.
+    pub(crate) fn take_copy(&mut self, reactor: usize) -> Option<LongCopy> {
+        loop {
+            let copy = self.copies[reactor].pop_front()?;
+            if !self.lines[copy.line].gone {
+                return Some(copy);
+            }
+            self.copied(Copied { io: copy.io, result: Err(Errno::TIMEDOUT) });
+        }
+    }
+
+    /// A long copy is done.
+    pub(crate) fn copied(&mut self, copied: Copied) {
+        self.copying -= 1;
+        self.finished.push_back((copied.io, copied.result));
     }
 
     /// Hands the rest of a flight to its device.
@@ -405,7 +443,7 @@ impl Flights {
 
     /// Operations that no device has answered yet.
     pub(crate) fn in_flight(&self) -> usize {
-        self.flights.len() + self.copies.len()
+        self.flights.len() + self.copying
     }
 
     fn finish(&mut self, key: usize, result: Result<(), Errno>) {
@@ -430,15 +468,27 @@ impl Flights {
     }
 }
 
-impl Copy {
-    fn carry_out(&self, file: &OpenFile, pool: &mut Pool) -> Result<(), Errno> {
-        each_piece(&self.pieces, self.offset_bytes, |piece, at| {
-            if self.is_read {
-                file.read_at(at, pool.bytes_mut(piece))
-            } else {
-                file.write_at(at, pool.bytes(piece))
-            }
-        })
+impl LongCopy {
+    /// Does it, without the driver.
+    pub(crate) fn carry_out(self) -> Copied {
+        let Kind::File(file) = self.device.kind() else { unreachable!("only files in memory are copied") };
+        let mut offset_bytes = self.offset_bytes;
+        let mut result = Ok(());
+        for vector in &self.vectors {
+            let (base, len) = (vector.iov_base.cast::<u8>(), vector.iov_len);
+            result = result.and_then(|()| {
+                if self.is_read {
+                    // SAFETY: a piece of a pool buffer with a reference (I2). The core does not look at it
+                    // before the answer, and nobody else knows of it.
+                    file.read_at(offset_bytes, unsafe { std::slice::from_raw_parts_mut(base, len) })
+                } else {
+                    // SAFETY: as above; until the answer nobody writes there.
+                    file.write_at(offset_bytes, unsafe { std::slice::from_raw_parts(base, len) })
+                }
+            });
+            offset_bytes += len as u64;
+        }
+        Copied { io: self.io, result }
     }
 }
 
@@ -459,6 +509,10 @@ impl Flight {
             bytes -= step;
         }
     }
+}
+
+fn vector(piece: Slice, pool: &Pool) -> libc::iovec {
+    libc::iovec { iov_base: pool.pointer(piece).cast(), iov_len: piece.len_bytes as usize }
 }
 
 fn transfer(file: &OpenFile, flight: &Flight) -> Operation {

@@ -1,8 +1,9 @@
 //! The live side: the only room with system calls and `unsafe`.
 //!
-//! One thread runs everything: the reactor turns with one ring for sockets and devices, hands client
-//! requests to a [`driver::Core`] (the engine, or [`passthrough::Passthrough`]) and carries out its
-//! effects. Other threads talk to it through a [`server::Handle`].
+//! A few threads do the work, each a reactor: it turns with a ring of its own for sockets and devices, hands
+//! its clients' requests to the one [`driver::Core`] (the engine, or [`passthrough::Passthrough`]) and
+//! carries out the effects. They take turns with the core; what takes long they do beside each other. Other
+//! threads talk to them through a [`server::Handle`].
 //!
 //! A daemon's life, in the order of the modules it needs:
 //!
@@ -14,13 +15,15 @@
 //!    [`server::Handle::stop`].
 //!
 //! Inside, from the client to the disk: `doors` (sockets, requests cut into pieces, replies), [`wire`] (the
-//! protocol's bytes, pure), [`driver`] (effects and completions), `flights` (operations at the
+//! protocol's bytes, pure), `table` and `seats` (what reactors share, and leave for each other), [`driver`]
+//! (effects and completions), `flights` (operations at the
 //! devices), and below them `operation` with its two backends, `ring` and `threads`. All payload
 //! lives in one [`buffers::Pool`].
 
 pub mod blocking;
 pub mod buffers;
 pub mod clock;
+mod desk;
 pub mod devices;
 mod doors;
 pub mod driver;
@@ -30,7 +33,9 @@ mod operation;
 pub mod passthrough;
 mod reactor;
 mod ring;
+mod seats;
 pub mod server;
 pub mod signals;
+mod table;
 mod threads;
 pub mod wire;

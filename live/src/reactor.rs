@@ -1,23 +1,21 @@
-//! The loop: one thread for sockets, devices and the core.
+//! The loop of one of the threads that serve: for its clients' sockets, for devices, and the core.
 //!
 //! A turn takes all that is finished, hands all requests to the core, carries out its effects
 //! until there are none, and only then sends: one message for each connection with everything
 //! that is ready. What the kernel can do at once is done in the same turn. Long copies within
 //! memory are an exception: one a round, so that what each brings leaves while it is in the caches.
+//!
+//! Reactors take turns with the driver. They receive, send, copy at length and sleep beside each other.
 
 use crate::clock;
+use crate::desk::Desk;
+use crate::doors::listener::Listener;
 use crate::doors::nbd::{NbdDoor, Waiting};
-use crate::driver::{Asker, Core, Driver};
-use crate::flights::Flights;
+use crate::driver::{Asker, Core, Driver, Turn};
 use crate::operation::{Backend, Finished, Operation, Token};
-use crate::server::{Answer, ControlError, ControlOp, Message, ServeError, Server, ServerNotice};
-use engine::effect::{Errno, RequestOp};
-use engine::memory::{Memory, Slice};
-use engine::units::{BLOCK_BYTES, Nanos, SECTOR_BYTES, SectorRange, VolumeIndex};
-use slab::Slab;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use crate::server::{ServeError, ServerNotice};
+use crate::table::Table;
+use engine::units::Nanos;
 use std::time::Duration;
 
 /// Turns that the loop makes at most before it sends, while the kernel goes on finishing things at once.
@@ -52,41 +50,31 @@ fn door_token(waiting: Waiting) -> Token {
     Token(kind << KIND_SHIFT | number as u64)
 }
 
-/// A request of another thread that the core works on.
-enum Asked {
-    Request { volume: VolumeIndex, op: ControlOp, answer: Answer<()> },
-    Read { slice: Slice, answer: Answer<Vec<u8>> },
-    Stop,
-}
-
-/// How far the end is.
-enum Ending {
-    /// Nobody asked for it.
-    No,
-    /// Clients' requests are still under way.
-    Quieting { answers: Vec<Answer<()>> },
-    /// The core is stopping.
-    Stopping { answers: Vec<Answer<()>> },
-    /// All is done.
-    Over,
-}
-
 /// When spinning pays.
 struct Spin {
     score: i32,
     pause: u32,
 }
 
-/// The loop and all that it turns.
-pub(crate) struct Reactor<C> {
-    driver: Driver<C>,
+/// What a reactor does after a round.
+enum Next {
+    /// Another round at once.
+    Round,
+    /// Sleep until something happens.
+    Sleep { until: Option<Nanos>, may_spin: bool },
+    /// End.
+    End,
+}
+
+/// The loop and all that it turns, but for what all loops share.
+struct Reactor<'t, C> {
+    table: &'t Table<C>,
+    number: usize,
+    backend: Backend,
     door: NbdDoor,
-    messages: Receiver<Message<C>>,
-    wake: Arc<OwnedFd>,
+    /// The first reactor's alone.
+    desk: Option<Desk<C>>,
     wake_count: Box<u64>,
-    asked: Slab<Asked>,
-    ending: Ending,
-    notice: Box<dyn FnMut(ServerNotice) + Send>,
     finished: Vec<Finished>,
     spin: Spin,
 }
@@ -95,281 +83,253 @@ fn system(step: &'static str) -> impl FnOnce(std::io::Error) -> ServeError {
     move |source| ServeError::System { step, source }
 }
 
-impl<C: Core + 'static> Reactor<C> {
-    pub(crate) fn new(server: Server<C>) -> Result<Reactor<C>, ServeError> {
-        let Server { mut config, core, listeners, messages, wake, pool, .. } = server;
+/// Runs `count` reactors, the first one here, until somebody stops them. `true` if the kernel has let go of
+/// all memory.
+pub(crate) fn run_all<C: Core + 'static>(
+    table: &Table<C>,
+    count: usize,
+    listeners: Vec<Listener>,
+    desk: Desk<C>,
+) -> Result<bool, ServeError> {
+    std::thread::scope(|scope| {
+        let mut watch = table.watch();
+        let mut others = Vec::with_capacity(count);
+        for number in 1..count {
+            let builder = std::thread::Builder::new().name(format!("reactor-{number}"));
+            let other = builder.spawn_scoped(scope, move || run(table, number, Vec::new(), None));
+            others.push(other.map_err(system("start a thread"))?);
+        }
+        watch.is_well = true;
+        let mut result = run(table, 0, listeners, Some(desk));
+        for other in others {
+            let other = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            result = match (result, other) {
+                (Ok(here), Ok(there)) => Ok(here && there),
+                (Ok(_) | Err(ServeError::Broken), Err(error)) => Err(error),
+                (Err(error), _) => Err(error),
+            };
+        }
+        result
+    })
+}
+
+fn run<C: Core + 'static>(
+    table: &Table<C>,
+    number: usize,
+    listeners: Vec<Listener>,
+    desk: Option<Desk<C>>,
+) -> Result<bool, ServeError> {
+    let mut watch = table.watch();
+    let has_let_go = Reactor::new(table, number, listeners, desk)?.run()?;
+    watch.is_well = true;
+    Ok(has_let_go)
+}
+
+impl<'t, C: Core + 'static> Reactor<'t, C> {
+    fn new(
+        table: &'t Table<C>,
+        number: usize,
+        listeners: Vec<Listener>,
+        desk: Option<Desk<C>>,
+    ) -> Result<Reactor<'t, C>, ServeError> {
         let (backend, refused) = Backend::new().map_err(system("start the threads for devices"))?;
-        let timeout_ns = u64::try_from(config.device_timeout.as_nanos()).unwrap_or(u64::MAX);
-        let door = NbdDoor::new(listeners, config.take_exports(), door_token);
-        let flights = Flights::new(config.cache, config.origins, timeout_ns);
-        let mut driver = Driver::new(core, pool, backend, flights, config.abandon);
-        if let Some(errno) = refused {
-            driver.notices.push(ServerNotice::NoIoUring { errno });
+        if let (Some(errno), 0) = (refused, number) {
+            table.take()?.notices.push(ServerNotice::NoIoUring { errno });
         }
         Ok(Reactor {
-            driver,
-            door,
-            messages,
-            wake,
+            table,
+            number,
+            backend,
+            door: NbdDoor::new(listeners, door_token),
+            desk,
             wake_count: Box::new(0),
-            asked: Slab::new(),
-            ending: Ending::No,
-            notice: config.notice,
             finished: Vec::with_capacity(1024),
             spin: Spin { score: SPIN_SCORE_MAX / 2, pause: 0 },
         })
     }
 
-    /// Turns until somebody stops it.
-    pub(crate) fn run(mut self) -> Result<C, ServeError> {
-        self.listen_for_messages();
+    fn run(mut self) -> Result<bool, ServeError> {
+        self.listen_for_bell();
         loop {
-            for _ in 0..TURNS_BEFORE_SEND {
-                let started = self.turn();
-                if started {
-                    self.driver.backend.submit().map_err(system("submit to the kernel"))?;
+            match self.round()? {
+                Next::Round => self.backend.submit().map_err(system("submit to the kernel"))?,
+                Next::Sleep { until, may_spin } => {
+                    self.sleep(until, may_spin).map_err(system("wait for the kernel"))?;
                 }
-                if !self.driver.backend.is_ready() {
-                    break;
-                }
+                Next::End => return self.finish(),
             }
-            if self.driver.copy_one() {
-                self.settle();
-            }
-            self.door.send(&mut self.driver);
-            self.tell();
-            self.end_if_quiet();
-            if matches!(self.ending, Ending::Over) {
+        }
+    }
+
+    /// Turns as long as there is something to do at once, does one long copy, and gets ready to send.
+    fn round(&mut self) -> Result<Next, ServeError> {
+        let mut held = None;
+        for _ in 0..TURNS_BEFORE_SEND {
+            let mut driver = self.table.take()?;
+            let started = self.turn(&mut driver);
+            if !started && !self.backend.is_ready() {
+                held = Some(driver);
                 break;
             }
-            self.wait().map_err(system("wait for the kernel"))?;
+            self.table.give_back(driver, self.number);
+            if started {
+                self.backend.submit().map_err(system("submit to the kernel"))?;
+            }
+            if !self.backend.is_ready() {
+                break;
+            }
         }
-        self.finish()
+        let mut driver = match held {
+            Some(driver) => driver,
+            None => {
+                let mut driver = self.table.take()?;
+                // Others may have left something here meanwhile, or freed memory, and rang no bell.
+                self.settle(&mut driver);
+                driver
+            }
+        };
+        if driver.flights.has_copies(self.number) {
+            if let Some(copy) = driver.flights.take_copy(self.number) {
+                self.table.give_back(driver, self.number);
+                let copied = copy.carry_out();
+                driver = self.table.take()?;
+                driver.flights.copied(copied);
+            }
+            self.settle(&mut driver);
+        }
+        let next = self.close_round(&mut driver);
+        self.table.give_back(driver, self.number);
+        Ok(next)
     }
 
     /// Takes what is finished and does all that follows. `true` if the kernel was given work.
-    fn turn(&mut self) -> bool {
-        let before = self.driver.backend.outstanding();
+    fn turn(&mut self, driver: &mut Driver<C>) -> bool {
+        let before = self.backend.outstanding();
         let mut finished = std::mem::take(&mut self.finished);
-        self.driver.backend.reap(&mut finished);
-        self.driver.now = clock::now();
+        self.backend.reap(&mut finished);
+        driver.now = clock::now();
+        driver.seats.wake(self.number);
         let taken = finished.len();
         for Finished { token, result } in finished.drain(..) {
-            self.dispatch(token, result);
+            self.dispatch(token, result, driver);
         }
         self.finished = finished;
-        self.driver.tick();
-        self.settle();
-        self.driver.backend.outstanding() + taken > before
+        driver.tick();
+        self.settle(driver);
+        self.backend.outstanding() + taken > before
     }
 
-    /// Does all that follows from what the core was told, up to the replies.
-    fn settle(&mut self) {
+    /// Does all that follows from what the core and this reactor were told, up to the replies.
+    fn settle(&mut self, driver: &mut Driver<C>) {
+        let Reactor { number, backend, door, desk, .. } = self;
+        let turn = &mut Turn { driver, backend, reactor: *number };
         loop {
-            self.door.tick(&mut self.driver);
-            self.driver.settle();
+            while let Some(order) = turn.driver.seats.take_order(*number) {
+                door.obey(order, turn);
+            }
+            door.tick(turn);
+            turn.settle();
             let mut any = false;
-            while let Some((asker, result)) = self.driver.take_reply() {
+            while let Some((asker, result)) = turn.driver.seats.take_reply(*number) {
                 any = true;
                 match asker {
-                    Asker::Door(piece) => self.door.answered(piece, result, &mut self.driver),
-                    Asker::Control(key) => self.answer(key, result),
+                    Asker::Door { piece, .. } => door.answered(piece, result, turn),
+                    Asker::Control(key) => {
+                        desk.as_mut().expect("only the desk asks so").answer(key, result, turn);
+                    }
                 }
             }
             // A reply may have freed what a client waits for, and nothing else may ever happen.
-            if !any || !self.door.is_blocked() {
+            let goes_on = any && door.is_blocked();
+            if !goes_on && !turn.driver.seats.has_orders(*number) {
                 break;
             }
         }
     }
 
-    fn dispatch(&mut self, token: Token, result: i32) {
+    fn dispatch(&mut self, token: Token, result: i32, driver: &mut Driver<C>) {
+        let Reactor { number: reactor, backend, door, desk, .. } = self;
         let number = token.0 & NUMBER_MASK;
         let key = || usize::try_from(number).expect("a number of ours");
+        let turn = &mut Turn { driver, backend, reactor: *reactor };
         match token.0 >> KIND_SHIFT {
             FLIGHT => {
-                let Driver { flights, pool, backend, now, .. } = &mut self.driver;
-                flights.landed(number, result, *now, pool, backend);
+                let Driver { flights, pool, now, .. } = &mut *turn.driver;
+                flights.landed(number, result, *now, pool, turn.backend);
             }
-            ACCEPT => self.door.accepted(key(), result, &mut self.driver),
-            RECEIVE => self.door.received(key(), result, &mut self.driver),
-            SEND => self.door.sent(key(), result, &mut self.driver),
-            WAKE => self.take_messages(),
+            ACCEPT => door.accepted(key(), result, turn),
+            RECEIVE => door.received(key(), result, turn),
+            SEND => door.sent(key(), result, turn),
+            WAKE => {
+                if let Some(desk) = desk {
+                    desk.take_messages(turn);
+                }
+                self.listen_for_bell();
+            }
             kind => unreachable!("there are no tokens of kind {kind}"),
         }
     }
 
-    // The messages of other threads.
-
-    fn listen_for_messages(&mut self) {
-        let operation = Operation::Wake { event: self.wake.as_raw_fd(), into: &raw mut *self.wake_count };
+    fn listen_for_bell(&mut self) {
+        let operation =
+            Operation::Wake { event: self.table.bell(self.number), into: &raw mut *self.wake_count };
         // SAFETY: the counter is boxed and lives as long as the backend is used; nobody reads it.
-        unsafe { self.driver.backend.push(Token(WAKE << KIND_SHIFT), operation) };
+        unsafe { self.backend.push(Token(WAKE << KIND_SHIFT), operation) };
     }
 
-    fn take_messages(&mut self) {
-        self.listen_for_messages();
-        while let Ok(message) = self.messages.try_recv() {
-            self.take_message(message);
-        }
-    }
-
-    fn take_message(&mut self, message: Message<C>) {
-        // Whoever asked may be gone: nobody minds an answer that does not arrive.
-        match message {
-            Message::WithCore(look) => look(&mut self.driver.core),
-            Message::Latencies { volume, answer } => {
-                let _ = answer.send(Ok(self.door.latencies(volume)));
-            }
-            Message::ResizeExport { volume, size_bytes, answer } => {
-                self.door.resize_volume(volume, size_bytes, &mut self.driver);
-                let _ = answer.send(Ok(()));
-            }
-            Message::SetReadOnly { volume, read_only, answer } => {
-                self.door.set_read_only(volume, read_only);
-                let _ = answer.send(Ok(()));
-            }
-            Message::CloseExport { volume, answer } => {
-                self.door.close_volume(volume, &mut self.driver);
-                let _ = answer.send(Ok(()));
-            }
-            Message::CloseDoors { answer } => {
-                self.door.shut(&mut self.driver);
-                let _ = answer.send(Ok(()));
-            }
-            Message::Stop { answer } => self.stop(answer),
-            Message::Request { answer, .. } if !matches!(self.ending, Ending::No) => {
-                let _ = answer.send(Err(ControlError::Stopped));
-            }
-            Message::Read { answer, .. } if !matches!(self.ending, Ending::No) => {
-                let _ = answer.send(Err(ControlError::Stopped));
-            }
-            Message::Request { volume, op, answer } => {
-                let key = self.asked.insert(Asked::Request { volume, op, answer });
-                self.driver.ask(volume, op.request(), Asker::Control(key));
-            }
-            Message::Read { volume, offset_bytes, len_bytes, answer } => {
-                self.read(volume, offset_bytes, len_bytes, answer);
-            }
-        }
-    }
-
-    fn read(&mut self, volume: VolumeIndex, offset_bytes: u64, len_bytes: u32, answer: Answer<Vec<u8>>) {
-        let lead_bytes = u32::try_from(offset_bytes % BLOCK_BYTES).expect("less than a block");
-        let buffer_bytes = (lead_bytes + len_bytes).next_multiple_of(BLOCK_BYTES as u32);
-        let Some(buffer) = self.driver.pool.allocate_for_door(buffer_bytes) else {
-            let _ = answer.send(Err(ControlError::Engine(Errno::NOSPC)));
-            return;
-        };
-        let slice = Slice { buffer, offset_bytes: lead_bytes, len_bytes };
-        self.driver.pool.retain(buffer);
-        let range =
-            SectorRange { start: offset_bytes / SECTOR_BYTES, sectors: u64::from(len_bytes) / SECTOR_BYTES };
-        let key = self.asked.insert(Asked::Read { slice, answer });
-        self.driver.ask(volume, RequestOp::Read { range, into: slice }, Asker::Control(key));
-    }
-
-    /// The core has answered a request of another thread.
-    fn answer(&mut self, key: usize, result: Result<(), Errno>) {
-        let result = result.map_err(ControlError::Engine);
-        match self.asked.remove(key) {
-            Asked::Read { slice, answer } => {
-                let _ = answer.send(result.map(|()| self.driver.pool.bytes(slice).to_vec()));
-                self.driver.release(slice);
-            }
-            Asked::Request { volume, op, answer } => {
-                match op {
-                    ControlOp::Detach if result.is_ok() => self.door.close_volume(volume, &mut self.driver),
-                    ControlOp::SetSize { sectors } if result.is_ok() => {
-                        self.door.resize_volume(volume, sectors * SECTOR_BYTES, &mut self.driver);
-                    }
-                    _ => {}
-                }
-                let _ = answer.send(result);
-            }
-            Asked::Stop => {
-                if let Ending::Stopping { answers } = std::mem::replace(&mut self.ending, Ending::Over) {
-                    for answer in answers {
-                        let _ = answer.send(result);
-                    }
-                }
-            }
-        }
-    }
-
-    // The end.
-
-    fn stop(&mut self, answer: Answer<()>) {
-        match &mut self.ending {
-            Ending::No => {
-                self.door.shut(&mut self.driver);
-                self.ending = Ending::Quieting { answers: vec![answer] };
-            }
-            Ending::Quieting { answers } | Ending::Stopping { answers } => answers.push(answer),
-            Ending::Over => {
-                let _ = answer.send(Err(ControlError::Stopped));
-            }
-        }
-    }
-
-    /// When no client's request is under way any more, the core is told to stop.
-    fn end_if_quiet(&mut self) {
-        if !self.door.is_quiet() {
-            return;
-        }
-        if let Ending::Quieting { answers } = &mut self.ending {
-            let answers = std::mem::take(answers);
-            self.ending = Ending::Stopping { answers };
-            let key = self.asked.insert(Asked::Stop);
-            self.driver.ask(VolumeIndex(0), RequestOp::Stop, Asker::Control(key));
+    /// Hands over what is ready to be sent, and says what is to be done after that.
+    fn close_round(&mut self, driver: &mut Driver<C>) -> Next {
+        let turn = &mut Turn { driver, backend: &mut self.backend, reactor: self.number };
+        self.door.send(turn);
+        if self.desk.as_mut().is_some_and(|desk| desk.end_if_quiet(turn)) {
             // It may be done at once, and then nothing would wake the loop.
-            self.turn();
+            self.settle(driver);
         }
+        driver.tell();
+        if driver.seats.is_over() {
+            return Next::End;
+        }
+        if driver.flights.has_copies(self.number) {
+            return Next::Round;
+        }
+        let waits_since = self.door.is_blocked().then(|| driver.pool.door_returns());
+        let (own, shared) = (self.door.deadline(), driver.deadline());
+        let until = driver.seats.sleep(self.number, own, shared, waits_since);
+        let may_spin = driver.flights.in_flight() == 0 && driver.seats.is_alone(self.number);
+        Next::Sleep { until, may_spin }
     }
 
-    /// Waits for the kernel to let go of all memory that it was given.
-    fn finish(mut self) -> Result<C, ServeError> {
-        self.tell();
-        let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
-        self.door.shut(&mut self.driver);
+    /// Waits for the kernel to let go of all memory that it was given. `true` if it has.
+    fn finish(mut self) -> Result<bool, ServeError> {
+        let mut driver = self.table.take()?;
+        driver.tell();
+        self.door.shut(&mut Turn { driver: &mut driver, backend: &mut self.backend, reactor: self.number });
+        self.table.give_back(driver, self.number);
+        self.table.ring(self.number);
         let end = clock::now().plus(END_NS);
         let mut finished = Vec::new();
-        while self.driver.backend.outstanding() > 0 && clock::now() < end {
-            let waited = self.driver.backend.wait(Some(Duration::from_millis(100)));
+        while self.backend.outstanding() > 0 && clock::now() < end {
+            let waited = self.backend.wait(Some(Duration::from_millis(100)));
             waited.map_err(system("wait for the kernel"))?;
-            self.driver.backend.reap(&mut finished);
+            self.backend.reap(&mut finished);
         }
-        if self.driver.backend.outstanding() > 0 {
-            // A device hangs. What the kernel may still write to must not be given to anybody else.
-            let Driver { core, pool, flights, .. } = self.driver;
-            std::mem::forget((pool, flights, self.door, self.wake_count));
-            return Ok(core);
+        let has_let_go = self.backend.outstanding() == 0;
+        if !has_let_go {
+            std::mem::forget((self.door, self.wake_count));
         }
-        Ok(self.driver.core)
+        Ok(has_let_go)
     }
 
-    fn tell(&mut self) {
-        for notice in self.driver.notices.drain(..) {
-            (self.notice)(notice);
-        }
-    }
-
-    // Waiting.
-
-    fn wait(&mut self) -> std::io::Result<()> {
-        if self.driver.flights.has_copies() {
-            return self.driver.backend.submit();
-        }
-        let deadline = [self.driver.deadline(), self.door.deadline()].into_iter().flatten().min();
-        let backend = &mut self.driver.backend;
+    fn sleep(&mut self, until: Option<Nanos>, may_spin: bool) -> std::io::Result<()> {
+        let backend = &mut self.backend;
         if backend.can_spin() && self.spin.pays() {
             backend.submit()?;
             // A send is usually done at once, and then there is more to do before looking ahead.
             if backend.is_ready() {
                 return backend.submit();
             }
-            if self.driver.flights.in_flight() == 0 && self.door.expects_bytes_soon() {
-                let end = clock::now().plus(SPIN_NS).min(deadline.unwrap_or(Nanos(u64::MAX)));
+            if may_spin && self.door.expects_bytes_soon() {
+                let end = clock::now().plus(SPIN_NS).min(until.unwrap_or(Nanos(u64::MAX)));
                 while !backend.is_ready() && clock::now() < end {
                     std::hint::spin_loop();
                 }
@@ -380,8 +340,8 @@ impl<C: Core + 'static> Reactor<C> {
                 self.spin.failed();
             }
         }
-        let timeout = deadline.map(|deadline| Duration::from_nanos(deadline.since(clock::now())));
-        self.driver.backend.wait(timeout)
+        let timeout = until.map(|until| Duration::from_nanos(until.since(clock::now())));
+        self.backend.wait(timeout)
     }
 }
 

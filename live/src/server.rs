@@ -1,12 +1,14 @@
 //! The server: what a daemon is made of, and how other threads talk to it.
 
 use crate::buffers::{DOOR_BYTES_MIN, Pool};
+use crate::desk::Desk;
 use crate::devices::Device;
 use crate::doors::listener::Listener;
 pub use crate::doors::listener::{AddressError, ListenAddress};
-use crate::driver::{Abandon, Core};
+use crate::driver::{Abandon, Core, Driver};
 pub use crate::latency::{Latencies, Latency};
-use crate::reactor::Reactor;
+use crate::reactor;
+use crate::table::Table;
 use crate::wire::nbd::Export;
 use engine::effect::{Errno, Notice, RequestOp, Target, WriteMode};
 use engine::limits::{ENGINE_POOL_BYTES, REQUEST_BYTES_MAX};
@@ -27,6 +29,15 @@ pub const POOL_BYTES_MIN: u64 = ENGINE_POOL_BYTES + DOOR_BYTES_MIN;
 /// How long a device may take for one operation, unless somebody says otherwise.
 pub const DEVICE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 
+/// The most threads that serve clients.
+pub const REACTORS_MAX: usize = 16;
+
+/// How many threads serve clients, unless somebody says otherwise: two, if there are two processors.
+#[must_use]
+pub fn reactors_default() -> usize {
+    std::thread::available_parallelism().map_or(1, |processors| processors.get().min(2))
+}
+
 /// What a server is made of.
 pub struct Config {
     /// Memory for client data and the engine's own; at least [`POOL_BYTES_MIN`].
@@ -40,12 +51,14 @@ pub struct Config {
     /// Where they can.
     pub listen: Vec<ListenAddress>,
     /// Notes durably, outside the cache device, that the cached content of a volume must
-    /// never be used again ([`engine::effect::IoOp::Abandon`]). Runs in the loop, which waits for it.
+    /// never be used again ([`engine::effect::IoOp::Abandon`]). Runs in a reactor, and the others wait.
     pub abandon: Abandon,
     /// How long a device may take for one operation before it counts as gone.
     pub device_timeout: Duration,
-    /// Told what the operator should know. Runs in the loop: be quick.
+    /// Told what the operator should know. Runs in a reactor, and the others wait: be quick.
     pub notice: Box<dyn FnMut(ServerNotice) + Send>,
+    /// How many threads serve clients: 1 to [`REACTORS_MAX`].
+    pub reactors: usize,
 }
 
 /// A volume as offered to clients.
@@ -168,6 +181,9 @@ pub enum ServeError {
         /// What the system said.
         source: io::Error,
     },
+    /// Another thread of the server failed, and says why.
+    #[error("another thread of the server failed")]
+    Broken,
 }
 
 /// What the operator can ask of a volume; see [`RequestOp`] for what each does and when it is answered.
@@ -220,7 +236,7 @@ pub enum ControlError {
 /// The answer of a call: sent once.
 pub(crate) type Answer<T> = Sender<Result<T, ControlError>>;
 
-/// What other threads want of the loop.
+/// What other threads want of the reactors.
 pub(crate) enum Message<C> {
     Request { volume: VolumeIndex, op: ControlOp, answer: Answer<()> },
     WithCore(Box<dyn FnOnce(&mut C) + Send>),
@@ -290,6 +306,7 @@ impl<C: Core + 'static> Server<C> {
     pub fn new(config: Config, core: C) -> Result<(Server<C>, Handle<C>), ServeError> {
         let pool_bytes = config.pool_bytes;
         assert!(config.origins.len() <= VOLUMES_MAX, "a cache has at most {VOLUMES_MAX} volumes");
+        assert!((1..=REACTORS_MAX).contains(&config.reactors), "there are 1 to {REACTORS_MAX} reactors");
         if pool_bytes < POOL_BYTES_MIN {
             return Err(ServeError::PoolTooSmall { pool_bytes });
         }
@@ -322,9 +339,21 @@ impl<C: Core + 'static> Server<C> {
     /// Serves until [`Handle::stop`]; gives back the core as it then is.
     ///
     /// # Errors
-    /// [`ServeError::System`], if the kernel fails what the loop stands on.
+    /// [`ServeError::System`], if the kernel fails what the reactors stand on.
     pub fn run(self) -> Result<C, ServeError> {
-        Reactor::new(self)?.run()
+        let Server { config, core, listeners, messages, wake, pool, .. } = self;
+        let reactors = config.reactors;
+        let table = Table::new(Driver::new(core, pool, config), wake, reactors)
+            .map_err(|source| ServeError::System { step: "make an eventfd", source })?;
+        let has_let_go = reactor::run_all(&table, reactors, listeners, Desk::new(messages))?;
+        let driver = table.into_driver()?;
+        if has_let_go {
+            return Ok(driver.core);
+        }
+        // A device hangs. What the kernel may still write to must not be given to anybody else.
+        let Driver { core, pool, flights, .. } = driver;
+        std::mem::forget((pool, flights));
+        Ok(core)
     }
 }
 
@@ -336,21 +365,11 @@ fn listen(address: &ListenAddress) -> Result<Listener, ServeError> {
     })
 }
 
-impl Config {
-    pub(crate) fn take_exports(&mut self) -> Vec<(VolumeIndex, Export)> {
-        let exports = std::mem::take(&mut self.exports).into_iter();
-        exports
-            .map(|export| {
-                let offered = Export {
-                    name: export.name,
-                    description: String::new(),
-                    size_bytes: export.size_bytes,
-                    min_block_bytes: export.min_block_bytes,
-                    read_only: export.read_only,
-                };
-                (export.volume, offered)
-            })
-            .collect()
+impl ExportConfig {
+    pub(crate) fn offered(self) -> (VolumeIndex, Export) {
+        let ExportConfig { volume, name, size_bytes, min_block_bytes, read_only } = self;
+        let description = String::new();
+        (volume, Export { name, description, size_bytes, min_block_bytes, read_only })
     }
 }
 
@@ -385,7 +404,7 @@ impl<C: Core + 'static> Handle<C> {
         Ok(Pending { answer: receiver })
     }
 
-    /// Runs `look` in the loop, which waits for it: be quick.
+    /// Runs `look` in a reactor, and all of them wait for it: be quick.
     ///
     /// # Errors
     /// That the server has stopped.

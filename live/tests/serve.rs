@@ -1,6 +1,7 @@
 //! The whole live side with a core that caches nothing: real clients, real sockets, real devices.
 //!
-//! Every test here runs twice: with io_uring, and (by [`all_of_it_again_with_threads`]) without.
+//! Every test here runs three times: with io_uring and two reactors, with threads instead
+//! ([`all_of_it_again_with_threads`]), and with one reactor ([`all_of_it_again_with_one_reactor`]).
 
 mod support;
 
@@ -12,20 +13,29 @@ use live::wire::nbd::client::Client;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
-use support::{Failing, VOLUME, pattern, run, serve, serve_with};
+use support::{Failing, Pairing, VOLUME, pattern, run, serve, serve_with};
 
 const MIB: usize = 1 << 20;
 
-#[test]
-fn all_of_it_again_with_threads() {
-    if std::env::var_os("FOREBAY_NO_IO_URING").is_some() {
+/// Runs all tests in another process with that variable set, unless this one is such a process.
+fn all_of_it_again(variable: &str) {
+    const VARIABLES: [&str; 2] = ["FOREBAY_NO_IO_URING", "FOREBAY_TEST_REACTORS"];
+    if VARIABLES.iter().any(|variable| std::env::var_os(variable).is_some()) {
         return;
     }
-    let output = std::process::Command::new(std::env::current_exe().unwrap())
-        .env("FOREBAY_NO_IO_URING", "1")
-        .output()
-        .unwrap();
+    let output =
+        std::process::Command::new(std::env::current_exe().unwrap()).env(variable, "1").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn all_of_it_again_with_threads() {
+    all_of_it_again("FOREBAY_NO_IO_URING");
+}
+
+#[test]
+fn all_of_it_again_with_one_reactor() {
+    all_of_it_again("FOREBAY_TEST_REACTORS");
 }
 
 #[test]
@@ -361,6 +371,84 @@ fn a_changed_or_closed_export_sends_its_clients_away() {
     assert!(Client::connect(&server.address(), "disk").is_err());
     server.handle.close_doors().unwrap();
     assert!(UnixStream::connect(&server.socket).is_err());
+}
+
+/// Neighbours on the door's list are served by different reactors.
+#[test]
+fn clients_of_different_reactors_see_one_volume() {
+    let server = serve("mem:8M", Passthrough::new());
+    let mut clients: Vec<Client> = (0..4).map(|_| server.connect()).collect();
+    for turn in 0..64u64 {
+        let content = pattern(turn, 128 << 10);
+        let offset = turn % 8 * (128 << 10);
+        clients[turn as usize % 4].write(offset, &content).unwrap().unwrap();
+        for client in &mut clients {
+            assert!(client.read(offset, 128 << 10).unwrap().unwrap() == content);
+        }
+    }
+    let latencies = server.handle.latencies(VOLUME).unwrap();
+    assert_eq!((latencies.read.count, latencies.write.count), (256, 64), "of all clients");
+}
+
+/// Each reply of one client comes about in a turn of the other one's reactor, at any moment of its own: none
+/// may be left lying while everybody sleeps.
+#[test]
+fn replies_reach_the_other_reactor_whatever_it_is_doing() {
+    const READS: u64 = 20_000;
+    let server = serve("mem:1M", Pairing::default());
+    let (done, ends) = std::sync::mpsc::channel();
+    for _ in 0..2 {
+        let (mut client, done) = (server.connect(), done.clone());
+        std::thread::spawn(move || {
+            for turn in 0..READS {
+                client.read(turn % 256 * 4096, 4096).unwrap().unwrap();
+            }
+            done.send(()).unwrap();
+        });
+    }
+    for _ in 0..2 {
+        if ends.recv_timeout(Duration::from_secs(60)).is_err() {
+            // It would wait for the end of what never ends.
+            std::mem::forget(server);
+            panic!("a read was not answered");
+        }
+    }
+}
+
+/// When the answer comes, no door serves the volume any more, and no door anything after the last.
+#[test]
+fn all_reactors_have_obeyed_before_the_answer() {
+    let server = serve("mem:1M", Passthrough::new());
+    let ended = |clients: Vec<UnixStream>| {
+        for mut client in clients {
+            client.set_nonblocking(true).unwrap();
+            client.read_to_end(&mut Vec::new()).expect("the end is there at once");
+        }
+    };
+    let connect = || {
+        let connect = |_| {
+            let mut stream = UnixStream::connect(&server.socket).unwrap();
+            enter(&mut stream);
+            stream
+        };
+        (0..4).map(connect).collect::<Vec<_>>()
+    };
+    let clients = connect();
+    server.handle.resize_export(VOLUME, 1 << 19).unwrap();
+    ended(clients);
+    let clients = connect();
+    server.handle.close_doors().unwrap();
+    ended(clients);
+}
+
+#[test]
+fn a_panic_in_one_reactor_ends_them_all() {
+    let mut server = serve("mem:1M", Failing::panicking_at(8, 8));
+    let mut clients: Vec<Client> = (0..4).map(|_| server.connect()).collect();
+    assert!(clients[1].read(0, 4096).unwrap().is_ok());
+    assert!(clients[1].read(4096, 4096).is_err(), "the connection ends");
+    assert!(server.end().is_err(), "and so does the server");
+    assert_eq!(server.handle.with_core(|_| ()), Err(ControlError::Stopped));
 }
 
 #[test]

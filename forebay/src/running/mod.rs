@@ -48,6 +48,8 @@ pub struct Doors {
     pub listen: Vec<ListenAddress>,
     /// A device that does not answer for this long counts as gone.
     pub device_timeout: Duration,
+    /// How many threads serve clients.
+    pub threads: usize,
 }
 
 /// Runs a cache until `job` is done, then stops it cleanly. The job runs in a thread of its own.
@@ -75,6 +77,7 @@ pub fn run<T: Send + 'static>(
         abandon: abandon(&volumes, &record, log.clone()),
         device_timeout: doors.device_timeout,
         notice: Box::new(notices(&volumes, is_daemon, log)),
+        reactors: doors.threads,
     };
     let (server, handle) = Server::new(config, engine)?;
     interrupts.attend();

@@ -71,7 +71,7 @@ impl Job<'_> {
         }
         let interrupts = Interrupts::install(1)?;
         let started = startup::start(self.cache, self.options, self.state, &interrupts)?;
-        let doors = Doors { listen: Vec::new(), device_timeout: self.options.device_timeout };
+        let doors = Doors { listen: Vec::new(), device_timeout: self.options.device_timeout, threads: 1 };
         let watch = interrupts.clone();
         running::run(started, doors, &interrupts, move |running| {
             alone(running, &mut |progress| {

@@ -14,7 +14,7 @@ use crate::uncached;
 use anyhow::{Context, Result, bail};
 use live::blocking::BlockingDevice;
 use live::devices::{self, Access, DeviceError, DeviceSpec};
-use live::server::ListenAddress;
+use live::server::{ListenAddress, reactors_default};
 use std::io::Write;
 use std::time::Duration;
 
@@ -22,14 +22,15 @@ use std::time::Duration;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) fn run(arguments: Serve) -> Result<()> {
-    let Serve { cache, nbd, uncached, running: options, places } = arguments;
+    let Serve { cache, nbd, uncached, threads, running: options, places } = arguments;
+    let threads = threads.unwrap_or_else(reactors_default);
     let interrupts = Interrupts::install(0)?;
     let state = StateDirectory::find(places.state_dir.as_deref())?;
     let why_missing = missing(&cache)?;
     match (why_missing, uncached) {
         (Some(why), true) => {
             let listen = |name: &str| listen(nbd, name);
-            return uncached::serve(&cache, listen, &options, state, &interrupts, |names, nbd| {
+            return uncached::serve(&cache, listen, &options, threads, state, &interrupts, |names, nbd| {
                 notice(format_args!("{why}; its volumes are served without it"));
                 ready(names, nbd, "uncached=true")
             });
@@ -52,7 +53,7 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
         .map(|volume| volume.name.clone())
         .collect();
     let first = names.first().context("no volume has its origin")?;
-    let doors = Doors { listen: listen(nbd, first)?, device_timeout: options.device_timeout };
+    let doors = Doors { listen: listen(nbd, first)?, device_timeout: options.device_timeout, threads };
     let session = started.engine.superblock().session;
     let recovery = started.recovery;
     let waiter = interrupts.clone();

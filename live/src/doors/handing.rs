@@ -3,7 +3,7 @@
 use super::input::{Arriving, STRAIGHT_BYTES_MIN};
 use super::nbd::{NbdDoor, Progress, SHARE};
 use super::requests::{Cut, Delivery, Kind};
-use crate::driver::{Asker, Core, Driver, Piece};
+use crate::driver::{Core, Piece, Turn};
 use engine::effect::RequestOp;
 use engine::memory::{Memory, Slice};
 use engine::units::BLOCK_BYTES;
@@ -16,10 +16,10 @@ const NEWCOMER_SHARE: u64 = 8;
 
 impl NbdDoor {
     /// Hands on as many pieces of the connection's first request as it can.
-    pub(super) fn advance<C: Core>(&mut self, key: usize, head: usize, driver: &mut Driver<C>) -> Progress {
+    pub(super) fn advance<C: Core>(&mut self, key: usize, head: usize, turn: &mut Turn<'_, C>) -> Progress {
         match self.requests[head].kind {
             Kind::Flush => {
-                self.hand_on(head, RequestOp::Flush, None, 0, driver);
+                self.hand_on(head, RequestOp::Flush, None, 0, turn);
                 Progress::Done
             }
             Kind::Trim | Kind::WriteZeroes => {
@@ -31,16 +31,16 @@ impl NbdDoor {
                         Kind::Trim => RequestOp::Discard { range, fua },
                         _ => RequestOp::WriteZeroes { range, fua },
                     };
-                    self.hand_on(head, op, None, cut.offset_bytes, driver);
+                    self.hand_on(head, op, None, cut.offset_bytes, turn);
                 }
                 Progress::Done
             }
-            Kind::Read => self.advance_read(key, head, driver),
-            Kind::Write => self.advance_write(key, head, driver),
+            Kind::Read => self.advance_read(key, head, turn),
+            Kind::Write => self.advance_write(key, head, turn),
         }
     }
 
-    fn advance_read<C: Core>(&mut self, key: usize, head: usize, driver: &mut Driver<C>) -> Progress {
+    fn advance_read<C: Core>(&mut self, key: usize, head: usize, turn: &mut Turn<'_, C>) -> Progress {
         match self.requests[head].delivery {
             // Nothing else may be sent between the parts of a streamed reply, so it goes alone.
             Delivery::Stream(_)
@@ -52,22 +52,22 @@ impl NbdDoor {
             Delivery::Whole(_) => {
                 let request = &self.requests[head];
                 let rest_bytes = request.len_bytes - request.issued_bytes + WHOLE_EDGE_BYTES;
-                if !self.has_room(key, rest_bytes, driver) {
+                if !self.has_room(key, rest_bytes, turn) {
                     return Progress::Blocked;
                 }
             }
             _ => {}
         }
-        while let Some((cut, slice)) = self.take_memory(key, head, driver) {
+        while let Some((cut, slice)) = self.take_memory(key, head, turn) {
             let request = &mut self.requests[head];
             request.issued_bytes += cut.len_bytes;
             if let Delivery::Whole(pieces) | Delivery::Stream(pieces) = &mut request.delivery {
                 pieces.expect(cut.offset_bytes, slice);
             }
             // The core releases one reference; the other one is ours until the bytes are sent.
-            driver.pool.retain(slice.buffer);
+            turn.driver.pool.retain(slice.buffer);
             let op = RequestOp::Read { range: cut.range(), into: slice };
-            self.hand_on(head, op, Some(slice), cut.offset_bytes, driver);
+            self.hand_on(head, op, Some(slice), cut.offset_bytes, turn);
         }
         let request = &self.requests[head];
         // A streamed reply keeps its place until it is sent, so that nothing comes in between.
@@ -78,10 +78,10 @@ impl NbdDoor {
         }
     }
 
-    fn advance_write<C: Core>(&mut self, key: usize, head: usize, driver: &mut Driver<C>) -> Progress {
+    fn advance_write<C: Core>(&mut self, key: usize, head: usize, turn: &mut Turn<'_, C>) -> Progress {
         while !self.requests[head].is_issued() {
             if self.connections[key].arriving.is_none() {
-                let Some((cut, slice)) = self.take_memory(key, head, driver) else {
+                let Some((cut, slice)) = self.take_memory(key, head, turn) else {
                     return Progress::Blocked;
                 };
                 let connection = &mut self.connections[key];
@@ -95,7 +95,7 @@ impl NbdDoor {
             let count = there.len().min(rest.len_bytes as usize);
             if count > 0 {
                 let count_bytes = u32::try_from(count).expect("at most the rest");
-                driver.pool.bytes_mut(rest.part(0, count_bytes)).copy_from_slice(&there[..count]);
+                turn.driver.pool.bytes_mut(rest.part(0, count_bytes)).copy_from_slice(&there[..count]);
                 arriving.filled += count_bytes;
                 connection.input.consume(count);
             }
@@ -107,7 +107,7 @@ impl NbdDoor {
             let request = &mut self.requests[head];
             request.issued_bytes += cut.len_bytes;
             let op = RequestOp::Write { range: cut.range(), from: slice, fua: request.fua };
-            self.hand_on(head, op, Some(slice), cut.offset_bytes, driver);
+            self.hand_on(head, op, Some(slice), cut.offset_bytes, turn);
         }
         Progress::Done
     }
@@ -117,13 +117,13 @@ impl NbdDoor {
         &mut self,
         key: usize,
         head: usize,
-        driver: &mut Driver<C>,
+        turn: &mut Turn<'_, C>,
     ) -> Option<(Cut, Slice)> {
         let mut cut = self.requests[head].next_cut()?;
         let wanted_bytes = u64::from(cut.buffer().0);
         let is_promised = matches!(self.requests[head].delivery, Delivery::Whole(_));
-        let most_bytes = free_bytes(driver) / NEWCOMER_SHARE;
-        if !is_promised && (wanted_bytes > most_bytes || !self.has_room(key, wanted_bytes, driver)) {
+        let most_bytes = free_bytes(turn) / NEWCOMER_SHARE;
+        if !is_promised && (wanted_bytes > most_bytes || !self.has_room(key, wanted_bytes, turn)) {
             // Who holds something waits until that is done. Who holds nothing gets on with less, so that no
             // number of others that stall can stop it.
             if self.connections[key].held_bytes > 0 {
@@ -132,17 +132,17 @@ impl NbdDoor {
             cut = cut.shortened(most_bytes.max(BLOCK_BYTES));
         }
         let (buffer_bytes, lead_bytes) = cut.buffer();
-        let buffer = driver.pool.allocate_for_door(buffer_bytes)?;
+        let buffer = turn.driver.pool.allocate_for_door(buffer_bytes)?;
         self.connections[key].held_bytes += u64::from(buffer_bytes);
         let len_bytes = u32::try_from(cut.len_bytes).expect("a piece is small");
         Some((cut, Slice { buffer, offset_bytes: lead_bytes, len_bytes }))
     }
 
     /// Whether a client may hold `bytes` more: a quarter of all at the most, and no more than it leaves free.
-    fn has_room<C: Core>(&self, key: usize, bytes: u64, driver: &Driver<C>) -> bool {
-        let free_bytes = free_bytes(driver);
+    fn has_room<C: Core>(&self, key: usize, bytes: u64, turn: &Turn<'_, C>) -> bool {
+        let free_bytes = free_bytes(turn);
         let held_bytes = self.connections[key].held_bytes + bytes;
-        let share_bytes = driver.pool.door_quota_bytes() / SHARE;
+        let share_bytes = turn.driver.pool.door_quota_bytes() / SHARE;
         bytes <= free_bytes && held_bytes <= share_bytes.min(free_bytes - bytes)
     }
 
@@ -152,15 +152,15 @@ impl NbdDoor {
         op: RequestOp,
         slice: Option<Slice>,
         offset_bytes: u64,
-        driver: &mut Driver<C>,
+        turn: &mut Turn<'_, C>,
     ) {
         let request = &mut self.requests[head];
         request.outstanding += 1;
         let piece = Piece { request: head, slice, offset_bytes };
-        driver.ask(request.volume, op, Asker::Door(piece));
+        turn.ask(request.volume, op, piece);
     }
 }
 
-fn free_bytes<C: Core>(driver: &Driver<C>) -> u64 {
-    driver.pool.door_quota_bytes() - driver.pool.door_used_bytes()
+fn free_bytes<C: Core>(turn: &Turn<'_, C>) -> u64 {
+    turn.driver.pool.door_quota_bytes() - turn.driver.pool.door_used_bytes()
 }

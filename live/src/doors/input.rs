@@ -14,7 +14,7 @@ const AHEAD_BYTES: usize = 1024;
 /// that is faster for 4 KiB writes than a system call for each.
 pub(crate) const STRAIGHT_BYTES_MIN: u32 = 16 * 1024;
 
-/// The rest of a payload from which on a thread of the kernel copies it. Measured with fio over NBD: the
+/// The rest of a payload from which on a thread of the kernel copies it, if the reactor is alone. Measured with fio over NBD: the
 /// kernel then copies where the client runs, whose caches have the bytes.
 pub(crate) const OFFLOAD_BYTES_MIN: u32 = 32 * 1024;
 

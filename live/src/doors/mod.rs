@@ -5,6 +5,7 @@ mod handing;
 pub(crate) mod input;
 pub(crate) mod listener;
 pub(crate) mod nbd;
+pub(crate) mod offers;
 pub(crate) mod outbox;
 mod replies;
 pub(crate) mod requests;

@@ -1,4 +1,5 @@
 //! The NBD door: listeners, connections, and the way of a request from the socket to the core and back.
+//! Each reactor has one; only the first one's has listeners, and gives clients away to the others.
 //!
 //! Bytes are taken from a socket only when there is memory for what they announce: a client
 //! that sends more waits, and nobody else does. No client holds more than a quarter of the doors'
@@ -8,14 +9,14 @@ use super::connection::{Connection, Phase, REQUESTS_MAX};
 use super::input::{OFFLOAD_BYTES_MIN, STRAIGHT_BYTES_MIN};
 use super::listener::Listener;
 use super::requests::{ClientRequest, Delivery, InOrder, Kind};
-use crate::driver::{Core, Driver};
-use crate::latency::{Histograms, Latencies};
+use crate::driver::{Core, Turn};
 use crate::operation::{Operation, Token};
+use crate::seats::Order;
 use crate::wire::nbd::{
-    Command, Export, Outcome, REQUEST_BYTES, Session, Verdict, completion, decode_request, validate,
+    Command, Outcome, REQUEST_BYTES, Session, Verdict, completion, decode_request, validate,
 };
 use engine::limits::REQUEST_BYTES_MAX;
-use engine::units::{BLOCK_BYTES, Nanos, SECTOR_BYTES, SectorRange, VolumeIndex};
+use engine::units::{BLOCK_BYTES, Nanos, SECTOR_BYTES, SectorRange};
 use slab::Slab;
 use std::os::fd::{FromRawFd, OwnedFd};
 
@@ -43,12 +44,6 @@ pub(crate) enum Waiting {
     Send(usize),
 }
 
-/// What can be served, and what clients did with it.
-pub(crate) struct Served {
-    pub volume: VolumeIndex,
-    pub histograms: Histograms,
-}
-
 /// The door.
 pub(crate) struct NbdDoor {
     pub(super) listeners: Vec<Listener>,
@@ -56,9 +51,6 @@ pub(crate) struct NbdDoor {
     pub(super) accepting: Vec<bool>,
     pub(super) accept_again: Option<Nanos>,
     pub(super) open: bool,
-    /// What is offered, by place; `None` when it was closed.
-    pub(super) exports: Vec<Option<Export>>,
-    pub(super) served: Vec<Served>,
     pub(super) connections: Slab<Box<Connection>>,
     pub(super) requests: Slab<ClientRequest>,
     /// Connections that wait for memory or for replies.
@@ -85,23 +77,13 @@ pub(super) enum Progress {
 }
 
 impl NbdDoor {
-    pub(crate) fn new(
-        listeners: Vec<Listener>,
-        exports: Vec<(VolumeIndex, Export)>,
-        token: fn(Waiting) -> Token,
-    ) -> NbdDoor {
+    pub(crate) fn new(listeners: Vec<Listener>, token: fn(Waiting) -> Token) -> NbdDoor {
         let accepting = vec![false; listeners.len()];
-        let (volumes, exports): (Vec<_>, Vec<_>) =
-            exports.into_iter().map(|(volume, export)| (volume, Some(export))).unzip();
-        let served =
-            volumes.into_iter().map(|volume| Served { volume, histograms: Histograms::new() }).collect();
         NbdDoor {
+            accept_again: (!listeners.is_empty()).then_some(Nanos(0)),
             listeners,
             accepting,
-            accept_again: Some(Nanos(0)),
             open: true,
-            exports,
-            served,
             connections: Slab::new(),
             requests: Slab::with_capacity(1024),
             blocked: Vec::new(),
@@ -114,11 +96,11 @@ impl NbdDoor {
     }
 
     /// Does what is due by now.
-    pub(crate) fn tick<C: Core>(&mut self, driver: &mut Driver<C>) {
-        if self.accept_again.is_some_and(|again| again <= driver.now) {
+    pub(crate) fn tick<C: Core>(&mut self, turn: &mut Turn<'_, C>) {
+        if self.accept_again.is_some_and(|again| again <= turn.driver.now) {
             self.accept_again = None;
             for listener in 0..self.listeners.len() {
-                self.accept(listener, driver);
+                self.accept(listener, turn);
             }
         }
         if self.handshakes > 0 {
@@ -126,38 +108,44 @@ impl NbdDoor {
                 .connections
                 .iter()
                 .filter(|(_, connection)| {
-                    matches!(connection.phase, Phase::Handshake { deadline, .. } if deadline <= driver.now)
+                    matches!(connection.phase, Phase::Handshake { deadline, .. } if deadline <= turn.driver.now)
                 })
                 .map(|(key, _)| key)
                 .collect();
-            late.into_iter().for_each(|key| self.close(key, driver));
+            late.into_iter().for_each(|key| self.close(key, turn));
         }
         for key in std::mem::take(&mut self.blocked) {
             if let Some(connection) = self.connections.get_mut(key) {
                 connection.blocked = false;
-                self.proceed(key, driver);
+                self.proceed(key, turn);
             }
         }
         if !self.blocked.is_empty() || self.starving.is_some() {
-            self.relieve(driver);
+            self.relieve(turn);
         }
     }
 
-    /// While a client can get no memory at all, those that hold some and do nothing have to go.
-    fn relieve<C: Core>(&mut self, driver: &mut Driver<C>) {
+    /// While a client can get no memory at all, those that hold some and do nothing have to go, at all doors.
+    fn relieve<C: Core>(&mut self, turn: &mut Turn<'_, C>) {
         if !self.connections.iter().any(|(_, connection)| connection.starves()) {
             self.starving = None;
             return;
         }
-        let now = driver.now;
+        let now = turn.driver.now;
         if now.since(*self.starving.get_or_insert(now)) < STARVING_NS_MAX {
             return;
         }
         self.starving = Some(now);
-        let then = Nanos(now.0.saturating_sub(STALL_NS_MAX));
+        turn.driver.seats.order_others(turn.reactor, || Order::Relieve);
+        self.close_stalled(turn);
+    }
+
+    /// Closes the connections that hold memory and do nothing.
+    fn close_stalled<C: Core>(&mut self, turn: &mut Turn<'_, C>) {
+        let then = Nanos(turn.driver.now.0.saturating_sub(STALL_NS_MAX));
         let stalled = self.connections.iter().filter(|(_, connection)| connection.stalls_since(then));
         let stalled: Vec<usize> = stalled.map(|(key, _)| key).collect();
-        stalled.into_iter().for_each(|key| self.close(key, driver));
+        stalled.into_iter().for_each(|key| self.close(key, turn));
     }
 
     /// When [`NbdDoor::tick`] has something to do.
@@ -175,39 +163,67 @@ impl NbdDoor {
         [handshakes, self.accept_again, starving].into_iter().flatten().min()
     }
 
-    fn accept<C: Core>(&mut self, listener: usize, driver: &mut Driver<C>) {
+    fn accept<C: Core>(&mut self, listener: usize, turn: &mut Turn<'_, C>) {
         if !self.open || self.accepting[listener] {
             return;
         }
         self.accepting[listener] = true;
         let operation = Operation::Accept { socket: self.listeners[listener].raw_fd() };
         // SAFETY: an accept that asks for no address points to nothing.
-        unsafe { driver.backend.push((self.token)(Waiting::Accept(listener)), operation) };
+        unsafe { turn.backend.push((self.token)(Waiting::Accept(listener)), operation) };
     }
 
     /// A listener has a connection, or an error.
-    pub(crate) fn accepted<C: Core>(&mut self, listener: usize, result: i32, driver: &mut Driver<C>) {
+    pub(crate) fn accepted<C: Core>(&mut self, listener: usize, result: i32, turn: &mut Turn<'_, C>) {
         self.accepting[listener] = false;
         if result < 0 {
             // Out of descriptors, or the connection went away while it waited.
-            self.accept_again = Some(driver.now.plus(ACCEPT_PAUSE_NS));
+            self.accept_again = Some(turn.driver.now.plus(ACCEPT_PAUSE_NS));
             return;
         }
         // SAFETY: the kernel has just made this descriptor for us; nobody else knows it.
         let socket = unsafe { OwnedFd::from_raw_fd(result) };
-        if self.open && self.connections.len() < CONNECTIONS_MAX {
+        if self.open && turn.driver.seats.clients() < CONNECTIONS_MAX {
             self.listeners[listener].prepare(&socket);
-            let connection = Box::new(Connection::new(socket, driver.now));
-            let key = self.connections.insert(connection);
-            self.handshakes += 1;
-            self.note_outgoing(key);
-            self.listen(key, driver);
+            match turn.driver.seats.admit() {
+                this if this == turn.reactor => self.adopt(socket, turn),
+                other => turn.driver.seats.order(other, Order::Adopt(socket)),
+            }
         }
-        self.accept(listener, driver);
+        self.accept(listener, turn);
+    }
+
+    /// Serves a client, which was admitted to this reactor's seat.
+    fn adopt<C: Core>(&mut self, socket: OwnedFd, turn: &mut Turn<'_, C>) {
+        if !self.open {
+            return turn.driver.seats.left(turn.reactor);
+        }
+        let connection = Box::new(Connection::new(socket, turn.driver.now));
+        let key = self.connections.insert(connection);
+        self.handshakes += 1;
+        self.note_outgoing(key);
+        self.listen(key, turn);
+    }
+
+    /// Does what another reactor wants done.
+    pub(crate) fn obey<C: Core>(&mut self, order: Order, turn: &mut Turn<'_, C>) {
+        match order {
+            Order::Adopt(socket) => self.adopt(socket, turn),
+            Order::Disconnect { place, receipt } => {
+                self.disconnect(place, turn);
+                drop(receipt);
+            }
+            Order::Shut { receipt } => {
+                self.shut(turn);
+                drop(receipt);
+            }
+            Order::Relieve => self.close_stalled(turn),
+            Order::Look => {}
+        }
     }
 
     /// Closes a connection. Its memory goes back when the core and the kernel are done with it.
-    pub(super) fn close<C: Core>(&mut self, key: usize, driver: &mut Driver<C>) {
+    pub(super) fn close<C: Core>(&mut self, key: usize, turn: &mut Turn<'_, C>) {
         let connection = &mut self.connections[key];
         if connection.is_closed() {
             return;
@@ -225,11 +241,11 @@ impl NbdDoor {
                 self.connections[key].head = None;
             }
         }
-        self.bury(key, driver);
+        self.bury(key, turn);
     }
 
     /// Removes a closed connection that nothing refers to any more.
-    pub(super) fn bury<C: Core>(&mut self, key: usize, driver: &mut Driver<C>) {
+    pub(super) fn bury<C: Core>(&mut self, key: usize, turn: &mut Turn<'_, C>) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         if !connection.is_closed() {
             return;
@@ -237,13 +253,14 @@ impl NbdDoor {
         if !connection.input.in_flight()
             && let Some(arriving) = connection.arriving.take()
         {
-            driver.release(arriving.slice);
+            turn.release(arriving.slice);
         }
         if !connection.outbox.in_flight() {
-            connection.outbox.clear(&mut driver.pool);
+            connection.outbox.clear(&mut turn.driver.pool);
         }
         if connection.is_done() {
             self.connections.remove(key);
+            turn.driver.seats.left(turn.reactor);
         }
     }
 
@@ -257,12 +274,12 @@ impl NbdDoor {
     }
 
     /// Takes no new connections and closes those there are.
-    pub(crate) fn shut<C: Core>(&mut self, driver: &mut Driver<C>) {
+    pub(crate) fn shut<C: Core>(&mut self, turn: &mut Turn<'_, C>) {
         self.open = false;
         self.accept_again = None;
         self.listeners.iter().for_each(Listener::shut);
         let all: Vec<usize> = self.connections.iter().map(|(key, _)| key).collect();
-        all.into_iter().for_each(|key| self.close(key, driver));
+        all.into_iter().for_each(|key| self.close(key, turn));
     }
 
     /// Whether a client waits for memory or replies.
@@ -270,57 +287,14 @@ impl NbdDoor {
         !self.blocked.is_empty()
     }
 
-    /// Whether nothing of any client is under way any more.
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.connections.is_empty() && self.requests.is_empty()
-    }
-
-    /// Offers a volume no longer, and closes the connections to it.
-    pub(crate) fn close_volume<C: Core>(&mut self, volume: VolumeIndex, driver: &mut Driver<C>) {
-        let Some(place) = self.place_of(volume) else { return };
-        self.disconnect(place, driver);
-        self.exports[place] = None;
-    }
-
-    /// Offers a volume with another size, and closes the connections to it, so that clients ask again.
-    pub(crate) fn resize_volume<C: Core>(
-        &mut self,
-        volume: VolumeIndex,
-        size_bytes: u64,
-        driver: &mut Driver<C>,
-    ) {
-        let Some(place) = self.place_of(volume) else { return };
-        if let Some(export) = &mut self.exports[place] {
-            export.size_bytes = size_bytes;
-        }
-        self.disconnect(place, driver);
-    }
-
-    /// Announces a volume as read-only or not.
-    pub(crate) fn set_read_only(&mut self, volume: VolumeIndex, read_only: bool) {
-        let Some(place) = self.place_of(volume) else { return };
-        if let Some(export) = &mut self.exports[place] {
-            export.read_only = read_only;
-        }
-    }
-
-    fn place_of(&self, volume: VolumeIndex) -> Option<usize> {
-        self.served.iter().position(|served| served.volume == volume)
-    }
-
-    fn disconnect<C: Core>(&mut self, place: usize, driver: &mut Driver<C>) {
+    fn disconnect<C: Core>(&mut self, place: usize, turn: &mut Turn<'_, C>) {
         let concerned: Vec<usize> = self
             .connections
             .iter()
             .filter(|(_, connection)| connection.session.is_some_and(|session| session.export == place))
             .map(|(key, _)| key)
             .collect();
-        concerned.into_iter().for_each(|key| self.close(key, driver));
-    }
-
-    /// What the clients of a volume waited for so far.
-    pub(crate) fn latencies(&self, volume: VolumeIndex) -> Latencies {
-        self.place_of(volume).map_or_else(Latencies::default, |place| self.served[place].histograms.summary())
+        concerned.into_iter().for_each(|key| self.close(key, turn));
     }
 
     /// Whether the next bytes can be expected at once: the only client works with one request at a time,
@@ -333,7 +307,7 @@ impl NbdDoor {
     }
 
     /// Begins a receive if the connection wants bytes.
-    fn listen<C: Core>(&mut self, key: usize, driver: &mut Driver<C>) {
+    fn listen<C: Core>(&mut self, key: usize, turn: &mut Turn<'_, C>) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         if !connection.listens() || connection.input.in_flight() {
             return;
@@ -342,18 +316,19 @@ impl NbdDoor {
             .arriving
             .map(|arriving| arriving.rest())
             .filter(|rest| rest.len_bytes >= STRAIGHT_BYTES_MIN);
-        let offload = straight.is_some_and(|rest| rest.len_bytes >= OFFLOAD_BYTES_MIN);
-        let straight = straight.map(|rest| (driver.pool.pointer(rest), rest.len_bytes as usize));
+        let is_long = straight.is_some_and(|rest| rest.len_bytes >= OFFLOAD_BYTES_MIN);
+        let offload = is_long && turn.is_alone();
+        let straight = straight.map(|rest| (turn.driver.pool.pointer(rest), rest.len_bytes as usize));
         let socket = connection.raw_fd();
         let message = connection.input.begin(straight);
         let token = (self.token)(Waiting::Receive(key));
         // SAFETY: the message and its vectors are boxed in the connection, which stays until the receive has
         // come back; they point into its input, and into a buffer whose reference is in `arriving`.
-        unsafe { driver.backend.push(token, Operation::Receive { socket, message, offload }) };
+        unsafe { turn.backend.push(token, Operation::Receive { socket, message, offload }) };
     }
 
     /// A receive has brought something, or the end.
-    pub(crate) fn received<C: Core>(&mut self, key: usize, result: i32, driver: &mut Driver<C>) {
+    pub(crate) fn received<C: Core>(&mut self, key: usize, result: i32, turn: &mut Turn<'_, C>) {
         let connection = &mut self.connections[key];
         let count = usize::try_from(result).unwrap_or(0);
         let straight = match &mut connection.arriving {
@@ -365,20 +340,20 @@ impl NbdDoor {
             _ => 0,
         };
         connection.input.received(count - straight);
-        connection.moved = driver.now;
+        connection.moved = turn.driver.now;
         self.has_moved = true;
         if connection.is_closed() {
-            return self.bury(key, driver);
+            return self.bury(key, turn);
         }
         match -result {
-            libc::EAGAIN | libc::EINTR => self.listen(key, driver),
-            _ if result <= 0 => self.close(key, driver),
-            _ => self.proceed(key, driver),
+            libc::EAGAIN | libc::EINTR => self.listen(key, turn),
+            _ if result <= 0 => self.close(key, turn),
+            _ => self.proceed(key, turn),
         }
     }
 
     /// Goes through what is there as far as it can, then listens for more.
-    fn proceed<C: Core>(&mut self, key: usize, driver: &mut Driver<C>) {
+    fn proceed<C: Core>(&mut self, key: usize, turn: &mut Turn<'_, C>) {
         loop {
             let Some(connection) = self.connections.get_mut(key) else { return };
             // A buffer that is being received into is not looked at.
@@ -398,7 +373,7 @@ impl NbdDoor {
                 }
             }
             if let Some(head) = connection.head {
-                match self.advance(key, head, driver) {
+                match self.advance(key, head, turn) {
                     Progress::Done => self.connections[key].head = None,
                     Progress::Starved => break,
                     Progress::Blocked => return self.block(key),
@@ -406,7 +381,7 @@ impl NbdDoor {
                 continue;
             }
             let again = match connection.phase {
-                Phase::Handshake { .. } => self.shake(key, driver),
+                Phase::Handshake { .. } => self.shake(key, turn),
                 Phase::Serving => {
                     if connection.input.bytes().len() < REQUEST_BYTES {
                         break;
@@ -414,7 +389,7 @@ impl NbdDoor {
                     if connection.requests >= REQUESTS_MAX {
                         return self.block(key);
                     }
-                    self.take_request(key, driver)
+                    self.take_request(key, turn)
                 }
                 Phase::Leaving | Phase::Closed => return,
             };
@@ -422,7 +397,7 @@ impl NbdDoor {
                 break;
             }
         }
-        self.listen(key, driver);
+        self.listen(key, turn);
     }
 
     fn block(&mut self, key: usize) {
@@ -434,14 +409,16 @@ impl NbdDoor {
     }
 
     /// Feeds the handshake. `true` if there may be more to do.
-    fn shake<C: Core>(&mut self, key: usize, driver: &mut Driver<C>) -> bool {
+    fn shake<C: Core>(&mut self, key: usize, turn: &mut Turn<'_, C>) -> bool {
         let connection = &mut self.connections[key];
         let Connection { phase: Phase::Handshake { machine, .. }, input, outbox, .. } = &mut **connection
         else {
             return false;
         };
         let mut step = None;
-        outbox.push_with(|output| step = Some(machine.feed(input.bytes(), &self.exports, output)));
+        outbox.push_with(|output| {
+            step = Some(machine.feed(input.bytes(), turn.driver.offers.exports(), output))
+        });
         let step = step.expect("it was fed");
         input.consume(step.consumed);
         match step.outcome {
@@ -457,23 +434,23 @@ impl NbdDoor {
             }
         }
         self.note_outgoing(key);
-        self.leave_if_done(key, driver);
+        self.leave_if_done(key, turn);
         step.outcome.is_some()
     }
 
     /// Takes the next request from the input. `true` if there may be more to do.
-    fn take_request<C: Core>(&mut self, key: usize, driver: &mut Driver<C>) -> bool {
+    fn take_request<C: Core>(&mut self, key: usize, turn: &mut Turn<'_, C>) -> bool {
         let connection = &mut self.connections[key];
         let session = connection.session.expect("the handshake is over");
         let header: [u8; REQUEST_BYTES] =
             connection.input.bytes()[..REQUEST_BYTES].try_into().expect("the length was checked");
         connection.input.consume(REQUEST_BYTES);
-        let Some(export) = &self.exports[session.export] else {
-            self.close(key, driver);
+        let Some(export) = &turn.driver.offers.exports()[session.export] else {
+            self.close(key, turn);
             return false;
         };
         let Ok(raw) = decode_request(&header) else {
-            self.close(key, driver);
+            self.close(key, turn);
             return false;
         };
         let (kind, range, fua) = match validate(&raw, export) {
@@ -491,29 +468,29 @@ impl NbdDoor {
             }
             Verdict::Finish => {
                 connection.phase = Phase::Leaving;
-                self.leave_if_done(key, driver);
+                self.leave_if_done(key, turn);
                 return false;
             }
             Verdict::Disconnect => {
-                self.close(key, driver);
+                self.close(key, turn);
                 return false;
             }
         };
         let len_bytes = range.sectors * SECTOR_BYTES;
-        let delivery = delivery(kind, len_bytes, session, driver.pool.door_quota_bytes());
+        let delivery = delivery(kind, len_bytes, session, turn.driver.pool.door_quota_bytes());
         connection.requests += 1;
         let request = self.requests.insert(ClientRequest {
             connection: key,
             cookie: raw.cookie,
             kind,
             fua,
-            volume: self.served[session.export].volume,
+            volume: turn.driver.offers.volume(session.export),
             offset_bytes: range.start * SECTOR_BYTES,
             len_bytes,
             issued_bytes: 0,
             outstanding: 0,
             errno: None,
-            started: driver.now,
+            started: turn.driver.now,
             delivery,
             head_sent: false,
         });

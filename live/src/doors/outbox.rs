@@ -9,8 +9,9 @@ use std::collections::VecDeque;
 
 /// Vectors in one message.
 const VECTORS_MAX: usize = 1024;
-/// A payload from which on a thread of the kernel copies the message. Measured with fio over NBD and long
-/// reads: the copy into the socket costs several times more where the client does not run.
+/// A payload from which on a thread of the kernel copies the message, if the reactor is alone. Measured with
+/// fio over NBD and long reads: the copy into the socket costs several times more where the client does not
+/// run.
 const OFFLOAD_BYTES_MIN: u32 = 64 * 1024;
 /// Bytes of reply heads that a batch keeps room for when it is empty.
 const HEADS_BYTES: usize = 16 * 1024;
@@ -105,8 +106,8 @@ impl Outbox {
         self.filling.is_empty() && self.sending.is_empty()
     }
 
-    /// Begins a send; the message stays valid until [`Outbox::sent`]. Second, whether a thread of the
-    /// kernel had better copy it.
+    /// Begins a send; the message stays valid until [`Outbox::sent`]. Second, whether it is long:
+    /// for a thread of the kernel, if the reactor is alone.
     pub(crate) fn begin(&mut self, pool: &Pool) -> (*const msghdr, bool) {
         assert!(self.wants_send(), "there is something to send");
         if self.sending.is_empty() {
@@ -116,12 +117,12 @@ impl Outbox {
         }
         self.vectors.clear();
         let heads = self.sending.heads.as_ptr();
-        let mut offload = false;
+        let mut is_long = false;
         for part in self.sending.parts.iter().take(VECTORS_MAX) {
             let (base, len) = match *part {
                 Part::Head { start, end } => (heads.wrapping_add(start).cast_mut(), end - start),
                 Part::Payload { slice, .. } => {
-                    offload |= slice.len_bytes >= OFFLOAD_BYTES_MIN;
+                    is_long |= slice.len_bytes >= OFFLOAD_BYTES_MIN;
                     (pool.pointer(slice), slice.len_bytes as usize)
                 }
             };
@@ -133,7 +134,7 @@ impl Outbox {
         self.message.msg_iov = self.vectors.as_mut_ptr();
         self.message.msg_iovlen = self.vectors.len();
         self.in_flight = true;
-        (&raw const *self.message, offload)
+        (&raw const *self.message, is_long)
     }
 
     /// A send has moved `bytes`: gives back the buffers that are sent wholly. The number of

@@ -4,12 +4,11 @@ use super::connection::Phase;
 use super::nbd::NbdDoor;
 use super::requests::{Delivery, Kind};
 use crate::buffers::FRAME_BYTES;
-use crate::driver::{Core, Driver, Piece};
+use crate::driver::{Core, Piece, Turn};
 use crate::operation::Operation;
-use crate::wire::nbd::{Session, completion, data_head};
+use crate::wire::nbd::{completion, data_head};
 use engine::effect::Errno;
 use engine::memory::Slice;
-use engine::units::Nanos;
 
 impl NbdDoor {
     /// The core has answered a piece.
@@ -17,7 +16,7 @@ impl NbdDoor {
         &mut self,
         piece: Piece,
         result: Result<(), Errno>,
-        driver: &mut Driver<C>,
+        turn: &mut Turn<'_, C>,
     ) {
         let request = &mut self.requests[piece.request];
         request.outstanding -= 1;
@@ -32,33 +31,33 @@ impl NbdDoor {
         let is_over = request.is_issued() && request.outstanding == 0;
         match (request.kind, piece.slice) {
             (Kind::Read, Some(slice)) => match request.delivery {
-                Delivery::Chunks => self.answer_chunk(piece, slice, is_over, driver),
-                Delivery::Whole(_) => self.answer_whole(piece, is_over, driver),
-                Delivery::Stream(_) => self.answer_stream(piece, is_over, driver),
+                Delivery::Chunks => self.answer_chunk(piece, slice, is_over, turn),
+                Delivery::Whole(_) => self.answer_whole(piece, is_over, turn),
+                Delivery::Stream(_) => self.answer_stream(piece, is_over, turn),
             },
             (_, slice) => {
                 // The core has released a write's buffer, or will when it needs it no more.
                 let held_bytes = slice.map_or(0, buffer_bytes);
                 self.connections[key].held_bytes -= u64::from(held_bytes);
                 if is_over {
-                    self.reply_result(piece.request, driver.now);
+                    self.reply_result(piece.request, turn);
                 }
             }
         }
         if is_over {
             self.forget(piece.request);
-            self.leave_if_done(key, driver);
-            self.bury(key, driver);
+            self.leave_if_done(key, turn);
+            self.bury(key, turn);
         }
     }
 
-    fn answer_chunk<C: Core>(&mut self, piece: Piece, slice: Slice, is_over: bool, driver: &mut Driver<C>) {
+    fn answer_chunk<C: Core>(&mut self, piece: Piece, slice: Slice, is_over: bool, turn: &mut Turn<'_, C>) {
         let request = &self.requests[piece.request];
         let connection = &mut self.connections[request.connection];
         if request.errno.is_some() || connection.is_closed() {
-            self.drop_data(request.connection, slice, driver);
+            self.drop_data(request.connection, slice, turn);
             if is_over {
-                self.reply_result(piece.request, driver.now);
+                self.reply_result(piece.request, turn);
             }
             return;
         }
@@ -68,12 +67,13 @@ impl NbdDoor {
         connection.outbox.push_payload(slice, buffer_bytes(slice));
         let (key, started) = (request.connection, request.started);
         if is_over {
-            self.record(session, Kind::Read, driver.now.since(started));
+            let waited_ns = turn.driver.now.since(started);
+            turn.driver.offers.record(session.export, Kind::Read, waited_ns);
         }
         self.note_outgoing(key);
     }
 
-    fn answer_whole<C: Core>(&mut self, piece: Piece, is_over: bool, driver: &mut Driver<C>) {
+    fn answer_whole<C: Core>(&mut self, piece: Piece, is_over: bool, turn: &mut Turn<'_, C>) {
         let request = &mut self.requests[piece.request];
         let Delivery::Whole(pieces) = &mut request.delivery else { return };
         pieces.arrived(piece.offset_bytes);
@@ -84,20 +84,20 @@ impl NbdDoor {
         let connection = &mut self.connections[request.connection];
         let key = request.connection;
         if request.errno.is_some() || connection.is_closed() {
-            slices.into_iter().for_each(|slice| self.drop_data(key, slice, driver));
-            return self.reply_result(piece.request, driver.now);
+            slices.into_iter().for_each(|slice| self.drop_data(key, slice, turn));
+            return self.reply_result(piece.request, turn);
         }
         let session = connection.session.expect("a request has a session");
         connection.outbox.push_head(&data_head(session, request.cookie, request.offset_bytes, 0, true));
         for slice in slices {
             connection.outbox.push_payload(slice, buffer_bytes(slice));
         }
-        let waited_ns = driver.now.since(request.started);
-        self.record(session, Kind::Read, waited_ns);
+        let waited_ns = turn.driver.now.since(request.started);
+        turn.driver.offers.record(session.export, Kind::Read, waited_ns);
         self.note_outgoing(key);
     }
 
-    fn answer_stream<C: Core>(&mut self, piece: Piece, is_over: bool, driver: &mut Driver<C>) {
+    fn answer_stream<C: Core>(&mut self, piece: Piece, is_over: bool, turn: &mut Turn<'_, C>) {
         let request = &mut self.requests[piece.request];
         let Delivery::Stream(pieces) = &mut request.delivery else { return };
         pieces.arrived(piece.offset_bytes);
@@ -106,13 +106,13 @@ impl NbdDoor {
         if request.errno.is_some() || connection.is_closed() {
             let slices = if is_over { pieces.take_arrived() } else { Vec::new() };
             let head_sent = request.head_sent;
-            slices.into_iter().for_each(|slice| self.drop_data(key, slice, driver));
+            slices.into_iter().for_each(|slice| self.drop_data(key, slice, turn));
             if head_sent {
                 // The client was told that it went well: the connection is all there is to take back.
                 self.connections[key].head = None;
-                self.close(key, driver);
+                self.close(key, turn);
             } else if is_over {
-                self.reply_result(piece.request, driver.now);
+                self.reply_result(piece.request, turn);
             }
             return;
         }
@@ -130,21 +130,21 @@ impl NbdDoor {
             }
             connection.outbox.push_payload(slice, buffer_bytes(slice));
         }
-        let waited_ns = driver.now.since(request.started);
+        let waited_ns = turn.driver.now.since(request.started);
         if is_over {
-            self.record(session, Kind::Read, waited_ns);
+            turn.driver.offers.record(session.export, Kind::Read, waited_ns);
         }
         self.note_outgoing(key);
     }
 
     /// Gives back the memory of a read that nobody gets.
-    fn drop_data<C: Core>(&mut self, key: usize, slice: Slice, driver: &mut Driver<C>) {
+    fn drop_data<C: Core>(&mut self, key: usize, slice: Slice, turn: &mut Turn<'_, C>) {
         self.connections[key].held_bytes -= u64::from(buffer_bytes(slice));
-        driver.release(slice);
+        turn.release(slice);
     }
 
     /// Answers a request that brings no data, or failed.
-    fn reply_result(&mut self, request: usize, now: Nanos) {
+    fn reply_result<C: Core>(&mut self, request: usize, turn: &mut Turn<'_, C>) {
         let request = &self.requests[request];
         let key = request.connection;
         let connection = &mut self.connections[key];
@@ -155,19 +155,9 @@ impl NbdDoor {
         let result = request.errno.map_or(Ok(()), Err);
         let kind = request.kind;
         connection.outbox.push_head(&completion(session, kind == Kind::Read, request.cookie, result));
-        let waited_ns = now.since(request.started);
-        self.record(session, kind, waited_ns);
+        let waited_ns = turn.driver.now.since(request.started);
+        turn.driver.offers.record(session.export, kind, waited_ns);
         self.note_outgoing(key);
-    }
-
-    fn record(&mut self, session: Session, kind: Kind, waited_ns: u64) {
-        let histograms = &mut self.served[session.export].histograms;
-        match kind {
-            Kind::Read => histograms.read.saturating_record(waited_ns),
-            Kind::Write => histograms.write.saturating_record(waited_ns),
-            Kind::Flush => histograms.flush.saturating_record(waited_ns),
-            Kind::Trim | Kind::WriteZeroes => {}
-        }
     }
 
     /// Remembers that a connection has something to send.
@@ -180,7 +170,7 @@ impl NbdDoor {
     }
 
     /// Sends what is ready: one message for each connection.
-    pub(crate) fn send<C: Core>(&mut self, driver: &mut Driver<C>) {
+    pub(crate) fn send<C: Core>(&mut self, turn: &mut Turn<'_, C>) {
         for key in std::mem::take(&mut self.outgoing) {
             let Some(connection) = self.connections.get_mut(key) else { continue };
             connection.outgoing = false;
@@ -188,41 +178,42 @@ impl NbdDoor {
                 continue;
             }
             let socket = connection.raw_fd();
-            let (message, offload) = connection.outbox.begin(&driver.pool);
+            let (message, is_long) = connection.outbox.begin(&turn.driver.pool);
+            let offload = is_long && turn.is_alone();
             let token = (self.token)(super::nbd::Waiting::Send(key));
             // SAFETY: message and vectors are boxed in the connection, which stays until the send has come
             // back; they point into the batch being sent, which does not change meanwhile, and into
             // buffers whose references the batch holds.
-            unsafe { driver.backend.push(token, Operation::Send { socket, message, offload }) };
+            unsafe { turn.backend.push(token, Operation::Send { socket, message, offload }) };
         }
     }
 
     /// A send has moved something, or failed.
-    pub(crate) fn sent<C: Core>(&mut self, key: usize, result: i32, driver: &mut Driver<C>) {
+    pub(crate) fn sent<C: Core>(&mut self, key: usize, result: i32, turn: &mut Turn<'_, C>) {
         let connection = &mut self.connections[key];
         let count = usize::try_from(result).unwrap_or(0);
-        connection.held_bytes -= connection.outbox.sent(count, &mut driver.pool);
-        connection.moved = driver.now;
+        connection.held_bytes -= connection.outbox.sent(count, &mut turn.driver.pool);
+        connection.moved = turn.driver.now;
         if connection.is_closed() {
-            return self.bury(key, driver);
+            return self.bury(key, turn);
         }
         if result <= 0 && !matches!(-result, libc::EAGAIN | libc::EINTR) {
-            return self.close(key, driver);
+            return self.close(key, turn);
         }
         if connection.outbox.wants_send() {
             self.note_outgoing(key);
         }
-        self.leave_if_done(key, driver);
+        self.leave_if_done(key, turn);
     }
 
     /// Closes a connection that has taken its leave and got all its replies.
-    pub(super) fn leave_if_done<C: Core>(&mut self, key: usize, driver: &mut Driver<C>) {
+    pub(super) fn leave_if_done<C: Core>(&mut self, key: usize, turn: &mut Turn<'_, C>) {
         let connection = &self.connections[key];
         if matches!(connection.phase, Phase::Leaving)
             && connection.requests == 0
             && connection.outbox.is_empty()
         {
-            self.close(key, driver);
+            self.close(key, turn);
         }
     }
 }

@@ -25,12 +25,18 @@ pub const VOLUME: VolumeIndex = VolumeIndex(0);
 pub struct Failing {
     inner: Passthrough,
     bad: Option<SectorRange>,
+    panics: bool,
     effects: VecDeque<Effect>,
 }
 
 impl Failing {
     pub fn at(start: u64, sectors: u64) -> Failing {
         Failing { bad: Some(SectorRange { start, sectors }), ..Failing::default() }
+    }
+
+    /// It panics there.
+    pub fn panicking_at(start: u64, sectors: u64) -> Failing {
+        Failing { panics: true, ..Failing::at(start, sectors) }
     }
 }
 
@@ -42,6 +48,7 @@ impl Core for Failing {
             _ => return self.inner.submit(now, request, memory),
         };
         if self.bad.is_some_and(|bad| range.start < bad.end() && bad.start < range.end()) {
+            assert!(!self.panics, "as the test wants it");
             memory.release(slice.buffer);
             self.effects.push_back(Effect::Reply { id: request.id, result: Err(Errno::NOSPC) });
             return Ok(());
@@ -66,6 +73,42 @@ impl Core for Failing {
     }
 }
 
+/// A core that answers reads in pairs: the first when the second comes.
+#[derive(Default)]
+pub struct Pairing {
+    inner: Passthrough,
+    first: Option<Request>,
+}
+
+impl Core for Pairing {
+    fn submit(&mut self, now: Nanos, request: Request, memory: &mut Pool) -> Result<(), Busy> {
+        if matches!(request.op, RequestOp::Read { .. }) {
+            let Some(first) = self.first.take() else {
+                self.first = Some(request);
+                return Ok(());
+            };
+            self.inner.submit(now, first, memory)?;
+        }
+        self.inner.submit(now, request, memory)
+    }
+
+    fn complete(&mut self, now: Nanos, io: IoId, result: Result<(), Errno>, memory: &mut Pool) {
+        self.inner.complete(now, io, result, memory);
+    }
+
+    fn advance(&mut self, now: Nanos, memory: &mut Pool) {
+        self.inner.advance(now, memory);
+    }
+
+    fn poll_effect(&mut self, memory: &mut Pool) -> Option<Effect> {
+        self.inner.poll_effect(memory)
+    }
+
+    fn deadline(&self) -> Option<Nanos> {
+        None
+    }
+}
+
 /// A running server; stopped when dropped.
 pub struct Running<C: Core + Send + 'static> {
     pub handle: Handle<C>,
@@ -74,6 +117,11 @@ pub struct Running<C: Core + Send + 'static> {
     pub notices: Arc<Mutex<Vec<ServerNotice>>>,
     thread: Option<JoinHandle<C>>,
     _directory: TempDir,
+}
+
+/// How many reactors the servers here have: two, unless the test runs again with one.
+pub fn reactors() -> usize {
+    std::env::var("FOREBAY_TEST_REACTORS").map_or(2, |count| count.parse().unwrap())
 }
 
 /// Serves the device of that name, with as little memory as a server takes.
@@ -106,6 +154,7 @@ pub fn serve_with<C: Core + Send + 'static>(
         abandon: Box::new(|_| Ok(())),
         device_timeout: Duration::from_secs(30),
         notice: Box::new(move |notice| noticed.lock().unwrap().push(notice)),
+        reactors: reactors(),
     };
     adjust(&mut config);
     let (server, handle) = Server::new(config, core).unwrap();
@@ -130,9 +179,14 @@ impl<C: Core + Send + 'static> Running<C> {
         Client::connect_simple(&self.address(), "disk").unwrap()
     }
 
-    /// Waits for the loop to end, which somebody else asked for.
+    /// Waits for the server to end, which somebody else asked for.
     pub fn join(&mut self) -> C {
-        self.thread.take().unwrap().join().unwrap()
+        self.end().unwrap()
+    }
+
+    /// Waits for the server to end, by itself or by a panic.
+    pub fn end(&mut self) -> std::thread::Result<C> {
+        self.thread.take().unwrap().join()
     }
 }
 

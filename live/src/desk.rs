@@ -1,0 +1,179 @@
+//! The desk of the first reactor: what other threads want, and the end.
+
+use crate::driver::{Asker, Core, Turn};
+use crate::seats::{Order, Receipt};
+use crate::server::{Answer, ControlError, ControlOp, Message};
+use engine::effect::{Errno, RequestOp};
+use engine::memory::{Memory, Slice};
+use engine::units::{BLOCK_BYTES, SECTOR_BYTES, SectorRange, VolumeIndex};
+use slab::Slab;
+use std::sync::mpsc::Receiver;
+
+/// A request of another thread that the core works on.
+enum Asked {
+    Request { volume: VolumeIndex, op: ControlOp, answer: Answer<()> },
+    Read { slice: Slice, answer: Answer<Vec<u8>> },
+    Stop,
+}
+
+/// How far the end is.
+enum Ending {
+    /// Nobody asked for it.
+    No,
+    /// Clients' requests are still under way.
+    Quieting { answers: Vec<Answer<()>> },
+    /// The core is stopping.
+    Stopping { answers: Vec<Answer<()>> },
+    /// All is done.
+    Over,
+}
+
+/// Where other threads' messages are taken and answered.
+pub(crate) struct Desk<C> {
+    messages: Receiver<Message<C>>,
+    asked: Slab<Asked>,
+    ending: Ending,
+}
+
+impl<C: Core> Desk<C> {
+    pub(crate) fn new(messages: Receiver<Message<C>>) -> Desk<C> {
+        Desk { messages, asked: Slab::new(), ending: Ending::No }
+    }
+
+    /// Takes all messages there are.
+    pub(crate) fn take_messages(&mut self, turn: &mut Turn<'_, C>) {
+        while let Ok(message) = self.messages.try_recv() {
+            self.take_message(message, turn);
+        }
+    }
+
+    fn take_message(&mut self, message: Message<C>, turn: &mut Turn<'_, C>) {
+        let driver = &mut *turn.driver;
+        // Whoever asked may be gone: nobody minds an answer that does not arrive.
+        match message {
+            Message::WithCore(look) => look(&mut driver.core),
+            Message::Latencies { volume, answer } => {
+                let _ = answer.send(Ok(driver.offers.latencies(volume)));
+            }
+            Message::ResizeExport { volume, size_bytes, answer } => {
+                let place = driver.offers.resize(volume, size_bytes);
+                disconnect(place, answer, turn);
+            }
+            Message::SetReadOnly { volume, read_only, answer } => {
+                driver.offers.set_read_only(volume, read_only);
+                let _ = answer.send(Ok(()));
+            }
+            Message::CloseExport { volume, answer } => {
+                let place = driver.offers.close(volume);
+                disconnect(place, answer, turn);
+            }
+            Message::CloseDoors { answer } => {
+                let receipt = Receipt::new(answer);
+                driver.seats.order_all(|| Order::Shut { receipt: receipt.clone() });
+            }
+            Message::Stop { answer } => self.stop(answer, turn),
+            Message::Request { answer, .. } if !matches!(self.ending, Ending::No) => {
+                let _ = answer.send(Err(ControlError::Stopped));
+            }
+            Message::Read { answer, .. } if !matches!(self.ending, Ending::No) => {
+                let _ = answer.send(Err(ControlError::Stopped));
+            }
+            Message::Request { volume, op, answer } => {
+                let key = self.asked.insert(Asked::Request { volume, op, answer });
+                driver.ask(volume, op.request(), Asker::Control(key));
+            }
+            Message::Read { volume, offset_bytes, len_bytes, answer } => {
+                self.read(volume, offset_bytes, len_bytes, answer, turn);
+            }
+        }
+    }
+
+    fn read(
+        &mut self,
+        volume: VolumeIndex,
+        offset_bytes: u64,
+        len_bytes: u32,
+        answer: Answer<Vec<u8>>,
+        turn: &mut Turn<'_, C>,
+    ) {
+        let lead_bytes = u32::try_from(offset_bytes % BLOCK_BYTES).expect("less than a block");
+        let buffer_bytes = (lead_bytes + len_bytes).next_multiple_of(BLOCK_BYTES as u32);
+        let Some(buffer) = turn.driver.pool.allocate_for_door(buffer_bytes) else {
+            let _ = answer.send(Err(ControlError::Engine(Errno::NOSPC)));
+            return;
+        };
+        let slice = Slice { buffer, offset_bytes: lead_bytes, len_bytes };
+        turn.driver.pool.retain(buffer);
+        let range =
+            SectorRange { start: offset_bytes / SECTOR_BYTES, sectors: u64::from(len_bytes) / SECTOR_BYTES };
+        let key = self.asked.insert(Asked::Read { slice, answer });
+        turn.driver.ask(volume, RequestOp::Read { range, into: slice }, Asker::Control(key));
+    }
+
+    /// The core has answered a request of another thread.
+    pub(crate) fn answer(&mut self, key: usize, result: Result<(), Errno>, turn: &mut Turn<'_, C>) {
+        let result = result.map_err(ControlError::Engine);
+        match self.asked.remove(key) {
+            Asked::Read { slice, answer } => {
+                let _ = answer.send(result.map(|()| turn.driver.pool.bytes(slice).to_vec()));
+                turn.release(slice);
+            }
+            Asked::Request { volume, op, answer } => match op {
+                ControlOp::Detach if result.is_ok() => {
+                    let place = turn.driver.offers.close(volume);
+                    disconnect(place, answer, turn);
+                }
+                ControlOp::SetSize { sectors } if result.is_ok() => {
+                    let place = turn.driver.offers.resize(volume, sectors * SECTOR_BYTES);
+                    disconnect(place, answer, turn);
+                }
+                _ => {
+                    let _ = answer.send(result);
+                }
+            },
+            Asked::Stop => {
+                if let Ending::Stopping { answers } = std::mem::replace(&mut self.ending, Ending::Over) {
+                    for answer in answers {
+                        let _ = answer.send(result);
+                    }
+                }
+                turn.driver.seats.end();
+            }
+        }
+    }
+
+    fn stop(&mut self, answer: Answer<()>, turn: &mut Turn<'_, C>) {
+        match &mut self.ending {
+            Ending::No => {
+                turn.driver.seats.order_all(|| Order::Shut { receipt: None });
+                self.ending = Ending::Quieting { answers: vec![answer] };
+            }
+            Ending::Quieting { answers } | Ending::Stopping { answers } => answers.push(answer),
+            Ending::Over => {
+                let _ = answer.send(Err(ControlError::Stopped));
+            }
+        }
+    }
+
+    /// When no client's request is under way any more, the core is told to stop: then `true`.
+    pub(crate) fn end_if_quiet(&mut self, turn: &mut Turn<'_, C>) -> bool {
+        let Ending::Quieting { answers } = &mut self.ending else { return false };
+        // A client counts until its last request is answered.
+        if turn.driver.seats.clients() > 0 {
+            return false;
+        }
+        let answers = std::mem::take(answers);
+        self.ending = Ending::Stopping { answers };
+        let key = self.asked.insert(Asked::Stop);
+        turn.driver.ask(VolumeIndex(0), RequestOp::Stop, Asker::Control(key));
+        true
+    }
+}
+
+/// Has the clients of an export sent away at all doors, and then says so.
+fn disconnect<C>(place: Option<usize>, answer: Answer<()>, turn: &mut Turn<'_, C>) {
+    let receipt = Receipt::new(answer);
+    if let Some(place) = place {
+        turn.driver.seats.order_all(|| Order::Disconnect { place, receipt: receipt.clone() });
+    }
+}
