@@ -12,7 +12,7 @@ use crate::effect::{Errno, IoOp, Notice, Pieces, RequestOp, Target, WriteMode};
 use crate::engine::{Engine, Flight};
 use crate::extents::Change;
 use crate::guard::{Blocks, Hold};
-use crate::log::{ClientAppend, PartSource};
+use crate::log::{ClientAppend, InternalAppend, PartSource};
 use crate::memory::Memory;
 use crate::mutation::Mutation;
 use crate::request::{RequestKey, Route, Stage, Then};
@@ -397,6 +397,7 @@ impl Engine {
                 blocks
             }
         };
+        let oldest_dirty_sequence = self.volume(volume_index).is_dirty().then(|| self.oldest_dirty());
         let dropped = self.drop_entries(volume_index, whole) + self.drop_extents(volume_index, whole);
         let mutation = match op {
             RequestOp::Discard { .. } => Mutation::ForgetDiscard,
@@ -410,7 +411,12 @@ impl Engine {
             let active = &mut self.requests[key];
             active.stage = Stage::Appending;
             active.unpublished += 1;
-            self.append_tombstone(volume_index, whole, Some(key));
+            self.log.push_internal(InternalAppend::Tombstone {
+                volume: volume_index,
+                blocks: whole,
+                request: Some(key),
+                oldest_dirty_sequence,
+            });
         } else {
             self.pass_floor(key, memory);
         }

@@ -5,7 +5,6 @@ use crate::engine::{Engine, Flight};
 use crate::fingerprint::offsets_bytes;
 use crate::format::Fingerprint;
 use crate::guard::Blocks;
-use crate::log::InternalAppend;
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
 use crate::request::{RequestKey, Stage};
@@ -92,7 +91,7 @@ impl Engine {
             }
             let blocks = Blocks { first: last, count: 1 };
             if self.drop_entries(index, blocks) > 0 {
-                self.append_tombstone(index, blocks, None);
+                self.append_tombstone(index, blocks);
             }
         }
         let volume = self.volume_mut(index);
@@ -125,7 +124,8 @@ impl Engine {
             .collect();
         for blocks in lost {
             self.drop_extents(index, blocks);
-            self.log.push_internal(InternalAppend::Tombstone { volume: index, blocks, request: None });
+            // A lost extent is never clean, whatever headers say.
+            self.append_tombstone(index, blocks);
         }
         self.reply(key, memory);
     }

@@ -131,6 +131,9 @@ mutations! {
     CleanNotRecorded,
     /// Rule 2: a header says that everything before it is clean, when batches before it are on their way.
     OldestDirtyTooHigh,
+    /// Rule 2: the dirty v1 is discarded, and the tombstone waits, because a batch has no room for it. The header of that batch
+    /// says that everything is clean. A power cut takes the tombstone: v1 is read until it is evicted, then v0.
+    CleanBeforeTombstone,
     /// Hazard 11: the origin fails a destage, and the block counts as home.
     IgnoreDestageError,
     /// Rule 10: a rotten dirty block is written home.
@@ -142,6 +145,10 @@ mutations! {
     /// Rule 1, hazard 5: a segment is overwritten before what superseded its blocks, and the header that says it is empty,
     /// are covered by a flush.
     ReuseBeforeCacheFlush,
+    /// Rule 5: the dirty v1 is discarded, its segment emptied; the summary of another segment says so, the tombstone follows in
+    /// the next one. A power cut takes the tombstone. One start reads the headers and finds v1, the next one trusts the
+    /// summary and finds v0.
+    FooterAheadOfBatches,
     /// Rule 1: a segment is overwritten while somebody reads it. (The checksum notices, unless it is switched off, too.)
     ForgetPins,
     /// Hazard 5: a segment is emptied although it has dirty blocks.

@@ -261,7 +261,7 @@ impl Engine {
                 self.drop_entries(volume_index, Blocks { first: bad.block, count: 1 });
                 // RULE 8: what is dropped may be readable again after a crash.
                 if !self.is_mutated(Mutation::DropWithoutTombstone) {
-                    self.append_tombstone(volume_index, Blocks { first: bad.block, count: 1 }, None);
+                    self.append_tombstone(volume_index, Blocks { first: bad.block, count: 1 });
                 }
                 self.refetch(request, &bad, memory);
             }

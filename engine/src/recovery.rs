@@ -16,9 +16,11 @@ use crate::format::{Entry, EntryKind, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Summ
 use crate::guard::Guard;
 use crate::image::Image;
 use crate::index::{Index, Run};
-use crate::log::{Log, LogStart};
+use crate::log::{Log, LogStart, MissingSummary, Stated};
 use crate::mutation::{Mutation, Mutations};
-use crate::scan::{BatchRecord, Scan, ScanError, SuperblockError, load_superblock, scan_mutated};
+use crate::scan::{
+    BatchRecord, Scan, ScanError, SegmentSpan, SuperblockError, load_superblock, scan_mutated,
+};
 use crate::segments::{Segment, SegmentState, Segments};
 use crate::status::Counters;
 use crate::units::{BLOCK_BYTES, BlockKey, Place, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeId, VolumeIndex};
@@ -414,9 +416,11 @@ impl Replay {
             );
             if !span.sealed
                 && !is_open
-                && let Some((summary, last)) = unsealed.remove(&span.segment)
+                && let Some((summary, last_header_checksum)) = unsealed.remove(&span.segment)
             {
-                missing_summaries.push((span.segment, summary, last));
+                let SegmentSpan { segment, floor_sequence, oldest_dirty_sequence, .. } = *span;
+                let stated = Stated { floor_sequence, oldest_dirty_sequence };
+                missing_summaries.push(MissingSummary { segment, summary, last_header_checksum, stated });
             }
         }
         // RULE 2: below the oldest dirty sequence everything is clean, recorded one by one or not.
@@ -475,6 +479,10 @@ impl Replay {
             chain: found.end.last_header_checksum,
             open: open.map(|open| (open.segment, open.next_block, open.summary)),
             missing_summaries,
+            stated: Stated {
+                floor_sequence: found.floor_sequence,
+                oldest_dirty_sequence: found.oldest_dirty_sequence,
+            },
         });
         Opened {
             superblock,

@@ -116,6 +116,11 @@ const ONCE_FAILED: &[(u64, &str, &str)] = &[
     ),
     (102_474, "", "the same"),
     (105_067, "", "the same"),
+    (
+        1_001_311,
+        "",
+        "a discarded block whose tombstone was lost counted as clean after a second power cut, and was not home",
+    ),
 ];
 
 #[test]

@@ -1,12 +1,10 @@
-//! Assembly: what waits becomes a batch, with its sequence and its place; segments are opened and sealed.
+//! Assembly: what waits becomes a batch, with its sequence and its place; segments are opened.
 
 use super::{Batch, ClientAppend, InternalAppend, Open, PartSource, Publish};
-use crate::effect::{Errno, IoOp, Pieces, Target};
+use crate::effect::{IoOp, Pieces, Target};
 use crate::engine::{Engine, Flight};
 use crate::extents::{Extent, ExtentKind};
-use crate::format::{
-    BatchHeader, Entry, EntryKind, SegmentHead, SummaryBuilder, SummaryFooter, header_blocks_for,
-};
+use crate::format::{BatchHeader, Entry, EntryKind, SegmentHead, SummaryBuilder, header_blocks_for};
 use crate::guard::{Blocks, Hold};
 use crate::limits::ENGINE_BUFFER_BYTES_MAX;
 use crate::memory::{BufferId, Memory, Purpose, Slice};
@@ -179,86 +177,6 @@ impl Engine {
         Some((segment, 1, true, Some(head)))
     }
 
-    /// Writes the summaries that a crash kept from being written.
-    pub(crate) fn write_missing_summaries<M: Memory>(&mut self, memory: &mut M) {
-        while let Some((segment, summary, last_header_checksum)) = self.log.missing_summaries.pop() {
-            if !self.write_summary(segment, &summary, last_header_checksum, memory) {
-                self.log.missing_summaries.push((segment, summary, last_header_checksum));
-                return;
-            }
-        }
-    }
-
-    /// Closes the open segment: its summary goes to the device. False if no buffer was free.
-    fn seal<M: Memory>(&mut self, memory: &mut M) -> bool {
-        let open = self.log.open.take().expect("a segment is open");
-        if !self.write_summary(open.segment, &open.summary, self.log.chain, memory) {
-            self.log.open = Some(open);
-            return false;
-        }
-        self.segments.seal(open.segment);
-        true
-    }
-
-    fn write_summary<M: Memory>(
-        &mut self,
-        at: u32,
-        summary: &SummaryBuilder,
-        last_header_checksum: u32,
-        memory: &mut M,
-    ) -> bool {
-        let blocks = summary.blocks_needed();
-        let Some(buffer) = self.allocate(Purpose::Metadata, blocks * BLOCK_BYTES as u32, memory) else {
-            return false;
-        };
-        let segment = self.segments.get_mut(at);
-        segment.summary_blocks = blocks;
-        let footer = SummaryFooter {
-            set_id: self.log.set_id,
-            ring: 0,
-            generation: segment.generation,
-            session: self.log.session,
-            first_sequence: segment.first_sequence,
-            last_sequence: segment.last_sequence,
-            last_header_checksum,
-            flushed_sequence: self.barrier.flushed,
-            floor_sequence: self.floor(),
-            oldest_dirty_sequence: self.oldest_dirty(),
-        };
-        let bytes = memory.metadata_mut(buffer);
-        summary.finish(&footer, &mut bytes[..(blocks as usize) * BLOCK_BYTES as usize]);
-        let first = self.segments.place(at, self.segments.segment_blocks() - blocks);
-        let slice = Slice { buffer, offset_bytes: 0, len_bytes: blocks * BLOCK_BYTES as u32 };
-        let op = IoOp::Write { offset_bytes: self.cache_offset(first), from: Pieces::One(slice) };
-        self.log.summaries_in_flight += 1;
-        self.issue(Target::Cache, op, Flight::Summary { segment: at, buffer });
-        true
-    }
-
-    pub(crate) fn summary_done<M: Memory>(
-        &mut self,
-        segment: u32,
-        result: Result<(), Errno>,
-        memory: &mut M,
-    ) {
-        self.log.summaries_in_flight -= 1;
-        match result {
-            Ok(()) => self.segments.get_mut(segment).is_summary_written = true,
-            Err(errno) => self.latch(errno, memory),
-        }
-    }
-
-    fn floor(&self) -> u64 {
-        self.segments.floor().unwrap_or(self.log.next_sequence)
-    }
-
-    fn oldest_dirty(&self) -> u64 {
-        // What is not published yet may be dirty, too.
-        let is_hasty = self.is_mutated(Mutation::OldestDirtyTooHigh);
-        let next = if is_hasty { self.log.next_sequence } else { self.log.published + 1 };
-        self.segments.oldest_dirty().unwrap_or(next)
-    }
-
     fn gather_internal<M: Memory>(
         &mut self,
         draft: &mut Draft,
@@ -303,7 +221,7 @@ impl Engine {
             let volume_id = volume.id;
             let place = draft.next_place();
             match append {
-                InternalAppend::Tombstone { volume: index, blocks, request } => {
+                InternalAppend::Tombstone { volume: index, blocks, request, .. } => {
                     // Without a request it follows a rotten clean copy: a newer one makes it void.
                     let is_void = request.is_none()
                         && !self.is_mutated(Mutation::TombstoneOverNewer)
@@ -543,6 +461,7 @@ impl Engine {
         } = outgoing;
         let sequence = draft.sequence;
         assert!(sequence == self.log.next_sequence, "sequences are given in order");
+        let stated = self.state();
         let fields = BatchHeader {
             set_id: self.log.set_id,
             session: self.log.session,
@@ -550,13 +469,14 @@ impl Engine {
             sequence,
             previous_checksum: self.log.chain,
             flushed_sequence: self.barrier.flushed,
-            floor_sequence: self.floor(),
-            oldest_dirty_sequence: self.oldest_dirty(),
+            floor_sequence: stated.floor_sequence,
+            oldest_dirty_sequence: stated.oldest_dirty_sequence,
         };
         let header_bytes = header_blocks * BLOCK_BYTES as u32;
         let bytes = &mut memory.metadata_mut(header)[..header_bytes as usize];
         self.log.chain = fields.encode(&entries, &draft.checksums, bytes);
         self.log.next_sequence += 1;
+        self.log.stated = stated;
         self.log.is_floor_wanted = false;
         self.segments.carry_floor(sequence);
         let end_block = draft.first_payload + draft.payload_blocks;

@@ -23,6 +23,7 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
         "two lives of a segment with the same shape, and a tear between them: 1 seed in 1800",
     ),
     (Mutation::OldestDirtyTooHigh, "a cut between two batches, while none before them is published"),
+    (Mutation::CleanBeforeTombstone, "more tombstones than a batch takes, and a power cut between them"),
     (Mutation::StuckNotMoved, "an origin that fails for as long as the log takes to go round"),
     (
         Mutation::BypassBeforeFloor,
