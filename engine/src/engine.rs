@@ -315,6 +315,18 @@ impl Engine {
 
     /// Restores what must hold between two calls: whoever can go on, goes on.
     fn settle<M: Memory>(&mut self, memory: &mut M) {
+        self.let_go_on(memory);
+        if self.log.has_missing_summaries() {
+            self.write_missing_summaries(memory);
+        }
+        self.pump_superblock(memory);
+        self.pump_barrier();
+        self.pump_reclaim(memory);
+        self.pump_destage(memory);
+    }
+
+    /// Lets requests go on that waited for blocks, buffers, a condition or their share.
+    fn let_go_on<M: Memory>(&mut self, memory: &mut M) {
         loop {
             let is_released = core::mem::take(&mut self.is_guard_released);
             if is_released && !self.guard_queue.is_empty() {
@@ -326,26 +338,19 @@ impl Engine {
             if !self.watched.is_empty() {
                 self.look_at_watched(memory);
             }
+            self.retry_shares(memory);
             // Whoever was answered just now may have been in somebody's way, and nothing else need be to come.
             if !self.is_guard_released || self.guard_queue.is_empty() {
                 break;
             }
         }
-        self.retry_shares(memory);
-        if self.log.has_missing_summaries() {
-            self.write_missing_summaries(memory);
-        }
-        self.pump_superblock(memory);
-        self.pump_barrier();
-        self.pump_reclaim(memory);
-        self.pump_destage(memory);
     }
 
     /// What happens by the clock alone.
     fn tick<M: Memory>(&mut self, memory: &mut M) {
         self.pump_origin_flushes();
         self.share.wake();
-        self.retry_shares(memory);
+        self.let_go_on(memory);
         self.pump_destage(memory);
         for at in 0..self.volumes_end {
             if let Some(volume) = &mut self.volumes[at]

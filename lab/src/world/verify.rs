@@ -98,13 +98,13 @@ impl World {
         };
         let Some(last) = batches.last() else { return };
         let header_block = u64::from(last.header_block).min(blocks - SUMMARY_BLOCKS);
-        let Ok(DecodedBatch { header, .. }) =
+        let Ok(DecodedBatch { header, checksum, .. }) =
             BatchHeader::decode(&self.cache_blocks(first + header_block, HEADER_BLOCKS))
         else {
             return;
         };
         // The segment may have been opened again since.
-        let is_same = (header.generation, header.sequence) == (footer.generation, footer.last_sequence);
+        let is_same = checksum == footer.last_header_checksum && header.sequence == footer.last_sequence;
         let is_modest = footer.floor_sequence <= header.floor_sequence
             && footer.oldest_dirty_sequence <= header.oldest_dirty_sequence;
         if is_same && !is_modest {
