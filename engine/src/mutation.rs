@@ -127,6 +127,9 @@ mutations! {
     CleanThoughRewritten,
     /// Rule 2: the same at recovery: the record that v1 is home follows v2 in the log.
     ReplayCleansNewer,
+    /// Rule 2: zeroes are home, v1 is written over them before that is recorded. The record names the place of a header, and v1
+    /// lies as far behind that as its block in the range: at recovery v1 passes for what went home.
+    ReplayMistakesZeroes,
     /// Rule 2: nothing in the log says that a block is home: after each crash it counts as dirty again.
     CleanNotRecorded,
     /// Rule 2: a header says that everything before it is clean, when batches before it are on their way.
@@ -159,6 +162,9 @@ mutations! {
     WaitersBlockDestage,
     /// Rule 9: a volume whose origin fails holds up the ring for all others.
     StuckNotMoved,
+    /// Rule 9: what is appended again fills the last segment; those it came from are empty, and the header that would
+    /// say so has no place.
+    FloorWithoutRoom,
     /// Rule 9: a lost extent holds up the ring for ever.
     ExtentsNotMoved,
     /// Rule 15: an index above its budget reclaims nothing.

@@ -320,11 +320,12 @@ impl Replay {
                 self.extents.cut(first, blocks, |_| ());
             }
             EntryKind::Cleaned => self.cleaned(first, blocks, Place(entry.extra as u32)),
+            EntryKind::ZeroHome => self.zero_home(first, blocks, Place(entry.extra as u32)),
         }
     }
 
-    /// These very copies went home; newer ones did not.
-    fn cleaned(&mut self, first: BlockKey, blocks: u64, place: Place) {
+    /// The zeroes that this very header recorded went home; newer ones did not.
+    fn zero_home(&mut self, first: BlockKey, blocks: u64, place: Place) {
         let mut homes = Vec::new();
         let mut at = first;
         while let Some(extent) = self.extents.next(at) {
@@ -341,13 +342,17 @@ impl Replay {
             }
             at = BlockKey(end);
         }
-        if !homes.is_empty() {
-            for (from, count) in homes {
-                self.extents.cut(from, count, |_| ());
-            }
-            return;
+        if homes.is_empty() && self.mutations.has(Mutation::ReplayMistakesZeroes) {
+            self.cleaned(first, blocks, place);
         }
-        // Records of extents may be long; those of data are not longer than what the index has.
+        for (from, count) in homes {
+            self.extents.cut(from, count, |_| ());
+        }
+    }
+
+    /// These very copies went home; newer ones did not.
+    fn cleaned(&mut self, first: BlockKey, blocks: u64, place: Place) {
+        // A record is not longer than what the index has, unless its bytes are hostile.
         if blocks > self.index.len().saturating_mul(2).max(1024) {
             return;
         }
