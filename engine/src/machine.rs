@@ -304,6 +304,16 @@ impl<S: Store> Machine<S> {
 
     /// Restores what must hold between two calls: whoever can go on, goes on.
     fn settle<M: Memory>(&mut self, memory: &mut M) {
+        self.let_go_on(memory);
+        S::repair(self, memory);
+        self.pump_superblock(memory);
+        self.pump_barrier();
+        S::pump(self, memory);
+        self.pump_destage(memory);
+    }
+
+    /// Lets requests go on that waited for blocks, buffers, a condition or their share.
+    fn let_go_on<M: Memory>(&mut self, memory: &mut M) {
         loop {
             let is_released = core::mem::take(&mut self.is_guard_released);
             if is_released && !self.guard_queue.is_empty() {
@@ -315,24 +325,19 @@ impl<S: Store> Machine<S> {
             if !self.watched.is_empty() {
                 self.look_at_watched(memory);
             }
+            self.retry_shares(memory);
             // Whoever was answered just now may have been in somebody's way, and nothing else need be to come.
             if !self.is_guard_released || self.guard_queue.is_empty() {
                 break;
             }
         }
-        self.retry_shares(memory);
-        S::repair(self, memory);
-        self.pump_superblock(memory);
-        self.pump_barrier();
-        S::pump(self, memory);
-        self.pump_destage(memory);
     }
 
     /// What happens by the clock alone.
     fn tick<M: Memory>(&mut self, memory: &mut M) {
         self.pump_origin_flushes();
         self.share.wake();
-        self.retry_shares(memory);
+        self.let_go_on(memory);
         self.pump_destage(memory);
         for at in 0..self.volumes_end {
             if let Some(volume) = &mut self.volumes[at]

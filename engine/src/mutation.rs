@@ -127,10 +127,16 @@ mutations! {
     CleanThoughRewritten,
     /// Rule 2: the same at recovery: the record that v1 is home follows v2 in the log.
     ReplayCleansNewer,
+    /// Rule 2: zeroes are home, v1 is written over them before that is recorded. The record names the place of a header, and v1
+    /// lies as far behind that as its block in the range: at recovery v1 passes for what went home.
+    ReplayMistakesZeroes,
     /// Rule 2: nothing in the log says that a block is home: after each crash it counts as dirty again.
     CleanNotRecorded,
     /// Rule 2: a header says that everything before it is clean, when batches before it are on their way.
     OldestDirtyTooHigh,
+    /// Rule 2: the dirty v1 is discarded, and the tombstone waits, because a batch has no room for it. The header of that batch
+    /// says that everything is clean. A power cut takes the tombstone: v1 is read until it is evicted, then v0.
+    CleanBeforeTombstone,
     /// Hazard 11: the origin fails a destage, and the block counts as home.
     IgnoreDestageError,
     /// Rule 10: a rotten dirty block is written home.
@@ -142,6 +148,10 @@ mutations! {
     /// Rule 1, hazard 5: a segment is overwritten before what superseded its blocks, and the header that says it is empty,
     /// are covered by a flush.
     ReuseBeforeCacheFlush,
+    /// Rule 5: the dirty v1 is discarded, its segment emptied; the summary of another segment says so, the tombstone follows in
+    /// the next one. A power cut takes the tombstone. One start reads the headers and finds v1, the next one trusts the
+    /// summary and finds v0.
+    FooterAheadOfBatches,
     /// Rule 1: a segment is overwritten while somebody reads it. (The checksum notices, unless it is switched off, too.)
     ForgetPins,
     /// Hazard 5: a segment is emptied although it has dirty blocks.
@@ -152,6 +162,9 @@ mutations! {
     WaitersBlockDestage,
     /// Rule 9: a volume whose origin fails holds up the ring for all others.
     StuckNotMoved,
+    /// Rule 9: what is appended again fills the last segment; those it came from are empty, and the header that would
+    /// say so has no place.
+    FloorWithoutRoom,
     /// Rule 9: a lost extent holds up the ring for ever.
     ExtentsNotMoved,
     /// Rule 15: an index above its budget reclaims nothing.

@@ -18,12 +18,14 @@ use crate::format::{
 use crate::guard::Guard;
 use crate::image::Image;
 use crate::index::{Index, Run};
-use crate::log::{Log, LogStart, LogStore};
+use crate::log::{Log, LogStart, LogStore, MissingSummary, Stated};
 use crate::mutation::{Mutation, Mutations};
 use crate::placement::slots::recovery_plan::PlanError;
 use crate::placement::slots::{self, SlotStore};
 use crate::reclaim::Reclaim;
-use crate::scan::{BatchRecord, Scan, ScanError, SuperblockError, load_superblock, scan_mutated};
+use crate::scan::{
+    BatchRecord, Scan, ScanError, SegmentSpan, SuperblockError, load_superblock, scan_mutated,
+};
 use crate::segments::{Segment, SegmentState, Segments};
 use crate::status::Counters;
 use crate::units::{BLOCK_BYTES, BlockKey, Place, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeId, VolumeIndex};
@@ -373,11 +375,12 @@ impl Replay {
                 self.extents.cut(first, blocks, |_| ());
             }
             EntryKind::Cleaned => self.cleaned(first, blocks, Place(entry.extra as u32)),
+            EntryKind::ZeroHome => self.zero_home(first, blocks, Place(entry.extra as u32)),
         }
     }
 
-    /// These very copies went home; newer ones did not.
-    fn cleaned(&mut self, first: BlockKey, blocks: u64, place: Place) {
+    /// The zeroes that this very header recorded went home; newer ones did not.
+    fn zero_home(&mut self, first: BlockKey, blocks: u64, place: Place) {
         let mut homes = Vec::new();
         let mut at = first;
         while let Some(extent) = self.extents.next(at) {
@@ -394,13 +397,17 @@ impl Replay {
             }
             at = BlockKey(end);
         }
-        if !homes.is_empty() {
-            for (from, count) in homes {
-                self.extents.cut(from, count, |_| ());
-            }
-            return;
+        if homes.is_empty() && self.mutations.has(Mutation::ReplayMistakesZeroes) {
+            self.cleaned(first, blocks, place);
         }
-        // Records of extents may be long; those of data are not longer than what the index has.
+        for (from, count) in homes {
+            self.extents.cut(from, count, |_| ());
+        }
+    }
+
+    /// These very copies went home; newer ones did not.
+    fn cleaned(&mut self, first: BlockKey, blocks: u64, place: Place) {
+        // A record is not longer than what the index has, unless its bytes are hostile.
         if blocks > self.index.len().saturating_mul(2).max(1024) {
             return;
         }
@@ -469,9 +476,11 @@ impl Replay {
             );
             if !span.sealed
                 && !is_open
-                && let Some((summary, last)) = unsealed.remove(&span.segment)
+                && let Some((summary, last_header_checksum)) = unsealed.remove(&span.segment)
             {
-                missing_summaries.push((span.segment, summary, last));
+                let SegmentSpan { segment, floor_sequence, oldest_dirty_sequence, .. } = *span;
+                let stated = Stated { floor_sequence, oldest_dirty_sequence };
+                missing_summaries.push(MissingSummary { segment, summary, last_header_checksum, stated });
             }
         }
         // RULE 2: below the oldest dirty sequence everything is clean, recorded one by one or not.
@@ -530,6 +539,10 @@ impl Replay {
             chain: found.end.last_header_checksum,
             open: open.map(|open| (open.segment, open.next_block, open.summary)),
             missing_summaries,
+            stated: Stated {
+                floor_sequence: found.floor_sequence,
+                oldest_dirty_sequence: found.oldest_dirty_sequence,
+            },
         });
         segments.mutations = mutations;
         let store = LogStore { index, extents, segments, log, reclaim: Reclaim::default() };

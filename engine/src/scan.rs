@@ -160,6 +160,10 @@ pub struct SegmentSpan {
     pub used_blocks: u32,
     /// Blocks of its summary, footer included; 0 if not sealed.
     pub summary_blocks: u32,
+    /// Entries of batches below this one do not count, as its last batch says.
+    pub floor_sequence: u64,
+    /// Entries of batches below this one are clean, as its last batch says.
+    pub oldest_dirty_sequence: u64,
 }
 
 /// A segment that has room for more batches.

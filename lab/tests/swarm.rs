@@ -116,6 +116,26 @@ const ONCE_FAILED: &[(u64, &str, &str)] = &[
     ),
     (102_474, "", "the same"),
     (105_067, "", "the same"),
+    (
+        1_001_311,
+        "",
+        "a discarded block whose tombstone was lost counted as clean after a second power cut, and was not home",
+    ),
+    (
+        3_001_986,
+        "",
+        "a record that zeroes are home was taken for one of newer data, which then counted as clean and was not",
+    ),
+    (
+        3_001_926,
+        "",
+        "a request that waited for blocks of one that waited for its share was never answered when the cache failed",
+    ),
+    (
+        3_000_736,
+        "",
+        "lab: a summary of a life that was cut off was compared with the headers of the next one",
+    ),
 ];
 
 #[test]

@@ -21,20 +21,23 @@ pub enum EntryKind {
     /// The log holds nothing for the range: the origin has the content. No payload.
     Tombstone,
     /// The copies of the range at consecutive places from `extra` on are clean now; a newer copy is
-    /// not. For a [`EntryKind::Zero`], `extra` is the place of the header that recorded it: no payload is
-    /// ever there, so the two cannot be mistaken for each other. No payload.
+    /// not. No payload.
     Cleaned,
+    /// The origin has the zeroes of the range that the header at `extra` recorded. A kind of its own: behind that header there
+    /// is payload, and a newer copy may lie as far behind it as its block in the range. No payload.
+    ZeroHome,
     /// The content was dirty and is lost. No payload.
     Lost,
 }
 
 impl EntryKind {
-    const ALL: [EntryKind; 6] = [
+    const ALL: [EntryKind; 7] = [
         EntryKind::Dirty,
         EntryKind::Clean,
         EntryKind::Zero,
         EntryKind::Tombstone,
         EntryKind::Cleaned,
+        EntryKind::ZeroHome,
         EntryKind::Lost,
     ];
 
@@ -42,6 +45,10 @@ impl EntryKind {
     #[must_use]
     pub fn has_payload(self) -> bool {
         matches!(self, EntryKind::Dirty | EntryKind::Clean)
+    }
+
+    fn has_place(self) -> bool {
+        matches!(self, EntryKind::Cleaned | EntryKind::ZeroHome)
     }
 
     /// The kind's name.
@@ -53,6 +60,7 @@ impl EntryKind {
             EntryKind::Zero => "zero",
             EntryKind::Tombstone => "tombstone",
             EntryKind::Cleaned => "cleaned",
+            EntryKind::ZeroHome => "zero-home",
             EntryKind::Lost => "lost",
         }
     }
@@ -65,6 +73,7 @@ impl EntryKind {
             EntryKind::Tombstone => 4,
             EntryKind::Cleaned => 5,
             EntryKind::Lost => 6,
+            EntryKind::ZeroHome => 7,
         }
     }
 }
@@ -85,7 +94,7 @@ pub struct Entry {
     /// Blocks of payload: those that the range touches, or 0 if the kind has none. The payload of a
     /// batch's entries lies behind its header in the order of the entries.
     pub payload_blocks: u32,
-    /// The place for [`EntryKind::Cleaned`], else 0.
+    /// The place for [`EntryKind::Cleaned`] and [`EntryKind::ZeroHome`], else 0.
     pub extra: u64,
 }
 
@@ -94,12 +103,6 @@ impl Entry {
     #[must_use]
     pub fn range(&self) -> SectorRange {
         SectorRange { start: self.start_sector, sectors: u64::from(self.sectors) }
-    }
-
-    /// Where the copies begin that a [`EntryKind::Cleaned`] speaks of.
-    #[must_use]
-    pub fn cleaned_place(&self) -> Option<Place> {
-        (self.kind == EntryKind::Cleaned).then_some(Place(self.extra as u32))
     }
 
     pub(super) fn validate(&self) -> Result<(), FormatError> {
@@ -116,11 +119,8 @@ impl Entry {
         if u64::from(self.payload_blocks) != payload {
             return Err(FormatError::Field("entry payload_blocks"));
         }
-        let is_extra_allowed = if self.kind == EntryKind::Cleaned {
-            self.extra < u64::from(Place::END)
-        } else {
-            self.extra == 0
-        };
+        let is_extra_allowed =
+            if self.kind.has_place() { self.extra < u64::from(Place::END) } else { self.extra == 0 };
         if !is_extra_allowed {
             return Err(FormatError::Field("entry extra"));
         }
@@ -179,7 +179,7 @@ pub(super) mod tests {
                     start_sector,
                     sectors,
                     payload_blocks: if kind.has_payload() { touched } else { 0 },
-                    extra: if kind == EntryKind::Cleaned { u64::from(place) } else { 0 },
+                    extra: if kind.has_place() { u64::from(place) } else { 0 },
                 }
             },
         )

@@ -321,10 +321,10 @@ fn the_last_bit_of_everything_is_covered_by_a_checksum() {
 #[test]
 fn another_version_is_told_from_damage() {
     let mut bytes = encode_head(&head());
-    bytes[12] = 2;
+    bytes[12] = 3;
     assert_eq!(SegmentHead::decode(&bytes), Err(FormatError::Checksum));
     reseal(&mut bytes);
-    assert_eq!(SegmentHead::decode(&bytes), Err(FormatError::Version { found: 2, supported: 1 }));
+    assert_eq!(SegmentHead::decode(&bytes), Err(FormatError::Version { found: 3, supported: 2 }));
 }
 
 #[test]

@@ -65,7 +65,7 @@ pub use tree_page::{TREE_LEVELS_MAX, TreePage, TreePlanes, TreeShape};
 pub type SetId = [u8; 16];
 
 /// The version of this format.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Where the two copies of the superblock begin on the device, in bytes.
 pub const SUPERBLOCK_OFFSETS: [u64; 2] = [0, 512 * 1024];
 /// The highest sequence, session, generation and update number: never reached, but far enough below the end of the

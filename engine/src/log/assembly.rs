@@ -1,11 +1,9 @@
-//! Assembly: what waits becomes a batch, with its sequence and its place; segments are opened and sealed.
+//! Assembly: what waits becomes a batch, with its sequence and its place; segments are opened.
 
 use super::{Batch, ClientAppend, InternalAppend, LogFlight, LogStore, Open, PartSource, Publish};
-use crate::effect::{Errno, IoOp, Pieces, Target};
+use crate::effect::{IoOp, Pieces, Target};
 use crate::extents::{Extent, ExtentKind};
-use crate::format::{
-    BatchHeader, Entry, EntryKind, SegmentHead, SummaryBuilder, SummaryFooter, header_blocks_for,
-};
+use crate::format::{BatchHeader, Entry, EntryKind, SegmentHead, SummaryBuilder, header_blocks_for};
 use crate::guard::{Blocks, Hold};
 use crate::limits::ENGINE_BUFFER_BYTES_MAX;
 use crate::machine::{Flight, Machine};
@@ -18,11 +16,10 @@ use alloc::vec::Vec;
 
 /// Payload blocks of a batch at the most: 1 MiB.
 const BATCH_BLOCKS_MAX: u32 = 256;
-/// Entries of a batch at the most; with the payload limit they fit a header of two blocks.
-const BATCH_ENTRIES_MAX: usize = 200;
-/// Blocks of the largest header, and what a summary grows by for such a batch at the most.
+/// Blocks of the largest header.
 const HEADER_BLOCKS_MAX: u32 = 2;
-const SUMMARY_GROWTH_BLOCKS: u32 = 2;
+/// Room for a header without entries, and what a summary grows by for it: no other batch takes that.
+const FLOOR_BLOCKS: u32 = 2;
 /// Blocks of a summary at the most.
 const SUMMARY_BLOCKS_MAX: u32 = ENGINE_BUFFER_BYTES_MAX / BLOCK_BYTES as u32;
 /// With a batch in flight, what is pending waits for company until it has this many blocks: small
@@ -33,12 +30,51 @@ const BATCHES_IN_FLIGHT_MAX: usize = 8;
 /// A segment with less room than this for payload is sealed.
 const PAYLOAD_BLOCKS_MIN: u32 = 8;
 
+/// What a batch may have, so that a segment goes on to have room for its summary and for a last header.
+struct Limits {
+    entries: usize,
+    /// Blocks of the header.
+    header_blocks: u32,
+    /// Blocks that the segment's summary grows by.
+    summary_blocks: u32,
+}
+
+/// A batch with as many entries and as much payload fits the blocks given.
+const LONG: Limits = Limits { entries: 200, header_blocks: 2, summary_blocks: 2 };
+/// The same near the end of a segment, where no batch has more payload than [`SHORT_BLOCKS`].
+const SHORT: Limits = Limits { entries: 100, header_blocks: 1, summary_blocks: 1 };
+const SHORT_BLOCKS: u32 = 128;
+
+impl Limits {
+    fn in_segment(left_blocks: u32) -> &'static Limits {
+        if left_blocks <= SHORT_BLOCKS { &SHORT } else { &LONG }
+    }
+
+    /// Payload that a batch may have, where so much of a segment is left.
+    fn payload_max(&self, left_blocks: u32, summary: &SummaryBuilder) -> u32 {
+        let others = self.header_blocks + summary.blocks_needed() + self.summary_blocks + FLOOR_BLOCKS;
+        left_blocks.saturating_sub(others).min(BATCH_BLOCKS_MAX)
+    }
+}
+
+/// Where the next batch goes.
+struct Room {
+    segment: u32,
+    next_block: u32,
+    /// Whether the segment begins with it, and its head then.
+    head: Option<BufferId>,
+    limits: &'static Limits,
+    /// 0 where there is room for a header and nothing else.
+    payload_max: u32,
+}
+
 /// A batch being put together.
 struct Draft {
     sequence: u64,
     first_payload: u32,
     payload_blocks: u32,
     payload_max: u32,
+    entries_max: usize,
     checksums: Vec<u32>,
     publish: Vec<Publish>,
 }
@@ -83,20 +119,18 @@ impl Machine<LogStore> {
             return false;
         };
         let sequence = self.store.log.next_sequence;
-        let Some((segment, next_block, is_new, head)) = self.room_for_batch(sequence, memory) else {
+        let Some(room) = self.room_for_batch(sequence, memory) else {
             memory.release(header);
             return false;
         };
-        let open = self.store.log.open.as_ref().expect("room was made");
-        let left = self.store.segments.segment_blocks() - next_block;
-        let payload_max = left - HEADER_BLOCKS_MAX - open.summary.blocks_needed() - SUMMARY_GROWTH_BLOCKS;
-        assert!(payload_max >= PAYLOAD_BLOCKS_MIN);
+        let Room { segment, next_block, head, limits, payload_max } = room;
         let header_place = self.store.segments.place(segment, next_block);
         let mut draft = Draft {
             sequence,
             first_payload: 0,
             payload_blocks: 0,
-            payload_max: payload_max.min(BATCH_BLOCKS_MAX),
+            payload_max,
+            entries_max: limits.entries,
             checksums: Vec::new(),
             publish: Vec::new(),
         };
@@ -104,19 +138,21 @@ impl Machine<LogStore> {
         let mut pieces = core::mem::take(&mut self.store.log.scratch_pieces);
         entries.clear();
         pieces.clear();
-        self.gather_internal(&mut draft, &mut entries, &mut pieces, header_place, memory);
+        if payload_max > 0 {
+            self.gather_internal(&mut draft, &mut entries, &mut pieces, header_place, memory);
+        }
         // A segment that the log opened for itself takes clients only while the reserve is whole.
-        if self.store.segments.free() >= self.reserved() {
+        if payload_max > 0 && self.store.segments.free() >= self.reserved() {
             self.gather_clients(&mut draft, &mut entries, &mut pieces, memory);
         }
         let is_empty = entries.is_empty();
-        if is_empty && !self.store.log.is_floor_wanted && !is_new {
+        if is_empty && !self.store.log.is_floor_wanted && head.is_none() {
             memory.release(header);
             (self.store.log.scratch_entries, self.store.log.scratch_pieces) = (entries, pieces);
             return false;
         }
         let header_blocks = header_blocks_for(entries.len(), draft.payload_blocks as usize);
-        assert!(header_blocks <= HEADER_BLOCKS_MAX);
+        assert!(header_blocks <= limits.header_blocks);
         draft.first_payload = next_block + header_blocks;
         self.fix_places(&mut draft, segment);
         self.send_batch(
@@ -136,20 +172,24 @@ impl Machine<LogStore> {
         true
     }
 
-    /// Makes sure that the open segment has room; seals it and opens the next one if not. Returns the
-    /// segment, the block to go on at, whether it is new, and its head then.
-    fn room_for_batch<M: Memory>(
-        &mut self,
-        sequence: u64,
-        memory: &mut M,
-    ) -> Option<(u32, u32, bool, Option<BufferId>)> {
+    /// Makes sure that the open segment has room; seals it and opens the next one if not.
+    fn room_for_batch<M: Memory>(&mut self, sequence: u64, memory: &mut M) -> Option<Room> {
         if let Some(open) = &self.store.log.open {
             let left = self.store.segments.segment_blocks() - open.next_block;
-            let overhead = HEADER_BLOCKS_MAX + open.summary.blocks_needed() + SUMMARY_GROWTH_BLOCKS;
+            let limits = Limits::in_segment(left);
+            let payload_max = limits.payload_max(left, &open.summary);
+            let room =
+                Room { segment: open.segment, next_block: open.next_block, head: None, limits, payload_max };
             // A summary is read back into one buffer: a segment whose summary would not fit ends early.
-            let is_summary_small = open.summary.blocks_needed() + SUMMARY_GROWTH_BLOCKS <= SUMMARY_BLOCKS_MAX;
-            if left >= overhead + PAYLOAD_BLOCKS_MIN && is_summary_small {
-                return Some((open.segment, open.next_block, false, None));
+            let summary_max = open.summary.blocks_needed() + LONG.summary_blocks + FLOOR_BLOCKS;
+            if payload_max >= PAYLOAD_BLOCKS_MIN && summary_max <= SUMMARY_BLOCKS_MAX {
+                return Some(room);
+            }
+            // RULE 9: without a free segment the last room of this one is for the header that frees others.
+            if self.store.segments.free() == 0 && !self.is_mutated(Mutation::FloorWithoutRoom) {
+                let has_room = left >= FLOOR_BLOCKS + open.summary.blocks_needed();
+                return (self.store.log.is_floor_wanted && has_room)
+                    .then_some(Room { payload_max: 0, ..room });
             }
             if !self.seal(memory) {
                 return None;
@@ -177,87 +217,11 @@ impl Machine<LogStore> {
         }
         .encode(memory.metadata_mut(head));
         self.store.log.open = Some(Open { segment, next_block: 1, summary: SummaryBuilder::default() });
-        Some((segment, 1, true, Some(head)))
-    }
-
-    /// Writes the summaries that a crash kept from being written.
-    pub(crate) fn write_missing_summaries<M: Memory>(&mut self, memory: &mut M) {
-        while let Some((segment, summary, last_header_checksum)) = self.store.log.missing_summaries.pop() {
-            if !self.write_summary(segment, &summary, last_header_checksum, memory) {
-                self.store.log.missing_summaries.push((segment, summary, last_header_checksum));
-                return;
-            }
-        }
-    }
-
-    /// Closes the open segment: its summary goes to the device. False if no buffer was free.
-    fn seal<M: Memory>(&mut self, memory: &mut M) -> bool {
-        let open = self.store.log.open.take().expect("a segment is open");
-        if !self.write_summary(open.segment, &open.summary, self.store.log.chain, memory) {
-            self.store.log.open = Some(open);
-            return false;
-        }
-        self.store.segments.seal(open.segment);
-        true
-    }
-
-    fn write_summary<M: Memory>(
-        &mut self,
-        at: u32,
-        summary: &SummaryBuilder,
-        last_header_checksum: u32,
-        memory: &mut M,
-    ) -> bool {
-        let blocks = summary.blocks_needed();
-        let Some(buffer) = self.allocate(Purpose::Metadata, blocks * BLOCK_BYTES as u32, memory) else {
-            return false;
-        };
-        let segment = self.store.segments.get_mut(at);
-        segment.summary_blocks = blocks;
-        let footer = SummaryFooter {
-            set_id: self.store.log.set_id,
-            ring: 0,
-            generation: segment.generation,
-            session: self.store.log.session,
-            first_sequence: segment.first_sequence,
-            last_sequence: segment.last_sequence,
-            last_header_checksum,
-            flushed_sequence: self.barrier.flushed,
-            floor_sequence: self.floor(),
-            oldest_dirty_sequence: self.oldest_dirty(),
-        };
-        let bytes = memory.metadata_mut(buffer);
-        summary.finish(&footer, &mut bytes[..(blocks as usize) * BLOCK_BYTES as usize]);
-        let first = self.store.segments.place(at, self.store.segments.segment_blocks() - blocks);
-        let slice = Slice { buffer, offset_bytes: 0, len_bytes: blocks * BLOCK_BYTES as u32 };
-        let op = IoOp::Write { offset_bytes: self.store.offset_bytes(first), from: Pieces::One(slice) };
-        self.store.log.summaries_in_flight += 1;
-        self.issue(Target::Cache, op, Flight::Store(LogFlight::Summary { segment: at, buffer }));
-        true
-    }
-
-    pub(crate) fn summary_done<M: Memory>(
-        &mut self,
-        segment: u32,
-        result: Result<(), Errno>,
-        memory: &mut M,
-    ) {
-        self.store.log.summaries_in_flight -= 1;
-        match result {
-            Ok(()) => self.store.segments.get_mut(segment).is_summary_written = true,
-            Err(errno) => self.latch(errno, memory),
-        }
-    }
-
-    fn floor(&self) -> u64 {
-        self.store.segments.floor().unwrap_or(self.store.log.next_sequence)
-    }
-
-    fn oldest_dirty(&self) -> u64 {
-        // What is not published yet may be dirty, too.
-        let is_hasty = self.is_mutated(Mutation::OldestDirtyTooHigh);
-        let next = if is_hasty { self.store.log.next_sequence } else { self.store.log.published + 1 };
-        self.store.segments.oldest_dirty().unwrap_or(next)
+        let left = self.store.segments.segment_blocks() - 1;
+        let limits = Limits::in_segment(left);
+        let payload_max = limits.payload_max(left, &SummaryBuilder::default());
+        assert!(payload_max >= PAYLOAD_BLOCKS_MIN);
+        Some(Room { segment, next_block: 1, head: Some(head), limits, payload_max })
     }
 
     fn gather_internal<M: Memory>(
@@ -269,7 +233,7 @@ impl Machine<LogStore> {
         memory: &mut M,
     ) {
         for _ in 0..self.store.log.internal.len() {
-            if entries.len() >= BATCH_ENTRIES_MAX || draft.payload_blocks >= draft.payload_max {
+            if entries.len() >= draft.entries_max || draft.payload_blocks >= draft.payload_max {
                 break;
             }
             let Some(append) = self.store.log.internal.pop_front() else { break };
@@ -304,7 +268,7 @@ impl Machine<LogStore> {
             let volume_id = volume.id;
             let place = draft.next_place();
             match append {
-                InternalAppend::Tombstone { volume: index, blocks, request } => {
+                InternalAppend::Tombstone { volume: index, blocks, request, .. } => {
                     // Without a request it follows a rotten clean copy: a newer one makes it void.
                     let is_void = request.is_none()
                         && !self.is_mutated(Mutation::TombstoneOverNewer)
@@ -326,7 +290,8 @@ impl Machine<LogStore> {
                             self.store.log.last_tombstone = draft.sequence;
                         }
                     }
-                    entries.push(range_entry(EntryKind::Cleaned, volume_id, blocks, 0, u64::from(cleaned.0)));
+                    let kind = if is_zero { EntryKind::ZeroHome } else { EntryKind::Cleaned };
+                    entries.push(range_entry(kind, volume_id, blocks, 0, u64::from(cleaned.0)));
                 }
                 InternalAppend::Relocate { key, from, checksum, slice } => {
                     let entry = self.store.index.get(key).filter(|entry| entry.place == from);
@@ -391,7 +356,7 @@ impl Machine<LogStore> {
         pieces: &mut Vec<Slice>,
         memory: &mut M,
     ) {
-        while entries.len() < BATCH_ENTRIES_MAX {
+        while entries.len() < draft.entries_max {
             let room = u64::from(draft.payload_max - draft.payload_blocks);
             let Some(append) = self.store.log.client.pop_front() else { break };
             match append {
@@ -548,6 +513,7 @@ impl Machine<LogStore> {
         } = outgoing;
         let sequence = draft.sequence;
         assert!(sequence == self.store.log.next_sequence, "sequences are given in order");
+        let stated = self.state();
         let fields = BatchHeader {
             set_id: self.store.log.set_id,
             session: self.store.log.session,
@@ -555,13 +521,14 @@ impl Machine<LogStore> {
             sequence,
             previous_checksum: self.store.log.chain,
             flushed_sequence: self.barrier.flushed,
-            floor_sequence: self.floor(),
-            oldest_dirty_sequence: self.oldest_dirty(),
+            floor_sequence: stated.floor_sequence,
+            oldest_dirty_sequence: stated.oldest_dirty_sequence,
         };
         let header_bytes = header_blocks * BLOCK_BYTES as u32;
         let bytes = &mut memory.metadata_mut(header)[..header_bytes as usize];
         self.store.log.chain = fields.encode(&entries, &draft.checksums, bytes);
         self.store.log.next_sequence += 1;
+        self.store.log.stated = stated;
         self.store.log.is_floor_wanted = false;
         self.store.segments.carry_floor(sequence);
         let end_block = draft.first_payload + draft.payload_blocks;

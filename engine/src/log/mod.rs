@@ -9,6 +9,7 @@ mod assembly;
 mod change;
 mod home;
 mod publication;
+mod sealing;
 mod store;
 
 use crate::extents::{Extent, Extents};
@@ -65,7 +66,15 @@ pub(crate) enum ClientAppend {
 #[derive(Debug)]
 pub(crate) enum InternalAppend {
     /// The log holds nothing for these blocks any more.
-    Tombstone { volume: VolumeIndex, blocks: Blocks, request: Option<RequestKey> },
+    ///
+    /// Until it is in a batch, headers say no more of what is dirty than `oldest_dirty_sequence`, which is from before
+    /// anything was dropped; `None` if nothing dirty was.
+    Tombstone {
+        volume: VolumeIndex,
+        blocks: Blocks,
+        request: Option<RequestKey>,
+        oldest_dirty_sequence: Option<u64>,
+    },
     /// These copies are clean now.
     Cleaned { volume: VolumeIndex, blocks: Blocks, place: Place, is_zero: bool },
     /// A block that stays when its segment is emptied.
@@ -124,6 +133,22 @@ struct Batch {
     is_done: bool,
 }
 
+/// What a header says of the batches before it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stated {
+    pub floor_sequence: u64,
+    pub oldest_dirty_sequence: u64,
+}
+
+/// The summary of a segment that was closed before a crash, and is not on the device.
+pub(crate) struct MissingSummary {
+    pub segment: u32,
+    pub summary: SummaryBuilder,
+    pub last_header_checksum: u32,
+    /// By the segment's last header.
+    pub stated: Stated,
+}
+
 struct Open {
     segment: u32,
     next_block: u32,
@@ -154,9 +179,10 @@ pub(crate) struct Log {
     zeroes_home_pending: u64,
     /// Whether a batch shall go out even if empty, to carry the floor.
     is_floor_wanted: bool,
-    /// Segments closed before a crash whose summaries are not on the device, with the checksum of their
-    /// last header.
-    missing_summaries: Vec<(u32, SummaryBuilder, u32)>,
+    /// Segments closed before a crash whose summaries are not on the device.
+    missing_summaries: Vec<MissingSummary>,
+    /// By the last header.
+    stated: Stated,
     scratch_entries: Vec<Entry>,
     scratch_pieces: Vec<Slice>,
 }
@@ -169,7 +195,8 @@ pub(crate) struct LogStart {
     pub next_sequence: u64,
     pub chain: u32,
     pub open: Option<(u32, u32, SummaryBuilder)>,
-    pub missing_summaries: Vec<(u32, SummaryBuilder, u32)>,
+    pub missing_summaries: Vec<MissingSummary>,
+    pub stated: Stated,
 }
 
 impl core::fmt::Debug for Log {
@@ -188,8 +215,7 @@ impl core::fmt::Debug for Log {
 
 impl Log {
     pub fn new(start: LogStart) -> Log {
-        let LogStart { set_id, session, last_generation, next_sequence, chain, open, missing_summaries } =
-            start;
+        let LogStart { set_id, session, last_generation, next_sequence, chain, open, .. } = start;
         assert!(next_sequence > 0, "sequences begin at 1");
         Log {
             set_id,
@@ -209,7 +235,8 @@ impl Log {
             last_tombstone: 0,
             zeroes_home_pending: 0,
             is_floor_wanted: false,
-            missing_summaries,
+            missing_summaries: start.missing_summaries,
+            stated: start.stated,
             scratch_entries: Vec::new(),
             scratch_pieces: Vec::new(),
         }
@@ -309,13 +336,14 @@ impl InternalAppend {
 impl Machine<LogStore> {
     // ---- what the log is asked to hold -----------------------------------------------------
 
-    pub(crate) fn append_tombstone(
-        &mut self,
-        volume: VolumeIndex,
-        blocks: Blocks,
-        request: Option<RequestKey>,
-    ) {
-        self.store.log.push_internal(InternalAppend::Tombstone { volume, blocks, request });
+    /// For `blocks`, of which nothing that was dropped is dirty.
+    pub(crate) fn append_tombstone(&mut self, volume: VolumeIndex, blocks: Blocks) {
+        self.store.log.push_internal(InternalAppend::Tombstone {
+            volume,
+            blocks,
+            request: None,
+            oldest_dirty_sequence: None,
+        });
     }
 
     /// A dirty block's only copy rotted.

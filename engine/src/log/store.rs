@@ -96,7 +96,7 @@ impl Store for LogStore {
         m.drop_entries(volume, blocks);
         // RULE 8: what is dropped may be readable again after a crash.
         if !m.is_mutated(Mutation::DropWithoutTombstone) {
-            m.append_tombstone(volume, blocks, None);
+            m.append_tombstone(volume, blocks);
         }
     }
 
@@ -141,6 +141,7 @@ impl Store for LogStore {
     fn forget<M: Memory>(m: &mut Machine<LogStore>, key: RequestKey, blocks: Blocks, memory: &mut M) {
         let active = &m.requests[key];
         let (op, volume) = (active.op, active.volume);
+        let oldest_dirty_sequence = m.volume(volume).is_dirty().then(|| m.oldest_dirty());
         let dropped = m.drop_entries(volume, blocks) + m.drop_extents(volume, blocks);
         let mutation = match op {
             RequestOp::Discard { .. } => Mutation::ForgetDiscard,
@@ -154,7 +155,12 @@ impl Store for LogStore {
             let active = &mut m.requests[key];
             active.stage = Stage::Appending;
             active.unpublished += 1;
-            m.append_tombstone(volume, blocks, Some(key));
+            m.store.log.push_internal(InternalAppend::Tombstone {
+                volume,
+                blocks,
+                request: Some(key),
+                oldest_dirty_sequence,
+            });
         } else {
             m.origin_when_forgotten(key, memory);
         }
@@ -318,7 +324,7 @@ impl Store for LogStore {
             return false;
         }
         if m.drop_entries(volume, blocks) > 0 {
-            m.append_tombstone(volume, blocks, None);
+            m.append_tombstone(volume, blocks);
         }
         true
     }
@@ -333,7 +339,8 @@ impl Store for LogStore {
             .collect();
         for blocks in lost {
             m.drop_extents(volume, blocks);
-            m.store.log.push_internal(InternalAppend::Tombstone { volume, blocks, request: None });
+            // A lost extent is never clean, whatever headers say.
+            m.append_tombstone(volume, blocks);
         }
     }
 

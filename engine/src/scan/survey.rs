@@ -431,6 +431,8 @@ fn span_of(candidate: &Candidate) -> Span {
             sealed: candidate.footer.is_some(),
             used_blocks: candidate.reach.end_block,
             summary_blocks: candidate.footer.map_or(0, |footer| footer.body_blocks + 1),
+            floor_sequence: candidate.reach.floor_sequence,
+            oldest_dirty_sequence: candidate.reach.oldest_dirty_sequence,
         },
         head: candidate.head,
         footer: candidate.footer,

@@ -2,15 +2,20 @@
 
 use super::image::CutImage;
 use super::{Ticket, World};
-use crate::content::Tag;
+use crate::content::{SECTOR, Tag};
 use crate::violation::{Kind, Violation};
 use engine::check::{self, Report};
-use engine::units::SectorRange;
+use engine::format::{BatchHeader, DecodedBatch, SEGMENTS_OFFSET, Summary};
+use engine::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, SectorRange};
 
 /// Sectors read at a time by a read-back.
 const READ_SECTORS: u64 = 512;
 /// Reads of a read-back under way at a time.
 const DEPTH: usize = 4;
+/// Blocks of a summary that is looked at, at the most: those of all small segments.
+const SUMMARY_BLOCKS: u64 = 4;
+/// Blocks of the longest header that the log writes.
+const HEADER_BLOCKS: u64 = 2;
 /// Events after which a world without clients must have come to rest.
 const REST_STEPS: u64 = 200_000;
 
@@ -75,7 +80,47 @@ impl World {
             );
             self.fail(Kind::Physical, what);
         }
+        for segment in 0..self.setup.segments {
+            self.expect_modest_summary(segment);
+        }
         self.is_sound()
+    }
+
+    /// RULE 5: a summary says no more of what is dead and what is home than its segment's last header. A torn one
+    /// says nothing.
+    fn expect_modest_summary(&mut self, segment: u32) {
+        let blocks = u64::from(self.setup.segment_blocks);
+        let first = SEGMENTS_OFFSET / BLOCK_BYTES + u64::from(segment) * blocks;
+        let Ok(Summary { footer, batches }) =
+            Summary::decode(&self.cache_blocks(first + blocks - SUMMARY_BLOCKS, SUMMARY_BLOCKS))
+        else {
+            return;
+        };
+        let Some(last) = batches.last() else { return };
+        let header_block = u64::from(last.header_block).min(blocks - SUMMARY_BLOCKS);
+        let Ok(DecodedBatch { header, checksum, .. }) =
+            BatchHeader::decode(&self.cache_blocks(first + header_block, HEADER_BLOCKS))
+        else {
+            return;
+        };
+        // The segment may have been opened again since.
+        let is_same = checksum == footer.last_header_checksum && header.sequence == footer.last_sequence;
+        let is_modest = footer.floor_sequence <= header.floor_sequence
+            && footer.oldest_dirty_sequence <= header.oldest_dirty_sequence;
+        if is_same && !is_modest {
+            let what =
+                format!("summary of segment {segment} is ahead of its batches: {footer:?}, {header:?}");
+            self.fail(Kind::Physical, what);
+        }
+    }
+
+    fn cache_blocks(&self, first: u64, count: u64) -> Vec<u8> {
+        let mut bytes = vec![0; (count * BLOCK_BYTES) as usize];
+        let sectors = self.cache.read(first * SECTORS_PER_BLOCK, count * SECTORS_PER_BLOCK);
+        for (sector, into) in sectors.iter().zip(bytes.chunks_mut(SECTOR)) {
+            sector.expand(into);
+        }
+        bytes
     }
 
     /// Memory stays within what the engine says it needs.

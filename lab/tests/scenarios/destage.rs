@@ -1,7 +1,8 @@
 //! Hazards 4 and 11, rules 2 and 10: what goes home, and when it counts as being there.
 
 use crate::steps::*;
-use engine::effect::Errno;
+use engine::effect::{Errno, RequestOp};
+use lab::disk::Fate;
 use lab::disk::faults::Kind;
 use lab::violation::{Kind as Broken, Violation};
 use lab::world::World;
@@ -12,6 +13,7 @@ crate::scenarios! {
     hazard_04_flush_covers_what_was_home_before_it: OriginFlushCoversLater, writeback;
     hazard_04_rewritten_while_it_goes_home: CleanThoughRewritten, writeback;
     rule_02_clean_record_behind_a_newer_version: ReplayCleansNewer, writeback;
+    rule_02_zeroes_at_home_under_a_newer_version: ReplayMistakesZeroes, writeback;
     rule_02_clean_is_recorded: CleanNotRecorded, writeback;
     rule_02_oldest_dirty_with_batches_in_flight: OldestDirtyTooHigh, writeback;
     hazard_11_origin_fails_a_destage: IgnoreDestageError, writeback;
@@ -159,4 +161,30 @@ fn rule_12_zeroes_are_home_when_flushed(world: &mut World) -> Run {
     write_fua(world, 0, 500, 1)?;
     origins_lose(world)?;
     world.verify_cut()
+}
+
+fn rule_02_zeroes_at_home_under_a_newer_version(world: &mut World) -> Run {
+    begin(world)?;
+    let op = RequestOp::WriteZeroes { range: blocks(10, 5), fua: true };
+    let ticket = world.submit(0, op);
+    world.succeed(ticket)?;
+    world.hold(|io| io.is_origin(0, Kind::Flush));
+    let home = world.until_pending(|io| io.is_origin(0, Kind::Flush))?;
+    // Behind the header of the zeroes lie a batch of one block, a header, and, as far behind it as in the range, block 14.
+    world.hold(is_batch);
+    let _company = world.write(1, blocks(0, 1));
+    let company = world.until_pending(is_batch)?;
+    let last = world.write(0, blocks(14, 1));
+    let others = world.write(0, blocks(10, 4));
+    world.complete(company.id)?;
+    let newer = world.until_pending(is_batch)?;
+    world.complete(home.id)?;
+    world.complete(newer.id)?;
+    let record = world.until_pending(is_batch)?;
+    world.complete(record.id)?;
+    world.succeed(last)?;
+    world.succeed(others)?;
+    world.cut_power(|_| Fate::Kept);
+    world.open()?;
+    verify_and_evict(world)
 }

@@ -12,9 +12,10 @@ crate::scenarios! {
     rule_01_segment_reused_before_a_flush: ReuseBeforeCacheFlush, writeback;
     rule_01_segment_reused_under_a_reader: ForgetPins, writeback, with SkipReadChecksum;
     hazard_05_segment_emptied_with_dirty_blocks: EmptyWithoutDestage, writeback;
-    hazard_12_log_keeps_room_for_itself: NoReserve, writeback;
+    hazard_12_log_keeps_room_for_itself: NoReserve, writeback, with FloorWithoutRoom;
     hazard_12_who_waits_for_room_lets_it_be_made: WaitersBlockDestage, large;
     rule_09_failing_origin_does_not_stop_the_ring: StuckNotMoved, writeback;
+    rule_09_last_room_is_for_the_floor: FloorWithoutRoom, writeback, with NoReserve;
     rule_09_lost_extent_does_not_stop_the_ring: ExtentsNotMoved, writeback;
     rule_15_index_within_its_budget: IndexOverBudget, much;
     rule_15_partial_writes_within_their_memory: WorkUnbounded, little_memory;
@@ -126,6 +127,10 @@ fn rule_09_failing_origin_does_not_stop_the_ring(world: &mut World) -> Run {
     world.origin(0).faults.heal();
     world.run_dry()?;
     world.verify()
+}
+
+fn rule_09_last_room_is_for_the_floor(world: &mut World) -> Run {
+    hazard_12_log_keeps_room_for_itself(world)
 }
 
 fn rule_09_lost_extent_does_not_stop_the_ring(world: &mut World) -> Run {

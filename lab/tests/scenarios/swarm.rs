@@ -17,12 +17,19 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::TrustStaleSuperblock, "the swarm brings no old superblock back"),
     (Mutation::ForgetChain, "the other line prevents it: TrustDeadTail"),
     (Mutation::TrustDeadTail, "the other line prevents it: ForgetChain"),
+    (Mutation::NoReserve, "the other line prevents it: FloorWithoutRoom"),
+    (Mutation::FloorWithoutRoom, "the other line prevents it: NoReserve"),
     (Mutation::ForgetPins, "the checksum of the block prevents it"),
     (
         Mutation::SkipSummaryChecksum,
         "two lives of a segment with the same shape, and a tear between them: 1 seed in 1800",
     ),
     (Mutation::OldestDirtyTooHigh, "a cut between two batches, while none before them is published"),
+    (
+        Mutation::ReplayMistakesZeroes,
+        "newer data just as far behind the header of zeroes as in their range, and a cut: 1 seed in 8000",
+    ),
+    (Mutation::CleanBeforeTombstone, "more tombstones than a batch takes, and a power cut between them"),
     (Mutation::StuckNotMoved, "an origin that fails for as long as the log takes to go round"),
     (
         Mutation::BypassBeforeFloor,

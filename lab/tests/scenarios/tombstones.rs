@@ -1,11 +1,15 @@
-//! Hazard 7, rules 3, 7, 8 and 12: what is dropped must not come back, and must not take along what is newer.
+//! Hazard 7, rules 2, 3, 5, 7, 8 and 12: what is dropped must not come back, and must not take along what is newer.
 
 use crate::steps::*;
 use engine::effect::{Errno, RequestOp, WriteMode};
+use engine::limits::Config;
+use lab::disk::Fate;
 use lab::disk::faults::Kind;
-use lab::world::World;
+use lab::world::{Setup, World};
 
 crate::scenarios! {
+    rule_05_summary_says_no_more_than_its_last_batch: FooterAheadOfBatches, wide;
+    rule_02_dirty_until_the_tombstone_is_in_the_log: CleanBeforeTombstone, wide;
     rule_03_tombstone_while_a_newer_version_is_on_its_way: CopyDuringWrite, damaged;
     rule_03_tombstone_behind_a_newer_version: TombstoneOverNewer, damaged;
     hazard_07_bypass_leaves_a_tombstone: ForgetTombstone, writearound;
@@ -153,4 +157,78 @@ fn rule_08_tombstone_is_not_overtaken(world: &mut World) -> Run {
     world.pass(50 * MS)?;
     lose_all(world)?;
     world.verify_cut()
+}
+
+/// Blocks of which a tombstone each is more than one batch takes.
+const MANY: u64 = 300;
+/// Blocks this far apart, in a volume this wide, are discarded at the same time: hardly any waits for another.
+const APART: u64 = 16;
+const WIDE_BLOCKS: u64 = 1 << 16;
+
+/// The second volume is wide.
+fn wide() -> Setup {
+    let mut setup = writeback();
+    setup.volumes[1].sectors = WIDE_BLOCKS * 8;
+    setup
+}
+
+/// A dirty block is discarded, and a power cut takes the tombstone: the block is dirty again, and stays it.
+fn discarded_and_dirty_again(world: &mut World) -> Run {
+    world.open()?;
+    world.hold(|io| io.is_origin(0, Kind::Write));
+    read(world, 0, 10, 1)?;
+    lose_all(world)?;
+    verify_and_evict(world)
+}
+
+fn rule_05_summary_says_no_more_than_its_last_batch(world: &mut World) -> Run {
+    begin(world)?;
+    world.hold(|io| io.is_origin(0, Kind::Write));
+    write_fua(world, 0, 10, 1)?;
+    // Clean blocks: nothing has to go home yet.
+    let low = Config::for_cache(64, 32).segments_low;
+    let mut next = 1000;
+    while free_segments(world) > low + 1 {
+        fill(world, 1, next, 16)?;
+        next += 16;
+    }
+    // Batches in flight fill some segments to their ends, and the log begins to empty the oldest.
+    world.hold(is_batch);
+    for step in 0..12 {
+        let _company = world.write(1, blocks(step * 16, 16));
+    }
+    let _unfinished = world.discard(0, blocks(10, 1));
+    world.pass(20 * MS)?;
+    let in_flight = world.pending(is_batch);
+    for batch in &in_flight {
+        world.complete(batch.id)?;
+    }
+    let lost = world.until_pending(is_batch)?;
+    let last = in_flight.last().expect("batches were in flight");
+    assert_ne!(segment_of(lost.first), segment_of(last.first), "the tombstone begins a segment");
+    world.cut_power(|write| if write.first == lost.first { Fate::Lost } else { Fate::Kept });
+    discarded_and_dirty_again(world)
+}
+
+fn rule_02_dirty_until_the_tombstone_is_in_the_log(world: &mut World) -> Run {
+    begin(world)?;
+    world.hold(|io| io.is_origin(0, Kind::Write));
+    write_fua(world, 0, 10, 1)?;
+    for at in 0..MANY {
+        fill(world, 1, at * APART, 1)?;
+    }
+    // While a batch is in flight tombstones gather, more than the next one takes.
+    world.hold(is_batch);
+    let _company = world.write(1, blocks(MANY * APART, 1));
+    let company = world.until_pending(is_batch)?;
+    for at in 0..MANY {
+        let _unfinished = world.discard(1, blocks(at * APART, 1));
+    }
+    let _unfinished = world.discard(0, blocks(10, 1));
+    world.complete(company.id)?;
+    let first = world.until_pending(is_batch)?;
+    world.complete(first.id)?;
+    let second = world.until_pending(is_batch)?;
+    world.cut_power(|write| if write.first == second.first { Fate::Lost } else { Fate::Kept });
+    discarded_and_dirty_again(world)
 }

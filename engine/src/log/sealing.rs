@@ -1,0 +1,115 @@
+//! The end of a segment: its summary, and what that and the headers say of everything before them.
+
+use super::{InternalAppend, LogFlight, LogStore, MissingSummary, Stated};
+use crate::effect::{Errno, IoOp, Pieces, Target};
+use crate::format::{SummaryBuilder, SummaryFooter};
+use crate::machine::{Flight, Machine};
+use crate::memory::{Memory, Purpose, Slice};
+use crate::mutation::Mutation;
+use crate::store::Store;
+use crate::units::BLOCK_BYTES;
+
+impl Machine<LogStore> {
+    /// Writes the summaries that a crash kept from being written.
+    pub(crate) fn write_missing_summaries<M: Memory>(&mut self, memory: &mut M) {
+        while let Some(missing) = self.store.log.missing_summaries.pop() {
+            let MissingSummary { segment, summary, last_header_checksum, stated } = &missing;
+            if !self.write_summary(*segment, summary, *last_header_checksum, *stated, memory) {
+                self.store.log.missing_summaries.push(missing);
+                return;
+            }
+        }
+    }
+
+    /// Closes the open segment: its summary goes to the device. False if no buffer was free.
+    pub(super) fn seal<M: Memory>(&mut self, memory: &mut M) -> bool {
+        let open = self.store.log.open.take().expect("a segment is open");
+        // RULE 5: no more than its last header says. What changed since then the batches behind it say; a power cut
+        // may take those and leave the summary, which only a later recovery trusts.
+        let stated = if self.is_mutated(Mutation::FooterAheadOfBatches) {
+            self.state()
+        } else {
+            self.store.log.stated
+        };
+        if !self.write_summary(open.segment, &open.summary, self.store.log.chain, stated, memory) {
+            self.store.log.open = Some(open);
+            return false;
+        }
+        self.store.segments.seal(open.segment);
+        true
+    }
+
+    fn write_summary<M: Memory>(
+        &mut self,
+        at: u32,
+        summary: &SummaryBuilder,
+        last_header_checksum: u32,
+        stated: Stated,
+        memory: &mut M,
+    ) -> bool {
+        let blocks = summary.blocks_needed();
+        let Some(buffer) = self.allocate(Purpose::Metadata, blocks * BLOCK_BYTES as u32, memory) else {
+            return false;
+        };
+        let segment = self.store.segments.get_mut(at);
+        segment.summary_blocks = blocks;
+        let footer = SummaryFooter {
+            set_id: self.store.log.set_id,
+            ring: 0,
+            generation: segment.generation,
+            session: self.store.log.session,
+            first_sequence: segment.first_sequence,
+            last_sequence: segment.last_sequence,
+            last_header_checksum,
+            flushed_sequence: self.barrier.flushed,
+            floor_sequence: stated.floor_sequence,
+            oldest_dirty_sequence: stated.oldest_dirty_sequence,
+        };
+        let bytes = memory.metadata_mut(buffer);
+        summary.finish(&footer, &mut bytes[..(blocks as usize) * BLOCK_BYTES as usize]);
+        let first = self.store.segments.place(at, self.store.segments.segment_blocks() - blocks);
+        let slice = Slice { buffer, offset_bytes: 0, len_bytes: blocks * BLOCK_BYTES as u32 };
+        let op = IoOp::Write { offset_bytes: self.store.offset_bytes(first), from: Pieces::One(slice) };
+        self.store.log.summaries_in_flight += 1;
+        self.issue(Target::Cache, op, Flight::Store(LogFlight::Summary { segment: at, buffer }));
+        true
+    }
+
+    pub(crate) fn summary_done<M: Memory>(
+        &mut self,
+        segment: u32,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
+        self.store.log.summaries_in_flight -= 1;
+        match result {
+            Ok(()) => self.store.segments.get_mut(segment).is_summary_written = true,
+            Err(errno) => self.latch(errno, memory),
+        }
+    }
+
+    /// What the next header says.
+    pub(super) fn state(&self) -> Stated {
+        Stated {
+            floor_sequence: self.store.segments.floor().unwrap_or(self.store.log.next_sequence),
+            oldest_dirty_sequence: self.oldest_dirty(),
+        }
+    }
+
+    /// No batch before this sequence has anything dirty, and none will after a crash.
+    pub(crate) fn oldest_dirty(&self) -> u64 {
+        // What is not published yet may be dirty, too.
+        let is_hasty = self.is_mutated(Mutation::OldestDirtyTooHigh);
+        let next = if is_hasty { self.store.log.next_sequence } else { self.store.log.published + 1 };
+        let known = self.store.segments.oldest_dirty().unwrap_or(next);
+        if self.is_mutated(Mutation::CleanBeforeTombstone) {
+            return known;
+        }
+        // RULE 2: what was dropped dirty is dirty again if its tombstone is lost.
+        let dropped = self.store.log.internal.iter().filter_map(|append| match append {
+            InternalAppend::Tombstone { oldest_dirty_sequence, .. } => *oldest_dirty_sequence,
+            _ => None,
+        });
+        dropped.fold(known, u64::min)
+    }
+}
