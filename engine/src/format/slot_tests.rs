@@ -334,7 +334,7 @@ fn fields_that_are_never_written_are_refused() {
     assert_eq!(commit(&|bytes| bytes[15] = 17), Err(FormatError::Field("tree_levels")));
     assert_eq!(commit(&|bytes| bytes[48] = 0), Err(FormatError::Field("tree_levels")));
     assert_eq!(commit(&|bytes| bytes[47] = 0x80), Err(FormatError::Field("transaction")));
-    assert_eq!(commit(&|bytes| bytes[12] = 2), Err(FormatError::Version { found: 2, supported: 1 }));
+    assert_eq!(commit(&|bytes| bytes[12] = 3), Err(FormatError::Version { found: 3, supported: 2 }));
 
     let lost = |change: &dyn Fn(&mut LostTable)| {
         let mut table = lost_table();
