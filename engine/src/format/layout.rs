@@ -258,7 +258,7 @@ fn every_field_lies_where_it_always_did() {
 
 #[test]
 fn magic_numbers_sizes_and_lists_are_what_they_were() {
-    assert_eq!((VERSION, SUPERBLOCK_BYTES, SEGMENTS_OFFSET), (1, 65536, 1 << 20));
+    assert_eq!((VERSION, SUPERBLOCK_BYTES, SEGMENTS_OFFSET), (2, 65536, 1 << 20));
     assert_eq!((HEADER_FIXED_BYTES, ENTRY_BYTES, HEADER_BLOCKS_MAX), (96, 32, 16));
     assert_eq!((header_blocks_for(0, 0), header_blocks_for(125, 0), header_blocks_for(111, 111)), (1, 1, 1));
     assert_eq!(

@@ -121,7 +121,7 @@ fn a_tree_page_is_these_bytes() {
 #[test]
 fn a_commit_record_and_a_lost_table_are_these_bytes() {
     let bytes = encode_record(&commit_record());
-    assert_eq!((&bytes[..8], &bytes[12..16]), (&b"FBAYCMIT"[..], &[1, 0, 1, 13][..]));
+    assert_eq!((&bytes[..8], &bytes[12..16]), (&b"FBAYCMIT"[..], &[2, 0, 1, 13][..]));
     assert_eq!(bytes[16..32], SET);
     assert_eq!(bytes[32..52], [5, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0, 0]);
     assert!(bytes[52..].iter().all(|&byte| byte == 0));
