@@ -92,6 +92,10 @@ impl<S: Store> Machine<S> {
         match then {
             Then::Reply => self.reply(key, memory),
             Then::Origin => self.home(key, memory),
+            Then::OriginFlush => {
+                let epoch = self.volume(self.requests[key].volume).origin.client_epoch;
+                self.wait_for_origin_flush(key, epoch, memory);
+            }
             Then::Forgotten => self.origin_when_forgotten(key, memory),
         }
     }

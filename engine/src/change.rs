@@ -295,12 +295,14 @@ impl<S: Store> Machine<S> {
             self.finish_discard(key, memory);
             return;
         }
+        if !S::is_forgotten(self, key) {
+            S::want_forgotten(self, key);
+        }
         if S::is_forgotten(self, key) {
             self.change_origin(key, memory);
         } else {
             self.requests[key].stage = Stage::Forgetting;
             self.watched.push(key);
-            S::want_forgotten(self, key);
         }
     }
 

@@ -56,6 +56,8 @@ pub(crate) enum Then {
     Origin,
     /// A look whether anything forgotten could come back, then the origin.
     Forgotten,
+    /// A flush of the origin, for the part of the request that went there.
+    OriginFlush,
 }
 
 /// How a change of a volume's content is carried out.

@@ -160,11 +160,13 @@ impl DestageState {
         self.wake();
     }
 
-    /// Adds to the urgent blocks what is not among them.
+    /// Adds to the urgent blocks what is not among them. Wakes nobody: a run of them may have failed just now.
     pub fn add_urgent(&mut self, blocks: &[u64]) {
+        let look_again = self.look_again;
         let mut all: Vec<u64> = self.urgent.iter().copied().collect();
         all.extend_from_slice(blocks);
         self.set_urgent(all);
+        self.look_again = look_again;
     }
 
     pub fn has_urgent(&self) -> bool {

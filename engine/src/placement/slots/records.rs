@@ -138,6 +138,5 @@ impl Machine<SlotStore> {
         if self.latched.is_none() {
             assert!(self.volume(volume).cached_blocks == 0, "what a clean volume has may leave");
         }
-        self.volume_mut(volume).cached_blocks = 0;
     }
 }

@@ -344,19 +344,9 @@ impl Store for SlotStore {
         f.field("waiting", &self.waiting)
             .field("writing", &self.writing.len())
             .field("filling", &self.filling_blocks)
+            .field("recorded", &self.recorded)
             .field("pages_in_flight", &self.pages_in_flight)
             .field("records_quiet", &self.records.is_quiet())
-            .field(
-                "unwritten",
-                &self
-                    .all_slots()
-                    .filter(|slot| self.table.is_dirty(*slot) && !self.records.is_written(slot.0))
-                    .count(),
-            )
-            .field(
-                "going",
-                &self.all_slots().filter(|slot| self.table.state(*slot) == SlotState::Going).count(),
-            )
             .field("used", &self.table.used())
             .field("dirty", &self.table.dirty());
     }

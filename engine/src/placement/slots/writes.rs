@@ -293,12 +293,14 @@ impl Machine<SlotStore> {
             let block = self.volume(volume_index).key(block);
             self.store.changing.remove(&block);
         }
+        for step in 0..blocks {
+            let (slot, block) = self.store.slot_of(Place(place.0 + step));
+            let part = slice.part(step * BLOCK_BYTES as u32, BLOCK_BYTES as u32);
+            // After an error nobody knows whether it is the old or the new content.
+            let checksum = result.ok().and_then(|()| NonZeroU32::new(memory.checksum(part)));
+            self.store.table.set_checksum(slot, block, checksum);
+        }
         if self.latched.is_none() {
-            for step in 0..blocks {
-                let (slot, block) = self.store.slot_of(Place(place.0 + step));
-                let part = slice.part(step * BLOCK_BYTES as u32, BLOCK_BYTES as u32);
-                self.store.table.set_checksum(slot, block, NonZeroU32::new(memory.checksum(part)));
-            }
             self.find_again(volume_index, Blocks { first, count: u64::from(blocks) });
             for slot in slots {
                 self.slot_is_dirty(slot);
@@ -417,15 +419,11 @@ impl Machine<SlotStore> {
             self.reply(key, memory);
             return;
         }
-        if active.is_around {
-            // RULE 4: both devices have a part of it.
-            self.release_hold(key);
-            self.start_flush(key, memory);
-            return;
-        }
+        // RULE 4: if both devices have a part of it, both are flushed.
+        let then = if active.is_around { Then::OriginFlush } else { Then::Reply };
         self.release_hold(key);
         let completed = self.store.completed;
-        self.wait_for_cache_flush(key, completed, Then::Reply, memory);
+        self.wait_for_cache_flush(key, completed, then, memory);
     }
 
     // ---- waiting -----------------------------------------------------------------------------
