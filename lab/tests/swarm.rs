@@ -147,6 +147,11 @@ const ONCE_FAILED: &[(u64, &str, &str)] = &[
         "",
         "the tombstone of a clean copy that could not be read took newer zeroes along, and a crash brought back what was before",
     ),
+    (
+        3_012_187,
+        "",
+        "lab: a failed flush of the origin took what the life before had written without its cache, and nobody told the oracle",
+    ),
 ];
 
 #[test]

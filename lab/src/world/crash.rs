@@ -231,8 +231,10 @@ impl World {
         self.reports.push(opened.report);
         self.note(What::Open { session: opened.superblock.session, dirty_bytes });
         self.oracle.explained.restarted();
-        for (is_bypassed, mode) in self.is_bypassed.iter_mut().zip(&self.modes) {
-            *is_bypassed = bypasses(*mode);
+        for ((is_bypassed, mode), origin) in self.is_bypassed.iter_mut().zip(&self.modes).zip(&self.origins) {
+            // What the life before wrote to the origin alone may still be lost there, and is in no log.
+            let is_left = *is_bypassed && !origin.unflushed().is_empty();
+            *is_bypassed = is_left || bypasses(*mode);
         }
         if self.setup.is_checked_on_open {
             self.expect_sound_image()?;
