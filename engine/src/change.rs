@@ -130,6 +130,11 @@ impl<S: Store> Machine<S> {
             }
         };
         let route = if matches!(op, RequestOp::Discard { .. }) { Route::Origin } else { route };
+        // RULE 7: the mode may have changed while the request waited. In the cache overlapping writes may go together,
+        // to the origin they may not.
+        if route != Route::Log && !self.unshare(key) {
+            return;
+        }
         // RULE 9: beyond its share a volume whose origin fails takes no room from the others.
         if route != Route::Origin && !self.pass_share(key, memory) {
             return;

@@ -80,10 +80,7 @@ impl<S: Store> Machine<S> {
     pub(crate) fn begin_again<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         self.release_work(key, memory);
         self.requests[key].route = Route::Origin;
-        // RULE 7: in the cache overlapping writes may go together, to the origin they may not.
-        if self.unshare(key) {
-            self.begin_change(key, memory);
-        }
+        self.begin_change(key, memory);
     }
 
     /// Turns a shared hold into a merging one; false if the request has to wait for that in the guard's queue.

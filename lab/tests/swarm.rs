@@ -136,6 +136,22 @@ const ONCE_FAILED: &[(u64, &str, &str)] = &[
         "",
         "lab: a summary of a life that was cut off was compared with the headers of the next one",
     ),
+    (
+        3_008_514,
+        "",
+        "writes that shared their blocks overlapped at the origin when the mode had changed while they waited",
+    ),
+    (3_009_172, "", "the same"),
+    (
+        3_008_912,
+        "",
+        "the tombstone of a clean copy that could not be read took newer zeroes along, and a crash brought back what was before",
+    ),
+    (
+        3_012_187,
+        "",
+        "lab: a failed flush of the origin took what the life before had written without its cache, and nobody told the oracle",
+    ),
 ];
 
 #[test]

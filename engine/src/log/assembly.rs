@@ -272,8 +272,9 @@ impl Machine<LogStore> {
                     // Without a request it follows a rotten clean copy: a newer one makes it void.
                     let is_void = request.is_none()
                         && !self.is_mutated(Mutation::TombstoneOverNewer)
-                        && (blocks.first..blocks.end())
-                            .any(|b| self.store.index.get(BlockKey::new(index, b)).is_some());
+                        && (blocks.first..blocks.end()).map(|block| BlockKey::new(index, block)).any(|key| {
+                            self.store.index.get(key).is_some() || self.store.extents.get(key).is_some()
+                        });
                     if !is_void {
                         entries.push(range_entry(EntryKind::Tombstone, volume_id, blocks, 0, 0));
                         self.store.log.last_tombstone = draft.sequence;

@@ -233,8 +233,10 @@ impl World {
         self.oracle.explained.restarted();
         // In slots a write goes around the cache, too, when there is no room for it.
         let is_any_bypassed = self.setup.slots.is_some();
-        for (is_bypassed, mode) in self.is_bypassed.iter_mut().zip(&self.modes) {
-            *is_bypassed = is_any_bypassed || bypasses(*mode);
+        for ((is_bypassed, mode), origin) in self.is_bypassed.iter_mut().zip(&self.modes).zip(&self.origins) {
+            // What the life before wrote to the origin alone may still be lost there, and is in no log.
+            let is_left = *is_bypassed && !origin.unflushed().is_empty();
+            *is_bypassed = is_any_bypassed || is_left || bypasses(*mode);
         }
         if self.setup.is_checked_on_open {
             self.expect_sound_image()?;

@@ -222,7 +222,7 @@ pub struct World {
     /// Volumes whose cache was given up, by a note outside the cache.
     abandoned: [bool; VOLUMES_MAX],
     detached: [bool; VOLUMES_MAX],
-    /// Volumes some of whose writes went to the origin alone since the start.
+    /// Volumes some of whose writes went to the origin alone since the start, or before it and were not flushed then.
     is_bypassed: [bool; VOLUMES_MAX],
     /// A failed flush took writes of the cache that were acknowledged.
     is_cache_lossy: bool,

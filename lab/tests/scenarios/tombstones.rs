@@ -12,6 +12,7 @@ crate::scenarios! {
     rule_02_dirty_until_the_tombstone_is_in_the_log: CleanBeforeTombstone, wide;
     rule_03_tombstone_while_a_newer_version_is_on_its_way: CopyDuringWrite, damaged;
     rule_03_tombstone_behind_a_newer_version: TombstoneOverNewer, damaged;
+    rule_03_tombstone_behind_newer_zeroes: TombstoneOverNewer, damaged;
     hazard_07_bypass_leaves_a_tombstone: ForgetTombstone, writearound;
     rule_07_tombstone_is_durable_first: TombstoneUnflushed, writearound;
     hazard_07_discard_is_remembered: ForgetDiscard, writeback;
@@ -25,20 +26,21 @@ crate::scenarios! {
 /// A clean copy rots; while a newer version is on its way into the log, a read finds out.
 fn newer_on_its_way_when_rot_is_found(
     world: &mut World,
+    newer: impl FnOnce(&mut World) -> lab::world::Ticket,
 ) -> Result<lab::world::Ticket, lab::violation::Violation> {
     begin(world)?;
     fill(world, 0, 10, 1)?;
     write_fua(world, 0, 500, 1)?;
     rot(world, 0, 10)?;
     world.hold(is_batch);
-    let newer = world.write(0, blocks(10, 1));
+    let newer = newer(world);
     world.until_pending(is_batch)?;
     read(world, 0, 10, 1)?;
     Ok(newer)
 }
 
 fn rule_03_tombstone_while_a_newer_version_is_on_its_way(world: &mut World) -> Run {
-    let newer = newer_on_its_way_when_rot_is_found(world)?;
+    let newer = newer_on_its_way_when_rot_is_found(world, |world| world.write(0, blocks(10, 1)))?;
     // Enough company for a second batch while the first is in flight.
     press(world, 1, 8, MS)?;
     world.complete_all(is_batch)?;
@@ -50,7 +52,17 @@ fn rule_03_tombstone_while_a_newer_version_is_on_its_way(world: &mut World) -> R
 }
 
 fn rule_03_tombstone_behind_a_newer_version(world: &mut World) -> Run {
-    let newer = newer_on_its_way_when_rot_is_found(world)?;
+    let newer = newer_on_its_way_when_rot_is_found(world, |world| world.write(0, blocks(10, 1)))?;
+    world.complete_all(is_batch)?;
+    world.release();
+    world.succeed(newer)?;
+    flush(world, 0)?;
+    lose_all(world)?;
+    world.verify_cut()
+}
+
+fn rule_03_tombstone_behind_newer_zeroes(world: &mut World) -> Run {
+    let newer = newer_on_its_way_when_rot_is_found(world, |world| world.write_zeroes(0, blocks(10, 1)))?;
     world.complete_all(is_batch)?;
     world.release();
     world.succeed(newer)?;
