@@ -11,6 +11,7 @@ use crate::recovery::{Opened, OpenedStore};
 use crate::status::Status;
 use crate::store::Store;
 use crate::units::{Nanos, VolumeIndex};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// The engine's table of requests is full: submit again after a reply.
@@ -24,8 +25,8 @@ pub struct Engine(Inner);
 /// The machine over the store that the cache was formatted with.
 #[derive(Debug)]
 enum Inner {
-    Log(Machine<LogStore>),
-    Slots(Machine<SlotStore>),
+    Log(Box<Machine<LogStore>>),
+    Slots(Box<Machine<SlotStore>>),
 }
 
 impl Engine {
@@ -35,10 +36,10 @@ impl Engine {
         let Opened { superblock, volumes, store, .. } = opened;
         Engine(match store {
             OpenedStore::Log(log) => {
-                Inner::Log(Machine::new(Start { superblock, volumes, store: log.store }, config))
+                Inner::Log(Box::new(Machine::new(Start { superblock, volumes, store: log.store }, config)))
             }
             OpenedStore::Slots(store) => {
-                Inner::Slots(Machine::new(Start { superblock, volumes, store: *store }, config))
+                Inner::Slots(Box::new(Machine::new(Start { superblock, volumes, store: *store }, config)))
             }
         })
     }

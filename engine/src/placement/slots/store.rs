@@ -45,10 +45,10 @@ impl Store for SlotStore {
 
     fn note_hit(&mut self, key: BlockKey, is_first: bool) {
         // Once for each slot that a request touches.
-        if is_first || key.block().is_multiple_of(self.slot_blocks()) {
-            if let Some(slot) = self.holding(self.piece_of(key)) {
-                self.replacement.hit(slot, Access::Read);
-            }
+        if (is_first || key.block().is_multiple_of(self.slot_blocks()))
+            && let Some(slot) = self.holding(self.piece_of(key))
+        {
+            self.replacement.hit(slot, Access::Read);
         }
     }
 
