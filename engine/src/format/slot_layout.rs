@@ -128,13 +128,7 @@ impl SlotLayout {
         ways: u32,
         persistence: SlotPersistence,
     ) -> Result<SlotLayout, SlotLayoutError> {
-        let slot_blocks = slot_bytes / BLOCK_BYTES as u32;
-        if !u64::from(slot_bytes).is_multiple_of(BLOCK_BYTES) || !is_slot_allowed(slot_blocks) {
-            return Err(SlotLayoutError::SlotBytes { slot_bytes });
-        }
-        if !are_ways_allowed(ways) {
-            return Err(SlotLayoutError::Ways { ways });
-        }
+        let slot_blocks = checked_blocks(slot_bytes, ways)?;
         let of = |slots| SlotLayout::of(slot_blocks, slots, ways, persistence);
         let unit = ways.max(1);
         let least = SLOTS_MIN.next_multiple_of(unit);
@@ -168,13 +162,7 @@ impl SlotLayout {
         ways: u32,
         persistence: SlotPersistence,
     ) -> Result<SlotLayout, SlotLayoutError> {
-        let slot_blocks = slot_bytes / BLOCK_BYTES as u32;
-        if !u64::from(slot_bytes).is_multiple_of(BLOCK_BYTES) || !is_slot_allowed(slot_blocks) {
-            return Err(SlotLayoutError::SlotBytes { slot_bytes });
-        }
-        if !are_ways_allowed(ways) {
-            return Err(SlotLayoutError::Ways { ways });
-        }
+        let slot_blocks = checked_blocks(slot_bytes, ways)?;
         let slots = slots.max(SLOTS_MIN).min((Place::END - 1) / slot_blocks).next_multiple_of(ways.max(1));
         Ok(SlotLayout::of(slot_blocks, slots, ways, persistence))
     }
@@ -394,6 +382,18 @@ impl SlotLayout {
     fn regions(&self) -> [Region; 3] {
         [self.slot_records(), self.trees(), self.checksums()]
     }
+}
+
+/// The blocks of a slot, if there are such slots and sets.
+fn checked_blocks(slot_bytes: u32, ways: u32) -> Result<u32, SlotLayoutError> {
+    let slot_blocks = slot_bytes / BLOCK_BYTES as u32;
+    if !u64::from(slot_bytes).is_multiple_of(BLOCK_BYTES) || !is_slot_allowed(slot_blocks) {
+        return Err(SlotLayoutError::SlotBytes { slot_bytes });
+    }
+    if !are_ways_allowed(ways) {
+        return Err(SlotLayoutError::Ways { ways });
+    }
+    Ok(slot_blocks)
 }
 
 fn is_slot_allowed(slot_blocks: u32) -> bool {
