@@ -1,12 +1,6 @@
-//! Writes, write-zeroes and discards: what changes a volume.
+//! Writes, write-zeroes and discards: what changes a volume, up to where a store takes over, and around the cache.
 //!
-//! | route | steps before the reply |
-//! | --- | --- |
-//! | log | (read what is partly written) → batch written and published |
-//! | log, then origin | the same → cache flushed → origin written |
-//! | origin | cached copies dropped, tombstone durable → origin written |
-//!
-//! FUA adds a flush of the cache (log) or of the origin (the others).
+//! What each route does in the log stands in `log/change.rs`, what it does in slots in `placement/slots/writes.rs`.
 
 use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target, WriteMode};
 use crate::guard::{Blocks, Hold};

@@ -76,6 +76,15 @@ fn run_laps(world: &mut World, laps: u64) -> Result<(), Violation> {
     Ok(())
 }
 
+/// The origin of the sick volume fails, and more is written than its share has room for.
+fn leave_writes_waiting(world: &mut World) -> Result<(), Violation> {
+    fall_sick(world);
+    for number in 0..100 {
+        world.write(SICK, step(number));
+    }
+    pass(world, 2)
+}
+
 #[test]
 fn dirty_blocks_of_a_failing_origin_are_appended_again() -> Result<(), Violation> {
     let mut world = world(1, 2);
@@ -277,11 +286,7 @@ fn an_origin_that_takes_writes_and_never_flushes_is_absent() -> Result<(), Viola
 #[test]
 fn those_who_wait_learn_that_the_cache_failed() -> Result<(), Violation> {
     let mut world = world(8, 2);
-    fall_sick(&mut world);
-    for number in 0..100 {
-        world.write(SICK, step(number));
-    }
-    pass(&mut world, 2)?;
+    leave_writes_waiting(&mut world)?;
     assert!(world.outstanding() > 0);
     world.cache().faults.fail_always(Kind::Write, Errno::IO);
     world.write(WELL, step(0));
@@ -294,11 +299,7 @@ fn those_who_wait_learn_that_the_cache_failed() -> Result<(), Violation> {
 #[test]
 fn those_who_wait_behind_them_learn_of_it_too() -> Result<(), Violation> {
     let mut world = world(10, 2);
-    fall_sick(&mut world);
-    for number in 0..100 {
-        world.write(SICK, step(number));
-    }
-    pass(&mut world, 2)?;
+    leave_writes_waiting(&mut world)?;
     for number in 100..104 {
         // Both want the whole block: the second one waits for the first, which waits for the share.
         let SectorRange { start, .. } = step(number);
@@ -315,11 +316,7 @@ fn those_who_wait_behind_them_learn_of_it_too() -> Result<(), Violation> {
 #[test]
 fn a_stop_does_not_wait_for_a_failing_origin() -> Result<(), Violation> {
     let mut world = world(9, 2);
-    fall_sick(&mut world);
-    for number in 0..100 {
-        world.write(SICK, step(number));
-    }
-    pass(&mut world, 2)?;
+    leave_writes_waiting(&mut world)?;
     assert!(world.outstanding() > 0);
     let before_ns = world.now_ns();
     assert_eq!(world.ask(WELL, RequestOp::Stop)?, Ok(()), "it stops");

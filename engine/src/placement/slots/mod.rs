@@ -9,7 +9,7 @@
 //! | `writes.rs` | writes into slots and around them |
 //! | `fills.rs` | what was read enters slots |
 //! | `records.rs` | what is durable of the slots |
-//! | `recovery.rs` | from the device to a store that can serve |
+//! | `recovery_plan.rs`, `recovery.rs` | from the pages on the device to a store that can serve |
 //!
 //! A slot has one valid and one dirty mark, as in all published systems with slots. Its content changes in
 //! place, so nobody may read it home or fill it while it is written: writers wait ([`Stage::Slot`]).
