@@ -54,6 +54,8 @@ pub struct Config {
     /// Dirty blocks that one of several volumes may hold at any time; beyond it the ring has nothing to
     /// gain from a lap (rule 9).
     pub shared_dirty_blocks_max: u64,
+    /// The longest that a write waits for others to share a header with; 0: writes do not wait.
+    pub company_wait_ns_max: u64,
     /// How often the clock alone makes the engine look at its work.
     pub tick_ns: u64,
     /// Which origins can discard, by volume.
@@ -88,6 +90,7 @@ impl Config {
             absent_after_ns: 30 * Nanos::SECOND,
             failing_dirty_blocks_max: payload_blocks / 2,
             shared_dirty_blocks_max: payload_blocks / 4 * 3,
+            company_wait_ns_max: 500_000,
             tick_ns: 20 * Nanos::MILLISECOND,
             origin_can_discard: [false; crate::units::VOLUMES_MAX],
             mutations: Mutations::NONE,

@@ -277,9 +277,14 @@ impl<S: Store> Machine<S> {
     /// Time passed: call it when [`Machine::deadline`] was reached.
     pub(crate) fn advance<M: Memory>(&mut self, now: Nanos, memory: &mut M) {
         self.set_now(now);
-        self.next_tick = None;
+        let is_due = self.next_tick.is_none_or(|tick| tick <= now);
+        if is_due {
+            self.next_tick = None;
+        }
         self.settle(memory);
-        self.tick(memory);
+        if is_due {
+            self.tick(memory);
+        }
     }
 
     /// The next thing to do, until `None`. Call it until then after every group of the calls
@@ -294,7 +299,7 @@ impl<S: Store> Machine<S> {
     /// When the engine wants [`Machine::advance`] called, if nothing else happens before.
     #[must_use]
     pub(crate) fn deadline(&self) -> Option<Nanos> {
-        self.next_tick
+        self.next_tick.into_iter().chain(self.store.deadline()).min()
     }
 
     fn set_now(&mut self, now: Nanos) {

@@ -14,7 +14,7 @@ use crate::memory::Memory;
 use crate::read::Piece;
 use crate::request::RequestKey;
 use crate::status::CacheStatus;
-use crate::units::{BlockKey, Place, VolumeIndex};
+use crate::units::{BlockKey, Nanos, Place, VolumeIndex};
 use alloc::vec::Vec;
 
 /// A cached copy of a block.
@@ -164,6 +164,10 @@ pub(crate) trait Store: Sized {
     fn pump<M: Memory>(m: &mut Machine<Self>, memory: &mut M);
     /// Sends off what waited for company.
     fn assemble<M: Memory>(m: &mut Machine<Self>, memory: &mut M);
+    /// When what waits for company goes without, if nothing else happens before.
+    fn deadline(&self) -> Option<Nanos> {
+        None
+    }
     /// Whether the clock has to come back for work that nobody waits for.
     fn is_busy(&self) -> bool;
     /// Whether nothing waits and nothing is on its way.

@@ -1,5 +1,6 @@
 //! Assembly: what waits becomes a batch, with its sequence and its place; segments are opened.
 
+use super::company::Pending;
 use super::{Batch, ClientAppend, InternalAppend, LogFlight, LogStore, Open, PartSource, Publish};
 use crate::effect::{IoOp, Pieces, Target};
 use crate::extents::{Extent, ExtentKind};
@@ -84,16 +85,30 @@ impl Machine<LogStore> {
     pub(super) fn assemble_batches<M: Memory>(&mut self, memory: &mut M) {
         loop {
             let log = &self.store.log;
-            let is_pending = !log.client.is_empty() || !log.internal.is_empty() || log.is_floor_wanted;
+            let has_internal = !log.internal.is_empty() || log.is_floor_wanted;
+            let is_pending = !log.client.is_empty() || has_internal;
             let in_flight = log.in_flight.len();
-            let may_go = in_flight == 0 || log.pending_blocks >= COMPANY_BLOCKS;
-            if !is_pending || !may_go || in_flight >= BATCHES_IN_FLIGHT_MAX || self.latched.is_some() {
+            let is_full = in_flight >= BATCHES_IN_FLIGHT_MAX;
+            if !is_pending || is_full || self.latched.is_some() {
                 return;
             }
-            if !self.assemble_one(memory) {
+            let may_go = match in_flight {
+                0 if has_internal || self.is_stopping => true,
+                0 => self.clients_may_append() && self.has_company(),
+                _ => log.pending_blocks >= COMPANY_BLOCKS,
+            };
+            if !may_go || !self.assemble_one(memory) {
                 return;
             }
+            self.store.log.company.goes();
         }
+    }
+
+    /// Whether what clients wait for need not wait for more.
+    fn has_company(&mut self) -> bool {
+        let log = &mut self.store.log;
+        let pending = Pending { writes: log.client.len(), blocks: log.pending_blocks };
+        log.company.may_go(self.now, pending, self.config.company_wait_ns_max)
     }
 
     /// Whether clients may take log space now: the reserve is for relocation, tombstones and clean

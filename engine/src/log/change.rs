@@ -108,11 +108,9 @@ impl Machine<LogStore> {
         let active = &mut self.requests[key];
         active.stage = Stage::Appending;
         active.unpublished += blocks.count;
-        self.store.log.push_client(ClientAppend::Part {
-            request: key,
-            blocks,
-            source: PartSource::Data(slice),
-        });
+        let data = ClientAppend::Part { request: key, blocks, source: PartSource::Data(slice) };
+        self.store.log.push_client(data);
+        self.store.log.company.came(self.now);
         if self.is_mutated(Mutation::AckBeforeWritten) && self.is_logged_write(key) {
             let id = self.requests[key].id;
             self.push(Effect::Reply { id, result: Ok(()) });

@@ -7,6 +7,7 @@
 
 mod assembly;
 mod change;
+mod company;
 mod home;
 mod publication;
 mod sealing;
@@ -25,6 +26,7 @@ use crate::segments::Segments;
 use crate::units::{BlockKey, Place, VolumeIndex};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use company::Company;
 
 /// Everything is appended to a ring of segments; an index in memory knows where.
 pub(crate) struct LogStore {
@@ -183,6 +185,7 @@ pub(crate) struct Log {
     missing_summaries: Vec<MissingSummary>,
     /// By the last header.
     stated: Stated,
+    company: Company,
     scratch_entries: Vec<Entry>,
     scratch_pieces: Vec<Slice>,
 }
@@ -237,6 +240,7 @@ impl Log {
             is_floor_wanted: false,
             missing_summaries: start.missing_summaries,
             stated: start.stated,
+            company: Company::default(),
             scratch_entries: Vec::new(),
             scratch_pieces: Vec::new(),
         }

@@ -13,7 +13,7 @@ use crate::read::Piece;
 use crate::request::{RequestKey, Stage};
 use crate::status::CacheStatus;
 use crate::store::{Cached, Pressure, Readiness, Store};
-use crate::units::{BLOCK_BYTES, BlockKey, Place, SECTORS_PER_BLOCK, VolumeIndex};
+use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTORS_PER_BLOCK, VolumeIndex};
 use alloc::vec::Vec;
 
 impl Store for LogStore {
@@ -291,6 +291,10 @@ impl Store for LogStore {
 
     fn assemble<M: Memory>(m: &mut Machine<LogStore>, memory: &mut M) {
         m.assemble_batches(memory);
+    }
+
+    fn deadline(&self) -> Option<Nanos> {
+        self.log.company.deadline()
     }
 
     fn is_busy(&self) -> bool {

@@ -151,6 +151,8 @@ knobs! {
     false_dirty_blocks = 256,
     /// Zero and lost extents at the most.
     extents = 65536,
+    /// The longest that a write waits for company, in microseconds.
+    company_wait_us = 0,
     /// Blocks of a slot; 0 for a log.
     slot_blocks = 0,
     /// Slots of a set; 0 if a piece may lie anywhere.
@@ -329,6 +331,7 @@ impl Options {
         bounds.fill_blocks_max = self.get(Knob::fill_blocks);
         bounds.false_dirty_blocks_max = self.get(Knob::false_dirty_blocks);
         bounds.extents_max = self.get(Knob::extents) as usize;
+        bounds.company_wait_ns_max = self.get(Knob::company_wait_us) * 1000;
         Setup {
             segments,
             segment_blocks,

@@ -1,0 +1,214 @@
+//! Company: how long a write waits for others, so that they share one header on the cache device.
+//!
+//! A batch costs a block for its header. Clients that keep many writes under way fill batches by themselves
+//! while the batch before is in flight, if the device is slow; if it is fast, each write would go alone, and
+//! the device write twice as much. So what is pending may wait for a number of writes, half of what clients are
+//! seen to keep under way: then the other half comes meanwhile, and nobody is held up. How many that are is
+//! tried out: now and then a batch waits for more. A client that keeps one write under way is kept waiting by
+//! such a trial alone, and those become rare.
+
+use crate::units::Nanos;
+
+/// A batch waits for this many writes at the most: its header then is a sixteenth.
+const WRITES_MAX: usize = 16;
+/// This many blocks are company enough: their header is a sixty-fourth.
+const BLOCKS_ENOUGH: u64 = 64;
+/// A trial waits for so many times what the batches before did.
+const TRIAL: usize = 4;
+/// Batches between trials: after one that succeeded, and after many that did not.
+const PAUSE_MIN: u32 = 4;
+const PAUSE_MAX: u32 = 1024;
+/// The mean of the time between writes follows the last so many.
+const GAP_WEIGHT: u64 = 16;
+/// A longer time between writes counts as this: clients that were idle are no measure.
+const GAP_NS_MAX: u64 = 200_000;
+
+/// Decides when what is pending goes, while no batch is in flight.
+#[derive(Debug)]
+pub(super) struct Company {
+    /// Writes that a batch waits for.
+    wanted: usize,
+    /// What the batch that gathers now waits for, and until when.
+    gathering: Option<Gathering>,
+    /// The mean time between writes.
+    gap_ns: u64,
+    last_arrival: Nanos,
+    /// Batches until the next trial.
+    until_trial: u32,
+    /// Batches between trials.
+    pause: u32,
+}
+
+/// What no batch has taken yet.
+pub(super) struct Pending {
+    pub writes: usize,
+    pub blocks: u64,
+}
+
+#[derive(Debug)]
+struct Gathering {
+    wanted: usize,
+    until: Nanos,
+}
+
+impl Default for Company {
+    fn default() -> Company {
+        Company {
+            wanted: 1,
+            gathering: None,
+            gap_ns: GAP_NS_MAX,
+            last_arrival: Nanos(0),
+            until_trial: PAUSE_MIN,
+            pause: PAUSE_MIN,
+        }
+    }
+}
+
+impl Company {
+    /// A client's write came.
+    pub(super) fn came(&mut self, now: Nanos) {
+        let gap_ns = now.since(self.last_arrival).min(GAP_NS_MAX);
+        self.last_arrival = now;
+        self.gap_ns = (self.gap_ns * (GAP_WEIGHT - 1) + gap_ns) / GAP_WEIGHT;
+    }
+
+    /// When to ask again whether a batch may go, if nothing else happens before.
+    pub(super) fn deadline(&self) -> Option<Nanos> {
+        self.gathering.as_ref().map(|gathering| gathering.until)
+    }
+
+    /// Whether what is pending may go now; it waits for `wait_ns_max` at the most.
+    pub(super) fn may_go(&mut self, now: Nanos, pending: Pending, wait_ns_max: u64) -> bool {
+        let Pending { writes, blocks } = pending;
+        if wait_ns_max == 0 {
+            return true;
+        }
+        let gathering = match &self.gathering {
+            Some(gathering) => gathering,
+            None => {
+                let is_trial = self.until_trial == 0;
+                let wanted = if is_trial { self.wanted * TRIAL } else { self.wanted };
+                let patience_ns = (wanted as u64 * self.gap_ns * 3 / 2).min(wait_ns_max);
+                self.gathering.insert(Gathering { wanted, until: now.plus(patience_ns) })
+            }
+        };
+        let is_trial = gathering.wanted > self.wanted;
+        if writes >= gathering.wanted {
+            if is_trial {
+                self.wanted = (self.wanted * 2).min(WRITES_MAX);
+                self.pause = PAUSE_MIN;
+            }
+        } else if now >= gathering.until {
+            // All that clients have under way is here, and they wait for it; or they were held up once.
+            if writes < self.wanted * 2 {
+                self.wanted = (writes / 2).max(self.wanted / 2).max(1);
+            }
+            self.pause = if is_trial { (self.pause * 2).min(PAUSE_MAX) } else { PAUSE_MIN };
+        } else if is_trial || blocks < BLOCKS_ENOUGH {
+            return false;
+        }
+        self.until_trial = match is_trial {
+            true => self.pause,
+            false => self.until_trial.saturating_sub(1),
+        };
+        self.gathering = None;
+        true
+    }
+
+    /// What is pending goes without having been asked about.
+    pub(super) fn goes(&mut self) {
+        self.gathering = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAIT_NS_MAX: u64 = 500_000;
+    /// A client sends a write each so many nanoseconds while it may.
+    const SEND_NS: u64 = 6_000;
+    /// A batch takes so long until its writes are acknowledged.
+    const BATCH_NS: u64 = 8_000;
+
+    struct Outcome {
+        batches: usize,
+        took_ns: u64,
+    }
+
+    /// A client that keeps `depth` writes of `blocks` under way until `writes` are acknowledged.
+    fn closed_loop(company: &mut Company, depth: usize, blocks: u64, writes: usize) -> Outcome {
+        let (mut now, mut next_send) = (1_000_000_000, 1_000_000_000);
+        let (mut pending, mut credits, mut done, mut batches) = (0, depth, 0, 0);
+        let start = now;
+        while done < writes {
+            while credits > 0 && next_send <= now {
+                company.came(Nanos(next_send));
+                (pending, credits) = (pending + 1, credits - 1);
+                next_send += SEND_NS;
+            }
+            let waiting = Pending { writes: pending, blocks: pending as u64 * blocks };
+            if pending > 0 && company.may_go(Nanos(now), waiting, WAIT_NS_MAX) {
+                now += BATCH_NS;
+                batches += 1;
+                done += pending;
+                if credits == 0 {
+                    next_send = now + SEND_NS;
+                }
+                (pending, credits) = (0, credits + pending);
+                continue;
+            }
+            let deadline = company.deadline().filter(|_| pending > 0).map(|until| until.0);
+            let send = (credits > 0).then_some(next_send);
+            now = [deadline, send].into_iter().flatten().min().expect("one of both comes").max(now);
+        }
+        Outcome { batches, took_ns: now - start }
+    }
+
+    #[test]
+    fn many_writes_under_way_share_headers_and_lose_no_time() {
+        let outcome = closed_loop(&mut Company::default(), 32, 1, 100_000);
+        assert!(outcome.batches * 14 < 100_000, "{} batches", outcome.batches);
+        // Sending and the device's work take turns here: a sixteenth of the device's time for each write.
+        let least_ns = 100_000 * (SEND_NS + BATCH_NS / 16);
+        assert!(outcome.took_ns < least_ns * 102 / 100, "{} of {least_ns} ns", outcome.took_ns);
+    }
+
+    #[test]
+    fn a_few_writes_under_way_wait_for_half_of_them() {
+        let outcome = closed_loop(&mut Company::default(), 8, 1, 100_000);
+        assert!((22_000..27_000).contains(&outcome.batches), "{} batches", outcome.batches);
+    }
+
+    #[test]
+    fn one_write_under_way_hardly_waits() {
+        let outcome = closed_loop(&mut Company::default(), 1, 1, 100_000);
+        assert_eq!(outcome.batches, 100_000);
+        let least_ns = 100_000 * (SEND_NS + BATCH_NS);
+        assert!(outcome.took_ns < least_ns * 101 / 100, "{} of {least_ns} ns", outcome.took_ns);
+    }
+
+    #[test]
+    fn long_writes_are_company_for_each_other_in_twos() {
+        let outcome = closed_loop(&mut Company::default(), 8, 32, 10_000);
+        assert!((4_900..5_300).contains(&outcome.batches), "{} batches", outcome.batches);
+    }
+
+    #[test]
+    fn who_was_busy_and_works_alone_now_waits_a_few_times_only() {
+        let mut company = Company::default();
+        closed_loop(&mut company, 32, 1, 10_000);
+        let outcome = closed_loop(&mut company, 1, 1, 1_000);
+        assert!(outcome.took_ns < 1_000 * (SEND_NS + BATCH_NS) + 10 * WAIT_NS_MAX, "{}", outcome.took_ns);
+    }
+
+    #[test]
+    fn nobody_waits_where_waiting_is_off() {
+        let mut company = Company::default();
+        for writes in 1..100 {
+            company.came(Nanos(writes as u64));
+            assert!(company.may_go(Nanos(writes as u64), Pending { writes, blocks: 1 }, 0));
+            assert_eq!(company.deadline(), None);
+        }
+    }
+}
