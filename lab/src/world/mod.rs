@@ -9,6 +9,7 @@ mod client;
 mod crash;
 mod device;
 mod image;
+mod script;
 mod trace;
 mod verify;
 
