@@ -125,6 +125,9 @@ mutations! {
     OriginFlushCoversLater,
     /// Hazard 4: v1 goes home, v2 is written meanwhile, and counts as clean because v1 is home.
     CleanThoughRewritten,
+    /// Hazard 4: v1 goes home; before the origin's flush the log has gone round, and v2 lies at the very place where v1 was. It
+    /// counts as clean because what was there is home.
+    CleanThoughReused,
     /// Rule 2: the same at recovery: the record that v1 is home follows v2 in the log.
     ReplayCleansNewer,
     /// Rule 2: zeroes are home, v1 is written over them before that is recorded. The record names the place of a header, and v1

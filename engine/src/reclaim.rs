@@ -278,7 +278,8 @@ impl Machine<LogStore> {
             self.store.log.push_internal(match extent.kind {
                 ExtentKind::Zero => InternalAppend::Zero { extent },
                 ExtentKind::Lost => {
-                    InternalAppend::Lost { first: extent.first, blocks: extent.blocks, from: extent.place }
+                    let (from, life) = (extent.place, self.store.life(extent.place));
+                    InternalAppend::Lost { first: extent.first, blocks: extent.blocks, from, life }
                 }
             });
         }

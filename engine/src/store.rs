@@ -66,6 +66,11 @@ pub(crate) trait Store: Sized {
     fn note_hit(&mut self, key: BlockKey, is_first: bool);
     /// Whether one operation may read across from one place to the next.
     fn is_joinable(&self, first: Place, next: Place) -> bool;
+    /// Which of its lives a place is in: another number after it was freed and written again. 0 where whoever
+    /// remembers a place keeps it from that.
+    fn life(&self, _place: Place) -> u64 {
+        0
+    }
     /// Keeps `blocks` places from `place` on, which one operation reads, from being reused (rule 1).
     fn pin(&mut self, place: Place, blocks: u32);
     /// The operation that [`Store::pin`] was called for has ended.

@@ -39,6 +39,8 @@ pub(crate) struct Copied {
     pub place: Place,
     /// Zeroes recorded at `place`, not a copy of them.
     pub is_zero: bool,
+    /// The place's life then: before the origin's flush it may be freed and written again.
+    pub life: u64,
 }
 
 /// A run on its way home.
@@ -414,7 +416,13 @@ impl<S: Store> Machine<S> {
                 {
                     last.blocks += 1;
                 }
-                _ => copies.push(Copied { first: block, blocks: 1, place: entry.place, is_zero: false }),
+                _ => copies.push(Copied {
+                    first: block,
+                    blocks: 1,
+                    place: entry.place,
+                    life: self.store.life(entry.place),
+                    is_zero: false,
+                }),
             }
         }
         let reads: Vec<(u64, u32, Place)> =

@@ -283,10 +283,14 @@ impl Machine<LogStore> {
                         draft.publish.push(Publish::Tombstone { request });
                     }
                 }
-                InternalAppend::Cleaned { blocks, place: cleaned, is_zero, .. } => {
+                InternalAppend::Cleaned { blocks, place: cleaned, life, is_zero, .. } => {
+                    self.store.log.zeroes_home_pending -= u64::from(is_zero);
+                    if self.store.life(cleaned) != life {
+                        // Dead since, and what is there now is not home.
+                        continue;
+                    }
                     if is_zero {
                         // RULE 7: until this is durable the zeroes would come back after a crash.
-                        self.store.log.zeroes_home_pending -= 1;
                         if !self.config.mutations.has(Mutation::ForgetZeroesHome) {
                             self.store.log.last_tombstone = draft.sequence;
                         }
@@ -295,7 +299,8 @@ impl Machine<LogStore> {
                     entries.push(range_entry(kind, volume_id, blocks, 0, u64::from(cleaned.0)));
                 }
                 InternalAppend::Relocate { key, from, checksum, slice } => {
-                    let entry = self.store.index.get(key).filter(|entry| entry.place == from);
+                    let entry = self.store.index.get(key);
+                    let entry = entry.filter(|entry| entry.place == from && entry.checksum == checksum);
                     let Some(entry) = entry else {
                         memory.release(slice.buffer);
                         self.store.reclaim.relocated(slice.len_bytes);
@@ -325,11 +330,13 @@ impl Machine<LogStore> {
                     let moved = Extent { place: header_place, ..extent };
                     draft.publish.push(Publish::Extent { extent: moved, from: Some(extent.place) });
                 }
-                InternalAppend::Lost { first, blocks: count, from } => {
-                    let is_current =
+                InternalAppend::Lost { first, blocks: count, from, life } => {
+                    let is_there =
                         self.store.index.get(first).is_some_and(|entry| entry.place == from && entry.dirty)
-                            || self.store.extents.get(first).is_some_and(|extent| extent.place == from);
-                    if !is_current {
+                            || self.store.extents.get(first).is_some_and(|extent| {
+                                (extent.first, extent.blocks, extent.place) == (first, count, from)
+                            });
+                    if !is_there || self.store.life(from) != life {
                         continue;
                     }
                     self.volume_mut(key.volume()).guard.acquire(blocks, Hold::Copying);

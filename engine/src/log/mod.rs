@@ -22,6 +22,7 @@ use crate::mutation::Mutation;
 use crate::reclaim::{Kept, Reclaim};
 use crate::request::RequestKey;
 use crate::segments::Segments;
+use crate::store::Store;
 use crate::units::{BlockKey, Place, VolumeIndex};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -75,14 +76,14 @@ pub(crate) enum InternalAppend {
         request: Option<RequestKey>,
         oldest_dirty_sequence: Option<u64>,
     },
-    /// These copies are clean now.
-    Cleaned { volume: VolumeIndex, blocks: Blocks, place: Place, is_zero: bool },
+    /// These copies are clean now, if the place is in the same life still.
+    Cleaned { volume: VolumeIndex, blocks: Blocks, place: Place, life: u64, is_zero: bool },
     /// A block that stays when its segment is emptied.
     Relocate { key: BlockKey, from: Place, checksum: u32, slice: Slice },
     /// A zero extent that stays.
     Zero { extent: Extent },
     /// A dirty block that rotted, or a lost extent that stays.
-    Lost { first: BlockKey, blocks: u64, from: Place },
+    Lost { first: BlockKey, blocks: u64, from: Place, life: u64 },
 }
 
 /// What publication of a batch does, in order.
@@ -352,7 +353,8 @@ impl Machine<LogStore> {
             return;
         }
         let Some(entry) = self.store.index.get(key) else { return };
-        self.store.log.push_internal(InternalAppend::Lost { first: key, blocks: 1, from: entry.place });
+        let (from, life) = (entry.place, self.store.life(entry.place));
+        self.store.log.push_internal(InternalAppend::Lost { first: key, blocks: 1, from, life });
     }
 
     /// Wants a header whose floor is above all emptied segments, and a flush that covers it.

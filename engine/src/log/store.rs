@@ -38,6 +38,10 @@ impl Store for LogStore {
         self.segments.of(first) == self.segments.of(next)
     }
 
+    fn life(&self, place: Place) -> u64 {
+        self.segments.get(self.segments.of(place)).generation
+    }
+
     fn pin(&mut self, place: Place, _blocks: u32) {
         let segment = self.segments.of(place);
         self.segments.get_mut(segment).pins += 1;
@@ -241,7 +245,10 @@ impl Store for LogStore {
                 {
                     last.blocks += 1;
                 }
-                _ => copies.push(Copied { first: block, blocks: 1, place, is_zero }),
+                _ => {
+                    let life = m.store.life(place);
+                    copies.push(Copied { first: block, blocks: 1, place, life, is_zero });
+                }
             }
         }
         copies
