@@ -469,8 +469,8 @@ impl World {
         if let Some(serial) = landed {
             self.disk(view.target).answered(serial);
         }
-        if result.is_err() {
-            self.explain(&view);
+        if let Err(errno) = result {
+            self.explain(&view, errno);
         }
         self.tell(op, io, result);
     }
@@ -482,11 +482,11 @@ impl World {
     }
 
     /// An injected error is about to be told.
-    fn explain(&mut self, view: &IoView) {
+    fn explain(&mut self, view: &IoView, errno: Errno) {
         let at = self.oracle.moment();
         let range = (view.kind != Kind::Flush && view.target != Target::Cache)
             .then_some(SectorRange { start: view.first, sectors: view.sectors });
-        self.oracle.explained.hit(view.target, view.kind, range, at);
+        self.oracle.explained.hit(view.target, view.kind, range, errno.is_gone(), at);
     }
 
     fn tell(&mut self, op: u64, io: IoId, result: Result<(), Errno>) {
@@ -511,7 +511,7 @@ impl World {
         for op in ops {
             let Some(in_flight) = self.in_flight.remove(&op) else { continue };
             let InFlight { view, io, content, .. } = in_flight;
-            self.explain(&view);
+            self.explain(&view, Errno::TIMEDOUT);
             if target == Target::Cache && view.kind == Kind::Read {
                 self.suspect(view.first, view.sectors);
             }
