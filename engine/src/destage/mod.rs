@@ -202,7 +202,7 @@ impl<S: Store> Machine<S> {
         }
         let full = Level { runs: config.destage_runs_max, sweeps: true };
         let pressure = S::pressure(self);
-        if volume.share_waiting > 0 || volume.destage.drains > 0 || pressure.extents * 2 > config.extents_max
+        if volume.share_waiting > 0 || volume.destage.drains > 0 || pressure.extents * 2 >= config.extents_max
         {
             return full;
         }
@@ -214,7 +214,7 @@ impl<S: Store> Machine<S> {
         }
         let idle_ns = self.now.since(self.last_client);
         if idle_ns >= config.idle_ns || volume.mode != WriteMode::Writeback {
-            return Level { runs: config.destage_runs_max / 2, sweeps: true };
+            return Level { runs: config.destage_runs_max.div_ceil(2), sweeps: true };
         }
         // Busy: an origin that no client reads from is used, a little.
         if pressure.held_permille > 200
