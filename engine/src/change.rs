@@ -126,7 +126,7 @@ impl<S: Store> Machine<S> {
         let route = if matches!(op, RequestOp::Discard { .. }) { Route::Origin } else { route };
         // RULE 7: the mode may have changed while the request waited. In the cache overlapping writes may go together,
         // to the origin they may not.
-        if route != Route::Log && !self.unshare(key) {
+        if route != Route::Log && !self.is_mutated(Mutation::SharersGoHome) && !self.unshare(key) {
             return;
         }
         // RULE 9: beyond its share a volume whose origin fails takes no room from the others.
