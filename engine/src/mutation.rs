@@ -165,6 +165,9 @@ mutations! {
     WaitersBlockDestage,
     /// Rule 9: a volume whose origin fails holds up the ring for all others.
     StuckNotMoved,
+    /// Rule 9: records take the last segments but one, and what is appended again is less than the oldest segment holds: the
+    /// rest of it finds no room.
+    StuckMovedInPart,
     /// Rule 9: what is appended again fills the last segment; those it came from are empty, and the header that would
     /// say so has no place.
     FloorWithoutRoom,

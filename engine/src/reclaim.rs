@@ -265,7 +265,7 @@ impl Machine<LogStore> {
     fn move_extents(&mut self) {
         let Some(segment) = self.store.reclaim.active.front().map(|first| first.segment) else { return };
         let is_off = self.is_mutated(Mutation::ExtentsNotMoved);
-        if self.store.extents.is_empty() || self.store.log.has_internal() || is_off {
+        if self.store.extents.is_empty() || self.store.log.has_extents_pending() || is_off {
             return;
         }
         let here: Vec<Extent> = self
@@ -296,14 +296,18 @@ impl Machine<LogStore> {
             return;
         }
         // What was emptied by the last round is free first; and what is moved now takes half of what is free, so
-        // that the header which frees the segments it came from has a place for certain.
+        // that the header which frees the segments it came from has a place for certain. It is never less than what the
+        // oldest segment holds: half of that frees nothing.
         let free = self.store.segments.free();
         if self.store.segments.has_emptied() && free <= self.config.segments_reserved {
             self.want_floor();
             return;
         }
         let payload_blocks = self.store.segments.segment_blocks() - SEGMENT_OVERHEAD_BLOCKS;
-        let room = (free / 2 * payload_blocks).max(payload_blocks).min(RELOCATING_BLOCKS_MAX);
+        let oldest =
+            self.store.reclaim.active.front().map_or(0, |first| self.store.segments.get(first.segment).live);
+        let oldest = if self.is_mutated(Mutation::StuckMovedInPart) { payload_blocks } else { oldest };
+        let room = (free / 2 * payload_blocks).max(oldest).min(RELOCATING_BLOCKS_MAX);
         let mut stuck = Vec::new();
         for active in &self.store.reclaim.active {
             let Stage::Listed(list) = &active.stage else { break };

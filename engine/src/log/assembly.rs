@@ -24,6 +24,9 @@ const FLOOR_BLOCKS: u32 = 2;
 const SUMMARY_BLOCKS_MAX: u32 = ENGINE_BUFFER_BYTES_MAX / BLOCK_BYTES as u32;
 /// With a batch in flight, what is pending waits for company until it has this many blocks: small
 /// batches would spend a header, and with it a block of the cache device, on each.
+/// RULE 9: free segments that tombstones and clean records do not take: what the oldest segment holds has to fit in, behind
+/// whatever else is in the way.
+const RELOCATION_SEGMENTS: u32 = 2;
 const COMPANY_BLOCKS: u64 = 96;
 /// Batches in flight at the most.
 const BATCHES_IN_FLIGHT_MAX: usize = 8;
@@ -106,6 +109,11 @@ impl Machine<LogStore> {
 
     /// RULE 9: segments that clients may not take.
     fn reserved(&self) -> u32 {
+    /// RULE 9: the last free segments are for what empties others: relocation, and the floor.
+    fn kept_for_relocation(&self) -> u32 {
+        if self.is_mutated(Mutation::StuckMovedInPart) { 1 } else { RELOCATION_SEGMENTS }
+    }
+
         if self.is_mutated(Mutation::NoReserve) { 0 } else { self.config.segments_reserved }
     }
 
@@ -197,6 +205,13 @@ impl Machine<LogStore> {
         }
         // After sealing clients may have to wait, while the log's own work goes on.
         let has_internal = !self.store.log.internal.is_empty() || self.store.log.is_floor_wanted;
+        if self.store.segments.free() <= self.kept_for_relocation()
+            && !self.store.log.is_floor_wanted
+            && !self.store.log.internal.iter().any(InternalAppend::empties)
+            && !self.is_mutated(Mutation::StuckMovedInPart)
+        {
+            return None;
+        }
         if !has_internal && !self.clients_may_append() {
             return None;
         }
@@ -229,6 +244,7 @@ impl Machine<LogStore> {
         draft: &mut Draft,
         entries: &mut Vec<Entry>,
         pieces: &mut Vec<Slice>,
+        let is_short = self.store.segments.free() < self.kept_for_relocation();
         header_place: Place,
         memory: &mut M,
     ) {
@@ -252,11 +268,8 @@ impl Machine<LogStore> {
             let blocks = Blocks { first: key.block(), count: append.blocks() };
             // RULE 3: copies and tombstones are decided against the newest assigned version: while one
             // is on its way, they wait.
-            // RULE 9: the last free segment is for what empties others: relocation, and the floor.
-            let is_last = self.store.segments.free() == 0
-                && matches!(append, InternalAppend::Tombstone { .. } | InternalAppend::Cleaned { .. });
             let is_free = match &append {
-                _ if is_last => false,
+                _ if is_short && !append.empties() => false,
                 InternalAppend::Tombstone { request: Some(_), .. } | InternalAppend::Cleaned { .. } => true,
                 _ => volume.guard.is_free(blocks, Hold::Copying),
             };
@@ -606,6 +619,16 @@ impl Draft {
             self.checksums.push(memory.checksum(part));
         }
     }
+    /// Whether it takes something out of the oldest segment.
+    pub(super) fn empties(&self) -> bool {
+        match self {
+            InternalAppend::Relocate { .. } | InternalAppend::Zero { .. } | InternalAppend::Lost { .. } => {
+                true
+            }
+            InternalAppend::Tombstone { .. } | InternalAppend::Cleaned { .. } => false,
+        }
+    }
+
 }
 
 impl InternalAppend {

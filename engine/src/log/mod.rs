@@ -264,9 +264,12 @@ impl Log {
         self.client.is_empty() && self.internal.is_empty() && self.in_flight.is_empty()
     }
 
-    /// Whether work of the log's own waits.
-    pub fn has_internal(&self) -> bool {
-        !self.internal.is_empty()
+    /// Whether extents wait to be recorded again.
+    pub fn has_extents_pending(&self) -> bool {
+        let is_extent = |append: &InternalAppend| {
+            matches!(append, InternalAppend::Zero { .. } | InternalAppend::Lost { .. })
+        };
+        self.internal.iter().any(is_extent)
     }
 
     pub fn push_client(&mut self, append: ClientAppend) {
