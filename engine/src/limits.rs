@@ -29,6 +29,9 @@ pub struct Config {
     pub work_bytes_max: u64,
     /// Blocks read from origins that wait to be put into the cache; more of them are not cached.
     pub fill_blocks_max: u64,
+    /// With a batch in flight, what is pending waits for company until it has this many blocks: small batches would
+    /// spend a header, and with it a block of the cache device, on each.
+    pub company_blocks: u64,
     /// Free segments that only the log's own work may use (rule 9).
     pub segments_reserved: u32,
     /// Below this many free segments the oldest ones are reclaimed.
@@ -75,6 +78,7 @@ impl Config {
             work_bytes_max: 16 << 20,
             fill_blocks_max: 2048,
             segments_reserved,
+            company_blocks: 96,
             segments_low: segments_reserved + (segments / 16).clamp(4, 64),
             index_slack_blocks: (cache_blocks / 64).min(65_536),
             extents_max: 65_536,

@@ -184,6 +184,10 @@ pub(crate) trait Store: Sized {
     fn drop_end(m: &mut Machine<Self>, volume: VolumeIndex) -> bool;
     /// The operator gives up what is lost of a volume: it reads as the origin has it.
     fn give_up_lost(m: &mut Machine<Self>, volume: VolumeIndex);
+    /// Whether what was dropped of a volume stays dropped after a crash; asks for what is missing.
+    fn is_dropped_durably(_m: &mut Machine<Self>, _volume: VolumeIndex) -> bool {
+        true
+    }
     /// The store's part of a picture of the cache.
     fn fill_status(&self, status: &mut CacheStatus);
     /// Who waits for what, for a test that found nobody at work.

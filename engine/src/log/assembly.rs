@@ -89,7 +89,7 @@ impl Machine<LogStore> {
             let log = &self.store.log;
             let is_pending = !log.client.is_empty() || !log.internal.is_empty() || log.is_floor_wanted;
             let in_flight = log.in_flight.len();
-            let may_go = in_flight == 0 || log.pending_blocks >= COMPANY_BLOCKS;
+            let may_go = in_flight == 0 || log.pending_blocks >= self.config.company_blocks;
             if !is_pending || !may_go || in_flight >= BATCHES_IN_FLIGHT_MAX || self.latched.is_some() {
                 return;
             }

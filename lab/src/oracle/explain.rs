@@ -61,6 +61,17 @@ impl Explained {
         self.is_all_suspect || self.suspects.range((volume, 0)..(volume + 1, 0)).next().is_some()
     }
 
+    /// Whether any block may be lost.
+    #[must_use]
+    pub fn is_all_suspect(&self) -> bool {
+        self.is_all_suspect
+    }
+
+    /// The first sectors of the blocks of a volume that may be lost.
+    pub fn suspects_of(&self, volume: usize) -> impl Iterator<Item = u64> {
+        self.suspects.range((volume, 0)..(volume + 1, 0)).map(|(_, block)| block * SECTORS_PER_BLOCK)
+    }
+
     /// A new engine began.
     pub fn restarted(&mut self) {
         self.hits.clear();

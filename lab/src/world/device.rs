@@ -422,7 +422,25 @@ impl World {
         self.suspect(first, content.sectors());
     }
 
+    fn rot_metadata_by_chance(&mut self) {
+        let rate = self.cache.faults.rates.metadata_rot;
+        if rate == 0 || !self.random.chance(rate) {
+            return;
+        }
+        let sector = self.random.below(self.cache.sectors());
+        let is_metadata = matches!(self.cache.read(sector, 1)[0], Sector::Bytes(_));
+        let bit = self.random.below(4096) as usize;
+        if is_metadata && self.cache.flushes_since(sector) >= ROT_FLUSHES_MIN && self.cache.rot(sector, bit) {
+            self.is_metadata_rotten = true;
+            self.counts.faults += 1;
+            self.note(What::Rot { target: Target::Cache, sector });
+        }
+    }
+
     fn rot_by_chance(&mut self, target: Target) {
+        if target == Target::Cache {
+            self.rot_metadata_by_chance();
+        }
         let rate = self.disk(target).faults.rates.rot;
         if rate == 0 || target != Target::Cache || !self.random.chance(rate) {
             return;
