@@ -50,7 +50,8 @@ pub struct Config {
     pub idle_ns: u64,
     /// An origin that failed is left alone for this long.
     pub backoff_ns: u64,
-    /// An origin that still fails this long after its first error counts as absent.
+    /// An origin that still fails this long after its first error counts as absent, and a dirty block that cannot be read
+    /// for so long as lost.
     pub absent_after_ns: u64,
     /// Dirty blocks that a volume may hold while its origin fails, times the volumes on the cache (rule 9).
     pub failing_dirty_blocks_max: u64,
@@ -77,8 +78,8 @@ impl Config {
         Config {
             work_bytes_max: 16 << 20,
             fill_blocks_max: 2048,
-            segments_reserved,
             company_blocks: 96,
+            segments_reserved,
             segments_low: segments_reserved + (segments / 16).clamp(4, 64),
             index_slack_blocks: (cache_blocks / 64).min(65_536),
             extents_max: 65_536,

@@ -212,12 +212,12 @@ mutations! {
     OriginBeforeLogFlush,
     /// Rule 7: v1 on its way home and v2 of a write-through reach the origin in any order.
     OverlapAtOrigin,
-    /// Hazard 8: two writes to different sectors of a block both start from v0.
-    PartialWriteShares,
-    /// Rule 13: a partial write does not read the rest of its block.
     /// Rule 7: v1 and v2 share their blocks on the way into the log. The mode changed while they waited: both go to the origin
     /// at the same time.
     SharersGoHome,
+    /// Hazard 8: two writes to different sectors of a block both start from v0.
+    PartialWriteShares,
+    /// Rule 13: a partial write does not read the rest of its block.
     PartialWriteWithoutOld,
 
     // ---- failures ------------------------------------------------------------------------------

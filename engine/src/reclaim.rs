@@ -366,11 +366,15 @@ impl Machine<LogStore> {
         kept.sort_unstable_by_key(|kept| kept.place);
         let mut rest = kept.as_slice();
         while let Some(first) = rest.first() {
+            let is_unreadable = |key: BlockKey| self.volume(key.volume()).destage.unreadable.has(key.block());
+            // What could not be read last time is read alone.
+            let longest = if is_unreadable(first.key) { 1 } else { KEEP_READ_BLOCKS };
             let count = rest
                 .iter()
-                .take(KEEP_READ_BLOCKS as usize)
-                .zip(0..)
-                .take_while(|(kept, step)| kept.place.0 == first.place.0 + step)
+                .zip(0..longest)
+                .take_while(|(kept, step)| {
+                    kept.place.0 == first.place.0 + step && (*step == 0 || !is_unreadable(kept.key))
+                })
                 .count();
             let (now, later) = rest.split_at(count);
             rest = later;
@@ -400,6 +404,17 @@ impl Machine<LogStore> {
         memory: &mut M,
     ) {
         self.store.segments.get_mut(segment).pins -= 1;
+        for kept in blocks {
+            match result {
+                Ok(()) => {
+                    if let Some(volume) = &mut self.volumes[kept.key.volume().at()] {
+                        volume.destage.unreadable.forget(kept.key.block());
+                    }
+                }
+                Err(errno) if errno.is_gone() => (),
+                Err(_) => self.dirty_read_failed(kept.key, kept.place, blocks.len() == 1),
+            }
+        }
         for (step, kept) in (0u32..).zip(blocks) {
             let slice =
                 Slice { buffer, offset_bytes: step * BLOCK_BYTES as u32, len_bytes: BLOCK_BYTES as u32 };

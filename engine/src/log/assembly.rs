@@ -22,14 +22,11 @@ const HEADER_BLOCKS_MAX: u32 = 2;
 const FLOOR_BLOCKS: u32 = 2;
 /// Blocks of a summary at the most.
 const SUMMARY_BLOCKS_MAX: u32 = ENGINE_BUFFER_BYTES_MAX / BLOCK_BYTES as u32;
-/// With a batch in flight, what is pending waits for company until it has this many blocks: small
-/// batches would spend a header, and with it a block of the cache device, on each.
+/// Batches in flight at the most.
+const BATCHES_IN_FLIGHT_MAX: usize = 8;
 /// RULE 9: free segments that tombstones and clean records do not take: what the oldest segment holds has to fit in, behind
 /// whatever else is in the way.
 const RELOCATION_SEGMENTS: u32 = 2;
-const COMPANY_BLOCKS: u64 = 96;
-/// Batches in flight at the most.
-const BATCHES_IN_FLIGHT_MAX: usize = 8;
 /// A segment with less room than this for payload is sealed.
 const PAYLOAD_BLOCKS_MIN: u32 = 8;
 
@@ -109,12 +106,12 @@ impl Machine<LogStore> {
 
     /// RULE 9: segments that clients may not take.
     fn reserved(&self) -> u32 {
+        if self.is_mutated(Mutation::NoReserve) { 0 } else { self.config.segments_reserved }
+    }
+
     /// RULE 9: the last free segments are for what empties others: relocation, and the floor.
     fn kept_for_relocation(&self) -> u32 {
         if self.is_mutated(Mutation::StuckMovedInPart) { 1 } else { RELOCATION_SEGMENTS }
-    }
-
-        if self.is_mutated(Mutation::NoReserve) { 0 } else { self.config.segments_reserved }
     }
 
     fn assemble_one<M: Memory>(&mut self, memory: &mut M) -> bool {
@@ -205,14 +202,14 @@ impl Machine<LogStore> {
         }
         // After sealing clients may have to wait, while the log's own work goes on.
         let has_internal = !self.store.log.internal.is_empty() || self.store.log.is_floor_wanted;
+        if !has_internal && !self.clients_may_append() {
+            return None;
+        }
         if self.store.segments.free() <= self.kept_for_relocation()
             && !self.store.log.is_floor_wanted
             && !self.store.log.internal.iter().any(InternalAppend::empties)
             && !self.is_mutated(Mutation::StuckMovedInPart)
         {
-            return None;
-        }
-        if !has_internal && !self.clients_may_append() {
             return None;
         }
         let head = self.allocate(Purpose::Metadata, BLOCK_BYTES as u32, memory)?;
@@ -244,10 +241,10 @@ impl Machine<LogStore> {
         draft: &mut Draft,
         entries: &mut Vec<Entry>,
         pieces: &mut Vec<Slice>,
-        let is_short = self.store.segments.free() < self.kept_for_relocation();
         header_place: Place,
         memory: &mut M,
     ) {
+        let is_short = self.store.segments.free() < self.kept_for_relocation();
         for _ in 0..self.store.log.internal.len() {
             if entries.len() >= draft.entries_max || draft.payload_blocks >= draft.payload_max {
                 break;
@@ -619,6 +616,9 @@ impl Draft {
             self.checksums.push(memory.checksum(part));
         }
     }
+}
+
+impl InternalAppend {
     /// Whether it takes something out of the oldest segment.
     pub(super) fn empties(&self) -> bool {
         match self {
@@ -629,9 +629,6 @@ impl Draft {
         }
     }
 
-}
-
-impl InternalAppend {
     fn blocks(&self) -> u64 {
         match self {
             InternalAppend::Tombstone { blocks, .. } | InternalAppend::Cleaned { blocks, .. } => blocks.count,
