@@ -28,6 +28,18 @@ impl<S: Store> Machine<S> {
         // HAZARD 8: what reads before it appends has its blocks to itself.
         let may_share = is_whole || self.is_mutated(Mutation::PartialWriteShares);
         let hold = if is_append { S::first_hold(self, key, may_share) } else { Hold::Merging };
+        self.hold_or_wait(key, blocks, hold, memory);
+    }
+
+    /// Begins a change when it holds these blocks.
+    pub(crate) fn hold_or_wait<M: Memory>(
+        &mut self,
+        key: RequestKey,
+        blocks: Blocks,
+        hold: Hold,
+        memory: &mut M,
+    ) {
+        let volume_index = self.requests[key].volume;
         let blocks = S::held(self, volume_index, blocks);
         let active = &mut self.requests[key];
         active.hold = Some(hold);
@@ -93,6 +105,10 @@ impl<S: Store> Machine<S> {
 
     /// The guard is held: decides the route and takes the first step.
     pub(crate) fn begin_change<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        if matches!(self.requests[key].op, RequestOp::SetSize(_)) {
+            self.begin_growth(key, memory);
+            return;
+        }
         let active = &self.requests[key];
         let (op, blocks, volume_index) = (active.op, active.blocks, active.volume);
         let volume = self.volume(volume_index);
@@ -126,7 +142,7 @@ impl<S: Store> Machine<S> {
         let route = if matches!(op, RequestOp::Discard { .. }) { Route::Origin } else { route };
         // RULE 7: the mode may have changed while the request waited. In the cache overlapping writes may go together,
         // to the origin they may not.
-        if route != Route::Log && !self.unshare(key) {
+        if route != Route::Log && !self.is_mutated(Mutation::SharersGoHome) && !self.unshare(key) {
             return;
         }
         // RULE 9: beyond its share a volume whose origin fails takes no room from the others.
@@ -251,6 +267,7 @@ impl<S: Store> Machine<S> {
             return;
         }
         match self.requests[key].route {
+            _ if matches!(self.requests[key].op, RequestOp::SetSize(_)) => self.grow(key, memory),
             Route::Log => S::settled(self, key, memory),
             Route::LogThenOrigin => self.change_origin(key, memory),
             Route::Origin => self.bypass(key, memory),

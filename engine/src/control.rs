@@ -3,10 +3,11 @@
 use crate::effect::{Errno, IoOp, Pieces, RequestOp, Target, WriteMode};
 use crate::fingerprint::offsets_bytes;
 use crate::format::Fingerprint;
+use crate::guard::{Blocks, Hold};
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
-use crate::request::{RequestKey, Stage};
+use crate::request::{RequestKey, Route, Stage};
 use crate::share::OriginWork;
 use crate::store::Store;
 use crate::units::{BLOCK_BYTES, VolumeIndex};
@@ -44,7 +45,7 @@ impl<S: Store> Machine<S> {
             }
             RequestOp::GiveUpLost => {
                 S::give_up_lost(self, index);
-                self.reply(key, memory);
+                self.watch(key, Stage::Quiet);
             }
             RequestOp::Stop => {
                 self.is_stopping = true;
@@ -74,22 +75,41 @@ impl<S: Store> Machine<S> {
     }
 
     fn set_size<M: Memory>(&mut self, key: RequestKey, index: VolumeIndex, sectors: u64, memory: &mut M) {
-        let volume = self.volume_mut(index);
+        let volume = self.volume(index);
         let is_allowed = sectors >= volume.size_sectors
             && sectors <= crate::units::VOLUME_BLOCKS_MAX * crate::units::SECTORS_PER_BLOCK;
         if !is_allowed {
             self.fail(key, Errno::INVAL, memory);
             return;
         }
-        // What is cached at the old end must not hide what the origin has behind it. The next start, with the new
-        // size, reads it afresh.
-        let is_cached = volume.cached_blocks > 0 || volume.is_dirty();
-        if is_cached && !S::drop_end(self, index) {
+        // What is on its way to the block at the old end ends there; it has the block to itself then.
+        let end = Blocks { first: volume.blocks() - 1, count: 1 };
+        self.requests[key].blocks = end;
+        self.requests[key].route = Route::Origin;
+        self.hold_or_wait(key, end, Hold::Merging, memory);
+    }
+
+    /// The block at the old end is held, or the cache failed meanwhile.
+    pub(crate) fn begin_growth<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        if self.latched.is_some() {
+            self.fail(key, Errno::IO, memory);
+        } else if self.take_exclusive(key) {
+            self.grow(key, memory);
+        }
+    }
+
+    /// Nobody else is busy with the block at the old end.
+    pub(crate) fn grow<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let active = &self.requests[key];
+        let RequestOp::SetSize(sectors) = active.op else { unreachable!("a volume grows") };
+        let index = active.volume;
+        // What is cached of that block must not hide what the origin has behind the old end.
+        if !S::drop_end(self, index) {
             self.fail(key, Errno::IO, memory);
             return;
         }
         let volume = self.volume_mut(index);
-        volume.size_sectors = sectors;
+        volume.size_sectors = volume.size_sectors.max(sectors);
         let mut map = crate::destage::DirtyMap::new(volume.blocks());
         core::mem::swap(&mut map, &mut volume.destage.map);
         let mut from = 0;
@@ -98,8 +118,13 @@ impl<S: Store> Machine<S> {
             self.volume_mut(index).destage.map.mark(first, end - first);
             from = end;
         }
+        self.watch(key, Stage::Quiet);
+    }
+
+    /// What was cached at the old end is durably dropped: the new size may become so, too.
+    fn record_size(&mut self, key: RequestKey, index: VolumeIndex, sectors: u64) {
         if let Some(record) = &mut self.superblock.volumes[index.at()] {
-            record.size_sectors = sectors;
+            record.size_sectors = record.size_sectors.max(sectors);
             // The well-known places of another size are others.
             record.fingerprint = Default::default();
         }
@@ -133,7 +158,21 @@ impl<S: Store> Machine<S> {
             RequestOp::Drain => self.look_at_drain(key, index, memory),
             RequestOp::Detach => self.look_at_detach(key, index),
             RequestOp::Stop => self.look_at_stop(key, memory),
+            RequestOp::GiveUpLost | RequestOp::SetSize(_) => self.look_at_dropped(key, index, memory),
             _ => unreachable!("only these wait for quiet"),
+        }
+    }
+
+    /// Whoever dropped something goes on when it cannot come back after a crash.
+    fn look_at_dropped<M: Memory>(&mut self, key: RequestKey, index: VolumeIndex, memory: &mut M) {
+        if self.latched.is_some() {
+            self.fail(key, Errno::IO, memory);
+        } else if !S::is_dropped_durably(self, index) {
+            self.watched.push(key);
+        } else if let RequestOp::SetSize(sectors) = self.requests[key].op {
+            self.record_size(key, index, sectors);
+        } else {
+            self.reply(key, memory);
         }
     }
 

@@ -25,6 +25,13 @@ impl Errno {
     pub const SHUTDOWN: Errno = Errno(108);
     /// The device cannot do this operation (`EOPNOTSUPP`).
     pub const OPNOTSUPP: Errno = Errno(95);
+
+    /// Whether it says that the device is gone and will answer nothing before the next start, as against an
+    /// operation that failed.
+    #[must_use]
+    pub fn is_gone(self) -> bool {
+        matches!(self, Errno::NODEV | Errno::TIMEDOUT)
+    }
 }
 
 /// A client request's number, chosen by the driver; must not be reused before the reply.

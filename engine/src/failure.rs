@@ -17,7 +17,7 @@ use crate::volume::Standing;
 use alloc::vec::Vec;
 
 impl<S: Store> Machine<S> {
-    /// The cache failed a write or a flush of ours.
+    /// The cache failed a write or a flush of ours, or is gone.
     pub(crate) fn latch<M: Memory>(&mut self, errno: Errno, memory: &mut M) {
         if self.latched.is_some() {
             return;

@@ -29,6 +29,9 @@ pub struct Config {
     pub work_bytes_max: u64,
     /// Blocks read from origins that wait to be put into the cache; more of them are not cached.
     pub fill_blocks_max: u64,
+    /// With a batch in flight, what is pending waits for company until it has this many blocks: small batches would
+    /// spend a header, and with it a block of the cache device, on each.
+    pub company_blocks: u64,
     /// Free segments that only the log's own work may use (rule 9).
     pub segments_reserved: u32,
     /// Below this many free segments the oldest ones are reclaimed.
@@ -47,7 +50,8 @@ pub struct Config {
     pub idle_ns: u64,
     /// An origin that failed is left alone for this long.
     pub backoff_ns: u64,
-    /// An origin that still fails this long after its first error counts as absent.
+    /// An origin that still fails this long after its first error counts as absent, and a dirty block that cannot be read
+    /// for so long as lost.
     pub absent_after_ns: u64,
     /// Dirty blocks that a volume may hold while its origin fails, times the volumes on the cache (rule 9).
     pub failing_dirty_blocks_max: u64,
@@ -76,6 +80,7 @@ impl Config {
         Config {
             work_bytes_max: 16 << 20,
             fill_blocks_max: 2048,
+            company_blocks: 96,
             segments_reserved,
             segments_low: segments_reserved + (segments / 16).clamp(4, 64),
             index_slack_blocks: (cache_blocks / 64).min(65_536),

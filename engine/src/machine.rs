@@ -51,6 +51,24 @@ pub(crate) enum Flight<T> {
     Store(T),
 }
 
+impl<T> Flight<T> {
+    fn is_of_cache(&self) -> bool {
+        match self {
+            Flight::CacheRead { .. }
+            | Flight::CacheFlush { .. }
+            | Flight::Superblock
+            | Flight::DestageRead { .. }
+            | Flight::Store(_) => true,
+            Flight::OriginRead { .. }
+            | Flight::OriginFlush { .. }
+            | Flight::OriginChange { .. }
+            | Flight::DestageWrite { .. }
+            | Flight::Abandon { .. }
+            | Flight::Fingerprint { .. } => false,
+        }
+    }
+}
+
 /// What recovery found, for a machine over it.
 pub(crate) struct Start<S> {
     pub superblock: Superblock,
@@ -254,6 +272,8 @@ impl<S: Store> Machine<S> {
             "an operation is completed once, by the number it was issued with"
         );
         let (_, flight) = self.flights.remove(key);
+        // HAZARD 10: a cache that is gone fails reads, too, and there may be no write to come that would tell.
+        let gone = result.err().filter(|errno| errno.is_gone() && flight.is_of_cache());
         match flight {
             Flight::CacheRead { request, piece } => self.cache_read_done(request, piece, result, memory),
             Flight::OriginRead { request, piece } => self.origin_read_done(request, piece, result, memory),
@@ -270,6 +290,9 @@ impl<S: Store> Machine<S> {
             Flight::Fingerprint { volume, at, buffer } => {
                 self.fingerprint_done(volume, at, buffer, result, memory);
             }
+        }
+        if let Some(errno) = gone {
+            self.latch(errno, memory);
         }
         self.settle(memory);
     }

@@ -125,6 +125,9 @@ mutations! {
     OriginFlushCoversLater,
     /// Hazard 4: v1 goes home, v2 is written meanwhile, and counts as clean because v1 is home.
     CleanThoughRewritten,
+    /// Hazard 4: v1 goes home; before the origin's flush the log has gone round, and v2 lies at the very place where v1 was. It
+    /// counts as clean because what was there is home.
+    CleanThoughReused,
     /// Rule 2: the same at recovery: the record that v1 is home follows v2 in the log.
     ReplayCleansNewer,
     /// Rule 2: zeroes are home, v1 is written over them before that is recorded. The record names the place of a header, and v1
@@ -162,6 +165,9 @@ mutations! {
     WaitersBlockDestage,
     /// Rule 9: a volume whose origin fails holds up the ring for all others.
     StuckNotMoved,
+    /// Rule 9: records take the last segments but one, and what is appended again is less than the oldest segment holds: the
+    /// rest of it finds no room.
+    StuckMovedInPart,
     /// Rule 9: what is appended again fills the last segment; those it came from are empty, and the header that would
     /// say so has no place.
     FloorWithoutRoom,
@@ -206,6 +212,9 @@ mutations! {
     OriginBeforeLogFlush,
     /// Rule 7: v1 on its way home and v2 of a write-through reach the origin in any order.
     OverlapAtOrigin,
+    /// Rule 7: v1 and v2 share their blocks on the way into the log. The mode changed while they waited: both go to the origin
+    /// at the same time.
+    SharersGoHome,
     /// Hazard 8: two writes to different sectors of a block both start from v0.
     PartialWriteShares,
     /// Rule 13: a partial write does not read the rest of its block.

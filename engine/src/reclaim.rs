@@ -265,7 +265,7 @@ impl Machine<LogStore> {
     fn move_extents(&mut self) {
         let Some(segment) = self.store.reclaim.active.front().map(|first| first.segment) else { return };
         let is_off = self.is_mutated(Mutation::ExtentsNotMoved);
-        if self.store.extents.is_empty() || self.store.log.has_internal() || is_off {
+        if self.store.extents.is_empty() || self.store.log.has_extents_pending() || is_off {
             return;
         }
         let here: Vec<Extent> = self
@@ -278,7 +278,8 @@ impl Machine<LogStore> {
             self.store.log.push_internal(match extent.kind {
                 ExtentKind::Zero => InternalAppend::Zero { extent },
                 ExtentKind::Lost => {
-                    InternalAppend::Lost { first: extent.first, blocks: extent.blocks, from: extent.place }
+                    let (from, life) = (extent.place, self.store.life(extent.place));
+                    InternalAppend::Lost { first: extent.first, blocks: extent.blocks, from, life }
                 }
             });
         }
@@ -295,14 +296,18 @@ impl Machine<LogStore> {
             return;
         }
         // What was emptied by the last round is free first; and what is moved now takes half of what is free, so
-        // that the header which frees the segments it came from has a place for certain.
+        // that the header which frees the segments it came from has a place for certain. It is never less than what the
+        // oldest segment holds: half of that frees nothing.
         let free = self.store.segments.free();
         if self.store.segments.has_emptied() && free <= self.config.segments_reserved {
             self.want_floor();
             return;
         }
         let payload_blocks = self.store.segments.segment_blocks() - SEGMENT_OVERHEAD_BLOCKS;
-        let room = (free / 2 * payload_blocks).max(payload_blocks).min(RELOCATING_BLOCKS_MAX);
+        let oldest =
+            self.store.reclaim.active.front().map_or(0, |first| self.store.segments.get(first.segment).live);
+        let oldest = if self.is_mutated(Mutation::StuckMovedInPart) { payload_blocks } else { oldest };
+        let room = (free / 2 * payload_blocks).max(oldest).min(RELOCATING_BLOCKS_MAX);
         let mut stuck = Vec::new();
         for active in &self.store.reclaim.active {
             let Stage::Listed(list) = &active.stage else { break };
@@ -361,11 +366,15 @@ impl Machine<LogStore> {
         kept.sort_unstable_by_key(|kept| kept.place);
         let mut rest = kept.as_slice();
         while let Some(first) = rest.first() {
+            let is_unreadable = |key: BlockKey| self.volume(key.volume()).destage.unreadable.has(key.block());
+            // What could not be read last time is read alone.
+            let longest = if is_unreadable(first.key) { 1 } else { KEEP_READ_BLOCKS };
             let count = rest
                 .iter()
-                .take(KEEP_READ_BLOCKS as usize)
-                .zip(0..)
-                .take_while(|(kept, step)| kept.place.0 == first.place.0 + step)
+                .zip(0..longest)
+                .take_while(|(kept, step)| {
+                    kept.place.0 == first.place.0 + step && (*step == 0 || !is_unreadable(kept.key))
+                })
                 .count();
             let (now, later) = rest.split_at(count);
             rest = later;
@@ -395,6 +404,17 @@ impl Machine<LogStore> {
         memory: &mut M,
     ) {
         self.store.segments.get_mut(segment).pins -= 1;
+        for kept in blocks {
+            match result {
+                Ok(()) => {
+                    if let Some(volume) = &mut self.volumes[kept.key.volume().at()] {
+                        volume.destage.unreadable.forget(kept.key.block());
+                    }
+                }
+                Err(errno) if errno.is_gone() => (),
+                Err(_) => self.dirty_read_failed(kept.key, kept.place, blocks.len() == 1),
+            }
+        }
         for (step, kept) in (0u32..).zip(blocks) {
             let slice =
                 Slice { buffer, offset_bytes: step * BLOCK_BYTES as u32, len_bytes: BLOCK_BYTES as u32 };

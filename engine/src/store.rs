@@ -66,6 +66,11 @@ pub(crate) trait Store: Sized {
     fn note_hit(&mut self, key: BlockKey, is_first: bool);
     /// Whether one operation may read across from one place to the next.
     fn is_joinable(&self, first: Place, next: Place) -> bool;
+    /// Which of its lives a place is in: another number after it was freed and written again. 0 where whoever
+    /// remembers a place keeps it from that.
+    fn life(&self, _place: Place) -> u64 {
+        0
+    }
     /// Keeps `blocks` places from `place` on, which one operation reads, from being reused (rule 1).
     fn pin(&mut self, place: Place, blocks: u32);
     /// The operation that [`Store::pin`] was called for has ended.
@@ -183,6 +188,10 @@ pub(crate) trait Store: Sized {
     fn drop_end(m: &mut Machine<Self>, volume: VolumeIndex) -> bool;
     /// The operator gives up what is lost of a volume: it reads as the origin has it.
     fn give_up_lost(m: &mut Machine<Self>, volume: VolumeIndex);
+    /// Whether what was dropped of a volume stays dropped after a crash; asks for what is missing.
+    fn is_dropped_durably(_m: &mut Machine<Self>, _volume: VolumeIndex) -> bool {
+        true
+    }
     /// The store's part of a picture of the cache.
     fn fill_status(&self, status: &mut CacheStatus);
     /// Who waits for what, for a test that found nobody at work.

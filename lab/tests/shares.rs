@@ -350,3 +350,21 @@ fn zeroes_of_a_failing_origin_do_not_hold_up_those_of_others() -> Result<(), Vio
     world.verify()?;
     world.stop()
 }
+
+/// Nor do those of a volume at rest, when its own destage is as narrow as can be.
+#[test]
+fn zeroes_of_a_volume_at_rest_go_home_for_one_that_waits() -> Result<(), Violation> {
+    let mut setup = setup(11, 2);
+    setup.config = |config| (config.extents_max, config.destage_runs_max) = (4, 1);
+    let mut world = World::new(setup);
+    fall_sick(&mut world);
+    for number in 0..2 {
+        let ticket = world.write_zeroes(WELL, step(2 * number));
+        world.succeed(ticket)?;
+    }
+    assert_eq!(write(&mut world, SICK, 0)?, Ok(()), "there is room");
+    let ticket = world.write_zeroes(SICK, step(10));
+    pass(&mut world, 5)?;
+    assert_eq!(world.answer(ticket).map(|answer| answer.result), Some(Ok(())));
+    world.verify()
+}

@@ -1,8 +1,8 @@
 //! The world itself: small scripts in which what is promised is kept.
 
-use engine::effect::{RequestOp, Target, WriteMode};
+use engine::effect::{Errno, RequestOp, Target, WriteMode};
 use lab::disk::Fate;
-use lab::disk::faults::Kind;
+use lab::disk::faults::{Fault, Kind, Planned};
 use lab::violation::Violation;
 use lab::world::{Setup, World, blocks, sectors};
 
@@ -53,4 +53,47 @@ fn a_write_that_is_held_back_can_land_in_a_crash_of_the_process() -> Result<(), 
         assert_eq!(matches!(found.source(), lab::content::Source::Write { .. }), lands);
     }
     Ok(())
+}
+
+/// Nothing is to be written that would tell.
+#[test]
+fn a_drain_learns_that_the_cache_is_gone() -> Result<(), Violation> {
+    let mut world = World::new(Setup::new(3));
+    let ticket = world.write_fua(0, blocks(7, 2));
+    world.succeed(ticket)?;
+    world.cache().faults.gone = Some(Errno::TIMEDOUT);
+    assert_eq!(world.ask(0, RequestOp::Drain)?, Err(Errno::TIMEDOUT));
+    assert!(world.engine().is_some_and(|engine| engine.status().cache.latched));
+    world.kill(|_| true);
+    world.open()?;
+    world.verify_cut()
+}
+
+/// A sector of the cache that cannot be read any more takes one block with it, and holds up nobody.
+#[test]
+fn a_dirty_block_that_stays_unreadable_is_lost() -> Result<(), Violation> {
+    let mut world = World::new(Setup::new(4));
+    let ticket = world.write_fua(0, blocks(10, 8));
+    world.succeed(ticket)?;
+    let sector = world.copies_of(0, 13 * 8)[0];
+    let fault = Fault::Error(Errno::IO);
+    let planned = Planned { on: Kind::Read, sector: Some(sector), fault, times: u32::MAX };
+    world.cache().faults.planned.push_back(planned);
+    assert_eq!(world.ask(0, RequestOp::Drain)?, Err(Errno::IO), "something is lost");
+    let lost_bytes = world.engine().map(|engine| engine.status().volumes[0].lost_bytes);
+    assert_eq!(lost_bytes, Some(4096));
+    let lost = world.read(0, blocks(13, 1));
+    assert_eq!(world.wait(lost)?, Err(Errno::IO));
+    world.verify()?;
+    let ticket = world.give_up_lost(0);
+    world.succeed(ticket)?;
+    let ticket = world.submit(0, RequestOp::Drain);
+    world.succeed(ticket)?;
+    // What was given up stays so.
+    world.cache().faults.heal();
+    world.cut_power(|_| Fate::Lost);
+    world.open()?;
+    let found = world.read(0, blocks(13, 1));
+    world.succeed(found)?;
+    world.verify_cut()
 }

@@ -6,6 +6,7 @@
 //! goes round the whole volume by its dirty map.
 
 mod dirty_map;
+mod unreadable;
 
 use crate::effect::{Errno, IoOp, Pieces, Target, WriteMode};
 use crate::guard::{Blocks, Hold};
@@ -20,6 +21,7 @@ use crate::volume::{Standing, Volume};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 pub(crate) use dirty_map::DirtyMap;
+use unreadable::Unreadable;
 
 /// Blocks of one run at the most: 256 KiB.
 const RUN_BLOCKS_MAX: u64 = 64;
@@ -37,6 +39,8 @@ pub(crate) struct Copied {
     pub first: u64,
     pub blocks: u32,
     pub place: Place,
+    /// The place's life then: before the origin's flush it may be freed and written again.
+    pub life: u64,
     /// Zeroes recorded at `place`, not a copy of them.
     pub is_zero: bool,
 }
@@ -96,6 +100,7 @@ pub(crate) struct DestageState {
     pause_until: Nanos,
     /// Requests that want everything home.
     pub drains: u32,
+    pub unreadable: Unreadable,
 }
 
 impl core::fmt::Debug for DestageState {
@@ -126,6 +131,7 @@ impl DestageState {
             run_began: Nanos(0),
             pause_until: Nanos(0),
             drains: 0,
+            unreadable: Unreadable::default(),
         }
     }
 
@@ -200,7 +206,7 @@ impl<S: Store> Machine<S> {
         }
         let full = Level { runs: config.destage_runs_max, sweeps: true };
         let pressure = S::pressure(self);
-        if volume.share_waiting > 0 || volume.destage.drains > 0 || pressure.extents * 2 > config.extents_max
+        if volume.share_waiting > 0 || volume.destage.drains > 0 || pressure.extents * 2 >= config.extents_max
         {
             return full;
         }
@@ -212,7 +218,7 @@ impl<S: Store> Machine<S> {
         }
         let idle_ns = self.now.since(self.last_client);
         if idle_ns >= config.idle_ns || volume.mode != WriteMode::Writeback {
-            return Level { runs: config.destage_runs_max / 2, sweeps: true };
+            return Level { runs: config.destage_runs_max.div_ceil(2), sweeps: true };
         }
         // Busy: an origin that no client reads from is used, a little.
         if pressure.held_permille > 200
@@ -328,7 +334,10 @@ impl<S: Store> Machine<S> {
         let mut first = unit.first;
         while first > 0 && unit.first - first < RUN_BLOCKS_MAX / 2 {
             let before = S::unit(self, index, first - 1);
-            if !self.can_destage(index, before) {
+            if self.is_unreadable(index, unit)
+                || self.is_unreadable(index, before)
+                || !self.can_destage(index, before)
+            {
                 break;
             }
             first = before.first;
@@ -336,13 +345,23 @@ impl<S: Store> Machine<S> {
         Some(self.run_from(index, first))
     }
 
+    /// Whether blocks that share one dirty mark could not be read last time: they go alone.
+    fn is_unreadable(&self, index: VolumeIndex, unit: Blocks) -> bool {
+        let unreadable = &self.volume(index).destage.unreadable;
+        (unit.first..unit.end()).any(|block| unreadable.has(block))
+    }
+
     /// The run that begins with a unit that can go home.
     fn run_from(&mut self, index: VolumeIndex, first: u64) -> Blocks {
         let end = self.volume(index).blocks();
-        let mut count = S::unit(self, index, first).count;
+        let unit = S::unit(self, index, first);
+        let mut count = unit.count;
+        if self.is_unreadable(index, unit) {
+            return Blocks { first, count };
+        }
         while count < RUN_BLOCKS_MAX && first + count < end {
             let next = S::unit(self, index, first + count);
-            if !self.can_destage(index, next) {
+            if self.is_unreadable(index, next) || !self.can_destage(index, next) {
                 break;
             }
             count += next.count;
@@ -414,7 +433,13 @@ impl<S: Store> Machine<S> {
                 {
                     last.blocks += 1;
                 }
-                _ => copies.push(Copied { first: block, blocks: 1, place: entry.place, is_zero: false }),
+                _ => copies.push(Copied {
+                    first: block,
+                    blocks: 1,
+                    place: entry.place,
+                    life: self.store.life(entry.place),
+                    is_zero: false,
+                }),
             }
         }
         let reads: Vec<(u64, u32, Place)> =
@@ -452,9 +477,20 @@ impl<S: Store> Machine<S> {
         let state = &mut self.runs[run];
         state.reads -= 1;
         state.is_bad |= result.is_err();
-        if state.reads > 0 {
+        let (index, run_blocks, left) = (state.volume, state.blocks, state.reads);
+        if result.is_err_and(|errno| !errno.is_gone()) {
+            let piece =
+                state.copies.iter().find(|copy| copy.place == place).map_or(run_blocks.first, |c| c.first);
+            let is_alone = run_blocks.count == S::unit(self, index, run_blocks.first).count;
+            for step in 0..blocks {
+                let key = self.volume(index).key(piece + u64::from(step));
+                self.dirty_read_failed(key, Place(place.0 + step), is_alone);
+            }
+        }
+        if left > 0 {
             return;
         }
+        let state = &mut self.runs[run];
         let (index, blocks) = (state.volume, state.blocks);
         let buffer = state.buffer.expect("a run of data has a buffer");
         if !state.is_bad {
@@ -472,6 +508,9 @@ impl<S: Store> Machine<S> {
                 }
             }
             state.is_bad = !rotten.is_empty();
+            for block in blocks.first..blocks.end() {
+                self.volume_mut(index).destage.unreadable.forget(block);
+            }
             for (block, place) in rotten {
                 let key = self.volume(index).key(block);
                 if self.store.lookup(key).is_some_and(|cached| cached.place == place && cached.dirty) {

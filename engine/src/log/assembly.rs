@@ -23,11 +23,11 @@ const HEADER_BLOCKS_MAX: u32 = 2;
 const FLOOR_BLOCKS: u32 = 2;
 /// Blocks of a summary at the most.
 const SUMMARY_BLOCKS_MAX: u32 = ENGINE_BUFFER_BYTES_MAX / BLOCK_BYTES as u32;
-/// With a batch in flight, what is pending waits for company until it has this many blocks: small
-/// batches would spend a header, and with it a block of the cache device, on each.
-const COMPANY_BLOCKS: u64 = 96;
 /// Batches in flight at the most.
 const BATCHES_IN_FLIGHT_MAX: usize = 8;
+/// RULE 9: free segments that tombstones and clean records do not take: what the oldest segment holds has to fit in, behind
+/// whatever else is in the way.
+const RELOCATION_SEGMENTS: u32 = 2;
 /// A segment with less room than this for payload is sealed.
 const PAYLOAD_BLOCKS_MIN: u32 = 8;
 
@@ -95,7 +95,7 @@ impl Machine<LogStore> {
             let may_go = match in_flight {
                 0 if has_internal || self.is_stopping => true,
                 0 => self.clients_may_append() && self.has_company(),
-                _ => log.pending_blocks >= COMPANY_BLOCKS,
+                _ => log.pending_blocks >= self.config.company_blocks,
             };
             if !may_go || !self.assemble_one(memory) {
                 return;
@@ -122,6 +122,11 @@ impl Machine<LogStore> {
     /// RULE 9: segments that clients may not take.
     fn reserved(&self) -> u32 {
         if self.is_mutated(Mutation::NoReserve) { 0 } else { self.config.segments_reserved }
+    }
+
+    /// RULE 9: the last free segments are for what empties others: relocation, and the floor.
+    fn kept_for_relocation(&self) -> u32 {
+        if self.is_mutated(Mutation::StuckMovedInPart) { 1 } else { RELOCATION_SEGMENTS }
     }
 
     fn assemble_one<M: Memory>(&mut self, memory: &mut M) -> bool {
@@ -215,6 +220,13 @@ impl Machine<LogStore> {
         if !has_internal && !self.clients_may_append() {
             return None;
         }
+        if self.store.segments.free() <= self.kept_for_relocation()
+            && !self.store.log.is_floor_wanted
+            && !self.store.log.internal.iter().any(InternalAppend::empties)
+            && !self.is_mutated(Mutation::StuckMovedInPart)
+        {
+            return None;
+        }
         let head = self.allocate(Purpose::Metadata, BLOCK_BYTES as u32, memory)?;
         let generation = self.store.log.generation + 1;
         let Some(segment) = self.store.segments.open_next(generation, sequence) else {
@@ -247,6 +259,7 @@ impl Machine<LogStore> {
         header_place: Place,
         memory: &mut M,
     ) {
+        let is_short = self.store.segments.free() < self.kept_for_relocation();
         for _ in 0..self.store.log.internal.len() {
             if entries.len() >= draft.entries_max || draft.payload_blocks >= draft.payload_max {
                 break;
@@ -267,11 +280,8 @@ impl Machine<LogStore> {
             let blocks = Blocks { first: key.block(), count: append.blocks() };
             // RULE 3: copies and tombstones are decided against the newest assigned version: while one
             // is on its way, they wait.
-            // RULE 9: the last free segment is for what empties others: relocation, and the floor.
-            let is_last = self.store.segments.free() == 0
-                && matches!(append, InternalAppend::Tombstone { .. } | InternalAppend::Cleaned { .. });
             let is_free = match &append {
-                _ if is_last => false,
+                _ if is_short && !append.empties() => false,
                 InternalAppend::Tombstone { request: Some(_), .. } | InternalAppend::Cleaned { .. } => true,
                 _ => volume.guard.is_free(blocks, Hold::Copying),
             };
@@ -298,10 +308,14 @@ impl Machine<LogStore> {
                         draft.publish.push(Publish::Tombstone { request });
                     }
                 }
-                InternalAppend::Cleaned { blocks, place: cleaned, is_zero, .. } => {
+                InternalAppend::Cleaned { blocks, place: cleaned, life, is_zero, .. } => {
+                    self.store.log.zeroes_home_pending -= u64::from(is_zero);
+                    if self.store.life(cleaned) != life {
+                        // Dead since, and what is there now is not home.
+                        continue;
+                    }
                     if is_zero {
                         // RULE 7: until this is durable the zeroes would come back after a crash.
-                        self.store.log.zeroes_home_pending -= 1;
                         if !self.config.mutations.has(Mutation::ForgetZeroesHome) {
                             self.store.log.last_tombstone = draft.sequence;
                         }
@@ -310,7 +324,8 @@ impl Machine<LogStore> {
                     entries.push(range_entry(kind, volume_id, blocks, 0, u64::from(cleaned.0)));
                 }
                 InternalAppend::Relocate { key, from, checksum, slice } => {
-                    let entry = self.store.index.get(key).filter(|entry| entry.place == from);
+                    let entry = self.store.index.get(key);
+                    let entry = entry.filter(|entry| entry.place == from && entry.checksum == checksum);
                     let Some(entry) = entry else {
                         memory.release(slice.buffer);
                         self.store.reclaim.relocated(slice.len_bytes);
@@ -340,11 +355,13 @@ impl Machine<LogStore> {
                     let moved = Extent { place: header_place, ..extent };
                     draft.publish.push(Publish::Extent { extent: moved, from: Some(extent.place) });
                 }
-                InternalAppend::Lost { first, blocks: count, from } => {
-                    let is_current =
+                InternalAppend::Lost { first, blocks: count, from, life } => {
+                    let is_there =
                         self.store.index.get(first).is_some_and(|entry| entry.place == from && entry.dirty)
-                            || self.store.extents.get(first).is_some_and(|extent| extent.place == from);
-                    if !is_current {
+                            || self.store.extents.get(first).is_some_and(|extent| {
+                                (extent.first, extent.blocks, extent.place) == (first, count, from)
+                            });
+                    if !is_there || self.store.life(from) != life {
                         continue;
                     }
                     self.volume_mut(key.volume()).guard.acquire(blocks, Hold::Copying);
@@ -617,6 +634,16 @@ impl Draft {
 }
 
 impl InternalAppend {
+    /// Whether it takes something out of the oldest segment.
+    pub(super) fn empties(&self) -> bool {
+        match self {
+            InternalAppend::Relocate { .. } | InternalAppend::Zero { .. } | InternalAppend::Lost { .. } => {
+                true
+            }
+            InternalAppend::Tombstone { .. } | InternalAppend::Cleaned { .. } => false,
+        }
+    }
+
     fn blocks(&self) -> u64 {
         match self {
             InternalAppend::Tombstone { blocks, .. } | InternalAppend::Cleaned { blocks, .. } => blocks.count,

@@ -41,6 +41,10 @@ impl Machine<LogStore> {
             self.append_zero(key, inner);
             return;
         }
+        // The volume may have grown while the request waited: its last block was whole then.
+        if !self.unshare(key) {
+            return;
+        }
         // At most the first and the last block are partly zeroed; both are read and merged.
         let edges = if blocks.count == 1 { 1 } else { 2 };
         let Some(buffer) = self.take_work(edges, memory) else {

@@ -7,6 +7,7 @@ use crate::extents::ExtentKind;
 use crate::guard::{Blocks, Hold};
 use crate::machine::{Flight, Machine};
 use crate::mutation::Mutation;
+use crate::store::Store;
 use crate::units::{BlockKey, Place, VolumeIndex};
 
 /// Blocks of zeroes that one operation brings home at the most: 64 MiB.
@@ -40,6 +41,7 @@ impl Machine<LogStore> {
                     first: blocks.first,
                     blocks: blocks.count as u32,
                     place: extent.place,
+                    life: self.store.life(extent.place),
                     is_zero: true,
                 };
                 let run = self.runs.insert(Run::of_zeroes(index, copy));
@@ -56,7 +58,16 @@ impl Machine<LogStore> {
         false
     }
 
+    /// Whether what was at the copy's place when it went home may be there still.
+    fn is_in_place(&self, copy: Copied) -> bool {
+        self.store.life(copy.place) == copy.life || self.is_mutated(Mutation::CleanThoughReused)
+    }
+
     pub(super) fn block_is_home(&mut self, index: VolumeIndex, copy: Copied) {
+        // HAZARD 4: what was written there since, if only to the same place, is not home.
+        if !self.is_in_place(copy) {
+            return;
+        }
         let mut cleaned: Option<(Blocks, Place)> = None;
         for step in 0..copy.blocks {
             let block = copy.first + u64::from(step);
@@ -85,6 +96,7 @@ impl Machine<LogStore> {
                         volume: index,
                         blocks,
                         place,
+                        life: self.store.life(place),
                         is_zero: false,
                     });
                 }
@@ -93,6 +105,9 @@ impl Machine<LogStore> {
     }
 
     pub(super) fn zero_is_home(&mut self, index: VolumeIndex, copy: Copied) {
+        if !self.is_in_place(copy) {
+            return;
+        }
         let end = copy.first + u64::from(copy.blocks);
         let mut block = copy.first;
         while block < end {
@@ -109,11 +124,12 @@ impl Machine<LogStore> {
             if extent.kind == ExtentKind::Zero && extent.place == copy.place {
                 let blocks = Blocks { first, count: extent_end.min(end) - first };
                 self.drop_extents(index, blocks);
-                let place = copy.place;
+                let Copied { place, life, .. } = copy;
                 self.store.log.push_internal(InternalAppend::Cleaned {
                     volume: index,
                     blocks,
                     place,
+                    life,
                     is_zero: true,
                 });
             }

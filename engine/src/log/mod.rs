@@ -23,6 +23,7 @@ use crate::mutation::Mutation;
 use crate::reclaim::{Kept, Reclaim};
 use crate::request::RequestKey;
 use crate::segments::Segments;
+use crate::store::Store;
 use crate::units::{BlockKey, Place, VolumeIndex};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -77,14 +78,14 @@ pub(crate) enum InternalAppend {
         request: Option<RequestKey>,
         oldest_dirty_sequence: Option<u64>,
     },
-    /// These copies are clean now.
-    Cleaned { volume: VolumeIndex, blocks: Blocks, place: Place, is_zero: bool },
+    /// These copies are clean now, if the place is in the same life still.
+    Cleaned { volume: VolumeIndex, blocks: Blocks, place: Place, life: u64, is_zero: bool },
     /// A block that stays when its segment is emptied.
     Relocate { key: BlockKey, from: Place, checksum: u32, slice: Slice },
     /// A zero extent that stays.
     Zero { extent: Extent },
     /// A dirty block that rotted, or a lost extent that stays.
-    Lost { first: BlockKey, blocks: u64, from: Place },
+    Lost { first: BlockKey, blocks: u64, from: Place, life: u64 },
 }
 
 /// What publication of a batch does, in order.
@@ -267,9 +268,12 @@ impl Log {
         self.client.is_empty() && self.internal.is_empty() && self.in_flight.is_empty()
     }
 
-    /// Whether work of the log's own waits.
-    pub fn has_internal(&self) -> bool {
-        !self.internal.is_empty()
+    /// Whether extents wait to be recorded again.
+    pub fn has_extents_pending(&self) -> bool {
+        let is_extent = |append: &InternalAppend| {
+            matches!(append, InternalAppend::Zero { .. } | InternalAppend::Lost { .. })
+        };
+        self.internal.iter().any(is_extent)
     }
 
     pub fn push_client(&mut self, append: ClientAppend) {
@@ -356,7 +360,8 @@ impl Machine<LogStore> {
             return;
         }
         let Some(entry) = self.store.index.get(key) else { return };
-        self.store.log.push_internal(InternalAppend::Lost { first: key, blocks: 1, from: entry.place });
+        let (from, life) = (entry.place, self.store.life(entry.place));
+        self.store.log.push_internal(InternalAppend::Lost { first: key, blocks: 1, from, life });
     }
 
     /// Wants a header whose floor is above all emptied segments, and a flush that covers it.

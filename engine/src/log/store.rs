@@ -38,6 +38,10 @@ impl Store for LogStore {
         self.segments.of(first) == self.segments.of(next)
     }
 
+    fn life(&self, place: Place) -> u64 {
+        self.segments.get(self.segments.of(place)).generation
+    }
+
     fn pin(&mut self, place: Place, _blocks: u32) {
         let segment = self.segments.of(place);
         self.segments.get_mut(segment).pins += 1;
@@ -241,7 +245,10 @@ impl Store for LogStore {
                 {
                     last.blocks += 1;
                 }
-                _ => copies.push(Copied { first: block, blocks: 1, place, is_zero }),
+                _ => {
+                    let life = m.store.life(place);
+                    copies.push(Copied { first: block, blocks: 1, place, life, is_zero });
+                }
             }
         }
         copies
@@ -324,7 +331,8 @@ impl Store for LogStore {
         if end.size_sectors.is_multiple_of(SECTORS_PER_BLOCK) {
             return true;
         }
-        if m.store.index.get(end.key(blocks.first)).is_some_and(|entry| entry.dirty) {
+        let key = end.key(blocks.first);
+        if m.store.index.get(key).is_some_and(|entry| entry.dirty) || m.store.extents.get(key).is_some() {
             return false;
         }
         if m.drop_entries(volume, blocks) > 0 {
@@ -346,6 +354,12 @@ impl Store for LogStore {
             // A lost extent is never clean, whatever headers say.
             m.append_tombstone(volume, blocks);
         }
+    }
+
+    fn is_dropped_durably(m: &mut Machine<LogStore>, volume: VolumeIndex) -> bool {
+        let all = Blocks { first: 0, count: m.volume(volume).blocks() };
+        m.barrier.want(m.store.log.last_tombstone);
+        !m.store.log.has_tombstone_pending(volume, all) && m.store.log.last_tombstone <= m.barrier.flushed
     }
 
     fn fill_status(&self, status: &mut CacheStatus) {

@@ -76,6 +76,8 @@ pub struct Rates {
     pub hang: u32,
     /// Writes after which a sector of client data rots.
     pub rot: u32,
+    /// Writes after which a sector of metadata rots.
+    pub metadata_rot: u32,
     /// Writes that go elsewhere.
     pub misdirect: u32,
     /// Writes for which there is no space.

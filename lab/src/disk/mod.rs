@@ -151,10 +151,10 @@ impl Disk {
         self.cells.len() as u64
     }
 
-    /// Makes it longer; what is new is zeroes.
-    pub fn grow(&mut self, sectors: u64) {
-        self.cells.resize(sectors as usize, Sector::default());
-        self.durable.resize(sectors as usize, Sector::default());
+    /// Makes it longer; what is new is as `content` says.
+    pub fn grow(&mut self, sectors: u64, content: impl Fn(u64) -> Tag) {
+        self.cells.extend((self.cells.len() as u64..sectors).map(|sector| Sector::Tag(content(sector))));
+        self.durable.extend_from_slice(&self.cells[self.durable.len()..]);
         self.written_at.resize(sectors.div_ceil(8) as usize, self.flushes);
     }
 

@@ -18,7 +18,7 @@ struct Hit {
 #[derive(Default)]
 pub struct Explained {
     hits: Vec<Hit>,
-    /// The cache failed a write or a flush, or is gone: since then volumes with dirty data take no writes.
+    /// The cache failed a write or a flush, or was seen to be gone: since then volumes with dirty data take no writes.
     is_cache_failed: bool,
     /// Blocks of which the cache had a copy that it cannot give back. For good: what was written over it may itself be
     /// lost in a power cut, and then that copy is the newest again.
@@ -30,9 +30,10 @@ pub struct Explained {
 }
 
 impl Explained {
-    /// An operation of a device failed by injection. `range` is where on an origin.
-    pub fn hit(&mut self, target: Target, kind: Kind, range: Option<SectorRange>, at: Moment) {
-        if target == Target::Cache && kind != Kind::Read {
+    /// An operation of a device failed by injection. `range` is where on an origin; `is_gone` if all that follow
+    /// fail, too.
+    pub fn hit(&mut self, target: Target, kind: Kind, range: Option<SectorRange>, is_gone: bool, at: Moment) {
+        if target == Target::Cache && (kind != Kind::Read || is_gone) {
             self.is_cache_failed = true;
         }
         if let (Target::Origin(index), Kind::Flush) = (target, kind) {
@@ -60,6 +61,17 @@ impl Explained {
         self.is_all_suspect || self.suspects.range((volume, 0)..(volume + 1, 0)).next().is_some()
     }
 
+    /// Whether any block may be lost.
+    #[must_use]
+    pub fn is_all_suspect(&self) -> bool {
+        self.is_all_suspect
+    }
+
+    /// The first sectors of the blocks of a volume that may be lost.
+    pub fn suspects_of(&self, volume: usize) -> impl Iterator<Item = u64> {
+        self.suspects.range((volume, 0)..(volume + 1, 0)).map(|(_, block)| block * SECTORS_PER_BLOCK)
+    }
+
     /// A new engine began.
     pub fn restarted(&mut self) {
         self.hits.clear();
@@ -82,7 +94,7 @@ impl Explained {
         !self.hits.is_empty() || self.is_cache_failed || !self.suspects.is_empty()
     }
 
-    /// Whether the cache failed a write or a flush since the start.
+    /// Whether the cache failed a write or a flush since the start, or was gone.
     #[must_use]
     pub fn is_cache_failed(&self) -> bool {
         self.is_cache_failed

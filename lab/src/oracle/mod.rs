@@ -186,11 +186,28 @@ impl Oracle {
         Moment(now)
     }
 
+    /// What is lost of a volume is being given up: each block that may be concerned is as if it were discarded.
+    pub fn given_up(&mut self, volume: usize) -> Moment {
+        let Moment(now) = self.moment();
+        let Oracle { volumes, explained, .. } = self;
+        let cells = &mut volumes[volume];
+        let end = cells.cells.len() as u64;
+        for start in explained.suspects_of(volume) {
+            for sector in start..(start + SECTORS_PER_BLOCK).min(end) {
+                cells.candidates(sector).list.push(Candidate::new(Version::Any, now));
+            }
+        }
+        Moment(now)
+    }
+
     /// A change was acknowledged, or failed.
     pub fn changed(&mut self, volume: usize, range: SectorRange, at: Moment, fua: bool, is_ok: bool) {
         let Moment(now) = self.moment();
         let volume = &mut self.volumes[volume];
         for sector in range.start..range.end() {
+            if volume.cells[sector as usize] & OPEN == 0 {
+                continue;
+            }
             let candidates = volume.candidates(sector);
             for candidate in candidates.list.iter_mut().filter(|candidate| candidate.submitted == at.0) {
                 candidate.answered = now;
@@ -403,8 +420,8 @@ impl Oracle {
         (cell & OPEN == 0).then_some(Tag(cell))
     }
 
-    /// The volume has this many sectors now.
-    pub fn grow(&mut self, volume: usize, sectors: u64) {
-        self.volumes[volume].cells.resize(sectors as usize, 0);
+    /// The volume has these sectors more.
+    pub fn grow(&mut self, volume: usize, content: impl Iterator<Item = Tag>) {
+        self.volumes[volume].cells.extend(content.map(|tag| tag.0));
     }
 }

@@ -8,6 +8,7 @@ use crate::random::Random;
 use crate::violation::{Kind, Violation};
 use crate::world::World;
 use engine::effect::{Errno, RequestOp, WriteMode};
+use engine::recovery::OpenError;
 use engine::units::{Nanos, SectorRange};
 
 /// Attempts to open a cache whose device fails.
@@ -16,11 +17,13 @@ const ATTEMPTS: u32 = 20;
 pub(super) struct Load<'a> {
     options: &'a Options,
     random: Random,
+    /// The cache was refused, because its metadata rotted.
+    is_refused: bool,
 }
 
 impl<'a> Load<'a> {
     pub fn new(options: &'a Options) -> Load<'a> {
-        Load { options, random: Random::new(options.seed).fork(0x10ad) }
+        Load { options, random: Random::new(options.seed).fork(0x10ad), is_refused: false }
     }
 
     fn get(&self, knob: Knob) -> u64 {
@@ -37,19 +40,29 @@ impl<'a> Load<'a> {
         for _ in 0..self.get(Knob::cuts) {
             self.break_devices(world);
             self.change_modes(world)?;
+            self.operate(world)?;
             self.requests(world, self.get(Knob::steps))?;
             if self.per_cent(Knob::stops) {
                 self.stop(world)?;
+                if self.is_refused {
+                    return Ok(());
+                }
                 continue;
             }
             self.crash(world);
             if self.per_cent(Knob::doubles) {
                 self.open(world)?;
+                if self.is_refused {
+                    return Ok(());
+                }
                 let steps = self.random.below(60);
                 self.requests(world, steps)?;
                 self.crash(world);
             }
             self.open(world)?;
+            if self.is_refused {
+                return Ok(());
+            }
             if self.random.one_in(4) {
                 // What was read first counts, and what is written meanwhile.
                 self.requests(world, 30)?;
@@ -81,6 +94,7 @@ impl<'a> Load<'a> {
             flush_error: rate(Knob::cache_flush_error),
             hang: rate(Knob::cache_hang),
             rot: rate(Knob::cache_rot),
+            metadata_rot: rate(Knob::metadata_rot),
             slow,
             ..Rates::default()
         };
@@ -205,6 +219,21 @@ impl<'a> Load<'a> {
         world.is_sound()
     }
 
+    fn operate(&mut self, world: &mut World) -> Result<(), Violation> {
+        if self.per_cent(Knob::growths) {
+            let volume = self.volume(world);
+            let sectors = self.random.between(1, 40);
+            world.grow(volume, sectors);
+        }
+        if self.per_cent(Knob::give_ups) {
+            let volume = self.volume(world);
+            if !world.oracle().explained.is_all_suspect() {
+                world.give_up_lost(volume);
+            }
+        }
+        world.is_sound()
+    }
+
     // ---- crashes ---------------------------------------------------------------------------
 
     fn crash(&mut self, world: &mut World) {
@@ -218,10 +247,16 @@ impl<'a> Load<'a> {
             // A cache that failed cannot be stopped cleanly.
             self.crash(world);
             self.open(world)?;
+            if self.is_refused {
+                return Ok(());
+            }
         }
         world.finish()?;
         world.stop()?;
         self.open(world)?;
+        if self.is_refused {
+            return Ok(());
+        }
         world.verify_cut()
     }
 
@@ -230,7 +265,7 @@ impl<'a> Load<'a> {
         if !self.random.one_in(4) {
             Load::heal(world);
         }
-        while self.per_cent(Knob::recovery_cuts) {
+        while !world.is_metadata_rotten() && self.per_cent(Knob::recovery_cuts) {
             world.cache().faults.heal();
             let changes = self.random.below(8);
             let luck = self.random.below(5);
@@ -244,6 +279,10 @@ impl<'a> Load<'a> {
             match world.try_open()? {
                 Ok(()) => return Ok(()),
                 Err(_) if may_fail => world.cache().faults.heal(),
+                Err(OpenError::Scan(_) | OpenError::Superblock(_)) if world.is_metadata_rotten() => {
+                    self.is_refused = true;
+                    return Ok(());
+                }
                 Err(error) => {
                     let what = format!("the cache cannot be opened: {error}");
                     return Err(Violation::new(Kind::Contract, what));
@@ -263,14 +302,26 @@ impl<'a> Load<'a> {
         if world.oracle().explained.any() {
             // What failed is well after a restart.
             world.kill_by_chance();
-            world.open()?;
+            self.open_well(world)?;
+            if self.is_refused {
+                return Ok(());
+            }
             world.verify()?;
         }
         world.finish()?;
         for volume in 0..world.volumes() {
             let has_suspects = world.oracle().explained.has_suspects(volume);
+            let may_give_up = has_suspects && !world.oracle().explained.is_all_suspect();
             match world.ask(volume, RequestOp::Drain)? {
                 Ok(()) => (),
+                Err(_) if may_give_up && self.get(Knob::give_ups) > 0 => {
+                    // All that is left is lost.
+                    let ticket = world.give_up_lost(volume);
+                    world.succeed(ticket)?;
+                    let ticket = world.submit(volume, RequestOp::Drain);
+                    world.succeed(ticket)?;
+                    world.expect_origin_equals_view(volume)?;
+                }
                 Err(_) if has_suspects => continue,
                 Err(errno) => {
                     let what = format!("volume {volume} does not drain: errno {}", errno.0);
@@ -296,8 +347,27 @@ impl<'a> Load<'a> {
             }
         }
         world.stop()?;
-        world.open()?;
+        self.open_well(world)?;
+        if self.is_refused {
+            return Ok(());
+        }
         world.verify()?;
         world.is_sound()
+    }
+
+    /// Opens a cache whose device does not fail.
+    fn open_well(&mut self, world: &mut World) -> Result<(), Violation> {
+        if !world.is_metadata_rotten() {
+            return world.open();
+        }
+        match world.try_open()? {
+            Err(OpenError::Scan(_) | OpenError::Superblock(_)) => self.is_refused = true,
+            Err(error) => {
+                let what = format!("the cache cannot be opened: {error}");
+                return Err(Violation::new(Kind::Contract, what));
+            }
+            Ok(()) => (),
+        }
+        Ok(())
     }
 }

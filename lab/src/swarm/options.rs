@@ -153,6 +153,14 @@ knobs! {
     extents = 65536,
     /// The longest that a write waits for company, in microseconds.
     company_wait_us = 0,
+    /// Blocks that wait before a batch goes beside another one.
+    company = 96,
+    /// Per cent of rounds in which a volume grows.
+    growths = 0,
+    /// Per cent of rounds in which what is lost of a volume is given up.
+    give_ups = 0,
+    /// Writes of the cache after which a sector of its metadata rots, in a million.
+    metadata_rot = 0,
     /// Blocks of a slot; 0 for a log.
     slot_blocks = 0,
     /// Slots of a set; 0 if a piece may lie anywhere.
@@ -196,6 +204,7 @@ impl Options {
             options.draw_faults(&mut random.fork(4));
         }
         options.draw_bounds(&mut random.fork(5));
+        options.draw_operator(&mut random.fork(6));
         options
     }
 
@@ -278,6 +287,26 @@ impl Options {
         self.set(Knob::extents, *random.pick(&[4, 64, 65536]));
     }
 
+    fn draw_operator(&mut self, random: &mut Random) {
+        self.set(Knob::company, *random.pick(&[96, 96, 8, 1]));
+        self.set(Knob::growths, if random.one_in(4) { 30 } else { 0 });
+        self.set(Knob::give_ups, if random.one_in(2) { 30 } else { 0 });
+        if self.get(Knob::faulty) > 0 && random.one_in(8) {
+            self.set(Knob::metadata_rot, random.between(1_000, 20_000));
+        }
+        self.set(Knob::company_wait_us, *random.pick(&[0, 50, 500, 5000]));
+    }
+
+    /// The same without what the swarm learned later: what was drawn before is as it was then.
+    #[must_use]
+    pub fn without_later_knobs(mut self) -> Options {
+        for knob in [Knob::company, Knob::company_wait_us, Knob::growths, Knob::give_ups, Knob::metadata_rot]
+        {
+            self.set(knob, knob.off());
+        }
+        self
+    }
+
     /// The same with slots instead of a log.
     #[must_use]
     pub fn with_slots(mut self) -> Options {
@@ -332,6 +361,7 @@ impl Options {
         bounds.false_dirty_blocks_max = self.get(Knob::false_dirty_blocks);
         bounds.extents_max = self.get(Knob::extents) as usize;
         bounds.company_wait_ns_max = self.get(Knob::company_wait_us) * 1000;
+        bounds.company_blocks = self.get(Knob::company);
         Setup {
             segments,
             segment_blocks,
@@ -346,7 +376,7 @@ impl Options {
             cache_latency: latency(Knob::cache_us),
             origin_latency: latency(Knob::origin_us),
             origin_can_discard: self.get(Knob::origin_discards) > 0,
-            is_checked_on_open: self.get(Knob::cache_rot) == 0,
+            is_checked_on_open: self.get(Knob::cache_rot) + self.get(Knob::metadata_rot) == 0,
             are_copies_compared: true,
             ..Setup::new(self.seed)
         }

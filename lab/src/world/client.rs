@@ -70,6 +70,21 @@ impl World {
         self.submit(volume, RequestOp::WriteZeroes { range, fua: false })
     }
 
+    /// The volume's origin grew by some sectors with content, and the volume shall do so.
+    pub fn grow(&mut self, volume: usize, sectors: u64) -> Ticket {
+        let old = self.origins[volume].sectors();
+        let size = old + sectors;
+        self.origins[volume].grow(size, |sector| Tag::initial(volume, sector));
+        self.oracle.grow(volume, (old..size).map(|sector| Tag::initial(volume, sector)));
+        self.submit(volume, RequestOp::SetSize(size))
+    }
+
+    /// Gives up what is lost of a volume: each block of which the cache may have lost something may read as anything
+    /// that was there before, like one that is discarded.
+    pub fn give_up_lost(&mut self, volume: usize) -> Ticket {
+        self.submit(volume, RequestOp::GiveUpLost)
+    }
+
     /// Submits anything. A buffer in `op` must come from [`crate::memory::Pool::client`]; of a write the
     /// content is filled in here.
     pub fn submit(&mut self, volume: usize, op: RequestOp) -> Ticket {
@@ -94,6 +109,17 @@ impl World {
             }
             RequestOp::WriteZeroes { range, .. } => self.oracle.submitted(volume, range, Change::Zeroes),
             RequestOp::Discard { range, .. } => self.oracle.submitted(volume, range, Change::Discard),
+            RequestOp::SetSize(sectors) => {
+                self.asked_sizes.push((id, volume, sectors));
+                self.oracle.moment()
+            }
+            RequestOp::GiveUpLost => self.oracle.given_up(volume),
+            RequestOp::SetMode(mode) => {
+                // The engine follows it from now on.
+                self.asked_modes.push((id, volume, mode));
+                self.is_bypassed[volume] |= bypasses(mode);
+                self.oracle.moment()
+            }
             _ => self.oracle.moment(),
         };
         self.outstanding.insert(id, Outstanding { volume, op, at, buffer });
@@ -226,10 +252,14 @@ impl World {
             }
             RequestOp::SetMode(mode) if is_ok => {
                 self.modes[volume] = mode;
-                self.is_bypassed[volume] |= bypasses(mode);
+                self.asked_modes.retain(|(asked, of, _)| *of != volume || *asked > id.0);
             }
             RequestOp::Detach if is_ok => self.detached[volume] = true,
-            RequestOp::SetSize(sectors) if is_ok => self.setup.volumes[volume].sectors = sectors,
+            RequestOp::SetSize(sectors) if is_ok => {
+                self.setup.volumes[volume].sectors = sectors;
+                self.asked_sizes.retain(|(asked, of, _)| *of != volume || *asked > id.0);
+            }
+            RequestOp::GiveUpLost => self.oracle.changed(volume, self.whole(volume), at, true, is_ok),
             _ => (),
         }
         if let Err(errno) = result {
@@ -272,6 +302,8 @@ impl World {
                     || (errno == Errno::SHUTDOWN && explained.may_be_absent(volume) && self.is_stopping())
             }
             RequestOp::CancelDrain => true,
+            // Refused while the block at the old end is dirty.
+            RequestOp::SetSize(_) if errno == Errno::IO => true,
             // Refused while dirty, or ended by a request to cancel it.
             RequestOp::Drain | RequestOp::Detach => true,
             _ => explained.may_fail_flush(volume, at),
@@ -286,6 +318,10 @@ impl World {
         let volumes = status.iter().flat_map(|status| &status.volumes);
         let is_absent = |status: &VolumeStatus| status.state == VolumeState::OriginAbsent;
         volumes.into_iter().any(|status| status.index.at() == volume && is_absent(status))
+    }
+
+    fn whole(&self, volume: usize) -> SectorRange {
+        SectorRange { start: 0, sectors: self.origins[volume].sectors() }
     }
 
     /// Whether a stop was asked for and not answered yet.

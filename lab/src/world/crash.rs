@@ -231,6 +231,7 @@ impl World {
         self.reports.push(opened.report);
         self.note(What::Open { session: opened.superblock.session, dirty_bytes });
         self.oracle.explained.restarted();
+        self.settle_settings(&opened)?;
         // In slots a write goes around the cache, too, when there is no room for it.
         let is_any_bypassed = self.setup.slots.is_some();
         for ((is_bypassed, mode), origin) in self.is_bypassed.iter_mut().zip(&self.modes).zip(&self.origins) {
@@ -250,6 +251,29 @@ impl World {
         self.pump();
         self.is_sound()?;
         Ok(Ok(()))
+    }
+
+    /// A mode or a size that was acknowledged is durable; one that was only asked for may be.
+    fn settle_settings(&mut self, opened: &recovery::Opened) -> Result<(), Violation> {
+        let asked = std::mem::take(&mut self.asked_modes);
+        let asked_sizes = std::mem::take(&mut self.asked_sizes);
+        for volume in 0..self.modes.len() {
+            let Some(record) = &opened.superblock.volumes[volume] else { continue };
+            let (known, found) = (self.modes[volume], record.mode);
+            if found != known && !asked.iter().any(|(_, of, mode)| (*of, *mode) == (volume, found)) {
+                self.fail(
+                    Kind::Contract,
+                    format!("volume {volume} was in mode {known:?}, and is in {found:?}"),
+                );
+            }
+            self.modes[volume] = found;
+            let (known, found) = (self.setup.volumes[volume].sectors, record.size_sectors);
+            if found != known && !asked_sizes.iter().any(|(_, of, size)| (*of, *size) == (volume, found)) {
+                self.fail(Kind::Contract, format!("volume {volume} had {known} sectors, and has {found}"));
+            }
+            self.setup.volumes[volume].sectors = found;
+        }
+        self.is_sound()
     }
 
     /// What the cache held of an abandoned volume is void, as the daemon sees to before it recovers.

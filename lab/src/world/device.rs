@@ -67,10 +67,10 @@ pub(super) struct InFlight {
     ticket: Option<FlushTicket>,
     /// The write's serial once it landed.
     landed: Option<u64>,
-    fault: Option<Fault>,
+    pub fault: Option<Fault>,
     result: Result<(), Errno>,
     /// A scenario decides when it goes on.
-    is_held: bool,
+    pub is_held: bool,
     /// The volume of an abandonment.
     volume: Option<VolumeIndex>,
 }
@@ -232,7 +232,7 @@ impl World {
     }
 
     /// Lets an operation go on by itself.
-    fn schedule(&mut self, op: u64) {
+    pub(super) fn schedule(&mut self, op: u64) {
         let InFlight { view, fault, landed, .. } = &self.in_flight[&op];
         let (is_cache, has_landed) = (view.target == Target::Cache, landed.is_some() || view.has_landed);
         let (kind, fault) = (view.kind, *fault);
@@ -267,7 +267,7 @@ impl World {
     }
 
     /// The operation has its effect on the device.
-    fn land(&mut self, op: u64) {
+    pub(super) fn land(&mut self, op: u64) {
         let Some(in_flight) = self.in_flight.get_mut(&op) else { return };
         if in_flight.view.has_landed {
             return;
@@ -422,7 +422,25 @@ impl World {
         self.suspect(first, content.sectors());
     }
 
+    fn rot_metadata_by_chance(&mut self) {
+        let rate = self.cache.faults.rates.metadata_rot;
+        if rate == 0 || !self.random.chance(rate) {
+            return;
+        }
+        let sector = self.random.below(self.cache.sectors());
+        let is_metadata = matches!(self.cache.read(sector, 1)[0], Sector::Bytes(_));
+        let bit = self.random.below(4096) as usize;
+        if is_metadata && self.cache.flushes_since(sector) >= ROT_FLUSHES_MIN && self.cache.rot(sector, bit) {
+            self.is_metadata_rotten = true;
+            self.counts.faults += 1;
+            self.note(What::Rot { target: Target::Cache, sector });
+        }
+    }
+
     fn rot_by_chance(&mut self, target: Target) {
+        if target == Target::Cache {
+            self.rot_metadata_by_chance();
+        }
         let rate = self.disk(target).faults.rates.rot;
         if rate == 0 || target != Target::Cache || !self.random.chance(rate) {
             return;
@@ -460,7 +478,7 @@ impl World {
     }
 
     /// The operation is answered.
-    fn answer_op(&mut self, op: u64) {
+    pub(super) fn answer_op(&mut self, op: u64) {
         if !self.in_flight.contains_key(&op) {
             return;
         }
@@ -469,8 +487,8 @@ impl World {
         if let Some(serial) = landed {
             self.disk(view.target).answered(serial);
         }
-        if result.is_err() {
-            self.explain(&view);
+        if let Err(errno) = result {
+            self.explain(&view, errno);
         }
         self.tell(op, io, result);
     }
@@ -482,11 +500,11 @@ impl World {
     }
 
     /// An injected error is about to be told.
-    fn explain(&mut self, view: &IoView) {
+    fn explain(&mut self, view: &IoView, errno: Errno) {
         let at = self.oracle.moment();
         let range = (view.kind != Kind::Flush && view.target != Target::Cache)
             .then_some(SectorRange { start: view.first, sectors: view.sectors });
-        self.oracle.explained.hit(view.target, view.kind, range, at);
+        self.oracle.explained.hit(view.target, view.kind, range, errno.is_gone(), at);
     }
 
     fn tell(&mut self, op: u64, io: IoId, result: Result<(), Errno>) {
@@ -511,7 +529,7 @@ impl World {
         for op in ops {
             let Some(in_flight) = self.in_flight.remove(&op) else { continue };
             let InFlight { view, io, content, .. } = in_flight;
-            self.explain(&view);
+            self.explain(&view, Errno::TIMEDOUT);
             if target == Target::Cache && view.kind == Kind::Read {
                 self.suspect(view.first, view.sectors);
             }
@@ -522,108 +540,5 @@ impl World {
             }
             self.tell(op, io, Err(Errno::TIMEDOUT));
         }
-    }
-
-    // ---- what a scenario decides -----------------------------------------------------------
-
-    /// From now on every device operation waits for [`World::complete`].
-    pub fn be_manual(&mut self) {
-        self.is_manual = true;
-    }
-
-    /// Holds back every operation that begins from now on and for which `filter` says so.
-    pub fn hold(&mut self, filter: impl Fn(&IoView) -> bool + 'static) {
-        self.filters.push(Box::new(filter));
-    }
-
-    /// Holds nothing back any more; what is held goes on.
-    pub fn release(&mut self) {
-        self.is_manual = false;
-        self.filters.clear();
-        let held: Vec<u64> =
-            self.in_flight.iter().filter(|(_, in_flight)| in_flight.is_held).map(|(op, _)| *op).collect();
-        for op in held {
-            if let Some(in_flight) = self.in_flight.get_mut(&op) {
-                in_flight.is_held = false;
-            }
-            self.schedule(op);
-        }
-    }
-
-    /// The operations under way for which `filter` says so, oldest first.
-    #[must_use]
-    pub fn pending(&self, filter: impl Fn(&IoView) -> bool) -> Vec<IoView> {
-        self.in_flight.values().map(|in_flight| in_flight.view).filter(|view| filter(view)).collect()
-    }
-
-    /// Lets things happen until an operation is under way for which `filter` says so.
-    ///
-    /// # Errors
-    /// A violation, also if none comes.
-    pub fn until_pending(
-        &mut self,
-        filter: impl Fn(&IoView) -> bool,
-    ) -> Result<IoView, violation::Violation> {
-        for _ in 0..100_000 {
-            if let Some(view) = self.pending(&filter).first() {
-                return Ok(*view);
-            }
-            if !self.step()? {
-                break;
-            }
-        }
-        self.fail(violation::Kind::Liveness, "the operation that a scenario waits for never comes");
-        self.is_sound()?;
-        unreachable!("it just failed")
-    }
-
-    /// An operation has its effect; its answer is still to come.
-    pub fn land_op(&mut self, id: OpId) {
-        self.land(id.0);
-    }
-
-    /// An operation is carried out and answered.
-    ///
-    /// # Errors
-    /// A violation.
-    pub fn complete(&mut self, id: OpId) -> Result<(), violation::Violation> {
-        self.answer_op(id.0);
-        self.is_sound()
-    }
-
-    /// An operation fails.
-    ///
-    /// # Errors
-    /// A violation.
-    pub fn complete_failed(&mut self, id: OpId, errno: Errno) -> Result<(), violation::Violation> {
-        if let Some(in_flight) = self.in_flight.get_mut(&id.0) {
-            in_flight.fault = Some(Fault::Error(errno));
-            self.counts.faults += 1;
-        }
-        self.answer_op(id.0);
-        self.is_sound()
-    }
-
-    /// Carries out and answers all operations for which `filter` says so, oldest first, and those that begin
-    /// because of that, until there are none.
-    ///
-    /// # Errors
-    /// A violation.
-    pub fn complete_all(&mut self, filter: impl Fn(&IoView) -> bool) -> Result<(), violation::Violation> {
-        loop {
-            let Some(view) = self.pending(&filter).first().copied() else { return self.is_sound() };
-            self.complete(view.id)?;
-        }
-    }
-
-    /// Whether a fault was injected into an operation whose answer is still to come.
-    pub(super) fn has_faults_under_way(&self) -> bool {
-        self.in_flight.values().any(|in_flight| in_flight.fault.is_some())
-    }
-
-    /// How many operations are under way.
-    #[must_use]
-    pub fn in_flight(&self) -> usize {
-        self.in_flight.len()
     }
 }

@@ -9,6 +9,7 @@ mod client;
 mod crash;
 mod device;
 mod image;
+mod script;
 mod trace;
 mod verify;
 
@@ -207,6 +208,8 @@ pub struct World {
     cache: Disk,
     origins: Vec<Disk>,
     modes: Vec<WriteMode>,
+    /// Modes asked for, by request: whether they are durable is not known before the answer.
+    asked_modes: Vec<(u64, usize, WriteMode)>,
     oracle: Oracle,
     clock: Clock,
     random: Random,
@@ -224,6 +227,10 @@ pub struct World {
     detached: [bool; VOLUMES_MAX],
     /// Volumes some of whose writes went to the origin alone since the start, or before it and were not flushed then.
     is_bypassed: [bool; VOLUMES_MAX],
+    /// Some metadata of the cache rotted: it may be refused.
+    is_metadata_rotten: bool,
+    /// Sizes asked for, by request: whether they are durable is not known before the answer.
+    asked_sizes: Vec<(u64, usize, u64)>,
     /// A failed flush took writes of the cache that were acknowledged.
     is_cache_lossy: bool,
     violation: Option<Violation>,
@@ -294,6 +301,7 @@ impl World {
             cache,
             origins,
             modes: setup.volumes.iter().map(|volume| volume.mode).collect(),
+            asked_modes: Vec::new(),
             oracle,
             clock: Clock::default(),
             random: Random::new(setup.seed),
@@ -308,6 +316,8 @@ impl World {
             abandoned: [false; VOLUMES_MAX],
             detached: [false; VOLUMES_MAX],
             is_bypassed: [false; VOLUMES_MAX],
+            is_metadata_rotten: false,
+            asked_sizes: Vec::new(),
             is_cache_lossy: false,
             violation: None,
             trace: Trace::default(),
@@ -416,6 +426,12 @@ impl World {
     #[must_use]
     pub fn volume_sectors(&self, volume: usize) -> u64 {
         self.setup.volumes[volume].sectors
+    }
+
+    /// Whether some of the cache's metadata rotted since the world began.
+    #[must_use]
+    pub fn is_metadata_rotten(&self) -> bool {
+        self.is_metadata_rotten
     }
 
     /// The mode that was asked for last.

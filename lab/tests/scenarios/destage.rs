@@ -12,6 +12,7 @@ crate::scenarios! {
     hazard_04_destaged_after_the_cache_was_flushed: DestageBeforeCacheFlush, writeback;
     hazard_04_flush_covers_what_was_home_before_it: OriginFlushCoversLater, writeback;
     hazard_04_rewritten_while_it_goes_home: CleanThoughRewritten, writeback;
+    hazard_04_place_reused_before_it_is_home: CleanThoughReused, writeback;
     rule_02_clean_record_behind_a_newer_version: ReplayCleansNewer, writeback;
     rule_02_zeroes_at_home_under_a_newer_version: ReplayMistakesZeroes, writeback;
     rule_02_clean_is_recorded: CleanNotRecorded, writeback;
@@ -73,6 +74,29 @@ fn hazard_04_rewritten_while_it_goes_home(world: &mut World) -> Run {
     world.pass(2000 * MS)?;
     wrap(world, 1)?;
     world.verify()
+}
+
+fn hazard_04_place_reused_before_it_is_home(world: &mut World) -> Run {
+    begin(world)?;
+    write_fua(world, 0, 10, 1)?;
+    let place = world.copies_of(0, 80)[0];
+    let older = world.cache().read(place, 1)[0].tag();
+    world.hold(|io| io.is_origin(0, Kind::Flush));
+    world.until_pending(|io| io.is_origin(0, Kind::Flush))?;
+    // Nothing else is written, and sooner or later a newer version lies where the older one was.
+    for writes in 0.. {
+        let tag = world.cache().read(place, 1)[0].tag();
+        if tag != older && world.oracle().place_of(tag) == Some((0, 80)) {
+            break;
+        }
+        assert!(writes < 10_000, "the log comes round to every place");
+        write(world, 0, 10, 1)?;
+    }
+    world.release();
+    flush(world, 0)?;
+    drain(world, 0)?;
+    world.verify()?;
+    world.expect_origin_equals_view(0)
 }
 
 fn rule_02_clean_record_behind_a_newer_version(world: &mut World) -> Run {

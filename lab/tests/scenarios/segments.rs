@@ -2,6 +2,7 @@
 
 use crate::steps::*;
 use engine::effect::{Errno, WriteMode};
+use engine::limits::Config;
 use lab::disk::Fate;
 use lab::disk::faults::Kind;
 use lab::world::{Setup, VolumeSetup, World};
@@ -12,10 +13,11 @@ crate::scenarios! {
     rule_01_segment_reused_before_a_flush: ReuseBeforeCacheFlush, writeback;
     rule_01_segment_reused_under_a_reader: ForgetPins, writeback, with SkipReadChecksum;
     hazard_05_segment_emptied_with_dirty_blocks: EmptyWithoutDestage, writeback;
-    hazard_12_log_keeps_room_for_itself: NoReserve, writeback, with FloorWithoutRoom;
+    hazard_12_log_keeps_room_for_itself: NoReserve, writeback, with FloorWithoutRoom, with StuckMovedInPart;
     hazard_12_who_waits_for_room_lets_it_be_made: WaitersBlockDestage, large;
     rule_09_failing_origin_does_not_stop_the_ring: StuckNotMoved, writeback;
-    rule_09_last_room_is_for_the_floor: FloorWithoutRoom, writeback, with NoReserve;
+    rule_09_records_leave_room_for_the_oldest_segment: StuckMovedInPart, writeback;
+    rule_09_last_room_is_for_the_floor: FloorWithoutRoom, writeback, with NoReserve, with StuckMovedInPart;
     rule_09_lost_extent_does_not_stop_the_ring: ExtentsNotMoved, writeback;
     rule_15_index_within_its_budget: IndexOverBudget, much;
     rule_15_partial_writes_within_their_memory: WorkUnbounded, little_memory;
@@ -126,6 +128,35 @@ fn rule_09_failing_origin_does_not_stop_the_ring(world: &mut World) -> Run {
     wrap(world, 1)?;
     world.origin(0).faults.heal();
     world.run_dry()?;
+    world.verify()
+}
+
+fn rule_09_records_leave_room_for_the_oldest_segment(world: &mut World) -> Run {
+    begin(world)?;
+    // Dense segments of what cannot go home, as much as a volume may hold; then clean copies.
+    world.hold(|io| io.is_origin(0, Kind::Write));
+    press(world, 0, 72, 400 * MS)?;
+    let reserved = Config::for_cache(64, 32).segments_reserved;
+    let mut filled = 0;
+    while free_segments(world) > reserved + 1 {
+        fill(world, 1, filled, 16)?;
+        filled += 16;
+    }
+    for id in pending(world, |io| io.is_origin(0, Kind::Write)) {
+        world.complete_failed(id, Errno::IO)?;
+    }
+    world.origin(0).faults.fail_always(Kind::Write, Errno::IO);
+    world.release();
+    // While nothing can be read, and so nothing appended again, each record takes a block.
+    world.hold(|io| io.is_cache(Kind::Read));
+    for block in 0..filled {
+        let _whenever = world.discard(1, blocks(block, 1));
+        world.pass(2 * MS)?;
+    }
+    world.release();
+    wrap(world, 1)?;
+    world.origin(0).faults.heal();
+    world.finish()?;
     world.verify()
 }
 

@@ -17,8 +17,8 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::TrustStaleSuperblock, "the swarm brings no old superblock back"),
     (Mutation::ForgetChain, "the other line prevents it: TrustDeadTail"),
     (Mutation::TrustDeadTail, "the other line prevents it: ForgetChain"),
-    (Mutation::NoReserve, "the other line prevents it: FloorWithoutRoom"),
-    (Mutation::FloorWithoutRoom, "the other line prevents it: NoReserve"),
+    (Mutation::NoReserve, "other lines prevent it: FloorWithoutRoom, StuckMovedInPart"),
+    (Mutation::FloorWithoutRoom, "other lines prevent it: NoReserve, StuckMovedInPart"),
     (Mutation::ForgetPins, "the checksum of the block prevents it"),
     (
         Mutation::SkipSummaryChecksum,
@@ -29,6 +29,12 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
         Mutation::ReplayMistakesZeroes,
         "newer data just as far behind the header of zeroes as in their range, and a cut: 1 seed in 8000",
     ),
+    (
+        Mutation::CleanThoughReused,
+        "a flush of the origin that takes as long as the log to go round, and one block at one place: 1 seed in 40 000",
+    ),
+    (Mutation::SharersGoHome, "a mode that changes while two writes of a block wait: 1 seed in 20 000"),
+    (Mutation::StuckMovedInPart, "an origin that fails while a full cache takes hundreds of records"),
     (Mutation::CleanBeforeTombstone, "more tombstones than a batch takes, and a power cut between them"),
     (Mutation::StuckNotMoved, "an origin that fails for as long as the log takes to go round"),
     (

@@ -9,6 +9,7 @@ crate::scenarios! {
     hazard_06_writethrough_is_dirty_until_it_is_home: WritethroughLogsClean, writethrough;
     hazard_06_writethrough_is_in_the_log_before_it_goes_home: OriginBeforeLogFlush, writethrough;
     rule_07_no_two_writes_to_one_place_of_the_origin: OverlapAtOrigin, writeback;
+    rule_07_who_shared_a_block_goes_home_alone: SharersGoHome, writeback;
     hazard_08_two_writes_to_one_block: PartialWriteShares, writeback;
     rule_13_the_rest_of_the_block: PartialWriteWithoutOld, writeback;
 }
@@ -43,6 +44,23 @@ fn rule_07_no_two_writes_to_one_place_of_the_origin(world: &mut World) -> Run {
     world.pass(50 * MS)?;
     world.release();
     world.succeed(newer)?;
+    world.verify()
+}
+
+fn rule_07_who_shared_a_block_goes_home_alone(world: &mut World) -> Run {
+    begin(world)?;
+    // Two writes of a whole block wait for one of a part of it.
+    world.hold(|io| io.is_origin(0, Kind::Read) || io.is_origin(0, Kind::Write));
+    let part = world.write(0, sectors(80, 1));
+    world.until_pending(|io| io.is_origin(0, Kind::Read))?;
+    let (one, other) = (world.write(0, blocks(10, 1)), world.write(0, blocks(10, 1)));
+    assert_eq!(world.ask(0, RequestOp::SetMode(WriteMode::Writethrough))?, Ok(()));
+    world.complete_all(|io| io.is_origin(0, Kind::Read))?;
+    world.pass(50 * MS)?;
+    world.release();
+    for ticket in [part, one, other] {
+        world.succeed(ticket)?;
+    }
     world.verify()
 }
 
