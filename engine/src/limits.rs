@@ -71,11 +71,24 @@ impl Config {
         // Rule 9: what relocation, tombstones and clean records need while the tail is emptied. Data that is
         // appended again may lie less densely than before, which counts where segments are small.
         let segments_reserved = 4 + segments * 2 / segment_blocks;
+        let segments_low = segments_reserved + (segments / 16).clamp(4, 64);
+        Config { segments_reserved, segments_low, ..Config::for_blocks(cache_blocks, payload_blocks) }
+    }
+
+    /// Sensible bounds for a cache of `slots` slots of `slot_blocks` blocks.
+    #[must_use]
+    pub fn for_slots(slots: u32, slot_blocks: u32) -> Config {
+        let blocks = u64::from(slots) * u64::from(slot_blocks);
+        Config::for_blocks(blocks, blocks)
+    }
+
+    /// Bounds for `cache_blocks` blocks, of which `payload_blocks` hold data, without segments.
+    fn for_blocks(cache_blocks: u64, payload_blocks: u64) -> Config {
         Config {
             work_bytes_max: 16 << 20,
             fill_blocks_max: 2048,
-            segments_reserved,
-            segments_low: segments_reserved + (segments / 16).clamp(4, 64),
+            segments_reserved: 0,
+            segments_low: 0,
             index_slack_blocks: (cache_blocks / 64).min(65_536),
             extents_max: 65_536,
             destage_runs_max: 16,

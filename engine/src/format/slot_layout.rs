@@ -198,6 +198,12 @@ impl SlotLayout {
         Shape { frames: self.slots, ways: if self.ways == 0 { self.slots } else { self.ways } }
     }
 
+    /// Slots of a set; 0 if a piece may lie anywhere.
+    #[must_use]
+    pub fn ways(&self) -> u32 {
+        self.ways
+    }
+
     /// Whether a piece may lie anywhere.
     #[must_use]
     pub fn is_whole(&self) -> bool {
