@@ -27,6 +27,18 @@ pub enum DivideError {
     },
 }
 
+impl DivideError {
+    /// The size that the device should have had; `None` if that would not help.
+    #[must_use]
+    pub fn bytes_needed(&self) -> Option<u64> {
+        match self {
+            DivideError::Segments(GeometryError { minimum_bytes, .. })
+            | DivideError::Slots(SlotLayoutError::CacheTooSmall { minimum_bytes, .. }) => Some(*minimum_bytes),
+            DivideError::Slots(_) | DivideError::Tree { .. } => None,
+        }
+    }
+}
+
 /// Why a superblock does not say what its cache is.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum StoredError {

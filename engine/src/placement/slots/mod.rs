@@ -10,12 +10,14 @@
 //! | `fills.rs` | what was read enters slots |
 //! | `records.rs` | what is durable of the slots |
 //! | `recovery_plan.rs`, `recovery.rs` | from the pages on the device to a store that can serve |
+//! | `check.rs` | the pages of a cache that is not running |
 //!
 //! A slot has one valid and one dirty mark, as in all published systems with slots. Its content changes in
 //! place, so nobody may read it home or fill it while it is written: writers wait ([`Stage::Slot`]).
 //!
 //! [`Stage::Slot`]: crate::request::Stage
 
+pub mod check;
 pub mod directory;
 mod fills;
 mod records;

@@ -123,7 +123,7 @@ pub(crate) fn read<I: Image>(
 }
 
 /// Whether a record is of a volume as it is now, and not of one that had its number before.
-fn counts(superblock: &Superblock, record: &SlotRecord) -> bool {
+pub(super) fn counts(superblock: &Superblock, record: &SlotRecord) -> bool {
     let volume = superblock.volumes[record.piece.volume().at()].as_ref();
     record.is_dirty && volume.is_some_and(|volume| volume.clean_floor_sequence == u64::from(volume.id.0))
 }

@@ -335,6 +335,8 @@ impl Store for SlotStore {
     }
 
     fn fill_status(&self, status: &mut CacheStatus) {
+        status.slots_free = self.table.shape().frames - self.table.used();
+        status.slots_dirty = self.table.dirty();
         status.used_bytes = u64::from(self.table.used()) * self.layout.slot_bytes();
         status.index_bytes = self.table.allocated_bytes() + self.directory.allocated_bytes();
         status.index_blocks = u64::from(self.table.used()) * self.slot_blocks();
