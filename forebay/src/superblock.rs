@@ -33,9 +33,9 @@ pub fn composition(superblock: &Superblock, device: &str) -> Result<Composition>
 /// Which rule forbids it.
 pub fn check_mode(profile: &str, composition: &Composition, mode: WriteMode) -> Result<()> {
     let with_mode = Composition { write_mode: mode, ..*composition };
-    with_mode
-        .validate()
-        .map_err(|coupling| anyhow!("profile {profile}: {}: {} ({})", coupling.name, coupling.rule, coupling.why))
+    with_mode.validate().map_err(|coupling| {
+        anyhow!("profile {profile}: {}: {} ({})", coupling.name, coupling.rule, coupling.why)
+    })
 }
 
 /// Writes both copies in turn, a flush after each, so that a crash leaves at least one whole.

@@ -113,7 +113,8 @@ fn a_life_with_slots() {
             ["slots_free", "slots"].map(|field| status["cache"][field].as_u64().expect("a number"));
         assert!(free < slots, "{status}");
         let text = scene.place.done(&["status", &scene.cache]);
-        for words in [&format!("profile    {profile} ("), "slots of 4 KiB in sets of 512", "destage    threshold"]
+        for words in
+            [&format!("profile    {profile} ("), "slots of 4 KiB in sets of 512", "destage    threshold"]
         {
             assert!(text.contains(words), "{words} in {text}");
         }
@@ -156,10 +157,15 @@ fn what_a_dump_tells() {
         assert!(cache[at..at + 4096] == scene.changed()[sector * 512..sector * 512 + 4096], "{record}");
     }
     let text = scene.place.done(&["dump", &scene.cache, "--entries"]);
-    for words in ["made of    destage = threshold", "region     records", "slot       ", " dirty", "0 wrong"] {
+    for words in ["made of    destage = threshold", "region     records", "slot       ", " dirty", "0 wrong"]
+    {
         assert!(text.contains(words), "{words} in {text}");
     }
-    scene.place.refused(&["dump", &scene.cache, "--segment", "0"], 1, &["slots and no segments", "--entries"]);
+    scene.place.refused(
+        &["dump", &scene.cache, "--segment", "0"],
+        1,
+        &["slots and no segments", "--entries"],
+    );
 }
 
 #[test]
@@ -228,7 +234,8 @@ fn a_profile_of_ones_own_is_kept_with_the_cache() {
     let mine = place.file("mine.toml", 0);
     let text = "name = \"my own\"\ndescription = \"\"\nextends = \"enhanceio\"\n[tunables]\nslot_bytes = 32768\nways = 64\n";
     fs::write(&mine, text).unwrap();
-    let created = place.done(&["create", "--origin", &origin, "--cache", &cache, "--profile", &mine, "--json"]);
+    let created =
+        place.done(&["create", "--origin", &origin, "--cache", &cache, "--profile", &mine, "--json"]);
     let created: Value = serde_json::from_str(&created).unwrap();
     assert_eq!((&created["profile"], &created["mode"]), (&"my own".into(), &"writethrough".into()));
     assert_eq!((&created["slot_bytes"], &created["ways"]), (&32768.into(), &64.into()));
@@ -242,7 +249,35 @@ fn a_profile_of_ones_own_is_kept_with_the_cache() {
     place.done(&["add", &cache, "--origin", &second, "--name", "second"]);
     let status: Value = serde_json::from_str(&place.done(&["status", &cache, "--json"])).unwrap();
     assert_eq!(status["volumes"][1]["mode"], "writethrough");
-    place.refused(&["serve", &cache, "--memory", "64M"], 1, &["--memory must be at least", "index of cached blocks"]);
+    place.refused(
+        &["serve", &cache, "--memory", "64M"],
+        1,
+        &["--memory must be at least", "index of cached blocks"],
+    );
+}
+
+#[test]
+fn all_that_is_cached_of_an_odd_volume_is_compared_and_no_more() {
+    let place = Place::new();
+    let origin_bytes = 2 * MIB + 5 * 4096 + 512;
+    let origin = place.file("slow.img", 0);
+    fs::write(&origin, pattern(3, origin_bytes)).unwrap();
+    let cache = place.file("fast.img", 40 * MIB);
+    let mine = place.file("mine.toml", 0);
+    let text = "name = \"mine\"\ndescription = \"\"\nextends = \"flashcache\"\n[tunables]\nslot_bytes = 65536\nways = 64\n";
+    fs::write(&mine, text).unwrap();
+    place.done(&["create", "--origin", &origin, "--cache", &cache, "--profile", &mine]);
+    let daemon = place.serve(&cache, &[]);
+    let content = place.file("content.img", 0);
+    fs::write(&content, pattern(4, origin_bytes)).unwrap();
+    daemon.write("slow", &content);
+    assert!(daemon.read("slow") == pattern(4, origin_bytes));
+    let detached: Value =
+        serde_json::from_str(&place.done(&["detach", &cache, "--verify", "--json"])).unwrap();
+    let verified_bytes = detached["verified_bytes"].as_u64().unwrap();
+    assert!((MIB..origin_bytes + 4096).contains(&verified_bytes), "{verified_bytes}");
+    daemon.stop();
+    assert!(fs::read(&origin).unwrap() == pattern(4, origin_bytes));
 }
 
 #[test]

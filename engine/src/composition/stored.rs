@@ -33,7 +33,9 @@ impl DivideError {
     pub fn bytes_needed(&self) -> Option<u64> {
         match self {
             DivideError::Segments(GeometryError { minimum_bytes, .. })
-            | DivideError::Slots(SlotLayoutError::CacheTooSmall { minimum_bytes, .. }) => Some(*minimum_bytes),
+            | DivideError::Slots(SlotLayoutError::CacheTooSmall { minimum_bytes, .. }) => {
+                Some(*minimum_bytes)
+            }
             DivideError::Slots(_) | DivideError::Tree { .. } => None,
         }
     }
@@ -89,7 +91,8 @@ impl Composition {
             return Ok(Layout::Log(Geometry::choose(cache_bytes)?));
         };
         let tree = |_| DivideError::Tree { levels: self.tree_levels() };
-        let persistence = self.slot_persistence().map_err(tree)?.expect("a coupling gives slots one of theirs");
+        let persistence =
+            self.slot_persistence().map_err(tree)?.expect("a coupling gives slots one of theirs");
         Ok(Layout::Slots(SlotLayout::choose(cache_bytes, slots.slot_bytes, slots.ways, persistence)?))
     }
 

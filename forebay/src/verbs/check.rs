@@ -147,7 +147,9 @@ fn print(to: &mut impl Write, checked: &Checked) -> io::Result<()> {
             (Some(segment), _) => {
                 writeln!(to, "segment {segment}, byte {}: {}", error.offset_bytes, error.what)?;
             }
-            (_, Some(slot)) => writeln!(to, "slot {slot}, page at byte {}: {}", error.offset_bytes, error.what)?,
+            (_, Some(slot)) => {
+                writeln!(to, "slot {slot}, page at byte {}: {}", error.offset_bytes, error.what)?
+            }
             (None, None) => writeln!(to, "byte {}: {}", error.offset_bytes, error.what)?,
         }
     }

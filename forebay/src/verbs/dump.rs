@@ -104,7 +104,9 @@ pub(super) fn run(arguments: &Dump) -> Result<()> {
     let superblock = superblock::load(&mut image, &spec.to_string())?;
     if let Layout::Slots(layout) = superblock.layout {
         if arguments.segment.is_some() {
-            bail!("{spec} has slots and no segments; forebay dump {spec} --entries shows what is recorded of them");
+            bail!(
+                "{spec} has slots and no segments; forebay dump {spec} --entries shows what is recorded of them"
+            );
         }
         let mut output = Output::stdout();
         if !arguments.report.json {

@@ -186,7 +186,8 @@ pub fn repair<I: Image>(
         let offset_bytes = layout.slot_page_offset_bytes(page, 0);
         let bytes = image.read(offset_bytes, SlotPage::BYTES)?;
         let decoded = SlotPage::decode(&superblock.set_id, page, &bytes).expect("a whole page of this cache");
-        let records: Vec<Option<SlotRecord>> = decoded.records.into_iter().map(|r| r.ok().flatten()).collect();
+        let records: Vec<Option<SlotRecord>> =
+            decoded.records.into_iter().map(|r| r.ok().flatten()).collect();
         let first = page * layout.page_slots();
         let kept = |slot: u32| records[(slot - first) as usize].filter(|_| !void.contains(&slot));
         let mut bytes = vec![0; SlotPage::BYTES];

@@ -56,7 +56,8 @@ struct Work<'a> {
 }
 
 pub(super) fn run(arguments: &LabVerify) -> Result<()> {
-    let profile = profile::named(arguments.profile).runnable()?;
+    let profile = arguments.profile;
+    profile::named(profile).runnable()?;
     let first_seed = arguments.seed.unwrap_or_else(seed_of_the_moment);
     say_what_ran_on_panic();
     let work = Work {

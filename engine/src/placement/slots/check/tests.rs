@@ -8,6 +8,7 @@ use crate::mutation::Mutations;
 use crate::recovery::{self, Options};
 use crate::scan::testlog::Disk;
 use crate::units::{Frame, VolumeId, VolumeIndex};
+use std::string::String;
 use std::vec::Vec;
 
 /// Four sets of 256 slots; two sets to a page would be 128.
@@ -173,10 +174,7 @@ fn everything_wrong_is_named_and_repaired() {
                 second: Frame(21),
             }),
         ),
-        (
-            30,
-            RecordError::Impossible(PlanError::NoSuchPiece { slot: Frame(30), piece: piece(2, 5120) }),
-        ),
+        (30, RecordError::Impossible(PlanError::NoSuchPiece { slot: Frame(30), piece: piece(2, 5120) })),
         (300, RecordError::Damaged(FormatError::Checksum)),
         (600, RecordError::Impossible(PlanError::WrongSet { slot: Frame(600), piece: piece(0, 44) })),
     ];
