@@ -9,6 +9,7 @@
 //!    superblock in turn, a flush after each (rule 6). A crash up to here repeats recovery with the
 //!    same result.
 
+use crate::composition::ParseError;
 use crate::destage::DestageState;
 use crate::effect::{Errno, WriteMode};
 use crate::extents::{Change, Extent, ExtentKind, Extents};
@@ -55,6 +56,15 @@ pub enum OpenError {
     /// The log cannot be trusted.
     #[error(transparent)]
     Scan(#[from] ScanError),
+    /// What the cache does is not written down as it should be.
+    #[error("What this cache does cannot be read: {0}")]
+    Composition(#[from] ParseError),
+    /// The device is divided otherwise than what the cache does asks for.
+    #[error("The cache device is not divided as its composition says")]
+    OtherLayout,
+    /// The engine cannot do what the cache does.
+    #[error("This version cannot run a cache with {0} yet")]
+    Unsupported(&'static str),
     /// What is recorded of the slots cannot be so.
     #[error(transparent)]
     Slots(#[from] PlanError),
