@@ -10,6 +10,7 @@
 //!    same result.
 
 use crate::composition::stored::StoredError;
+use crate::composition::support::Lack;
 use crate::destage::DestageState;
 use crate::effect::{Errno, WriteMode};
 use crate::extents::{Change, Extent, ExtentKind, Extents};
@@ -59,6 +60,9 @@ pub enum OpenError {
     /// The superblock does not say what the cache is made of.
     #[error(transparent)]
     Composition(#[from] StoredError),
+    /// The engine cannot do what the cache does.
+    #[error("This version cannot run a cache with {0} yet")]
+    Unsupported(Lack),
     /// What is recorded of the slots cannot be so.
     #[error(transparent)]
     Slots(#[from] PlanError),

@@ -1,9 +1,10 @@
 //! Everything that a run can be told, as numbers with names: drawn from a seed, printed, parsed, shrunk.
 
 use crate::random::Random;
-use crate::world::{Latency, Setup, VolumeSetup};
+use crate::world::{Latency, Setup, SlotSetup, VolumeSetup};
+use engine::composition::Composition;
 use engine::effect::WriteMode;
-use engine::format::{SlotLayout, SlotPersistence};
+use engine::format::SlotLayout;
 use engine::limits::Config;
 use engine::units::{BLOCK_BYTES, Nanos};
 use std::fmt;
@@ -280,7 +281,7 @@ impl Options {
     #[must_use]
     pub fn with_slots(mut self) -> Options {
         let random = &mut Random::new(self.seed).fork(0x0_5107);
-        let slot_blocks = *random.pick(&[1, 1, 1, 8, 64]);
+        let slot_blocks = *random.pick(&[1, 1, 1, 8, 16]);
         self.set(Knob::slot_blocks, slot_blocks);
         self.set(Knob::ways, *random.pick(&[0, 4, 16, 64]));
         self.set(Knob::slots, random.between(16, 1500) / slot_blocks);
@@ -289,13 +290,20 @@ impl Options {
         self
     }
 
-    fn slot_layout(&self) -> Option<SlotLayout> {
-        let slot_blocks = self.get(Knob::slot_blocks).min(512) as u32;
-        let (slots, ways) = (self.get(Knob::slots).min(65_536) as u32, self.get(Knob::ways).min(8192) as u32);
-        let slot_bytes = slot_blocks * BLOCK_BYTES as u32;
-        (slot_blocks > 0)
-            .then(|| SlotLayout::with_slots(slots, slot_bytes, ways, SlotPersistence::SyncSector).ok())
-            .flatten()
+    fn slots(&self) -> Option<SlotSetup> {
+        let slot_blocks = self.get(Knob::slot_blocks);
+        if slot_blocks == 0 {
+            return None;
+        }
+        let mut composition = Composition::plain_slots();
+        let slot_bytes = slot_blocks.saturating_mul(BLOCK_BYTES);
+        for (name, value) in [("slot_bytes", slot_bytes), ("ways", self.get(Knob::ways))] {
+            composition.set(name, &value.to_string()).ok()?;
+        }
+        let slots = SlotSetup { slots: self.get(Knob::slots).min(65_536) as u32, composition };
+        let is_possible = composition.validate().is_ok()
+            && SlotLayout::of_composition_with_slots(slots.slots, &composition).is_ok();
+        is_possible.then_some(slots)
     }
 
     /// The value of a knob.
@@ -332,7 +340,7 @@ impl Options {
         Setup {
             segments,
             segment_blocks,
-            slots: self.slot_layout(),
+            slots: self.slots(),
             volumes: volumes
                 .map(|(sectors, mode)| VolumeSetup {
                     sectors: self.get(sectors).max(64),

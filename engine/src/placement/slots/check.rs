@@ -5,10 +5,9 @@
 
 use super::directory::Directory;
 use super::recovery_plan::{Pages, Plan, PlanError};
-use super::set_map::{SetMap, SetMapKind};
+use super::start::set_map;
 use super::table::SlotTable;
 use crate::composition::Composition;
-use crate::composition::axes::{Placement, SetMap as SetMapChoice};
 use crate::effect::Errno;
 use crate::format::{FormatError, SlotLayout, SlotPage, SlotPersistence, SlotRecord, Superblock};
 use crate::image::Image;
@@ -87,15 +86,11 @@ fn walk_slot_pages<I: Image>(
     visit: &mut dyn FnMut(Found),
 ) {
     let shape = layout.shape();
-    let kind = match composition.placement {
-        Placement::Slots(slots) if slots.set_map == SetMapChoice::Masked => SetMapKind::Masked,
-        _ => SetMapKind::Modulo,
-    };
     let mut plan = Plan::new(
         Pages::Slot,
         false,
         SlotTable::new(shape, layout.slot_blocks(), false, 1),
-        Directory::new(SetMap::new(kind, shape), shape),
+        Directory::new(set_map(layout, composition), shape),
     );
     let slot_sectors = u64::from(layout.slot_blocks()) * SECTORS_PER_BLOCK;
     let exists = |piece: PieceKey| {
