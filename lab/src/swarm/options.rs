@@ -3,6 +3,7 @@
 use crate::random::Random;
 use crate::world::{Latency, Setup, SlotSetup, VolumeSetup};
 use engine::composition::Composition;
+use engine::composition::axes::Placement;
 use engine::effect::WriteMode;
 use engine::format::SlotLayout;
 use engine::limits::Config;
@@ -168,6 +169,8 @@ pub struct Options {
     /// The seed of the world.
     pub seed: u64,
     values: [u64; COUNT],
+    /// The kind of cache, by the name of its profile; `None`: our own, or plain slots.
+    profile: Option<(&'static str, Composition)>,
 }
 
 /// A text that is not options.
@@ -187,7 +190,7 @@ impl Options {
     #[must_use]
     pub fn draw(seed: u64) -> Options {
         let mut random = Random::new(seed).fork(0x0_5eed);
-        let mut options = Options { seed, values: std::array::from_fn(|at| Knob::ALL[at].off()) };
+        let mut options = Options::off(seed);
         options.draw_shape(&mut random.fork(1));
         options.draw_load(&mut random.fork(2));
         options.draw_crashes(&mut random.fork(3));
@@ -196,6 +199,11 @@ impl Options {
         }
         options.draw_bounds(&mut random.fork(5));
         options
+    }
+
+    /// As simple as can be.
+    fn off(seed: u64) -> Options {
+        Options { seed, values: std::array::from_fn(|at| Knob::ALL[at].off()), profile: None }
     }
 
     fn draw_shape(&mut self, random: &mut Random) {
@@ -277,6 +285,24 @@ impl Options {
         self.set(Knob::extents, *random.pick(&[4, 64, 65536]));
     }
 
+    /// The same with a cache of another profile. Where that has sets, they are smaller in some runs: of large ones the
+    /// small volumes of a run fill few.
+    #[must_use]
+    pub fn like(mut self, profile: &'static str, composition: Composition) -> Options {
+        if let Placement::Slots(slots) = composition.placement {
+            self = self.with_slots();
+            let blocks = self.get(Knob::slots) * self.get(Knob::slot_blocks);
+            let slot_blocks = u64::from(slots.slot_bytes) / BLOCK_BYTES;
+            self.set(Knob::slot_blocks, slot_blocks);
+            self.set(Knob::slots, blocks / slot_blocks);
+            let own = u64::from(slots.ways);
+            let ways = *Random::new(self.seed).fork(0x0_3a75).pick(&[own, own, own.min(16), own.min(64)]);
+            self.set(Knob::ways, ways);
+        }
+        self.profile = Some((profile, composition));
+        self
+    }
+
     /// The same with slots instead of a log.
     #[must_use]
     pub fn with_slots(mut self) -> Options {
@@ -292,18 +318,23 @@ impl Options {
 
     fn slots(&self) -> Option<SlotSetup> {
         let slot_blocks = self.get(Knob::slot_blocks);
-        if slot_blocks == 0 {
-            return None;
-        }
-        let mut composition = Composition::plain_slots();
+        let own = match self.profile {
+            Some((_, composition)) => composition,
+            None if slot_blocks > 0 => Composition::plain_slots(),
+            None => return None,
+        };
+        let Placement::Slots(_) = own.placement else { return None };
+        let slots = self.get(Knob::slots).min(65_536) as u32;
+        let mut drawn = own;
         let slot_bytes = slot_blocks.saturating_mul(BLOCK_BYTES);
-        for (name, value) in [("slot_bytes", slot_bytes), ("ways", self.get(Knob::ways))] {
-            composition.set(name, &value.to_string()).ok()?;
-        }
-        let slots = SlotSetup { slots: self.get(Knob::slots).min(65_536) as u32, composition };
-        let is_possible = composition.validate().is_ok()
-            && SlotLayout::of_composition_with_slots(slots.slots, &composition).is_ok();
-        is_possible.then_some(slots)
+        let is_set = [("slot_bytes", slot_bytes), ("ways", self.get(Knob::ways))]
+            .into_iter()
+            .all(|(name, value)| drawn.set(name, &value.to_string()).is_ok());
+        let is_possible = is_set
+            && drawn.validate().is_ok()
+            && SlotLayout::of_composition_with_slots(slots, &drawn).is_ok();
+        // A simpler one that cannot be is no other kind of cache.
+        Some(SlotSetup { slots, composition: if is_possible { drawn } else { own } })
     }
 
     /// The value of a knob.
@@ -360,16 +391,22 @@ impl Options {
     /// The command that repeats a run with these options.
     #[must_use]
     pub fn replay_command(&self) -> String {
-        if *self == Options::draw(self.seed) {
-            return format!("forebay lab verify --seed {} --runs 1", self.seed);
+        let (drawn, command) = match self.profile {
+            None => (Options::draw(self.seed), String::from("forebay lab verify")),
+            Some((profile, composition)) => (
+                Options::draw(self.seed).like(profile, composition),
+                format!("forebay lab verify --profile {profile}"),
+            ),
+        };
+        if *self == drawn {
+            return format!("{command} --seed {} --runs 1", self.seed);
         }
-        let drawn = Options::draw(self.seed);
         let changed: Vec<String> = Knob::ALL
             .iter()
             .filter(|knob| self.get(**knob) != drawn.get(**knob))
             .map(|knob| format!("{}={}", knob.name(), self.get(*knob)))
             .collect();
-        format!("forebay lab verify --seed {} --runs 1 --options '{}'", self.seed, changed.join(" "))
+        format!("{command} --seed {} --runs 1 --options '{}'", self.seed, changed.join(" "))
     }
 
     /// Changes what a text of the form `NAME=NUMBER NAME=NUMBER` names.
@@ -390,7 +427,11 @@ impl Options {
 impl fmt::Display for Options {
     /// The seed and what is not as simple as it could be.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "seed {}:", self.seed)?;
+        write!(f, "seed {}", self.seed)?;
+        if let Some((profile, _)) = self.profile {
+            write!(f, " of {profile}")?;
+        }
+        f.write_str(":")?;
         for knob in Knob::ALL.iter().filter(|knob| self.get(**knob) != knob.off()) {
             write!(f, " {}={}", knob.name(), self.get(*knob))?;
         }
@@ -408,7 +449,7 @@ mod tests {
             let drawn = Options::draw(seed);
             let text = drawn.to_string();
             let (_, words) = text.split_once(": ").expect("a seed and options");
-            let mut read = Options { seed, values: std::array::from_fn(|at| Knob::ALL[at].off()) };
+            let mut read = Options::off(seed);
             read.change(words).expect("options");
             assert_eq!(read, drawn);
         }
@@ -420,6 +461,10 @@ mod tests {
     fn a_changed_run_has_a_command_that_names_the_change() {
         let mut options = Options::draw(7);
         assert_eq!(options.replay_command(), "forebay lab verify --seed 7 --runs 1");
+        let mut composition = Composition::plain_slots();
+        composition.set("ways", "64").expect("there are such sets");
+        let slots = Options::draw(7).like("mine", composition);
+        assert_eq!(slots.replay_command(), "forebay lab verify --profile mine --seed 7 --runs 1");
         options.set(Knob::cuts, 99);
         assert_eq!(options.replay_command(), "forebay lab verify --seed 7 --runs 1 --options 'cuts=99'");
     }
