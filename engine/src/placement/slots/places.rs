@@ -33,10 +33,9 @@ impl Machine<SlotStore> {
         is_clear
     }
 
-    /// Takes the slot that a part goes into, so that no later part of the same write may have it.
+    /// Takes a slot for a part that has none yet.
     pub(super) fn take_place(&mut self, key: RequestKey, part: &mut Part, taken: &mut Vec<Frame>) {
         match part.way {
-            Way::InPlace(slot) | Way::Beside(slot) => self.store.write_begins(slot),
             Way::New => {
                 let arrival = self.store.answer(key, part.piece).expect("it may enter");
                 match self.reserve(part.piece) {
@@ -53,7 +52,7 @@ impl Machine<SlotStore> {
             }
             // Nothing could be promoted.
             Way::Promote => part.way = Way::Around,
-            Way::Around | Way::Clear(_) => (),
+            Way::InPlace(_) | Way::Beside(_) | Way::Around | Way::Clear(_) => (),
         }
     }
 

@@ -97,6 +97,10 @@ impl Machine<SlotStore> {
             parts = self.plan_write(key);
         }
         let mut taken = Vec::new();
+        // First what is there, so that nothing new takes its place.
+        for slot in parts.iter().filter_map(|part| slot_of_way(part.way)) {
+            self.store.write_begins(slot);
+        }
         for part in &mut parts {
             self.take_place(key, part, &mut taken);
         }
