@@ -167,7 +167,10 @@ pub fn index_bytes(superblock: &Superblock) -> u64 {
             INDEX_BYTES_LEAST
                 + u64::from(geometry.segments) * u64::from(geometry.segment_blocks) * INDEX_BYTES_PER_BLOCK
         }
-        Layout::Slots(layout) => layout.tables_bytes(),
+        // A text that cannot be read is refused elsewhere.
+        Layout::Slots(layout) => {
+            Composition::of(superblock).map_or(0, |composition| composition.tables_bytes(layout))
+        }
     }
 }
 

@@ -175,21 +175,28 @@ fn what_does_not_fit_is_refused_and_leaves_the_cache_alone() {
     let before = fs::read(&cache).unwrap();
     let mine = place.file("mine.toml", 0);
     let create = |tunables: &str, more: &[&str], words: &[&str]| {
-        let text = format!(
-            "name = \"mine\"\ndescription = \"\"\nextends = \"flashcache\"\n[tunables]\n{tunables}\n"
-        );
+        let text = format!("name = \"mine\"\ndescription = \"\"\nextends = \"flashcache\"\n{tunables}\n");
         fs::write(&mine, text).unwrap();
         let base = ["create", "--origin", &origin, "--cache", &cache, "--profile", &mine];
         place.refused(&[&base[..], more].concat(), 1, words);
     };
-    create("slot_bytes = 12288", &[], &["profile mine", "12288", "power of two or a multiple of 32 KiB"]);
-    create("ways = 3", &[], &["profile mine", "3 slots in a set", "power of two from 4 to 8192"]);
     create(
-        "slot_bytes = 65536\nways = 1024",
+        "[tunables]\nslot_bytes = 12288",
+        &[],
+        &["profile mine", "12288", "power of two or a multiple of 32 KiB"],
+    );
+    create("[tunables]\nways = 3", &[], &["profile mine", "3 slots in a set", "power of two from 4 to 8192"]);
+    create(
+        "[tunables]\nslot_bytes = 65536\nways = 1024",
         &[],
         &["32 MiB, the least is", "with profile mine", "larger device"],
     );
-    create("slot_bytes = 1000", &[], &["mine.toml:5", "slot_bytes = 1000"]);
+    create(
+        "[axes]\nreplacement = \"s3-fifo\"\ndestage = \"pi\"\n[tunables]\nways = 0\nghost_pieces = 4294967294",
+        &[],
+        &["profile mine", "4294967294 pieces", "at most"],
+    );
+    create("[tunables]\nslot_bytes = 1000", &[], &["mine.toml:5", "slot_bytes = 1000"]);
     create("[axes]\npersistence = \"inline\"", &[], &["mine.toml", "inline-needs-log"]);
     place.refused(
         &["create", "--origin", &origin, "--cache", &cache, "--unsafe"],

@@ -2,11 +2,23 @@
 
 use super::axes::{Axis, Placement};
 use super::{Composition, ParseError};
+use crate::admission::AdmissionChoice;
+use crate::admission::always::AlwaysChoice;
+use crate::admission::second_read::SecondReadChoice;
 use crate::format::{
     Geometry, GeometryError, Layout, SlotLayout, SlotLayoutError, SlotPersistence, Superblock,
 };
 use crate::limits::Config;
 use thiserror::Error;
+
+/// Pieces that may be remembered without being cached, for each slot.
+const REMEMBERED_PER_SLOT_MAX: u64 = 16;
+/// Memory for what is known of a slot: its piece and flags 6, the way to it 8, what is recorded 2, replacement up to 40.
+const BYTES_PER_SLOT: u64 = 64;
+/// Memory for the checksum of a block.
+const BYTES_PER_BLOCK: u64 = 4;
+/// Memory for a piece that is remembered: 10, and some room.
+const BYTES_PER_REMEMBERED: u64 = 16;
 
 /// Why a device cannot be divided as a composition wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -17,6 +29,16 @@ pub enum DivideError {
     /// Not into slots.
     #[error(transparent)]
     Slots(#[from] SlotLayoutError),
+    /// It remembers more of what it does not hold than memory is worth.
+    #[error("{pieces} pieces are to be remembered that are not cached: of {slots} slots at most {most}")]
+    Remembered {
+        /// What was asked for.
+        pieces: u64,
+        /// Slots there are.
+        slots: u32,
+        /// The most.
+        most: u64,
+    },
 }
 
 impl DivideError {
@@ -28,7 +50,7 @@ impl DivideError {
             | DivideError::Slots(SlotLayoutError::CacheTooSmall { minimum_bytes, .. }) => {
                 Some(*minimum_bytes)
             }
-            DivideError::Slots(_) => None,
+            DivideError::Slots(_) | DivideError::Remembered { .. } => None,
         }
     }
 }
@@ -45,6 +67,9 @@ pub enum StoredError {
         /// What the text says.
         placement: &'static str,
     },
+    /// No such cache is ever made.
+    #[error("What the cache is made of cannot be: {0}")]
+    Divide(#[from] DivideError),
 }
 
 impl Composition {
@@ -68,6 +93,7 @@ impl Composition {
             _ => false,
         };
         if is_divided_so {
+            composition.check_remembered(&superblock.layout)?;
             return Ok(composition);
         }
         let placement = composition.choice(Axis::Placement).name;
@@ -79,10 +105,39 @@ impl Composition {
     /// # Errors
     /// [`DivideError`], most often because the device is too small.
     pub fn divide(&self, cache_bytes: u64) -> Result<Layout, DivideError> {
-        match self.placement {
-            Placement::Log { .. } => Ok(Layout::Log(Geometry::choose(cache_bytes)?)),
-            Placement::Slots(_) => Ok(Layout::Slots(SlotLayout::of_composition(cache_bytes, self)?)),
+        let layout = match self.placement {
+            Placement::Log { .. } => Layout::Log(Geometry::choose(cache_bytes)?),
+            Placement::Slots(_) => Layout::Slots(SlotLayout::of_composition(cache_bytes, self)?),
+        };
+        self.check_remembered(&layout)?;
+        Ok(layout)
+    }
+
+    /// Pieces that are remembered without being cached, if it says how many.
+    fn remembered(&self) -> u64 {
+        match self.admission {
+            AdmissionChoice::Always(AlwaysChoice { ghost_pieces }) => u64::from(ghost_pieces),
+            AdmissionChoice::SecondRead(SecondReadChoice { ghost_pieces }) => u64::from(ghost_pieces),
+            AdmissionChoice::Mq(_) | AdmissionChoice::SmqHotspot(_) => 0,
         }
+    }
+
+    /// HAZARD 15: nobody makes us take memory by a number in a superblock.
+    fn check_remembered(&self, layout: &Layout) -> Result<(), DivideError> {
+        let Layout::Slots(layout) = layout else { return Ok(()) };
+        let (pieces, slots) = (self.remembered(), layout.shape().frames);
+        let most = u64::from(slots) * REMEMBERED_PER_SLOT_MAX;
+        if pieces > most { Err(DivideError::Remembered { pieces, slots, most }) } else { Ok(()) }
+    }
+
+    /// Memory for the tables of a cache with slots, at the most.
+    #[must_use]
+    pub fn tables_bytes(&self, layout: &SlotLayout) -> u64 {
+        let slots = u64::from(layout.shape().frames);
+        // What is remembered unless it says how much is as much as there are slots.
+        let remembered = self.remembered().max(slots);
+        slots * (BYTES_PER_SLOT + BYTES_PER_BLOCK * u64::from(layout.slot_blocks()))
+            + remembered * BYTES_PER_REMEMBERED
     }
 
     /// The engine's bounds over a device that it divided.
@@ -183,6 +238,12 @@ mod tests {
     fn a_device_that_is_too_small_is_refused_with_what_it_needs() {
         let error = slots().divide(16 << 20).expect_err("it is too small");
         assert!(matches!(error, DivideError::Slots(SlotLayoutError::CacheTooSmall { .. })), "{error}");
+        let mut forgetful = slots();
+        forgetful.set("ghost_pieces", "4294967294").expect("in range");
+        let error = forgetful.divide(CACHE_BYTES).expect_err("more than memory is worth");
+        assert!(matches!(error, DivideError::Remembered { pieces: 4_294_967_294, .. }), "{error}");
+        let hostile = Superblock { composition: forgetful.text(), ..superblock(&slots()) };
+        assert!(matches!(Composition::of(&hostile), Err(StoredError::Divide(_))));
         let mut odd = slots();
         odd.set("slot_bytes", "12288").expect("a multiple of 4096");
         let error = odd.divide(CACHE_BYTES).expect_err("there are no such slots");

@@ -41,11 +41,6 @@ const DATA_ALIGN_BYTES: u64 = 1 << 20;
 pub const COMMIT_RECORD_OFFSETS: [u64; 2] = [576 * 1024, 580 * 1024];
 /// Where the two copies of the lost table are on the device, in bytes.
 pub const LOST_TABLE_OFFSETS: [u64; 2] = [584 * 1024, 648 * 1024];
-/// Memory for what is known of a slot, at the most: its piece and flags, the way to it, what replacement and admission
-/// keep of it, and what is recorded.
-const TABLE_BYTES_PER_SLOT: u64 = 96;
-/// Memory for the checksum of a block.
-const TABLE_BYTES_PER_BLOCK: u64 = 4;
 /// Bytes of a layout in the superblock.
 pub const SLOT_LAYOUT_BYTES: usize = 104;
 
@@ -372,12 +367,6 @@ impl SlotLayout {
     pub fn metadata(&self) -> Region {
         let offset_bytes = COMMIT_RECORD_OFFSETS[0];
         Region { offset_bytes, len_bytes: self.data_offset_bytes - offset_bytes }
-    }
-
-    /// Memory for the tables of so many slots, at the most.
-    #[must_use]
-    pub fn tables_bytes(&self) -> u64 {
-        u64::from(self.slots) * (TABLE_BYTES_PER_SLOT + TABLE_BYTES_PER_BLOCK * u64::from(self.slot_blocks))
     }
 
     /// Where the last slot ends, in bytes.
