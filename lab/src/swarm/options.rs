@@ -1,8 +1,8 @@
 //! Everything that a run can be told, as numbers with names: drawn from a seed, printed, parsed, shrunk.
 
+use super::slot_rules::slot_rules;
 use crate::random::Random;
 use crate::world::{Latency, Setup, SlotSetup, VolumeSetup};
-use engine::composition::Composition;
 use engine::effect::WriteMode;
 use engine::format::SlotLayout;
 use engine::limits::Config;
@@ -158,6 +158,8 @@ knobs! {
     ways = 0,
     /// Slots.
     slots = 64,
+    /// What a cache with slots does: a number below [`SLOT_RULES`](super::SLOT_RULES).
+    slot_rules = 0,
 }
 
 const COUNT: usize = Knob::ALL.len();
@@ -295,14 +297,9 @@ impl Options {
         if slot_blocks == 0 {
             return None;
         }
-        let mut composition = Composition::plain_slots();
-        let slot_bytes = slot_blocks.saturating_mul(BLOCK_BYTES);
-        for (name, value) in [("slot_bytes", slot_bytes), ("ways", self.get(Knob::ways))] {
-            composition.set(name, &value.to_string()).ok()?;
-        }
+        let composition = slot_rules(self.get(Knob::slot_rules), slot_blocks, self.get(Knob::ways))?;
         let slots = SlotSetup { slots: self.get(Knob::slots).min(65_536) as u32, composition };
-        let is_possible = composition.validate().is_ok()
-            && SlotLayout::of_composition_with_slots(slots.slots, &composition).is_ok();
+        let is_possible = SlotLayout::of_composition_with_slots(slots.slots, &composition).is_ok();
         is_possible.then_some(slots)
     }
 
