@@ -114,9 +114,9 @@ pub(crate) trait Store: Sized {
     fn begin_write<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
     /// The blocks are held: carries out a write-zeroes whose route leads into the cache.
     fn begin_zero<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
-    /// Whether what the cache has of the request's blocks may be forgotten now. If not, the store lets the request
+    /// Whether what the cache has of the request's blocks may be forgotten now. If not, the store answers the request or lets it
     /// go on by [`Machine::begin_bypass`] when it may.
-    fn may_bypass(m: &mut Machine<Self>, key: RequestKey) -> bool;
+    fn may_bypass<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M) -> bool;
     /// A request whose route leads into the cache has its blocks to itself, after [`Machine::take_exclusive`].
     fn settled<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
     /// A change of the origin alone is done, and the request is about to be answered.

@@ -125,7 +125,7 @@ impl Store for LogStore {
     }
 
     // A tombstone covers what is dirty, too.
-    fn may_bypass(_m: &mut Machine<LogStore>, _key: RequestKey) -> bool {
+    fn may_bypass<M: Memory>(_m: &mut Machine<LogStore>, _key: RequestKey, _memory: &mut M) -> bool {
         true
     }
 

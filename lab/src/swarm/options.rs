@@ -1,5 +1,6 @@
 //! Everything that a run can be told, as numbers with names: drawn from a seed, printed, parsed, shrunk.
 
+use super::slot_rules::slot_rules;
 use crate::random::Random;
 use crate::world::{Latency, Setup, SlotSetup, VolumeSetup};
 use engine::composition::Composition;
@@ -159,6 +160,8 @@ knobs! {
     ways = 0,
     /// Slots.
     slots = 64,
+    /// What a cache with slots does: a number below [`SLOT_RULES`](super::SLOT_RULES).
+    slot_rules = 0,
 }
 
 const COUNT: usize = Knob::ALL.len();
@@ -318,22 +321,22 @@ impl Options {
 
     fn slots(&self) -> Option<SlotSetup> {
         let slot_blocks = self.get(Knob::slot_blocks);
-        let own = match self.profile {
-            Some((_, composition)) => composition,
-            None if slot_blocks > 0 => Composition::plain_slots(),
-            None => return None,
+        let slots = self.get(Knob::slots).min(65_536) as u32;
+        let fits =
+            |composition: &Composition| SlotLayout::of_composition_with_slots(slots, composition).is_ok();
+        let Some((_, own)) = self.profile else {
+            let rules = self.get(Knob::slot_rules);
+            let drawn = (slot_blocks > 0).then(|| slot_rules(rules, slot_blocks, self.get(Knob::ways)));
+            return drawn.flatten().filter(fits).map(|composition| SlotSetup { slots, composition });
         };
         let Placement::Slots(_) = own.placement else { return None };
-        let slots = self.get(Knob::slots).min(65_536) as u32;
         let mut drawn = own;
         let slot_bytes = slot_blocks.saturating_mul(BLOCK_BYTES);
         let is_set = [("slot_bytes", slot_bytes), ("ways", self.get(Knob::ways))]
             .into_iter()
             .all(|(name, value)| drawn.set(name, &value.to_string()).is_ok());
-        let is_possible = is_set
-            && drawn.validate().is_ok()
-            && SlotLayout::of_composition_with_slots(slots, &drawn).is_ok();
         // A simpler one that cannot be is no other kind of cache.
+        let is_possible = is_set && drawn.validate().is_ok() && fits(&drawn);
         Some(SlotSetup { slots, composition: if is_possible { drawn } else { own } })
     }
 

@@ -179,7 +179,12 @@ impl Store for SlotStore {
         m.go_around(key, memory);
     }
 
-    fn may_bypass(m: &mut Machine<SlotStore>, key: RequestKey) -> bool {
+    fn may_bypass<M: Memory>(m: &mut Machine<SlotStore>, key: RequestKey, memory: &mut M) -> bool {
+        if m.latched.is_none() && m.has_lost(key) {
+            // What is lost cannot go home, and hides the origin until it is written or given up.
+            m.fail(key, Errno::IO, memory);
+            return false;
+        }
         m.is_way_clear(key)
     }
 
