@@ -12,6 +12,8 @@
 //! | `keys.rs` | every tunable: unit, default, range, meaning, source |
 //! | `rules.rs` | which choices do not go together, and why |
 //! | `contract.rs` | what survives a crash |
+//! | `support.rs` | what of all this the engine carries out |
+//! | `stored.rs` | a composition as it is kept with a cache |
 //! | `points.rs` | all compositions, for tests that walk the whole space |
 
 pub mod axes;
@@ -20,6 +22,8 @@ pub mod contract;
 pub mod keys;
 pub mod points;
 pub mod rules;
+pub mod stored;
+pub mod support;
 
 use crate::admission::always::AlwaysChoice;
 use crate::admission::{AdmissionChoice, CutoffChoice};
@@ -177,6 +181,23 @@ impl Composition {
         };
         for key in KEYS {
             key.put(&mut composition, key.default);
+        }
+        composition
+    }
+
+    /// Slots of 4 KiB in sets of 512, which are otherwise as simple as can be.
+    #[must_use]
+    pub fn plain_slots() -> Composition {
+        let mut composition = Composition::forebay();
+        for (name, value) in [
+            ("placement", "slots"),
+            ("writes", "in-place"),
+            ("persistence", "sync-sector"),
+            ("slot_bytes", "4096"),
+            ("ways", "512"),
+            ("splits_requests", "false"),
+        ] {
+            composition.set(name, value).expect("names and values of the tables");
         }
         composition
     }

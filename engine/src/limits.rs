@@ -1,5 +1,8 @@
 //! Every bound of the engine, in one place.
 
+use crate::composition::Composition;
+use crate::composition::axes::{DestageChoice, Placement};
+use crate::format::SlotLayout;
 use crate::mutation::Mutations;
 use crate::units::{BLOCK_BYTES, Nanos};
 
@@ -100,6 +103,37 @@ impl Config {
             origin_can_discard: [false; crate::units::VOLUMES_MAX],
             mutations: Mutations::NONE,
         }
+    }
+
+    /// Sensible bounds for a cache with slots.
+    #[must_use]
+    pub fn for_slots(layout: &SlotLayout, composition: &Composition) -> Config {
+        let cache_blocks = u64::from(layout.shape().frames) * u64::from(layout.slot_blocks());
+        let mut config = Config {
+            false_dirty_blocks_max: ((256 << 20) / BLOCK_BYTES).min(cache_blocks / 8).max(1),
+            failing_dirty_blocks_max: cache_blocks / 2,
+            shared_dirty_blocks_max: cache_blocks / 4 * 3,
+            // What concerns segments is not asked.
+            ..Config::for_cache(64, 8192)
+        };
+        config.tune(composition);
+        config
+    }
+
+    /// Sets what the tunables of a composition say.
+    pub fn tune(&mut self, composition: &Composition) {
+        let nanos = |ms: u32| u64::from(ms) * Nanos::MILLISECOND;
+        if let Placement::Log { false_dirty_bytes } = composition.placement {
+            // A small cache has a lower limit of its own.
+            self.false_dirty_blocks_max = self.false_dirty_blocks_max.min(false_dirty_bytes / BLOCK_BYTES);
+        }
+        if let DestageChoice::Sweep(sweep) = composition.destage {
+            self.idle_ns = nanos(sweep.idle_ms);
+            self.destage_runs_max = sweep.destage_runs;
+        }
+        self.flush_after_ns = nanos(composition.common.flush_after_ms);
+        self.backoff_ns = nanos(composition.common.backoff_ms);
+        self.absent_after_ns = nanos(composition.common.absent_ms);
     }
 
     /// What the engine may take from the pool with these bounds, in bytes.

@@ -5,6 +5,7 @@
 //! segments about to be reclaimed, in origin order, each taken along with its dirty neighbours; and the sweep, which
 //! goes round the whole volume by its dirty map.
 
+pub mod controllers;
 mod dirty_map;
 mod unreadable;
 
@@ -216,6 +217,10 @@ impl<S: Store> Machine<S> {
         if self.is_stopping {
             return rest;
         }
+        if self.store.has_controller() {
+            // What goes home in peace is not the sweep's affair.
+            return if volume.mode == WriteMode::Writeback { rest } else { full };
+        }
         let idle_ns = self.now.since(self.last_client);
         if idle_ns >= config.idle_ns || volume.mode != WriteMode::Writeback {
             return Level { runs: config.destage_runs_max.div_ceil(2), sweeps: true };
@@ -309,7 +314,7 @@ impl<S: Store> Machine<S> {
 
     /// Whether blocks that share one dirty mark can go home now: dirty, covered by a flush, and nobody busy with
     /// them.
-    fn can_destage(&mut self, index: VolumeIndex, unit: Blocks) -> bool {
+    pub(crate) fn can_destage(&mut self, index: VolumeIndex, unit: Blocks) -> bool {
         let key = self.volume(index).key(unit.first);
         let Some(cached) = self.store.lookup(key).filter(|cached| cached.dirty) else { return false };
         match self.store.readiness(&cached) {
@@ -370,7 +375,7 @@ impl<S: Store> Machine<S> {
     }
 
     /// The next run from the sweep's place on, once round the volume at the most.
-    fn sweep(&mut self, index: VolumeIndex) -> Option<Blocks> {
+    pub(crate) fn sweep(&mut self, index: VolumeIndex) -> Option<Blocks> {
         let end = self.volume(index).blocks();
         let start = self.volume(index).destage.cursor;
         let mut at = start;
@@ -412,7 +417,7 @@ impl<S: Store> Machine<S> {
     }
 
     /// Takes hold of a run and starts reading it.
-    fn send_run<M: Memory>(&mut self, index: VolumeIndex, blocks: Blocks, memory: &mut M) -> bool {
+    pub(crate) fn send_run<M: Memory>(&mut self, index: VolumeIndex, blocks: Blocks, memory: &mut M) -> bool {
         let bytes = blocks.count * BLOCK_BYTES;
         let Some(buffer) = self.allocate(Purpose::Payload, bytes as u32, memory) else { return false };
         let now = self.now;
@@ -559,6 +564,7 @@ impl<S: Store> Machine<S> {
                     }
                 }
                 let now = self.now;
+                let is_home = self.store.is_home_when_written();
                 let volume = self.volume_mut(index);
                 let epoch = volume.origin.epoch;
                 volume.guard.origin_written(blocks, epoch);
@@ -567,18 +573,23 @@ impl<S: Store> Machine<S> {
                 // While clients are busy the origin rests for as long as a run took, and no less than a
                 // slow disk's seek.
                 destage.pause_until = now.plus(now.since(destage.run_began).max(PAUSE_NS_MIN));
-                if destage.written.is_empty() {
-                    destage.written_since = now;
+                if is_home {
+                    copies.iter().for_each(|copy| S::copy_is_home(self, index, *copy));
+                    self.release_guard(index, blocks, Hold::Destaging);
+                } else {
+                    if destage.written.is_empty() {
+                        destage.written_since = now;
+                    }
+                    destage.written_blocks += blocks.count;
+                    // The hold stays until the origin was flushed.
+                    destage.written.push(Written { blocks, copies, is_held: true });
                 }
-                destage.written_blocks += blocks.count;
-                // The hold stays until the origin was flushed.
-                destage.written.push(Written { blocks, copies, is_held: true });
                 let state = self.runs.remove(run);
                 if let Some(buffer) = state.buffer {
                     memory.release(buffer);
                 }
                 self.volume_mut(index).destage.in_flight -= 1;
-                S::run_ends(self, index, blocks);
+                S::run_ends(self, index, blocks, true);
                 self.origin_worked(index, OriginWork::Write);
             }
             Err(errno) => {
@@ -599,7 +610,7 @@ impl<S: Store> Machine<S> {
         volume.destage.in_flight -= 1;
         volume.destage.wake();
         volume.destage.map.mark(state.blocks.first, state.blocks.count);
-        S::run_ends(self, state.volume, state.blocks);
+        S::run_ends(self, state.volume, state.blocks, false);
         self.release_guard(state.volume, state.blocks, Hold::Destaging);
     }
 

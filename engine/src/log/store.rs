@@ -71,11 +71,12 @@ impl Store for LogStore {
 
     fn offer_fill<M: Memory>(
         m: &mut Machine<LogStore>,
-        volume: VolumeIndex,
+        request: RequestKey,
         piece: &Piece,
         stamp: Stamp,
         memory: &mut M,
     ) {
+        let volume = m.requests[request].volume;
         let blocks = u64::from(piece.blocks);
         let is_room = m.store.log.pending_fill_blocks + blocks <= m.config.fill_blocks_max
             && m.store.segments.free() > m.config.segments_reserved
@@ -128,7 +129,7 @@ impl Store for LogStore {
     }
 
     // A tombstone covers what is dirty, too.
-    fn may_bypass(_m: &mut Machine<LogStore>, _key: RequestKey) -> bool {
+    fn may_bypass<M: Memory>(_m: &mut Machine<LogStore>, _key: RequestKey, _memory: &mut M) -> bool {
         true
     }
 
@@ -214,7 +215,7 @@ impl Store for LogStore {
     // What is in the log does not change: a newer version lies elsewhere.
     fn run_begins(_m: &mut Machine<LogStore>, _volume: VolumeIndex, _blocks: Blocks) {}
 
-    fn run_ends(_m: &mut Machine<LogStore>, _volume: VolumeIndex, _blocks: Blocks) {}
+    fn run_ends(_m: &mut Machine<LogStore>, _volume: VolumeIndex, _blocks: Blocks, _is_written: bool) {}
 
     fn start_zero_run(m: &mut Machine<LogStore>, volume: VolumeIndex) -> bool {
         m.send_zero_run(volume)

@@ -1,9 +1,12 @@
 //! Everything that a run can be told, as numbers with names: drawn from a seed, printed, parsed, shrunk.
 
+use super::slot_rules::slot_rules;
 use crate::random::Random;
-use crate::world::{Latency, Setup, VolumeSetup};
+use crate::world::{Latency, Setup, SlotSetup, VolumeSetup};
+use engine::composition::Composition;
+use engine::composition::axes::Placement;
 use engine::effect::WriteMode;
-use engine::format::{SlotLayout, SlotPersistence};
+use engine::format::SlotLayout;
 use engine::limits::Config;
 use engine::units::{BLOCK_BYTES, Nanos};
 use std::fmt;
@@ -167,6 +170,8 @@ knobs! {
     ways = 0,
     /// Slots.
     slots = 64,
+    /// What a cache with slots does: a number below [`SLOT_RULES`](super::SLOT_RULES).
+    slot_rules = 0,
 }
 
 const COUNT: usize = Knob::ALL.len();
@@ -177,6 +182,8 @@ pub struct Options {
     /// The seed of the world.
     pub seed: u64,
     values: [u64; COUNT],
+    /// The kind of cache, by the name of its profile; `None`: our own, or plain slots.
+    profile: Option<(&'static str, Composition)>,
 }
 
 /// A text that is not options.
@@ -196,7 +203,7 @@ impl Options {
     #[must_use]
     pub fn draw(seed: u64) -> Options {
         let mut random = Random::new(seed).fork(0x0_5eed);
-        let mut options = Options { seed, values: std::array::from_fn(|at| Knob::ALL[at].off()) };
+        let mut options = Options::off(seed);
         options.draw_shape(&mut random.fork(1));
         options.draw_load(&mut random.fork(2));
         options.draw_crashes(&mut random.fork(3));
@@ -206,6 +213,11 @@ impl Options {
         options.draw_bounds(&mut random.fork(5));
         options.draw_operator(&mut random.fork(6));
         options
+    }
+
+    /// As simple as can be.
+    fn off(seed: u64) -> Options {
+        Options { seed, values: std::array::from_fn(|at| Knob::ALL[at].off()), profile: None }
     }
 
     fn draw_shape(&mut self, random: &mut Random) {
@@ -307,11 +319,31 @@ impl Options {
         self
     }
 
+    /// The same with a cache of another profile. Where that has sets, they are smaller in some runs: of large ones the
+    /// small volumes of a run fill few.
+    #[must_use]
+    pub fn like(mut self, profile: &'static str, composition: Composition) -> Options {
+        if let Placement::Slots(slots) = composition.placement {
+            self = self.with_slots();
+            let blocks = self.get(Knob::slots) * self.get(Knob::slot_blocks);
+            let slot_blocks = u64::from(slots.slot_bytes) / BLOCK_BYTES;
+            self.set(Knob::slot_blocks, slot_blocks);
+            self.set(Knob::slots, blocks / slot_blocks);
+            let own = u64::from(slots.ways);
+            let ways = *Random::new(self.seed).fork(0x0_3a75).pick(&[own, own, own.min(16), own.min(64)]);
+            self.set(Knob::ways, ways);
+        }
+        self.profile = Some((profile, composition));
+        self
+    }
+
     /// The same with slots instead of a log.
     #[must_use]
     pub fn with_slots(mut self) -> Options {
+        // Slots have not learned those yet.
+        self = self.without_later_knobs();
         let random = &mut Random::new(self.seed).fork(0x0_5107);
-        let slot_blocks = *random.pick(&[1, 1, 1, 8, 64]);
+        let slot_blocks = *random.pick(&[1, 1, 1, 8, 16]);
         self.set(Knob::slot_blocks, slot_blocks);
         self.set(Knob::ways, *random.pick(&[0, 4, 16, 64]));
         self.set(Knob::slots, random.between(16, 1500) / slot_blocks);
@@ -320,13 +352,25 @@ impl Options {
         self
     }
 
-    fn slot_layout(&self) -> Option<SlotLayout> {
-        let slot_blocks = self.get(Knob::slot_blocks).min(512) as u32;
-        let (slots, ways) = (self.get(Knob::slots).min(65_536) as u32, self.get(Knob::ways).min(8192) as u32);
-        let slot_bytes = slot_blocks * BLOCK_BYTES as u32;
-        (slot_blocks > 0)
-            .then(|| SlotLayout::with_slots(slots, slot_bytes, ways, SlotPersistence::SyncSector).ok())
-            .flatten()
+    fn slots(&self) -> Option<SlotSetup> {
+        let slot_blocks = self.get(Knob::slot_blocks);
+        let slots = self.get(Knob::slots).min(65_536) as u32;
+        let fits =
+            |composition: &Composition| SlotLayout::of_composition_with_slots(slots, composition).is_ok();
+        let Some((_, own)) = self.profile else {
+            let rules = self.get(Knob::slot_rules);
+            let drawn = (slot_blocks > 0).then(|| slot_rules(rules, slot_blocks, self.get(Knob::ways)));
+            return drawn.flatten().filter(fits).map(|composition| SlotSetup { slots, composition });
+        };
+        let Placement::Slots(_) = own.placement else { return None };
+        let mut drawn = own;
+        let slot_bytes = slot_blocks.saturating_mul(BLOCK_BYTES);
+        let is_set = [("slot_bytes", slot_bytes), ("ways", self.get(Knob::ways))]
+            .into_iter()
+            .all(|(name, value)| drawn.set(name, &value.to_string()).is_ok());
+        // A simpler one that cannot be is no other kind of cache.
+        let is_possible = is_set && drawn.validate().is_ok() && fits(&drawn);
+        Some(SlotSetup { slots, composition: if is_possible { drawn } else { own } })
     }
 
     /// The value of a knob.
@@ -365,7 +409,7 @@ impl Options {
         Setup {
             segments,
             segment_blocks,
-            slots: self.slot_layout(),
+            slots: self.slots(),
             volumes: volumes
                 .map(|(sectors, mode)| VolumeSetup {
                     sectors: self.get(sectors).max(64),
@@ -385,16 +429,22 @@ impl Options {
     /// The command that repeats a run with these options.
     #[must_use]
     pub fn replay_command(&self) -> String {
-        if *self == Options::draw(self.seed) {
-            return format!("forebay lab verify --seed {} --runs 1", self.seed);
+        let (drawn, command) = match self.profile {
+            None => (Options::draw(self.seed), String::from("forebay lab verify")),
+            Some((profile, composition)) => (
+                Options::draw(self.seed).like(profile, composition),
+                format!("forebay lab verify --profile {profile}"),
+            ),
+        };
+        if *self == drawn {
+            return format!("{command} --seed {} --runs 1", self.seed);
         }
-        let drawn = Options::draw(self.seed);
         let changed: Vec<String> = Knob::ALL
             .iter()
             .filter(|knob| self.get(**knob) != drawn.get(**knob))
             .map(|knob| format!("{}={}", knob.name(), self.get(*knob)))
             .collect();
-        format!("forebay lab verify --seed {} --runs 1 --options '{}'", self.seed, changed.join(" "))
+        format!("{command} --seed {} --runs 1 --options '{}'", self.seed, changed.join(" "))
     }
 
     /// Changes what a text of the form `NAME=NUMBER NAME=NUMBER` names.
@@ -415,7 +465,11 @@ impl Options {
 impl fmt::Display for Options {
     /// The seed and what is not as simple as it could be.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "seed {}:", self.seed)?;
+        write!(f, "seed {}", self.seed)?;
+        if let Some((profile, _)) = self.profile {
+            write!(f, " of {profile}")?;
+        }
+        f.write_str(":")?;
         for knob in Knob::ALL.iter().filter(|knob| self.get(**knob) != knob.off()) {
             write!(f, " {}={}", knob.name(), self.get(*knob))?;
         }
@@ -433,7 +487,7 @@ mod tests {
             let drawn = Options::draw(seed);
             let text = drawn.to_string();
             let (_, words) = text.split_once(": ").expect("a seed and options");
-            let mut read = Options { seed, values: std::array::from_fn(|at| Knob::ALL[at].off()) };
+            let mut read = Options::off(seed);
             read.change(words).expect("options");
             assert_eq!(read, drawn);
         }
@@ -445,6 +499,10 @@ mod tests {
     fn a_changed_run_has_a_command_that_names_the_change() {
         let mut options = Options::draw(7);
         assert_eq!(options.replay_command(), "forebay lab verify --seed 7 --runs 1");
+        let mut composition = Composition::plain_slots();
+        composition.set("ways", "64").expect("there are such sets");
+        let slots = Options::draw(7).like("mine", composition);
+        assert_eq!(slots.replay_command(), "forebay lab verify --profile mine --seed 7 --runs 1");
         options.set(Knob::cuts, 99);
         assert_eq!(options.replay_command(), "forebay lab verify --seed 7 --runs 1 --options 'cuts=99'");
     }

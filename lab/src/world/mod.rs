@@ -28,6 +28,7 @@ use crate::random::Random;
 use crate::violation::{Kind, Violation};
 use client::Outstanding;
 use device::{Filter, InFlight};
+use engine::composition::Composition;
 use engine::effect::{Effect, Target, WriteMode};
 use engine::engine::Engine;
 use engine::format::{Geometry, Layout, SEGMENTS_OFFSET, SlotLayout, Superblock, VolumeRecord};
@@ -44,6 +45,27 @@ pub struct VolumeSetup {
     pub sectors: u64,
     /// Its mode.
     pub mode: WriteMode,
+}
+
+/// A cache with slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotSetup {
+    /// How many, at the least.
+    pub slots: u32,
+    /// What the cache does.
+    pub composition: Composition,
+}
+
+impl SlotSetup {
+    /// How the cache device is divided.
+    ///
+    /// # Panics
+    /// If the composition is not one of slots.
+    #[must_use]
+    pub fn layout(&self) -> SlotLayout {
+        SlotLayout::of_composition_with_slots(self.slots, &self.composition)
+            .expect("a composition with slots")
+    }
 }
 
 /// How long device operations take: drawn for each one, so that they end in any order.
@@ -65,7 +87,7 @@ pub struct Setup {
     /// Blocks of a segment: a power of two, 32 at the least.
     pub segment_blocks: u32,
     /// Slots instead of segments.
-    pub slots: Option<SlotLayout>,
+    pub slots: Option<SlotSetup>,
     /// The volumes, in their slots' order.
     pub volumes: Vec<VolumeSetup>,
     /// The engine's bounds, if not those for a cache of this size.
@@ -247,8 +269,8 @@ impl World {
     #[must_use]
     pub fn new(setup: Setup) -> World {
         let geometry = Geometry { segment_blocks: setup.segment_blocks, segments: setup.segments };
-        let (layout, cache_bytes) = match setup.slots {
-            Some(slots) => (Layout::Slots(slots), slots.cache_bytes()),
+        let (layout, cache_bytes) = match setup.slots.map(|slots| slots.layout()) {
+            Some(layout) => (Layout::Slots(layout), layout.cache_bytes()),
             None => {
                 let bytes = u64::from(setup.segments) * geometry.segment_bytes();
                 (Layout::Log(geometry), SEGMENTS_OFFSET + bytes)
@@ -263,7 +285,7 @@ impl World {
             clean_stop: true,
             cache_bytes,
             layout,
-            composition: String::new(),
+            composition: setup.slots.map_or_else(String::new, |slots| slots.composition.text()),
             profile: "forebay".into(),
             next_volume_id: 1 + setup.volumes.len() as u32,
             volumes: Default::default(),

@@ -1,0 +1,256 @@
+//! A composition as it is kept with a cache: its text in the superblock, and how it divides the device.
+
+use super::axes::{Axis, Placement};
+use super::{Composition, ParseError};
+use crate::admission::AdmissionChoice;
+use crate::admission::always::AlwaysChoice;
+use crate::admission::second_read::SecondReadChoice;
+use crate::format::{
+    Geometry, GeometryError, Layout, SlotLayout, SlotLayoutError, SlotPersistence, Superblock,
+};
+use crate::limits::Config;
+use thiserror::Error;
+
+/// Pieces that may be remembered without being cached, for each slot.
+const REMEMBERED_PER_SLOT_MAX: u64 = 16;
+/// Memory for what is known of a slot: its piece and flags 6, the way to it 8, what is recorded 2, replacement up to 40.
+const BYTES_PER_SLOT: u64 = 64;
+/// Memory for the checksum of a block.
+const BYTES_PER_BLOCK: u64 = 4;
+/// Memory for a piece that is remembered: 10, and some room.
+const BYTES_PER_REMEMBERED: u64 = 16;
+
+/// Why a device cannot be divided as a composition wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum DivideError {
+    /// Not into segments.
+    #[error(transparent)]
+    Segments(#[from] GeometryError),
+    /// Not into slots.
+    #[error(transparent)]
+    Slots(#[from] SlotLayoutError),
+    /// It remembers more of what it does not hold than memory is worth.
+    #[error("{pieces} pieces are to be remembered that are not cached: of {slots} slots at most {most}")]
+    Remembered {
+        /// What was asked for.
+        pieces: u64,
+        /// Slots there are.
+        slots: u32,
+        /// The most.
+        most: u64,
+    },
+}
+
+impl DivideError {
+    /// The size that the device should have had; `None` if that would not help.
+    #[must_use]
+    pub fn bytes_needed(&self) -> Option<u64> {
+        match self {
+            DivideError::Segments(GeometryError { minimum_bytes, .. })
+            | DivideError::Slots(SlotLayoutError::CacheTooSmall { minimum_bytes, .. }) => {
+                Some(*minimum_bytes)
+            }
+            DivideError::Slots(_) | DivideError::Remembered { .. } => None,
+        }
+    }
+}
+
+/// Why a superblock does not say what its cache is.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum StoredError {
+    /// The text is none of a composition.
+    #[error("What the cache is made of cannot be read: {0}")]
+    Text(#[from] ParseError),
+    /// It is the text of another cache.
+    #[error("The cache is made of {placement}, but its device is divided otherwise")]
+    OtherLayout {
+        /// What the text says.
+        placement: &'static str,
+    },
+    /// No such cache is ever made.
+    #[error("What the cache is made of cannot be: {0}")]
+    Divide(#[from] DivideError),
+}
+
+impl Composition {
+    /// What the cache with this superblock is made of.
+    ///
+    /// # Errors
+    /// [`StoredError`]: nobody who can be trusted wrote that.
+    pub fn of(superblock: &Superblock) -> Result<Composition, StoredError> {
+        let composition = match superblock.composition.as_str() {
+            // Caches of early builds have none.
+            "" => Composition::forebay(),
+            text => Composition::parse(text)?,
+        };
+        let is_divided_so = match (superblock.layout, composition.placement) {
+            (Layout::Log(_), Placement::Log { .. }) => true,
+            (Layout::Slots(layout), Placement::Slots(slots)) => {
+                layout.slot_bytes() == u64::from(slots.slot_bytes)
+                    && layout.ways() == slots.ways
+                    && SlotPersistence::of(composition.persistence) == Some(layout.persistence())
+            }
+            _ => false,
+        };
+        if is_divided_so {
+            composition.check_remembered(&superblock.layout)?;
+            return Ok(composition);
+        }
+        let placement = composition.choice(Axis::Placement).name;
+        Err(StoredError::OtherLayout { placement })
+    }
+
+    /// How it divides a device.
+    ///
+    /// # Errors
+    /// [`DivideError`], most often because the device is too small.
+    pub fn divide(&self, cache_bytes: u64) -> Result<Layout, DivideError> {
+        let layout = match self.placement {
+            Placement::Log { .. } => Layout::Log(Geometry::choose(cache_bytes)?),
+            Placement::Slots(_) => Layout::Slots(SlotLayout::of_composition(cache_bytes, self)?),
+        };
+        self.check_remembered(&layout)?;
+        Ok(layout)
+    }
+
+    /// Pieces that are remembered without being cached, if it says how many.
+    fn remembered(&self) -> u64 {
+        match self.admission {
+            AdmissionChoice::Always(AlwaysChoice { ghost_pieces }) => u64::from(ghost_pieces),
+            AdmissionChoice::SecondRead(SecondReadChoice { ghost_pieces }) => u64::from(ghost_pieces),
+            AdmissionChoice::Mq(_) | AdmissionChoice::SmqHotspot(_) => 0,
+        }
+    }
+
+    /// HAZARD 15: nobody makes us take memory by a number in a superblock.
+    fn check_remembered(&self, layout: &Layout) -> Result<(), DivideError> {
+        let Layout::Slots(layout) = layout else { return Ok(()) };
+        let (pieces, slots) = (self.remembered(), layout.shape().frames);
+        let most = u64::from(slots) * REMEMBERED_PER_SLOT_MAX;
+        if pieces > most { Err(DivideError::Remembered { pieces, slots, most }) } else { Ok(()) }
+    }
+
+    /// Memory for the tables of a cache with slots, at the most.
+    #[must_use]
+    pub fn tables_bytes(&self, layout: &SlotLayout) -> u64 {
+        let slots = u64::from(layout.shape().frames);
+        // What is remembered unless it says how much is as much as there are slots.
+        let remembered = self.remembered().max(slots);
+        slots * (BYTES_PER_SLOT + BYTES_PER_BLOCK * u64::from(layout.slot_blocks()))
+            + remembered * BYTES_PER_REMEMBERED
+    }
+
+    /// The engine's bounds over a device that it divided.
+    #[must_use]
+    pub fn config(&self, layout: &Layout) -> Config {
+        match layout {
+            Layout::Log(geometry) => {
+                let mut config = Config::for_cache(geometry.segments, geometry.segment_blocks);
+                config.tune(self);
+                config
+            }
+            Layout::Slots(layout) => Config::for_slots(layout, self),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::composition::points::points;
+    use alloc::string::String;
+
+    const CACHE_BYTES: u64 = 256 << 20;
+
+    fn superblock(composition: &Composition) -> Superblock {
+        Superblock {
+            set_id: [1; 16],
+            update: 1,
+            session: 1,
+            cut_sequence: 0,
+            base_sequence: 1,
+            clean_stop: true,
+            cache_bytes: CACHE_BYTES,
+            layout: composition.divide(CACHE_BYTES).expect("there is room"),
+            profile: "some".into(),
+            composition: composition.text(),
+            next_volume_id: 1,
+            volumes: Default::default(),
+        }
+    }
+
+    fn slots() -> Composition {
+        let mut composition = Composition::forebay();
+        for (name, value) in [
+            ("placement", "slots"),
+            ("writes", "in-place"),
+            ("persistence", "sync-sector"),
+            ("destage", "sweep"),
+            ("slot_bytes", "8192"),
+            ("ways", "64"),
+        ] {
+            composition.set(name, value).expect("it is there");
+        }
+        composition.validate().expect("it is possible");
+        composition
+    }
+
+    /// Goal: what `create` writes is what `serve` finds. Method: every 97th possible point, of all placements and
+    /// persistences.
+    #[test]
+    fn what_is_stored_is_found_again() {
+        let mut of_slots = 0;
+        for composition in points().filter(|point| point.validate().is_ok()).step_by(97) {
+            let superblock = superblock(&composition);
+            assert_eq!(Composition::of(&superblock), Ok(composition));
+            of_slots += u32::from(matches!(superblock.layout, Layout::Slots(_)));
+            assert!(composition.config(&superblock.layout).failing_dirty_blocks_max > 0);
+        }
+        assert!(of_slots > 100, "{of_slots}");
+    }
+
+    #[test]
+    fn a_cache_without_a_text_is_our_own() {
+        let mut old = superblock(&Composition::forebay());
+        old.composition = String::new();
+        assert_eq!(Composition::of(&old), Ok(Composition::forebay()));
+        let mut slots = superblock(&slots());
+        slots.composition = String::new();
+        let error = Composition::of(&slots).expect_err("it has slots");
+        assert_eq!(error, StoredError::OtherLayout { placement: "log" });
+    }
+
+    #[test]
+    fn the_text_of_another_cache_is_refused() {
+        let ours = superblock(&slots());
+        for (name, value) in [("slot_bytes", "4096"), ("ways", "128"), ("persistence", "commit")] {
+            let mut other = slots();
+            other.set(name, value).expect("it is there");
+            let hostile = Superblock { composition: other.text(), ..ours.clone() };
+            let error = Composition::of(&hostile).expect_err("another one's");
+            assert_eq!(error, StoredError::OtherLayout { placement: "slots" }, "{name}");
+        }
+        let hostile = Superblock { composition: "forebay composition 1\nsafe = maybe\n".into(), ..ours };
+        assert!(matches!(Composition::of(&hostile), Err(StoredError::Text(_))));
+    }
+
+    #[test]
+    fn a_device_that_is_too_small_is_refused_with_what_it_needs() {
+        let error = slots().divide(16 << 20).expect_err("it is too small");
+        assert!(matches!(error, DivideError::Slots(SlotLayoutError::CacheTooSmall { .. })), "{error}");
+        let mut forgetful = slots();
+        forgetful.set("ghost_pieces", "4294967294").expect("in range");
+        let error = forgetful.divide(CACHE_BYTES).expect_err("more than memory is worth");
+        assert!(matches!(error, DivideError::Remembered { pieces: 4_294_967_294, .. }), "{error}");
+        let hostile = Superblock { composition: forgetful.text(), ..superblock(&slots()) };
+        assert!(matches!(Composition::of(&hostile), Err(StoredError::Divide(_))));
+        let mut odd = slots();
+        odd.set("slot_bytes", "12288").expect("a multiple of 4096");
+        let error = odd.divide(CACHE_BYTES).expect_err("there are no such slots");
+        assert_eq!(error, DivideError::Slots(SlotLayoutError::SlotBytes { slot_bytes: 12_288 }));
+        let mut odd = slots();
+        odd.set("ways", "3").expect("in range");
+        let error = odd.divide(CACHE_BYTES).expect_err("there are no such sets");
+        assert_eq!(error, DivideError::Slots(SlotLayoutError::Ways { ways: 3 }));
+    }
+}
