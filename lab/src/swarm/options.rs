@@ -6,7 +6,7 @@ use crate::world::{Latency, Setup, SlotSetup, VolumeSetup};
 use engine::effect::WriteMode;
 use engine::format::SlotLayout;
 use engine::limits::Config;
-use engine::units::{BLOCK_BYTES, Nanos};
+use engine::units::Nanos;
 use std::fmt;
 use std::str::FromStr;
 
