@@ -268,6 +268,10 @@ impl<S: Store> Machine<S> {
             self.reply(key, memory);
             return;
         }
+        if !S::stop(self, memory) {
+            self.watched.push(key);
+            return;
+        }
         self.superblock.clean_stop = true;
         let update = self.change_superblock();
         self.wait_for_superblock(key, update);

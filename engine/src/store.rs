@@ -214,6 +214,12 @@ pub(crate) trait Store: Sized {
     fn is_quiet(&self) -> bool;
     /// Whether anything on its way belongs to a volume.
     fn concerns(m: &Machine<Self>, volume: VolumeIndex) -> bool;
+    /// A clean stop's own writes, when nothing else is under way. True when all are done; until then it is asked again, and
+    /// what it wrote is flushed before the last answer counts.
+    fn stop<M: Memory>(m: &mut Machine<Self>, memory: &mut M) -> bool {
+        let _ = (m, memory);
+        true
+    }
     /// The cache failed: throws away what waits; the requests behind it learn of it by themselves.
     fn discard_pending<M: Memory>(m: &mut Machine<Self>, memory: &mut M);
     /// Forgets all of a volume, in memory: it is being taken off, or its cache was given up.

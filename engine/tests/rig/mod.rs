@@ -211,6 +211,14 @@ impl Rig {
         rig
     }
 
+    /// The program stops cleanly, and another one opens the cache.
+    pub fn restart(&mut self) {
+        let stop = self.submit(RequestOp::Stop);
+        self.pass_ms(1_000);
+        assert_eq!(self.answers.get(&stop), Some(&Ok(())), "it stops");
+        self.crash();
+    }
+
     /// The program dies, and another one opens the cache. Both devices have all they were given.
     pub fn crash(&mut self) {
         self.pending.clear();

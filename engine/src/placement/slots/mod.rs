@@ -17,6 +17,7 @@
 //! | `homes.rs` | what the controller sends home |
 //! | `lost.rs` | blocks whose only copy rotted |
 //! | `records.rs` | what is durable of the slots |
+//! | `stop.rs` | a clean stop records everything |
 //! | `recovery_plan.rs`, `recovery.rs` | from the pages on the device to a store that can serve |
 //! | `check.rs` | the pages of a cache that is not running |
 //!
@@ -40,6 +41,7 @@ pub(crate) mod recovery;
 pub mod recovery_plan;
 pub mod set_map;
 mod start;
+mod stop;
 mod store;
 pub mod table;
 mod writes;
@@ -114,6 +116,8 @@ pub(crate) struct SlotStore {
     pub filling_blocks: [u64; VOLUMES_MAX],
     /// Writes of pages under way.
     pub pages_in_flight: u32,
+    /// Pages that a clean stop has written, or is writing.
+    pub pages_stopped: u32,
 }
 
 /// What an operation of the slots' own is for.
@@ -130,6 +134,8 @@ pub(crate) enum SlotFlight {
     PromotionWrite { promotion: usize },
     /// A page of records.
     Page { page: u32, buffer: BufferId },
+    /// The same, at a clean stop.
+    StopPage { buffer: BufferId },
 }
 
 impl SlotStore {

@@ -1,6 +1,7 @@
 //! From the pages on the device to slots that can serve.
 //!
-//! Only what is recorded as dirty counts; everything else is forgotten, for nobody wrote down what became of it.
+//! After a clean stop all records count. After a crash only what is recorded as dirty does; everything else is
+//! forgotten, for nobody wrote down what became of it.
 //! A page is torn at sectors, which hold whole records: a record that is not whole is rotten, and what it
 //! told of is the only copy of something. So it is refused (rule 5).
 
@@ -18,6 +19,7 @@ use crate::scan::ScanError;
 use crate::units::{BLOCK_BYTES, Frame, PieceKey, VOLUMES_MAX};
 use alloc::boxed::Box;
 use alloc::vec;
+use alloc::vec::Vec;
 
 /// Pages of one read.
 const PAGES_TOGETHER: u32 = 256;
@@ -37,12 +39,13 @@ pub(crate) fn read<I: Image>(
     let shape = layout.shape();
     let mut plan = Plan::new(
         Pages::Slot,
-        false,
+        superblock.clean_stop,
         SlotTable::new(shape, layout.slot_blocks(), true, BUSY_SLOTS_MAX),
         Directory::new(set_map(&layout, &composition), shape),
     );
     let slot_blocks = u64::from(layout.slot_blocks());
     let mut recorded = [0; VOLUMES_MAX];
+    let mut hints = Vec::new();
     let mut entries = 0;
     let mut page = 0;
     while page < layout.slot_pages() {
@@ -70,9 +73,12 @@ pub(crate) fn read<I: Image>(
                 let first = found.piece.piece() * slot_blocks;
                 let blocks = slot_blocks.min(volume.blocks() - first);
                 volume.cached_blocks += blocks;
-                volume.dirty_blocks += blocks;
-                volume.destage.map.mark(first, blocks);
-                recorded[found.piece.volume().at()] += 1;
+                if found.is_dirty {
+                    volume.dirty_blocks += blocks;
+                    volume.destage.map.mark(first, blocks);
+                    recorded[found.piece.volume().at()] += 1;
+                }
+                hints.extend(found.hint.map(|hint| (found.slot, hint)));
                 entries += 1;
             }
         }
@@ -88,10 +94,11 @@ pub(crate) fn read<I: Image>(
         batches_cut: 0,
         redestage_bytes: dirty_blocks * BLOCK_BYTES,
         entries,
-        blocks: dirty_blocks,
+        blocks: volumes.iter().flatten().map(|volume| volume.cached_blocks).sum(),
         was_clean: superblock.clean_stop,
     };
-    let start = SlotStart { set_id: superblock.set_id, layout, table, directory, recorded, origin_pieces };
+    let start =
+        SlotStart { set_id: superblock.set_id, layout, table, directory, recorded, hints, origin_pieces };
     let store = SlotStore::new(start, &composition);
     Ok(Opened { superblock, report, volumes, store: OpenedStore::Slots(Box::new(store)) })
 }
@@ -99,7 +106,8 @@ pub(crate) fn read<I: Image>(
 /// Whether a record is of a volume as it is now, and not of one that had its number before.
 pub(super) fn counts(superblock: &Superblock, record: &SlotRecord) -> bool {
     let volume = superblock.volumes[record.piece.volume().at()].as_ref();
-    record.is_dirty && volume.is_some_and(|volume| volume.clean_floor_sequence == u64::from(volume.id.0))
+    let tells = record.is_dirty || superblock.clean_stop;
+    tells && volume.is_some_and(|volume| volume.clean_floor_sequence == u64::from(volume.id.0))
 }
 
 /// Takes back the records of volumes that have another number now: what they tell of is void, and the number

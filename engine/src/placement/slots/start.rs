@@ -16,6 +16,7 @@ use crate::table::bits::Bits;
 use crate::table::key_map::KeyMap;
 use crate::units::{Frame, Nanos, VOLUMES_MAX};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
 use slab::Slab;
 
 /// What a store begins with.
@@ -26,6 +27,8 @@ pub(crate) struct SlotStart {
     pub directory: Directory,
     /// Slots of each volume that a record may tell of.
     pub recorded: [u32; VOLUMES_MAX],
+    /// What replacement said of slots at a clean stop, by number.
+    pub hints: Vec<(Frame, u16)>,
     /// Pieces of all volumes together.
     pub origin_pieces: u64,
 }
@@ -33,14 +36,16 @@ pub(crate) struct SlotStart {
 impl SlotStore {
     /// The store of a cache that does what `composition` says. What is in the table is there since a life before.
     pub fn new(start: SlotStart, composition: &Composition) -> SlotStore {
-        let SlotStart { set_id, layout, table, directory, recorded, origin_pieces } = start;
+        let SlotStart { set_id, layout, table, directory, recorded, hints, origin_pieces } = start;
         let shape = layout.shape();
         let seed = seed(&set_id);
         let mut replacement = Replacement::new(&composition.replacement, shape, seed);
         let free =
             FreeFrames::new(shape, composition.replacement.free_order(), |slot| table.piece(slot).is_none());
         for slot in (0..shape.frames).map(Frame).filter(|&slot| table.piece(slot).is_some()) {
-            replacement.restore(slot, None, table.is_dirty(slot));
+            let hint = hints.binary_search_by_key(&slot, |(hinted, _)| *hinted);
+            let hint = hint.ok().map(|at| hints[at].1);
+            replacement.restore(slot, hint, table.is_dirty(slot));
         }
         let mut destage = Destage::new(&composition.destage, shape, layout.slot_bytes() as u32);
         for slot in (0..shape.frames).map(Frame).filter(|&slot| table.is_dirty(slot)) {
@@ -77,6 +82,7 @@ impl SlotStore {
             recorded,
             filling_blocks: [0; VOLUMES_MAX],
             pages_in_flight: 0,
+            pages_stopped: 0,
         }
     }
 }

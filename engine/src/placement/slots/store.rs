@@ -331,6 +331,7 @@ impl Store for SlotStore {
             SlotFlight::PromotionRead { promotion } => m.promotion_read(promotion, result, memory),
             SlotFlight::PromotionWrite { promotion } => m.promotion_written(promotion, result, memory),
             SlotFlight::Page { page, buffer } => m.page_written(page, buffer, result, memory),
+            SlotFlight::StopPage { buffer } => m.stop_page_written(buffer, result, memory),
         }
     }
 
@@ -364,6 +365,10 @@ impl Store for SlotStore {
 
     fn concerns(m: &Machine<SlotStore>, volume: VolumeIndex) -> bool {
         m.store.filling_blocks[volume.at()] > 0 || m.store.recorded[volume.at()] > 0
+    }
+
+    fn stop<M: Memory>(m: &mut Machine<SlotStore>, memory: &mut M) -> bool {
+        m.record_everything(memory)
     }
 
     fn discard_pending<M: Memory>(_m: &mut Machine<SlotStore>, _memory: &mut M) {
