@@ -256,7 +256,7 @@ parameters! {
         /// Memory for what was read and read ahead; 0 for none.
         read_buffer_bytes: u64, "bytes", 0, 1 << 32;
         /// Streams among which that memory is divided.
-        read_segments: u64, "streams", 1, 65_536;
+        read_segments: u64, "streams", 1, 1 << 20;
         /// Read beyond each request before the head goes elsewhere.
         read_beyond_bytes: u64, "bytes", 0, 1 << 30;
         /// Volatile write cache; 0 when it is off.
@@ -265,6 +265,8 @@ parameters! {
         write_cache_runs: u64, "places", 1, 1 << 20;
         /// Places that come next in the elevator's order, from which the nearest in time is written first.
         write_choices: u64, "places", 1, 1024;
+        /// Requests served in a row while writes wait for room.
+        read_turn_requests: u64, "requests", 1, 65_536;
         /// Places written behind in a row while reads wait, if writes wait for room.
         write_turn_places: u64, "places", 1, 65_536;
         /// Pause of the reads after which writing behind begins, while the cache is less than half full.

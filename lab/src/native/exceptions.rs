@@ -14,7 +14,32 @@ pub struct Exception {
 }
 
 /// All of them.
-const EXCEPTIONS: [Exception; 0] = [];
+const EXCEPTIONS: [Exception; 2] = [
+    Exception {
+        study: "geomflash-2015",
+        system: "ssd-freebsd-full",
+        test: "job20",
+        metrics: &["bandwidth", "iops"],
+        reason: "On this disk jobs 19 and 21, before and after it, are held to 56 and 60 MB/s by collecting, as on Linux; \
+                 job 20 between them is not. The disk must have had free blocks again, and the study does not say \
+                 why.",
+    },
+    Exception {
+        study: "iozone-2014",
+        system: "ssd",
+        test: "mixed-workload",
+        metrics: &[
+            "summary_avg_per_process",
+            "children_throughput",
+            "parent_throughput",
+            "avg_per_process",
+            "max_per_process",
+            "min_xfer",
+        ],
+        reason: "The model's two writers have the whole rate of the flash while two others hardly read; those of the study \
+                 had four fifths of it. What the disk did with the rest is not known.",
+    },
+];
 
 /// What is stated of a row.
 pub fn exception(fit: &Fit) -> Option<&'static Exception> {

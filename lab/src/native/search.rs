@@ -17,13 +17,9 @@ pub fn free_parameters(model: &str) -> &'static [&'static str] {
     match model {
         "samsung-hd155ui" => &["seek_track_to_track_us", "seek_average_us"],
         "samsung-830" => &["read_us", "read_latency_us"],
-        "enhanceio-2013-hdd" => &[
-            "read_segments",
-            "seek_track_to_track_us",
-            "seek_average_us",
-            "write_cache_runs",
-            "write_turn_places",
-        ],
+        "enhanceio-2013-hdd" => {
+            &["read_segments", "read_turn_requests", "write_cache_runs", "seek_track_to_track_us"]
+        }
         "enhanceio-2013-ssd" => &["command_ns", "write_command_ns", "read_latency_us", "write_latency_us"],
         "wd-re-4tb" => &["zone_mb_per_s[0]", "zone_mb_per_s[1]"],
         "samsung-850-pro" | "samsung-850-pro-freebsd" => &[
@@ -36,20 +32,10 @@ pub fn free_parameters(model: &str) -> &'static [&'static str] {
             "program_us",
             "spare_permille",
         ],
-        "iozone-2014-hdd" => &[
-            "seek_track_to_track_us",
-            "seek_average_us",
-            "zone_mb_per_s[0]",
-            "write_cache_bytes",
-            "write_cache_runs",
-            "write_choices",
-            "write_turn_places",
-            "read_beyond_bytes",
-            "command_us",
-        ],
-        "iozone-2014-ssd" => {
-            &["interface_mb_per_s", "read_us", "program_us", "read_latency_us", "write_turn_pages"]
+        "iozone-2014-hdd" => {
+            &["seek_track_to_track_us", "write_choices", "write_turn_places", "zone_mb_per_s[0]"]
         }
+        "iozone-2014-ssd" => &["interface_mb_per_s", "read_us", "program_us", "read_latency_us"],
         _ => &[],
     }
 }

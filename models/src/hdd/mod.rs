@@ -77,6 +77,7 @@ pub struct Hdd {
     pause_ns: u64,
     beyond_bytes: u64,
     behind_places: u64,
+    read_turn: u64,
     write_choices: u64,
     commands: Commands,
     timeline: Timeline<Event>,
@@ -92,8 +93,10 @@ pub struct Hdd {
     is_pause_awaited: bool,
     /// Until when the arm is only busy with reading beyond a request.
     beyond_until_ns: Option<u64>,
-    /// Places written behind since the last read.
+    /// Places written behind in this turn of theirs.
     behind_in_row: u64,
+    /// Commands served since the last of those.
+    served_in_row: u64,
     last_read_ns: Option<u64>,
 }
 
@@ -107,6 +110,7 @@ impl Hdd {
             pause_ns: parameters.write_cache_idle_ms * MILLISECOND_NS,
             beyond_bytes: parameters.read_beyond_bytes,
             behind_places: parameters.write_turn_places,
+            read_turn: parameters.read_turn_requests,
             write_choices: parameters.write_choices,
             commands: Commands::new(size_bytes, parameters.queue_depth, true),
             timeline: Timeline::new(),
@@ -121,6 +125,7 @@ impl Hdd {
             is_pause_awaited: false,
             beyond_until_ns: None,
             behind_in_row: 0,
+            served_in_row: 0,
             last_read_ns: None,
         }
     }
@@ -318,6 +323,7 @@ impl Hdd {
             let nearest = self.nearest_place(now_ns);
             if let Some((batch, range)) = self.write_buffer.take(nearest, BEHIND_BYTES_MAX, 1) {
                 self.behind_in_row += 1;
+                self.served_in_row = 0;
                 self.go(now_ns, range, Job::Behind(batch));
             }
             return;
@@ -329,7 +335,10 @@ impl Hdd {
         let chosen = self.choose(now_ns);
         let command = self.waiting.remove(chosen).command;
         let range = Range { start: command.offset_bytes, end: command.end_bytes() };
-        self.behind_in_row = 0;
+        self.served_in_row += 1;
+        if self.served_in_row >= self.read_turn {
+            self.behind_in_row = 0;
+        }
         if command.op == Op::Read {
             self.go(now_ns, range, Job::Read(command));
         } else {
