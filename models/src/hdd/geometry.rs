@@ -5,7 +5,8 @@
 //! before it. One track is one revolution, so media time divided by the period is the track, and
 //! the rest is the angle. Two neighbours are as far apart in media time as the platter turns
 //! between them: whoever goes on where it stopped never waits, without any rounding to be
-//! careful about.
+//! careful about. Only from one band of tracks to the next the angle jumps, for a disk goes on with another
+//! head there; so streams that are far from each other do not keep in step with the platter for ever.
 
 use crate::parameters::HddParameters;
 use alloc::vec::Vec;
@@ -13,6 +14,9 @@ use alloc::vec::Vec;
 const MICROSECOND_NS: u64 = 1000;
 const MINUTE_NS: u64 = 60_000_000_000;
 const SECTOR_BYTES: u64 = 512;
+
+/// Tracks that one head reads before another one goes on. By taste: half a second of reading.
+const BAND_TRACKS: u64 = 64;
 
 /// Tracks of equal length.
 #[derive(Debug)]
@@ -89,7 +93,9 @@ impl Geometry {
 
     /// How long the platter turns after `now_ns` until `place_ns` is under the head of its track.
     pub(super) fn rotation_ns(&self, now_ns: u64, place_ns: u64) -> u64 {
-        let under_head_ns = (now_ns % self.period_ns + self.phase_ns) % self.period_ns;
+        let band = self.track(place_ns) / BAND_TRACKS;
+        let turned_ns = (band.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16) % self.period_ns;
+        let under_head_ns = (now_ns % self.period_ns + self.phase_ns + turned_ns) % self.period_ns;
         (place_ns % self.period_ns + self.period_ns - under_head_ns) % self.period_ns
     }
 
