@@ -1,18 +1,25 @@
-//! The disks that are built in: one file each in `models/disks`.
+//! The disks that are built in: one file each in `models/devices`.
 
 use crate::parameters::Parameters;
 use alloc::vec::Vec;
 
 /// Name and file of each disk, in the order of reports.
-const DISKS: [(&str, &str); 8] = [
-    ("hdd", include_str!("../disks/hdd.toml")),
-    ("hdd-5400", include_str!("../disks/hdd-5400.toml")),
-    ("wd-re-4tb", include_str!("../disks/wd-re-4tb.toml")),
-    ("samsung-hd155ui", include_str!("../disks/samsung-hd155ui.toml")),
-    ("ssd", include_str!("../disks/ssd.toml")),
-    ("nvme", include_str!("../disks/nvme.toml")),
-    ("samsung-850-pro", include_str!("../disks/samsung-850-pro.toml")),
-    ("samsung-830", include_str!("../disks/samsung-830.toml")),
+const DISKS: [(&str, &str); 15] = [
+    ("hdd", include_str!("../devices/hdd.toml")),
+    ("hdd-5400", include_str!("../devices/hdd-5400.toml")),
+    ("wd-re-4tb", include_str!("../devices/wd-re-4tb.toml")),
+    ("samsung-hd155ui", include_str!("../devices/samsung-hd155ui.toml")),
+    ("enhanceio-2013-hdd", include_str!("../devices/enhanceio-2013-hdd.toml")),
+    ("iozone-2014-hdd", include_str!("../devices/iozone-2014-hdd.toml")),
+    ("mapperx-2021-hdd", include_str!("../devices/mapperx-2021-hdd.toml")),
+    ("ssd", include_str!("../devices/ssd.toml")),
+    ("nvme", include_str!("../devices/nvme.toml")),
+    ("samsung-850-pro", include_str!("../devices/samsung-850-pro.toml")),
+    ("samsung-850-pro-freebsd", include_str!("../devices/samsung-850-pro-freebsd.toml")),
+    ("samsung-830", include_str!("../devices/samsung-830.toml")),
+    ("enhanceio-2013-ssd", include_str!("../devices/enhanceio-2013-ssd.toml")),
+    ("iozone-2014-ssd", include_str!("../devices/iozone-2014-ssd.toml")),
+    ("mapperx-2021-ssd", include_str!("../devices/mapperx-2021-ssd.toml")),
 ];
 
 /// All disks.

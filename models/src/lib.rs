@@ -23,7 +23,7 @@
 //! ```
 //!
 //! [`parameters`] says what describes a disk, [`mod@catalogue`] which disks are built in (one file
-//! each in `models/disks`), [`hdd`] and [`ssd`] what is modelled and what is left out. Faults
+//! each in `models/devices`), [`hdd`] and [`ssd`] what is modelled and what is left out. Faults
 //! and the content of a disk are not the business of this crate; what a power cut would take is
 //! ([`Disk::is_volatile`]).
 #![no_std]

@@ -1,4 +1,4 @@
-//! What describes a disk: names, units, limits and meaning of every number in `models/disks`.
+//! What describes a disk: names, units, limits and meaning of every number in `models/devices`.
 
 use alloc::string::String;
 use alloc::vec::Vec;

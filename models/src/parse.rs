@@ -224,7 +224,7 @@ mod tests {
     use crate::parameters::{Media, ParameterError, Parameters};
     use std::string::{String, ToString};
 
-    const GOOD: &str = include_str!("../disks/hdd.toml");
+    const GOOD: &str = include_str!("../devices/hdd.toml");
 
     fn error_of(text: &str) -> ParseError {
         Parameters::parse("x", text).unwrap_err()
