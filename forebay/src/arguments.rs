@@ -69,6 +69,25 @@ pub enum LabVerb {
     Trace(traces::LabTrace),
     /// How much cache, and which replacement policy, a trace is worth.
     Advise(traces::LabAdvise),
+    /// Modelled disks beside the native figures of the studies that they were fitted to, measured again.
+    Fit(LabFit),
+}
+
+/// `lab fit`.
+#[derive(Debug, Args)]
+pub struct LabFit {
+    /// A modelled disk; may be repeated [default: all that are fitted].
+    #[arg(value_name = "MODEL")]
+    pub models: Vec<String>,
+    /// Search for numbers that come nearer to the figures, and print them.
+    #[arg(long, conflicts_with_all = ["csv", "json"], requires = "models")]
+    pub search: bool,
+    /// Print the table that the program has built in.
+    #[arg(long, conflicts_with_all = ["models", "json"])]
+    pub csv: bool,
+    /// How to print.
+    #[command(flatten)]
+    pub report: Report,
 }
 
 /// `lab bench`.

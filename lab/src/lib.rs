@@ -14,7 +14,8 @@
 //! | [`long`] | long runs: terabytes, tags only, devices from `models`, no cuts |
 //! | [`trace`], [`replay`] | readers of block traces; a trace through the engine on modelled disks |
 //! | [`curve`] | how much cache, and which policy, a trace is worth |
-//! | [`workload`] | what published measurements asked for: fio's jobs |
+//! | [`workload`] | what published measurements asked for: fio's jobs, iozone's tests |
+//! | [`native`] | modelled disks without a cache, beside the native figures of the studies |
 #![forbid(unsafe_code)]
 
 pub mod clock;
@@ -24,6 +25,7 @@ pub mod disk;
 pub mod exhaustive;
 pub mod long;
 pub mod memory;
+pub mod native;
 pub mod oracle;
 pub mod random;
 pub mod replay;

@@ -1,6 +1,7 @@
 //! The disks that are built in: one file each in `models/devices`.
 
-use crate::parameters::Parameters;
+use crate::parameters::{Parameters, Value};
+use alloc::borrow::ToOwned;
 use alloc::vec::Vec;
 
 /// Name and file of each disk, in the order of reports.
@@ -22,21 +23,39 @@ const DISKS: [(&str, &str); 15] = [
     ("mapperx-2021-ssd", include_str!("../devices/mapperx-2021-ssd.toml")),
 ];
 
+/// Disks that are another one after hard use: full, and written again in any order.
+const WORN: [(&str, &str); 2] = [
+    ("samsung-850-pro-full", "samsung-850-pro"),
+    ("samsung-850-pro-freebsd-full", "samsung-850-pro-freebsd"),
+];
+
 /// All disks.
 #[must_use]
 pub fn catalogue() -> Vec<Parameters> {
-    DISKS.iter().map(|(name, text)| read(name, text)).collect()
+    names().filter_map(find).collect()
 }
 
 /// The disk of that name.
 #[must_use]
 pub fn find(name: &str) -> Option<Parameters> {
-    DISKS.iter().find(|(known, _)| *known == name).map(|(name, text)| read(name, text))
+    if let Some((name, text)) = DISKS.iter().find(|(known, _)| *known == name) {
+        return Some(read(name, text));
+    }
+    let (name, fresh) = WORN.iter().find(|(known, _)| *known == name)?;
+    let mut parameters = find(fresh)?;
+    parameters.name = (*name).to_owned();
+    parameters.description.push_str(", full and worn in");
+    for (key, value) in [("fill_permille", Value::Number(1000)), ("fill_scattered", Value::Flag(true))] {
+        if let Err(error) = parameters.set(key, value) {
+            panic!("The built-in disk {name} is wrong: {error}");
+        }
+    }
+    Some(parameters)
 }
 
 /// The names of all disks.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    DISKS.iter().map(|(name, _)| *name)
+    DISKS.iter().chain(&WORN).map(|(name, _)| *name)
 }
 
 /// The files are part of the program, and a test reads each: one that is wrong is our own mistake.

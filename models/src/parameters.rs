@@ -256,11 +256,17 @@ parameters! {
         /// Memory for what was read and read ahead; 0 for none.
         read_buffer_bytes: u64, "bytes", 0, 1 << 32;
         /// Streams among which that memory is divided.
-        read_segments: u64, "streams", 1, 64;
+        read_segments: u64, "streams", 1, 65_536;
+        /// Read beyond each request before the head goes elsewhere.
+        read_beyond_bytes: u64, "bytes", 0, 1 << 30;
         /// Volatile write cache; 0 when it is off.
         write_cache_bytes: u64, "bytes", 0, 1 << 34;
         /// Separate places for which the write cache can hold data.
         write_cache_runs: u64, "places", 1, 1 << 20;
+        /// Places that come next in the elevator's order, from which the nearest in time is written first.
+        write_choices: u64, "places", 1, 1024;
+        /// Places written behind in a row while reads wait, if writes wait for room.
+        write_turn_places: u64, "places", 1, 65_536;
         /// Pause of the reads after which writing behind begins, while the cache is less than half full.
         write_cache_idle_ms: u64, "ms", 0, 10_000;
     }
@@ -280,8 +286,10 @@ parameters! {
         program_us: u64, "us", 1, 1_000_000;
         /// Rate of the interface, both directions together.
         interface_mb_per_s: u64, "MB/s", 1, 100_000;
-        /// Time for which each command keeps the interface busy, besides its data.
+        /// Time for which each command but a write keeps the interface busy, besides its data.
         command_ns: u64, "ns", 0, 1_000_000;
+        /// Time for which each write keeps the interface busy, besides its data.
+        write_command_ns: u64, "ns", 0, 1_000_000;
         /// Time a read spends in the controller without keeping anything busy.
         read_latency_us: u64, "us", 0, 1_000_000;
         /// Time a write spends in the controller without keeping anything busy.
@@ -294,10 +302,24 @@ parameters! {
         queue_depth: u64, "commands", 1, 65_536;
         /// Write buffer; 0 when it is off.
         write_cache_bytes: u64, "bytes", 0, 1 << 34;
+        /// Pages of the host's that a channel does in a row while writes wait for room.
+        read_turn_pages: u64, "pages", 1, 65_536;
+        /// Pages that a channel programs in a row while reads wait, if writes wait for room.
+        write_turn_pages: u64, "pages", 1, 65_536;
         /// Whether the write buffer survives a power cut, so that a flush need not wait.
         power_loss_protection: bool, "", 0, 1;
-        /// Pages programmed in the steady state for 1000 pages of the host's.
-        write_amplification_permille: u64, "1/1000", 1000, 100_000;
+        /// How much is read ahead of a stream of reads; 0 for nothing.
+        read_ahead_bytes: u64, "bytes", 0, 1 << 30;
+        /// What is erased at once, over all channels; less on a small disk.
+        erase_block_bytes: u64, "bytes", 4096, 1 << 30;
+        /// Time to erase a block.
+        erase_us: u64, "us", 0, 1_000_000;
+        /// Flash beyond the size of the disk.
+        spare_permille: u64, "1/1000 of the size", 1, 1000;
+        /// How much of the disk, from its beginning, was written before it came to us.
+        fill_permille: u64, "1/1000", 0, 1000;
+        /// Whether that was written, and written again, in any order, so that no block is free and none is all valid.
+        fill_scattered: bool, "", 0, 1;
     }
 }
 

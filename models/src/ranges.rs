@@ -86,6 +86,18 @@ impl RangeSet {
         self.ranges.range(..=range.start).next_back().is_some_and(|(_, &right)| right >= range.end)
     }
 
+    /// Where [`RangeSet::take`] may begin: at the first byte that it would find, and then at the next ranges, in the
+    /// order of addresses and round the end; each once.
+    pub(crate) fn starts(&self, cursor: u64) -> impl Iterator<Item = u64> {
+        let around = self.ranges.range(..=cursor).next_back().filter(|&(_, &right)| right > cursor);
+        let behind = self.ranges.range((Excluded(cursor), Unbounded)).map(|(&left, _)| left);
+        let before = self.ranges.range(..cursor).map(|(&left, _)| left);
+        let is_around = around.is_some();
+        // A range that begins before the cursor and reaches over it was met at the cursor.
+        let wrapped = before.filter(move |&left| !is_around || Some(left) != around.map(|(&left, _)| left));
+        is_around.then_some(cursor).into_iter().chain(behind).chain(wrapped)
+    }
+
     /// Takes out up to `bytes_max` neighbouring bytes: the first ones at or after `cursor`, or, if
     /// there are none, the first of all.
     pub(crate) fn take(&mut self, cursor: u64, bytes_max: u64) -> Option<Range> {

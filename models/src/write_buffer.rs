@@ -141,6 +141,13 @@ impl WriteBuffer {
             || (self.fresh.runs() + self.flushing.runs()).saturating_mul(2) >= self.runs_max
     }
 
+    /// Up to `count` places at which [`WriteBuffer::take`] may be told to begin, in the order of an elevator that is at
+    /// `cursor`.
+    pub(crate) fn places(&self, cursor: u64, count: u64) -> impl Iterator<Item = u64> {
+        let source = if self.flushing.is_empty() { &self.fresh } else { &self.flushing };
+        source.starts(cursor).take(count as usize)
+    }
+
     /// Begins to write up to `bytes_max` of what is held, from `cursor` on, in at most `runs_max`
     /// ranges; what a flush waits for goes first. Returns the batch's number and its first range.
     pub(crate) fn take(&mut self, cursor: u64, bytes_max: u64, runs_max: u64) -> Option<(u64, Range)> {
@@ -161,6 +168,11 @@ impl WriteBuffer {
         self.being_written_bytes += bytes;
         self.batches.insert(batch, Batch { ranges, owed });
         Some((batch, first))
+    }
+
+    /// The ranges of a batch that is being written.
+    pub(crate) fn ranges(&self, batch: u64) -> &[Range] {
+        self.batches.get(&batch).map_or(&[], |batch| &batch.ranges)
     }
 
     /// A batch is on the medium.

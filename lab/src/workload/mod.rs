@@ -1,3 +1,4 @@
 //! Workloads as published measurements made them.
 
 pub mod fio;
+pub mod iozone;

@@ -4,10 +4,10 @@
 //! - the seek curve, the angle of the platter, zones with their own rates, settling for writes;
 //! - a command queue from which the shortest way is served next, unless something has waited too
 //!   long; a controller that takes its time for each command;
-//! - a buffer for what was read and read ahead;
+//! - a buffer for what was read and read ahead, of which some is read after every request, wanted or not;
 //! - a volatile write cache: writes are done when it has them, and are written behind in
-//!   elevator order, when reads leave a pause, when it is half full, when writes wait for room (then
-//!   in turns with reads), or for a flush;
+//!   elevator order, the nearest of the next few places first, when reads leave a pause, when it is half full, when writes wait for room (then
+//!   in turns with reads, some places each turn), or for a flush;
 //! - the flush command of SATA, for which the queue must be empty.
 //!
 //! Left out: heads and skew (the rates are meant as sustained rates), defects and retries, reading
@@ -46,6 +46,8 @@ enum Event {
     Done(Command),
     /// Reads may have paused long enough for writing behind.
     Pause,
+    /// The head has read as far beyond a request as it always does.
+    Beyond,
 }
 
 /// What the arm is busy with.
@@ -73,6 +75,9 @@ pub struct Hdd {
     command_ns: u64,
     age_limit_ns: u64,
     pause_ns: u64,
+    beyond_bytes: u64,
+    behind_places: u64,
+    write_choices: u64,
     commands: Commands,
     timeline: Timeline<Event>,
     link: Link,
@@ -85,7 +90,10 @@ pub struct Hdd {
     head_byte: u64,
     is_arm_busy: bool,
     is_pause_awaited: bool,
-    was_behind: bool,
+    /// Until when the arm is only busy with reading beyond a request.
+    beyond_until_ns: Option<u64>,
+    /// Places written behind since the last read.
+    behind_in_row: u64,
     last_read_ns: Option<u64>,
 }
 
@@ -97,6 +105,9 @@ impl Hdd {
             command_ns: parameters.command_us * MICROSECOND_NS,
             age_limit_ns: parameters.age_limit_ms * MILLISECOND_NS,
             pause_ns: parameters.write_cache_idle_ms * MILLISECOND_NS,
+            beyond_bytes: parameters.read_beyond_bytes,
+            behind_places: parameters.write_turn_places,
+            write_choices: parameters.write_choices,
             commands: Commands::new(size_bytes, parameters.queue_depth, true),
             timeline: Timeline::new(),
             link: Link::new(parameters.interface_mb_per_s),
@@ -108,7 +119,8 @@ impl Hdd {
             head_byte: 0,
             is_arm_busy: false,
             is_pause_awaited: false,
-            was_behind: false,
+            beyond_until_ns: None,
+            behind_in_row: 0,
             last_read_ns: None,
         }
     }
@@ -153,6 +165,14 @@ impl Hdd {
                 Event::Pause => {
                     self.is_pause_awaited = false;
                     self.use_arm(at_ns);
+                }
+                Event::Beyond => {
+                    if self.beyond_until_ns == Some(at_ns) {
+                        self.beyond_until_ns = None;
+                        self.is_arm_busy = false;
+                        self.answer_waiting(at_ns);
+                        self.use_arm(at_ns);
+                    }
                 }
             }
         }
@@ -204,15 +224,35 @@ impl Hdd {
             self.read_on(now_ns, range.end);
             return;
         }
-        if !self.is_arm_busy
+        let is_beyond = self.beyond_until_ns.is_some() && self.waiting.is_empty();
+        if (!self.is_arm_busy || is_beyond)
             && let Some(passed_ns) = self.read_buffer.follow(&self.geometry, range)
         {
+            self.beyond_until_ns = None;
+            self.is_arm_busy = false;
             self.read_buffer.stop_ahead();
             self.begin(passed_ns.max(now_ns), range.end, Job::Read(command));
             return;
         }
         self.waiting.push(Waiting { command, since_ns: now_ns });
         self.use_arm(now_ns);
+    }
+
+    /// Answers the waiting reads that are in memory by now.
+    fn answer_waiting(&mut self, now_ns: u64) {
+        self.read_buffer.advance(&self.geometry, now_ns);
+        let mut index = 0;
+        while index < self.waiting.len() {
+            let command = self.waiting[index].command;
+            let range = Range { start: command.offset_bytes, end: command.end_bytes() };
+            if command.op == Op::Read && self.read_buffer.use_range(range) {
+                self.waiting.remove(index);
+                let done_ns = self.link.carry(now_ns, 0, range.bytes());
+                self.timeline.push(done_ns, Event::Done(command));
+            } else {
+                index += 1;
+            }
+        }
     }
 
     /// Reads ahead again if the arm has nothing else to do and the stream runs dry.
@@ -244,12 +284,12 @@ impl Hdd {
         self.use_arm(now_ns);
     }
 
-    /// The read buffer must not answer for a range that the host has written.
+    /// The read buffer must not answer with what was there before.
     fn overwritten(&mut self, now_ns: u64, range: Range) {
         if self.read_buffer.is_ahead_in(range) {
             self.free_head(now_ns);
         }
-        self.read_buffer.forget(range);
+        self.read_buffer.wrote(range);
     }
 
     /// Ends reading ahead.
@@ -275,8 +315,9 @@ impl Hdd {
         }
         if self.is_behind_due(now_ns) {
             self.free_head(now_ns);
-            if let Some((batch, range)) = self.write_buffer.take(self.head_byte, BEHIND_BYTES_MAX, 1) {
-                self.was_behind = true;
+            let nearest = self.nearest_place(now_ns);
+            if let Some((batch, range)) = self.write_buffer.take(nearest, BEHIND_BYTES_MAX, 1) {
+                self.behind_in_row += 1;
                 self.go(now_ns, range, Job::Behind(batch));
             }
             return;
@@ -288,13 +329,20 @@ impl Hdd {
         let chosen = self.choose(now_ns);
         let command = self.waiting.remove(chosen).command;
         let range = Range { start: command.offset_bytes, end: command.end_bytes() };
-        self.was_behind = false;
+        self.behind_in_row = 0;
         if command.op == Op::Read {
             self.go(now_ns, range, Job::Read(command));
         } else {
             self.overwritten(now_ns, range);
             self.go(now_ns, range, Job::Write(command));
         }
+    }
+
+    /// Where to write behind next.
+    fn nearest_place(&self, now_ns: u64) -> u64 {
+        let places = self.write_buffer.places(self.head_byte, self.write_choices);
+        let nearest = places.min_by_key(|&place| self.way_ns(now_ns, place, true));
+        nearest.unwrap_or(self.head_byte)
     }
 
     /// Whether it is the write cache's turn.
@@ -304,7 +352,7 @@ impl Hdd {
         }
         let is_urgent = self.flush.is_some() || self.write_buffer.is_starved();
         if !self.waiting.is_empty() {
-            return is_urgent && !self.was_behind;
+            return is_urgent && self.behind_in_row < self.behind_places;
         }
         let pause_end_ns = self.last_read_ns.map_or(0, |last_ns| last_ns + self.pause_ns);
         if is_urgent || self.write_buffer.is_half_full() || pause_end_ns <= now_ns {
@@ -364,6 +412,13 @@ impl Hdd {
                 self.last_read_ns = Some(now_ns);
                 let read = Range { start: command.offset_bytes, end: command.end_bytes() };
                 self.read_buffer.begin_ahead(read, now_ns);
+                if self.beyond_bytes > 0 {
+                    let end = (read.end + self.beyond_bytes).min(self.commands.size_bytes());
+                    let beyond_ns = self.geometry.place_ns(end) - self.geometry.place_ns(read.end);
+                    self.is_arm_busy = true;
+                    self.beyond_until_ns = Some(now_ns + beyond_ns);
+                    self.timeline.push(now_ns + beyond_ns, Event::Beyond);
+                }
                 self.complete(now_ns, command);
             }
             Job::Write(command) => self.complete(now_ns, command),

@@ -7,6 +7,7 @@
 
 use super::geometry::Geometry;
 use crate::ranges::Range;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 /// What is kept of one stream: a range, and when it was last of use.
@@ -31,6 +32,10 @@ struct Ahead {
 #[derive(Debug)]
 pub(super) struct ReadBuffer {
     segments: Vec<Segment>,
+    /// Start and number of each segment. None is longer than `segment_bytes`.
+    starts: BTreeSet<(u64, usize)>,
+    /// Numbers of the segments, the one unused for longest first.
+    by_use: BTreeMap<u64, usize>,
     segments_max: u64,
     segment_bytes: u64,
     disk_bytes: u64,
@@ -42,6 +47,8 @@ impl ReadBuffer {
     pub(super) fn new(buffer_bytes: u64, segments_max: u64, disk_bytes: u64) -> ReadBuffer {
         ReadBuffer {
             segments: Vec::new(),
+            starts: BTreeSet::new(),
+            by_use: BTreeMap::new(),
             segments_max,
             segment_bytes: buffer_bytes / segments_max,
             disk_bytes,
@@ -60,17 +67,38 @@ impl ReadBuffer {
         let Some(ahead) = self.ahead else { return };
         let passed_ns = now_ns.saturating_sub(ahead.from_ns);
         let reached = geometry.byte_at(geometry.place_ns(ahead.from_byte) + passed_ns);
-        let range = &mut self.segments[ahead.segment].range;
+        let mut range = self.segments[ahead.segment].range;
         range.end = range.end.max(reached.min(ahead.limit_byte));
+        self.set_range(ahead.segment, range);
+    }
+
+    /// Gives a segment its range, or the end of it if it is too long.
+    fn set_range(&mut self, index: usize, mut range: Range) {
         range.start = range.start.max(range.end.saturating_sub(self.segment_bytes));
+        let old = core::mem::replace(&mut self.segments[index].range, range);
+        if old.start != range.start {
+            self.starts.remove(&(old.start, index));
+            self.starts.insert((range.start, index));
+        }
+    }
+
+    fn use_segment(&mut self, index: usize) {
+        self.uses += 1;
+        self.by_use.remove(&self.segments[index].used);
+        self.by_use.insert(self.uses, index);
+        self.segments[index].used = self.uses;
+    }
+
+    /// The segment of the lowest number that begins at or before the byte, and of which `is_meant`.
+    fn find(&self, byte: u64, is_meant: impl Fn(Range) -> bool) -> Option<usize> {
+        let near = self.starts.range((byte.saturating_sub(self.segment_bytes), 0)..=(byte, usize::MAX));
+        near.map(|&(_, index)| index).filter(|&index| is_meant(self.segments[index].range)).min()
     }
 
     /// Whether the range is here. That is a use of its stream, and moves the window on.
     pub(super) fn use_range(&mut self, range: Range) -> bool {
-        let held = |segment: &Segment| segment.range.start <= range.start && range.end <= segment.range.end;
-        let Some(index) = self.segments.iter().position(held) else { return false };
-        self.uses += 1;
-        self.segments[index].used = self.uses;
+        let Some(index) = self.find(range.start, |held| range.end <= held.end) else { return false };
+        self.use_segment(index);
         self.move_window(index, range.end);
         true
     }
@@ -134,30 +162,22 @@ impl ReadBuffer {
 
     /// Keeps what was read, and returns the stream it belongs to.
     fn segment_of(&mut self, read: Range) -> usize {
-        self.uses += 1;
-        let joins = |segment: &Segment| segment.range.start <= read.start && read.start <= segment.range.end;
-        let index = match self.segments.iter().position(joins) {
+        let index = match self.find(read.start, |held| read.start <= held.end) {
             Some(index) => index,
             None if (self.segments.len() as u64) < self.segments_max => {
                 self.segments.push(Segment { range: read, used: 0 });
+                self.starts.insert((read.start, self.segments.len() - 1));
                 self.segments.len() - 1
             }
             None => {
-                let mut oldest = 0;
-                for index in 1..self.segments.len() {
-                    if self.segments[index].used < self.segments[oldest].used {
-                        oldest = index;
-                    }
-                }
-                self.segments[oldest].range = read;
+                let oldest = *self.by_use.first_entry().expect("every segment was used").get();
+                self.set_range(oldest, read);
                 oldest
             }
         };
-        let segment = &mut self.segments[index];
-        segment.used = self.uses;
+        self.use_segment(index);
         // The head is at the end of `read`: whatever the stream had beyond is given up.
-        segment.range.end = read.end;
-        segment.range.start = segment.range.start.max(read.end.saturating_sub(self.segment_bytes));
+        self.set_range(index, Range { start: self.segments[index].range.start, end: read.end });
         index
     }
 
@@ -169,12 +189,21 @@ impl ReadBuffer {
         })
     }
 
-    /// The host wrote the range: what is here of it is out of date. The head must not be in it.
-    pub(super) fn forget(&mut self, written: Range) {
-        for segment in &mut self.segments {
-            if segment.range.overlaps(written) {
-                segment.range.end = segment.range.start;
-            }
+    /// The host wrote the range. What holds all of it has the new data now; what holds a part is out of date. The
+    /// head must not be in it.
+    pub(super) fn wrote(&mut self, written: Range) {
+        let from = written.start.saturating_sub(self.segment_bytes);
+        let near = self.starts.range((from, 0)..(written.end, 0));
+        let parted: Vec<usize> = near
+            .map(|&(_, index)| index)
+            .filter(|&index| {
+                let held = self.segments[index].range;
+                held.overlaps(written) && !(held.start <= written.start && written.end <= held.end)
+            })
+            .collect();
+        for index in parted {
+            let start = self.segments[index].range.start;
+            self.set_range(index, Range { start, end: start });
         }
     }
 }

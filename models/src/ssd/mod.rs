@@ -9,11 +9,15 @@
 //!   has gathered, when the rest is some milliseconds old, when writes wait for room, or for a
 //!   flush. Reads go before that, but cannot hold it up for ever when somebody waits for it;
 //! - power-loss protection: nothing is volatile and a flush has nothing to wait for;
-//! - the steady state of garbage collection, as one number by which programming is slower.
+//! - a translation layer: erase blocks, those that are erased, and what it costs to empty one when there are
+//!   none, so that a trimmed disk and a full one differ; reads of what was never written need no flash;
+//! - reading ahead for whoever reads in order.
 //!
-//! Left out: the translation layer (free blocks, erases, the difference between a fresh and a full
-//! drive), read-ahead, suspended programs, wear, heat. A discard only drops what is in the
-//! buffer.
+//! Left out: collecting while the host is idle, mapping tables that have to be loaded, suspended
+//! programs, wear, heat.
+
+mod read_ahead;
+mod translation;
 
 use crate::commands::{Command, Commands};
 use crate::disk::{Completion, Op, Submit};
@@ -24,14 +28,13 @@ use crate::timeline::Timeline;
 use crate::write_buffer::{Part, WriteBuffer};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use read_ahead::{Ahead, ReadAhead};
+use translation::Translation;
 
 const MICROSECOND_NS: u64 = 1000;
 
 /// How long less than a page waits in the buffer for more. By taste.
 const GATHER_NS: u64 = 5_000_000;
-
-/// Jobs of the host's that a channel does in a row while somebody waits for the buffer. By taste.
-const JOBS_IN_ROW_MAX: u32 = 8;
 
 /// What happens inside the disk.
 #[derive(Debug)]
@@ -55,6 +58,8 @@ enum Event {
 enum Job {
     /// A page of a transfer of the host's, by its index.
     Page(usize),
+    /// A page read ahead, by its number.
+    Ahead(u64),
     /// A batch of the write buffer.
     Behind(u64),
 }
@@ -62,9 +67,12 @@ enum Job {
 /// A channel, and what the host wants from it.
 #[derive(Debug, Default)]
 struct Channel {
-    waiting: VecDeque<usize>,
+    waiting: VecDeque<Job>,
     is_busy: bool,
-    jobs_in_row: u32,
+    /// Jobs of the host's since the last batch of the buffer.
+    jobs_in_row: u64,
+    /// Batches of the buffer that it may still do before those.
+    turn_pages: u64,
 }
 
 /// A command that is spread over channels.
@@ -72,6 +80,8 @@ struct Channel {
 struct Transfer {
     command: Command,
     pages_left: u64,
+    /// For each page of a write, the copying that made room for it.
+    copy_ns: u64,
 }
 
 /// The disk.
@@ -81,15 +91,20 @@ pub struct Ssd {
     read_ns: u64,
     program_ns: u64,
     command_ns: u64,
+    write_command_ns: u64,
     read_latency_ns: u64,
     write_latency_ns: u64,
     flush_ns: u64,
     is_protected: bool,
+    read_turn_pages: u64,
+    write_turn_pages: u64,
     seed: u64,
     commands: Commands,
     timeline: Timeline<Event>,
     link: Link,
     write_buffer: WriteBuffer,
+    translation: Translation,
+    read_ahead: ReadAhead,
     channels: Vec<Channel>,
     channels_idle: usize,
     channel_next: usize,
@@ -109,17 +124,22 @@ impl Ssd {
         Ssd {
             page_bytes: parameters.page_bytes,
             read_ns: parameters.read_us * MICROSECOND_NS,
-            program_ns: parameters.program_us * parameters.write_amplification_permille,
+            program_ns: parameters.program_us * MICROSECOND_NS,
             command_ns: parameters.command_ns,
+            write_command_ns: parameters.write_command_ns,
             read_latency_ns: parameters.read_latency_us * MICROSECOND_NS,
             write_latency_ns: parameters.write_latency_us * MICROSECOND_NS,
             flush_ns: parameters.flush_us * MICROSECOND_NS,
             is_protected: parameters.power_loss_protection,
+            read_turn_pages: parameters.read_turn_pages,
+            write_turn_pages: parameters.write_turn_pages,
             seed,
             commands: Commands::new(size_bytes, parameters.queue_depth, parameters.flush_exclusive),
             timeline: Timeline::new(),
             link: Link::new(parameters.interface_mb_per_s),
             write_buffer: WriteBuffer::new(parameters.write_cache_bytes, u64::MAX),
+            translation: Translation::new(parameters, size_bytes),
+            read_ahead: ReadAhead::new(parameters.read_ahead_bytes, parameters.page_bytes, size_bytes),
             channels: (0..channels).map(|_| Channel::default()).collect(),
             channels_idle: channels,
             channel_next: 0,
@@ -167,7 +187,7 @@ impl Ssd {
             match event {
                 Event::PageDone { channel, job } => self.page_done(at_ns, channel, job),
                 Event::Landed(part) => self.landed(at_ns, &part),
-                Event::Arrived(command) => self.spread(at_ns, command),
+                Event::Arrived(command) => self.spread_write(at_ns, command),
                 Event::Flush(command) => self.flush(at_ns, command),
                 Event::Done(command) => {
                     self.commands.complete(command, at_ns);
@@ -187,7 +207,7 @@ impl Ssd {
             match command.op {
                 Op::Read => self.read(now_ns, command),
                 Op::Write if self.write_buffer.is_off() => {
-                    let arrived_ns = self.link.carry(now_ns, self.command_ns, command.len_bytes);
+                    let arrived_ns = self.link.carry(now_ns, self.write_command_ns, command.len_bytes);
                     self.timeline.push(arrived_ns, Event::Arrived(command));
                 }
                 Op::Write => {
@@ -200,7 +220,10 @@ impl Ssd {
                     self.timeline.push(begin_ns, Event::Flush(command));
                 }
                 Op::Discard => {
-                    self.write_buffer.forget(Range { start: command.offset_bytes, end: command.end_bytes() });
+                    let range = Range { start: command.offset_bytes, end: command.end_bytes() };
+                    self.write_buffer.forget(range);
+                    self.translation.discard(range);
+                    self.read_ahead.forget(range.start, range.end);
                     let done_ns = self.link.carry(now_ns, self.command_ns, 0) + self.write_latency_ns;
                     self.timeline.push(done_ns, Event::Done(command));
                     self.end_flushes(now_ns);
@@ -214,7 +237,15 @@ impl Ssd {
         if self.write_buffer.holds(Range { start: command.offset_bytes, end: command.end_bytes() }) {
             self.send(now_ns, command);
         } else {
-            self.spread(now_ns, command);
+            self.spread_read(now_ns, command);
+        }
+        for page in self.read_ahead.note(command.offset_bytes, command.end_bytes()) {
+            if self.is_written(page) {
+                self.enqueue(now_ns, page, Job::Ahead(page));
+            } else {
+                // Nobody can be waiting for it yet, and it needs no flash.
+                self.read_ahead.arrived(page);
+            }
         }
     }
 
@@ -224,26 +255,64 @@ impl Ssd {
         self.timeline.push(sent_ns + self.read_latency_ns, Event::Done(command));
     }
 
-    /// Gives the pages of a command to their channels.
-    fn spread(&mut self, now_ns: u64, command: Command) {
-        let pages = command.offset_bytes / self.page_bytes..=(command.end_bytes() - 1) / self.page_bytes;
-        let transfer = Transfer { command, pages_left: pages.end() - pages.start() + 1 };
-        let index = match self.transfers_free.pop() {
-            Some(index) => {
-                self.transfers[index] = transfer;
-                index
-            }
-            None => {
-                self.transfers.push(transfer);
-                self.transfers.len() - 1
-            }
-        };
+    fn pages(&self, command: &Command) -> core::ops::RangeInclusive<u64> {
+        command.offset_bytes / self.page_bytes..=(command.end_bytes() - 1) / self.page_bytes
+    }
+
+    /// Gives the pages of a write to their channels.
+    fn spread_write(&mut self, now_ns: u64, command: Command) {
+        let pages = self.pages(&command);
+        let pages_left = pages.end() - pages.start() + 1;
+        let range = Range { start: command.offset_bytes, end: command.end_bytes() };
+        self.read_ahead.forget(range.start, range.end);
+        let copy_ns = self.translation.write(range) / pages_left;
+        let index = self.begin_transfer(Transfer { command, pages_left, copy_ns });
         for page in pages {
-            let channel = self.channel_of(page);
-            self.channels[channel].waiting.push_back(index);
-            if !self.channels[channel].is_busy {
-                self.use_channel(now_ns, channel);
+            self.enqueue(now_ns, page, Job::Page(index));
+        }
+    }
+
+    /// Gives those pages of a read that are in the flash, and not in memory, to their channels.
+    fn spread_read(&mut self, now_ns: u64, command: Command) {
+        let index = self.begin_transfer(Transfer { command, pages_left: 1, copy_ns: 0 });
+        for page in self.pages(&command) {
+            match self.read_ahead.look(page) {
+                Ahead::Here => {}
+                Ahead::Coming => {
+                    self.transfers[index].pages_left += 1;
+                    self.read_ahead.wait(page, index);
+                }
+                Ahead::No if self.is_written(page) => {
+                    self.transfers[index].pages_left += 1;
+                    self.enqueue(now_ns, page, Job::Page(index));
+                }
+                Ahead::No => {}
             }
+        }
+        // One was counted for the loop itself.
+        self.transfer_page_done(now_ns, index);
+    }
+
+    fn begin_transfer(&mut self, transfer: Transfer) -> usize {
+        if let Some(index) = self.transfers_free.pop() {
+            self.transfers[index] = transfer;
+            return index;
+        }
+        self.transfers.push(transfer);
+        self.transfers.len() - 1
+    }
+
+    fn is_written(&self, page: u64) -> bool {
+        let start = page * self.page_bytes;
+        let end = (start + self.page_bytes).min(self.commands.size_bytes());
+        self.translation.holds(Range { start, end })
+    }
+
+    fn enqueue(&mut self, now_ns: u64, page: u64, job: Job) {
+        let channel = self.channel_of(page);
+        self.channels[channel].waiting.push_back(job);
+        if !self.channels[channel].is_busy {
+            self.use_channel(now_ns, channel);
         }
     }
 
@@ -259,7 +328,7 @@ impl Ssd {
     /// Moves waiting writes into the buffer while there is room.
     fn take_in(&mut self, now_ns: u64) {
         while let Some(part) = self.write_buffer.next_part() {
-            let overhead_ns = if part.is_first { self.command_ns } else { 0 };
+            let overhead_ns = if part.is_first { self.write_command_ns } else { 0 };
             let landed_ns = self.link.carry(now_ns, overhead_ns, part.range.bytes());
             self.timeline.push(landed_ns, Event::Landed(part));
         }
@@ -267,6 +336,7 @@ impl Ssd {
 
     fn landed(&mut self, now_ns: u64, part: &Part) {
         self.write_buffer.landed(part);
+        self.read_ahead.forget(part.range.start, part.range.end);
         if part.is_last {
             self.timeline.push(now_ns + self.write_latency_ns, Event::Done(part.command));
         }
@@ -335,24 +405,35 @@ impl Ssd {
         let is_drain_urgent = self.is_drain_urgent();
         let channel = &mut self.channels[index];
         assert!(!channel.is_busy, "a channel does one thing at a time");
-        let must_drain = is_drain_due && is_drain_urgent && channel.jobs_in_row >= JOBS_IN_ROW_MAX;
-        let job = if let Some(transfer) = channel.waiting.front().copied()
+        if channel.jobs_in_row >= self.read_turn_pages {
+            channel.turn_pages = self.write_turn_pages;
+        }
+        let must_drain = is_drain_due && is_drain_urgent && channel.turn_pages > 0;
+        let job = if let Some(job) = channel.waiting.front().copied()
             && !must_drain
         {
             channel.waiting.pop_front();
             channel.jobs_in_row = channel.jobs_in_row.saturating_add(1);
-            Job::Page(transfer)
+            job
         } else if is_drain_due && let Some((batch, _)) = self.write_buffer.take(0, self.page_bytes, u64::MAX)
         {
             channel.jobs_in_row = 0;
+            channel.turn_pages = channel.turn_pages.saturating_sub(1);
             Job::Behind(batch)
         } else {
             return;
         };
         channel.is_busy = true;
         self.channels_idle -= 1;
-        let is_read = matches!(job, Job::Page(transfer) if self.transfers[transfer].command.op == Op::Read);
-        let job_ns = if is_read { self.read_ns } else { self.program_ns };
+        let job_ns = match job {
+            Job::Ahead(_) => self.read_ns,
+            Job::Page(index) if self.transfers[index].command.op == Op::Read => self.read_ns,
+            Job::Page(index) => self.program_ns + self.transfers[index].copy_ns,
+            Job::Behind(batch) => {
+                let ranges = self.write_buffer.ranges(batch).iter();
+                self.program_ns + ranges.map(|range| self.translation.write(*range)).sum::<u64>()
+            }
+        };
         self.timeline.push(now_ns + job_ns, Event::PageDone { channel: index, job });
     }
 
@@ -361,6 +442,11 @@ impl Ssd {
         self.channels_idle += 1;
         match job {
             Job::Page(index) => self.transfer_page_done(now_ns, index),
+            Job::Ahead(page) => {
+                for transfer in self.read_ahead.arrived(page) {
+                    self.transfer_page_done(now_ns, transfer);
+                }
+            }
             Job::Behind(batch) => {
                 self.write_buffer.written(batch);
                 self.end_flushes(now_ns);
