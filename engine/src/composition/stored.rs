@@ -77,7 +77,8 @@ impl Composition {
             return Ok(Layout::Log(Geometry::choose(cache_bytes)?));
         };
         let tree = |_| DivideError::Tree { levels: self.tree_levels() };
-        let persistence = self.slot_persistence().map_err(tree)?.expect("a coupling gives slots one of theirs");
+        let persistence =
+            self.slot_persistence().map_err(tree)?.expect("a coupling gives slots one of theirs");
         Ok(Layout::Slots(SlotLayout::choose(cache_bytes, slots.slot_bytes, slots.ways, persistence)?))
     }
 

@@ -17,19 +17,17 @@ struct Support {
 }
 
 /// What is carried out. A choice of persistence without a row is not.
-const SUPPORT: &[Support] = &[
-    Support {
-        persistence: "inline",
-        choices: &[
-            (Axis::Admission, &["always"]),
-            (Axis::Cutoff, &["none"]),
-            (Axis::Replacement, &["fifo"]),
-            (Axis::Destage, &["sweep"]),
-            (Axis::Fetch, &["request"]),
-        ],
-        fixed: &[("ghost_pieces", 0), ("free_order", 0), ("readahead_bytes", 0)],
-    },
-];
+const SUPPORT: &[Support] = &[Support {
+    persistence: "inline",
+    choices: &[
+        (Axis::Admission, &["always"]),
+        (Axis::Cutoff, &["none"]),
+        (Axis::Replacement, &["fifo"]),
+        (Axis::Destage, &["sweep"]),
+        (Axis::Fetch, &["request"]),
+    ],
+    fixed: &[("ghost_pieces", 0), ("free_order", 0), ("readahead_bytes", 0)],
+}];
 
 /// Something that a composition has and the engine does not carry out yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
