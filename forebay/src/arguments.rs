@@ -3,6 +3,7 @@
 //! Values are parsed here into what they mean, so that a wrong mode, a wrong size or a malformed
 //! device is a usage error (exit status 2) before anything is opened.
 
+pub mod studies;
 pub mod traces;
 
 use crate::profile;
@@ -53,6 +54,8 @@ pub enum Verb {
     Profiles(Report),
     /// List the built-in modelled disks.
     Models(Report),
+    /// List the built-in studies: published measurements of caches.
+    Studies(Report),
     /// The simulator: the same engine in virtual time.
     #[command(subcommand)]
     Lab(Box<LabVerb>),
@@ -69,6 +72,10 @@ pub enum LabVerb {
     Trace(traces::LabTrace),
     /// How much cache, and which replacement policy, a trace is worth.
     Advise(traces::LabAdvise),
+    /// Run published studies again: published and simulated figures side by side.
+    Study(studies::LabStudy),
+    /// The best published system, the best simulated one, and ours, for each test of the studies.
+    League(studies::LabLeague),
     /// Modelled disks beside the native figures of the studies that they were fitted to, measured again.
     Fit(LabFit),
 }

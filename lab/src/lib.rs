@@ -14,6 +14,7 @@
 //! | [`long`] | long runs: terabytes, tags only, devices from `models`, no cuts |
 //! | [`trace`], [`replay`] | readers of block traces; a trace through the engine on modelled disks |
 //! | [`curve`] | how much cache, and which policy, a trace is worth |
+//! | [`study`], [`league`], [`report`] | published measurements run again; who is best; pages about it |
 //! | [`workload`] | what published measurements asked for: fio's jobs, iozone's tests |
 //! | [`native`] | modelled disks without a cache, beside the native figures of the studies |
 #![forbid(unsafe_code)]
@@ -23,12 +24,15 @@ pub mod content;
 pub mod curve;
 pub mod disk;
 pub mod exhaustive;
+pub mod league;
 pub mod long;
 pub mod memory;
 pub mod native;
 pub mod oracle;
 pub mod random;
 pub mod replay;
+pub mod report;
+pub mod study;
 pub mod swarm;
 pub mod trace;
 pub mod violation;

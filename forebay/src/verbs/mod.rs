@@ -13,6 +13,7 @@ mod serve;
 mod set;
 mod stats;
 mod status;
+mod studies;
 
 use crate::arguments::{RunOptions, Verb};
 use crate::control::{Answer, Connection, Progress, Question};
@@ -43,6 +44,7 @@ pub fn run(verb: Verb) -> Result<()> {
         Verb::Dump(arguments) => dump::run(&arguments),
         Verb::Profiles(report) => profiles::run(&report),
         Verb::Models(report) => models::run(&report),
+        Verb::Studies(report) => studies::run(&report),
         Verb::Lab(verb) => lab::run(&verb),
     }
 }

@@ -102,6 +102,17 @@ impl Disk {
         Disk::new(size_bytes, disk.supports_discard(), Timing::Model(Box::new(disk)))
     }
 
+    /// Only its first bytes, as a partition; it stays the device that it is.
+    ///
+    /// # Panics
+    /// If it does not have so many.
+    #[must_use]
+    pub fn part(mut self, size_bytes: u64) -> Disk {
+        assert!(size_bytes > 0 && size_bytes <= self.size_bytes, "a part of the disk");
+        self.size_bytes = size_bytes;
+        self
+    }
+
     fn new(size_bytes: u64, can_discard: bool, timing: Timing) -> Disk {
         let traffic = Traffic::default();
         Disk { size_bytes, can_discard, timing, blocks: Blocks::Nothing, summaries: None, traffic }
@@ -132,37 +143,41 @@ impl Disk {
         self.traffic
     }
 
-    /// Begins an operation.
+    /// Begins an operation of the engine's.
     pub(super) fn submit(&mut self, now: Nanos, token: u64, op: &IoOp) {
-        let traffic = &mut self.traffic;
         let (op, offset_bytes, len_bytes) = match op {
-            IoOp::Read { offset_bytes, into } => {
-                let len_bytes = into.len_bytes();
-                traffic.reads += 1;
-                traffic.read_bytes += len_bytes;
-                (models::Op::Read, *offset_bytes, len_bytes)
-            }
-            IoOp::Write { offset_bytes, from } => {
-                let len_bytes = from.len_bytes();
-                traffic.writes += 1;
-                traffic.written_bytes += len_bytes;
-                (models::Op::Write, *offset_bytes, len_bytes)
-            }
-            IoOp::WriteZeroes { offset_bytes, len_bytes } => {
-                traffic.writes += 1;
-                traffic.written_bytes += len_bytes;
-                (models::Op::Write, *offset_bytes, *len_bytes)
-            }
-            IoOp::Discard { offset_bytes, len_bytes } => {
-                traffic.discards += 1;
-                (models::Op::Discard, *offset_bytes, *len_bytes)
-            }
-            IoOp::Flush => {
-                traffic.flushes += 1;
-                (models::Op::Flush, 0, 0)
-            }
+            IoOp::Read { offset_bytes, into } => (models::Op::Read, *offset_bytes, into.len_bytes()),
+            IoOp::Write { offset_bytes, from } => (models::Op::Write, *offset_bytes, from.len_bytes()),
+            IoOp::WriteZeroes { offset_bytes, len_bytes } => (models::Op::Write, *offset_bytes, *len_bytes),
+            IoOp::Discard { offset_bytes, len_bytes } => (models::Op::Discard, *offset_bytes, *len_bytes),
+            IoOp::Flush => (models::Op::Flush, 0, 0),
             IoOp::Abandon(_) => unreachable!("a note is not for a disk"),
         };
+        self.begin(now, token, op, offset_bytes, len_bytes);
+    }
+
+    /// Begins an operation.
+    pub(super) fn begin(
+        &mut self,
+        now: Nanos,
+        token: u64,
+        op: models::Op,
+        offset_bytes: u64,
+        len_bytes: u64,
+    ) {
+        let traffic = &mut self.traffic;
+        match op {
+            models::Op::Read => {
+                traffic.reads += 1;
+                traffic.read_bytes += len_bytes;
+            }
+            models::Op::Write => {
+                traffic.writes += 1;
+                traffic.written_bytes += len_bytes;
+            }
+            models::Op::Discard => traffic.discards += 1,
+            models::Op::Flush => traffic.flushes += 1,
+        }
         assert!(
             offset_bytes + len_bytes <= self.size_bytes && (len_bytes > 0 || op == models::Op::Flush),
             "{len_bytes} bytes at {offset_bytes} are not in a disk of {} bytes",

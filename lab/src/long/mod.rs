@@ -20,12 +20,14 @@
 //! bytes that a tag stands for, and give [`Disk`] the calls of [`Image`](engine::image::Image) over both. The
 //! memory that it takes is one header of 4 KiB, packed to some 20 bytes, for each batch.
 
+mod bare;
 pub mod bench;
 mod buffers;
 mod disk;
 mod ledger;
 mod load;
 mod packed;
+mod recipe;
 mod run;
 mod sparse;
 mod statistics;
@@ -33,10 +35,11 @@ mod tag;
 mod workload;
 mod zipf;
 
+pub use bare::Bare;
 pub use disk::{Disk, Latencies};
 pub use ledger::Mismatch;
 pub use load::{Load, LoadOptions, Pattern};
-pub use run::{Contents, LongRun, Setup, Trouble, Until, VolumeSetup};
+pub use run::{Contents, LongRun, Overhead, Setup, Trouble, Until, VolumeSetup};
 pub use statistics::{Answers, Statistics, Traffic};
 pub use workload::{Action, Answer, Demand, Next, Workload};
 pub use zipf::Zipf;

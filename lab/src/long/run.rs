@@ -3,23 +3,21 @@
 use super::buffers::Buffers;
 use super::disk::Disk;
 use super::ledger::{Change, Ledger, Mismatch};
+use super::recipe::Recipe;
 use super::statistics::Statistics;
 use super::tag;
 use super::workload::{Action, Answer, Demand, Idle, Next, Workload};
+use engine::composition::Composition;
+use engine::composition::stored::DivideError;
 use engine::effect::{Effect, Errno, Io, Request, RequestId, RequestOp, Target, WriteMode};
 use engine::engine::Engine;
-use engine::format::{Geometry, GeometryError, Layout, SUPERBLOCK_BYTES, Superblock, VolumeRecord};
-use engine::image::{Image, ReadAt};
+use engine::format::Layout;
 use engine::limits::{Config, RANGE_BYTES_MAX, REQUEST_BYTES_MAX};
 use engine::memory::{BufferId, Memory, Slice};
-use engine::mutation::Mutations;
-use engine::recovery::{self, Options};
 use engine::status::Status;
-use engine::units::{
-    BLOCK_BYTES, Nanos, SECTOR_BYTES, SECTORS_PER_BLOCK, SectorRange, VOLUMES_MAX, VolumeId, VolumeIndex,
-};
+use engine::units::{BLOCK_BYTES, Nanos, SECTOR_BYTES, SECTORS_PER_BLOCK, SectorRange, VolumeIndex};
 use slab::Slab;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// What is kept of payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +63,7 @@ pub enum Until {
 pub enum Trouble {
     /// The cache device is too small.
     #[error(transparent)]
-    Geometry(#[from] GeometryError),
+    Geometry(#[from] DivideError),
     /// A read returned something else than what was written last.
     #[error(transparent)]
     Mismatch(#[from] Mismatch),
@@ -75,6 +73,15 @@ pub enum Trouble {
         /// How many.
         requests: usize,
     },
+}
+
+/// What answers wait for besides the devices: a published system's own time, as far as no device explains it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Overhead {
+    /// For each read.
+    pub read_ns: u64,
+    /// For each write.
+    pub write_ns: u64,
 }
 
 /// A request as it came.
@@ -100,6 +107,7 @@ struct Piece {
 /// The engine in virtual time.
 pub struct LongRun {
     now: Nanos,
+    recipe: Recipe,
     engine: Engine,
     buffers: Buffers,
     cache: Disk,
@@ -111,6 +119,9 @@ pub struct LongRun {
     backlog: VecDeque<Request>,
     ledger: Option<Ledger>,
     version: u64,
+    overhead: Overhead,
+    /// Answers that wait for the overhead of their kind, in the order in which they are due.
+    late: [VecDeque<Answer>; 2],
     statistics: Statistics,
     /// What the devices had done when measuring began.
     before: Statistics,
@@ -118,7 +129,8 @@ pub struct LongRun {
 }
 
 impl LongRun {
-    /// A new cache with new volumes, and the engine opened on it. `configure` may change the engine's bounds.
+    /// A new cache with new volumes, and the engine opened on it: our own kind of cache. `configure` may change
+    /// the engine's bounds.
     ///
     /// # Errors
     /// [`Trouble::Geometry`] if the cache is too small.
@@ -126,37 +138,47 @@ impl LongRun {
     /// # Panics
     /// If there are no volumes or too many, or an origin without a whole block.
     pub fn new(setup: Setup, configure: impl FnOnce(&mut Config)) -> Result<LongRun, Trouble> {
+        LongRun::composed(setup, &Composition::forebay(), configure)
+    }
+
+    /// The same with a cache of any kind that the engine carries out.
+    ///
+    /// # Errors
+    /// [`Trouble::Geometry`] if the cache is too small.
+    ///
+    /// # Panics
+    /// As [`LongRun::new`]; and if [`Composition::lack`] has something to say.
+    pub fn composed(
+        setup: Setup,
+        composition: &Composition,
+        configure: impl FnOnce(&mut Config),
+    ) -> Result<LongRun, Trouble> {
         let Setup { mut cache, volumes, contents } = setup;
-        let geometry = Geometry::choose(cache.size_bytes())?;
-        let mut image = BlankImage { size_bytes: cache.size_bytes(), written: BTreeMap::new() };
-        let superblock = format(&cache, geometry, &volumes);
-        let blocks: Vec<u64> =
-            volumes.iter().map(|volume| volume.origin.size_bytes() / BLOCK_BYTES).collect();
-        // Scattered blocks cost the index some 16 bytes each.
-        let cache_blocks = u64::from(geometry.segments) * u64::from(geometry.segment_blocks);
-        let index_budget_bytes = cache_blocks * 24 + (64 << 20);
-        let options = Options { index_budget_bytes, repair: false, mutations: Mutations::NONE };
-        let opened = recovery::write_superblock(&mut image, &superblock)
-            .map_err(recovery::OpenError::Device)
-            .and_then(|()| recovery::open(&mut image, options))
-            .expect("a new cache in memory opens");
-        let mut config = Config::for_cache(geometry.segments, geometry.segment_blocks);
+        let layout = composition.divide(cache.size_bytes())?;
+        let mut config = composition.config(&layout);
+        let recipe_volumes: Vec<_> =
+            volumes.iter().map(|volume| (volume.origin.size_bytes() / BLOCK_BYTES, volume.mode)).collect();
+        let blocks: Vec<u64> = recipe_volumes.iter().map(|(blocks, _)| *blocks).collect();
         let mut origins: Vec<Disk> = volumes.into_iter().map(|volume| volume.origin).collect();
         for (can_discard, origin) in config.origin_can_discard.iter_mut().zip(&origins) {
             *can_discard = origin.can_discard();
         }
         configure(&mut config);
-        cache.keep_summaries(geometry);
+        if let Layout::Log(geometry) = layout {
+            cache.keep_summaries(geometry);
+        }
         if contents == Contents::Tags {
             cache.keep_tags(None);
             for (at, origin) in (0..).zip(&mut origins) {
                 origin.keep_tags(Some(VolumeIndex(at)));
             }
         }
+        let recipe = Recipe { layout, composition: *composition, config, volumes: recipe_volumes };
         let statistics = Statistics::new(origins.len());
         Ok(LongRun {
             now: Nanos(0),
-            engine: Engine::new(opened, config),
+            engine: recipe.open(cache.size_bytes()),
+            recipe,
             buffers: Buffers::new(contents == Contents::Tags),
             cache,
             origins,
@@ -166,10 +188,39 @@ impl LongRun {
             backlog: VecDeque::new(),
             ledger: (contents == Contents::Tags).then(|| Ledger::new(blocks.into_iter())),
             version: 0,
+            overhead: Overhead::default(),
+            late: Default::default(),
             before: statistics.clone(),
             statistics,
             digest: 0,
         })
+    }
+
+    /// Makes all answers from now on wait besides.
+    pub fn set_overhead(&mut self, overhead: Overhead) {
+        self.overhead = overhead;
+    }
+
+    /// Writes home what is dirty, takes the cache away and puts a new, empty one on the same device; time, disks
+    /// and their history go on. The engine's counters begin anew.
+    ///
+    /// # Errors
+    /// [`Trouble`]: then the run is over.
+    ///
+    /// # Panics
+    /// If requests are under way.
+    pub fn renew_cache(&mut self) -> Result<(), Trouble> {
+        assert!(self.asked.is_empty(), "nobody waits for an answer");
+        for volume in 0..self.origins.len() as u8 {
+            self.ask_to_drain(VolumeIndex(volume));
+        }
+        self.idle(0)?;
+        while !self.operations.is_empty() {
+            self.idle(Nanos::MILLISECOND)?;
+        }
+        self.engine = self.recipe.open(self.cache.size_bytes());
+        self.engine.advance(self.now, &mut self.buffers);
+        Ok(())
     }
 
     /// Lets the workload ask, until it ends or until enough is answered. Returns the number of answers.
@@ -185,7 +236,7 @@ impl LongRun {
         let mut answers = 0;
         loop {
             let next = self.feed(workload);
-            let answered = self.pump(workload)?;
+            let answered = self.pump(workload)? + self.answer_late(workload);
             answers += answered;
             if answers >= limit {
                 return Ok(answers);
@@ -194,7 +245,8 @@ impl LongRun {
                 // Whoever got an answer may ask again before time goes on.
                 continue;
             }
-            if next == Next::End && self.asked.is_empty() || self.now >= horizon {
+            let is_quiet = self.asked.is_empty() && self.late.iter().all(VecDeque::is_empty);
+            if next == Next::End && is_quiet || self.now >= horizon {
                 return Ok(answers);
             }
             self.pass_time(next, horizon)?;
@@ -275,6 +327,9 @@ impl LongRun {
         }
         let deadline_ns = self.engine.deadline().map_or(u64::MAX, |at| at.0);
         soonest_ns = soonest_ns.min(deadline_ns);
+        for answer in self.late.iter().filter_map(VecDeque::front) {
+            soonest_ns = soonest_ns.min(answer.answered.0);
+        }
         if let Next::At(at) = next {
             assert!(at > self.now, "a workload does not wait for what has come");
             soonest_ns = soonest_ns.min(at.0);
@@ -347,7 +402,7 @@ impl LongRun {
             Action::Discard(range) | Action::WriteZeroes(range) => (range, RANGE_BYTES_MAX),
             Action::Flush => (SectorRange { start: 0, sectors: 0 }, 0),
         };
-        assert!(demand.action == Action::Flush || range.sectors > 0, "a range is not empty");
+        assert!(len_bytes_max == 0 || range.sectors > 0, "a range is not empty");
         let mut start = range.start;
         loop {
             // As a door cuts: at block borders, however the range begins.
@@ -358,6 +413,19 @@ impl LongRun {
             if start == range.end() {
                 break;
             }
+        }
+    }
+
+    /// Everything that is dirty goes home; the answer counts as a flush's.
+    fn ask_to_drain(&mut self, volume: VolumeIndex) {
+        let demand = Demand { job: 0, volume, action: Action::Flush, due: self.now };
+        let asked = self.asked.insert(Asked { demand, pieces: 1, error: None }) as u32;
+        let range = SectorRange { start: 0, sectors: 0 };
+        let piece = Piece { asked, range, buffer: None, began: 0, change: None };
+        let id = RequestId(self.pieces.insert(piece) as u64);
+        let request = Request { id, volume, op: RequestOp::Drain };
+        if !self.backlog.is_empty() || self.engine.submit(self.now, request, &mut self.buffers).is_err() {
+            self.backlog.push_back(request);
         }
     }
 
@@ -432,8 +500,7 @@ impl LongRun {
                 }
                 Effect::Reply { id, result } => {
                     if let Some(answer) = self.replied(id, result)? {
-                        answered += 1;
-                        workload.answered(&answer);
+                        answered += self.answer(answer, workload);
                     }
                 }
                 Effect::Notice(_) => (),
@@ -456,9 +523,38 @@ impl LongRun {
             return Ok(None);
         }
         let Asked { demand, error, .. } = self.asked.remove(piece.asked as usize);
-        let answer = Answer { demand, answered: self.now, result: error.map_or(Ok(()), Err) };
+        Ok(Some(Answer { demand, answered: self.now, result: error.map_or(Ok(()), Err) }))
+    }
+
+    /// Answers now, or later if its kind has an overhead; returns how many answers that were.
+    fn answer<W: Workload + ?Sized>(&mut self, mut answer: Answer, workload: &mut W) -> u64 {
+        let (kind, overhead_ns) = match answer.demand.action {
+            Action::Read(_) => (0, self.overhead.read_ns),
+            Action::Write { .. } => (1, self.overhead.write_ns),
+            _ => (0, 0),
+        };
+        if overhead_ns > 0 {
+            answer.answered = self.now.plus(overhead_ns);
+            self.late[kind].push_back(answer);
+            return 0;
+        }
         self.statistics.record(&answer);
-        Ok(Some(answer))
+        workload.answered(&answer);
+        1
+    }
+
+    /// Answers what has waited long enough.
+    fn answer_late<W: Workload + ?Sized>(&mut self, workload: &mut W) -> u64 {
+        let mut answered = 0;
+        for kind in 0..self.late.len() {
+            while self.late[kind].front().is_some_and(|answer| answer.answered <= self.now) {
+                let Some(answer) = self.late[kind].pop_front() else { break };
+                self.statistics.record(&answer);
+                workload.answered(&answer);
+                answered += 1;
+            }
+        }
+        answered
     }
 
     fn judge(&mut self, piece: &Piece, result: Result<(), Errno>) -> Result<(), Mismatch> {
@@ -480,79 +576,6 @@ impl LongRun {
             ledger.unverified_blocks += blocks.end - blocks.start;
         }
         self.buffers.release(buffer);
-        Ok(())
-    }
-}
-
-/// The superblock of a new cache.
-fn format(cache: &Disk, geometry: Geometry, volumes: &[VolumeSetup]) -> Superblock {
-    assert!((1..=VOLUMES_MAX).contains(&volumes.len()), "1 to {VOLUMES_MAX} volumes");
-    let mut records: [Option<VolumeRecord>; VOLUMES_MAX] = Default::default();
-    for (at, volume) in volumes.iter().enumerate() {
-        let blocks = volume.origin.size_bytes() / BLOCK_BYTES;
-        assert!(blocks > 0, "an origin has at least one block");
-        records[at] = Some(VolumeRecord {
-            id: VolumeId(1 + at as u32),
-            name: format!("volume-{at}"),
-            origin: format!("origin-{at}"),
-            identity: String::new(),
-            size_sectors: blocks * SECTORS_PER_BLOCK,
-            sector_bytes: SECTOR_BYTES as u32,
-            mode: volume.mode,
-            clean_floor_sequence: 0,
-            fingerprint: Default::default(),
-        });
-    }
-    Superblock {
-        set_id: [1; 16],
-        update: 1,
-        session: 1,
-        cut_sequence: 0,
-        base_sequence: 1,
-        clean_stop: true,
-        cache_bytes: cache.size_bytes(),
-        layout: Layout::Log(geometry),
-        composition: String::new(),
-        profile: "forebay".into(),
-        next_volume_id: 1 + volumes.len() as u32,
-        volumes: records,
-    }
-}
-
-/// A device of zeroes that remembers the few blocks written to it: what recovery of a new cache needs.
-struct BlankImage {
-    size_bytes: u64,
-    written: BTreeMap<u64, [u8; BLOCK_BYTES as usize]>,
-}
-
-const _: () = assert!(SUPERBLOCK_BYTES.is_multiple_of(BLOCK_BYTES as usize));
-
-impl Image for BlankImage {
-    fn size_bytes(&self) -> u64 {
-        self.size_bytes
-    }
-
-    fn read_group(&mut self, reads: &mut [ReadAt]) {
-        for read in reads {
-            let blocks = read.bytes.chunks_mut(BLOCK_BYTES as usize);
-            for (block, bytes) in (read.offset_bytes / BLOCK_BYTES..).zip(blocks) {
-                match self.written.get(&block) {
-                    Some(written) => bytes.copy_from_slice(&written[..bytes.len()]),
-                    None => bytes.fill(0),
-                }
-            }
-        }
-    }
-
-    fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Errno> {
-        let blocks = bytes.chunks_exact(BLOCK_BYTES as usize);
-        for (block, bytes) in (offset_bytes / BLOCK_BYTES..).zip(blocks) {
-            self.written.insert(block, bytes.try_into().expect("a block"));
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<(), Errno> {
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use engine::composition::axes::Placement;
 use engine::effect::WriteMode;
 use engine::format::SlotLayout;
 use engine::limits::Config;
-use engine::units::Nanos;
+use engine::units::{BLOCK_BYTES, Nanos};
 use std::fmt;
 use std::str::FromStr;
 

@@ -70,7 +70,7 @@ fn find_better(model: &str) -> Result<()> {
     });
     told?;
     let mut output = Output::stdout();
-    for parameters in found {
+    if let Some(parameters) = found {
         writeln!(output, "{model}")?;
         for described in parameters.describe() {
             let is_free = |key: &&&str| key.split('[').next() == Some(described.key);

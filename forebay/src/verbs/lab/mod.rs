@@ -3,6 +3,9 @@
 mod advise;
 mod bench;
 mod fit;
+mod league;
+mod study;
+mod studying;
 mod trace;
 mod verify;
 
@@ -14,6 +17,8 @@ pub(super) fn run(verb: &LabVerb) -> Result<()> {
         LabVerb::Advise(arguments) => advise::run(arguments),
         LabVerb::Bench(arguments) => bench::run(arguments),
         LabVerb::Fit(arguments) => fit::run(arguments),
+        LabVerb::League(arguments) => league::run(arguments),
+        LabVerb::Study(arguments) => study::run(arguments),
         LabVerb::Trace(arguments) => trace::run(arguments),
         LabVerb::Verify(arguments) => verify::run(arguments),
     }

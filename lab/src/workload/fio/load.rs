@@ -45,13 +45,31 @@ impl FioLoad {
             *bytes = job.end_bytes().max(*bytes);
         }
         let (mut starts, mut volume_bytes) = (BTreeMap::new(), 0u64);
-        let mut running = Vec::new();
         for job in jobs {
-            let file_bytes = *starts.entry(job.file.as_str()).or_insert_with(|| {
+            starts.entry(job.file.as_str()).or_insert_with(|| {
                 let start_bytes = volume_bytes;
                 volume_bytes = (start_bytes + sizes[job.file.as_str()]).next_multiple_of(ALIGNMENT_BYTES);
                 start_bytes
             });
+        }
+        let mut load = FioLoad::placed(jobs, volume, |file| starts[file])?;
+        load.volume_bytes = volume_bytes;
+        Ok(load)
+    }
+
+    /// The jobs of a job file on files that lie on the volume already: `start_bytes` says where each begins.
+    ///
+    /// # Errors
+    /// [`JobError`] of the first job that cannot be run.
+    pub fn placed(
+        jobs: &[Job],
+        volume: VolumeIndex,
+        start_bytes: impl Fn(&str) -> u64,
+    ) -> Result<FioLoad, JobError> {
+        let (mut running, mut volume_bytes) = (Vec::new(), 0);
+        for job in jobs {
+            let file_bytes = start_bytes(&job.file);
+            volume_bytes = volume_bytes.max(file_bytes.saturating_add(job.end_bytes()));
             running.push(Running { sequence: Sequence::new(job)?, file_bytes, under_way: 0, is_over: false });
         }
         let mut load =

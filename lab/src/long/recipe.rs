@@ -1,0 +1,109 @@
+//! What an engine is opened with: a new cache, and a new one again.
+
+use engine::composition::Composition;
+use engine::effect::{Errno, WriteMode};
+use engine::engine::Engine;
+use engine::format::{Layout, SUPERBLOCK_BYTES, Superblock, VolumeRecord};
+use engine::image::{Image, ReadAt};
+use engine::limits::Config;
+use engine::mutation::Mutations;
+use engine::recovery::{self, Options};
+use engine::units::{BLOCK_BYTES, SECTOR_BYTES, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeId};
+use std::collections::BTreeMap;
+
+/// What an engine is opened with, and opened again.
+pub(super) struct Recipe {
+    pub layout: Layout,
+    pub composition: Composition,
+    pub config: Config,
+    /// The volumes' blocks and modes.
+    pub volumes: Vec<(u64, WriteMode)>,
+}
+
+impl Recipe {
+    /// The engine on a new cache.
+    pub(super) fn open(&self, cache_bytes: u64) -> Engine {
+        let mut image = BlankImage { size_bytes: cache_bytes, written: BTreeMap::new() };
+        // Scattered blocks cost the index some 16 bytes each.
+        let index_budget_bytes = cache_bytes / BLOCK_BYTES * 24 + (64 << 20);
+        let options = Options { index_budget_bytes, repair: false, mutations: Mutations::NONE };
+        let opened = recovery::write_superblock(&mut image, &self.superblock(cache_bytes))
+            .map_err(recovery::OpenError::Device)
+            .and_then(|()| recovery::open(&mut image, options))
+            .expect("a new cache in memory opens");
+        Engine::new(opened, self.config)
+    }
+
+    /// The superblock of a new cache.
+    fn superblock(&self, cache_bytes: u64) -> Superblock {
+        let volumes = &self.volumes;
+        assert!((1..=VOLUMES_MAX).contains(&volumes.len()), "1 to {VOLUMES_MAX} volumes");
+        let mut records: [Option<VolumeRecord>; VOLUMES_MAX] = Default::default();
+        for (at, &(blocks, mode)) in volumes.iter().enumerate() {
+            assert!(blocks > 0, "an origin has at least one block");
+            records[at] = Some(VolumeRecord {
+                id: VolumeId(1 + at as u32),
+                name: format!("volume-{at}"),
+                origin: format!("origin-{at}"),
+                identity: String::new(),
+                size_sectors: blocks * SECTORS_PER_BLOCK,
+                sector_bytes: SECTOR_BYTES as u32,
+                mode,
+                clean_floor_sequence: 0,
+                fingerprint: Default::default(),
+            });
+        }
+        Superblock {
+            set_id: [1; 16],
+            update: 1,
+            session: 1,
+            cut_sequence: 0,
+            base_sequence: 1,
+            clean_stop: true,
+            cache_bytes,
+            layout: self.layout,
+            composition: self.composition.text(),
+            profile: "lab".into(),
+            next_volume_id: 1 + volumes.len() as u32,
+            volumes: records,
+        }
+    }
+}
+
+/// A device of zeroes that remembers the few blocks written to it: what recovery of a new cache needs.
+struct BlankImage {
+    size_bytes: u64,
+    written: BTreeMap<u64, [u8; BLOCK_BYTES as usize]>,
+}
+
+const _: () = assert!(SUPERBLOCK_BYTES.is_multiple_of(BLOCK_BYTES as usize));
+
+impl Image for BlankImage {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn read_group(&mut self, reads: &mut [ReadAt]) {
+        for read in reads {
+            let blocks = read.bytes.chunks_mut(BLOCK_BYTES as usize);
+            for (block, bytes) in (read.offset_bytes / BLOCK_BYTES..).zip(blocks) {
+                match self.written.get(&block) {
+                    Some(written) => bytes.copy_from_slice(&written[..bytes.len()]),
+                    None => bytes.fill(0),
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let blocks = bytes.chunks_exact(BLOCK_BYTES as usize);
+        for (block, bytes) in (offset_bytes / BLOCK_BYTES..).zip(blocks) {
+            self.written.insert(block, bytes.try_into().expect("a block"));
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Errno> {
+        Ok(())
+    }
+}

@@ -1,0 +1,244 @@
+//! Lines, bars, scatter as SVG.
+
+use super::ReportError;
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+const WIDTH: u32 = 560;
+const HEIGHT: u32 = 340;
+/// Distinguishable by people who do not see all colours (Okabe and Ito).
+const COLOURS: [RGBColor; 8] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(0, 0, 0),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(120, 120, 120),
+];
+/// How far from 1 the band of the scatter plot goes.
+const BAND: f64 = 0.25;
+
+/// A line.
+pub(super) struct Line {
+    pub label: String,
+    pub colour: usize,
+    pub is_published: bool,
+    pub points: Vec<(f64, f64)>,
+}
+
+/// A picture of lines.
+pub(super) struct Lines<'a> {
+    pub title: &'a str,
+    pub x: &'a str,
+    pub y: &'a str,
+    /// Names of the places 0, 1, 2 ... of the axis.
+    pub ticks: Option<&'a [String]>,
+    pub is_log: bool,
+    pub lines: &'a [Line],
+}
+
+/// Bars of one kind, one in each group.
+pub(super) struct Bars {
+    pub label: String,
+    pub colour: usize,
+    pub is_published: bool,
+    pub values: Vec<Option<f64>>,
+}
+
+/// A point of the scatter plot.
+pub(super) struct Point {
+    pub group: String,
+    pub at: (f64, f64),
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Drawn = Result<(), Box<dyn std::error::Error>>;
+
+fn svg(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String, ReportError> {
+    let mut svg = String::new();
+    let drawn = {
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        root.fill(&WHITE).map_err(Into::into).and_then(|()| draw(&root)).and_then(|()| Ok(root.present()?))
+    };
+    drawn.map_err(|error| ReportError(error.to_string()))?;
+    Ok(svg)
+}
+
+fn label(label: &str, is_published: bool) -> String {
+    format!("{label}{}", if is_published { ", published" } else { "" })
+}
+
+/// Lines over numbers, or over named places.
+pub(super) fn lines(picture: &Lines<'_>) -> Result<String, ReportError> {
+    let points = || picture.lines.iter().flat_map(|line| &line.points);
+    let ends = |value: fn(&(f64, f64)) -> f64| {
+        let low = points().map(value).fold(f64::INFINITY, f64::min);
+        let high = points().map(value).fold(f64::NEG_INFINITY, f64::max);
+        if low <= high { (low, high) } else { (0.0, 1.0) }
+    };
+    let ((left, right), (low, high)) = (ends(|point| point.0), ends(|point| point.1));
+    let right = if right > left { right } else { left + 1.0 };
+    svg((WIDTH, HEIGHT), |root| {
+        let mut builder = ChartBuilder::on(root);
+        builder
+            .caption(picture.title, ("sans-serif", 16))
+            .margin(8)
+            .x_label_area_size(38)
+            .y_label_area_size(66);
+        let name = |x: &f64| match picture.ticks {
+            None => format!("{x:.0}"),
+            Some(ticks) if x.fract().abs() < 1e-6 && *x >= 0.0 => {
+                ticks.get(*x as usize).cloned().unwrap_or_default()
+            }
+            Some(_) => String::new(),
+        };
+        let count = picture.ticks.map_or(10, |ticks| ticks.len().max(1));
+        // The two kinds of axes have different types.
+        macro_rules! draw {
+            ($range:expr) => {{
+                let mut chart = builder.build_cartesian_2d(left..right, $range)?;
+                chart
+                    .configure_mesh()
+                    .x_desc(picture.x)
+                    .y_desc(picture.y)
+                    .x_labels(count)
+                    .x_label_formatter(&name)
+                    .light_line_style(TRANSPARENT)
+                    .draw()?;
+                for line in picture.lines {
+                    let points = line.points.iter().copied();
+                    let colour = COLOURS[line.colour % COLOURS.len()];
+                    let style = colour.stroke_width(2);
+                    let drawn = if line.is_published {
+                        chart.draw_series(DashedLineSeries::new(points, 5, 4, style))?
+                    } else {
+                        chart.draw_series(LineSeries::new(points, style))?
+                    };
+                    let width = if line.is_published { 8 } else { 20 };
+                    drawn
+                        .label(label(&line.label, line.is_published))
+                        .legend(move |(x, y)| PathElement::new([(x, y), (x + width, y)], style));
+                }
+                legend(&mut chart)?;
+            }};
+        }
+        if picture.is_log {
+            draw!((low.max(1.0)..(high * 1.3).max(10.0)).log_scale());
+        } else {
+            draw!(0.0..if high > 0.0 { high * 1.08 } else { 1.0 });
+        }
+        Ok(())
+    })
+}
+
+fn legend<'a, 'b: 'a, C: plotters::coord::CoordTranslate>(
+    chart: &mut ChartContext<'a, SVGBackend<'b>, C>,
+) -> Drawn {
+    chart
+        .configure_series_labels()
+        .background_style(WHITE.mix(0.8))
+        .border_style(BLACK.mix(0.3))
+        .label_font(("sans-serif", 11))
+        .position(SeriesLabelPosition::UpperLeft)
+        .draw()?;
+    Ok(())
+}
+
+/// Groups of bars.
+pub(super) fn bars(title: &str, unit: &str, groups: &[String], bars: &[Bars]) -> Result<String, ReportError> {
+    let highest = bars.iter().flat_map(|bars| bars.values.iter().flatten()).copied().fold(0.0, f64::max);
+    let top = if highest > 0.0 { highest * 1.35 } else { 1.0 };
+    let width = WIDTH.max(120 + groups.len() as u32 * (20 + 14 * bars.len() as u32));
+    svg((width, HEIGHT), |root| {
+        let mut chart = ChartBuilder::on(root)
+            .caption(title, ("sans-serif", 16))
+            .margin(8)
+            .x_label_area_size(34)
+            .y_label_area_size(70)
+            .build_cartesian_2d(0.0..groups.len() as f64, 0.0..top)?;
+        let name = |_: &f64| String::new();
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .y_desc(unit)
+            .x_labels(1)
+            .x_label_formatter(&name)
+            .light_line_style(TRANSPARENT)
+            .draw()?;
+        let step = 0.9 / bars.len().max(1) as f64;
+        for (at, one) in bars.iter().enumerate() {
+            let colour = COLOURS[one.colour % COLOURS.len()];
+            let style = if one.is_published { colour.mix(0.4) } else { colour.mix(1.0) }.filled();
+            let rectangles = one.values.iter().enumerate().filter_map(|(group, value)| {
+                let left = group as f64 + 0.05 + at as f64 * step;
+                Some(Rectangle::new([(left, 0.0), (left + step * 0.9, (*value)?)], style))
+            });
+            chart
+                .draw_series(rectangles)?
+                .label(label(&one.label, one.is_published))
+                .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], style));
+        }
+        for (group, name) in groups.iter().enumerate() {
+            let (x, y) = chart.backend_coord(&(group as f64 + 0.5, 0.0));
+            let centred = plotters::style::text_anchor::Pos::new(
+                plotters::style::text_anchor::HPos::Center,
+                plotters::style::text_anchor::VPos::Top,
+            );
+            let style = ("sans-serif", 12).into_text_style(root).pos(centred);
+            root.draw_text(name, &style, (x, y + 6))?;
+        }
+        legend(&mut chart)
+    })
+}
+
+/// Published against simulated values, both axes logarithmic.
+pub(super) fn scatter(title: &str, points: &[Point]) -> Result<String, ReportError> {
+    let is_shown = |point: &&Point| point.at.0 > 0.0 && point.at.1 > 0.0;
+    let all = || points.iter().filter(is_shown).flat_map(|point| [point.at.0, point.at.1]);
+    let low = all().fold(f64::INFINITY, f64::min) * 0.7;
+    let high = all().fold(0.0, f64::max) * 1.5;
+    let mut groups: Vec<&str> = Vec::new();
+    for point in points.iter().filter(is_shown) {
+        if !groups.contains(&&*point.group) {
+            groups.push(&point.group);
+        }
+    }
+    svg((620, 560), |root| {
+        let mut chart = ChartBuilder::on(root)
+            .caption(title, ("sans-serif", 16))
+            .margin(8)
+            .x_label_area_size(40)
+            .y_label_area_size(70)
+            .build_cartesian_2d((low..high).log_scale(), (low..high).log_scale())?;
+        chart
+            .configure_mesh()
+            .x_desc("published")
+            .y_desc("simulated")
+            .light_line_style(TRANSPARENT)
+            .draw()?;
+        chart.draw_series([Polygon::new(
+            [
+                (low, low),
+                (low / (1.0 - BAND), low),
+                (high, high * (1.0 - BAND)),
+                (high, high),
+                (high / (1.0 + BAND), high),
+                (low, low * (1.0 + BAND)),
+            ],
+            RGBColor(0, 158, 115).mix(0.15),
+        )])?;
+        chart.draw_series([PathElement::new([(low, low), (high, high)], BLACK.mix(0.5))])?;
+        for (at, group) in groups.iter().enumerate() {
+            let style = COLOURS[at % COLOURS.len()].mix(0.7).filled();
+            let circles = points
+                .iter()
+                .filter(is_shown)
+                .filter(|point| point.group == *group)
+                .map(|point| Circle::new(point.at, 3, style));
+            chart.draw_series(circles)?.label(*group).legend(move |(x, y)| Circle::new((x + 8, y), 4, style));
+        }
+        legend(&mut chart)
+    })
+}

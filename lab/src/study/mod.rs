@@ -1,0 +1,39 @@
+//! Published studies: what was measured, run again in virtual time, side by side with what was published.
+//!
+//! A study is two files in `lab/studies/NAME`: `results.csv` has every published figure, `study.toml` says on which
+//! devices, by which procedure, with which profile for each system, and what the source leaves open. A [`Run`] is
+//! the life of one cache (or one bare disk) through a procedure; runs know nothing of each other, so whoever has
+//! threads may carry them out side by side. [`rows`](fn@rows) then puts each published figure beside its simulated one.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `data.rs` | the form of `study.toml`, and what is wrong with one |
+//! | `figures.rs` | `results.csv` |
+//! | `builtin.rs` | the studies that are part of the program |
+//! | `procedure.rs` | steps: which workload follows which |
+//! | `layout.rs` | files that are laid out and copied |
+//! | `run.rs` | a run, on a cache or on a bare disk |
+//! | `watch.rs` | what each job did, and when |
+//! | `metric.rs` | from what was measured to what a table calls it |
+//! | `rows.rs` | published beside simulated |
+//! | `fidelity.rs` | how far apart they are |
+
+mod builtin;
+mod data;
+mod fidelity;
+mod figures;
+mod layout;
+mod metric;
+mod procedure;
+mod rows;
+mod run;
+mod watch;
+
+pub use builtin::{all, load, named, names};
+pub use data::{Base, Device, LeagueRow, Plot, PlotKind, Run, Study, StudyError, Subject};
+pub(crate) use fidelity::merit;
+pub use fidelity::{Fidelity, Ranking, fidelity, rankings};
+pub use figures::Figure;
+pub use metric::{Better, better};
+pub use rows::{OUR_SYSTEM, Outcome, Row, is_ours, rows};
+pub use run::{CACHE_SEED, Measured, ORIGIN_SEED, RunError, Runner};

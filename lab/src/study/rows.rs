@@ -1,0 +1,227 @@
+//! Published beside simulated.
+
+use super::data::{Run, Study, Subject};
+use super::metric::{no_result, value};
+use super::run::Measured;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Our own system, as tables name it.
+pub const OUR_SYSTEM: &str = "forebay";
+
+/// A figure: what was published, and what came out here.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The study.
+    pub study: String,
+    /// The test.
+    pub test: String,
+    /// Which repetition; empty where there is one.
+    pub iteration: String,
+    /// Jobs beside each other.
+    pub numjobs: String,
+    /// The system.
+    pub system: String,
+    /// What of it.
+    pub metric: String,
+    /// In which unit.
+    pub unit: String,
+    /// What was published; none for systems that the study did not have.
+    pub published: Option<f64>,
+    /// What came out here.
+    pub simulated: Option<f64>,
+    /// Why nothing did.
+    pub reason: Option<String>,
+    /// The published figure of the bare disk.
+    pub native_hdd: Option<f64>,
+    /// The published figure of the bare SSD.
+    pub native_ssd: Option<f64>,
+    /// The same on the modelled disk.
+    pub native_hdd_simulated: Option<f64>,
+    /// The same on the modelled SSD.
+    pub native_ssd_simulated: Option<f64>,
+    /// The row is of a bare disk.
+    pub is_native: bool,
+    /// The row was fitted to, and says nothing about fidelity.
+    pub is_fitted: bool,
+}
+
+/// What identifies a figure, its unit aside.
+type Key<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str);
+
+impl Row {
+    fn key(&self) -> Key<'_> {
+        (&self.test, &self.iteration, &self.numjobs, &self.system, &self.metric)
+    }
+
+    /// How far the simulated value is from the published one, as a share of that.
+    #[must_use]
+    pub fn error(&self) -> Option<f64> {
+        let (published, simulated) = (self.published?, self.simulated?);
+        let distance = (simulated - published).abs();
+        Some(if distance == 0.0 { 0.0 } else { distance / published.abs() })
+    }
+}
+
+/// Whether a system of a table is ours.
+#[must_use]
+pub fn is_ours(system: &str) -> bool {
+    system == OUR_SYSTEM || system.strip_prefix(OUR_SYSTEM).is_some_and(|rest| rest.starts_with('-'))
+}
+
+/// What became of a run; `None` if it was not carried out.
+pub type Outcome = Option<Result<Vec<Measured>, String>>;
+
+/// All figures of a study: every published one of the wanted systems and tests in the order of its file, then those
+/// of systems that it did not have. `outcomes` belong to [`Study::runs`].
+///
+/// # Panics
+/// If there is not an outcome for each run.
+#[must_use]
+pub fn rows(study: &Study, outcomes: &[Outcome], is_wanted: &dyn Fn(&str, &str) -> bool) -> Vec<Row> {
+    assert_eq!(outcomes.len(), study.runs.len(), "each run has an outcome");
+    let table = Table { study, outcomes };
+    let mut rows: Vec<Row> = study
+        .figures
+        .iter()
+        .map(|figure| {
+            let key = (&*figure.test, &*figure.iteration, &*figure.numjobs, &*figure.system, &*figure.metric);
+            table.row(key, &figure.unit, Some(figure.value))
+        })
+        .collect();
+    for system in table.unpublished() {
+        let mut seen = BTreeSet::new();
+        for figure in &study.figures {
+            let head = (&figure.test, &figure.iteration, &figure.numjobs, &figure.metric);
+            let is_of_cache =
+                !table.is_native(&figure.system) && no_result(&figure.test, &figure.metric).is_none();
+            if is_of_cache && seen.insert(head) && table.has_test(system, &figure.test) {
+                let key = (&*figure.test, &*figure.iteration, &*figure.numjobs, system, &*figure.metric);
+                rows.push(table.row(key, &figure.unit, None));
+            }
+        }
+    }
+    let natives = natives(&rows);
+    let bases: Vec<_> = rows.iter().map(|row| table.bases(row, &natives)).collect();
+    for (row, [hdd, ssd]) in rows.iter_mut().zip(bases) {
+        (row.native_hdd, row.native_hdd_simulated) = hdd;
+        (row.native_ssd, row.native_ssd_simulated) = ssd;
+    }
+    rows.retain(|row| is_wanted(&row.system, &row.test));
+    rows
+}
+
+/// What the bare disks did, by key: published and simulated.
+type Natives = BTreeMap<[String; 5], (Option<f64>, Option<f64>)>;
+
+fn owned(key: Key<'_>) -> [String; 5] {
+    [key.0, key.1, key.2, key.3, key.4].map(str::to_owned)
+}
+
+fn natives(rows: &[Row]) -> Natives {
+    let natives = rows.iter().filter(|row| row.is_native);
+    natives.map(|row| (owned(row.key()), (row.published, row.simulated))).collect()
+}
+
+struct Table<'a> {
+    study: &'a Study,
+    outcomes: &'a [Outcome],
+}
+
+impl<'a> Table<'a> {
+    fn runs(&self, system: &str) -> impl Iterator<Item = (&'a Run, &'a Outcome)> {
+        self.study.runs.iter().zip(self.outcomes).filter(move |(run, _)| run.system == system)
+    }
+
+    fn is_native(&self, system: &str) -> bool {
+        self.runs(system).any(|(run, _)| matches!(run.subject, Subject::Native { .. }))
+    }
+
+    /// Systems that are run and of which nothing was published.
+    fn unpublished(&self) -> Vec<&'a str> {
+        let mut systems: Vec<&str> = Vec::new();
+        for Run { system, .. } in &self.study.runs {
+            let is_published = self.study.figures.iter().any(|figure| figure.system == *system);
+            if !is_published && !systems.contains(&&**system) {
+                systems.push(system);
+            }
+        }
+        systems
+    }
+
+    /// Whether a system's procedures have a test.
+    fn has_test(&self, system: &str, test: &str) -> bool {
+        self.runs(system).any(|(run, _)| self.run_has_test(run, test))
+    }
+
+    fn run_has_test(&self, run: &Run, test: &str) -> bool {
+        let procedure = self.study.procedures.iter().find(|procedure| procedure.name == run.procedure);
+        procedure.is_some_and(|known| known.steps.iter().any(|step| step.test.as_deref() == Some(test)))
+    }
+
+    fn row(&self, key: Key<'_>, unit: &str, published: Option<f64>) -> Row {
+        let (simulated, reason) = match self.simulated(key, unit) {
+            Ok(simulated) => (Some(simulated), None),
+            Err(reason) => (None, Some(reason)),
+        };
+        let (test, iteration, numjobs, system, metric) = key;
+        Row {
+            study: self.study.id.clone(),
+            test: test.to_owned(),
+            iteration: iteration.to_owned(),
+            numjobs: numjobs.to_owned(),
+            system: system.to_owned(),
+            metric: metric.to_owned(),
+            unit: unit.to_owned(),
+            published,
+            simulated,
+            reason,
+            native_hdd: None,
+            native_ssd: None,
+            native_hdd_simulated: None,
+            native_ssd_simulated: None,
+            is_native: self.is_native(system),
+            is_fitted: false,
+        }
+    }
+
+    /// The simulated value, or why there is none.
+    fn simulated(&self, key: Key<'_>, unit: &str) -> Result<f64, String> {
+        let (test, iteration, numjobs, system, metric) = key;
+        if let Some(reason) = no_result(test, metric) {
+            return Err(reason.to_owned());
+        }
+        let mut reason = format!("no procedure has the test {test} for {system}");
+        for (run, outcome) in self.runs(system).filter(|(run, _)| self.run_has_test(run, test)) {
+            match outcome {
+                None => "it was not run".clone_into(&mut reason),
+                Some(Err(error)) => reason = format!("{}: {error}", run.profile()),
+                Some(Ok(measured)) => {
+                    let is_it = |one: &&Measured| {
+                        one.test == test && one.iteration == iteration && one.numjobs == numjobs
+                    };
+                    match measured.iter().find(is_it).map(|one| value(metric, unit, one)) {
+                        Some(Some(value)) => return Ok(value),
+                        Some(None) => reason = format!("the test has no {metric}"),
+                        None => "it was not run".clone_into(&mut reason),
+                    }
+                }
+            }
+        }
+        Err(reason)
+    }
+
+    /// The native figures of the disk and of the SSD that a row is held against: published and simulated.
+    fn bases(&self, row: &Row, natives: &Natives) -> [(Option<f64>, Option<f64>); 2] {
+        let Some(base) = self.study.base(&row.test) else { return [(None, None); 2] };
+        let find = |test: &str, system: &str| {
+            let key = owned((test, &row.iteration, &row.numjobs, system, &row.metric));
+            natives.get(&key).copied().unwrap_or((None, None))
+        };
+        let native_ssd = self.runs(&row.system).map(|(run, _)| &*run.native_ssd).next().unwrap_or("ssd");
+        let hdd = base.hdd_test(&row.test).map_or((None, None), |test| find(test, "hdd"));
+        let ssd =
+            base.ssd_test(&row.test, native_ssd).map_or((None, None), |(test, system)| find(test, &system));
+        [hdd, ssd]
+    }
+}
