@@ -1,14 +1,16 @@
 //! Verifies a cache that is not running: both copies of the superblock, and every head, header, summary and
 //! payload block of the log.
 
-use crate::format::{SUPERBLOCK_OFFSETS, SummaryBatch, Superblock};
+use crate::format::{EntryKind, Layout, SEGMENTS_OFFSET, SUPERBLOCK_OFFSETS, SummaryBatch, Superblock};
 use crate::image::Image;
 use crate::mutation::Mutations;
+use crate::scan::keys::places_of;
 use crate::scan::{
-    CopyHealth, CopyState, Damage, ScanError, Span, SuperblockError, Survey, Walk, load_superblock,
+    BatchRecord, CopyHealth, CopyState, Damage, ScanError, Span, SuperblockError, Survey, Walk, load_superblock,
     read_group_into, survey,
 };
-use crate::units::BLOCK_BYTES;
+use crate::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, payload_checksum};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// Errors that a report lists at the most; all are counted.
@@ -77,12 +79,14 @@ pub fn check<I: Image>(image: &mut I) -> Report {
         }
         Ok((superblock, copies)) => {
             report.add_copies(copies);
+            let mut keys = Keys::new();
             if let Some(survey) = report.survey_log(image, &superblock) {
                 report.batches_cut = survey.seen_sequence.saturating_sub(survey.end.sequence);
                 for span in &survey.spans {
                     report.segments += 1;
-                    report.check_segment(image, &superblock, span, survey.flushed_sequence);
+                    report.check_segment(image, &superblock, span, survey.flushed_sequence, &mut keys);
                 }
+                report.check_keys(image, keys);
             }
             report.superblock = Some(superblock);
         }
@@ -136,6 +140,7 @@ impl Report {
         superblock: &Superblock,
         span: &Span,
         flushed_sequence: u64,
+        keys: &mut Keys,
     ) {
         let segment = span.span.segment;
         let mut walk = Walk::new(superblock, segment, span.head, WINDOW_BLOCKS);
@@ -163,7 +168,11 @@ impl Report {
                         && batch.checksums == record.checksums
                 });
             }
-            self.check_payload(image, &mut walk, segment, record.payload_block, &record.checksums);
+            if matches!(superblock.layout, Layout::Keys(_)) {
+                note_keys(segment, superblock, &record, keys);
+            } else {
+                self.check_payload(image, &mut walk, segment, record.payload_block, &record.checksums);
+            }
         }
         // A summary that a crash tore is not wrong: its segment is read from the headers then. It is durable
         // once a flush covers a batch behind it, unless a later session had to write it again. A session may
@@ -210,6 +219,19 @@ impl Report {
         self.payload_blocks_verified += checksums.len() as u64;
     }
 
+    /// Verifies what keys lead to that no later entry says to be void.
+    fn check_keys<I: Image>(&mut self, image: &mut I, keys: Keys) {
+        for (place, (segment, checksum)) in keys {
+            let offset_bytes = SEGMENTS_OFFSET + u64::from(place) * BLOCK_BYTES;
+            match image.read(offset_bytes, BLOCK_BYTES as usize) {
+                Ok(bytes) if payload_checksum(&bytes) == checksum => (),
+                Ok(_) => self.add(Some(segment), offset_bytes, Damage::Payload),
+                Err(errno) => self.add(Some(segment), offset_bytes, Damage::Unreadable(errno)),
+            }
+            self.payload_blocks_verified += 1;
+        }
+    }
+
     fn add_scan_error(&mut self, segment: u32, near_bytes: u64, error: ScanError) {
         match error {
             ScanError::Device { offset_bytes, errno } => {
@@ -217,6 +239,27 @@ impl Report {
             }
             ScanError::Corrupt { offset_bytes, what, .. } => self.add(Some(segment), offset_bytes, what),
             ScanError::SuperblockStale { .. } => self.add(Some(segment), near_bytes, Damage::Chain),
+        }
+    }
+}
+
+/// By place: the segment of the last key that leads there, and the checksum to find.
+type Keys = BTreeMap<u32, (u32, u32)>;
+
+fn note_keys(segment: u32, superblock: &Superblock, batch: &BatchRecord, keys: &mut Keys) {
+    let mut checksums = batch.checksums.iter();
+    for entry in &batch.entries {
+        let place = places_of(superblock, entry);
+        if let (Some(place), EntryKind::Freed) = (place, entry.kind) {
+            let end = place.0 + entry.sectors / SECTORS_PER_BLOCK as u32;
+            let mut behind = keys.split_off(&place.0);
+            keys.append(&mut behind.split_off(&end));
+        }
+        for step in 0..entry.payload_blocks {
+            let checksum = checksums.next();
+            if let (Some(place), Some(checksum)) = (place, checksum) {
+                keys.insert(place.0 + step, (segment, *checksum));
+            }
         }
     }
 }

@@ -28,7 +28,7 @@ use slab::Slab;
 /// What an operation under way is for.
 pub(crate) enum Flight<T> {
     /// Cached blocks for a request.
-    CacheRead { request: RequestKey, piece: Piece },
+    CacheRead { request: RequestKey, piece: Piece, issued: Nanos },
     /// Blocks of the origin for a request.
     OriginRead { request: RequestKey, piece: Piece },
     /// A flush that covers the store's writes up to a sequence.
@@ -177,6 +177,7 @@ impl<S: Store> Machine<S> {
             work: None,
             work_buffer: None,
             is_client_buffer_released: false,
+            passes: None,
             is_around: false,
             parts: 0,
             unpublished: 0,
@@ -255,7 +256,10 @@ impl<S: Store> Machine<S> {
         );
         let (_, flight) = self.flights.remove(key);
         match flight {
-            Flight::CacheRead { request, piece } => self.cache_read_done(request, piece, result, memory),
+            Flight::CacheRead { request, piece, issued } => {
+                S::answered(self, issued);
+                self.cache_read_done(request, piece, result, memory);
+            }
             Flight::OriginRead { request, piece } => self.origin_read_done(request, piece, result, memory),
             Flight::CacheFlush { sequence } => self.cache_flush_done(sequence, result, memory),
             Flight::Superblock => self.superblock_step_done(result, memory),

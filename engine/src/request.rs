@@ -89,6 +89,8 @@ pub(crate) struct Active {
     pub work_buffer: Option<BufferId>,
     /// Whether the client's buffer was released.
     pub is_client_buffer_released: bool,
+    /// Whether it passes the cache by, as policies say; none were asked yet.
+    pub passes: Option<bool>,
     /// A part of it went to the origin, around the cache.
     pub is_around: bool,
     /// Device operations under way for it.

@@ -12,9 +12,10 @@ use crate::guard::{Blocks, Hold, Stamp};
 use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::read::Piece;
+use crate::replacement::Access;
 use crate::request::RequestKey;
 use crate::status::CacheStatus;
-use crate::units::{BlockKey, Place, VolumeIndex};
+use crate::units::{BlockKey, Nanos, Place, VolumeIndex};
 use alloc::vec::Vec;
 
 /// A cached copy of a block.
@@ -85,6 +86,20 @@ pub(crate) trait Store: Sized {
         stamp: Stamp,
         memory: &mut M,
     );
+    /// Whether a request passes the cache by, as its policies say. Asked once for each read and write.
+    fn passes_by(m: &mut Machine<Self>, key: RequestKey, access: Access) -> bool {
+        let _ = (m, key, access);
+        false
+    }
+    /// Whether what a read is about to fetch from the origin may be offered.
+    fn may_fill(m: &mut Machine<Self>, key: RequestKey) -> bool {
+        let _ = (m, key);
+        true
+    }
+    /// The cache device answered a client's read that was issued then.
+    fn answered(m: &mut Machine<Self>, issued: Nanos) {
+        let _ = (m, issued);
+    }
     /// The clean copy of a block does not match its checksum: forgets it, after a crash too (rule 8).
     fn drop_rotten(m: &mut Machine<Self>, key: BlockKey);
     /// The dirty copy of a block does not match its checksum: reads fail from now on, after a crash too.
@@ -140,6 +155,10 @@ pub(crate) trait Store: Sized {
     fn run_begins(m: &mut Machine<Self>, volume: VolumeIndex, blocks: Blocks);
     /// They were written to the origin, or will not be: nothing reads them any more.
     fn run_ends(m: &mut Machine<Self>, volume: VolumeIndex, blocks: Blocks);
+    /// Whether the store decides itself what goes home while nobody waits for it.
+    fn has_controller(&self) -> bool {
+        false
+    }
     /// Brings home zeroes that have no copy. False if there are none to begin with now.
     fn start_zero_run(m: &mut Machine<Self>, volume: VolumeIndex) -> bool;
     /// These very copies are durable on the origin.

@@ -1,12 +1,13 @@
 //! A composition as it is kept with a cache: its text in the superblock, and how it divides the device.
 
-use super::axes::{Axis, BitTree, DestageChoice, PersistenceChoice, Placement};
+use super::axes::{Axis, BitTree, DestageChoice, Journal, PersistenceChoice, Placement};
 use super::{Composition, ParseError};
 use crate::format::{
-    FormatError, Geometry, GeometryError, Layout, SlotLayout, SlotLayoutError, SlotPersistence, Superblock,
+    FormatError, Geometry, GeometryError, KeyLayout, KeyLayoutError, Layout, SlotLayout, SlotLayoutError, SlotPersistence, Superblock,
     TreeShape,
 };
 use crate::limits::Config;
+use crate::replacement::ReplacementChoice;
 use crate::units::{BLOCK_BYTES, Nanos};
 use thiserror::Error;
 
@@ -19,6 +20,9 @@ pub enum DivideError {
     /// Not into slots.
     #[error(transparent)]
     Slots(#[from] SlotLayoutError),
+    /// Not into buckets.
+    #[error(transparent)]
+    Buckets(#[from] KeyLayoutError),
     /// There is no such tree.
     #[error("There is no tree of {levels} levels")]
     Tree {
@@ -53,7 +57,10 @@ impl Composition {
             text => Composition::parse(text)?,
         };
         let is_divided_so = match (superblock.layout, composition.placement) {
-            (Layout::Log(_), Placement::Log { .. }) => true,
+            (Layout::Log(_), Placement::Log { .. }) => composition.key_shape().is_none(),
+            (Layout::Keys(layout), Placement::Log { .. }) => {
+                composition.key_shape().is_some_and(|(sectors, _)| sectors == layout.bucket_blocks * 8)
+            }
             (Layout::Slots(layout), Placement::Slots(slots)) => {
                 layout.slot_bytes() == u64::from(slots.slot_bytes)
                     && layout.ways() == slots.ways
@@ -74,11 +81,25 @@ impl Composition {
     /// [`DivideError`], most often because the device is too small.
     pub fn divide(&self, cache_bytes: u64) -> Result<Layout, DivideError> {
         let Placement::Slots(slots) = self.placement else {
-            return Ok(Layout::Log(Geometry::choose(cache_bytes)?));
+            return Ok(match self.key_shape() {
+                None => Layout::Log(Geometry::choose(cache_bytes)?),
+                Some((sectors, permille)) => Layout::Keys(KeyLayout::choose(cache_bytes, sectors, permille)?),
+            });
         };
         let tree = |_| DivideError::Tree { levels: self.tree_levels() };
         let persistence = self.slot_persistence().map_err(tree)?.expect("a coupling gives slots one of theirs");
         Ok(Layout::Slots(SlotLayout::choose(cache_bytes, slots.slot_bytes, slots.ways, persistence)?))
+    }
+
+    /// Sectors of a bucket and the share of the ring, where data lies in buckets.
+    fn key_shape(&self) -> Option<(u32, u32)> {
+        match (self.persistence, self.replacement) {
+            (
+                PersistenceChoice::Journal(Journal { journal_permille, .. }),
+                ReplacementChoice::BucketLru { bucket_sectors, .. },
+            ) => Some((bucket_sectors, journal_permille)),
+            _ => None,
+        }
     }
 
     fn tree_levels(&self) -> u32 {
@@ -106,6 +127,7 @@ impl Composition {
     pub fn config(&self, layout: &Layout) -> Config {
         let mut config = match layout {
             Layout::Log(geometry) => Config::for_cache(geometry.segments, geometry.segment_blocks),
+            Layout::Keys(layout) => Config::for_keys(layout),
             Layout::Slots(layout) => Config::for_slots(layout.shape().frames, layout.slot_blocks()),
         };
         self.bound(&mut config);

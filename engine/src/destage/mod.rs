@@ -210,6 +210,10 @@ impl<S: Store> Machine<S> {
         if self.is_stopping {
             return rest;
         }
+        if self.store.has_controller() {
+            // What goes home in peace is not the sweep's affair.
+            return if volume.mode == WriteMode::Writeback { rest } else { full };
+        }
         let idle_ns = self.now.since(self.last_client);
         if idle_ns >= config.idle_ns || volume.mode != WriteMode::Writeback {
             return Level { runs: config.destage_runs_max / 2, sweeps: true };
@@ -303,7 +307,7 @@ impl<S: Store> Machine<S> {
 
     /// Whether blocks that share one dirty mark can go home now: dirty, covered by a flush, and nobody busy with
     /// them.
-    fn can_destage(&mut self, index: VolumeIndex, unit: Blocks) -> bool {
+    pub(crate) fn can_destage(&mut self, index: VolumeIndex, unit: Blocks) -> bool {
         let key = self.volume(index).key(unit.first);
         let Some(cached) = self.store.lookup(key).filter(|cached| cached.dirty) else { return false };
         match self.store.readiness(&cached) {
@@ -393,7 +397,7 @@ impl<S: Store> Machine<S> {
     }
 
     /// Takes hold of a run and starts reading it.
-    fn send_run<M: Memory>(&mut self, index: VolumeIndex, blocks: Blocks, memory: &mut M) -> bool {
+    pub(crate) fn send_run<M: Memory>(&mut self, index: VolumeIndex, blocks: Blocks, memory: &mut M) -> bool {
         let bytes = blocks.count * BLOCK_BYTES;
         let Some(buffer) = self.allocate(Purpose::Payload, bytes as u32, memory) else { return false };
         let now = self.now;

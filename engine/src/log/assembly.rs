@@ -26,7 +26,7 @@ const SUMMARY_BLOCKS_MAX: u32 = ENGINE_BUFFER_BYTES_MAX / BLOCK_BYTES as u32;
 /// batches would spend a header, and with it a block of the cache device, on each.
 const COMPANY_BLOCKS: u64 = 96;
 /// Batches in flight at the most.
-const BATCHES_IN_FLIGHT_MAX: usize = 8;
+pub(super) const BATCHES_IN_FLIGHT_MAX: usize = 8;
 /// A segment with less room than this for payload is sealed.
 const PAYLOAD_BLOCKS_MIN: u32 = 8;
 
@@ -69,14 +69,14 @@ struct Room {
 }
 
 /// A batch being put together.
-struct Draft {
-    sequence: u64,
+pub(super) struct Draft {
+    pub sequence: u64,
     first_payload: u32,
     payload_blocks: u32,
-    payload_max: u32,
-    entries_max: usize,
-    checksums: Vec<u32>,
-    publish: Vec<Publish>,
+    pub payload_max: u32,
+    pub entries_max: usize,
+    pub checksums: Vec<u32>,
+    pub publish: Vec<Publish>,
 }
 
 impl Machine<LogStore> {
@@ -98,7 +98,7 @@ impl Machine<LogStore> {
 
     /// Whether clients may take log space now: the reserve is for relocation, tombstones and clean
     /// records, without which the ring would stop (rule 9).
-    fn clients_may_append(&self) -> bool {
+    pub(super) fn clients_may_append(&self) -> bool {
         let free = self.store.segments.free();
         let reserved = self.reserved();
         if self.store.log.open.is_some() { free >= reserved } else { free > reserved }
@@ -109,7 +109,7 @@ impl Machine<LogStore> {
         if self.is_mutated(Mutation::NoReserve) { 0 } else { self.config.segments_reserved }
     }
 
-    fn assemble_one<M: Memory>(&mut self, memory: &mut M) -> bool {
+    pub(super) fn assemble_one<M: Memory>(&mut self, memory: &mut M) -> bool {
         let has_internal = !self.store.log.internal.is_empty() || self.store.log.is_floor_wanted;
         if !has_internal && !self.clients_may_append() {
             return false;
@@ -124,6 +124,8 @@ impl Machine<LogStore> {
             return false;
         };
         let Room { segment, next_block, head, limits, payload_max } = room;
+        let is_journal = self.store.journal.is_some();
+        let payload_max = if is_journal { self.keys_max(payload_max, limits.entries) } else { payload_max };
         let header_place = self.store.segments.place(segment, next_block);
         let mut draft = Draft {
             sequence,
@@ -143,7 +145,11 @@ impl Machine<LogStore> {
         }
         // A segment that the log opened for itself takes clients only while the reserve is whole.
         if payload_max > 0 && self.store.segments.free() >= self.reserved() {
-            self.gather_clients(&mut draft, &mut entries, &mut pieces, memory);
+            if is_journal {
+                self.gather_keys(&mut draft, &mut entries);
+            } else {
+                self.gather_clients(&mut draft, &mut entries, &mut pieces, memory);
+            }
         }
         let is_empty = entries.is_empty();
         if is_empty && !self.store.log.is_floor_wanted && head.is_none() {
@@ -151,7 +157,7 @@ impl Machine<LogStore> {
             (self.store.log.scratch_entries, self.store.log.scratch_pieces) = (entries, pieces);
             return false;
         }
-        let header_blocks = header_blocks_for(entries.len(), draft.payload_blocks as usize);
+        let header_blocks = header_blocks_for(entries.len(), draft.checksums.len());
         assert!(header_blocks <= limits.header_blocks);
         draft.first_payload = next_block + header_blocks;
         self.fix_places(&mut draft, segment);
@@ -237,13 +243,24 @@ impl Machine<LogStore> {
                 break;
             }
             let Some(append) = self.store.log.internal.pop_front() else { break };
+            if let InternalAppend::Freed { bucket } = append {
+                // RULE 9: the last free segment is for what empties others.
+                if self.store.segments.free() == 0 {
+                    self.store.log.internal.push_back(append);
+                    continue;
+                }
+                entries.push(self.freed_entry(bucket));
+                draft.publish.push(Publish::Freed { bucket });
+                continue;
+            }
             let weight = append.weight();
             let key = match &append {
                 InternalAppend::Tombstone { volume, blocks, .. }
                 | InternalAppend::Cleaned { volume, blocks, .. } => BlockKey::new(*volume, blocks.first),
                 InternalAppend::Relocate { key, .. } => *key,
                 InternalAppend::Zero { extent } => extent.first,
-                InternalAppend::Lost { first, .. } => *first,
+                InternalAppend::Lost { first, .. } | InternalAppend::Rekey { first, .. } => *first,
+                InternalAppend::Freed { .. } => unreachable!("seen above"),
             };
             let Some(volume) = self.volumes[key.volume().at()].as_mut() else {
                 self.forget_internal(append, memory);
@@ -262,6 +279,13 @@ impl Machine<LogStore> {
             };
             if !is_free {
                 self.store.log.internal.push_back(append);
+                continue;
+            }
+            if let InternalAppend::Rekey { first, blocks, place } = append {
+                if !self.gather_rekey((first, blocks, place), draft, entries) {
+                    self.store.log.internal.push_front(append);
+                    break;
+                }
                 continue;
             }
             self.store.log.pending_blocks -= weight;
@@ -337,6 +361,9 @@ impl Machine<LogStore> {
                     let extent = Extent { first, blocks: count, kind: ExtentKind::Lost, place: header_place };
                     draft.publish.push(Publish::Extent { extent, from: Some(from) });
                 }
+                InternalAppend::Rekey { .. } | InternalAppend::Freed { .. } => {
+                    unreachable!("seen above")
+                }
             }
         }
     }
@@ -347,6 +374,8 @@ impl Machine<LogStore> {
         if let InternalAppend::Relocate { slice, .. } = append {
             memory.release(slice.buffer);
             self.store.reclaim.relocated(slice.len_bytes);
+        } else if let InternalAppend::Rekey { .. } = append {
+            self.rekeyed();
         }
     }
 
@@ -486,6 +515,10 @@ impl Machine<LogStore> {
 
     /// Drafts number payload blocks from 0; now that the header's length is known they get their places.
     fn fix_places(&self, draft: &mut Draft, segment: u32) {
+        if self.store.journal.is_some() {
+            // Keys have theirs.
+            return;
+        }
         let base = self.store.segments.place(segment, 0).0 + draft.first_payload;
         for publish in &mut draft.publish {
             match publish {
@@ -495,7 +528,10 @@ impl Machine<LogStore> {
                 Publish::Part { place: None, .. }
                 | Publish::Tombstone { .. }
                 | Publish::Extent { .. }
-                | Publish::Head { .. } => (),
+                | Publish::Head { .. }
+                | Publish::Placed { .. }
+                | Publish::Rekeyed { .. }
+                | Publish::Freed { .. } => (),
             }
         }
     }
@@ -532,6 +568,9 @@ impl Machine<LogStore> {
         self.store.log.stated = stated;
         self.store.log.is_floor_wanted = false;
         self.store.segments.carry_floor(sequence);
+        if let Some(journal) = &mut self.store.journal {
+            journal.buckets.carry(sequence, self.barrier.flushed);
+        }
         let end_block = draft.first_payload + draft.payload_blocks;
         {
             let open = self.store.log.open.as_mut().expect("the batch goes there");
@@ -607,12 +646,13 @@ impl InternalAppend {
             InternalAppend::Tombstone { blocks, .. } | InternalAppend::Cleaned { blocks, .. } => blocks.count,
             InternalAppend::Relocate { .. } => 1,
             InternalAppend::Zero { extent } => extent.blocks,
-            InternalAppend::Lost { blocks, .. } => *blocks,
+            InternalAppend::Lost { blocks, .. } | InternalAppend::Rekey { blocks, .. } => *blocks,
+            InternalAppend::Freed { .. } => 0,
         }
     }
 }
 
-fn range_entry(
+pub(super) fn range_entry(
     kind: EntryKind,
     volume: crate::units::VolumeId,
     blocks: Blocks,

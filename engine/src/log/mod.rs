@@ -7,7 +7,10 @@
 
 mod assembly;
 mod change;
+pub(crate) mod controller;
 mod home;
+pub(crate) mod journal;
+pub(crate) mod policies;
 mod publication;
 mod sealing;
 mod store;
@@ -22,9 +25,13 @@ use crate::mutation::Mutation;
 use crate::reclaim::{Kept, Reclaim};
 use crate::request::RequestKey;
 use crate::segments::Segments;
-use crate::units::{BlockKey, Place, VolumeIndex};
+use crate::units::{BlockKey, Nanos, Place, VolumeIndex};
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use controller::Controller;
+use journal::Journal;
+use policies::Policies;
 
 /// Everything is appended to a ring of segments; an index in memory knows where.
 pub(crate) struct LogStore {
@@ -33,6 +40,12 @@ pub(crate) struct LogStore {
     pub segments: Segments,
     pub log: Log,
     pub reclaim: Reclaim,
+    /// Where data lies in buckets.
+    pub journal: Option<Box<Journal>>,
+    /// What enters, where not everything does.
+    pub policies: Option<Box<Policies>>,
+    /// What goes home when, where that is not the sweep's affair.
+    pub controller: Option<Box<Controller>>,
 }
 
 /// What an operation of the log's own is for.
@@ -45,6 +58,8 @@ pub(crate) enum LogFlight {
     ReclaimRead { segment: u32, buffer: BufferId },
     /// Blocks that stay, to be appended again.
     RelocateRead { buffer: BufferId, blocks: Vec<Kept>, segment: u32 },
+    /// Data on its way to a bucket, and since when; the number of its key.
+    Data { key: u64, issued: Nanos },
 }
 
 /// What a part of a client's change is made of.
@@ -83,6 +98,10 @@ pub(crate) enum InternalAppend {
     Zero { extent: Extent },
     /// A dirty block that rotted, or a lost extent that stays.
     Lost { first: BlockKey, blocks: u64, from: Place },
+    /// Keys that stay when their segment is emptied.
+    Rekey { first: BlockKey, blocks: u64, place: Place },
+    /// A bucket is about to be written anew.
+    Freed { bucket: u32 },
 }
 
 /// What publication of a batch does, in order.
@@ -119,6 +138,20 @@ enum Publish {
     /// The head of a segment that began with this batch.
     Head {
         buffer: BufferId,
+    },
+    /// What lies in a bucket up to a block has its key.
+    Placed {
+        segment: u32,
+        end_block: u32,
+    },
+    /// Keys were appended again.
+    Rekeyed {
+        volume: VolumeIndex,
+        blocks: Blocks,
+    },
+    /// A bucket's places are void.
+    Freed {
+        bucket: u32,
     },
 }
 
@@ -377,6 +410,10 @@ impl Machine<LogStore> {
             || self.is_mutated(Mutation::TombstoneUnflushed);
         let is_recorded =
             self.store.log.zeroes_home_pending == 0 || self.is_mutated(Mutation::ForgetZeroesHome);
-        is_floor_carried && is_dropped && is_recorded
+        // What a bucket had that was given up is in no header's floor: its own entry says so.
+        let flushed = self.barrier.flushed;
+        let is_freed = self.store.journal.as_ref().is_none_or(|journal| journal.buckets.are_freed(flushed))
+            || self.is_mutated(Mutation::BypassBeforeFreed);
+        is_floor_carried && is_dropped && is_recorded && is_freed
     }
 }

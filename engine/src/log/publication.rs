@@ -9,6 +9,7 @@ use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::mutation::Mutation;
 use crate::request::RequestKey;
+use crate::store::Store;
 use crate::units::{BLOCK_BYTES, BlockKey, Place, VolumeIndex};
 use alloc::collections::BTreeSet;
 
@@ -132,6 +133,7 @@ impl Machine<LogStore> {
                 self.release_guard(volume, blocks, Hold::Copying);
             }
             Publish::Head { buffer } => memory.release(buffer),
+            publish => self.publish_journal(publish, false),
         }
     }
 
@@ -189,11 +191,12 @@ impl Machine<LogStore> {
                     cut_off.insert(request);
                 }
                 Publish::Tombstone { request } => cut_off.extend(request),
+                publish => self.publish_journal(publish, true),
             }
         }
         for request in cut_off {
             // Another batch may still be reading its buffer.
-            if !self.is_in_batch(request) {
+            if !LogStore::is_writing(self, request) {
                 self.cut_off(request, memory);
             }
         }
@@ -237,16 +240,23 @@ impl Machine<LogStore> {
             }
             InternalAppend::Relocate { key, .. } => key.volume() == index,
             InternalAppend::Zero { extent } => extent.first.volume() == index,
-            InternalAppend::Lost { first, .. } => first.volume() == index,
+            InternalAppend::Lost { first, .. } | InternalAppend::Rekey { first, .. } => {
+                first.volume() == index
+            }
+            InternalAppend::Freed { .. } => false,
         });
         let mut in_flight = self.store.log.in_flight.iter().flat_map(|batch| &batch.publish);
         let is_in_flight = in_flight.any(|publish| match publish {
             Publish::Part { volume, .. } | Publish::Fill { volume, .. } => *volume == index,
             Publish::Relocate { key, .. } => key.volume() == index,
             Publish::Extent { extent, .. } => extent.first.volume() == index,
-            Publish::Tombstone { .. } | Publish::Head { .. } => false,
+            Publish::Rekeyed { volume, .. } => *volume == index,
+            Publish::Tombstone { .. }
+            | Publish::Head { .. }
+            | Publish::Placed { .. }
+            | Publish::Freed { .. } => false,
         });
-        is_pending || is_internal || is_in_flight
+        is_pending || is_internal || is_in_flight || self.keys_concern(index)
     }
 
     /// A flush of the cache covered the log up to `sequence`.

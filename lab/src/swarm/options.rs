@@ -1,9 +1,9 @@
 //! Everything that a run can be told, as numbers with names: drawn from a seed, printed, parsed, shrunk.
 
 use crate::random::Random;
-use crate::world::{Latency, Setup, VolumeSetup};
+use crate::world::{Latency, Setup, VolumeSetup, bucket_cache};
 use engine::effect::WriteMode;
-use engine::format::{SlotLayout, SlotPersistence};
+use engine::format::{Geometry, KeyLayout, SlotLayout, SlotPersistence};
 use engine::limits::Config;
 use engine::units::{BLOCK_BYTES, Nanos};
 use std::fmt;
@@ -157,6 +157,12 @@ knobs! {
     ways = 0,
     /// Slots.
     slots = 64,
+    /// Blocks of a bucket, with keys alone in the segments; 0 for none.
+    bucket_blocks = 0,
+    /// Buckets.
+    buckets = 64,
+    /// Bytes of a run that passes by; 0 for none.
+    cutoff_bytes = 0,
 }
 
 const COUNT: usize = Knob::ALL.len();
@@ -289,6 +295,39 @@ impl Options {
         self
     }
 
+    /// The same with keys in the segments and data in buckets.
+    #[must_use]
+    pub fn with_buckets(mut self) -> Options {
+        let random = &mut Random::new(self.seed).fork(0x0_b0c4);
+        let bucket_blocks = *random.pick(&[1, 4, 16, 128]);
+        self.set(Knob::bucket_blocks, bucket_blocks);
+        let buckets = (random.between(64, 2500) / bucket_blocks).clamp(8, 600);
+        self.set(Knob::buckets, buckets);
+        self.set(Knob::cutoff_bytes, *random.pick(&[0, 0, 65_536, 1 << 20]));
+        self
+    }
+
+    fn keys(&self) -> Option<(KeyLayout, String)> {
+        let bucket_blocks = self.get(Knob::bucket_blocks).min(8192) as u32;
+        if bucket_blocks == 0 {
+            return None;
+        }
+        let (segments, segment_blocks) = self.ring();
+        let layout = KeyLayout {
+            geometry: Geometry { segments, segment_blocks },
+            bucket_blocks: bucket_blocks.next_power_of_two(),
+            buckets: self.get(Knob::buckets).clamp(8, 65_536) as u32,
+        };
+        let cutoff = self.get(Knob::cutoff_bytes).to_string();
+        let passes: &[(&str, &str)] = &[("cutoff", "runs-and-congestion"), ("cutoff_bytes", &cutoff)];
+        Some(bucket_cache(layout, if cutoff == "0" { &[] } else { passes }))
+    }
+
+    fn ring(&self) -> (u32, u32) {
+        let segments = self.get(Knob::segments).clamp(64, 4096) as u32;
+        (segments, (self.get(Knob::segment_blocks).clamp(32, 8192) as u32).next_power_of_two())
+    }
+
     fn slot_layout(&self) -> Option<SlotLayout> {
         let slot_blocks = self.get(Knob::slot_blocks).min(512) as u32;
         let (slots, ways) = (self.get(Knob::slots).min(65_536) as u32, self.get(Knob::ways).min(8192) as u32);
@@ -319,9 +358,12 @@ impl Options {
         let sizes = [Knob::sectors0, Knob::sectors1, Knob::sectors2];
         let modes = [Knob::mode0, Knob::mode1, Knob::mode2];
         let volumes = sizes.into_iter().zip(modes).take(self.get(Knob::volumes).clamp(1, 3) as usize);
-        let segments = self.get(Knob::segments).clamp(64, 4096) as u32;
-        let segment_blocks = (self.get(Knob::segment_blocks).clamp(32, 8192) as u32).next_power_of_two();
-        let mut bounds = Config::for_cache(segments, segment_blocks);
+        let (segments, segment_blocks) = self.ring();
+        let keys = self.keys();
+        let mut bounds = match &keys {
+            Some((keys, _)) => Config::for_keys(keys),
+            None => Config::for_cache(segments, segment_blocks),
+        };
         bounds.idle_ns = self.get(Knob::idle_ms) * Nanos::MILLISECOND;
         bounds.flush_after_ns = self.get(Knob::flush_after_ms) * Nanos::MILLISECOND;
         bounds.destage_runs_max = self.get(Knob::destage_runs) as u32;
@@ -333,6 +375,7 @@ impl Options {
             segments,
             segment_blocks,
             slots: self.slot_layout(),
+            keys,
             volumes: volumes
                 .map(|(sectors, mode)| VolumeSetup {
                     sectors: self.get(sectors).max(64),

@@ -27,9 +27,10 @@ use crate::random::Random;
 use crate::violation::{Kind, Violation};
 use client::Outstanding;
 use device::{Filter, InFlight};
+use engine::composition::Composition;
 use engine::effect::{Effect, Target, WriteMode};
 use engine::engine::Engine;
-use engine::format::{Geometry, Layout, SEGMENTS_OFFSET, SlotLayout, Superblock, VolumeRecord};
+use engine::format::{Geometry, KeyLayout, Layout, SEGMENTS_OFFSET, SlotLayout, Superblock, VolumeRecord};
 use engine::limits::Config;
 use engine::mutation::Mutations;
 use engine::recovery::{self, Options};
@@ -65,6 +66,8 @@ pub struct Setup {
     pub segment_blocks: u32,
     /// Slots instead of segments.
     pub slots: Option<SlotLayout>,
+    /// Buckets behind the segments, and what the cache is made of.
+    pub keys: Option<(KeyLayout, String)>,
     /// The volumes, in their slots' order.
     pub volumes: Vec<VolumeSetup>,
     /// The engine's bounds, if not those for a cache of this size.
@@ -102,6 +105,7 @@ impl Setup {
             segments: 64,
             segment_blocks: 32,
             slots: None,
+            keys: None,
             volumes: vec![VolumeSetup { sectors: 1500 * 8, mode: WriteMode::Writeback }],
             bounds: None,
             config: |_| (),
@@ -131,13 +135,36 @@ impl Setup {
     }
 
     fn engine_config(&self) -> Config {
-        let config = self.bounds;
-        let mut config = config.unwrap_or_else(|| Config::for_cache(self.segments, self.segment_blocks));
+        let mut config = self.bounds.unwrap_or_else(|| match &self.keys {
+            Some((keys, _)) => Config::for_keys(keys),
+            None => Config::for_cache(self.segments, self.segment_blocks),
+        });
         config.origin_can_discard = [self.origin_can_discard; VOLUMES_MAX];
         config.mutations = self.mutations;
         (self.config)(&mut config);
         config
     }
+}
+
+/// A cache of keys and buckets for [`Setup::keys`], with these choices and tunables besides.
+///
+/// # Panics
+/// If there are no such ones.
+#[must_use]
+pub fn bucket_cache(layout: KeyLayout, besides: &[(&str, &str)]) -> (KeyLayout, String) {
+    let mut composition = Composition::forebay();
+    let bucket_sectors = (layout.bucket_blocks * 8).to_string();
+    let buckets = [
+        ("replacement", "bucket-lru"),
+        ("bucket_sectors", bucket_sectors.as_str()),
+        ("writes", "extents"),
+        ("persistence", "journal"),
+    ];
+    for (name, value) in buckets.iter().chain(besides) {
+        composition.set(name, value).expect("every name and value is one of a composition");
+    }
+    composition.validate().expect("the choices go together");
+    (layout, composition.text())
 }
 
 /// Whole blocks as a range.
@@ -240,9 +267,10 @@ impl World {
     #[must_use]
     pub fn new(setup: Setup) -> World {
         let geometry = Geometry { segment_blocks: setup.segment_blocks, segments: setup.segments };
-        let (layout, cache_bytes) = match setup.slots {
-            Some(slots) => (Layout::Slots(slots), slots.cache_bytes()),
-            None => {
+        let (layout, cache_bytes) = match (setup.slots, &setup.keys) {
+            (Some(slots), _) => (Layout::Slots(slots), slots.cache_bytes()),
+            (None, Some((keys, _))) => (Layout::Keys(*keys), keys.cache_bytes()),
+            (None, None) => {
                 let bytes = u64::from(setup.segments) * geometry.segment_bytes();
                 (Layout::Log(geometry), SEGMENTS_OFFSET + bytes)
             }
@@ -256,7 +284,7 @@ impl World {
             clean_stop: true,
             cache_bytes,
             layout,
-            composition: String::new(),
+            composition: setup.keys.as_ref().map_or_else(String::new, |(_, composition)| composition.clone()),
             profile: "forebay".into(),
             next_volume_id: 1 + setup.volumes.len() as u32,
             volumes: Default::default(),
