@@ -181,6 +181,8 @@ impl<S: Store> Machine<S> {
             is_around: false,
             parts: 0,
             unpublished: 0,
+            unapplied: 0,
+            is_answered: false,
             reserved_blocks: 0,
             sequence: 0,
             error: None,
@@ -423,7 +425,8 @@ impl<S: Store> Machine<S> {
         self.release_share(key, u64::MAX);
         self.release_work(key, memory);
         self.release_client_buffer(key, memory);
-        let is_answered = self.is_mutated(Mutation::AckBeforeWritten) && self.is_logged_write(key);
+        let is_answered = self.requests[key].is_answered
+            || self.is_mutated(Mutation::AckBeforeWritten) && self.is_logged_write(key);
         let active = self.requests.remove(key);
         assert!(active.parts == 0, "no operation is under way for a request that is answered");
         if let Some(volume) = &mut self.volumes[active.volume.at()] {
@@ -434,6 +437,16 @@ impl<S: Store> Machine<S> {
         if !is_answered {
             self.push(Effect::Reply { id: active.id, result });
         }
+    }
+
+    /// Answers a request that stays: what it did is to be made durable yet.
+    pub(crate) fn answer<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        self.release_work(key, memory);
+        self.release_client_buffer(key, memory);
+        let active = &mut self.requests[key];
+        active.is_answered = true;
+        let id = active.id;
+        self.push(Effect::Reply { id, result: Ok(()) });
     }
 
     pub(crate) fn fail<M: Memory>(&mut self, key: RequestKey, errno: Errno, memory: &mut M) {

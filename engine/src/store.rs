@@ -140,6 +140,19 @@ pub(crate) trait Store: Sized {
 
     /// How far the store has got: a flush issued now covers everything up to this number.
     fn completed(&self) -> u64;
+    /// What was acknowledged and is not in the log: a FLUSH waits until [`Store::are_logged`].
+    fn unlogged(&mut self) -> Option<u64> {
+        None
+    }
+    /// Whether all up to such a number is in the log.
+    fn are_logged(&self, number: u64) -> bool {
+        let _ = number;
+        true
+    }
+    /// Whether what went home counts as clean before the origin flushed it, as in the published systems.
+    fn is_careless(&self) -> bool {
+        false
+    }
     /// Whether a flush may be issued now.
     fn may_flush(&self) -> bool;
     /// A flush covered everything up to `sequence`.

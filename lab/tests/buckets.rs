@@ -1,6 +1,6 @@
 //! The swarm over keys and buckets: power cuts and process crashes on devices that do not fail otherwise.
 //!
-//! `LAB_SEEDS=first..end` runs others, `LAB_FAULTY=1` with devices that fail, `EVENTS=1` prints what happens.
+//! `LAB_SEEDS=first..end` runs others, `LAB_FAULTY=1` with devices that fail, `LAB_EARLY=1` without `safe`, `EVENTS=1` prints what happens.
 
 use engine::mutation::Mutations;
 use lab::swarm::{Knob, Options, Totals, run_with};
@@ -22,12 +22,14 @@ fn buckets_keep_what_was_promised() {
     let mut found = Vec::new();
     let (first, end) = seeds();
     let is_faulty = std::env::var("LAB_FAULTY").is_ok();
+    let is_early = std::env::var("LAB_EARLY").is_ok();
     let prints = std::env::var("EVENTS").is_ok();
     for seed in first..end {
         let mut options = Options::draw(seed).with_buckets();
         if !is_faulty {
             options.set(Knob::faulty, 0);
         }
+        options.set(Knob::early, u64::from(is_early));
         let outcome = run_with(&options, Mutations::NONE, prints);
         totals.add(&outcome.counts, outcome.failure.is_some());
         if let Some(failure) = outcome.failure {

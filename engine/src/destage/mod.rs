@@ -517,7 +517,9 @@ impl<S: Store> Machine<S> {
                         true if self.is_mutated(Mutation::ZeroDroppedEarly) => {
                             S::copy_is_home(self, index, *copy)
                         }
-                        false if self.is_mutated(Mutation::CleanBeforeOriginFlush) => {
+                        false if self.store.is_careless()
+                            || self.is_mutated(Mutation::CleanBeforeOriginFlush) =>
+                        {
                             S::copy_is_home(self, index, *copy);
                         }
                         _ => (),

@@ -140,13 +140,19 @@ impl Machine<LogStore> {
         let mut pieces = core::mem::take(&mut self.store.log.scratch_pieces);
         entries.clear();
         pieces.clear();
-        if payload_max > 0 {
+        // What the index has already goes before what was decided by it.
+        let is_early = self.store.journal.as_ref().is_some_and(|journal| journal.has_applied());
+        if payload_max > 0 && is_early {
+            self.gather_keys(&mut draft, &mut entries, memory);
+        }
+        let is_behind = self.store.journal.as_ref().is_some_and(|journal| journal.has_applied());
+        if payload_max > 0 && !is_behind {
             self.gather_internal(&mut draft, &mut entries, &mut pieces, header_place, memory);
         }
         // A segment that the log opened for itself takes clients only while the reserve is whole.
         if payload_max > 0 && self.store.segments.free() >= self.reserved() {
             if is_journal {
-                self.gather_keys(&mut draft, &mut entries);
+                self.gather_keys(&mut draft, &mut entries, memory);
             } else {
                 self.gather_clients(&mut draft, &mut entries, &mut pieces, memory);
             }
@@ -530,6 +536,7 @@ impl Machine<LogStore> {
                 | Publish::Extent { .. }
                 | Publish::Head { .. }
                 | Publish::Placed { .. }
+                | Publish::Applied { .. }
                 | Publish::Rekeyed { .. }
                 | Publish::Freed { .. } => (),
             }

@@ -108,6 +108,7 @@ impl Machine<LogStore> {
         let active = &mut self.requests[key];
         active.stage = Stage::Appending;
         active.unpublished += blocks.count;
+        active.unapplied += blocks.count;
         self.store.log.push_client(ClientAppend::Part {
             request: key,
             blocks,

@@ -141,8 +141,14 @@ enum Publish {
     },
     /// What lies in a bucket up to a block has its key.
     Placed {
-        segment: u32,
-        end_block: u32,
+        /// By the number of `Segments`; none for zeroes.
+        space: Option<(u32, u32)>,
+    },
+    /// A key that the index has already; of a fill, if there is no request.
+    Applied {
+        request: Option<RequestKey>,
+        volume: VolumeIndex,
+        blocks: Blocks,
     },
     /// Keys were appended again.
     Rekeyed {

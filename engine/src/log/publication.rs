@@ -133,12 +133,15 @@ impl Machine<LogStore> {
                 self.release_guard(volume, blocks, Hold::Copying);
             }
             Publish::Head { buffer } => memory.release(buffer),
+            Publish::Applied { request, volume, blocks } => {
+                self.publish_applied(request, volume, blocks, memory);
+            }
             publish => self.publish_journal(publish, false),
         }
     }
 
     /// Puts a run into the index and keeps all sums.
-    fn insert_run(&mut self, volume_index: VolumeIndex, blocks: Blocks, run: IndexRun<'_>) {
+    pub(super) fn insert_run(&mut self, volume_index: VolumeIndex, blocks: Blocks, run: IndexRun<'_>) {
         let is_dirty = run.dirty;
         let place = run.place;
         if !self.store.extents.is_empty() {
@@ -191,6 +194,13 @@ impl Machine<LogStore> {
                     cut_off.insert(request);
                 }
                 Publish::Tombstone { request } => cut_off.extend(request),
+                Publish::Applied { request: Some(request), volume, blocks } => {
+                    self.release_guard(volume, blocks, Hold::Publishing);
+                    cut_off.insert(request);
+                }
+                Publish::Applied { request: None, volume, blocks } => {
+                    self.release_guard(volume, blocks, Hold::Copying);
+                }
                 publish => self.publish_journal(publish, true),
             }
         }
@@ -220,7 +230,9 @@ impl Machine<LogStore> {
     /// Requests with a part in a batch in flight: their buffers are still being read.
     pub(crate) fn is_in_batch(&self, request: RequestKey) -> bool {
         self.store.log.in_flight.iter().flat_map(|batch| &batch.publish).any(|publish| match publish {
-            Publish::Part { request: other, .. } | Publish::Tombstone { request: Some(other) } => {
+            Publish::Part { request: other, .. }
+            | Publish::Applied { request: Some(other), .. }
+            | Publish::Tombstone { request: Some(other) } => {
                 *other == request
             }
             _ => false,
@@ -250,7 +262,7 @@ impl Machine<LogStore> {
             Publish::Part { volume, .. } | Publish::Fill { volume, .. } => *volume == index,
             Publish::Relocate { key, .. } => key.volume() == index,
             Publish::Extent { extent, .. } => extent.first.volume() == index,
-            Publish::Rekeyed { volume, .. } => *volume == index,
+            Publish::Rekeyed { volume, .. } | Publish::Applied { volume, .. } => *volume == index,
             Publish::Tombstone { .. }
             | Publish::Head { .. }
             | Publish::Placed { .. }

@@ -215,6 +215,18 @@ impl Store for LogStore {
         self.log.published()
     }
 
+    fn unlogged(&mut self) -> Option<u64> {
+        self.journal.as_mut()?.want_keys()
+    }
+
+    fn are_logged(&self, number: u64) -> bool {
+        self.journal.as_ref().is_none_or(|journal| journal.are_published(number))
+    }
+
+    fn is_careless(&self) -> bool {
+        self.journal.as_ref().is_some_and(|journal| journal.is_early())
+    }
+
     fn may_flush(&self) -> bool {
         // A summary is durable once a flush covers a batch behind it: `check` relies on that.
         self.log.summaries_in_flight == 0

@@ -1,5 +1,6 @@
 //! Everything that a run can be told, as numbers with names: drawn from a seed, printed, parsed, shrunk.
 
+use crate::oracle::Contract;
 use crate::random::Random;
 use crate::world::{Latency, Setup, VolumeSetup, bucket_cache};
 use engine::effect::WriteMode;
@@ -163,6 +164,10 @@ knobs! {
     buckets = 64,
     /// Bytes of a run that passes by; 0 for none.
     cutoff_bytes = 0,
+    /// Whether writes are answered before their keys are in the segments, and origins keep what they acknowledge.
+    early = 0,
+    /// Whether a rate decides what goes home when.
+    rate = 0,
 }
 
 const COUNT: usize = Knob::ALL.len();
@@ -304,6 +309,12 @@ impl Options {
         let buckets = (random.between(64, 2500) / bucket_blocks).clamp(8, 600);
         self.set(Knob::buckets, buckets);
         self.set(Knob::cutoff_bytes, *random.pick(&[0, 0, 65_536, 1 << 20]));
+        self.set(Knob::rate, random.below(2));
+        // The ring holds many keys: now and then a history is long enough to go round.
+        if random.one_in(8) {
+            self.set(Knob::steps, self.get(Knob::steps) * 6);
+            self.set(Knob::request_blocks, 1);
+        }
         self
     }
 
@@ -320,7 +331,11 @@ impl Options {
         };
         let cutoff = self.get(Knob::cutoff_bytes).to_string();
         let passes: &[(&str, &str)] = &[("cutoff", "runs-and-congestion"), ("cutoff_bytes", &cutoff)];
-        Some(bucket_cache(layout, if cutoff == "0" { &[] } else { passes }))
+        let mut besides = if cutoff == "0" { Vec::new() } else { passes.to_vec() };
+        if self.get(Knob::rate) > 0 {
+            besides.push(("destage", "pi"));
+        }
+        Some(bucket_cache(layout, &besides, self.get(Knob::early) == 0))
     }
 
     fn ring(&self) -> (u32, u32) {
@@ -386,6 +401,8 @@ impl Options {
             cache_latency: latency(Knob::cache_us),
             origin_latency: latency(Knob::origin_us),
             origin_can_discard: self.get(Knob::origin_discards) > 0,
+            origins_keep: self.get(Knob::early) > 0,
+            contract: Contract { kill_keeps_acknowledged: self.get(Knob::early) == 0, ..Contract::default() },
             is_checked_on_open: self.get(Knob::cache_rot) == 0,
             are_copies_compared: true,
             ..Setup::new(self.seed)

@@ -92,6 +92,8 @@ pub struct Setup {
     pub origin_latency: Latency,
     /// Which origins can discard.
     pub origin_can_discard: bool,
+    /// Origins keep what they acknowledge, as if each write were flushed.
+    pub origins_keep: bool,
     /// A device operation without an answer after this long counts as failed, and its device as gone.
     pub device_timeout_ns: u64,
 }
@@ -118,6 +120,7 @@ impl Setup {
             cache_latency: Latency { least_ns: 20_000, most_ns: 200_000 },
             origin_latency: Latency { least_ns: 50_000, most_ns: 2_000_000 },
             origin_can_discard: true,
+            origins_keep: false,
             device_timeout_ns: 30 * Nanos::SECOND,
         }
     }
@@ -146,13 +149,14 @@ impl Setup {
     }
 }
 
-/// A cache of keys and buckets for [`Setup::keys`], with these choices and tunables besides.
+/// A cache of keys and buckets for [`Setup::keys`], with these choices and tunables besides; not `safe`, it behaves as
+/// published.
 ///
 /// # Panics
 /// If there are no such ones.
 #[must_use]
-pub fn bucket_cache(layout: KeyLayout, besides: &[(&str, &str)]) -> (KeyLayout, String) {
-    let mut composition = Composition::forebay();
+pub fn bucket_cache(layout: KeyLayout, besides: &[(&str, &str)], safe: bool) -> (KeyLayout, String) {
+    let mut composition = Composition { safe, ..Composition::forebay() };
     let bucket_sectors = (layout.bucket_blocks * 8).to_string();
     let buckets = [
         ("replacement", "bucket-lru"),

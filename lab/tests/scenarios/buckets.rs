@@ -25,14 +25,14 @@ const LAYOUT: KeyLayout = KeyLayout {
 /// Two volumes in writeback mode over 24 buckets of four blocks.
 fn buckets() -> Setup {
     let mut setup = writeback();
-    setup.keys = Some(bucket_cache(LAYOUT, &[]));
+    setup.keys = Some(bucket_cache(LAYOUT, &[], true));
     setup
 }
 
 /// The volume under test is in write-around mode.
 fn around() -> Setup {
     let mut setup = writearound();
-    setup.keys = Some(bucket_cache(LAYOUT, &[]));
+    setup.keys = Some(bucket_cache(LAYOUT, &[], true));
     setup
 }
 

@@ -62,6 +62,7 @@ impl Machine<LogStore> {
         self.requests[request].sequence = self.store.log.next_sequence;
         let publish = Publish::Part { request, volume, blocks, place: None, checksums_at: 0 };
         self.push_key(publish, Vec::new(), None, KeyState::Ready);
+        self.journal().count_zeroes(true);
         true
     }
 
@@ -187,6 +188,9 @@ impl Machine<LogStore> {
         journal.keys[at].state = KeyState::Ready;
         let request = journal.keys[at].request();
         let was_latched = self.latched.is_some();
+        if result.is_ok() && !was_latched {
+            self.apply_keys(memory);
+        }
         if let Err(errno) = result {
             self.latch(errno, memory);
         }
@@ -204,7 +208,7 @@ impl Machine<LogStore> {
     pub(in crate::log) fn discard_keys<M: Memory>(&mut self, memory: &mut M) {
         let Some(journal) = &mut self.store.journal else { return };
         let mut fills = Vec::new();
-        for key in journal.keys.iter_mut().filter(|key| key.state == KeyState::Ready) {
+        for key in journal.keys.iter_mut().filter(|key| matches!(key.state, KeyState::Ready | KeyState::Applied)) {
             key.state = KeyState::Gone;
             if let Publish::Fill { volume, blocks, buffer, .. } = key.publish {
                 fills.push((volume, blocks, buffer));
@@ -213,6 +217,7 @@ impl Machine<LogStore> {
         while journal.keys.front().is_some_and(|key| key.state == KeyState::Gone) {
             journal.keys.pop_front();
             journal.first_key += 1;
+            journal.published_keys += 1;
         }
         for (volume, blocks, buffer) in fills {
             memory.release(buffer);

@@ -23,12 +23,19 @@ impl Machine<LogStore> {
     /// Sends off what is pending: data to buckets, keys to the ring.
     pub(in crate::log) fn assemble_journal<M: Memory>(&mut self, memory: &mut M) {
         loop {
+            self.apply_keys(memory);
             self.place_data(memory);
             let journal = self.store.journal.as_ref().expect("there are buckets");
             let log = &self.store.log;
             let ready = journal.ready();
             let is_pending = ready > 0 || log.has_internal() || log.is_floor_wanted;
             let in_flight = log.in_flight.len();
+            let is_waited_for = !self.guard_queue.is_empty() || log.has_internal() || log.is_floor_wanted;
+            let until = journal.may_wait_until(self.now, ready).filter(|_| !is_waited_for);
+            if let Some(until) = until {
+                self.want_tick(until);
+                return;
+            }
             let may_go = in_flight == 0 || ready >= COMPANY_KEYS;
             let is_full = in_flight >= super::super::assembly::BATCHES_IN_FLIGHT_MAX;
             if !is_pending || !may_go || is_full || self.latched.is_some() || !self.assemble_one(memory) {
@@ -47,7 +54,12 @@ impl Machine<LogStore> {
     }
 
     /// Puts keys into a batch, in the order in which they came.
-    pub(in crate::log) fn gather_keys(&mut self, draft: &mut Draft, entries: &mut Vec<Entry>) {
+    pub(in crate::log) fn gather_keys<M: Memory>(
+        &mut self,
+        draft: &mut Draft,
+        entries: &mut Vec<Entry>,
+        memory: &mut M,
+    ) {
         while entries.len() < draft.entries_max {
             let may_shrink =
                 self.volumes.iter().flatten().any(|volume| volume.zero_blocks > 0 && !volume.origin.is_failing());
@@ -57,7 +69,8 @@ impl Machine<LogStore> {
             let room = draft.payload_max as usize - draft.checksums.len();
             let is_zero = key.space.is_none();
             // Zero extents are in RAM until they are home; their number is bounded.
-            if key.state == KeyState::Writing || key.checksums.len() > room || (is_zero && are_extents_full) {
+            let is_unapplied = key.state == KeyState::Ready && !is_zero && journal.early.is_some();
+            if key.state == KeyState::Writing || is_unapplied || key.checksums.len() > room || (is_zero && are_extents_full) {
                 break;
             }
             let key = journal.keys.pop_front().expect("just seen");
@@ -66,7 +79,19 @@ impl Machine<LogStore> {
                 continue;
             }
             let checksums_at = draft.checksums.len();
+            let is_applied = key.state == KeyState::Applied;
             let (volume, blocks, place, kind) = match key.publish {
+                Publish::Part { request, volume, blocks, place, .. } if is_applied => {
+                    self.volume_mut(volume).guard.acquire(blocks, Hold::Publishing);
+                    self.requests[request].sequence = draft.sequence;
+                    draft.publish.push(Publish::Applied { request: Some(request), volume, blocks });
+                    (volume, blocks, place, EntryKind::KeyDirty)
+                }
+                Publish::Fill { volume, blocks, place, buffer, .. } if is_applied => {
+                    memory.release(buffer);
+                    draft.publish.push(Publish::Applied { request: None, volume, blocks });
+                    (volume, blocks, Some(place), EntryKind::KeyClean)
+                }
                 Publish::Part { request, volume, blocks, place, .. } => {
                     self.volume_mut(volume).guard.acquire(blocks, Hold::Publishing);
                     let active = &mut self.requests[request];
@@ -97,10 +122,10 @@ impl Machine<LogStore> {
                 }
                 None => entries.push(range_entry(kind, volume_id, blocks, 0, 0)),
             }
-            if let Some((segment, end_block)) = key.space {
-                draft.publish.push(Publish::Placed { segment, end_block });
-            }
+            draft.publish.push(Publish::Placed { space: key.space });
         }
+        let now = self.now;
+        self.store.journal.as_mut().expect("there are buckets").keys_left(now);
     }
 
     /// Adds a key, or lengthens the last one where they meet in the volume and in a bucket.
@@ -185,7 +210,13 @@ impl Machine<LogStore> {
     pub(in crate::log) fn publish_journal(&mut self, publish: Publish, is_lost: bool) {
         let published = self.store.log.published;
         match publish {
-            Publish::Placed { segment, end_block } => {
+            Publish::Placed { space } => {
+                let journal = self.store.journal.as_mut().expect("there are buckets");
+                journal.published_keys += 1;
+                let Some((segment, end_block)) = space else {
+                    journal.count_zeroes(false);
+                    return;
+                };
                 self.store.segments.get_mut(segment).pins -= 1;
                 if !is_lost {
                     self.store.log.ends.push_back((published, segment, end_block));

@@ -17,6 +17,7 @@
 //! | `buckets.rs` | the buckets and their life |
 //! | `found.rs` | what recovery finds in them |
 //! | `data.rs` | from the queue to a bucket |
+//! | `early.rs` | answers before keys are in the ring, without `safe` |
 //! | `keys.rs` | from a bucket to the ring |
 //! | `leave.rs` | buckets are given up |
 //! | `tail.rs` | the oldest segment's keys are appended again |
@@ -28,6 +29,7 @@
 
 pub(crate) mod buckets;
 mod data;
+mod early;
 pub(crate) mod found;
 mod keys;
 mod leave;
@@ -43,6 +45,7 @@ use crate::units::{Nanos, Place};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use buckets::{Buckets, Held};
+use early::Early;
 use tail::Tail;
 
 /// Keys that wait at the most; then no more data is placed.
@@ -55,6 +58,8 @@ enum KeyState {
     Writing,
     /// The device has its data.
     Ready,
+    /// The same, the index has it, and whoever wrote it was answered; only without `safe`.
+    Applied,
     /// The cache failed: it never was.
     Gone,
 }
@@ -86,6 +91,10 @@ pub(crate) struct Journal {
     /// The number of the first of them.
     first_key: u64,
     tail: Tail,
+    /// How many keys were published.
+    published_keys: u64,
+    /// Keys are answered for before they are in the ring, and may wait so long for it.
+    early: Option<Early>,
     /// Somebody found no bucket.
     is_starved: bool,
     /// No bucket could be given up: not tried again before.
@@ -101,15 +110,18 @@ impl Journal {
         held: Vec<Option<Vec<Held>>>,
         seed: u64,
     ) -> Journal {
-        let PersistenceChoice::Journal(JournalChoice { recount_part, .. }) = composition.persistence else {
+        let PersistenceChoice::Journal(choice) = composition.persistence else {
             unreachable!("buckets come with a journal")
         };
+        let JournalChoice { recount_part, journal_delay_ms, .. } = choice;
         let WritesChoice::Extents(writes) = composition.writes else { unreachable!("and with extents") };
         Journal {
             buckets: Buckets::new(layout, &composition.replacement, recount_part, held, seed),
             keys: VecDeque::new(),
             first_key: 0,
             tail: Tail::Idle,
+            published_keys: 0,
+            early: (!composition.safe).then(|| Early::new(journal_delay_ms)),
             is_starved: false,
             look_again: Nanos(0),
             writes,

@@ -33,6 +33,8 @@ pub(super) enum Tail {
     Failed { segment: u32, tries: u32, again: Nanos },
     /// Its keys are being appended again: so many runs are not published yet.
     Rekeying { segment: u32, runs: u32 },
+    /// They are; keys below this number superseded the others, and are not published yet.
+    Superseded { segment: u32, keys: u64 },
 }
 
 impl Machine<LogStore> {
@@ -67,7 +69,17 @@ impl Machine<LogStore> {
                     self.want_tick(again);
                 }
             }
-            Tail::Rekeying { segment, runs: 0 } => self.empty_tail(segment),
+            Tail::Rekeying { segment, runs: 0 } => {
+                // HAZARD 5: a key that the index has and the ring has not supersedes nothing yet.
+                let keys = self.store.journal.as_mut().and_then(|journal| journal.want_keys()).unwrap_or(0);
+                self.set_tail(Tail::Superseded { segment, keys });
+                if LogStore::are_logged(&self.store, keys) {
+                    self.empty_tail(segment);
+                }
+            }
+            Tail::Superseded { segment, keys } if LogStore::are_logged(&self.store, keys) => {
+                self.empty_tail(segment);
+            }
             _ => (),
         }
     }
