@@ -126,10 +126,11 @@ impl Machine<LogStore> {
             let pressure = self.controller_pressure(index);
             let controller = self.store.controller.as_mut().expect("just seen");
             let budget = controller.budget(index, &pressure);
-            if let Some(again) = budget.look_again {
-                self.want_tick(again);
-            }
+            // Without anything dirty there is nothing to come back for.
             if pressure.dirty_sectors > 0 {
+                if let Some(again) = budget.look_again {
+                    self.want_tick(again);
+                }
                 self.start_budget(index, &budget, memory);
             }
         }

@@ -135,7 +135,7 @@ fn hazard_05_tail_keeps_keys_that_hold(world: &mut World) -> Run {
         write_fua(world, 1, step % 40, 1)?;
     }
     assert!(world.counts().wraps >= until, "the ring does not go round");
-    world.cut_power(|_| Fate::Kept);
+    world.cut_power(|write| if write.target == Target::Cache { Fate::Kept } else { Fate::Lost });
     world.open()?;
     world.verify_cut()
 }

@@ -62,7 +62,8 @@ impl Machine<LogStore> {
         self.requests[request].sequence = self.store.log.next_sequence;
         let publish = Publish::Part { request, volume, blocks, place: None, checksums_at: 0 };
         self.push_key(publish, Vec::new(), None, KeyState::Ready);
-        self.journal().count_zeroes(true);
+        // They are not in the index before their batch is published, and what comes behind them waits for that.
+        self.journal().want_all_keys();
         true
     }
 

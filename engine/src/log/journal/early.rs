@@ -29,7 +29,7 @@ pub(super) struct Early {
     since: Option<Nanos>,
     /// All keys below this number are wanted in the ring.
     wanted: u64,
-    /// Zeroes that are in no batch that was published: what comes behind them waits.
+    /// Zeroes in batches that are not published: what comes behind them waits.
     zeroes: u32,
 }
 
@@ -81,7 +81,7 @@ impl Journal {
     pub(super) fn may_wait_until(&self, now: Nanos, ready: usize) -> Option<Nanos> {
         let early = self.early.as_ref()?;
         let until = early.since?.plus(early.delay_ns);
-        let is_wanted = early.wanted > self.first_key || early.zeroes > 0;
+        let is_wanted = early.wanted > self.first_key;
         (!is_wanted && ready < KEYS_FULL && now < until).then_some(until)
     }
 
@@ -93,10 +93,10 @@ impl Journal {
         }
     }
 
-    /// Zeroes were queued, or published.
-    pub(super) fn count_zeroes(&mut self, is_queued: bool) {
+    /// Zeroes went into a batch, or were published.
+    pub(super) fn count_zeroes(&mut self, is_begun: bool) {
         if let Some(early) = &mut self.early {
-            early.zeroes = if is_queued { early.zeroes + 1 } else { early.zeroes.saturating_sub(1) };
+            early.zeroes = if is_begun { early.zeroes + 1 } else { early.zeroes.saturating_sub(1) };
         }
     }
 }
@@ -115,7 +115,7 @@ impl Machine<LogStore> {
                 KeyState::Applied | KeyState::Gone => continue,
                 KeyState::Writing => return,
                 // What comes behind zeroes has to come behind them in the index, too.
-                KeyState::Ready if early.zeroes > 0 => return,
+                KeyState::Ready if early.zeroes > 0 || key.space.is_none() => return,
                 KeyState::Ready => (),
             }
             key.state = KeyState::Applied;

@@ -120,7 +120,10 @@ impl Machine<LogStore> {
                     self.push_key_entry(entries, kind, volume_id, blocks, place);
                     draft.checksums.extend_from_slice(&key.checksums);
                 }
-                None => entries.push(range_entry(kind, volume_id, blocks, 0, 0)),
+                None => {
+                    entries.push(range_entry(kind, volume_id, blocks, 0, 0));
+                    self.store.journal.as_mut().expect("there are buckets").count_zeroes(true);
+                }
             }
             draft.publish.push(Publish::Placed { space: key.space });
         }
