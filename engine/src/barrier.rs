@@ -208,7 +208,9 @@ impl<S: Store> Machine<S> {
             self.fail(key, errno, memory);
             return;
         }
-        let is_cache_void = self.latched.is_some() || self.is_mutated(Mutation::FlushWithoutCacheFlush);
+        let is_cache_void = self.latched.is_some()
+            || !self.store.flush_waits_for_cache()
+            || self.is_mutated(Mutation::FlushWithoutCacheFlush);
         let sequence = if is_cache_void { 0 } else { self.store.completed() };
         let is_origin_void = self.is_mutated(Mutation::FlushWithoutOriginFlush);
         let origin = &self.volume(volume_index).origin;
@@ -297,6 +299,7 @@ impl<S: Store> Machine<S> {
             Err(errno) => {
                 self.origin_failed(volume_index, OriginWork::Flush, errno);
                 self.destage_flush_failed(volume_index);
+                S::origin_flush_failed(self, volume_index);
                 // Whoever waits for a promise gets an error: it cannot be kept. That includes those who came while
                 // the flush was under way: a device that fails a flush may have dropped any unflushed write.
                 let waiting: Vec<RequestKey> = self

@@ -1,9 +1,14 @@
 //! Verifies a cache that is not running: both copies of the superblock, and every head, header, summary and
-//! payload block of the log.
+//! payload block of the log, or every record of a slot.
 
-use crate::format::{EntryKind, Layout, SEGMENTS_OFFSET, SUPERBLOCK_OFFSETS, SummaryBatch, Superblock};
+use crate::composition::Composition;
+use crate::format::{
+    EntryKind, Layout, SEGMENTS_OFFSET, SUPERBLOCK_OFFSETS, SlotLayout, SummaryBatch, Superblock,
+};
 use crate::image::Image;
 use crate::mutation::Mutations;
+use crate::placement::slots::check::{self as slots, Found, RecordError};
+use crate::recovery::{self, OpenError, Options};
 use crate::scan::keys::places_of;
 use crate::scan::{
     BatchRecord, CopyHealth, CopyState, Damage, ScanError, Span, SuperblockError, Survey, Walk, load_superblock,
@@ -21,12 +26,25 @@ const WINDOW_BLOCKS: u32 = 2048;
 /// One thing that is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckError {
-    /// The segment; `None` for the superblock.
+    /// The segment; `None` for the superblock and in slots.
     pub segment: Option<u32>,
+    /// The slot; `None` for the superblock and in a log.
+    pub slot: Option<u32>,
     /// Where on the device.
     pub offset_bytes: u64,
     /// What is wrong.
-    pub what: Damage,
+    pub what: Wrong,
+}
+
+/// What is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Wrong {
+    /// In a superblock or a log.
+    #[error(transparent)]
+    Damage(#[from] Damage),
+    /// In the record of a slot.
+    #[error(transparent)]
+    Record(#[from] RecordError),
 }
 
 /// What a check found.
@@ -40,6 +58,8 @@ pub struct Report {
     pub superblock_error: Option<SuperblockError>,
     /// Why the log cannot be used as it is; the rest of the report is then about what a repair would leave.
     pub log_error: Option<ScanError>,
+    /// Why the slots cannot be used as they are.
+    pub slots_error: Option<OpenError>,
     /// What is wrong in detail: the first 1000 things.
     pub errors: Vec<CheckError>,
     /// How many things are wrong.
@@ -54,6 +74,10 @@ pub struct Report {
     pub payload_blocks_verified: u64,
     /// Batches behind the end of the log, whole or torn: what a crash left.
     pub batches_cut: u64,
+    /// Slots.
+    pub slots: u64,
+    /// Slots of which something is recorded that counts.
+    pub records: u64,
 }
 
 /// Verifies the cache on `image`; nothing is written.
@@ -64,6 +88,7 @@ pub fn check<I: Image>(image: &mut I) -> Report {
         superblock: None,
         superblock_error: None,
         log_error: None,
+        slots_error: None,
         errors: Vec::new(),
         errors_count: 0,
         segments: 0,
@@ -71,6 +96,8 @@ pub fn check<I: Image>(image: &mut I) -> Report {
         entries: 0,
         payload_blocks_verified: 0,
         batches_cut: 0,
+        slots: 0,
+        records: 0,
     };
     match load_superblock(image) {
         Err(error) => {
@@ -79,14 +106,9 @@ pub fn check<I: Image>(image: &mut I) -> Report {
         }
         Ok((superblock, copies)) => {
             report.add_copies(copies);
-            let mut keys = Keys::new();
-            if let Some(survey) = report.survey_log(image, &superblock) {
-                report.batches_cut = survey.seen_sequence.saturating_sub(survey.end.sequence);
-                for span in &survey.spans {
-                    report.segments += 1;
-                    report.check_segment(image, &superblock, span, survey.flushed_sequence, &mut keys);
-                }
-                report.check_keys(image, keys);
+            match superblock.layout {
+                Layout::Log(_) | Layout::Keys(_) => report.check_log(image, &superblock),
+                Layout::Slots(layout) => report.check_slots(image, &superblock, &layout),
             }
             report.superblock = Some(superblock);
         }
@@ -95,11 +117,67 @@ pub fn check<I: Image>(image: &mut I) -> Report {
     report
 }
 
+/// Makes a cache usable that cannot be opened as it is: cuts its log at the damage, or takes the records of slots back
+/// that cannot be right. What these told of is lost. Answers how many slots those were.
+///
+/// # Errors
+/// [`OpenError`], if there is more wrong than that.
+pub fn repair<I: Image>(image: &mut I, index_budget_bytes: u64) -> Result<u64, OpenError> {
+    let (superblock, _) = load_superblock(image)?;
+    match superblock.layout {
+        Layout::Log(_) | Layout::Keys(_) => {
+            let options = Options { index_budget_bytes, repair: true, mutations: Mutations::NONE };
+            recovery::open(image, options).map(|_| 0)
+        }
+        Layout::Slots(layout) => {
+            let composition = Composition::of(&superblock)?;
+            slots::repair(image, &superblock, &layout, &composition).map_err(OpenError::Device)
+        }
+    }
+}
+
 impl Report {
     fn add(&mut self, segment: Option<u32>, offset_bytes: u64, what: Damage) {
+        self.push(CheckError { segment, slot: None, offset_bytes, what: what.into() });
+    }
+
+    fn push(&mut self, error: CheckError) {
         self.errors_count += 1;
         if self.errors.len() < ERRORS_MAX {
-            self.errors.push(CheckError { segment, offset_bytes, what });
+            self.errors.push(error);
+        }
+    }
+
+    fn check_log<I: Image>(&mut self, image: &mut I, superblock: &Superblock) {
+        let Some(survey) = self.survey_log(image, superblock) else { return };
+        self.batches_cut = survey.seen_sequence.saturating_sub(survey.end.sequence);
+        let mut keys = Keys::new();
+        for span in &survey.spans {
+            self.segments += 1;
+            self.check_segment(image, superblock, span, survey.flushed_sequence, &mut keys);
+        }
+        self.check_keys(image, keys);
+    }
+
+    fn check_slots<I: Image>(&mut self, image: &mut I, superblock: &Superblock, layout: &SlotLayout) {
+        self.slots = u64::from(layout.shape().frames);
+        match Composition::of(superblock) {
+            Err(error) => self.slots_error = Some(error.into()),
+            Ok(composition) => {
+                slots::walk(image, superblock, layout, &composition, &mut |found| match found {
+                    Found::Record(recorded) => self.records += u64::from(!recorded.is_void),
+                    Found::Error { slot, page_offset_bytes: offset_bytes, error } => {
+                        let what = error.into();
+                        self.push(CheckError { segment: None, slot: Some(slot), offset_bytes, what });
+                    }
+                });
+                // The very judge of a start has the last word.
+                let options = Options { index_budget_bytes: 0, repair: false, mutations: Mutations::NONE };
+                self.slots_error = recovery::inspect(image, options).err();
+            }
+        }
+        if self.slots_error.is_some() && self.errors_count == 0 {
+            self.errors_count += 1;
         }
     }
 
@@ -333,9 +411,9 @@ mod tests {
             log.disk.bytes[place + 1000] ^= 0x40;
         }
         let report = check(&mut log.disk);
-        let found: Vec<(u64, Damage)> =
+        let found: Vec<(u64, Wrong)> =
             report.errors.iter().map(|error| (error.offset_bytes, error.what)).collect();
-        assert_eq!(found, places.map(|place| (place as u64, Damage::Payload)));
+        assert_eq!(found, places.map(|place| (place as u64, Damage::Payload.into())));
         assert!(!report.ok && report.log_error.is_none());
         assert_eq!(report.payload_blocks_verified, 181);
     }
@@ -366,7 +444,8 @@ mod tests {
         log.disk.bytes[head as usize] ^= 1;
         let report = check(&mut log.disk);
         assert!(matches!(report.log_error, Some(ScanError::Corrupt { segment: 2, .. })));
-        let error = CheckError { segment: Some(2), offset_bytes: head, what: Damage::Segment };
+        let what = Damage::Segment.into();
+        let error = CheckError { segment: Some(2), slot: None, offset_bytes: head, what };
         assert_eq!(report.errors, [error]);
         assert_eq!(report.segments, 2);
     }

@@ -185,6 +185,23 @@ impl Composition {
         composition
     }
 
+    /// Slots of 4 KiB in sets of 512, which are otherwise as simple as can be.
+    #[must_use]
+    pub fn plain_slots() -> Composition {
+        let mut composition = Composition::forebay();
+        for (name, value) in [
+            ("placement", "slots"),
+            ("writes", "in-place"),
+            ("persistence", "sync-sector"),
+            ("slot_bytes", "4096"),
+            ("ways", "512"),
+            ("splits_requests", "false"),
+        ] {
+            composition.set(name, value).expect("names and values of the tables");
+        }
+        composition
+    }
+
     /// Makes the choice of that name on an axis, with the defaults of its tunables.
     ///
     /// # Errors

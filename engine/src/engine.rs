@@ -11,6 +11,7 @@ use crate::recovery::{Opened, OpenedStore};
 use crate::status::Status;
 use crate::store::Store;
 use crate::units::{Nanos, VolumeIndex};
+use crate::volume::Volume;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -113,7 +114,13 @@ impl Engine {
     pub fn cached_blocks(&self, volume: VolumeIndex) -> Vec<u64> {
         match &self.0 {
             Inner::Log(machine) => machine.store.cached_blocks(volume),
-            Inner::Slots(machine) => machine.store.cached_blocks(volume),
+            Inner::Slots(machine) => {
+                let mut blocks = machine.store.cached_blocks(volume);
+                // The last piece of a volume may be short.
+                let end = machine.volumes[volume.at()].as_ref().map_or(0, Volume::blocks);
+                blocks.retain(|block| *block < end);
+                blocks
+            }
         }
     }
 }

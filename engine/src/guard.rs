@@ -157,6 +157,13 @@ impl Guard {
         })
     }
 
+    /// Whether something of `blocks` may go home although others of the same regions do: whoever asks knows that it is not
+    /// on its way already.
+    #[must_use]
+    pub fn allows_home(&self, blocks: Blocks) -> bool {
+        self.slots_of(blocks).all(|at| self.slots[at].exclusive == 0)
+    }
+
     /// Begins a hold; [`Guard::is_free`] said yes.
     pub fn acquire(&mut self, blocks: Blocks, hold: Hold) {
         for at in self.slots_of(blocks) {

@@ -15,9 +15,6 @@ extern crate std;
 pub mod admission;
 pub mod check;
 pub mod composition;
-// They stand beside the sweep, which is still the engine's only one.
-#[path = "destage/controllers.rs"]
-pub mod controllers;
 pub mod effect;
 pub mod engine;
 pub mod fetch;
@@ -55,3 +52,5 @@ mod segments;
 mod share;
 mod store;
 mod volume;
+
+pub use destage::controllers;

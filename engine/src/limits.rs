@@ -1,6 +1,8 @@
 //! Every bound of the engine, in one place.
 
-use crate::format::KeyLayout;
+use crate::composition::Composition;
+use crate::composition::axes::{DestageChoice, Placement};
+use crate::format::{KeyLayout, SlotLayout};
 use crate::mutation::Mutations;
 use crate::units::{BLOCK_BYTES, Nanos};
 
@@ -72,24 +74,11 @@ impl Config {
         // Rule 9: what relocation, tombstones and clean records need while the tail is emptied. Data that is
         // appended again may lie less densely than before, which counts where segments are small.
         let segments_reserved = 4 + segments * 2 / segment_blocks;
-        let segments_low = segments_reserved + (segments / 16).clamp(4, 64);
-        Config { segments_reserved, segments_low, ..Config::for_blocks(cache_blocks, payload_blocks) }
-    }
-
-    /// Sensible bounds for a cache of `slots` slots of `slot_blocks` blocks.
-    #[must_use]
-    pub fn for_slots(slots: u32, slot_blocks: u32) -> Config {
-        let blocks = u64::from(slots) * u64::from(slot_blocks);
-        Config::for_blocks(blocks, blocks)
-    }
-
-    /// Bounds for `cache_blocks` blocks, of which `payload_blocks` hold data, without segments.
-    fn for_blocks(cache_blocks: u64, payload_blocks: u64) -> Config {
         Config {
             work_bytes_max: 16 << 20,
             fill_blocks_max: 2048,
-            segments_reserved: 0,
-            segments_low: 0,
+            segments_reserved,
+            segments_low: segments_reserved + (segments / 16).clamp(4, 64),
             index_slack_blocks: (cache_blocks / 64).min(65_536),
             extents_max: 65_536,
             destage_runs_max: 16,
@@ -120,6 +109,37 @@ impl Config {
             shared_dirty_blocks_max: blocks / 4 * 3,
             ..Config::for_cache(geometry.segments, geometry.segment_blocks)
         }
+    }
+
+    /// Sensible bounds for a cache with slots.
+    #[must_use]
+    pub fn for_slots(layout: &SlotLayout, composition: &Composition) -> Config {
+        let cache_blocks = u64::from(layout.shape().frames) * u64::from(layout.slot_blocks());
+        let mut config = Config {
+            false_dirty_blocks_max: ((256 << 20) / BLOCK_BYTES).min(cache_blocks / 8).max(1),
+            failing_dirty_blocks_max: cache_blocks / 2,
+            shared_dirty_blocks_max: cache_blocks / 4 * 3,
+            // What concerns segments is not asked.
+            ..Config::for_cache(64, 8192)
+        };
+        config.tune(composition);
+        config
+    }
+
+    /// Sets what the tunables of a composition say.
+    pub fn tune(&mut self, composition: &Composition) {
+        let nanos = |ms: u32| u64::from(ms) * Nanos::MILLISECOND;
+        if let Placement::Log { false_dirty_bytes } = composition.placement {
+            // A small cache has a lower limit of its own.
+            self.false_dirty_blocks_max = self.false_dirty_blocks_max.min(false_dirty_bytes / BLOCK_BYTES);
+        }
+        if let DestageChoice::Sweep(sweep) = composition.destage {
+            self.idle_ns = nanos(sweep.idle_ms);
+            self.destage_runs_max = sweep.destage_runs;
+        }
+        self.flush_after_ns = nanos(composition.common.flush_after_ms);
+        self.backoff_ns = nanos(composition.common.backoff_ms);
+        self.absent_after_ns = nanos(composition.common.absent_ms);
     }
 
     /// What the engine may take from the pool with these bounds, in bytes.

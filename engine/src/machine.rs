@@ -422,6 +422,7 @@ impl<S: Store> Machine<S> {
     /// Answers a request and forgets it.
     pub(crate) fn reply<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         self.release_hold(key);
+        S::request_ended(self, key, memory);
         self.release_share(key, u64::MAX);
         self.release_work(key, memory);
         self.release_client_buffer(key, memory);

@@ -75,6 +75,15 @@ impl<S: Store> Machine<S> {
         let active = &mut self.requests[key];
         active.work = Some(work);
         active.stage = Stage::Fetching;
+        if S::may_fetch(self, key, memory) {
+            self.fetch_all(key, memory);
+        }
+    }
+
+    /// Reads what a client asked for.
+    pub(crate) fn fetch_all<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let active = &self.requests[key];
+        let (blocks, work) = (active.blocks, active.work.expect("a read has a buffer"));
         let missed = self.fetch(key, blocks, work, true, memory);
         let volume = self.volume_mut(self.requests[key].volume);
         if missed == 0 {
@@ -111,10 +120,10 @@ impl<S: Store> Machine<S> {
         let volume_index = self.requests[request].volume;
         let volume = self.volume(volume_index);
         // A cache that failed still answers for what nobody else has.
-        let use_clean = self.latched.is_none();
         let use_cache = volume.standing != Standing::Uncached && volume.cached_blocks > 0;
         let has_extents = volume.zero_blocks + volume.lost_blocks > 0;
         let first_key = volume.key(blocks.first);
+        let use_clean = self.latched.is_none() && self.store.reads_clean(first_key, blocks.count);
         let mut open: Option<Piece> = None;
         let mut missed = 0;
         let mut hit = 0;
@@ -211,10 +220,12 @@ impl<S: Store> Machine<S> {
                 let is_unflushed_fine = self.is_mutated(Mutation::FillBeforeFirstFlush);
                 let volume = self.volume_mut(volume_index);
                 // RULE 2: what a life before left unflushed on the origin is not clean either.
-                let is_flushed = volume.origin.flushed_epoch > 0 || is_unflushed_fine;
+                let trusted = S::TRUSTS_UNFLUSHED_ORIGIN;
+                let flushed_epoch = if trusted { u64::MAX } else { volume.origin.flushed_epoch };
+                let is_flushed = flushed_epoch > 0 || is_unflushed_fine;
                 if may_fill && volume.caches_reads() && is_flushed {
                     let blocks = Blocks { first: piece.first, count: u64::from(piece.blocks) };
-                    *stamp = volume.guard.stamp(blocks, volume.origin.flushed_epoch);
+                    *stamp = volume.guard.stamp(blocks, flushed_epoch);
                 }
                 volume.origin.client_reads += 1;
                 let (offset_bytes, len_bytes) = volume.origin_bytes(piece.first, u64::from(piece.blocks));
@@ -315,7 +326,7 @@ impl<S: Store> Machine<S> {
                     memory.zero(piece.slice.part(len_bytes as u32, rest));
                 }
                 if let Source::Origin { stamp: Some(stamp) } = piece.source {
-                    S::offer_fill(self, volume_index, &piece, stamp, memory);
+                    S::offer_fill(self, request, &piece, stamp, memory);
                 }
             }
         }

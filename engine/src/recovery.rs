@@ -11,6 +11,7 @@
 
 use crate::composition::Composition;
 use crate::composition::stored::StoredError;
+use crate::composition::support::Lack;
 use crate::destage::DestageState;
 use crate::effect::{Errno, WriteMode};
 use crate::extents::{Change, Extent, ExtentKind, Extents};
@@ -57,12 +58,15 @@ pub enum OpenError {
     /// The superblock cannot be trusted.
     #[error(transparent)]
     Superblock(#[from] SuperblockError),
-    /// The superblock does not say what the cache is made of.
-    #[error(transparent)]
-    Composition(#[from] StoredError),
     /// The log cannot be trusted.
     #[error(transparent)]
     Scan(#[from] ScanError),
+    /// The superblock does not say what the cache is made of.
+    #[error(transparent)]
+    Composition(#[from] StoredError),
+    /// The engine cannot do what the cache does.
+    #[error("This version cannot run a cache with {0} yet")]
+    Unsupported(Lack),
     /// What is recorded of the slots cannot be so.
     #[error(transparent)]
     Slots(#[from] PlanError),

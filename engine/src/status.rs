@@ -86,12 +86,12 @@ pub struct VolumeStatus {
     pub counters: Counters,
 }
 
-/// The cache device and its log.
+/// The cache device and its log or its slots; what one of the two does not have is 0.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CacheStatus {
     /// The device's size as formatted.
     pub size_bytes: u64,
-    /// Bytes in segments that are not free.
+    /// Bytes in segments or slots that are not free.
     pub used_bytes: u64,
     /// Segments in all.
     pub segments: u32,
@@ -99,6 +99,10 @@ pub struct CacheStatus {
     pub segments_free: u32,
     /// Bytes of one segment.
     pub segment_bytes: u64,
+    /// Slots that hold nothing.
+    pub slots_free: u32,
+    /// Slots that hold what their origin does not have.
+    pub slots_dirty: u32,
     /// Whether the device failed a write or a flush and is not written any more.
     pub latched: bool,
     /// Memory that the index has allocated.

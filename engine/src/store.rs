@@ -56,6 +56,9 @@ pub(crate) struct Pressure {
 pub(crate) trait Store: Sized {
     /// What an operation of the store's own is for.
     type Flight;
+    /// Whether what an origin may still lose can enter the cache as clean (rule 2): the store sees to it that nobody finds
+    /// it there once it is lost.
+    const TRUSTS_UNFLUSHED_ORIGIN: bool = false;
 
     // ---- what is cached ----------------------------------------------------------------------
 
@@ -78,10 +81,21 @@ pub(crate) trait Store: Sized {
 
     // ---- reads -------------------------------------------------------------------------------
 
-    /// A read brought `piece` from the origin: the store may keep it, if nothing changed since `stamp`.
+    /// A client's read is about to be looked up. False if it waits: then the store goes on with
+    /// [`Machine::fetch_all`].
+    fn may_fetch<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M) -> bool {
+        let _ = (m, key, memory);
+        true
+    }
+    /// Whether clean copies are used for a read of these blocks.
+    fn reads_clean(&self, first: BlockKey, blocks: u64) -> bool {
+        let _ = (first, blocks);
+        true
+    }
+    /// A request brought `piece` from the origin: the store may keep it, if nothing changed since `stamp`.
     fn offer_fill<M: Memory>(
         m: &mut Machine<Self>,
-        volume: VolumeIndex,
+        request: RequestKey,
         piece: &Piece,
         stamp: Stamp,
         memory: &mut M,
@@ -149,10 +163,6 @@ pub(crate) trait Store: Sized {
         let _ = number;
         true
     }
-    /// Whether what went home counts as clean before the origin flushed it, as in the published systems.
-    fn is_careless(&self) -> bool {
-        false
-    }
     /// Whether a flush may be issued now.
     fn may_flush(&self) -> bool;
     /// A flush covered everything up to `sequence`.
@@ -167,7 +177,15 @@ pub(crate) trait Store: Sized {
     /// These units are about to be read to go home.
     fn run_begins(m: &mut Machine<Self>, volume: VolumeIndex, blocks: Blocks);
     /// They were written to the origin, or will not be: nothing reads them any more.
-    fn run_ends(m: &mut Machine<Self>, volume: VolumeIndex, blocks: Blocks);
+    fn run_ends(m: &mut Machine<Self>, volume: VolumeIndex, blocks: Blocks, is_written: bool);
+    /// Whether what was written to an origin counts as home before that was flushed. Never with `safe`.
+    fn is_home_when_written(&self) -> bool {
+        false
+    }
+    /// Whether a client's FLUSH, or FUA, waits for a flush of the cache. Always with `safe`.
+    fn flush_waits_for_cache(&self) -> bool {
+        true
+    }
     /// Whether the store decides itself what goes home while nobody waits for it.
     fn has_controller(&self) -> bool {
         false
@@ -181,6 +199,11 @@ pub(crate) trait Store: Sized {
     /// What the destager decides on.
     fn pressure(m: &Machine<Self>) -> Pressure;
 
+    /// A flush of an origin failed: it may have lost what it had of late.
+    fn origin_flush_failed(m: &mut Machine<Self>, volume: VolumeIndex) {
+        let _ = (m, volume);
+    }
+
     // ---- life --------------------------------------------------------------------------------
 
     /// An operation of the store's own has ended.
@@ -190,6 +213,10 @@ pub(crate) trait Store: Sized {
         result: Result<(), Errno>,
         memory: &mut M,
     );
+    /// A request is over, and is about to be answered.
+    fn request_ended<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M) {
+        let _ = (m, key, memory);
+    }
     /// Writes what a life before left unwritten of the store's own structures.
     fn repair<M: Memory>(m: &mut Machine<Self>, memory: &mut M);
     /// Whoever can go on, goes on: after every call.

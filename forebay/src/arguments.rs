@@ -45,9 +45,9 @@ pub enum Verb {
     Flush(Flush),
     /// Bring all dirty data home and take the volume off the cache.
     Detach(Detach),
-    /// Verify every header, summary and checksum of a cache that is not running.
+    /// Verify every header, summary, checksum and record of a cache that is not running.
     Check(Check),
-    /// Print superblock, segments and entries of a cache that is not running.
+    /// Print superblock, segments and entries, or records of slots, of a cache that is not running.
     Dump(Dump),
     /// List the built-in profiles.
     Profiles(Report),
@@ -143,6 +143,9 @@ pub struct Create {
     /// The write mode [default: the profile's].
     #[arg(long, value_name = "MODE", value_parser = mode)]
     pub mode: Option<WriteMode>,
+    /// Promise only what the published system promises; `forebay profiles` tells what that gives up.
+    #[arg(long = "unsafe")]
+    pub is_unsafe: bool,
     /// Format the cache device although it holds something: repeat its name here.
     #[arg(long, value_name = "DEV", value_parser = devices::parse)]
     pub wipe: Option<DeviceSpec>,
@@ -163,9 +166,9 @@ pub struct Add {
     /// The new volume's name.
     #[arg(long, value_name = "NAME", value_parser = volume_name)]
     pub name: String,
-    /// The write mode.
-    #[arg(long, value_name = "MODE", default_value = "writeback", value_parser = mode)]
-    pub mode: WriteMode,
+    /// The write mode [default: that of the cache's profile].
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    pub mode: Option<WriteMode>,
     /// How to print.
     #[command(flatten)]
     pub report: Report,
@@ -200,6 +203,9 @@ pub struct Serve {
     /// Where NBD clients connect; may be given several times [default: a unix socket in the run directory].
     #[arg(long, value_name = "unix:PATH|HOST:PORT")]
     pub nbd: Vec<ListenAddress>,
+    /// The profile that the cache must have been created with.
+    #[arg(long, value_name = "PROFILE", value_parser = profile::parse_wanted)]
+    pub profile: Option<profile::Wanted>,
     /// The cache is missing: serve the volumes that cannot have dirty data by their origins alone.
     #[arg(long)]
     pub uncached: bool,
@@ -304,7 +310,7 @@ pub struct Check {
     /// The cache device, as given to create.
     #[arg(value_name = "CACHE", value_parser = devices::parse)]
     pub cache: DeviceSpec,
-    /// Cut the log where it is broken, and say what that loses.
+    /// Cut the log where it is broken, or take damaged records of slots back, and say what that loses.
     #[arg(long)]
     pub repair: bool,
     /// How to print.
@@ -321,7 +327,7 @@ pub struct Dump {
     /// Only this segment, with its entries.
     #[arg(long, value_name = "N")]
     pub segment: Option<u32>,
-    /// All entries.
+    /// All entries of the log, or all records of slots.
     #[arg(long)]
     pub entries: bool,
     /// How to print.

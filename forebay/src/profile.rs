@@ -4,12 +4,12 @@
 //! user's own is a file of the same form. What can be said in one, and in which range, the engine's table of
 //! tunables knows ([`engine::composition`]); a profile only says values.
 
-use engine::composition::axes::{Axis, DestageChoice, Placement};
+use engine::composition::axes::Axis;
 use engine::composition::keys::{Key, Value};
 use engine::composition::rules::Coupling;
+use engine::composition::support::Lack;
 use engine::composition::{Composition, SetError};
-use engine::limits::Config;
-use engine::units::{BLOCK_BYTES, Nanos};
+use engine::format::NAME_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -162,6 +162,9 @@ pub enum Fault {
         /// The tunable.
         key_of: &'static Key,
     },
+    /// Its name cannot be kept with a cache.
+    #[error("name: it must have 1 to {NAME_BYTES_MAX} bytes, none of them a control character")]
+    Name,
     /// Nothing is chosen on an axis.
     #[error("[axes] has no {axis}; there are {choices}", axis = .0.name(), choices = names_of(*.0))]
     NoChoice(Axis),
@@ -194,10 +197,21 @@ fn names_of(axis: Axis) -> String {
 
 /// This version cannot run a profile.
 #[derive(Debug, thiserror::Error)]
-#[error("profile {profile}: this version cannot run {what} yet; use --profile {DEFAULT}")]
+#[error("profile {profile}: this version cannot run {lack} yet; use --profile {DEFAULT}")]
 pub struct NotYet {
     profile: String,
-    what: String,
+    lack: Lack,
+}
+
+/// Checks that the engine carries out what `composition`, that of a profile or a cache, says.
+///
+/// # Errors
+/// [`NotYet`], with the first thing that is missing.
+pub fn check_support(profile: &str, composition: &Composition) -> Result<(), NotYet> {
+    match composition.lack() {
+        None => Ok(()),
+        Some(lack) => Err(NotYet { profile: profile.to_owned(), lack }),
+    }
 }
 
 impl Profile {
@@ -212,47 +226,26 @@ impl Profile {
         }
     }
 
-    /// The built-in profile that a cache made of this one is served by.
-    ///
-    /// The engine has one store and keeps no tunables with a cache. When it does, this goes away.
+    /// Checks that the engine carries out what it says.
     ///
     /// # Errors
     /// [`NotYet`], with the first thing that is missing.
-    pub fn runnable(&self) -> Result<&'static str, NotYet> {
-        let not_yet = |what| Err(NotYet { profile: self.name.clone(), what });
-        let ours = named(DEFAULT).composition;
-        // A volume's mode is kept with the volume.
-        for axis in Axis::ALL.into_iter().filter(|axis| *axis != Axis::WriteMode) {
-            let choice = self.composition.choice(axis).name;
-            if choice != ours.choice(axis).name {
-                return not_yet(format!("{} = {choice}", axis.name()));
-            }
-        }
-        for ((key, value), (_, our)) in self.composition.tunables().zip(ours.tunables()) {
-            if value != our {
-                return not_yet(format!("a cache with {} = {value}", key.name));
-            }
-        }
-        Ok(DEFAULT)
+    pub fn runnable(&self) -> Result<(), NotYet> {
+        check_support(&self.name, &self.composition)
     }
 
-    /// Sets the engine's bounds as the tunables say.
-    pub fn apply(&self, config: &mut Config) {
-        let nanos = |ms: u32| u64::from(ms) * Nanos::MILLISECOND;
-        if let Placement::Log { false_dirty_bytes } = self.composition.placement {
-            // A small cache has a lower limit of its own.
-            config.false_dirty_blocks_max =
-                config.false_dirty_blocks_max.min(false_dirty_bytes / BLOCK_BYTES);
-        }
-        if let DestageChoice::Sweep(sweep) = self.composition.destage {
-            config.idle_ns = nanos(sweep.idle_ms);
-            config.destage_runs_max = sweep.destage_runs;
-        }
-        let common = self.composition.common;
-        config.flush_after_ns = nanos(common.flush_after_ms);
-        config.backoff_ns = nanos(common.backoff_ms);
-        config.absent_after_ns = nanos(common.absent_ms);
+    /// What it does not promise with `safe = false`, as the published system; a line for each.
+    #[must_use]
+    pub fn gives_up(&self) -> Vec<String> {
+        gives_up(&self.composition)
     }
+}
+
+/// What `composition` does not promise with `safe = false`; a line for each.
+#[must_use]
+pub fn gives_up(composition: &Composition) -> Vec<String> {
+    let [safe, published] = [true, false].map(|safe| Composition { safe, ..*composition }.contract());
+    published.gives_up(&safe)
 }
 
 /// All built-in profiles.
@@ -363,6 +356,9 @@ fn read(file: &str, text: &str) -> Result<Profile, ProfileError> {
         }
     }
     composition.validate().map_err(|coupling| fault(None, Fault::Coupling(coupling)))?;
+    if !(1..=NAME_BYTES_MAX).contains(&form.name.len()) || form.name.contains(char::is_control) {
+        return Err(fault(None, Fault::Name));
+    }
     Ok(Profile {
         name: form.name,
         description: form.description,

@@ -36,7 +36,6 @@ fn every_built_in_profile_is_possible_and_complete() {
         assert_eq!(profile.system, stem);
         let text = profile.composition.text();
         assert_eq!(Composition::parse(&text), Ok(profile.composition));
-        profile.apply(&mut Config::for_cache(64, 64));
     }
     let kinds: std::collections::BTreeSet<_> =
         profiles.iter().map(|profile| profile.composition.text()).collect();
@@ -142,22 +141,31 @@ fn a_wrong_profile_is_answered_with_the_line_and_what_is_allowed() {
 }
 
 #[test]
-fn only_forebay_runs_yet() {
-    assert_eq!(named(DEFAULT).runnable().expect("it runs"), DEFAULT);
-    for profile in all().iter().filter(|profile| profile.name != DEFAULT) {
-        let error = profile.runnable().expect_err("it does not run yet").to_string();
-        assert!(error.contains(&profile.name) && error.contains("use --profile forebay"), "{error}");
+fn what_does_not_run_yet_is_refused_by_name() {
+    named(DEFAULT).runnable().expect("it runs");
+    for profile in all() {
+        if let Err(error) = profile.runnable() {
+            let error = error.to_string();
+            assert!(error.contains(&profile.name) && error.contains("use --profile forebay"), "{error}");
+        }
     }
     let mine = |tunables: &str| {
         let text = format!("name = \"mine\"\ndescription = \"\"\nextends = \"forebay\"\n{tunables}");
         read("mine.toml", &text).expect("it is right")
     };
-    assert_eq!(
-        mine("[axes]\nwrite_mode = \"writethrough\"").runnable().expect("a volume has its own mode"),
-        DEFAULT
-    );
-    let error = mine("[tunables]\nidle_ms = 301").runnable().expect_err("it is not kept").to_string();
-    assert!(error.contains("idle_ms = 301"), "{error}");
+    mine("[axes]\nwrite_mode = \"writethrough\"").runnable().expect("a volume has its own mode");
+    mine("[tunables]\nidle_ms = 301").runnable().expect("it is kept with the cache");
+    let error = mine("[tunables]\nghost_pieces = 1").runnable().expect_err("nothing looks at it").to_string();
+    assert!(error.contains("ghost_pieces = 1"), "{error}");
+}
+
+#[test]
+fn a_name_that_no_superblock_can_have_is_refused() {
+    let long = "x".repeat(65);
+    for name in ["", long.as_str(), "a\\u001bb"] {
+        let text = OWN.replace("\"mine\"", &format!("\"{name}\""));
+        assert!(refused(&text).contains("name: it must have 1 to 64 bytes"), "{name}");
+    }
 }
 
 #[test]

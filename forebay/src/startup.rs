@@ -10,14 +10,15 @@ use crate::log::notice;
 use crate::opening::{open_cache, open_origin as open_origin_of};
 use crate::origin::{self, Growth};
 use crate::output::Size;
-use crate::profile::{self, Profile};
+use crate::profile;
 use crate::report::{CacheIdentity, RecoveryReport};
 use crate::state::{CacheRecord, LiveRecord, StateDirectory, VolumeNote, hexadecimal};
 use crate::superblock::{self, system};
 use anyhow::{Context, Result, anyhow, bail};
+use engine::composition::Composition;
 use engine::effect::WriteMode;
 use engine::engine::Engine;
-use engine::format::{Superblock, VolumeRecord};
+use engine::format::{Layout, Superblock, VolumeRecord};
 use engine::image::Image;
 use engine::limits::Config;
 use engine::mutation::Mutations;
@@ -88,10 +89,9 @@ pub fn start(
     interrupts.watch(&cache);
     let mut image = BlockingDevice::new(&cache);
     let mut superblock = superblock::load(&mut image, &spec.to_string())?;
-    let profile = profile::parse_name(&superblock.profile)
-        .map(profile::named)
+    let composition = superblock::composition(&superblock, &spec.to_string())?;
+    profile::check_support(&superblock.profile, &composition)
         .with_context(|| format!("{spec} was created with profile {}", superblock.profile))?;
-    profile.runnable()?;
     let mut record = state.load(&superblock.set_id)?.unwrap_or_else(|| CacheRecord {
         set_id: hexadecimal(&superblock.set_id),
         caches: vec![],
@@ -105,7 +105,7 @@ pub fn start(
     // From here on the cache may come to hold what the origin does not have: that is noted first.
     state.store(&record)?;
 
-    let config = engine_config(&superblock, &profile, &volumes);
+    let config = engine_config(&superblock, &composition, &volumes);
     let memory = share_memory(&superblock, &config, options)?;
     let started_at = Instant::now();
     let opened = recovery::open(
@@ -120,11 +120,8 @@ pub fn start(
         entries: opened.report.entries,
     };
     spot_check(&opened, &volumes, spec)?;
-    let identity = CacheIdentity {
-        device: spec.absolute().to_string(),
-        set_id: hexadecimal(&superblock.set_id),
-        profile: superblock.profile.clone(),
-    };
+    warn_of_risks(&superblock.profile, &composition);
+    let identity = CacheIdentity::new(spec, &superblock, &composition);
     let engine = Engine::new(opened, config);
     Ok(Started {
         engine,
@@ -137,10 +134,18 @@ pub fn start(
     })
 }
 
-fn engine_config(superblock: &Superblock, profile: &Profile, volumes: &[Served]) -> Config {
-    let geometry = superblock.geometry();
-    let mut config = Config::for_cache(geometry.segments, geometry.segment_blocks);
-    profile.apply(&mut config);
+/// One line that says what a cache does not promise, if it promises less than a disk.
+fn warn_of_risks(profile: &str, composition: &Composition) {
+    if !composition.safe {
+        notice(format_args!(
+            "WARNING: profile {profile} without safety, as published: {}",
+            profile::gives_up(composition).join("; ")
+        ));
+    }
+}
+
+fn engine_config(superblock: &Superblock, composition: &Composition, volumes: &[Served]) -> Config {
+    let mut config = composition.config(&superblock.layout);
     for volume in volumes {
         config.origin_can_discard[volume.index.at()] =
             volume.origin.as_ref().is_some_and(Device::supports_discard);
@@ -154,12 +159,30 @@ struct MemoryShares {
     index_bytes: u64,
 }
 
-/// What the index needs for every block of the cache, however scattered.
+/// What the tables of what is cached need at the most: of a log for every block, however scattered.
 #[must_use]
 pub fn index_bytes(superblock: &Superblock) -> u64 {
-    let geometry = superblock.geometry();
-    INDEX_BYTES_LEAST
-        + u64::from(geometry.segments) * u64::from(geometry.segment_blocks) * INDEX_BYTES_PER_BLOCK
+    match &superblock.layout {
+        Layout::Log(geometry) => {
+            INDEX_BYTES_LEAST
+                + u64::from(geometry.segments) * u64::from(geometry.segment_blocks) * INDEX_BYTES_PER_BLOCK
+        }
+        // Besides the index there is a list of what lies in each bucket.
+        Layout::Keys(layout) => {
+            INDEX_BYTES_LEAST
+                + u64::from(layout.buckets) * u64::from(layout.bucket_blocks) * INDEX_BYTES_PER_BLOCK
+        }
+        Layout::Slots(layout) => layout.tables_bytes(),
+    }
+}
+
+/// What they need at the least.
+fn index_bytes_least(superblock: &Superblock) -> u64 {
+    match &superblock.layout {
+        Layout::Log(_) | Layout::Keys(_) => INDEX_BYTES_LEAST,
+        // There is an entry for each slot, whatever it holds.
+        Layout::Slots(_) => index_bytes(superblock),
+    }
 }
 
 fn share_memory(superblock: &Superblock, config: &Config, options: &RunOptions) -> Result<MemoryShares> {
@@ -167,13 +190,14 @@ fn share_memory(superblock: &Superblock, config: &Config, options: &RunOptions) 
     let Some(memory_bytes) = options.memory else {
         return Ok(MemoryShares { pool_bytes, index_bytes: index_bytes(superblock) });
     };
+    let least_bytes = index_bytes_least(superblock);
     match memory_bytes.checked_sub(pool_bytes) {
-        Some(index_bytes) if index_bytes >= INDEX_BYTES_LEAST => Ok(MemoryShares { pool_bytes, index_bytes }),
+        Some(index_bytes) if index_bytes >= least_bytes => Ok(MemoryShares { pool_bytes, index_bytes }),
         _ => bail!(
             "--memory must be at least {}: {} for buffers and {} for the index of cached blocks",
-            Size(pool_bytes + INDEX_BYTES_LEAST),
+            Size(pool_bytes + least_bytes),
             Size(pool_bytes),
-            Size(INDEX_BYTES_LEAST)
+            Size(least_bytes)
         ),
     }
 }

@@ -1,7 +1,8 @@
 //! The superblock as the command line reads and edits it, while no daemon has the cache.
 
 use anyhow::{Context, Result, anyhow, bail};
-use engine::effect::Errno;
+use engine::composition::Composition;
+use engine::effect::{Errno, WriteMode};
 use engine::format::{Superblock, VolumeRecord};
 use engine::image::Image;
 use engine::recovery::write_superblock;
@@ -16,6 +17,25 @@ pub fn load(image: &mut impl Image, device: &str) -> Result<Superblock> {
     let (superblock, _) =
         engine::scan::load_superblock(image).map_err(|error| anyhow!("{device} cannot be used: {error}"))?;
     Ok(superblock)
+}
+
+/// What a cache is made of.
+///
+/// # Errors
+/// If the superblock does not say so, or says what nobody wrote.
+pub fn composition(superblock: &Superblock, device: &str) -> Result<Composition> {
+    Composition::of(superblock).map_err(|error| anyhow!("{device} cannot be used: {error}"))
+}
+
+/// Refuses a mode that the rest of a cache does not go with.
+///
+/// # Errors
+/// Which rule forbids it.
+pub fn check_mode(profile: &str, composition: &Composition, mode: WriteMode) -> Result<()> {
+    let with_mode = Composition { write_mode: mode, ..*composition };
+    with_mode.validate().map_err(|coupling| {
+        anyhow!("profile {profile}: {}: {} ({})", coupling.name, coupling.rule, coupling.why)
+    })
 }
 
 /// Writes both copies in turn, a flush after each, so that a crash leaves at least one whole.

@@ -183,25 +183,44 @@ fn a_profile_that_does_not_run_yet_is_refused_and_leaves_the_cache_alone() {
     let origin = place.file("slow.img", 64 * MIB);
     let cache = place.file("fast.img", 64 * MIB);
     let before = std::fs::read(&cache).unwrap();
-    let mut create = vec!["create", "--origin", &origin, "--cache", &cache, "--profile", "dm-cache"];
-    place.refused(&create, 1, &["profile dm-cache", "placement = slots", "--profile forebay"]);
+    for profile in not_runnable(&place) {
+        let name = format!("profile {profile}");
+        let create = ["create", "--origin", &origin, "--cache", &cache, "--profile", &profile];
+        place.refused(&create, 1, &[&name, "cannot run", "--profile forebay"]);
+        place.refused(&["lab", "verify", "--profile", &profile, "--runs", "1"], 1, &[&name]);
+    }
     let mine = place.file("mine.toml", 0);
     let profile = |tunables: &str| {
         let text =
             format!("name = \"mine\"\ndescription = \"\"\nextends = \"forebay\"\n[tunables]\n{tunables}\n");
         std::fs::write(&mine, text).unwrap();
     };
-    create[6] = &mine;
+    let create = ["create", "--origin", &origin, "--cache", &cache, "--profile", &mine];
     profile("idle_ms = 0");
     place.refused(&create, 1, &["mine.toml:5", "idle_ms = 0", "1 to 600000 ms"]);
-    profile("idle_ms = 400");
-    place.refused(&create, 1, &["profile mine", "idle_ms = 400"]);
+    profile("readahead_bytes = 4096");
+    place.refused(&create, 1, &["profile mine", "readahead_bytes = 4096"]);
     assert!(std::fs::read(&cache).unwrap() == before, "not one byte was written");
-    profile("idle_ms = 300");
+    profile("idle_ms = 400");
     place.done(&create);
     let status: serde_json::Value = serde_json::from_str(&place.done(&["status", &cache, "--json"])).unwrap();
-    assert_eq!(status["cache"]["profile"], "forebay", "it says the same, and serve knows that one");
-    place.refused(&["lab", "verify", "--profile", "bcache", "--runs", "1"], 1, &["profile bcache"]);
+    assert_eq!(status["cache"]["profile"], "mine");
+    let dump: serde_json::Value = serde_json::from_str(&place.done(&["dump", &cache, "--json"])).unwrap();
+    let composition = dump["superblock"]["composition"].as_array().unwrap();
+    assert!(composition.contains(&"idle_ms = 400".into()), "{composition:?}");
+    place.serve(&cache, &["--profile", &mine]).stop();
+    place.refused(&["serve", &cache, "--profile", "forebay"], 1, &["profile mine", "not with forebay"]);
+}
+
+/// The built-in profiles that this version cannot run.
+fn not_runnable(place: &Place) -> Vec<String> {
+    let profiles: serde_json::Value = serde_json::from_str(&place.done(&["profiles", "--json"])).unwrap();
+    let profiles = profiles["profiles"].as_array().unwrap();
+    profiles
+        .iter()
+        .filter(|profile| profile["runs"] == false)
+        .map(|profile| profile["name"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! What bcache is known for, of the profiles that are named after it.
 
-use engine::effect::WriteMode;
+use engine::effect::{RequestOp, WriteMode};
 use engine::format::{Geometry, KeyLayout};
 use engine::status::{Counters, Status};
 use engine::units::Nanos;
 use lab::disk::Fate;
 use lab::violation::Violation;
-use lab::world::{Latency, Setup, VolumeSetup, World, blocks, bucket_cache};
+use lab::world::{Latency, Setup, VolumeSetup, World, blocks};
 
 /// What a script returns.
 type Run = Result<(), Violation>;
@@ -23,13 +23,10 @@ const MIB: u64 = 1 << 20;
 
 /// A volume of 256 MiB in writeback mode over a cache that does as published, on devices that are quick.
 fn setup(besides: &[(&str, &str)], safe: bool) -> Setup {
-    let mut setup = Setup::new(1);
-    setup.keys = Some(bucket_cache(LAYOUT, &[TODAY, besides].concat(), safe));
+    let mut setup = Setup::new(1).with_buckets(LAYOUT, &[TODAY, besides].concat(), safe);
     setup.volumes = vec![VolumeSetup { sectors: 256 * MIB / 512, mode: WriteMode::Writeback }];
     setup.cache_latency = Latency { least_ns: 50_000, most_ns: 80_000 };
     setup.origin_latency = Latency { least_ns: 100_000, most_ns: 200_000 };
-    setup.origins_keep = !safe;
-    setup.contract.kill_keeps_acknowledged = safe;
     setup
 }
 
@@ -128,7 +125,7 @@ fn what_is_home_and_not_recorded_is_dirty_again() {
             let write = world.write_fua(0, blocks(block * 100, 1));
             world.succeed(write)?;
         }
-        let drain = world.submit(0, engine::effect::RequestOp::Drain);
+        let drain = world.submit(0, RequestOp::Drain);
         world.succeed(drain)?;
         if records {
             world.pass(50 * Nanos::MILLISECOND)?;

@@ -1,14 +1,13 @@
 //! A composition as it is kept with a cache: its text in the superblock, and how it divides the device.
 
-use super::axes::{Axis, BitTree, DestageChoice, Journal, PersistenceChoice, Placement};
+use super::axes::{Axis, Journal, PersistenceChoice, Placement};
 use super::{Composition, ParseError};
 use crate::format::{
-    FormatError, Geometry, GeometryError, KeyLayout, KeyLayoutError, Layout, SlotLayout, SlotLayoutError, SlotPersistence, Superblock,
-    TreeShape,
+    Geometry, GeometryError, KeyLayout, KeyLayoutError, Layout, SlotLayout, SlotLayoutError, SlotPersistence,
+    Superblock,
 };
 use crate::limits::Config;
 use crate::replacement::ReplacementChoice;
-use crate::units::{BLOCK_BYTES, Nanos};
 use thiserror::Error;
 
 /// Why a device cannot be divided as a composition wants.
@@ -23,12 +22,21 @@ pub enum DivideError {
     /// Not into buckets.
     #[error(transparent)]
     Buckets(#[from] KeyLayoutError),
-    /// There is no such tree.
-    #[error("There is no tree of {levels} levels")]
-    Tree {
-        /// What was asked for.
-        levels: u32,
-    },
+}
+
+impl DivideError {
+    /// The size that the device should have had; `None` if that would not help.
+    #[must_use]
+    pub fn bytes_needed(&self) -> Option<u64> {
+        match self {
+            DivideError::Segments(GeometryError { minimum_bytes, .. })
+            | DivideError::Slots(SlotLayoutError::CacheTooSmall { minimum_bytes, .. }) => {
+                Some(*minimum_bytes)
+            }
+            DivideError::Buckets(KeyLayoutError::CacheTooSmall { minimum_bytes, .. }) => Some(*minimum_bytes),
+            DivideError::Slots(_) | DivideError::Buckets(_) => None,
+        }
+    }
 }
 
 /// Why a superblock does not say what its cache is.
@@ -64,7 +72,7 @@ impl Composition {
             (Layout::Slots(layout), Placement::Slots(slots)) => {
                 layout.slot_bytes() == u64::from(slots.slot_bytes)
                     && layout.ways() == slots.ways
-                    && composition.slot_persistence() == Ok(Some(layout.persistence()))
+                    && SlotPersistence::of(composition.persistence) == Some(layout.persistence())
             }
             _ => false,
         };
@@ -80,15 +88,13 @@ impl Composition {
     /// # Errors
     /// [`DivideError`], most often because the device is too small.
     pub fn divide(&self, cache_bytes: u64) -> Result<Layout, DivideError> {
-        let Placement::Slots(slots) = self.placement else {
-            return Ok(match self.key_shape() {
+        match self.placement {
+            Placement::Log { .. } => Ok(match self.key_shape() {
                 None => Layout::Log(Geometry::choose(cache_bytes)?),
                 Some((sectors, permille)) => Layout::Keys(KeyLayout::choose(cache_bytes, sectors, permille)?),
-            });
-        };
-        let tree = |_| DivideError::Tree { levels: self.tree_levels() };
-        let persistence = self.slot_persistence().map_err(tree)?.expect("a coupling gives slots one of theirs");
-        Ok(Layout::Slots(SlotLayout::choose(cache_bytes, slots.slot_bytes, slots.ways, persistence)?))
+            }),
+            Placement::Slots(_) => Ok(Layout::Slots(SlotLayout::of_composition(cache_bytes, self)?)),
+        }
     }
 
     /// Sectors of a bucket and the share of the ring, where data lies in buckets.
@@ -102,53 +108,22 @@ impl Composition {
         }
     }
 
-    fn tree_levels(&self) -> u32 {
-        match self.persistence {
-            PersistenceChoice::BitTree(BitTree { tree_levels, .. }) => tree_levels,
-            _ => 0,
-        }
-    }
-
-    /// What is durable of its slots; `None` for what a log has.
-    fn slot_persistence(&self) -> Result<Option<SlotPersistence>, FormatError> {
-        Ok(match self.persistence {
-            PersistenceChoice::SyncSector { .. } => Some(SlotPersistence::SyncSector),
-            PersistenceChoice::Commit(_) => Some(SlotPersistence::Commit),
-            PersistenceChoice::BitTree(BitTree { tree_levels, .. }) => {
-                let levels = u8::try_from(tree_levels).map_err(|_| FormatError::Field("tree levels"))?;
-                Some(SlotPersistence::BitTree { tree: TreeShape::new(levels)? })
-            }
-            PersistenceChoice::Inline | PersistenceChoice::Journal(_) | PersistenceChoice::Mirror(_) => None,
-        })
-    }
-
     /// The engine's bounds over a device that it divided.
     #[must_use]
     pub fn config(&self, layout: &Layout) -> Config {
-        let mut config = match layout {
-            Layout::Log(geometry) => Config::for_cache(geometry.segments, geometry.segment_blocks),
-            Layout::Keys(layout) => Config::for_keys(layout),
-            Layout::Slots(layout) => Config::for_slots(layout.shape().frames, layout.slot_blocks()),
-        };
-        self.bound(&mut config);
-        config
-    }
-
-    /// Sets those of the engine's bounds that are tunables.
-    pub fn bound(&self, config: &mut Config) {
-        let nanos = |ms: u32| u64::from(ms) * Nanos::MILLISECOND;
-        if let Placement::Log { false_dirty_bytes } = self.placement {
-            // A small cache has a lower limit of its own.
-            config.false_dirty_blocks_max =
-                config.false_dirty_blocks_max.min(false_dirty_bytes / BLOCK_BYTES);
+        match layout {
+            Layout::Log(geometry) => {
+                let mut config = Config::for_cache(geometry.segments, geometry.segment_blocks);
+                config.tune(self);
+                config
+            }
+            Layout::Keys(layout) => {
+                let mut config = Config::for_keys(layout);
+                config.tune(self);
+                config
+            }
+            Layout::Slots(layout) => Config::for_slots(layout, self),
         }
-        if let DestageChoice::Sweep(sweep) = self.destage {
-            config.idle_ns = nanos(sweep.idle_ms);
-            config.destage_runs_max = sweep.destage_runs;
-        }
-        config.flush_after_ns = nanos(self.common.flush_after_ms);
-        config.backoff_ns = nanos(self.common.backoff_ms);
-        config.absent_after_ns = nanos(self.common.absent_ms);
     }
 }
 

@@ -4,6 +4,8 @@
 //! [`Budget`]; whoever asks it starts what the budget allows and says so. It moves nothing itself,
 //! knows no device and no clock, and takes no memory after it was made.
 //!
+//! [`Destage`] is whichever one a composition names.
+//!
 //! | file | controller | published as |
 //! | --- | --- | --- |
 //! | `pi.rs` | a rate that follows how far dirty data is from a target | bcache, three eras |
@@ -20,8 +22,18 @@ pub mod pi;
 pub mod threshold;
 pub mod threshold_sets;
 
-use crate::replacement::Urgency;
-use crate::units::Nanos;
+use crate::composition::axes::DestageChoice;
+use crate::replacement::{Shape, Urgency};
+use crate::table::bits::Bits;
+use crate::units::{Frame, Nanos, VOLUMES_MAX, VolumeIndex};
+use alloc::vec;
+use alloc::vec::Vec;
+use cleaner::CleanerChoice;
+use idle::IdleChoice;
+use mirror_fill::MirrorFillChoice;
+use pi::Pi;
+use threshold::Threshold;
+use threshold_sets::ThresholdSets;
 
 /// The facts that controllers decide on. Each looks at a few of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,4 +149,133 @@ pub enum Join {
         /// Sectors that are enough.
         sectors_enough: u32,
     },
+}
+
+/// The controller of a cache, with its state.
+#[derive(Clone, Debug)]
+pub enum Destage {
+    /// None: the sweep goes round as the store needs room.
+    Sweep,
+    /// See [`pi`]; one for each volume.
+    Pi(Vec<Pi>),
+    /// See [`threshold`].
+    Threshold(Threshold),
+    /// See [`threshold_sets`].
+    ThresholdSets {
+        /// The controller.
+        sets: ThresholdSets,
+        /// The frames that it counts as dirty.
+        dirty: Bits,
+    },
+    /// See [`idle`].
+    Idle(IdleChoice),
+    /// See [`cleaner`].
+    Cleaner(CleanerChoice),
+    /// See [`mirror_fill`].
+    MirrorFill(MirrorFillChoice),
+}
+
+impl Destage {
+    /// The controller that was chosen, over clean frames of `frame_bytes`.
+    #[must_use]
+    pub fn new(choice: &DestageChoice, shape: Shape, frame_bytes: u32) -> Destage {
+        match *choice {
+            DestageChoice::Sweep(_) => Destage::Sweep,
+            DestageChoice::Pi(choice) => Destage::Pi(vec![Pi::new(choice); VOLUMES_MAX]),
+            DestageChoice::Threshold(choice) => Destage::Threshold(Threshold::new(choice, shape)),
+            DestageChoice::ThresholdSets(choice) => Destage::ThresholdSets {
+                sets: ThresholdSets::new(choice, shape, frame_bytes),
+                dirty: Bits::new(shape.frames),
+            },
+            DestageChoice::Idle(choice) => Destage::Idle(choice),
+            DestageChoice::Cleaner(choice) => Destage::Cleaner(choice),
+            DestageChoice::MirrorFill(choice) => Destage::MirrorFill(choice),
+        }
+    }
+
+    /// What may go home now of a volume; of all volumes where the controller counts frames. `None`: it is the sweep's
+    /// affair.
+    pub fn budget(&mut self, volume: VolumeIndex, pressure: &Pressure) -> Option<Budget> {
+        match self {
+            Destage::Sweep => None,
+            Destage::Pi(pi) => Some(pi[volume.at()].budget(pressure)),
+            Destage::Threshold(threshold) => Some(threshold.budget(pressure)),
+            Destage::ThresholdSets { sets, .. } => Some(sets.budget(pressure)),
+            Destage::Idle(idle) => Some(idle.budget(pressure)),
+            Destage::Cleaner(cleaner) => Some(cleaner.budget(pressure)),
+            Destage::MirrorFill(mirror) => Some(mirror.budget(pressure)),
+        }
+    }
+
+    /// Whether it decides for each volume by itself.
+    #[must_use]
+    pub fn is_by_volume(&self) -> bool {
+        matches!(self, Destage::Pi(_) | Destage::MirrorFill(_))
+    }
+
+    /// A client's request came.
+    pub fn client_request(&mut self, volume: VolumeIndex) {
+        if let Destage::Pi(pi) = self {
+            pi[volume.at()].client_request();
+        }
+    }
+
+    /// A request missed in `set`, or wrote to it.
+    pub fn touched(&mut self, set: u32) {
+        if let Destage::Threshold(threshold) = self {
+            threshold.touched(set);
+        }
+    }
+
+    /// A request used `frame`.
+    pub fn used(&mut self, frame: Frame) {
+        if let Destage::Threshold(threshold) = self {
+            threshold.used(frame);
+        }
+    }
+
+    /// The origin no longer has what `frame` of `set` holds, or has it again.
+    pub fn set_dirty(&mut self, frame: Frame, set: u32, is_dirty: bool, pressure: &Pressure) {
+        match self {
+            Destage::Threshold(threshold) => threshold.set_dirty(frame, is_dirty),
+            Destage::ThresholdSets { sets, dirty } => match dirty.put(frame.0, is_dirty) {
+                was_dirty if was_dirty == is_dirty => (),
+                true => sets.cleaned(set),
+                false => sets.dirtied(set, pressure),
+            },
+            _ => (),
+        }
+    }
+
+    /// A run of a volume was started, because of a budget or not; these are its frames.
+    pub fn started(&mut self, volume: VolumeIndex, frames: &[Frame], sectors: u64, now: Nanos) {
+        match self {
+            Destage::Pi(pi) => pi[volume.at()].started(now, sectors),
+            Destage::Threshold(threshold) => frames.iter().for_each(|&frame| threshold.started(frame)),
+            _ => (),
+        }
+    }
+
+    /// A frame is no longer on its way, home or not.
+    pub fn ended(&mut self, frame: Frame) {
+        if let Destage::Threshold(threshold) = self {
+            threshold.ended(frame);
+        }
+    }
+
+    /// Of the last budget nothing could be started.
+    pub fn found_nothing(&mut self, volume: VolumeIndex, now: Nanos) {
+        match self {
+            Destage::Pi(pi) => pi[volume.at()].wrapped(now),
+            Destage::Threshold(threshold) => threshold.found_nothing(now),
+            _ => (),
+        }
+    }
+
+    /// All that a budget for a set started has ended, or nothing could be started of it.
+    pub fn set_ended(&mut self, now: Nanos) {
+        if let Destage::ThresholdSets { sets, .. } = self {
+            sets.ended(now);
+        }
+    }
 }

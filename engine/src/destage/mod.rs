@@ -5,6 +5,7 @@
 //! segments about to be reclaimed, in origin order, each taken along with its dirty neighbours; and the sweep, which
 //! goes round the whole volume by its dirty map.
 
+pub mod controllers;
 mod dirty_map;
 
 use crate::effect::{Errno, IoOp, Pieces, Target, WriteMode};
@@ -355,7 +356,7 @@ impl<S: Store> Machine<S> {
     }
 
     /// The next run from the sweep's place on, once round the volume at the most.
-    fn sweep(&mut self, index: VolumeIndex) -> Option<Blocks> {
+    pub(crate) fn sweep(&mut self, index: VolumeIndex) -> Option<Blocks> {
         let end = self.volume(index).blocks();
         let start = self.volume(index).destage.cursor;
         let mut at = start;
@@ -517,15 +518,14 @@ impl<S: Store> Machine<S> {
                         true if self.is_mutated(Mutation::ZeroDroppedEarly) => {
                             S::copy_is_home(self, index, *copy)
                         }
-                        false if self.store.is_careless()
-                            || self.is_mutated(Mutation::CleanBeforeOriginFlush) =>
-                        {
+                        false if self.is_mutated(Mutation::CleanBeforeOriginFlush) => {
                             S::copy_is_home(self, index, *copy);
                         }
                         _ => (),
                     }
                 }
                 let now = self.now;
+                let is_home = self.store.is_home_when_written();
                 let volume = self.volume_mut(index);
                 let epoch = volume.origin.epoch;
                 volume.guard.origin_written(blocks, epoch);
@@ -534,18 +534,23 @@ impl<S: Store> Machine<S> {
                 // While clients are busy the origin rests for as long as a run took, and no less than a
                 // slow disk's seek.
                 destage.pause_until = now.plus(now.since(destage.run_began).max(PAUSE_NS_MIN));
-                if destage.written.is_empty() {
-                    destage.written_since = now;
+                if is_home {
+                    copies.iter().for_each(|copy| S::copy_is_home(self, index, *copy));
+                    self.release_guard(index, blocks, Hold::Destaging);
+                } else {
+                    if destage.written.is_empty() {
+                        destage.written_since = now;
+                    }
+                    destage.written_blocks += blocks.count;
+                    // The hold stays until the origin was flushed.
+                    destage.written.push(Written { blocks, copies, is_held: true });
                 }
-                destage.written_blocks += blocks.count;
-                // The hold stays until the origin was flushed.
-                destage.written.push(Written { blocks, copies, is_held: true });
                 let state = self.runs.remove(run);
                 if let Some(buffer) = state.buffer {
                     memory.release(buffer);
                 }
                 self.volume_mut(index).destage.in_flight -= 1;
-                S::run_ends(self, index, blocks);
+                S::run_ends(self, index, blocks, true);
                 self.origin_worked(index, OriginWork::Write);
             }
             Err(errno) => {
@@ -566,7 +571,7 @@ impl<S: Store> Machine<S> {
         volume.destage.in_flight -= 1;
         volume.destage.wake();
         volume.destage.map.mark(state.blocks.first, state.blocks.count);
-        S::run_ends(self, state.volume, state.blocks);
+        S::run_ends(self, state.volume, state.blocks, false);
         self.release_guard(state.volume, state.blocks, Hold::Destaging);
     }
 

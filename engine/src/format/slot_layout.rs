@@ -17,6 +17,8 @@ use super::{
     CACHE_BYTES_MIN, COMMIT_PAGE_RECORDS, CommitRecord, FormatError, LostTable, SEGMENTS_OFFSET,
     SLOT_PAGE_RECORDS, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, TreeShape,
 };
+use crate::composition::Composition;
+use crate::composition::axes::{PersistenceChoice, Placement};
 use crate::replacement::Shape;
 use crate::units::{BLOCK_BYTES, Frame, Place, VOLUMES_MAX, VolumeIndex};
 
@@ -39,6 +41,11 @@ const DATA_ALIGN_BYTES: u64 = 1 << 20;
 pub const COMMIT_RECORD_OFFSETS: [u64; 2] = [576 * 1024, 580 * 1024];
 /// Where the two copies of the lost table are on the device, in bytes.
 pub const LOST_TABLE_OFFSETS: [u64; 2] = [584 * 1024, 648 * 1024];
+/// Memory for what is known of a slot, at the most: its piece and flags, the way to it, what replacement and admission
+/// keep of it, and what is recorded.
+const TABLE_BYTES_PER_SLOT: u64 = 96;
+/// Memory for the checksum of a block.
+const TABLE_BYTES_PER_BLOCK: u64 = 4;
 /// Bytes of a layout in the superblock.
 pub const SLOT_LAYOUT_BYTES: usize = 104;
 
@@ -62,6 +69,22 @@ pub enum SlotPersistence {
     },
 }
 
+impl SlotPersistence {
+    /// What is durable of the slots of a cache that makes it so; `None` if it has no slots.
+    #[must_use]
+    pub fn of(choice: PersistenceChoice) -> Option<SlotPersistence> {
+        match choice {
+            PersistenceChoice::SyncSector { .. } => Some(SlotPersistence::SyncSector),
+            PersistenceChoice::Commit(_) => Some(SlotPersistence::Commit),
+            PersistenceChoice::BitTree(tree) => {
+                let levels = u8::try_from(tree.tree_levels).ok()?;
+                TreeShape::new(levels).ok().map(|tree| SlotPersistence::BitTree { tree })
+            }
+            PersistenceChoice::Inline | PersistenceChoice::Journal(_) | PersistenceChoice::Mirror(_) => None,
+        }
+    }
+}
+
 /// Why a cache cannot be divided into slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -74,6 +97,9 @@ pub enum SlotLayoutError {
         /// What it needs.
         minimum_bytes: u64,
     },
+    /// The composition has no slots.
+    #[error("This cache has no slots")]
+    NoSlots,
     /// There are no such slots.
     #[error(
         "A slot of {slot_bytes} bytes: it must be a power of two or a multiple of 32 KiB, from 4 KiB to 2 MiB"
@@ -165,6 +191,40 @@ impl SlotLayout {
         let slot_blocks = checked_blocks(slot_bytes, ways)?;
         let slots = slots.max(SLOTS_MIN).min((Place::END - 1) / slot_blocks).next_multiple_of(ways.max(1));
         Ok(SlotLayout::of(slot_blocks, slots, ways, persistence))
+    }
+
+    /// The division of a device of `cache_bytes` for a cache with slots that does what `composition` says.
+    ///
+    /// # Errors
+    /// As [`SlotLayout::choose`], or if there are no slots in it.
+    pub fn of_composition(
+        cache_bytes: u64,
+        composition: &Composition,
+    ) -> Result<SlotLayout, SlotLayoutError> {
+        let persistence = SlotPersistence::of(composition.persistence);
+        match (composition.placement, persistence) {
+            (Placement::Slots(slots), Some(persistence)) => {
+                SlotLayout::choose(cache_bytes, slots.slot_bytes, slots.ways, persistence)
+            }
+            _ => Err(SlotLayoutError::NoSlots),
+        }
+    }
+
+    /// The same with a number of slots instead of a size.
+    ///
+    /// # Errors
+    /// As [`SlotLayout::with_slots`], or if there are no slots in it.
+    pub fn of_composition_with_slots(
+        slots: u32,
+        composition: &Composition,
+    ) -> Result<SlotLayout, SlotLayoutError> {
+        let persistence = SlotPersistence::of(composition.persistence);
+        match (composition.placement, persistence) {
+            (Placement::Slots(size), Some(persistence)) => {
+                SlotLayout::with_slots(slots, size.slot_bytes, size.ways, persistence)
+            }
+            _ => Err(SlotLayoutError::NoSlots),
+        }
     }
 
     /// Bytes of a device that has all of it.
@@ -298,6 +358,26 @@ impl SlotLayout {
         let blocks = u64::from(self.slots) * u64::from(self.slot_blocks);
         let pages = blocks.div_ceil(u64::from(CHECKSUM_PAGE_RECORDS));
         Region { offset_bytes: self.trees().end_bytes(), len_bytes: pages * BLOCK_BYTES }
+    }
+
+    /// The region of the slots themselves.
+    #[must_use]
+    pub fn data(&self) -> Region {
+        let len_bytes = u64::from(self.slots) * self.slot_bytes();
+        Region { offset_bytes: self.data_offset_bytes, len_bytes }
+    }
+
+    /// All that tells of slots, in front of them and behind the superblock: zeroed, it says that nothing is cached.
+    #[must_use]
+    pub fn metadata(&self) -> Region {
+        let offset_bytes = COMMIT_RECORD_OFFSETS[0];
+        Region { offset_bytes, len_bytes: self.data_offset_bytes - offset_bytes }
+    }
+
+    /// Memory for the tables of so many slots, at the most.
+    #[must_use]
+    pub fn tables_bytes(&self) -> u64 {
+        u64::from(self.slots) * (TABLE_BYTES_PER_SLOT + TABLE_BYTES_PER_BLOCK * u64::from(self.slot_blocks))
     }
 
     /// Where the last slot ends, in bytes.

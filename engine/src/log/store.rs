@@ -73,11 +73,12 @@ impl Store for LogStore {
 
     fn offer_fill<M: Memory>(
         m: &mut Machine<LogStore>,
-        volume: VolumeIndex,
+        request: RequestKey,
         piece: &Piece,
         stamp: Stamp,
         memory: &mut M,
     ) {
+        let volume = m.requests[request].volume;
         let blocks = u64::from(piece.blocks);
         let is_room = m.store.log.pending_fill_blocks + blocks <= m.config.fill_blocks_max
             && m.store.segments.free() > m.config.segments_reserved
@@ -223,7 +224,7 @@ impl Store for LogStore {
         self.journal.as_ref().is_none_or(|journal| journal.are_published(number))
     }
 
-    fn is_careless(&self) -> bool {
+    fn is_home_when_written(&self) -> bool {
         self.journal.as_ref().is_some_and(|journal| journal.is_early())
     }
 
@@ -249,7 +250,7 @@ impl Store for LogStore {
     // What is in the log does not change: a newer version lies elsewhere.
     fn run_begins(_m: &mut Machine<LogStore>, _volume: VolumeIndex, _blocks: Blocks) {}
 
-    fn run_ends(_m: &mut Machine<LogStore>, _volume: VolumeIndex, _blocks: Blocks) {}
+    fn run_ends(_m: &mut Machine<LogStore>, _volume: VolumeIndex, _blocks: Blocks, _is_written: bool) {}
 
     fn has_controller(&self) -> bool {
         self.controller.is_some()

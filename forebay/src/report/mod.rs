@@ -1,7 +1,9 @@
 //! What `status` and `stats` say: the shape of their JSON, which is a contract, and the text for people.
 
+mod division;
 mod stats;
 mod status;
 
+pub use division::Division;
 pub use stats::{DeviceStats, LatencyStats, RequestStats, StatsReport, VolumeStats};
 pub use status::{CacheIdentity, CacheReport, RecoveryReport, StatusReport, VolumeReport};

@@ -1,8 +1,15 @@
 //! What `status` says.
 
+use super::Division;
 use crate::output::Size;
+use crate::state::hexadecimal;
+use engine::composition::Composition;
+use engine::composition::axes::Axis;
+use engine::composition::contract::Aftermath;
 use engine::effect::WriteMode;
+use engine::format::Superblock;
 use engine::status::{CacheStatus, VolumeStatus};
+use live::devices::DeviceSpec;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
 
@@ -63,24 +70,36 @@ pub struct CacheReport {
     pub set_id: String,
     /// The profile it was created with.
     pub profile: String,
+    /// A checksum of what it is made of: caches with one are of one kind.
+    pub composition: String,
+    /// Whether it promises what a disk promises.
+    pub safe: bool,
+    /// What goes home when.
+    pub destage: String,
+    /// What it knows after a power cut.
+    pub power_cut_leaves: String,
     /// Its size.
     pub size_bytes: u64,
-    /// Bytes in segments that are not free.
+    /// Bytes in segments or slots that are not free.
     pub used_bytes: u64,
-    /// Segments in all.
-    pub segments: u32,
-    /// Segments that are free.
+    /// How it is divided.
+    #[serde(flatten)]
+    pub division: Division,
+    /// Segments that are free; 0 of slots.
     pub segments_free: u32,
-    /// Bytes in a segment.
-    pub segment_bytes: u64,
+    /// Slots that are free; 0 of a log.
+    pub slots_free: u32,
+    /// Slots that hold what their origin does not have; 0 of a log.
+    pub slots_dirty: u32,
     /// Whether it failed and is not written any more.
     pub latched: bool,
     /// Memory of the index of cached blocks.
     pub index_bytes: u64,
     /// Blocks in the index.
     pub index_blocks: u64,
-    /// The most that may count as dirty after a crash without being so.
-    pub false_dirty_limit_bytes: u64,
+    /// The most that may count as dirty after a crash without being so; absent if nothing limits it but what is
+    /// cached.
+    pub false_dirty_limit_bytes: Option<u64>,
     /// How often the log went past the device's end since the start.
     pub wraps: u64,
 }
@@ -155,27 +174,79 @@ pub struct CacheIdentity {
     pub set_id: String,
     /// Its profile.
     pub profile: String,
+    /// How it is divided.
+    pub division: Division,
+    /// What it is made of.
+    pub composition: Composition,
+}
+
+impl CacheIdentity {
+    /// What names the cache with that superblock on `device`.
+    #[must_use]
+    pub fn new(device: &DeviceSpec, superblock: &Superblock, composition: &Composition) -> CacheIdentity {
+        CacheIdentity {
+            device: device.absolute().to_string(),
+            set_id: hexadecimal(&superblock.set_id),
+            profile: superblock.profile.clone(),
+            division: (&superblock.layout).into(),
+            composition: *composition,
+        }
+    }
 }
 
 impl CacheReport {
     /// The report on a running cache.
     #[must_use]
-    pub fn new(status: &CacheStatus, identity: CacheIdentity) -> CacheReport {
+    pub fn new(status: &CacheStatus, identity: &CacheIdentity) -> CacheReport {
+        let contract = identity.composition.contract();
         CacheReport {
-            device: identity.device,
-            set_id: identity.set_id,
-            profile: identity.profile,
+            device: identity.device.clone(),
+            set_id: identity.set_id.clone(),
+            profile: identity.profile.clone(),
+            composition: format!("{:08x}", identity.composition.fingerprint()),
+            safe: identity.composition.safe,
+            destage: identity.composition.choice(Axis::Destage).name.to_owned(),
+            power_cut_leaves: contract.aftermath.to_string(),
             size_bytes: status.size_bytes,
             used_bytes: status.used_bytes,
-            segments: status.segments,
+            division: identity.division,
             segments_free: status.segments_free,
-            segment_bytes: status.segment_bytes,
+            slots_free: status.slots_free,
+            slots_dirty: status.slots_dirty,
             latched: status.latched,
             index_bytes: status.index_bytes,
             index_blocks: status.index_blocks,
-            false_dirty_limit_bytes: status.false_dirty_limit_bytes,
+            false_dirty_limit_bytes: match contract.aftermath {
+                Aftermath::Prefix => Some(status.false_dirty_limit_bytes),
+                Aftermath::DirtyKept => Some(0),
+                Aftermath::AllDirty | Aftermath::DirtySuperset { .. } => None,
+            },
             wraps: status.wraps,
         }
+    }
+}
+
+impl CacheReport {
+    fn print_use(&self, to: &mut impl Write) -> io::Result<()> {
+        let Division::Slots { .. } = self.division else {
+            return writeln!(
+                to,
+                "size       {}, {} in use, {}, {} free",
+                Size(self.size_bytes),
+                Size(self.used_bytes),
+                self.division,
+                self.segments_free
+            );
+        };
+        writeln!(
+            to,
+            "size       {}, {} in use, {}, {} free, {} dirty",
+            Size(self.size_bytes),
+            Size(self.used_bytes),
+            self.division,
+            self.slots_free,
+            self.slots_dirty
+        )
     }
 }
 
@@ -196,26 +267,23 @@ impl StatusReport {
         match &self.cache {
             Some(cache) => {
                 writeln!(to, "cache      {} ({running}, session {})", cache.device, self.session)?;
-                writeln!(
-                    to,
-                    "size       {}, {} in use, {} of {} segments of {} free",
-                    Size(cache.size_bytes),
-                    Size(cache.used_bytes),
-                    cache.segments_free,
-                    cache.segments,
-                    Size(cache.segment_bytes)
-                )?;
+                let safety = if cache.safe { "" } else { ", WITHOUT SAFETY" };
+                writeln!(to, "profile    {} ({}){safety}", cache.profile, cache.composition)?;
+                cache.print_use(to)?;
                 writeln!(
                     to,
                     "index      {} blocks in {} of memory",
                     cache.index_blocks,
                     Size(cache.index_bytes)
                 )?;
-                writeln!(
-                    to,
-                    "crash      up to {} may be written home once more than needed",
-                    Size(cache.false_dirty_limit_bytes)
-                )?;
+                writeln!(to, "destage    {}", cache.destage)?;
+                write!(to, "crash      a power cut leaves {}", cache.power_cut_leaves)?;
+                match cache.false_dirty_limit_bytes {
+                    Some(bytes @ 1..) => {
+                        writeln!(to, "; up to {} may be written home once more than needed", Size(bytes))?;
+                    }
+                    _ => writeln!(to)?,
+                }
                 if cache.latched {
                     writeln!(to, "FAILED     the cache device failed and is not written any more")?;
                 }

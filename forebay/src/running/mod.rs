@@ -14,7 +14,7 @@ use crate::run_dir::RunDirectory;
 use crate::setting::Setting;
 use crate::startup::{Served, Started};
 use crate::state::LiveRecord;
-use crate::superblock::{choose_name, system};
+use crate::superblock::{check_mode, choose_name, system};
 use anyhow::{Context, Result, bail};
 use engine::effect::WriteMode;
 use engine::engine::Engine;
@@ -182,15 +182,10 @@ impl Running {
     pub fn status(&self) -> Result<StatusReport> {
         let status = self.picture()?;
         let volumes = status.volumes.iter().map(|volume| self.report(volume)).collect();
-        let identity = CacheIdentity {
-            device: self.identity.device.clone(),
-            set_id: self.identity.set_id.clone(),
-            profile: self.identity.profile.clone(),
-        };
         Ok(StatusReport {
             running: true,
             volumes,
-            cache: Some(CacheReport::new(&status.cache, identity)),
+            cache: Some(CacheReport::new(&status.cache, &self.identity)),
             session: status.session,
             recovery: Some(self.recovery),
             nbd: self.nbd.iter().map(ToString::to_string).collect(),
@@ -250,6 +245,7 @@ impl Running {
     }
 
     fn set_mode(&self, served: &Served, mode: WriteMode) -> Result<()> {
+        check_mode(&self.identity.profile, &self.identity.composition, mode)?;
         let _held = self.note_lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.record.change_volume(served.id.0, |note| {
             note.may_be_dirty |= mode == WriteMode::Writeback;

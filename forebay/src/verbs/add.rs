@@ -29,6 +29,9 @@ pub(super) fn run(arguments: Add) -> Result<()> {
     let cache = open_cache(&cache_spec, Access::Exclusive)?;
     let mut image = BlockingDevice::new(&cache);
     let mut superblock = superblock::load(&mut image, &cache_spec.to_string())?;
+    let composition = superblock::composition(&superblock, &cache_spec.to_string())?;
+    let mode = mode.unwrap_or(composition.write_mode);
+    superblock::check_mode(&superblock.profile, &composition, mode)?;
     check_is_new(&superblock, &name, &origin_spec)?;
     let slot = superblock
         .volumes

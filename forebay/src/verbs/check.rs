@@ -8,8 +8,6 @@ use crate::startup::index_bytes;
 use crate::superblock;
 use anyhow::{Result, anyhow, bail};
 use engine::check::{self, Report};
-use engine::mutation::Mutations;
-use engine::recovery::{self, Options};
 use engine::units::BLOCK_BYTES;
 use live::blocking::BlockingDevice;
 use live::devices::{Access, DeviceSpec};
@@ -31,11 +29,15 @@ struct Checked {
     payload_blocks_verified: u64,
     /// Batches behind the log's end that a crash left; they are no errors.
     batches_cut: u64,
+    /// Slots, and those of which something is recorded; 0 in a log.
+    slots: u64,
+    records: u64,
 }
 
 #[derive(Serialize)]
 struct Fault {
     segment: Option<u32>,
+    slot: Option<u32>,
     offset_bytes: u64,
     what: String,
 }
@@ -59,7 +61,7 @@ pub(super) fn run(arguments: &Check) -> Result<()> {
         for error in &report.errors {
             notice(format_args!("{} at byte {}", error.what, error.offset_bytes));
         }
-        if report.log_error.is_some() {
+        if report.log_error.is_some() || report.slots_error.is_some() {
             repair(&mut image, spec)?;
             is_repaired = true;
             report = check::check(&mut image);
@@ -73,12 +75,16 @@ pub(super) fn run(arguments: &Check) -> Result<()> {
         print(&mut output, &checked)?;
     }
     output.finish()?;
-    match (&report.log_error, checked.ok) {
-        (_, true) => Ok(()),
-        (Some(error), false) => {
+    match (&report.log_error, &report.slots_error, checked.ok) {
+        (_, _, true) => Ok(()),
+        (Some(error), _, false) => {
             bail!("{spec} cannot be started: {error}; forebay check {spec} --repair cuts the log there")
         }
-        (None, false) => bail!(
+        (_, Some(error), false) => bail!(
+            "{spec} cannot be started: {error}; forebay check {spec} --repair takes damaged records back, and the \
+             origin decides what their slots held"
+        ),
+        (None, None, false) => bail!(
             "{} errors in {spec}; it can be started: what is clean is read from the origin, reads of dirty data that \
              they hit fail",
             checked.errors_count
@@ -86,14 +92,18 @@ pub(super) fn run(arguments: &Check) -> Result<()> {
     }
 }
 
-/// Opens the cache as a start would, but cuts the log where it is broken.
+/// Makes the cache usable, and says what that loses.
 fn repair(image: &mut BlockingDevice, spec: &DeviceSpec) -> Result<()> {
     let superblock = superblock::load(image, &spec.to_string())?;
-    let options =
-        Options { index_budget_bytes: index_bytes(&superblock), repair: true, mutations: Mutations::NONE };
-    recovery::open(image, options)
-        .map(|_| ())
-        .map_err(|error| anyhow!("the cache {spec} cannot be repaired: {error}"))
+    let taken_back = check::repair(image, index_bytes(&superblock))
+        .map_err(|error| anyhow!("the cache {spec} cannot be repaired: {error}"))?;
+    if taken_back > 0 {
+        notice(format_args!(
+            "{taken_back} slots held data that their origins may not have; it is given up, and the origins decide \
+             what is read there"
+        ));
+    }
+    Ok(())
 }
 
 fn checked(report: &Report, repaired: bool) -> Checked {
@@ -102,6 +112,7 @@ fn checked(report: &Report, repaired: bool) -> Checked {
         .iter()
         .map(|error| Fault {
             segment: error.segment,
+            slot: error.slot,
             offset_bytes: error.offset_bytes,
             what: error.what.to_string(),
         })
@@ -109,7 +120,9 @@ fn checked(report: &Report, repaired: bool) -> Checked {
     let superblock_error = report.superblock_error.as_ref().map(ToString::to_string);
     Checked {
         ok: report.ok,
-        fatal: superblock_error.or_else(|| report.log_error.as_ref().map(ToString::to_string)),
+        fatal: superblock_error
+            .or_else(|| report.log_error.as_ref().map(ToString::to_string))
+            .or_else(|| report.slots_error.as_ref().map(ToString::to_string)),
         repaired,
         errors_count: report.errors_count,
         errors,
@@ -118,10 +131,32 @@ fn checked(report: &Report, repaired: bool) -> Checked {
         entries: report.entries,
         payload_blocks_verified: report.payload_blocks_verified,
         batches_cut: report.batches_cut,
+        slots: report.slots,
+        records: report.records,
     }
 }
 
 fn print(to: &mut impl Write, checked: &Checked) -> io::Result<()> {
+    if checked.slots > 0 {
+        writeln!(to, "{} slots, {} recorded", checked.slots, checked.records)?;
+    } else {
+        print_log(to, checked)?;
+    }
+    for error in &checked.errors {
+        match (error.segment, error.slot) {
+            (Some(segment), _) => {
+                writeln!(to, "segment {segment}, byte {}: {}", error.offset_bytes, error.what)?;
+            }
+            (_, Some(slot)) => {
+                writeln!(to, "slot {slot}, page at byte {}: {}", error.offset_bytes, error.what)?
+            }
+            (None, None) => writeln!(to, "byte {}: {}", error.offset_bytes, error.what)?,
+        }
+    }
+    writeln!(to, "{}", if checked.ok { "ok" } else { "NOT OK" })
+}
+
+fn print_log(to: &mut impl Write, checked: &Checked) -> io::Result<()> {
     writeln!(
         to,
         "{} segments, {} batches, {} entries, {} of data verified",
@@ -129,14 +164,5 @@ fn print(to: &mut impl Write, checked: &Checked) -> io::Result<()> {
         checked.batches,
         checked.entries,
         Size(checked.payload_blocks_verified * BLOCK_BYTES)
-    )?;
-    for error in &checked.errors {
-        match error.segment {
-            Some(segment) => {
-                writeln!(to, "segment {segment}, byte {}: {}", error.offset_bytes, error.what)?;
-            }
-            None => writeln!(to, "byte {}: {}", error.offset_bytes, error.what)?,
-        }
-    }
-    writeln!(to, "{}", if checked.ok { "ok" } else { "NOT OK" })
+    )
 }

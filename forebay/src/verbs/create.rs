@@ -4,13 +4,15 @@ use crate::arguments::{self, Create};
 use crate::opening;
 use crate::origin::{self, NewVolume};
 use crate::output::{Output, Size};
-use crate::profile;
+use crate::profile::{self, Profile};
+use crate::report::Division;
 use crate::signature;
-use crate::startup::random_bytes;
+use crate::startup::{index_bytes, random_bytes};
 use crate::state::hexadecimal;
 use crate::superblock::{self, system};
 use anyhow::{Context, Result, anyhow, bail};
-use engine::format::{Geometry, Layout, SEGMENTS_OFFSET, Superblock};
+use engine::composition::Composition;
+use engine::format::{Layout, Region, SEGMENTS_OFFSET, Superblock};
 use engine::scan::SuperblockError;
 use engine::units::VolumeId;
 use live::blocking::BlockingDevice;
@@ -23,6 +25,8 @@ use std::path::Path;
 
 /// How much is zeroed at the end of a device that held something: backup labels live there.
 const TAIL_BYTES: u64 = 1 << 20;
+/// How much is zeroed at once.
+const ZERO_BYTES: u64 = 1 << 20;
 
 #[derive(Serialize)]
 struct Created {
@@ -32,29 +36,60 @@ struct Created {
     name: String,
     profile: String,
     mode: &'static str,
+    /// Whether it promises what a disk promises.
+    safe: bool,
     cache_bytes: u64,
     origin_bytes: u64,
-    segments: u32,
-    segment_bytes: u64,
+    #[serde(flatten)]
+    division: Division,
+    /// Memory for the tables of what is cached, at the most.
+    index_bytes: u64,
 }
 
 pub(super) fn run(arguments: Create) -> Result<()> {
-    let Create { origin: origin_spec, cache: cache_spec, name, profile, mode, wipe, report } = arguments;
+    let Create { origin: origin_spec, cache: cache_spec, name, profile, mode, is_unsafe, wipe, report } =
+        arguments;
     check_pair(&origin_spec, &cache_spec)?;
     let profile = profile::load(&profile)?;
-    let runs_as = profile.runnable()?;
+    profile.runnable()?;
+    let composition = composition(&profile, is_unsafe)?;
+    let mode = mode.unwrap_or(composition.write_mode);
+    superblock::check_mode(&profile.name, &composition, mode)?;
     let origin = open_origin(&origin_spec)?;
     let cache = open_cache(&cache_spec)?;
-    let geometry = Geometry::choose(cache.size_bytes()).map_err(|_| {
-        anyhow!(
-            "the cache {cache_spec} has {}, the least is {}; use a larger device",
-            Size(cache.size_bytes()),
-            Size(engine::format::CACHE_BYTES_MIN)
-        )
-    })?;
-    let mode = mode.unwrap_or(profile.composition.write_mode);
+    let layout = divide(&profile.name, &composition, &cache)?;
     let name = name.unwrap_or_else(|| default_name(&origin_spec));
     let volume = origin::describe(&origin, NewVolume { id: VolumeId(1), name, mode })?;
+
+    let set_id = random_bytes().context("cannot make a new set id")?;
+    let mut superblock = Superblock {
+        set_id,
+        update: 0,
+        session: 0,
+        cut_sequence: 0,
+        base_sequence: 1,
+        clean_stop: true,
+        cache_bytes: cache.size_bytes(),
+        layout,
+        composition: composition.text(),
+        profile: profile.name.clone(),
+        next_volume_id: 2,
+        volumes: Default::default(),
+    };
+    let created = Created {
+        cache: cache_spec.absolute().to_string(),
+        origin: volume.origin.clone(),
+        set_id: hexadecimal(&set_id),
+        name: volume.name.clone(),
+        profile: profile.name.clone(),
+        mode: mode.name(),
+        safe: composition.safe,
+        cache_bytes: cache.size_bytes(),
+        origin_bytes: origin.size_bytes(),
+        division: (&layout).into(),
+        index_bytes: index_bytes(&superblock),
+    };
+    superblock.volumes[0] = Some(volume);
 
     let mut image = BlockingDevice::new(&cache);
     let found = content(&mut image, cache.size_bytes())?;
@@ -65,34 +100,9 @@ pub(super) fn run(arguments: Create) -> Result<()> {
         }
         zero_labels(&mut image, cache.size_bytes())?;
     }
-    let set_id = random_bytes().context("cannot make a new set id")?;
-    let created = Created {
-        cache: cache_spec.absolute().to_string(),
-        origin: volume.origin.clone(),
-        set_id: hexadecimal(&set_id),
-        name: volume.name.clone(),
-        profile: runs_as.to_owned(),
-        mode: mode.name(),
-        cache_bytes: cache.size_bytes(),
-        origin_bytes: origin.size_bytes(),
-        segments: geometry.segments,
-        segment_bytes: geometry.segment_bytes(),
-    };
-    let mut superblock = Superblock {
-        set_id,
-        update: 0,
-        session: 0,
-        cut_sequence: 0,
-        base_sequence: 1,
-        clean_stop: true,
-        cache_bytes: cache.size_bytes(),
-        layout: Layout::Log(geometry),
-        composition: String::new(),
-        profile: runs_as.to_owned(),
-        next_volume_id: 2,
-        volumes: Default::default(),
-    };
-    superblock.volumes[0] = Some(volume);
+    if let Layout::Slots(slots) = layout {
+        zero(&mut image, slots.metadata())?;
+    }
     superblock::store(&mut image, &mut superblock)?;
 
     let mut output = Output::stdout();
@@ -101,13 +111,14 @@ pub(super) fn run(arguments: Create) -> Result<()> {
     } else {
         writeln!(
             output,
-            "formatted {} ({}, {} segments of {}) as {} cache of {}",
+            "formatted {} ({}, {}) as {} cache of {}, profile {}{}",
             created.cache,
             Size(created.cache_bytes),
-            created.segments,
-            Size(created.segment_bytes),
+            created.division,
             created.mode,
-            created.origin
+            created.origin,
+            created.profile,
+            if created.safe { "" } else { " without safety" }
         )?;
         writeln!(
             output,
@@ -118,6 +129,27 @@ pub(super) fn run(arguments: Create) -> Result<()> {
         )?;
     }
     Ok(output.finish()?)
+}
+
+/// What a cache of this profile is made of.
+fn composition(profile: &Profile, is_unsafe: bool) -> Result<Composition> {
+    if is_unsafe && profile.gives_up().is_empty() {
+        bail!("profile {} gives nothing up; leave --unsafe out", profile.name);
+    }
+    Ok(Composition { safe: !is_unsafe, ..profile.composition })
+}
+
+fn divide(profile: &str, composition: &Composition, cache: &Device) -> Result<Layout> {
+    composition.divide(cache.size_bytes()).map_err(|error| match error.bytes_needed() {
+        Some(needed_bytes) => anyhow!(
+            "the cache {} has {}, the least is {}{}; use a larger device",
+            cache.spec(),
+            Size(cache.size_bytes()),
+            Size(needed_bytes),
+            if profile == profile::DEFAULT { String::new() } else { format!(" with profile {profile}") }
+        ),
+        None => anyhow!("profile {profile}: {error}"),
+    })
 }
 
 /// Refuses what cannot be an origin and a cache before anything is opened.
@@ -210,6 +242,22 @@ fn zero_labels(image: &mut BlockingDevice, size_bytes: u64) -> Result<()> {
         .and_then(|()| image.flush())
         .map_err(system)
         .context("cannot write to the cache device")
+}
+
+/// Zeroes a region in which nothing must be taken for a record: what an earlier cache left there.
+fn zero(image: &mut BlockingDevice, region: Region) -> Result<()> {
+    let zeroes = vec![0; ZERO_BYTES as usize];
+    let mut at = region.offset_bytes;
+    let end = at + region.len_bytes;
+    while at < end {
+        let len_bytes = ZERO_BYTES.min(end - at);
+        image
+            .write_at(at, &zeroes[..len_bytes as usize])
+            .map_err(system)
+            .context("cannot write to the cache device")?;
+        at += len_bytes;
+    }
+    image.flush().map_err(system).context("cannot flush the cache device")
 }
 
 /// The end of the origin's name, as far as an export's name can have it.

@@ -1,12 +1,16 @@
-//! `forebay dump`: superblock, segments and entries of a cache that is not running, as they are on it.
+//! `forebay dump`: superblock, segments and entries, or records of slots, of a cache that is not running, as they are on
+//! it.
+
+mod slots;
 
 use crate::arguments::Dump;
 use crate::opening::open_cache;
 use crate::output::{Output, Size};
+use crate::report::Division;
 use crate::state::hexadecimal;
 use crate::superblock;
 use anyhow::{Result, anyhow, bail};
-use engine::format::{Entry, Superblock, VolumeRecord};
+use engine::format::{Entry, Layout, Superblock, VolumeRecord};
 use engine::scan::{BatchRecord, Scan, SegmentSpan, SegmentView};
 use live::blocking::BlockingDevice;
 use live::devices::Access;
@@ -31,9 +35,11 @@ struct SuperblockDump {
     base_sequence: u64,
     clean_stop: bool,
     cache_bytes: u64,
-    segments: u32,
-    segment_bytes: u64,
+    #[serde(flatten)]
+    division: Division,
     profile: String,
+    /// What it is made of, line by line; empty for a cache of an early build.
+    composition: Vec<String>,
     next_volume_id: u32,
     volumes: Vec<VolumeDump>,
 }
@@ -96,6 +102,20 @@ pub(super) fn run(arguments: &Dump) -> Result<()> {
     let cache = open_cache(spec, Access::ReadOnlyExclusive)?;
     let mut image = BlockingDevice::new(&cache);
     let superblock = superblock::load(&mut image, &spec.to_string())?;
+    if let Layout::Slots(layout) = superblock.layout {
+        if arguments.segment.is_some() {
+            bail!(
+                "{spec} has slots and no segments; forebay dump {spec} --entries shows what is recorded of them"
+            );
+        }
+        let mut output = Output::stdout();
+        if !arguments.report.json {
+            print_superblock(&mut output, &superblock)?;
+        }
+        let result = slots::run(arguments, &mut image, &superblock, &layout, &mut output);
+        output.finish()?;
+        return result;
+    }
     if let Some(segment) = arguments.segment.filter(|segment| *segment >= superblock.geometry().segments) {
         bail!("there is no segment {segment}; the last one is {}", superblock.geometry().segments - 1);
     }
@@ -176,9 +196,9 @@ fn superblock_dump(superblock: &Superblock) -> SuperblockDump {
         base_sequence: superblock.base_sequence,
         clean_stop: superblock.clean_stop,
         cache_bytes: superblock.cache_bytes,
-        segments: superblock.geometry().segments,
-        segment_bytes: superblock.geometry().segment_bytes(),
+        division: (&superblock.layout).into(),
         profile: superblock.profile.clone(),
+        composition: superblock.composition.lines().map(str::to_owned).collect(),
         next_volume_id: superblock.next_volume_id,
         volumes: superblock.volumes.iter().enumerate().filter_map(volume).collect(),
     }
@@ -235,14 +255,11 @@ fn print_superblock(to: &mut impl Write, superblock: &Superblock) -> io::Result<
     writeln!(to, "set        {}", dump.set_id)?;
     writeln!(to, "superblock update {}, session {}, cut {}", dump.update, dump.session, dump.cut_sequence)?;
     writeln!(to, "stopped    {}", if dump.clean_stop { "cleanly" } else { "by a crash, or it runs" })?;
-    writeln!(
-        to,
-        "device     {}, {} segments of {}",
-        Size(dump.cache_bytes),
-        dump.segments,
-        Size(dump.segment_bytes)
-    )?;
+    writeln!(to, "device     {}, {}", Size(dump.cache_bytes), dump.division)?;
     writeln!(to, "profile    {}", dump.profile)?;
+    for line in &dump.composition {
+        writeln!(to, "made of    {}", line.escape_debug())?;
+    }
     for volume in &dump.volumes {
         writeln!(
             to,

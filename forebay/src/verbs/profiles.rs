@@ -4,7 +4,6 @@ use crate::arguments::Report;
 use crate::output::Output;
 use crate::profile::{self, Confidence, Profile, json_value};
 use anyhow::Result;
-use engine::composition::Composition;
 use engine::composition::axes::Axis;
 use engine::composition::keys::{KEYS, Key, Unit};
 use engine::composition::rules::COUPLINGS;
@@ -34,6 +33,8 @@ struct ProfileEntry {
     contract: ContractEntry,
     /// What it does not promise with `safe = false`, as published.
     gives_up: Vec<String>,
+    /// Whether this version can run it.
+    runs: bool,
 }
 
 /// A tunable with its value in a profile.
@@ -108,7 +109,6 @@ pub(super) fn run(report: &Report) -> Result<()> {
 
 fn describe(profile: &Profile) -> ProfileEntry {
     let contract = profile.composition.contract();
-    let published = Composition { safe: false, ..profile.composition }.contract();
     let setting = |(key, value)| SettingEntry {
         value: json_value(value),
         tunable: TunableEntry { source: profile.source(key), ..describe_key(key) },
@@ -130,7 +130,8 @@ fn describe(profile: &Profile) -> ProfileEntry {
             power_cut_leaves: contract.aftermath.to_string(),
             rot_noticed: contract.rot.to_string(),
         },
-        gives_up: published.gives_up(&contract),
+        gives_up: profile.gives_up(),
+        runs: profile.runnable().is_ok(),
     }
 }
 
@@ -207,6 +208,9 @@ fn print_profile(to: &mut impl Write, profile: &ProfileEntry) -> Result<()> {
     writeln!(to, "  rot of cached blocks is noticed {rot_noticed}")?;
     for line in &profile.gives_up {
         writeln!(to, "  without safety, as published: {line}")?;
+    }
+    if !profile.runs {
+        writeln!(to, "  this version cannot run it yet")?;
     }
     Ok(writeln!(to)?)
 }

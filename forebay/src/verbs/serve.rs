@@ -3,7 +3,9 @@
 use crate::arguments::Serve;
 use crate::interrupt::Interrupts;
 use crate::log::notice;
+use crate::opening::open_cache;
 use crate::output::Output;
+use crate::profile::{self, Wanted};
 use crate::report::RecoveryReport;
 use crate::run_dir::RunDirectory;
 use crate::running::{self, Doors, Running};
@@ -12,6 +14,7 @@ use crate::state::StateDirectory;
 use crate::superblock;
 use crate::uncached;
 use anyhow::{Context, Result, bail};
+use engine::composition::Composition;
 use live::blocking::BlockingDevice;
 use live::devices::{self, Access, DeviceError, DeviceSpec};
 use live::server::{ListenAddress, reactors_default};
@@ -22,7 +25,7 @@ use std::time::Duration;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) fn run(arguments: Serve) -> Result<()> {
-    let Serve { cache, nbd, uncached, threads, running: options, places } = arguments;
+    let Serve { cache, nbd, profile, uncached, threads, running: options, places } = arguments;
     let threads = threads.unwrap_or_else(reactors_default);
     let interrupts = Interrupts::install(0)?;
     let state = StateDirectory::find(places.state_dir.as_deref())?;
@@ -45,6 +48,9 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
         (None, true) => bail!("the cache {cache} is there; serve it without --uncached"),
         (None, false) => (),
     }
+    if let Some(wanted) = &profile {
+        expect_profile(&cache, wanted)?;
+    }
     let started = startup::start(&cache, &options, state, &interrupts)?;
     let names: Vec<String> = started
         .volumes
@@ -62,6 +68,26 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
         attend(running, &waiter);
         Ok(())
     })
+}
+
+/// Refuses a cache that was created with another profile. How it is called does not matter, nor do the
+/// mode of its volumes and whether it is safe.
+fn expect_profile(spec: &DeviceSpec, wanted: &Wanted) -> Result<()> {
+    let wanted = profile::load(wanted)?;
+    let cache = open_cache(spec, Access::ReadOnlyExclusive)?;
+    let superblock = superblock::load(&mut BlockingDevice::new(&cache), &spec.to_string())?;
+    let found = superblock::composition(&superblock, &spec.to_string())?;
+    let Composition { write_mode, safe, .. } = found;
+    if found == (Composition { write_mode, safe, ..wanted.composition }) {
+        return Ok(());
+    }
+    bail!(
+        "the cache {spec} was created with profile {}, not with {}{}; to change it, detach its volumes and run \
+         forebay create again",
+        superblock.profile,
+        wanted.name,
+        if superblock.profile == wanted.name { " as it is now" } else { "" }
+    )
 }
 
 /// Why the cache cannot be used at all, if so. A cache that is there but in use is an error.

@@ -13,8 +13,7 @@ use crate::startup::{self, index_bytes, renumber};
 use crate::state::StateDirectory;
 use crate::superblock;
 use anyhow::{Context, Result, anyhow, bail};
-use engine::effect::WriteMode;
-use engine::format::{Superblock, VolumeRecord};
+use engine::format::{Layout, Superblock, VolumeRecord};
 use engine::mutation::Mutations;
 use engine::recovery::{self, Options};
 use engine::units::{SECTOR_BYTES, VolumeIndex};
@@ -89,7 +88,11 @@ fn edit(arguments: &Set, volume: Option<&str>, setting: Setting) -> Result<()> {
     let mut superblock = superblock::load(&mut image, &spec.to_string())?;
     let index = superblock::choose(&superblock, volume)?;
     match setting {
-        Setting::Mode(mode) => set_mode(&mut superblock, index, mode),
+        Setting::Mode(mode) => {
+            let composition = superblock::composition(&superblock, &spec.to_string())?;
+            superblock::check_mode(&superblock.profile, &composition, mode)?;
+            record(&mut superblock, index).mode = mode;
+        }
         Setting::SizeOfOrigin => set_size(&mut superblock, index, spec)?,
         Setting::OriginChanged | Setting::OriginChangedDiscardDirty => {
             let may_discard = setting == Setting::OriginChangedDiscardDirty;
@@ -103,10 +106,6 @@ fn edit(arguments: &Set, volume: Option<&str>, setting: Setting) -> Result<()> {
 
 fn record(superblock: &mut Superblock, index: VolumeIndex) -> &mut VolumeRecord {
     superblock.volumes[index.at()].as_mut().expect("the volume was chosen among those there are")
-}
-
-fn set_mode(superblock: &mut Superblock, index: VolumeIndex, mode: WriteMode) {
-    record(superblock, index).mode = mode;
 }
 
 fn open_noted_origin(record: &VolumeRecord, given: Option<&DeviceSpec>) -> Result<Device> {
@@ -164,7 +163,13 @@ fn change_origin(image: &mut BlockingDevice, superblock: &mut Superblock, change
     let id = renumber(superblock, index);
     let new = origin::describe(&origin, origin::NewVolume { id, name: old.name, mode: old.mode })
         .map_err(|error| anyhow!("{error:#}"))?;
-    superblock.volumes[index.at()] = Some(new);
+    // The number that the records of slots are under: as long as it is another one, they are void, and the next
+    // start takes them back.
+    let clean_floor_sequence = match superblock.layout {
+        Layout::Slots(_) => old.clean_floor_sequence,
+        Layout::Log(_) | Layout::Keys(_) => new.clean_floor_sequence,
+    };
+    superblock.volumes[index.at()] = Some(VolumeRecord { clean_floor_sequence, ..new });
     if dirty_bytes > 0 {
         let mut output = Output::stdout();
         writeln!(output, "{} of dirty data of volume {name} were thrown away", Size(dirty_bytes))?;

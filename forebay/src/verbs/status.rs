@@ -6,11 +6,10 @@ use crate::opening::open_cache;
 use crate::output::Output;
 use crate::report::{CacheIdentity, CacheReport, RecoveryReport, StatusReport, VolumeReport};
 use crate::startup::index_bytes;
-use crate::state::{StateDirectory, hexadecimal};
+use crate::state::StateDirectory;
 use crate::superblock;
 use anyhow::{Result, anyhow, bail};
 use engine::engine::Engine;
-use engine::limits::Config;
 use engine::mutation::Mutations;
 use engine::recovery::{self, Options};
 use engine::status::VolumeStatus;
@@ -48,6 +47,7 @@ fn look(spec: &DeviceSpec, state: &StateDirectory) -> Result<StatusReport> {
     let cache = open_cache(spec, Access::ReadOnlyExclusive)?;
     let mut image = BlockingDevice::new(&cache);
     let superblock = superblock::load(&mut image, &spec.to_string())?;
+    let composition = superblock::composition(&superblock, &spec.to_string())?;
     let options =
         Options { index_budget_bytes: index_bytes(&superblock), repair: false, mutations: Mutations::NONE };
     let started_at = Instant::now();
@@ -63,8 +63,7 @@ fn look(spec: &DeviceSpec, state: &StateDirectory) -> Result<StatusReport> {
     let notes = state.load(&superblock.set_id)?.map_or_else(Vec::new, |record| record.volumes);
     let is_abandoned =
         |volume: &VolumeStatus| notes.iter().any(|note| note.id == volume.id.0 && note.abandoned);
-    let geometry = superblock.geometry();
-    let engine = Engine::new(opened, Config::for_cache(geometry.segments, geometry.segment_blocks));
+    let engine = Engine::new(opened, composition.config(&superblock.layout));
     let status = engine.status();
     let volumes = status
         .volumes
@@ -79,15 +78,11 @@ fn look(spec: &DeviceSpec, state: &StateDirectory) -> Result<StatusReport> {
             report
         })
         .collect();
-    let identity = CacheIdentity {
-        device: spec.absolute().to_string(),
-        set_id: hexadecimal(&superblock.set_id),
-        profile: superblock.profile.clone(),
-    };
+    let identity = CacheIdentity::new(spec, &superblock, &composition);
     Ok(StatusReport {
         running: false,
         volumes,
-        cache: Some(CacheReport::new(&status.cache, identity)),
+        cache: Some(CacheReport::new(&status.cache, &identity)),
         session: status.session,
         recovery: Some(recovery),
         nbd: Vec::new(),

@@ -20,6 +20,18 @@ const DEPTH: usize = 8;
 /// How long a daemon lives, in milliseconds.
 const LIFE_MS: Range<u64> = 30..700;
 
+/// What the cache is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kind {
+    profile: &'static str,
+    /// Everything is appended and the log goes around the device; else there are slots.
+    is_log: bool,
+}
+
+const FOREBAY: Kind = Kind { profile: "forebay", is_log: true };
+const FLASHCACHE: Kind = Kind { profile: "flashcache", is_log: false };
+const ENHANCEIO: Kind = Kind { profile: "enhanceio", is_log: false };
+
 /// How a life ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
@@ -47,6 +59,7 @@ impl End {
 struct Seen {
     wraps: u64,
     destaged_blocks: u64,
+    hit_blocks: u64,
     recovered_dirty_bytes: u64,
     cut_off: u64,
     flushes: u64,
@@ -55,6 +68,7 @@ struct Seen {
 /// Two volumes under load, their daemon, and what is known about them.
 struct Ordeal<'site> {
     site: &'site Site,
+    kind: Kind,
     cache: String,
     /// The files under all devices.
     files: Vec<String>,
@@ -66,16 +80,25 @@ struct Ordeal<'site> {
 }
 
 impl<'site> Ordeal<'site> {
-    fn new(site: &'site Site, cache: String, origins: [String; 2], files: Vec<String>) -> Ordeal<'site> {
+    fn new(
+        site: &'site Site,
+        kind: Kind,
+        cache: String,
+        origins: [String; 2],
+        files: Vec<String>,
+    ) -> Ordeal<'site> {
         let seed = number("FOREBAY_SEED", 20_261_121);
         println!("FOREBAY_SEED={seed}");
         let [(first, _), (second, _)] = VOLUMES;
-        site.run(&["create", "--cache", &cache, "--origin", &origins[0], "--name", first]);
-        site.run(&["add", &cache, "--origin", &origins[1], "--name", second]);
+        let create = ["create", "--cache", &cache, "--origin", &origins[0], "--name", first];
+        let like = ["--profile", kind.profile, "--mode", "writeback"];
+        site.run(&[&create[..], &like].concat());
+        site.run(&["add", &cache, "--origin", &origins[1], "--name", second, "--mode", "writeback"]);
         let verifiers =
             VOLUMES.iter().zip(0..).map(|((_, bytes), index)| Verifier::new(seed + index, *bytes));
         Ordeal {
             site,
+            kind,
             cache,
             files,
             daemon: None,
@@ -140,6 +163,7 @@ impl<'site> Ordeal<'site> {
         if let Some(stats) = stats {
             self.seen.wraps += stats["cache_wraps"].as_u64().expect("a number");
             self.seen.destaged_blocks += stats["total"]["destaged_blocks"].as_u64().expect("a number");
+            self.seen.hit_blocks += stats["total"]["hit_blocks"].as_u64().expect("a number");
         }
         self.verifiers.iter_mut().for_each(|verifier| verifier.after_crash(end.crash()));
     }
@@ -187,8 +211,9 @@ impl<'site> Ordeal<'site> {
             assert_eq!(first_difference(&view, origin), None, "seed {}, volume {name}", self.seed);
         }
         daemon.stop();
-        println!("{rounds} rounds: {:?}", self.seen);
-        assert!(self.seen.wraps > 0, "the log never went past the device's end");
+        println!("{} {rounds} rounds: {:?}", self.kind.profile, self.seen);
+        assert!(self.seen.wraps > 0 || !self.kind.is_log, "the log never went past the device's end");
+        assert!(self.seen.hit_blocks > 0, "nothing was read from the cache");
         assert!(self.seen.destaged_blocks > 0, "nothing was destaged");
         assert!(self.seen.recovered_dirty_bytes > 0, "no dirty data was recovered");
         assert!(self.seen.cut_off > 0, "no request was cut off");
@@ -197,14 +222,12 @@ impl<'site> Ordeal<'site> {
 }
 
 /// SIGKILL at random moments, with modes changed on the way, and now and then during recovery too.
-#[test]
-fn kills_lose_nothing_that_was_acknowledged() {
-    let site = Site::new("kills");
+fn kill_again_and_again(kind: Kind, rounds: u64) {
+    let site = Site::new(&format!("kills-{}", kind.profile));
     let cache = site.file("cache", CACHE_BYTES);
     let origins = VOLUMES.map(|(name, bytes)| site.file(name, bytes));
     let files = [vec![cache.clone()], origins.to_vec()].concat();
-    let mut ordeal = Ordeal::new(&site, cache, origins.clone(), files);
-    let rounds = number("FOREBAY_KILLS", 50);
+    let mut ordeal = Ordeal::new(&site, kind, cache, origins.clone(), files);
     for round in 0..rounds {
         ordeal.begin(round);
         ordeal.live(round, End::Kill);
@@ -220,16 +243,14 @@ fn kills_lose_nothing_that_was_acknowledged() {
 
 /// Power cuts: both devices lose what they have not flushed, or a random part of it. Two cuts for five
 /// kills of the other test; one life in seven ends cleanly instead.
-#[test]
-fn power_cuts_lose_nothing_that_was_flushed() {
-    let site = Site::new("cuts");
+fn cut_again_and_again(kind: Kind, cuts: u64) {
+    let site = Site::new(&format!("cuts-{}", kind.profile));
     let store = site.file("cache", CACHE_BYTES);
     let stores = VOLUMES.map(|(name, bytes)| site.file(name, bytes));
     let origins = stores.clone().map(|store| format!("model:hdd?store={store}&speed=500"));
     let cache = format!("model:ssd?store={store}&speed=20");
     let files = [vec![store], stores.to_vec()].concat();
-    let mut ordeal = Ordeal::new(&site, cache, origins, files);
-    let cuts = (number("FOREBAY_KILLS", 50) * 2).div_ceil(5);
+    let mut ordeal = Ordeal::new(&site, kind, cache, origins, files);
     let mut rounds = 0;
     let mut done = 0;
     while done < cuts {
@@ -246,6 +267,35 @@ fn power_cuts_lose_nothing_that_was_flushed() {
         rounds += 1;
     }
     ordeal.finish(rounds, stores);
+}
+
+#[test]
+fn kills_lose_nothing_that_was_acknowledged() {
+    kill_again_and_again(FOREBAY, kills());
+}
+
+#[test]
+fn power_cuts_lose_nothing_that_was_flushed() {
+    cut_again_and_again(FOREBAY, (kills() * 2).div_ceil(5));
+}
+
+/// Half as often for each kind of slots: there are several.
+#[test]
+fn kills_lose_nothing_in_slots() {
+    for kind in [FLASHCACHE, ENHANCEIO] {
+        kill_again_and_again(kind, kills().div_ceil(2));
+    }
+}
+
+#[test]
+fn power_cuts_lose_nothing_in_slots() {
+    for kind in [FLASHCACHE, ENHANCEIO] {
+        cut_again_and_again(kind, kills().div_ceil(5));
+    }
+}
+
+fn kills() -> u64 {
+    number("FOREBAY_KILLS", 50)
 }
 
 fn connect(daemon: &Daemon, export: &str) -> Client {

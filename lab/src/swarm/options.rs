@@ -1,10 +1,12 @@
 //! Everything that a run can be told, as numbers with names: drawn from a seed, printed, parsed, shrunk.
 
-use crate::oracle::Contract;
 use crate::random::Random;
-use crate::world::{Latency, Setup, VolumeSetup, bucket_cache};
+use crate::world::{Latency, Setup, SlotSetup, VolumeSetup};
+use engine::composition::Composition;
+use engine::composition::axes::{PersistenceChoice, Placement};
+use engine::composition::contract::Keeps;
 use engine::effect::WriteMode;
-use engine::format::{Geometry, KeyLayout, SlotLayout, SlotPersistence};
+use engine::format::{Geometry, KeyLayout, SlotLayout};
 use engine::limits::Config;
 use engine::units::{BLOCK_BYTES, Nanos};
 use std::fmt;
@@ -178,6 +180,8 @@ pub struct Options {
     /// The seed of the world.
     pub seed: u64,
     values: [u64; COUNT],
+    /// The kind of cache, by the name of its profile; `None`: our own, or plain slots.
+    profile: Option<(&'static str, Composition)>,
 }
 
 /// A text that is not options.
@@ -197,7 +201,7 @@ impl Options {
     #[must_use]
     pub fn draw(seed: u64) -> Options {
         let mut random = Random::new(seed).fork(0x0_5eed);
-        let mut options = Options { seed, values: std::array::from_fn(|at| Knob::ALL[at].off()) };
+        let mut options = Options::off(seed);
         options.draw_shape(&mut random.fork(1));
         options.draw_load(&mut random.fork(2));
         options.draw_crashes(&mut random.fork(3));
@@ -206,6 +210,11 @@ impl Options {
         }
         options.draw_bounds(&mut random.fork(5));
         options
+    }
+
+    /// As simple as can be.
+    fn off(seed: u64) -> Options {
+        Options { seed, values: std::array::from_fn(|at| Knob::ALL[at].off()), profile: None }
     }
 
     fn draw_shape(&mut self, random: &mut Random) {
@@ -287,11 +296,32 @@ impl Options {
         self.set(Knob::extents, *random.pick(&[4, 64, 65536]));
     }
 
+    /// The same with a cache of another profile. Where that has sets, they are smaller in some runs: of large ones the
+    /// small volumes of a run fill few.
+    #[must_use]
+    pub fn like(mut self, profile: &'static str, composition: Composition) -> Options {
+        if let Placement::Slots(slots) = composition.placement {
+            self = self.with_slots();
+            let blocks = self.get(Knob::slots) * self.get(Knob::slot_blocks);
+            let slot_blocks = u64::from(slots.slot_bytes) / BLOCK_BYTES;
+            self.set(Knob::slot_blocks, slot_blocks);
+            self.set(Knob::slots, blocks / slot_blocks);
+            let own = u64::from(slots.ways);
+            let ways = *Random::new(self.seed).fork(0x0_3a75).pick(&[own, own, own.min(16), own.min(64)]);
+            self.set(Knob::ways, ways);
+        }
+        if matches!(composition.persistence, PersistenceChoice::Journal(_)) {
+            self = self.with_buckets();
+        }
+        self.profile = Some((profile, composition));
+        self
+    }
+
     /// The same with slots instead of a log.
     #[must_use]
     pub fn with_slots(mut self) -> Options {
         let random = &mut Random::new(self.seed).fork(0x0_5107);
-        let slot_blocks = *random.pick(&[1, 1, 1, 8, 64]);
+        let slot_blocks = *random.pick(&[1, 1, 1, 8, 16]);
         self.set(Knob::slot_blocks, slot_blocks);
         self.set(Knob::ways, *random.pick(&[0, 4, 16, 64]));
         self.set(Knob::slots, random.between(16, 1500) / slot_blocks);
@@ -318,24 +348,38 @@ impl Options {
         self
     }
 
-    fn keys(&self) -> Option<(KeyLayout, String)> {
+    fn keys(&self) -> Option<KeyLayout> {
         let bucket_blocks = self.get(Knob::bucket_blocks).min(8192) as u32;
-        if bucket_blocks == 0 {
-            return None;
-        }
         let (segments, segment_blocks) = self.ring();
-        let layout = KeyLayout {
+        (bucket_blocks > 0).then(|| KeyLayout {
             geometry: Geometry { segments, segment_blocks },
             bucket_blocks: bucket_blocks.next_power_of_two(),
             buckets: self.get(Knob::buckets).clamp(8, 65_536) as u32,
-        };
+        })
+    }
+
+    /// The same world with a log of the profile that was asked for, or with the buckets that were drawn.
+    fn with_log(&self, mut setup: Setup) -> Setup {
+        let keys = self.keys();
+        if let Some((_, mut composition)) = self.profile.filter(|_| setup.slots.is_none()) {
+            if let Some(keys) = keys {
+                let sectors = (keys.bucket_blocks * 8).to_string();
+                composition.set("bucket_sectors", &sectors).expect("a profile with buckets");
+            }
+            (setup.keys, setup.composition) = (keys, composition.text());
+            let contract = composition.contract();
+            setup.origins_keep = contract.origin_needs_plp;
+            setup.contract.kill_keeps_acknowledged = contract.process == Keeps::All;
+            return setup;
+        }
+        let Some(keys) = keys else { return setup };
         let cutoff = self.get(Knob::cutoff_bytes).to_string();
         let passes: &[(&str, &str)] = &[("cutoff", "runs-and-congestion"), ("cutoff_bytes", &cutoff)];
         let mut besides = if cutoff == "0" { Vec::new() } else { passes.to_vec() };
         if self.get(Knob::rate) > 0 {
             besides.push(("destage", "pi"));
         }
-        Some(bucket_cache(layout, &besides, self.get(Knob::early) == 0))
+        setup.with_buckets(keys, &besides, self.get(Knob::early) == 0)
     }
 
     fn ring(&self) -> (u32, u32) {
@@ -343,13 +387,25 @@ impl Options {
         (segments, (self.get(Knob::segment_blocks).clamp(32, 8192) as u32).next_power_of_two())
     }
 
-    fn slot_layout(&self) -> Option<SlotLayout> {
-        let slot_blocks = self.get(Knob::slot_blocks).min(512) as u32;
-        let (slots, ways) = (self.get(Knob::slots).min(65_536) as u32, self.get(Knob::ways).min(8192) as u32);
-        let slot_bytes = slot_blocks * BLOCK_BYTES as u32;
-        (slot_blocks > 0)
-            .then(|| SlotLayout::with_slots(slots, slot_bytes, ways, SlotPersistence::SyncSector).ok())
-            .flatten()
+    fn slots(&self) -> Option<SlotSetup> {
+        let slot_blocks = self.get(Knob::slot_blocks);
+        let own = match self.profile {
+            Some((_, composition)) => composition,
+            None if slot_blocks > 0 => Composition::plain_slots(),
+            None => return None,
+        };
+        let Placement::Slots(_) = own.placement else { return None };
+        let slots = self.get(Knob::slots).min(65_536) as u32;
+        let mut drawn = own;
+        let slot_bytes = slot_blocks.saturating_mul(BLOCK_BYTES);
+        let is_set = [("slot_bytes", slot_bytes), ("ways", self.get(Knob::ways))]
+            .into_iter()
+            .all(|(name, value)| drawn.set(name, &value.to_string()).is_ok());
+        let is_possible = is_set
+            && drawn.validate().is_ok()
+            && SlotLayout::of_composition_with_slots(slots, &drawn).is_ok();
+        // A simpler one that cannot be is no other kind of cache.
+        Some(SlotSetup { slots, composition: if is_possible { drawn } else { own } })
     }
 
     /// The value of a knob.
@@ -376,7 +432,7 @@ impl Options {
         let (segments, segment_blocks) = self.ring();
         let keys = self.keys();
         let mut bounds = match &keys {
-            Some((keys, _)) => Config::for_keys(keys),
+            Some(keys) => Config::for_keys(keys),
             None => Config::for_cache(segments, segment_blocks),
         };
         bounds.idle_ns = self.get(Knob::idle_ms) * Nanos::MILLISECOND;
@@ -386,11 +442,10 @@ impl Options {
         bounds.fill_blocks_max = self.get(Knob::fill_blocks);
         bounds.false_dirty_blocks_max = self.get(Knob::false_dirty_blocks);
         bounds.extents_max = self.get(Knob::extents) as usize;
-        Setup {
+        self.with_log(Setup {
             segments,
             segment_blocks,
-            slots: self.slot_layout(),
-            keys,
+            slots: self.slots(),
             volumes: volumes
                 .map(|(sectors, mode)| VolumeSetup {
                     sectors: self.get(sectors).max(64),
@@ -401,27 +456,31 @@ impl Options {
             cache_latency: latency(Knob::cache_us),
             origin_latency: latency(Knob::origin_us),
             origin_can_discard: self.get(Knob::origin_discards) > 0,
-            origins_keep: self.get(Knob::early) > 0,
-            contract: Contract { kill_keeps_acknowledged: self.get(Knob::early) == 0, ..Contract::default() },
             is_checked_on_open: self.get(Knob::cache_rot) == 0,
             are_copies_compared: true,
             ..Setup::new(self.seed)
-        }
+        })
     }
 
     /// The command that repeats a run with these options.
     #[must_use]
     pub fn replay_command(&self) -> String {
-        if *self == Options::draw(self.seed) {
-            return format!("forebay lab verify --seed {} --runs 1", self.seed);
+        let (drawn, command) = match self.profile {
+            None => (Options::draw(self.seed), String::from("forebay lab verify")),
+            Some((profile, composition)) => (
+                Options::draw(self.seed).like(profile, composition),
+                format!("forebay lab verify --profile {profile}"),
+            ),
+        };
+        if *self == drawn {
+            return format!("{command} --seed {} --runs 1", self.seed);
         }
-        let drawn = Options::draw(self.seed);
         let changed: Vec<String> = Knob::ALL
             .iter()
             .filter(|knob| self.get(**knob) != drawn.get(**knob))
             .map(|knob| format!("{}={}", knob.name(), self.get(*knob)))
             .collect();
-        format!("forebay lab verify --seed {} --runs 1 --options '{}'", self.seed, changed.join(" "))
+        format!("{command} --seed {} --runs 1 --options '{}'", self.seed, changed.join(" "))
     }
 
     /// Changes what a text of the form `NAME=NUMBER NAME=NUMBER` names.
@@ -442,7 +501,11 @@ impl Options {
 impl fmt::Display for Options {
     /// The seed and what is not as simple as it could be.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "seed {}:", self.seed)?;
+        write!(f, "seed {}", self.seed)?;
+        if let Some((profile, _)) = self.profile {
+            write!(f, " of {profile}")?;
+        }
+        f.write_str(":")?;
         for knob in Knob::ALL.iter().filter(|knob| self.get(**knob) != knob.off()) {
             write!(f, " {}={}", knob.name(), self.get(*knob))?;
         }
@@ -460,7 +523,7 @@ mod tests {
             let drawn = Options::draw(seed);
             let text = drawn.to_string();
             let (_, words) = text.split_once(": ").expect("a seed and options");
-            let mut read = Options { seed, values: std::array::from_fn(|at| Knob::ALL[at].off()) };
+            let mut read = Options::off(seed);
             read.change(words).expect("options");
             assert_eq!(read, drawn);
         }
@@ -472,6 +535,10 @@ mod tests {
     fn a_changed_run_has_a_command_that_names_the_change() {
         let mut options = Options::draw(7);
         assert_eq!(options.replay_command(), "forebay lab verify --seed 7 --runs 1");
+        let mut composition = Composition::plain_slots();
+        composition.set("ways", "64").expect("there are such sets");
+        let slots = Options::draw(7).like("mine", composition);
+        assert_eq!(slots.replay_command(), "forebay lab verify --profile mine --seed 7 --runs 1");
         options.set(Knob::cuts, 99);
         assert_eq!(options.replay_command(), "forebay lab verify --seed 7 --runs 1 --options 'cuts=99'");
     }

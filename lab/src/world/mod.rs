@@ -46,6 +46,27 @@ pub struct VolumeSetup {
     pub mode: WriteMode,
 }
 
+/// A cache with slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotSetup {
+    /// How many, at the least.
+    pub slots: u32,
+    /// What the cache does.
+    pub composition: Composition,
+}
+
+impl SlotSetup {
+    /// How the cache device is divided.
+    ///
+    /// # Panics
+    /// If the composition is not one of slots.
+    #[must_use]
+    pub fn layout(&self) -> SlotLayout {
+        SlotLayout::of_composition_with_slots(self.slots, &self.composition)
+            .expect("a composition with slots")
+    }
+}
+
 /// How long device operations take: drawn for each one, so that they end in any order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latency {
@@ -65,9 +86,11 @@ pub struct Setup {
     /// Blocks of a segment: a power of two, 32 at the least.
     pub segment_blocks: u32,
     /// Slots instead of segments.
-    pub slots: Option<SlotLayout>,
-    /// Buckets behind the segments, and what the cache is made of.
-    pub keys: Option<(KeyLayout, String)>,
+    pub slots: Option<SlotSetup>,
+    /// Buckets, and segments for keys.
+    pub keys: Option<KeyLayout>,
+    /// What a cache without slots is made of, as text; empty for our own.
+    pub composition: String,
     /// The volumes, in their slots' order.
     pub volumes: Vec<VolumeSetup>,
     /// The engine's bounds, if not those for a cache of this size.
@@ -108,6 +131,7 @@ impl Setup {
             segment_blocks: 32,
             slots: None,
             keys: None,
+            composition: String::new(),
             volumes: vec![VolumeSetup { sectors: 1500 * 8, mode: WriteMode::Writeback }],
             bounds: None,
             config: |_| (),
@@ -132,6 +156,29 @@ impl Setup {
         self
     }
 
+    /// The same with buckets and these choices and tunables besides; not `safe`, it behaves as published.
+    ///
+    /// # Panics
+    /// If there are no such ones.
+    #[must_use]
+    pub fn with_buckets(mut self, layout: KeyLayout, besides: &[(&str, &str)], safe: bool) -> Setup {
+        let mut composition = Composition { safe, ..Composition::forebay() };
+        let bucket_sectors = (layout.bucket_blocks * 8).to_string();
+        let buckets = [
+            ("replacement", "bucket-lru"),
+            ("bucket_sectors", bucket_sectors.as_str()),
+            ("writes", "extents"),
+            ("persistence", "journal"),
+        ];
+        for (name, value) in buckets.iter().chain(besides) {
+            composition.set(name, value).expect("every name and value is one of a composition");
+        }
+        composition.validate().expect("the choices go together");
+        (self.keys, self.composition) = (Some(layout), composition.text());
+        (self.origins_keep, self.contract.kill_keeps_acknowledged) = (!safe, safe);
+        self
+    }
+
     fn options(&self) -> Options {
         let Setup { index_budget_bytes, repair, mutations, .. } = *self;
         Options { index_budget_bytes, repair, mutations }
@@ -139,7 +186,7 @@ impl Setup {
 
     fn engine_config(&self) -> Config {
         let mut config = self.bounds.unwrap_or_else(|| match &self.keys {
-            Some((keys, _)) => Config::for_keys(keys),
+            Some(keys) => Config::for_keys(keys),
             None => Config::for_cache(self.segments, self.segment_blocks),
         });
         config.origin_can_discard = [self.origin_can_discard; VOLUMES_MAX];
@@ -147,28 +194,6 @@ impl Setup {
         (self.config)(&mut config);
         config
     }
-}
-
-/// A cache of keys and buckets for [`Setup::keys`], with these choices and tunables besides; not `safe`, it behaves as
-/// published.
-///
-/// # Panics
-/// If there are no such ones.
-#[must_use]
-pub fn bucket_cache(layout: KeyLayout, besides: &[(&str, &str)], safe: bool) -> (KeyLayout, String) {
-    let mut composition = Composition { safe, ..Composition::forebay() };
-    let bucket_sectors = (layout.bucket_blocks * 8).to_string();
-    let buckets = [
-        ("replacement", "bucket-lru"),
-        ("bucket_sectors", bucket_sectors.as_str()),
-        ("writes", "extents"),
-        ("persistence", "journal"),
-    ];
-    for (name, value) in buckets.iter().chain(besides) {
-        composition.set(name, value).expect("every name and value is one of a composition");
-    }
-    composition.validate().expect("the choices go together");
-    (layout, composition.text())
 }
 
 /// Whole blocks as a range.
@@ -271,9 +296,10 @@ impl World {
     #[must_use]
     pub fn new(setup: Setup) -> World {
         let geometry = Geometry { segment_blocks: setup.segment_blocks, segments: setup.segments };
-        let (layout, cache_bytes) = match (setup.slots, &setup.keys) {
-            (Some(slots), _) => (Layout::Slots(slots), slots.cache_bytes()),
-            (None, Some((keys, _))) => (Layout::Keys(*keys), keys.cache_bytes()),
+        let slots = setup.slots.map(|slots| slots.layout());
+        let (layout, cache_bytes) = match (slots, &setup.keys) {
+            (Some(layout), _) => (Layout::Slots(layout), layout.cache_bytes()),
+            (None, Some(keys)) => (Layout::Keys(*keys), keys.cache_bytes()),
             (None, None) => {
                 let bytes = u64::from(setup.segments) * geometry.segment_bytes();
                 (Layout::Log(geometry), SEGMENTS_OFFSET + bytes)
@@ -288,7 +314,10 @@ impl World {
             clean_stop: true,
             cache_bytes,
             layout,
-            composition: setup.keys.as_ref().map_or_else(String::new, |(_, composition)| composition.clone()),
+            composition: match &setup.slots {
+                Some(slots) => slots.composition.text(),
+                None => setup.composition.clone(),
+            },
             profile: "forebay".into(),
             next_volume_id: 1 + setup.volumes.len() as u32,
             volumes: Default::default(),

@@ -6,7 +6,7 @@ use engine::format::{Geometry, KeyLayout};
 use engine::units::VolumeIndex;
 use lab::disk::Fate;
 use lab::disk::faults::Kind;
-use lab::world::{AtStake, Setup, World, bucket_cache};
+use lab::world::{AtStake, Setup, World};
 
 crate::scenarios! {
     hazard_05_bucket_given_up_is_forgotten: ForgetFreed, around;
@@ -24,16 +24,12 @@ const LAYOUT: KeyLayout = KeyLayout {
 
 /// Two volumes in writeback mode over 24 buckets of four blocks.
 fn buckets() -> Setup {
-    let mut setup = writeback();
-    setup.keys = Some(bucket_cache(LAYOUT, &[], true));
-    setup
+    writeback().with_buckets(LAYOUT, &[], true)
 }
 
 /// The volume under test is in write-around mode.
 fn around() -> Setup {
-    let mut setup = writearound();
-    setup.keys = Some(bucket_cache(LAYOUT, &[], true));
-    setup
+    writearound().with_buckets(LAYOUT, &[], true)
 }
 
 /// Whether a write goes to the first bucket, which is filled first.

@@ -5,7 +5,7 @@ use crate::effect::{Errno, IoOp, Pieces, RequestOp, Target, WriteMode};
 use crate::guard::{Blocks, Hold};
 use crate::machine::{Flight, Machine};
 use crate::memory::{Memory, Slice};
-use crate::replacement::{Access, Arrival, Policy};
+use crate::replacement::{Arrival, Policy};
 use crate::request::RequestKey;
 use crate::store::Store;
 use crate::units::{BLOCK_BYTES, Frame, PieceKey, VolumeIndex};
@@ -13,14 +13,15 @@ use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
 impl Machine<SlotStore> {
-    /// Puts every piece that lies wholly in `blocks` into a slot, if there is room.
+    /// Puts every piece that lies wholly in `blocks` of a request, and may enter, into a slot, if there is room.
     pub(super) fn fill_slots<M: Memory>(
         &mut self,
-        volume_index: VolumeIndex,
+        key: RequestKey,
         blocks: Blocks,
         slice: Slice,
         memory: &mut M,
     ) {
+        let volume_index = self.requests[key].volume;
         if self.latched.is_some() || self.is_stopping {
             return;
         }
@@ -33,20 +34,23 @@ impl Machine<SlotStore> {
             if !is_covered || is_known || filling + unit.count > self.config.fill_blocks_max {
                 continue;
             }
+            let Some(arrival) = self.store.answer(key, piece) else { continue };
             let Some(slot) = self.reserve(piece) else {
+                self.store.refuse(piece, arrival);
                 self.volume_mut(volume_index).counters.bypass_pressure_blocks += unit.count;
                 continue;
             };
             let skip = ((unit.first - blocks.first) * BLOCK_BYTES) as u32;
             let slice = slice.part(skip, (unit.count * BLOCK_BYTES) as u32);
-            self.fill_slot((volume_index, unit), slot, slice, memory);
+            let arrival = Arrival { is_dirty: false, ..arrival };
+            self.fill_slot((volume_index, unit), (slot, arrival), slice, memory);
         }
     }
 
     fn fill_slot<M: Memory>(
         &mut self,
         (volume, blocks): (VolumeIndex, Blocks),
-        slot: Frame,
+        (slot, arrival): (Frame, Arrival),
         slice: Slice,
         memory: &mut M,
     ) {
@@ -55,13 +59,17 @@ impl Machine<SlotStore> {
         memory.retain(slice.buffer);
         let offset_bytes = self.store.offset_bytes(self.store.place(slot, blocks.first));
         let op = IoOp::Write { offset_bytes, from: Pieces::One(slice) };
-        self.issue(Target::Cache, op, Flight::Store(SlotFlight::Fill { volume, blocks, slot, slice }));
+        self.issue(
+            Target::Cache,
+            op,
+            Flight::Store(SlotFlight::Fill { volume, blocks, slot, arrival, slice }),
+        );
     }
 
     pub(super) fn filled<M: Memory>(
         &mut self,
         (volume_index, blocks): (VolumeIndex, Blocks),
-        slot: Frame,
+        (slot, arrival): (Frame, Arrival),
         slice: Slice,
         result: Result<(), Errno>,
         memory: &mut M,
@@ -78,7 +86,7 @@ impl Machine<SlotStore> {
                 self.store.table.set_checksum(slot, block, NonZeroU32::new(memory.checksum(part)));
             }
             self.store.table.settle(slot);
-            self.store.replacement.insert(slot, Arrival::first(Access::Read, false));
+            self.store.replacement.insert(slot, arrival);
             self.volume_mut(volume_index).cached_blocks += blocks.count;
             self.store.is_released = true;
         }
@@ -91,8 +99,9 @@ impl Machine<SlotStore> {
         let active = &self.requests[key];
         let (volume_index, blocks) = (active.volume, active.blocks);
         let RequestOp::Write { range, from, .. } = active.op else { return };
-        if self.volume(volume_index).mode == WriteMode::Writethrough && range.is_block_aligned() {
-            self.fill_slots(volume_index, blocks, from, memory);
+        let is_written = self.requests[key].error.is_none() && range.is_block_aligned();
+        if self.volume(volume_index).mode == WriteMode::Writethrough && is_written {
+            self.fill_slots(key, blocks, from, memory);
         }
     }
 }

@@ -5,39 +5,64 @@
 //! | `set_map.rs` | which set a piece belongs to |
 //! | `table.rs` | what each slot holds, and what is going on with it |
 //! | `directory.rs` | from a piece to its slot |
+//! | `start.rs` | a store as its composition says |
 //! | `store.rs` | the slots as a [`crate::store::Store`] |
+//! | `policies.rs` | what the composition says, and the policies it names |
+//! | `asking.rs` | what may enter |
+//! | `plan.rs` | what becomes of each part of a write |
+//! | `places.rs` | slots are taken and given up for it |
 //! | `writes.rs` | writes into slots and around them |
 //! | `fills.rs` | what was read enters slots |
+//! | `promotions.rs` | whole pieces are copied into slots |
+//! | `homes.rs` | what the controller sends home |
+//! | `lost.rs` | blocks whose only copy rotted |
 //! | `records.rs` | what is durable of the slots |
 //! | `recovery_plan.rs`, `recovery.rs` | from the pages on the device to a store that can serve |
+//! | `check.rs` | the pages of a cache that is not running |
 //!
 //! A slot has one valid and one dirty mark, as in all published systems with slots. Its content changes in
 //! place, so nobody may read it home or fill it while it is written: writers wait ([`Stage::Slot`]).
 //!
 //! [`Stage::Slot`]: crate::request::Stage
 
+mod asking;
+pub mod check;
 pub mod directory;
 mod fills;
+mod homes;
+mod lost;
+mod places;
+mod plan;
+mod policies;
+mod promotions;
 mod records;
 pub(crate) mod recovery;
 pub mod recovery_plan;
 pub mod set_map;
+mod start;
 mod store;
 pub mod table;
 mod writes;
 
+use crate::controllers::Destage;
 use crate::format::{SetId, SlotLayout};
 use crate::guard::Blocks;
 use crate::memory::{BufferId, Slice};
 use crate::persistence::sync_sector::SyncSector;
 use crate::replacement::free_frames::FreeFrames;
-use crate::replacement::{Policy, Replacement};
+use crate::replacement::{Arrival, Policy, Replacement};
 use crate::request::RequestKey;
+use crate::table::bits::Bits;
 use crate::table::key_map::KeyMap;
 use crate::units::{BlockKey, Frame, Nanos, PieceKey, Place, VOLUMES_MAX, VolumeIndex};
 use crate::volume::Volume;
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use asking::Answers;
 use directory::Directory;
+use homes::Cleaning;
+use policies::Policies;
+use promotions::Promotion;
+use slab::Slab;
 use table::{SlotState, SlotTable};
 
 /// Data writes and pinned slots at a time at the most.
@@ -51,6 +76,21 @@ pub(crate) struct SlotStore {
     pub directory: Directory,
     pub free: FreeFrames,
     pub replacement: Replacement,
+    pub policies: Policies,
+    /// What admission said of the pieces of requests under way.
+    pub answers: BTreeMap<RequestKey, Answers>,
+    pub promotions: Slab<Promotion>,
+    pub destage: Destage,
+    /// Dirty slots that were written home and wait for the origin's flush.
+    pub written_home: Bits,
+    /// The set that is being cleaned wholly, which nobody may use meanwhile.
+    pub cleaning: Option<Cleaning>,
+    /// The controller is not asked before this, unless something happens.
+    pub ask_again: Nanos,
+    /// When an origin last had a client's request.
+    pub last_origin: Nanos,
+    /// A newcomer found no slot.
+    pub wants_room: bool,
     pub records: SyncSector<RequestKey>,
     /// Data writes under way to a slot, where there are any.
     pub writing: KeyMap,
@@ -79,11 +119,15 @@ pub(crate) struct SlotStore {
 /// What an operation of the slots' own is for.
 pub(crate) enum SlotFlight {
     /// A part of a client's write, into consecutive places.
-    Data { request: RequestKey, first: u64, place: Place, slice: Slice },
+    Data { request: RequestKey, first: u64, place: Place, slice: Slice, makes_dirty: bool },
     /// A part of a client's write that has no slot.
     Around { request: RequestKey, blocks: Blocks },
     /// What was read from the origin, into a slot.
-    Fill { volume: VolumeIndex, blocks: Blocks, slot: Frame, slice: Slice },
+    Fill { volume: VolumeIndex, blocks: Blocks, slot: Frame, arrival: Arrival, slice: Slice },
+    /// A part of a piece, from the origin.
+    PromotionRead { promotion: usize },
+    /// The same, into its slot.
+    PromotionWrite { promotion: usize },
     /// A page of records.
     Page { page: u32, buffer: BufferId },
 }

@@ -41,6 +41,8 @@ impl Machine<SlotStore> {
             self.write_page(buffer, memory);
         }
         self.hurry_records();
+        // Now, and not when the clock comes back.
+        self.pump_barrier();
     }
 
     /// Asks for the flush that whoever waits for a record, or for the end of one, waits for.
@@ -92,6 +94,7 @@ impl Machine<SlotStore> {
         let slots: Vec<Frame> = self.store.slots_of(copy.place, copy.blocks).collect();
         for slot in slots {
             let piece = self.store.table.piece(slot);
+            self.store.written_home.put(slot.0, false);
             let first = copy.first + u64::from(self.store.place(slot, 0).0 - copy.place.0);
             let is_same = piece.is_some_and(|piece| {
                 piece == self.store.piece_of(self.volume(volume_index).key(first))
@@ -109,6 +112,7 @@ impl Machine<SlotStore> {
         let blocks = self.store.blocks_of(self.volume(piece.volume()), piece).count;
         self.store.table.set_dirty(slot, false);
         self.store.replacement.set_dirty(slot, false);
+        self.tell_dirty(slot, false);
         self.volume_mut(piece.volume()).dirty_blocks -= blocks;
         self.store.records.cleaned(slot.0);
         self.store.records.want(SyncSector::<RequestKey>::page_of(slot.0));
@@ -122,6 +126,20 @@ impl Machine<SlotStore> {
             let slot = self.store.directory.find(piece, &self.store.table);
             if let Some(slot) = slot.filter(|slot| self.store.may_leave(*slot)) {
                 self.evict_slot(slot);
+            }
+        }
+    }
+
+    /// Forgets what is clean of a volume: nobody knows any more whether the origin has it.
+    pub(super) fn evict_clean(&mut self, volume: VolumeIndex) {
+        let slots: Vec<Frame> = self.store.all_slots().collect();
+        for slot in slots {
+            let piece = self.store.table.piece(slot).filter(|piece| piece.volume() == volume);
+            let Some(piece) = piece else { continue };
+            if self.store.may_leave(slot) {
+                self.evict_slot(slot);
+            } else if !self.store.table.is_dirty(slot) && !self.store.is_writing(slot) {
+                self.store.rotten.insert(piece);
             }
         }
     }

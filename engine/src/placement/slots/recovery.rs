@@ -6,21 +6,17 @@
 
 use super::directory::Directory;
 use super::recovery_plan::{Pages, Plan, Planned};
-use super::set_map::{SetMap, SetMapKind};
+use super::start::{SlotStart, set_map};
 use super::table::SlotTable;
 use super::{BUSY_SLOTS_MAX, SlotStore};
+use crate::composition::Composition;
 use crate::effect::{Errno, WriteMode};
 use crate::format::{SlotLayout, SlotPage, SlotRecord, Superblock};
 use crate::image::Image;
-use crate::persistence::sync_sector::SyncSector;
 use crate::recovery::{OpenError, Opened, OpenedStore, Options, Report, volumes_of};
-use crate::replacement::free_frames::FreeFrames;
-use crate::replacement::{Policy, Replacement, ReplacementChoice};
 use crate::scan::ScanError;
-use crate::table::key_map::KeyMap;
-use crate::units::{BLOCK_BYTES, Frame, Nanos, PieceKey, VOLUMES_MAX};
+use crate::units::{BLOCK_BYTES, Frame, PieceKey, VOLUMES_MAX};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec;
 
 /// Pages of one read.
@@ -33,13 +29,17 @@ pub(crate) fn read<I: Image>(
     layout: SlotLayout,
     options: Options,
 ) -> Result<Opened, OpenError> {
+    let composition = Composition::of(&superblock)?;
+    if let Some(lack) = composition.lack() {
+        return Err(OpenError::Unsupported(lack));
+    }
     let mut volumes = volumes_of(&superblock);
     let shape = layout.shape();
     let mut plan = Plan::new(
         Pages::Slot,
         false,
         SlotTable::new(shape, layout.slot_blocks(), true, BUSY_SLOTS_MAX),
-        Directory::new(SetMap::new(SetMapKind::Modulo, shape), shape),
+        Directory::new(set_map(&layout, &composition), shape),
     );
     let slot_blocks = u64::from(layout.slot_blocks());
     let mut recorded = [0; VOLUMES_MAX];
@@ -82,15 +82,7 @@ pub(crate) fn read<I: Image>(
         volume.is_leaving = volume.mode != WriteMode::Writeback && volume.is_dirty();
     }
     let Planned { table, directory, .. } = plan.finish();
-    let choice = ReplacementChoice::Fifo { free_order: crate::replacement::free_frames::FreeOrder::Lowest };
-    let mut replacement = Replacement::new(&choice, shape, seed(&superblock));
-    let records = SyncSector::new(shape.frames, true, |slot| table.is_dirty(Frame(slot)));
-    let free = FreeFrames::new(shape, choice.free_order(), |slot| table.piece(slot).is_none());
-    for slot in (0..shape.frames).map(Frame) {
-        if table.piece(slot).is_some() {
-            replacement.restore(slot, None, true);
-        }
-    }
+    let origin_pieces = volumes.iter().flatten().map(|volume| volume.blocks().div_ceil(slot_blocks)).sum();
     let dirty_blocks: u64 = volumes.iter().flatten().map(|volume| volume.dirty_blocks).sum();
     let report = Report {
         batches_cut: 0,
@@ -99,31 +91,13 @@ pub(crate) fn read<I: Image>(
         blocks: dirty_blocks,
         was_clean: superblock.clean_stop,
     };
-    let store = SlotStore {
-        set_id: superblock.set_id,
-        layout,
-        table,
-        directory,
-        free,
-        replacement,
-        records,
-        writing: KeyMap::new(BUSY_SLOTS_MAX.min(shape.frames)),
-        changing: BTreeSet::new(),
-        waiting: VecDeque::new(),
-        is_released: false,
-        look_again: Nanos(0),
-        lost: BTreeSet::new(),
-        rotten: BTreeSet::new(),
-        completed: 0,
-        recorded,
-        filling_blocks: [0; VOLUMES_MAX],
-        pages_in_flight: 0,
-    };
+    let start = SlotStart { set_id: superblock.set_id, layout, table, directory, recorded, origin_pieces };
+    let store = SlotStore::new(start, &composition);
     Ok(Opened { superblock, report, volumes, store: OpenedStore::Slots(Box::new(store)) })
 }
 
 /// Whether a record is of a volume as it is now, and not of one that had its number before.
-fn counts(superblock: &Superblock, record: &SlotRecord) -> bool {
+pub(super) fn counts(superblock: &Superblock, record: &SlotRecord) -> bool {
     let volume = superblock.volumes[record.piece.volume().at()].as_ref();
     record.is_dirty && volume.is_some_and(|volume| volume.clean_floor_sequence == u64::from(volume.id.0))
 }
@@ -157,11 +131,4 @@ pub(crate) fn write_void_pages<I: Image>(
         image.write(store.layout.slot_page_offset_bytes(page, 0), &bytes)?;
     }
     Ok(())
-}
-
-/// What policies that need chance begin with.
-fn seed(superblock: &Superblock) -> u64 {
-    let (low, high) = superblock.set_id.split_at(8);
-    let number = |bytes: &[u8]| bytes.iter().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
-    number(low) ^ number(high)
 }

@@ -2,9 +2,12 @@
 
 use super::table::SlotState;
 use super::{SlotFlight, SlotStore};
+use crate::controllers::Destage;
 use crate::destage::Copied;
-use crate::effect::{Effect, Errno, Notice, WriteMode};
+use crate::effect::{Effect, Errno, Notice};
 use crate::extents::ExtentKind;
+use crate::fetch::Fetch;
+use crate::format::SlotPersistence;
 use crate::guard::{Blocks, Hold, Stamp};
 use crate::machine::Machine;
 use crate::memory::Memory;
@@ -23,6 +26,8 @@ const LOOK_AGAIN_NS: u64 = 5 * Nanos::MILLISECOND;
 
 impl Store for SlotStore {
     type Flight = SlotFlight;
+    // A crash forgets what is clean, and so does a flush that fails.
+    const TRUSTS_UNFLUSHED_ORIGIN: bool = true;
 
     // ---- what is cached ----------------------------------------------------------------------
 
@@ -49,11 +54,18 @@ impl Store for SlotStore {
             && let Some(slot) = self.holding(self.piece_of(key))
         {
             self.replacement.hit(slot, Access::Read);
+            self.destage.used(slot);
         }
     }
 
-    fn is_joinable(&self, _first: Place, _next: Place) -> bool {
-        true
+    fn is_joinable(&self, first: Place, next: Place) -> bool {
+        !self.policies.writes.splits_requests || self.slot_of(first).0 == self.slot_of(next).0
+    }
+
+    fn reads_clean(&self, first: BlockKey, blocks: u64) -> bool {
+        // EnhanceIO: if a part is missing, the origin is asked for all that it has.
+        !self.policies.writes.rereads_whole
+            || (first.0..first.0 + blocks).all(|key| self.holding(self.piece_of(BlockKey(key))).is_some())
     }
 
     fn pin(&mut self, place: Place, blocks: u32) {
@@ -87,18 +99,30 @@ impl Store for SlotStore {
 
     fn offer_fill<M: Memory>(
         m: &mut Machine<SlotStore>,
-        volume: VolumeIndex,
+        request: RequestKey,
         piece: &Piece,
         stamp: Stamp,
         memory: &mut M,
     ) {
         let blocks = Blocks { first: piece.first, count: u64::from(piece.blocks) };
-        let volume_now = m.volume(volume);
-        let flushed_epoch = volume_now.origin.flushed_epoch;
+        let is_filled_so = matches!(m.store.policies.fetch, Fetch::Request { .. });
         // HAZARD 1: what was read is still what the origin has.
-        if volume_now.guard.stamp(blocks, flushed_epoch) == Some(stamp) {
-            m.fill_slots(volume, blocks, piece.slice, memory);
+        if is_filled_so && m.volume(m.requests[request].volume).guard.stamp(blocks, u64::MAX) == Some(stamp) {
+            m.fill_slots(request, blocks, piece.slice, memory);
         }
+    }
+
+    fn may_fetch<M: Memory>(m: &mut Machine<SlotStore>, key: RequestKey, memory: &mut M) -> bool {
+        m.ask_for_read(key, memory)
+    }
+
+    fn request_ended<M: Memory>(m: &mut Machine<SlotStore>, key: RequestKey, memory: &mut M) {
+        m.end_asking(key, memory);
+    }
+
+    fn origin_flush_failed(m: &mut Machine<SlotStore>, volume: VolumeIndex) {
+        m.evict_clean(volume);
+        m.tell_all_dirty(volume);
     }
 
     fn drop_rotten(m: &mut Machine<SlotStore>, key: BlockKey) {
@@ -228,20 +252,38 @@ impl Store for SlotStore {
     }
 
     fn run_begins(m: &mut Machine<SlotStore>, volume: VolumeIndex, blocks: Blocks) {
+        let mut slots = Vec::new();
         for piece in m.store.pieces(volume, blocks) {
             let slot = m.store.holding(piece).expect("it was looked at a moment ago");
             m.store.table.begin_home(slot);
             m.store.replacement.home_begins(slot);
+            slots.push(slot);
         }
+        m.home_begins(volume, &slots);
     }
 
-    fn run_ends(m: &mut Machine<SlotStore>, volume: VolumeIndex, blocks: Blocks) {
+    fn run_ends(m: &mut Machine<SlotStore>, volume: VolumeIndex, blocks: Blocks, is_written: bool) {
         for piece in m.store.pieces(volume, blocks) {
             let slot = m.store.holding(piece).expect("a slot that goes home stays");
             m.store.table.settle(slot);
             m.store.replacement.home_ends(slot, true);
+            m.home_ended(slot, is_written);
         }
         m.store.is_released = true;
+    }
+
+    fn is_home_when_written(&self) -> bool {
+        // SAFE: none of the published systems flushes the origin first.
+        !self.policies.is_safe
+    }
+
+    fn flush_waits_for_cache(&self) -> bool {
+        // SAFE: flashcache sends no flush to the cache, and EnhanceIO does not wait for the one that it sends.
+        self.policies.is_safe || !matches!(self.layout.persistence(), SlotPersistence::SyncSector)
+    }
+
+    fn has_controller(&self) -> bool {
+        !matches!(self.destage, Destage::Sweep)
     }
 
     fn start_zero_run(_m: &mut Machine<SlotStore>, _volume: VolumeIndex) -> bool {
@@ -269,17 +311,20 @@ impl Store for SlotStore {
         result: Result<(), Errno>,
         memory: &mut M,
     ) {
-        if result.is_ok() && !matches!(flight, SlotFlight::Around { .. }) {
+        let is_of_cache = !matches!(flight, SlotFlight::Around { .. } | SlotFlight::PromotionRead { .. });
+        if result.is_ok() && is_of_cache {
             m.store.completed += 1;
         }
         match flight {
-            SlotFlight::Data { request, first, place, slice } => {
-                m.data_written(request, first, (place, slice), result, memory);
+            SlotFlight::Data { request, first, place, slice, makes_dirty } => {
+                m.data_written(request, first, (place, slice), makes_dirty, result, memory);
             }
             SlotFlight::Around { request, blocks } => m.around_written(request, blocks, result, memory),
-            SlotFlight::Fill { volume, blocks, slot, slice } => {
-                m.filled((volume, blocks), slot, slice, result, memory);
+            SlotFlight::Fill { volume, blocks, slot, arrival, slice } => {
+                m.filled((volume, blocks), (slot, arrival), slice, result, memory);
             }
+            SlotFlight::PromotionRead { promotion } => m.promotion_read(promotion, result, memory),
+            SlotFlight::PromotionWrite { promotion } => m.promotion_written(promotion, result, memory),
             SlotFlight::Page { page, buffer } => m.page_written(page, buffer, result, memory),
         }
     }
@@ -287,6 +332,7 @@ impl Store for SlotStore {
     fn repair<M: Memory>(_m: &mut Machine<SlotStore>, _memory: &mut M) {}
 
     fn pump<M: Memory>(m: &mut Machine<SlotStore>, memory: &mut M) {
+        m.store.replacement.advance(m.now);
         m.pump_records(memory);
         let is_released = core::mem::take(&mut m.store.is_released);
         let is_due = !m.store.waiting.is_empty() && m.now >= m.store.look_again;
@@ -294,6 +340,7 @@ impl Store for SlotStore {
             m.store.look_again = m.now.plus(LOOK_AGAIN_NS);
             m.retry_waiting(memory);
         }
+        m.pump_controller(memory);
     }
 
     fn assemble<M: Memory>(_m: &mut Machine<SlotStore>, _memory: &mut M) {}
@@ -335,6 +382,8 @@ impl Store for SlotStore {
     }
 
     fn fill_status(&self, status: &mut CacheStatus) {
+        status.slots_free = self.table.shape().frames - self.table.used();
+        status.slots_dirty = self.table.dirty();
         status.used_bytes = u64::from(self.table.used()) * self.layout.slot_bytes();
         status.index_bytes = self.table.allocated_bytes() + self.directory.allocated_bytes();
         status.index_blocks = u64::from(self.table.used()) * self.slot_blocks();
@@ -356,9 +405,4 @@ impl SlotStore {
     pub(super) fn all_slots(&self) -> impl Iterator<Item = crate::units::Frame> + use<> {
         (0..self.table.shape().frames).map(crate::units::Frame)
     }
-}
-
-/// Whether a volume's writes may leave dirty data in the cache.
-pub(super) fn keeps_dirty(mode: WriteMode) -> bool {
-    mode == WriteMode::Writeback
 }

@@ -5,41 +5,41 @@
 //! no slot and gets none goes to the origin, in the same request as what has one: then the request holds its
 //! pieces exclusively before it changes anything.
 
-use super::store::keeps_dirty;
+use super::asking::part_of;
+use super::plan::{Part, Way};
+use super::policies::Partial;
 use super::table::SlotState;
 use super::{SlotFlight, SlotStore};
-use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target};
+use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target, WriteMode};
 use crate::guard::Blocks;
 use crate::machine::{Flight, Machine};
 use crate::memory::{Memory, Slice};
 use crate::replacement::{Access, Arrival, Policy};
 use crate::request::{RequestKey, Route, Stage, Then};
 use crate::store::Store;
-use crate::units::{BLOCK_BYTES, Frame, PieceKey, Place, SECTORS_PER_BLOCK, VolumeIndex};
+use crate::units::{BLOCK_BYTES, Frame, Nanos, PieceKey, Place, SECTORS_PER_BLOCK, VolumeIndex};
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
-
-/// The share of a write that belongs to one piece.
-struct Part {
-    blocks: Blocks,
-    piece: PieceKey,
-    /// Where it goes; `None`: to the origin.
-    slot: Option<Frame>,
-    /// The slot was taken for it.
-    is_new: bool,
-}
 
 impl Machine<SlotStore> {
     pub(super) fn write_to_slots<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &self.requests[key];
         let RequestOp::Write { range, from, .. } = active.op else { unreachable!("a write") };
-        if !keeps_dirty(self.volume(active.volume).mode) {
+        let mode = self.volume(active.volume).mode;
+        if !matches!(mode, WriteMode::Writeback | WriteMode::Writethrough) {
             self.go_around(key, memory);
-        } else if range.is_block_aligned() {
+            return;
+        }
+        self.ask(key, Access::Write);
+        // Which parts go to the origin is found out piece by piece.
+        self.requests[key].route = Route::Log;
+        if range.is_block_aligned() {
             self.requests[key].work = Some(from);
             self.place_write(key, memory);
-        } else {
+        } else if self.store.policies.partial == Partial::InPlace {
             self.fetch_edges(key, memory);
+        } else {
+            self.place_write(key, memory);
         }
     }
 
@@ -73,27 +73,51 @@ impl Machine<SlotStore> {
         let active = &self.requests[key];
         let (volume_index, blocks) = (active.volume, active.blocks);
         let pieces: Vec<PieceKey> = self.store.pieces(volume_index, blocks).collect();
-        if pieces.iter().any(|&piece| self.is_in_the_way(piece)) || self.is_changing(volume_index, blocks) {
+        let is_busy = pieces.iter().any(|&piece| self.is_in_the_way(piece));
+        if is_busy || self.is_changing(volume_index, blocks) || self.is_set_locked(key) {
             self.wait_for_slot(key);
             return;
         }
-        let has_all = pieces.iter().all(|&piece| self.store.holding(piece).is_some());
-        if !has_all && !self.unshare(key) {
+        let mut parts = self.plan_write(key);
+        // What is not all in place is the request's alone.
+        if !parts.iter().all(|part| matches!(part.way, Way::InPlace(_))) && !self.unshare(key) {
             return;
         }
-        let mut parts = Vec::with_capacity(pieces.len());
-        for piece in pieces {
-            parts.push(self.place_part(piece, blocks));
+        let partial: Vec<PieceKey> =
+            parts.iter().filter(|part| part.way == Way::Promote).map(|part| part.piece).collect();
+        if self.promote_pieces(key, &partial, true, memory) {
+            self.wait_for_slot(key);
+            return;
         }
-        let is_around = parts.iter().any(|part| part.slot.is_none());
-        if is_around && !self.take_exclusive(key) {
-            // The places are chosen again when the others are done.
-            for Part { slot, is_new, .. } in parts {
-                match slot {
-                    Some(slot) if is_new => self.give_back(slot),
-                    Some(slot) => self.store.write_ends(slot),
-                    None => (),
-                }
+        if parts.iter().any(|part| matches!(part.way, Way::Clear(_))) {
+            if !self.clear_parts(volume_index, &parts) {
+                self.wait_for_slot(key);
+                return;
+            }
+            parts = self.plan_write(key);
+        }
+        let mut taken = Vec::new();
+        // First what is there, so that nothing new takes its place.
+        for slot in parts.iter().filter_map(|part| slot_of_way(part.way)) {
+            self.store.write_begins(slot);
+        }
+        for part in &mut parts {
+            self.take_place(key, part, &mut taken);
+        }
+        let is_around = parts.iter().any(|part| matches!(part.way, Way::Around | Way::Beside(_)));
+        let is_both = is_around && self.store.policies.writes.all_or_nothing;
+        if is_both {
+            taken.drain(..).for_each(|slot| self.give_back(slot));
+            self.put_beside(&mut parts);
+        }
+        let is_ragged =
+            parts.iter().any(|part| part.is_ragged && matches!(part.way, Way::InPlace(_) | Way::Beside(_)));
+        if is_ragged || (is_around && !self.take_exclusive(key)) {
+            // The places are chosen again when the others are done, or when the rest of the blocks was read.
+            taken.drain(..).for_each(|slot| self.give_back(slot));
+            self.end_parts(&parts);
+            if is_ragged {
+                self.fetch_edges(key, memory);
             }
             return;
         }
@@ -119,134 +143,93 @@ impl Machine<SlotStore> {
         self.store.table.state(slot) != SlotState::Valid
     }
 
-    fn place_part(&mut self, piece: PieceKey, blocks: Blocks) -> Part {
-        let whole = self.store.blocks_of(self.volume(piece.volume()), piece);
-        let first = blocks.first.max(whole.first);
-        let part = Blocks { first, count: blocks.end().min(whole.end()) - first };
-        let found = self.store.holding(piece);
-        if let Some(slot) = found {
-            // No later part of the same write may take its place.
-            self.store.write_begins(slot);
-        }
-        // What does not cover a piece would have to be read first.
-        let slot = found.or_else(|| if part == whole { self.reserve(piece) } else { None });
-        Part { blocks: part, piece, slot, is_new: found.is_none() && slot.is_some() }
-    }
-
-    /// Takes a slot for a piece: a free one of its set, or one that gives its place up.
-    pub(super) fn reserve(&mut self, piece: PieceKey) -> Option<Frame> {
-        let set = self.store.directory.set_of(piece);
-        let slot = match self.store.free.take(set) {
-            Some(slot) => slot,
-            None => {
-                let SlotStore { replacement, table, writing, .. } = &mut self.store;
-                let victim = replacement.victim(set, |slot| {
-                    table.is_idle_clean(slot)
-                        && !table.is_recorded(slot)
-                        && !table.is_lost(slot)
-                        && writing.get(u64::from(slot.0)).is_none()
-                })?;
-                let left = self.store.vacate(victim.frame);
-                self.uncount(left);
-                // As if it had been freed and taken again: it may yet come to nothing.
-                self.store.replacement.remove(victim.frame);
-                victim.frame
-            }
-        };
-        self.store.table.occupy(slot, piece);
-        let SlotStore { directory, table, .. } = &mut self.store;
-        directory.insert(piece, slot, table);
-        Some(slot)
-    }
-
-    /// A slot that was reserved is not needed.
-    pub(super) fn give_back(&mut self, slot: Frame) {
-        assert!(self.store.table.state(slot) == SlotState::Filling);
-        let piece = self.store.table.piece(slot).expect("reserved for one");
-        self.store.directory.remove(piece, slot);
-        self.store.table.free(slot);
-        self.store.free.give_back(slot);
-        self.store.is_released = true;
-    }
-
-    /// A piece is no longer in a slot.
-    pub(super) fn uncount(&mut self, piece: PieceKey) {
-        let blocks = self.store.blocks_of(self.volume(piece.volume()), piece).count;
-        self.volume_mut(piece.volume()).cached_blocks -= blocks;
-    }
-
-    pub(super) fn evict_slot(&mut self, slot: Frame) {
-        let piece = self.store.evict(slot);
-        self.uncount(piece);
-    }
-
     fn write_parts(&mut self, key: RequestKey, parts: &[Part]) {
-        let active = &mut self.requests[key];
-        active.stage = Stage::Appending;
-        let (volume_index, blocks) = (active.volume, active.blocks);
-        let work = active.work.expect("the content is there");
-        let slice_of = |part: Blocks| {
-            let skip = ((part.first - blocks.first) * BLOCK_BYTES) as u32;
-            work.part(skip, (part.count * BLOCK_BYTES) as u32)
-        };
+        self.requests[key].stage = Stage::Appending;
         let mut rest = parts;
         while let Some(first) = rest.first() {
-            let place_of = |part: &Part| part.slot.map(|slot| self.store.place(slot, part.blocks.first));
-            let start = place_of(first);
+            let Some(slot) = slot_of_way(first.way) else {
+                rest = &rest[1..];
+                continue;
+            };
+            let place = self.store.place(slot, first.blocks.first);
+            let makes_dirty = self.makes_dirty(first);
+            let joins = !self.store.policies.writes.splits_requests;
             // Neighbours on the device are written together.
-            let together = rest
-                .iter()
-                .take_while(|part| match (start, place_of(part)) {
-                    (Some(start), Some(place)) => {
-                        u64::from(place.0 - start.0.min(place.0)) == part.blocks.first - first.blocks.first
-                            && place.0 >= start.0
-                    }
-                    (None, None) => true,
-                    _ => false,
-                })
-                .count();
-            let (now, later) = rest.split_at(together);
+            let together = rest.iter().take_while(|part| {
+                part.piece == first.piece
+                    || joins
+                        && slot_of_way(part.way).is_some_and(|slot| {
+                            let distance = part.blocks.first - first.blocks.first;
+                            self.store.place(slot, part.blocks.first).0 == place.0 + distance as u32
+                        })
+                        && self.makes_dirty(part) == makes_dirty
+            });
+            let (now, later) = rest.split_at(together.count());
             rest = later;
-            let end = now.last().expect("one at least").blocks.end();
-            let span = Blocks { first: first.blocks.first, count: end - first.blocks.first };
-            self.requests[key].parts += 1;
-            match start {
-                Some(place) => {
-                    for part in now {
-                        self.slot_write_begins(part);
-                    }
-                    for block in span.first..span.end() {
-                        let block = self.volume(volume_index).key(block);
-                        assert!(self.store.changing.insert(block), "S4");
-                    }
-                    let slice = slice_of(span);
-                    let offset_bytes = self.store.offset_bytes(place);
-                    let flight = SlotFlight::Data { request: key, first: span.first, place, slice };
-                    let op = IoOp::Write { offset_bytes, from: Pieces::One(slice) };
-                    self.issue(Target::Cache, op, Flight::Store(flight));
-                }
-                None => self.write_around(key, volume_index, span, slice_of(span)),
-            }
+            self.write_slots(key, now, place, makes_dirty);
         }
+        let goes_home = |part: &Part| matches!(part.way, Way::Around | Way::Beside(_));
+        let mut rest = parts;
+        while let Some(start) = rest.iter().position(goes_home) {
+            let count = rest[start..].iter().take_while(|part| goes_home(part)).count();
+            let span = span_of(&rest[start..start + count]);
+            rest = &rest[start + count..];
+            self.write_around(key, span);
+        }
+    }
+
+    /// Whether the slot of a part has what the origin has not, when the part is written.
+    fn makes_dirty(&self, part: &Part) -> bool {
+        match part.way {
+            Way::Beside(slot) => self.store.table.is_dirty(slot),
+            _ => true,
+        }
+    }
+
+    /// Writes parts that lie one behind the other from `place` on.
+    fn write_slots(&mut self, key: RequestKey, parts: &[Part], place: Place, makes_dirty: bool) {
+        let span = span_of(parts);
+        let volume = self.requests[key].volume;
+        self.requests[key].parts += 1;
+        for part in parts {
+            self.slot_write_begins(part);
+        }
+        for block in span.first..span.end() {
+            let block = self.volume(volume).key(block);
+            assert!(self.store.changing.insert(block), "S4");
+        }
+        let slice = self.content_of(key, span);
+        let offset_bytes = self.store.offset_bytes(place);
+        let flight = SlotFlight::Data { request: key, first: span.first, place, slice, makes_dirty };
+        let op = IoOp::Write { offset_bytes, from: Pieces::One(slice) };
+        self.issue(Target::Cache, op, Flight::Store(flight));
     }
 
     fn slot_write_begins(&mut self, part: &Part) {
-        let slot = part.slot.expect("a part with a place");
-        if part.is_new {
+        let slot = slot_of_way(part.way).expect("a part with a slot");
+        if self.store.table.state(slot) == SlotState::Filling {
             self.store.write_begins(slot);
         } else {
             self.store.replacement.hit(slot, Access::Write);
+            self.store.destage.used(slot);
         }
         assert!(self.store.table.piece(slot) == Some(part.piece), "S1");
     }
 
-    fn write_around(&mut self, key: RequestKey, volume_index: VolumeIndex, blocks: Blocks, slice: Slice) {
+    /// Writes what the client gave of `blocks` to the origin.
+    fn write_around(&mut self, key: RequestKey, blocks: Blocks) {
+        let active = &mut self.requests[key];
+        active.parts += 1;
+        let RequestOp::Write { range, from, .. } = active.op else { unreachable!("a write") };
+        let volume_index = active.volume;
+        let sectors = part_of(range, blocks);
+        let skip = (sectors.start - range.start) * 512;
+        let slice = from.part(skip as u32, (sectors.sectors * 512) as u32);
         let volume = self.volume_mut(volume_index);
         let epoch = volume.origin.epoch;
         volume.guard.origin_written(blocks, epoch);
         volume.counters.bypass_pressure_blocks += blocks.count;
-        let (offset_bytes, len_bytes) = volume.origin_bytes(blocks.first, blocks.count);
-        let op = IoOp::Write { offset_bytes, from: Pieces::One(slice.part(0, len_bytes as u32)) };
+        let op = IoOp::Write { offset_bytes: sectors.start * 512, from: Pieces::One(slice) };
         let flight = Flight::Store(SlotFlight::Around { request: key, blocks });
         self.issue_origin_write(volume_index, blocks, op, flight);
     }
@@ -277,6 +260,7 @@ impl Machine<SlotStore> {
         key: RequestKey,
         first: u64,
         (place, slice): (Place, Slice),
+        makes_dirty: bool,
         result: Result<(), Errno>,
         memory: &mut M,
     ) {
@@ -302,8 +286,9 @@ impl Machine<SlotStore> {
         }
         if self.latched.is_none() {
             self.find_again(volume_index, Blocks { first, count: u64::from(blocks) });
-            for slot in slots {
-                self.slot_is_dirty(slot);
+            for slot in slots.into_iter().filter(|_| makes_dirty) {
+                let arrival = self.arrival(key, slot);
+                self.slot_is_dirty(slot, arrival);
                 let completed = self.store.completed;
                 self.requests[key].unpublished += 1;
                 if self.store.records.dirtied(slot.0, completed, key).is_some() {
@@ -320,13 +305,22 @@ impl Machine<SlotStore> {
         self.part_done(key, memory);
     }
 
+    /// How a piece comes that a write brings.
+    fn arrival(&self, key: RequestKey, slot: Frame) -> Arrival {
+        let piece = self.store.table.piece(slot).expect("it was written");
+        let arrival = self.store.answer(key, piece).unwrap_or(Arrival::first(Access::Write, true));
+        Arrival { is_dirty: true, ..arrival }
+    }
+
     /// A slot has content that the origin does not have.
-    fn slot_is_dirty(&mut self, slot: Frame) {
+    fn slot_is_dirty(&mut self, slot: Frame, arrival: Arrival) {
         let piece = self.store.table.piece(slot).expect("it was written");
         let blocks = self.store.blocks_of(self.volume(piece.volume()), piece);
+        // What the origin may have lost goes there again.
+        self.store.rotten.remove(&piece);
         if self.store.table.state(slot) == SlotState::Filling {
             self.store.table.settle(slot);
-            self.store.replacement.insert(slot, Arrival::first(Access::Write, true));
+            self.store.replacement.insert(slot, arrival);
             self.volume_mut(piece.volume()).cached_blocks += blocks.count;
         }
         if !self.store.table.is_dirty(slot) {
@@ -336,53 +330,11 @@ impl Machine<SlotStore> {
             volume.dirty_blocks += blocks.count;
             volume.destage.map.mark(blocks.first, blocks.count);
         }
+        self.tell_dirty(slot, true);
+        self.store.ask_again = Nanos(0);
         if !self.store.table.is_recorded(slot) {
             self.store.table.set_recorded(slot, true);
             self.store.recorded[piece.volume().at()] += 1;
-        }
-    }
-
-    /// Blocks that were lost were written again.
-    fn find_again(&mut self, volume_index: VolumeIndex, blocks: Blocks) {
-        if self.store.lost.is_empty() {
-            return;
-        }
-        for block in blocks.first..blocks.end() {
-            let key = self.volume(volume_index).key(block);
-            if self.store.lost.remove(&key) {
-                self.volume_mut(volume_index).lost_blocks -= 1;
-                self.unmark_lost(self.store.piece_of(key));
-            }
-        }
-    }
-
-    /// A slot goes home again if none of its blocks is lost any more.
-    fn unmark_lost(&mut self, piece: PieceKey) {
-        let Some(slot) = self.store.holding(piece).filter(|slot| self.store.table.is_lost(*slot)) else {
-            return;
-        };
-        let volume = self.volume(piece.volume());
-        let blocks = self.store.blocks_of(volume, piece);
-        let keys = volume.key(blocks.first)..=volume.key(blocks.end() - 1);
-        if self.store.lost.range(keys).next().is_none() {
-            self.store.table.set_lost(slot, false);
-            let volume = self.volume_mut(piece.volume());
-            volume.dirty_blocks += blocks.count;
-            volume.destage.map.mark(blocks.first, blocks.count);
-        }
-    }
-
-    /// The operator gives up what is lost: what rotted counts as content.
-    pub(super) fn give_up_lost_slots(&mut self, index: VolumeIndex) {
-        let lost: Vec<_> = self.store.lost.iter().copied().filter(|key| key.volume() == index).collect();
-        for key in lost {
-            self.store.lost.remove(&key);
-            self.volume_mut(index).lost_blocks -= 1;
-            let piece = self.store.piece_of(key);
-            if let Some(slot) = self.store.holding(piece) {
-                self.store.table.forget_checksums(slot);
-            }
-            self.unmark_lost(piece);
         }
     }
 
@@ -392,6 +344,9 @@ impl Machine<SlotStore> {
         if active.parts > 0 {
             return;
         }
+        if self.requests[key].error.is_some() {
+            self.drop_clean(key);
+        }
         if self.latched.is_some() {
             if self.requests[key].is_around && self.requests[key].error.is_some() {
                 self.reply(key, memory);
@@ -400,6 +355,23 @@ impl Machine<SlotStore> {
             }
         } else if self.requests[key].unpublished == 0 {
             self.all_written(key, memory);
+        }
+    }
+
+    /// The origin failed a write: what was written to clean slots beside it is not what the origin has.
+    fn drop_clean(&mut self, key: RequestKey) {
+        let active = &self.requests[key];
+        let pieces: Vec<PieceKey> = self.store.pieces(active.volume, active.blocks).collect();
+        for piece in pieces {
+            let Some(slot) = self.store.holding(piece) else { continue };
+            if self.store.table.is_dirty(slot) {
+                continue;
+            }
+            if self.store.may_leave(slot) {
+                self.evict_slot(slot);
+            } else {
+                self.store.rotten.insert(piece);
+            }
         }
     }
 
@@ -414,6 +386,7 @@ impl Machine<SlotStore> {
 
     /// All parts of a write are where they belong, and recorded.
     fn all_written<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        self.fill_written(key, memory);
         let active = &self.requests[key];
         if active.error.is_some() || !active.wants_fua() {
             self.reply(key, memory);
@@ -422,13 +395,13 @@ impl Machine<SlotStore> {
         // RULE 4: if both devices have a part of it, both are flushed.
         let then = if active.is_around { Then::OriginFlush } else { Then::Reply };
         self.release_hold(key);
-        let completed = self.store.completed;
+        let completed = if self.store.flush_waits_for_cache() { self.store.completed } else { 0 };
         self.wait_for_cache_flush(key, completed, then, memory);
     }
 
     // ---- waiting -----------------------------------------------------------------------------
 
-    fn wait_for_slot(&mut self, key: RequestKey) {
+    pub(super) fn wait_for_slot(&mut self, key: RequestKey) {
         self.requests[key].stage = Stage::Slot;
         self.store.waiting.push_back(key);
         self.want_tick(self.now.plus(self.config.tick_ns));
@@ -470,10 +443,26 @@ impl Machine<SlotStore> {
             let Some(key) = self.store.waiting.pop_front() else { break };
             assert!(self.requests[key].stage == Stage::Slot);
             match self.requests[key].route {
+                _ if matches!(self.requests[key].op, RequestOp::Read { .. }) => self.retry_read(key, memory),
                 _ if self.latched.is_some() => self.begin_again(key, memory),
                 Route::Origin => self.begin_bypass(key, memory),
                 _ => self.place_write(key, memory),
             }
         }
     }
+}
+
+/// The slot that a part is written to.
+fn slot_of_way(way: Way) -> Option<Frame> {
+    match way {
+        Way::InPlace(slot) | Way::Beside(slot) => Some(slot),
+        Way::New | Way::Clear(_) | Way::Promote | Way::Around => None,
+    }
+}
+
+/// The blocks of parts that follow one another.
+fn span_of(parts: &[Part]) -> Blocks {
+    let first = parts.first().expect("one at least").blocks.first;
+    let end = parts.last().expect("one at least").blocks.end();
+    Blocks { first, count: end - first }
 }

@@ -148,7 +148,7 @@ pub(super) fn run(arguments: &LabTrace) -> Result<()> {
                 &plan,
                 &survey,
                 source.as_mut(),
-                |config| profile.apply(config),
+                |config| config.tune(&profile.composition),
                 &mut |done| bar.show(&doing, done, all),
             )
             .with_context(|| format!("{file} cannot be replayed on a cache of {}", Size(cache_bytes)))?;

@@ -6,6 +6,7 @@ use crate::arguments::LabVerify;
 use crate::output::Output;
 use crate::profile;
 use anyhow::{Result, bail};
+use engine::composition::Composition;
 use engine::mutation::Mutations;
 use lab::swarm::{self, Failure, Options, Totals};
 use serde::Serialize;
@@ -49,6 +50,7 @@ thread_local! {
 /// What the threads share.
 struct Work<'a> {
     arguments: &'a LabVerify,
+    composition: Composition,
     first_seed: u64,
     next: AtomicU64,
     has_failed: AtomicBool,
@@ -56,11 +58,13 @@ struct Work<'a> {
 }
 
 pub(super) fn run(arguments: &LabVerify) -> Result<()> {
-    let profile = profile::named(arguments.profile).runnable()?;
+    let profile = profile::named(arguments.profile);
+    profile.runnable()?;
     let first_seed = arguments.seed.unwrap_or_else(seed_of_the_moment);
     say_what_ran_on_panic();
     let work = Work {
         arguments,
+        composition: profile.composition,
         first_seed,
         next: AtomicU64::new(0),
         has_failed: AtomicBool::new(false),
@@ -84,7 +88,7 @@ pub(super) fn run(arguments: &LabVerify) -> Result<()> {
     }
     let counts = totals.counts;
     let summary = Summary {
-        profile,
+        profile: arguments.profile,
         seed: first_seed,
         runs: totals.runs,
         requests: counts.requests,
@@ -116,7 +120,11 @@ impl Work<'_> {
             if number >= self.arguments.runs {
                 return;
             }
-            let mut options = Options::draw(self.first_seed.wrapping_add(number));
+            let seed = self.first_seed.wrapping_add(number);
+            let mut options = match self.arguments.profile {
+                profile::DEFAULT => Options::draw(seed),
+                profile => Options::draw(seed).like(profile, self.composition),
+            };
             if let Some(text) = &self.arguments.options {
                 options.change(text).expect("it was parsed with the command line");
             }

@@ -51,6 +51,14 @@ impl IdleChoice {
     /// The published defaults.
     pub const PUBLISHED: IdleChoice = IdleChoice { era: IdleEra::Smq2, migration_threshold_sectors: 2048 };
 
+    /// Whether a promotion may begin beside `copies` copies under way, unless nothing of it has to be read: only while
+    /// they and it have fewer sectors than the threshold. smq 2.0 does not ask.
+    #[must_use]
+    pub fn may_promote(&self, copies: u32, frame_sectors: u32) -> bool {
+        self.era == IdleEra::Smq2
+            || copies < copies_max(self.migration_threshold_sectors, frame_sectors, false)
+    }
+
     /// What may go home now.
     #[must_use]
     pub fn budget(&self, pressure: &Pressure) -> Budget {

@@ -1,0 +1,140 @@
+//! Whether what a request misses enters slots: cutoff and admission are asked once for each piece of it, and the
+//! answers are kept until the request ends.
+
+use super::SlotStore;
+use crate::admission::{Asked, Verdict};
+use crate::controllers::Destage;
+use crate::effect::{RequestOp, WriteMode};
+use crate::guard::Blocks;
+use crate::machine::Machine;
+use crate::replacement::{Access, Arrival, Policy};
+use crate::request::RequestKey;
+use crate::units::{Nanos, PieceKey, SECTORS_PER_BLOCK, SectorRange};
+use alloc::vec::Vec;
+
+/// What admission said of the pieces of a request: how those come that may enter.
+pub(super) type Answers = Vec<(PieceKey, Option<Arrival>)>;
+
+impl Machine<SlotStore> {
+    /// Asks for all pieces of a request, if that was not done yet.
+    pub(super) fn ask(&mut self, key: RequestKey, access: Access) {
+        if self.store.answers.contains_key(&key) {
+            return;
+        }
+        let active = &self.requests[key];
+        let (RequestOp::Read { range, .. } | RequestOp::Write { range, .. }) = active.op else {
+            unreachable!("only reads and writes ask")
+        };
+        let (volume_index, blocks) = (active.volume, active.blocks);
+        let mode = self.volume(volume_index).mode;
+        let mut answers = Answers::new();
+        for piece in self.store.pieces(volume_index, blocks) {
+            let unit = self.store.blocks_of(self.volume(volume_index), piece);
+            let part = part_of(range, unit);
+            let asked = Asked {
+                piece,
+                access,
+                stream: 0,
+                range: part,
+                covers_piece: access == Access::Write && self.covers(part, piece),
+                is_discarded: false,
+                is_sync_writeback: false,
+                may_promote: self.store.may_promote(self.runs.len()),
+                now: self.now,
+            };
+            // Of fast ones none is limited by the copies under way.
+            let asked = Asked { may_promote: asked.may_promote || asked.covers_piece, ..asked };
+            let is_hit = self.store.holding(piece).is_some();
+            if !is_hit || access == Access::Write {
+                let set = self.store.directory.set_of(piece);
+                self.store.destage.touched(set);
+            }
+            if !is_hit {
+                self.store.last_origin = self.now;
+            }
+            let arrival = self.store.ask_for(&asked, is_hit, mode);
+            answers.push((piece, arrival));
+        }
+        self.store.destage.client_request(volume_index);
+        self.store.answers.insert(key, answers);
+    }
+
+    /// Whether a range has all sectors of a piece.
+    pub(super) fn covers(&self, range: SectorRange, piece: PieceKey) -> bool {
+        let volume = self.volume(piece.volume());
+        let unit = self.store.blocks_of(volume, piece);
+        let end = (unit.end() * SECTORS_PER_BLOCK).min(volume.size_sectors);
+        range.start <= unit.first * SECTORS_PER_BLOCK && range.end() >= end
+    }
+}
+
+impl SlotStore {
+    fn ask_for(&mut self, asked: &Asked, is_hit: bool, mode: WriteMode) -> Option<Arrival> {
+        let SlotStore { policies, replacement, free, .. } = self;
+        let access = asked.access;
+        let first = Arrival::first(access, access == Access::Write && mode == WriteMode::Writeback);
+        if policies.cutoff.decide(asked, || policies.prng.next_u32()).is_some() {
+            // What is cached already is not passed by.
+            return is_hit.then_some(first);
+        }
+        policies.admission.seen(asked, is_hit);
+        if is_hit {
+            return Some(first);
+        }
+        replacement.miss();
+        let decision = policies.admission.decide(asked, &replacement.standing(free.len()));
+        if decision.is_ghost_hit {
+            replacement.ghost_hit();
+        }
+        match decision.verdict {
+            Verdict::Admit { hits, is_temporary, is_returning } => {
+                Some(Arrival { hits, is_temporary, is_returning, ..first })
+            }
+            Verdict::Pass(_) => None,
+        }
+    }
+
+    /// Whether one more copy of a whole piece may begin beside `runs` runs on their way home.
+    fn may_promote(&self, runs: usize) -> bool {
+        let copies = self.promotions.len() + runs;
+        match &self.destage {
+            Destage::Idle(idle) => {
+                let frame_sectors = self.layout.slot_blocks() * SECTORS_PER_BLOCK as u32;
+                idle.may_promote(copies as u32, frame_sectors)
+            }
+            _ => true,
+        }
+    }
+
+    /// How a piece of a request may enter; `None`: it may not.
+    pub(super) fn answer(&self, key: RequestKey, piece: PieceKey) -> Option<Arrival> {
+        let answers = self.answers.get(&key)?;
+        answers.iter().find(|(asked, _)| *asked == piece).and_then(|(_, arrival)| *arrival)
+    }
+
+    /// A piece of a request does not enter after all.
+    pub(super) fn take_back_answer(&mut self, key: RequestKey, piece: PieceKey) {
+        let answers = self.answers.get_mut(&key).into_iter().flatten();
+        answers.filter(|(asked, _)| *asked == piece).for_each(|(_, arrival)| *arrival = None);
+    }
+
+    /// There was no place for a piece that may enter.
+    pub(super) fn refuse(&mut self, piece: PieceKey, arrival: Arrival) {
+        self.policies.admission.refused(piece, arrival.hits);
+    }
+
+    /// A request is over.
+    pub(super) fn forget_answers(&mut self, key: RequestKey, now: Nanos) {
+        if self.answers.remove(&key).is_some() {
+            self.replacement.tick();
+            self.policies.admission.tick(&self.replacement.standing(self.free.len()), now);
+        }
+    }
+}
+
+/// The sectors of `range` that lie in `unit`.
+pub(super) fn part_of(range: SectorRange, unit: Blocks) -> SectorRange {
+    let start = range.start.max(unit.first * SECTORS_PER_BLOCK);
+    let end = range.end().min(unit.end() * SECTORS_PER_BLOCK);
+    SectorRange { start, sectors: end - start }
+}

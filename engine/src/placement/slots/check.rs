@@ -1,0 +1,197 @@
+//! The records of slots of a cache that is not running: verified, listed, repaired.
+//!
+//! What cannot be is refused by recovery, for a record was the only word of something dirty (rule 5). A repair takes
+//! such records back. Nobody knows then what their slots held: the origin decides.
+
+use super::directory::Directory;
+use super::recovery_plan::{Pages, Plan, PlanError};
+use super::start::set_map;
+use super::table::SlotTable;
+use crate::composition::Composition;
+use crate::effect::Errno;
+use crate::format::{FormatError, SlotLayout, SlotPage, SlotPersistence, SlotRecord, Superblock};
+use crate::image::Image;
+use crate::units::{PieceKey, SECTORS_PER_BLOCK};
+use alloc::collections::BTreeSet;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Pages of one read.
+const PAGES_TOGETHER: u32 = 256;
+
+/// What is recorded of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// The slot.
+    pub slot: u32,
+    /// The page that tells of it, in bytes from the beginning of the device.
+    pub page_offset_bytes: u64,
+    /// What it says.
+    pub record: SlotRecord,
+    /// The volume has another number now, or a crash came between: nobody believes it.
+    pub is_void: bool,
+}
+
+/// Something wrong with a record, or with a page of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// The device cannot read the page.
+    #[error("the device cannot read here (errno {})", .0.0)]
+    Unreadable(Errno),
+    /// Something was recorded, and nobody knows what.
+    #[error("the record of the slot is damaged: {0}")]
+    Damaged(FormatError),
+    /// It cannot be true.
+    #[error("the record of the slot cannot be so: {0}")]
+    Impossible(PlanError),
+}
+
+/// What a walk over all records finds.
+#[derive(Clone, Copy, Debug)]
+pub enum Found {
+    /// A record that can be read.
+    Record(Recorded),
+    /// One that cannot be right; an unreadable page is told of by its first slot.
+    Error {
+        /// The slot.
+        slot: u32,
+        /// The page that tells of it, in bytes from the beginning of the device.
+        page_offset_bytes: u64,
+        /// What is wrong.
+        error: RecordError,
+    },
+}
+
+/// Reads all records as a start would, and judges them. What persists otherwise than in slot pages is not
+/// looked at.
+pub fn walk<I: Image>(
+    image: &mut I,
+    superblock: &Superblock,
+    layout: &SlotLayout,
+    composition: &Composition,
+    visit: &mut dyn FnMut(Found),
+) {
+    match layout.persistence() {
+        SlotPersistence::SyncSector => walk_slot_pages(image, superblock, layout, composition, visit),
+        SlotPersistence::Commit | SlotPersistence::BitTree { .. } => (),
+    }
+}
+
+fn walk_slot_pages<I: Image>(
+    image: &mut I,
+    superblock: &Superblock,
+    layout: &SlotLayout,
+    composition: &Composition,
+    visit: &mut dyn FnMut(Found),
+) {
+    let shape = layout.shape();
+    let mut plan = Plan::new(
+        Pages::Slot,
+        false,
+        SlotTable::new(shape, layout.slot_blocks(), false, 1),
+        Directory::new(set_map(layout, composition), shape),
+    );
+    let slot_sectors = u64::from(layout.slot_blocks()) * SECTORS_PER_BLOCK;
+    let exists = |piece: PieceKey| {
+        let volume = superblock.volumes[piece.volume().at()].as_ref();
+        volume.is_some_and(|volume| piece.piece() * slot_sectors < volume.size_sectors)
+    };
+    for_each_page(image, layout, &mut |first, page_offset_bytes, page| {
+        let decoded = match page {
+            Err(errno) => {
+                let error = RecordError::Unreadable(errno);
+                return visit(Found::Error { slot: first, page_offset_bytes, error });
+            }
+            Ok(bytes) => SlotPage::decode(&superblock.set_id, first / layout.page_slots(), bytes),
+        };
+        let records = decoded.expect("a whole page of this cache").records;
+        for (slot, record) in (first..shape.frames).zip(records) {
+            let fault = |error| Found::Error { slot, page_offset_bytes, error };
+            visit(match record {
+                Ok(None) => continue,
+                Err(error) => fault(RecordError::Damaged(error)),
+                Ok(Some(record)) => {
+                    let is_void = !super::recovery::counts(superblock, &record);
+                    let found = Found::Record(Recorded { slot, page_offset_bytes, record, is_void });
+                    match plan.add(slot, Ok((!is_void).then_some(record)), exists, |_| true) {
+                        Ok(_) => found,
+                        Err(error) => fault(RecordError::Impossible(error)),
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// Calls `visit` with the first slot, the place and the bytes of each page.
+fn for_each_page<I: Image>(
+    image: &mut I,
+    layout: &SlotLayout,
+    visit: &mut dyn FnMut(u32, u64, Result<&[u8], Errno>),
+) {
+    let mut page = 0;
+    while page < layout.slot_pages() {
+        let pages = PAGES_TOGETHER.min(layout.slot_pages() - page);
+        let offset_bytes = layout.slot_page_offset_bytes(page, 0);
+        let together = image.read(offset_bytes, pages as usize * SlotPage::BYTES);
+        for one in 0..pages {
+            let at = one as usize * SlotPage::BYTES;
+            let (first, offset_bytes) = ((page + one) * layout.page_slots(), offset_bytes + at as u64);
+            match &together {
+                Ok(bytes) => visit(first, offset_bytes, Ok(&bytes[at..at + SlotPage::BYTES])),
+                // One bad page shall not hide those around it.
+                Err(_) => {
+                    let alone = image.read(offset_bytes, SlotPage::BYTES);
+                    visit(first, offset_bytes, alone.as_deref().map_err(|errno| *errno));
+                }
+            }
+        }
+        page += pages;
+    }
+}
+
+/// Takes back what recovery would refuse: damaged records, impossible ones, and both of two that claim one piece. Answers
+/// how many; durable on return.
+///
+/// # Errors
+/// The device's errno. What was taken back until then stays so, the rest can be taken back by another call.
+pub fn repair<I: Image>(
+    image: &mut I,
+    superblock: &Superblock,
+    layout: &SlotLayout,
+    composition: &Composition,
+) -> Result<u64, Errno> {
+    let mut void = BTreeSet::new();
+    let mut unreadable = None;
+    walk(image, superblock, layout, composition, &mut |found| {
+        let Found::Error { slot, error, .. } = found else { return };
+        void.insert(slot);
+        match error {
+            RecordError::Unreadable(errno) => unreadable = Some(errno),
+            RecordError::Impossible(PlanError::Duplicate { first, .. }) => drop(void.insert(first.0)),
+            RecordError::Impossible(_) | RecordError::Damaged(_) => (),
+        }
+    });
+    if let Some(errno) = unreadable {
+        return Err(errno);
+    }
+    let pages: BTreeSet<u32> = void.iter().map(|slot| slot / layout.page_slots()).collect();
+    for page in pages {
+        let offset_bytes = layout.slot_page_offset_bytes(page, 0);
+        let bytes = image.read(offset_bytes, SlotPage::BYTES)?;
+        let decoded = SlotPage::decode(&superblock.set_id, page, &bytes).expect("a whole page of this cache");
+        let records: Vec<Option<SlotRecord>> =
+            decoded.records.into_iter().map(|r| r.ok().flatten()).collect();
+        let first = page * layout.page_slots();
+        let kept = |slot: u32| records[(slot - first) as usize].filter(|_| !void.contains(&slot));
+        let mut bytes = vec![0; SlotPage::BYTES];
+        SlotPage::encode(&superblock.set_id, page, kept, &mut bytes);
+        image.write(offset_bytes, &bytes)?;
+    }
+    image.flush()?;
+    Ok(void.len() as u64)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,218 @@
+//! Records written by hand, damaged, and looked at.
+
+use super::*;
+use crate::check;
+use crate::effect::WriteMode;
+use crate::format::{Layout, SUPERBLOCK_OFFSETS, VolumeRecord};
+use crate::mutation::Mutations;
+use crate::recovery::{self, Options};
+use crate::scan::testlog::Disk;
+use crate::units::{Frame, VolumeId, VolumeIndex};
+use std::string::String;
+use std::vec::Vec;
+
+/// Four sets of 256 slots; two sets to a page would be 128.
+const SLOTS: u32 = 1024;
+const WAYS: u32 = 256;
+const VOLUME_BLOCKS: u64 = 5000;
+
+struct Scene {
+    disk: Disk,
+    superblock: Superblock,
+    layout: SlotLayout,
+    composition: Composition,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let layout = SlotLayout::with_slots(SLOTS, 4096, WAYS, SlotPersistence::SyncSector).expect("slots");
+        let mut composition = Composition::forebay();
+        for (name, value) in [
+            ("placement", "slots"),
+            ("slot_bytes", "4096"),
+            ("ways", "256"),
+            ("writes", "in-place"),
+            ("persistence", "sync-sector"),
+        ] {
+            composition.set(name, value).expect("it is there");
+        }
+        let mut superblock = Superblock {
+            set_id: [9; 16],
+            update: 3,
+            session: 2,
+            cut_sequence: 0,
+            base_sequence: 1,
+            clean_stop: false,
+            cache_bytes: layout.cache_bytes(),
+            layout: Layout::Slots(layout),
+            profile: "mine".into(),
+            composition: composition.text(),
+            next_volume_id: 8,
+            volumes: Default::default(),
+        };
+        for (at, id) in [(0, 5), (2, 7)] {
+            superblock.volumes[at] = Some(VolumeRecord {
+                id: VolumeId(id),
+                name: std::format!("v{at}"),
+                origin: "mem:".into(),
+                identity: String::new(),
+                size_sectors: VOLUME_BLOCKS * SECTORS_PER_BLOCK,
+                sector_bytes: 512,
+                mode: WriteMode::Writeback,
+                clean_floor_sequence: u64::from(id),
+                fingerprint: Default::default(),
+            });
+        }
+        let mut disk = Disk::new();
+        disk.bytes.resize(layout.cache_bytes() as usize, 0);
+        let mut scene = Scene { disk, superblock, layout, composition };
+        scene.store();
+        scene
+    }
+
+    fn store(&mut self) {
+        recovery::write_superblock(&mut self.disk, &self.superblock).expect("a device in memory");
+    }
+
+    /// Records `piece` of volume `volume` as dirty in `slot`.
+    fn record(&mut self, slot: u32, volume: u8, piece: u64) {
+        let page = slot / self.layout.page_slots();
+        let at = self.layout.slot_page_offset_bytes(page, 0) as usize;
+        let bytes = self.disk.bytes[at..at + SlotPage::BYTES].to_vec();
+        let decoded = SlotPage::decode(&self.superblock.set_id, page, &bytes).expect("a page");
+        let mut records: Vec<_> = decoded.records.into_iter().map(|record| record.expect("whole")).collect();
+        records[(slot % self.layout.page_slots()) as usize] = Some(SlotRecord {
+            piece: PieceKey::new(VolumeIndex(volume), piece),
+            is_dirty: true,
+            is_lost: false,
+            hint: 0,
+        });
+        let page_slots = self.layout.page_slots();
+        let bytes = &mut self.disk.bytes[at..at + SlotPage::BYTES];
+        let record = |slot: u32| records[(slot % page_slots) as usize];
+        SlotPage::encode(&self.superblock.set_id, page, record, bytes);
+    }
+
+    fn errors(&mut self) -> Vec<(u32, RecordError)> {
+        let mut errors = Vec::new();
+        let Scene { disk, superblock, layout, composition } = self;
+        walk(disk, superblock, layout, composition, &mut |found| {
+            if let Found::Error { slot, error, .. } = found {
+                errors.push((slot, error));
+            }
+        });
+        errors
+    }
+
+    fn recorded(&mut self) -> Vec<(u32, bool)> {
+        let mut slots = Vec::new();
+        let Scene { disk, superblock, layout, composition } = self;
+        walk(disk, superblock, layout, composition, &mut |found| {
+            if let Found::Record(recorded) = found {
+                slots.push((recorded.slot, recorded.is_void));
+            }
+        });
+        slots
+    }
+
+    fn starts(&mut self) -> bool {
+        let options = Options { index_budget_bytes: 0, repair: false, mutations: Mutations::NONE };
+        recovery::inspect(&mut self.disk, options).is_ok()
+    }
+}
+
+/// A piece that belongs to the set of `slot`.
+fn piece_in(slot: u32, number: u64) -> u64 {
+    u64::from(slot / WAYS * WAYS) + number
+}
+
+#[test]
+fn a_sound_cache_is_sound_and_says_what_it_has() {
+    let mut scene = Scene::new();
+    for slot in [0, 3, 255, 256, 700, 1023] {
+        scene.record(slot, 0, piece_in(slot, u64::from(slot % WAYS)));
+    }
+    let report = check::check(&mut scene.disk);
+    assert!(report.ok, "{:?}", report.errors);
+    assert_eq!((report.slots, report.records), (u64::from(SLOTS), 6));
+    assert_eq!(scene.recorded().len(), 6);
+    assert!(scene.starts());
+}
+
+#[test]
+fn records_of_a_volume_that_was_given_another_number_are_void_and_no_error() {
+    let mut scene = Scene::new();
+    scene.record(0, 0, 1);
+    scene.superblock.volumes[0].as_mut().expect("it is there").id = VolumeId(6);
+    scene.store();
+    assert_eq!(scene.recorded(), [(0, true)]);
+    // Of no volume at all: nobody believes it either.
+    scene.superblock.volumes[0] = None;
+    scene.store();
+    assert_eq!((scene.recorded(), scene.errors()), (std::vec![(0, true)], std::vec![]));
+}
+
+#[test]
+fn everything_wrong_is_named_and_repaired() {
+    let mut scene = Scene::new();
+    scene.record(7, 0, 7);
+    scene.record(20, 0, 20);
+    // Damaged; a second copy of slot 20's piece; of another set; beyond the end of its volume.
+    scene.record(300, 0, piece_in(300, 1));
+    let at = scene.layout.slot_page_offset_bytes(300 / scene.layout.page_slots(), 0) as usize;
+    scene.disk.bytes[at + (300 % scene.layout.page_slots() as usize) * 16 + 2] ^= 0x10;
+    scene.record(21, 0, 20);
+    scene.record(600, 0, piece_in(0, 44));
+    scene.record(30, 2, VOLUME_BLOCKS / 1024 * 1024 + 1024);
+    let piece = |volume, piece| PieceKey::new(VolumeIndex(volume), piece);
+    let wrong = [
+        (
+            21,
+            RecordError::Impossible(PlanError::Duplicate {
+                piece: piece(0, 20),
+                first: Frame(20),
+                second: Frame(21),
+            }),
+        ),
+        (30, RecordError::Impossible(PlanError::NoSuchPiece { slot: Frame(30), piece: piece(2, 5120) })),
+        (300, RecordError::Damaged(FormatError::Checksum)),
+        (600, RecordError::Impossible(PlanError::WrongSet { slot: Frame(600), piece: piece(0, 44) })),
+    ];
+    assert_eq!(scene.errors(), wrong);
+    let report = check::check(&mut scene.disk);
+    assert!(!report.ok && report.errors_count == 4 && report.slots_error.is_some());
+    let named: Vec<Option<u32>> = report.errors.iter().map(|error| error.slot).collect();
+    assert_eq!(named, [Some(21), Some(30), Some(300), Some(600)]);
+    assert!(!scene.starts());
+
+    let Scene { disk, superblock, layout, composition } = &mut scene;
+    assert_eq!(repair(disk, superblock, layout, composition), Ok(5), "of two copies neither is newer");
+    assert_eq!(scene.recorded(), [(7, false)]);
+    assert!(scene.starts() && check::check(&mut scene.disk).ok);
+}
+
+#[test]
+fn a_page_that_cannot_be_read_hides_no_other_and_is_not_repaired() {
+    let mut scene = Scene::new();
+    scene.record(0, 0, 0);
+    scene.record(1000, 0, piece_in(1000, 3));
+    scene.disk.bad_block = Some(scene.layout.slot_page_offset_bytes(0, 0) / 4096);
+    assert_eq!(scene.errors(), [(0, RecordError::Unreadable(Errno::IO))]);
+    assert_eq!(scene.recorded(), [(1000, false)]);
+    let Scene { disk, superblock, layout, composition } = &mut scene;
+    assert_eq!(repair(disk, superblock, layout, composition), Err(Errno::IO));
+}
+
+#[test]
+fn a_superblock_with_another_composition_is_refused() {
+    let mut scene = Scene::new();
+    scene.superblock.composition = scene.superblock.composition.replace("ways = 256", "ways = 128");
+    scene.store();
+    let report = check::check(&mut scene.disk);
+    assert!(!report.ok && report.slots_error.is_some() && report.superblock.is_some());
+    // One copy is enough.
+    let mut scene = Scene::new();
+    scene.disk.bytes[SUPERBLOCK_OFFSETS[1] as usize + 99] ^= 1;
+    let report = check::check(&mut scene.disk);
+    assert!(report.errors_count == 1 && report.slots_error.is_none());
+}

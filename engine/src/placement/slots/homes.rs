@@ -1,0 +1,313 @@
+//! What goes home while nobody waits for it: the composition's controller is asked, and what it allows is started.
+//!
+//! Drains, volumes that leave writeback, origins that fail and slots that somebody waits for are the destager's own
+//! affair ([`crate::destage`]); the controller is told of the runs.
+//!
+//! What was written to an origin counts as clean with the controller, and as dirty with everybody else until the
+//! origin was flushed: else the published limits would hold for what waits for a flush, which no published
+//! system knows.
+
+use super::SlotStore;
+use super::table::{SlotState, SlotTable};
+use crate::controllers::idle::{IdleChoice, IdleEra};
+use crate::controllers::{Budget, Destage, HomeOrder, Join, OfSet, Pressure};
+use crate::guard::Blocks;
+use crate::machine::Machine;
+use crate::memory::Memory;
+use crate::persistence::sync_sector::SyncSector;
+use crate::replacement::{Policy, Urgency};
+use crate::request::RequestKey;
+use crate::table::key_map::KeyMap;
+use crate::units::{BLOCK_BYTES, Frame, Nanos, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeIndex};
+use crate::volume::{Standing, Volume};
+use alloc::vec::Vec;
+
+/// When the controller is asked again after all it allows was busy, if nothing happens.
+const LOOK_AGAIN_NS: u64 = 2 * Nanos::MILLISECOND;
+/// Blocks of a run at the most.
+const RUN_BLOCKS_MAX: u64 = 64;
+
+/// The set that is being cleaned (EnhanceIO).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cleaning {
+    pub set: u32,
+    /// Slots on their way home.
+    pub runs: u32,
+}
+
+impl Machine<SlotStore> {
+    /// Starts what the controller allows.
+    pub(super) fn pump_controller<M: Memory>(&mut self, memory: &mut M) {
+        let is_over = self.latched.is_some() || self.is_stopping || self.superblock.clean_stop;
+        if is_over || matches!(self.store.destage, Destage::Sweep) {
+            return;
+        }
+        if self.store.destage.is_by_volume() {
+            for at in 0..self.volumes_end {
+                if self.volumes[at].is_some() {
+                    self.ask_controller(VolumeIndex(at as u8), memory);
+                }
+            }
+        } else {
+            self.ask_controller(VolumeIndex(0), memory);
+        }
+    }
+
+    fn ask_controller<M: Memory>(&mut self, volume: VolumeIndex, memory: &mut M) {
+        if self.store.table.dirty() == 0 || self.now < self.store.ask_again {
+            return;
+        }
+        // A budget that starts something changes the next one; one that starts nothing ends the row.
+        loop {
+            let pressure = self.home_pressure(volume);
+            let Some(budget) = self.store.destage.budget(volume, &pressure) else { return };
+            let budget = self.with_demotion(budget);
+            if let Some(at) = budget.look_again.filter(|&at| at > self.now) {
+                self.want_tick(at);
+            }
+            if budget.runs == 0 {
+                return;
+            }
+            let started = self.start_homes(volume, budget, memory);
+            if let HomeOrder::Set(set, _) = budget.order
+                && matches!(self.store.destage, Destage::ThresholdSets { .. })
+            {
+                self.store.cleaning = Some(Cleaning { set, runs: started });
+                self.end_cleaning();
+            }
+            if started == 0 {
+                self.store.destage.found_nothing(volume, self.now);
+                if !matches!(budget.order, HomeOrder::Set(..)) {
+                    self.store.ask_again = self.now.plus(LOOK_AGAIN_NS);
+                    self.want_tick(self.store.ask_again);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The single frames that smq 2.0 sends home while it is busy, because nothing could leave for a newcomer.
+    fn with_demotion(&mut self, budget: Budget) -> Budget {
+        let is_smq2 = matches!(self.store.destage, Destage::Idle(IdleChoice { era: IdleEra::Smq2, .. }));
+        let wants_room = core::mem::take(&mut self.store.wants_room);
+        if budget.runs == 0 && is_smq2 && wants_room {
+            return Budget {
+                look_again: budget.look_again,
+                ..Budget::runs(1, HomeOrder::Policy(Urgency::Old))
+            };
+        }
+        budget
+    }
+
+    /// Starts the runs of a budget as far as there are any; how many.
+    fn start_homes<M: Memory>(&mut self, volume: VolumeIndex, budget: Budget, memory: &mut M) -> u32 {
+        let mut of_set = match budget.order {
+            HomeOrder::Set(set, OfSet::All | OfSet::Fallow) => self.dirty_of_set(set, budget.order),
+            _ => Vec::new(),
+        };
+        of_set.reverse();
+        let mut started = 0;
+        while started < budget.runs {
+            let run = match budget.order {
+                HomeOrder::Address => self.sweep(volume).map(|blocks| (volume, blocks)),
+                HomeOrder::Set(_, OfSet::All | OfSet::Fallow) => {
+                    let Some(slot) = of_set.pop() else { break };
+                    let Some(run) = self.run_of(slot, budget.join) else { continue };
+                    Some(run)
+                }
+                HomeOrder::Set(set, OfSet::InOrder) => self.next_home(set, Urgency::All, budget.join),
+                HomeOrder::Policy(urgency) => self.next_home(0, urgency, budget.join),
+            };
+            let Some((volume, blocks)) = run else { break };
+            if !self.send_run(volume, blocks, memory) {
+                break;
+            }
+            started += 1;
+        }
+        started
+    }
+
+    /// The dirty slots of a set, by number; with `Fallow` those that are.
+    fn dirty_of_set(&self, set: u32, order: HomeOrder) -> Vec<Frame> {
+        let shape = self.store.table.shape();
+        let slots = (0..shape.ways).map(|way| shape.frame(set, way));
+        let is_chosen = |slot: &Frame| match &self.store.destage {
+            Destage::Threshold(threshold) if order == HomeOrder::Set(set, OfSet::Fallow) => {
+                threshold.is_fallow(*slot)
+            }
+            _ => self.store.table.is_dirty(*slot),
+        };
+        slots.filter(is_chosen).collect()
+    }
+
+    /// The next slot in replacement's order that can go home, with what goes along.
+    fn next_home(&mut self, set: u32, urgency: Urgency, join: Join) -> Option<(VolumeIndex, Blocks)> {
+        let Machine { store, volumes, now, .. } = self;
+        let SlotStore { replacement, table, writing, records, written_home, layout, .. } = store;
+        let slot_blocks = u64::from(layout.slot_blocks());
+        let may_go = |slot: Frame| {
+            !written_home.get(slot.0) && may_go(slot, table, writing, records, (volumes, slot_blocks), *now)
+        };
+        let slot = replacement.next_home(set, urgency, may_go)?;
+        self.run_of(slot, join)
+    }
+
+    /// A slot on its way home, with those that go along; `None` if it cannot go now.
+    fn run_of(&mut self, slot: Frame, join: Join) -> Option<(VolumeIndex, Blocks)> {
+        let piece = self.store.table.piece(slot)?;
+        let volume = piece.volume();
+        let unit = self.store.blocks_of(self.volume(volume), piece);
+        if !self.may_go_home(slot) {
+            return None;
+        }
+        let blocks_max = match join {
+            Join::Nothing | Join::Group { .. } => unit.count,
+            Join::Neighbours { sectors_max } => u64::from(sectors_max) / SECTORS_PER_BLOCK,
+            Join::NeighboursOfSet => RUN_BLOCKS_MAX,
+        };
+        let set = self.store.directory.set_of(piece);
+        let joins = |m: &Self, block: u64| {
+            let piece = m.store.piece_of(m.volume(volume).key(block));
+            let is_of_set = join != Join::NeighboursOfSet || m.store.directory.set_of(piece) == set;
+            let slot = m.store.holding(piece).filter(|&slot| is_of_set && m.may_go_home(slot))?;
+            m.store.table.is_dirty(slot).then(|| m.store.blocks_of(m.volume(volume), piece))
+        };
+        let mut run = unit;
+        while run.first > 0 && run.count < blocks_max.min(RUN_BLOCKS_MAX) {
+            let Some(before) = joins(self, run.first - 1) else { break };
+            run = Blocks { first: before.first, count: run.count + before.count };
+        }
+        let end = self.volume(volume).blocks();
+        while run.end() < end && run.count < blocks_max.min(RUN_BLOCKS_MAX) {
+            let Some(after) = joins(self, run.end()) else { break };
+            run.count += after.count;
+        }
+        Some((volume, run))
+    }
+
+    fn may_go_home(&self, slot: Frame) -> bool {
+        let SlotStore { table, writing, records, written_home, .. } = &self.store;
+        !written_home.get(slot.0)
+            && may_go(slot, table, writing, records, (&self.volumes, self.store.slot_blocks()), self.now)
+    }
+
+    /// The facts that the controller decides on.
+    fn home_pressure(&self, volume: VolumeIndex) -> Pressure {
+        let shape = self.store.table.shape();
+        let frame_sectors = self.store.layout.slot_blocks() * SECTORS_PER_BLOCK as u32;
+        let volume_now = self.volumes[volume.at()].as_ref();
+        let volumes = || self.volumes.iter().flatten();
+        let runs = self.runs.len() as u32;
+        Pressure {
+            now: self.now,
+            last_request: self.last_client,
+            last_origin: self.store.last_origin,
+            dirty_sectors: volume_now.map_or(0, |volume| volume.dirty_blocks * SECTORS_PER_BLOCK),
+            cache_sectors: u64::from(shape.frames) * u64::from(frame_sectors),
+            origin_sectors: volume_now.map_or(0, |volume| volume.size_sectors),
+            origins_sectors: volumes().map(|volume| volume.size_sectors).sum(),
+            frames: shape.frames,
+            clean_frames: shape.frames - self.store.table.dirty(),
+            frame_sectors,
+            in_use_percent: 0,
+            busy_buckets: 0,
+            copies: self.store.promotions.len() as u32 + runs,
+            runs,
+            requests: self.requests.len() as u32,
+            origin_reads: volumes().map(|volume| volume.origin.client_reads).sum(),
+            is_memory_full: false,
+            wants_room: self.store.wants_room,
+            is_draining: false,
+        }
+    }
+
+    /// Tells the controller that a slot became dirty or was written home.
+    pub(super) fn tell_dirty(&mut self, slot: Frame, is_dirty: bool) {
+        if matches!(self.store.destage, Destage::Sweep) {
+            return;
+        }
+        let set = self.store.table.shape().set_of(slot);
+        let pressure =
+            Pressure { now: self.now, requests: self.requests.len() as u32, ..Pressure::default() };
+        self.store.destage.set_dirty(slot, set, is_dirty, &pressure);
+        if is_dirty {
+            self.store.destage.touched(set);
+        }
+    }
+
+    /// Slots are read to go home.
+    pub(super) fn home_begins(&mut self, volume: VolumeIndex, slots: &[Frame]) {
+        let sectors = slots.len() as u64 * self.store.layout.slot_bytes() / BLOCK_BYTES * SECTORS_PER_BLOCK;
+        let now = self.now;
+        self.store.destage.started(volume, slots, sectors, now);
+    }
+
+    /// A slot is no longer on its way.
+    pub(super) fn home_ended(&mut self, slot: Frame, is_written: bool) {
+        // With `safe` it goes home no second time before the origin's flush told of the first.
+        let is_unflushed = is_written && self.store.table.is_dirty(slot);
+        self.store.written_home.put(slot.0, is_unflushed);
+        if is_written && !self.store.table.is_rewritten(slot) {
+            self.tell_dirty(slot, false);
+        }
+        self.store.destage.ended(slot);
+        self.store.ask_again = Nanos(0);
+        let set = self.store.table.shape().set_of(slot);
+        if let Some(cleaning) = self.store.cleaning.as_mut().filter(|cleaning| cleaning.set == set) {
+            cleaning.runs = cleaning.runs.saturating_sub(1);
+            self.end_cleaning();
+        }
+    }
+
+    fn end_cleaning(&mut self) {
+        if self.store.cleaning.is_some_and(|cleaning| cleaning.runs == 0) {
+            self.store.cleaning = None;
+            self.store.destage.set_ended(self.now);
+            self.store.is_released = true;
+        }
+    }
+
+    /// Whether a request has to wait because a set that it uses is being cleaned.
+    pub(super) fn is_set_locked(&self, key: RequestKey) -> bool {
+        let Some(cleaning) = self.store.cleaning else { return false };
+        let active = &self.requests[key];
+        let mut pieces = self.store.pieces(active.volume, active.blocks);
+        pieces.any(|piece| self.store.directory.set_of(piece) == cleaning.set)
+    }
+
+    /// What counted as written home may be lost there.
+    pub(super) fn tell_all_dirty(&mut self, volume: VolumeIndex) {
+        let slots: Vec<Frame> = self.store.all_slots().collect();
+        for slot in slots {
+            let is_of_volume = self.store.table.piece(slot).is_some_and(|piece| piece.volume() == volume);
+            if is_of_volume && self.store.table.is_dirty(slot) {
+                self.store.written_home.put(slot.0, false);
+                self.tell_dirty(slot, true);
+            }
+        }
+    }
+}
+
+/// Whether a slot can go home: dirty, recorded, nobody busy with it, and its origin works.
+fn may_go(
+    slot: Frame,
+    table: &SlotTable,
+    writing: &KeyMap,
+    records: &SyncSector<RequestKey>,
+    (volumes, slot_blocks): (&[Option<Volume>; VOLUMES_MAX], u64),
+    now: Nanos,
+) -> bool {
+    let is_ready = table.state(slot) == SlotState::Valid
+        && table.is_dirty(slot)
+        && !table.is_lost(slot)
+        && writing.get(u64::from(slot.0)).is_none()
+        && records.is_written(slot.0);
+    let Some(piece) = table.piece(slot).filter(|_| is_ready) else { return false };
+    let Some(volume) = &volumes[piece.volume().at()] else { return false };
+    let first = piece.piece() * slot_blocks;
+    let blocks = Blocks { first, count: slot_blocks.min(volume.blocks().saturating_sub(first)) };
+    volume.standing == Standing::Cached
+        && !volume.origin.is_failing()
+        && now >= volume.origin.backoff_until
+        && volume.guard.allows_home(blocks)
+}

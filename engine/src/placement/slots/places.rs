@@ -1,0 +1,140 @@
+//! Places for the parts of a write: slots are taken, given back and given up.
+
+use super::SlotStore;
+use super::plan::{Part, Way};
+use super::table::SlotState;
+use crate::machine::Machine;
+use crate::replacement::Policy;
+use crate::request::RequestKey;
+use crate::units::{Frame, PieceKey, VolumeIndex};
+use alloc::vec::Vec;
+
+impl Machine<SlotStore> {
+    /// Slots that give their pieces up before a part of these is written to the origin. False if some still have them;
+    /// then what is dirty goes home first.
+    pub(super) fn clear_parts(&mut self, volume_index: VolumeIndex, parts: &[Part]) -> bool {
+        let mut dirty = Vec::new();
+        let mut is_clear = true;
+        for part in parts {
+            let Way::Clear(slot) = part.way else { continue };
+            if self.store.may_leave(slot) {
+                self.evict_slot(slot);
+                continue;
+            }
+            is_clear = false;
+            if self.store.table.is_dirty(slot) {
+                dirty.push(self.store.blocks_of(self.volume(volume_index), part.piece).first);
+            }
+        }
+        if !dirty.is_empty() {
+            self.volume_mut(volume_index).destage.add_urgent(&dirty);
+        }
+        self.hurry_records();
+        is_clear
+    }
+
+    /// Takes a slot for a part that has none yet.
+    pub(super) fn take_place(&mut self, key: RequestKey, part: &mut Part, taken: &mut Vec<Frame>) {
+        match part.way {
+            Way::New => {
+                let arrival = self.store.answer(key, part.piece).expect("it may enter");
+                match self.reserve(part.piece) {
+                    Some(slot) => {
+                        taken.push(slot);
+                        part.way = Way::InPlace(slot);
+                    }
+                    None => {
+                        self.store.take_back_answer(key, part.piece);
+                        self.store.refuse(part.piece, arrival);
+                        part.way = Way::Around;
+                    }
+                }
+            }
+            // Nothing could be promoted.
+            Way::Promote => part.way = Way::Around,
+            Way::InPlace(_) | Way::Beside(_) | Way::Around | Way::Clear(_) => (),
+        }
+    }
+
+    /// The whole request goes to the origin, too: what is in slots is written beside it, and nothing is new.
+    pub(super) fn put_beside(&mut self, parts: &mut [Part]) {
+        for part in parts {
+            let slot = self.store.holding(part.piece);
+            if slot.is_none()
+                && let Way::InPlace(_) = part.way
+            {
+                part.way = Way::Around;
+            }
+            if let Some(slot) = slot {
+                part.way = Way::Beside(slot);
+            }
+        }
+    }
+
+    /// The slots of these parts are not written after all.
+    pub(super) fn end_parts(&mut self, parts: &[Part]) {
+        for part in parts {
+            if let Way::InPlace(slot) | Way::Beside(slot) = part.way
+                && self.store.holding(part.piece) == Some(slot)
+            {
+                self.store.write_ends(slot);
+            }
+        }
+    }
+
+    /// Takes a slot for a piece: a free one of its set, or one that gives its place up.
+    pub(super) fn reserve(&mut self, piece: PieceKey) -> Option<Frame> {
+        let set = self.store.directory.set_of(piece);
+        let slot = match self.store.free.take(set) {
+            Some(slot) => slot,
+            None => {
+                self.store.wants_room = true;
+                let SlotStore { replacement, table, writing, .. } = &mut self.store;
+                if !replacement.wants_victim(0, 0) {
+                    return None;
+                }
+                let victim = replacement.victim(set, |slot| {
+                    table.is_idle_clean(slot)
+                        && !table.is_recorded(slot)
+                        && !table.is_lost(slot)
+                        && writing.get(u64::from(slot.0)).is_none()
+                })?;
+                self.store.wants_room = false;
+                let left = self.store.vacate(victim.frame);
+                if victim.is_remembered {
+                    self.store.policies.admission.evicted(left);
+                }
+                self.uncount(left);
+                // As if it had been freed and taken again: it may yet come to nothing.
+                self.store.replacement.remove(victim.frame);
+                victim.frame
+            }
+        };
+        self.store.table.occupy(slot, piece);
+        let SlotStore { directory, table, .. } = &mut self.store;
+        directory.insert(piece, slot, table);
+        Some(slot)
+    }
+
+    /// A slot that was reserved is not needed.
+    pub(super) fn give_back(&mut self, slot: Frame) {
+        assert!(self.store.table.state(slot) == SlotState::Filling);
+        let piece = self.store.table.piece(slot).expect("reserved for one");
+        self.store.directory.remove(piece, slot);
+        self.store.table.free(slot);
+        self.store.free.give_back(slot);
+        self.store.rotten.remove(&piece);
+        self.store.is_released = true;
+    }
+
+    /// A piece is no longer in a slot.
+    pub(super) fn uncount(&mut self, piece: PieceKey) {
+        let blocks = self.store.blocks_of(self.volume(piece.volume()), piece).count;
+        self.volume_mut(piece.volume()).cached_blocks -= blocks;
+    }
+
+    pub(super) fn evict_slot(&mut self, slot: Frame) {
+        let piece = self.store.evict(slot);
+        self.uncount(piece);
+    }
+}

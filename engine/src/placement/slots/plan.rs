@@ -1,0 +1,122 @@
+//! What becomes of each part of a write: the rules that tell the published systems apart.
+//!
+//! | a part | `in-place` | `invalidate` | `both-if-clean` |
+//! | --- | --- | --- | --- |
+//! | covers a piece that is in a slot | in place | in place | in place |
+//! | covers one that is in none | new slot, if it may enter | the same | the same |
+//! | of a piece in a dirty slot | in place | the slot goes home and is given up, then the origin | in place |
+//! | of a piece in a clean slot | in place | the slot is given up, then the origin | slot and origin |
+//! | of a piece in no slot | promoted first if it may enter and fetch waits for frames, else the origin | origin | origin |
+//!
+//! In writethrough mode what is in slots is written there and to the origin, and what is in none to the origin, from
+//! where it may enter afterwards.
+//!
+//! With `all_or_nothing` a request of which any part has to go to the origin goes there wholly, and besides to the
+//! slots that have parts of it.
+//!
+//! Source: dm-cache, flashcache and EnhanceIO, in this order.
+
+use super::SlotStore;
+use super::asking::part_of;
+use super::policies::Partial;
+use crate::effect::{RequestOp, WriteMode};
+use crate::fetch::Fetch;
+use crate::guard::Blocks;
+use crate::machine::Machine;
+use crate::memory::Slice;
+use crate::request::RequestKey;
+use crate::units::{Frame, PieceKey, SECTORS_PER_BLOCK};
+use alloc::vec::Vec;
+
+/// What becomes of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Into the slot that has its piece.
+    InPlace(Frame),
+    /// Into a slot that is to be taken for it.
+    New,
+    /// Into the slot, which is clean, and to the origin.
+    Beside(Frame),
+    /// To the origin once this slot does not have the piece any more.
+    Clear(Frame),
+    /// In place, once the piece was promoted.
+    Promote,
+    /// To the origin.
+    Around,
+}
+
+/// The share of a write that belongs to one piece.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub blocks: Blocks,
+    pub piece: PieceKey,
+    pub way: Way,
+    /// It has to be merged with what its first or last block has.
+    pub is_ragged: bool,
+}
+
+impl Machine<SlotStore> {
+    /// Plans a write as things stand.
+    pub(super) fn plan_write(&self, key: RequestKey) -> Vec<Part> {
+        let active = &self.requests[key];
+        let RequestOp::Write { range, .. } = active.op else { unreachable!("a write") };
+        let is_merged = active.work_buffer.is_some();
+        let volume = active.volume;
+        let blocks = active.blocks;
+        let pieces = self.store.pieces(volume, blocks);
+        let plan = pieces.map(|piece| {
+            let unit = self.store.blocks_of(self.volume(volume), piece);
+            let first = blocks.first.max(unit.first);
+            let part = Blocks { first, count: blocks.end().min(unit.end()) - first };
+            let sectors = part_of(range, unit);
+            let size_sectors = self.volume(volume).size_sectors;
+            let is_ragged = !is_merged
+                && (!sectors.start.is_multiple_of(SECTORS_PER_BLOCK)
+                    || (!sectors.end().is_multiple_of(SECTORS_PER_BLOCK) && sectors.end() != size_sectors));
+            // What is merged is whole blocks.
+            let covers = if is_merged && self.store.policies.partial == Partial::InPlace {
+                part == unit
+            } else {
+                self.covers(sectors, piece)
+            };
+            Part { blocks: part, piece, way: self.way_of(key, piece, covers), is_ragged }
+        });
+        plan.collect()
+    }
+
+    fn way_of(&self, key: RequestKey, piece: PieceKey, covers: bool) -> Way {
+        let SlotStore { policies, table, .. } = &self.store;
+        let is_through = self.volume(piece.volume()).mode != WriteMode::Writeback;
+        match self.store.holding(piece) {
+            Some(slot) if is_through && (covers || policies.partial != Partial::Invalidate) => {
+                Way::Beside(slot)
+            }
+            None if is_through => Way::Around,
+            Some(slot) if covers => Way::InPlace(slot),
+            Some(slot) => match policies.partial {
+                Partial::InPlace => Way::InPlace(slot),
+                // What is lost cannot go home.
+                Partial::Invalidate if table.is_lost(slot) => Way::InPlace(slot),
+                Partial::Invalidate => Way::Clear(slot),
+                Partial::BothIfClean if table.is_dirty(slot) => Way::InPlace(slot),
+                Partial::BothIfClean => Way::Beside(slot),
+            },
+            None if self.store.answer(key, piece).is_none() => Way::Around,
+            None if covers => Way::New,
+            None if policies.fetch == (Fetch::Frame { waits: true }) => Way::Promote,
+            None => Way::Around,
+        }
+    }
+
+    /// The content of a part, in whole blocks.
+    pub(super) fn content_of(&self, key: RequestKey, part: Blocks) -> Slice {
+        let active = &self.requests[key];
+        let RequestOp::Write { range, from, .. } = active.op else { unreachable!("a write") };
+        let (work, start) = match active.work {
+            Some(work) => (work, active.blocks.first * SECTORS_PER_BLOCK),
+            None => (from, range.start),
+        };
+        let skip = (part.first * SECTORS_PER_BLOCK - start) * 512;
+        work.part(skip as u32, (part.count * SECTORS_PER_BLOCK * 512) as u32)
+    }
+}

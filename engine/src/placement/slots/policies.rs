@@ -1,0 +1,53 @@
+//! What a composition says of slots, and the policies that it names. Replacement stands beside them in the store,
+//! because it is asked while other parts are looked at.
+
+use crate::admission::{Admission, Cutoff, Sizes};
+use crate::composition::Composition;
+use crate::composition::axes::{SlotWrites, WritesChoice};
+use crate::fetch::Fetch;
+use crate::prng::Prng;
+use crate::replacement::Shape;
+
+/// What becomes of a part of a write that does not cover its piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Partial {
+    /// It is written in the slot that has the piece.
+    InPlace,
+    /// The slot gives the piece up, and the origin is written.
+    Invalidate,
+    /// In the slot if that is dirty; else in the slot and on the origin.
+    BothIfClean,
+}
+
+/// The choices and the policies with their state.
+#[derive(Debug)]
+pub(crate) struct Policies {
+    pub admission: Admission,
+    pub cutoff: Cutoff,
+    pub prng: Prng,
+    pub fetch: Fetch,
+    pub partial: Partial,
+    pub writes: SlotWrites,
+    /// A promise of the published system that is weaker than a disk's is not kept so, but as a disk's.
+    pub is_safe: bool,
+}
+
+impl Policies {
+    pub fn new(composition: &Composition, shape: Shape, origin_pieces: u64, seed: u64) -> Policies {
+        let (partial, writes) = match composition.writes {
+            WritesChoice::InPlace(writes) => (Partial::InPlace, writes),
+            WritesChoice::Invalidate(writes) => (Partial::Invalidate, writes),
+            WritesChoice::BothIfClean(writes) => (Partial::BothIfClean, writes),
+            WritesChoice::Merge | WritesChoice::Extents(_) => unreachable!("slots have writes of their own"),
+        };
+        Policies {
+            admission: Admission::new(&composition.admission, Sizes { frames: shape.frames, origin_pieces }),
+            cutoff: Cutoff::new(composition.cutoff),
+            prng: Prng::new(seed),
+            fetch: composition.fetch,
+            partial,
+            writes,
+            is_safe: composition.safe,
+        }
+    }
+}

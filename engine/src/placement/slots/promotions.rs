@@ -1,0 +1,244 @@
+//! Promotions: a whole piece is copied from the origin into a slot, because a part of it was asked for.
+//!
+//! From its beginning to its end the slot is being filled, so that whoever wants to change the piece waits, and the
+//! guard's copying hold keeps what goes to the origin off. Who reads meanwhile is answered by the origin. A large
+//! piece is copied in parts, one after the other.
+//!
+//! Source: dm-cache, which promotes whole blocks. Its copies until Linux 4.11 keep the request waiting
+//! ([`Fetch::Frame`]).
+
+use super::SlotFlight;
+use super::SlotStore;
+use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target};
+use crate::fetch::Fetch;
+use crate::guard::{Blocks, Hold};
+use crate::limits::REQUEST_BYTES_MAX;
+use crate::machine::{Flight, Machine};
+use crate::memory::{BufferId, Memory, Purpose, Slice};
+use crate::replacement::{Access, Arrival, Policy};
+use crate::request::{RequestKey, Stage};
+use crate::store::Store;
+use crate::units::{BLOCK_BYTES, Frame, PieceKey, VolumeIndex};
+use alloc::vec::Vec;
+use core::num::NonZeroU32;
+
+/// Blocks that are copied at a time.
+const COPY_BLOCKS_MAX: u64 = REQUEST_BYTES_MAX as u64 / BLOCK_BYTES;
+
+/// A piece on its way into a slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Promotion {
+    volume: VolumeIndex,
+    blocks: Blocks,
+    slot: Frame,
+    arrival: Arrival,
+    buffer: BufferId,
+    /// Blocks that are in the slot.
+    copied: u64,
+}
+
+impl Promotion {
+    /// What is copied next.
+    fn next(&self) -> Blocks {
+        let count = (self.blocks.count - self.copied).min(COPY_BLOCKS_MAX);
+        Blocks { first: self.blocks.first + self.copied, count }
+    }
+
+    fn slice(&self) -> Slice {
+        let len_bytes = (self.next().count * BLOCK_BYTES) as u32;
+        Slice { buffer: self.buffer, offset_bytes: 0, len_bytes }
+    }
+}
+
+impl Machine<SlotStore> {
+    /// A client's read is about to look what is cached. False if it waits until pieces of it are.
+    pub(super) fn ask_for_read<M: Memory>(&mut self, key: RequestKey, memory: &mut M) -> bool {
+        let volume_index = self.requests[key].volume;
+        if self.latched.is_some() || self.is_stopping || !self.volume(volume_index).caches_reads() {
+            return true;
+        }
+        self.ask(key, Access::Read);
+        if self.is_set_locked(key) {
+            self.wait_for_slot(key);
+            return false;
+        }
+        let Fetch::Frame { waits } = self.store.policies.fetch else { return true };
+        let pieces = self.pieces_of(key);
+        let started = self.promote_pieces(key, &pieces, false, memory);
+        if started && waits {
+            self.wait_for_slot(key);
+        }
+        !(started && waits)
+    }
+
+    /// Begins to copy those pieces of a request that may enter and are in no slot. Whether there are any. With `is_held`
+    /// the request keeps others from changing them.
+    pub(super) fn promote_pieces<M: Memory>(
+        &mut self,
+        key: RequestKey,
+        pieces: &[PieceKey],
+        is_held: bool,
+        memory: &mut M,
+    ) -> bool {
+        let mut is_any = false;
+        for &piece in pieces {
+            let Some(arrival) = self.store.answer(key, piece) else { continue };
+            if self.store.directory.find(piece, &self.store.table).is_some() {
+                continue;
+            }
+            // Once for a request: the slot may be gone again before it is its turn.
+            self.store.take_back_answer(key, piece);
+            if self.promote(piece, arrival, is_held, memory) {
+                is_any = true;
+            } else {
+                self.store.refuse(piece, arrival);
+            }
+        }
+        is_any
+    }
+
+    /// The pieces that a request touches.
+    fn pieces_of(&self, key: RequestKey) -> Vec<PieceKey> {
+        let active = &self.requests[key];
+        self.store.pieces(active.volume, active.blocks).collect()
+    }
+
+    fn promote<M: Memory>(
+        &mut self,
+        piece: PieceKey,
+        arrival: Arrival,
+        is_held: bool,
+        memory: &mut M,
+    ) -> bool {
+        let volume = self.volume(piece.volume());
+        let blocks = self.store.blocks_of(volume, piece);
+        // HAZARD 1: nobody is about to change what is copied; whoever comes later finds the slot being filled.
+        let is_still = is_held || volume.guard.stamp(blocks, u64::MAX).is_some();
+        let filling: u64 = self.store.filling_blocks.iter().sum();
+        let is_too_much = filling > 0 && filling + blocks.count > self.config.fill_blocks_max;
+        if self.latched.is_some() || self.is_stopping || !is_still || is_too_much {
+            return false;
+        }
+        let bytes = blocks.count.min(COPY_BLOCKS_MAX) * BLOCK_BYTES;
+        let Some(buffer) = self.allocate(Purpose::Payload, bytes as u32, memory) else { return false };
+        let Some(slot) = self.reserve(piece) else {
+            memory.release(buffer);
+            return false;
+        };
+        let volume = piece.volume();
+        // What a request makes dirty says so itself.
+        let arrival = Arrival { is_dirty: false, ..arrival };
+        self.volume_mut(volume).guard.acquire(blocks, Hold::Copying);
+        self.store.filling_blocks[volume.at()] += blocks.count;
+        let promotion = Promotion { volume, blocks, slot, arrival, buffer, copied: 0 };
+        let key = self.store.promotions.insert(promotion);
+        self.read_for_promotion(key);
+        true
+    }
+
+    fn read_for_promotion(&mut self, key: usize) {
+        let promotion = self.store.promotions[key];
+        let next = promotion.next();
+        let (offset_bytes, len_bytes) = self.volume(promotion.volume).origin_bytes(next.first, next.count);
+        let into = Pieces::One(promotion.slice().part(0, len_bytes as u32));
+        let flight = Flight::Store(SlotFlight::PromotionRead { promotion: key });
+        self.issue(Target::Origin(promotion.volume), IoOp::Read { offset_bytes, into }, flight);
+    }
+
+    pub(super) fn promotion_read<M: Memory>(
+        &mut self,
+        key: usize,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
+        let promotion = self.store.promotions[key];
+        if let Err(errno) = result {
+            self.volume_mut(promotion.volume).origin.errors += 1;
+            self.push(Effect::Notice(Notice::OriginError { volume: promotion.volume, errno }));
+        }
+        if result.is_err() || self.latched.is_some() {
+            self.end_promotion(key, false, memory);
+            return;
+        }
+        let (next, slice) = (promotion.next(), promotion.slice());
+        let (_, len_bytes) = self.volume(promotion.volume).origin_bytes(next.first, next.count);
+        let rest = slice.len_bytes - len_bytes as u32;
+        if rest > 0 {
+            // The volume ends inside the last block.
+            memory.zero(slice.part(len_bytes as u32, rest));
+        }
+        let offset_bytes = self.store.offset_bytes(self.store.place(promotion.slot, next.first));
+        let op = IoOp::Write { offset_bytes, from: Pieces::One(slice) };
+        self.issue(Target::Cache, op, Flight::Store(SlotFlight::PromotionWrite { promotion: key }));
+    }
+
+    pub(super) fn promotion_written<M: Memory>(
+        &mut self,
+        key: usize,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
+        if let Err(errno) = result {
+            self.latch(errno, memory);
+        }
+        if self.latched.is_some() {
+            self.end_promotion(key, false, memory);
+            return;
+        }
+        let promotion = self.store.promotions[key];
+        let next = promotion.next();
+        for step in 0..next.count as u32 {
+            let part = promotion.slice().part(step * BLOCK_BYTES as u32, BLOCK_BYTES as u32);
+            let checksum = NonZeroU32::new(memory.checksum(part));
+            let block = (promotion.copied as u32) + step;
+            self.store.table.set_checksum(promotion.slot, block, checksum);
+        }
+        self.store.promotions[key].copied += next.count;
+        if promotion.copied + next.count < promotion.blocks.count {
+            self.read_for_promotion(key);
+        } else {
+            self.end_promotion(key, true, memory);
+        }
+    }
+
+    fn end_promotion<M: Memory>(&mut self, key: usize, is_whole: bool, memory: &mut M) {
+        let Promotion { volume, blocks, slot, arrival, buffer, .. } = self.store.promotions.remove(key);
+        memory.release(buffer);
+        self.store.filling_blocks[volume.at()] -= blocks.count;
+        if is_whole {
+            self.store.table.settle(slot);
+            self.store.replacement.insert(slot, arrival);
+            self.volume_mut(volume).cached_blocks += blocks.count;
+            self.store.is_released = true;
+        } else {
+            self.give_back(slot);
+        }
+        self.release_guard(volume, blocks, Hold::Copying);
+    }
+
+    /// A request is over. What it missed and nobody waited for is copied now.
+    pub(super) fn end_asking<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let is_write = matches!(self.requests[key].op, RequestOp::Write { .. });
+        if is_write && self.store.policies.fetch == (Fetch::Frame { waits: false }) {
+            let pieces = self.pieces_of(key);
+            let _ = self.promote_pieces(key, &pieces, false, memory);
+        }
+        self.store.forget_answers(key, self.now);
+    }
+
+    /// A read that waited for slots goes on when none of its pieces is on its way into one.
+    pub(super) fn retry_read<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let active = &self.requests[key];
+        let mut pieces = self.store.pieces(active.volume, active.blocks);
+        let is_filling = pieces.any(|piece| {
+            let slot = self.store.directory.find(piece, &self.store.table);
+            slot.is_some_and(|slot| self.store.table.state(slot) == super::table::SlotState::Filling)
+        });
+        if (is_filling && self.latched.is_none()) || self.is_set_locked(key) {
+            self.wait_for_slot(key);
+        } else {
+            self.requests[key].stage = Stage::Fetching;
+            self.fetch_all(key, memory);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! A store over what recovery found, as its composition says.
+
+use super::directory::Directory;
+use super::policies::Policies;
+use super::set_map::{SetMap, SetMapKind};
+use super::table::SlotTable;
+use super::{BUSY_SLOTS_MAX, SlotStore};
+use crate::composition::Composition;
+use crate::composition::axes::{Placement, SetMap as SetMapChoice};
+use crate::controllers::{Destage, Pressure};
+use crate::format::{SetId, SlotLayout};
+use crate::persistence::sync_sector::SyncSector;
+use crate::replacement::free_frames::FreeFrames;
+use crate::replacement::{Policy, Replacement};
+use crate::table::bits::Bits;
+use crate::table::key_map::KeyMap;
+use crate::units::{Frame, Nanos, VOLUMES_MAX};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use slab::Slab;
+
+/// What a store begins with.
+pub(crate) struct SlotStart {
+    pub set_id: SetId,
+    pub layout: SlotLayout,
+    pub table: SlotTable,
+    pub directory: Directory,
+    /// Slots of each volume that a record may tell of.
+    pub recorded: [u32; VOLUMES_MAX],
+    /// Pieces of all volumes together.
+    pub origin_pieces: u64,
+}
+
+impl SlotStore {
+    /// The store of a cache that does what `composition` says. What is in the table is there since a life before.
+    pub fn new(start: SlotStart, composition: &Composition) -> SlotStore {
+        let SlotStart { set_id, layout, table, directory, recorded, origin_pieces } = start;
+        let shape = layout.shape();
+        let seed = seed(&set_id);
+        let mut replacement = Replacement::new(&composition.replacement, shape, seed);
+        let free =
+            FreeFrames::new(shape, composition.replacement.free_order(), |slot| table.piece(slot).is_none());
+        for slot in (0..shape.frames).map(Frame).filter(|&slot| table.piece(slot).is_some()) {
+            replacement.restore(slot, None, table.is_dirty(slot));
+        }
+        let mut destage = Destage::new(&composition.destage, shape, layout.slot_bytes() as u32);
+        for slot in (0..shape.frames).map(Frame).filter(|&slot| table.is_dirty(slot)) {
+            let pressure = Pressure { requests: u32::MAX, ..Pressure::default() };
+            destage.set_dirty(slot, shape.set_of(slot), true, &pressure);
+            destage.touched(shape.set_of(slot));
+        }
+        SlotStore {
+            destage,
+            written_home: Bits::new(shape.frames),
+            cleaning: None,
+            ask_again: Nanos(0),
+            last_origin: Nanos(0),
+            wants_room: false,
+            set_id,
+            layout,
+            // SAFE: without it a record does not wait for its data, nor a slot for its record's end.
+            records: SyncSector::new(shape.frames, composition.safe, |slot| table.is_dirty(Frame(slot))),
+            policies: Policies::new(composition, shape, origin_pieces, seed),
+            answers: BTreeMap::new(),
+            promotions: Slab::new(),
+            table,
+            directory,
+            free,
+            replacement,
+            writing: KeyMap::new(BUSY_SLOTS_MAX.min(shape.frames)),
+            changing: BTreeSet::new(),
+            waiting: VecDeque::new(),
+            is_released: false,
+            look_again: Nanos(0),
+            lost: BTreeSet::new(),
+            rotten: BTreeSet::new(),
+            completed: 0,
+            recorded,
+            filling_blocks: [0; VOLUMES_MAX],
+            pages_in_flight: 0,
+        }
+    }
+}
+
+/// Where pieces belong, in a cache of that layout and composition.
+pub(super) fn set_map(layout: &SlotLayout, composition: &Composition) -> SetMap {
+    let kind = match composition.placement {
+        Placement::Slots(slots) if slots.set_map == SetMapChoice::Masked => SetMapKind::Masked,
+        Placement::Slots(_) | Placement::Log { .. } => SetMapKind::Modulo,
+    };
+    SetMap::new(kind, layout.shape())
+}
+
+/// What policies that need chance begin with.
+fn seed(set_id: &SetId) -> u64 {
+    let (low, high) = set_id.split_at(8);
+    let number = |bytes: &[u8]| bytes.iter().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
+    number(low) ^ number(high)
+}

@@ -1,0 +1,80 @@
+//! How a cache device is divided, as reports say it.
+
+use crate::output::Size;
+use engine::format::Layout;
+use engine::units::BLOCK_BYTES;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// How a cache device is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Division {
+    /// Into segments of a log.
+    Segments {
+        /// How many.
+        segments: u32,
+        /// Bytes of one.
+        segment_bytes: u64,
+    },
+    /// Into segments of a log for keys, and buckets.
+    Buckets {
+        /// How many segments.
+        segments: u32,
+        /// Bytes of one.
+        segment_bytes: u64,
+        /// How many buckets.
+        buckets: u32,
+        /// Bytes of one.
+        bucket_bytes: u64,
+    },
+    /// Into slots.
+    Slots {
+        /// How many.
+        slots: u32,
+        /// Bytes of one.
+        slot_bytes: u64,
+        /// Slots of a set; 0: there are no sets.
+        ways: u32,
+    },
+}
+
+impl From<&Layout> for Division {
+    fn from(layout: &Layout) -> Division {
+        match layout {
+            Layout::Log(geometry) => {
+                Division::Segments { segments: geometry.segments, segment_bytes: geometry.segment_bytes() }
+            }
+            Layout::Keys(keys) => Division::Buckets {
+                segments: keys.geometry.segments,
+                segment_bytes: keys.geometry.segment_bytes(),
+                buckets: keys.buckets,
+                bucket_bytes: u64::from(keys.bucket_blocks) * BLOCK_BYTES,
+            },
+            Layout::Slots(slots) => Division::Slots {
+                slots: slots.shape().frames,
+                slot_bytes: slots.slot_bytes(),
+                ways: slots.ways(),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Division {
+    /// `64 segments of 512 KiB`, `7680 slots of 4 KiB in sets of 512`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Division::Segments { segments, segment_bytes } => {
+                write!(f, "{segments} segments of {}", Size(segment_bytes))
+            }
+            Division::Buckets { segments, segment_bytes, buckets, bucket_bytes } => {
+                let (segment, bucket) = (Size(segment_bytes), Size(bucket_bytes));
+                write!(f, "{buckets} buckets of {bucket}, keys in {segments} segments of {segment}")
+            }
+            Division::Slots { slots, slot_bytes, ways } => {
+                write!(f, "{slots} slots of {}", Size(slot_bytes))?;
+                if ways > 0 { write!(f, " in sets of {ways}") } else { Ok(()) }
+            }
+        }
+    }
+}
