@@ -11,8 +11,8 @@ use crate::placement::slots::check::{self as slots, Found, RecordError};
 use crate::recovery::{self, OpenError, Options};
 use crate::scan::keys::places_of;
 use crate::scan::{
-    BatchRecord, CopyHealth, CopyState, Damage, ScanError, Span, SuperblockError, Survey, Walk, load_superblock,
-    read_group_into, survey,
+    BatchRecord, CopyHealth, CopyState, Damage, ScanError, Span, SuperblockError, Survey, Walk,
+    load_superblock, read_group_into, survey,
 };
 use crate::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, payload_checksum};
 use alloc::collections::BTreeMap;

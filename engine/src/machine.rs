@@ -442,6 +442,7 @@ impl<S: Store> Machine<S> {
 
     /// Answers a request that stays: what it did is to be made durable yet.
     pub(crate) fn answer<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        self.release_hold(key);
         self.release_work(key, memory);
         self.release_client_buffer(key, memory);
         let active = &mut self.requests[key];

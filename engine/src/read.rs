@@ -213,10 +213,8 @@ impl<S: Store> Machine<S> {
                 self.issue(Target::Cache, op, Flight::CacheRead { request, piece, issued });
             }
             Source::Origin { stamp } => {
-                let may_fill = may_fill
-                    && !self.is_stopping
-                    && self.latched.is_none()
-                    && S::may_fill(self, request);
+                let may_fill =
+                    may_fill && !self.is_stopping && self.latched.is_none() && S::may_fill(self, request);
                 let is_unflushed_fine = self.is_mutated(Mutation::FillBeforeFirstFlush);
                 let volume = self.volume_mut(volume_index);
                 // RULE 2: what a life before left unflushed on the origin is not clean either.

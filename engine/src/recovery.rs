@@ -588,8 +588,16 @@ impl Replay {
         let policies = Policies::new(composition, cache_blocks as u32, seed).map(Box::new);
         let controller = Controller::new(composition).map(Box::new);
         let journal = keys.map(|keys| Box::new(keys.into_journal(composition, &index, &mut segments, seed)));
-        let store =
-            LogStore { index, extents, segments, log, reclaim: Reclaim::default(), journal, policies, controller };
+        let store = LogStore {
+            index,
+            extents,
+            segments,
+            log,
+            reclaim: Reclaim::default(),
+            journal,
+            policies,
+            controller,
+        };
         let log = OpenedLog {
             store,
             stale_blocks: found.stale_blocks,

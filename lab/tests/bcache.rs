@@ -14,11 +14,8 @@ type Run = Result<(), Violation>;
 /// The choices of today's bcache, besides those that make its buckets.
 const TODAY: &[(&str, &str)] = &[("cutoff", "runs-and-congestion"), ("destage", "pi")];
 /// 64 MiB of data in buckets of 512 KiB.
-const LAYOUT: KeyLayout = KeyLayout {
-    geometry: Geometry { segments: 64, segment_blocks: 64 },
-    bucket_blocks: 128,
-    buckets: 128,
-};
+const LAYOUT: KeyLayout =
+    KeyLayout { geometry: Geometry { segments: 64, segment_blocks: 64 }, bucket_blocks: 128, buckets: 128 };
 const MIB: u64 = 1 << 20;
 
 /// A volume of 256 MiB in writeback mode over a cache that does as published, on devices that are quick.
@@ -76,7 +73,10 @@ fn a_stream_passes_by_from_its_cutoff_on() {
     let cached = status(&world).volumes[0].cached_bytes;
     assert_eq!(cached, 31 * 128 * 1024);
     assert_eq!(counters(&world).bypass_mode_blocks, 33 * 32);
-    // The same for a reader, who finds the rest on the origin.
+    // The same for a reader, once the origin was flushed: what it may lose does not enter.
+    world.pass(6 * Nanos::SECOND).unwrap();
+    let flush = world.flush(0);
+    world.succeed(flush).unwrap();
     for step in 0..64 {
         let read = world.read(0, blocks(32_768 + step * 32, 32));
         world.succeed(read).unwrap();
@@ -107,10 +107,10 @@ fn a_sweep_is_followed_by_a_rest() {
     world.run_dry().unwrap();
     write_all(&mut world, scattered(4, 65_536), 1, 1).unwrap();
     world.pass(2 * Nanos::SECOND).unwrap();
-    assert_eq!(counters(&world).destaged_blocks, 4, "the first sweep begins at once");
+    assert_eq!(counters(&world).destaged_blocks, 1, "the first sweep begins at once, with what there is");
     write_all(&mut world, scattered(4, 65_536).map(|block| block + 1), 1, 1).unwrap();
     world.pass(25 * Nanos::SECOND).unwrap();
-    assert_eq!(counters(&world).destaged_blocks, 4, "it rests");
+    assert_eq!(counters(&world).destaged_blocks, 1, "it rests");
     world.pass(6 * Nanos::SECOND).unwrap();
     assert_eq!(counters(&world).destaged_blocks, 8);
 }

@@ -26,7 +26,9 @@ pub const KEY_LAYOUT_BYTES: usize = 8;
 #[non_exhaustive]
 pub enum KeyLayoutError {
     /// The device is too small.
-    #[error("The cache device has {cache_bytes} bytes, the least for buckets of {bucket_bytes} bytes is {minimum_bytes}")]
+    #[error(
+        "The cache device has {cache_bytes} bytes, the least for buckets of {bucket_bytes} bytes is {minimum_bytes}"
+    )]
     CacheTooSmall {
         /// What it has.
         cache_bytes: u64,

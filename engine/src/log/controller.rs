@@ -184,9 +184,8 @@ impl Machine<LogStore> {
                 }
                 continue;
             };
-            let ready = (blocks.first..blocks.end()).take_while(|&block| {
-                self.can_destage(index, Blocks { first: block, count: 1 })
-            });
+            let ready = (blocks.first..blocks.end())
+                .take_while(|&block| self.can_destage(index, Blocks { first: block, count: 1 }));
             let count = ready.count() as u64;
             if count > 0 {
                 return Some(Blocks { first: blocks.first, count });
@@ -240,7 +239,9 @@ impl Machine<LogStore> {
                     continue;
                 }
                 match found.extents.back_mut() {
-                    Some(last) if last.end() == candidate && last.count < EXTENT_BLOCKS_MAX => last.count += 1,
+                    Some(last) if last.end() == candidate && last.count < EXTENT_BLOCKS_MAX => {
+                        last.count += 1
+                    }
                     _ => found.extents.push_back(Blocks { first: candidate, count: 1 }),
                 }
             }

@@ -64,7 +64,9 @@ impl Machine<LogStore> {
         let now = self.now;
         let active = &self.requests[key];
         let volume = active.volume;
-        let (RequestOp::Read { range, .. } | RequestOp::Write { range, .. }) = active.op else { return false };
+        let (RequestOp::Read { range, .. } | RequestOp::Write { range, .. }) = active.op else {
+            return false;
+        };
         if let Some(controller) = &mut self.store.controller {
             controller.client_request(volume);
         }

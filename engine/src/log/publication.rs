@@ -232,9 +232,7 @@ impl Machine<LogStore> {
         self.store.log.in_flight.iter().flat_map(|batch| &batch.publish).any(|publish| match publish {
             Publish::Part { request: other, .. }
             | Publish::Applied { request: Some(other), .. }
-            | Publish::Tombstone { request: Some(other) } => {
-                *other == request
-            }
+            | Publish::Tombstone { request: Some(other) } => *other == request,
             _ => false,
         })
     }

@@ -1,9 +1,9 @@
 //! Which segments are the log, and where it ends.
 
 use super::edges::{Edges, read_edges};
+use super::keys::{has_keys, verify_keys};
 use super::walk::Walk;
 use super::{Damage, ScanError, SegmentSpan};
-use super::keys::{has_keys, verify_keys};
 use crate::format::{DecodedBatch, DecodedFooter, SegmentHead, Superblock};
 use crate::image::Image;
 use crate::mutation::{Mutation, Mutations};

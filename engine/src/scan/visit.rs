@@ -82,9 +82,7 @@ fn together(spans: &[Span]) -> usize {
 
 /// Whether the batches lie between the head and the summary.
 fn fits(batches: &[SummaryBatch], summary_block: u32) -> bool {
-    batches.last().is_some_and(|last| {
-        last.end_block() <= u64::from(summary_block)
-    })
+    batches.last().is_some_and(|last| last.end_block() <= u64::from(summary_block))
 }
 
 fn visit_summary(

@@ -16,11 +16,8 @@ crate::scenarios! {
     hazard_05_tail_keeps_keys_that_hold: DropTailKeys, buckets;
 }
 
-const LAYOUT: KeyLayout = KeyLayout {
-    geometry: Geometry { segments: 64, segment_blocks: 32 },
-    bucket_blocks: 4,
-    buckets: 24,
-};
+const LAYOUT: KeyLayout =
+    KeyLayout { geometry: Geometry { segments: 64, segment_blocks: 32 }, bucket_blocks: 4, buckets: 24 };
 
 /// Two volumes in writeback mode over 24 buckets of four blocks.
 fn buckets() -> Setup {

@@ -166,8 +166,7 @@ impl Buckets {
     /// or when no bucket is free.
     pub fn recount(&mut self, segments: &Segments) {
         self.recount_after = self.recount_blocks;
-        self.in_use_percent =
-            (u64::from(segments.dirty_buckets()) * 100 / u64::from(self.count())) as u32;
+        self.in_use_percent = (u64::from(segments.dirty_buckets()) * 100 / u64::from(self.count())) as u32;
     }
 
     /// The number under which `Segments` has a bucket.
@@ -203,12 +202,7 @@ impl Buckets {
     ///
     /// Source: bcache's `pick_data_bucket`: the bucket that ends where the extent begins, else the one that the same
     /// task used last, else the least recently used one. Who writes is not known here: a volume counts as a task.
-    pub fn take(
-        &mut self,
-        first: BlockKey,
-        blocks: u64,
-        segments: &mut Segments,
-    ) -> Option<Space> {
+    pub fn take(&mut self, first: BlockKey, blocks: u64, segments: &mut Segments) -> Option<Space> {
         let volume = first.volume();
         let at = self
             .open
@@ -241,8 +235,7 @@ impl Buckets {
             _ => held.push(Held { first, place, blocks: count }),
         }
         segments.get_mut(self.layout.geometry.segments + open.bucket).pins += 1;
-        let space =
-            Space { place, blocks: count, bucket: open.bucket, end_block: open.next_block };
+        let space = Space { place, blocks: count, bucket: open.bucket, end_block: open.next_block };
         if open.next_block == self.layout.bucket_blocks {
             self.close(open.bucket);
         } else {

@@ -157,8 +157,7 @@ impl Machine<LogStore> {
             .map(|step| memory.checksum(slice.part(step * BLOCK_BYTES as u32, BLOCK_BYTES as u32)))
             .collect();
         let key = self.push_key(publish, checksums, Some(space), KeyState::Writing);
-        let op =
-            IoOp::Write { offset_bytes: self.store.offset_bytes(place), from: Pieces::One(slice) };
+        let op = IoOp::Write { offset_bytes: self.store.offset_bytes(place), from: Pieces::One(slice) };
         let issued = self.now;
         self.issue(Target::Cache, op, Flight::Store(LogFlight::Data { key, issued }));
     }
@@ -209,7 +208,9 @@ impl Machine<LogStore> {
     pub(in crate::log) fn discard_keys<M: Memory>(&mut self, memory: &mut M) {
         let Some(journal) = &mut self.store.journal else { return };
         let mut fills = Vec::new();
-        for key in journal.keys.iter_mut().filter(|key| matches!(key.state, KeyState::Ready | KeyState::Applied)) {
+        for key in
+            journal.keys.iter_mut().filter(|key| matches!(key.state, KeyState::Ready | KeyState::Applied))
+        {
             key.state = KeyState::Gone;
             if let Publish::Fill { volume, blocks, buffer, .. } = key.publish {
                 fills.push((volume, blocks, buffer));

@@ -2,8 +2,8 @@
 //!
 //! A write is answered when the device has its data and the index its place. Its key goes to the ring when somebody
 //! flushes, when a journal entry is full, or after `journal_delay_ms`; until then a crash of the process loses it, too.
-//! The request stays, answered, until its key is published: what overlaps it in another way waits for that, and hurries
-//! it. Keys leave in the order in which the index got them, before anything that was decided with them in the index.
+//! The request stays, answered and without its hold, until its key is published. Keys leave in the order in which the
+//! index got them, before anything that was decided with them in the index: a tombstone of the same block, `Freed`.
 //!
 //! Source: bcache's `bch_data_insert_keys` and `journal_write_work` (read): the key is in the b-tree in memory and in the
 //! journal's buffer when the write is answered.
@@ -57,8 +57,8 @@ impl Journal {
 
     /// What a FLUSH has to wait for: that all keys below this number are published. They are wanted from now on.
     pub fn want_keys(&mut self) -> Option<u64> {
-        let end = self.first_key
-            + self.keys.iter().take_while(|key| key.state == KeyState::Applied).count() as u64;
+        let end =
+            self.first_key + self.keys.iter().take_while(|key| key.state == KeyState::Applied).count() as u64;
         let early = self.early.as_mut()?;
         early.wanted = early.wanted.max(end);
         (self.published_keys < end).then_some(end)
