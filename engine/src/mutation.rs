@@ -69,6 +69,9 @@ mutations! {
     /// Rule 7: v0 was dropped with its bucket, v1 goes around the cache, and a power cut takes the entry that says that the
     /// bucket was given up: v0 is read again.
     BypassBeforeFreed,
+    /// Hazard 7, without `safe`: v1 is answered for, and its key waits; it is dropped by a discard, and the tombstone gets into the
+    /// log before the key. v2 goes around the cache: after a crash v1 is read.
+    RecordsBeforeKeys,
     /// Hazard 5: the tail is emptied although some of its keys still hold and were not appended again.
     DropTailKeys,
 

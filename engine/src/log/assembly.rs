@@ -140,12 +140,15 @@ impl Machine<LogStore> {
         let mut pieces = core::mem::take(&mut self.store.log.scratch_pieces);
         entries.clear();
         pieces.clear();
-        // What the index has already goes before what was decided by it.
-        let is_early = self.store.journal.as_ref().is_some_and(|journal| journal.has_applied());
+        // HAZARD 7: what the index has already goes before what was decided by it.
+        let is_hasty = self.is_mutated(Mutation::RecordsBeforeKeys);
+        let has_applied =
+            |store: &LogStore| store.journal.as_ref().is_some_and(|journal| journal.has_applied());
+        let is_early = has_applied(&self.store) && !is_hasty;
         if payload_max > 0 && is_early {
             self.gather_keys(&mut draft, &mut entries, memory);
         }
-        let is_behind = self.store.journal.as_ref().is_some_and(|journal| journal.has_applied());
+        let is_behind = has_applied(&self.store) && !is_hasty;
         if payload_max > 0 && !is_behind {
             self.gather_internal(&mut draft, &mut entries, &mut pieces, header_place, memory);
         }

@@ -1,7 +1,7 @@
 //! Hazard 5, rules 1, 5 and 7 where data lies in buckets and the ring has keys alone.
 
 use crate::steps::*;
-use engine::effect::Target;
+use engine::effect::{RequestOp, Target, WriteMode};
 use engine::format::{Geometry, KeyLayout};
 use engine::units::VolumeIndex;
 use lab::disk::Fate;
@@ -13,6 +13,7 @@ crate::scenarios! {
     rule_01_bucket_refilled_before_a_flush: RefillBeforeFlush, buckets, with SkipReadChecksum;
     rule_05_bucket_refilled_before_a_header_tells: RefillBeforeStated, buckets;
     rule_07_bypass_of_what_a_bucket_had: BypassBeforeFreed, around;
+    hazard_07_key_before_its_tombstone: RecordsBeforeKeys, early;
     hazard_05_tail_keeps_keys_that_hold: DropTailKeys, buckets;
 }
 
@@ -27,6 +28,11 @@ fn buckets() -> Setup {
 /// The volume under test is in write-around mode.
 fn around() -> Setup {
     writearound().with_buckets(LAYOUT, &[], true)
+}
+
+/// Writes are answered before their keys are in the ring.
+fn early() -> Setup {
+    writeback().with_buckets(LAYOUT, &[], false)
 }
 
 /// Whether a write goes to the first bucket, which is filled first.
@@ -112,6 +118,19 @@ fn rule_07_bypass_of_what_a_bucket_had(world: &mut World) -> Run {
         let is_cache = write.target == Target::Cache;
         if is_cache { Fate::Lost } else { Fate::Kept }
     });
+    world.open()?;
+    world.verify_cut()
+}
+
+fn hazard_07_key_before_its_tombstone(world: &mut World) -> Run {
+    begin(world)?;
+    write(world, 0, 10, 1)?;
+    let discard = world.discard(0, blocks(10, 1));
+    world.succeed(discard)?;
+    let mode = world.submit(0, RequestOp::SetMode(WriteMode::Writearound));
+    world.succeed(mode)?;
+    write_fua(world, 0, 10, 1)?;
+    world.cut_power(|_| Fate::Kept);
     world.open()?;
     world.verify_cut()
 }

@@ -61,6 +61,7 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::RefillBeforeFlush, BUCKETS),
     (Mutation::RefillBeforeStated, BUCKETS),
     (Mutation::BypassBeforeFreed, BUCKETS),
+    (Mutation::RecordsBeforeKeys, BUCKETS),
     (Mutation::DropTailKeys, BUCKETS),
     (Mutation::DetachBeforeDurable, "the swarm detaches only before a clean stop"),
 ];
