@@ -171,12 +171,15 @@ impl<S: Store> Machine<S> {
                         self.watched.push(key);
                     }
                 }
+                Stage::Keys(number) if self.latched.is_some() || self.store.are_logged(number) => {
+                    self.start_flush(key, memory);
+                }
                 Stage::Superblock(update) if update <= self.superblock_writer.durable => {
                     self.superblock_durable(key, memory);
                 }
                 Stage::Settling => self.look_at_settling(key, memory),
                 Stage::Draining | Stage::Quiet => self.look_at_control(key, memory),
-                Stage::CacheFlush(..) | Stage::OriginFlush(_) | Stage::Superblock(_) => {
+                Stage::CacheFlush(..) | Stage::OriginFlush(_) | Stage::Superblock(_) | Stage::Keys(_) => {
                     self.watched.push(key)
                 }
                 // It went on by another way since it was put on the list.
@@ -192,6 +195,13 @@ impl<S: Store> Machine<S> {
         if self.volume(volume_index).standing == Standing::Failed {
             // What was acknowledged may be gone: nothing may be promised any more.
             self.fail(key, Errno::IO, memory);
+            return;
+        }
+        if self.latched.is_none()
+            && let Some(number) = self.store.unlogged()
+        {
+            self.requests[key].stage = Stage::Keys(number);
+            self.watched.push(key);
             return;
         }
         if let Some(errno) = self.volume_mut(volume_index).origin.owed.take() {

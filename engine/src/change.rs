@@ -7,6 +7,7 @@ use crate::guard::{Blocks, Hold};
 use crate::machine::{Flight, Machine, work_slice};
 use crate::memory::Memory;
 use crate::mutation::Mutation;
+use crate::replacement::Access;
 use crate::request::{RequestKey, Route, Stage};
 use crate::store::Store;
 use crate::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, SectorRange, VolumeIndex};
@@ -140,6 +141,12 @@ impl<S: Store> Machine<S> {
             }
         };
         let route = if matches!(op, RequestOp::Discard { .. }) { Route::Origin } else { route };
+        // RULE 7: a dirty block is never bypassed, whatever policies say.
+        let passes = matches!(op, RequestOp::Write { .. })
+            && route != Route::Origin
+            && self.passes(key, Access::Write)
+            && !self.has_dirty(volume_index, blocks);
+        let route = if passes { Route::Origin } else { route };
         // RULE 7: the mode may have changed while the request waited. In the cache overlapping writes may go together,
         // to the origin they may not.
         if route != Route::Log && !self.is_mutated(Mutation::SharersGoHome) && !self.unshare(key) {
@@ -160,7 +167,7 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    fn has_dirty(&self, volume_index: VolumeIndex, blocks: Blocks) -> bool {
+    pub(crate) fn has_dirty(&self, volume_index: VolumeIndex, blocks: Blocks) -> bool {
         let volume = self.volume(volume_index);
         if !volume.is_dirty() {
             return false;

@@ -2,16 +2,20 @@
 //! payload block of the log, or every record of a slot.
 
 use crate::composition::Composition;
-use crate::format::{Layout, SUPERBLOCK_OFFSETS, SlotLayout, SummaryBatch, Superblock};
+use crate::format::{
+    EntryKind, Layout, SEGMENTS_OFFSET, SUPERBLOCK_OFFSETS, SlotLayout, SummaryBatch, Superblock,
+};
 use crate::image::Image;
 use crate::mutation::Mutations;
 use crate::placement::slots::check::{self as slots, Found, RecordError};
 use crate::recovery::{self, OpenError, Options};
+use crate::scan::keys::places_of;
 use crate::scan::{
-    CopyHealth, CopyState, Damage, ScanError, Span, SuperblockError, Survey, Walk, load_superblock,
-    read_group_into, survey,
+    BatchRecord, CopyHealth, CopyState, Damage, ScanError, Span, SuperblockError, Survey, Walk,
+    load_superblock, read_group_into, survey,
 };
-use crate::units::BLOCK_BYTES;
+use crate::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, payload_checksum};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// Errors that a report lists at the most; all are counted.
@@ -103,7 +107,7 @@ pub fn check<I: Image>(image: &mut I) -> Report {
         Ok((superblock, copies)) => {
             report.add_copies(copies);
             match superblock.layout {
-                Layout::Log(_) => report.check_log(image, &superblock),
+                Layout::Log(_) | Layout::Keys(_) => report.check_log(image, &superblock),
                 Layout::Slots(layout) => report.check_slots(image, &superblock, &layout),
             }
             report.superblock = Some(superblock);
@@ -121,7 +125,7 @@ pub fn check<I: Image>(image: &mut I) -> Report {
 pub fn repair<I: Image>(image: &mut I, index_budget_bytes: u64) -> Result<u64, OpenError> {
     let (superblock, _) = load_superblock(image)?;
     match superblock.layout {
-        Layout::Log(_) => {
+        Layout::Log(_) | Layout::Keys(_) => {
             let options = Options { index_budget_bytes, repair: true, mutations: Mutations::NONE };
             recovery::open(image, options).map(|_| 0)
         }
@@ -147,10 +151,12 @@ impl Report {
     fn check_log<I: Image>(&mut self, image: &mut I, superblock: &Superblock) {
         let Some(survey) = self.survey_log(image, superblock) else { return };
         self.batches_cut = survey.seen_sequence.saturating_sub(survey.end.sequence);
+        let mut keys = Keys::new();
         for span in &survey.spans {
             self.segments += 1;
-            self.check_segment(image, superblock, span, survey.flushed_sequence);
+            self.check_segment(image, superblock, span, survey.flushed_sequence, &mut keys);
         }
+        self.check_keys(image, keys);
     }
 
     fn check_slots<I: Image>(&mut self, image: &mut I, superblock: &Superblock, layout: &SlotLayout) {
@@ -212,6 +218,7 @@ impl Report {
         superblock: &Superblock,
         span: &Span,
         flushed_sequence: u64,
+        keys: &mut Keys,
     ) {
         let segment = span.span.segment;
         let mut walk = Walk::new(superblock, segment, span.head, WINDOW_BLOCKS);
@@ -239,7 +246,11 @@ impl Report {
                         && batch.checksums == record.checksums
                 });
             }
-            self.check_payload(image, &mut walk, segment, record.payload_block, &record.checksums);
+            if matches!(superblock.layout, Layout::Keys(_)) {
+                note_keys(segment, superblock, &record, keys);
+            } else {
+                self.check_payload(image, &mut walk, segment, record.payload_block, &record.checksums);
+            }
         }
         // A summary that a crash tore is not wrong: its segment is read from the headers then. It is durable
         // once a flush covers a batch behind it, unless a later session had to write it again. A session may
@@ -286,6 +297,19 @@ impl Report {
         self.payload_blocks_verified += checksums.len() as u64;
     }
 
+    /// Verifies what keys lead to that no later entry says to be void.
+    fn check_keys<I: Image>(&mut self, image: &mut I, keys: Keys) {
+        for (place, (segment, checksum)) in keys {
+            let offset_bytes = SEGMENTS_OFFSET + u64::from(place) * BLOCK_BYTES;
+            match image.read(offset_bytes, BLOCK_BYTES as usize) {
+                Ok(bytes) if payload_checksum(&bytes) == checksum => (),
+                Ok(_) => self.add(Some(segment), offset_bytes, Damage::Payload),
+                Err(errno) => self.add(Some(segment), offset_bytes, Damage::Unreadable(errno)),
+            }
+            self.payload_blocks_verified += 1;
+        }
+    }
+
     fn add_scan_error(&mut self, segment: u32, near_bytes: u64, error: ScanError) {
         match error {
             ScanError::Device { offset_bytes, errno } => {
@@ -293,6 +317,27 @@ impl Report {
             }
             ScanError::Corrupt { offset_bytes, what, .. } => self.add(Some(segment), offset_bytes, what),
             ScanError::SuperblockStale { .. } => self.add(Some(segment), near_bytes, Damage::Chain),
+        }
+    }
+}
+
+/// By place: the segment of the last key that leads there, and the checksum to find.
+type Keys = BTreeMap<u32, (u32, u32)>;
+
+fn note_keys(segment: u32, superblock: &Superblock, batch: &BatchRecord, keys: &mut Keys) {
+    let mut checksums = batch.checksums.iter();
+    for entry in &batch.entries {
+        let place = places_of(superblock, entry);
+        if let (Some(place), EntryKind::Freed) = (place, entry.kind) {
+            let end = place.0 + entry.sectors / SECTORS_PER_BLOCK as u32;
+            let mut behind = keys.split_off(&place.0);
+            keys.append(&mut behind.split_off(&end));
+        }
+        for step in 0..entry.payload_blocks {
+            let checksum = checksums.next();
+            if let (Some(place), Some(checksum)) = (place, checksum) {
+                keys.insert(place.0 + step, (segment, *checksum));
+            }
         }
     }
 }

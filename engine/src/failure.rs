@@ -69,6 +69,11 @@ impl<S: Store> Machine<S> {
     pub(crate) fn cut_off<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let volume_index = self.requests[key].volume;
         self.requests[key].unpublished = 0;
+        if self.requests[key].is_answered {
+            // Nobody waits for it.
+            self.reply(key, memory);
+            return;
+        }
         match self.volume(volume_index).standing {
             Standing::Abandoning => self.requests[key].stage = Stage::Abandoning,
             Standing::Uncached => self.begin_again(key, memory),

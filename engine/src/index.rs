@@ -249,6 +249,16 @@ impl Index {
         }
     }
 
+    /// Removes those of `blocks` blocks from `first` on that lie in consecutive places from `place` on.
+    pub fn remove_places(&mut self, first: BlockKey, place: Place, blocks: u32) {
+        for step in 0..blocks {
+            let key = BlockKey(first.0 + u64::from(step));
+            if self.get(key).is_some_and(|entry| entry.place.0 == place.0 + step) {
+                self.remove(key);
+            }
+        }
+    }
+
     /// Counts a hit of a block, or of its group, up to 3. Does nothing if it is not cached.
     pub fn touch(&mut self, key: BlockKey) {
         self.change_hits(key, |hits| (hits + 1).min(3));

@@ -2,7 +2,7 @@
 
 use crate::composition::Composition;
 use crate::composition::axes::{DestageChoice, Placement};
-use crate::format::SlotLayout;
+use crate::format::{KeyLayout, SlotLayout};
 use crate::mutation::Mutations;
 use crate::units::{BLOCK_BYTES, Nanos};
 
@@ -102,6 +102,20 @@ impl Config {
             tick_ns: 20 * Nanos::MILLISECOND,
             origin_can_discard: [false; crate::units::VOLUMES_MAX],
             mutations: Mutations::NONE,
+        }
+    }
+
+    /// Sensible bounds for a cache of keys and buckets.
+    #[must_use]
+    pub fn for_keys(layout: &KeyLayout) -> Config {
+        let blocks = u64::from(layout.buckets) * u64::from(layout.bucket_blocks);
+        let geometry = layout.geometry;
+        Config {
+            index_slack_blocks: (blocks / 64).min(65_536),
+            false_dirty_blocks_max: ((256 << 20) / BLOCK_BYTES).min(blocks / 8),
+            failing_dirty_blocks_max: blocks / 2,
+            shared_dirty_blocks_max: blocks / 4 * 3,
+            ..Config::for_cache(geometry.segments, geometry.segment_blocks)
         }
     }
 

@@ -28,7 +28,7 @@ use slab::Slab;
 /// What an operation under way is for.
 pub(crate) enum Flight<T> {
     /// Cached blocks for a request.
-    CacheRead { request: RequestKey, piece: Piece },
+    CacheRead { request: RequestKey, piece: Piece, issued: Nanos },
     /// Blocks of the origin for a request.
     OriginRead { request: RequestKey, piece: Piece },
     /// A flush that covers the store's writes up to a sequence.
@@ -195,9 +195,12 @@ impl<S: Store> Machine<S> {
             work: None,
             work_buffer: None,
             is_client_buffer_released: false,
+            passes: None,
             is_around: false,
             parts: 0,
             unpublished: 0,
+            unapplied: 0,
+            is_answered: false,
             reserved_blocks: 0,
             sequence: 0,
             error: None,
@@ -275,7 +278,10 @@ impl<S: Store> Machine<S> {
         // HAZARD 10: a cache that is gone fails reads, too, and there may be no write to come that would tell.
         let gone = result.err().filter(|errno| errno.is_gone() && flight.is_of_cache());
         match flight {
-            Flight::CacheRead { request, piece } => self.cache_read_done(request, piece, result, memory),
+            Flight::CacheRead { request, piece, issued } => {
+                S::answered(self, issued);
+                self.cache_read_done(request, piece, result, memory);
+            }
             Flight::OriginRead { request, piece } => self.origin_read_done(request, piece, result, memory),
             Flight::CacheFlush { sequence } => self.cache_flush_done(sequence, result, memory),
             Flight::Superblock => self.superblock_step_done(result, memory),
@@ -448,7 +454,8 @@ impl<S: Store> Machine<S> {
         self.release_share(key, u64::MAX);
         self.release_work(key, memory);
         self.release_client_buffer(key, memory);
-        let is_answered = self.is_mutated(Mutation::AckBeforeWritten) && self.is_logged_write(key);
+        let is_answered = self.requests[key].is_answered
+            || self.is_mutated(Mutation::AckBeforeWritten) && self.is_logged_write(key);
         let active = self.requests.remove(key);
         assert!(active.parts == 0, "no operation is under way for a request that is answered");
         if let Some(volume) = &mut self.volumes[active.volume.at()] {
@@ -459,6 +466,17 @@ impl<S: Store> Machine<S> {
         if !is_answered {
             self.push(Effect::Reply { id: active.id, result });
         }
+    }
+
+    /// Answers a request that stays: what it did is to be made durable yet.
+    pub(crate) fn answer<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        self.release_hold(key);
+        self.release_work(key, memory);
+        self.release_client_buffer(key, memory);
+        let active = &mut self.requests[key];
+        active.is_answered = true;
+        let id = active.id;
+        self.push(Effect::Reply { id, result: Ok(()) });
     }
 
     pub(crate) fn fail<M: Memory>(&mut self, key: RequestKey, errno: Errno, memory: &mut M) {

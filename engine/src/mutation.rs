@@ -56,6 +56,25 @@ mutations! {
     /// Rule 2: the same, where v1 was written to the origin by the process before this one.
     FillBeforeFirstFlush,
 
+    // ---- keys and buckets ----------------------------------------------------------------------
+    /// Hazard 5: recovery takes no notice that a bucket was given up. A key of the old content of a bucket survives the one
+    /// that says so, and leads to bytes of another block.
+    ForgetFreed,
+    /// Rule 1: a bucket is filled again before it is durable that it was given up. A power cut takes that, and the old keys
+    /// lead to new bytes.
+    RefillBeforeFlush,
+    /// Rule 5: a bucket is filled again when its leave was flushed, but before anything on the device says so. Recovery
+    /// verifies the old keys, finds other bytes, and cuts the log below what was flushed.
+    RefillBeforeStated,
+    /// Rule 7: v0 was dropped with its bucket, v1 goes around the cache, and a power cut takes the entry that says that the
+    /// bucket was given up: v0 is read again.
+    BypassBeforeFreed,
+    /// Hazard 7, without `safe`: v1 is answered for, and its key waits; it is dropped by a discard, and the tombstone gets into the
+    /// log before the key. v2 goes around the cache: after a crash v1 is read.
+    RecordsBeforeKeys,
+    /// Hazard 5: the tail is emptied although some of its keys still hold and were not appended again.
+    DropTailKeys,
+
     // ---- torn writes, recovery's verification --------------------------------------------------
     /// Hazard 2: the header of a batch reaches the device and its payload does not. Recovery believes the header,
     /// and blocks that nobody promised anything for cannot be read any more.

@@ -8,6 +8,7 @@ use crate::guard::{Blocks, Stamp};
 use crate::machine::{Flight, Machine, work_slice};
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
+use crate::replacement::Access;
 use crate::request::{RequestKey, Stage};
 use crate::store::{Cached, Store};
 use crate::units::{BLOCK_BYTES, BlockKey, Place, SECTORS_PER_BLOCK};
@@ -70,6 +71,7 @@ impl<S: Store> Machine<S> {
             self.requests[key].work_buffer = Some(buffer);
             work_slice(buffer, blocks.count)
         };
+        self.passes(key, Access::Read);
         let active = &mut self.requests[key];
         active.work = Some(work);
         active.stage = Stage::Fetching;
@@ -92,6 +94,16 @@ impl<S: Store> Machine<S> {
         if self.requests[key].parts == 0 {
             self.fetched(key, memory);
         }
+    }
+
+    /// Whether a request passes the cache by. Policies are asked once.
+    pub(crate) fn passes(&mut self, key: RequestKey, access: Access) -> bool {
+        if let Some(passes) = self.requests[key].passes {
+            return passes;
+        }
+        let passes = S::passes_by(self, key, access);
+        self.requests[key].passes = Some(passes);
+        passes
     }
 
     /// Starts reading `blocks` of the request's volume into `work`; returns how many blocks come from
@@ -197,10 +209,12 @@ impl<S: Store> Machine<S> {
                 self.store.pin(*place, piece.blocks);
                 let offset_bytes = self.store.offset_bytes(*place);
                 let op = IoOp::Read { offset_bytes, into: Pieces::One(piece.slice) };
-                self.issue(Target::Cache, op, Flight::CacheRead { request, piece });
+                let issued = self.now;
+                self.issue(Target::Cache, op, Flight::CacheRead { request, piece, issued });
             }
             Source::Origin { stamp } => {
-                let may_fill = may_fill && !self.is_stopping && self.latched.is_none();
+                let may_fill =
+                    may_fill && !self.is_stopping && self.latched.is_none() && S::may_fill(self, request);
                 let is_unflushed_fine = self.is_mutated(Mutation::FillBeforeFirstFlush);
                 let volume = self.volume_mut(volume_index);
                 // RULE 2: what a life before left unflushed on the origin is not clean either.

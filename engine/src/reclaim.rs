@@ -240,7 +240,9 @@ impl Machine<LogStore> {
                     volume.destage.set_urgent(blocks);
                 }
             }
-            self.move_extents();
+            if let Some(first) = self.store.reclaim.active.front() {
+                self.move_extents(first.segment);
+            }
             self.move_stuck(memory);
             self.want_tick(now.plus(LOOK_AGAIN_NS));
         }
@@ -261,9 +263,8 @@ impl Machine<LogStore> {
         }
     }
 
-    /// Extents recorded in the oldest segment are recorded again: 32 bytes each.
-    fn move_extents(&mut self) {
-        let Some(segment) = self.store.reclaim.active.front().map(|first| first.segment) else { return };
+    /// Extents recorded in a segment are recorded again: 32 bytes each.
+    pub(crate) fn move_extents(&mut self, segment: u32) {
         let is_off = self.is_mutated(Mutation::ExtentsNotMoved);
         if self.store.extents.is_empty() || self.store.log.has_extents_pending() || is_off {
             return;

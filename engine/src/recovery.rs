@@ -9,6 +9,7 @@
 //!    superblock in turn, a flush after each (rule 6). A crash up to here repeats recovery with the
 //!    same result.
 
+use crate::composition::Composition;
 use crate::composition::stored::StoredError;
 use crate::composition::support::Lack;
 use crate::destage::DestageState;
@@ -20,6 +21,9 @@ use crate::format::{
 use crate::guard::Guard;
 use crate::image::Image;
 use crate::index::{Index, Run};
+use crate::log::controller::Controller;
+use crate::log::journal::found::KeysFound;
+use crate::log::policies::Policies;
 use crate::log::{Log, LogStart, LogStore, MissingSummary, Stated};
 use crate::mutation::{Mutation, Mutations};
 use crate::placement::slots::recovery_plan::PlanError;
@@ -168,7 +172,7 @@ pub fn open<I: Image>(image: &mut I, options: Options) -> Result<Opened, OpenErr
 pub fn inspect<I: Image>(image: &mut I, options: Options) -> Result<Opened, OpenError> {
     let (superblock, _) = load_superblock(image)?;
     match superblock.layout {
-        Layout::Log(_) => replay(image, superblock, options),
+        Layout::Log(_) | Layout::Keys(_) => replay(image, superblock, options),
         Layout::Slots(layout) => slots::recovery::read(image, superblock, layout, options),
     }
 }
@@ -274,11 +278,14 @@ struct Replay {
     segment_blocks: u32,
     entries: u64,
     mutations: Mutations,
+    /// What the keys of a log with buckets lead to.
+    keys: Option<KeysFound>,
     /// The summaries of segments that have none on the device.
     unsealed: BTreeMap<u32, (SummaryBuilder, u32)>,
 }
 
 fn replay<I: Image>(image: &mut I, superblock: Superblock, options: Options) -> Result<Opened, OpenError> {
+    let composition = Composition::of(&superblock)?;
     let mut by_id = BTreeMap::new();
     let mut clean_floors = Vec::new();
     for (at, record) in superblock.volumes.iter().enumerate() {
@@ -300,6 +307,10 @@ fn replay<I: Image>(image: &mut I, superblock: Superblock, options: Options) -> 
         segment_blocks: geometry.segment_blocks,
         entries: 0,
         mutations: options.mutations,
+        keys: match superblock.layout {
+            Layout::Keys(layout) => Some(KeysFound::new(layout)),
+            Layout::Log(_) | Layout::Slots(_) => None,
+        },
         unsealed: BTreeMap::new(),
     };
     let found = scan_mutated(image, &superblock, options.repair, options.mutations, &mut |view, batch| {
@@ -310,7 +321,7 @@ fn replay<I: Image>(image: &mut I, superblock: Superblock, options: Options) -> 
         replay.clean_floors = all;
     }
     replay.pass_clean_floors(u64::MAX);
-    Ok(replay.finish(superblock, found))
+    Ok(replay.finish(superblock, found, &composition))
 }
 
 impl Replay {
@@ -324,10 +335,23 @@ impl Replay {
             self.entries += 1;
             let blocks = entry.payload_blocks as usize;
             let checksums = &batch.checksums[checksums_at..checksums_at + blocks];
-            if let Some(&volume) = self.by_id.get(&entry.volume) {
-                self.entry(volume, entry, Place(place), header_place, checksums);
+            let volume = self.by_id.get(&entry.volume).copied();
+            if let Some(keys) = &mut self.keys {
+                let is_off = self.mutations.has(Mutation::ForgetFreed);
+                for held in keys.pass(volume, entry, is_off) {
+                    self.index.remove_places(held.first, held.place, held.blocks);
+                }
             }
-            place += entry.payload_blocks;
+            let key_place = entry.kind.is_key().then_some(Place(entry.extra as u32));
+            let is_ours = match (&self.keys, key_place) {
+                (Some(keys), Some(_)) => keys.has(entry),
+                (None, Some(_)) => false,
+                (_, None) => true,
+            };
+            if let Some(volume) = volume.filter(|_| is_ours) {
+                self.entry(volume, entry, key_place.unwrap_or(Place(place)), header_place, checksums);
+            }
+            place += entry.inline_blocks();
             checksums_at += blocks;
         }
         if !view.is_sealed {
@@ -362,8 +386,8 @@ impl Replay {
         let first = BlockKey::new(volume, first_block);
         let blocks = end_block - first_block;
         match entry.kind {
-            EntryKind::Dirty | EntryKind::Clean => {
-                let is_dirty = entry.kind == EntryKind::Dirty;
+            EntryKind::Dirty | EntryKind::Clean | EntryKind::KeyDirty | EntryKind::KeyClean => {
+                let is_dirty = matches!(entry.kind, EntryKind::Dirty | EntryKind::KeyDirty);
                 if !is_dirty && self.index.is_tight(blocks) {
                     // A smaller budget than before: clean data is dropped, dirty data never.
                     self.index.remove_range(first, blocks, |_, _| ());
@@ -384,6 +408,7 @@ impl Replay {
             }
             EntryKind::Cleaned => self.cleaned(first, blocks, Place(entry.extra as u32)),
             EntryKind::ZeroHome => self.zero_home(first, blocks, Place(entry.extra as u32)),
+            EntryKind::Freed => (),
         }
     }
 
@@ -455,10 +480,13 @@ impl Replay {
         });
     }
 
-    fn finish(self, superblock: Superblock, found: Scan) -> Opened {
-        let Replay { mut index, mut extents, mut volumes, mut unsealed, entries, mutations, .. } = self;
+    fn finish(self, superblock: Superblock, found: Scan, composition: &Composition) -> Opened {
+        let Replay { mut index, mut extents, mut volumes, mut unsealed, entries, mutations, keys, .. } = self;
         let geometry = superblock.geometry();
         let mut segments = Segments::new(geometry.segments, geometry.segment_blocks);
+        if let Some(keys) = &keys {
+            segments.add_buckets(keys.layout().buckets, keys.layout().bucket_blocks);
+        }
         let open = found.end.open;
         let open_segment = open.as_ref().map(|open| open.segment);
         let mut missing_summaries = Vec::new();
@@ -493,7 +521,9 @@ impl Replay {
         }
         // RULE 2: below the oldest dirty sequence everything is clean, recorded one by one or not.
         let is_below = |segments: &Segments, place: Place| {
-            segments.get(segments.of(place)).last_sequence < found.oldest_dirty_sequence
+            // Of what lies in a bucket that sequence says nothing.
+            !segments.is_in_bucket(place)
+                && segments.get(segments.of(place)).last_sequence < found.oldest_dirty_sequence
         };
         let mut below = Vec::new();
         index.for_each(|key, entry| {
@@ -553,7 +583,21 @@ impl Replay {
             },
         });
         segments.mutations = mutations;
-        let store = LogStore { index, extents, segments, log, reclaim: Reclaim::default() };
+        let cache_blocks = superblock.cache_bytes / BLOCK_BYTES;
+        let seed = u64::from_le_bytes(core::array::from_fn(|at| superblock.set_id[at]));
+        let policies = Policies::new(composition, cache_blocks as u32, seed).map(Box::new);
+        let controller = Controller::new(composition).map(Box::new);
+        let journal = keys.map(|keys| Box::new(keys.into_journal(composition, &index, &mut segments, seed)));
+        let store = LogStore {
+            index,
+            extents,
+            segments,
+            log,
+            reclaim: Reclaim::default(),
+            journal,
+            policies,
+            controller,
+        };
         let log = OpenedLog {
             store,
             stale_blocks: found.stale_blocks,

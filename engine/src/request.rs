@@ -19,6 +19,8 @@ pub(crate) enum Stage {
     Buffer,
     /// Its volume may hold no more dirty blocks.
     Share,
+    /// All keys below this number to be in the log.
+    Keys(u64),
     /// Its blocks are being read.
     Fetching,
     /// Its blocks are queued for the cache or on their way there.
@@ -89,12 +91,18 @@ pub(crate) struct Active {
     pub work_buffer: Option<BufferId>,
     /// Whether the client's buffer was released.
     pub is_client_buffer_released: bool,
+    /// Whether it passes the cache by, as policies say; none were asked yet.
+    pub passes: Option<bool>,
     /// A part of it went to the origin, around the cache.
     pub is_around: bool,
     /// Device operations under way for it.
     pub parts: u32,
     /// Units (blocks, zero extents, tombstones) not yet published.
     pub unpublished: u64,
+    /// Blocks of data that the index does not have, of a write that is answered when it does.
+    pub unapplied: u64,
+    /// It was answered, and stays until its keys are in the log.
+    pub is_answered: bool,
     /// Dirty blocks that its volume's share holds ready for it.
     pub reserved_blocks: u64,
     /// The sequence of the last batch with something of it.

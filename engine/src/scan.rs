@@ -24,6 +24,7 @@
 //!   states a sequence up to the cut tells the truth.
 
 mod edges;
+pub(crate) mod keys;
 mod load;
 mod survey;
 mod visit;

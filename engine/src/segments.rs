@@ -13,6 +13,9 @@
 //!   them that are dirty plus the extents recorded in it.
 //! * I3: an emptied segment has `live == 0`, `must == 0`.
 //! * I4: a free segment has no pins.
+//!
+//! Where data lies in buckets behind the ring, those are counted here too, as if they were segments behind the last one:
+//! what must go home, who reads. They are no part of the ring.
 
 use crate::mutation::{Mutation, Mutations};
 use crate::units::{BLOCK_BYTES, Place};
@@ -82,6 +85,13 @@ impl Segment {
 pub struct Segments {
     list: Vec<Segment>,
     segment_blocks: u32,
+    /// Segments of the ring; the rest of `list` are buckets.
+    in_ring: u32,
+    /// The place of the first bucket: behind all places, if there are none.
+    buckets_at: u32,
+    bucket_blocks: u32,
+    /// Buckets that hold something dirty.
+    dirty_buckets: u32,
     ring: VecDeque<u32>,
     next: u32,
     free: u32,
@@ -100,6 +110,10 @@ impl Segments {
         Segments {
             list,
             segment_blocks,
+            in_ring: segments,
+            buckets_at: Place::END,
+            bucket_blocks: 1,
+            dirty_buckets: 0,
             ring: VecDeque::with_capacity(segments as usize),
             next: 0,
             free: segments,
@@ -107,6 +121,26 @@ impl Segments {
             wraps: 0,
             mutations: Mutations::NONE,
         }
+    }
+
+    /// Adds buckets behind the ring.
+    pub fn add_buckets(&mut self, buckets: u32, bucket_blocks: u32) {
+        assert!(self.list.len() == self.in_ring as usize && bucket_blocks > 0);
+        self.buckets_at = self.in_ring * self.segment_blocks;
+        self.bucket_blocks = bucket_blocks;
+        self.list.extend((0..buckets).map(|_| Segment::free()));
+    }
+
+    /// Whether a place is in a bucket.
+    #[must_use]
+    pub fn is_in_bucket(&self, place: Place) -> bool {
+        place.0 >= self.buckets_at
+    }
+
+    /// Buckets that hold something that must go home before they can be given away.
+    #[must_use]
+    pub fn dirty_buckets(&self) -> u32 {
+        self.dirty_buckets
     }
 
     /// Blocks of one segment.
@@ -118,7 +152,7 @@ impl Segments {
     /// How many segments there are.
     #[must_use]
     pub fn count(&self) -> u32 {
-        self.list.len() as u32
+        self.in_ring
     }
 
     /// How many are free.
@@ -156,10 +190,14 @@ impl Segments {
         &mut self.list[segment as usize]
     }
 
-    /// The segment that `place` is in.
+    /// The segment that `place` is in, or the bucket, which has a number behind those of all segments.
     #[must_use]
     pub fn of(&self, place: Place) -> u32 {
-        place.0 / self.segment_blocks
+        if place.0 < self.buckets_at {
+            place.0 / self.segment_blocks
+        } else {
+            self.in_ring + (place.0 - self.buckets_at) / self.bucket_blocks
+        }
     }
 
     /// The place of block `block` of `segment`.
@@ -189,6 +227,10 @@ impl Segments {
     pub fn oldest_dirty(&self) -> Option<u64> {
         if self.with_must == 0 {
             return None;
+        }
+        if self.dirty_buckets > 0 {
+            // Where in the ring their keys are nobody knows.
+            return self.floor();
         }
         self.ring.iter().map(|&at| self.get(at)).find(|segment| segment.must > 0).map(|s| s.first_sequence)
     }
@@ -322,6 +364,7 @@ impl Segments {
         segment.must += count;
         let is_zero = segment.must == 0;
         self.with_must += u32::from(was_zero && !is_zero);
+        self.dirty_buckets += u32::from(was_zero && !is_zero && at >= self.in_ring);
     }
 
     /// One thing less must go home.
@@ -332,13 +375,19 @@ impl Segments {
         segment.must -= 1;
         let is_zero = segment.must == 0;
         self.with_must -= u32::from(is_zero);
+        self.dirty_buckets -= u32::from(is_zero && at >= self.in_ring);
     }
 
     /// Whether a flush covers what is at `place`.
     #[must_use]
     pub fn is_flushed(&self, place: Place) -> bool {
         let segment = self.get(self.of(place));
-        place.0 % self.segment_blocks < segment.flushed_blocks
+        let block = if place.0 < self.buckets_at {
+            place.0 % self.segment_blocks
+        } else {
+            (place.0 - self.buckets_at) % self.bucket_blocks
+        };
+        block < segment.flushed_blocks
     }
 }
 

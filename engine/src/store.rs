@@ -12,6 +12,7 @@ use crate::guard::{Blocks, Hold, Stamp};
 use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::read::Piece;
+use crate::replacement::Access;
 use crate::request::RequestKey;
 use crate::status::CacheStatus;
 use crate::units::{BlockKey, Nanos, Place, VolumeIndex};
@@ -104,6 +105,20 @@ pub(crate) trait Store: Sized {
         stamp: Stamp,
         memory: &mut M,
     );
+    /// Whether a request passes the cache by, as its policies say. Asked once for each read and write.
+    fn passes_by(m: &mut Machine<Self>, key: RequestKey, access: Access) -> bool {
+        let _ = (m, key, access);
+        false
+    }
+    /// Whether what a read is about to fetch from the origin may be offered.
+    fn may_fill(m: &mut Machine<Self>, key: RequestKey) -> bool {
+        let _ = (m, key);
+        true
+    }
+    /// The cache device answered a client's read that was issued then.
+    fn answered(m: &mut Machine<Self>, issued: Nanos) {
+        let _ = (m, issued);
+    }
     /// The clean copy of a block does not match its checksum: forgets it, after a crash too (rule 8).
     fn drop_rotten(m: &mut Machine<Self>, key: BlockKey);
     /// The dirty copy of a block does not match its checksum: reads fail from now on, after a crash too.
@@ -144,6 +159,15 @@ pub(crate) trait Store: Sized {
 
     /// How far the store has got: a flush issued now covers everything up to this number.
     fn completed(&self) -> u64;
+    /// What was acknowledged and is not in the log: a FLUSH waits until [`Store::are_logged`].
+    fn unlogged(&mut self) -> Option<u64> {
+        None
+    }
+    /// Whether all up to such a number is in the log.
+    fn are_logged(&self, number: u64) -> bool {
+        let _ = number;
+        true
+    }
     /// Whether a flush may be issued now.
     fn may_flush(&self) -> bool;
     /// A flush covered everything up to `sequence`.

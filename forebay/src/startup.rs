@@ -171,13 +171,18 @@ pub fn index_bytes(superblock: &Superblock) -> u64 {
         Layout::Slots(layout) => {
             Composition::of(superblock).map_or(0, |composition| composition.tables_bytes(layout))
         }
+        // Besides the index there is a list of what lies in each bucket.
+        Layout::Keys(layout) => {
+            INDEX_BYTES_LEAST
+                + u64::from(layout.buckets) * u64::from(layout.bucket_blocks) * INDEX_BYTES_PER_BLOCK
+        }
     }
 }
 
 /// What they need at the least.
 fn index_bytes_least(superblock: &Superblock) -> u64 {
     match &superblock.layout {
-        Layout::Log(_) => INDEX_BYTES_LEAST,
+        Layout::Log(_) | Layout::Keys(_) => INDEX_BYTES_LEAST,
         // There is an entry for each slot, whatever it holds.
         Layout::Slots(_) => index_bytes(superblock),
     }

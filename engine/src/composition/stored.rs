@@ -1,14 +1,16 @@
 //! A composition as it is kept with a cache: its text in the superblock, and how it divides the device.
 
-use super::axes::{Axis, Placement};
+use super::axes::{Axis, Journal, PersistenceChoice, Placement};
 use super::{Composition, ParseError};
 use crate::admission::AdmissionChoice;
 use crate::admission::always::AlwaysChoice;
 use crate::admission::second_read::SecondReadChoice;
 use crate::format::{
-    Geometry, GeometryError, Layout, SlotLayout, SlotLayoutError, SlotPersistence, Superblock,
+    Geometry, GeometryError, KeyLayout, KeyLayoutError, Layout, SlotLayout, SlotLayoutError, SlotPersistence,
+    Superblock,
 };
 use crate::limits::Config;
+use crate::replacement::ReplacementChoice;
 use thiserror::Error;
 
 /// Pieces that may be remembered without being cached, for each slot.
@@ -39,6 +41,9 @@ pub enum DivideError {
         /// The most.
         most: u64,
     },
+    /// Not into buckets.
+    #[error(transparent)]
+    Buckets(#[from] KeyLayoutError),
 }
 
 impl DivideError {
@@ -50,7 +55,8 @@ impl DivideError {
             | DivideError::Slots(SlotLayoutError::CacheTooSmall { minimum_bytes, .. }) => {
                 Some(*minimum_bytes)
             }
-            DivideError::Slots(_) | DivideError::Remembered { .. } => None,
+            DivideError::Buckets(KeyLayoutError::CacheTooSmall { minimum_bytes, .. }) => Some(*minimum_bytes),
+            DivideError::Slots(_) | DivideError::Buckets(_) | DivideError::Remembered { .. } => None,
         }
     }
 }
@@ -84,7 +90,10 @@ impl Composition {
             text => Composition::parse(text)?,
         };
         let is_divided_so = match (superblock.layout, composition.placement) {
-            (Layout::Log(_), Placement::Log { .. }) => true,
+            (Layout::Log(_), Placement::Log { .. }) => composition.key_shape().is_none(),
+            (Layout::Keys(layout), Placement::Log { .. }) => {
+                composition.key_shape().is_some_and(|(sectors, _)| sectors == layout.bucket_blocks * 8)
+            }
             (Layout::Slots(layout), Placement::Slots(slots)) => {
                 layout.slot_bytes() == u64::from(slots.slot_bytes)
                     && layout.ways() == slots.ways
@@ -106,7 +115,10 @@ impl Composition {
     /// [`DivideError`], most often because the device is too small.
     pub fn divide(&self, cache_bytes: u64) -> Result<Layout, DivideError> {
         let layout = match self.placement {
-            Placement::Log { .. } => Layout::Log(Geometry::choose(cache_bytes)?),
+            Placement::Log { .. } => match self.key_shape() {
+                None => Layout::Log(Geometry::choose(cache_bytes)?),
+                Some((sectors, permille)) => Layout::Keys(KeyLayout::choose(cache_bytes, sectors, permille)?),
+            },
             Placement::Slots(_) => Layout::Slots(SlotLayout::of_composition(cache_bytes, self)?),
         };
         self.check_remembered(&layout)?;
@@ -140,12 +152,28 @@ impl Composition {
             + remembered * BYTES_PER_REMEMBERED
     }
 
+    /// Sectors of a bucket and the share of the ring, where data lies in buckets.
+    fn key_shape(&self) -> Option<(u32, u32)> {
+        match (self.persistence, self.replacement) {
+            (
+                PersistenceChoice::Journal(Journal { journal_permille, .. }),
+                ReplacementChoice::BucketLru { bucket_sectors, .. },
+            ) => Some((bucket_sectors, journal_permille)),
+            _ => None,
+        }
+    }
+
     /// The engine's bounds over a device that it divided.
     #[must_use]
     pub fn config(&self, layout: &Layout) -> Config {
         match layout {
             Layout::Log(geometry) => {
                 let mut config = Config::for_cache(geometry.segments, geometry.segment_blocks);
+                config.tune(self);
+                config
+            }
+            Layout::Keys(layout) => {
+                let mut config = Config::for_keys(layout);
                 config.tune(self);
                 config
             }

@@ -21,13 +21,21 @@ const SUPPORT: &[Support] = &[
     Support {
         persistence: "inline",
         choices: &[
-            (Axis::Admission, &["always"]),
-            (Axis::Cutoff, &["none"]),
+            (Axis::Admission, &["always", "second-read"]),
             (Axis::Replacement, &["fifo"]),
-            (Axis::Destage, &["sweep"]),
+            (Axis::Destage, &["sweep", "pi"]),
             (Axis::Fetch, &["request"]),
         ],
         fixed: &[("ghost_pieces", 0), ("free_order", 0), ("readahead_bytes", 0)],
+    },
+    Support {
+        persistence: "journal",
+        choices: &[
+            (Axis::Admission, &["always", "second-read"]),
+            (Axis::Destage, &["sweep", "pi"]),
+            (Axis::Fetch, &["request"]),
+        ],
+        fixed: &[("ghost_pieces", 0), ("readahead_bytes", 0)],
     },
     Support { persistence: "sync-sector", choices: &[], fixed: &[("readahead_bytes", 0)] },
 ];

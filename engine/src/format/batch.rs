@@ -71,7 +71,7 @@ impl DecodedBatch {
     /// Blocks of payload behind the header.
     #[must_use]
     pub fn payload_blocks(&self) -> u32 {
-        self.checksums.len() as u32
+        self.entries.iter().map(Entry::inline_blocks).sum()
     }
 
     /// Blocks of the whole batch.

@@ -28,10 +28,18 @@ pub enum EntryKind {
     ZeroHome,
     /// The content was dirty and is lost. No payload.
     Lost,
+    /// The blocks at consecutive places from `extra` on are the content, and the origin may not have it. The payload lies
+    /// there and not behind the header.
+    KeyDirty,
+    /// The same, and the origin has it.
+    KeyClean,
+    /// The places from `extra` on, as many as the range has blocks, are to be written anew: what entries before this one
+    /// say of them is void. The volume and the range's start say nothing. No payload.
+    Freed,
 }
 
 impl EntryKind {
-    const ALL: [EntryKind; 7] = [
+    const ALL: [EntryKind; 10] = [
         EntryKind::Dirty,
         EntryKind::Clean,
         EntryKind::Zero,
@@ -39,16 +47,25 @@ impl EntryKind {
         EntryKind::Cleaned,
         EntryKind::ZeroHome,
         EntryKind::Lost,
+        EntryKind::KeyDirty,
+        EntryKind::KeyClean,
+        EntryKind::Freed,
     ];
 
     /// Whether payload blocks belong to such an entry.
     #[must_use]
     pub fn has_payload(self) -> bool {
-        matches!(self, EntryKind::Dirty | EntryKind::Clean)
+        matches!(self, EntryKind::Dirty | EntryKind::Clean) || self.is_key()
+    }
+
+    /// Whether the payload lies at the entry's place.
+    #[must_use]
+    pub fn is_key(self) -> bool {
+        matches!(self, EntryKind::KeyDirty | EntryKind::KeyClean)
     }
 
     fn has_place(self) -> bool {
-        matches!(self, EntryKind::Cleaned | EntryKind::ZeroHome)
+        matches!(self, EntryKind::Cleaned | EntryKind::ZeroHome | EntryKind::Freed) || self.is_key()
     }
 
     /// The kind's name.
@@ -62,6 +79,9 @@ impl EntryKind {
             EntryKind::Cleaned => "cleaned",
             EntryKind::ZeroHome => "zero-home",
             EntryKind::Lost => "lost",
+            EntryKind::KeyDirty => "key-dirty",
+            EntryKind::KeyClean => "key-clean",
+            EntryKind::Freed => "freed",
         }
     }
 
@@ -74,6 +94,9 @@ impl EntryKind {
             EntryKind::Cleaned => 5,
             EntryKind::Lost => 6,
             EntryKind::ZeroHome => 7,
+            EntryKind::KeyDirty => 8,
+            EntryKind::KeyClean => 9,
+            EntryKind::Freed => 10,
         }
     }
 }
@@ -92,9 +115,9 @@ pub struct Entry {
     /// The range's length in sectors; not 0.
     pub sectors: u32,
     /// Blocks of payload: those that the range touches, or 0 if the kind has none. The payload of a
-    /// batch's entries lies behind its header in the order of the entries.
+    /// batch's entries lies behind its header in the order of the entries, unless it lies at a place.
     pub payload_blocks: u32,
-    /// The place for [`EntryKind::Cleaned`] and [`EntryKind::ZeroHome`], else 0.
+    /// The place, for the kinds that name one, else 0.
     pub extra: u64,
 }
 
@@ -103,6 +126,12 @@ impl Entry {
     #[must_use]
     pub fn range(&self) -> SectorRange {
         SectorRange { start: self.start_sector, sectors: u64::from(self.sectors) }
+    }
+
+    /// Blocks of payload that lie behind the header.
+    #[must_use]
+    pub fn inline_blocks(&self) -> u32 {
+        if self.kind.is_key() { 0 } else { self.payload_blocks }
     }
 
     pub(super) fn validate(&self) -> Result<(), FormatError> {
@@ -119,8 +148,13 @@ impl Entry {
         if u64::from(self.payload_blocks) != payload {
             return Err(FormatError::Field("entry payload_blocks"));
         }
-        let is_extra_allowed =
-            if self.kind.has_place() { self.extra < u64::from(Place::END) } else { self.extra == 0 };
+        // What lies at places ends on the device; what was there once is only compared.
+        let places = if self.kind.is_key() || self.kind == EntryKind::Freed { touched } else { 1 };
+        let is_extra_allowed = if self.kind.has_place() {
+            self.extra <= u64::from(Place::END) && places <= u64::from(Place::END) - self.extra
+        } else {
+            self.extra == 0
+        };
         if !is_extra_allowed {
             return Err(FormatError::Field("entry extra"));
         }
@@ -168,7 +202,7 @@ pub(super) mod tests {
     /// Any entry that may be written.
     pub(crate) fn any_entry() -> impl Strategy<Value = Entry> {
         let kind = prop::sample::select(&EntryKind::ALL[..]);
-        (kind, 1..9u32, 0..VOLUME_SECTORS_MAX - 4096, 1..4096u32, 0..Place::END).prop_map(
+        (kind, 1..9u32, 0..VOLUME_SECTORS_MAX - 4096, 1..4096u32, 0..Place::END - 4096).prop_map(
             |(kind, volume, start_sector, sectors, place)| {
                 let range = SectorRange { start: start_sector, sectors: u64::from(sectors) };
                 let touched = (range.end_block() - range.first_block()) as u32;

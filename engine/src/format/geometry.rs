@@ -6,11 +6,11 @@ use crate::units::{BLOCK_BYTES, Place};
 /// The smallest cache device, in bytes.
 pub const CACHE_BYTES_MIN: u64 = 32 << 20;
 /// Segments at the least: one is open, some are in reserve, and enough remain to be a ring (rule 15).
-const SEGMENTS_MIN: u32 = 64;
+pub(super) const SEGMENTS_MIN: u32 = 64;
 /// Blocks of the smallest segment: 128 KiB.
-const SEGMENT_BLOCKS_MIN: u32 = 32;
+pub(super) const SEGMENT_BLOCKS_MIN: u32 = 32;
 /// Blocks of the largest segment: 32 MiB.
-const SEGMENT_BLOCKS_MAX: u32 = 8192;
+pub(super) const SEGMENT_BLOCKS_MAX: u32 = 8192;
 
 const _: () = assert!(SEGMENT_BLOCKS_MIN.is_power_of_two() && SEGMENT_BLOCKS_MAX.is_power_of_two());
 const _: () = assert!(

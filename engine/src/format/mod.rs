@@ -7,7 +7,7 @@
 //!   segment:  │ head │ header payload │ header payload │ ... free ... │ summary: body │ footer │
 //! ```
 //!
-//! A cache with slots is divided otherwise: see [`SlotLayout`].
+//! A cache with slots is divided otherwise: see [`SlotLayout`]; one with keys and buckets: see [`KeyLayout`].
 //!
 //! All numbers are little-endian; all structures begin at a block of 4 KiB. Everything that is
 //! read alone begins with a magic of 8 bytes, its CRC-32C (4 bytes, over the whole structure with this
@@ -25,6 +25,7 @@ mod commit_record;
 mod entry;
 mod geometry;
 mod head;
+mod key_layout;
 mod lost_table;
 mod paired_page;
 mod slot_layout;
@@ -45,6 +46,7 @@ pub use commit_record::CommitRecord;
 pub use entry::{ENTRY_BYTES, Entry, EntryKind};
 pub use geometry::{CACHE_BYTES_MIN, Geometry, GeometryError};
 pub use head::SegmentHead;
+pub use key_layout::{KEY_LAYOUT_BYTES, KeyLayout, KeyLayoutError};
 pub use lost_table::{LOST_RANGES_MAX, LostRange, LostTable};
 pub use paired_page::PAIRED_PAGE_BYTES;
 pub use slot_layout::{

@@ -68,6 +68,14 @@ pub struct SummaryBatch {
     pub checksums: Vec<u32>,
 }
 
+impl SummaryBatch {
+    /// Where it ends, in blocks from the segment's start.
+    pub(crate) fn end_block(&self) -> u64 {
+        let blocks: u64 = self.entries.iter().map(|entry| u64::from(entry.inline_blocks())).sum();
+        u64::from(self.payload_block) + blocks
+    }
+}
+
 /// A whole summary as read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
@@ -136,7 +144,7 @@ impl DecodedFooter {
         let mut end_block = 1;
         while !rest.is_empty() {
             let (batch, bytes) = decode_record(rest)?;
-            let payload_end = u64::from(batch.payload_block) + batch.checksums.len() as u64;
+            let payload_end = batch.end_block();
             if batch.sequence != expected || expected > self.footer.last_sequence {
                 return Err(FormatError::Field("sequence"));
             }

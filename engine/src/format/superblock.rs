@@ -8,6 +8,7 @@
 
 use super::bytes::{array, put, seal, u8_at, u16_at, u32_at, u64_at, unseal};
 use super::geometry::Geometry;
+use super::key_layout::{KEY_LAYOUT_BYTES, KeyLayout};
 use super::slot_layout::{SLOT_LAYOUT_BYTES, SlotLayout};
 use super::{COUNTER_MAX, FormatError, SUPERBLOCK_BYTES, SetId, VERSION};
 use crate::effect::WriteMode;
@@ -36,6 +37,7 @@ const VOLUME_FINGERPRINTS_AT: usize = VOLUME_ORIGIN_AT + ORIGIN_BYTES_MAX;
 const FINGERPRINT_BYTES: usize = 16;
 
 const _: () = assert!(SLOTS_AT + SLOT_LAYOUT_BYTES <= VOLUMES_AT);
+const _: () = assert!(KEY_LAYOUT_BYTES <= SLOT_LAYOUT_BYTES);
 const _: () = assert!(VOLUME_FINGERPRINTS_AT + FINGERPRINTS_MAX * FINGERPRINT_BYTES <= VOLUME_BYTES);
 const COMPOSITION_AT: usize = VOLUMES_AT + VOLUMES_MAX * VOLUME_BYTES;
 /// Bytes of a composition's text at the most.
@@ -78,17 +80,21 @@ pub enum Layout {
     Log(Geometry),
     /// Into slots of one size, each of which holds a piece of a volume.
     Slots(SlotLayout),
+    /// Into a ring of segments for keys, and buckets for what they lead to.
+    Keys(KeyLayout),
 }
 
 impl Layout {
     /// The number of each kind.
     const LOG: u8 = 0;
+    const KEYS: u8 = 1;
     const SLOTS: u8 = 2;
 
     fn validate(&self, cache_bytes: u64) -> Result<(), FormatError> {
         match self {
             Layout::Log(geometry) => geometry.validate(cache_bytes),
             Layout::Slots(slots) => slots.validate(cache_bytes),
+            Layout::Keys(keys) => keys.validate(cache_bytes),
         }
     }
 
@@ -103,14 +109,19 @@ impl Layout {
                 bytes[KIND_AT] = Layout::SLOTS;
                 slots.encode(&mut bytes[SLOTS_AT..SLOTS_AT + SLOT_LAYOUT_BYTES]);
             }
+            Layout::Keys(keys) => {
+                Layout::Log(keys.geometry).encode(bytes);
+                bytes[KIND_AT] = Layout::KEYS;
+                keys.encode(&mut bytes[SLOTS_AT..SLOTS_AT + KEY_LAYOUT_BYTES]);
+            }
         }
     }
 
     fn decode(bytes: &[u8]) -> Result<Layout, FormatError> {
+        let geometry = Geometry { segment_blocks: u32_at(bytes, 72)?, segments: u32_at(bytes, 76)? };
         match u8_at(bytes, KIND_AT)? {
-            Layout::LOG => {
-                Ok(Layout::Log(Geometry { segment_blocks: u32_at(bytes, 72)?, segments: u32_at(bytes, 76)? }))
-            }
+            Layout::LOG => Ok(Layout::Log(geometry)),
+            Layout::KEYS => Ok(Layout::Keys(KeyLayout::decode(geometry, &bytes[SLOTS_AT..])?)),
             Layout::SLOTS => Ok(Layout::Slots(SlotLayout::decode(&bytes[SLOTS_AT..], u64_at(bytes, 64)?)?)),
             _ => Err(FormatError::Field("layout")),
         }
@@ -155,7 +166,7 @@ impl Superblock {
     #[must_use]
     pub fn geometry(&self) -> Geometry {
         match self.layout {
-            Layout::Log(geometry) => geometry,
+            Layout::Log(geometry) | Layout::Keys(KeyLayout { geometry, .. }) => geometry,
             Layout::Slots(_) => Geometry { segment_blocks: 0, segments: 0 },
         }
     }

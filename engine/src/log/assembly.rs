@@ -24,7 +24,7 @@ const FLOOR_BLOCKS: u32 = 2;
 /// Blocks of a summary at the most.
 const SUMMARY_BLOCKS_MAX: u32 = ENGINE_BUFFER_BYTES_MAX / BLOCK_BYTES as u32;
 /// Batches in flight at the most.
-const BATCHES_IN_FLIGHT_MAX: usize = 8;
+pub(super) const BATCHES_IN_FLIGHT_MAX: usize = 8;
 /// RULE 9: free segments that tombstones and clean records do not take: what the oldest segment holds has to fit in, behind
 /// whatever else is in the way.
 const RELOCATION_SEGMENTS: u32 = 2;
@@ -70,14 +70,14 @@ struct Room {
 }
 
 /// A batch being put together.
-struct Draft {
-    sequence: u64,
+pub(super) struct Draft {
+    pub sequence: u64,
     first_payload: u32,
     payload_blocks: u32,
-    payload_max: u32,
-    entries_max: usize,
-    checksums: Vec<u32>,
-    publish: Vec<Publish>,
+    pub payload_max: u32,
+    pub entries_max: usize,
+    pub checksums: Vec<u32>,
+    pub publish: Vec<Publish>,
 }
 
 impl Machine<LogStore> {
@@ -113,7 +113,7 @@ impl Machine<LogStore> {
 
     /// Whether clients may take log space now: the reserve is for relocation, tombstones and clean
     /// records, without which the ring would stop (rule 9).
-    fn clients_may_append(&self) -> bool {
+    pub(super) fn clients_may_append(&self) -> bool {
         let free = self.store.segments.free();
         let reserved = self.reserved();
         if self.store.log.open.is_some() { free >= reserved } else { free > reserved }
@@ -129,7 +129,7 @@ impl Machine<LogStore> {
         if self.is_mutated(Mutation::StuckMovedInPart) { 1 } else { RELOCATION_SEGMENTS }
     }
 
-    fn assemble_one<M: Memory>(&mut self, memory: &mut M) -> bool {
+    pub(super) fn assemble_one<M: Memory>(&mut self, memory: &mut M) -> bool {
         let has_internal = !self.store.log.internal.is_empty() || self.store.log.is_floor_wanted;
         if !has_internal && !self.clients_may_append() {
             return false;
@@ -144,6 +144,8 @@ impl Machine<LogStore> {
             return false;
         };
         let Room { segment, next_block, head, limits, payload_max } = room;
+        let is_journal = self.store.journal.is_some();
+        let payload_max = if is_journal { self.keys_max(payload_max, limits.entries) } else { payload_max };
         let header_place = self.store.segments.place(segment, next_block);
         let mut draft = Draft {
             sequence,
@@ -158,12 +160,25 @@ impl Machine<LogStore> {
         let mut pieces = core::mem::take(&mut self.store.log.scratch_pieces);
         entries.clear();
         pieces.clear();
-        if payload_max > 0 {
+        // HAZARD 7: what the index has already goes before what was decided by it.
+        let is_hasty = self.is_mutated(Mutation::RecordsBeforeKeys);
+        let has_applied =
+            |store: &LogStore| store.journal.as_ref().is_some_and(|journal| journal.has_applied());
+        let is_early = has_applied(&self.store) && !is_hasty;
+        if payload_max > 0 && is_early {
+            self.gather_keys(&mut draft, &mut entries, memory);
+        }
+        let is_behind = has_applied(&self.store) && !is_hasty;
+        if payload_max > 0 && !is_behind {
             self.gather_internal(&mut draft, &mut entries, &mut pieces, header_place, memory);
         }
         // A segment that the log opened for itself takes clients only while the reserve is whole.
         if payload_max > 0 && self.store.segments.free() >= self.reserved() {
-            self.gather_clients(&mut draft, &mut entries, &mut pieces, memory);
+            if is_journal {
+                self.gather_keys(&mut draft, &mut entries, memory);
+            } else {
+                self.gather_clients(&mut draft, &mut entries, &mut pieces, memory);
+            }
         }
         let is_empty = entries.is_empty();
         if is_empty && !self.store.log.is_floor_wanted && head.is_none() {
@@ -171,7 +186,7 @@ impl Machine<LogStore> {
             (self.store.log.scratch_entries, self.store.log.scratch_pieces) = (entries, pieces);
             return false;
         }
-        let header_blocks = header_blocks_for(entries.len(), draft.payload_blocks as usize);
+        let header_blocks = header_blocks_for(entries.len(), draft.checksums.len());
         assert!(header_blocks <= limits.header_blocks);
         draft.first_payload = next_block + header_blocks;
         self.fix_places(&mut draft, segment);
@@ -265,13 +280,24 @@ impl Machine<LogStore> {
                 break;
             }
             let Some(append) = self.store.log.internal.pop_front() else { break };
+            if let InternalAppend::Freed { bucket } = append {
+                // RULE 9: the last free segments are for what empties others.
+                if is_short {
+                    self.store.log.internal.push_back(append);
+                    continue;
+                }
+                entries.push(self.freed_entry(bucket));
+                draft.publish.push(Publish::Freed { bucket });
+                continue;
+            }
             let weight = append.weight();
             let key = match &append {
                 InternalAppend::Tombstone { volume, blocks, .. }
                 | InternalAppend::Cleaned { volume, blocks, .. } => BlockKey::new(*volume, blocks.first),
                 InternalAppend::Relocate { key, .. } => *key,
                 InternalAppend::Zero { extent } => extent.first,
-                InternalAppend::Lost { first, .. } => *first,
+                InternalAppend::Lost { first, .. } | InternalAppend::Rekey { first, .. } => *first,
+                InternalAppend::Freed { .. } => unreachable!("seen above"),
             };
             let Some(volume) = self.volumes[key.volume().at()].as_mut() else {
                 self.forget_internal(append, memory);
@@ -287,6 +313,13 @@ impl Machine<LogStore> {
             };
             if !is_free {
                 self.store.log.internal.push_back(append);
+                continue;
+            }
+            if let InternalAppend::Rekey { first, blocks, place } = append {
+                if !self.gather_rekey((first, blocks, place), draft, entries) {
+                    self.store.log.internal.push_front(append);
+                    break;
+                }
                 continue;
             }
             self.store.log.pending_blocks -= weight;
@@ -369,6 +402,9 @@ impl Machine<LogStore> {
                     let extent = Extent { first, blocks: count, kind: ExtentKind::Lost, place: header_place };
                     draft.publish.push(Publish::Extent { extent, from: Some(from) });
                 }
+                InternalAppend::Rekey { .. } | InternalAppend::Freed { .. } => {
+                    unreachable!("seen above")
+                }
             }
         }
     }
@@ -379,6 +415,8 @@ impl Machine<LogStore> {
         if let InternalAppend::Relocate { slice, .. } = append {
             memory.release(slice.buffer);
             self.store.reclaim.relocated(slice.len_bytes);
+        } else if let InternalAppend::Rekey { .. } = append {
+            self.rekeyed();
         }
     }
 
@@ -518,6 +556,10 @@ impl Machine<LogStore> {
 
     /// Drafts number payload blocks from 0; now that the header's length is known they get their places.
     fn fix_places(&self, draft: &mut Draft, segment: u32) {
+        if self.store.journal.is_some() {
+            // Keys have theirs.
+            return;
+        }
         let base = self.store.segments.place(segment, 0).0 + draft.first_payload;
         for publish in &mut draft.publish {
             match publish {
@@ -527,7 +569,11 @@ impl Machine<LogStore> {
                 Publish::Part { place: None, .. }
                 | Publish::Tombstone { .. }
                 | Publish::Extent { .. }
-                | Publish::Head { .. } => (),
+                | Publish::Head { .. }
+                | Publish::Placed { .. }
+                | Publish::Applied { .. }
+                | Publish::Rekeyed { .. }
+                | Publish::Freed { .. } => (),
             }
         }
     }
@@ -564,6 +610,9 @@ impl Machine<LogStore> {
         self.store.log.stated = stated;
         self.store.log.is_floor_wanted = false;
         self.store.segments.carry_floor(sequence);
+        if let Some(journal) = &mut self.store.journal {
+            journal.buckets.carry(sequence, self.barrier.flushed);
+        }
         let end_block = draft.first_payload + draft.payload_blocks;
         {
             let open = self.store.log.open.as_mut().expect("the batch goes there");
@@ -637,10 +686,13 @@ impl InternalAppend {
     /// Whether it takes something out of the oldest segment.
     pub(super) fn empties(&self) -> bool {
         match self {
-            InternalAppend::Relocate { .. } | InternalAppend::Zero { .. } | InternalAppend::Lost { .. } => {
-                true
-            }
-            InternalAppend::Tombstone { .. } | InternalAppend::Cleaned { .. } => false,
+            InternalAppend::Relocate { .. }
+            | InternalAppend::Rekey { .. }
+            | InternalAppend::Zero { .. }
+            | InternalAppend::Lost { .. } => true,
+            InternalAppend::Tombstone { .. }
+            | InternalAppend::Cleaned { .. }
+            | InternalAppend::Freed { .. } => false,
         }
     }
 
@@ -649,12 +701,13 @@ impl InternalAppend {
             InternalAppend::Tombstone { blocks, .. } | InternalAppend::Cleaned { blocks, .. } => blocks.count,
             InternalAppend::Relocate { .. } => 1,
             InternalAppend::Zero { extent } => extent.blocks,
-            InternalAppend::Lost { blocks, .. } => *blocks,
+            InternalAppend::Lost { blocks, .. } | InternalAppend::Rekey { blocks, .. } => *blocks,
+            InternalAppend::Freed { .. } => 0,
         }
     }
 }
 
-fn range_entry(
+pub(super) fn range_entry(
     kind: EntryKind,
     volume: crate::units::VolumeId,
     blocks: Blocks,

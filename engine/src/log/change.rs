@@ -112,6 +112,7 @@ impl Machine<LogStore> {
         let active = &mut self.requests[key];
         active.stage = Stage::Appending;
         active.unpublished += blocks.count;
+        active.unapplied += blocks.count;
         let data = ClientAppend::Part { request: key, blocks, source: PartSource::Data(slice) };
         self.store.log.push_client(data);
         self.store.log.company.came(self.now);

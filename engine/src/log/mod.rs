@@ -8,7 +8,10 @@
 mod assembly;
 mod change;
 mod company;
+pub(crate) mod controller;
 mod home;
+pub(crate) mod journal;
+pub(crate) mod policies;
 mod publication;
 mod sealing;
 mod store;
@@ -24,10 +27,14 @@ use crate::reclaim::{Kept, Reclaim};
 use crate::request::RequestKey;
 use crate::segments::Segments;
 use crate::store::Store;
-use crate::units::{BlockKey, Place, VolumeIndex};
+use crate::units::{BlockKey, Nanos, Place, VolumeIndex};
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use company::Company;
+use controller::Controller;
+use journal::Journal;
+use policies::Policies;
 
 /// Everything is appended to a ring of segments; an index in memory knows where.
 pub(crate) struct LogStore {
@@ -36,6 +43,12 @@ pub(crate) struct LogStore {
     pub segments: Segments,
     pub log: Log,
     pub reclaim: Reclaim,
+    /// Where data lies in buckets.
+    pub journal: Option<Box<Journal>>,
+    /// What enters, where not everything does.
+    pub policies: Option<Box<Policies>>,
+    /// What goes home when, where that is not the sweep's affair.
+    pub controller: Option<Box<Controller>>,
 }
 
 /// What an operation of the log's own is for.
@@ -48,6 +61,8 @@ pub(crate) enum LogFlight {
     ReclaimRead { segment: u32, buffer: BufferId },
     /// Blocks that stay, to be appended again.
     RelocateRead { buffer: BufferId, blocks: Vec<Kept>, segment: u32 },
+    /// Data on its way to a bucket, and since when; the number of its key.
+    Data { key: u64, issued: Nanos },
 }
 
 /// What a part of a client's change is made of.
@@ -86,6 +101,10 @@ pub(crate) enum InternalAppend {
     Zero { extent: Extent },
     /// A dirty block that rotted, or a lost extent that stays.
     Lost { first: BlockKey, blocks: u64, from: Place, life: u64 },
+    /// Keys that stay when their segment is emptied.
+    Rekey { first: BlockKey, blocks: u64, place: Place },
+    /// A bucket is about to be written anew.
+    Freed { bucket: u32 },
 }
 
 /// What publication of a batch does, in order.
@@ -122,6 +141,26 @@ enum Publish {
     /// The head of a segment that began with this batch.
     Head {
         buffer: BufferId,
+    },
+    /// What lies in a bucket up to a block has its key.
+    Placed {
+        /// By the number of `Segments`; none for zeroes.
+        space: Option<(u32, u32)>,
+    },
+    /// A key that the index has already; of a fill, if there is no request.
+    Applied {
+        request: Option<RequestKey>,
+        volume: VolumeIndex,
+        blocks: Blocks,
+    },
+    /// Keys were appended again.
+    Rekeyed {
+        volume: VolumeIndex,
+        blocks: Blocks,
+    },
+    /// A bucket's places are void.
+    Freed {
+        bucket: u32,
     },
 }
 
@@ -276,6 +315,11 @@ impl Log {
         self.internal.iter().any(is_extent)
     }
 
+    /// Whether work of the log's own waits.
+    pub fn has_internal(&self) -> bool {
+        !self.internal.is_empty()
+    }
+
     pub fn push_client(&mut self, append: ClientAppend) {
         self.pending_blocks += append.weight();
         self.client.push_back(append);
@@ -386,6 +430,10 @@ impl Machine<LogStore> {
             || self.is_mutated(Mutation::TombstoneUnflushed);
         let is_recorded =
             self.store.log.zeroes_home_pending == 0 || self.is_mutated(Mutation::ForgetZeroesHome);
-        is_floor_carried && is_dropped && is_recorded
+        // What a bucket had that was given up is in no header's floor: its own entry says so.
+        let flushed = self.barrier.flushed;
+        let is_freed = self.store.journal.as_ref().is_none_or(|journal| journal.buckets.are_freed(flushed))
+            || self.is_mutated(Mutation::BypassBeforeFreed);
+        is_floor_carried && is_dropped && is_recorded && is_freed
     }
 }

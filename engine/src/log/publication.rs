@@ -9,6 +9,7 @@ use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::mutation::Mutation;
 use crate::request::RequestKey;
+use crate::store::Store;
 use crate::units::{BLOCK_BYTES, BlockKey, Place, VolumeIndex};
 use alloc::collections::BTreeSet;
 
@@ -132,11 +133,15 @@ impl Machine<LogStore> {
                 self.release_guard(volume, blocks, Hold::Copying);
             }
             Publish::Head { buffer } => memory.release(buffer),
+            Publish::Applied { request, volume, blocks } => {
+                self.publish_applied(request, volume, blocks, memory);
+            }
+            publish => self.publish_journal(publish, false),
         }
     }
 
     /// Puts a run into the index and keeps all sums.
-    fn insert_run(&mut self, volume_index: VolumeIndex, blocks: Blocks, run: IndexRun<'_>) {
+    pub(super) fn insert_run(&mut self, volume_index: VolumeIndex, blocks: Blocks, run: IndexRun<'_>) {
         let is_dirty = run.dirty;
         let place = run.place;
         if !self.store.extents.is_empty() {
@@ -189,11 +194,19 @@ impl Machine<LogStore> {
                     cut_off.insert(request);
                 }
                 Publish::Tombstone { request } => cut_off.extend(request),
+                Publish::Applied { request: Some(request), volume, blocks } => {
+                    self.release_guard(volume, blocks, Hold::Publishing);
+                    cut_off.insert(request);
+                }
+                Publish::Applied { request: None, volume, blocks } => {
+                    self.release_guard(volume, blocks, Hold::Copying);
+                }
+                publish => self.publish_journal(publish, true),
             }
         }
         for request in cut_off {
             // Another batch may still be reading its buffer.
-            if !self.is_in_batch(request) {
+            if !LogStore::is_writing(self, request) {
                 self.cut_off(request, memory);
             }
         }
@@ -217,9 +230,9 @@ impl Machine<LogStore> {
     /// Requests with a part in a batch in flight: their buffers are still being read.
     pub(crate) fn is_in_batch(&self, request: RequestKey) -> bool {
         self.store.log.in_flight.iter().flat_map(|batch| &batch.publish).any(|publish| match publish {
-            Publish::Part { request: other, .. } | Publish::Tombstone { request: Some(other) } => {
-                *other == request
-            }
+            Publish::Part { request: other, .. }
+            | Publish::Applied { request: Some(other), .. }
+            | Publish::Tombstone { request: Some(other) } => *other == request,
             _ => false,
         })
     }
@@ -237,16 +250,23 @@ impl Machine<LogStore> {
             }
             InternalAppend::Relocate { key, .. } => key.volume() == index,
             InternalAppend::Zero { extent } => extent.first.volume() == index,
-            InternalAppend::Lost { first, .. } => first.volume() == index,
+            InternalAppend::Lost { first, .. } | InternalAppend::Rekey { first, .. } => {
+                first.volume() == index
+            }
+            InternalAppend::Freed { .. } => false,
         });
         let mut in_flight = self.store.log.in_flight.iter().flat_map(|batch| &batch.publish);
         let is_in_flight = in_flight.any(|publish| match publish {
             Publish::Part { volume, .. } | Publish::Fill { volume, .. } => *volume == index,
             Publish::Relocate { key, .. } => key.volume() == index,
             Publish::Extent { extent, .. } => extent.first.volume() == index,
-            Publish::Tombstone { .. } | Publish::Head { .. } => false,
+            Publish::Rekeyed { volume, .. } | Publish::Applied { volume, .. } => *volume == index,
+            Publish::Tombstone { .. }
+            | Publish::Head { .. }
+            | Publish::Placed { .. }
+            | Publish::Freed { .. } => false,
         });
-        is_pending || is_internal || is_in_flight
+        is_pending || is_internal || is_in_flight || self.keys_concern(index)
     }
 
     /// A flush of the cache covered the log up to `sequence`.

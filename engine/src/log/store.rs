@@ -7,9 +7,10 @@ use crate::extents::ExtentKind;
 use crate::format::SEGMENTS_OFFSET;
 use crate::guard::{Blocks, Hold, Stamp};
 use crate::machine::Machine;
-use crate::memory::Memory;
+use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
 use crate::read::Piece;
+use crate::replacement::Access;
 use crate::request::{RequestKey, Stage};
 use crate::status::CacheStatus;
 use crate::store::{Cached, Pressure, Readiness, Store};
@@ -32,6 +33,11 @@ impl Store for LogStore {
 
     fn note_hit(&mut self, key: BlockKey, _is_first: bool) {
         self.index.touch(key);
+        if let Some(journal) = &mut self.journal
+            && let Some(entry) = self.index.get(key)
+        {
+            journal.hit(entry.place);
+        }
     }
 
     fn is_joinable(&self, first: Place, next: Place) -> bool {
@@ -86,14 +92,35 @@ impl Store for LogStore {
             m.volume_mut(volume).counters.bypass_pressure_blocks += blocks;
             return;
         }
-        memory.retain(piece.slice.buffer);
-        m.store.log.pending_fill_blocks += blocks;
-        m.store.log.push_client(ClientAppend::Fill {
-            volume,
-            blocks: Blocks { first: piece.first, count: blocks },
-            slice: piece.slice,
-            stamp,
-        });
+        let all = Blocks { first: piece.first, count: blocks };
+        if m.store.policies.is_none() {
+            m.queue_fill(volume, all, piece.slice, stamp, memory);
+            return;
+        }
+        // A stamp is of all blocks: a run of them is compared with one of its own.
+        for blocks in m.admitted(volume, all) {
+            let flushed_epoch = m.volume(volume).origin.flushed_epoch;
+            let guard = &m.volume(volume).guard;
+            let is_unchanged = guard.stamp(all, flushed_epoch) == Some(stamp);
+            if let Some(stamp) = guard.stamp(blocks, flushed_epoch).filter(|_| is_unchanged) {
+                let skip = ((blocks.first - all.first) * BLOCK_BYTES) as u32;
+                let slice = piece.slice.part(skip, (blocks.count * BLOCK_BYTES) as u32);
+                m.queue_fill(volume, blocks, slice, stamp, memory);
+            }
+        }
+    }
+
+    fn passes_by(m: &mut Machine<LogStore>, key: RequestKey, access: Access) -> bool {
+        let LogStore { policies, journal, controller, .. } = &m.store;
+        (policies.is_some() || journal.is_some() || controller.is_some()) && m.ask_policies(key, access)
+    }
+
+    fn may_fill(m: &mut Machine<LogStore>, key: RequestKey) -> bool {
+        m.store.policies.is_none() && m.store.journal.is_none() || m.ask_fill(key)
+    }
+
+    fn answered(m: &mut Machine<LogStore>, issued: Nanos) {
+        m.note_latency(Access::Read, issued);
     }
 
     fn drop_rotten(m: &mut Machine<LogStore>, key: BlockKey) {
@@ -180,7 +207,7 @@ impl Store for LogStore {
     }
 
     fn is_writing(m: &Machine<LogStore>, key: RequestKey) -> bool {
-        m.is_in_batch(key)
+        m.is_in_batch(key) || m.store.journal.as_ref().is_some_and(|journal| journal.is_writing(key))
     }
 
     fn withdraw<M: Memory>(m: &mut Machine<LogStore>, volume: VolumeIndex, memory: &mut M) {
@@ -191,6 +218,18 @@ impl Store for LogStore {
 
     fn completed(&self) -> u64 {
         self.log.published()
+    }
+
+    fn unlogged(&mut self) -> Option<u64> {
+        self.journal.as_mut()?.want_keys()
+    }
+
+    fn are_logged(&self, number: u64) -> bool {
+        self.journal.as_ref().is_none_or(|journal| journal.are_published(number))
+    }
+
+    fn is_home_when_written(&self) -> bool {
+        self.journal.as_ref().is_some_and(|journal| journal.is_early())
     }
 
     fn may_flush(&self) -> bool {
@@ -216,6 +255,10 @@ impl Store for LogStore {
     fn run_begins(_m: &mut Machine<LogStore>, _volume: VolumeIndex, _blocks: Blocks) {}
 
     fn run_ends(_m: &mut Machine<LogStore>, _volume: VolumeIndex, _blocks: Blocks, _is_written: bool) {}
+
+    fn has_controller(&self) -> bool {
+        self.controller.is_some()
+    }
 
     fn start_zero_run(m: &mut Machine<LogStore>, volume: VolumeIndex) -> bool {
         m.send_zero_run(volume)
@@ -256,11 +299,16 @@ impl Store for LogStore {
     }
 
     fn pressure(m: &Machine<LogStore>) -> Pressure {
-        let LogStore { segments, extents, .. } = &m.store;
+        let LogStore { segments, extents, journal, .. } = &m.store;
+        let (held, all) = match journal {
+            None => (segments.with_must(), segments.count()),
+            Some(journal) => (segments.dirty_buckets(), journal.buckets.count()),
+        };
         Pressure {
-            held_permille: u64::from(segments.with_must()) * 1000 / u64::from(segments.count()),
+            held_permille: u64::from(held) * 1000 / u64::from(all),
             extents: extents.len(),
-            is_short: segments.free() < m.config.segments_low,
+            is_short: segments.free() < m.config.segments_low
+                || journal.as_ref().is_some_and(|journal| journal.is_starved()),
         }
     }
 
@@ -278,6 +326,10 @@ impl Store for LogStore {
                 memory.release(buffer);
                 m.summary_done(segment, result, memory);
             }
+            LogFlight::ReclaimRead { segment, buffer } if m.store.journal.is_some() => {
+                m.tail_read_done(segment, buffer, result, memory);
+            }
+            LogFlight::Data { key, issued } => m.data_done(key, issued, result, memory),
             LogFlight::ReclaimRead { segment, buffer } => {
                 m.reclaim_read_done(segment, buffer, result, memory)
             }
@@ -294,11 +346,22 @@ impl Store for LogStore {
     }
 
     fn pump<M: Memory>(m: &mut Machine<LogStore>, memory: &mut M) {
-        m.pump_reclaim(memory);
+        if m.store.journal.is_some() {
+            m.pump_journal(memory);
+        } else {
+            m.pump_reclaim(memory);
+        }
+        if m.store.controller.is_some() {
+            m.pump_controller(memory);
+        }
     }
 
     fn assemble<M: Memory>(m: &mut Machine<LogStore>, memory: &mut M) {
-        m.assemble_batches(memory);
+        if m.store.journal.is_some() {
+            m.assemble_journal(memory);
+        } else {
+            m.assemble_batches(memory);
+        }
     }
 
     fn deadline(&self) -> Option<Nanos> {
@@ -306,11 +369,13 @@ impl Store for LogStore {
     }
 
     fn is_busy(&self) -> bool {
-        self.reclaim.is_active()
+        self.reclaim.is_active() || self.journal.as_ref().is_some_and(|journal| journal.is_busy())
     }
 
     fn is_quiet(&self) -> bool {
-        self.log.is_quiet() && !self.reclaim.is_relocating()
+        self.log.is_quiet()
+            && !self.reclaim.is_relocating()
+            && self.journal.as_ref().is_none_or(|journal| journal.is_quiet())
     }
 
     fn concerns(m: &Machine<LogStore>, volume: VolumeIndex) -> bool {
@@ -318,6 +383,7 @@ impl Store for LogStore {
     }
 
     fn discard_pending<M: Memory>(m: &mut Machine<LogStore>, memory: &mut M) {
+        m.discard_keys(memory);
         m.discard_appends(memory);
     }
 
@@ -364,7 +430,10 @@ impl Store for LogStore {
     }
 
     fn fill_status(&self, status: &mut CacheStatus) {
-        status.used_bytes = self.segments.used_bytes();
+        status.used_bytes = match &self.journal {
+            None => self.segments.used_bytes(),
+            Some(journal) => self.segments.used_bytes() + journal.buckets.used_bytes(),
+        };
         status.segments = self.segments.count();
         status.segments_free = self.segments.free();
         status.segment_bytes = u64::from(self.segments.segment_blocks()) * BLOCK_BYTES;
@@ -375,6 +444,22 @@ impl Store for LogStore {
 
     fn describe(&self, f: &mut core::fmt::DebugStruct<'_, '_>) {
         let ring: Vec<_> = self.segments.ring().take(6).map(|at| (at, self.segments.get(at))).collect();
+        f.field("journal", &self.journal);
         f.field("log", &self.log).field("reclaim", &self.reclaim).field("tail", &ring);
+    }
+}
+
+impl Machine<LogStore> {
+    fn queue_fill<M: Memory>(
+        &mut self,
+        volume: VolumeIndex,
+        blocks: Blocks,
+        slice: Slice,
+        stamp: Stamp,
+        memory: &mut M,
+    ) {
+        memory.retain(slice.buffer);
+        self.store.log.pending_fill_blocks += blocks.count;
+        self.store.log.push_client(ClientAppend::Fill { volume, blocks, slice, stamp });
     }
 }

@@ -1,9 +1,10 @@
 //! Which segments are the log, and where it ends.
 
 use super::edges::{Edges, read_edges};
+use super::keys::{has_keys, verify_keys};
 use super::walk::Walk;
 use super::{Damage, ScanError, SegmentSpan};
-use crate::format::{DecodedFooter, SegmentHead, Superblock};
+use crate::format::{DecodedBatch, DecodedFooter, SegmentHead, Superblock};
 use crate::image::Image;
 use crate::mutation::{Mutation, Mutations};
 use alloc::vec::Vec;
@@ -292,7 +293,13 @@ impl<I: Image> Surveyor<'_, I> {
         // HAZARD 2: a torn batch never happened.
         if header.sequence > self.flushed_sequence && !self.mutations.has(Mutation::SkipPayloadAtRecovery) {
             let payload_block = found.payload_block();
-            if let Some(bad) = walk.verify(self.image, payload_block, &found.batch.checksums, 0)? {
+            let DecodedBatch { entries, checksums, .. } = &found.batch;
+            if has_keys(entries) {
+                let bad = verify_keys(self.image, self.superblock, entries, checksums)?;
+                if bad.is_some() {
+                    return Ok(Err((block, Damage::Payload)));
+                }
+            } else if let Some(bad) = walk.verify(self.image, payload_block, checksums, 0)? {
                 return Ok(Err((payload_block + bad as u32, Damage::Payload)));
             }
         }

@@ -82,9 +82,7 @@ fn together(spans: &[Span]) -> usize {
 
 /// Whether the batches lie between the head and the summary.
 fn fits(batches: &[SummaryBatch], summary_block: u32) -> bool {
-    batches.last().is_some_and(|last| {
-        u64::from(last.payload_block) + last.checksums.len() as u64 <= u64::from(summary_block)
-    })
+    batches.last().is_some_and(|last| last.end_block() <= u64::from(summary_block))
 }
 
 fn visit_summary(
@@ -95,7 +93,7 @@ fn visit_summary(
 ) {
     let view = view_of(span);
     for batch in batches {
-        span.span.used_blocks = batch.payload_block + batch.checksums.len() as u32;
+        span.span.used_blocks = batch.end_block() as u32;
         if batch.sequence < floor_sequence {
             continue;
         }

@@ -2,6 +2,7 @@
 
 use crate::output::Size;
 use engine::format::Layout;
+use engine::units::BLOCK_BYTES;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -15,6 +16,17 @@ pub enum Division {
         segments: u32,
         /// Bytes of one.
         segment_bytes: u64,
+    },
+    /// Into segments of a log for keys, and buckets.
+    Buckets {
+        /// How many segments.
+        segments: u32,
+        /// Bytes of one.
+        segment_bytes: u64,
+        /// How many buckets.
+        buckets: u32,
+        /// Bytes of one.
+        bucket_bytes: u64,
     },
     /// Into slots.
     Slots {
@@ -33,6 +45,12 @@ impl From<&Layout> for Division {
             Layout::Log(geometry) => {
                 Division::Segments { segments: geometry.segments, segment_bytes: geometry.segment_bytes() }
             }
+            Layout::Keys(keys) => Division::Buckets {
+                segments: keys.geometry.segments,
+                segment_bytes: keys.geometry.segment_bytes(),
+                buckets: keys.buckets,
+                bucket_bytes: u64::from(keys.bucket_blocks) * BLOCK_BYTES,
+            },
             Layout::Slots(slots) => Division::Slots {
                 slots: slots.shape().frames,
                 slot_bytes: slots.slot_bytes(),
@@ -48,6 +66,10 @@ impl fmt::Display for Division {
         match *self {
             Division::Segments { segments, segment_bytes } => {
                 write!(f, "{segments} segments of {}", Size(segment_bytes))
+            }
+            Division::Buckets { segments, segment_bytes, buckets, bucket_bytes } => {
+                let (segment, bucket) = (Size(segment_bytes), Size(bucket_bytes));
+                write!(f, "{buckets} buckets of {bucket}, keys in {segments} segments of {segment}")
             }
             Division::Slots { slots, slot_bytes, ways } => {
                 write!(f, "{slots} slots of {}", Size(slot_bytes))?;

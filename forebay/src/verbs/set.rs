@@ -167,7 +167,7 @@ fn change_origin(image: &mut BlockingDevice, superblock: &mut Superblock, change
     // start takes them back.
     let clean_floor_sequence = match superblock.layout {
         Layout::Slots(_) => old.clean_floor_sequence,
-        Layout::Log(_) => new.clean_floor_sequence,
+        Layout::Log(_) | Layout::Keys(_) => new.clean_floor_sequence,
     };
     superblock.volumes[index.at()] = Some(VolumeRecord { clean_floor_sequence, ..new });
     if dirty_bytes > 0 {

@@ -4,9 +4,10 @@ use super::slot_rules::slot_rules;
 use crate::random::Random;
 use crate::world::{Latency, Setup, SlotSetup, VolumeSetup};
 use engine::composition::Composition;
-use engine::composition::axes::Placement;
+use engine::composition::axes::{PersistenceChoice, Placement};
+use engine::composition::contract::Keeps;
 use engine::effect::WriteMode;
-use engine::format::SlotLayout;
+use engine::format::{Geometry, KeyLayout, SlotLayout};
 use engine::limits::Config;
 use engine::units::{BLOCK_BYTES, Nanos};
 use std::fmt;
@@ -172,6 +173,16 @@ knobs! {
     slots = 64,
     /// What a cache with slots does: a number below [`SLOT_RULES`](super::SLOT_RULES).
     slot_rules = 0,
+    /// Blocks of a bucket, with keys alone in the segments; 0 for none.
+    bucket_blocks = 0,
+    /// Buckets.
+    buckets = 64,
+    /// Bytes of a run that passes by; 0 for none.
+    cutoff_bytes = 0,
+    /// Whether writes are answered before their keys are in the segments, and origins keep what they acknowledge.
+    early = 0,
+    /// Whether a rate decides what goes home when.
+    rate = 0,
 }
 
 const COUNT: usize = Knob::ALL.len();
@@ -333,6 +344,9 @@ impl Options {
             let ways = *Random::new(self.seed).fork(0x0_3a75).pick(&[own, own, own.min(16), own.min(64)]);
             self.set(Knob::ways, ways);
         }
+        if matches!(composition.persistence, PersistenceChoice::Journal(_)) {
+            self = self.with_buckets();
+        }
         self.profile = Some((profile, composition));
         self
     }
@@ -350,6 +364,65 @@ impl Options {
         // What rots before a crash is not noticed after it: checksums of slots are not on the device.
         self.set(Knob::cache_rot, 0);
         self
+    }
+
+    /// The same with keys in the segments and data in buckets.
+    #[must_use]
+    pub fn with_buckets(mut self) -> Options {
+        // Nor have buckets.
+        self = self.without_later_knobs();
+        let random = &mut Random::new(self.seed).fork(0x0_b0c4);
+        let bucket_blocks = *random.pick(&[1, 4, 16, 128]);
+        self.set(Knob::bucket_blocks, bucket_blocks);
+        let buckets = (random.between(64, 2500) / bucket_blocks).clamp(8, 600);
+        self.set(Knob::buckets, buckets);
+        self.set(Knob::cutoff_bytes, *random.pick(&[0, 0, 65_536, 1 << 20]));
+        self.set(Knob::rate, random.below(2));
+        // The ring holds many keys: now and then a history is long enough to go round.
+        if random.one_in(8) {
+            self.set(Knob::steps, self.get(Knob::steps) * 6);
+            self.set(Knob::request_blocks, 1);
+        }
+        self
+    }
+
+    fn keys(&self) -> Option<KeyLayout> {
+        let bucket_blocks = self.get(Knob::bucket_blocks).min(8192) as u32;
+        let (segments, segment_blocks) = self.ring();
+        (bucket_blocks > 0).then(|| KeyLayout {
+            geometry: Geometry { segments, segment_blocks },
+            bucket_blocks: bucket_blocks.next_power_of_two(),
+            buckets: self.get(Knob::buckets).clamp(8, 65_536) as u32,
+        })
+    }
+
+    /// The same world with a log of the profile that was asked for, or with the buckets that were drawn.
+    fn with_log(&self, mut setup: Setup) -> Setup {
+        let keys = self.keys();
+        if let Some((_, mut composition)) = self.profile.filter(|_| setup.slots.is_none()) {
+            if let Some(keys) = keys {
+                let sectors = (keys.bucket_blocks * 8).to_string();
+                composition.set("bucket_sectors", &sectors).expect("a profile with buckets");
+            }
+            (setup.keys, setup.composition) = (keys, composition.text());
+            let contract = composition.contract();
+            setup.origins_keep = contract.origin_needs_plp;
+            setup.contract.kill_keeps_acknowledged = contract.process == Keeps::All;
+            return setup;
+        }
+        let Some(keys) = keys else { return setup };
+        let cutoff = self.get(Knob::cutoff_bytes).to_string();
+        let passes: &[(&str, &str)] = &[("cutoff", "runs-and-congestion"), ("cutoff_bytes", &cutoff)];
+        let mut besides = if cutoff == "0" { Vec::new() } else { passes.to_vec() };
+        if self.get(Knob::rate) > 0 {
+            besides.push(("destage", "pi"));
+        }
+        setup.with_buckets(keys, &besides, self.get(Knob::early) == 0)
+    }
+
+    fn ring(&self) -> (u32, u32) {
+        let segments = self.get(Knob::segments).clamp(64, 4096) as u32;
+        (segments, (self.get(Knob::segment_blocks).clamp(32, 8192) as u32).next_power_of_two())
     }
 
     fn slots(&self) -> Option<SlotSetup> {
@@ -394,9 +467,12 @@ impl Options {
         let sizes = [Knob::sectors0, Knob::sectors1, Knob::sectors2];
         let modes = [Knob::mode0, Knob::mode1, Knob::mode2];
         let volumes = sizes.into_iter().zip(modes).take(self.get(Knob::volumes).clamp(1, 3) as usize);
-        let segments = self.get(Knob::segments).clamp(64, 4096) as u32;
-        let segment_blocks = (self.get(Knob::segment_blocks).clamp(32, 8192) as u32).next_power_of_two();
-        let mut bounds = Config::for_cache(segments, segment_blocks);
+        let (segments, segment_blocks) = self.ring();
+        let keys = self.keys();
+        let mut bounds = match &keys {
+            Some(keys) => Config::for_keys(keys),
+            None => Config::for_cache(segments, segment_blocks),
+        };
         bounds.idle_ns = self.get(Knob::idle_ms) * Nanos::MILLISECOND;
         bounds.flush_after_ns = self.get(Knob::flush_after_ms) * Nanos::MILLISECOND;
         bounds.destage_runs_max = self.get(Knob::destage_runs) as u32;
@@ -406,7 +482,7 @@ impl Options {
         bounds.extents_max = self.get(Knob::extents) as usize;
         bounds.company_wait_ns_max = self.get(Knob::company_wait_us) * 1000;
         bounds.company_blocks = self.get(Knob::company);
-        Setup {
+        self.with_log(Setup {
             segments,
             segment_blocks,
             slots: self.slots(),
@@ -423,7 +499,7 @@ impl Options {
             is_checked_on_open: self.get(Knob::cache_rot) + self.get(Knob::metadata_rot) == 0,
             are_copies_compared: true,
             ..Setup::new(self.seed)
-        }
+        })
     }
 
     /// The command that repeats a run with these options.

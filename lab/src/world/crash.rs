@@ -232,8 +232,8 @@ impl World {
         self.note(What::Open { session: opened.superblock.session, dirty_bytes });
         self.oracle.explained.restarted();
         self.settle_settings(&opened)?;
-        // In slots a write goes around the cache, too, when there is no room for it.
-        let is_any_bypassed = self.setup.slots.is_some();
+        // In slots and buckets a write goes around the cache, too, when there is no room for it.
+        let is_any_bypassed = self.setup.slots.is_some() || self.setup.keys.is_some();
         for ((is_bypassed, mode), origin) in self.is_bypassed.iter_mut().zip(&self.modes).zip(&self.origins) {
             // What the life before wrote to the origin alone may still be lost there, and is in no log.
             let is_left = *is_bypassed && !origin.unflushed().is_empty();

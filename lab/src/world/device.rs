@@ -283,7 +283,7 @@ impl World {
         if let Some(Fault::Error(errno)) = fault {
             return self.land_failed(op, view, errno);
         }
-        let World { cache, origins, in_flight, pool, random, .. } = self;
+        let World { cache, origins, in_flight, pool, random, setup, .. } = self;
         let disk = match view.target {
             Target::Origin(volume) => &mut origins[volume.at()],
             _ => cache,
@@ -310,6 +310,9 @@ impl World {
                         _ => view.first,
                     };
                     in_flight.landed = Some(disk.land(first, content.clone()));
+                    if view.target != Target::Cache && setup.origins_keep {
+                        disk.flush_all();
+                    }
                 }
             }
         }

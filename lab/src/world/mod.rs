@@ -31,7 +31,7 @@ use device::{Filter, InFlight};
 use engine::composition::Composition;
 use engine::effect::{Effect, Target, WriteMode};
 use engine::engine::Engine;
-use engine::format::{Geometry, Layout, SEGMENTS_OFFSET, SlotLayout, Superblock, VolumeRecord};
+use engine::format::{Geometry, KeyLayout, Layout, SEGMENTS_OFFSET, SlotLayout, Superblock, VolumeRecord};
 use engine::limits::Config;
 use engine::mutation::Mutations;
 use engine::recovery::{self, Options};
@@ -88,6 +88,10 @@ pub struct Setup {
     pub segment_blocks: u32,
     /// Slots instead of segments.
     pub slots: Option<SlotSetup>,
+    /// Buckets, and segments for keys.
+    pub keys: Option<KeyLayout>,
+    /// What a cache without slots is made of, as text; empty for our own.
+    pub composition: String,
     /// The volumes, in their slots' order.
     pub volumes: Vec<VolumeSetup>,
     /// The engine's bounds, if not those for a cache of this size.
@@ -112,6 +116,8 @@ pub struct Setup {
     pub origin_latency: Latency,
     /// Which origins can discard.
     pub origin_can_discard: bool,
+    /// Origins keep what they acknowledge, as if each write were flushed.
+    pub origins_keep: bool,
     /// A device operation without an answer after this long counts as failed, and its device as gone.
     pub device_timeout_ns: u64,
 }
@@ -125,6 +131,8 @@ impl Setup {
             segments: 64,
             segment_blocks: 32,
             slots: None,
+            keys: None,
+            composition: String::new(),
             volumes: vec![VolumeSetup { sectors: 1500 * 8, mode: WriteMode::Writeback }],
             bounds: None,
             config: |_| (),
@@ -137,6 +145,7 @@ impl Setup {
             cache_latency: Latency { least_ns: 20_000, most_ns: 200_000 },
             origin_latency: Latency { least_ns: 50_000, most_ns: 2_000_000 },
             origin_can_discard: true,
+            origins_keep: false,
             device_timeout_ns: 30 * Nanos::SECOND,
         }
     }
@@ -148,14 +157,39 @@ impl Setup {
         self
     }
 
+    /// The same with buckets and these choices and tunables besides; not `safe`, it behaves as published.
+    ///
+    /// # Panics
+    /// If there are no such ones.
+    #[must_use]
+    pub fn with_buckets(mut self, layout: KeyLayout, besides: &[(&str, &str)], safe: bool) -> Setup {
+        let mut composition = Composition { safe, ..Composition::forebay() };
+        let bucket_sectors = (layout.bucket_blocks * 8).to_string();
+        let buckets = [
+            ("replacement", "bucket-lru"),
+            ("bucket_sectors", bucket_sectors.as_str()),
+            ("writes", "extents"),
+            ("persistence", "journal"),
+        ];
+        for (name, value) in buckets.iter().chain(besides) {
+            composition.set(name, value).expect("every name and value is one of a composition");
+        }
+        composition.validate().expect("the choices go together");
+        (self.keys, self.composition) = (Some(layout), composition.text());
+        (self.origins_keep, self.contract.kill_keeps_acknowledged) = (!safe, safe);
+        self
+    }
+
     fn options(&self) -> Options {
         let Setup { index_budget_bytes, repair, mutations, .. } = *self;
         Options { index_budget_bytes, repair, mutations }
     }
 
     fn engine_config(&self) -> Config {
-        let config = self.bounds;
-        let mut config = config.unwrap_or_else(|| Config::for_cache(self.segments, self.segment_blocks));
+        let mut config = self.bounds.unwrap_or_else(|| match &self.keys {
+            Some(keys) => Config::for_keys(keys),
+            None => Config::for_cache(self.segments, self.segment_blocks),
+        });
         config.origin_can_discard = [self.origin_can_discard; VOLUMES_MAX];
         config.mutations = self.mutations;
         (self.config)(&mut config);
@@ -269,9 +303,11 @@ impl World {
     #[must_use]
     pub fn new(setup: Setup) -> World {
         let geometry = Geometry { segment_blocks: setup.segment_blocks, segments: setup.segments };
-        let (layout, cache_bytes) = match setup.slots.map(|slots| slots.layout()) {
-            Some(layout) => (Layout::Slots(layout), layout.cache_bytes()),
-            None => {
+        let slots = setup.slots.map(|slots| slots.layout());
+        let (layout, cache_bytes) = match (slots, &setup.keys) {
+            (Some(layout), _) => (Layout::Slots(layout), layout.cache_bytes()),
+            (None, Some(keys)) => (Layout::Keys(*keys), keys.cache_bytes()),
+            (None, None) => {
                 let bytes = u64::from(setup.segments) * geometry.segment_bytes();
                 (Layout::Log(geometry), SEGMENTS_OFFSET + bytes)
             }
@@ -285,7 +321,10 @@ impl World {
             clean_stop: true,
             cache_bytes,
             layout,
-            composition: setup.slots.map_or_else(String::new, |slots| slots.composition.text()),
+            composition: match &setup.slots {
+                Some(slots) => slots.composition.text(),
+                None => setup.composition.clone(),
+            },
             profile: "forebay".into(),
             next_volume_id: 1 + setup.volumes.len() as u32,
             volumes: Default::default(),

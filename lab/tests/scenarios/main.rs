@@ -7,6 +7,7 @@
 //! Not here: rule 14, which has no code before there is ordered destage; the refusal of a wrong origin (hazard 9), which
 //! is the daemon's. Hazard 13 is the lock on the open file: a switch of the world, not of the engine.
 
+mod buckets;
 mod destage;
 mod failures;
 mod fills;
@@ -61,6 +62,7 @@ const ALL: &[&[Scenario]] = &[
     tombstones::SCENARIOS,
     writes::SCENARIOS,
     failures::SCENARIOS,
+    buckets::SCENARIOS,
 ];
 
 fn run(scenario: &Scenario, mutations: Mutations, is_checked: bool) -> Result<(), Violation> {

@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Seeds that a mutation is tried with at the most: those that the swarm's own test runs.
 const SEEDS_MAX: u64 = 2500;
 
+/// Why the swarm here does not find what concerns buckets.
+const BUCKETS: &str = "the worlds here have no buckets";
+
 /// Mutations that only a script brings to light, and why.
 const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::TrustSummaryPlaces, "the swarm forges no metadata"),
@@ -60,6 +63,12 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::KeepCleanFlag, "what a start takes for a clean stop is compared in the script alone"),
     (Mutation::TrustCleanAfterRepair, "the swarm repairs nothing"),
     (Mutation::KeepFingerprint, "fingerprints are compared by the daemon"),
+    (Mutation::ForgetFreed, BUCKETS),
+    (Mutation::RefillBeforeFlush, BUCKETS),
+    (Mutation::RefillBeforeStated, BUCKETS),
+    (Mutation::BypassBeforeFreed, BUCKETS),
+    (Mutation::RecordsBeforeKeys, BUCKETS),
+    (Mutation::DropTailKeys, BUCKETS),
     (Mutation::DetachBeforeDurable, "the swarm detaches only before a clean stop"),
 ];
 

@@ -1,0 +1,298 @@
+//! What goes home when, as a published controller says: bcache's rate, gflash's filling and forced modes.
+//!
+//! The sweep's urgent work stays: drains, volumes that leave writeback, origins that fail, clients that wait for room
+//! that only a destage can make.
+//!
+//! bcache looks for dirty extents in one go, up to 500 of them in the order of the origin, and writes those home before it
+//! looks again; once it has looked at the whole volume it rests. What became dirty meanwhile waits.
+//!
+//! Source: bcache's `refill_dirty` and `read_dirty` (read).
+
+use super::LogStore;
+use crate::composition::Composition;
+use crate::composition::axes::DestageChoice;
+use crate::controllers::mirror_fill::MirrorFillChoice;
+use crate::controllers::pi::Pi;
+use crate::controllers::{Budget, Join, Pressure};
+use crate::effect::WriteMode;
+use crate::guard::Blocks;
+use crate::machine::Machine;
+use crate::memory::Memory;
+use crate::store::{Readiness, Store};
+use crate::units::{Nanos, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeIndex};
+use crate::volume::Standing;
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Extents found in one go at the most.
+///
+/// Source: bcache's `KEYBUF_NR`.
+const FOUND_MAX: usize = 500;
+/// Blocks of an extent at the most: 256 KiB.
+const EXTENT_BLOCKS_MAX: u64 = 64;
+/// Regions looked at in one go at the most.
+const REGIONS_MAX: u32 = 4096;
+/// How long a volume of which nothing could be started is left alone.
+const LOOK_AGAIN_NS: u64 = 2 * Nanos::MILLISECOND;
+
+/// Whose rules.
+#[derive(Debug)]
+enum Rules {
+    /// One for each volume.
+    Pi(Vec<Pi>),
+    Mirror(MirrorFillChoice),
+}
+
+/// Dirty extents that were found and are to go home, in the order of the origin.
+#[derive(Debug, Default)]
+struct Found {
+    extents: VecDeque<Blocks>,
+    /// Where the next look begins.
+    cursor: u64,
+    /// Where this round of looks began; none between two rounds.
+    began: Option<u64>,
+    /// Whether the round has come back to where it began.
+    is_round: bool,
+    /// The end of the run that was started last.
+    last_end: u64,
+    look_again: Nanos,
+}
+
+/// The controller of a log, with its state.
+#[derive(Debug)]
+pub(crate) struct Controller {
+    rules: Rules,
+    found: [Found; VOLUMES_MAX],
+}
+
+impl Controller {
+    /// That of a composition; `None` if it is the sweep's affair.
+    pub fn new(composition: &Composition) -> Option<Controller> {
+        let rules = match composition.destage {
+            DestageChoice::Pi(choice) => Rules::Pi(vec![Pi::new(choice); VOLUMES_MAX]),
+            DestageChoice::MirrorFill(choice) => Rules::Mirror(choice),
+            _ => return None,
+        };
+        Some(Controller { rules, found: Default::default() })
+    }
+
+    /// A client's request came.
+    pub fn client_request(&mut self, volume: VolumeIndex) {
+        if let Rules::Pi(pi) = &mut self.rules {
+            pi[volume.at()].client_request();
+        }
+    }
+
+    fn budget(&mut self, volume: VolumeIndex, pressure: &Pressure) -> Budget {
+        match &mut self.rules {
+            Rules::Pi(pi) => pi[volume.at()].budget(pressure),
+            Rules::Mirror(mirror) => mirror.budget(pressure),
+        }
+    }
+
+    fn started(&mut self, volume: VolumeIndex, sectors: u64, now: Nanos) {
+        if let Rules::Pi(pi) = &mut self.rules {
+            pi[volume.at()].started(now, sectors);
+        }
+    }
+
+    fn went_round(&mut self, volume: VolumeIndex, now: Nanos) {
+        if let Rules::Pi(pi) = &mut self.rules {
+            pi[volume.at()].wrapped(now);
+        }
+    }
+}
+
+impl Machine<LogStore> {
+    /// Starts what the controller allows.
+    pub(super) fn pump_controller<M: Memory>(&mut self, memory: &mut M) {
+        if self.latched.is_some() || self.superblock.clean_stop || self.is_stopping {
+            return;
+        }
+        for at in 0..self.volumes_end {
+            let now = self.now;
+            let Some(volume) = &self.volumes[at] else { continue };
+            let is_its_affair = volume.mode == WriteMode::Writeback
+                && volume.standing == Standing::Cached
+                && volume.destage.drains == 0
+                && !volume.origin.is_failing()
+                && now >= volume.origin.backoff_until;
+            let index = volume.index;
+            let Some(controller) = &mut self.store.controller else { return };
+            if !is_its_affair || now < controller.found[at].look_again {
+                continue;
+            }
+            let pressure = self.controller_pressure(index);
+            let controller = self.store.controller.as_mut().expect("just seen");
+            let budget = controller.budget(index, &pressure);
+            // Without anything dirty there is nothing to come back for.
+            if pressure.dirty_sectors > 0 {
+                if let Some(again) = budget.look_again {
+                    self.want_tick(again);
+                }
+                self.start_budget(index, &budget, memory);
+            }
+        }
+    }
+
+    /// Starts runs, as many as a budget has.
+    fn start_budget<M: Memory>(&mut self, index: VolumeIndex, budget: &Budget, memory: &mut M) {
+        let now = self.now;
+        let (mut runs, mut sectors) = (0, 0);
+        while runs < budget.runs.max(budget.continuing) {
+            let Some(blocks) = self.next_extent(index) else { break };
+            let found = &mut self.store.controller.as_mut().expect("it has a budget").found[index.at()];
+            let is_next = found.last_end == blocks.first;
+            let may_join = match budget.join {
+                Join::Group { sectors_enough, .. } => {
+                    runs == 0 || (is_next && sectors < u64::from(sectors_enough))
+                }
+                _ => true,
+            };
+            if !may_join || (runs >= budget.runs && !is_next) || !self.send_run(index, blocks, memory) {
+                break;
+            }
+            let found = &mut self.store.controller.as_mut().expect("it has a budget").found[index.at()];
+            found.extents.pop_front();
+            found.last_end = blocks.end();
+            runs += 1;
+            sectors += blocks.count * SECTORS_PER_BLOCK;
+        }
+        let controller = self.store.controller.as_mut().expect("it has a budget");
+        if runs > 0 {
+            controller.started(index, sectors, now);
+        } else if budget.runs > 0 {
+            controller.found[index.at()].look_again = now.plus(LOOK_AGAIN_NS);
+            self.want_tick(now.plus(LOOK_AGAIN_NS));
+        }
+        let controller = self.store.controller.as_mut().expect("it has a budget");
+        let found = &mut controller.found[index.at()];
+        if found.extents.is_empty() && found.is_round {
+            (found.began, found.is_round) = (None, false);
+            controller.went_round(index, now);
+        }
+    }
+
+    /// The next dirty extent that can go home; it stays the first of those that were found.
+    fn next_extent(&mut self, index: VolumeIndex) -> Option<Blocks> {
+        loop {
+            let found = &mut self.store.controller.as_mut()?.found[index.at()];
+            let Some(&blocks) = found.extents.front() else {
+                if found.is_round || !self.look_for_extents(index) {
+                    return None;
+                }
+                continue;
+            };
+            let ready = (blocks.first..blocks.end())
+                .take_while(|&block| self.can_destage(index, Blocks { first: block, count: 1 }));
+            let count = ready.count() as u64;
+            if count > 0 {
+                return Some(Blocks { first: blocks.first, count });
+            }
+            let key = self.volume(index).key(blocks.first);
+            let dirty = self.store.lookup(key).filter(|cached| cached.dirty);
+            if dirty.is_some_and(|dirty| self.store.readiness(&dirty) == Readiness::Unflushed) {
+                // Its flush is asked for.
+                return None;
+            }
+            // It went home, was changed, or somebody is busy with it: the next look finds it again.
+            let found = &mut self.store.controller.as_mut()?.found[index.at()];
+            let first = found.extents.front_mut().expect("just seen");
+            first.first += 1;
+            first.count -= 1;
+            if first.count == 0 {
+                found.extents.pop_front();
+            }
+        }
+    }
+
+    /// Looks for dirty extents from where the last look ended. False if there are none.
+    fn look_for_extents(&mut self, index: VolumeIndex) -> bool {
+        let end = self.volume(index).blocks();
+        let LogStore { controller, index: cached, .. } = &mut self.store;
+        let found = &mut controller.as_mut().expect("it looks").found[index.at()];
+        let began = *found.began.get_or_insert(found.cursor);
+        let volume = self.volumes[index.at()].as_mut().expect("it is dirty");
+        let mut at = found.cursor;
+        let mut has_wrapped = at < began;
+        for _ in 0..REGIONS_MAX {
+            let next = volume.destage.map.next(at).filter(|&block| block < end);
+            let next = next.filter(|&block| !has_wrapped || block < began);
+            let Some(block) = next else {
+                if has_wrapped || began == 0 {
+                    found.is_round = true;
+                    at = began;
+                    break;
+                }
+                (has_wrapped, at) = (true, 0);
+                continue;
+            };
+            let (first, region_end) = volume.destage.map.region_of(block);
+            let mut is_clean = true;
+            for candidate in first..region_end.min(end) {
+                if cached.get(volume.key(candidate)).is_none_or(|entry| !entry.dirty) {
+                    continue;
+                }
+                is_clean = false;
+                if candidate < block {
+                    continue;
+                }
+                match found.extents.back_mut() {
+                    Some(last) if last.end() == candidate && last.count < EXTENT_BLOCKS_MAX => {
+                        last.count += 1
+                    }
+                    _ => found.extents.push_back(Blocks { first: candidate, count: 1 }),
+                }
+            }
+            if is_clean {
+                volume.destage.map.clear_region_of(block);
+            }
+            at = region_end;
+            if found.extents.len() >= FOUND_MAX {
+                break;
+            }
+        }
+        found.cursor = if at >= end { 0 } else { at };
+        !found.extents.is_empty()
+    }
+
+    fn controller_pressure(&self, index: VolumeIndex) -> Pressure {
+        let volume = self.volume(index);
+        let LogStore { segments, journal, .. } = &self.store;
+        let sectors = |volume: &crate::volume::Volume| volume.size_sectors;
+        let (frames, dirty_frames, frame_blocks, in_use_percent) = match journal {
+            Some(journal) => {
+                let buckets = &journal.buckets;
+                let (_, blocks) = buckets.run_of(0);
+                (buckets.count(), segments.dirty_buckets(), blocks, buckets.in_use_percent())
+            }
+            None => {
+                let percent = u64::from(segments.with_must()) * 100 / u64::from(segments.count());
+                (segments.count(), segments.with_must(), segments.segment_blocks(), percent as u32)
+            }
+        };
+        let frame_sectors = frame_blocks * SECTORS_PER_BLOCK as u32;
+        Pressure {
+            now: self.now,
+            last_request: self.last_client,
+            last_origin: self.last_client,
+            dirty_sectors: volume.dirty_blocks * SECTORS_PER_BLOCK,
+            cache_sectors: u64::from(frames) * u64::from(frame_sectors),
+            origin_sectors: sectors(volume),
+            origins_sectors: self.volumes.iter().flatten().map(sectors).sum(),
+            frames,
+            clean_frames: frames - dirty_frames.min(frames),
+            frame_sectors,
+            in_use_percent,
+            busy_buckets: dirty_frames,
+            copies: volume.destage.in_flight,
+            runs: volume.destage.in_flight,
+            requests: self.requests.len() as u32,
+            origin_reads: volume.origin.client_reads,
+            is_memory_full: LogStore::pressure(self).is_short,
+            wants_room: LogStore::pressure(self).is_short,
+            is_draining: false,
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! From the clients' queue to a bucket.
+
+use super::super::{ClientAppend, LogFlight, LogStore, PartSource, Publish};
+use super::{KEYS_MAX, Key, KeyState};
+use crate::effect::{Errno, IoOp, Pieces, RequestOp, Target};
+use crate::guard::{Blocks, Hold};
+use crate::machine::{Flight, Machine};
+use crate::memory::{Memory, Slice};
+use crate::mutation::Mutation;
+use crate::replacement::Access;
+use crate::request::RequestKey;
+use crate::store::Store;
+use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, VolumeIndex};
+use alloc::vec::Vec;
+
+impl Machine<LogStore> {
+    /// Takes what clients have queued, in order, and writes it to buckets, as far as there is room.
+    pub(super) fn place_data<M: Memory>(&mut self, memory: &mut M) {
+        self.journal().is_starved = false;
+        while self.latched.is_none() && self.may_place() {
+            let Some(append) = self.store.log.client.pop_front() else { break };
+            let has_room = match append {
+                ClientAppend::Part { request, blocks, source: PartSource::Zero } => {
+                    self.place_zero(request, blocks)
+                }
+                ClientAppend::Part { request, blocks, source: PartSource::Data(slice) } => {
+                    self.place_part(request, blocks, slice, memory)
+                }
+                ClientAppend::Fill { volume, blocks, slice, stamp } => {
+                    self.store.log.pending_blocks -= blocks.count;
+                    self.store.log.pending_fill_blocks -= blocks.count;
+                    let is_current = self.volumes[volume.at()].as_ref().is_some_and(|target| {
+                        // HAZARD 1: nothing was written, destaged, discarded, bypassed or dropped here since the read
+                        // began, and nothing is about to be.
+                        let now = target.guard.stamp(blocks, target.origin.flushed_epoch);
+                        (now == Some(stamp) || self.is_mutated(Mutation::FillAfterChange))
+                            && target.caches_reads()
+                    });
+                    self.place_fill(volume, blocks, slice, is_current, memory);
+                    true
+                }
+            };
+            if !has_room {
+                break;
+            }
+        }
+    }
+
+    /// Whether more data may be placed: keys need room in the ring.
+    fn may_place(&self) -> bool {
+        let journal = self.store.journal.as_ref().expect("there are buckets");
+        journal.keys.len() < KEYS_MAX && self.clients_may_append()
+    }
+
+    fn journal(&mut self) -> &mut super::Journal {
+        self.store.journal.as_mut().expect("there are buckets")
+    }
+
+    /// Zeroes need no bucket; they keep their place among the others.
+    fn place_zero(&mut self, request: RequestKey, blocks: Blocks) -> bool {
+        let volume = self.requests[request].volume;
+        self.requests[request].sequence = self.store.log.next_sequence;
+        let publish = Publish::Part { request, volume, blocks, place: None, checksums_at: 0 };
+        self.push_key(publish, Vec::new(), None, KeyState::Ready);
+        // They are not in the index before their batch is published, and what comes behind them waits for that.
+        self.journal().want_all_keys();
+        true
+    }
+
+    fn place_part<M: Memory>(
+        &mut self,
+        request: RequestKey,
+        blocks: Blocks,
+        slice: Slice,
+        memory: &mut M,
+    ) -> bool {
+        let volume = self.requests[request].volume;
+        let first = self.volume(volume).key(blocks.first);
+        let LogStore { journal, segments, .. } = &mut self.store;
+        let journal = journal.as_mut().expect("there are buckets");
+        let Some(space) = journal.buckets.take(first, blocks.count, segments) else {
+            let source = PartSource::Data(slice);
+            self.store.log.client.push_front(ClientAppend::Part { request, blocks, source });
+            return self.pass_starved(request, memory);
+        };
+        let now = Blocks { first: blocks.first, count: u64::from(space.blocks) };
+        let bytes = space.blocks * BLOCK_BYTES as u32;
+        self.store.log.pending_blocks -= now.count;
+        // Part of it is on its way: it cannot be begun again as if nothing had happened.
+        self.requests[request].sequence = self.store.log.next_sequence;
+        let publish =
+            Publish::Part { request, volume, blocks: now, place: Some(space.place), checksums_at: 0 };
+        let segment = self.journal().buckets.segment_of(space.bucket);
+        self.write_data(publish, slice.part(0, bytes), space.place, (segment, space.end_block), memory);
+        if now.count < blocks.count {
+            let rest = Blocks { first: now.end(), count: blocks.count - now.count };
+            let source = PartSource::Data(slice.part(bytes, slice.len_bytes - bytes));
+            self.store.log.client.push_front(ClientAppend::Part { request, blocks: rest, source });
+        }
+        true
+    }
+
+    fn place_fill<M: Memory>(
+        &mut self,
+        volume: VolumeIndex,
+        blocks: Blocks,
+        slice: Slice,
+        is_current: bool,
+        memory: &mut M,
+    ) {
+        let is_new = is_current
+            && !self.store.index.is_tight(blocks.count)
+            && (blocks.first..blocks.end())
+                .all(|block| self.store.index.get(BlockKey::new(volume, block)).is_none());
+        let space = is_new
+            .then(|| {
+                let LogStore { journal, segments, .. } = &mut self.store;
+                let journal = journal.as_mut().expect("there are buckets");
+                journal.buckets.take(BlockKey::new(volume, blocks.first), blocks.count, segments)
+            })
+            .flatten();
+        let Some(space) = space else {
+            if let Some(target) = &mut self.volumes[volume.at()] {
+                let counters = &mut target.counters;
+                let counter = if is_current {
+                    &mut counters.bypass_pressure_blocks
+                } else {
+                    &mut counters.fill_dropped_blocks
+                };
+                *counter += blocks.count;
+            }
+            memory.release(slice.buffer);
+            return;
+        };
+        // What does not fit a bucket's end is not worth a second write.
+        let now = Blocks { first: blocks.first, count: u64::from(space.blocks) };
+        let target = self.volume_mut(volume);
+        target.guard.acquire(now, Hold::Copying);
+        target.counters.fill_blocks += now.count;
+        let publish =
+            Publish::Fill { volume, blocks: now, place: space.place, checksums_at: 0, buffer: slice.buffer };
+        let segment = self.journal().buckets.segment_of(space.bucket);
+        let part = slice.part(0, space.blocks * BLOCK_BYTES as u32);
+        self.write_data(publish, part, space.place, (segment, space.end_block), memory);
+    }
+
+    fn write_data<M: Memory>(
+        &mut self,
+        publish: Publish,
+        slice: Slice,
+        place: Place,
+        space: (u32, u32),
+        memory: &M,
+    ) {
+        let blocks = slice.len_bytes / BLOCK_BYTES as u32;
+        let checksums = (0..blocks)
+            .map(|step| memory.checksum(slice.part(step * BLOCK_BYTES as u32, BLOCK_BYTES as u32)))
+            .collect();
+        let key = self.push_key(publish, checksums, Some(space), KeyState::Writing);
+        let op = IoOp::Write { offset_bytes: self.store.offset_bytes(place), from: Pieces::One(slice) };
+        let issued = self.now;
+        self.issue(Target::Cache, op, Flight::Store(LogFlight::Data { key, issued }));
+    }
+
+    fn push_key(
+        &mut self,
+        publish: Publish,
+        checksums: Vec<u32>,
+        space: Option<(u32, u32)>,
+        state: KeyState,
+    ) -> u64 {
+        let journal = self.journal();
+        journal.keys.push_back(Key { publish, checksums, space, state });
+        journal.first_key + journal.keys.len() as u64 - 1
+    }
+
+    /// The device has the data of a key, or failed.
+    pub(in crate::log) fn data_done<M: Memory>(
+        &mut self,
+        key: u64,
+        issued: Nanos,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
+        self.note_latency(Access::Write, issued);
+        let journal = self.journal();
+        let at = (key - journal.first_key) as usize;
+        journal.keys[at].state = KeyState::Ready;
+        let request = journal.keys[at].request();
+        let was_latched = self.latched.is_some();
+        if result.is_ok() && !was_latched {
+            self.apply_keys(memory);
+        }
+        if let Err(errno) = result {
+            self.latch(errno, memory);
+        }
+        if was_latched {
+            self.discard_keys(memory);
+            if let Some(request) = request
+                && !LogStore::is_writing(self, request)
+            {
+                self.cut_off(request, memory);
+            }
+        }
+    }
+
+    /// The cache failed: keys whose data nobody writes any more never were.
+    pub(in crate::log) fn discard_keys<M: Memory>(&mut self, memory: &mut M) {
+        let Some(journal) = &mut self.store.journal else { return };
+        let mut fills = Vec::new();
+        for key in
+            journal.keys.iter_mut().filter(|key| matches!(key.state, KeyState::Ready | KeyState::Applied))
+        {
+            key.state = KeyState::Gone;
+            if let Publish::Fill { volume, blocks, buffer, .. } = key.publish {
+                fills.push((volume, blocks, buffer));
+            }
+        }
+        while journal.keys.front().is_some_and(|key| key.state == KeyState::Gone) {
+            journal.keys.pop_front();
+            journal.first_key += 1;
+            journal.published_keys += 1;
+        }
+        for (volume, blocks, buffer) in fills {
+            memory.release(buffer);
+            self.release_guard(volume, blocks, Hold::Copying);
+        }
+    }
+
+    /// No bucket is free, and clients wait. What only waits for its turn goes around the cache, if nothing is on its way
+    /// to be free: a cache full of dirty data slows down to the origin's speed. False if the first one has to wait.
+    fn pass_starved<M: Memory>(&mut self, request: RequestKey, memory: &mut M) -> bool {
+        self.journal().is_starved = true;
+        self.give_up_buckets();
+        let LogStore { journal, segments, .. } = &mut self.store;
+        let journal = journal.as_mut().expect("there are buckets");
+        if journal.buckets.has_leaving() {
+            return false;
+        }
+        journal.buckets.recount(segments);
+        let mut queued: Vec<RequestKey> = Vec::new();
+        for append in &self.store.log.client {
+            match append {
+                ClientAppend::Part { request, .. } if queued.last() != Some(request) => queued.push(*request),
+                _ => (),
+            }
+        }
+        // RULE 7: a dirty block is never bypassed; its newer version follows it home.
+        queued.retain(|&key| {
+            let active = &self.requests[key];
+            let is_write = matches!(active.op, RequestOp::Write { .. });
+            is_write && active.sequence == 0 && !self.has_dirty(active.volume, active.blocks)
+        });
+        let is_first = queued.first() == Some(&request);
+        for (key, blocks) in self.store.log.withdraw(|key| queued.contains(&key)) {
+            let active = &mut self.requests[key];
+            active.unpublished -= blocks;
+            active.passes = Some(true);
+            assert!(active.unpublished == 0, "what is in no batch was withdrawn as a whole");
+            self.begin_again(key, memory);
+        }
+        is_first
+    }
+
+    /// Requests with a key that waits.
+    pub(in crate::log) fn keys_concern(&self, index: VolumeIndex) -> bool {
+        let Some(journal) = &self.store.journal else { return false };
+        journal.publishes().any(|publish| match publish {
+            Publish::Part { volume, .. } | Publish::Fill { volume, .. } => *volume == index,
+            _ => false,
+        })
+    }
+}

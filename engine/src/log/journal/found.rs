@@ -1,0 +1,89 @@
+//! What recovery finds in the buckets.
+
+use super::Journal;
+use super::buckets::Held;
+use crate::composition::Composition;
+use crate::format::{Entry, EntryKind, KeyLayout};
+use crate::index::Index;
+use crate::segments::Segments;
+use crate::units::{BlockKey, Place, SECTORS_PER_BLOCK, VolumeIndex};
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// What keys lead to, in the course of a replay.
+pub(crate) struct KeysFound {
+    layout: KeyLayout,
+    /// By bucket, since its last `Freed`; none if no key leads there.
+    held: Vec<Option<Vec<Held>>>,
+}
+
+impl KeysFound {
+    /// Nothing yet.
+    pub fn new(layout: KeyLayout) -> KeysFound {
+        KeysFound { layout, held: vec![None; layout.buckets as usize] }
+    }
+
+    pub fn layout(&self) -> &KeyLayout {
+        &self.layout
+    }
+
+    /// Whether an entry's places are all in one bucket.
+    pub fn has(&self, entry: &Entry) -> bool {
+        let blocks = u64::from(entry.sectors).div_ceil(SECTORS_PER_BLOCK);
+        self.layout.has_run(entry.extra, blocks.max(u64::from(entry.payload_blocks)))
+    }
+
+    fn bucket_of(&self, entry: &Entry) -> Option<usize> {
+        let place = entry.extra.checked_sub(u64::from(self.layout.ring_blocks()))?;
+        self.has(entry).then_some((place / u64::from(self.layout.bucket_blocks)) as usize)
+    }
+
+    /// Notes an entry; what it says to be void. With `keeps_freed` nothing ever is.
+    pub fn pass(&mut self, volume: Option<VolumeIndex>, entry: &Entry, keeps_freed: bool) -> Vec<Held> {
+        let Some(bucket) = self.bucket_of(entry) else { return Vec::new() };
+        let held = &mut self.held[bucket];
+        if entry.kind == EntryKind::Freed && !keeps_freed {
+            return held.take().unwrap_or_default();
+        }
+        if entry.kind.is_key() {
+            // Of a volume that is gone, too: its key is in the log, and its place not to be written before a `Freed`.
+            let held = held.get_or_insert_default();
+            if let Some(volume) = volume {
+                let first = BlockKey::new(volume, entry.start_sector / SECTORS_PER_BLOCK);
+                held.push(Held { first, place: Place(entry.extra as u32), blocks: entry.payload_blocks });
+            }
+        }
+        Vec::new()
+    }
+
+    /// The buckets as the index has them in the end.
+    pub fn into_journal(
+        self,
+        composition: &Composition,
+        index: &Index,
+        segments: &mut Segments,
+        seed: u64,
+    ) -> Journal {
+        let KeysFound { layout, mut held } = self;
+        held.iter_mut().flatten().for_each(Vec::clear);
+        let ring = layout.ring_blocks();
+        index.for_each(|key, entry| {
+            let bucket = ((entry.place.0 - ring) / layout.bucket_blocks) as usize;
+            let held = held[bucket].get_or_insert_default();
+            held.push(Held { first: key, place: entry.place, blocks: 1 });
+        });
+        for (bucket, held) in held.iter_mut().enumerate() {
+            let Some(held) = held else { continue };
+            held.sort_unstable_by_key(|held| held.place);
+            held.dedup_by(|next, last| {
+                let is_next = last.first.0 + u64::from(last.blocks) == next.first.0
+                    && last.place.0 + last.blocks == next.place.0;
+                last.blocks += u32::from(is_next);
+                is_next
+            });
+            // Recovery flushes the cache before anything else happens.
+            segments.get_mut(layout.geometry.segments + bucket as u32).flushed_blocks = layout.bucket_blocks;
+        }
+        Journal::new(composition, layout, held, seed)
+    }
+}

@@ -1,0 +1,116 @@
+//! Buckets are given up so that others can be filled.
+
+use super::super::{InternalAppend, LogStore};
+use crate::guard::Blocks;
+use crate::machine::Machine;
+use crate::units::{BlockKey, Nanos};
+use alloc::vec::Vec;
+
+/// Dirty buckets that are listed at a time, when clients wait for one.
+const LISTED_MAX: usize = 16;
+/// How often those are looked at again.
+const LOOK_AGAIN_NS: u64 = 5 * Nanos::MILLISECOND;
+
+impl Machine<LogStore> {
+    /// Gives buckets up where few are free, and takes the next step with those that leave.
+    pub(super) fn pump_buckets(&mut self) {
+        self.give_up_buckets();
+        let flushed = self.barrier.flushed;
+        let LogStore { journal, segments, log, .. } = &mut self.store;
+        let journal = journal.as_mut().expect("there are buckets");
+        let was_free = journal.buckets.free();
+        journal.buckets.free_flushed(flushed, segments);
+        let (wanted, needs_header) = journal.buckets.wanted(flushed);
+        // RULE 1: the bucket's leave is durable, and a durable header says so, before it is filled again.
+        log.is_floor_wanted |= needs_header && !self.is_stopping;
+        if let Some(wanted) = wanted {
+            self.barrier.want(wanted);
+        }
+        if journal.buckets.free() > was_free {
+            journal.is_starved = false;
+        }
+        if journal.is_starved {
+            self.hurry_buckets();
+        }
+    }
+
+    /// Drops what clean buckets hold, as many as are needed.
+    pub(super) fn give_up_buckets(&mut self) {
+        if self.is_stopping || self.latched.is_some() || self.superblock.clean_stop {
+            return;
+        }
+        let now = self.now;
+        let LogStore { journal, segments, index, .. } = &mut self.store;
+        let journal = journal.as_mut().expect("there are buckets");
+        let low = journal.buckets.free_low();
+        if journal.buckets.has_leaving() || now < journal.look_again {
+            return;
+        }
+        // RULE 15: an index near its budget gives buckets up early.
+        if journal.buckets.free() >= low && !index.is_tight(self.config.index_slack_blocks) {
+            return;
+        }
+        if journal.is_starved {
+            journal.buckets.close_all();
+        }
+        journal.buckets.advance(now);
+        journal.buckets.tell_live(segments);
+        journal.look_again = now.plus(LOOK_AGAIN_NS);
+        // Two lows at a time: each time costs two flushes.
+        for _ in 0..low * 2 {
+            let LogStore { journal, segments, .. } = &mut self.store;
+            let journal = journal.as_mut().expect("there are buckets");
+            let Some((bucket, held)) = journal.buckets.give_up(segments) else { break };
+            for held in held {
+                let mut run: Option<Blocks> = None;
+                for step in 0..u64::from(held.blocks) {
+                    let key = BlockKey(held.first.0 + step);
+                    let is_here = self
+                        .store
+                        .index
+                        .get(key)
+                        .is_some_and(|entry| u64::from(entry.place.0) == u64::from(held.place.0) + step);
+                    match (&mut run, is_here) {
+                        (Some(run), true) => run.count += 1,
+                        (None, true) => run = Some(Blocks { first: key.block(), count: 1 }),
+                        (_, false) => {
+                            if let Some(run) = run.take() {
+                                self.drop_entries(held.first.volume(), run);
+                            }
+                        }
+                    }
+                }
+                if let Some(run) = run {
+                    self.drop_entries(held.first.volume(), run);
+                }
+            }
+            self.store.log.push_internal(InternalAppend::Freed { bucket });
+        }
+    }
+
+    /// Clients wait for a bucket: what is dirty in those with least of it goes home first.
+    fn hurry_buckets(&mut self) {
+        self.want_tick(self.now.plus(LOOK_AGAIN_NS));
+        if self.volumes.iter().flatten().any(|volume| volume.destage.has_urgent()) {
+            return;
+        }
+        let LogStore { journal, segments, index, .. } = &self.store;
+        let journal = journal.as_ref().expect("there are buckets");
+        let mut urgent: [Vec<u64>; crate::units::VOLUMES_MAX] = Default::default();
+        for held in journal.buckets.nearly_clean(LISTED_MAX, segments) {
+            for step in 0..u64::from(held.blocks) {
+                let key = BlockKey(held.first.0 + step);
+                if index.get(key).is_some_and(|entry| entry.dirty) {
+                    urgent[key.volume().at()].push(key.block());
+                }
+            }
+        }
+        for (volume, blocks) in self.volumes.iter_mut().zip(urgent) {
+            if let Some(volume) = volume
+                && !blocks.is_empty()
+            {
+                volume.destage.set_urgent(blocks);
+            }
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! `journal`: the ring holds keys only, data lies in buckets. After bcache.
+//!
+//! A write goes to a bucket first; when the device has it, its key waits for a batch, which is a header without
+//! payload. Everything else is the log's: one sequence, publication in order, floor, cut, `cleaned`, sessions, recovery.
+//! What differs:
+//!
+//! | | inline | journal |
+//! | --- | --- | --- |
+//! | a batch | header and payload | header; payload was written before |
+//! | the tail | dirty data goes home, hits are copied | keys that still hold are appended again |
+//! | room | the oldest segment | the bucket that replacement chooses, nothing dirty in it |
+//! | a place is void | when its segment is reused | from a `Freed` on (hazard 5) |
+//! | no room | writes wait | writes go around the cache |
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `buckets.rs` | the buckets and their life |
+//! | `found.rs` | what recovery finds in them |
+//! | `data.rs` | from the queue to a bucket |
+//! | `early.rs` | answers before keys are in the ring, without `safe` |
+//! | `keys.rs` | from a bucket to the ring |
+//! | `leave.rs` | buckets are given up |
+//! | `tail.rs` | the oldest segment's keys are appended again |
+//!
+//! Not imitated: buckets are not compacted, as with `copy_gc_enabled` off; the b-tree (its part of the device is
+//! the ring's); priorities do not survive a restart.
+//!
+//! Source: bcache (`request.c`, `alloc.c`, `journal.c`), read; see the profiles.
+
+pub(crate) mod buckets;
+mod data;
+mod early;
+pub(crate) mod found;
+mod keys;
+mod leave;
+mod tail;
+
+use super::Publish;
+use crate::composition::Composition;
+use crate::composition::axes::{ExtentWrites, Journal as JournalChoice, PersistenceChoice, WritesChoice};
+use crate::format::KeyLayout;
+use crate::replacement::Access;
+use crate::request::RequestKey;
+use crate::units::{Nanos, Place};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use buckets::{Buckets, Held};
+use early::Early;
+use tail::Tail;
+
+/// Keys that wait at the most; then no more data is placed.
+const KEYS_MAX: usize = 1024;
+
+/// The state of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum KeyState {
+    /// Its data is on its way to a bucket.
+    Writing,
+    /// The device has its data.
+    Ready,
+    /// The same, the index has it, and whoever wrote it was answered; only without `safe`.
+    Applied,
+    /// The cache failed: it never was.
+    Gone,
+}
+
+/// A key that waits for a batch.
+struct Key {
+    /// What its publication does.
+    publish: Publish,
+    checksums: Vec<u32>,
+    /// Where its data is, by the number of `Segments`, and where that ends there. None for zeroes.
+    space: Option<(u32, u32)>,
+    state: KeyState,
+}
+
+impl Key {
+    fn request(&self) -> Option<RequestKey> {
+        match &self.publish {
+            Publish::Part { request, .. } => Some(*request),
+            _ => None,
+        }
+    }
+}
+
+/// What a log with buckets has besides.
+pub(crate) struct Journal {
+    pub buckets: Buckets,
+    /// In the order in which they came.
+    keys: VecDeque<Key>,
+    /// The number of the first of them.
+    first_key: u64,
+    tail: Tail,
+    /// How many keys were published.
+    published_keys: u64,
+    /// Keys are answered for before they are in the ring, and may wait so long for it.
+    early: Option<Early>,
+    /// Somebody found no bucket.
+    is_starved: bool,
+    /// No bucket could be given up: not tried again before.
+    look_again: Nanos,
+    writes: ExtentWrites,
+}
+
+impl Journal {
+    /// Of what recovery found.
+    pub fn new(
+        composition: &Composition,
+        layout: KeyLayout,
+        held: Vec<Option<Vec<Held>>>,
+        seed: u64,
+    ) -> Journal {
+        let PersistenceChoice::Journal(choice) = composition.persistence else {
+            unreachable!("buckets come with a journal")
+        };
+        let JournalChoice { recount_part, journal_delay_ms, .. } = choice;
+        let WritesChoice::Extents(writes) = composition.writes else { unreachable!("and with extents") };
+        Journal {
+            buckets: Buckets::new(layout, &composition.replacement, recount_part, held, seed),
+            keys: VecDeque::new(),
+            first_key: 0,
+            tail: Tail::Idle,
+            published_keys: 0,
+            early: (!composition.safe).then(|| Early::new(journal_delay_ms)),
+            is_starved: false,
+            look_again: Nanos(0),
+            writes,
+        }
+    }
+
+    /// Whether too many buckets have dirty data for such a request to enter.
+    ///
+    /// Source: bcache's `check_should_bypass` and `should_writeback`. Who waits for a write is not known: all count as
+    /// synchronous, and `cutoff_writeback_percent` concerns none.
+    pub fn is_over_cutoff(&self, access: Access, is_writeback: bool) -> bool {
+        let in_use = self.buckets.in_use_percent();
+        let is_write = access == Access::Write && is_writeback;
+        in_use > self.writes.cutoff_add_percent
+            || (is_write && in_use > self.writes.cutoff_writeback_sync_percent)
+    }
+
+    /// A client's request went through the cache.
+    pub fn served(&mut self, sectors: u64) {
+        self.buckets.served(sectors);
+    }
+
+    /// A client read what lies at a place.
+    pub fn hit(&mut self, place: Place) {
+        self.buckets.hit(place);
+    }
+
+    /// How many keys can go into a batch, from the first on.
+    fn ready(&self) -> usize {
+        self.keys.iter().take_while(|key| key.state != KeyState::Writing).count()
+    }
+
+    /// Whether the device still reads a buffer of a request for a bucket.
+    pub fn is_writing(&self, request: RequestKey) -> bool {
+        self.keys.iter().any(|key| key.state == KeyState::Writing && key.request() == Some(request))
+    }
+
+    /// Whether nothing waits.
+    pub fn is_quiet(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Whether the clock has to come back.
+    pub fn is_busy(&self) -> bool {
+        self.is_starved || self.buckets.has_leaving() || !matches!(self.tail, Tail::Idle)
+    }
+
+    /// Whether clients wait for a bucket.
+    pub fn is_starved(&self) -> bool {
+        self.is_starved
+    }
+
+    /// What the keys that wait will do.
+    fn publishes(&self) -> impl Iterator<Item = &Publish> {
+        self.keys.iter().filter(|key| key.state != KeyState::Gone).map(|key| &key.publish)
+    }
+}
+
+impl core::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Journal")
+            .field("keys", &self.keys.len())
+            .field("ready", &self.ready())
+            .field("free", &self.buckets.free())
+            .field("has_leaving", &self.buckets.has_leaving())
+            .field("tail", &self.tail)
+            .field("is_starved", &self.is_starved)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,148 @@
+//! What a composition says of what enters the log: admission, and what passes by before that is asked.
+
+use super::LogStore;
+use crate::admission::{Admission, AdmissionChoice, Asked, Cutoff, Sizes, Verdict};
+use crate::composition::Composition;
+use crate::composition::axes::WritesChoice;
+use crate::effect::{RequestOp, WriteMode};
+use crate::guard::Blocks;
+use crate::machine::Machine;
+use crate::prng::Prng;
+use crate::replacement::{Access, Standing};
+use crate::request::RequestKey;
+use crate::units::{BLOCK_BYTES, Nanos, PieceKey, SectorRange, VolumeIndex};
+use alloc::vec::Vec;
+
+/// The policies with their state. A cache of which everything enters has none.
+#[derive(Debug)]
+pub(crate) struct Policies {
+    admission: Admission,
+    cutoff: Cutoff,
+    prng: Prng,
+    /// Of a read only the first missing range enters.
+    first_gap_only: bool,
+}
+
+impl Policies {
+    /// Those of a composition over `blocks` blocks; `None` if everything enters.
+    pub fn new(composition: &Composition, blocks: u32, seed: u64) -> Option<Policies> {
+        let first_gap_only = match composition.writes {
+            WritesChoice::Extents(writes) => writes.first_gap_only,
+            _ => false,
+        };
+        let is_plain = matches!(composition.admission, AdmissionChoice::Always(_))
+            && composition.cutoff.runs.is_none()
+            && composition.cutoff.aligned_sectors == 0
+            && !first_gap_only;
+        (!is_plain).then(|| Policies {
+            admission: Admission::new(&composition.admission, Sizes { frames: blocks, origin_pieces: 0 }),
+            cutoff: Cutoff::new(composition.cutoff),
+            prng: Prng::new(seed),
+            first_gap_only,
+        })
+    }
+
+    /// Whether a request passes by, whatever of it is cached. Asked once for each.
+    fn passes(&mut self, asked: &Asked) -> bool {
+        let Policies { cutoff, prng, .. } = self;
+        if cutoff.decide(asked, || prng.next_u64() as u32).is_some() {
+            return true;
+        }
+        if !matches!(self.admission, Admission::Always(_)) {
+            let first = asked.piece.0;
+            for step in 0..asked.range.end_block() - asked.range.first_block() {
+                self.admission.seen(&Asked { piece: PieceKey(first + step), ..*asked }, false);
+            }
+        }
+        false
+    }
+}
+
+impl Machine<LogStore> {
+    /// Asks the policies about a request that has just come.
+    pub(super) fn ask_policies(&mut self, key: RequestKey, access: Access) -> bool {
+        let now = self.now;
+        let active = &self.requests[key];
+        let volume = active.volume;
+        let (RequestOp::Read { range, .. } | RequestOp::Write { range, .. }) = active.op else {
+            return false;
+        };
+        if let Some(controller) = &mut self.store.controller {
+            controller.client_request(volume);
+        }
+        let is_writeback = self.volume(volume).mode == WriteMode::Writeback;
+        let asked = Asked {
+            piece: PieceKey(self.volume(volume).key(active.blocks.first).0),
+            access,
+            stream: u32::from(volume.0),
+            range,
+            covers_piece: access == Access::Write && range.is_block_aligned(),
+            is_discarded: false,
+            // Whoever writes to a block device waits for it, as far as anybody can tell.
+            is_sync_writeback: access == Access::Write && is_writeback,
+            may_promote: true,
+            now,
+        };
+        let passes = self.store.policies.as_mut().is_some_and(|policies| policies.passes(&asked));
+        let Some(journal) = &mut self.store.journal else { return passes };
+        let passes = passes || journal.is_over_cutoff(access, is_writeback);
+        if !passes {
+            journal.served(range.sectors);
+        }
+        passes
+    }
+
+    /// Whether what a read is about to fetch from the origin may enter.
+    pub(super) fn ask_fill(&mut self, key: RequestKey) -> bool {
+        if self.requests[key].passes == Some(true) {
+            return false;
+        }
+        if self.store.policies.as_ref().is_some_and(|policies| policies.first_gap_only) {
+            // Source: bcache, which inserts the first gap of a request and no other.
+            self.requests[key].passes = Some(true);
+        }
+        true
+    }
+
+    /// What of blocks that a read brought from the origin is admitted.
+    pub(super) fn admitted(&mut self, volume: VolumeIndex, blocks: Blocks) -> Vec<Blocks> {
+        let first = self.volume(volume).key(blocks.first).0;
+        let now = self.now;
+        let Some(policies) = &mut self.store.policies else { return alloc::vec![blocks] };
+        if matches!(policies.admission, Admission::Always(_)) {
+            return alloc::vec![blocks];
+        }
+        let mut admitted: Vec<Blocks> = Vec::new();
+        for block in blocks.first..blocks.end() {
+            let sectors = BLOCK_BYTES / 512;
+            let asked = Asked {
+                piece: PieceKey(first + block - blocks.first),
+                access: Access::Read,
+                stream: u32::from(volume.0),
+                range: SectorRange { start: block * sectors, sectors },
+                covers_piece: false,
+                is_discarded: false,
+                is_sync_writeback: false,
+                may_promote: true,
+                now,
+            };
+            let decision = policies.admission.decide(&asked, &Standing::default());
+            if !matches!(decision.verdict, Verdict::Admit { .. }) {
+                continue;
+            }
+            match admitted.last_mut() {
+                Some(last) if last.end() == block => last.count += 1,
+                _ => admitted.push(Blocks { first: block, count: 1 }),
+            }
+        }
+        admitted
+    }
+
+    /// The cache device answered a client's request.
+    pub(super) fn note_latency(&mut self, access: Access, issued: Nanos) {
+        let now = self.now;
+        if let Some(policies) = &mut self.store.policies {
+            policies.cutoff.device_answered(access, now.since(issued), now);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Hazard 5, rules 1, 5 and 7 where data lies in buckets and the ring has keys alone.
+
+use crate::steps::*;
+use engine::effect::{RequestOp, Target, WriteMode};
+use engine::format::{Geometry, KeyLayout};
+use engine::units::VolumeIndex;
+use lab::disk::Fate;
+use lab::disk::faults::Kind;
+use lab::world::{AtStake, Setup, World};
+
+crate::scenarios! {
+    hazard_05_bucket_given_up_is_forgotten: ForgetFreed, around;
+    rule_01_bucket_refilled_before_a_flush: RefillBeforeFlush, buckets, with SkipReadChecksum;
+    rule_05_bucket_refilled_before_a_header_tells: RefillBeforeStated, buckets;
+    rule_07_bypass_of_what_a_bucket_had: BypassBeforeFreed, around;
+    hazard_07_key_before_its_tombstone: RecordsBeforeKeys, early;
+    hazard_05_tail_keeps_keys_that_hold: DropTailKeys, buckets;
+}
+
+const LAYOUT: KeyLayout =
+    KeyLayout { geometry: Geometry { segments: 64, segment_blocks: 32 }, bucket_blocks: 4, buckets: 24 };
+
+/// Two volumes in writeback mode over 24 buckets of four blocks.
+fn buckets() -> Setup {
+    writeback().with_buckets(LAYOUT, &[], true)
+}
+
+/// The volume under test is in write-around mode.
+fn around() -> Setup {
+    writearound().with_buckets(LAYOUT, &[], true)
+}
+
+/// Writes are answered before their keys are in the ring.
+fn early() -> Setup {
+    writeback().with_buckets(LAYOUT, &[], false)
+}
+
+/// Whether a write goes to the first bucket, which is filled first.
+fn is_first_bucket(write: &AtStake) -> bool {
+    let first = SEGMENTS_SECTOR + u64::from(LAYOUT.ring_blocks()) * 8;
+    (first..first + u64::from(LAYOUT.bucket_blocks) * 8).contains(&write.first)
+}
+
+fn is_cached(world: &World, volume: usize, block: u64) -> bool {
+    let volume = VolumeIndex(volume as u8);
+    world.engine().is_some_and(|engine| engine.cached_blocks(volume).contains(&block))
+}
+
+/// Reads a bucket's worth at a time, from the `from`th on, until `until`.
+fn fill_buckets(world: &mut World, from: u64, until: impl Fn(&World) -> bool) -> Run {
+    for step in from..from + 60 {
+        if until(world) {
+            break;
+        }
+        fill(world, 0, step * 4, 4)?;
+    }
+    Ok(())
+}
+
+/// Fills the first bucket with the first blocks; it is durable that this is durable.
+fn fill_first(world: &mut World) -> Run {
+    for step in 0..2 {
+        fill(world, 0, step * 4, 4)?;
+        flush(world, 0)?;
+    }
+    Ok(())
+}
+
+fn hazard_05_bucket_given_up_is_forgotten(world: &mut World) -> Run {
+    begin(world)?;
+    fill_first(world)?;
+    fill_buckets(world, 2, |world| !is_cached(world, 0, 0))?;
+    world.pass(10 * MS)?;
+    // v0 lies in the bucket still.
+    write_fua(world, 0, 0, 1)?;
+    world.cut_power(|_| Fate::Kept);
+    world.open()?;
+    world.verify_cut()
+}
+
+fn rule_01_bucket_refilled_before_a_flush(world: &mut World) -> Run {
+    begin(world)?;
+    fill_first(world)?;
+    world.hold(|io| io.is_cache(Kind::Flush));
+    fill_buckets(world, 2, |world| world.at_stake().iter().any(is_first_bucket))?;
+    world.cut_power(|write| if is_first_bucket(write) { Fate::Kept } else { Fate::Lost });
+    world.open()?;
+    world.verify_cut()
+}
+
+fn rule_05_bucket_refilled_before_a_header_tells(world: &mut World) -> Run {
+    begin(world)?;
+    fill(world, 0, 0, 4)?;
+    write(world, 1, 10, 1)?;
+    world.hold(|io| io.is_origin(1, Kind::Write) || io.is_cache(Kind::Flush));
+    fill_buckets(world, 1, |world| !is_cached(world, 0, 0))?;
+    world.pass(10 * MS)?;
+    let flush = world.flush(1);
+    world.pass(MS)?;
+    world.release();
+    world.succeed(flush)?;
+    // From here on nothing becomes durable that says so.
+    world.hold(|io| io.is_origin(1, Kind::Write) || io.is_cache(Kind::Flush));
+    fill_buckets(world, 100, |world| world.at_stake().iter().any(is_first_bucket))?;
+    world.cut_power(|write| if is_first_bucket(write) { Fate::Kept } else { Fate::Lost });
+    world.open()?;
+    world.verify_cut()
+}
+
+fn rule_07_bypass_of_what_a_bucket_had(world: &mut World) -> Run {
+    begin(world)?;
+    fill_first(world)?;
+    world.hold(|io| io.is_cache(Kind::Flush));
+    fill_buckets(world, 2, |world| !is_cached(world, 0, 0))?;
+    let _waits = world.write_fua(0, blocks(0, 1));
+    world.pass(100 * MS)?;
+    world.cut_power(|write| {
+        let is_cache = write.target == Target::Cache;
+        if is_cache { Fate::Lost } else { Fate::Kept }
+    });
+    world.open()?;
+    world.verify_cut()
+}
+
+fn hazard_07_key_before_its_tombstone(world: &mut World) -> Run {
+    begin(world)?;
+    write(world, 0, 10, 1)?;
+    let discard = world.discard(0, blocks(10, 1));
+    world.succeed(discard)?;
+    let mode = world.submit(0, RequestOp::SetMode(WriteMode::Writearound));
+    world.succeed(mode)?;
+    write_fua(world, 0, 10, 1)?;
+    world.cut_power(|_| Fate::Kept);
+    world.open()?;
+    world.verify_cut()
+}
+
+fn hazard_05_tail_keeps_keys_that_hold(world: &mut World) -> Run {
+    begin(world)?;
+    world.hold(|io| io.is_origin(0, Kind::Write));
+    write_fua(world, 0, 10, 1)?;
+    let until = world.counts().wraps + 2;
+    for step in 0..8000 {
+        if world.counts().wraps >= until {
+            break;
+        }
+        write_fua(world, 1, step % 40, 1)?;
+    }
+    assert!(world.counts().wraps >= until, "the ring does not go round");
+    world.cut_power(|write| if write.target == Target::Cache { Fate::Kept } else { Fate::Lost });
+    world.open()?;
+    world.verify_cut()
+}
