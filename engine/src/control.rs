@@ -221,6 +221,11 @@ impl<S: Store> Machine<S> {
             self.want_tick(self.now.plus(self.config.tick_ns));
             return;
         }
+        if !S::stop(self) {
+            self.watched.push(key);
+            self.want_tick(self.now);
+            return;
+        }
         if self.renew_fingerprints(memory) {
             self.watched.push(key);
             return;

@@ -137,6 +137,9 @@ pub(crate) trait Store: Sized {
 
     // ---- durability --------------------------------------------------------------------------
 
+    /// Whether a FLUSH has to wait for something that answered writes did not wait for; then it is
+    /// [`Stage::Commit`](crate::request::Stage::Commit), until [`Machine::flush_devices`].
+    fn holds_flush(m: &mut Machine<Self>, key: RequestKey) -> bool;
     /// How far the store has got: a flush issued now covers everything up to this number.
     fn completed(&self) -> u64;
     /// Whether a flush may be issued now.
@@ -205,6 +208,8 @@ pub(crate) trait Store: Sized {
     fn is_quiet(&self) -> bool;
     /// Whether anything on its way belongs to a volume.
     fn concerns(m: &Machine<Self>, volume: VolumeIndex) -> bool;
+    /// Whether what a clean stop leaves behind is durable; the first call asks for it. Nothing changes from then on.
+    fn stop(m: &mut Machine<Self>) -> bool;
     /// The cache failed: throws away what waits; the requests behind it learn of it by themselves.
     fn discard_pending<M: Memory>(m: &mut Machine<Self>, memory: &mut M);
     /// Forgets all of a volume, in memory: it is being taken off, or its cache was given up.

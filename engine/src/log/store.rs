@@ -185,6 +185,10 @@ impl Store for LogStore {
 
     // ---- durability --------------------------------------------------------------------------
 
+    fn holds_flush(_m: &mut Machine<LogStore>, _key: RequestKey) -> bool {
+        false
+    }
+
     fn completed(&self) -> u64 {
         self.log.published()
     }
@@ -304,6 +308,10 @@ impl Store for LogStore {
 
     fn concerns(m: &Machine<LogStore>, volume: VolumeIndex) -> bool {
         m.log_concerns(volume)
+    }
+
+    fn stop(_m: &mut Machine<LogStore>) -> bool {
+        true
     }
 
     fn discard_pending<M: Memory>(m: &mut Machine<LogStore>, memory: &mut M) {

@@ -1,7 +1,9 @@
 //! A store over what recovery found, as its composition says.
 
 use super::directory::Directory;
+use super::mappings::Mappings;
 use super::policies::Policies;
+use super::records::Records;
 use super::set_map::{SetMap, SetMapKind};
 use super::table::SlotTable;
 use super::{BUSY_SLOTS_MAX, SlotStore};
@@ -15,7 +17,9 @@ use crate::replacement::{Policy, Replacement};
 use crate::table::bits::Bits;
 use crate::table::key_map::KeyMap;
 use crate::units::{Frame, Nanos, VOLUMES_MAX};
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
 use slab::Slab;
 
 /// What a store begins with.
@@ -28,19 +32,24 @@ pub(crate) struct SlotStart {
     pub recorded: [u32; VOLUMES_MAX],
     /// Pieces of all volumes together.
     pub origin_pieces: u64,
+    /// What replacement wanted to find again of each slot, as far as that counts.
+    pub hints: Vec<Option<u16>>,
+    /// Where slots are recorded by transactions.
+    pub mappings: Option<Box<Mappings>>,
 }
 
 impl SlotStore {
     /// The store of a cache that does what `composition` says. What is in the table is there since a life before.
     pub fn new(start: SlotStart, composition: &Composition) -> SlotStore {
-        let SlotStart { set_id, layout, table, directory, recorded, origin_pieces } = start;
+        let SlotStart { set_id, layout, table, directory, recorded, origin_pieces, hints, mappings } = start;
         let shape = layout.shape();
         let seed = seed(&set_id);
         let mut replacement = Replacement::new(&composition.replacement, shape, seed);
         let free =
             FreeFrames::new(shape, composition.replacement.free_order(), |slot| table.piece(slot).is_none());
         for slot in (0..shape.frames).map(Frame).filter(|&slot| table.piece(slot).is_some()) {
-            replacement.restore(slot, None, table.is_dirty(slot));
+            let hint = hints.get(slot.at()).copied().flatten();
+            replacement.restore(slot, hint, table.is_dirty(slot));
         }
         let mut destage = Destage::new(&composition.destage, shape, layout.slot_bytes() as u32);
         for slot in (0..shape.frames).map(Frame).filter(|&slot| table.is_dirty(slot)) {
@@ -48,6 +57,13 @@ impl SlotStore {
             destage.set_dirty(slot, shape.set_of(slot), true, &pressure);
             destage.touched(shape.set_of(slot));
         }
+        let records = match mappings {
+            Some(mappings) => Records::Commit(mappings),
+            // SAFE: without it a record does not wait for its data, nor a slot for its record's end.
+            None => Records::SyncSector(SyncSector::new(shape.frames, composition.safe, |slot| {
+                table.is_dirty(Frame(slot))
+            })),
+        };
         SlotStore {
             destage,
             written_home: Bits::new(shape.frames),
@@ -57,8 +73,7 @@ impl SlotStore {
             wants_room: false,
             set_id,
             layout,
-            // SAFE: without it a record does not wait for its data, nor a slot for its record's end.
-            records: SyncSector::new(shape.frames, composition.safe, |slot| table.is_dirty(Frame(slot))),
+            records,
             policies: Policies::new(composition, shape, origin_pieces, seed),
             answers: BTreeMap::new(),
             promotions: Slab::new(),
@@ -76,6 +91,7 @@ impl SlotStore {
             completed: 0,
             recorded,
             filling_blocks: [0; VOLUMES_MAX],
+            is_volume_leaving: [false; VOLUMES_MAX],
             pages_in_flight: 0,
         }
     }

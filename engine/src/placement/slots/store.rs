@@ -11,6 +11,7 @@ use crate::format::SlotPersistence;
 use crate::guard::{Blocks, Hold, Stamp};
 use crate::machine::Machine;
 use crate::memory::Memory;
+use crate::mutation::Mutation;
 use crate::read::Piece;
 use crate::replacement::{Access, Policy};
 use crate::request::RequestKey;
@@ -204,7 +205,12 @@ impl Store for SlotStore {
     fn is_forgotten(m: &Machine<SlotStore>, key: RequestKey) -> bool {
         let active = &m.requests[key];
         let mut pieces = m.store.pieces(active.volume, active.blocks);
-        pieces.all(|piece| m.store.directory.find(piece, &m.store.table).is_none())
+        pieces.all(|piece| {
+            let Some(slot) = m.store.directory.find(piece, &m.store.table) else { return true };
+            // H5: a slot that leaves may come back after a crash.
+            let is_leaving = m.store.table.state(slot) == SlotState::Leaving;
+            is_leaving && m.is_mutated(Mutation::BypassBeforeRemoval)
+        })
     }
 
     fn want_forgotten(m: &mut Machine<SlotStore>, key: RequestKey) {
@@ -224,6 +230,10 @@ impl Store for SlotStore {
 
     // ---- durability --------------------------------------------------------------------------
 
+    fn holds_flush(m: &mut Machine<SlotStore>, key: RequestKey) -> bool {
+        m.flush_waits_for_mappings(key)
+    }
+
     fn completed(&self) -> u64 {
         self.completed
     }
@@ -233,7 +243,7 @@ impl Store for SlotStore {
     }
 
     fn flushed(m: &mut Machine<SlotStore>, sequence: u64) {
-        m.store.records.flushed(sequence);
+        m.records_flushed(sequence);
     }
 
     // ---- destage -----------------------------------------------------------------------------
@@ -247,7 +257,7 @@ impl Store for SlotStore {
         let (slot, _) = self.slot_of(dirty.place);
         let is_ready = self.table.state(slot) == SlotState::Valid
             && !self.is_writing(slot)
-            && self.records.is_written(slot.0);
+            && self.records.is_written(slot);
         if is_ready { Readiness::Ready } else { Readiness::Busy }
     }
 
@@ -326,6 +336,8 @@ impl Store for SlotStore {
             SlotFlight::PromotionRead { promotion } => m.promotion_read(promotion, result, memory),
             SlotFlight::PromotionWrite { promotion } => m.promotion_written(promotion, result, memory),
             SlotFlight::Page { page, buffer } => m.page_written(page, buffer, result, memory),
+            SlotFlight::Mappings { buffer } => m.mappings_written(buffer, false, result, memory),
+            SlotFlight::CommitRecord { buffer } => m.mappings_written(buffer, true, result, memory),
         }
     }
 
@@ -341,6 +353,8 @@ impl Store for SlotStore {
             m.retry_waiting(memory);
         }
         m.pump_controller(memory);
+        // What went on just now may have changed the superblock.
+        m.pump_superblock(memory);
     }
 
     fn assemble<M: Memory>(_m: &mut Machine<SlotStore>, _memory: &mut M) {}
@@ -359,6 +373,10 @@ impl Store for SlotStore {
 
     fn concerns(m: &Machine<SlotStore>, volume: VolumeIndex) -> bool {
         m.store.filling_blocks[volume.at()] > 0 || m.store.recorded[volume.at()] > 0
+    }
+
+    fn stop(m: &mut Machine<SlotStore>) -> bool {
+        m.are_mappings_stopped()
     }
 
     fn discard_pending<M: Memory>(_m: &mut Machine<SlotStore>, _memory: &mut M) {
