@@ -1,8 +1,10 @@
 //! Everything that a run can be told, as numbers with names: drawn from a seed, printed, parsed, shrunk.
 
+use crate::oracle::Contract;
 use crate::random::Random;
 use crate::world::{Latency, Setup, SlotSetup, VolumeSetup};
 use engine::composition::Composition;
+use engine::composition::contract::Keeps;
 use engine::effect::WriteMode;
 use engine::format::SlotLayout;
 use engine::limits::Config;
@@ -158,6 +160,20 @@ knobs! {
     ways = 0,
     /// Slots.
     slots = 64,
+    /// How slots are recorded: 0 by page, 1 by transactions, 2 with trees of dirty bits.
+    persistence = 0,
+    /// Milliseconds after which a transaction begins that nobody waits for.
+    commit_ms = 1000,
+    /// Levels of a tree.
+    tree_levels = 13,
+    /// Pieces below its finest leaves.
+    leaf_pieces = 32,
+    /// Marks that requests may cost, in thousandths of them.
+    sla_permille = 1,
+    /// How often leaves are joined or split, in milliseconds.
+    adjust_ms = 1000,
+    /// Whether slots promise what a disk does; 0: what the published system does.
+    safe = 1,
 }
 
 const COUNT: usize = Knob::ALL.len();
@@ -290,6 +306,20 @@ impl Options {
         self
     }
 
+    /// The same with slots that are recorded by transactions, with trees of dirty bits or without.
+    #[must_use]
+    pub fn with_transactions(self, has_trees: bool) -> Options {
+        let mut options = self.with_slots();
+        let random = &mut Random::new(options.seed).fork(0x0_c0de);
+        options.set(Knob::persistence, 1 + u64::from(has_trees));
+        options.set(Knob::commit_ms, *random.pick(&[1, 50, 1000]));
+        options.set(Knob::tree_levels, *random.pick(&[2, 5, 13, 14]));
+        options.set(Knob::leaf_pieces, *random.pick(&[1, 2, 32]));
+        options.set(Knob::sla_permille, *random.pick(&[0, 1, 200, 1000]));
+        options.set(Knob::adjust_ms, *random.pick(&[10, 50, 1000]));
+        options
+    }
+
     fn slots(&self) -> Option<SlotSetup> {
         let slot_blocks = self.get(Knob::slot_blocks);
         if slot_blocks == 0 {
@@ -299,6 +329,20 @@ impl Options {
         let slot_bytes = slot_blocks.saturating_mul(BLOCK_BYTES);
         for (name, value) in [("slot_bytes", slot_bytes), ("ways", self.get(Knob::ways))] {
             composition.set(name, &value.to_string()).ok()?;
+        }
+        let persistence = self.get(Knob::persistence);
+        let kind = ["sync-sector", "commit", "bit-tree"][persistence.min(2) as usize];
+        composition.set("persistence", kind).ok()?;
+        let tunables = [
+            ("commit_ms", Knob::commit_ms),
+            ("tree_levels", Knob::tree_levels),
+            ("leaf_pieces", Knob::leaf_pieces),
+            ("sla_permille", Knob::sla_permille),
+            ("adjust_ms", Knob::adjust_ms),
+        ];
+        composition.safe = self.get(Knob::safe) > 0;
+        for (name, knob) in tunables.into_iter().take([0, 1, 5][persistence.min(2) as usize]) {
+            composition.set(name, &self.get(knob).to_string()).ok()?;
         }
         let slots = SlotSetup { slots: self.get(Knob::slots).min(65_536) as u32, composition };
         let is_possible = composition.validate().is_ok()
@@ -337,10 +381,16 @@ impl Options {
         bounds.fill_blocks_max = self.get(Knob::fill_blocks);
         bounds.false_dirty_blocks_max = self.get(Knob::false_dirty_blocks);
         bounds.extents_max = self.get(Knob::extents) as usize;
+        let slots = self.slots();
         Setup {
             segments,
             segment_blocks,
-            slots: self.slots(),
+            contract: Contract {
+                kill_keeps_acknowledged: slots
+                    .is_none_or(|slots| slots.composition.contract().process == Keeps::All),
+                ..Contract::default()
+            },
+            slots,
             volumes: volumes
                 .map(|(sectors, mode)| VolumeSetup {
                     sectors: self.get(sectors).max(64),
