@@ -206,7 +206,7 @@ impl<S: Store> Machine<S> {
 
     pub(crate) fn begin_bypass<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let is_cached = self.volume(self.requests[key].volume).standing != Standing::Uncached;
-        if is_cached && !S::may_bypass(self, key) {
+        if is_cached && !S::may_bypass(self, key, memory) {
             return;
         }
         if self.take_exclusive(key) {

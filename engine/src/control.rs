@@ -221,17 +221,17 @@ impl<S: Store> Machine<S> {
             self.want_tick(self.now.plus(self.config.tick_ns));
             return;
         }
-        if !S::stop(self) {
-            self.watched.push(key);
-            self.want_tick(self.now);
-            return;
-        }
         if self.renew_fingerprints(memory) {
             self.watched.push(key);
             return;
         }
         if self.superblock.clean_stop {
             self.reply(key, memory);
+            return;
+        }
+        if !S::stop(self, memory) {
+            self.watched.push(key);
+            self.want_tick(self.now.plus(self.config.tick_ns));
             return;
         }
         self.superblock.clean_stop = true;

@@ -114,9 +114,9 @@ pub(crate) trait Store: Sized {
     fn begin_write<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
     /// The blocks are held: carries out a write-zeroes whose route leads into the cache.
     fn begin_zero<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
-    /// Whether what the cache has of the request's blocks may be forgotten now. If not, the store lets the request
+    /// Whether what the cache has of the request's blocks may be forgotten now. If not, the store answers the request or lets it
     /// go on by [`Machine::begin_bypass`] when it may.
-    fn may_bypass(m: &mut Machine<Self>, key: RequestKey) -> bool;
+    fn may_bypass<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M) -> bool;
     /// A request whose route leads into the cache has its blocks to itself, after [`Machine::take_exclusive`].
     fn settled<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
     /// A change of the origin alone is done, and the request is about to be answered.
@@ -208,8 +208,12 @@ pub(crate) trait Store: Sized {
     fn is_quiet(&self) -> bool;
     /// Whether anything on its way belongs to a volume.
     fn concerns(m: &Machine<Self>, volume: VolumeIndex) -> bool;
-    /// Whether what a clean stop leaves behind is durable; the first call asks for it. Nothing changes from then on.
-    fn stop(m: &mut Machine<Self>) -> bool;
+    /// A clean stop's own writes, when nothing else is under way. True when all are done; until then it is asked again, and
+    /// what it wrote is flushed before the last answer counts.
+    fn stop<M: Memory>(m: &mut Machine<Self>, memory: &mut M) -> bool {
+        let _ = (m, memory);
+        true
+    }
     /// The cache failed: throws away what waits; the requests behind it learn of it by themselves.
     fn discard_pending<M: Memory>(m: &mut Machine<Self>, memory: &mut M);
     /// Forgets all of a volume, in memory: it is being taken off, or its cache was given up.

@@ -175,3 +175,21 @@ fn with_safe_data_is_flushed_before_its_record_and_the_origin_before_it_is_clean
     rig.pass_ms(1_000);
     assert_eq!(rig.dirty_blocks(), 102);
 }
+
+#[test]
+fn a_clean_stop_keeps_everything_until_the_next_crash() {
+    let mut rig = rig();
+    rig.write(0, 8, 5);
+    rig.read(100, 8);
+    rig.restart();
+    assert_eq!(rig.dirty_blocks(), 8);
+    let (content, ops) = rig.read(100, 8);
+    assert_eq!((content, bytes(&ops, Device::Cache, Kind::Read)), (vec![0; 8], 8 * 4096));
+    assert_eq!(rig.read(0, 8).0, [5; 8]);
+    // From its start on a cache does not count on what the stop before recorded as clean.
+    rig.write(100, 1, 6);
+    rig.crash();
+    assert_eq!(rig.dirty_blocks(), 9);
+    assert_eq!(rig.read(100, 2).0, [6, 0]);
+    assert_eq!(bytes(&rig.read(102, 6).1, Device::Cache, Kind::Read), 0);
+}

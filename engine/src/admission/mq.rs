@@ -197,7 +197,14 @@ impl MqPromotion {
 
     /// Remembers a piece; if `entries_max` are remembered, in the place of the one with the fewest hits.
     fn remember(&mut self, piece: PieceKey, hits: u32, entries_max: usize) {
-        assert!(self.find(piece).is_none(), "a piece is cached or remembered, not both");
+        if let Some(entry) = self.find(piece) {
+            // Somebody else asked for it while it was on its way into the cache.
+            let at = entry as usize;
+            self.hits[at] = self.hits[at].max(hits);
+            self.queue.remove(entry);
+            self.queue.push(REMEMBERED, entry, self.hits[at]);
+            return;
+        }
         if self.pieces.len() - self.free.len() >= entries_max {
             let Some(least) = self.queue.first(REMEMBERED, |_| true) else { return };
             self.queue.take(REMEMBERED, least);

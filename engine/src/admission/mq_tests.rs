@@ -296,3 +296,16 @@ proptest! {
         }
     }
 }
+
+/// Two requests for one piece: the second misses while the first brings it in, and then there is no place.
+#[test]
+fn a_piece_that_is_refused_may_be_remembered_already() {
+    let mut policy = policy(MqChoice { read_promote_adjustment: 3, ..MqChoice::PUBLISHED });
+    let standing = standing(4, 4);
+    let read = asked(Read, 9);
+    let verdicts: std::vec::Vec<Verdict> = (0..5).map(|_| ask(&mut policy, &read, &standing)).collect();
+    assert_eq!(verdicts[3], admit(4));
+    assert_eq!(verdicts[4], Verdict::Pass(Reason::NotYet), "it is remembered anew");
+    policy.refused(read.piece, 4);
+    assert_eq!(ask(&mut policy, &read, &standing), admit(5), "with the hits that it had");
+}

@@ -125,7 +125,7 @@ impl Store for LogStore {
     }
 
     // A tombstone covers what is dirty, too.
-    fn may_bypass(_m: &mut Machine<LogStore>, _key: RequestKey) -> bool {
+    fn may_bypass<M: Memory>(_m: &mut Machine<LogStore>, _key: RequestKey, _memory: &mut M) -> bool {
         true
     }
 
@@ -308,10 +308,6 @@ impl Store for LogStore {
 
     fn concerns(m: &Machine<LogStore>, volume: VolumeIndex) -> bool {
         m.log_concerns(volume)
-    }
-
-    fn stop(_m: &mut Machine<LogStore>) -> bool {
-        true
     }
 
     fn discard_pending<M: Memory>(m: &mut Machine<LogStore>, memory: &mut M) {

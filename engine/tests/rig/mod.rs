@@ -5,7 +5,7 @@
 #![allow(dead_code, reason = "every test uses a part of it")]
 
 use engine::composition::Composition;
-use engine::effect::{Effect, Errno, Io, IoOp, Pieces, Request, RequestId, RequestOp, Target, WriteMode};
+use engine::effect::{Effect, Errno, Io, IoOp, Pieces, Request, RequestId, RequestOp, Target};
 use engine::engine::Engine;
 use engine::format::{Layout, SlotLayout, Superblock, VolumeRecord};
 use engine::image::{Image, ReadAt};
@@ -140,6 +140,8 @@ pub struct Rig {
     origin: Vec<u8>,
     now: Nanos,
     pending: VecDeque<Io>,
+    /// The origin fails its flushes.
+    pub fails_flushes: bool,
     ops: Vec<Op>,
     answers: BTreeMap<u64, Result<(), Errno>>,
     reads: BTreeMap<u64, BufferId>,
@@ -198,6 +200,7 @@ impl Rig {
             origin: vec![0; (origin_blocks * BLOCK_BYTES) as usize],
             now: Nanos(0),
             pending: VecDeque::new(),
+            fails_flushes: false,
             ops: Vec::new(),
             answers: BTreeMap::new(),
             reads: BTreeMap::new(),
@@ -206,6 +209,14 @@ impl Rig {
         rig.pass_ms(1);
         rig.take_ops();
         rig
+    }
+
+    /// The program stops cleanly, and another one opens the cache.
+    pub fn restart(&mut self) {
+        let stop = self.submit(RequestOp::Stop);
+        self.pass_ms(1_000);
+        assert_eq!(self.answers.get(&stop), Some(&Ok(())), "it stops");
+        self.crash();
     }
 
     /// The program dies, and another one opens the cache. Both devices have all they were given.
@@ -375,6 +386,7 @@ impl Rig {
             IoOp::WriteZeroes { offset_bytes, len_bytes } => {
                 device[*offset_bytes as usize..(*offset_bytes + *len_bytes) as usize].fill(0);
             }
+            IoOp::Flush if self.fails_flushes && io.target != Target::Cache => return Err(Errno::IO),
             IoOp::Flush | IoOp::Discard { .. } | IoOp::Abandon(_) => (),
         }
         Ok(())
@@ -432,9 +444,5 @@ impl Rig {
         let writes = ops.iter().filter(|op| op.device == Device::Cache && op.kind == Kind::Write);
         let slots = writes.filter(|op| op.offset_bytes >= data);
         slots.map(|op| (op.offset_bytes - data) / self.layout.slot_bytes()).collect()
-    }
-
-    pub fn is_writeback(&self) -> bool {
-        self.status().volumes.iter().all(|volume| volume.mode == WriteMode::Writeback)
     }
 }

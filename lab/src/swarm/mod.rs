@@ -5,10 +5,12 @@ mod load;
 mod options;
 mod report;
 mod shrink;
+mod slot_rules;
 
 pub use options::{Knob, Options, UnknownKnob};
 pub use report::{Failure, Totals};
 pub use shrink::shrink;
+pub use slot_rules::SLOT_RULES;
 
 use crate::violation::{Violation, catch};
 use crate::world::{Counts, World};

@@ -1,14 +1,14 @@
 //! Everything that a run can be told, as numbers with names: drawn from a seed, printed, parsed, shrunk.
 
+use super::slot_rules::slot_rules;
 use crate::oracle::Contract;
 use crate::random::Random;
 use crate::world::{Latency, Setup, SlotSetup, VolumeSetup};
-use engine::composition::Composition;
 use engine::composition::contract::Keeps;
 use engine::effect::WriteMode;
 use engine::format::SlotLayout;
 use engine::limits::Config;
-use engine::units::{BLOCK_BYTES, Nanos};
+use engine::units::Nanos;
 use std::fmt;
 use std::str::FromStr;
 
@@ -160,6 +160,8 @@ knobs! {
     ways = 0,
     /// Slots.
     slots = 64,
+    /// What a cache with slots does: a number below [`SLOT_RULES`](super::SLOT_RULES).
+    slot_rules = 0,
     /// How slots are recorded: 0 by page, 1 by transactions, 2 with trees of dirty bits.
     persistence = 0,
     /// Milliseconds after which a transaction begins that nobody waits for.
@@ -325,14 +327,12 @@ impl Options {
         if slot_blocks == 0 {
             return None;
         }
-        let mut composition = Composition::plain_slots();
-        let slot_bytes = slot_blocks.saturating_mul(BLOCK_BYTES);
-        for (name, value) in [("slot_bytes", slot_bytes), ("ways", self.get(Knob::ways))] {
-            composition.set(name, &value.to_string()).ok()?;
-        }
+        let mut composition = slot_rules(self.get(Knob::slot_rules), slot_blocks, self.get(Knob::ways))?;
         let persistence = self.get(Knob::persistence);
-        let kind = ["sync-sector", "commit", "bit-tree"][persistence.min(2) as usize];
-        composition.set("persistence", kind).ok()?;
+        if persistence > 0 {
+            let kind = if persistence == 1 { "commit" } else { "bit-tree" };
+            composition.set("persistence", kind).ok()?;
+        }
         let tunables = [
             ("commit_ms", Knob::commit_ms),
             ("tree_levels", Knob::tree_levels),

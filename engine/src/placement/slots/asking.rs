@@ -120,7 +120,10 @@ impl SlotStore {
 
     /// There was no place for a piece that may enter.
     pub(super) fn refuse(&mut self, piece: PieceKey, arrival: Arrival) {
-        self.policies.admission.refused(piece, arrival.hits);
+        // Unless it is there already, or on its way, for another request.
+        if self.directory.find(piece, &self.table).is_none() {
+            self.policies.admission.refused(piece, arrival.hits);
+        }
     }
 
     /// A request is over.

@@ -3,10 +3,22 @@
 use super::SlotStore;
 use crate::guard::Blocks;
 use crate::machine::Machine;
+use crate::request::RequestKey;
 use crate::units::{PieceKey, VolumeIndex};
 use alloc::vec::Vec;
 
 impl Machine<SlotStore> {
+    /// Whether a slot that a request touches has lost blocks.
+    pub(super) fn has_lost(&self, key: RequestKey) -> bool {
+        let active = &self.requests[key];
+        let mut pieces = self.store.pieces(active.volume, active.blocks);
+        !self.store.lost.is_empty()
+            && pieces.any(|piece| {
+                let slot = self.store.directory.find(piece, &self.store.table);
+                slot.is_some_and(|slot| self.store.table.is_lost(slot))
+            })
+    }
+
     /// Blocks that were lost were written again.
     pub(super) fn find_again(&mut self, volume_index: VolumeIndex, blocks: Blocks) {
         if self.store.lost.is_empty() {

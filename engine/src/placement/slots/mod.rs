@@ -18,6 +18,7 @@
 //! | `lost.rs` | blocks whose only copy rotted |
 //! | `records.rs` | what is durable of the slots: by page, or |
 //! | `mappings.rs`, `trees.rs`, `transactions.rs` | by transactions, with trees of dirty bits or without |
+//! | `stop.rs` | a clean stop records everything |
 //! | `recovery_plan.rs`, `recovery.rs`, `commit_recovery.rs` | from the pages on the device to a store that can serve |
 //!
 //! A slot has one valid and one dirty mark, as in all published systems with slots. Its content changes in
@@ -41,6 +42,7 @@ pub(crate) mod recovery;
 pub mod recovery_plan;
 pub mod set_map;
 mod start;
+mod stop;
 mod store;
 pub mod table;
 mod transactions;
@@ -121,6 +123,8 @@ pub(crate) struct SlotStore {
     pub is_volume_leaving: [bool; VOLUMES_MAX],
     /// Writes of pages under way.
     pub pages_in_flight: u32,
+    /// Pages that a clean stop has written, or is writing.
+    pub pages_stopped: u32,
 }
 
 /// What an operation of the slots' own is for.
@@ -137,6 +141,8 @@ pub(crate) enum SlotFlight {
     PromotionWrite { promotion: usize },
     /// A page of records.
     Page { page: u32, buffer: BufferId },
+    /// The same, at a clean stop.
+    StopPage { buffer: BufferId },
     /// A page of a transaction.
     Mappings { buffer: BufferId },
     /// The record of a transaction.

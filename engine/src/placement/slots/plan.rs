@@ -71,10 +71,8 @@ impl Machine<SlotStore> {
             let first = blocks.first.max(unit.first);
             let part = Blocks { first, count: blocks.end().min(unit.end()) - first };
             let sectors = part_of(range, unit);
-            let size_sectors = self.volume(volume).size_sectors;
-            let is_ragged = !is_merged
-                && (!sectors.start.is_multiple_of(SECTORS_PER_BLOCK)
-                    || (!sectors.end().is_multiple_of(SECTORS_PER_BLOCK) && sectors.end() != size_sectors));
+            let is_aligned = (sectors.start | sectors.end()).is_multiple_of(SECTORS_PER_BLOCK);
+            let is_ragged = !is_merged && !is_aligned;
             // What is merged is whole blocks.
             let covers = if is_merged && self.store.policies.partial == Partial::InPlace {
                 part == unit

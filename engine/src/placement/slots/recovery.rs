@@ -1,6 +1,7 @@
 //! From the pages on the device to slots that can serve.
 //!
-//! Only what is recorded as dirty counts; everything else is forgotten, for nobody wrote down what became of it.
+//! After a clean stop all records count. After a crash only what is recorded as dirty does; everything else is
+//! forgotten, for nobody wrote down what became of it.
 //! A page is torn at sectors, which hold whole records: a record that is not whole is rotten, and what it
 //! told of is the only copy of something. So it is refused (rule 5).
 
@@ -38,7 +39,7 @@ pub(super) struct Finding {
     /// Whether a clean slot is recorded.
     keeps_clean: bool,
     recorded: [u32; VOLUMES_MAX],
-    hints: Vec<Option<u16>>,
+    hints: Vec<(Frame, u16)>,
     entries: u64,
 }
 
@@ -66,10 +67,7 @@ impl Finding {
             volume.destage.map.mark(first, blocks);
         }
         self.recorded[at] += u32::from(found.is_dirty || self.keeps_clean);
-        if found.hint.is_some() {
-            self.hints.resize(found.slot.at() + 1, None);
-            self.hints[found.slot.at()] = found.hint;
-        }
+        self.hints.extend(found.hint.map(|hint| (found.slot, hint)));
         self.entries += 1;
         Ok(())
     }
@@ -96,7 +94,7 @@ pub(crate) fn read<I: Image>(
         }
     };
     let pages = if record.is_some() { Pages::Commit } else { Pages::Slot };
-    let is_clean_stop = superblock.clean_stop && record.is_some_and(|record| record.clean_stop);
+    let is_clean_stop = superblock.clean_stop && record.is_none_or(|record| record.clean_stop);
     let shape = layout.shape();
     let table = SlotTable::new(shape, layout.slot_blocks(), true, BUSY_SLOTS_MAX);
     let mut finding = Finding {
@@ -175,7 +173,8 @@ fn read_slot_pages<I: Image>(
 /// Whether a record is of a volume as it is now, and not of one that had its number before.
 fn counts(superblock: &Superblock, record: &SlotRecord) -> bool {
     let volume = superblock.volumes[record.piece.volume().at()].as_ref();
-    record.is_dirty && volume.is_some_and(|volume| volume.clean_floor_sequence == u64::from(volume.id.0))
+    let tells = record.is_dirty || superblock.clean_stop;
+    tells && volume.is_some_and(|volume| volume.clean_floor_sequence == u64::from(volume.id.0))
 }
 
 /// Writes what a new cache has before its first start: after that, nothing of what the device held before

@@ -30,10 +30,10 @@ pub(crate) struct SlotStart {
     pub directory: Directory,
     /// Slots of each volume that a record may tell of.
     pub recorded: [u32; VOLUMES_MAX],
+    /// What replacement said of slots at a clean stop, by number.
+    pub hints: Vec<(Frame, u16)>,
     /// Pieces of all volumes together.
     pub origin_pieces: u64,
-    /// What replacement wanted to find again of each slot, as far as that counts.
-    pub hints: Vec<Option<u16>>,
     /// Where slots are recorded by transactions.
     pub mappings: Option<Box<Mappings>>,
 }
@@ -48,7 +48,8 @@ impl SlotStore {
         let free =
             FreeFrames::new(shape, composition.replacement.free_order(), |slot| table.piece(slot).is_none());
         for slot in (0..shape.frames).map(Frame).filter(|&slot| table.piece(slot).is_some()) {
-            let hint = hints.get(slot.at()).copied().flatten();
+            let hint = hints.binary_search_by_key(&slot, |(hinted, _)| *hinted);
+            let hint = hint.ok().map(|at| hints[at].1);
             replacement.restore(slot, hint, table.is_dirty(slot));
         }
         let mut destage = Destage::new(&composition.destage, shape, layout.slot_bytes() as u32);
@@ -93,6 +94,7 @@ impl SlotStore {
             filling_blocks: [0; VOLUMES_MAX],
             is_volume_leaving: [false; VOLUMES_MAX],
             pages_in_flight: 0,
+            pages_stopped: 0,
         }
     }
 }

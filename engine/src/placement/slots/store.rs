@@ -1,5 +1,6 @@
 //! The slots as a [`Store`].
 
+use super::records::Records;
 use super::table::SlotState;
 use super::{SlotFlight, SlotStore};
 use crate::controllers::Destage;
@@ -180,7 +181,12 @@ impl Store for SlotStore {
         m.go_around(key, memory);
     }
 
-    fn may_bypass(m: &mut Machine<SlotStore>, key: RequestKey) -> bool {
+    fn may_bypass<M: Memory>(m: &mut Machine<SlotStore>, key: RequestKey, memory: &mut M) -> bool {
+        if m.latched.is_none() && m.has_lost(key) {
+            // What is lost cannot go home, and hides the origin until it is written or given up.
+            m.fail(key, Errno::IO, memory);
+            return false;
+        }
         m.is_way_clear(key)
     }
 
@@ -338,6 +344,7 @@ impl Store for SlotStore {
             SlotFlight::Page { page, buffer } => m.page_written(page, buffer, result, memory),
             SlotFlight::Mappings { buffer } => m.mappings_written(buffer, false, result, memory),
             SlotFlight::CommitRecord { buffer } => m.mappings_written(buffer, true, result, memory),
+            SlotFlight::StopPage { buffer } => m.stop_page_written(buffer, result, memory),
         }
     }
 
@@ -375,8 +382,11 @@ impl Store for SlotStore {
         m.store.filling_blocks[volume.at()] > 0 || m.store.recorded[volume.at()] > 0
     }
 
-    fn stop(m: &mut Machine<SlotStore>) -> bool {
-        m.are_mappings_stopped()
+    fn stop<M: Memory>(m: &mut Machine<SlotStore>, memory: &mut M) -> bool {
+        match &m.store.records {
+            Records::SyncSector(_) => m.record_everything(memory),
+            Records::Commit(_) => m.are_mappings_stopped(),
+        }
     }
 
     fn discard_pending<M: Memory>(_m: &mut Machine<SlotStore>, _memory: &mut M) {

@@ -27,7 +27,9 @@ impl Machine<SlotStore> {
         let active = &self.requests[key];
         let RequestOp::Write { range, from, .. } = active.op else { unreachable!("a write") };
         let mode = self.volume(active.volume).mode;
-        if !matches!(mode, WriteMode::Writeback | WriteMode::Writethrough) {
+        let keeps = matches!(mode, WriteMode::Writeback | WriteMode::Writethrough);
+        // What is lost is found again by writing it, and cannot be bypassed.
+        if !keeps && !self.has_lost(key) {
             self.go_around(key, memory);
             return;
         }

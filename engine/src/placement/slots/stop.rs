@@ -1,0 +1,79 @@
+//! A clean stop: every slot is recorded, what is clean too, so that the cache is warm when it is opened again.
+//!
+//! The pages are flushed before the superblock says that the stop was clean. At the next start it stops saying so before
+//! the first request; from then on only what is recorded as dirty counts.
+
+use super::table::SlotState;
+use super::{SlotFlight, SlotStore};
+use crate::effect::{Errno, IoOp, Pieces, Target};
+use crate::format::{SlotPage, SlotRecord};
+use crate::machine::{Flight, Machine};
+use crate::memory::{BufferId, Memory, Purpose, Slice};
+use crate::replacement::Policy;
+use crate::units::{Frame, PieceKey};
+
+/// Pages on their way at a time.
+const PAGES_IN_FLIGHT: u32 = 32;
+
+impl Machine<SlotStore> {
+    /// Writes all pages, at a stop when nothing else is under way. Whether that is done.
+    pub(super) fn record_everything<M: Memory>(&mut self, memory: &mut M) -> bool {
+        while self.store.pages_stopped < self.store.layout.slot_pages()
+            && self.store.pages_in_flight < PAGES_IN_FLIGHT
+        {
+            let Some(buffer) = self.allocate(Purpose::Metadata, SlotPage::BYTES as u32, memory) else {
+                break;
+            };
+            self.write_stop_page(buffer, memory);
+        }
+        self.store.pages_stopped == self.store.layout.slot_pages() && self.store.pages_in_flight == 0
+    }
+
+    fn write_stop_page<M: Memory>(&mut self, buffer: BufferId, memory: &mut M) {
+        let page = self.store.pages_stopped;
+        self.store.pages_stopped += 1;
+        let SlotStore { set_id, table, replacement, layout, .. } = &self.store;
+        let record = |slot: u32| {
+            let slot = Frame(slot);
+            let piece = (slot.0 < table.shape().frames).then(|| table.piece(slot)).flatten()?;
+            let is_dirty = table.is_dirty(slot);
+            (is_dirty || self.may_be_kept(slot, piece)).then(|| SlotRecord {
+                piece,
+                is_dirty,
+                is_lost: table.is_lost(slot),
+                hint: replacement.hint(slot),
+            })
+        };
+        SlotPage::encode(set_id, page, record, memory.metadata_mut(buffer));
+        let offset_bytes = layout.slot_page_offset_bytes(page, 0);
+        let slice = Slice { buffer, offset_bytes: 0, len_bytes: SlotPage::BYTES as u32 };
+        self.store.pages_in_flight += 1;
+        let op = IoOp::Write { offset_bytes, from: Pieces::One(slice) };
+        self.issue(Target::Cache, op, Flight::Store(SlotFlight::StopPage { buffer }));
+    }
+
+    /// Whether a clean slot is still right after the stop: its origin has all that it was given.
+    fn may_be_kept(&self, slot: Frame, piece: PieceKey) -> bool {
+        let Some(volume) = &self.volumes[piece.volume().at()] else { return false };
+        let origin = &volume.origin;
+        self.store.table.state(slot) == SlotState::Valid
+            && !self.store.rotten.contains(&piece)
+            && !origin.is_failing()
+            && origin.client_epoch <= origin.flushed_epoch
+    }
+
+    pub(super) fn stop_page_written<M: Memory>(
+        &mut self,
+        buffer: BufferId,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
+        memory.release(buffer);
+        self.store.pages_in_flight -= 1;
+        match result {
+            // The next ones follow at once: no flush is worth its while in between.
+            Ok(()) => drop(self.record_everything(memory)),
+            Err(errno) => self.latch(errno, memory),
+        }
+    }
+}

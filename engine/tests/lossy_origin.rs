@@ -1,0 +1,33 @@
+//! An origin that fails a flush may have lost what it had of late: nothing of that is clean any more.
+
+mod rig;
+
+use engine::effect::RequestOp;
+use rig::{Device, Kind, Rig, bytes, composition};
+
+#[test]
+fn what_an_origin_may_have_lost_is_not_clean() {
+    let mut rig = Rig::new(&composition(&[("write_mode", "writethrough")]), 2048, 8192);
+    rig.write(5, 4, 1);
+    assert_eq!(bytes(&rig.read(5, 4).1, Device::Cache, Kind::Read), 4 * 4096);
+    rig.fails_flushes = true;
+    let flush = rig.submit(RequestOp::Flush);
+    rig.run();
+    assert!(rig.is_answered(flush));
+    assert_eq!(bytes(&rig.read(5, 4).1, Device::Cache, Kind::Read), 0, "the origin is asked what it has");
+}
+
+#[test]
+fn what_was_written_home_and_not_flushed_stays_dirty() {
+    let mut rig =
+        Rig::new(&composition(&[("destage", "threshold"), ("set_dirty_percent", "10")]), 2048, 8192);
+    (0..60).for_each(|number| drop(rig.write(number * 2, 1, 1)));
+    assert_eq!(rig.dirty_blocks(), 60);
+    rig.fails_flushes = true;
+    rig.pass_ms(3_000);
+    assert_eq!(rig.dirty_blocks(), 60);
+    rig.fails_flushes = false;
+    rig.pass_ms(10_000);
+    // 10 % of 512, and what was under way beside them.
+    assert!((50..=51).contains(&rig.dirty_blocks()), "{}", rig.dirty_blocks());
+}
