@@ -208,6 +208,14 @@ impl<S: Store> Machine<S> {
             self.fail(key, errno, memory);
             return;
         }
+        if !S::holds_flush(self, key) {
+            self.flush_devices(key, memory);
+        }
+    }
+
+    /// All that a FLUSH promises is written: both devices are flushed, as far as they have any of it.
+    pub(crate) fn flush_devices<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let volume_index = self.requests[key].volume;
         let is_cache_void = self.latched.is_some()
             || !self.store.flush_waits_for_cache()
             || self.is_mutated(Mutation::FlushWithoutCacheFlush);

@@ -270,6 +270,7 @@ impl<S: Store> Machine<S> {
         }
         if !S::stop(self, memory) {
             self.watched.push(key);
+            self.want_tick(self.now.plus(self.config.tick_ns));
             return;
         }
         self.superblock.clean_stop = true;

@@ -47,6 +47,7 @@ impl<S: Store> Machine<S> {
                     self.unwatch(key);
                     self.cut_off(key, memory);
                 }
+                Stage::Commit => self.start_flush(key, memory),
                 // Its data is in a cache that cannot promise it any more.
                 Stage::CacheFlush(..) | Stage::Superblock(_) | Stage::Draining => {
                     self.unwatch(key);

@@ -164,6 +164,12 @@ impl Guard {
         self.slots_of(blocks).all(|at| self.slots[at].exclusive == 0)
     }
 
+    /// Whether nothing was written to the origin in these blocks after the epoch `flushed_epoch`, which it flushed.
+    #[must_use]
+    pub fn is_origin_flushed(&self, blocks: Blocks, flushed_epoch: u64) -> bool {
+        self.slots_of(blocks).all(|at| self.slots[at].origin_epoch <= flushed_epoch)
+    }
+
     /// Begins a hold; [`Guard::is_free`] said yes.
     pub fn acquire(&mut self, blocks: Blocks, hold: Hold) {
         for at in self.slots_of(blocks) {

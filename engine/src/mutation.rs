@@ -253,6 +253,38 @@ mutations! {
     KeepFingerprint,
     /// Rule 11: a detach is answered before the volume is durably off the cache.
     DetachBeforeDurable,
+
+    // ---- slots that are recorded by transactions ---------------------------------------------------
+    /// History H1: a write enters a slot, and is answered before the slot is mapped durably. The process dies: v0 is read.
+    AckBeforeMapping,
+    /// H2: the slot of a piece is mapped, and the transaction is not flushed. A power cut keeps the mapping and takes what was
+    /// written to the slot.
+    TransactionUnflushed,
+    /// H4: a slot is given to another piece before the removal of its mapping is durable. After a crash the bytes of the
+    /// new piece are read as the old one's.
+    ReuseBeforeRemoval,
+    /// H5: a slot is forgotten, and v1 is written around the cache before that is durable. After a crash the slot has v0.
+    BypassBeforeRemoval,
+    /// H9: v1 is written to a clean slot before its leaf is marked durably. After a crash the slot counts as clean, gives
+    /// its place up, and v0 is read.
+    MarkAfterData,
+    /// H10: the same, where the leaf is marked, and a transaction is under way that takes the mark away.
+    MarkInFlight,
+    /// H11: a page has the mapping of a dirty slot, and the mark of its leaf follows with the next transaction.
+    MappingBeforeMark,
+    /// H12: a page is written where it counts; a power cut tears it.
+    PageInPlace,
+    /// Rule 2: v1 is on the origin, unflushed, and enters a slot as clean. A power cut takes it from the origin, and the slot
+    /// still counts as clean: v1 is read until it is evicted, then v0.
+    KeepUnflushedFill,
+}
+
+impl Mutation {
+    /// Whether it is planted in slots that are recorded by transactions, and nowhere else.
+    #[must_use]
+    pub const fn is_of_transactions(self) -> bool {
+        self as u32 >= Mutation::AckBeforeMapping as u32
+    }
 }
 
 const _: () = assert!(Mutation::ALL.len() <= 128, "a set is a number of 128 bits");

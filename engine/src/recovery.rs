@@ -26,6 +26,7 @@ use crate::log::journal::found::KeysFound;
 use crate::log::policies::Policies;
 use crate::log::{Log, LogStart, LogStore, MissingSummary, Stated};
 use crate::mutation::{Mutation, Mutations};
+use crate::persistence::commit::MissingPage;
 use crate::placement::slots::recovery_plan::PlanError;
 use crate::placement::slots::{self, SlotStore};
 use crate::reclaim::Reclaim;
@@ -78,6 +79,20 @@ pub enum OpenError {
         /// What is wrong with it.
         error: FormatError,
     },
+    /// No transaction is recorded that counts.
+    #[error("There is no record of any transaction that can be trusted")]
+    NoCommit,
+    /// A page is missing that every transaction has.
+    #[error(transparent)]
+    MissingPage(#[from] MissingPage),
+    /// A tree of dirty bits cannot be read.
+    #[error("Page {page} of the trees of dirty bits cannot be trusted: {error}")]
+    TreePage {
+        /// The page.
+        page: u32,
+        /// What is wrong with it.
+        error: FormatError,
+    },
     /// The cache device failed while the new session was written.
     #[error("The cache device failed a write (errno {})", .0.0)]
     Device(Errno),
@@ -108,6 +123,19 @@ pub struct Opened {
     pub(crate) store: OpenedStore,
 }
 
+/// A slot whose content the origin has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CleanSlot {
+    /// The volume.
+    pub volume: VolumeIndex,
+    /// The first block that it holds.
+    pub first_block: u64,
+    /// How many.
+    pub blocks: u64,
+    /// Where they lie on the cache device, in bytes.
+    pub offset_bytes: u64,
+}
+
 /// What recovery found of the store.
 pub(crate) enum OpenedStore {
     Log(Box<OpenedLog>),
@@ -129,6 +157,21 @@ impl Opened {
         self.volumes[index.at()]
             .as_ref()
             .map_or(0, |volume| (volume.dirty_blocks + volume.zero_blocks + volume.lost_blocks) * BLOCK_BYTES)
+    }
+
+    /// Bytes of a volume that are cached, dirty or clean.
+    #[must_use]
+    pub fn cached_bytes(&self, index: VolumeIndex) -> u64 {
+        self.volumes[index.at()].as_ref().map_or(0, |volume| volume.cached_blocks * BLOCK_BYTES)
+    }
+
+    /// The slots that count as clean; none of a log.
+    #[must_use]
+    pub fn clean_slots(&self) -> Vec<CleanSlot> {
+        match &self.store {
+            OpenedStore::Log(_) => Vec::new(),
+            OpenedStore::Slots(store) => store.clean_slots(&self.volumes),
+        }
     }
 
     /// Up to `count` clean cached blocks chosen by `random`, as volume, byte offset on the origin and
@@ -178,7 +221,7 @@ pub fn inspect<I: Image>(image: &mut I, options: Options) -> Result<Opened, Open
 }
 
 fn begin_session<I: Image>(image: &mut I, mut opened: Opened, mutations: Mutations) -> Result<Opened, Errno> {
-    match &opened.store {
+    match &mut opened.store {
         OpenedStore::Log(log) => {
             for &offset_bytes in &log.stale_blocks {
                 if !mutations.has(Mutation::KeepDeadTail) {
@@ -186,7 +229,7 @@ fn begin_session<I: Image>(image: &mut I, mut opened: Opened, mutations: Mutatio
                 }
             }
         }
-        OpenedStore::Slots(store) => slots::recovery::write_void_pages(image, store, &opened.superblock)?,
+        OpenedStore::Slots(store) => slots::recovery::begin_session(image, store, &opened.superblock)?,
     }
     // RULE 6: what recovery saw becomes durable before anything is built on it.
     if !mutations.has(Mutation::SkipRecoveryFlush) {
@@ -220,6 +263,17 @@ fn begin_session<I: Image>(image: &mut I, mut opened: Opened, mutations: Mutatio
         log.store.log.begin_session(superblock.session);
     }
     Ok(opened)
+}
+
+/// Writes what a new cache has besides its superblock, which is to be written next.
+///
+/// # Errors
+/// The device's errno.
+pub fn format<I: Image>(image: &mut I, superblock: &Superblock) -> Result<(), Errno> {
+    match &superblock.layout {
+        Layout::Log(_) | Layout::Keys(_) => Ok(()),
+        Layout::Slots(layout) => slots::recovery::format(image, superblock, layout),
+    }
 }
 
 /// Writes both copies of a superblock in turn, a flush after each.

@@ -31,6 +31,8 @@ pub(crate) enum Stage {
     Settling,
     /// A slot that it needs, and that others are busy with.
     Slot,
+    /// A FLUSH: the mappings of what was written.
+    Commit,
     /// Nothing that the cache forgot may come back after a crash.
     Forgetting,
     /// The origin writes, zeroes or discards.

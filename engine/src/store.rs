@@ -157,6 +157,9 @@ pub(crate) trait Store: Sized {
 
     // ---- durability --------------------------------------------------------------------------
 
+    /// Whether a FLUSH has to wait for something that answered writes did not wait for; then it is
+    /// [`Stage::Commit`](crate::request::Stage::Commit), until [`Machine::flush_devices`].
+    fn holds_flush(m: &mut Machine<Self>, key: RequestKey) -> bool;
     /// How far the store has got: a flush issued now covers everything up to this number.
     fn completed(&self) -> u64;
     /// What was acknowledged and is not in the log: a FLUSH waits until [`Store::are_logged`].

@@ -38,6 +38,8 @@ const SUPPORT: &[Support] = &[
         fixed: &[("ghost_pieces", 0), ("readahead_bytes", 0)],
     },
     Support { persistence: "sync-sector", choices: &[], fixed: &[("readahead_bytes", 0)] },
+    Support { persistence: "commit", choices: &[], fixed: &[("readahead_bytes", 0)] },
+    Support { persistence: "bit-tree", choices: &[], fixed: &[("readahead_bytes", 0)] },
 ];
 
 /// Something that a composition has and the engine does not carry out yet.

@@ -5,9 +5,11 @@
 
 use super::bytes::{array, counter_at, put, seal, u8_at, u32_at, unseal};
 use super::{COUNTER_MAX, FormatError, SetId, TREE_LEVELS_MAX, VERSION};
-use crate::units::BLOCK_BYTES;
+use crate::units::{BLOCK_BYTES, VOLUMES_MAX};
 
 const MAGIC: [u8; 8] = *b"FBAYCMIT";
+/// A volume has no more pieces than this power of two.
+const DOUBLINGS_MAX: u8 = 40;
 
 /// A commit record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub struct CommitRecord {
     pub tree_levels: u8,
     /// Pieces below the finest leaf of a tree of a volume that is not too large for it; 0 without trees.
     pub leaf_pieces: u32,
+    /// How often they are doubled in the tree of each volume; 0 without trees.
+    pub leaf_doublings: [u8; VOLUMES_MAX],
 }
 
 impl CommitRecord {
@@ -40,6 +44,10 @@ impl CommitRecord {
     fn validate(&self) -> Result<(), FormatError> {
         if self.tree_levels > TREE_LEVELS_MAX || (self.tree_levels == 0) != (self.leaf_pieces == 0) {
             return Err(FormatError::Field("tree_levels"));
+        }
+        let most = if self.tree_levels == 0 { 0 } else { DOUBLINGS_MAX };
+        if self.leaf_doublings.iter().any(|&doublings| doublings > most) {
+            return Err(FormatError::Field("leaf_doublings"));
         }
         Ok(())
     }
@@ -59,6 +67,7 @@ impl CommitRecord {
         put(bytes, 32, &self.session.to_le_bytes());
         put(bytes, 40, &self.transaction.to_le_bytes());
         put(bytes, 48, &self.leaf_pieces.to_le_bytes());
+        put(bytes, 52, &self.leaf_doublings);
         seal(bytes, MAGIC, VERSION);
     }
 
@@ -80,6 +89,7 @@ impl CommitRecord {
             },
             tree_levels: u8_at(bytes, 15)?,
             leaf_pieces: u32_at(bytes, 48)?,
+            leaf_doublings: array(bytes, 52)?,
         };
         record.validate()?;
         Ok(record)

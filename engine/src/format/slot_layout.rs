@@ -314,7 +314,18 @@ impl SlotLayout {
         }
     }
 
-    fn volume_tree_pages(&self) -> u32 {
+    /// Levels of each tree; 0 without trees.
+    #[must_use]
+    pub fn tree_levels(&self) -> u8 {
+        match self.persistence {
+            SlotPersistence::SyncSector | SlotPersistence::Commit => 0,
+            SlotPersistence::BitTree { tree } => tree.levels(),
+        }
+    }
+
+    /// Pages of the tree of one volume.
+    #[must_use]
+    pub fn volume_tree_pages(&self) -> u32 {
         match self.persistence {
             SlotPersistence::SyncSector | SlotPersistence::Commit => 0,
             SlotPersistence::BitTree { tree } => tree.pages(),

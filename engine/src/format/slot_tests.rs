@@ -47,6 +47,7 @@ fn commit_record() -> CommitRecord {
         clean_stop: true,
         tree_levels: 13,
         leaf_pieces: 32,
+        leaf_doublings: [0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
     }
 }
 
@@ -124,7 +125,7 @@ fn a_commit_record_and_a_lost_table_are_these_bytes() {
     assert_eq!((&bytes[..8], &bytes[12..16]), (&b"FBAYCMIT"[..], &[2, 0, 1, 13][..]));
     assert_eq!(bytes[16..32], SET);
     assert_eq!(bytes[32..52], [5, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0, 0]);
-    assert!(bytes[52..].iter().all(|&byte| byte == 0));
+    assert!((52..BLOCK).all(|at| bytes[at] == if at == 53 { 3 } else { 0 }));
     let bytes = encode_lost(&lost_table());
     assert_eq!((&bytes[..8], &bytes[16..32]), (&b"FBAYLOST"[..], &SET[..]));
     assert_eq!(bytes[32..48], [4, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
@@ -333,6 +334,7 @@ fn fields_that_are_never_written_are_refused() {
     assert_eq!(commit(&|bytes| bytes[14] = 2), Err(FormatError::Field("clean_stop")));
     assert_eq!(commit(&|bytes| bytes[15] = 17), Err(FormatError::Field("tree_levels")));
     assert_eq!(commit(&|bytes| bytes[48] = 0), Err(FormatError::Field("tree_levels")));
+    assert_eq!(commit(&|bytes| bytes[52] = 41), Err(FormatError::Field("leaf_doublings")));
     assert_eq!(commit(&|bytes| bytes[47] = 0x80), Err(FormatError::Field("transaction")));
     assert_eq!(commit(&|bytes| bytes[12] = 3), Err(FormatError::Version { found: 3, supported: 2 }));
 

@@ -187,6 +187,9 @@ pub struct TreePage {
 }
 
 impl TreePage {
+    /// Bytes of the planes in one page.
+    pub const CONTENT_BYTES: usize = CONTENT_BYTES;
+
     /// Writes page number `page` to `bytes`: `content` is [`TreePlanes::page`].
     ///
     /// # Panics

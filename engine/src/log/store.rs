@@ -216,6 +216,10 @@ impl Store for LogStore {
 
     // ---- durability --------------------------------------------------------------------------
 
+    fn holds_flush(_m: &mut Machine<LogStore>, _key: RequestKey) -> bool {
+        false
+    }
+
     fn completed(&self) -> u64 {
         self.log.published()
     }

@@ -75,16 +75,28 @@ impl BitTree {
         BitTree {
             wanted: planes,
             is_new: true,
-            ..BitTree::recovered(tuning, pieces, TreePlanes::new(shape), [])
+            ..BitTree::recovered(
+                tuning,
+                doublings(shape, tuning.leaf_pieces, pieces),
+                TreePlanes::new(shape),
+                [],
+            )
         }
     }
 
+    /// How often the pieces of a finest leaf are doubled, so that the tree is large enough for its volume. It stays
+    /// what it was when the volume was new: what a volume grows by later lies below the last leaf.
+    #[must_use]
+    pub fn doublings(&self) -> u32 {
+        self.doublings
+    }
+
     /// The tree that a start found, with the pieces that are dirty: those below its marked leaves that the
-    /// cache holds.
+    /// cache holds. `doublings` is what [`BitTree::doublings`] told when the planes were written.
     #[must_use]
     pub fn recovered(
         tuning: TreeTuning,
-        pieces: u64,
+        doublings: u32,
         planes: TreePlanes,
         dirty: impl IntoIterator<Item = u64>,
     ) -> BitTree {
@@ -92,7 +104,7 @@ impl BitTree {
         let mut tree = BitTree {
             tuning,
             shape,
-            doublings: doublings(shape, tuning.leaf_pieces, pieces),
+            doublings,
             counts: vec![0; shape.nodes() as usize],
             writes: vec![0; shape.nodes() as usize],
             marks_written: 0,
@@ -111,17 +123,15 @@ impl BitTree {
         tree
     }
 
-    /// Whether `piece`, which the cache holds, counts as dirty when a volume of `pieces` pieces is recovered
-    /// from `planes`.
+    /// Whether `piece`, which the cache holds, counts as dirty when its volume is recovered from `planes`.
     #[must_use]
-    pub fn is_suspect(planes: &TreePlanes, leaf_pieces: u32, pieces: u64, piece: u64) -> bool {
-        let doublings = doublings(planes.shape(), leaf_pieces, pieces);
-        planes.is_marked(planes.leaf_of(finest(leaf_pieces, doublings, piece)))
+    pub fn is_suspect(planes: &TreePlanes, leaf_pieces: u32, doublings: u32, piece: u64) -> bool {
+        planes.is_marked(planes.leaf_of(finest(planes.shape(), leaf_pieces, doublings, piece)))
     }
 
-    /// A client's request went by; reads count too.
-    pub fn request(&mut self) {
-        self.requests += 1;
+    /// So many requests of clients went by; reads count too.
+    pub fn requested(&mut self, requests: u64) {
+        self.requests += requests;
     }
 
     /// A clean piece is about to be written: it counts as dirty from now on, before the write is issued. Who
@@ -156,11 +166,12 @@ impl BitTree {
     }
 
     /// The origin has a dirty piece durably. Its leaf loses its mark in whatever transaction comes next, if
-    /// nothing else below it is dirty.
-    pub fn cleaned(&mut self, piece: u64) {
+    /// nothing else below it is dirty: then the answer is true.
+    pub fn cleaned(&mut self, piece: u64) -> bool {
         self.count(piece, false);
         let leaf = self.wanted.leaf_of(self.finest(piece));
         self.mark_exactly(leaf);
+        !self.wanted.is_marked(leaf)
     }
 
     /// The end of a period: leaves are joined if requests had to pay for more marks than they may, and split
@@ -226,7 +237,7 @@ impl BitTree {
     }
 
     fn finest(&self, piece: u64) -> u32 {
-        finest(self.tuning.leaf_pieces, self.doublings, piece)
+        finest(self.shape, self.tuning.leaf_pieces, self.doublings, piece)
     }
 
     /// Counts a piece that became dirty or clean, in all nodes above it.
@@ -315,8 +326,9 @@ fn doublings(shape: TreeShape, leaf_pieces: u32, pieces: u64) -> u32 {
 }
 
 /// The finest leaf above a piece.
-fn finest(leaf_pieces: u32, doublings: u32, piece: u64) -> u32 {
-    ((piece / u64::from(leaf_pieces)) >> doublings) as u32
+fn finest(shape: TreeShape, leaf_pieces: u32, doublings: u32, piece: u64) -> u32 {
+    let leaf = (piece / u64::from(leaf_pieces)) >> doublings;
+    leaf.min(u64::from(shape.finest() - 1)) as u32
 }
 
 #[cfg(test)]

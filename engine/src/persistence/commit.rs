@@ -246,6 +246,17 @@ impl<W> Commit<W> {
         None
     }
 
+    /// A transaction begins as soon as it may, whoever waits for it.
+    pub fn ask(&mut self) {
+        self.is_asked = true;
+    }
+
+    /// Whether no transaction runs, none is asked for, and nobody is to be told of one.
+    #[must_use]
+    pub fn is_at_rest(&self) -> bool {
+        matches!(self.phase, Phase::Rest) && !self.is_asked && self.done.is_empty()
+    }
+
     /// The transaction that holds everything that changed until now: 0 if it is durable.
     #[must_use]
     pub fn holds_all(&self) -> u64 {
@@ -265,10 +276,11 @@ impl<W> Commit<W> {
         self.is_asked = true;
     }
 
-    /// When a change becomes old enough to be committed; `None` if nothing waits for that.
+    /// When a change becomes old enough to be committed; `None` if nothing waits for that. While a transaction runs its end
+    /// is waited for.
     #[must_use]
     pub fn deadline(&self) -> Option<Nanos> {
-        self.changed_at.map(|at| at.plus(self.period_ns))
+        self.changed_at.map(|at| at.plus(self.period_ns)).filter(|_| matches!(self.phase, Phase::Rest))
     }
 
     /// Whether a transaction may and should begin. Before it does, whoever has changes that were not urgent

@@ -13,7 +13,7 @@ use crate::persistence::bit_tree::{BitTree, Needs, TreeTuning};
 use crate::persistence::commit::{Commit, Opened, PageWrite, Step};
 use crate::persistence::model_device::{Cell, ModelDevice};
 use crate::prng::Prng;
-use crate::units::{Nanos, PieceKey};
+use crate::units::{Nanos, PieceKey, VOLUMES_MAX};
 use std::collections::BTreeMap;
 use std::format;
 use std::string::String;
@@ -186,6 +186,7 @@ impl World {
             clean_stop: false,
             tree_levels: self.shape.map_or(0, TreeShape::levels),
             leaf_pieces: self.shape.map_or(0, |_| TUNING.leaf_pieces),
+            leaf_doublings: [0; VOLUMES_MAX],
         };
         let mut bytes = vec![0; CommitRecord::BYTES];
         record.encode(&mut bytes);
@@ -260,7 +261,7 @@ impl World {
         let piece = self.prng.below(PIECES);
         let at = piece as usize;
         if let Some(tree) = &mut self.tree {
-            tree.request();
+            tree.requested(1);
         }
         let slot = self.slots.iter().find(|(_, held)| held.piece == piece).map(|(slot, _)| *slot);
         let free = SLOTS.into_iter().find(|slot| !self.slots.contains_key(slot));

@@ -103,6 +103,9 @@ pub(super) fn run(arguments: Create) -> Result<()> {
     if let Layout::Slots(slots) = layout {
         zero(&mut image, slots.metadata())?;
     }
+    engine::recovery::format(&mut image, &superblock).map_err(|errno| {
+        anyhow::anyhow!("{cache_spec} failed while its records were written (errno {})", errno.0)
+    })?;
     superblock::store(&mut image, &mut superblock)?;
 
     let mut output = Output::stdout();

@@ -1,6 +1,7 @@
 //! Everything that a run can be told, as numbers with names: drawn from a seed, printed, parsed, shrunk.
 
 use super::slot_rules::slot_rules;
+use crate::oracle::Contract;
 use crate::random::Random;
 use crate::world::{Latency, Setup, SlotSetup, VolumeSetup};
 use engine::composition::Composition;
@@ -183,6 +184,20 @@ knobs! {
     early = 0,
     /// Whether a rate decides what goes home when.
     rate = 0,
+    /// How slots are recorded: 0 by page, 1 by transactions, 2 with trees of dirty bits.
+    persistence = 0,
+    /// Milliseconds after which a transaction begins that nobody waits for.
+    commit_ms = 1000,
+    /// Levels of a tree.
+    tree_levels = 13,
+    /// Pieces below its finest leaves.
+    leaf_pieces = 32,
+    /// Marks that requests may cost, in thousandths of them.
+    sla_permille = 1,
+    /// How often leaves are joined or split, in milliseconds.
+    adjust_ms = 1000,
+    /// Whether slots promise what a disk does; 0: what the published system does.
+    safe = 1,
 }
 
 const COUNT: usize = Knob::ALL.len();
@@ -425,6 +440,20 @@ impl Options {
         (segments, (self.get(Knob::segment_blocks).clamp(32, 8192) as u32).next_power_of_two())
     }
 
+    /// The same with slots that are recorded by transactions, with trees of dirty bits or without.
+    #[must_use]
+    pub fn with_transactions(self, has_trees: bool) -> Options {
+        let mut options = self.with_slots();
+        let random = &mut Random::new(options.seed).fork(0x0_c0de);
+        options.set(Knob::persistence, 1 + u64::from(has_trees));
+        options.set(Knob::commit_ms, *random.pick(&[1, 50, 1000]));
+        options.set(Knob::tree_levels, *random.pick(&[2, 5, 13, 14]));
+        options.set(Knob::leaf_pieces, *random.pick(&[1, 2, 32]));
+        options.set(Knob::sla_permille, *random.pick(&[0, 1, 200, 1000]));
+        options.set(Knob::adjust_ms, *random.pick(&[10, 50, 1000]));
+        options
+    }
+
     fn slots(&self) -> Option<SlotSetup> {
         let slot_blocks = self.get(Knob::slot_blocks);
         let slots = self.get(Knob::slots).min(65_536) as u32;
@@ -432,8 +461,11 @@ impl Options {
             |composition: &Composition| SlotLayout::of_composition_with_slots(slots, composition).is_ok();
         let Some((_, own)) = self.profile else {
             let rules = self.get(Knob::slot_rules);
-            let drawn = (slot_blocks > 0).then(|| slot_rules(rules, slot_blocks, self.get(Knob::ways)));
-            return drawn.flatten().filter(fits).map(|composition| SlotSetup { slots, composition });
+            let mut drawn =
+                (slot_blocks > 0).then(|| slot_rules(rules, slot_blocks, self.get(Knob::ways))).flatten()?;
+            self.set_persistence(&mut drawn)?;
+            let is_possible = drawn.validate().is_ok() && fits(&drawn);
+            return is_possible.then_some(SlotSetup { slots, composition: drawn });
         };
         let Placement::Slots(_) = own.placement else { return None };
         let mut drawn = own;
@@ -444,6 +476,27 @@ impl Options {
         // A simpler one that cannot be is no other kind of cache.
         let is_possible = is_set && drawn.validate().is_ok() && fits(&drawn);
         Some(SlotSetup { slots, composition: if is_possible { drawn } else { own } })
+    }
+
+    /// `None` where slots cannot be recorded so.
+    fn set_persistence(&self, composition: &mut Composition) -> Option<()> {
+        let persistence = self.get(Knob::persistence);
+        if persistence > 0 {
+            let kind = if persistence == 1 { "commit" } else { "bit-tree" };
+            composition.set("persistence", kind).ok()?;
+        }
+        let tunables = [
+            ("commit_ms", Knob::commit_ms),
+            ("tree_levels", Knob::tree_levels),
+            ("leaf_pieces", Knob::leaf_pieces),
+            ("sla_permille", Knob::sla_permille),
+            ("adjust_ms", Knob::adjust_ms),
+        ];
+        composition.safe = self.get(Knob::safe) > 0;
+        for (name, knob) in tunables.into_iter().take([0, 1, 5][persistence.min(2) as usize]) {
+            composition.set(name, &self.get(knob).to_string()).ok()?;
+        }
+        Some(())
     }
 
     /// The value of a knob.
@@ -482,10 +535,16 @@ impl Options {
         bounds.extents_max = self.get(Knob::extents) as usize;
         bounds.company_wait_ns_max = self.get(Knob::company_wait_us) * 1000;
         bounds.company_blocks = self.get(Knob::company);
+        let slots = self.slots();
         self.with_log(Setup {
             segments,
             segment_blocks,
-            slots: self.slots(),
+            contract: Contract {
+                kill_keeps_acknowledged: slots
+                    .is_none_or(|slots| slots.composition.contract().process == Keeps::All),
+                ..Contract::default()
+            },
+            slots,
             volumes: volumes
                 .map(|(sectors, mode)| VolumeSetup {
                     sectors: self.get(sectors).max(64),

@@ -242,6 +242,7 @@ impl World {
         if self.setup.is_checked_on_open {
             self.expect_sound_image()?;
         }
+        self.expect_aftermath(&opened)?;
         if self.setup.are_copies_compared {
             self.expect_clean_copies_right(&opened)?;
         }

@@ -5,6 +5,7 @@
 //! ([`World::hold`], [`World::complete`]), break devices ([`World::disk`]), crash, open again, verify. A
 //! violation ends the world: every call that lets something happen returns it.
 
+mod aftermath;
 mod client;
 mod crash;
 mod device;
@@ -343,7 +344,8 @@ impl World {
             });
         }
         let mut cache = Disk::new(cache_bytes / 512, |_| Tag::ZERO);
-        recovery::write_superblock(&mut CutImage::whole(&mut cache), &superblock)
+        recovery::format(&mut CutImage::whole(&mut cache), &superblock)
+            .and_then(|()| recovery::write_superblock(&mut CutImage::whole(&mut cache), &superblock))
             .expect("a healthy device is formatted");
         cache.flush_all();
         let origins: Vec<Disk> = (0..)

@@ -113,7 +113,10 @@ fn the_swarm_finds_planted_bugs() {
     let seeds = std::env::var("SEEDS").map_or(SEEDS_MAX, |text| text.parse().expect("a number"));
     let is_wanted = |mutation: &Mutation| match &chosen {
         Some(names) => names.split(',').any(|name| name == mutation.name()),
-        None => !ONLY_SCRIPTED.iter().any(|(scripted, _)| scripted == mutation),
+        None => {
+            let is_scripted = ONLY_SCRIPTED.iter().any(|(scripted, _)| scripted == mutation);
+            !is_scripted && !mutation.is_of_transactions()
+        }
     };
     let wanted: Vec<Mutation> = Mutation::ALL.iter().copied().filter(is_wanted).collect();
     assert!(!wanted.is_empty(), "no mutation is called {chosen:?}");

@@ -42,7 +42,7 @@ fn split_all(tree: &mut BitTree) {
     for piece in 0..16 {
         tree.dirtied(piece);
     }
-    (0..1000).for_each(|_| tree.request());
+    tree.requested(1000);
     while tree.adjust() {}
     for piece in 0..16 {
         tree.cleaned(piece);
@@ -95,14 +95,14 @@ fn few_marks_split_the_dirty_leaf_with_the_fewest_of_them() {
     assert!(!tree.adjust(), "nothing is dirty");
     tree.dirtied(3);
     for _ in 0..1000 {
-        tree.request();
+        tree.requested(1);
     }
     // 1 mark of 1000 requests is what is allowed.
     assert!(tree.adjust());
     assert_eq!(leaves(&tree.wanted), [(1, true), (2, false)]);
     tree.dirtied(12);
     for _ in 0..1000 {
-        tree.request();
+        tree.requested(1);
     }
     assert!(tree.adjust(), "node 2 was marked in this period, node 1 was not");
     assert_eq!(leaves(&tree.wanted), [(3, true), (4, false), (2, true)]);
@@ -114,7 +114,7 @@ fn many_marks_join_leaves_and_first_the_coarsest() {
     split_all(&mut tree);
     tree.dirtied(14);
     for _ in 0..999 {
-        tree.request();
+        tree.requested(1);
     }
     // 1 mark of 999 requests: more than 1 of 1000. Four parents of finest leaves, none marked in this period:
     // in the order of the tree, and as soon as there is a coarser pair, that one.
@@ -142,7 +142,8 @@ fn mapperx_holds_64_gib_and_larger_volumes_have_larger_leaves() {
     let tuning = TreeTuning { leaf_pieces: 32, ..TUNING };
     let pieces_of = |gib: u64| (gib << 30) / (256 << 10);
     let leaf_of = |gib: u64, piece: u64| {
-        finest(tuning.leaf_pieces, doublings(shape(13), tuning.leaf_pieces, pieces_of(gib)), piece)
+        let doublings = doublings(shape(13), tuning.leaf_pieces, pieces_of(gib));
+        finest(shape(13), tuning.leaf_pieces, doublings, piece)
     };
     assert_eq!([leaf_of(64, 31), leaf_of(64, 32)], [0, 1]);
     assert_eq!(leaf_of(64, pieces_of(64) - 1), 8191);
@@ -150,7 +151,8 @@ fn mapperx_holds_64_gib_and_larger_volumes_have_larger_leaves() {
     assert_eq!(leaf_of(1024, pieces_of(1024) - 1), 8191);
     assert_eq!(leaf_of(1, pieces_of(1) - 1), 127);
     let tree = BitTree::new(shape(13), tuning, pieces_of(1024));
-    assert_eq!(tree.finest(pieces_of(1024) - 1), 8191);
+    assert_eq!((tree.doublings(), tree.finest(pieces_of(1024) - 1)), (4, 8191));
+    assert_eq!(tree.finest(pieces_of(4096) - 1), 8191, "a volume that grew: below the last leaf");
 }
 
 #[test]
@@ -170,10 +172,10 @@ fn a_recovered_tree_has_the_marks_of_what_is_dirty() {
     }
     commit(&mut tree);
     let planes = tree.durable.clone();
-    let suspect = |piece| BitTree::is_suspect(&planes, TUNING.leaf_pieces, 16, piece);
+    let suspect = |piece| BitTree::is_suspect(&planes, TUNING.leaf_pieces, 0, piece);
     assert_eq!((0..16).filter(|&piece| suspect(piece)).collect::<Vec<_>>(), [0, 1, 8, 9]);
     // The cache holds pieces 1, 5 and 9 of these.
-    let mut recovered = BitTree::recovered(TUNING, 16, planes.clone(), [1, 9]);
+    let mut recovered = BitTree::recovered(TUNING, 0, planes.clone(), [1, 9]);
     assert_eq!(recovered.dirty(), 2);
     assert_eq!(recovered.needs(1), Needs::Nothing);
     recovered.cleaned(1);
@@ -208,7 +210,7 @@ fn the_tree_marks_what_a_set_holds_and_nothing_else() {
                         tree.cleaned(piece);
                     }
                 }
-                7 => (0..prng.below(30)).for_each(|_| tree.request()),
+                7 => tree.requested(u64::from(prng.below(30))),
                 8 => {
                     tree.adjust();
                 }

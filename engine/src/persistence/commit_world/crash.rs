@@ -49,6 +49,8 @@ impl World {
         let block = |page: u32| &blocks[page as usize][usize::from(opened.places.get(page))];
         let mut planes = self.shape.map(TreePlanes::new);
         let mut found = self.origin;
+        let doublings =
+            self.shape.map_or(0, |shape| BitTree::new(shape, TUNING, u64::from(PIECES)).doublings());
         if opened.durable > 0 {
             if let Some(shape) = self.shape {
                 let pages: Vec<TreePage> = (0..shape.pages())
@@ -63,7 +65,7 @@ impl World {
                     let piece = record.piece.0 as u32;
                     let version = self.held_version(slot, piece)?;
                     let is_suspect = planes.as_ref().is_none_or(|planes| {
-                        BitTree::is_suspect(planes, TUNING.leaf_pieces, u64::from(PIECES), u64::from(piece))
+                        BitTree::is_suspect(planes, TUNING.leaf_pieces, doublings, u64::from(piece))
                     });
                     if !is_suspect && version != self.origin[piece as usize] {
                         return Err(format!("piece {piece} is dirty and below no mark"));
@@ -87,7 +89,7 @@ impl World {
         let dirty = self.slots.values().filter(|held| held.is_dirty).map(|held| u64::from(held.piece));
         self.tree = match (planes, self.shape) {
             (Some(planes), _) if opened.durable > 0 => {
-                Some(BitTree::recovered(TUNING, u64::from(PIECES), planes, dirty))
+                Some(BitTree::recovered(TUNING, doublings, planes, dirty))
             }
             (_, shape) => shape.map(|shape| BitTree::new(shape, TUNING, u64::from(PIECES))),
         };

@@ -31,7 +31,8 @@ impl Machine<SlotStore> {
             let is_covered = unit.first >= blocks.first && unit.end() <= blocks.end();
             let filling: u64 = self.store.filling_blocks.iter().sum();
             let is_known = self.store.directory.find(piece, &self.store.table).is_some();
-            if !is_covered || is_known || filling + unit.count > self.config.fill_blocks_max {
+            let may_enter = is_covered && self.may_enter_clean(volume_index, unit);
+            if !may_enter || is_known || filling + unit.count > self.config.fill_blocks_max {
                 continue;
             }
             let Some(arrival) = self.store.answer(key, piece) else { continue };
@@ -88,6 +89,7 @@ impl Machine<SlotStore> {
             self.store.table.settle(slot);
             self.store.replacement.insert(slot, arrival);
             self.volume_mut(volume_index).cached_blocks += blocks.count;
+            self.slot_is_filled(slot);
             self.store.is_released = true;
         }
         memory.release(slice.buffer);

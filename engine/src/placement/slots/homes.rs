@@ -8,13 +8,13 @@
 //! system knows.
 
 use super::SlotStore;
+use super::records::Records;
 use super::table::{SlotState, SlotTable};
 use crate::controllers::idle::{IdleChoice, IdleEra};
 use crate::controllers::{Budget, Destage, HomeOrder, Join, OfSet, Pressure};
 use crate::guard::Blocks;
 use crate::machine::Machine;
 use crate::memory::Memory;
-use crate::persistence::sync_sector::SyncSector;
 use crate::replacement::{Policy, Urgency};
 use crate::request::RequestKey;
 use crate::table::key_map::KeyMap;
@@ -293,7 +293,7 @@ fn may_go(
     slot: Frame,
     table: &SlotTable,
     writing: &KeyMap,
-    records: &SyncSector<RequestKey>,
+    records: &Records,
     (volumes, slot_blocks): (&[Option<Volume>; VOLUMES_MAX], u64),
     now: Nanos,
 ) -> bool {
@@ -301,7 +301,7 @@ fn may_go(
         && table.is_dirty(slot)
         && !table.is_lost(slot)
         && writing.get(u64::from(slot.0)).is_none()
-        && records.is_written(slot.0);
+        && records.is_written(slot);
     let Some(piece) = table.piece(slot).filter(|_| is_ready) else { return false };
     let Some(volume) = &volumes[piece.volume().at()] else { return false };
     let first = piece.piece() * slot_blocks;

@@ -16,9 +16,10 @@
 //! | `promotions.rs` | whole pieces are copied into slots |
 //! | `homes.rs` | what the controller sends home |
 //! | `lost.rs` | blocks whose only copy rotted |
-//! | `records.rs` | what is durable of the slots |
+//! | `records.rs` | what is durable of the slots: by page, or |
+//! | `mappings.rs`, `trees.rs`, `transactions.rs` | by transactions, with trees of dirty bits or without |
 //! | `stop.rs` | a clean stop records everything |
-//! | `recovery_plan.rs`, `recovery.rs` | from the pages on the device to a store that can serve |
+//! | `recovery_plan.rs`, `recovery.rs`, `commit_recovery.rs` | from the pages on the device to a store that can serve |
 //! | `check.rs` | the pages of a cache that is not running |
 //!
 //! A slot has one valid and one dirty mark, as in all published systems with slots. Its content changes in
@@ -28,10 +29,12 @@
 
 mod asking;
 pub mod check;
+mod commit_recovery;
 pub mod directory;
 mod fills;
 mod homes;
 mod lost;
+mod mappings;
 mod places;
 mod plan;
 mod policies;
@@ -44,13 +47,15 @@ mod start;
 mod stop;
 mod store;
 pub mod table;
+mod transactions;
+mod trees;
 mod writes;
 
 use crate::controllers::Destage;
-use crate::format::{SetId, SlotLayout};
+use crate::format::{SetId, SlotLayout, SlotPersistence};
 use crate::guard::Blocks;
 use crate::memory::{BufferId, Slice};
-use crate::persistence::sync_sector::SyncSector;
+use crate::recovery::CleanSlot;
 use crate::replacement::free_frames::FreeFrames;
 use crate::replacement::{Arrival, Policy, Replacement};
 use crate::request::RequestKey;
@@ -59,11 +64,13 @@ use crate::table::key_map::KeyMap;
 use crate::units::{BlockKey, Frame, Nanos, PieceKey, Place, VOLUMES_MAX, VolumeIndex};
 use crate::volume::Volume;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
 use asking::Answers;
 use directory::Directory;
 use homes::Cleaning;
 use policies::Policies;
 use promotions::Promotion;
+use records::Records;
 use slab::Slab;
 use table::{SlotState, SlotTable};
 
@@ -93,7 +100,7 @@ pub(crate) struct SlotStore {
     pub last_origin: Nanos,
     /// A newcomer found no slot.
     pub wants_room: bool,
-    pub records: SyncSector<RequestKey>,
+    pub records: Records,
     /// Data writes under way to a slot, where there are any.
     pub writing: KeyMap,
     /// Blocks that are being written in their places: two writes under way to one place have no order.
@@ -114,6 +121,8 @@ pub(crate) struct SlotStore {
     pub recorded: [u32; VOLUMES_MAX],
     /// Fills under way, and their blocks, of each volume.
     pub filling_blocks: [u64; VOLUMES_MAX],
+    /// Volumes that are being taken off, and whose slots leave.
+    pub is_volume_leaving: [bool; VOLUMES_MAX],
     /// Writes of pages under way.
     pub pages_in_flight: u32,
     /// Pages that a clean stop has written, or is writing.
@@ -136,6 +145,10 @@ pub(crate) enum SlotFlight {
     Page { page: u32, buffer: BufferId },
     /// The same, at a clean stop.
     StopPage { buffer: BufferId },
+    /// A page of a transaction.
+    Mappings { buffer: BufferId },
+    /// The record of a transaction.
+    CommitRecord { buffer: BufferId },
 }
 
 impl SlotStore {
@@ -202,9 +215,19 @@ impl SlotStore {
     /// tells of it (S3).
     fn may_leave(&self, slot: Frame) -> bool {
         self.table.is_idle_clean(slot)
-            && !self.table.is_recorded(slot)
+            && (self.leaves_later() || !self.table.is_recorded(slot))
             && !self.table.is_lost(slot)
             && !self.is_writing(slot)
+    }
+
+    /// Whether a slot that is clean before a crash may be clean after it.
+    fn keeps_clean(&self) -> bool {
+        matches!(self.layout.persistence(), SlotPersistence::BitTree { .. })
+    }
+
+    /// Whether a slot that gives its place up is free only when that is durable.
+    fn leaves_later(&self) -> bool {
+        matches!(self.records, Records::Commit(_))
     }
 
     /// The slot of a piece if it holds it, whatever else is going on with it.
@@ -221,6 +244,19 @@ impl SlotStore {
         self.table.free(slot);
         self.rotten.remove(&piece);
         piece
+    }
+
+    /// The clean slots.
+    pub fn clean_slots(&self, volumes: &[Option<Volume>; VOLUMES_MAX]) -> Vec<CleanSlot> {
+        let clean = self.all_slots().filter(|slot| self.table.is_idle_clean(*slot));
+        let whereabouts = clean.filter_map(|slot| {
+            let piece = self.table.piece(slot)?;
+            let volume = volumes[piece.volume().at()].as_ref()?;
+            let Blocks { first: first_block, count: blocks } = self.blocks_of(volume, piece);
+            let offset_bytes = self.layout.slot_offset_bytes(slot);
+            Some(CleanSlot { volume: piece.volume(), first_block, blocks, offset_bytes })
+        });
+        whereabouts.collect()
     }
 
     /// Frees a slot that may leave.

@@ -19,6 +19,8 @@ impl Machine<SlotStore> {
             let Way::Clear(slot) = part.way else { continue };
             if self.store.may_leave(slot) {
                 self.evict_slot(slot);
+                // H5: what leaves later may come back until then.
+                is_clear &= !self.store.leaves_later();
                 continue;
             }
             is_clear = false;
@@ -89,17 +91,29 @@ impl Machine<SlotStore> {
             Some(slot) => slot,
             None => {
                 self.store.wants_room = true;
+                let (leaves_later, leaving) = (self.store.leaves_later(), self.store.leaving());
                 let SlotStore { replacement, table, writing, .. } = &mut self.store;
-                if !replacement.wants_victim(0, 0) {
+                if !replacement.wants_victim(0, leaving)
+                    || leaves_later && leaving >= table.shape().frames.div_ceil(4)
+                {
                     return None;
                 }
                 let victim = replacement.victim(set, |slot| {
                     table.is_idle_clean(slot)
-                        && !table.is_recorded(slot)
+                        && (leaves_later || !table.is_recorded(slot))
                         && !table.is_lost(slot)
                         && writing.get(u64::from(slot.0)).is_none()
                 })?;
                 self.store.wants_room = false;
+                if leaves_later {
+                    // Its place is for those who come after the transaction.
+                    let left = self.store.table.piece(victim.frame).expect("a victim holds a piece");
+                    if victim.is_remembered {
+                        self.store.policies.admission.evicted(left);
+                    }
+                    self.begin_leaving(victim.frame);
+                    return None;
+                }
                 let left = self.store.vacate(victim.frame);
                 if victim.is_remembered {
                     self.store.policies.admission.evicted(left);
@@ -134,6 +148,10 @@ impl Machine<SlotStore> {
     }
 
     pub(super) fn evict_slot(&mut self, slot: Frame) {
+        if self.store.leaves_later() {
+            self.begin_leaving(slot);
+            return;
+        }
         let piece = self.store.evict(slot);
         self.uncount(piece);
     }

@@ -11,6 +11,8 @@
 //! In writethrough mode what is in slots is written there and to the origin, and what is in none to the origin, from
 //! where it may enter afterwards.
 //!
+//! Where clean slots are kept over a crash, such a slot counts as dirty afterwards: nobody knows whether the origin keeps it.
+//!
 //! With `all_or_nothing` a request of which any part has to go to the origin goes there wholly, and besides to the
 //! slots that have parts of it.
 //!

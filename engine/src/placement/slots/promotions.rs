@@ -116,7 +116,9 @@ impl Machine<SlotStore> {
         let is_still = is_held || volume.guard.stamp(blocks, u64::MAX).is_some();
         let filling: u64 = self.store.filling_blocks.iter().sum();
         let is_too_much = filling > 0 && filling + blocks.count > self.config.fill_blocks_max;
-        if self.latched.is_some() || self.is_stopping || !is_still || is_too_much {
+        // RULE 2: what keeps clean slots over a crash keeps only what the origin has durably.
+        let is_durable = self.may_enter_clean(piece.volume(), blocks);
+        if self.latched.is_some() || self.is_stopping || !is_still || !is_durable || is_too_much {
             return false;
         }
         let bytes = blocks.count.min(COPY_BLOCKS_MAX) * BLOCK_BYTES;
@@ -209,6 +211,7 @@ impl Machine<SlotStore> {
             self.store.table.settle(slot);
             self.store.replacement.insert(slot, arrival);
             self.volume_mut(volume).cached_blocks += blocks.count;
+            self.slot_is_filled(slot);
             self.store.is_released = true;
         } else {
             self.give_back(slot);

@@ -1,6 +1,8 @@
 //! What is durable of the slots: pages are written, slots that are home are recorded as such, and what may
 //! leave does.
 
+use super::mappings::Mappings;
+use super::transactions::slots_of_volume;
 use super::{SlotFlight, SlotStore};
 use crate::destage::Copied;
 use crate::effect::{Errno, IoOp, Pieces, Target};
@@ -12,18 +14,50 @@ use crate::persistence::sync_sector::SyncSector;
 use crate::replacement::Policy;
 use crate::request::RequestKey;
 use crate::units::{Frame, PieceKey, VolumeIndex};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
+
+/// What is durable of the slots.
+pub(crate) enum Records {
+    /// By page, before a write is acknowledged.
+    SyncSector(SyncSector<RequestKey>),
+    /// By transactions.
+    Commit(Box<Mappings>),
+}
+
+impl Records {
+    /// Whether what a slot holds, which is dirty, is recorded, so that it may go home.
+    pub fn is_written(&self, slot: Frame) -> bool {
+        match self {
+            Records::SyncSector(records) => records.is_written(slot.0),
+            Records::Commit(mappings) => !mappings.is_pending(slot),
+        }
+    }
+
+    /// Whether nothing is wanted or under way.
+    pub fn is_quiet(&self) -> bool {
+        match self {
+            Records::SyncSector(records) => records.is_quiet(),
+            Records::Commit(mappings) => mappings.commit.is_at_rest(),
+        }
+    }
+}
 
 impl Machine<SlotStore> {
     /// Writes pages that are wanted, asks for the flushes they wait for, and lets those go on that waited.
     pub(super) fn pump_records<M: Memory>(&mut self, memory: &mut M) {
+        self.pump_transactions(memory);
         if self.latched.is_some() {
             return;
         }
-        while let Some(key) = self.store.records.next_done() {
+        loop {
+            let Records::SyncSector(records) = &mut self.store.records else { return };
+            let Some(key) = records.next_done() else { break };
             self.record_done(key, memory);
         }
-        while let Some(slot) = self.store.records.next_unrecorded() {
+        loop {
+            let Records::SyncSector(records) = &mut self.store.records else { return };
+            let Some(slot) = records.next_unrecorded() else { break };
             let slot = Frame(slot);
             if self.store.table.is_dirty(slot) {
                 // It was written again: a new record is on its way.
@@ -34,7 +68,7 @@ impl Machine<SlotStore> {
             self.store.recorded[piece.volume().at()] -= 1;
             self.store.is_released = true;
         }
-        while self.store.records.has_page() {
+        while matches!(&self.store.records, Records::SyncSector(records) if records.has_page()) {
             let Some(buffer) = self.allocate(Purpose::Metadata, SlotPage::BYTES as u32, memory) else {
                 break;
             };
@@ -47,15 +81,18 @@ impl Machine<SlotStore> {
 
     /// Asks for the flush that whoever waits for a record, or for the end of one, waits for.
     pub(super) fn hurry_records(&mut self) {
-        let records = &self.store.records;
+        let Records::SyncSector(records) = &self.store.records else { return };
         for needed in [records.flush_wanted(), records.settling()].into_iter().flatten() {
             self.barrier.want(needed);
         }
     }
 
     fn write_page<M: Memory>(&mut self, buffer: BufferId, memory: &mut M) {
-        let page = self.store.records.next_page().expect("a page is wanted");
-        let SlotStore { set_id, table, records, layout, .. } = &self.store;
+        let SlotStore { set_id, table, records: Records::SyncSector(records), layout, .. } = &mut self.store
+        else {
+            return;
+        };
+        let page = records.next_page().expect("a page is wanted");
         let record = |slot: u32| {
             let slot = Frame(slot);
             let is_recorded = slot.0 < table.shape().frames && records.says_dirty(slot.0);
@@ -83,9 +120,29 @@ impl Machine<SlotStore> {
     ) {
         memory.release(buffer);
         self.store.pages_in_flight -= 1;
-        match result {
-            Ok(()) => self.store.records.page_written(page, self.store.completed),
-            Err(errno) => self.latch(errno, memory),
+        match (result, &mut self.store.records) {
+            (Ok(()), Records::SyncSector(records)) => records.page_written(page, self.store.completed),
+            (Ok(()), Records::Commit(_)) => unreachable!("it has other pages"),
+            (Err(errno), _) => self.latch(errno, memory),
+        }
+    }
+
+    /// A flush of the cache covers the first `covered` writes.
+    pub(super) fn records_flushed(&mut self, covered: u64) {
+        match &mut self.store.records {
+            Records::SyncSector(records) => records.flushed(covered),
+            Records::Commit(_) => self.transaction_flushed(covered),
+        }
+    }
+
+    /// A slot has content that the origin does not have; it was clean before, or dirty already. `key` waits until
+    /// that is recorded; answered if it is.
+    pub(super) fn record_dirty(&mut self, slot: Frame, key: RequestKey) -> Option<RequestKey> {
+        let completed = self.store.completed;
+        let may_be_late = !self.requests[key].wants_fua();
+        match &mut self.store.records {
+            Records::SyncSector(records) => records.dirtied(slot.0, completed, key),
+            Records::Commit(mappings) => mappings.wait_for_mapping(slot, key, may_be_late),
         }
     }
 
@@ -114,8 +171,15 @@ impl Machine<SlotStore> {
         self.store.replacement.set_dirty(slot, false);
         self.tell_dirty(slot, false);
         self.volume_mut(piece.volume()).dirty_blocks -= blocks;
-        self.store.records.cleaned(slot.0);
-        self.store.records.want(SyncSector::<RequestKey>::page_of(slot.0));
+        let now = self.now;
+        let SlotStore { records, layout, .. } = &mut self.store;
+        match records {
+            Records::SyncSector(records) => {
+                records.cleaned(slot.0);
+                records.want(SyncSector::<RequestKey>::page_of(slot.0));
+            }
+            Records::Commit(mappings) => mappings.cleaned(piece, layout, now),
+        }
         self.store.is_released = true;
     }
 
@@ -132,10 +196,8 @@ impl Machine<SlotStore> {
 
     /// Forgets what is clean of a volume: nobody knows any more whether the origin has it.
     pub(super) fn evict_clean(&mut self, volume: VolumeIndex) {
-        let slots: Vec<Frame> = self.store.all_slots().collect();
-        for slot in slots {
-            let piece = self.store.table.piece(slot).filter(|piece| piece.volume() == volume);
-            let Some(piece) = piece else { continue };
+        for slot in slots_of_volume(&self.store, volume) {
+            let piece = self.store.table.piece(slot).expect("it is of the volume");
             if self.store.may_leave(slot) {
                 self.evict_slot(slot);
             } else if !self.store.table.is_dirty(slot) && !self.store.is_writing(slot) {
@@ -146,15 +208,17 @@ impl Machine<SlotStore> {
 
     /// Forgets all of a volume that is taken off, or whose cache was given up.
     pub(super) fn evict_volume(&mut self, volume: VolumeIndex) {
-        let slots: Vec<Frame> = self.store.all_slots().collect();
-        for slot in slots {
-            let is_of_volume = self.store.table.piece(slot).is_some_and(|piece| piece.volume() == volume);
-            if is_of_volume && self.store.may_leave(slot) {
-                self.evict_slot(slot);
-            }
-        }
+        self.evict_all(volume);
         if self.latched.is_none() {
             assert!(self.volume(volume).cached_blocks == 0, "what a clean volume has may leave");
+        }
+    }
+
+    pub(super) fn evict_all(&mut self, volume: VolumeIndex) {
+        for slot in slots_of_volume(&self.store, volume) {
+            if self.store.may_leave(slot) {
+                self.evict_slot(slot);
+            }
         }
     }
 }

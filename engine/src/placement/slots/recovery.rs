@@ -5,24 +5,73 @@
 //! A page is torn at sectors, which hold whole records: a record that is not whole is rotten, and what it
 //! told of is the only copy of something. So it is refused (rule 5).
 
+use super::commit_recovery::{last_record, read_mappings};
 use super::directory::Directory;
-use super::recovery_plan::{Pages, Plan, Planned};
+use super::recovery_plan::{Pages, Plan, PlanError, Planned};
 use super::start::{SlotStart, set_map};
 use super::table::SlotTable;
+use super::transactions::commit_at_start;
 use super::{BUSY_SLOTS_MAX, SlotStore};
 use crate::composition::Composition;
+use crate::composition::axes::PersistenceChoice;
 use crate::effect::{Errno, WriteMode};
-use crate::format::{SlotLayout, SlotPage, SlotRecord, Superblock};
+use crate::format::{
+    COMMIT_RECORD_OFFSETS, CommitRecord, FormatError, SlotLayout, SlotPage, SlotPersistence, SlotRecord,
+    Superblock,
+};
 use crate::image::Image;
 use crate::recovery::{OpenError, Opened, OpenedStore, Options, Report, volumes_of};
 use crate::scan::ScanError;
 use crate::units::{BLOCK_BYTES, Frame, PieceKey, VOLUMES_MAX};
+use crate::volume::Volume;
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
 /// Pages of one read.
-const PAGES_TOGETHER: u32 = 256;
+pub(super) const PAGES_TOGETHER: u32 = 256;
+
+/// What is found, slot by slot.
+pub(super) struct Finding {
+    plan: Plan,
+    volumes: [Option<Volume>; VOLUMES_MAX],
+    slot_blocks: u64,
+    /// Whether a clean slot is recorded.
+    keeps_clean: bool,
+    recorded: [u32; VOLUMES_MAX],
+    hints: Vec<(Frame, u16)>,
+    entries: u64,
+}
+
+impl Finding {
+    /// Takes what is recorded of a slot.
+    pub fn add(
+        &mut self,
+        slot: u32,
+        record: Result<Option<SlotRecord>, FormatError>,
+        is_suspect: bool,
+    ) -> Result<(), PlanError> {
+        let Finding { plan, volumes, slot_blocks, .. } = self;
+        let exists = |piece: PieceKey| {
+            let volume = volumes[piece.volume().at()].as_ref();
+            volume.is_some_and(|volume| piece.piece() * *slot_blocks < volume.blocks())
+        };
+        let Some(found) = plan.add(slot, record, exists, |_| is_suspect)? else { return Ok(()) };
+        let at = found.piece.volume().at();
+        let volume = volumes[at].as_mut().expect("what exists has a volume");
+        let first = found.piece.piece() * *slot_blocks;
+        let blocks = (*slot_blocks).min(volume.blocks() - first);
+        volume.cached_blocks += blocks;
+        if found.is_dirty {
+            volume.dirty_blocks += blocks;
+            volume.destage.map.mark(first, blocks);
+        }
+        self.recorded[at] += u32::from(found.is_dirty || self.keeps_clean);
+        self.hints.extend(found.hint.map(|hint| (found.slot, hint)));
+        self.entries += 1;
+        Ok(())
+    }
+}
 
 /// Reads the slots of a cache and writes nothing.
 pub(crate) fn read<I: Image>(
@@ -35,18 +84,64 @@ pub(crate) fn read<I: Image>(
     if let Some(lack) = composition.lack() {
         return Err(OpenError::Unsupported(lack));
     }
-    let mut volumes = volumes_of(&superblock);
+    let record = match layout.persistence() {
+        SlotPersistence::SyncSector => None,
+        SlotPersistence::Commit | SlotPersistence::BitTree { .. } => {
+            Some(last_record(image, &superblock.set_id)?)
+        }
+    };
+    let pages = if record.is_some() { Pages::Commit } else { Pages::Slot };
+    let is_clean_stop = superblock.clean_stop && record.is_none_or(|record| record.clean_stop);
     let shape = layout.shape();
-    let mut plan = Plan::new(
-        Pages::Slot,
-        superblock.clean_stop,
-        SlotTable::new(shape, layout.slot_blocks(), true, BUSY_SLOTS_MAX),
-        Directory::new(set_map(&layout, &composition), shape),
-    );
+    let table = SlotTable::new(shape, layout.slot_blocks(), true, BUSY_SLOTS_MAX);
+    let mut finding = Finding {
+        plan: Plan::new(pages, is_clean_stop, table, Directory::new(set_map(&layout, &composition), shape)),
+        volumes: volumes_of(&superblock),
+        slot_blocks: u64::from(layout.slot_blocks()),
+        keeps_clean: record.is_some(),
+        recorded: [0; VOLUMES_MAX],
+        hints: Vec::new(),
+        entries: 0,
+    };
+    let mappings = match record {
+        Some(record) => Some(read_mappings(image, &superblock, &layout, record, &mut finding)?),
+        None => {
+            read_slot_pages(image, &superblock, &layout, options, &mut finding)?;
+            None
+        }
+    };
+    let Finding { plan, mut volumes, recorded, hints, entries, .. } = finding;
+    for volume in volumes.iter_mut().flatten() {
+        volume.is_leaving = volume.mode != WriteMode::Writeback && volume.is_dirty();
+    }
+    let Planned { table, directory, .. } = plan.finish();
+    let dirty_blocks: u64 = volumes.iter().flatten().map(|volume| volume.dirty_blocks).sum();
+    let report = Report {
+        batches_cut: 0,
+        redestage_bytes: dirty_blocks * BLOCK_BYTES,
+        entries,
+        blocks: volumes.iter().flatten().map(|volume| volume.cached_blocks).sum(),
+        was_clean: superblock.clean_stop,
+    };
+    let mappings = mappings.map(|found| {
+        let slots = (&layout, &table);
+        Box::new(found.resume(&composition, &superblock, slots, &volumes, options.mutations))
+    });
     let slot_blocks = u64::from(layout.slot_blocks());
-    let mut recorded = [0; VOLUMES_MAX];
-    let mut hints = Vec::new();
-    let mut entries = 0;
+    let origin_pieces = volumes.iter().flatten().map(|volume| volume.blocks().div_ceil(slot_blocks)).sum();
+    let set_id = superblock.set_id;
+    let start = SlotStart { set_id, layout, table, directory, recorded, origin_pieces, hints, mappings };
+    let store = SlotStore::new(start, &composition);
+    Ok(Opened { superblock, report, volumes, store: OpenedStore::Slots(Box::new(store)) })
+}
+
+fn read_slot_pages<I: Image>(
+    image: &mut I,
+    superblock: &Superblock,
+    layout: &SlotLayout,
+    options: Options,
+    finding: &mut Finding,
+) -> Result<(), OpenError> {
     let mut page = 0;
     while page < layout.slot_pages() {
         let pages = PAGES_TOGETHER.min(layout.slot_pages() - page);
@@ -57,50 +152,19 @@ pub(crate) fn read<I: Image>(
         for (page, bytes) in (page..).zip(bytes.chunks_exact(SlotPage::BYTES)) {
             let decoded = SlotPage::decode(&superblock.set_id, page, bytes)
                 .map_err(|error| OpenError::SlotPage { page, error })?;
-            for (slot, record) in (page * layout.page_slots()..shape.frames).zip(decoded.records) {
-                let exists = |piece: PieceKey| {
-                    let volume = volumes[piece.volume().at()].as_ref();
-                    volume.is_some_and(|volume| piece.piece() * slot_blocks < volume.blocks())
-                };
+            for (slot, record) in (page * layout.page_slots()..layout.shape().frames).zip(decoded.records) {
                 // What rotted was the only word of something dirty (rule 5); a repair gives it up.
                 let record = match record {
                     Err(error) if !options.repair => return Err(OpenError::SlotPage { page, error }),
-                    Ok(Some(record)) if !counts(&superblock, &record) => Ok(None),
+                    Ok(Some(record)) if !counts(superblock, &record) => Ok(None),
                     record => record,
                 };
-                let Some(found) = plan.add(slot, record, exists, |_| true)? else { continue };
-                let volume = volumes[found.piece.volume().at()].as_mut().expect("what exists has a volume");
-                let first = found.piece.piece() * slot_blocks;
-                let blocks = slot_blocks.min(volume.blocks() - first);
-                volume.cached_blocks += blocks;
-                if found.is_dirty {
-                    volume.dirty_blocks += blocks;
-                    volume.destage.map.mark(first, blocks);
-                    recorded[found.piece.volume().at()] += 1;
-                }
-                hints.extend(found.hint.map(|hint| (found.slot, hint)));
-                entries += 1;
+                finding.add(slot, record, true)?;
             }
         }
         page += pages;
     }
-    for volume in volumes.iter_mut().flatten() {
-        volume.is_leaving = volume.mode != WriteMode::Writeback && volume.is_dirty();
-    }
-    let Planned { table, directory, .. } = plan.finish();
-    let origin_pieces = volumes.iter().flatten().map(|volume| volume.blocks().div_ceil(slot_blocks)).sum();
-    let dirty_blocks: u64 = volumes.iter().flatten().map(|volume| volume.dirty_blocks).sum();
-    let report = Report {
-        batches_cut: 0,
-        redestage_bytes: dirty_blocks * BLOCK_BYTES,
-        entries,
-        blocks: volumes.iter().flatten().map(|volume| volume.cached_blocks).sum(),
-        was_clean: superblock.clean_stop,
-    };
-    let start =
-        SlotStart { set_id: superblock.set_id, layout, table, directory, recorded, hints, origin_pieces };
-    let store = SlotStore::new(start, &composition);
-    Ok(Opened { superblock, report, volumes, store: OpenedStore::Slots(Box::new(store)) })
+    Ok(())
 }
 
 /// Whether a record is of a volume as it is now, and not of one that had its number before.
@@ -110,9 +174,58 @@ pub(super) fn counts(superblock: &Superblock, record: &SlotRecord) -> bool {
     tells && volume.is_some_and(|volume| volume.clean_floor_sequence == u64::from(volume.id.0))
 }
 
+/// Writes what a new cache has before its first start: after that, nothing of what the device held before
+/// passes for a record.
+pub(crate) fn format<I: Image>(
+    image: &mut I,
+    superblock: &Superblock,
+    layout: &SlotLayout,
+) -> Result<(), Errno> {
+    if layout.persistence() == SlotPersistence::SyncSector {
+        let mut page = 0;
+        while page < layout.slot_pages() {
+            let pages = PAGES_TOGETHER.min(layout.slot_pages() - page);
+            let zeroes = vec![0; pages as usize * SlotPage::BYTES];
+            image.write(layout.slot_page_offset_bytes(page, 0), &zeroes)?;
+            page += pages;
+        }
+        return Ok(());
+    }
+    let composition = Composition::parse(&superblock.composition);
+    let leaf_pieces = match composition.map(|composition| composition.persistence) {
+        Ok(PersistenceChoice::BitTree(tree)) => tree.leaf_pieces,
+        _ => 0,
+    };
+    let record = CommitRecord {
+        set_id: superblock.set_id,
+        session: superblock.session,
+        transaction: 0,
+        clean_stop: false,
+        tree_levels: layout.tree_levels(),
+        leaf_pieces,
+        leaf_doublings: Default::default(),
+    };
+    let mut bytes = vec![0; CommitRecord::BYTES];
+    image.write(COMMIT_RECORD_OFFSETS[1], &bytes)?;
+    record.encode(&mut bytes);
+    image.write(COMMIT_RECORD_OFFSETS[CommitRecord::place(0)], &bytes)
+}
+
+/// What a start writes before the superblock: nothing that is void may be believed by the next one.
+pub(crate) fn begin_session<I: Image>(
+    image: &mut I,
+    store: &mut SlotStore,
+    superblock: &Superblock,
+) -> Result<(), Errno> {
+    match store.layout.persistence() {
+        SlotPersistence::SyncSector => write_void_pages(image, store, superblock),
+        SlotPersistence::Commit | SlotPersistence::BitTree { .. } => commit_at_start(image, store),
+    }
+}
+
 /// Takes back the records of volumes that have another number now: what they tell of is void, and the number
 /// they were recorded under is about to be forgotten.
-pub(crate) fn write_void_pages<I: Image>(
+fn write_void_pages<I: Image>(
     image: &mut I,
     store: &SlotStore,
     superblock: &Superblock,

@@ -1,7 +1,9 @@
 //! A store over what recovery found, as its composition says.
 
 use super::directory::Directory;
+use super::mappings::Mappings;
 use super::policies::Policies;
+use super::records::Records;
 use super::set_map::{SetMap, SetMapKind};
 use super::table::SlotTable;
 use super::{BUSY_SLOTS_MAX, SlotStore};
@@ -15,6 +17,7 @@ use crate::replacement::{Policy, Replacement};
 use crate::table::bits::Bits;
 use crate::table::key_map::KeyMap;
 use crate::units::{Frame, Nanos, VOLUMES_MAX};
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use slab::Slab;
@@ -31,12 +34,14 @@ pub(crate) struct SlotStart {
     pub hints: Vec<(Frame, u16)>,
     /// Pieces of all volumes together.
     pub origin_pieces: u64,
+    /// Where slots are recorded by transactions.
+    pub mappings: Option<Box<Mappings>>,
 }
 
 impl SlotStore {
     /// The store of a cache that does what `composition` says. What is in the table is there since a life before.
     pub fn new(start: SlotStart, composition: &Composition) -> SlotStore {
-        let SlotStart { set_id, layout, table, directory, recorded, hints, origin_pieces } = start;
+        let SlotStart { set_id, layout, table, directory, recorded, origin_pieces, hints, mappings } = start;
         let shape = layout.shape();
         let seed = seed(&set_id);
         let mut replacement = Replacement::new(&composition.replacement, shape, seed);
@@ -53,6 +58,13 @@ impl SlotStore {
             destage.set_dirty(slot, shape.set_of(slot), true, &pressure);
             destage.touched(shape.set_of(slot));
         }
+        let records = match mappings {
+            Some(mappings) => Records::Commit(mappings),
+            // SAFE: without it a record does not wait for its data, nor a slot for its record's end.
+            None => Records::SyncSector(SyncSector::new(shape.frames, composition.safe, |slot| {
+                table.is_dirty(Frame(slot))
+            })),
+        };
         SlotStore {
             destage,
             written_home: Bits::new(shape.frames),
@@ -62,8 +74,7 @@ impl SlotStore {
             wants_room: false,
             set_id,
             layout,
-            // SAFE: without it a record does not wait for its data, nor a slot for its record's end.
-            records: SyncSector::new(shape.frames, composition.safe, |slot| table.is_dirty(Frame(slot))),
+            records,
             policies: Policies::new(composition, shape, origin_pieces, seed),
             answers: BTreeMap::new(),
             promotions: Slab::new(),
@@ -81,6 +92,7 @@ impl SlotStore {
             completed: 0,
             recorded,
             filling_blocks: [0; VOLUMES_MAX],
+            is_volume_leaving: [false; VOLUMES_MAX],
             pages_in_flight: 0,
             pages_stopped: 0,
         }

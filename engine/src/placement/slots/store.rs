@@ -1,5 +1,6 @@
 //! The slots as a [`Store`].
 
+use super::records::Records;
 use super::table::SlotState;
 use super::{SlotFlight, SlotStore};
 use crate::controllers::Destage;
@@ -11,6 +12,7 @@ use crate::format::SlotPersistence;
 use crate::guard::{Blocks, Hold, Stamp};
 use crate::machine::Machine;
 use crate::memory::Memory;
+use crate::mutation::Mutation;
 use crate::read::Piece;
 use crate::replacement::{Access, Policy};
 use crate::request::RequestKey;
@@ -209,7 +211,12 @@ impl Store for SlotStore {
     fn is_forgotten(m: &Machine<SlotStore>, key: RequestKey) -> bool {
         let active = &m.requests[key];
         let mut pieces = m.store.pieces(active.volume, active.blocks);
-        pieces.all(|piece| m.store.directory.find(piece, &m.store.table).is_none())
+        pieces.all(|piece| {
+            let Some(slot) = m.store.directory.find(piece, &m.store.table) else { return true };
+            // H5: a slot that leaves may come back after a crash.
+            let is_leaving = m.store.table.state(slot) == SlotState::Leaving;
+            is_leaving && m.is_mutated(Mutation::BypassBeforeRemoval)
+        })
     }
 
     fn want_forgotten(m: &mut Machine<SlotStore>, key: RequestKey) {
@@ -229,6 +236,10 @@ impl Store for SlotStore {
 
     // ---- durability --------------------------------------------------------------------------
 
+    fn holds_flush(m: &mut Machine<SlotStore>, key: RequestKey) -> bool {
+        m.flush_waits_for_mappings(key)
+    }
+
     fn completed(&self) -> u64 {
         self.completed
     }
@@ -238,7 +249,7 @@ impl Store for SlotStore {
     }
 
     fn flushed(m: &mut Machine<SlotStore>, sequence: u64) {
-        m.store.records.flushed(sequence);
+        m.records_flushed(sequence);
     }
 
     // ---- destage -----------------------------------------------------------------------------
@@ -252,7 +263,7 @@ impl Store for SlotStore {
         let (slot, _) = self.slot_of(dirty.place);
         let is_ready = self.table.state(slot) == SlotState::Valid
             && !self.is_writing(slot)
-            && self.records.is_written(slot.0);
+            && self.records.is_written(slot);
         if is_ready { Readiness::Ready } else { Readiness::Busy }
     }
 
@@ -331,6 +342,8 @@ impl Store for SlotStore {
             SlotFlight::PromotionRead { promotion } => m.promotion_read(promotion, result, memory),
             SlotFlight::PromotionWrite { promotion } => m.promotion_written(promotion, result, memory),
             SlotFlight::Page { page, buffer } => m.page_written(page, buffer, result, memory),
+            SlotFlight::Mappings { buffer } => m.mappings_written(buffer, false, result, memory),
+            SlotFlight::CommitRecord { buffer } => m.mappings_written(buffer, true, result, memory),
             SlotFlight::StopPage { buffer } => m.stop_page_written(buffer, result, memory),
         }
     }
@@ -347,6 +360,8 @@ impl Store for SlotStore {
             m.retry_waiting(memory);
         }
         m.pump_controller(memory);
+        // What went on just now may have changed the superblock.
+        m.pump_superblock(memory);
     }
 
     fn assemble<M: Memory>(_m: &mut Machine<SlotStore>, _memory: &mut M) {}
@@ -368,7 +383,10 @@ impl Store for SlotStore {
     }
 
     fn stop<M: Memory>(m: &mut Machine<SlotStore>, memory: &mut M) -> bool {
-        m.record_everything(memory)
+        match &m.store.records {
+            Records::SyncSector(_) => m.record_everything(memory),
+            Records::Commit(_) => m.are_mappings_stopped(),
+        }
     }
 
     fn discard_pending<M: Memory>(_m: &mut Machine<SlotStore>, _memory: &mut M) {

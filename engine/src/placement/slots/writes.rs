@@ -8,6 +8,7 @@
 use super::asking::part_of;
 use super::plan::{Part, Way};
 use super::policies::Partial;
+use super::records::Records;
 use super::table::SlotState;
 use super::{SlotFlight, SlotStore};
 use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target, WriteMode};
@@ -75,8 +76,12 @@ impl Machine<SlotStore> {
         let active = &self.requests[key];
         let (volume_index, blocks) = (active.volume, active.blocks);
         let pieces: Vec<PieceKey> = self.store.pieces(volume_index, blocks).collect();
-        let is_busy = pieces.iter().any(|&piece| self.is_in_the_way(piece));
-        if is_busy || self.is_changing(volume_index, blocks) || self.is_set_locked(key) {
+        // Each is asked, so that one transaction does for all.
+        let mut is_blocked = self.is_changing(volume_index, blocks) || self.is_set_locked(key);
+        for &piece in &pieces {
+            is_blocked |= self.is_in_the_way(piece);
+        }
+        if is_blocked {
             self.wait_for_slot(key);
             return;
         }
@@ -136,13 +141,12 @@ impl Machine<SlotStore> {
     fn is_in_the_way(&mut self, piece: PieceKey) -> bool {
         let Some(slot) = self.store.directory.find(piece, &self.store.table) else { return false };
         if self.store.rotten.contains(&piece) {
-            if !self.store.may_leave(slot) {
-                return true;
+            if self.store.may_leave(slot) {
+                self.evict_slot(slot);
             }
-            self.evict_slot(slot);
-            return false;
+            return self.store.directory.find(piece, &self.store.table).is_some();
         }
-        self.store.table.state(slot) != SlotState::Valid
+        self.store.table.state(slot) != SlotState::Valid || !self.may_write(slot, piece)
     }
 
     fn write_parts(&mut self, key: RequestKey, parts: &[Part]) {
@@ -183,7 +187,8 @@ impl Machine<SlotStore> {
     /// Whether the slot of a part has what the origin has not, when the part is written.
     fn makes_dirty(&self, part: &Part) -> bool {
         match part.way {
-            Way::Beside(slot) => self.store.table.is_dirty(slot),
+            // RULE 2: what keeps clean slots over a crash does not keep what the origin has not flushed.
+            Way::Beside(slot) => self.store.table.is_dirty(slot) || self.store.keeps_clean(),
             _ => true,
         }
     }
@@ -291,9 +296,8 @@ impl Machine<SlotStore> {
             for slot in slots.into_iter().filter(|_| makes_dirty) {
                 let arrival = self.arrival(key, slot);
                 self.slot_is_dirty(slot, arrival);
-                let completed = self.store.completed;
                 self.requests[key].unpublished += 1;
-                if self.store.records.dirtied(slot.0, completed, key).is_some() {
+                if self.record_dirty(slot, key).is_some() {
                     self.requests[key].unpublished -= 1;
                 }
             }
@@ -324,9 +328,13 @@ impl Machine<SlotStore> {
             self.store.table.settle(slot);
             self.store.replacement.insert(slot, arrival);
             self.volume_mut(piece.volume()).cached_blocks += blocks.count;
+            self.slot_is_filled(slot);
         }
         if !self.store.table.is_dirty(slot) {
             self.store.table.set_dirty(slot, true);
+            if let Records::Commit(mappings) = &mut self.store.records {
+                mappings.dirtied(slot, piece);
+            }
             self.store.replacement.set_dirty(slot, true);
             let volume = self.volume_mut(piece.volume());
             volume.dirty_blocks += blocks.count;

@@ -1,0 +1,224 @@
+//! From the pages of transactions to the slots that were mapped when the last one counted.
+//!
+//! Of each page the newest version counts that is not newer than the record. After a clean stop what is dirty is
+//! recorded; after a crash all that is mapped counts as dirty, or with trees what lies below a marked leaf.
+
+use super::mappings::{MappingTuning, Mappings};
+use super::recovery::{Finding, PAGES_TOGETHER};
+use super::table::SlotTable;
+use super::trees::{FoundTree, Trees};
+use crate::composition::Composition;
+use crate::composition::axes::{BitTree as BitTreeChoice, PersistenceChoice};
+use crate::composition::stored::StoredError;
+use crate::format::{
+    COMMIT_RECORD_OFFSETS, CommitPage, CommitRecord, PAIRED_PAGE_BYTES, SetId, SlotLayout, SlotPersistence,
+    Superblock, TreePage, TreePlanes, TreeShape,
+};
+use crate::image::Image;
+use crate::mutation::Mutations;
+use crate::persistence::bit_tree::{BitTree, TreeTuning};
+use crate::persistence::commit::Opened;
+use crate::recovery::OpenError;
+use crate::scan::ScanError;
+use crate::units::{Frame, Nanos, VOLUMES_MAX, VolumeIndex};
+use crate::volume::Volume;
+use alloc::vec::Vec;
+
+/// What the transactions of lives before left.
+pub(super) struct FoundMappings {
+    opened: Opened,
+    record: CommitRecord,
+    trees: [Option<FoundTree>; VOLUMES_MAX],
+}
+
+/// The record that counts.
+pub(super) fn last_record<I: Image>(image: &mut I, set_id: &SetId) -> Result<CommitRecord, OpenError> {
+    let mut last: Option<CommitRecord> = None;
+    for offset_bytes in COMMIT_RECORD_OFFSETS {
+        let bytes = read(image, offset_bytes, CommitRecord::BYTES)?;
+        let record = CommitRecord::decode(&bytes).ok().filter(|record| record.set_id == *set_id);
+        if let Some(record) = record
+            && last.is_none_or(|last| last.transaction < record.transaction)
+        {
+            last = Some(record);
+        }
+    }
+    last.ok_or(OpenError::NoCommit)
+}
+
+/// Takes what is mapped by the transactions up to `record`.
+pub(super) fn read_mappings<I: Image>(
+    image: &mut I,
+    superblock: &Superblock,
+    layout: &SlotLayout,
+    record: CommitRecord,
+    finding: &mut Finding,
+) -> Result<FoundMappings, OpenError> {
+    if record.tree_levels != layout.tree_levels() {
+        return Err(StoredError::OtherLayout { placement: "other slots" }.into());
+    }
+    let set_id = &superblock.set_id;
+    let slot_pages = layout.slot_pages();
+    let pages = slot_pages + layout.tree_pages();
+    // The transaction of every page at either place.
+    let mut versions = alloc::vec![[None; 2]; pages as usize];
+    for place in [0, 1] {
+        let slots = |page| layout.slot_page_offset_bytes(page, place);
+        each_page(image, slot_pages, slots, |page, bytes| {
+            let found = CommitPage::decode(set_id, bytes).ok().filter(|found| found.page == page);
+            versions[page as usize][place as usize] = found.map(|found| found.transaction);
+            Ok(())
+        })?;
+        let trees = |page| layout.tree_page_offset_bytes(page, place);
+        each_page(image, layout.tree_pages(), trees, |page, bytes| {
+            let found = TreePage::decode(set_id, bytes).ok().filter(|found| found.page == page);
+            versions[(slot_pages + page) as usize][place as usize] = found.map(|found| found.transaction);
+            Ok(())
+        })?;
+    }
+    let mut opened = Opened::find(record.transaction, versions)?;
+    let mut trees: [Option<FoundTree>; VOLUMES_MAX] = Default::default();
+    if record.transaction == 0 {
+        return Ok(FoundMappings { opened, record, trees });
+    }
+    if let SlotPersistence::BitTree { tree } = layout.persistence() {
+        for at in 0..VOLUMES_MAX {
+            let planes = read_planes(image, set_id, layout, (tree, VolumeIndex(at as u8)), &opened)?;
+            trees[at] = Some(FoundTree { planes, doublings: u32::from(record.leaf_doublings[at]) });
+        }
+    }
+    let is_known = |volume: VolumeIndex| is_known(superblock, volume);
+    let mut void_pages = Vec::new();
+    let places = &opened.places;
+    let offset = |page| layout.slot_page_offset_bytes(page, u32::from(places.get(page)));
+    each_page(image, slot_pages, offset, |page, bytes| {
+        let found = CommitPage::decode(set_id, bytes).map_err(|error| OpenError::SlotPage { page, error })?;
+        let first = page * layout.page_slots();
+        for (slot, mapping) in (first..layout.shape().frames).zip(found.records) {
+            let Some(mapping) = mapping else { continue };
+            let volume = mapping.piece.volume();
+            if !is_known(volume) {
+                void_pages.push(page);
+                continue;
+            }
+            let is_suspect = match &trees[volume.at()] {
+                Some(tree) => tree.is_suspect(record.leaf_pieces, mapping.piece),
+                None => true,
+            };
+            finding.add(slot, Ok(Some(mapping)), is_suspect)?;
+        }
+        Ok(())
+    })?;
+    // What they tell of is void, and the number that says so is about to be forgotten.
+    opened.changed.extend(void_pages);
+    Ok(FoundMappings { opened, record, trees })
+}
+
+fn read_planes<I: Image>(
+    image: &mut I,
+    set_id: &SetId,
+    layout: &SlotLayout,
+    (shape, volume): (TreeShape, VolumeIndex),
+    opened: &Opened,
+) -> Result<TreePlanes, OpenError> {
+    let mut pages = Vec::new();
+    for page in 0..layout.volume_tree_pages() {
+        let page = layout.tree_page(volume, page);
+        let place = u32::from(opened.places.get(layout.slot_pages() + page));
+        let bytes = read(image, layout.tree_page_offset_bytes(page, place), PAIRED_PAGE_BYTES)?;
+        pages.push(TreePage::decode(set_id, &bytes).map_err(|error| OpenError::TreePage { page, error })?);
+    }
+    TreePlanes::from_pages(shape, &pages)
+        .map_err(|error| OpenError::TreePage { page: layout.tree_page(volume, 0), error })
+}
+
+impl FoundMappings {
+    /// The mappings of a cache whose slots are in `table`.
+    pub fn resume(
+        self,
+        composition: &Composition,
+        superblock: &Superblock,
+        (layout, table): (&SlotLayout, &SlotTable),
+        volumes: &[Option<Volume>; VOLUMES_MAX],
+        mutations: Mutations,
+    ) -> Mappings {
+        let FoundMappings { opened, record, mut trees } = self;
+        let (commit, tree) = match composition.persistence {
+            PersistenceChoice::BitTree(tree) => (tree.commit, Some(tree)),
+            PersistenceChoice::Commit(commit) => (commit, None),
+            _ => unreachable!("the layout is that of the composition"),
+        };
+        let mapping = MappingTuning {
+            period_ns: u64::from(commit.commit_ms) * Nanos::MILLISECOND,
+            // SAFE: a kernel's cache knows no crash of its process.
+            waits_for_mappings: composition.safe || commit.commits_promotions,
+            mutations,
+        };
+        let trees = tree.map(|tree| {
+            let BitTreeChoice { leaf_pieces, sla_permille, adjust_ms, adjust_steps, .. } = tree;
+            let is_new = record.transaction == 0;
+            let leaf_pieces = if is_new { leaf_pieces } else { record.leaf_pieces };
+            let tuning = TreeTuning { leaf_pieces, sla_permille, steps: adjust_steps };
+            let SlotPersistence::BitTree { tree: shape } = layout.persistence() else {
+                unreachable!("the layout is that of the composition")
+            };
+            let all = core::array::from_fn(|at| {
+                let volume = volumes[at].as_ref()?;
+                let index = VolumeIndex(at as u8);
+                Some(match trees[at].take().filter(|_| is_known(superblock, index)) {
+                    Some(found) => {
+                        let dirty = dirty_pieces(table, index);
+                        BitTree::recovered(tuning, found.doublings, found.planes, dirty)
+                    }
+                    None => {
+                        let pieces = volume.blocks().div_ceil(u64::from(layout.slot_blocks()));
+                        BitTree::new(shape, tuning, pieces)
+                    }
+                })
+            });
+            Trees::new(tuning, u64::from(adjust_ms) * Nanos::MILLISECOND, all)
+        });
+        Mappings::new(opened, mapping, trees, superblock.session)
+    }
+}
+
+fn dirty_pieces(table: &SlotTable, volume: VolumeIndex) -> impl Iterator<Item = u64> {
+    let slots = (0..table.shape().frames).map(Frame).filter(|&slot| table.is_dirty(slot));
+    let pieces = slots.filter_map(|slot| table.piece(slot));
+    pieces.filter(move |piece| piece.volume() == volume).map(|piece| piece.piece())
+}
+
+/// Whether what is recorded of a volume is of the one that is there now.
+fn is_known(superblock: &Superblock, volume: VolumeIndex) -> bool {
+    let volume = superblock.volumes[volume.at()].as_ref();
+    volume.is_some_and(|volume| volume.clean_floor_sequence == u64::from(volume.id.0))
+}
+
+/// Reads `count` pages, neighbours together.
+fn each_page<I: Image>(
+    image: &mut I,
+    count: u32,
+    offset_bytes: impl Fn(u32) -> u64,
+    mut take: impl FnMut(u32, &[u8]) -> Result<(), OpenError>,
+) -> Result<(), OpenError> {
+    let mut first = 0;
+    while first < count {
+        let start = offset_bytes(first);
+        let is_next = |step: &u32| {
+            let page = first + step;
+            page < count && offset_bytes(page) == start + u64::from(*step) * PAIRED_PAGE_BYTES as u64
+        };
+        let together = (1..PAGES_TOGETHER).take_while(is_next).count() as u32 + 1;
+        let bytes = read(image, start, together as usize * PAIRED_PAGE_BYTES)?;
+        for (page, bytes) in (first..).zip(bytes.chunks_exact(PAIRED_PAGE_BYTES)) {
+            take(page, bytes)?;
+        }
+        first += together;
+    }
+    Ok(())
+}
+
+fn read<I: Image>(image: &mut I, offset_bytes: u64, len_bytes: usize) -> Result<Vec<u8>, OpenError> {
+    let bytes = image.read(offset_bytes, len_bytes);
+    Ok(bytes.map_err(|errno| ScanError::Device { offset_bytes, errno })?)
+}

@@ -1,0 +1,328 @@
+//! Transactions under way: pages and records are written, flushes asked for, and those told who waited.
+
+use super::mappings::{Mappings, Waiter};
+use super::records::Records;
+use super::table::SlotState;
+use super::{SlotFlight, SlotStore};
+use crate::effect::{Errno, IoOp, Pieces, Target};
+use crate::format::{COMMIT_RECORD_OFFSETS, CommitRecord, PAIRED_PAGE_BYTES, SetId, SlotLayout};
+use crate::guard::Blocks;
+use crate::image::Image;
+use crate::machine::{Flight, Machine};
+use crate::memory::{BufferId, Memory, Purpose, Slice};
+use crate::mutation::Mutation;
+use crate::persistence::commit::{PageWrite, Step};
+use crate::replacement::Policy;
+use crate::request::{RequestKey, Stage};
+use crate::units::{Frame, Nanos, PieceKey, VOLUMES_MAX, VolumeIndex};
+use crate::volume::Standing;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Pages of a transaction that are being written at a time at the most: each has a buffer.
+const PAGES_IN_FLIGHT_MAX: u32 = 16;
+
+const _: () = assert!(CommitRecord::BYTES == PAIRED_PAGE_BYTES, "both fit the same buffers");
+
+impl SlotStore {
+    fn mappings(&self) -> Option<&Mappings> {
+        match &self.records {
+            Records::Commit(mappings) => Some(mappings),
+            Records::SyncSector(_) => None,
+        }
+    }
+
+    /// Slots that give their places up.
+    pub(super) fn leaving(&self) -> u32 {
+        self.mappings().map_or(0, |mappings| mappings.leaving)
+    }
+
+    fn mappings_mut(&mut self) -> Option<&mut Mappings> {
+        match &mut self.records {
+            Records::Commit(mappings) => Some(mappings),
+            Records::SyncSector(_) => None,
+        }
+    }
+}
+
+impl Machine<SlotStore> {
+    /// Lets transactions begin and go on.
+    pub(super) fn pump_transactions<M: Memory>(&mut self, memory: &mut M) {
+        if self.store.mappings().is_none() || self.latched.is_some() {
+            return;
+        }
+        self.let_volumes_leave();
+        self.adjust_trees();
+        let before = self.store.leaving();
+        while self.transaction_goes_on(memory) {}
+        if self.store.leaving() < before && !self.watched.is_empty() {
+            // Those who wait for slots to be forgotten need not wait for the clock.
+            self.look_at_watched(memory);
+        }
+        if let Some(deadline) = self.store.mappings().and_then(|mappings| mappings.commit.deadline()) {
+            self.want_tick(deadline);
+        }
+    }
+
+    /// One thing that can be done now; false if there is none.
+    fn transaction_goes_on<M: Memory>(&mut self, memory: &mut M) -> bool {
+        let now = self.now;
+        let SlotStore { records: Records::Commit(mappings), layout, completed, .. } = &mut self.store else {
+            return false;
+        };
+        if let Some(waiter) = mappings.commit.next_done() {
+            match waiter {
+                Waiter::Request(key) => self.record_done(key, memory),
+                Waiter::Gone(slot) => self.slot_is_gone(slot),
+                Waiter::Flush(key) => self.flush_devices(key, memory),
+            }
+            return true;
+        }
+        if mappings.commit.wants_to_begin(now) {
+            mappings.begin(layout, now);
+        }
+        if !mappings.pages.is_empty() || mappings.record.is_some() {
+            if self.store.pages_in_flight >= PAGES_IN_FLIGHT_MAX {
+                return false;
+            }
+            return self.write_mappings(memory);
+        }
+        match mappings.commit.next_step() {
+            Some(Step::Flush) => {
+                let completed = *completed;
+                mappings.flush = Some(completed);
+                let is_void = self.config.mutations.has(Mutation::TransactionUnflushed);
+                if completed <= self.barrier.flushed || is_void {
+                    self.transaction_flushed(completed);
+                } else {
+                    self.barrier.want(completed);
+                    self.pump_barrier();
+                }
+                true
+            }
+            Some(Step::Record { transaction, is_clean_stop }) => {
+                mappings.record = Some((transaction, is_clean_stop));
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Issues a page of the transaction that runs, or its record. False if there is no buffer for it.
+    fn write_mappings<M: Memory>(&mut self, memory: &mut M) -> bool {
+        let Some(buffer) = self.allocate(Purpose::Metadata, PAIRED_PAGE_BYTES as u32, memory) else {
+            self.want_tick(self.now.plus(self.config.tick_ns));
+            return false;
+        };
+        let SlotStore { records: Records::Commit(mappings), layout, set_id, table, replacement, .. } =
+            &mut self.store
+        else {
+            unreachable!("only transactions come here")
+        };
+        let cache = (&*set_id, &*layout);
+        let bytes = memory.metadata_mut(buffer);
+        let (offset_bytes, flight) = if let Some(write) = mappings.pages.pop_front() {
+            mappings.encode(cache, table, |slot| replacement.hint(slot), write.page, bytes);
+            // H12: the place that counts is never written.
+            let is_in_place = self.config.mutations.has(Mutation::PageInPlace);
+            let place = if is_in_place { 1 - write.place } else { write.place };
+            (Mappings::offset_bytes(layout, PageWrite { place, ..write }), SlotFlight::Mappings { buffer })
+        } else {
+            let record = mappings.record.take().expect("there is something to write");
+            mappings.encode_record(cache, record, bytes);
+            (COMMIT_RECORD_OFFSETS[CommitRecord::place(record.0)], SlotFlight::CommitRecord { buffer })
+        };
+        self.store.pages_in_flight += 1;
+        let slice = Slice { buffer, offset_bytes: 0, len_bytes: PAIRED_PAGE_BYTES as u32 };
+        let op = IoOp::Write { offset_bytes, from: Pieces::One(slice) };
+        self.issue(Target::Cache, op, Flight::Store(flight));
+        true
+    }
+
+    /// A page of a transaction, or its record, is written.
+    pub(super) fn mappings_written<M: Memory>(
+        &mut self,
+        buffer: BufferId,
+        is_record: bool,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
+        memory.release(buffer);
+        self.store.pages_in_flight -= 1;
+        if let Err(errno) = result {
+            self.latch(errno, memory);
+            return;
+        }
+        if let Some(mappings) = self.store.mappings_mut() {
+            if is_record {
+                mappings.commit.record_written();
+            } else {
+                mappings.commit.page_written();
+            }
+        }
+    }
+
+    /// A flush of the cache covers the first `covered` writes.
+    pub(super) fn transaction_flushed(&mut self, covered: u64) {
+        if self.store.mappings_mut().is_some_and(|mappings| mappings.flushed(covered)) {
+            // Who waited for a slot may write to it now.
+            self.store.is_released = true;
+        }
+    }
+
+    // ---- slots -------------------------------------------------------------------------------
+
+    /// Whether data may be written to a slot that holds its piece. If not, the slot is waited for.
+    pub(super) fn may_write(&mut self, slot: Frame, piece: PieceKey) -> bool {
+        let is_dirty = self.store.table.is_dirty(slot);
+        self.store.mappings_mut().is_none_or(|mappings| mappings.may_write(slot, piece, is_dirty))
+    }
+
+    /// Lets a FLUSH wait for what was answered without being mapped durably. False if there is no such thing.
+    pub(super) fn flush_waits_for_mappings(&mut self, key: RequestKey) -> bool {
+        let is_latched = self.latched.is_some();
+        let Some(mappings) = self.store.mappings_mut().filter(|_| !is_latched) else { return false };
+        let waits = mappings.flush_waits(key);
+        if waits {
+            self.requests[key].stage = Stage::Commit;
+        }
+        waits
+    }
+
+    /// Whether what the origin has in `blocks` may be clean in a slot. RULE 2: where clean slots are kept over a crash, only what
+    /// the origin flushed.
+    pub(super) fn may_enter_clean(&self, volume: VolumeIndex, blocks: Blocks) -> bool {
+        let volume = self.volume(volume);
+        let flushed_epoch = volume.origin.flushed_epoch;
+        !self.store.keeps_clean()
+            || flushed_epoch > 0 && volume.guard.is_origin_flushed(blocks, flushed_epoch)
+            || self.is_mutated(Mutation::KeepUnflushedFill)
+    }
+
+    /// A slot got its content: that is mapped by the next transaction.
+    pub(super) fn slot_is_filled(&mut self, slot: Frame) {
+        let now = self.now;
+        let piece = self.store.table.piece(slot).expect("what is filled holds a piece");
+        let SlotStore { records: Records::Commit(mappings), layout, table, recorded, .. } = &mut self.store
+        else {
+            return;
+        };
+        mappings.mapped(slot, layout, now);
+        table.set_recorded(slot, true);
+        recorded[piece.volume().at()] += 1;
+    }
+
+    /// A clean slot gives its place up (S3): it is free when the removal of its mapping is durable.
+    pub(super) fn begin_leaving(&mut self, slot: Frame) {
+        let now = self.now;
+        let piece = self.store.table.piece(slot).expect("what leaves holds a piece");
+        self.store.table.begin_leaving(slot);
+        self.store.replacement.remove(slot);
+        let SlotStore { records: Records::Commit(mappings), layout, .. } = &mut self.store else {
+            unreachable!("without transactions a slot is free at once")
+        };
+        mappings.leaves(slot, piece, layout, now);
+        if self.is_mutated(Mutation::ReuseBeforeRemoval) {
+            self.slot_is_gone(slot);
+        }
+    }
+
+    fn slot_is_gone(&mut self, slot: Frame) {
+        let is_left = self.store.table.state(slot) == SlotState::Leaving;
+        if !is_left && self.is_mutated(Mutation::ReuseBeforeRemoval) {
+            return;
+        }
+        let piece = self.store.table.piece(slot).expect("what left held a piece");
+        self.store.table.set_recorded(slot, false);
+        self.store.recorded[piece.volume().at()] -= 1;
+        self.store.directory.remove(piece, slot);
+        self.store.table.free(slot);
+        self.store.rotten.remove(&piece);
+        self.store.free.give_back(slot);
+        self.uncount(piece);
+        if let Some(mappings) = self.store.mappings_mut() {
+            mappings.leaving -= 1;
+        }
+        self.store.is_released = true;
+    }
+
+    /// What a volume that is being taken off has in the cache is forgotten durably before the volume is gone.
+    fn let_volumes_leave(&mut self) {
+        for at in 0..VOLUMES_MAX {
+            let is_leaving =
+                self.volumes[at].as_ref().is_some_and(|volume| volume.standing == Standing::Detaching);
+            if !is_leaving || self.store.recorded[at] == 0 {
+                continue;
+            }
+            // What could not leave then can when something was released.
+            let is_first = !core::mem::replace(&mut self.store.is_volume_leaving[at], true);
+            if is_first || self.store.is_released {
+                self.evict_all(VolumeIndex(at as u8));
+            }
+        }
+    }
+
+    fn adjust_trees(&mut self) {
+        let now = self.now;
+        let SlotStore { records: Records::Commit(mappings), layout, .. } = &mut self.store else { return };
+        let volumes = &self.volumes;
+        let requests = |volume: VolumeIndex| {
+            volumes[volume.at()].as_ref().map(|volume| {
+                let counters = &volume.counters;
+                counters.reads + counters.writes + counters.discards + counters.write_zeroes
+            })
+        };
+        mappings.adjust(requests, layout, now);
+    }
+
+    // ---- a clean stop ------------------------------------------------------------------------
+
+    /// Whether everything is written that a clean stop leaves behind.
+    pub(super) fn are_mappings_stopped(&mut self) -> bool {
+        let mut volumes = self.volumes.iter().flatten();
+        let is_flushed = volumes.all(|volume| volume.origin.client_epoch <= volume.origin.flushed_epoch);
+        // Where an origin fails, what was written through may not be there: then nothing is told of a clean stop.
+        !is_flushed || self.store.mappings_mut().is_none_or(Mappings::stop)
+    }
+}
+
+/// The transaction of a start, before the first request: it takes the place of what a life before left half done, tells
+/// that no clean stop counts any more, and has nothing of volumes that are gone.
+pub(super) fn commit_at_start<I: Image>(image: &mut I, store: &mut SlotStore) -> Result<(), Errno> {
+    let SlotStore { records: Records::Commit(mappings), layout, set_id, table, replacement, .. } = store
+    else {
+        return Ok(());
+    };
+    let cache: (&SetId, &SlotLayout) = (set_id, layout);
+    let mut bytes = vec![0; PAIRED_PAGE_BYTES];
+    while !mappings.commit.is_at_rest() {
+        if mappings.commit.wants_to_begin(Nanos(0)) {
+            mappings.begin(layout, Nanos(0));
+        }
+        for write in core::mem::take(&mut mappings.pages) {
+            mappings.encode(cache, table, |slot| replacement.hint(slot), write.page, &mut bytes);
+            image.write(Mappings::offset_bytes(layout, write), &bytes)?;
+            mappings.commit.page_written();
+        }
+        match mappings.commit.next_step() {
+            Some(Step::Flush) => {
+                image.flush()?;
+                mappings.flush = Some(0);
+                mappings.flushed(0);
+            }
+            Some(Step::Record { transaction, is_clean_stop }) => {
+                mappings.encode_record(cache, (transaction, is_clean_stop), &mut bytes);
+                image.write(COMMIT_RECORD_OFFSETS[CommitRecord::place(transaction)], &bytes)?;
+                mappings.commit.record_written();
+            }
+            None => (),
+        }
+    }
+    Ok(())
+}
+
+/// The slots of a volume, as far as they hold something.
+pub(super) fn slots_of_volume(store: &SlotStore, volume: VolumeIndex) -> Vec<Frame> {
+    let is_of_volume = |slot: &Frame| store.table.piece(*slot).is_some_and(|piece| piece.volume() == volume);
+    store.all_slots().filter(is_of_volume).collect()
+}

@@ -1,0 +1,56 @@
+//! What a cache with slots must know after a crash, as its composition promises.
+
+use super::World;
+use crate::content::{Sector, Tag};
+use crate::violation::{Kind, Violation};
+use engine::composition::contract::Aftermath;
+use engine::recovery::{CleanSlot, Opened};
+use engine::units::{SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeIndex};
+
+impl World {
+    /// What counts as clean is what the origin has, durably; and after a crash nothing does where that is promised.
+    pub(super) fn expect_aftermath(&mut self, opened: &Opened) -> Result<(), Violation> {
+        let Some(slots) = self.setup.slots else { return Ok(()) };
+        let knows_clean = match slots.composition.contract().aftermath {
+            Aftermath::AllDirty | Aftermath::DirtyKept => opened.report.was_clean,
+            Aftermath::DirtySuperset { .. } | Aftermath::Prefix => true,
+        };
+        for volume in (0..VOLUMES_MAX).map(|at| VolumeIndex(at as u8)) {
+            let (dirty, cached) = (opened.dirty_bytes(volume), opened.cached_bytes(volume));
+            if !knows_clean && dirty != cached {
+                let what = format!(
+                    "{dirty} of {cached} cached bytes of volume {} are dirty after a crash, not all",
+                    volume.0
+                );
+                self.fail(Kind::Physical, what);
+            }
+        }
+        // Without `safe` origins count as such that lose nothing, which the lab has not.
+        if self.setup.are_copies_compared && slots.composition.safe {
+            self.expect_clean_slots_right(opened);
+        }
+        self.is_sound()
+    }
+
+    fn expect_clean_slots_right(&mut self, opened: &Opened) {
+        for CleanSlot { volume, first_block, blocks, offset_bytes } in opened.clean_slots() {
+            let first = first_block * SECTORS_PER_BLOCK;
+            let size = self.volume_sectors(volume.at());
+            let sectors = (blocks * SECTORS_PER_BLOCK).min(size - first);
+            let cached: Vec<Tag> =
+                self.cache.read(offset_bytes / 512, sectors).iter().map(Sector::tag).collect();
+            let origin = &self.origins[volume.at()];
+            let shown: Vec<Tag> = origin.read(first, sectors).iter().map(Sector::tag).collect();
+            let is_durable = (0..sectors).all(|at| origin.durable(first + at).tag() == shown[at as usize]);
+            if cached != shown || !is_durable {
+                let what = format!(
+                    "blocks {} to {} of volume {} count as clean and are not what the origin has",
+                    first_block,
+                    first_block + blocks,
+                    volume.0
+                );
+                self.fail(Kind::Physical, what);
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The swarm over slots that are recorded by transactions, with trees of dirty bits and without: power cuts, process
+//! crashes and clean stops.
+
+use engine::composition::Composition;
+use engine::effect::RequestOp;
+use lab::disk::Fate;
+use lab::swarm::{Knob, Options, Totals, run};
+use lab::world::{Counts, Setup, SlotSetup, World, blocks};
+
+/// Histories of each kind; each has some ten cuts.
+const SEEDS: u64 = 400;
+/// Cuts that they must come to at the least.
+const CUTS_MIN: u64 = 3_000;
+
+/// Runs all histories of a kind. `SEEDS=from..to` chooses others.
+fn histories(change: impl Fn(Options) -> Options) -> Counts {
+    let chosen = std::env::var("SEEDS").ok();
+    let seeds = chosen.as_deref().map_or(0..SEEDS, |text| {
+        let (from, to) = text.split_once("..").expect("SEEDS=from..to");
+        from.parse().expect("a number")..to.parse().expect("a number")
+    });
+    let mut totals = Totals::default();
+    let mut found = Vec::new();
+    for seed in seeds {
+        let options = change(Options::draw(seed));
+        let outcome = run(&options);
+        totals.add(&outcome.counts, outcome.failure.is_some());
+        if let Some(failure) = outcome.failure {
+            let text: String = failure.to_string();
+            found.push(format!("seed {seed}: {text}"));
+        }
+    }
+    assert!(found.is_empty(), "{} histories:\n{}", found.len(), found.join("\n"));
+    let counts = totals.counts;
+    if chosen.is_none() {
+        assert!(counts.cuts >= CUTS_MIN, "{} cuts", counts.cuts);
+        assert!(counts.dirty_recoveries > 0 && counts.destaged_blocks > 0 && counts.hits > 0, "{counts:?}");
+    }
+    counts
+}
+
+fn faultless(mut options: Options) -> Options {
+    options.set(Knob::faulty, 0);
+    options
+}
+
+#[test]
+fn mappings_keep_what_was_promised() {
+    histories(|options| faultless(options.with_transactions(false)));
+}
+
+#[test]
+fn trees_keep_what_was_promised() {
+    histories(|options| faultless(options.with_transactions(true)));
+}
+
+#[test]
+fn mappings_keep_it_on_devices_that_fail() {
+    histories(|options| options.with_transactions(false));
+}
+
+#[test]
+fn trees_keep_it_on_devices_that_fail() {
+    histories(|options| options.with_transactions(true));
+}
+
+/// What a start found dirty, in bytes, after a write to a new slot, answered, and a kill; with a FLUSH in between or not.
+fn dirty_after_a_kill(is_safe: bool, is_flushed: bool) -> u64 {
+    let mut composition = Composition::plain_slots();
+    composition.set("persistence", "commit").expect("it is possible");
+    composition.set("commit_ms", "60000").expect("it is possible");
+    composition.safe = is_safe;
+    let mut setup = Setup::new(1);
+    setup.slots = Some(SlotSetup { slots: 512, composition });
+    setup.contract.kill_keeps_acknowledged = is_safe;
+    let mut world = World::new(setup);
+    let ticket = world.write(0, blocks(3, 1));
+    world.succeed(ticket).expect("written");
+    if is_flushed {
+        let ticket = world.flush(0);
+        world.succeed(ticket).expect("flushed");
+    }
+    world.kill(|_| false);
+    world.open().expect("opened");
+    world.verify().expect("all that was promised is there");
+    world.reports().last().expect("a start").redestage_bytes
+}
+
+/// Goal: without `safe`, and where promotions are not committed at once, the mappings of the last moments are lost with the
+/// process, and a FLUSH commits them.
+#[test]
+fn a_mapping_is_durable_before_the_answer_or_with_the_flush() {
+    assert_eq!(dirty_after_a_kill(true, false), 4096);
+    assert_eq!(dirty_after_a_kill(false, false), 0, "as dm-cache with smq 2.0");
+    assert_eq!(dirty_after_a_kill(false, true), 4096);
+}
+
+/// Goal: after a clean stop it is known again what is dirty, and what is cached stays.
+#[test]
+fn a_clean_stop_tells_what_is_dirty() {
+    for persistence in ["commit", "bit-tree"] {
+        let mut composition = Composition::plain_slots();
+        composition.set("persistence", persistence).expect("it is possible");
+        let mut setup = Setup::new(1);
+        setup.slots = Some(SlotSetup { slots: 512, composition });
+        let mut world = World::new(setup);
+        let ticket = world.write(0, blocks(0, 64));
+        world.succeed(ticket).expect("written");
+        world.ask(0, RequestOp::Drain).expect("sound").expect("all goes home");
+        let ticket = world.write(0, blocks(5, 2));
+        world.succeed(ticket).expect("written");
+        world.stop().expect("stopped");
+        world.open().expect("opened");
+        let report = *world.reports().last().expect("a start");
+        assert!(report.was_clean);
+        assert_eq!((report.blocks, report.redestage_bytes), (64, 2 * 4096), "{persistence}");
+        // That counts once: what the next crash finds is judged by itself.
+        world.cut_power(|_| Fate::Lost);
+        world.open().expect("opened");
+        let report = *world.reports().last().expect("a start");
+        assert_eq!((report.blocks, report.redestage_bytes), (64, 64 * 4096), "{persistence}: a root for all");
+        world.verify().expect("all is there");
+    }
+}
+
+#[cfg(feature = "mutations")]
+mod planted {
+    use engine::mutation::{Mutation, Mutations};
+    use lab::swarm::{Knob, Options, run_with};
+    use lab::violation::Kind;
+
+    /// Histories that a planted bug is tried with at the most.
+    const SEEDS_MAX: u64 = 1500;
+
+    /// The first history that finds the bug; panics of the engine do not count.
+    fn first_found(mutation: Mutation) -> Result<(u64, String), String> {
+        let mut asserted = String::new();
+        for seed in 0..SEEDS_MAX {
+            let mut options = Options::draw(seed).with_transactions(seed % 2 == 0);
+            options.set(Knob::faulty, 0);
+            let Some(failure) = run_with(&options, Mutations::NONE.with(mutation), false).failure else {
+                continue;
+            };
+            let what: String = failure.violation.to_string().chars().take(160).collect();
+            if failure.violation.kind != Kind::Assertion {
+                return Ok((seed, what));
+            }
+            if asserted.is_empty() {
+                asserted = format!("; seed {seed}: {what}");
+            }
+        }
+        Err(format!("{} is not found{asserted}", mutation.name()))
+    }
+
+    /// `MUTATION=name` tries one.
+    #[test]
+    fn the_swarm_finds_planted_bugs() {
+        let chosen = std::env::var("MUTATION").ok();
+        let is_wanted = |mutation: &&Mutation| {
+            mutation.is_of_transactions() && chosen.as_deref().is_none_or(|name| name == mutation.name())
+        };
+        let mut missed = Vec::new();
+        for &mutation in Mutation::ALL.iter().filter(is_wanted) {
+            match first_found(mutation) {
+                Ok((seed, what)) => println!("{}: seed {seed}: {what}", mutation.name()),
+                Err(what) => missed.push(what),
+            }
+        }
+        assert!(missed.is_empty(), "{}", missed.join("\n"));
+    }
+}
