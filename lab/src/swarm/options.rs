@@ -306,6 +306,8 @@ impl Options {
     /// The same with slots instead of a log.
     #[must_use]
     pub fn with_slots(mut self) -> Options {
+        // Slots have not learned those yet.
+        self = self.without_later_knobs();
         let random = &mut Random::new(self.seed).fork(0x0_5107);
         let slot_blocks = *random.pick(&[1, 1, 1, 8, 64]);
         self.set(Knob::slot_blocks, slot_blocks);
