@@ -144,7 +144,7 @@ pub enum RequestOp {
     /// Take the volume off the cache: refused with [`Errno::IO`] while it has dirty data.
     /// Answered when its removal is durable. The volume takes no other request afterwards.
     Detach,
-    /// Give up the volume's lost blocks: they read as the origin has them.
+    /// Give up the volume's lost blocks: they read as the origin has them. Answered when that is durable.
     GiveUpLost,
     /// Stop cleanly: destage nothing more, finish what is under way, leave the clean flag. `volume`
     /// is ignored. Answered when the last byte is durable; nothing may be submitted after.
