@@ -35,7 +35,9 @@ use crate::scan::{
 };
 use crate::segments::{Segment, SegmentState, Segments};
 use crate::status::Counters;
-use crate::units::{BLOCK_BYTES, BlockKey, Place, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeId, VolumeIndex};
+use crate::units::{
+    BLOCK_BYTES, BlockKey, Frame, Place, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeId, VolumeIndex,
+};
 use crate::volume::{Origin, Standing, Volume};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -174,7 +176,37 @@ impl Opened {
         }
     }
 
-    /// Up to `count` clean cached blocks chosen by `random`, as volume, byte offset on the origin and
+    /// Up to `count` clean blocks in slots chosen by `random`, as volume, byte offset on the origin and byte offset on the
+    /// cache device: both must have the same there (rule 11). Their checksums are not known at a start.
+    pub fn sample_clean_slots(
+        &self,
+        count: usize,
+        random: &mut dyn FnMut() -> u64,
+    ) -> Vec<(VolumeIndex, u64, u64)> {
+        let mut found = Vec::new();
+        let OpenedStore::Slots(store) = &self.store else { return found };
+        let slots = u64::from(store.layout.shape().frames);
+        let slot_blocks = u64::from(store.layout.slot_blocks());
+        for _ in 0..count * 8 {
+            if found.len() == count || store.table.used() == 0 {
+                break;
+            }
+            let (slot, within) = (Frame((random() % slots) as u32), random() % slot_blocks);
+            let Some(piece) = store.table.piece(slot).filter(|_| !store.table.is_dirty(slot)) else {
+                continue;
+            };
+            let block = piece.piece() * slot_blocks + within;
+            // The last block may be short.
+            let blocks = self.volumes[piece.volume().at()].as_ref().map_or(0, Volume::blocks);
+            if block + 1 < blocks {
+                let cache_offset_bytes = store.layout.slot_offset_bytes(slot) + within * BLOCK_BYTES;
+                found.push((piece.volume(), block * BLOCK_BYTES, cache_offset_bytes));
+            }
+        }
+        found
+    }
+
+    /// Up to `count` clean cached blocks of a log chosen by `random`, as volume, byte offset on the origin and
     /// checksum: the origin must have the same there (rule 11).
     pub fn sample_clean(
         &self,
@@ -182,7 +214,6 @@ impl Opened {
         random: &mut dyn FnMut() -> u64,
     ) -> Vec<(VolumeIndex, u64, u32)> {
         let mut found = Vec::new();
-        // The checksums of slots are not known after a crash.
         let OpenedStore::Log(log) = &self.store else { return found };
         for _ in 0..count * 8 {
             if found.len() == count {

@@ -119,7 +119,7 @@ pub fn start(
         redestage_bytes: opened.report.redestage_bytes,
         entries: opened.report.entries,
     };
-    spot_check(&opened, &volumes, spec)?;
+    spot_check(&opened, &mut image, &volumes, spec)?;
     warn_of_risks(&superblock.profile, &composition);
     let identity = CacheIdentity::new(spec, &superblock, &composition);
     let engine = Engine::new(opened, config);
@@ -333,8 +333,23 @@ fn note(volume: &Served, old: &CacheRecord) -> VolumeNote {
 
 /// Compares some clean cached blocks, chosen at random, with the origin: a disk that was changed
 /// everywhere but in its well-known places is found out too (rule 11).
-fn spot_check(opened: &Opened, volumes: &[Served], cache: &DeviceSpec) -> Result<()> {
-    for (index, offset_bytes, checksum) in opened.sample_clean(SPOT_CHECKS, &mut random_numbers()) {
+fn spot_check(
+    opened: &Opened,
+    image: &mut BlockingDevice,
+    volumes: &[Served],
+    cache: &DeviceSpec,
+) -> Result<()> {
+    let mut random = random_numbers();
+    let mut samples = opened.sample_clean(SPOT_CHECKS, &mut random);
+    for (index, offset_bytes, cache_offset_bytes) in opened.sample_clean_slots(SPOT_CHECKS, &mut random) {
+        let mut block = [0; BLOCK_BYTES as usize];
+        image
+            .read_at(cache_offset_bytes, &mut block)
+            .map_err(system)
+            .with_context(|| format!("cannot read the cache {cache}"))?;
+        samples.push((index, offset_bytes, payload_checksum(&block)));
+    }
+    for (index, offset_bytes, checksum) in samples {
         let Some(volume) = volumes.iter().find(|volume| volume.index == index) else { continue };
         let Some(origin) = &volume.origin else { continue };
         let mut block = [0; BLOCK_BYTES as usize];

@@ -378,3 +378,23 @@ fn what_was_thrown_away_does_not_come_back_after_a_crash() {
         daemon.kill();
     }
 }
+
+/// A clean stop leaves the cache warm, and a disk that was changed meanwhile is found out by what is cached of it.
+#[test]
+fn a_stop_leaves_it_warm_and_a_changed_origin_is_found_by_chance() {
+    let scene = Scene::new("flashcache", &[]);
+    scene.place.done(&["set", &scene.cache, "mode=writethrough"]);
+    let daemon = scene.serve();
+    daemon.read("disk");
+    daemon.read("disk");
+    daemon.stop();
+    let status = scene.status();
+    assert!(status["volumes"][0]["cached_bytes"].as_u64() > Some(8 * MIB), "{status}");
+    assert_eq!(scene.report("check")["ok"], true);
+    let daemon = scene.serve();
+    assert!(daemon.read("disk") == pattern(1, 16 * MIB));
+    assert!(scene.report("stats")["total"]["hit_blocks"].as_u64() > Some(8 * MIB / 4096));
+    daemon.stop();
+    overwrite(&scene.origin, MIB, &pattern(9, 14 * MIB));
+    scene.place.refused(&["serve", &scene.cache], 1, &["changed behind the cache", "origin=changed"]);
+}

@@ -12,6 +12,7 @@ pub use outcome::{Backlog, Latency, Moved, Outcome};
 
 use crate::long::{Contents, Disk, LongRun, Setup, Trouble, Until, VolumeSetup};
 use crate::trace::{Layout, LayoutError, Source, Survey, TraceError};
+use engine::composition::Composition;
 use engine::effect::WriteMode;
 use engine::limits::Config;
 use engine::units::Nanos;
@@ -41,6 +42,8 @@ pub enum Pace {
 /// What is replayed on.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan<'a> {
+    /// What kind of cache it is.
+    pub composition: &'a Composition,
     /// The cache device.
     pub cache: &'a Parameters,
     /// Its size.
@@ -77,8 +80,7 @@ pub enum ReplayError {
     Changed,
 }
 
-/// Replays a trace that was surveyed before. `configure` sets the engine's bounds as a profile says;
-/// `on_progress` gets the number of requests that are answered, now and then.
+/// Replays a trace that was surveyed before. `configure` may change the engine's bounds; `on_progress` gets the number of requests that are answered, now and then.
 ///
 /// # Errors
 /// [`ReplayError`].
@@ -99,7 +101,8 @@ pub fn replay(
     let origin = Disk::modelled(plan.origin, layout.origin_bytes(), 1);
     let cache = Disk::modelled(plan.cache, plan.cache_bytes, 2);
     let volumes = vec![VolumeSetup { origin, mode: plan.mode }];
-    let mut run = LongRun::new(Setup { cache, volumes, contents: Contents::Nothing }, configure)?;
+    let setup = Setup { cache, volumes, contents: Contents::Nothing };
+    let mut run = LongRun::composed(setup, plan.composition, configure)?;
     run.idle(OPENING_NS)?;
     run.begin_measuring();
     let before = run.status();

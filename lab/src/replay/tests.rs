@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::trace::{Reading, read};
+use engine::composition::Composition;
 
 const MIB: u64 = 1 << 20;
 
@@ -12,7 +13,9 @@ fn outcome(text: &str, mode: WriteMode, pace: Pace) -> Result<Outcome, ReplayErr
 fn outcome_of(name: &str, bytes: &[u8], mode: WriteMode, pace: Pace) -> Result<Outcome, ReplayError> {
     let model = |name| models::find(name).expect("it is built in");
     let (cache, origin) = (model("ssd"), model("hdd"));
-    let plan = Plan { cache: &cache, cache_bytes: 32 * MIB, origin: &origin, mode, pace };
+    let composition = Composition::forebay();
+    let plan =
+        Plan { composition: &composition, cache: &cache, cache_bytes: 32 * MIB, origin: &origin, mode, pace };
     let mut source = read(name, bytes, Reading::default())?;
     let survey = Survey::of(source.as_mut(), &mut |_| ())?;
     let mut source = read(name, bytes, Reading::default())?;

@@ -88,7 +88,7 @@ fn walk_slot_pages<I: Image>(
     let shape = layout.shape();
     let mut plan = Plan::new(
         Pages::Slot,
-        false,
+        superblock.clean_stop,
         SlotTable::new(shape, layout.slot_blocks(), false, 1),
         Directory::new(set_map(layout, composition), shape),
     );

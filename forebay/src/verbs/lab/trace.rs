@@ -134,7 +134,9 @@ pub(super) fn run(arguments: &LabTrace) -> Result<()> {
     for &name in &arguments.profile {
         for &cache_bytes in &sizes {
             let profile = profile::named(name);
+            profile.runnable()?;
             let plan = Plan {
+                composition: &profile.composition,
                 cache: &arguments.disks.cache,
                 cache_bytes,
                 origin: &arguments.disks.origin,
@@ -144,13 +146,9 @@ pub(super) fn run(arguments: &LabTrace) -> Result<()> {
             let doing = format!("replaying with {name}, {}", Size(cache_bytes));
             let mut source = trace::open(&arguments.trace.file, arguments.trace.reading())?;
             let all = Some(survey.requests());
-            let outcome = replay::replay(
-                &plan,
-                &survey,
-                source.as_mut(),
-                |config| config.tune(&profile.composition),
-                &mut |done| bar.show(&doing, done, all),
-            )
+            let outcome = replay::replay(&plan, &survey, source.as_mut(), |_| (), &mut |done| {
+                bar.show(&doing, done, all)
+            })
             .with_context(|| format!("{file} cannot be replayed on a cache of {}", Size(cache_bytes)))?;
             runs.push(Run::new(name, plan.mode.name(), &outcome));
         }
