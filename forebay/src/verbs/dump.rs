@@ -10,7 +10,7 @@ use crate::report::Division;
 use crate::state::hexadecimal;
 use crate::superblock;
 use anyhow::{Result, anyhow, bail};
-use engine::format::{Entry, Layout, Superblock, VolumeRecord};
+use engine::format::{Entry, Layout, SEGMENTS_OFFSET, Superblock, VolumeRecord};
 use engine::scan::{BatchRecord, Scan, SegmentSpan, SegmentView};
 use live::blocking::BlockingDevice;
 use live::devices::Access;
@@ -234,9 +234,13 @@ fn entries_of(
     let mut payload_block = batch.payload_block;
     let sequence = batch.sequence;
     batch.entries.iter().map(move |entry: &Entry| {
-        let payload_offset_bytes = (entry.payload_blocks > 0)
-            .then(|| superblock.geometry().offset_bytes(view.segment, payload_block));
-        payload_block += entry.payload_blocks;
+        let payload_offset_bytes = (entry.payload_blocks > 0).then(|| {
+            if entry.kind.is_key() {
+                return SEGMENTS_OFFSET + entry.extra * engine::units::BLOCK_BYTES;
+            }
+            superblock.geometry().offset_bytes(view.segment, payload_block)
+        });
+        payload_block += entry.inline_blocks();
         EntryDump {
             sequence,
             segment: view.segment,
