@@ -224,10 +224,8 @@ mod tests {
     use super::*;
 
     fn job(count: u64, elapsed_s: u64, windows: &[u32]) -> JobCount {
-        let mut job = JobCount { count, bytes: count * 4096, ..JobCount::default() };
-        job.elapsed_ns = elapsed_s * Nanos::SECOND;
-        job.windows = windows.to_vec();
-        job
+        let elapsed_ns = elapsed_s * Nanos::SECOND;
+        JobCount { count, bytes: count * 4096, elapsed_ns, windows: windows.to_vec(), in_window: 0 }
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub(super) struct JobCount {
     pub elapsed_ns: u64,
     /// Requests in each whole window.
     pub windows: Vec<u32>,
-    in_window: u32,
+    pub(super) in_window: u32,
 }
 
 /// A workload, watched.
