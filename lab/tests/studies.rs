@@ -139,13 +139,11 @@ fn carry_out(
     runner.carry_out(is_wanted, &mut |_, _| ()).expect("nothing goes wrong")
 }
 
-fn bandwidth(study: &Study, measured: Vec<Measured>, test: &str, iteration: &str) -> f64 {
-    let outcomes: Vec<Outcome> =
-        study.runs.iter().map(|run| (run.system == "forebay").then(|| Ok(measured.clone()))).collect();
-    let rows = study::rows(study, &outcomes, &|_, _| true);
-    let mut rows = rows.iter().filter(|row| row.system == "forebay" && row.metric == "bandwidth");
-    let row = rows.find(|row| row.test == test && row.iteration == iteration).expect("it has a row");
-    row.simulated.unwrap_or_else(|| panic!("{:?}", row.reason))
+/// KiB read in a second.
+fn read_rate(measured: &[Measured], test: &str, iteration: &str) -> f64 {
+    let is_it = |one: &&Measured| one.test == test && one.iteration == iteration;
+    let one = measured.iter().find(is_it).expect("it was measured");
+    one.reads.bytes as f64 / 1024.0 * 1e9 / one.elapsed_ns as f64
 }
 
 /// Goal: what was published comes through unchanged, once. Method: the tables of all studies against their files, with
@@ -203,7 +201,7 @@ fn every_result_has_a_procedure() {
 fn state_is_carried_from_step_to_step() {
     let study = small();
     let measured = carry_out(&study, "forebay", Overhead::default(), &|_| true);
-    let of = |test: &str, iteration: &str| bandwidth(&study, measured.clone(), test, iteration);
+    let of = |test: &str, iteration: &str| read_rate(&measured, test, iteration);
     let names: Vec<(&str, &str)> = measured.iter().map(|one| (&*one.test, &*one.iteration)).collect();
     assert_eq!(names, [("laid-out", ""), ("cleared", "1"), ("cleared", "2"), ("copied", ""), ("mixed", "")]);
     // What was laid out is in the cache; a cleared one has nothing; the second run asks for the same blocks.
@@ -251,7 +249,8 @@ fn an_overhead_is_added_to_each_answer() {
     };
     let (without, with) = (time_us(Overhead::default()), time_us(Overhead { read_ns: 500_000, write_ns: 0 }));
     assert!((498..=502).contains(&(with - without)), "{without} {with}");
-    assert_eq!(time_us(Overhead { read_ns: 0, write_ns: 500_000 }), without, "reads do not wait for writes");
+    let of_writes = time_us(Overhead { read_ns: 0, write_ns: 500_000 });
+    assert!(of_writes.abs_diff(without) <= 2, "reads do not wait for writes: {without} {of_writes}");
 }
 
 #[test]
