@@ -41,10 +41,9 @@ enum Chunk {
 }
 
 /// An erase block: all that is erased together, over all channels.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Block {
     valid: u64,
-    is_erased: bool,
 }
 
 /// The layer.
@@ -84,7 +83,7 @@ impl Translation {
             .expect("a share of the units");
         let mut translation = Translation {
             leaves: Vec::new(),
-            blocks: alloc::vec![Block { valid: 0, is_erased: true }; count as usize],
+            blocks: alloc::vec![Block::default(); count as usize],
             erased: Vec::new(),
             block_units,
             open: 0,
@@ -124,7 +123,7 @@ impl Translation {
                 true => self.scattered_valid(index),
                 false => block_units.min(self.fill_units - index * block_units),
             };
-            self.blocks[index as usize] = Block { valid, is_erased: false };
+            self.blocks[index as usize] = Block { valid };
         }
         if self.is_scattered && self.fill_units <= COUNTED_UNITS_MAX {
             for unit in 0..self.fill_units {
@@ -297,20 +296,19 @@ impl Translation {
     }
 
     fn open_next(&mut self) {
-        let next = match self.erased.pop() {
-            Some(block) => block,
-            None => self.emptiest(),
+        let (next, is_erased) = match self.erased.pop() {
+            Some(block) => (block, true),
+            None => (self.emptiest(), false),
         };
         let block = &mut self.blocks[next as usize];
         // Its count may be a little too high; some of it is always free, for there is more flash than disk.
-        let kept = if block.is_erased { 0 } else { block.valid.min(self.block_units - 1) };
+        let kept = block.valid.min(self.block_units - 1);
+        block.valid = kept;
         let mut work_ns = kept * self.page_copy_ns / self.page_units;
-        if !block.is_erased {
+        if !is_erased {
             // All channels erase their part of the block.
             work_ns += self.erase_ns * self.channels;
         }
-        block.is_erased = false;
-        block.valid = kept;
         self.copied_units += kept;
         self.open = next;
         self.used = kept;
