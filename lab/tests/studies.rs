@@ -267,7 +267,7 @@ fn a_profile_that_cannot_run_says_what_is_lacking() {
 #[test]
 fn what_is_wrong_has_a_line() {
     let read = |text: &str, figures: &str| {
-        Study::read("s.toml", text, "r.csv", figures).err().expect("something is wrong").to_string()
+        Study::read("s.toml", text, "r.csv", figures).expect_err("something is wrong").to_string()
     };
     for (from, to, told) in [
         ("model = \"hdd\"", "model = \"tape\"", "s.toml:13: there is no modelled disk tape"),

@@ -97,7 +97,7 @@ fn walk_slot_pages<I: Image>(
         let volume = superblock.volumes[piece.volume().at()].as_ref();
         volume.is_some_and(|volume| piece.piece() * slot_sectors < volume.size_sectors)
     };
-    for_each_page(image, layout, &mut |first, page_offset_bytes, page| {
+    for_each_page(image, layout, |first, page_offset_bytes, page| {
         let decoded = match page {
             Err(errno) => {
                 let error = RecordError::Unreadable(errno);
@@ -128,7 +128,7 @@ fn walk_slot_pages<I: Image>(
 fn for_each_page<I: Image>(
     image: &mut I,
     layout: &SlotLayout,
-    visit: &mut dyn FnMut(u32, u64, Result<&[u8], Errno>),
+    mut visit: impl FnMut(u32, u64, Result<&[u8], Errno>),
 ) {
     let mut page = 0;
     while page < layout.slot_pages() {

@@ -82,9 +82,9 @@ pub(super) fn read_mappings<I: Image>(
         return Ok(FoundMappings { opened, record, trees });
     }
     if let SlotPersistence::BitTree { tree } = layout.persistence() {
-        for at in 0..VOLUMES_MAX {
+        for (at, found) in trees.iter_mut().enumerate() {
             let planes = read_planes(image, set_id, layout, (tree, VolumeIndex(at as u8)), &opened)?;
-            trees[at] = Some(FoundTree { planes, doublings: u32::from(record.leaf_doublings[at]) });
+            *found = Some(FoundTree { planes, doublings: u32::from(record.leaf_doublings[at]) });
         }
     }
     let is_known = |volume: VolumeIndex| is_known(superblock, volume);

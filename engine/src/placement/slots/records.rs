@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 /// What is durable of the slots.
 pub(crate) enum Records {
     /// By page, before a write is acknowledged.
-    SyncSector(SyncSector<RequestKey>),
+    SyncSector(Box<SyncSector<RequestKey>>),
     /// By transactions.
     Commit(Box<Mappings>),
 }

@@ -61,9 +61,9 @@ impl SlotStore {
         let records = match mappings {
             Some(mappings) => Records::Commit(mappings),
             // SAFE: without it a record does not wait for its data, nor a slot for its record's end.
-            None => Records::SyncSector(SyncSector::new(shape.frames, composition.safe, |slot| {
+            None => Records::SyncSector(Box::new(SyncSector::new(shape.frames, composition.safe, |slot| {
                 table.is_dirty(Frame(slot))
-            })),
+            }))),
         };
         SlotStore {
             destage,
