@@ -22,7 +22,9 @@ const SSD: &str = "The model's two writers have the whole rate of the flash whil
                    had four fifths of it. What the disk did with the rest is not known.";
 const SHARE: &str = "How the host's scheduler shared the disk among the processes is in this row, and it is not in the model, \
                      which serves them alike.";
-const STEP: &str = "Four streams fall in step with the platter or do not, by where the files lie: in the model the same reading takes a                     third less time when it is done again. The mean of both is within 2 % of the study's; how the processes shared                     the disk is the host's scheduler's.";
+const STEP: &str = "Four streams fall in step with the platter or do not, by where the files lie: in the model the same reading takes a \
+                    third less time when it is done again. The mean of both is within 2 % of the study's; how the processes shared \
+                    the disk is the host's scheduler's.";
 const LAST: &str = "How far the slowest process was when the first one had finished: chance and the host's scheduler decide it.";
 
 /// All of them.
