@@ -52,13 +52,13 @@ pub(crate) enum Flight<T> {
 }
 
 impl<T> Flight<T> {
-    fn is_of_cache(&self) -> bool {
+    fn is_of_cache<S: Store<Flight = T>>(&self) -> bool {
         match self {
             Flight::CacheRead { .. }
             | Flight::CacheFlush { .. }
             | Flight::Superblock
-            | Flight::DestageRead { .. }
-            | Flight::Store(_) => true,
+            | Flight::DestageRead { .. } => true,
+            Flight::Store(flight) => S::is_of_cache(flight),
             Flight::OriginRead { .. }
             | Flight::OriginFlush { .. }
             | Flight::OriginChange { .. }
@@ -276,7 +276,7 @@ impl<S: Store> Machine<S> {
         );
         let (_, flight) = self.flights.remove(key);
         // HAZARD 10: a cache that is gone fails reads, too, and there may be no write to come that would tell.
-        let gone = result.err().filter(|errno| errno.is_gone() && flight.is_of_cache());
+        let gone = result.err().filter(|errno| errno.is_gone() && flight.is_of_cache::<S>());
         match flight {
             Flight::CacheRead { request, piece, issued } => {
                 S::answered(self, issued);

@@ -56,6 +56,8 @@ pub(crate) struct Pressure {
 pub(crate) trait Store: Sized {
     /// What an operation of the store's own is for.
     type Flight;
+    /// Whether such an operation is one of the cache device.
+    fn is_of_cache(flight: &Self::Flight) -> bool;
     /// Whether what an origin may still lose can enter the cache as clean (rule 2): the store sees to it that nobody finds
     /// it there once it is lost.
     const TRUSTS_UNFLUSHED_ORIGIN: bool = false;

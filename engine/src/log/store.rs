@@ -20,6 +20,10 @@ use alloc::vec::Vec;
 impl Store for LogStore {
     type Flight = LogFlight;
 
+    fn is_of_cache(_flight: &LogFlight) -> bool {
+        true
+    }
+
     // ---- what is cached ----------------------------------------------------------------------
 
     fn lookup(&self, key: BlockKey) -> Option<Cached> {

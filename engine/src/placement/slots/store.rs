@@ -28,6 +28,10 @@ const LOOK_AGAIN_NS: u64 = 5 * Nanos::MILLISECOND;
 
 impl Store for SlotStore {
     type Flight = SlotFlight;
+
+    fn is_of_cache(flight: &SlotFlight) -> bool {
+        !matches!(flight, SlotFlight::Around { .. } | SlotFlight::PromotionRead { .. })
+    }
     // A crash forgets what is clean, and so does a flush that fails.
     const TRUSTS_UNFLUSHED_ORIGIN: bool = true;
 
@@ -327,7 +331,7 @@ impl Store for SlotStore {
         result: Result<(), Errno>,
         memory: &mut M,
     ) {
-        let is_of_cache = !matches!(flight, SlotFlight::Around { .. } | SlotFlight::PromotionRead { .. });
+        let is_of_cache = Self::is_of_cache(&flight);
         if result.is_ok() && is_of_cache {
             m.store.completed += 1;
         }
