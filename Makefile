@@ -35,7 +35,7 @@ test:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo test --workspace --exclude lab --locked
-	cargo test --release --locked -p lab --features mutations
+	cargo test --profile simulation --locked -p lab --features mutations
 
 soak:
 	@scripts/tools cc setpriv prlimit flock

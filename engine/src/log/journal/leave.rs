@@ -29,7 +29,12 @@ impl Machine<LogStore> {
         if journal.buckets.free() > was_free {
             journal.is_starved = false;
         }
-        if journal.is_starved {
+        let is_starved = journal.is_starved;
+        if wanted.is_some() {
+            // This turn's flushes were looked at already, and nothing else need be to come.
+            self.pump_barrier();
+        }
+        if is_starved {
             self.hurry_buckets();
         }
     }

@@ -256,8 +256,8 @@ mod tests {
 
     #[test]
     fn readers_stop_when_the_first_has_finished() {
-        let (load, asked) = play(Test::Read, 1000, 2100);
-        assert_eq!(asked.iter().filter(|demand| demand.job == 1).count(), 5);
+        let (load, asked) = play(Test::Read, 1000, 1900);
+        assert_eq!(asked.iter().filter(|demand| demand.job == 1).count(), 6);
         let outcome = load.outcome().expect("it has ended");
         assert!((outcome.max_per_process() - 1e6).abs() < 1.0);
         assert!((outcome.min_per_process() - 5e5).abs() < 1e5, "{outcome:?}");
