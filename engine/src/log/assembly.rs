@@ -89,18 +89,22 @@ impl Machine<LogStore> {
             let is_pending = !log.client.is_empty() || has_internal;
             let in_flight = log.in_flight.len();
             let is_full = in_flight >= BATCHES_IN_FLIGHT_MAX;
-            if !is_pending || is_full || self.latched.is_some() {
-                return;
+            let is_enough = log.pending_blocks >= self.config.company_blocks;
+            let is_hurried = has_internal || self.is_stopping;
+            let is_stopped = !is_pending || is_full || self.latched.is_some();
+            // Whoever does not wait for company has no deadline for it: one that stayed would pass for ever.
+            let may_wait = !is_stopped && in_flight == 0 && !is_hurried && self.clients_may_append();
+            if !may_wait {
+                self.store.log.company.goes();
             }
             let may_go = match in_flight {
-                0 if has_internal || self.is_stopping => true,
-                0 => self.clients_may_append() && self.has_company(),
-                _ => log.pending_blocks >= self.config.company_blocks,
+                0 if is_hurried => true,
+                0 => may_wait && self.has_company(),
+                _ => is_enough,
             };
-            if !may_go || !self.assemble_one(memory) {
+            if is_stopped || !may_go || !self.assemble_one(memory) {
                 return;
             }
-            self.store.log.company.goes();
         }
     }
 
