@@ -173,7 +173,11 @@ impl Report {
                 });
                 // The very judge of a start has the last word.
                 let options = Options { index_budget_bytes: 0, repair: false, mutations: Mutations::NONE };
-                self.slots_error = recovery::inspect(image, options).err();
+                match recovery::inspect(image, options) {
+                    Err(error) => self.slots_error = Some(error),
+                    // What transactions map is in no page of the walk.
+                    Ok(opened) => self.records = self.records.max(opened.report.entries),
+                }
             }
         }
         if self.slots_error.is_some() && self.errors_count == 0 {

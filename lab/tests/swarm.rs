@@ -174,6 +174,11 @@ const ONCE_FAILED: &[(u64, &str, &str)] = &[
     ),
     (4_011_289, "", "the same"),
     (4_012_417, "", "the same: a drain was never answered"),
+    (
+        2_448,
+        "company_wait_us=50 growths=30 give_ups=30 metadata_rot=11436",
+        "what had waited for company left the queue, its deadline stayed, and the clock stood still",
+    ),
 ];
 
 #[test]

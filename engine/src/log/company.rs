@@ -115,7 +115,7 @@ impl Company {
         true
     }
 
-    /// What is pending goes without having been asked about.
+    /// Nothing waits for company: there is nothing, or it goes or stays for another reason.
     pub(super) fn goes(&mut self) {
         self.gathering = None;
     }
