@@ -30,6 +30,8 @@ pub(super) struct Company {
     wanted: usize,
     /// What the batch that gathers now waits for, and until when.
     gathering: Option<Gathering>,
+    /// The batch before went without the writes that it waited for.
+    was_short: bool,
     /// The mean time between writes.
     gap_ns: u64,
     last_arrival: Nanos,
@@ -56,6 +58,7 @@ impl Default for Company {
         Company {
             wanted: 1,
             gathering: None,
+            was_short: false,
             gap_ns: GAP_NS_MAX,
             last_arrival: Nanos(0),
             until_trial: PAUSE_MIN,
@@ -94,15 +97,21 @@ impl Company {
         };
         let is_trial = gathering.wanted > self.wanted;
         if writes >= gathering.wanted {
+            self.was_short = false;
             if is_trial {
                 self.wanted = (self.wanted * 2).min(WRITES_MAX);
                 self.pause = PAUSE_MIN;
             }
         } else if now >= gathering.until {
-            // All that clients have under way is here, and they wait for it; or they were held up once.
-            if writes < self.wanted * 2 {
+            // All that clients have under way is here, and they wait for it; or they were held up, which
+            // hardly happens twice in a row.
+            let is_short = writes < self.wanted * 2;
+            if !is_short {
+                self.wanted = (writes / 2).min(WRITES_MAX);
+            } else if self.was_short {
                 self.wanted = (writes / 2).max(self.wanted / 2).max(1);
             }
+            self.was_short = is_short;
             self.pause = if is_trial { (self.pause * 2).min(PAUSE_MAX) } else { PAUSE_MIN };
         } else if is_trial || blocks < BLOCKS_ENOUGH {
             return false;
@@ -138,6 +147,18 @@ mod tests {
 
     /// A client that keeps `depth` writes of `blocks` under way until `writes` are acknowledged.
     fn closed_loop(company: &mut Company, depth: usize, blocks: u64, writes: usize) -> Outcome {
+        held_up_loop(company, depth, blocks, writes, usize::MAX)
+    }
+
+    /// The same; each time it has sent `stall_every` writes, the client is held up for a millisecond.
+    fn held_up_loop(
+        company: &mut Company,
+        depth: usize,
+        blocks: u64,
+        writes: usize,
+        stall_every: usize,
+    ) -> Outcome {
+        let mut sent = 0;
         let (mut now, mut next_send) = (1_000_000_000, 1_000_000_000);
         let (mut pending, mut credits, mut done, mut batches) = (0, depth, 0, 0);
         let start = now;
@@ -145,7 +166,8 @@ mod tests {
             while credits > 0 && next_send <= now {
                 company.came(Nanos(next_send));
                 (pending, credits) = (pending + 1, credits - 1);
-                next_send += SEND_NS;
+                sent += 1;
+                next_send += if sent % stall_every == 0 { 1_000_000 } else { SEND_NS };
             }
             let waiting = Pending { writes: pending, blocks: pending as u64 * blocks };
             if pending > 0 && company.may_go(Nanos(now), waiting, WAIT_NS_MAX) {
@@ -153,7 +175,7 @@ mod tests {
                 batches += 1;
                 done += pending;
                 if credits == 0 {
-                    next_send = now + SEND_NS;
+                    next_send = next_send.max(now + SEND_NS);
                 }
                 (pending, credits) = (0, credits + pending);
                 continue;
@@ -172,6 +194,18 @@ mod tests {
         // Sending and the device's work take turns here: a sixteenth of the device's time for each write.
         let least_ns = 100_000 * (SEND_NS + BATCH_NS / 16);
         assert!(outcome.took_ns < least_ns * 102 / 100, "{} of {least_ns} ns", outcome.took_ns);
+    }
+
+    #[test]
+    fn a_client_that_is_held_up_now_and_then_shares_headers_all_the_same() {
+        let outcome = held_up_loop(&mut Company::default(), 32, 1, 100_000, 331);
+        assert!(outcome.batches * 14 < 100_000, "{} batches", outcome.batches);
+    }
+
+    #[test]
+    fn depths_between_powers_of_two_are_found() {
+        let outcome = closed_loop(&mut Company::default(), 24, 1, 100_000);
+        assert!((7_900..8_700).contains(&outcome.batches), "{} batches", outcome.batches);
     }
 
     #[test]
