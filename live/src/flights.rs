@@ -23,10 +23,12 @@ const VECTORS_MAX: usize = 1024;
 /// A transfer through a disk's page cache that is at least this long is copied by a thread of the kernel.
 /// Below, handing it over costs more than copying.
 const OFFLOAD_BYTES_MIN: u64 = 64 * 1024;
-/// A copy within memory that is at least this long is done between two rounds of the loop, one a round.
+/// A copy within memory that is at least this long is the last one of its round.
 /// Measured on tmpfs with fio over NBD: its bytes are then still in the caches when they are
 /// checked and sent. The price: a write that is done at once gathers less company for its batch.
 const LONG_COPY_BYTES_MIN: u64 = 64 * 1024;
+/// Copies within memory that a round does together come to so many bytes at the most: they stay in the caches.
+const ROUND_COPY_BYTES_MAX: u64 = 256 * 1024;
 /// The longest pause between two looks at the age of operations.
 const TIMEOUT_LOOK_NS: u64 = Nanos::SECOND;
 /// The devices a core can name: the cache, and an origin for each volume.
@@ -63,18 +65,25 @@ struct Flight {
     abandoned: bool,
 }
 
-/// A long read or write within memory: waits for its round, and is then done by a reactor that gives the
+/// A read or write within memory: waits for its round, and is then done by a reactor that gives the
 /// driver to others meanwhile.
-pub(crate) struct LongCopy {
+pub(crate) struct MemoryCopy {
     io: IoId,
     line: usize,
     device: Device,
     is_read: bool,
-    vectors: Vec<libc::iovec>,
+    vectors: Vectors,
     offset_bytes: u64,
+    len_bytes: u64,
 }
 
-/// A long copy that is done: see [`Flights::copied`].
+/// Where a copy goes to or comes from; one piece is the common case.
+enum Vectors {
+    One(libc::iovec),
+    Many(Vec<libc::iovec>),
+}
+
+/// A copy that is done: see [`Flights::copied`].
 pub(crate) struct Copied {
     io: IoId,
     result: Result<(), Errno>,
@@ -94,10 +103,10 @@ pub(crate) struct Flights {
     /// Vectors of finished operations, to be used again.
     spare_vectors: Vec<Vec<libc::iovec>>,
     finished: VecDeque<(IoId, Result<(), Errno>)>,
-    /// Long copies within memory, in order, by the reactor that has to do them: the one that asked, as
+    /// Copies within memory, in order, by the reactor that has to do them: the one that asked, as
     /// what it copies is then in the caches where it is needed.
-    copies: Vec<VecDeque<LongCopy>>,
-    /// Long copies that are not answered.
+    copies: Vec<VecDeque<MemoryCopy>>,
+    /// Copies that are not answered.
     copying: usize,
     /// Devices that were given up since somebody asked.
     gone: Vec<Target>,
@@ -186,25 +195,22 @@ impl Flights {
         if !inside {
             return self.finished.push_back((io.id, Err(Errno::IO)));
         }
+        // A copy within memory waits for nothing, so nobody else need do it.
         if let Kind::File(file) = device.kind()
             && file.is_memory()
             && matches!(step, Step::Read | Step::Write)
         {
+            let device = device.clone();
             let is_read = step == Step::Read;
-            if len_bytes >= LONG_COPY_BYTES_MIN {
-                let device = device.clone();
-                let vectors = pieces.as_slice().iter().map(|piece| vector(*piece, pool)).collect();
-                let copy = LongCopy { io: io.id, line, device, is_read, vectors, offset_bytes };
-                self.copies[reactor].push_back(copy);
-                self.copying += 1;
-            } else {
-                // A short copy within memory waits for nothing, so nobody else need do it.
-                let result = each_piece(&pieces, offset_bytes, |piece, at| match is_read {
-                    true => file.read_at(at, pool.bytes_mut(piece)),
-                    false => file.write_at(at, pool.bytes(piece)),
-                });
-                self.finished.push_back((io.id, result));
-            }
+            let vectors = match pieces {
+                Pieces::One(piece) => Vectors::One(vector(piece, pool)),
+                Pieces::Many(pieces) => {
+                    Vectors::Many(pieces.iter().map(|piece| vector(*piece, pool)).collect())
+                }
+            };
+            let copy = MemoryCopy { io: io.id, line, device, is_read, vectors, offset_bytes, len_bytes };
+            self.copies[reactor].push_back(copy);
+            self.copying += 1;
             return;
         }
         let mut vectors = self.spare_vectors.pop().unwrap_or_default();
@@ -225,24 +231,32 @@ impl Flights {
         self.issue(key, now, backend);
     }
 
-    /// Whether a long copy waits for [`Flights::take_copy`].
+    /// Whether a copy waits for [`Flights::take_copies`].
     pub(crate) fn has_copies(&self, reactor: usize) -> bool {
         !self.copies[reactor].is_empty()
     }
 
-    /// The next long copy that a reactor has to do. It goes through [`LongCopy::carry_out`] to
+    /// Appends the copies that a reactor has to do in this round. Each goes through [`MemoryCopy::carry_out`] to
     /// [`Flights::copied`]: the core holds its buffers until it is answered there.
-    pub(crate) fn take_copy(&mut self, reactor: usize) -> Option<LongCopy> {
-        loop {
-            let copy = self.copies[reactor].pop_front()?;
-            if !self.lines[copy.line].gone {
-                return Some(copy);
+    pub(crate) fn take_copies(&mut self, reactor: usize, round: &mut Vec<MemoryCopy>) {
+        let mut bytes = 0;
+        while let Some(copy) = self.copies[reactor].pop_front_if(|next| {
+            bytes += next.len_bytes;
+            bytes == next.len_bytes || bytes <= ROUND_COPY_BYTES_MAX
+        }) {
+            let is_last = copy.len_bytes >= LONG_COPY_BYTES_MIN;
+            if self.lines[copy.line].gone {
+                self.copied(Copied { io: copy.io, result: Err(Errno::TIMEDOUT) });
+            } else {
+                round.push(copy);
             }
-            self.copied(Copied { io: copy.io, result: Err(Errno::TIMEDOUT) });
+            if is_last {
+                break;
+            }
         }
     }
 
-    /// A long copy is done.
+    /// A copy is done.
     pub(crate) fn copied(&mut self, copied: Copied) {
         self.copying -= 1;
         self.finished.push_back((copied.io, copied.result));
@@ -468,13 +482,13 @@ impl Flights {
     }
 }
 
-impl LongCopy {
+impl MemoryCopy {
     /// Does it, without the driver.
     pub(crate) fn carry_out(self) -> Copied {
         let Kind::File(file) = self.device.kind() else { unreachable!("only files in memory are copied") };
         let mut offset_bytes = self.offset_bytes;
         let mut result = Ok(());
-        for vector in &self.vectors {
+        for vector in self.vectors.as_slice() {
             let (base, len) = (vector.iov_base.cast::<u8>(), vector.iov_len);
             result = result.and_then(|()| {
                 if self.is_read {
@@ -489,6 +503,15 @@ impl LongCopy {
             offset_bytes += len as u64;
         }
         Copied { io: self.io, result }
+    }
+}
+
+impl Vectors {
+    fn as_slice(&self) -> &[libc::iovec] {
+        match self {
+            Vectors::One(one) => std::slice::from_ref(one),
+            Vectors::Many(many) => many,
+        }
     }
 }
 

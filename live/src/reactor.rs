@@ -2,8 +2,8 @@
 //!
 //! A turn takes all that is finished, hands all requests to the core, carries out its effects
 //! until there are none, and only then sends: one message for each connection with everything
-//! that is ready. What the kernel can do at once is done in the same turn. Long copies within
-//! memory are an exception: one a round, so that what each brings leaves while it is in the caches.
+//! that is ready. What the kernel can do at once is done in the same turn. Copies within memory come
+//! after the turns, some each round, so that what they bring leaves while it is in the caches.
 //!
 //! Reactors take turns with the driver. They receive, send, copy at length and sleep beside each other.
 
@@ -12,6 +12,7 @@ use crate::desk::Desk;
 use crate::doors::listener::Listener;
 use crate::doors::nbd::{NbdDoor, Waiting};
 use crate::driver::{Asker, Core, Driver, Turn};
+use crate::flights::{Copied, MemoryCopy};
 use crate::operation::{Backend, Finished, Operation, Token};
 use crate::server::{ServeError, ServerNotice};
 use crate::table::Table;
@@ -76,6 +77,9 @@ struct Reactor<'t, C> {
     desk: Option<Desk<C>>,
     wake_count: Box<u64>,
     finished: Vec<Finished>,
+    /// The copies of a round; empty between rounds, as is the next.
+    copies: Vec<MemoryCopy>,
+    copied: Vec<Copied>,
     spin: Spin,
 }
 
@@ -144,6 +148,8 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
             desk,
             wake_count: Box::new(0),
             finished: Vec::with_capacity(1024),
+            copies: Vec::new(),
+            copied: Vec::new(),
             spin: Spin { score: SPIN_SCORE_MAX / 2, pause: 0 },
         })
     }
@@ -161,7 +167,7 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
         }
     }
 
-    /// Turns as long as there is something to do at once, does one long copy, and gets ready to send.
+    /// Turns as long as there is something to do at once, does a round's copies, and gets ready to send.
     fn round(&mut self) -> Result<Next, ServeError> {
         let mut held = None;
         for _ in 0..TURNS_BEFORE_SEND {
@@ -189,12 +195,11 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
             }
         };
         if driver.flights.has_copies(self.number) {
-            if let Some(copy) = driver.flights.take_copy(self.number) {
-                self.table.give_back(driver, self.number);
-                let copied = copy.carry_out();
-                driver = self.table.take()?;
-                driver.flights.copied(copied);
-            }
+            driver.flights.take_copies(self.number, &mut self.copies);
+            self.table.give_back(driver, self.number);
+            self.copied.extend(self.copies.drain(..).map(MemoryCopy::carry_out));
+            driver = self.table.take()?;
+            self.copied.drain(..).for_each(|copied| driver.flights.copied(copied));
             self.settle(&mut driver);
         }
         let next = self.close_round(&mut driver);

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// The one core with its memory and devices, and a bell for each reactor.
 ///
 /// A reactor holds the lock while it goes through what is finished and what follows from that, and gives
-/// it back for all that takes long: system calls on sockets, long copies, sleep.
+/// it back for all that takes long: system calls on sockets, copies within memory, sleep.
 pub(crate) struct Table<C> {
     driver: Mutex<Driver<C>>,
     /// By reactor: the eventfd that wakes it.
