@@ -17,6 +17,7 @@ use engine::memory::{Memory, Slice};
 use engine::units::{Nanos, VOLUMES_MAX, VolumeIndex};
 use slab::Slab;
 use std::collections::VecDeque;
+use std::io::{IoSlice, IoSliceMut};
 
 /// Vectors that one system call takes.
 const VECTORS_MAX: usize = 1024;
@@ -486,32 +487,25 @@ impl MemoryCopy {
     /// Does it, without the driver.
     pub(crate) fn carry_out(self) -> Copied {
         let Kind::File(file) = self.device.kind() else { unreachable!("only files in memory are copied") };
-        let mut offset_bytes = self.offset_bytes;
-        let mut result = Ok(());
-        for vector in self.vectors.as_slice() {
-            let (base, len) = (vector.iov_base.cast::<u8>(), vector.iov_len);
-            result = result.and_then(|()| {
-                if self.is_read {
-                    // SAFETY: a piece of a pool buffer with a reference (I2). The core does not look at it
-                    // before the answer, and nobody else knows of it.
-                    file.read_at(offset_bytes, unsafe { std::slice::from_raw_parts_mut(base, len) })
-                } else {
-                    // SAFETY: as above; until the answer nobody writes there.
-                    file.write_at(offset_bytes, unsafe { std::slice::from_raw_parts(base, len) })
-                }
-            });
-            offset_bytes += len as u64;
-        }
+        let at = self.offset_bytes;
+        // SAFETY: a piece of a pool buffer with a reference (I2). The core does not look at it before the answer,
+        // and nobody else knows of it.
+        let into = |v: &libc::iovec| unsafe { std::slice::from_raw_parts_mut(v.iov_base.cast(), v.iov_len) };
+        // SAFETY: as above; until the answer nobody writes there.
+        let from = |v: &libc::iovec| unsafe { std::slice::from_raw_parts(v.iov_base.cast(), v.iov_len) };
+        let result = match (&self.vectors, self.is_read) {
+            (Vectors::One(vector), true) => file.read_at(at, into(vector)),
+            (Vectors::One(vector), false) => file.write_at(at, from(vector)),
+            (Vectors::Many(vectors), true) => {
+                let mut slices: Vec<_> = vectors.iter().map(|vector| IoSliceMut::new(into(vector))).collect();
+                file.read_vectored_at(at, &mut slices)
+            }
+            (Vectors::Many(vectors), false) => {
+                let mut slices: Vec<_> = vectors.iter().map(|vector| IoSlice::new(from(vector))).collect();
+                file.write_vectored_at(at, &mut slices)
+            }
+        };
         Copied { io: self.io, result }
-    }
-}
-
-impl Vectors {
-    fn as_slice(&self) -> &[libc::iovec] {
-        match self {
-            Vectors::One(one) => std::slice::from_ref(one),
-            Vectors::Many(many) => many,
-        }
     }
 }
 

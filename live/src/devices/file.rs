@@ -7,6 +7,7 @@ use super::DeviceError;
 use super::identity;
 use engine::effect::Errno;
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
+use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -226,29 +227,40 @@ impl OpenFile {
 
     /// Reads exactly `bytes` from the offset.
     pub(crate) fn read_at(&self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), Errno> {
-        let mut done = 0;
-        while done < bytes.len() {
-            match rustix::io::pread(&self.fd, &mut bytes[done..], offset_bytes + done as u64) {
-                // The file became shorter than it was at the start.
-                Ok(0) => return Err(Errno::IO),
-                Ok(read) => done += read,
-                Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
-                Err(errno) => return Err(Errno(errno.raw_os_error())),
-            }
-        }
-        Ok(())
+        self.read_vectored_at(offset_bytes, &mut [IoSliceMut::new(bytes)])
     }
 
     /// Writes exactly `bytes` at the offset.
     pub(crate) fn write_at(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Errno> {
-        let mut done = 0;
-        while done < bytes.len() {
-            match rustix::io::pwrite(&self.fd, &bytes[done..], offset_bytes + done as u64) {
-                Ok(0) => return Err(Errno::IO),
-                Ok(written) => done += written,
-                Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
-                Err(errno) => return Err(Errno(errno.raw_os_error())),
-            }
+        self.write_vectored_at(offset_bytes, &mut [IoSlice::new(bytes)])
+    }
+
+    /// Fills all slices, one after the other, from the offset on. None may be empty.
+    pub(crate) fn read_vectored_at(
+        &self,
+        mut offset_bytes: u64,
+        mut slices: &mut [IoSliceMut<'_>],
+    ) -> Result<(), Errno> {
+        while !slices.is_empty() {
+            let read = rustix::io::preadv(&self.fd, slices, offset_bytes);
+            let moved = moved_bytes(read)?;
+            IoSliceMut::advance_slices(&mut slices, moved);
+            offset_bytes += moved as u64;
+        }
+        Ok(())
+    }
+
+    /// Writes all slices, one after the other, from the offset on. None may be empty.
+    pub(crate) fn write_vectored_at(
+        &self,
+        mut offset_bytes: u64,
+        mut slices: &mut [IoSlice<'_>],
+    ) -> Result<(), Errno> {
+        while !slices.is_empty() {
+            let written = rustix::io::pwritev(&self.fd, slices, offset_bytes);
+            let moved = moved_bytes(written)?;
+            IoSlice::advance_slices(&mut slices, moved);
+            offset_bytes += moved as u64;
         }
         Ok(())
     }
@@ -342,4 +354,15 @@ fn probe_sector_bytes(fd: BorrowedFd<'_>) -> u32 {
         }
     }
     4096
+}
+
+/// How far a system call came that may stop short.
+fn moved_bytes(result: rustix::io::Result<usize>) -> Result<usize, Errno> {
+    match result {
+        // The file became shorter than it was at the start.
+        Ok(0) => Err(Errno::IO),
+        Ok(moved) => Ok(moved),
+        Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => Ok(0),
+        Err(errno) => Err(Errno(errno.raw_os_error())),
+    }
 }
