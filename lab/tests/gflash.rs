@@ -42,15 +42,19 @@ fn ssd(world: &World) -> (u64, u64) {
     (device.read_bytes, device.written_bytes)
 }
 
-/// Writes whole blocks, `depth` requests at a time.
+/// Writes whole blocks, `depth` requests at a time, until all are answered and the last group has left.
 fn write_all(world: &mut World, starts: impl Iterator<Item = u64>, count: u64, depth: usize) -> Run {
+    let others = world.outstanding();
     for start in starts {
-        while world.outstanding() >= depth {
+        while world.outstanding() >= others + depth {
             world.step()?;
         }
         world.write(0, blocks(start, count));
     }
-    world.finish()
+    while world.outstanding() > others {
+        world.step()?;
+    }
+    world.pass(30 * Nanos::MILLISECOND)
 }
 
 /// Scattered blocks, each once: steps of a prime through all.

@@ -548,8 +548,26 @@ impl Machine<LogStore> {
                         memory.release(slice.buffer);
                         continue;
                     }
-                    // A fill is never split: what does not fit is not worth a second header.
+                    // A fill is never split: what does not fit is not worth a second header. But in groups: what a second
+                    // read found is in the cache for the third.
                     let now = Blocks { first: blocks.first, count: blocks.count.min(room) };
+                    let rest = Blocks { first: now.end(), count: blocks.count - now.count };
+                    if rest.count > 0
+                        && self.store.mirror.is_some()
+                        && let Some(stamp) = target.guard.stamp(rest, target.origin.flushed_epoch)
+                    {
+                        memory.retain(slice.buffer);
+                        let skip = (now.count * BLOCK_BYTES) as u32;
+                        let slice = slice.part(skip, (rest.count * BLOCK_BYTES) as u32);
+                        self.store.log.pending_fill_blocks += rest.count;
+                        self.store.log.pending_blocks += rest.count;
+                        self.store.log.client.push_front(ClientAppend::Fill {
+                            volume,
+                            blocks: rest,
+                            slice,
+                            stamp,
+                        });
+                    }
                     draft.units_left -= 1;
                     target.guard.acquire(now, Hold::Copying);
                     target.counters.fill_blocks += now.count;

@@ -471,6 +471,10 @@ impl Store for LogStore {
             None => self.segments.used_bytes(),
             Some(journal) => self.segments.used_bytes() + journal.buckets.used_bytes(),
         };
+        if let Some(mirror) = &self.mirror {
+            status.kept_bytes = mirror.frames.used() * BLOCK_BYTES;
+            status.kept_limit_bytes = mirror.frames.room() * BLOCK_BYTES;
+        }
         status.segments = self.segments.count();
         status.segments_free = self.segments.free();
         status.segment_bytes = u64::from(self.segments.segment_blocks()) * BLOCK_BYTES;
