@@ -145,7 +145,7 @@ impl Config {
             self.false_dirty_blocks_max = self.false_dirty_blocks_max.min(false_dirty_bytes / BLOCK_BYTES);
         }
         if let PersistenceChoice::Mirror(mirror) = composition.persistence {
-            // There is never more dirty than half a cache twice.
+            // No more can be dirty than the cache holds.
             self.limit_memory((mirror.ram_bytes / BLOCK_BYTES).min(self.failing_dirty_blocks_max * 2));
         }
         if let DestageChoice::Sweep(sweep) = composition.destage {

@@ -83,8 +83,8 @@ impl Machine<LogStore> {
         let mirror = mirror.as_mut().expect("it is one");
         let mut room = memory_room.saturating_sub(mirror.frames.used());
         let mut ready = Ready { units: mirror.taken.len() as u32, is_waited_for: false };
-        // What is left of a write that did not fit a batch is not answered.
-        ready.is_waited_for |= mirror.taken.iter().any(|taken| !self.requests[taken.request].is_answered);
+        // What did not fit a batch is not held back.
+        ready.is_waited_for |= mirror.taken.iter().any(|taken| taken.is_rest);
         mirror.is_waited_for = false;
         for append in &log.client {
             if ready.units >= mirror.batch_writes_max {
@@ -160,7 +160,7 @@ impl Machine<LogStore> {
                 memory.retain(frame);
                 mirror.frames.put_ahead(BlockKey::new(volume, block), frame);
             }
-            mirror.taken.push_back(Taken { request, blocks, frames });
+            mirror.taken.push_back(Taken { request, blocks, frames, is_rest: false });
             mirror.owed_writes += 1;
             self.volume_mut(volume).owed_blocks += blocks.count;
             // It keeps its blocks: whoever needs what the index says of them waits.
@@ -207,7 +207,7 @@ impl Machine<LogStore> {
         let Some(frames) = self.take_frames(blocks.count, slice, memory) else { return false };
         self.store.log.pending_blocks -= blocks.count;
         let mirror = self.store.mirror.as_mut().expect("it is one");
-        mirror.taken.push_front(Taken { request, blocks, frames });
+        mirror.taken.push_front(Taken { request, blocks, frames, is_rest: false });
         self.gather_taken(draft, entries, pieces, memory);
         true
     }
@@ -229,7 +229,7 @@ impl Machine<LogStore> {
             let rest = taken.frames.split_off(now.count as usize);
             if !rest.is_empty() {
                 let blocks = Blocks { first: now.end(), count: blocks.count - now.count };
-                mirror.taken.push_front(Taken { request, blocks, frames: rest });
+                mirror.taken.push_front(Taken { request, blocks, frames: rest, is_rest: true });
             }
             let frames = taken.frames;
             let active = &mut self.requests[request];

@@ -45,6 +45,8 @@ struct Taken {
     blocks: Blocks,
     /// One for each block, with the batch's reference.
     frames: Vec<BufferId>,
+    /// The others are in a batch before.
+    is_rest: bool,
 }
 
 /// What a log has besides whose dirty data lies in memory, too.
