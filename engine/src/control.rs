@@ -179,7 +179,8 @@ impl<S: Store> Machine<S> {
     fn look_at_drain<M: Memory>(&mut self, key: RequestKey, index: VolumeIndex, memory: &mut M) {
         let volume = self.volume(index);
         let origin = &volume.origin;
-        let is_home = volume.dirty_blocks + volume.zero_blocks == 0 && volume.destage.is_quiet();
+        let dirty_blocks = volume.dirty_blocks + volume.owed_blocks + volume.zero_blocks;
+        let is_home = dirty_blocks == 0 && volume.destage.is_quiet();
         if is_home && origin.client_epoch <= origin.flushed_epoch {
             let has_lost = volume.lost_blocks > 0;
             self.volume_mut(index).destage.drains -= 1;

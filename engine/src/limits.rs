@@ -1,7 +1,7 @@
 //! Every bound of the engine, in one place.
 
 use crate::composition::Composition;
-use crate::composition::axes::{DestageChoice, Placement};
+use crate::composition::axes::{DestageChoice, PersistenceChoice, Placement};
 use crate::format::{KeyLayout, SlotLayout};
 use crate::mutation::Mutations;
 use crate::units::{BLOCK_BYTES, Nanos};
@@ -61,6 +61,8 @@ pub struct Config {
     /// Dirty blocks that one of several volumes may hold at any time; beyond it the ring has nothing to
     /// gain from a lap (rule 9).
     pub shared_dirty_blocks_max: u64,
+    /// Dirty blocks that lie in memory, too, at the most; beyond it writes wait. 0 where none do.
+    pub memory_blocks_max: u64,
     /// The longest that a write waits for others to share a header with; 0: writes do not wait.
     pub company_wait_ns_max: u64,
     /// How often the clock alone makes the engine look at its work.
@@ -98,6 +100,7 @@ impl Config {
             absent_after_ns: 30 * Nanos::SECOND,
             failing_dirty_blocks_max: payload_blocks / 2,
             shared_dirty_blocks_max: payload_blocks / 4 * 3,
+            memory_blocks_max: 0,
             company_wait_ns_max: 500_000,
             tick_ns: 20 * Nanos::MILLISECOND,
             origin_can_discard: [false; crate::units::VOLUMES_MAX],
@@ -141,6 +144,10 @@ impl Config {
             // A small cache has a lower limit of its own.
             self.false_dirty_blocks_max = self.false_dirty_blocks_max.min(false_dirty_bytes / BLOCK_BYTES);
         }
+        if let PersistenceChoice::Mirror(mirror) = composition.persistence {
+            // No more can be dirty than the cache holds.
+            self.limit_memory((mirror.ram_bytes / BLOCK_BYTES).min(self.failing_dirty_blocks_max * 2));
+        }
         if let DestageChoice::Sweep(sweep) = composition.destage {
             self.idle_ns = nanos(sweep.idle_ms);
             self.destage_runs_max = sweep.destage_runs;
@@ -150,11 +157,25 @@ impl Config {
         self.absent_after_ns = nanos(composition.common.absent_ms);
     }
 
+    /// Dirty data lies in memory, too, where so many blocks have room: that is what runs out, and not the ring.
+    pub fn limit_memory(&mut self, blocks: u64) {
+        self.memory_blocks_max = blocks;
+        self.failing_dirty_blocks_max = self.failing_dirty_blocks_max.min(blocks / 2);
+        self.shared_dirty_blocks_max = self.shared_dirty_blocks_max.min(blocks / 4 * 3);
+        self.false_dirty_blocks_max = self.false_dirty_blocks_max.min(blocks);
+    }
+
+    /// What dirty data in memory takes from the pool, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_blocks_max * BLOCK_BYTES
+    }
+
     /// What the engine may take from the pool with these bounds, in bytes.
     #[must_use]
     pub fn pool_bytes(&self) -> u64 {
         let runs = u64::from(self.destage_runs_max) * u64::from(REQUEST_BYTES_MAX);
         // Headers, summaries and the superblock are few and small; relocation has 8 MiB at the most.
-        self.work_bytes_max + runs + (8 << 20) + (8 << 20)
+        self.work_bytes_max + runs + (8 << 20) + (8 << 20) + self.memory_bytes()
     }
 }

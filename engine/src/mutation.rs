@@ -75,6 +75,16 @@ mutations! {
     /// Hazard 5: the tail is emptied although some of its keys still hold and were not appended again.
     DropTailKeys,
 
+    // ---- dirty data in memory --------------------------------------------------------------------
+    /// Without `safe`: v1 is answered for, leaves memory when its batch is sent, and is not in the index yet: v0 is read.
+    DropFrameEarly,
+    /// v1 is dirty in memory, and discarded or overwritten around the cache; memory keeps it, and it is read again.
+    KeepStaleFrame,
+    /// Without `safe`: more writes are answered before they are on the device than may be lost.
+    AnswerBeyondWindow,
+    /// Without `safe`: FLUSH does not wait for what was answered and is not published; a crash takes it.
+    FlushBeforeOwed,
+
     // ---- torn writes, recovery's verification --------------------------------------------------
     /// Hazard 2: the header of a batch reaches the device and its payload does not. Recovery believes the header,
     /// and blocks that nobody promised anything for cannot be read any more.

@@ -131,6 +131,15 @@ impl<S: Store> Machine<S> {
             let block = blocks.first + step;
             let key = BlockKey(first_key.0 + step);
             let slice = work.part((step * BLOCK_BYTES) as u32, BLOCK_BYTES as u32);
+            if let Some(kept) = self.store.in_memory(key) {
+                if let Some(piece) = open.take() {
+                    self.issue_piece(request, piece, may_fill);
+                }
+                hit += 1;
+                self.store.note_hit(key, step == 0);
+                memory.copy(kept, slice);
+                continue;
+            }
             if has_extents && let Some(extent) = self.store.extent(key) {
                 if let Some(piece) = open.take() {
                     self.issue_piece(request, piece, may_fill);

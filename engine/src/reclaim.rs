@@ -365,6 +365,17 @@ impl Machine<LogStore> {
 
     fn read_kept<M: Memory>(&mut self, mut kept: Vec<Kept>, memory: &mut M) {
         kept.sort_unstable_by_key(|kept| kept.place);
+        if let Some(mirror) = &self.store.mirror {
+            // What lies in memory is not read.
+            let Reclaim { relocating_blocks, gathered, .. } = &mut self.store.reclaim;
+            kept.retain(|&Kept { key, place: from, checksum }| {
+                let Some(slice) = mirror.frames.published(key) else { return true };
+                memory.retain(slice.buffer);
+                *relocating_blocks += 1;
+                gathered.push(InternalAppend::Relocate { key, from, checksum, slice });
+                false
+            });
+        }
         let mut rest = kept.as_slice();
         while let Some(first) = rest.first() {
             let is_unreadable = |key: BlockKey| self.volume(key.volume()).destage.unreadable.has(key.block());
@@ -382,7 +393,7 @@ impl Machine<LogStore> {
             let bytes = count as u32 * BLOCK_BYTES as u32;
             let Some(buffer) = self.allocate(Purpose::Payload, bytes, memory) else {
                 // Without a buffer they are dropped (or, if dirty, looked at again).
-                return;
+                break;
             };
             let segment = self.store.segments.of(first.place);
             self.store.segments.get_mut(segment).pins += 1;
@@ -393,6 +404,16 @@ impl Machine<LogStore> {
                 IoOp::Read { offset_bytes: self.store.offset_bytes(first.place), into: Pieces::One(slice) };
             let flight = Flight::Store(LogFlight::RelocateRead { buffer, blocks: now.to_vec(), segment });
             self.issue(Target::Cache, op, flight);
+        }
+        self.append_gathered();
+    }
+
+    /// Queues what is to be appended again, when all of it is there.
+    fn append_gathered(&mut self) {
+        if self.store.reclaim.relocate_reads == 0 {
+            for append in core::mem::take(&mut self.store.reclaim.gathered) {
+                self.store.log.push_internal(append);
+            }
         }
     }
 
@@ -441,13 +462,9 @@ impl Machine<LogStore> {
         }
         memory.release(buffer);
         self.store.reclaim.relocate_reads -= 1;
-        if self.store.reclaim.relocate_reads == 0 {
-            for append in core::mem::take(&mut self.store.reclaim.gathered) {
-                self.store.log.push_internal(append);
-            }
-            if self.latched.is_some() {
-                self.discard_appends(memory);
-            }
+        self.append_gathered();
+        if self.store.reclaim.relocate_reads == 0 && self.latched.is_some() {
+            self.discard_appends(memory);
         }
     }
 

@@ -23,6 +23,7 @@ use crate::image::Image;
 use crate::index::{Index, Run};
 use crate::log::controller::Controller;
 use crate::log::journal::found::KeysFound;
+use crate::log::mirror::Mirror;
 use crate::log::policies::Policies;
 use crate::log::{Log, LogStart, LogStore, MissingSummary, Stated};
 use crate::mutation::{Mutation, Mutations};
@@ -339,6 +340,7 @@ pub(crate) fn volumes_of(superblock: &Superblock) -> [Option<Volume>; VOLUMES_MA
             is_leaving: false,
             guard: Guard::new(slot_bits),
             dirty_blocks: 0,
+            owed_blocks: 0,
             zero_blocks: 0,
             lost_blocks: 0,
             cached_blocks: 0,
@@ -680,6 +682,7 @@ impl Replay {
             log,
             reclaim: Reclaim::default(),
             journal,
+            mirror: Mirror::new(composition, cache_blocks).map(Box::new),
             policies,
             controller,
         };

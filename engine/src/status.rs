@@ -103,6 +103,10 @@ pub struct CacheStatus {
     pub slots_free: u32,
     /// Slots that hold what their origin does not have.
     pub slots_dirty: u32,
+    /// Dirty data that lies in memory, too.
+    pub kept_bytes: u64,
+    /// Room for that; 0 where none is kept.
+    pub kept_limit_bytes: u64,
     /// Whether the device failed a write or a flush and is not written any more.
     pub latched: bool,
     /// Memory that the index has allocated.

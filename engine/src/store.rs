@@ -10,7 +10,7 @@ use crate::effect::Errno;
 use crate::extents::ExtentKind;
 use crate::guard::{Blocks, Hold, Stamp};
 use crate::machine::Machine;
-use crate::memory::Memory;
+use crate::memory::{Memory, Slice};
 use crate::read::Piece;
 use crate::replacement::Access;
 use crate::request::RequestKey;
@@ -66,6 +66,14 @@ pub(crate) trait Store: Sized {
 
     /// The cached copy of a block.
     fn lookup(&self, key: BlockKey) -> Option<Cached>;
+    /// The content of a block, if it lies in memory: what a read returns.
+    fn in_memory(&self, _key: BlockKey) -> Option<Slice> {
+        None
+    }
+    /// The content of the dirty copy that [`Store::lookup`] finds, if it lies in memory.
+    fn kept_in_memory(&self, _key: BlockKey) -> Option<Slice> {
+        None
+    }
     /// Whether a block is zero, or lost, without a copy anywhere.
     fn extent(&self, key: BlockKey) -> Option<ExtentKind>;
     /// A client read the cached copy of a block, the first one of its request or not.

@@ -38,6 +38,8 @@ pub(crate) struct Volume {
     pub zero_blocks: u64,
     /// Blocks in lost extents.
     pub lost_blocks: u64,
+    /// Blocks that were answered for and that the index does not know yet.
+    pub owed_blocks: u64,
     /// Blocks in the index.
     pub cached_blocks: u64,
     /// Requests under way.
@@ -120,7 +122,7 @@ impl Volume {
 
     /// Whether the cache holds something the origin does not have.
     pub fn is_dirty(&self) -> bool {
-        self.dirty_blocks + self.zero_blocks + self.lost_blocks > 0
+        self.dirty_blocks + self.owed_blocks + self.zero_blocks + self.lost_blocks > 0
     }
 
     /// Whether something can be brought home.

@@ -71,8 +71,8 @@ pub struct Started {
     pub recovery: RecoveryReport,
     /// What names it in reports.
     pub identity: CacheIdentity,
-    /// Memory for buffers.
-    pub pool_bytes: u64,
+    /// Memory, by what it is for.
+    pub memory: MemoryShares,
 }
 
 /// Makes a cache ready to be served.
@@ -123,15 +123,7 @@ pub fn start(
     warn_of_risks(&superblock.profile, &composition);
     let identity = CacheIdentity::new(spec, &superblock, &composition);
     let engine = Engine::new(opened, config);
-    Ok(Started {
-        engine,
-        cache,
-        volumes,
-        record: LiveRecord::new(state, record),
-        recovery,
-        identity,
-        pool_bytes: memory.pool_bytes,
-    })
+    Ok(Started { engine, cache, volumes, record: LiveRecord::new(state, record), recovery, identity, memory })
 }
 
 /// One line that says what a cache does not promise, if it promises less than a disk.
@@ -154,9 +146,13 @@ fn engine_config(superblock: &Superblock, composition: &Composition, volumes: &[
 }
 
 /// Memory, by what it is for.
-struct MemoryShares {
-    pool_bytes: u64,
-    index_bytes: u64,
+pub struct MemoryShares {
+    /// For buffers.
+    pub pool_bytes: u64,
+    /// Of that, for dirty data that is kept in memory.
+    pub kept_bytes: u64,
+    /// For the index of what is cached.
+    pub index_bytes: u64,
 }
 
 /// What the tables of what is cached need at the most: of a log for every block, however scattered.
@@ -189,13 +185,16 @@ fn index_bytes_least(superblock: &Superblock) -> u64 {
 }
 
 fn share_memory(superblock: &Superblock, config: &Config, options: &RunOptions) -> Result<MemoryShares> {
-    let pool_bytes = POOL_BYTES_DEFAULT.max(config.pool_bytes());
+    let kept_bytes = config.memory_bytes();
+    let pool_bytes = POOL_BYTES_DEFAULT.max(config.pool_bytes() - kept_bytes) + kept_bytes;
     let Some(memory_bytes) = options.memory else {
-        return Ok(MemoryShares { pool_bytes, index_bytes: index_bytes(superblock) });
+        return Ok(MemoryShares { pool_bytes, kept_bytes, index_bytes: index_bytes(superblock) });
     };
     let least_bytes = index_bytes_least(superblock);
     match memory_bytes.checked_sub(pool_bytes) {
-        Some(index_bytes) if index_bytes >= least_bytes => Ok(MemoryShares { pool_bytes, index_bytes }),
+        Some(index_bytes) if index_bytes >= least_bytes => {
+            Ok(MemoryShares { pool_bytes, kept_bytes, index_bytes })
+        }
         _ => bail!(
             "--memory must be at least {}: {} for buffers and {} for the index of cached blocks",
             Size(pool_bytes + least_bytes),

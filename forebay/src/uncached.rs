@@ -70,6 +70,7 @@ pub fn serve(
     let (log, printer) = Log::open()?;
     let config = Config {
         pool_bytes: POOL_BYTES_DEFAULT,
+        kept_bytes: 0,
         cache: None,
         origins: volumes.iter().map(|volume| Some(volume.origin.clone())).collect(),
         exports: volumes

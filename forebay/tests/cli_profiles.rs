@@ -24,7 +24,7 @@ fn a_thousand_power_cuts_for_every_profile_that_runs() {
         assert!(report["recoveries_with_dirty_data"].as_u64() > Some(0), "{name}: {report}");
         seen.push(name);
     }
-    for name in ["forebay", "flashcache", "enhanceio", "bcache"] {
+    for name in ["forebay", "flashcache", "enhanceio", "bcache", "gflash"] {
         assert!(seen.contains(&name), "{name}");
     }
 }

@@ -213,9 +213,19 @@ impl Pool {
     /// # Errors
     /// When the system has no memory for it.
     pub fn new(door_bytes: u64) -> io::Result<Pool> {
+        Pool::with_kept(door_bytes, 0)
+    }
+
+    /// The same, of which the engine may use `kept_bytes` more, for dirty data that it keeps in memory.
+    ///
+    /// # Errors
+    /// When the system has no memory for it.
+    pub fn with_kept(door_bytes: u64, kept_bytes: u64) -> io::Result<Pool> {
+        let kept_bytes = kept_bytes.next_multiple_of(u64::from(BUFFER_BYTES_MAX));
+        let quota_bytes = ENGINE_POOL_BYTES + kept_bytes;
         let door_bytes = door_bytes.max(DOOR_BYTES_MIN).next_multiple_of(u64::from(BUFFER_BYTES_MAX));
-        let engine_bytes = ENGINE_POOL_BYTES + ENGINE_SLACK_BYTES;
-        let engine_frames = u32::try_from(engine_bytes / BLOCK_BYTES).expect("the quota is small");
+        let engine_bytes = quota_bytes + ENGINE_SLACK_BYTES;
+        let engine_frames = u32::try_from(engine_bytes / BLOCK_BYTES).map_err(io::Error::other)?;
         let door_frames =
             u32::try_from(door_bytes / BLOCK_BYTES).ok().filter(|frames| *frames < 1 << 30).ok_or_else(
                 || io::Error::new(io::ErrorKind::OutOfMemory, "a pool of more than 4 TiB is not supported"),
@@ -238,7 +248,7 @@ impl Pool {
             base,
             mapped_bytes,
             frames: vec![Frame::default(); (engine_frames + door_frames) as usize],
-            engine: Arena::new(0, engine_frames, ENGINE_POOL_BYTES),
+            engine: Arena::new(0, engine_frames, quota_bytes),
             door: Arena::new(engine_frames, door_frames, door_bytes),
             door_returns: 0,
         })

@@ -42,6 +42,8 @@ pub fn reactors_default() -> usize {
 pub struct Config {
     /// Memory for client data and the engine's own; at least [`POOL_BYTES_MIN`].
     pub pool_bytes: u64,
+    /// Of that, what the engine keeps dirty data in ([`engine::limits::Config::memory_bytes`]).
+    pub kept_bytes: u64,
     /// The cache device, if there is one.
     pub cache: Option<Device>,
     /// The origins, by volume index; `None` where there is no such volume, or no origin.
@@ -307,7 +309,7 @@ impl<C: Core + 'static> Server<C> {
         let pool_bytes = config.pool_bytes;
         assert!(config.origins.len() <= VOLUMES_MAX, "a cache has at most {VOLUMES_MAX} volumes");
         assert!((1..=REACTORS_MAX).contains(&config.reactors), "there are 1 to {REACTORS_MAX} reactors");
-        if pool_bytes < POOL_BYTES_MIN {
+        if pool_bytes < POOL_BYTES_MIN + config.kept_bytes {
             return Err(ServeError::PoolTooSmall { pool_bytes });
         }
         for export in &config.exports {
@@ -318,7 +320,7 @@ impl<C: Core + 'static> Server<C> {
                 return Err(ServeError::Export { name, min_block_bytes });
             }
         }
-        let pool = Pool::new(pool_bytes - ENGINE_POOL_BYTES)
+        let pool = Pool::with_kept(pool_bytes - ENGINE_POOL_BYTES - config.kept_bytes, config.kept_bytes)
             .map_err(|source| ServeError::Pool { pool_bytes, source })?;
         let listeners = config.listen.iter().map(listen).collect::<Result<Vec<_>, _>>()?;
         let addresses = listeners.iter().map(|listener| listener.address().clone()).collect();

@@ -447,8 +447,13 @@ impl<S: Store> Machine<S> {
                 }),
             }
         }
-        let reads: Vec<(u64, u32, Place)> =
-            copies.iter().map(|copy| (copy.first, copy.blocks, copy.place)).collect();
+        // What lies in memory is not read.
+        let reads: Vec<(u64, u32, Place)> = copies
+            .iter()
+            .filter(|copy| !self.copy_from_memory(index, copy, blocks.first, buffer, memory))
+            .map(|copy| (copy.first, copy.blocks, copy.place))
+            .collect();
+        let is_read = reads.is_empty();
         let run = self.runs.insert(Run {
             volume: index,
             blocks,
@@ -468,7 +473,27 @@ impl<S: Store> Machine<S> {
             let op = IoOp::Read { offset_bytes: self.store.offset_bytes(place), into: Pieces::One(slice) };
             self.issue(Target::Cache, op, Flight::DestageRead { run, place, blocks: count });
         }
+        if is_read {
+            self.write_run(run, memory);
+        }
         true
+    }
+
+    /// Copies what lies in memory into the buffer of a run that begins with block `first`. False if not all of it does.
+    fn copy_from_memory<M: Memory>(
+        &self,
+        index: VolumeIndex,
+        copy: &Copied,
+        first: u64,
+        buffer: BufferId,
+        memory: &mut M,
+    ) -> bool {
+        (copy.first..copy.first + u64::from(copy.blocks)).all(|block| {
+            let Some(kept) = self.store.kept_in_memory(self.volume(index).key(block)) else { return false };
+            let offset_bytes = ((block - first) * BLOCK_BYTES) as u32;
+            memory.copy(kept, Slice { buffer, offset_bytes, len_bytes: BLOCK_BYTES as u32 });
+            true
+        })
     }
 
     pub(crate) fn destage_read_done<M: Memory>(
@@ -492,9 +517,13 @@ impl<S: Store> Machine<S> {
                 self.dirty_read_failed(key, Place(place.0 + step), is_alone);
             }
         }
-        if left > 0 {
-            return;
+        if left == 0 {
+            self.write_run(run, memory);
         }
+    }
+
+    /// All of a run is in its buffer, or could not be read: it goes home.
+    fn write_run<M: Memory>(&mut self, run: usize, memory: &mut M) {
         let state = &mut self.runs[run];
         let (index, blocks) = (state.volume, state.blocks);
         let buffer = state.buffer.expect("a run of data has a buffer");

@@ -1,7 +1,7 @@
 //! Assembly: what waits becomes a batch, with its sequence and its place; segments are opened.
 
 use super::company::Pending;
-use super::{Batch, ClientAppend, InternalAppend, LogFlight, LogStore, Open, PartSource, Publish};
+use super::{Batch, ClientAppend, InternalAppend, LogFlight, LogStore, Mirrored, Open, PartSource, Publish};
 use crate::effect::{IoOp, Pieces, Target};
 use crate::extents::{Extent, ExtentKind};
 use crate::format::{BatchHeader, Entry, EntryKind, SegmentHead, SummaryBuilder, header_blocks_for};
@@ -78,6 +78,8 @@ pub(super) struct Draft {
     pub entries_max: usize,
     pub checksums: Vec<u32>,
     pub publish: Vec<Publish>,
+    /// Appends of clients that it may take yet.
+    pub units_left: u32,
 }
 
 impl Machine<LogStore> {
@@ -159,6 +161,7 @@ impl Machine<LogStore> {
             entries_max: limits.entries,
             checksums: Vec::new(),
             publish: Vec::new(),
+            units_left: self.store.mirror.as_ref().map_or(u32::MAX, |mirror| mirror.batch_writes_max()),
         };
         let mut entries = core::mem::take(&mut self.store.log.scratch_entries);
         let mut pieces = core::mem::take(&mut self.store.log.scratch_pieces);
@@ -180,7 +183,9 @@ impl Machine<LogStore> {
         if payload_max > 0 && self.store.segments.free() >= self.reserved() {
             if is_journal {
                 self.gather_keys(&mut draft, &mut entries, memory);
-            } else {
+            } else if self.store.mirror.is_none()
+                || self.gather_taken(&mut draft, &mut entries, &mut pieces, memory)
+            {
                 self.gather_clients(&mut draft, &mut entries, &mut pieces, memory);
             }
         }
@@ -431,8 +436,8 @@ impl Machine<LogStore> {
         pieces: &mut Vec<Slice>,
         memory: &mut M,
     ) {
-        while entries.len() < draft.entries_max {
-            let room = u64::from(draft.payload_max - draft.payload_blocks);
+        while draft.has_units(entries.len()) {
+            let room = draft.room();
             let Some(append) = self.store.log.client.pop_front() else { break };
             match append {
                 ClientAppend::Part { request, blocks, source: PartSource::Zero } => {
@@ -450,6 +455,7 @@ impl Machine<LogStore> {
                         self.store.log.client.push_front(append);
                         break;
                     }
+                    draft.units_left -= 1;
                     self.volume_mut(volume).guard.acquire(blocks, Hold::Publishing);
                     entries.push(range_entry(EntryKind::Zero, volume_id, blocks, 0, 0));
                     draft.publish.push(Publish::Part {
@@ -463,6 +469,13 @@ impl Machine<LogStore> {
                 }
                 ClientAppend::Part { request, blocks, source: PartSource::Data(slice) } => {
                     if room == 0 {
+                        self.store.log.client.push_front(append);
+                        break;
+                    }
+                    if self.store.mirror.is_some() {
+                        if self.gather_write((request, blocks, slice), draft, entries, pieces, memory) {
+                            continue;
+                        }
                         self.store.log.client.push_front(append);
                         break;
                     }
@@ -535,8 +548,27 @@ impl Machine<LogStore> {
                         memory.release(slice.buffer);
                         continue;
                     }
-                    // A fill is never split: what does not fit is not worth a second header.
+                    // A fill is never split: what does not fit is not worth a second header. But in groups: what a second
+                    // read found is in the cache for the third.
                     let now = Blocks { first: blocks.first, count: blocks.count.min(room) };
+                    let rest = Blocks { first: now.end(), count: blocks.count - now.count };
+                    if rest.count > 0
+                        && self.store.mirror.is_some()
+                        && let Some(stamp) = target.guard.stamp(rest, target.origin.flushed_epoch)
+                    {
+                        memory.retain(slice.buffer);
+                        let skip = (now.count * BLOCK_BYTES) as u32;
+                        let slice = slice.part(skip, (rest.count * BLOCK_BYTES) as u32);
+                        self.store.log.pending_fill_blocks += rest.count;
+                        self.store.log.pending_blocks += rest.count;
+                        self.store.log.client.push_front(ClientAppend::Fill {
+                            volume,
+                            blocks: rest,
+                            slice,
+                            stamp,
+                        });
+                    }
+                    draft.units_left -= 1;
                     target.guard.acquire(now, Hold::Copying);
                     target.counters.fill_blocks += now.count;
                     let volume_id = target.id;
@@ -569,6 +601,7 @@ impl Machine<LogStore> {
             match publish {
                 Publish::Part { place: Some(place), .. }
                 | Publish::Fill { place, .. }
+                | Publish::Mirrored(Mirrored { place, .. })
                 | Publish::Relocate { place, .. } => place.0 += base,
                 Publish::Part { place: None, .. }
                 | Publish::Tombstone { .. }
@@ -674,11 +707,27 @@ struct Outgoing {
 
 impl Draft {
     /// The next payload block, counted from the batch's first until `fix_places`.
-    fn next_place(&self) -> Place {
+    pub fn next_place(&self) -> Place {
         Place(self.payload_blocks)
     }
 
-    fn add_checksums<M: Memory>(&mut self, slice: Slice, blocks: u64, memory: &M) {
+    /// Blocks of payload that it may take yet.
+    pub fn room(&self) -> u64 {
+        u64::from(self.payload_max - self.payload_blocks)
+    }
+
+    /// Whether it may take one append of a client more.
+    pub fn has_units(&self, entries: usize) -> bool {
+        entries < self.entries_max && self.units_left > 0
+    }
+
+    /// A client's append took so many blocks.
+    pub fn add_payload(&mut self, blocks: u64) {
+        self.payload_blocks += blocks as u32;
+        self.units_left -= 1;
+    }
+
+    pub fn add_checksums<M: Memory>(&mut self, slice: Slice, blocks: u64, memory: &M) {
         for step in 0..blocks {
             let part = slice.part((step * BLOCK_BYTES) as u32, BLOCK_BYTES as u32);
             self.checksums.push(memory.checksum(part));
@@ -730,7 +779,7 @@ pub(super) fn range_entry(
 }
 
 /// Adds an entry with payload, or lengthens the last one where they meet.
-fn push_payload_entry(
+pub(super) fn push_payload_entry(
     entries: &mut Vec<Entry>,
     kind: EntryKind,
     volume: crate::units::VolumeId,

@@ -184,13 +184,18 @@ impl Machine<LogStore> {
 
     /// Drops whatever the index has in `blocks`; returns how many blocks that were.
     pub(crate) fn drop_entries(&mut self, volume_index: VolumeIndex, blocks: Blocks) -> u64 {
-        let Machine { volumes, store: LogStore { index, segments, .. }, .. } = self;
+        let is_stale = self.is_mutated(Mutation::KeepStaleFrame);
+        let Machine { volumes, store: LogStore { index, segments, mirror, .. }, .. } = self;
+        let mut mirror = mirror.as_mut().filter(|_| !is_stale);
         let volume = volumes[volume_index.at()].as_mut().expect("the volume exists");
         if volume.cached_blocks == 0 {
             return 0;
         }
         let mut dropped = 0;
-        index.remove_range(volume.key(blocks.first), blocks.count, |_, entry| {
+        index.remove_range(volume.key(blocks.first), blocks.count, |key, entry| {
+            if let Some(mirror) = &mut mirror {
+                mirror.frames.forget(key);
+            }
             segments.remove_live(entry.place, entry.dirty);
             volume.dirty_blocks -= u64::from(entry.dirty);
             volume.cached_blocks -= 1;

@@ -290,7 +290,7 @@ impl Machine<LogStore> {
             runs: volume.destage.in_flight,
             requests: self.requests.len() as u32,
             origin_reads: volume.origin.client_reads,
-            is_memory_full: LogStore::pressure(self).is_short,
+            is_memory_full: self.is_memory_full() || LogStore::pressure(self).is_short,
             wants_room: LogStore::pressure(self).is_short,
             is_draining: false,
         }

@@ -11,6 +11,7 @@ mod company;
 pub(crate) mod controller;
 mod home;
 pub(crate) mod journal;
+pub(crate) mod mirror;
 pub(crate) mod policies;
 mod publication;
 mod sealing;
@@ -34,6 +35,7 @@ use alloc::vec::Vec;
 use company::Company;
 use controller::Controller;
 use journal::Journal;
+use mirror::{Mirror, Mirrored};
 use policies::Policies;
 
 /// Everything is appended to a ring of segments; an index in memory knows where.
@@ -45,6 +47,8 @@ pub(crate) struct LogStore {
     pub reclaim: Reclaim,
     /// Where data lies in buckets.
     pub journal: Option<Box<Journal>>,
+    /// Where dirty data lies in memory, too.
+    pub mirror: Option<Box<Mirror>>,
     /// What enters, where not everything does.
     pub policies: Option<Box<Policies>>,
     /// What goes home when, where that is not the sweep's affair.
@@ -123,6 +127,8 @@ enum Publish {
         checksums_at: usize,
         buffer: BufferId,
     },
+    /// Part of a write that lies in memory, too.
+    Mirrored(Mirrored),
     Tombstone {
         request: Option<RequestKey>,
     },

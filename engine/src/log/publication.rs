@@ -1,6 +1,6 @@
 //! Publication: a batch is on the device, and the index learns of it; or the device failed, and it never was.
 
-use super::{Batch, ClientAppend, InternalAppend, LogStore, Publish};
+use super::{Batch, ClientAppend, InternalAppend, LogStore, Mirrored, Publish};
 use crate::effect::{Effect, Errno, Notice};
 use crate::extents::{Extent, ExtentKind};
 use crate::guard::{Blocks, Hold};
@@ -133,6 +133,7 @@ impl Machine<LogStore> {
                 self.release_guard(volume, blocks, Hold::Copying);
             }
             Publish::Head { buffer } => memory.release(buffer),
+            Publish::Mirrored(mirrored) => self.publish_mirrored(mirrored, checksums, memory),
             Publish::Applied { request, volume, blocks } => {
                 self.publish_applied(request, volume, blocks, memory);
             }
@@ -193,6 +194,9 @@ impl Machine<LogStore> {
                     self.release_guard(volume, blocks, Hold::Publishing);
                     cut_off.insert(request);
                 }
+                Publish::Mirrored(mirrored) => {
+                    cut_off.insert(self.discard_mirrored(mirrored, memory));
+                }
                 Publish::Tombstone { request } => cut_off.extend(request),
                 Publish::Applied { request: Some(request), volume, blocks } => {
                     self.release_guard(volume, blocks, Hold::Publishing);
@@ -231,6 +235,7 @@ impl Machine<LogStore> {
     pub(crate) fn is_in_batch(&self, request: RequestKey) -> bool {
         self.store.log.in_flight.iter().flat_map(|batch| &batch.publish).any(|publish| match publish {
             Publish::Part { request: other, .. }
+            | Publish::Mirrored(Mirrored { request: other, .. })
             | Publish::Applied { request: Some(other), .. }
             | Publish::Tombstone { request: Some(other) } => *other == request,
             _ => false,
@@ -257,7 +262,9 @@ impl Machine<LogStore> {
         });
         let mut in_flight = self.store.log.in_flight.iter().flat_map(|batch| &batch.publish);
         let is_in_flight = in_flight.any(|publish| match publish {
-            Publish::Part { volume, .. } | Publish::Fill { volume, .. } => *volume == index,
+            Publish::Part { volume, .. }
+            | Publish::Fill { volume, .. }
+            | Publish::Mirrored(Mirrored { volume, .. }) => *volume == index,
             Publish::Relocate { key, .. } => key.volume() == index,
             Publish::Extent { extent, .. } => extent.first.volume() == index,
             Publish::Rekeyed { volume, .. } | Publish::Applied { volume, .. } => *volume == index,

@@ -35,6 +35,14 @@ impl Store for LogStore {
         self.extents.get(key).map(|extent| extent.kind)
     }
 
+    fn in_memory(&self, key: BlockKey) -> Option<Slice> {
+        self.mirror.as_ref()?.frames.newest(key)
+    }
+
+    fn kept_in_memory(&self, key: BlockKey) -> Option<Slice> {
+        self.mirror.as_ref()?.frames.published(key)
+    }
+
     fn note_hit(&mut self, key: BlockKey, _is_first: bool) {
         self.index.touch(key);
         if let Some(journal) = &mut self.journal
@@ -203,11 +211,15 @@ impl Store for LogStore {
     }
 
     fn is_forgotten(m: &Machine<LogStore>, _key: RequestKey) -> bool {
-        m.is_floor_durable()
+        // What is answered for and not in the log is older than what goes around it, and would be lost instead of that.
+        m.is_floor_durable() && m.store.mirror.as_ref().is_none_or(|mirror| !mirror.owes())
     }
 
     fn want_forgotten(m: &mut Machine<LogStore>, _key: RequestKey) {
         m.want_floor();
+        if let Some(mirror) = &mut m.store.mirror {
+            mirror.hurry();
+        }
     }
 
     fn is_writing(m: &Machine<LogStore>, key: RequestKey) -> bool {
@@ -229,11 +241,16 @@ impl Store for LogStore {
     }
 
     fn unlogged(&mut self) -> Option<u64> {
+        if let Some(mirror) = &mut self.mirror {
+            let is_skipped = self.segments.mutations.has(Mutation::FlushBeforeOwed);
+            return (mirror.hurry() && !is_skipped).then_some(0);
+        }
         self.journal.as_mut()?.want_keys()
     }
 
     fn are_logged(&self, number: u64) -> bool {
         self.journal.as_ref().is_none_or(|journal| journal.are_published(number))
+            && self.mirror.as_ref().is_none_or(|mirror| !mirror.owes())
     }
 
     fn is_home_when_written(&self) -> bool {
@@ -316,6 +333,7 @@ impl Store for LogStore {
             held_permille: u64::from(held) * 1000 / u64::from(all),
             extents: extents.len(),
             is_short: segments.free() < m.config.segments_low
+                || m.is_memory_full()
                 || journal.as_ref().is_some_and(|journal| journal.is_starved()),
         }
     }
@@ -353,7 +371,14 @@ impl Store for LogStore {
         }
     }
 
+    fn request_ended<M: Memory>(m: &mut Machine<LogStore>, key: RequestKey, memory: &mut M) {
+        if m.store.mirror.is_some() && matches!(m.requests[key].op, RequestOp::Stop) {
+            m.release_all_frames(memory);
+        }
+    }
+
     fn pump<M: Memory>(m: &mut Machine<LogStore>, memory: &mut M) {
+        m.release_frames(memory);
         if m.store.journal.is_some() {
             m.pump_journal(memory);
         } else {
@@ -367,13 +392,15 @@ impl Store for LogStore {
     fn assemble<M: Memory>(m: &mut Machine<LogStore>, memory: &mut M) {
         if m.store.journal.is_some() {
             m.assemble_journal(memory);
+        } else if m.store.mirror.is_some() {
+            m.assemble_mirror(memory);
         } else {
             m.assemble_batches(memory);
         }
     }
 
     fn deadline(&self) -> Option<Nanos> {
-        self.log.company.deadline()
+        self.log.company.deadline().or_else(|| self.mirror.as_ref()?.deadline())
     }
 
     fn is_busy(&self) -> bool {
@@ -384,6 +411,7 @@ impl Store for LogStore {
         self.log.is_quiet()
             && !self.reclaim.is_relocating()
             && self.journal.as_ref().is_none_or(|journal| journal.is_quiet())
+            && self.mirror.as_ref().is_none_or(|mirror| mirror.is_quiet())
     }
 
     fn concerns(m: &Machine<LogStore>, volume: VolumeIndex) -> bool {
@@ -392,6 +420,7 @@ impl Store for LogStore {
 
     fn discard_pending<M: Memory>(m: &mut Machine<LogStore>, memory: &mut M) {
         m.discard_keys(memory);
+        m.discard_taken(memory);
         m.discard_appends(memory);
     }
 
@@ -442,6 +471,10 @@ impl Store for LogStore {
             None => self.segments.used_bytes(),
             Some(journal) => self.segments.used_bytes() + journal.buckets.used_bytes(),
         };
+        if let Some(mirror) = &self.mirror {
+            status.kept_bytes = mirror.frames.used() * BLOCK_BYTES;
+            status.kept_limit_bytes = mirror.frames.room() * BLOCK_BYTES;
+        }
         status.segments = self.segments.count();
         status.segments_free = self.segments.free();
         status.segment_bytes = u64::from(self.segments.segment_blocks()) * BLOCK_BYTES;

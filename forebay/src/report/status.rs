@@ -91,6 +91,12 @@ pub struct CacheReport {
     pub slots_free: u32,
     /// Slots that hold what their origin does not have; 0 of a log.
     pub slots_dirty: u32,
+    /// Dirty data that lies in memory, too; absent where none does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_bytes: Option<u64>,
+    /// Room for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_limit_bytes: Option<u64>,
     /// Whether it failed and is not written any more.
     pub latched: bool,
     /// Memory of the index of cached blocks.
@@ -213,6 +219,8 @@ impl CacheReport {
             segments_free: status.segments_free,
             slots_free: status.slots_free,
             slots_dirty: status.slots_dirty,
+            kept_bytes: (status.kept_limit_bytes > 0).then_some(status.kept_bytes),
+            kept_limit_bytes: (status.kept_limit_bytes > 0).then_some(status.kept_limit_bytes),
             latched: status.latched,
             index_bytes: status.index_bytes,
             index_blocks: status.index_blocks,
@@ -276,6 +284,9 @@ impl StatusReport {
                     cache.index_blocks,
                     Size(cache.index_bytes)
                 )?;
+                if let (Some(kept), Some(limit)) = (cache.kept_bytes, cache.kept_limit_bytes) {
+                    writeln!(to, "memory     {} of {} for dirty data", Size(kept), Size(limit))?;
+                }
                 writeln!(to, "destage    {}", cache.destage)?;
                 write!(to, "crash      a power cut leaves {}", cache.power_cut_leaves)?;
                 match cache.false_dirty_limit_bytes {

@@ -62,14 +62,15 @@ pub fn run<T: Send + 'static>(
     interrupts: &Interrupts,
     job: impl FnOnce(&Running) -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let Started { engine, cache, volumes, record, recovery, identity, pool_bytes } = started;
+    let Started { engine, cache, volumes, record, recovery, identity, memory } = started;
     let cache_spec = cache.spec().clone();
     let record = Arc::new(record);
     let (log, printer) = Log::open()?;
     let is_daemon = !doors.listen.is_empty();
     let exports = if is_daemon { exports(&volumes) } else { Vec::new() };
     let config = Config {
-        pool_bytes,
+        pool_bytes: memory.pool_bytes,
+        kept_bytes: memory.kept_bytes,
         cache: Some(cache.clone()),
         origins: origins(&volumes),
         exports,

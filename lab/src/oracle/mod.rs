@@ -13,12 +13,15 @@ use crate::content::{Source, Tag};
 use crate::violation::{Kind, Violation};
 use engine::units::{SECTORS_PER_BLOCK, SectorRange};
 use sector::{Candidate, Candidates, NEVER, Time, Version};
+use std::collections::VecDeque;
 
 /// What a profile promises. The default is what a disk promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contract {
     /// What was acknowledged survives a crash of the process alone.
     pub kill_keeps_acknowledged: bool,
+    /// But for so many of each volume's writes, those that were acknowledged last.
+    pub kill_loses_newest: usize,
     /// What was flushed, or acknowledged as durable, survives a power cut.
     pub cut_keeps_flushed: bool,
     /// What was read once after a crash stays.
@@ -27,7 +30,12 @@ pub struct Contract {
 
 impl Default for Contract {
     fn default() -> Contract {
-        Contract { kill_keeps_acknowledged: true, cut_keeps_flushed: true, reads_pin: true }
+        Contract {
+            kill_keeps_acknowledged: true,
+            kill_loses_newest: 0,
+            cut_keeps_flushed: true,
+            reads_pin: true,
+        }
     }
 }
 
@@ -63,6 +71,8 @@ struct Volume {
     flushed: Time,
     /// When the origin lost acknowledged content that no FLUSH covers: somebody has to be told.
     must_fail_flush: Option<Time>,
+    /// When the writes were submitted that were acknowledged last, as many as a crash of the process may take.
+    newest: VecDeque<Time>,
 }
 
 /// Marks a cell that has candidates. No tag has this bit: garbage is never promised to anybody.
@@ -78,6 +88,7 @@ impl Volume {
             listed: Vec::new(),
             flushed: 0,
             must_fail_flush: None,
+            newest: VecDeque::new(),
         }
     }
 
@@ -204,17 +215,24 @@ impl Oracle {
     pub fn changed(&mut self, volume: usize, range: SectorRange, at: Moment, fua: bool, is_ok: bool) {
         let Moment(now) = self.moment();
         let volume = &mut self.volumes[volume];
+        let mut is_write = false;
         for sector in range.start..range.end() {
             if volume.cells[sector as usize] & OPEN == 0 {
                 continue;
             }
             let candidates = volume.candidates(sector);
             for candidate in candidates.list.iter_mut().filter(|candidate| candidate.submitted == at.0) {
+                is_write |= candidate.version != Version::Any;
                 candidate.answered = now;
                 candidate.is_fua = fua && is_ok;
                 candidate.is_doubtful = !is_ok;
                 candidate.is_failed = !is_ok;
             }
+        }
+        if is_write && is_ok && self.contract.kill_loses_newest > 0 {
+            volume.newest.push_back(at.0);
+            let excess = volume.newest.len().saturating_sub(self.contract.kill_loses_newest);
+            volume.newest.drain(..excess);
         }
     }
 
@@ -350,9 +368,15 @@ impl Oracle {
         let keeps_flushed = self.contract.cut_keeps_flushed;
         for volume in &mut self.volumes {
             volume.must_fail_flush = None;
+            volume.newest.clear();
             let flushed = if keeps_flushed { volume.flushed } else { 0 };
             volume.for_each_open(|candidates| candidates.power_cut(now, flushed));
         }
+    }
+
+    /// The process is about to end of its own will: nothing of what it acknowledged is lost.
+    pub fn stopped(&mut self) {
+        self.volumes.iter_mut().for_each(|volume| volume.newest.clear());
     }
 
     /// The process ended; the devices go on. What was under way may have landed. `is_unflushed_lost` if the
@@ -364,10 +388,12 @@ impl Oracle {
         for volume in &mut self.volumes {
             let flushed = volume.flushed;
             volume.must_fail_flush = None;
+            let newest = std::mem::take(&mut volume.newest);
             volume.for_each_open(|candidates| {
                 if is_lost {
                     candidates.lose_unflushed(now, flushed);
                 }
+                candidates.lose(now, flushed, |submitted| newest.contains(&submitted));
                 candidates.process_crash(now);
                 candidates.prune(NEVER, flushed);
             });

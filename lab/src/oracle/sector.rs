@@ -214,6 +214,21 @@ impl Candidates {
         }
     }
 
+    /// At `time` acknowledged changes that no flush covers may have been lost: those whose time `is_lost`.
+    pub fn lose(&mut self, time: Time, flushed: Time, is_lost: impl Fn(Time) -> bool) {
+        let mut has_lost = false;
+        for candidate in &mut self.list {
+            if candidate.is_done() && !candidate.is_durable(flushed) && is_lost(candidate.submitted) {
+                candidate.is_doubtful = true;
+                has_lost = true;
+            }
+        }
+        if has_lost {
+            self.lost = time;
+            self.list.iter_mut().for_each(|candidate| candidate.is_hidden = false);
+        }
+    }
+
     /// The process ended at `time`; the device goes on.
     pub fn process_crash(&mut self, time: Time) {
         for candidate in &mut self.list {

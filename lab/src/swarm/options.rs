@@ -180,7 +180,8 @@ knobs! {
     buckets = 64,
     /// Bytes of a run that passes by; 0 for none.
     cutoff_bytes = 0,
-    /// Whether writes are answered before their keys are in the segments, and origins keep what they acknowledge.
+    /// Whether writes are answered before they, or their keys, are in the segments; where those are keys, origins keep what
+    /// they acknowledge.
     early = 0,
     /// Whether a rate decides what goes home when.
     rate = 0,
@@ -198,6 +199,8 @@ knobs! {
     adjust_ms = 1000,
     /// Whether slots promise what a disk does; 0: what the published system does.
     safe = 1,
+    /// Dirty blocks that have room in memory, where they lie there, too; 0: they do not.
+    memory_blocks = 0,
 }
 
 const COUNT: usize = Knob::ALL.len();
@@ -362,6 +365,9 @@ impl Options {
         if matches!(composition.persistence, PersistenceChoice::Journal(_)) {
             self = self.with_buckets();
         }
+        if matches!(composition.persistence, PersistenceChoice::Mirror(_)) {
+            self = self.with_mirror();
+        }
         self.profile = Some((profile, composition));
         self
     }
@@ -401,6 +407,14 @@ impl Options {
         self
     }
 
+    /// The same with dirty data in memory, too.
+    #[must_use]
+    pub fn with_mirror(mut self) -> Options {
+        let random = &mut Random::new(self.seed).fork(0x0_3133);
+        self.set(Knob::memory_blocks, *random.pick(&[256, 512, 1024, 32_768]));
+        self
+    }
+
     fn keys(&self) -> Option<KeyLayout> {
         let bucket_blocks = self.get(Knob::bucket_blocks).min(8192) as u32;
         let (segments, segment_blocks) = self.ring();
@@ -420,19 +434,32 @@ impl Options {
                 composition.set("bucket_sectors", &sectors).expect("a profile with buckets");
             }
             (setup.keys, setup.composition) = (keys, composition.text());
+            if matches!(composition.persistence, PersistenceChoice::Mirror(_)) {
+                // A simpler one without memory is no other kind of cache.
+                setup.memory_blocks = setup.memory_blocks.max(256);
+            }
             let contract = composition.contract();
             setup.origins_keep = contract.origin_needs_plp;
-            setup.contract.kill_keeps_acknowledged = contract.process == Keeps::All;
+            match contract.process {
+                Keeps::All => (),
+                Keeps::AllButNewest { writes } => setup.contract.kill_loses_newest = writes as usize,
+                Keeps::AllButLast { .. } => setup.contract.kill_keeps_acknowledged = false,
+            }
             return setup;
         }
-        let Some(keys) = keys else { return setup };
+        let is_safe = self.get(Knob::early) == 0;
+        let Some(keys) = keys else {
+            let memory_blocks = self.get(Knob::memory_blocks);
+            let has_mirror = memory_blocks > 0 && setup.slots.is_none();
+            return if has_mirror { setup.with_mirror(memory_blocks, is_safe) } else { setup };
+        };
         let cutoff = self.get(Knob::cutoff_bytes).to_string();
         let passes: &[(&str, &str)] = &[("cutoff", "runs-and-congestion"), ("cutoff_bytes", &cutoff)];
         let mut besides = if cutoff == "0" { Vec::new() } else { passes.to_vec() };
         if self.get(Knob::rate) > 0 {
             besides.push(("destage", "pi"));
         }
-        setup.with_buckets(keys, &besides, self.get(Knob::early) == 0)
+        setup.with_buckets(keys, &besides, is_safe)
     }
 
     fn ring(&self) -> (u32, u32) {
@@ -555,6 +582,7 @@ impl Options {
             cache_latency: latency(Knob::cache_us),
             origin_latency: latency(Knob::origin_us),
             origin_can_discard: self.get(Knob::origin_discards) > 0,
+            memory_blocks: self.get(Knob::memory_blocks),
             is_checked_on_open: self.get(Knob::cache_rot) + self.get(Knob::metadata_rot) == 0,
             are_copies_compared: true,
             ..Setup::new(self.seed)

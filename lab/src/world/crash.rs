@@ -191,6 +191,9 @@ impl World {
             self.fail(Kind::Physical, format!("{} buffers are left after a stop", self.pool.live()));
         }
         self.is_sound()?;
+        if self.engine.as_ref().is_some_and(|engine| !engine.status().cache.latched) {
+            self.oracle.stopped();
+        }
         self.die();
         self.oracle.process_crash(std::mem::take(&mut self.is_cache_lossy));
         Ok(())

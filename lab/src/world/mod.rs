@@ -30,6 +30,7 @@ use crate::violation::{Kind, Violation};
 use client::Outstanding;
 use device::{Filter, InFlight};
 use engine::composition::Composition;
+use engine::composition::contract::Keeps;
 use engine::effect::{Effect, Target, WriteMode};
 use engine::engine::Engine;
 use engine::format::{Geometry, KeyLayout, Layout, SEGMENTS_OFFSET, SlotLayout, Superblock, VolumeRecord};
@@ -93,6 +94,8 @@ pub struct Setup {
     pub keys: Option<KeyLayout>,
     /// What a cache without slots is made of, as text; empty for our own.
     pub composition: String,
+    /// Dirty blocks that have room in memory, where they lie there, too.
+    pub memory_blocks: u64,
     /// The volumes, in their slots' order.
     pub volumes: Vec<VolumeSetup>,
     /// The engine's bounds, if not those for a cache of this size.
@@ -134,6 +137,7 @@ impl Setup {
             slots: None,
             keys: None,
             composition: String::new(),
+            memory_blocks: 0,
             volumes: vec![VolumeSetup { sectors: 1500 * 8, mode: WriteMode::Writeback }],
             bounds: None,
             config: |_| (),
@@ -181,6 +185,27 @@ impl Setup {
         self
     }
 
+    /// The same with dirty data in memory, too, as gflash has it: room for so many blocks there; not `safe`, it
+    /// answers writes early. `bounds` and `config` are to leave that room.
+    ///
+    /// # Panics
+    /// If there is no such cache.
+    #[must_use]
+    pub fn with_mirror(mut self, blocks: u64, safe: bool) -> Setup {
+        let mut composition = Composition { safe, ..Composition::forebay() };
+        for (name, value) in [("admission", "second-read"), ("persistence", "mirror"), ("destage", "mirror")]
+        {
+            composition.set(name, value).expect("every name and value is one of a composition");
+        }
+        self.composition = composition.text();
+        self.memory_blocks = blocks;
+        self.contract.kill_loses_newest = match composition.contract().process {
+            Keeps::AllButNewest { writes } => writes as usize,
+            _ => 0,
+        };
+        self
+    }
+
     fn options(&self) -> Options {
         let Setup { index_budget_bytes, repair, mutations, .. } = *self;
         Options { index_budget_bytes, repair, mutations }
@@ -191,6 +216,9 @@ impl Setup {
             Some(keys) => Config::for_keys(keys),
             None => Config::for_cache(self.segments, self.segment_blocks),
         });
+        if self.memory_blocks > 0 {
+            config.limit_memory(self.memory_blocks);
+        }
         config.origin_can_discard = [self.origin_can_discard; VOLUMES_MAX];
         config.mutations = self.mutations;
         (self.config)(&mut config);

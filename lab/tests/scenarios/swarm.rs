@@ -13,6 +13,9 @@ const SEEDS_MAX: u64 = 2500;
 /// Why the swarm here does not find what concerns buckets.
 const BUCKETS: &str = "the worlds here have no buckets";
 
+/// The same of dirty data in memory.
+const MEMORY: &str = "the worlds here keep no dirty data in memory";
+
 /// Mutations that only a script brings to light, and why.
 const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::TrustSummaryPlaces, "the swarm forges no metadata"),
@@ -74,6 +77,10 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::BypassBeforeFreed, BUCKETS),
     (Mutation::RecordsBeforeKeys, BUCKETS),
     (Mutation::DropTailKeys, BUCKETS),
+    (Mutation::DropFrameEarly, MEMORY),
+    (Mutation::KeepStaleFrame, MEMORY),
+    (Mutation::AnswerBeyondWindow, MEMORY),
+    (Mutation::FlushBeforeOwed, MEMORY),
     (Mutation::DetachBeforeDurable, "the swarm detaches only before a clean stop"),
 ];
 

@@ -141,6 +141,7 @@ pub fn serve_with<C: Core + Send + 'static>(
     let noticed = Arc::clone(&notices);
     let mut config = Config {
         pool_bytes: POOL_BYTES_MIN,
+        kept_bytes: 0,
         cache: None,
         origins: vec![Some(device.clone())],
         exports: vec![ExportConfig {

@@ -1,0 +1,68 @@
+//! Dirty data in memory: what is answered early is seen, bounded and flushed; what is superseded is gone.
+
+use crate::steps::*;
+use lab::disk::faults::Kind;
+use lab::world::{Setup, World};
+
+crate::scenarios! {
+    what_is_answered_early_is_read: DropFrameEarly, early;
+    what_is_superseded_is_not_read: KeepStaleFrame, safe;
+    no_more_is_answered_early_than_may_be_lost: AnswerBeyondWindow, early;
+    flush_waits_for_what_was_answered_early: FlushBeforeOwed, early;
+}
+
+/// Two volumes in writeback mode, with room in memory for 512 dirty blocks.
+fn safe() -> Setup {
+    writeback().with_mirror(512, true)
+}
+
+/// Writes are answered when they are in memory.
+fn early() -> Setup {
+    writeback().with_mirror(512, false)
+}
+
+fn what_is_answered_early_is_read(world: &mut World) -> Run {
+    begin(world)?;
+    world.hold(|io| io.is_cache(Kind::Write));
+    write(world, 0, 10, 1)?;
+    read(world, 0, 10, 1)?;
+    // Its batch leaves.
+    world.pass(50 * MS)?;
+    read(world, 0, 10, 1)?;
+    world.release();
+    world.finish()
+}
+
+fn what_is_superseded_is_not_read(world: &mut World) -> Run {
+    begin(world)?;
+    world.hold(|io| io.is_origin(0, Kind::Write));
+    write(world, 0, 10, 1)?;
+    let zeroes = world.write_zeroes(0, blocks(10, 1));
+    world.succeed(zeroes)?;
+    read(world, 0, 10, 1)?;
+    world.release();
+    world.finish()
+}
+
+fn no_more_is_answered_early_than_may_be_lost(world: &mut World) -> Run {
+    begin(world)?;
+    world.hold(|io| io.is_cache(Kind::Write));
+    for step in 0..6 {
+        let _some_wait = world.write(0, blocks(10 + step, 1));
+    }
+    world.pass(50 * MS)?;
+    world.kill(|_| false);
+    world.open()?;
+    world.verify()
+}
+
+fn flush_waits_for_what_was_answered_early(world: &mut World) -> Run {
+    begin(world)?;
+    world.hold(|io| io.is_cache(Kind::Write));
+    write(world, 0, 10, 1)?;
+    let _waits = world.flush(0);
+    world.pass(50 * MS)?;
+    world.kill(|_| false);
+    world.open()?;
+    world.verify()
+}
