@@ -132,7 +132,7 @@ pub(crate) struct SlotStore {
 /// What an operation of the slots' own is for.
 pub(crate) enum SlotFlight {
     /// A part of a client's write, into consecutive places.
-    Data { request: RequestKey, first: u64, place: Place, slice: Slice, makes_dirty: bool },
+    Data { request: RequestKey, first: u64, place: Place, slice: Slice, makes_dirty: bool, issued: Nanos },
     /// A part of a client's write that has no slot.
     Around { request: RequestKey, blocks: Blocks },
     /// What was read from the origin, into a slot.

@@ -172,11 +172,15 @@ impl Machine<SlotStore> {
         self.tell_dirty(slot, false);
         self.volume_mut(piece.volume()).dirty_blocks -= blocks;
         let now = self.now;
-        let SlotStore { records, layout, .. } = &mut self.store;
+        let SlotStore { records, layout, table, cleaning, policies, .. } = &mut self.store;
         match records {
             Records::SyncSector(records) => {
                 records.cleaned(slot.0);
-                records.want(SyncSector::<RequestKey>::page_of(slot.0));
+                let set = table.shape().set_of(slot);
+                match cleaning.as_mut().filter(|cleaning| cleaning.set == set) {
+                    Some(cleaning) if !policies.cleans_per_block => cleaning.is_unrecorded = true,
+                    _ => records.want(SyncSector::<RequestKey>::page_of(slot.0)),
+                }
             }
             Records::Commit(mappings) => mappings.cleaned(piece, layout, now),
         }
@@ -185,6 +189,19 @@ impl Machine<SlotStore> {
 
     /// Forgets what may be forgotten now of `blocks`.
     pub(super) fn evict_blocks(&mut self, volume: VolumeIndex, blocks: Blocks) {
+    /// All of a set that was being cleaned is home, as far as it could be: what waited for the others is recorded.
+    pub(super) fn record_cleaned(&mut self, set: u32) {
+        let shape = self.store.table.shape();
+        let Records::SyncSector(records) = &mut self.store.records else { return };
+        let [first, last] = [0, shape.ways - 1].map(|way| shape.frame(set, way).0);
+        let page = SyncSector::<RequestKey>::page_of;
+        for page in page(first)..=page(last) {
+            if records.is_clearing(page) {
+                records.want(page);
+            }
+        }
+    }
+
         let pieces: Vec<PieceKey> = self.store.pieces(volume, blocks).collect();
         for piece in pieces {
             let slot = self.store.directory.find(piece, &self.store.table);

@@ -122,6 +122,10 @@ impl Store for SlotStore {
         m.ask_for_read(key, memory)
     }
 
+    fn answered(m: &mut Machine<SlotStore>, issued: Nanos) {
+        m.note_latency(Access::Read, issued);
+    }
+
     fn request_ended<M: Memory>(m: &mut Machine<SlotStore>, key: RequestKey, memory: &mut M) {
         m.end_asking(key, memory);
     }
@@ -336,7 +340,8 @@ impl Store for SlotStore {
             m.store.completed += 1;
         }
         match flight {
-            SlotFlight::Data { request, first, place, slice, makes_dirty } => {
+            SlotFlight::Data { request, first, place, slice, makes_dirty, issued } => {
+                m.note_latency(Access::Write, issued);
                 m.data_written(request, first, (place, slice), makes_dirty, result, memory);
             }
             SlotFlight::Around { request, blocks } => m.around_written(request, blocks, result, memory),

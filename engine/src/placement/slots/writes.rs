@@ -207,7 +207,8 @@ impl Machine<SlotStore> {
         }
         let slice = self.content_of(key, span);
         let offset_bytes = self.store.offset_bytes(place);
-        let flight = SlotFlight::Data { request: key, first: span.first, place, slice, makes_dirty };
+        let (first, issued) = (span.first, self.now);
+        let flight = SlotFlight::Data { request: key, first, place, slice, makes_dirty, issued };
         let op = IoOp::Write { offset_bytes, from: Pieces::One(slice) };
         self.issue(Target::Cache, op, Flight::Store(flight));
     }
