@@ -17,8 +17,8 @@ use crate::read::Piece;
 use crate::replacement::{Access, Policy};
 use crate::request::RequestKey;
 use crate::status::CacheStatus;
-use crate::store::{Cached, Pressure, Readiness, Store};
-use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, VolumeIndex};
+use crate::store::{Cached, Dropping, Pressure, Readiness, Store};
+use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTORS_PER_BLOCK, VolumeIndex};
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
@@ -399,6 +399,10 @@ impl Store for SlotStore {
     }
 
     fn discard_pending<M: Memory>(_m: &mut Machine<SlotStore>, _memory: &mut M) {
+        let piece = m.store.piece_of(end.key(blocks.first));
+        if end.size_sectors.is_multiple_of(m.store.slot_blocks() * SECTORS_PER_BLOCK) {
+            return Dropping::Done;
+        }
         // Who waits for a slot is looked at again by the pump and finds that the cache failed.
     }
 
@@ -406,12 +410,17 @@ impl Store for SlotStore {
         m.evict_volume(volume);
     }
 
-    fn drop_end(m: &mut Machine<SlotStore>, volume: VolumeIndex) -> bool {
+    fn drop_end(m: &mut Machine<SlotStore>, volume: VolumeIndex) -> Dropping {
         let end = m.volume(volume);
         let blocks = Blocks { first: end.blocks() - 1, count: 1 };
         m.evict_blocks(volume, blocks);
-        let piece = m.store.piece_of(m.volume(volume).key(blocks.first));
-        m.store.directory.find(piece, &m.store.table).is_none()
+        m.hurry_records();
+        match m.store.directory.find(piece, &m.store.table) {
+            None => Dropping::Done,
+            Some(slot) if m.store.table.is_dirty(slot) => Dropping::Impossible,
+            // Its record, or its mapping, goes first.
+            Some(_) => Dropping::Waits,
+        }
     }
 
     fn give_up_lost(m: &mut Machine<SlotStore>, volume: VolumeIndex) {
