@@ -12,6 +12,7 @@ mod destage;
 mod failures;
 mod fills;
 mod flushes;
+mod lost;
 mod recovery;
 mod segments;
 mod steps;
@@ -63,6 +64,7 @@ const ALL: &[&[Scenario]] = &[
     writes::SCENARIOS,
     failures::SCENARIOS,
     buckets::SCENARIOS,
+    lost::SCENARIOS,
 ];
 
 fn run(scenario: &Scenario, mutations: Mutations, is_checked: bool) -> Result<(), Violation> {

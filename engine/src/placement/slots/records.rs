@@ -50,13 +50,14 @@ impl Machine<SlotStore> {
         if self.latched.is_some() {
             return;
         }
+        self.pump_lost(memory);
         loop {
-            let Records::SyncSector(records) = &mut self.store.records else { return };
+            let Records::SyncSector(records) = &mut self.store.records else { break };
             let Some(key) = records.next_done() else { break };
             self.record_done(key, memory);
         }
         loop {
-            let Records::SyncSector(records) = &mut self.store.records else { return };
+            let Records::SyncSector(records) = &mut self.store.records else { break };
             let Some(slot) = records.next_unrecorded() else { break };
             let slot = Frame(slot);
             if self.store.table.is_dirty(slot) {
@@ -129,6 +130,7 @@ impl Machine<SlotStore> {
 
     /// A flush of the cache covers the first `covered` writes.
     pub(super) fn records_flushed(&mut self, covered: u64) {
+        self.lost_table_flushed(covered);
         match &mut self.store.records {
             Records::SyncSector(records) => records.flushed(covered),
             Records::Commit(_) => self.transaction_flushed(covered),
@@ -187,8 +189,6 @@ impl Machine<SlotStore> {
         self.store.is_released = true;
     }
 
-    /// Forgets what may be forgotten now of `blocks`.
-    pub(super) fn evict_blocks(&mut self, volume: VolumeIndex, blocks: Blocks) {
     /// All of a set that was being cleaned is home, as far as it could be: what waited for the others is recorded.
     pub(super) fn record_cleaned(&mut self, set: u32) {
         let shape = self.store.table.shape();
@@ -202,6 +202,8 @@ impl Machine<SlotStore> {
         }
     }
 
+    /// Forgets what may be forgotten now of `blocks`.
+    pub(super) fn evict_blocks(&mut self, volume: VolumeIndex, blocks: Blocks) {
         let pieces: Vec<PieceKey> = self.store.pieces(volume, blocks).collect();
         for piece in pieces {
             let slot = self.store.directory.find(piece, &self.store.table);

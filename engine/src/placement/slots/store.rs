@@ -5,7 +5,7 @@ use super::table::SlotState;
 use super::{SlotFlight, SlotStore};
 use crate::controllers::Destage;
 use crate::destage::Copied;
-use crate::effect::{Effect, Errno, Notice};
+use crate::effect::Errno;
 use crate::extents::ExtentKind;
 use crate::fetch::Fetch;
 use crate::format::SlotPersistence;
@@ -146,19 +146,7 @@ impl Store for SlotStore {
     }
 
     fn mark_lost(m: &mut Machine<SlotStore>, key: BlockKey) {
-        let piece = m.store.piece_of(key);
-        let Some(slot) = m.store.holding(piece).filter(|slot| m.store.table.is_dirty(*slot)) else { return };
-        let blocks = m.store.blocks_of(m.volume(key.volume()), piece).count;
-        let is_first = !m.store.table.is_lost(slot);
-        m.store.table.set_lost(slot, true);
-        if m.store.lost.insert(key) {
-            m.push(Effect::Notice(Notice::Lost { volume: key.volume(), block: key.block() }));
-            let volume = m.volume_mut(key.volume());
-            volume.lost_blocks += 1;
-            if is_first {
-                volume.dirty_blocks -= blocks;
-            }
-        }
+        m.lose(key);
     }
 
     // ---- changes -----------------------------------------------------------------------------
@@ -353,6 +341,7 @@ impl Store for SlotStore {
             SlotFlight::Page { page, buffer } => m.page_written(page, buffer, result, memory),
             SlotFlight::Mappings { buffer } => m.mappings_written(buffer, false, result, memory),
             SlotFlight::CommitRecord { buffer } => m.mappings_written(buffer, true, result, memory),
+            SlotFlight::Lost { buffer } => m.lost_table_written(buffer, result, memory),
             SlotFlight::StopPage { buffer } => m.stop_page_written(buffer, result, memory),
         }
     }
@@ -376,7 +365,7 @@ impl Store for SlotStore {
     fn assemble<M: Memory>(_m: &mut Machine<SlotStore>, _memory: &mut M) {}
 
     fn is_busy(&self) -> bool {
-        !self.waiting.is_empty() || !self.records.is_quiet()
+        !self.waiting.is_empty() || !self.records.is_quiet() || !self.lost_records.is_quiet()
     }
 
     fn is_quiet(&self) -> bool {
@@ -384,6 +373,7 @@ impl Store for SlotStore {
             && self.filling_blocks.iter().sum::<u64>() == 0
             && self.writing.is_empty()
             && self.records.is_quiet()
+            && self.lost_records.is_quiet()
             && self.pages_in_flight == 0
     }
 
@@ -399,10 +389,6 @@ impl Store for SlotStore {
     }
 
     fn discard_pending<M: Memory>(_m: &mut Machine<SlotStore>, _memory: &mut M) {
-        let piece = m.store.piece_of(end.key(blocks.first));
-        if end.size_sectors.is_multiple_of(m.store.slot_blocks() * SECTORS_PER_BLOCK) {
-            return Dropping::Done;
-        }
         // Who waits for a slot is looked at again by the pump and finds that the cache failed.
     }
 
@@ -413,6 +399,10 @@ impl Store for SlotStore {
     fn drop_end(m: &mut Machine<SlotStore>, volume: VolumeIndex) -> Dropping {
         let end = m.volume(volume);
         let blocks = Blocks { first: end.blocks() - 1, count: 1 };
+        let piece = m.store.piece_of(end.key(blocks.first));
+        if end.size_sectors.is_multiple_of(m.store.slot_blocks() * SECTORS_PER_BLOCK) {
+            return Dropping::Done;
+        }
         m.evict_blocks(volume, blocks);
         m.hurry_records();
         match m.store.directory.find(piece, &m.store.table) {
@@ -425,6 +415,10 @@ impl Store for SlotStore {
 
     fn give_up_lost(m: &mut Machine<SlotStore>, volume: VolumeIndex) {
         m.give_up_lost_slots(volume);
+    }
+
+    fn is_dropped_durably(m: &mut Machine<SlotStore>, _volume: VolumeIndex) -> bool {
+        m.store.lost_records.is_quiet()
     }
 
     fn fill_status(&self, status: &mut CacheStatus) {
