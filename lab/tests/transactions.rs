@@ -72,7 +72,7 @@ fn dirty_after_a_kill(is_safe: bool, is_flushed: bool) -> u64 {
     composition.safe = is_safe;
     let mut setup = Setup::new(1);
     setup.slots = Some(SlotSetup { slots: 512, composition });
-    setup.contract.kill_keeps_acknowledged = is_safe;
+    setup = setup.with_promise(&composition.contract());
     let mut world = World::new(setup);
     let ticket = world.write(0, blocks(3, 1));
     world.succeed(ticket).expect("written");

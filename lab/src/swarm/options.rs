@@ -1,12 +1,10 @@
 //! Everything that a run can be told, as numbers with names: drawn from a seed, printed, parsed, shrunk.
 
 use super::slot_rules::slot_rules;
-use crate::oracle::Contract;
 use crate::random::Random;
 use crate::world::{Latency, Setup, SlotSetup, VolumeSetup};
 use engine::composition::Composition;
 use engine::composition::axes::{PersistenceChoice, Placement};
-use engine::composition::contract::Keeps;
 use engine::effect::WriteMode;
 use engine::format::{Geometry, KeyLayout, SlotLayout};
 use engine::limits::Config;
@@ -420,10 +418,7 @@ impl Options {
                 composition.set("bucket_sectors", &sectors).expect("a profile with buckets");
             }
             (setup.keys, setup.composition) = (keys, composition.text());
-            let contract = composition.contract();
-            setup.origins_keep = contract.origin_needs_plp;
-            setup.contract.kill_keeps_acknowledged = contract.process == Keeps::All;
-            return setup;
+            return setup.with_promise(&composition.contract());
         }
         let Some(keys) = keys else { return setup };
         let cutoff = self.get(Knob::cutoff_bytes).to_string();
@@ -536,14 +531,10 @@ impl Options {
         bounds.company_wait_ns_max = self.get(Knob::company_wait_us) * 1000;
         bounds.company_blocks = self.get(Knob::company);
         let slots = self.slots();
-        self.with_log(Setup {
+        let promise = slots.map(|slots| slots.composition.contract());
+        let setup = self.with_log(Setup {
             segments,
             segment_blocks,
-            contract: Contract {
-                kill_keeps_acknowledged: slots
-                    .is_none_or(|slots| slots.composition.contract().process == Keeps::All),
-                ..Contract::default()
-            },
             slots,
             volumes: volumes
                 .map(|(sectors, mode)| VolumeSetup {
@@ -558,7 +549,11 @@ impl Options {
             is_checked_on_open: self.get(Knob::cache_rot) + self.get(Knob::metadata_rot) == 0,
             are_copies_compared: true,
             ..Setup::new(self.seed)
-        })
+        });
+        match promise {
+            Some(promise) => setup.with_promise(&promise),
+            None => setup,
+        }
     }
 
     /// The command that repeats a run with these options.
@@ -568,7 +563,10 @@ impl Options {
             None => (Options::draw(self.seed), String::from("forebay lab verify")),
             Some((profile, composition)) => (
                 Options::draw(self.seed).like(profile, composition),
-                format!("forebay lab verify --profile {profile}"),
+                format!(
+                    "forebay lab verify --profile {profile}{}",
+                    if composition.safe { "" } else { " --unsafe" }
+                ),
             ),
         };
         if *self == drawn {
