@@ -2,7 +2,7 @@
 //! four-step writing.
 
 use crate::effect::Effect;
-use crate::effect::{Errno, IoOp, Notice, Pieces, Target};
+use crate::effect::{Errno, IoOp, Notice, Pieces, RequestOp, Target};
 use crate::format::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS};
 use crate::guard::Blocks;
 use crate::machine::{Flight, Machine};
@@ -149,6 +149,9 @@ impl<S: Store> Machine<S> {
             match active.stage {
                 Stage::CacheFlush(sequence, then) if sequence <= self.barrier.flushed => {
                     self.go_on(key, then, memory);
+                }
+                Stage::Forgetting if matches!(active.op, RequestOp::SetSize(_)) => {
+                    self.begin_growth(key, memory);
                 }
                 Stage::Forgetting if S::is_forgotten(self, key) => self.change_origin(key, memory),
                 Stage::Forgetting => {

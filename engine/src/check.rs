@@ -164,19 +164,18 @@ impl Report {
         match Composition::of(superblock) {
             Err(error) => self.slots_error = Some(error.into()),
             Ok(composition) => {
-                slots::walk(image, superblock, layout, &composition, &mut |found| match found {
+                let walked = slots::walk(image, superblock, layout, &composition, &mut |found| match found {
                     Found::Record(recorded) => self.records += u64::from(!recorded.is_void),
                     Found::Error { slot, page_offset_bytes: offset_bytes, error } => {
                         let what = error.into();
                         self.push(CheckError { segment: None, slot: Some(slot), offset_bytes, what });
                     }
                 });
+                self.slots_error = walked.err();
                 // The very judge of a start has the last word.
                 let options = Options { index_budget_bytes: 0, repair: false, mutations: Mutations::NONE };
-                match recovery::inspect(image, options) {
-                    Err(error) => self.slots_error = Some(error),
-                    // What transactions map is in no page of the walk.
-                    Ok(opened) => self.records = self.records.max(opened.report.entries),
+                if let Err(error) = recovery::inspect(image, options) {
+                    self.slots_error = Some(error);
                 }
             }
         }

@@ -9,7 +9,7 @@ use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
 use crate::request::{RequestKey, Route, Stage};
 use crate::share::OriginWork;
-use crate::store::Store;
+use crate::store::{Dropping, Store};
 use crate::units::{BLOCK_BYTES, VolumeIndex};
 use crate::volume::Standing;
 use alloc::vec::Vec;
@@ -104,9 +104,16 @@ impl<S: Store> Machine<S> {
         let RequestOp::SetSize(sectors) = active.op else { unreachable!("a volume grows") };
         let index = active.volume;
         // What is cached of that block must not hide what the origin has behind the old end.
-        if !S::drop_end(self, index) {
-            self.fail(key, Errno::IO, memory);
-            return;
+        match S::drop_end(self, index) {
+            Dropping::Done => (),
+            Dropping::Waits => {
+                self.watch(key, Stage::Forgetting);
+                return;
+            }
+            Dropping::Impossible => {
+                self.fail(key, Errno::IO, memory);
+                return;
+            }
         }
         let volume = self.volume_mut(index);
         volume.size_sectors = volume.size_sectors.max(sectors);

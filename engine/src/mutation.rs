@@ -256,6 +256,12 @@ mutations! {
     RottenDirtyFromOrigin,
     /// Rule 10: nothing is recorded of a dirty block that rotted: it is tried again for ever.
     LostNotRecorded,
+    /// Rule 10, in slots: a dirty block rotted and its readers were told; no table has it. After a crash the rotten bytes
+    /// are read.
+    LostForgotten,
+    /// Rule 10, in slots: v2 is written over a lost block, and the table says that it is lost no more before that is flushed.
+    /// A power cut takes v2: the rotten bytes are read.
+    FoundBeforeFlush,
     /// Hazard 10: the cache failed; the origin is written before that is noted durably. The cache comes back with v0.
     BypassBeforeAbandoned,
     /// Rule 11: an origin's well-known place is written while its checksum is on record: after a crash the

@@ -39,6 +39,17 @@ pub(crate) enum Readiness {
     Busy,
 }
 
+/// What became of a copy that is to be forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dropping {
+    /// There is none any more.
+    Done,
+    /// It will be forgotten; ask again.
+    Waits,
+    /// It is the only one.
+    Impossible,
+}
+
 /// How short a store is of what it cannot go on without; every figure in the unit that runs out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pressure {
@@ -261,9 +272,8 @@ pub(crate) trait Store: Sized {
     fn discard_pending<M: Memory>(m: &mut Machine<Self>, memory: &mut M);
     /// Forgets all of a volume, in memory: it is being taken off, or its cache was given up.
     fn drop_volume(m: &mut Machine<Self>, volume: VolumeIndex);
-    /// The volume is about to grow: forgets the copy of what ends with it, which hides what comes. False if that
-    /// cannot be forgotten now.
-    fn drop_end(m: &mut Machine<Self>, volume: VolumeIndex) -> bool;
+    /// The volume is about to grow: forgets the copy of what ends with it, which hides what comes.
+    fn drop_end(m: &mut Machine<Self>, volume: VolumeIndex) -> Dropping;
     /// The operator gives up what is lost of a volume: it reads as the origin has it.
     fn give_up_lost(m: &mut Machine<Self>, volume: VolumeIndex);
     /// Whether what was dropped of a volume stays dropped after a crash; asks for what is missing.

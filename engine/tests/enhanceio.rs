@@ -154,6 +154,26 @@ fn above_30_percent_whole_sets_go_home_block_by_block_those_first_that_rested_lo
     assert_eq!(rig.dirty_blocks(), 100);
 }
 
+/// Goal: the records of a set that was cleaned are written together, where another system writes one for each block.
+/// Method: the pages that two sets cost which go home.
+#[test]
+fn a_set_that_was_cleaned_is_recorded_when_all_of_it_is_home() {
+    for (value, least, most) in [("false", 3, 3), ("true", 4, 501)] {
+        let mut composition = enhanceio();
+        composition.set("cleans_per_block", value).unwrap();
+        let mut rig = Rig::new(&composition, SETS * SET as u32, 16 * SET);
+        for (first, blocks) in [(0, 250), (SET, 250), (2 * SET, 99)] {
+            (first..first + blocks).for_each(|block| drop(rig.write(block, 1, 1)));
+        }
+        let ops = rig.write(2 * SET + 99, 1, 1);
+        assert_eq!(rig.dirty_blocks(), 100);
+        let (data, records) = rig.cache_writes(&ops);
+        // One for the block that was written; the blocks of each set have their records in one page.
+        assert_eq!(data, 1);
+        assert!((least..=most).contains(&records), "{value}: {records} pages");
+    }
+}
+
 #[test]
 fn nobody_uses_a_set_that_is_being_cleaned() {
     let mut rig = rig();

@@ -120,6 +120,9 @@ pub struct LabVerify {
     /// The profile.
     #[arg(long, value_name = "PROFILE", default_value = profile::DEFAULT, value_parser = profile::parse_name)]
     pub profile: &'static str,
+    /// As the published system, on the devices that it needs, with what it promises.
+    #[arg(long = "unsafe")]
+    pub is_unsafe: bool,
     /// Runs at the same time [default: the number of cores].
     #[arg(long, value_name = "N")]
     pub threads: Option<std::num::NonZeroU16>,

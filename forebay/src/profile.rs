@@ -195,6 +195,13 @@ fn names_of(axis: Axis) -> String {
     axis.choices().map(|choice| choice.name).collect::<Vec<_>>().join(", ")
 }
 
+/// A profile promises all that a disk does, as published too.
+#[derive(Debug, thiserror::Error)]
+#[error("profile {profile} gives nothing up; leave --unsafe out")]
+pub struct GivesNothingUp {
+    profile: String,
+}
+
 /// This version cannot run a profile.
 #[derive(Debug, thiserror::Error)]
 #[error("profile {profile}: this version cannot run {lack} yet; use --profile {DEFAULT}")]
@@ -232,6 +239,17 @@ impl Profile {
     /// [`NotYet`], with the first thing that is missing.
     pub fn runnable(&self) -> Result<(), NotYet> {
         check_support(&self.name, &self.composition)
+    }
+
+    /// What a cache of it is made of, as the published system or with a disk's promise.
+    ///
+    /// # Errors
+    /// [`GivesNothingUp`], if there is no difference.
+    pub fn composition_of(&self, is_unsafe: bool) -> Result<Composition, GivesNothingUp> {
+        if is_unsafe && self.gives_up().is_empty() {
+            return Err(GivesNothingUp { profile: self.name.clone() });
+        }
+        Ok(Composition { safe: !is_unsafe, ..self.composition })
     }
 
     /// What it does not promise with `safe = false`, as the published system; a line for each.

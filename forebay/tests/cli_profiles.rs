@@ -9,6 +9,25 @@ use serde_json::Value;
 const RUNS: &str = "130";
 const CUTS_MIN: u64 = 1000;
 
+/// Goal: without `safe` a profile keeps exactly what it says then. Method: the same, on the devices that it needs.
+#[test]
+fn as_published_every_profile_keeps_what_it_says() {
+    let place = Place::new();
+    let profiles: Value = serde_json::from_str(&place.done(&["profiles", "--json"])).unwrap();
+    for profile in profiles["profiles"].as_array().unwrap().iter().filter(|profile| profile["runs"] == true) {
+        let name = profile["name"].as_str().unwrap();
+        let verify =
+            ["lab", "verify", "--unsafe", "--profile", name, "--seed", "1", "--runs", "30", "--json"];
+        if profile["gives_up"].as_array().unwrap().is_empty() {
+            place.refused(&verify, 1, &[name, "gives nothing up"]);
+            continue;
+        }
+        let report: Value = serde_json::from_str(&place.done(&verify)).unwrap();
+        assert_eq!((&report["safe"], &report["violations"]), (&false.into(), &0.into()), "{name}");
+        assert!(report["cuts"].as_u64() >= Some(200), "{name}: {report}");
+    }
+}
+
 #[test]
 fn a_thousand_power_cuts_for_every_profile_that_runs() {
     let place = Place::new();

@@ -72,7 +72,7 @@ fn dirty_after_a_kill(is_safe: bool, is_flushed: bool) -> u64 {
     composition.safe = is_safe;
     let mut setup = Setup::new(1);
     setup.slots = Some(SlotSetup { slots: 512, composition });
-    setup.contract.kill_keeps_acknowledged = is_safe;
+    setup = setup.with_promise(&composition.contract());
     let mut world = World::new(setup);
     let ticket = world.write(0, blocks(3, 1));
     world.succeed(ticket).expect("written");
@@ -120,6 +120,32 @@ fn a_clean_stop_tells_what_is_dirty() {
         let report = *world.reports().last().expect("a start");
         assert_eq!((report.blocks, report.redestage_bytes), (64, 64 * 4096), "{persistence}: a root for all");
         world.verify().expect("all is there");
+    }
+}
+
+/// Goal: a volume whose end is cached grows at the first attempt. Method: the last piece, which is short, in a slot.
+#[test]
+fn a_volume_grows_though_its_end_is_cached() {
+    for persistence in ["sync-sector", "commit", "bit-tree"] {
+        let mut composition = Composition::plain_slots();
+        for (name, value) in [("persistence", persistence), ("slot_bytes", "65536"), ("ways", "0")] {
+            composition.set(name, value).expect("it is possible");
+        }
+        let mut setup = Setup::new(1);
+        setup.slots = Some(SlotSetup { slots: 128, composition });
+        let mut world = World::new(setup);
+        world.run_dry().expect("at rest");
+        for _ in 0..2 {
+            let ticket = world.read(0, blocks(1488, 12));
+            world.succeed(ticket).expect("read");
+        }
+        assert!(world.counts().hits > 0, "{persistence}: the end is cached");
+        let ticket = world.grow(0, 40);
+        world.succeed(ticket).unwrap_or_else(|violation| panic!("{persistence}: {violation}"));
+        world.verify().expect("the old end and what comes after it are the origin's");
+        world.kill(|_| true);
+        world.open().expect("opened");
+        world.verify().expect("after a crash too");
     }
 }
 

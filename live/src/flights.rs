@@ -241,10 +241,12 @@ impl Flights {
     /// [`Flights::copied`]: the core holds its buffers until it is answered there.
     pub(crate) fn take_copies(&mut self, reactor: usize, round: &mut Vec<MemoryCopy>) {
         let mut bytes = 0;
-        while let Some(copy) = self.copies[reactor].pop_front_if(|next| {
+        while let Some(next) = self.copies[reactor].front() {
             bytes += next.len_bytes;
-            bytes == next.len_bytes || bytes <= ROUND_COPY_BYTES_MAX
-        }) {
+            if bytes > next.len_bytes.max(ROUND_COPY_BYTES_MAX) {
+                break;
+            }
+            let copy = self.copies[reactor].pop_front().expect("it was there");
             let is_last = copy.len_bytes >= LONG_COPY_BYTES_MIN;
             if self.lines[copy.line].gone {
                 self.copied(Copied { io: copy.io, result: Err(Errno::TIMEDOUT) });

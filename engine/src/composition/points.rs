@@ -100,7 +100,7 @@ mod tests {
                     assert!(point.validate().is_ok());
                     possible += 1;
                     chosen.extend(Axis::ALL.map(|axis| (axis, point.choice(axis).name)));
-                    // The hook: here a point leads a short life in the simulator once all stores exist.
+                    // Those that the engine runs lead a short life in the simulator (`lab/tests/points.rs`).
                 }
                 [Some(only), None] => {
                     assert_eq!(point.validate().expect_err("it is broken").name, only.name);

@@ -16,6 +16,23 @@ struct Support {
     fixed: &'static [(&'static str, u64)],
 }
 
+/// Only a journal has the buckets that these are about.
+const BUCKETS: [(&str, u64); 4] = [
+    ("considers_fragments", 1),
+    ("fragment_term_low", 1),
+    ("fragment_term_mid", 10),
+    ("fragment_term_high", 1000),
+];
+/// Slots do not know what was discarded, read nothing ahead, and are no buckets.
+const SLOTS_FIXED: &[(&str, u64)] = &[
+    ("readahead_bytes", 0),
+    ("discard_promote_adjustment", 1),
+    BUCKETS[0],
+    BUCKETS[1],
+    BUCKETS[2],
+    BUCKETS[3],
+];
+
 /// What is carried out. A choice of persistence without a row is not.
 const SUPPORT: &[Support] = &[
     Support {
@@ -26,7 +43,15 @@ const SUPPORT: &[Support] = &[
             (Axis::Destage, &["sweep", "pi"]),
             (Axis::Fetch, &["request"]),
         ],
-        fixed: &[("ghost_pieces", 0), ("free_order", 0), ("readahead_bytes", 0)],
+        fixed: &[
+            ("ghost_pieces", 0),
+            ("free_order", 0),
+            ("readahead_bytes", 0),
+            BUCKETS[0],
+            BUCKETS[1],
+            BUCKETS[2],
+            BUCKETS[3],
+        ],
     },
     Support {
         persistence: "journal",
@@ -44,11 +69,20 @@ const SUPPORT: &[Support] = &[
             (Axis::Replacement, &["fifo"]),
             (Axis::Fetch, &["request"]),
         ],
-        fixed: &[("ghost_pieces", 0), ("free_order", 0), ("keeps_written", 1), ("readahead_bytes", 0)],
+        fixed: &[
+            ("ghost_pieces", 0),
+            ("free_order", 0),
+            ("keeps_written", 1),
+            ("readahead_bytes", 0),
+            BUCKETS[0],
+            BUCKETS[1],
+            BUCKETS[2],
+            BUCKETS[3],
+        ],
     },
-    Support { persistence: "sync-sector", choices: &[], fixed: &[("readahead_bytes", 0)] },
-    Support { persistence: "commit", choices: &[], fixed: &[("readahead_bytes", 0)] },
-    Support { persistence: "bit-tree", choices: &[], fixed: &[("readahead_bytes", 0)] },
+    Support { persistence: "sync-sector", choices: &[], fixed: SLOTS_FIXED },
+    Support { persistence: "commit", choices: &[], fixed: SLOTS_FIXED },
+    Support { persistence: "bit-tree", choices: &[], fixed: SLOTS_FIXED },
 ];
 
 /// Something that a composition has and the engine does not carry out yet.
@@ -131,6 +165,20 @@ mod tests {
         assert_eq!(idle.lack(), None, "the engine obeys it");
         idle.set("readahead_bytes", "4096").expect("in range");
         assert_eq!(idle.lack().map(|lack| std::format!("{lack}")).as_deref(), Some("readahead_bytes = 4096"));
+        let refused = |composition: &mut Composition, name, value| {
+            composition.set(name, value).expect("in range");
+            composition.lack().map(|lack| std::format!("{lack}"))
+        };
+        let mut mq = Composition::plain_slots();
+        for (name, value) in [("ways", "0"), ("admission", "mq"), ("replacement", "mq"), ("destage", "pi")] {
+            assert_eq!(refused(&mut mq, name, value), None);
+        }
+        assert_eq!(refused(&mut mq, "d_term", "20"), None);
+        let discards = "discard_promote_adjustment = 2";
+        assert_eq!(refused(&mut mq, "discard_promote_adjustment", "2").as_deref(), Some(discards));
+        assert_eq!(refused(&mut mq, "discard_promote_adjustment", "1"), None);
+        let fragments = "considers_fragments = false";
+        assert_eq!(refused(&mut mq, "considers_fragments", "false").as_deref(), Some(fragments));
         let (mut run, mut lacking) = (0, 0);
         for point in points().filter(|point| point.validate().is_ok()) {
             match point.lack() {

@@ -13,7 +13,7 @@ use crate::read::Piece;
 use crate::replacement::Access;
 use crate::request::{RequestKey, Stage};
 use crate::status::CacheStatus;
-use crate::store::{Cached, Pressure, Readiness, Store};
+use crate::store::{Cached, Dropping, Pressure, Readiness, Store};
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTORS_PER_BLOCK, VolumeIndex};
 use alloc::vec::Vec;
 
@@ -429,20 +429,20 @@ impl Store for LogStore {
         m.drop_entries(volume, Blocks { first: 0, count });
     }
 
-    fn drop_end(m: &mut Machine<LogStore>, volume: VolumeIndex) -> bool {
+    fn drop_end(m: &mut Machine<LogStore>, volume: VolumeIndex) -> Dropping {
         let end = m.volume(volume);
         let blocks = Blocks { first: end.blocks() - 1, count: 1 };
         if end.size_sectors.is_multiple_of(SECTORS_PER_BLOCK) {
-            return true;
+            return Dropping::Done;
         }
         let key = end.key(blocks.first);
         if m.store.index.get(key).is_some_and(|entry| entry.dirty) || m.store.extents.get(key).is_some() {
-            return false;
+            return Dropping::Impossible;
         }
         if m.drop_entries(volume, blocks) > 0 {
             m.append_tombstone(volume, blocks);
         }
-        true
+        Dropping::Done
     }
 
     fn give_up_lost(m: &mut Machine<LogStore>, volume: VolumeIndex) {

@@ -182,6 +182,12 @@ impl<W> SyncSector<W> {
         }
     }
 
+    /// Whether a page has slots that were cleaned since its last write was issued, or before that was durable.
+    #[must_use]
+    pub fn is_clearing(&self, number: u32) -> bool {
+        self.pages.get(&number).is_some_and(|page| page.clearing != [0; PAGE_WORDS])
+    }
+
     /// Whether [`SyncSector::next_page`] has one.
     #[must_use]
     pub fn has_page(&self) -> bool {

@@ -4,7 +4,7 @@ use crate::arguments::{self, Create};
 use crate::opening;
 use crate::origin::{self, NewVolume};
 use crate::output::{Output, Size};
-use crate::profile::{self, Profile};
+use crate::profile;
 use crate::report::Division;
 use crate::signature;
 use crate::startup::{index_bytes, random_bytes};
@@ -52,7 +52,7 @@ pub(super) fn run(arguments: Create) -> Result<()> {
     check_pair(&origin_spec, &cache_spec)?;
     let profile = profile::load(&profile)?;
     profile.runnable()?;
-    let composition = composition(&profile, is_unsafe)?;
+    let composition = profile.composition_of(is_unsafe)?;
     let mode = mode.unwrap_or(composition.write_mode);
     superblock::check_mode(&profile.name, &composition, mode)?;
     let origin = open_origin(&origin_spec)?;
@@ -132,14 +132,6 @@ pub(super) fn run(arguments: Create) -> Result<()> {
         )?;
     }
     Ok(output.finish()?)
-}
-
-/// What a cache of this profile is made of.
-fn composition(profile: &Profile, is_unsafe: bool) -> Result<Composition> {
-    if is_unsafe && profile.gives_up().is_empty() {
-        bail!("profile {} gives nothing up; leave --unsafe out", profile.name);
-    }
-    Ok(Composition { safe: !is_unsafe, ..profile.composition })
 }
 
 fn divide(profile: &str, composition: &Composition, cache: &Device) -> Result<Layout> {

@@ -93,7 +93,7 @@ fn fio_verifies_with_several_clients_at_once() {
 
 /// Writes at random places and reads all of it back. The sizes are multiples of a sector, so that
 /// blocks are partly written.
-fn fio_job(daemon: &Daemon, name: &str, size_mebibytes: u32) -> Vec<String> {
+pub fn fio_job(daemon: &Daemon, name: &str, size_mebibytes: u32) -> Vec<String> {
     vec![
         format!("--name={name}"),
         "--ioengine=nbd".to_owned(),
@@ -109,7 +109,8 @@ fn fio_job(daemon: &Daemon, name: &str, size_mebibytes: u32) -> Vec<String> {
     ]
 }
 
-fn run_fio(arguments: &[String]) {
+/// Runs fio, which must find what it wrote.
+pub fn run_fio(arguments: &[String]) {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     tool("fio", &arguments);
 }

@@ -15,4 +15,5 @@ mod filesystem;
 mod fuse;
 mod kills;
 mod modes;
+mod profiles;
 mod volumes;

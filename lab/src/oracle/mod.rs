@@ -22,6 +22,8 @@ pub struct Contract {
     pub kill_keeps_acknowledged: bool,
     /// But for so many of each volume's writes, those that were acknowledged last.
     pub kill_loses_newest: usize,
+    /// Where it does not: what was acknowledged so long before the crash survives.
+    pub kill_keeps_after_ns: Option<u64>,
     /// What was flushed, or acknowledged as durable, survives a power cut.
     pub cut_keeps_flushed: bool,
     /// What was read once after a crash stays.
@@ -33,6 +35,7 @@ impl Default for Contract {
         Contract {
             kill_keeps_acknowledged: true,
             kill_loses_newest: 0,
+            kill_keeps_after_ns: None,
             cut_keeps_flushed: true,
             reads_pin: true,
         }
@@ -380,9 +383,11 @@ impl Oracle {
     }
 
     /// The process ended; the devices go on. What was under way may have landed. `is_unflushed_lost` if the
-    /// cache lost what no flush of it covered.
-    pub fn process_crash(&mut self, is_unflushed_lost: bool) {
+    /// cache lost what no flush of it covered. What was answered at `old` or before survives, whatever the contract says
+    /// of what is newer.
+    pub fn process_crash(&mut self, is_unflushed_lost: bool, old: Option<Moment>) {
         let is_lost = is_unflushed_lost || !self.contract.kill_keeps_acknowledged;
+        let since = if is_unflushed_lost { 0 } else { old.map_or(0, |old| old.0) };
         let Moment(now) = self.moment();
         self.readers.clear();
         for volume in &mut self.volumes {
@@ -391,7 +396,7 @@ impl Oracle {
             let newest = std::mem::take(&mut volume.newest);
             volume.for_each_open(|candidates| {
                 if is_lost {
-                    candidates.lose_unflushed(now, flushed);
+                    candidates.lose_unflushed(now, flushed, since);
                 }
                 candidates.lose(now, flushed, |submitted| newest.contains(&submitted));
                 candidates.process_crash(now);
@@ -411,7 +416,7 @@ impl Oracle {
                 let flushed = volume.flushed;
                 let candidates = volume.candidates(sector);
                 if candidates.has_unflushed(flushed) {
-                    candidates.lose_unflushed(now, flushed);
+                    candidates.lose_unflushed(now, flushed, 0);
                     if is_only_copy {
                         volume.must_fail_flush = Some(now);
                     }

@@ -205,12 +205,13 @@ impl Candidates {
         })
     }
 
-    /// At `time` devices lost what was unflushed: what a power cut might leave may be there.
-    pub fn lose_unflushed(&mut self, time: Time, flushed: Time) {
+    /// At `time` devices lost what was unflushed and answered after `since`: what a power cut might leave may be there.
+    pub fn lose_unflushed(&mut self, time: Time, flushed: Time, since: Time) {
         self.lost = time;
         for candidate in &mut self.list {
             candidate.is_hidden = false;
-            candidate.is_doubtful |= candidate.answered != NEVER && !candidate.is_durable(flushed);
+            let is_newer = candidate.answered != NEVER && candidate.answered > since;
+            candidate.is_doubtful |= is_newer && !candidate.is_durable(flushed);
         }
     }
 
@@ -251,7 +252,7 @@ mod tests {
         let mut candidates = Candidates::default();
         candidates.begin(old);
         candidates.list.push(Candidate { answered: 3, ..Candidate::new(Version::Tag(new), 2) });
-        candidates.lose_unflushed(6, 0);
+        candidates.lose_unflushed(6, 0, 0);
         let is_new = |candidate: &Candidate| candidate.version == Version::Tag(new);
         let is_old_readable =
             |candidates: &Candidates| candidates.readable(9).any(|c| c.version == Version::Tag(old));

@@ -1,12 +1,10 @@
 //! Everything that a run can be told, as numbers with names: drawn from a seed, printed, parsed, shrunk.
 
 use super::slot_rules::slot_rules;
-use crate::oracle::Contract;
 use crate::random::Random;
 use crate::world::{Latency, Setup, SlotSetup, VolumeSetup};
 use engine::composition::Composition;
 use engine::composition::axes::{PersistenceChoice, Placement};
-use engine::composition::contract::Keeps;
 use engine::effect::WriteMode;
 use engine::format::{Geometry, KeyLayout, SlotLayout};
 use engine::limits::Config;
@@ -438,14 +436,7 @@ impl Options {
                 // A simpler one without memory is no other kind of cache.
                 setup.memory_blocks = setup.memory_blocks.max(256);
             }
-            let contract = composition.contract();
-            setup.origins_keep = contract.origin_needs_plp;
-            match contract.process {
-                Keeps::All => (),
-                Keeps::AllButNewest { writes } => setup.contract.kill_loses_newest = writes as usize,
-                Keeps::AllButLast { .. } => setup.contract.kill_keeps_acknowledged = false,
-            }
-            return setup;
+            return setup.with_promise(&composition.contract());
         }
         let is_safe = self.get(Knob::early) == 0;
         let Some(keys) = keys else {
@@ -563,14 +554,10 @@ impl Options {
         bounds.company_wait_ns_max = self.get(Knob::company_wait_us) * 1000;
         bounds.company_blocks = self.get(Knob::company);
         let slots = self.slots();
-        self.with_log(Setup {
+        let promise = slots.map(|slots| slots.composition.contract());
+        let setup = self.with_log(Setup {
             segments,
             segment_blocks,
-            contract: Contract {
-                kill_keeps_acknowledged: slots
-                    .is_none_or(|slots| slots.composition.contract().process == Keeps::All),
-                ..Contract::default()
-            },
             slots,
             volumes: volumes
                 .map(|(sectors, mode)| VolumeSetup {
@@ -586,7 +573,11 @@ impl Options {
             is_checked_on_open: self.get(Knob::cache_rot) + self.get(Knob::metadata_rot) == 0,
             are_copies_compared: true,
             ..Setup::new(self.seed)
-        })
+        });
+        match promise {
+            Some(promise) => setup.with_promise(&promise),
+            None => setup,
+        }
     }
 
     /// The command that repeats a run with these options.
@@ -596,7 +587,10 @@ impl Options {
             None => (Options::draw(self.seed), String::from("forebay lab verify")),
             Some((profile, composition)) => (
                 Options::draw(self.seed).like(profile, composition),
-                format!("forebay lab verify --profile {profile}"),
+                format!(
+                    "forebay lab verify --profile {profile}{}",
+                    if composition.safe { "" } else { " --unsafe" }
+                ),
             ),
         };
         if *self == drawn {

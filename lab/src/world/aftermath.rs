@@ -17,7 +17,9 @@ impl World {
         };
         for volume in (0..VOLUMES_MAX).map(|at| VolumeIndex(at as u8)) {
             let (dirty, cached) = (opened.dirty_bytes(volume), opened.cached_bytes(volume));
-            if !knows_clean && dirty != cached {
+            // What is lost hides how much of its slot is dirty.
+            let has_lost = self.oracle.explained.has_suspects(volume.at());
+            if !knows_clean && dirty != cached && !has_lost {
                 let what = format!(
                     "{dirty} of {cached} cached bytes of volume {} are dirty after a crash, not all",
                     volume.0

@@ -244,6 +244,10 @@ impl World {
             | RequestOp::Discard { range, fua }
             | RequestOp::WriteZeroes { range, fua } => {
                 self.oracle.changed(volume, range, at, fua, is_ok);
+                if self.setup.contract.kill_keeps_after_ns.is_some() {
+                    let moment = self.oracle.moment();
+                    self.changed_at.push((self.clock.now_ns(), moment));
+                }
             }
             RequestOp::Flush if is_ok => {
                 if let Err(violation) = self.oracle.flushed(volume, at) {

@@ -6,6 +6,7 @@ use super::image::CutImage;
 use super::{What, World};
 use crate::content::{self, Sector, Tag};
 use crate::disk::{Content, Fate};
+use crate::oracle::Moment;
 use crate::violation::{Kind, Violation};
 use engine::effect::{Errno, RequestOp, Target};
 use engine::engine::Engine;
@@ -96,6 +97,7 @@ impl World {
         }
         self.note(What::Crash { power: true, at_stake, kept });
         self.die();
+        self.changed_at.clear();
         self.oracle.power_cut();
         self.is_cache_lossy = false;
         self.late.clear();
@@ -137,7 +139,16 @@ impl World {
         }
         self.note(What::Crash { power: false, at_stake, kept });
         self.die();
-        self.oracle.process_crash(std::mem::take(&mut self.is_cache_lossy));
+        self.crash_of_process();
+    }
+
+    fn crash_of_process(&mut self) {
+        let old = self.setup.contract.kill_keeps_after_ns.and_then(|within_ns| {
+            let is_old = |(at_ns, _): &&(u64, Moment)| at_ns + within_ns <= self.clock.now_ns();
+            self.changed_at.iter().take_while(is_old).last().map(|(_, moment)| *moment)
+        });
+        self.changed_at.clear();
+        self.oracle.process_crash(std::mem::take(&mut self.is_cache_lossy), old);
     }
 
     /// Lets the writes land that [`World::kill_without_lock`] kept back.
@@ -195,7 +206,7 @@ impl World {
             self.oracle.stopped();
         }
         self.die();
-        self.oracle.process_crash(std::mem::take(&mut self.is_cache_lossy));
+        self.crash_of_process();
         Ok(())
     }
 

@@ -310,7 +310,11 @@ impl World {
                         _ => view.first,
                     };
                     in_flight.landed = Some(disk.land(first, content.clone()));
-                    if view.target != Target::Cache && setup.origins_keep {
+                    let is_kept = match view.target {
+                        Target::Cache => setup.cache_keeps,
+                        Target::Origin(_) | Target::State => setup.origins_keep,
+                    };
+                    if is_kept {
                         disk.flush_all();
                     }
                 }

@@ -24,7 +24,7 @@ use crate::clock::Clock;
 use crate::content::Tag;
 use crate::disk::Disk;
 use crate::memory::Pool;
-use crate::oracle::{Contract, Oracle};
+use crate::oracle::{Contract, Moment, Oracle};
 use crate::random::Random;
 use crate::violation::{Kind, Violation};
 use client::Outstanding;
@@ -39,6 +39,9 @@ use engine::mutation::Mutations;
 use engine::recovery::{self, Options};
 use engine::units::{Nanos, SectorRange, VOLUMES_MAX, VolumeId};
 use std::collections::BTreeMap;
+
+/// How long it may take to write what is written after some time at the latest, in milliseconds.
+const WRITING_MS_MAX: u64 = 1000;
 
 /// A volume to begin with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +125,8 @@ pub struct Setup {
     pub origin_can_discard: bool,
     /// Origins keep what they acknowledge, as if each write were flushed.
     pub origins_keep: bool,
+    /// So does the cache.
+    pub cache_keeps: bool,
     /// A device operation without an answer after this long counts as failed, and its device as gone.
     pub device_timeout_ns: u64,
 }
@@ -151,6 +156,7 @@ impl Setup {
             origin_latency: Latency { least_ns: 50_000, most_ns: 2_000_000 },
             origin_can_discard: true,
             origins_keep: false,
+            cache_keeps: false,
             device_timeout_ns: 30 * Nanos::SECOND,
         }
     }
@@ -159,6 +165,23 @@ impl Setup {
     #[must_use]
     pub fn with_modes(mut self, modes: &[WriteMode]) -> Setup {
         self.volumes = modes.iter().map(|&mode| VolumeSetup { sectors: 1500 * 8, mode }).collect();
+        self
+    }
+
+    /// The same with devices that a cache needs for its promise, and with that promise.
+    #[must_use]
+    pub fn with_promise(mut self, promise: &engine::composition::contract::Contract) -> Setup {
+        (self.origins_keep, self.cache_keeps) = (promise.origin_needs_plp, promise.cache_needs_plp);
+        let contract = &mut self.contract;
+        match promise.process {
+            Keeps::All => (),
+            Keeps::AllButNewest { writes } => contract.kill_loses_newest = writes as usize,
+            Keeps::AllButLast { within_ms } => {
+                contract.kill_keeps_acknowledged = false;
+                let after_ms = u64::from(within_ms) + WRITING_MS_MAX;
+                contract.kill_keeps_after_ns = Some(after_ms * Nanos::MILLISECOND);
+            }
+        }
         self
     }
 
@@ -181,8 +204,7 @@ impl Setup {
         }
         composition.validate().expect("the choices go together");
         (self.keys, self.composition) = (Some(layout), composition.text());
-        (self.origins_keep, self.contract.kill_keeps_acknowledged) = (!safe, safe);
-        self
+        self.with_promise(&composition.contract())
     }
 
     /// The same with dirty data in memory, too, as gflash has it: room for so many blocks there; not `safe`, it
@@ -304,6 +326,8 @@ pub struct World {
     is_manual: bool,
     outstanding: BTreeMap<u64, Outstanding>,
     answers: BTreeMap<u64, Answer>,
+    /// When changes were answered, where a crash of the process loses the newest.
+    changed_at: Vec<(u64, Moment)>,
     next_request: u64,
     /// Writes of a process that ended, which may land while its successor runs: a broken lock.
     late: Vec<(Target, u64, crate::disk::Content)>,
@@ -402,6 +426,7 @@ impl World {
             is_manual: false,
             outstanding: BTreeMap::new(),
             answers: BTreeMap::new(),
+            changed_at: Vec::new(),
             next_request: 1,
             late: Vec::new(),
             abandoned: [false; VOLUMES_MAX],

@@ -12,6 +12,7 @@ mod destage;
 mod failures;
 mod fills;
 mod flushes;
+mod lost;
 mod mirror;
 mod recovery;
 mod segments;
@@ -64,6 +65,7 @@ const ALL: &[&[Scenario]] = &[
     writes::SCENARIOS,
     failures::SCENARIOS,
     buckets::SCENARIOS,
+    lost::SCENARIOS,
     mirror::SCENARIOS,
 ];
 

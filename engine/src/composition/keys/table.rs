@@ -20,6 +20,7 @@ use crate::controllers::pi::{PiChoice, PiEra};
 use crate::controllers::threshold::ThresholdChoice;
 use crate::controllers::threshold_sets::ThresholdSetsChoice;
 use crate::fetch::Fetch;
+use crate::format::TREE_LEVELS_MAX;
 use crate::replacement::ReplacementChoice;
 use crate::replacement::bucket_lru::BucketKind;
 use crate::replacement::free_frames::FreeOrder;
@@ -308,7 +309,7 @@ pub const KEYS: &[Key] = &[
         "a promotion is committed before its request goes on", "Linux 4.12 and later, dm-cache-target.c"),
     number!(Persistence: tree_levels in persistence = PersistenceChoice::BitTree(BitTree { tree_levels, .. }),
         "levels",
-        13, 1..=20u64, "levels below the root; 13 are 8192 finest leaves", MAPPERX),
+        13, 1..=TREE_LEVELS_MAX, "levels below the root; 13 are 8192 finest leaves", MAPPERX),
     number!(Persistence: leaf_pieces in persistence = PersistenceChoice::BitTree(BitTree { leaf_pieces, .. }),
         "pieces",
         32, 1..=65_536u64, Grain::PowerOfTwo,

@@ -63,6 +63,31 @@ fn era_a_of_a_burst_that_stays() {
     assert_eq!(rates(PiChoice::A, &[200_000], 0), [1024]);
 }
 
+/// Goal: the eras differ as published. Method: one minute of the same load, the rate every 5 s; the table was worked
+/// out from the published formulas beside this code.
+#[test]
+fn one_minute_of_each_era() {
+    let dirty = [20, 60, 120, 200, 300, 260, 200, 150, 120, 100, 80, 60].map(|thousand| thousand * 1000);
+    let minute = |choice| {
+        let mut pi = Pi::new(choice);
+        pi.budget(&facts(0, dirty[0], 100_000));
+        let rate = |(at, dirty): (u64, u64)| {
+            let facts = facts((at + 1) * 5, dirty, 100_000);
+            pi.client_request();
+            pi.due = facts.now.plus(Nanos::SECOND);
+            pi.budget(&facts);
+            pi.rate()
+        };
+        (0..).zip(dirty).map(rate).collect::<Vec<i64>>()
+    };
+    let a = [1024, 1024, 1024, 1024, 1024, 1054, 1054, 1054, 1054, 1054, 1054, 1051];
+    let b = [961, 937, 970, 1081, 1287, 1446, 1541, 1583, 1596, 1590, 1566, 1523];
+    let c = [8, 8, 510, 2560, 5160, 4240, 2790, 1565, 825, 325, 8, 8];
+    for (choice, rates) in [(PiChoice::A, a), (PiChoice::B, b), (PiChoice::PUBLISHED, c)] {
+        assert_eq!(minute(choice), rates, "{:?}", choice.era);
+    }
+}
+
 #[test]
 fn copies_that_lag_do_not_raise_the_rate() {
     for (choice, stays) in [(PiChoice::A, 1024), (PiChoice::B, 1024), (PiChoice::PUBLISHED, 1000)] {

@@ -34,11 +34,12 @@ impl Machine<SlotStore> {
             let asked = Asked {
                 piece,
                 access,
-                stream: 0,
+                stream: u32::from(volume_index.0),
                 range: part,
                 covers_piece: access == Access::Write && self.covers(part, piece),
                 is_discarded: false,
-                is_sync_writeback: false,
+                // Whoever writes to a block device waits for it, as far as anybody can tell.
+                is_sync_writeback: access == Access::Write && mode == WriteMode::Writeback,
                 may_promote: self.store.may_promote(self.runs.len()),
                 now: self.now,
             };
@@ -57,6 +58,12 @@ impl Machine<SlotStore> {
         }
         self.store.destage.client_request(volume_index);
         self.store.answers.insert(key, answers);
+    }
+
+    /// The cache device answered a client's request that was issued then.
+    pub(super) fn note_latency(&mut self, access: Access, issued: Nanos) {
+        let now = self.now;
+        self.store.policies.cutoff.device_answered(access, now.since(issued), now);
     }
 
     /// Whether a range has all sectors of a piece.

@@ -1,8 +1,9 @@
-//! The records of slots of a cache that is not running: verified, listed, repaired.
+//! The records of slots of a cache that is not running, by page or by transactions: verified, listed, repaired.
 //!
 //! What cannot be is refused by recovery, for a record was the only word of something dirty (rule 5). A repair takes
 //! such records back. Nobody knows then what their slots held: the origin decides.
 
+use super::commit_recovery::{FoundMappings, Mapping, last_record};
 use super::directory::Directory;
 use super::recovery_plan::{Pages, Plan, PlanError};
 use super::start::set_map;
@@ -11,6 +12,7 @@ use crate::composition::Composition;
 use crate::effect::Errno;
 use crate::format::{FormatError, SlotLayout, SlotPage, SlotPersistence, SlotRecord, Superblock};
 use crate::image::Image;
+use crate::recovery::OpenError;
 use crate::units::{PieceKey, SECTORS_PER_BLOCK};
 use alloc::collections::BTreeSet;
 use alloc::vec;
@@ -26,7 +28,7 @@ pub struct Recorded {
     pub slot: u32,
     /// The page that tells of it, in bytes from the beginning of the device.
     pub page_offset_bytes: u64,
-    /// What it says.
+    /// What it says; of a mapping, with what a start makes of it: whether it counts as dirty.
     pub record: SlotRecord,
     /// The volume has another number now, or a crash came between: nobody believes it.
     pub is_void: bool,
@@ -63,19 +65,67 @@ pub enum Found {
     },
 }
 
-/// Reads all records as a start would, and judges them. What persists otherwise than in slot pages is not
-/// looked at.
+/// Reads all records as a start would, and judges them.
+///
+/// # Errors
+/// [`OpenError`], if nobody can tell what transactions map.
 pub fn walk<I: Image>(
     image: &mut I,
     superblock: &Superblock,
     layout: &SlotLayout,
     composition: &Composition,
     visit: &mut dyn FnMut(Found),
-) {
+) -> Result<(), OpenError> {
     match layout.persistence() {
-        SlotPersistence::SyncSector => walk_slot_pages(image, superblock, layout, composition, visit),
-        SlotPersistence::Commit | SlotPersistence::BitTree { .. } => (),
+        SlotPersistence::SyncSector => {
+            walk_slot_pages(image, superblock, layout, composition, visit);
+            Ok(())
+        }
+        SlotPersistence::Commit | SlotPersistence::BitTree { .. } => {
+            walk_mappings(image, superblock, layout, composition, visit)
+        }
     }
+}
+
+/// Where no record may be of, and where others are.
+fn empty_plan(pages: Pages, is_clean_stop: bool, layout: &SlotLayout, composition: &Composition) -> Plan {
+    let shape = layout.shape();
+    let table = SlotTable::new(shape, layout.slot_blocks(), false, 1);
+    Plan::new(pages, is_clean_stop, table, Directory::new(set_map(layout, composition), shape))
+}
+
+/// Whether there is such a piece.
+fn exists(superblock: &Superblock, layout: &SlotLayout, piece: PieceKey) -> bool {
+    let slot_sectors = u64::from(layout.slot_blocks()) * SECTORS_PER_BLOCK;
+    let volume = superblock.volumes[piece.volume().at()].as_ref();
+    volume.is_some_and(|volume| piece.piece() * slot_sectors < volume.size_sectors)
+}
+
+fn walk_mappings<I: Image>(
+    image: &mut I,
+    superblock: &Superblock,
+    layout: &SlotLayout,
+    composition: &Composition,
+    visit: &mut dyn FnMut(Found),
+) -> Result<(), OpenError> {
+    let commit = last_record(image, &superblock.set_id)?;
+    let is_clean_stop = superblock.clean_stop && commit.clean_stop;
+    let mut plan = empty_plan(Pages::Commit, is_clean_stop, layout, composition);
+    let found = FoundMappings::find(image, superblock, layout, commit)?;
+    found.each(image, superblock, layout, |mapping| {
+        let Mapping { slot, page_offset_bytes, record, is_known, is_suspect, .. } = mapping;
+        let known = Ok(is_known.then_some(record));
+        let exists = |piece| exists(superblock, layout, piece);
+        visit(match plan.add(slot, known, exists, |_| is_suspect) {
+            Err(error) => Found::Error { slot, page_offset_bytes, error: RecordError::Impossible(error) },
+            Ok(added) => {
+                let is_dirty = added.map_or(record.is_dirty, |added| added.is_dirty);
+                let record = SlotRecord { is_dirty, ..record };
+                Found::Record(Recorded { slot, page_offset_bytes, record, is_void: !is_known })
+            }
+        });
+        Ok(())
+    })
 }
 
 fn walk_slot_pages<I: Image>(
@@ -86,17 +136,8 @@ fn walk_slot_pages<I: Image>(
     visit: &mut dyn FnMut(Found),
 ) {
     let shape = layout.shape();
-    let mut plan = Plan::new(
-        Pages::Slot,
-        superblock.clean_stop,
-        SlotTable::new(shape, layout.slot_blocks(), false, 1),
-        Directory::new(set_map(layout, composition), shape),
-    );
-    let slot_sectors = u64::from(layout.slot_blocks()) * SECTORS_PER_BLOCK;
-    let exists = |piece: PieceKey| {
-        let volume = superblock.volumes[piece.volume().at()].as_ref();
-        volume.is_some_and(|volume| piece.piece() * slot_sectors < volume.size_sectors)
-    };
+    let exists = |piece| exists(superblock, layout, piece);
+    let mut plan = empty_plan(Pages::Slot, superblock.clean_stop, layout, composition);
     for_each_page(image, layout, |first, page_offset_bytes, page| {
         let decoded = match page {
             Err(errno) => {
@@ -114,7 +155,7 @@ fn walk_slot_pages<I: Image>(
                 Ok(Some(record)) => {
                     let is_void = !super::recovery::counts(superblock, &record);
                     let found = Found::Record(Recorded { slot, page_offset_bytes, record, is_void });
-                    match plan.add(slot, Ok((!is_void).then_some(record)), exists, |_| true) {
+                    match plan.add(slot, Ok((!is_void).then_some(record)), &exists, |_| true) {
                         Ok(_) => found,
                         Err(error) => fault(RecordError::Impossible(error)),
                     }
@@ -162,9 +203,13 @@ pub fn repair<I: Image>(
     layout: &SlotLayout,
     composition: &Composition,
 ) -> Result<u64, Errno> {
+    if layout.persistence() != SlotPersistence::SyncSector {
+        // Transactions leave nothing to take back: a page that is not whole has its other version.
+        return Ok(0);
+    }
     let mut void = BTreeSet::new();
     let mut unreadable = None;
-    walk(image, superblock, layout, composition, &mut |found| {
+    walk_slot_pages(image, superblock, layout, composition, &mut |found| {
         let Found::Error { slot, error, .. } = found else { return };
         void.insert(slot);
         match error {

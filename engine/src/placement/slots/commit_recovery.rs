@@ -12,7 +12,7 @@ use crate::composition::axes::{BitTree as BitTreeChoice, PersistenceChoice};
 use crate::composition::stored::StoredError;
 use crate::format::{
     COMMIT_RECORD_OFFSETS, CommitPage, CommitRecord, PAIRED_PAGE_BYTES, SetId, SlotLayout, SlotPersistence,
-    Superblock, TreePage, TreePlanes, TreeShape,
+    SlotRecord, Superblock, TreePage, TreePlanes, TreeShape,
 };
 use crate::image::Image;
 use crate::mutation::Mutations;
@@ -46,6 +46,19 @@ pub(super) fn last_record<I: Image>(image: &mut I, set_id: &SetId) -> Result<Com
     last.ok_or(OpenError::NoCommit)
 }
 
+/// A mapping that counts, as far as its volume does.
+pub(super) struct Mapping {
+    pub slot: u32,
+    /// The page that tells of it, and where that is.
+    pub page: u32,
+    pub page_offset_bytes: u64,
+    pub record: SlotRecord,
+    /// It is of a volume that there is.
+    pub is_known: bool,
+    /// It may be dirty where that is not recorded.
+    pub is_suspect: bool,
+}
+
 /// Takes what is mapped by the transactions up to `record`.
 pub(super) fn read_mappings<I: Image>(
     image: &mut I,
@@ -54,64 +67,93 @@ pub(super) fn read_mappings<I: Image>(
     record: CommitRecord,
     finding: &mut Finding,
 ) -> Result<FoundMappings, OpenError> {
-    if record.tree_levels != layout.tree_levels() {
-        return Err(StoredError::OtherLayout { placement: "other slots" }.into());
-    }
-    let set_id = &superblock.set_id;
-    let slot_pages = layout.slot_pages();
-    let pages = slot_pages + layout.tree_pages();
-    // The transaction of every page at either place.
-    let mut versions = alloc::vec![[None; 2]; pages as usize];
-    for place in [0, 1] {
-        let slots = |page| layout.slot_page_offset_bytes(page, place);
-        each_page(image, slot_pages, slots, |page, bytes| {
-            let found = CommitPage::decode(set_id, bytes).ok().filter(|found| found.page == page);
-            versions[page as usize][place as usize] = found.map(|found| found.transaction);
-            Ok(())
-        })?;
-        let trees = |page| layout.tree_page_offset_bytes(page, place);
-        each_page(image, layout.tree_pages(), trees, |page, bytes| {
-            let found = TreePage::decode(set_id, bytes).ok().filter(|found| found.page == page);
-            versions[(slot_pages + page) as usize][place as usize] = found.map(|found| found.transaction);
-            Ok(())
-        })?;
-    }
-    let mut opened = Opened::find(record.transaction, versions)?;
-    let mut trees: [Option<FoundTree>; VOLUMES_MAX] = Default::default();
-    if record.transaction == 0 {
-        return Ok(FoundMappings { opened, record, trees });
-    }
-    if let SlotPersistence::BitTree { tree } = layout.persistence() {
-        for (at, found) in trees.iter_mut().enumerate() {
-            let planes = read_planes(image, set_id, layout, (tree, VolumeIndex(at as u8)), &opened)?;
-            *found = Some(FoundTree { planes, doublings: u32::from(record.leaf_doublings[at]) });
-        }
-    }
-    let is_known = |volume: VolumeIndex| is_known(superblock, volume);
+    let mut found = FoundMappings::find(image, superblock, layout, record)?;
     let mut void_pages = Vec::new();
-    let places = &opened.places;
-    let offset = |page| layout.slot_page_offset_bytes(page, u32::from(places.get(page)));
-    each_page(image, slot_pages, offset, |page, bytes| {
-        let found = CommitPage::decode(set_id, bytes).map_err(|error| OpenError::SlotPage { page, error })?;
-        let first = page * layout.page_slots();
-        for (slot, mapping) in (first..layout.shape().frames).zip(found.records) {
-            let Some(mapping) = mapping else { continue };
-            let volume = mapping.piece.volume();
-            if !is_known(volume) {
-                void_pages.push(page);
-                continue;
-            }
-            let is_suspect = match &trees[volume.at()] {
-                Some(tree) => tree.is_suspect(record.leaf_pieces, mapping.piece),
-                None => true,
-            };
-            finding.add(slot, Ok(Some(mapping)), is_suspect)?;
+    found.each(image, superblock, layout, |mapping| {
+        if mapping.is_known {
+            finding.add(mapping.slot, Ok(Some(mapping.record)), mapping.is_suspect)?;
+        } else {
+            void_pages.push(mapping.page);
         }
         Ok(())
     })?;
     // What they tell of is void, and the number that says so is about to be forgotten.
-    opened.changed.extend(void_pages);
-    Ok(FoundMappings { opened, record, trees })
+    found.opened.changed.extend(void_pages);
+    Ok(found)
+}
+
+impl FoundMappings {
+    /// Finds the pages that count, and reads the trees.
+    pub fn find<I: Image>(
+        image: &mut I,
+        superblock: &Superblock,
+        layout: &SlotLayout,
+        record: CommitRecord,
+    ) -> Result<FoundMappings, OpenError> {
+        if record.tree_levels != layout.tree_levels() {
+            return Err(StoredError::OtherLayout { placement: "other slots" }.into());
+        }
+        let set_id = &superblock.set_id;
+        let slot_pages = layout.slot_pages();
+        let pages = slot_pages + layout.tree_pages();
+        // The transaction of every page at either place.
+        let mut versions = alloc::vec![[None; 2]; pages as usize];
+        for place in [0, 1] {
+            let slots = |page| layout.slot_page_offset_bytes(page, place);
+            each_page(image, slot_pages, slots, |page, bytes| {
+                let found = CommitPage::decode(set_id, bytes).ok().filter(|found| found.page == page);
+                versions[page as usize][place as usize] = found.map(|found| found.transaction);
+                Ok(())
+            })?;
+            let trees = |page| layout.tree_page_offset_bytes(page, place);
+            each_page(image, layout.tree_pages(), trees, |page, bytes| {
+                let found = TreePage::decode(set_id, bytes).ok().filter(|found| found.page == page);
+                versions[(slot_pages + page) as usize][place as usize] = found.map(|found| found.transaction);
+                Ok(())
+            })?;
+        }
+        let opened = Opened::find(record.transaction, versions)?;
+        let mut trees: [Option<FoundTree>; VOLUMES_MAX] = Default::default();
+        if record.transaction > 0
+            && let SlotPersistence::BitTree { tree } = layout.persistence()
+        {
+            for (at, found) in trees.iter_mut().enumerate() {
+                let planes = read_planes(image, set_id, layout, (tree, VolumeIndex(at as u8)), &opened)?;
+                *found = Some(FoundTree { planes, doublings: u32::from(record.leaf_doublings[at]) });
+            }
+        }
+        Ok(FoundMappings { opened, record, trees })
+    }
+
+    /// Calls `visit` with each mapping.
+    pub fn each<I: Image>(
+        &self,
+        image: &mut I,
+        superblock: &Superblock,
+        layout: &SlotLayout,
+        mut visit: impl FnMut(Mapping) -> Result<(), OpenError>,
+    ) -> Result<(), OpenError> {
+        let FoundMappings { opened, record: commit, trees } = self;
+        if commit.transaction == 0 {
+            return Ok(());
+        }
+        let offset = |page| layout.slot_page_offset_bytes(page, u32::from(opened.places.get(page)));
+        each_page(image, layout.slot_pages(), offset, |page, bytes| {
+            let found = CommitPage::decode(&superblock.set_id, bytes)
+                .map_err(|error| OpenError::SlotPage { page, error })?;
+            let first = page * layout.page_slots();
+            for (slot, record) in (first..layout.shape().frames).zip(found.records) {
+                let Some(record) = record else { continue };
+                let volume = record.piece.volume();
+                let is_known = is_known(superblock, volume);
+                let tree = trees[volume.at()].as_ref();
+                let is_suspect = tree.is_none_or(|tree| tree.is_suspect(commit.leaf_pieces, record.piece));
+                let page_offset_bytes = offset(page);
+                visit(Mapping { slot, page, page_offset_bytes, record, is_known, is_suspect })?;
+            }
+            Ok(())
+        })
+    }
 }
 
 fn read_planes<I: Image>(

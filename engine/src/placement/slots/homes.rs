@@ -33,6 +33,8 @@ pub(crate) struct Cleaning {
     pub set: u32,
     /// Slots on their way home.
     pub runs: u32,
+    /// Some are home, and their records wait for the others.
+    pub is_unrecorded: bool,
 }
 
 impl Machine<SlotStore> {
@@ -72,7 +74,7 @@ impl Machine<SlotStore> {
             if let HomeOrder::Set(set, _) = budget.order
                 && matches!(self.store.destage, Destage::ThresholdSets { .. })
             {
-                self.store.cleaning = Some(Cleaning { set, runs: started });
+                self.store.cleaning = Some(Cleaning { set, runs: started, is_unrecorded: false });
                 self.end_cleaning();
             }
             if started == 0 {
@@ -260,8 +262,11 @@ impl Machine<SlotStore> {
     }
 
     fn end_cleaning(&mut self) {
-        if self.store.cleaning.is_some_and(|cleaning| cleaning.runs == 0) {
+        if let Some(cleaning) = self.store.cleaning.filter(|cleaning| cleaning.runs == 0) {
             self.store.cleaning = None;
+            if cleaning.is_unrecorded {
+                self.record_cleaned(cleaning.set);
+            }
             self.store.destage.set_ended(self.now);
             self.store.is_released = true;
         }

@@ -1,65 +1,275 @@
 //! Blocks whose only copy rotted, until somebody writes them or gives them up.
+//!
+//! A table on the device has them ([`LostTable`]), so that a crash does not forget that they are lost: to a slot's record
+//! rotten bytes are as good as others. It is written anew whenever something changes, one write at a time:
+//!
+//! * a block that was found rotten is in the next table; its readers wait for nothing;
+//! * a block that was written again leaves the table when a flush covers its new content, and not before (L1): else a power
+//!   cut could leave the rotten bytes and nothing that says so. The write is answered after that (L2);
+//! * the slot of such a block is nobody else's, and does not go home, before the table without it is durable (L3): else the
+//!   next piece in it would be lost after a crash.
 
-use super::SlotStore;
+use super::{SlotFlight, SlotStore};
+use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, Target};
+use crate::format::{LOST_RANGES_MAX, LOST_TABLE_OFFSETS, LostRange, LostTable};
 use crate::guard::Blocks;
-use crate::machine::Machine;
+use crate::image::Image;
+use crate::machine::{Flight, Machine};
+use crate::memory::{BufferId, Memory, Purpose, Slice};
+use crate::mutation::Mutation;
 use crate::request::RequestKey;
-use crate::units::{PieceKey, VolumeIndex};
+use crate::units::{BlockKey, PieceKey, VolumeIndex};
+use alloc::collections::VecDeque;
+use alloc::vec;
 use alloc::vec::Vec;
+
+/// What the device knows of lost blocks.
+#[derive(Debug, Default)]
+pub(crate) struct LostRecords {
+    /// The number of the table's last write, complete or not.
+    pub update: u64,
+    /// Something is not in that write.
+    pub is_wanted: bool,
+    is_in_flight: bool,
+    /// How many writes a flush has to cover before the next one (L1).
+    needs: u64,
+    /// Who waits for the next write, and for the one in flight.
+    waiting_next: Vec<RequestKey>,
+    waiting: Vec<RequestKey>,
+    /// Pieces none of whose blocks is lost any more, as the next write says, and as the one in flight does.
+    found_next: Vec<PieceKey>,
+    found: Vec<PieceKey>,
+    /// As complete writes say, with what a flush has to cover.
+    settling: VecDeque<(u64, Vec<PieceKey>)>,
+}
+
+impl LostRecords {
+    /// The records of a cache whose last table has the number `update`.
+    pub fn new(update: u64) -> LostRecords {
+        LostRecords { update, ..LostRecords::default() }
+    }
+
+    /// Whether the device knows all, durably where somebody depends on it.
+    pub fn is_quiet(&self) -> bool {
+        !self.is_wanted && !self.is_in_flight && self.settling.is_empty()
+    }
+}
+
+impl SlotStore {
+    /// The lost blocks of a piece.
+    fn lost_of(&self, piece: PieceKey) -> impl Iterator<Item = BlockKey> {
+        let first = BlockKey::new(piece.volume(), piece.piece() * self.slot_blocks());
+        self.lost.range(first..).copied().take_while(move |key| self.piece_of(*key) == piece)
+    }
+
+    /// The table as it has to be.
+    fn lost_ranges(&self) -> Vec<LostRange> {
+        let mut blocks: Vec<(u32, u16)> = Vec::new();
+        for &key in &self.lost {
+            if let Some(slot) = self.holding(self.piece_of(key)) {
+                blocks.push((slot.0, (key.block() % self.slot_blocks()) as u16));
+            }
+        }
+        blocks.sort_unstable();
+        let mut ranges: Vec<LostRange> = Vec::new();
+        for (slot, block) in blocks {
+            match ranges.last_mut() {
+                Some(last) if last.slot == slot && last.first_block + last.blocks == block => {
+                    last.blocks += 1
+                }
+                _ => ranges.push(LostRange { slot, first_block: block, blocks: 1 }),
+            }
+        }
+        ranges
+    }
+}
 
 impl Machine<SlotStore> {
     /// Whether a slot that a request touches has lost blocks.
     pub(super) fn has_lost(&self, key: RequestKey) -> bool {
         let active = &self.requests[key];
         let mut pieces = self.store.pieces(active.volume, active.blocks);
-        !self.store.lost.is_empty()
-            && pieces.any(|piece| {
-                let slot = self.store.directory.find(piece, &self.store.table);
-                slot.is_some_and(|slot| self.store.table.is_lost(slot))
-            })
+        !self.store.lost.is_empty() && pieces.any(|piece| self.store.lost_of(piece).next().is_some())
     }
 
-    /// Blocks that were lost were written again.
-    pub(super) fn find_again(&mut self, volume_index: VolumeIndex, blocks: Blocks) {
-        if self.store.lost.is_empty() {
-            return;
-        }
-        for block in blocks.first..blocks.end() {
-            let key = self.volume(volume_index).key(block);
-            if self.store.lost.remove(&key) {
-                self.volume_mut(volume_index).lost_blocks -= 1;
-                self.unmark_lost(self.store.piece_of(key));
+    /// The dirty copy of a block rotted.
+    pub(super) fn lose(&mut self, key: BlockKey) {
+        let piece = self.store.piece_of(key);
+        let held = self.store.holding(piece);
+        let Some(slot) = held.filter(|slot| self.store.table.is_dirty(*slot)) else { return };
+        let blocks = self.store.blocks_of(self.volume(key.volume()), piece).count;
+        let is_first = self.store.lost_of(piece).next().is_none();
+        self.store.table.set_lost(slot, true);
+        if self.store.lost.insert(key) {
+            self.store.lost_records.is_wanted |= !self.is_mutated(Mutation::LostForgotten);
+            self.push(Effect::Notice(Notice::Lost { volume: key.volume(), block: key.block() }));
+            let volume = self.volume_mut(key.volume());
+            volume.lost_blocks += 1;
+            if is_first {
+                volume.dirty_blocks -= blocks;
             }
         }
     }
 
-    /// A slot goes home again if none of its blocks is lost any more.
+    /// A request wrote blocks, all of which it has written are lost no more. It waits until that is recorded.
+    pub(super) fn find_again(&mut self, key: RequestKey, blocks: Blocks) {
+        if self.store.lost.is_empty() {
+            return;
+        }
+        let volume = self.requests[key].volume;
+        let lost = self.volume(volume).key(blocks.first)..self.volume(volume).key(blocks.end());
+        let found: Vec<BlockKey> = self.store.lost.range(lost).copied().collect();
+        if found.is_empty() {
+            return;
+        }
+        self.found(&found);
+        let records = &mut self.store.lost_records;
+        // L1, L2.
+        records.needs = self.store.completed;
+        records.waiting_next.push(key);
+        self.requests[key].unpublished += 1;
+    }
+
+    /// Blocks are lost no more.
+    fn found(&mut self, blocks: &[BlockKey]) {
+        for &key in blocks {
+            self.store.lost.remove(&key);
+            self.volume_mut(key.volume()).lost_blocks -= 1;
+            let piece = self.store.piece_of(key);
+            if self.store.lost_of(piece).next().is_none() {
+                let count = self.store.blocks_of(self.volume(piece.volume()), piece).count;
+                self.volume_mut(piece.volume()).dirty_blocks += count;
+                self.store.lost_records.found_next.push(piece);
+            }
+        }
+        self.store.lost_records.is_wanted |= !blocks.is_empty();
+    }
+
+    /// L3: the device does not say any more that something of a slot is lost. It goes home as others do.
     fn unmark_lost(&mut self, piece: PieceKey) {
         let Some(slot) = self.store.holding(piece).filter(|slot| self.store.table.is_lost(*slot)) else {
             return;
         };
-        let volume = self.volume(piece.volume());
-        let blocks = self.store.blocks_of(volume, piece);
-        let keys = volume.key(blocks.first)..=volume.key(blocks.end() - 1);
-        if self.store.lost.range(keys).next().is_none() {
+        if self.store.lost_of(piece).next().is_none() {
+            let blocks = self.store.blocks_of(self.volume(piece.volume()), piece);
             self.store.table.set_lost(slot, false);
             let volume = self.volume_mut(piece.volume());
-            volume.dirty_blocks += blocks.count;
             volume.destage.map.mark(blocks.first, blocks.count);
+            volume.destage.wake();
+            self.store.is_released = true;
         }
     }
 
     /// The operator gives up what is lost: what rotted counts as content.
     pub(super) fn give_up_lost_slots(&mut self, index: VolumeIndex) {
         let lost: Vec<_> = self.store.lost.iter().copied().filter(|key| key.volume() == index).collect();
-        for key in lost {
-            self.store.lost.remove(&key);
-            self.volume_mut(index).lost_blocks -= 1;
-            let piece = self.store.piece_of(key);
-            if let Some(slot) = self.store.holding(piece) {
+        for &key in &lost {
+            if let Some(slot) = self.store.holding(self.store.piece_of(key)) {
                 self.store.table.forget_checksums(slot);
             }
-            self.unmark_lost(piece);
+        }
+        self.found(&lost);
+    }
+
+    /// Writes the table, if it is another one now.
+    pub(super) fn pump_lost<M: Memory>(&mut self, memory: &mut M) {
+        let records = &self.store.lost_records;
+        if !records.is_wanted || records.is_in_flight {
+            return;
+        }
+        let is_covered = records.needs <= self.barrier.flushed || !self.store.policies.is_safe;
+        if !is_covered && !self.is_mutated(Mutation::FoundBeforeFlush) {
+            self.barrier.want(records.needs);
+            return;
+        }
+        let ranges = self.store.lost_ranges();
+        if ranges.len() > LOST_RANGES_MAX {
+            self.latch(Errno::IO, memory);
+            return;
+        }
+        let Some(buffer) = self.allocate(Purpose::Metadata, LostTable::BYTES as u32, memory) else { return };
+        let records = &mut self.store.lost_records;
+        records.update += 1;
+        records.is_wanted = false;
+        records.is_in_flight = true;
+        records.waiting = core::mem::take(&mut records.waiting_next);
+        records.found = core::mem::take(&mut records.found_next);
+        let table = LostTable { set_id: self.store.set_id, update: records.update, ranges };
+        table.encode(memory.metadata_mut(buffer));
+        let offset_bytes = LOST_TABLE_OFFSETS[LostTable::place(table.update)];
+        let slice = Slice { buffer, offset_bytes: 0, len_bytes: LostTable::BYTES as u32 };
+        let op = IoOp::Write { offset_bytes, from: Pieces::One(slice) };
+        self.issue(Target::Cache, op, Flight::Store(SlotFlight::Lost { buffer }));
+    }
+
+    pub(super) fn lost_table_written<M: Memory>(
+        &mut self,
+        buffer: BufferId,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
+        memory.release(buffer);
+        let completed = self.store.completed;
+        let records = &mut self.store.lost_records;
+        records.is_in_flight = false;
+        let waiting = core::mem::take(&mut records.waiting);
+        let found = core::mem::take(&mut records.found);
+        if let Err(errno) = result {
+            self.latch(errno, memory);
+        }
+        if self.latched.is_some() {
+            return;
+        }
+        if !found.is_empty() {
+            self.store.lost_records.settling.push_back((completed, found));
+            if self.store.policies.is_safe {
+                self.barrier.want(completed);
+            } else {
+                self.lost_table_flushed(completed);
+            }
+        }
+        for key in waiting {
+            self.record_done(key, memory);
         }
     }
+
+    /// A flush of the cache covers the first `covered` writes.
+    pub(super) fn lost_table_flushed(&mut self, covered: u64) {
+        while self.store.lost_records.settling.front().is_some_and(|(needed, _)| *needed <= covered) {
+            let Some((_, found)) = self.store.lost_records.settling.pop_front() else { break };
+            found.into_iter().for_each(|piece| self.unmark_lost(piece));
+        }
+    }
+}
+
+/// The last table on the device; `None` if there never was one, or none can be read.
+pub(super) fn read_table<I: Image>(
+    image: &mut I,
+    set_id: &[u8; 16],
+) -> Result<Option<LostTable>, (u64, Errno)> {
+    let mut last: Option<LostTable> = None;
+    for offset_bytes in LOST_TABLE_OFFSETS {
+        let bytes = image.read(offset_bytes, LostTable::BYTES).map_err(|errno| (offset_bytes, errno))?;
+        let table = LostTable::decode(&bytes).ok().filter(|table| table.set_id == *set_id);
+        if let Some(table) = table
+            && last.as_ref().is_none_or(|last| last.update < table.update)
+        {
+            last = Some(table);
+        }
+    }
+    Ok(last)
+}
+
+/// What a start writes: a table without what its slots do not hold any more, or the next piece in them would be lost.
+pub(super) fn write_table<I: Image>(image: &mut I, store: &mut SlotStore) -> Result<(), Errno> {
+    if !store.lost_records.is_wanted {
+        return Ok(());
+    }
+    store.lost_records.update += 1;
+    store.lost_records.is_wanted = false;
+    let ranges = store.lost_ranges();
+    let table = LostTable { set_id: store.set_id, update: store.lost_records.update, ranges };
+    let mut bytes = vec![0; LostTable::BYTES];
+    table.encode(&mut bytes);
+    image.write(LOST_TABLE_OFFSETS[LostTable::place(table.update)], &bytes)
 }

@@ -68,6 +68,7 @@ use alloc::vec::Vec;
 use asking::Answers;
 use directory::Directory;
 use homes::Cleaning;
+use lost::LostRecords;
 use policies::Policies;
 use promotions::Promotion;
 use records::Records;
@@ -113,6 +114,8 @@ pub(crate) struct SlotStore {
     pub look_again: Nanos,
     /// Blocks whose only copy rotted.
     pub lost: BTreeSet<BlockKey>,
+    /// What the device knows of them.
+    pub lost_records: LostRecords,
     /// Pieces whose clean copy rotted and whose slot could not be given up at once: nobody reads it.
     pub rotten: BTreeSet<PieceKey>,
     /// Writes of the device that are complete.
@@ -132,7 +135,7 @@ pub(crate) struct SlotStore {
 /// What an operation of the slots' own is for.
 pub(crate) enum SlotFlight {
     /// A part of a client's write, into consecutive places.
-    Data { request: RequestKey, first: u64, place: Place, slice: Slice, makes_dirty: bool },
+    Data { request: RequestKey, first: u64, place: Place, slice: Slice, makes_dirty: bool, issued: Nanos },
     /// A part of a client's write that has no slot.
     Around { request: RequestKey, blocks: Blocks },
     /// What was read from the origin, into a slot.
@@ -141,6 +144,8 @@ pub(crate) enum SlotFlight {
     PromotionRead { promotion: usize },
     /// The same, into its slot.
     PromotionWrite { promotion: usize },
+    /// The table of lost blocks.
+    Lost { buffer: BufferId },
     /// A page of records.
     Page { page: u32, buffer: BufferId },
     /// The same, at a clean stop.

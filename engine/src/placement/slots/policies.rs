@@ -3,7 +3,7 @@
 
 use crate::admission::{Admission, Cutoff, Sizes};
 use crate::composition::Composition;
-use crate::composition::axes::{SlotWrites, WritesChoice};
+use crate::composition::axes::{PersistenceChoice, SlotWrites, WritesChoice};
 use crate::fetch::Fetch;
 use crate::prng::Prng;
 use crate::replacement::Shape;
@@ -28,6 +28,8 @@ pub(crate) struct Policies {
     pub fetch: Fetch,
     pub partial: Partial,
     pub writes: SlotWrites,
+    /// Each block of a set that is cleaned is recorded by itself, and not all together.
+    pub cleans_per_block: bool,
     /// A promise of the published system that is weaker than a disk's is not kept so, but as a disk's.
     pub is_safe: bool,
 }
@@ -47,6 +49,10 @@ impl Policies {
             fetch: composition.fetch,
             partial,
             writes,
+            cleans_per_block: matches!(
+                composition.persistence,
+                PersistenceChoice::SyncSector { cleans_per_block: true }
+            ),
             is_safe: composition.safe,
         }
     }

@@ -50,13 +50,14 @@ impl Machine<SlotStore> {
         if self.latched.is_some() {
             return;
         }
+        self.pump_lost(memory);
         loop {
-            let Records::SyncSector(records) = &mut self.store.records else { return };
+            let Records::SyncSector(records) = &mut self.store.records else { break };
             let Some(key) = records.next_done() else { break };
             self.record_done(key, memory);
         }
         loop {
-            let Records::SyncSector(records) = &mut self.store.records else { return };
+            let Records::SyncSector(records) = &mut self.store.records else { break };
             let Some(slot) = records.next_unrecorded() else { break };
             let slot = Frame(slot);
             if self.store.table.is_dirty(slot) {
@@ -129,6 +130,7 @@ impl Machine<SlotStore> {
 
     /// A flush of the cache covers the first `covered` writes.
     pub(super) fn records_flushed(&mut self, covered: u64) {
+        self.lost_table_flushed(covered);
         match &mut self.store.records {
             Records::SyncSector(records) => records.flushed(covered),
             Records::Commit(_) => self.transaction_flushed(covered),
@@ -172,15 +174,32 @@ impl Machine<SlotStore> {
         self.tell_dirty(slot, false);
         self.volume_mut(piece.volume()).dirty_blocks -= blocks;
         let now = self.now;
-        let SlotStore { records, layout, .. } = &mut self.store;
+        let SlotStore { records, layout, table, cleaning, policies, .. } = &mut self.store;
         match records {
             Records::SyncSector(records) => {
                 records.cleaned(slot.0);
-                records.want(SyncSector::<RequestKey>::page_of(slot.0));
+                let set = table.shape().set_of(slot);
+                match cleaning.as_mut().filter(|cleaning| cleaning.set == set) {
+                    Some(cleaning) if !policies.cleans_per_block => cleaning.is_unrecorded = true,
+                    _ => records.want(SyncSector::<RequestKey>::page_of(slot.0)),
+                }
             }
             Records::Commit(mappings) => mappings.cleaned(piece, layout, now),
         }
         self.store.is_released = true;
+    }
+
+    /// All of a set that was being cleaned is home, as far as it could be: what waited for the others is recorded.
+    pub(super) fn record_cleaned(&mut self, set: u32) {
+        let shape = self.store.table.shape();
+        let Records::SyncSector(records) = &mut self.store.records else { return };
+        let [first, last] = [0, shape.ways - 1].map(|way| shape.frame(set, way).0);
+        let page = SyncSector::<RequestKey>::page_of;
+        for page in page(first)..=page(last) {
+            if records.is_clearing(page) {
+                records.want(page);
+            }
+        }
     }
 
     /// Forgets what may be forgotten now of `blocks`.

@@ -7,6 +7,7 @@
 
 use super::commit_recovery::{last_record, read_mappings};
 use super::directory::Directory;
+use super::lost::{LostRecords, read_table, write_table};
 use super::recovery_plan::{Pages, Plan, PlanError, Planned};
 use super::start::{SlotStart, set_map};
 use super::table::SlotTable;
@@ -16,15 +17,16 @@ use crate::composition::Composition;
 use crate::composition::axes::PersistenceChoice;
 use crate::effect::{Errno, WriteMode};
 use crate::format::{
-    COMMIT_RECORD_OFFSETS, CommitRecord, FormatError, SlotLayout, SlotPage, SlotPersistence, SlotRecord,
-    Superblock,
+    COMMIT_RECORD_OFFSETS, CommitRecord, FormatError, LostTable, SlotLayout, SlotPage, SlotPersistence,
+    SlotRecord, Superblock,
 };
 use crate::image::Image;
 use crate::recovery::{OpenError, Opened, OpenedStore, Options, Report, volumes_of};
 use crate::scan::ScanError;
-use crate::units::{BLOCK_BYTES, Frame, PieceKey, VOLUMES_MAX};
+use crate::units::{BLOCK_BYTES, BlockKey, Frame, PieceKey, VOLUMES_MAX};
 use crate::volume::Volume;
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -41,6 +43,8 @@ pub(super) struct Finding {
     recorded: [u32; VOLUMES_MAX],
     hints: Vec<(Frame, u16)>,
     entries: u64,
+    lost: BTreeSet<BlockKey>,
+    lost_records: LostRecords,
 }
 
 impl Finding {
@@ -69,6 +73,36 @@ impl Finding {
         self.recorded[at] += u32::from(found.is_dirty || self.keeps_clean);
         self.hints.extend(found.hint.map(|hint| (found.slot, hint)));
         self.entries += 1;
+        Ok(())
+    }
+
+    /// Takes what the device knows of lost blocks, after all records.
+    fn add_lost(&mut self, table: &LostTable) -> Result<(), PlanError> {
+        self.lost_records = LostRecords::new(table.update);
+        for range in &table.ranges {
+            let piece = self.plan.add_lost(*range)?;
+            let Some(piece) = piece else {
+                self.lost_records.is_wanted = true;
+                continue;
+            };
+            let volume = self.volumes[piece.volume().at()].as_mut().expect("what exists has a volume");
+            let unit = piece.piece() * self.slot_blocks;
+            let end = volume.blocks();
+            let first = unit + u64::from(range.first_block);
+            if first >= end {
+                return Err(PlanError::NoSuchSlot { slot: range.slot });
+            }
+            for block in first..(first + u64::from(range.blocks)).min(end) {
+                self.lost.insert(volume.key(block));
+                volume.lost_blocks += 1;
+            }
+        }
+        let pieces: BTreeSet<PieceKey> =
+            self.lost.iter().map(|key| PieceKey::new(key.volume(), key.block() / self.slot_blocks)).collect();
+        for piece in pieces {
+            let volume = self.volumes[piece.volume().at()].as_mut().expect("seen above");
+            volume.dirty_blocks -= self.slot_blocks.min(volume.blocks() - piece.piece() * self.slot_blocks);
+        }
         Ok(())
     }
 }
@@ -102,6 +136,8 @@ pub(crate) fn read<I: Image>(
         recorded: [0; VOLUMES_MAX],
         hints: Vec::new(),
         entries: 0,
+        lost: BTreeSet::new(),
+        lost_records: LostRecords::default(),
     };
     let mappings = match record {
         Some(record) => Some(read_mappings(image, &superblock, &layout, record, &mut finding)?),
@@ -110,7 +146,12 @@ pub(crate) fn read<I: Image>(
             None
         }
     };
-    let Finding { plan, mut volumes, recorded, hints, entries, .. } = finding;
+    let lost = read_table(image, &superblock.set_id)
+        .map_err(|(offset_bytes, errno)| ScanError::Device { offset_bytes, errno })?;
+    if let Some(table) = &lost {
+        finding.add_lost(table)?;
+    }
+    let Finding { plan, mut volumes, recorded, hints, entries, lost, lost_records, .. } = finding;
     for volume in volumes.iter_mut().flatten() {
         volume.is_leaving = volume.mode != WriteMode::Writeback && volume.is_dirty();
     }
@@ -130,7 +171,9 @@ pub(crate) fn read<I: Image>(
     let slot_blocks = u64::from(layout.slot_blocks());
     let origin_pieces = volumes.iter().flatten().map(|volume| volume.blocks().div_ceil(slot_blocks)).sum();
     let set_id = superblock.set_id;
-    let start = SlotStart { set_id, layout, table, directory, recorded, origin_pieces, hints, mappings };
+    let lost = (lost, lost_records);
+    let start =
+        SlotStart { set_id, layout, table, directory, recorded, origin_pieces, hints, lost, mappings };
     let store = SlotStore::new(start, &composition);
     Ok(Opened { superblock, report, volumes, store: OpenedStore::Slots(Box::new(store)) })
 }
@@ -217,6 +260,7 @@ pub(crate) fn begin_session<I: Image>(
     store: &mut SlotStore,
     superblock: &Superblock,
 ) -> Result<(), Errno> {
+    write_table(image, store)?;
     match store.layout.persistence() {
         SlotPersistence::SyncSector => write_void_pages(image, store, superblock),
         SlotPersistence::Commit | SlotPersistence::BitTree { .. } => commit_at_start(image, store),

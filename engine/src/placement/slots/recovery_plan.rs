@@ -159,22 +159,22 @@ impl Plan {
         Ok(Some(Found { slot, piece, is_dirty, hint }))
     }
 
-    /// Takes a range of the lost table, after all records. Answers whether it still means something: a slot
-    /// that is not dirty has its content from the origin.
+    /// Takes a range of the lost table, after all records. Answers the piece that it is of, if it still means something:
+    /// a slot that is not dirty has its content from the origin.
     ///
     /// # Errors
     /// If there is no such slot, or not as many blocks in it.
-    pub fn add_lost(&mut self, range: LostRange) -> Result<bool, PlanError> {
+    pub fn add_lost(&mut self, range: LostRange) -> Result<Option<PieceKey>, PlanError> {
         let end_block = u32::from(range.first_block) + u32::from(range.blocks);
         if range.slot >= self.table.shape().frames || end_block > self.table.slot_blocks() {
             return Err(PlanError::NoSuchSlot { slot: range.slot });
         }
         let slot = Frame(range.slot);
-        let is_dirty = self.table.is_dirty(slot);
-        if is_dirty {
+        let piece = self.table.piece(slot).filter(|_| self.table.is_dirty(slot));
+        if piece.is_some() {
             self.table.set_lost(slot, true);
         }
-        Ok(is_dirty)
+        Ok(piece)
     }
 
     /// All records were taken.
@@ -261,9 +261,9 @@ mod tests {
             plan.add(slot, record(u64::from(slot), is_dirty), |_| true, |_| true).unwrap();
         }
         let mut add = |slot, first_block, blocks| plan.add_lost(LostRange { slot, first_block, blocks });
-        assert_eq!(add(0, 0, 2), Ok(true));
-        assert_eq!(add(1, 0, 1), Ok(false), "the origin has it");
-        assert_eq!(add(2, 0, 1), Ok(false), "the slot is free");
+        assert_eq!(add(0, 0, 2), Ok(Some(PieceKey(0))));
+        assert_eq!(add(1, 0, 1), Ok(None), "the origin has it");
+        assert_eq!(add(2, 0, 1), Ok(None), "the slot is free");
         assert_eq!(add(0, 1, 2), Err(PlanError::NoSuchSlot { slot: 0 }));
         assert_eq!(add(16, 0, 1), Err(PlanError::NoSuchSlot { slot: 16 }));
         let table = plan.finish().table;

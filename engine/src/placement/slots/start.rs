@@ -1,6 +1,7 @@
 //! A store over what recovery found, as its composition says.
 
 use super::directory::Directory;
+use super::lost::LostRecords;
 use super::mappings::Mappings;
 use super::policies::Policies;
 use super::records::Records;
@@ -16,7 +17,7 @@ use crate::replacement::free_frames::FreeFrames;
 use crate::replacement::{Policy, Replacement};
 use crate::table::bits::Bits;
 use crate::table::key_map::KeyMap;
-use crate::units::{Frame, Nanos, VOLUMES_MAX};
+use crate::units::{BlockKey, Frame, Nanos, VOLUMES_MAX};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -34,6 +35,8 @@ pub(crate) struct SlotStart {
     pub hints: Vec<(Frame, u16)>,
     /// Pieces of all volumes together.
     pub origin_pieces: u64,
+    /// Blocks whose only copy rotted, and what the device knows of them.
+    pub lost: (BTreeSet<BlockKey>, LostRecords),
     /// Where slots are recorded by transactions.
     pub mappings: Option<Box<Mappings>>,
 }
@@ -41,7 +44,9 @@ pub(crate) struct SlotStart {
 impl SlotStore {
     /// The store of a cache that does what `composition` says. What is in the table is there since a life before.
     pub fn new(start: SlotStart, composition: &Composition) -> SlotStore {
-        let SlotStart { set_id, layout, table, directory, recorded, origin_pieces, hints, mappings } = start;
+        let SlotStart { set_id, layout, table, directory, recorded, origin_pieces, hints, lost, mappings } =
+            start;
+        let (lost, lost_records) = lost;
         let shape = layout.shape();
         let seed = seed(&set_id);
         let mut replacement = Replacement::new(&composition.replacement, shape, seed);
@@ -87,7 +92,8 @@ impl SlotStore {
             waiting: VecDeque::new(),
             is_released: false,
             look_again: Nanos(0),
-            lost: BTreeSet::new(),
+            lost,
+            lost_records,
             rotten: BTreeSet::new(),
             completed: 0,
             recorded,

@@ -5,7 +5,7 @@ use super::table::SlotState;
 use super::{SlotFlight, SlotStore};
 use crate::controllers::Destage;
 use crate::destage::Copied;
-use crate::effect::{Effect, Errno, Notice};
+use crate::effect::Errno;
 use crate::extents::ExtentKind;
 use crate::fetch::Fetch;
 use crate::format::SlotPersistence;
@@ -17,8 +17,8 @@ use crate::read::Piece;
 use crate::replacement::{Access, Policy};
 use crate::request::RequestKey;
 use crate::status::CacheStatus;
-use crate::store::{Cached, Pressure, Readiness, Store};
-use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, VolumeIndex};
+use crate::store::{Cached, Dropping, Pressure, Readiness, Store};
+use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTORS_PER_BLOCK, VolumeIndex};
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
@@ -122,6 +122,10 @@ impl Store for SlotStore {
         m.ask_for_read(key, memory)
     }
 
+    fn answered(m: &mut Machine<SlotStore>, issued: Nanos) {
+        m.note_latency(Access::Read, issued);
+    }
+
     fn request_ended<M: Memory>(m: &mut Machine<SlotStore>, key: RequestKey, memory: &mut M) {
         m.end_asking(key, memory);
     }
@@ -142,19 +146,7 @@ impl Store for SlotStore {
     }
 
     fn mark_lost(m: &mut Machine<SlotStore>, key: BlockKey) {
-        let piece = m.store.piece_of(key);
-        let Some(slot) = m.store.holding(piece).filter(|slot| m.store.table.is_dirty(*slot)) else { return };
-        let blocks = m.store.blocks_of(m.volume(key.volume()), piece).count;
-        let is_first = !m.store.table.is_lost(slot);
-        m.store.table.set_lost(slot, true);
-        if m.store.lost.insert(key) {
-            m.push(Effect::Notice(Notice::Lost { volume: key.volume(), block: key.block() }));
-            let volume = m.volume_mut(key.volume());
-            volume.lost_blocks += 1;
-            if is_first {
-                volume.dirty_blocks -= blocks;
-            }
-        }
+        m.lose(key);
     }
 
     // ---- changes -----------------------------------------------------------------------------
@@ -336,7 +328,8 @@ impl Store for SlotStore {
             m.store.completed += 1;
         }
         match flight {
-            SlotFlight::Data { request, first, place, slice, makes_dirty } => {
+            SlotFlight::Data { request, first, place, slice, makes_dirty, issued } => {
+                m.note_latency(Access::Write, issued);
                 m.data_written(request, first, (place, slice), makes_dirty, result, memory);
             }
             SlotFlight::Around { request, blocks } => m.around_written(request, blocks, result, memory),
@@ -348,6 +341,7 @@ impl Store for SlotStore {
             SlotFlight::Page { page, buffer } => m.page_written(page, buffer, result, memory),
             SlotFlight::Mappings { buffer } => m.mappings_written(buffer, false, result, memory),
             SlotFlight::CommitRecord { buffer } => m.mappings_written(buffer, true, result, memory),
+            SlotFlight::Lost { buffer } => m.lost_table_written(buffer, result, memory),
             SlotFlight::StopPage { buffer } => m.stop_page_written(buffer, result, memory),
         }
     }
@@ -371,7 +365,7 @@ impl Store for SlotStore {
     fn assemble<M: Memory>(_m: &mut Machine<SlotStore>, _memory: &mut M) {}
 
     fn is_busy(&self) -> bool {
-        !self.waiting.is_empty() || !self.records.is_quiet()
+        !self.waiting.is_empty() || !self.records.is_quiet() || !self.lost_records.is_quiet()
     }
 
     fn is_quiet(&self) -> bool {
@@ -379,6 +373,7 @@ impl Store for SlotStore {
             && self.filling_blocks.iter().sum::<u64>() == 0
             && self.writing.is_empty()
             && self.records.is_quiet()
+            && self.lost_records.is_quiet()
             && self.pages_in_flight == 0
     }
 
@@ -401,16 +396,29 @@ impl Store for SlotStore {
         m.evict_volume(volume);
     }
 
-    fn drop_end(m: &mut Machine<SlotStore>, volume: VolumeIndex) -> bool {
+    fn drop_end(m: &mut Machine<SlotStore>, volume: VolumeIndex) -> Dropping {
         let end = m.volume(volume);
         let blocks = Blocks { first: end.blocks() - 1, count: 1 };
+        let piece = m.store.piece_of(end.key(blocks.first));
+        if end.size_sectors.is_multiple_of(m.store.slot_blocks() * SECTORS_PER_BLOCK) {
+            return Dropping::Done;
+        }
         m.evict_blocks(volume, blocks);
-        let piece = m.store.piece_of(m.volume(volume).key(blocks.first));
-        m.store.directory.find(piece, &m.store.table).is_none()
+        m.hurry_records();
+        match m.store.directory.find(piece, &m.store.table) {
+            None => Dropping::Done,
+            Some(slot) if m.store.table.is_dirty(slot) => Dropping::Impossible,
+            // Its record, or its mapping, goes first.
+            Some(_) => Dropping::Waits,
+        }
     }
 
     fn give_up_lost(m: &mut Machine<SlotStore>, volume: VolumeIndex) {
         m.give_up_lost_slots(volume);
+    }
+
+    fn is_dropped_durably(m: &mut Machine<SlotStore>, _volume: VolumeIndex) -> bool {
+        m.store.lost_records.is_quiet()
     }
 
     fn fill_status(&self, status: &mut CacheStatus) {

@@ -207,7 +207,8 @@ impl Machine<SlotStore> {
         }
         let slice = self.content_of(key, span);
         let offset_bytes = self.store.offset_bytes(place);
-        let flight = SlotFlight::Data { request: key, first: span.first, place, slice, makes_dirty };
+        let (first, issued) = (span.first, self.now);
+        let flight = SlotFlight::Data { request: key, first, place, slice, makes_dirty, issued };
         let op = IoOp::Write { offset_bytes, from: Pieces::One(slice) };
         self.issue(Target::Cache, op, Flight::Store(flight));
     }
@@ -292,7 +293,7 @@ impl Machine<SlotStore> {
             self.store.table.set_checksum(slot, block, checksum);
         }
         if self.latched.is_none() {
-            self.find_again(volume_index, Blocks { first, count: u64::from(blocks) });
+            self.find_again(key, Blocks { first, count: u64::from(blocks) });
             for slot in slots.into_iter().filter(|_| makes_dirty) {
                 let arrival = self.arrival(key, slot);
                 self.slot_is_dirty(slot, arrival);
@@ -429,9 +430,6 @@ impl Machine<SlotStore> {
         let mut is_clear = true;
         for piece in self.store.pieces(volume_index, blocks) {
             let Some(slot) = self.store.directory.find(piece, &self.store.table) else { continue };
-            if self.store.table.is_lost(slot) {
-                continue;
-            }
             let is_dirty = self.store.table.is_dirty(slot);
             is_clear &= !is_dirty && self.store.table.state(slot) == SlotState::Valid;
             if is_dirty {

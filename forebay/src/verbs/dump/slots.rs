@@ -4,7 +4,7 @@ use super::{SuperblockDump, superblock_dump};
 use crate::arguments::Dump;
 use crate::output::Output;
 use crate::superblock;
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use engine::format::{Region, SlotLayout, SlotPersistence, Superblock};
 use engine::placement::slots::check::{Found, Recorded, walk};
 use engine::units::SECTORS_PER_BLOCK;
@@ -50,6 +50,7 @@ struct RecordDump {
     volume: u8,
     start_sector: u64,
     sectors: u64,
+    /// Whether a start now would take it for dirty.
     dirty: bool,
     lost: bool,
     hint: u16,
@@ -70,7 +71,7 @@ pub(super) fn run(
         SlotsDump { persistence: name_of(layout), regions: regions(layout), ..SlotsDump::default() };
     let mut records = Vec::new();
     let mut printed = Ok(());
-    walk(image, superblock, layout, &composition, &mut |found| match found {
+    let walked = walk(image, superblock, layout, &composition, &mut |found| match found {
         Found::Error { .. } => slots.errors += 1,
         Found::Record(recorded) => {
             slots.count(&recorded);
@@ -83,6 +84,7 @@ pub(super) fn run(
         }
     });
     printed?;
+    walked.with_context(|| format!("{spec}; see forebay check {spec}"))?;
     if arguments.report.json {
         let records = arguments.entries.then_some(records);
         output.json(&Dumped { superblock: superblock_dump(superblock), slots, records })?;

@@ -24,6 +24,7 @@ const SHRINK_RUNS: u32 = 400;
 #[derive(Serialize)]
 struct Summary {
     profile: &'static str,
+    safe: bool,
     seed: u64,
     runs: u64,
     requests: u64,
@@ -60,11 +61,12 @@ struct Work<'a> {
 pub(super) fn run(arguments: &LabVerify) -> Result<()> {
     let profile = profile::named(arguments.profile);
     profile.runnable()?;
+    let composition = profile.composition_of(arguments.is_unsafe)?;
     let first_seed = arguments.seed.unwrap_or_else(seed_of_the_moment);
     say_what_ran_on_panic();
     let work = Work {
         arguments,
-        composition: profile.composition,
+        composition,
         first_seed,
         next: AtomicU64::new(0),
         has_failed: AtomicBool::new(false),
@@ -89,6 +91,7 @@ pub(super) fn run(arguments: &LabVerify) -> Result<()> {
     let counts = totals.counts;
     let summary = Summary {
         profile: arguments.profile,
+        safe: composition.safe,
         seed: first_seed,
         runs: totals.runs,
         requests: counts.requests,

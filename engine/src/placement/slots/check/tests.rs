@@ -96,7 +96,7 @@ impl Scene {
     fn errors(&mut self) -> Vec<(u32, RecordError)> {
         let mut errors = Vec::new();
         let Scene { disk, superblock, layout, composition } = self;
-        walk(disk, superblock, layout, composition, &mut |found| {
+        walk_slot_pages(disk, superblock, layout, composition, &mut |found| {
             if let Found::Error { slot, error, .. } = found {
                 errors.push((slot, error));
             }
@@ -107,7 +107,7 @@ impl Scene {
     fn recorded(&mut self) -> Vec<(u32, bool)> {
         let mut slots = Vec::new();
         let Scene { disk, superblock, layout, composition } = self;
-        walk(disk, superblock, layout, composition, &mut |found| {
+        walk_slot_pages(disk, superblock, layout, composition, &mut |found| {
             if let Found::Record(recorded) = found {
                 slots.push((recorded.slot, recorded.is_void));
             }

@@ -1,0 +1,113 @@
+//! Rule 10 in slots: a block whose only copy rotted stays lost over crashes, and is found again when it was written.
+
+use crate::steps::*;
+use engine::composition::Composition;
+use engine::effect::Errno;
+use lab::disk::Fate;
+use lab::disk::faults::Kind;
+use lab::violation::{Kind as Broken, Violation};
+use lab::world::{Setup, SlotSetup, World};
+
+crate::scenarios! {
+    rule_10_lost_in_slots_over_a_kill: LostForgotten, by_page;
+    rule_10_lost_in_large_slots_over_a_power_cut: LostForgotten, by_transactions;
+    rule_10_found_again_when_flushed: FoundBeforeFlush, by_page;
+}
+
+/// Slots of 4 KiB, recorded by page.
+fn by_page() -> Setup {
+    slots(&[("ways", "0")])
+}
+
+/// Slots of 64 KiB, recorded by transactions.
+fn by_transactions() -> Setup {
+    slots(&[("ways", "0"), ("slot_bytes", "65536"), ("persistence", "commit")])
+}
+
+fn slots(settings: &[(&str, &str)]) -> Setup {
+    let mut composition = Composition::plain_slots();
+    for (name, value) in settings {
+        composition.set(name, value).expect("names and values of the tables");
+    }
+    let mut setup = writeback_alone();
+    setup.slots = Some(SlotSetup { slots: 64, composition });
+    setup
+}
+
+/// A write is durable; then a sector of it rots, and a read tells.
+fn lose(world: &mut World, block: u64) -> Run {
+    write_fua(world, 0, block, 1)?;
+    let copies = world.copies_of(0, block * 8);
+    assert!(!copies.is_empty(), "it is in the cache");
+    for sector in copies {
+        world.rot_cache(sector, 3);
+    }
+    cannot_read(world, block)
+}
+
+fn cannot_read(world: &mut World, block: u64) -> Run {
+    let ticket = world.read(0, blocks(block, 1));
+    match world.wait(ticket)? {
+        Err(Errno::IO) => Ok(()),
+        found => Err(Violation::new(Broken::Contract, format!("block {block} is lost, and reads {found:?}"))),
+    }
+}
+
+/// Long enough for the table, not for a destage.
+const SOON: u64 = 20 * MS;
+
+fn rule_10_lost_in_slots_over_a_kill(world: &mut World) -> Run {
+    begin(world)?;
+    write_fua(world, 0, 9, 3)?;
+    lose(world, 10)?;
+    world.pass(SOON)?;
+    world.kill(|_| true);
+    world.open()?;
+    cannot_read(world, 10)?;
+    read(world, 0, 9, 1)?;
+    read(world, 0, 11, 1)
+}
+
+fn rule_10_lost_in_large_slots_over_a_power_cut(world: &mut World) -> Run {
+    begin(world)?;
+    // The whole slot, so that it enters at once.
+    write_fua(world, 0, 16, 16)?;
+    lose(world, 20)?;
+    world.pass(SOON)?;
+    flush(world, 0)?;
+    for _ in 0..2 {
+        world.cut_power(|_| Fate::Lost);
+        world.open()?;
+        cannot_read(world, 20)?;
+        read(world, 0, 16, 4)?;
+        read(world, 0, 21, 11)?;
+    }
+    // What is written again is there again, and goes home with the rest.
+    write_fua(world, 0, 20, 1)?;
+    world.kill(|_| false);
+    world.open()?;
+    read(world, 0, 16, 16)?;
+    drain(world, 0)?;
+    world.expect_origin_equals_view(0)
+}
+
+fn rule_10_found_again_when_flushed(world: &mut World) -> Run {
+    begin(world)?;
+    lose(world, 10)?;
+    world.pass(SOON)?;
+    flush(world, 0)?;
+    world.hold(|io| io.is_cache(Kind::Flush));
+    let ticket = world.write(0, blocks(10, 1));
+    world.pass(SOON)?;
+    let is_answered = world.answer(ticket).is_some();
+    // Of what is unflushed only the table survives.
+    world.cut_power(|write| if write.sectors() == 128 { Fate::Kept } else { Fate::Lost });
+    world.open()?;
+    let ticket = world.read(0, blocks(10, 1));
+    match world.wait(ticket)? {
+        Ok(()) if is_answered => {
+            Err(Violation::new(Broken::Contract, "it was answered before it was recorded"))
+        }
+        _ => Ok(()),
+    }
+}
