@@ -27,6 +27,7 @@ mod disk;
 mod ledger;
 mod load;
 mod packed;
+mod plug;
 mod recipe;
 mod run;
 mod sparse;

@@ -321,6 +321,8 @@ impl LongRun {
 
     /// Goes on to whatever comes first, but not past `horizon`, and lets it happen.
     fn pass_time(&mut self, next: Next, horizon: Nanos) -> Result<(), Trouble> {
+        self.cache.unplug(self.now);
+        self.origins.iter_mut().for_each(|origin| origin.unplug(self.now));
         let mut soonest_ns = self.cache.next_ns().unwrap_or(u64::MAX);
         for origin in &self.origins {
             soonest_ns = soonest_ns.min(origin.next_ns().unwrap_or(u64::MAX));

@@ -113,10 +113,10 @@ impl<'a> Runner<'a> {
                 if let Some(lack) = composition.lack() {
                     return Err(RunError::NotYet(lack.to_string()));
                 }
-                let origin = disk(origin, ORIGIN_SEED);
+                let origin = disk(origin, ORIGIN_SEED).plugged();
                 let size_bytes = origin.size_bytes();
                 let volumes = vec![VolumeSetup { origin, mode: *mode }];
-                let setup = Setup { cache: disk(cache, CACHE_SEED), volumes, contents: Contents::Nothing };
+                let setup = Setup { cache: disk(cache, CACHE_SEED).plugged(), volumes, contents: Contents::Nothing };
                 let mut long = LongRun::composed(setup, composition, |_| ())?;
                 long.set_overhead(overhead);
                 (World::Cached(Box::new(long)), size_bytes)

@@ -64,6 +64,7 @@ impl Store for SlotStore {
         }
     }
 
+
     fn is_joinable(&self, first: Place, next: Place) -> bool {
         !self.policies.writes.splits_requests || self.slot_of(first).0 == self.slot_of(next).0
     }
@@ -111,10 +112,11 @@ impl Store for SlotStore {
         memory: &mut M,
     ) {
         let blocks = Blocks { first: piece.first, count: u64::from(piece.blocks) };
-        let is_filled_so = matches!(m.store.policies.fetch, Fetch::Request { .. });
+        let is_filled_so = matches!(m.store.policies.fetch, Fetch::Request { .. } | Fetch::Filled);
         // HAZARD 1: what was read is still what the origin has.
         if is_filled_so && m.volume(m.requests[request].volume).guard.stamp(blocks, u64::MAX) == Some(stamp) {
-            m.fill_slots(request, blocks, piece.slice, memory);
+            let who_waits = (m.store.policies.fetch == Fetch::Filled).then_some(request);
+            m.fill_slots(request, blocks, piece.slice, who_waits, memory);
         }
     }
 
@@ -340,8 +342,11 @@ impl Store for SlotStore {
                 m.data_written(request, first, (place, slice), makes_dirty, result, memory);
             }
             SlotFlight::Around { request, blocks } => m.around_written(request, blocks, result, memory),
-            SlotFlight::Fill { volume, blocks, slot, arrival, slice } => {
+            SlotFlight::Fill { volume, blocks, slot, arrival, slice, waiting } => {
                 m.filled((volume, blocks), (slot, arrival), slice, result, memory);
+                if let Some(request) = waiting {
+                    m.fill_waited_for(request, memory);
+                }
             }
             SlotFlight::PromotionRead { promotion } => m.promotion_read(promotion, result, memory),
             SlotFlight::PromotionWrite { promotion } => m.promotion_written(promotion, result, memory),
