@@ -40,7 +40,7 @@ pub use bare::Bare;
 pub use disk::{Disk, Latencies};
 pub use ledger::Mismatch;
 pub use load::{Load, LoadOptions, Pattern};
-pub use run::{Contents, LongRun, Overhead, Setup, Trouble, Until, VolumeSetup};
+pub use run::{Contents, LongRun, Overhead, OwnTime, Setup, Trouble, Until, VolumeSetup};
 pub use statistics::{Answers, Statistics, Traffic};
 pub use workload::{Action, Answer, Demand, Next, Workload};
 pub use zipf::Zipf;

@@ -79,9 +79,24 @@ pub enum Trouble {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overhead {
     /// For each read.
-    pub read_ns: u64,
+    pub read: OwnTime,
     /// For each write.
-    pub write_ns: u64,
+    pub write: OwnTime,
+}
+
+/// A system's own time for a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnTime {
+    /// Whatever its length.
+    pub request_ns: u64,
+    /// For each 4 KiB of it.
+    pub block_ns: u64,
+}
+
+impl OwnTime {
+    fn of(&self, range: SectorRange) -> u64 {
+        self.request_ns + self.block_ns * range.sectors.div_ceil(SECTORS_PER_BLOCK)
+    }
 }
 
 /// A request as it came.
@@ -531,13 +546,15 @@ impl LongRun {
     /// Answers now, or later if its kind has an overhead; returns how many answers that were.
     fn answer<W: Workload + ?Sized>(&mut self, mut answer: Answer, workload: &mut W) -> u64 {
         let (kind, overhead_ns) = match answer.demand.action {
-            Action::Read(_) => (0, self.overhead.read_ns),
-            Action::Write { .. } => (1, self.overhead.write_ns),
+            Action::Read(range) => (0, self.overhead.read.of(range)),
+            Action::Write { range, .. } => (1, self.overhead.write.of(range)),
             _ => (0, 0),
         };
         if overhead_ns > 0 {
             answer.answered = self.now.plus(overhead_ns);
-            self.late[kind].push_back(answer);
+            let late = &mut self.late[kind];
+            let at = late.partition_point(|other| other.answered <= answer.answered);
+            late.insert(at, answer);
             return 0;
         }
         self.statistics.record(&answer);

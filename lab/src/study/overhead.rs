@@ -4,7 +4,7 @@
 //! names. That cell, and whatever says the same of the same test, is left out of the fidelity.
 
 use super::figures::Figure;
-use crate::long::Overhead;
+use crate::long::{Overhead, OwnTime};
 use serde::Deserialize;
 
 /// A system's own time for its requests.
@@ -23,6 +23,9 @@ pub struct Overheads {
 pub struct Fitted {
     /// Microseconds for each request.
     pub us: u32,
+    /// The time is for each 4 KiB of a request: of systems that do their work page by page.
+    #[serde(default)]
+    pub per_block: bool,
     /// The cell's test.
     pub test: String,
     /// Its repetition; empty where there is one.
@@ -61,8 +64,14 @@ impl Overheads {
     /// What a long run takes.
     #[must_use]
     pub fn of_run(&self) -> Overhead {
-        let ns = |of: &Option<Fitted>| of.as_ref().map_or(0, |fitted| u64::from(fitted.us) * 1000);
-        Overhead { read_ns: ns(&self.read), write_ns: ns(&self.write) }
+        let of = |fitted: &Option<Fitted>| {
+            let fitted = fitted.as_ref();
+            fitted.map_or(OwnTime::default(), |fitted| match u64::from(fitted.us) * 1000 {
+                block_ns if fitted.per_block => OwnTime { request_ns: 0, block_ns },
+                request_ns => OwnTime { request_ns, block_ns: 0 },
+            })
+        };
+        Overhead { read: of(&self.read), write: of(&self.write) }
     }
 
     /// Whether a figure was fitted to.
