@@ -11,7 +11,7 @@ use engine::composition::Composition;
 use engine::composition::stored::DivideError;
 use engine::effect::{Effect, Errno, Io, Request, RequestId, RequestOp, Target, WriteMode};
 use engine::engine::Engine;
-use engine::format::Layout;
+use engine::format::{KeyLayout, Layout};
 use engine::limits::{Config, RANGE_BYTES_MAX, REQUEST_BYTES_MAX};
 use engine::memory::{BufferId, Memory, Slice};
 use engine::status::Status;
@@ -179,8 +179,9 @@ impl LongRun {
             *can_discard = origin.can_discard();
         }
         configure(&mut config);
-        if let Layout::Log(geometry) = layout {
-            cache.keep_summaries(geometry);
+        match layout {
+            Layout::Log(geometry) | Layout::Keys(KeyLayout { geometry, .. }) => cache.keep_summaries(geometry),
+            Layout::Slots(_) => (),
         }
         if contents == Contents::Tags {
             cache.keep_tags(None);
