@@ -1,5 +1,6 @@
 //! The slots as a [`Store`].
 
+use super::policies::Partial;
 use super::records::Records;
 use super::table::SlotState;
 use super::{SlotFlight, SlotStore};
@@ -40,7 +41,7 @@ impl Store for SlotStore {
     fn lookup(&self, key: BlockKey) -> Option<Cached> {
         let piece = self.piece_of(key);
         let slot = self.holding(piece)?;
-        if !self.rotten.is_empty() && self.rotten.contains(&piece) {
+        if !self.rotten.is_empty() && self.rotten.contains(&piece) || self.is_busy_for_readers(slot) {
             return None;
         }
         let place = self.place(slot, key.block());
@@ -72,7 +73,10 @@ impl Store for SlotStore {
     fn reads_clean(&self, first: BlockKey, blocks: u64) -> bool {
         // EnhanceIO: if a part is missing, the origin is asked for all that it has.
         !self.policies.writes.rereads_whole
-            || (first.0..first.0 + blocks).all(|key| self.holding(self.piece_of(BlockKey(key))).is_some())
+            || (first.0..first.0 + blocks).all(|key| {
+                let slot = self.holding(self.piece_of(BlockKey(key)));
+                slot.is_some_and(|slot| !self.is_busy_for_readers(slot))
+            })
     }
 
     fn pin(&mut self, place: Place, blocks: u32) {
@@ -439,6 +443,15 @@ impl Store for SlotStore {
 }
 
 impl SlotStore {
+    /// Whether readers ask the origin instead, because somebody else reads or writes the slot, which is clean.
+    ///
+    /// Source: EnhanceIO, `eio_read_peek`: a block with an operation under way counts as not cached, unless it is dirty.
+    fn is_busy_for_readers(&self, slot: Frame) -> bool {
+        self.policies.partial == Partial::BothIfClean
+            && !self.table.is_dirty(slot)
+            && (self.table.is_pinned(slot) || self.is_writing(slot))
+    }
+
     pub(super) fn all_slots(&self) -> impl Iterator<Item = crate::units::Frame> + use<> {
         (0..self.table.shape().frames).map(crate::units::Frame)
     }
