@@ -1,7 +1,8 @@
 //! Operations that are handed over together and lie side by side go to the disk as one, as a block layer does it.
 //!
-//! Source: Linux, whose `submit_bio` puts what a task asks for in one go into a plug, where neighbours are joined before
-//! any of them begins. In the logs of geomflash-2015 a write that flashcache cuts into 32 reaches the SSD as one.
+//! Source: Linux, which puts what a task asks for in one go into a plug, where neighbours are joined before any of them
+//! begins; what follows from an answer is not in it. In the logs of geomflash-2015 a write that flashcache cuts into 32
+//! reaches the SSD as one, and what it fills after a read as 32.
 
 use engine::units::Nanos;
 use models::{Disk, Op, Submit};

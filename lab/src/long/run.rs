@@ -128,6 +128,8 @@ pub struct LongRun {
     cache: Disk,
     origins: Vec<Disk>,
     operations: Slab<Io>,
+    /// Clients asked something at this instant: what is issued for it is plugged.
+    is_plugged: bool,
     asked: Slab<Asked>,
     pieces: Slab<Piece>,
     /// Requests that the engine had no room for.
@@ -199,6 +201,7 @@ impl LongRun {
             cache,
             origins,
             operations: Slab::with_capacity(1024),
+            is_plugged: false,
             asked: Slab::with_capacity(1024),
             pieces: Slab::with_capacity(1024),
             backlog: VecDeque::new(),
@@ -337,6 +340,7 @@ impl LongRun {
 
     /// Goes on to whatever comes first, but not past `horizon`, and lets it happen.
     fn pass_time(&mut self, next: Next, horizon: Nanos) -> Result<(), Trouble> {
+        self.is_plugged = false;
         self.cache.unplug(self.now);
         self.origins.iter_mut().for_each(|origin| origin.unplug(self.now));
         let mut soonest_ns = self.cache.next_ns().unwrap_or(u64::MAX);
@@ -414,6 +418,7 @@ impl LongRun {
 
     fn ask(&mut self, demand: Demand) {
         assert!(demand.due <= self.now, "a request is handed over when it is due");
+        self.is_plugged = true;
         let asked = self.asked.insert(Asked { demand, pieces: 0, error: None }) as u32;
         let (range, len_bytes_max) = match demand.action {
             Action::Read(range) | Action::Write { range, .. } => (range, u64::from(REQUEST_BYTES_MAX)),
@@ -514,6 +519,9 @@ impl LongRun {
                     };
                     let entry = self.operations.vacant_entry();
                     disk.submit(self.now, entry.key() as u64, &io.op);
+                    if !self.is_plugged {
+                        disk.unplug(self.now);
+                    }
                     entry.insert(io);
                 }
                 Effect::Reply { id, result } => {

@@ -19,7 +19,7 @@ use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::replacement::{Access, Arrival, Policy};
 use crate::request::{RequestKey, Stage};
 use crate::store::Store;
-use crate::units::{BLOCK_BYTES, Frame, PieceKey, VolumeIndex};
+use crate::units::{BLOCK_BYTES, Frame, Nanos, PieceKey, VolumeIndex};
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
@@ -226,6 +226,10 @@ impl Machine<SlotStore> {
         if is_write && self.store.policies.fetch == (Fetch::Frame { waits: false }) {
             let pieces = self.pieces_of(key);
             let _ = self.promote_pieces(key, &pieces, false, memory);
+        }
+        if is_write {
+            // What it made dirty may go home, and could not as long as it was under way.
+            self.store.ask_again = Nanos(0);
         }
         self.store.forget_answers(key, self.now);
     }

@@ -292,7 +292,9 @@ impl Store for SlotStore {
         for piece in m.store.pieces(volume, blocks) {
             let slot = m.store.holding(piece).expect("a slot that goes home stays");
             m.store.table.settle(slot);
-            m.store.replacement.home_ends(slot, true);
+            // Without `safe` it is clean by now.
+            let is_dirty = m.store.table.is_dirty(slot);
+            m.store.replacement.home_ends(slot, is_dirty);
             m.home_ended(slot, is_written);
         }
         m.store.is_released = true;
@@ -371,6 +373,8 @@ impl Store for SlotStore {
         if is_released || is_due {
             m.store.look_again = m.now.plus(LOOK_AGAIN_NS);
             m.retry_waiting(memory);
+            // A transaction that one of them asked for begins now, not when something else happens.
+            m.pump_records(memory);
         }
         m.pump_controller(memory);
         // What went on just now may have changed the superblock.
