@@ -121,9 +121,8 @@ mod tests {
         }
         // A hundred runs in the mean, as if by chance.
         assert!(runs_of.iter().all(|runs| (55..155).contains(runs)), "{runs_of:?}");
-        let neighbours = (0..1000).filter(|run| {
-            map.set_of(piece(0, run * 64)).abs_diff(map.set_of(piece(0, (run + 1) * 64))) <= 1
-        });
+        let neighbours = (0..1000)
+            .filter(|run| map.set_of(piece(0, run * 64)).abs_diff(map.set_of(piece(0, (run + 1) * 64))) <= 1);
         assert!(neighbours.count() < 20, "neighbours are not in neighbouring sets");
         let small = SetMap::new(SetMapKind::Hashed { pieces: 64 }, Shape { frames: 160, ways: 16 });
         assert!((0..16).all(|number| small.set_of(piece(0, number)) == small.set_of(piece(0, 0))));

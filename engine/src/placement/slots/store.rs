@@ -65,7 +65,6 @@ impl Store for SlotStore {
         }
     }
 
-
     fn is_joinable(&self, first: Place, next: Place) -> bool {
         !self.policies.writes.splits_requests || self.slot_of(first).0 == self.slot_of(next).0
     }
