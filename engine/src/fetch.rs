@@ -7,11 +7,16 @@ use crate::units::SectorRange;
 pub enum Fetch {
     /// What was asked for. The request is answered by that very read; nobody waits for the fill.
     ///
-    /// Source: bcache, flashcache, EnhanceIO; bcache's `readahead` is off by default.
+    /// Source: bcache, EnhanceIO; bcache's `readahead` is off by default.
     Request {
         /// Read beyond its end; default 0, 0 to 1 048 576 bytes, a multiple of 512.
         readahead_bytes: u32,
     },
+    /// What was asked for; the request is answered when that is in the cache, too.
+    ///
+    /// Source: flashcache 3.1.1, `flashcache_io_callback`: a read of the disk goes on as a write to the cache, and only
+    /// the end of that is the end of the request.
+    Filled,
     /// Every frame that it touches, wholly.
     ///
     /// Source: dm-cache, which promotes whole blocks.
@@ -33,6 +38,7 @@ impl Fetch {
             Fetch::Request { readahead_bytes } => {
                 (asked.start, asked.end() + u64::from(readahead_bytes / 512))
             }
+            Fetch::Filled => (asked.start, asked.end()),
             Fetch::Frame { .. } => {
                 (asked.start - asked.start % frame_sectors, asked.end().next_multiple_of(frame_sectors))
             }
@@ -43,7 +49,7 @@ impl Fetch {
     /// Whether the request waits until what it missed is in the cache.
     #[must_use]
     pub fn waits(self) -> bool {
-        matches!(self, Fetch::Frame { waits: true })
+        matches!(self, Fetch::Frame { waits: true } | Fetch::Filled)
     }
 }
 

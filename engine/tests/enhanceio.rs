@@ -60,6 +60,28 @@ fn a_new_block_costs_data_and_then_its_record_and_a_dirty_one_data_only() {
     assert_eq!(rig.cache_writes(&again), (1, 0));
 }
 
+/// A clean block that somebody reads or writes counts as not cached; a dirty one does not.
+#[test]
+fn readers_of_a_busy_clean_block_ask_the_origin() {
+    let mut rig = rig();
+    let is_cache_read = |op: &Op| op.device == Device::Cache && op.kind == Kind::Read;
+    rig.read(10, 1);
+    rig.write(20, 1, 7);
+    rig.take_ops();
+    for (block, device) in [(10, Device::Origin), (20, Device::Cache)] {
+        let first = rig.submit_read(block * 8, 8);
+        rig.run_but(is_cache_read);
+        let second = rig.submit_read(block * 8, 8);
+        rig.run_but(is_cache_read);
+        let ops = rig.take_ops();
+        assert_eq!(ops.iter().map(|op| op.device).collect::<Vec<_>>(), [Device::Cache, device]);
+        rig.run();
+        assert!(rig.is_answered(first) && rig.is_answered(second));
+        rig.take_ops();
+    }
+    assert_eq!((rig.read(10, 1).0, rig.read(20, 1).0), (vec![0], vec![7]));
+}
+
 #[test]
 fn a_read_that_misses_in_part_is_read_wholly_from_the_origin() {
     let mut rig = rig();

@@ -19,6 +19,7 @@ fn flashcache() -> Composition {
         ("free_order", "last-freed"),
         ("splits_requests", "true"),
         ("cleans_per_block", "true"),
+        ("fetch", "filled-request"),
     ]);
     flashcache.safe = false;
     flashcache
@@ -60,6 +61,19 @@ fn a_large_write_is_32_writes_and_its_records_go_together() {
     assert_eq!(rig.read(0, 32).1.len(), 32, "so are reads that hit");
     let again = rig.write(0, 32, 2);
     assert_eq!(rig.cache_writes(&again), (32, 0), "what is dirty costs data only");
+}
+
+#[test]
+fn a_read_waits_until_what_it_brought_is_in_the_cache() {
+    let mut rig = rig();
+    let is_fill = |op: &Op| op.device == Device::Cache && op.kind == Kind::Write;
+    let read = rig.submit_read(0, 32 * 8);
+    rig.run_but(is_fill);
+    assert!(!rig.is_answered(read), "the origin has answered, and the cache has not");
+    assert_eq!(count(&rig.take_ops(), Device::Cache, Kind::Write), 32);
+    rig.run();
+    assert!(rig.is_answered(read));
+    assert_eq!(bytes(&rig.read(0, 32).1, Device::Origin, Kind::Read), 0);
 }
 
 #[test]

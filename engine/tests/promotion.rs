@@ -25,6 +25,23 @@ fn a_read_waits_for_the_whole_slot_and_is_served_from_it() {
     assert_eq!((ops.len(), bytes(&ops, Device::Cache, Kind::Read)), (1, 4096));
 }
 
+/// dm-cache until Linux 4.11: what a copy held up goes on when its mapping is committed.
+#[test]
+fn and_for_the_commit_where_promotions_are_committed() {
+    for is_committed in ["true", "false"] {
+        let mut composition = frames(true);
+        for (key, value) in [("persistence", "commit"), ("commits_promotions", is_committed)] {
+            composition.set(key, value).expect("names of the tables");
+        }
+        let mut rig = Rig::new(&composition, 32, 64 * SLOT);
+        let read = rig.submit_read((SLOT + 3) * 8, 8);
+        rig.run_but(|op| op.kind == Kind::Flush);
+        assert_eq!(rig.is_answered(read), is_committed == "false");
+        rig.run();
+        assert!(rig.is_answered(read));
+    }
+}
+
 #[test]
 fn or_the_origin_answers_and_is_read_again_for_the_copy() {
     let mut rig = Rig::new(&frames(false), 32, 64 * SLOT);

@@ -85,3 +85,26 @@ fn what_is_wrong_with_a_trace_is_one_line() {
     place.refused(&["lab", "trace", list, "--timed"], 1, &["no times", "--depth"]);
     place.refused(&["lab", "trace", list, "--cache-size", "1M"], 1, &["list.trace", "1 MiB"]);
 }
+
+#[test]
+fn the_jobs_of_a_job_file_are_carried_out() {
+    let place = Place::new();
+    let path = place.path("some.fio");
+    let file = path.to_str().expect("a plain path");
+    let jobs = "[global]\nioengine=libaio\nbs=4k\nsize=4m\nfilename=one\n[first]\nrw=write\niodepth=4\n[second]\n\
+                stonewall\nrw=randread\nnumjobs=2\n";
+    std::fs::write(&path, jobs).expect("a file for the test");
+    let report = json(&place.done(&["lab", "trace", file, "--json"]));
+    let told = &report["jobs"];
+    assert_eq!((told["jobs"].as_u64(), told["files_bytes"].as_u64()), (Some(3), Some(4 << 20)));
+    assert!(report["trace"].is_null() && told["requests_max"].as_u64() == Some(3 * 1024));
+    let run = &report["runs"][0];
+    assert_eq!((run["requests"].as_u64(), run["hits"].as_u64()), (Some(3 * 1024), Some(2 * 1024)));
+    let text = place.done(&["lab", "trace", file]);
+    assert!(text.contains("3 job(s) on files of 4 MiB") && text.contains("as the jobs say"), "{text}");
+    place.refused(&["lab", "trace", file, "--depth", "4"], 1, &["some.fio", "leave --depth"]);
+    std::fs::write(&path, "[a]\nsize=1m\nrw=upwards\n").expect("a file for the test");
+    place.refused(&["lab", "trace", file], 1, &["some.fio, line 3", "upwards"]);
+    std::fs::write(&path, "; nothing\n").expect("a file for the test");
+    place.refused(&["lab", "trace", file], 1, &["no job"]);
+}

@@ -23,6 +23,7 @@ pub mod clock;
 pub mod content;
 pub mod curve;
 pub mod disk;
+mod drawing;
 pub mod exhaustive;
 pub mod league;
 pub mod long;
@@ -38,3 +39,5 @@ pub mod trace;
 pub mod violation;
 pub mod workload;
 pub mod world;
+
+pub use drawing::DrawError;

@@ -1,5 +1,6 @@
 //! Long runs: that they are the same each time, that what is read is what was written, that terabytes fit.
 
+use engine::composition::Composition;
 use engine::effect::WriteMode;
 use engine::units::{Nanos, SectorRange, VolumeIndex};
 use lab::long::{
@@ -178,5 +179,45 @@ fn more_than_the_engine_takes_at_once_waits() -> Result<(), Trouble> {
     run.run(&mut Load::new(LoadOptions { volume, requests: Some(30_000), ..options }), Until::End)?;
     assert_eq!(run.statistics().reads.count, 30_000);
     assert!(run.buffer_bytes_max() >= 8192 * 4096);
+    Ok(())
+}
+
+/// Goal: each way to keep records and data runs for long, a cache that is put there anew too. Method: writes and reads over four
+/// times the cache, checked, twice.
+#[test]
+fn every_way_to_keep_data_runs() -> Result<(), Trouble> {
+    let slots = |persistence: &str| {
+        let mut composition = Composition::plain_slots();
+        composition.set("persistence", persistence).expect("it is possible");
+        composition
+    };
+    let mut buckets = Composition::forebay();
+    for (axis, choice) in [("writes", "extents"), ("persistence", "journal"), ("replacement", "bucket-lru")] {
+        buckets.set(axis, choice).expect("it is possible");
+    }
+    for composition in [slots("sync-sector"), slots("commit"), slots("bit-tree"), buckets] {
+        composition.validate().unwrap_or_else(|coupling| panic!("{}", coupling.rule));
+        let setup = setup(64 * MIB, 256 * MIB, &[WriteMode::Writeback], Contents::Tags);
+        let mut run = LongRun::composed(setup, &composition, |_| ())?;
+        for _ in 0..2 {
+            run.begin_measuring();
+            let mut load = Load::new(LoadOptions {
+                request_bytes: 4096,
+                pattern: Pattern::Zipf { theta_permille: 700 },
+                read_permille: 300,
+                jobs: 2,
+                depth: 8,
+                flush_every: 500,
+                requests: Some(100_000),
+                seed: 1,
+                ..LoadOptions::reads(256 * MIB / 4096)
+            });
+            run.run(&mut load, Until::End)?;
+            let statistics = run.statistics();
+            assert_eq!(statistics.reads.count + statistics.writes.count, 100_000);
+            assert!(statistics.verified_blocks > 20_000, "{:?}: {statistics:?}", composition.persistence);
+            run.renew_cache()?;
+        }
+    }
     Ok(())
 }

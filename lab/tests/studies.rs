@@ -1,7 +1,6 @@
 //! Studies: every published figure comes through unchanged, procedures do what they say, and files that are wrong say where.
 
 use engine::composition::Composition;
-use lab::long::Overhead;
 use lab::study::{self, Measured, Outcome, Runner, Study, Subject};
 use std::collections::BTreeMap;
 
@@ -127,15 +126,10 @@ fn small() -> Study {
     Study::read("small/study.toml", SMALL, "small/results.csv", FIGURES).expect("it is a study")
 }
 
-fn carry_out(
-    study: &Study,
-    system: &str,
-    overhead: Overhead,
-    is_wanted: &dyn Fn(&str) -> bool,
-) -> Vec<Measured> {
+fn carry_out(study: &Study, system: &str, is_wanted: &dyn Fn(&str) -> bool) -> Vec<Measured> {
     let run = study.runs.iter().find(|run| run.system == system).expect("it is a system");
     let composition = run.compose(Composition::forebay()).expect("nothing is changed");
-    let runner = Runner::new(study, run, Some(&composition), overhead).expect("it can be run");
+    let runner = Runner::new(study, run, Some(&composition)).expect("it can be run");
     runner.carry_out(is_wanted, &mut |_, _| ()).expect("nothing goes wrong")
 }
 
@@ -200,7 +194,7 @@ fn every_result_has_a_procedure() {
 #[test]
 fn state_is_carried_from_step_to_step() {
     let study = small();
-    let measured = carry_out(&study, "forebay", Overhead::default(), &|_| true);
+    let measured = carry_out(&study, "forebay", &|_| true);
     let of = |test: &str, iteration: &str| read_rate(&measured, test, iteration);
     let names: Vec<(&str, &str)> = measured.iter().map(|one| (&*one.test, &*one.iteration)).collect();
     assert_eq!(names, [("laid-out", ""), ("cleared", "1"), ("cleared", "2"), ("copied", ""), ("mixed", "")]);
@@ -208,23 +202,23 @@ fn state_is_carried_from_step_to_step() {
     assert!(of("laid-out", "") > 10.0 * of("cleared", "1"), "{} {}", of("laid-out", ""), of("cleared", "1"));
     assert!(of("cleared", "2") > 1.5 * of("cleared", "1"), "{} {}", of("cleared", "2"), of("cleared", "1"));
     assert!(of("copied", "") > 10.0 * of("cleared", "1"), "what was copied was written through the cache");
-    let again = carry_out(&study, "forebay", Overhead::default(), &|_| true);
+    let again = carry_out(&study, "forebay", &|_| true);
     assert_eq!(format!("{measured:?}"), format!("{again:?}"), "the same each time");
 }
 
 #[test]
 fn only_what_a_wanted_test_needs_is_run() {
     let study = small();
-    let first = carry_out(&study, "forebay", Overhead::default(), &|test| test == "laid-out");
+    let first = carry_out(&study, "forebay", &|test| test == "laid-out");
     assert_eq!(first.len(), 1);
-    let all = carry_out(&study, "forebay", Overhead::default(), &|_| true);
+    let all = carry_out(&study, "forebay", &|_| true);
     assert_eq!(format!("{:?}", first[0]), format!("{:?}", all[0]));
 }
 
 #[test]
 fn a_bare_disk_gives_the_base() {
     let study = small();
-    let native = carry_out(&study, "hdd", Overhead::default(), &|_| true);
+    let native = carry_out(&study, "hdd", &|_| true);
     let outcomes: Vec<Outcome> =
         study.runs.iter().map(|run| (run.system == "hdd").then(|| Ok(native.clone()))).collect();
     let rows = study::rows(&study, &outcomes, &|_, _| true);
@@ -238,19 +232,59 @@ fn a_bare_disk_gives_the_base() {
     assert_eq!((other.native_ssd, other.simulated), (None, None));
 }
 
+/// The small study, in which one system is given some time for each request, by a cell of its own.
+fn with_overhead(kind: &str, us: u32) -> Study {
+    let overhead = format!(
+        "[run.overhead.{kind}]\nus = {us}\ntest = \"laid-out\"\nnumjobs = \"1\"\nmetrics = [\"bandwidth\"]\n\n[[run]]\n\
+         system = \"hdd\""
+    );
+    let text = SMALL.replacen("[[run]]\nsystem = \"hdd\"", &overhead, 1);
+    let text = text.replacen("system = \"forebay\"", "system = \"other\"", 1);
+    Study::read("small/study.toml", &text, "small/results.csv", FIGURES).expect("it is a study")
+}
+
 #[test]
 fn an_overhead_is_added_to_each_answer() {
-    let study = small();
-    let is_laid_out = |test: &str| test == "laid-out";
-    let time_us = |overhead| {
-        let measured = carry_out(&study, "forebay", overhead, &is_laid_out);
-        let reads = measured[0].reads.count;
-        measured[0].elapsed_ns / 1000 / reads
+    let time_us = |study: &Study| {
+        let measured = carry_out(study, "other", &|test| test == "laid-out");
+        measured[0].elapsed_ns / 1000 / measured[0].reads.count
     };
-    let (without, with) = (time_us(Overhead::default()), time_us(Overhead { read_ns: 500_000, write_ns: 0 }));
+    let without = time_us(&with_overhead("read", 0));
+    let with = time_us(&with_overhead("read", 500));
     assert!((498..=502).contains(&(with - without)), "{without} {with}");
-    let of_writes = time_us(Overhead { read_ns: 0, write_ns: 500_000 });
+    let of_writes = time_us(&with_overhead("write", 500));
     assert!(of_writes.abs_diff(without) <= 2, "reads do not wait for writes: {without} {of_writes}");
+}
+
+#[test]
+fn what_was_fitted_to_is_marked_and_left_out_of_the_fidelity() {
+    let study = with_overhead("read", 500);
+    let outcomes: Vec<Outcome> = study.runs.iter().map(|_| None).collect();
+    let mut rows = study::rows(&study, &outcomes, &|_, _| true);
+    for row in &mut rows {
+        row.simulated = row.published;
+    }
+    let told: Vec<(&str, bool, Option<u32>)> = rows
+        .iter()
+        .filter(|row| row.metric == "bandwidth")
+        .map(|row| (&*row.test, row.is_fitted, row.overhead_read_us))
+        .collect();
+    let other = Some(500);
+    assert_eq!(
+        told,
+        [
+            ("cleared", false, other),
+            ("cleared", false, other),
+            ("laid-out", true, other),
+            ("first", false, None)
+        ]
+    );
+    let fidelity = study::fidelity(&study, &rows);
+    assert_eq!(fidelity[0].cells, 2, "{fidelity:?}");
+    assert_eq!(
+        study.runs[0].overhead.read.as_ref().map(study::Fitted::cell).as_deref(),
+        Some("bandwidth of laid-out, jobs 1")
+    );
 }
 
 #[test]
@@ -258,9 +292,7 @@ fn a_profile_that_cannot_run_says_what_is_lacking() {
     let study = small();
     let mut composition = Composition::forebay();
     composition.set("readahead_bytes", "4096").expect("it is in range");
-    let error = Runner::new(&study, &study.runs[0], Some(&composition), Overhead::default())
-        .err()
-        .expect("nothing reads ahead");
+    let error = Runner::new(&study, &study.runs[0], Some(&composition)).err().expect("nothing reads ahead");
     assert_eq!(error.to_string(), "this version cannot run readahead_bytes = 4096 yet");
 }
 
@@ -286,6 +318,9 @@ fn what_is_wrong_has_a_line() {
         assert!(found.contains(told) && found.starts_with("s.toml:"), "{found}, not {told}");
         assert!(!found.contains('\n'), "{found}");
     }
+    let overhead = "overhead = { read = { us = 5, test = \"none\", metrics = [\"bandwidth\"] } }\nprocedure = \"cached\"";
+    let found = read(&SMALL.replacen("procedure = \"cached\"", overhead, 1), FIGURES);
+    assert_eq!(found, "s.toml:27: there is no published bandwidth of forebay in none");
     for (figures, told) in [
         ("", "r.csv:1: the first line must be study,test,"),
         (&FIGURES.replace("353.06", "much"), "r.csv:2: the value is no number"),
@@ -304,7 +339,7 @@ fn a_published_procedure_runs() {
     let run =
         study.runs.iter().find(|run| run.system == "forebay" && run.procedure == "256k").expect("it is run");
     let composition = run.compose(Composition::forebay()).expect("nothing is changed");
-    let runner = Runner::new(&study, run, Some(&composition), Overhead::default()).expect("it can be run");
+    let runner = Runner::new(&study, run, Some(&composition)).expect("it can be run");
     let measured = runner.carry_out(&|_| true, &mut |_, _| ()).expect("nothing goes wrong");
     // 50 threads of 100 MiB, 256 KiB each time.
     assert_eq!(measured.len(), 2);

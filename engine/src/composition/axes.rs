@@ -112,6 +112,8 @@ pub enum SetMap {
     /// The same number masked to the next power of two, less the number of sets if it is not below it
     /// (EnhanceIO).
     Masked,
+    /// A hash of its number among runs of 256 KiB, modulo the number of sets (flashcache 3).
+    Hashed,
 }
 
 /// What becomes of writes that are not whole.

@@ -324,6 +324,12 @@ pub const CHOICES: &[Choice] = &[
         "what was asked for; nobody waits for the fill",
         fetch = Fetch::Request { readahead_bytes: 0 }
     ),
+    choice!(
+        Fetch,
+        "filled-request",
+        "what was asked for; the request waits until that is in the cache, too",
+        fetch = Fetch::Filled
+    ),
     choice!(Fetch, "frame", "every frame that is touched, wholly", fetch = Fetch::Frame { waits: false }),
 ];
 
@@ -384,6 +390,7 @@ impl Composition {
             },
             Axis::Fetch => match self.fetch {
                 Fetch::Request { .. } => "request",
+                Fetch::Filled => "filled-request",
                 Fetch::Frame { .. } => "frame",
             },
         };

@@ -227,9 +227,9 @@ pub const COUPLINGS: &[Coupling] = &[
     },
     Coupling {
         name: "frame-needs-slots",
-        rule: "fetch = frame needs placement = slots",
-        why: "the log has no frames that could be read wholly",
-        breaks: |c| matches!(c.fetch, Fetch::Frame { .. }) && is_log(c),
+        rule: "fetch = frame or filled-request needs placement = slots",
+        why: "the log has no frames that could be read wholly, and nobody waits for what it appends beside",
+        breaks: |c| matches!(c.fetch, Fetch::Frame { .. } | Fetch::Filled) && is_log(c),
     },
     Coupling {
         name: "merge-needs-ring",

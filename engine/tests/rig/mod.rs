@@ -189,7 +189,9 @@ impl Rig {
             volumes,
         };
         let mut cache = vec![0; layout.cache_bytes() as usize];
-        recovery::write_superblock(&mut Plain(&mut cache), &superblock).expect("memory takes everything");
+        recovery::format(&mut Plain(&mut cache), &superblock)
+            .and_then(|()| recovery::write_superblock(&mut Plain(&mut cache), &superblock))
+            .expect("memory takes everything");
         let config = Config::for_slots(&layout, composition);
         let mut rig = Rig {
             layout,

@@ -46,6 +46,9 @@ pub struct Disks {
 
 /// `lab trace`.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "A FILE whose name ends in .fio is a job file of fio: its jobs are carried out, with fio's own order of blocks."
+)]
 pub struct LabTrace {
     /// The trace.
     #[command(flatten)]

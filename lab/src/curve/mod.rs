@@ -27,7 +27,7 @@ mod sample;
 mod service;
 
 pub use advice::{Advice, Curve, Options, Point, SampleError, advise};
-pub use plot::{PlotError, plot};
+pub use plot::plot;
 pub use policy::POLICIES;
 pub use recommend::Recommendation;
 pub use service::Service;

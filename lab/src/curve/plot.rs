@@ -1,48 +1,22 @@
 //! The curves as a picture: hit ratio, latency and wear by size.
 
 use super::advice::{Advice, Point};
-use plotters::coord::Shift;
+use crate::drawing::{Area, COLOURS, DrawError, Drawn, legend, svg};
 use plotters::prelude::*;
 
 const WIDTH: u32 = 1000;
 const PANEL_HEIGHT: u32 = 380;
 const MIB: f64 = 1_048_576.0;
-/// One for each policy; distinguishable by people who do not see all colours (Okabe and Ito, with two more).
-const COLOURS: [RGBColor; 9] = [
-    RGBColor(0, 0, 0),
-    RGBColor(230, 159, 0),
-    RGBColor(153, 153, 153),
-    RGBColor(86, 180, 233),
-    RGBColor(0, 158, 115),
-    RGBColor(240, 228, 66),
-    RGBColor(0, 114, 178),
-    RGBColor(204, 121, 167),
-    RGBColor(213, 94, 0),
-];
-
-/// The picture could not be drawn.
-#[derive(Debug, thiserror::Error)]
-#[error("the plot cannot be drawn: {0}")]
-pub struct PlotError(String);
 
 /// Draws the curves as one SVG document under this title.
 ///
 /// # Errors
-/// [`PlotError`].
-pub fn plot(advice: &Advice, title: &str) -> Result<String, PlotError> {
-    let mut svg = String::new();
-    let drawn = {
-        let root = SVGBackend::with_string(&mut svg, (WIDTH, PANEL_HEIGHT * 3)).into_drawing_area();
-        draw(&root, advice, title)
-    };
-    drawn.map_err(|error| PlotError(error.to_string()))?;
-    Ok(svg)
+/// [`DrawError`].
+pub fn plot(advice: &Advice, title: &str) -> Result<String, DrawError> {
+    svg((WIDTH, PANEL_HEIGHT * 3), |root| draw(root, advice, title))
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-
-fn draw(root: &Area<'_>, advice: &Advice, title: &str) -> Result<(), Box<dyn std::error::Error>> {
-    root.fill(&WHITE)?;
+fn draw(root: &Area<'_>, advice: &Advice, title: &str) -> Drawn {
     let panels = root.split_evenly((3, 1));
     let hits = |point: &Point| point.hit_ratio * 100.0;
     let latency = |point: &Point| point.latency_ns as f64 / 1e6;
@@ -52,18 +26,10 @@ fn draw(root: &Area<'_>, advice: &Advice, title: &str) -> Result<(), Box<dyn std
     let wear_unit = if advice.per_day_bytes(0).is_some() { "GiB written a day" } else { "GiB written" };
     panel(&panels[0], advice, title, "hit ratio, %", &hits)?;
     panel(&panels[1], advice, "expected latency of a 4 KiB access", "ms", &latency)?;
-    panel(&panels[2], advice, "wear of the SSD", wear_unit, &wear)?;
-    root.present()?;
-    Ok(())
+    panel(&panels[2], advice, "wear of the SSD", wear_unit, &wear)
 }
 
-fn panel(
-    area: &Area<'_>,
-    advice: &Advice,
-    title: &str,
-    unit: &str,
-    value: &dyn Fn(&Point) -> f64,
-) -> Result<(), Box<dyn std::error::Error>> {
+fn panel(area: &Area<'_>, advice: &Advice, title: &str, unit: &str, value: &dyn Fn(&Point) -> f64) -> Drawn {
     let sizes: Vec<f64> = advice.sizes_bytes.iter().map(|&bytes| bytes as f64 / MIB).collect();
     let (least, most) = (sizes.first().copied().unwrap_or(1.0), sizes.last().copied().unwrap_or(2.0));
     let highest =
@@ -85,11 +51,5 @@ fn panel(
             .label(curve.policy)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], style));
     }
-    chart
-        .configure_series_labels()
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK)
-        .position(SeriesLabelPosition::MiddleRight)
-        .draw()?;
-    Ok(())
+    legend(&mut chart, SeriesLabelPosition::MiddleRight)
 }

@@ -43,15 +43,16 @@ impl Bare {
                     other => break other,
                 }
             };
+            // One at a time: whoever is answered asks before the next one is.
             let mut answered = 0;
-            while let Some(token) = self.disk.poll(self.now) {
+            if let Some(token) = self.disk.poll(self.now) {
                 let demand = self.demands.remove(token as usize);
                 let is_refused = matches!(demand.action, Action::Discard(_)) && !self.disk.can_discard();
                 let result = if is_refused { Err(Errno::OPNOTSUPP) } else { Ok(()) };
                 let answer = Answer { demand, answered: self.now, result };
                 self.statistics.record(&answer);
                 workload.answered(&answer);
-                answered += 1;
+                answered = 1;
             }
             answers += answered;
             if answers >= limit {

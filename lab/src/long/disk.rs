@@ -2,6 +2,7 @@
 
 use super::buffers::Buffers;
 use super::packed::Packed;
+use super::plug::Plug;
 use super::sparse::Sparse;
 use super::statistics::Traffic;
 use super::tag::{self, ZEROES, parts};
@@ -47,6 +48,8 @@ impl Constant {
 enum Timing {
     Constant(Constant),
     Model(Box<models::Disk>),
+    /// Behind a block layer that joins neighbours.
+    Plugged(Box<models::Disk>, Plug),
 }
 
 /// What the blocks hold.
@@ -100,6 +103,17 @@ impl Disk {
     pub fn modelled(parameters: &models::Parameters, size_bytes: u64, seed: u64) -> Disk {
         let disk = models::Disk::new(parameters, size_bytes, seed);
         Disk::new(size_bytes, disk.supports_discard(), Timing::Model(Box::new(disk)))
+    }
+
+    /// Behind a block layer, which joins neighbours that are handed over together. A disk of constant latencies stays
+    /// what it is.
+    #[must_use]
+    pub fn plugged(mut self) -> Disk {
+        self.timing = match self.timing {
+            Timing::Model(disk) => Timing::Plugged(disk, Plug::default()),
+            other => other,
+        };
+        self
     }
 
     /// Only its first bytes, as a partition; it stays the device that it is.
@@ -195,6 +209,16 @@ impl Disk {
             Timing::Model(disk) => {
                 disk.submit(now.0, token, models::Submit { op, offset_bytes, len_bytes });
             }
+            Timing::Plugged(_, plug) => {
+                plug.submit(token, models::Submit { op, offset_bytes, len_bytes });
+            }
+        }
+    }
+
+    /// All that is handed over at this instant has been.
+    pub(super) fn unplug(&mut self, now: Nanos) {
+        if let Timing::Plugged(disk, plug) = &mut self.timing {
+            plug.release(now, disk);
         }
     }
 
@@ -202,7 +226,7 @@ impl Disk {
     pub(super) fn next_ns(&self) -> Option<u64> {
         match &self.timing {
             Timing::Constant(constant) => constant.next_ns(),
-            Timing::Model(disk) => disk.next_ns(),
+            Timing::Model(disk) | Timing::Plugged(disk, _) => disk.next_ns(),
         }
     }
 
@@ -216,6 +240,7 @@ impl Disk {
                 .and_then(VecDeque::pop_front)
                 .map(|(_, token)| token),
             Timing::Model(disk) => disk.poll(now.0).map(|completion| completion.token),
+            Timing::Plugged(disk, plug) => plug.poll(now, disk),
         }
     }
 

@@ -27,7 +27,9 @@ impl Recipe {
         // Scattered blocks cost the index some 16 bytes each.
         let index_budget_bytes = cache_bytes / BLOCK_BYTES * 24 + (64 << 20);
         let options = Options { index_budget_bytes, repair: false, mutations: Mutations::NONE };
-        let opened = recovery::write_superblock(&mut image, &self.superblock(cache_bytes))
+        let superblock = self.superblock(cache_bytes);
+        let opened = recovery::format(&mut image, &superblock)
+            .and_then(|()| recovery::write_superblock(&mut image, &superblock))
             .map_err(recovery::OpenError::Device)
             .and_then(|()| recovery::open(&mut image, options))
             .expect("a new cache in memory opens");
@@ -98,7 +100,11 @@ impl Image for BlankImage {
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Errno> {
         let blocks = bytes.chunks_exact(BLOCK_BYTES as usize);
         for (block, bytes) in (offset_bytes / BLOCK_BYTES..).zip(blocks) {
-            self.written.insert(block, bytes.try_into().expect("a block"));
+            if bytes.iter().all(|byte| *byte == 0) {
+                self.written.remove(&block);
+            } else {
+                self.written.insert(block, bytes.try_into().expect("a block"));
+            }
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use engine::composition::Composition;
 use engine::composition::stored::DivideError;
 use engine::effect::{Effect, Errno, Io, Request, RequestId, RequestOp, Target, WriteMode};
 use engine::engine::Engine;
-use engine::format::Layout;
+use engine::format::{KeyLayout, Layout};
 use engine::limits::{Config, RANGE_BYTES_MAX, REQUEST_BYTES_MAX};
 use engine::memory::{BufferId, Memory, Slice};
 use engine::status::Status;
@@ -79,9 +79,24 @@ pub enum Trouble {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overhead {
     /// For each read.
-    pub read_ns: u64,
+    pub read: OwnTime,
     /// For each write.
-    pub write_ns: u64,
+    pub write: OwnTime,
+}
+
+/// A system's own time for a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnTime {
+    /// Whatever its length.
+    pub request_ns: u64,
+    /// For each 4 KiB of it.
+    pub block_ns: u64,
+}
+
+impl OwnTime {
+    fn of(&self, range: SectorRange) -> u64 {
+        self.request_ns + self.block_ns * range.sectors.div_ceil(SECTORS_PER_BLOCK)
+    }
 }
 
 /// A request as it came.
@@ -113,6 +128,8 @@ pub struct LongRun {
     cache: Disk,
     origins: Vec<Disk>,
     operations: Slab<Io>,
+    /// Clients asked something at this instant: what is issued for it is plugged.
+    is_plugged: bool,
     asked: Slab<Asked>,
     pieces: Slab<Piece>,
     /// Requests that the engine had no room for.
@@ -164,8 +181,11 @@ impl LongRun {
             *can_discard = origin.can_discard();
         }
         configure(&mut config);
-        if let Layout::Log(geometry) = layout {
-            cache.keep_summaries(geometry);
+        match layout {
+            Layout::Log(geometry) | Layout::Keys(KeyLayout { geometry, .. }) => {
+                cache.keep_summaries(geometry)
+            }
+            Layout::Slots(_) => (),
         }
         if contents == Contents::Tags {
             cache.keep_tags(None);
@@ -183,6 +203,7 @@ impl LongRun {
             cache,
             origins,
             operations: Slab::with_capacity(1024),
+            is_plugged: false,
             asked: Slab::with_capacity(1024),
             pieces: Slab::with_capacity(1024),
             backlog: VecDeque::new(),
@@ -321,6 +342,9 @@ impl LongRun {
 
     /// Goes on to whatever comes first, but not past `horizon`, and lets it happen.
     fn pass_time(&mut self, next: Next, horizon: Nanos) -> Result<(), Trouble> {
+        self.is_plugged = false;
+        self.cache.unplug(self.now);
+        self.origins.iter_mut().for_each(|origin| origin.unplug(self.now));
         let mut soonest_ns = self.cache.next_ns().unwrap_or(u64::MAX);
         for origin in &self.origins {
             soonest_ns = soonest_ns.min(origin.next_ns().unwrap_or(u64::MAX));
@@ -396,6 +420,7 @@ impl LongRun {
 
     fn ask(&mut self, demand: Demand) {
         assert!(demand.due <= self.now, "a request is handed over when it is due");
+        self.is_plugged = true;
         let asked = self.asked.insert(Asked { demand, pieces: 0, error: None }) as u32;
         let (range, len_bytes_max) = match demand.action {
             Action::Read(range) | Action::Write { range, .. } => (range, u64::from(REQUEST_BYTES_MAX)),
@@ -496,6 +521,9 @@ impl LongRun {
                     };
                     let entry = self.operations.vacant_entry();
                     disk.submit(self.now, entry.key() as u64, &io.op);
+                    if !self.is_plugged {
+                        disk.unplug(self.now);
+                    }
                     entry.insert(io);
                 }
                 Effect::Reply { id, result } => {
@@ -529,13 +557,15 @@ impl LongRun {
     /// Answers now, or later if its kind has an overhead; returns how many answers that were.
     fn answer<W: Workload + ?Sized>(&mut self, mut answer: Answer, workload: &mut W) -> u64 {
         let (kind, overhead_ns) = match answer.demand.action {
-            Action::Read(_) => (0, self.overhead.read_ns),
-            Action::Write { .. } => (1, self.overhead.write_ns),
+            Action::Read(range) => (0, self.overhead.read.of(range)),
+            Action::Write { range, .. } => (1, self.overhead.write.of(range)),
             _ => (0, 0),
         };
         if overhead_ns > 0 {
             answer.answered = self.now.plus(overhead_ns);
-            self.late[kind].push_back(answer);
+            let late = &mut self.late[kind];
+            let at = late.partition_point(|other| other.answered <= answer.answered);
+            late.insert(at, answer);
             return 0;
         }
         self.statistics.record(&answer);

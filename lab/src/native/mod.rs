@@ -3,7 +3,7 @@
 //!
 //! | file | subject |
 //! | --- | --- |
-//! | `run.rs` | a workload on a bare disk, in virtual time |
+//! | `tally.rs` | what a workload got from a bare disk |
 //! | `procedure.rs` | how each study measured its bare disks |
 //! | `fit.rs` | published and modelled values side by side |
 //! | `exceptions.rs` | the rows that a model does not meet, and why |
@@ -15,11 +15,10 @@
 mod exceptions;
 mod fit;
 mod procedure;
-mod run;
 mod search;
+mod tally;
 
 pub use exceptions::{Exception, exception};
 pub use fit::{BASES, Base, Figure, Fit, published_fits};
 pub use procedure::{Measured, Scale, measure};
-pub use run::{Side, Tally, run};
 pub use search::{Progress, free_parameters, search};

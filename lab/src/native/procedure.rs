@@ -1,10 +1,11 @@
 //! How each study measured its bare disks.
 
-use super::run::{Side, Tally, run};
+use super::tally::{Side, Tally, run};
+use crate::long::{Bare, Disk};
 use crate::workload::fio::{self, FioLoad};
 use crate::workload::iozone::{IozoneLoad, Setup, Test};
-use engine::units::{Nanos, VolumeIndex};
-use models::{Disk, Parameters};
+use engine::units::VolumeIndex;
+use models::Parameters;
 
 const VOLUME: VolumeIndex = VolumeIndex(0);
 const SECOND_NS: u64 = 1_000_000_000;
@@ -44,7 +45,8 @@ impl Scale {
 /// Runs the native procedure of a study for one of its systems on a model of it. Empty if there is none.
 #[must_use]
 pub fn measure(study: &str, system: &str, parameters: &Parameters, scale: Scale) -> Vec<Measured> {
-    let mut bench = Bench { disk: Disk::new(parameters, parameters.size_bytes, 1), now: Nanos(0), scale };
+    let disk = Disk::modelled(parameters, parameters.size_bytes, 1);
+    let mut bench = Bench { disk: Bare::new(disk), scale };
     match (study, system) {
         ("dm-devel-2016", "hdd") => bench.dm_devel(50),
         // The study's three files of 40 GiB are a little more than the disk has.
@@ -59,10 +61,9 @@ pub fn measure(study: &str, system: &str, parameters: &Parameters, scale: Scale)
     }
 }
 
-/// A disk, and the time there.
+/// A disk, and how much is run on it.
 struct Bench {
-    disk: Disk,
-    now: Nanos,
+    disk: Bare,
     scale: Scale,
 }
 
@@ -71,9 +72,7 @@ impl Bench {
         let text = format!("[job]\nioengine=libaio\n{options}\n");
         let jobs = fio::parse(&text).expect("our own job file");
         let mut load = FioLoad::new(&jobs, VOLUME).expect("our own jobs");
-        let tally = run(&mut load, &mut self.disk, self.now, warm_up_ns);
-        self.now = tally.ended;
-        tally
+        run(&mut load, &mut self.disk, warm_up_ns)
     }
 
     /// 4 KiB at random by one, two and three jobs, each on a file of its own. Each run asks for the same blocks again,
@@ -127,8 +126,7 @@ impl Bench {
         let mut measured = Vec::new();
         for test in Test::ALL {
             let mut load = IozoneLoad::new(test, setup);
-            let tally = run(&mut load, &mut self.disk, self.now, 0);
-            self.now = tally.ended;
+            run(&mut load, &mut self.disk, 0);
             let outcome = load.outcome().expect("it has ended");
             let mut push = |metric, value| {
                 measured.push(Measured { test: test.name().to_owned(), numjobs: 4, metric, value });
@@ -183,7 +181,7 @@ impl Bench {
     /// The cached area, which the jobs read: on the bare disk it was written before.
     fn lay_out(&mut self) {
         self.fio("rw=write\nbs=128k\niodepth=1\noffset=1g\nsize=8g", 0);
-        self.now = self.now.plus(SECOND_NS);
+        self.disk.idle(SECOND_NS).expect("time passes");
     }
 
     fn geomflash_ssd(&mut self) -> Vec<Measured> {

@@ -1,4 +1,5 @@
-//! A trace replayed through the engine, in virtual time over modelled disks: what the cache would have done.
+//! A trace, or the jobs of a fio job file, through the engine, in virtual time over modelled disks: what the cache
+//! would have done.
 //!
 //! The volumes of the trace lie end to end on one origin ([`Layout`]), in front of which is a new, empty
 //! cache. Requests come by their times ([`Pace::Timed`]: open loop, whatever the answers) or as fast as a
@@ -10,12 +11,13 @@ mod workload;
 
 pub use outcome::{Backlog, Latency, Moved, Outcome};
 
-use crate::long::{Contents, Disk, LongRun, Setup, Trouble, Until, VolumeSetup};
-use crate::trace::{Layout, LayoutError, Source, Survey, TraceError};
+use crate::long::{Contents, Disk, LongRun, Setup, Trouble, Until, VolumeSetup, Workload};
+use crate::trace::{Layout, LayoutError, ORIGIN_BYTES_MAX, Source, Survey, TraceError};
+use crate::workload::fio::{FioLoad, Job, JobError};
 use engine::composition::Composition;
 use engine::effect::WriteMode;
 use engine::limits::Config;
-use engine::units::Nanos;
+use engine::units::{Nanos, VolumeIndex};
 use models::Parameters;
 use outcome::Dirt;
 use workload::Replay;
@@ -52,8 +54,6 @@ pub struct Plan<'a> {
     pub origin: &'a Parameters,
     /// How writes are treated.
     pub mode: WriteMode,
-    /// When requests come.
-    pub pace: Pace,
 }
 
 /// Why there is no outcome.
@@ -69,6 +69,12 @@ pub enum ReplayError {
     /// The world cannot be made, or the engine has a defect.
     #[error(transparent)]
     Run(#[from] Trouble),
+    /// A job cannot be carried out.
+    #[error(transparent)]
+    Job(#[from] JobError),
+    /// The files of jobs are too large together.
+    #[error("the jobs' files need an origin of more than 128 TiB")]
+    LargeFiles,
     /// There is nothing to go by.
     #[error("the trace has no times; replay it with a depth")]
     NoTimes,
@@ -86,19 +92,52 @@ pub enum ReplayError {
 /// [`ReplayError`].
 pub fn replay(
     plan: &Plan<'_>,
+    pace: Pace,
     survey: &Survey,
     source: &mut dyn Source,
     configure: impl FnOnce(&mut Config),
     on_progress: &mut dyn FnMut(u64),
 ) -> Result<Outcome, ReplayError> {
-    if plan.pace == Pace::Timed {
+    if pace == Pace::Timed {
         let span_ns = survey.span_ns.ok_or(ReplayError::NoTimes)?;
         if span_ns > SPAN_NS_MAX {
             return Err(ReplayError::TooLong);
         }
     }
     let layout = Layout::new(survey)?;
-    let origin = Disk::modelled(plan.origin, layout.origin_bytes(), 1);
+    let mut workload = Replay::new(source, &layout, pace);
+    let outcome = measure(plan, layout.origin_bytes(), &mut workload, configure, on_progress);
+    workload.end()?;
+    outcome
+}
+
+/// Carries out fio's jobs in the same way; their files lie end to end on the origin, and hold something already.
+///
+/// # Errors
+/// [`ReplayError`].
+pub fn carry_out(
+    plan: &Plan<'_>,
+    jobs: &[Job],
+    configure: impl FnOnce(&mut Config),
+    on_progress: &mut dyn FnMut(u64),
+) -> Result<Outcome, ReplayError> {
+    let mut load = FioLoad::new(jobs, VolumeIndex(0))?;
+    let origin_bytes = load.volume_bytes();
+    if origin_bytes > ORIGIN_BYTES_MAX {
+        return Err(ReplayError::LargeFiles);
+    }
+    measure(plan, origin_bytes, &mut load, configure, on_progress)
+}
+
+/// A workload on a new cache, and then nothing until nothing is dirty.
+fn measure(
+    plan: &Plan<'_>,
+    origin_bytes: u64,
+    workload: &mut dyn Workload,
+    configure: impl FnOnce(&mut Config),
+    on_progress: &mut dyn FnMut(u64),
+) -> Result<Outcome, ReplayError> {
+    let origin = Disk::modelled(plan.origin, origin_bytes, 1);
     let cache = Disk::modelled(plan.cache, plan.cache_bytes, 2);
     let volumes = vec![VolumeSetup { origin, mode: plan.mode }];
     let setup = Setup { cache, volumes, contents: Contents::Nothing };
@@ -106,15 +145,18 @@ pub fn replay(
     run.idle(OPENING_NS)?;
     run.begin_measuring();
     let before = run.status();
-    let mut workload = Replay::new(source, &layout, plan.pace);
     let mut dirt = Dirt::new(run.now());
     let mut answered = 0;
-    while !workload.is_over() {
-        answered += run.run(&mut workload, Until::Time(run.now().plus(SLICE_NS)))?;
+    loop {
+        let slice_end = run.now().plus(SLICE_NS);
+        answered += run.run(workload, Until::Time(slice_end))?;
         dirt.look(run.now(), run.status().volumes[0].dirty_bytes);
         on_progress(answered);
+        // Only the end of the workload ends a slice early.
+        if run.now() < slice_end {
+            break;
+        }
     }
-    workload.end()?;
     let (statistics, status, began) = (run.statistics(), run.status(), run.now());
     let at_end_bytes = dirt.left_bytes();
     while run.status().volumes[0].dirty_bytes > 0 && run.now().since(began) < DRAIN_NS_MAX {
@@ -129,7 +171,7 @@ pub fn replay(
         drain_ns: is_drained.then(|| run.now().since(began)),
         drain_origin_written_bytes: drained.origins[0].written_bytes - statistics.origins[0].written_bytes,
     };
-    Ok(Outcome::new(plan, &layout, &statistics, &before, &status, backlog))
+    Ok(Outcome::new(plan, origin_bytes, &statistics, &before, &status, backlog))
 }
 
 #[cfg(test)]

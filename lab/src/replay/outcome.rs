@@ -1,8 +1,7 @@
 //! What a replay found, in virtual time.
 
-use super::{Pace, Plan};
+use super::Plan;
 use crate::long::{Answers, Statistics};
-use crate::trace::Layout;
 use engine::status::Status;
 use engine::units::{BLOCK_BYTES, Nanos};
 
@@ -64,8 +63,6 @@ pub struct Backlog {
 /// What a replay found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// When requests came.
-    pub pace: Pace,
     /// The cache device's size.
     pub cache_bytes: u64,
     /// The origin's size.
@@ -103,7 +100,7 @@ pub struct Outcome {
 impl Outcome {
     pub(super) fn new(
         plan: &Plan<'_>,
-        layout: &Layout,
+        origin_bytes: u64,
         statistics: &Statistics,
         before: &Status,
         after: &Status,
@@ -115,9 +112,8 @@ impl Outcome {
         let origin = statistics.origins[0];
         let answers = [&statistics.reads, &statistics.writes, &statistics.trims];
         Outcome {
-            pace: plan.pace,
             cache_bytes: plan.cache_bytes,
-            origin_bytes: layout.origin_bytes(),
+            origin_bytes,
             elapsed_ns: statistics.elapsed_ns(),
             requests: statistics.answers(),
             errors: answers.iter().map(|answers| answers.errors).sum(),

@@ -15,11 +15,11 @@ fn outcome_of(name: &str, bytes: &[u8], mode: WriteMode, pace: Pace) -> Result<O
     let (cache, origin) = (model("ssd"), model("hdd"));
     let composition = Composition::forebay();
     let plan =
-        Plan { composition: &composition, cache: &cache, cache_bytes: 32 * MIB, origin: &origin, mode, pace };
+        Plan { composition: &composition, cache: &cache, cache_bytes: 32 * MIB, origin: &origin, mode };
     let mut source = read(name, bytes, Reading::default())?;
     let survey = Survey::of(source.as_mut(), &mut |_| ())?;
     let mut source = read(name, bytes, Reading::default())?;
-    replay(&plan, &survey, source.as_mut(), |_| (), &mut |_| ())
+    replay(&plan, pace, &survey, source.as_mut(), |_| (), &mut |_| ())
 }
 
 /// One request a second in the way of Tencent: `op` 0 reads, 1 writes.
@@ -93,5 +93,24 @@ fn a_real_excerpt_is_the_same_each_time() -> Result<(), ReplayError> {
     assert_eq!(timed.elapsed_ns / Nanos::SECOND, 22);
     assert!(timed.backlog.drain_ns.is_some());
     assert!(replay(Pace::Depth(32))?.elapsed_ns < timed.elapsed_ns);
+    Ok(())
+}
+
+#[test]
+fn jobs_ask_what_fio_asks_and_then_all_goes_home() -> Result<(), Box<dyn std::error::Error>> {
+    let model = |name| models::find(name).expect("it is built in");
+    let (cache, origin, composition) = (model("ssd"), model("hdd"), Composition::forebay());
+    let mode = WriteMode::Writeback;
+    let plan =
+        Plan { composition: &composition, cache: &cache, cache_bytes: 32 * MIB, origin: &origin, mode };
+    let file = "[write]\nioengine=libaio\nrw=randwrite\nbs=4k\nsize=1m\niodepth=8\n[read]\nstonewall\nrw=read\nbs=8k\n\
+                size=3m\nfilename=write.0.0\n";
+    let outcome = carry_out(&plan, &crate::workload::fio::parse(file)?, |_| (), &mut |_| ())?;
+    assert_eq!((outcome.origin_bytes, outcome.requests, outcome.errors), (3 * MIB, 256 + 384, 0));
+    assert_eq!((outcome.hit_blocks, outcome.miss_blocks), (256, 512), "what was written, and what was not");
+    assert_eq!(outcome.homecoming_ratio(), Some(1.0));
+    let many: String = (0..2).map(|at| format!("[{at}]\nrw=write\nbs=1m\nsize=100t\n")).collect();
+    let error = carry_out(&plan, &crate::workload::fio::parse(&many)?, |_| (), &mut |_| ());
+    assert!(matches!(error, Err(ReplayError::LargeFiles)), "{error:?}");
     Ok(())
 }

@@ -41,11 +41,6 @@ impl<'a> Replay<'a> {
         self.error.map_or(Ok(()), Err)
     }
 
-    /// Whether all is asked and answered.
-    pub(super) fn is_over(&self) -> bool {
-        self.is_over && self.under_way == 0
-    }
-
     fn read(&mut self, now: Nanos) -> Result<Option<(Nanos, Action)>, ReplayError> {
         let Some(entry) = self.source.next_entry()? else { return Ok(None) };
         let range = self.layout.place(&entry).ok_or(ReplayError::Changed)?;

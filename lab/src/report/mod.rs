@@ -16,6 +16,7 @@ mod plots;
 mod study_page;
 mod tables;
 
+use crate::DrawError;
 use crate::league::Standing;
 use crate::study::{Fidelity, Ranking, Row, Study};
 
@@ -53,16 +54,11 @@ pub struct Page {
     pub html: String,
 }
 
-/// A picture could not be drawn.
-#[derive(Debug, thiserror::Error)]
-#[error("a plot cannot be drawn: {0}")]
-pub struct ReportError(String);
-
 /// The pages: an overview, and one for each study. `command` is what made them, `version` of what.
 ///
 /// # Errors
-/// [`ReportError`].
-pub fn pages(chapters: &[Chapter], command: &str, version: &str) -> Result<Vec<Page>, ReportError> {
+/// [`DrawError`].
+pub fn pages(chapters: &[Chapter], command: &str, version: &str) -> Result<Vec<Page>, DrawError> {
     let foot = html::foot(command, version);
     let mut pages = vec![overview::page(chapters, &foot)?];
     for chapter in chapters {

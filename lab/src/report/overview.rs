@@ -3,14 +3,15 @@
 use super::html::{Cell, Table, escape, frame, text};
 use super::pictures;
 use super::tables;
-use super::{Chapter, Page, ReportError};
+use super::{Chapter, Page};
+use crate::DrawError;
 use crate::study::Fidelity;
 use std::fmt::Write;
 
 /// Cells that are shown as the worst.
 const WORST: usize = 10;
 
-pub(super) fn page(chapters: &[Chapter], foot: &str) -> Result<Page, ReportError> {
+pub(super) fn page(chapters: &[Chapter], foot: &str) -> Result<Page, DrawError> {
     let all: Vec<&Chapter> = chapters.iter().collect();
     let mut body = String::from(
         "<p>Published measurements of SSD caches, run again in virtual time on modelled disks: each published figure beside \

@@ -1,12 +1,13 @@
 //! Which rows become which picture.
 
+use super::Chapter;
 use super::plots::{self, Bars, Line, Lines, Point};
-use super::{Chapter, ReportError};
+use crate::DrawError;
 use crate::study::{Plot, PlotKind, Row};
 use std::fmt::Write;
 
 /// The pictures that a study names, in HTML.
-pub(super) fn of_study(chapter: &Chapter) -> Result<String, ReportError> {
+pub(super) fn of_study(chapter: &Chapter) -> Result<String, DrawError> {
     let mut html = String::new();
     for plot in &chapter.study.plots {
         let _ = write!(html, "<h3>{}</h3>\n<div class=\"plots\">", super::html::escape(&plot.title));
@@ -30,7 +31,7 @@ pub(super) fn of_study(chapter: &Chapter) -> Result<String, ReportError> {
 }
 
 /// Published against simulated, all cells that are compared.
-pub(super) fn scatter(chapters: &[&Chapter]) -> Result<String, ReportError> {
+pub(super) fn scatter(chapters: &[&Chapter]) -> Result<String, DrawError> {
     let mut points = Vec::new();
     for chapter in chapters {
         let is_compared =
@@ -77,7 +78,7 @@ fn lines_of<'a>(
     lines
 }
 
-fn growth(chapter: &Chapter, plot: &Plot, test: &str) -> Result<String, ReportError> {
+fn growth(chapter: &Chapter, plot: &Plot, test: &str) -> Result<String, DrawError> {
     let unit = unit(chapter, &plot.metric);
     let lines = lines_of(chapter, |system, value| {
         let is_of = |row: &&Row| row.system == system && row.test == test && row.metric == plot.metric;
@@ -98,7 +99,7 @@ fn growth(chapter: &Chapter, plot: &Plot, test: &str) -> Result<String, ReportEr
     })
 }
 
-fn percentiles(chapter: &Chapter, plot: &Plot, test: &str) -> Result<String, ReportError> {
+fn percentiles(chapter: &Chapter, plot: &Plot, test: &str) -> Result<String, DrawError> {
     let percent = |row: &Row| row.metric.strip_prefix(&*plot.metric)?.parse::<f64>().ok();
     let mut all: Vec<f64> = chapter.rows.iter().filter(|row| row.test == test).filter_map(percent).collect();
     all.sort_by(f64::total_cmp);
@@ -123,7 +124,7 @@ fn percentiles(chapter: &Chapter, plot: &Plot, test: &str) -> Result<String, Rep
     plots::lines(&Lines { title: test, x: "percentile", y: unit, ticks, is_log: true, lines: &lines })
 }
 
-fn sequence(chapter: &Chapter, plot: &Plot) -> Result<String, ReportError> {
+fn sequence(chapter: &Chapter, plot: &Plot) -> Result<String, DrawError> {
     let unit = unit(chapter, &plot.metric);
     let lines = lines_of(chapter, |system, value| {
         let of_test = |test: &str| {
@@ -139,7 +140,7 @@ fn sequence(chapter: &Chapter, plot: &Plot) -> Result<String, ReportError> {
     plots::lines(&Lines { title: &plot.title, x: "job", y: &unit, ticks, is_log: false, lines: &lines })
 }
 
-fn bars(chapter: &Chapter, plot: &Plot) -> Result<String, ReportError> {
+fn bars(chapter: &Chapter, plot: &Plot) -> Result<String, DrawError> {
     let value = |system: &str, test: &str, of: fn(&Row) -> Option<f64>| {
         let mut rows = chapter.rows.iter();
         rows.find(|row| row.system == system && row.test == test && row.metric == plot.metric).and_then(of)

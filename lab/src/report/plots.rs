@@ -1,22 +1,10 @@
 //! Lines, bars, scatter as SVG.
 
-use super::ReportError;
-use plotters::coord::Shift;
+use crate::drawing::{COLOURS, DrawError, legend, svg};
 use plotters::prelude::*;
 
 const WIDTH: u32 = 560;
 const HEIGHT: u32 = 340;
-/// Distinguishable by people who do not see all colours (Okabe and Ito).
-const COLOURS: [RGBColor; 8] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(0, 0, 0),
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-    RGBColor(120, 120, 120),
-];
 /// How far from 1 the band of the scatter plot goes.
 const BAND: f64 = 0.25;
 
@@ -53,25 +41,12 @@ pub(super) struct Point {
     pub at: (f64, f64),
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn = Result<(), Box<dyn std::error::Error>>;
-
-fn svg(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String, ReportError> {
-    let mut svg = String::new();
-    let drawn = {
-        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-        root.fill(&WHITE).map_err(Into::into).and_then(|()| draw(&root)).and_then(|()| Ok(root.present()?))
-    };
-    drawn.map_err(|error| ReportError(error.to_string()))?;
-    Ok(svg)
-}
-
 fn label(label: &str, is_published: bool) -> String {
     format!("{label}{}", if is_published { ", published" } else { "" })
 }
 
 /// Lines over numbers, or over named places.
-pub(super) fn lines(picture: &Lines<'_>) -> Result<String, ReportError> {
+pub(super) fn lines(picture: &Lines<'_>) -> Result<String, DrawError> {
     let points = || picture.lines.iter().flat_map(|line| &line.points);
     let ends = |value: fn(&(f64, f64)) -> f64| {
         let low = points().map(value).fold(f64::INFINITY, f64::min);
@@ -121,7 +96,7 @@ pub(super) fn lines(picture: &Lines<'_>) -> Result<String, ReportError> {
                         .label(label(&line.label, line.is_published))
                         .legend(move |(x, y)| PathElement::new([(x, y), (x + width, y)], style));
                 }
-                legend(&mut chart)?;
+                legend(&mut chart, SeriesLabelPosition::UpperLeft)?;
             }};
         }
         if picture.is_log {
@@ -133,21 +108,8 @@ pub(super) fn lines(picture: &Lines<'_>) -> Result<String, ReportError> {
     })
 }
 
-fn legend<'a, 'b: 'a, C: plotters::coord::CoordTranslate>(
-    chart: &mut ChartContext<'a, SVGBackend<'b>, C>,
-) -> Drawn {
-    chart
-        .configure_series_labels()
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK.mix(0.3))
-        .label_font(("sans-serif", 11))
-        .position(SeriesLabelPosition::UpperLeft)
-        .draw()?;
-    Ok(())
-}
-
 /// Groups of bars.
-pub(super) fn bars(title: &str, unit: &str, groups: &[String], bars: &[Bars]) -> Result<String, ReportError> {
+pub(super) fn bars(title: &str, unit: &str, groups: &[String], bars: &[Bars]) -> Result<String, DrawError> {
     let highest = bars.iter().flat_map(|bars| bars.values.iter().flatten()).copied().fold(0.0, f64::max);
     let top = if highest > 0.0 { highest * 1.35 } else { 1.0 };
     let width = WIDTH.max(120 + groups.len() as u32 * (20 + 14 * bars.len() as u32));
@@ -189,12 +151,12 @@ pub(super) fn bars(title: &str, unit: &str, groups: &[String], bars: &[Bars]) ->
             let style = ("sans-serif", 12).into_text_style(root).pos(centred);
             root.draw_text(name, &style, (x, y + 6))?;
         }
-        legend(&mut chart)
+        legend(&mut chart, SeriesLabelPosition::UpperLeft)
     })
 }
 
 /// Published against simulated values, both axes logarithmic.
-pub(super) fn scatter(title: &str, points: &[Point]) -> Result<String, ReportError> {
+pub(super) fn scatter(title: &str, points: &[Point]) -> Result<String, DrawError> {
     let is_shown = |point: &&Point| point.at.0 > 0.0 && point.at.1 > 0.0;
     let all = || points.iter().filter(is_shown).flat_map(|point| [point.at.0, point.at.1]);
     let low = all().fold(f64::INFINITY, f64::min) * 0.7;
@@ -239,6 +201,6 @@ pub(super) fn scatter(title: &str, points: &[Point]) -> Result<String, ReportErr
                 .map(|point| Circle::new(point.at, 3, style));
             chart.draw_series(circles)?.label(*group).legend(move |(x, y)| Circle::new((x + 8, y), 4, style));
         }
-        legend(&mut chart)
+        legend(&mut chart, SeriesLabelPosition::UpperLeft)
     })
 }

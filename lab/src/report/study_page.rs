@@ -3,14 +3,15 @@
 use super::html::{Cell, Table, escape, frame, text};
 use super::pictures;
 use super::tables;
-use super::{Chapter, Page, ReportError};
+use super::{Chapter, Page};
+use crate::DrawError;
 use crate::study::{Row, Subject};
 use std::fmt::Write;
 
 /// Cells that are shown as the worst.
 const WORST: usize = 10;
 
-pub(super) fn page(chapter: &Chapter, foot: &str) -> Result<Page, ReportError> {
+pub(super) fn page(chapter: &Chapter, foot: &str) -> Result<Page, DrawError> {
     let Chapter { study, rows, fidelity, league, .. } = chapter;
     let mut body = format!(
         "<p><a href=\"index.html\">all studies</a></p>\n<p>{}. {}</p>\n<h2>What is assumed</h2>\n<ul>\n",
@@ -21,11 +22,18 @@ pub(super) fn page(chapter: &Chapter, foot: &str) -> Result<Page, ReportError> {
         let _ = writeln!(body, "<li>{}</li>", escape(assumption));
     }
     body.push_str("</ul>\n<h2>What is run</h2>\n");
-    let mut table = Table::new(&["<system", "<runs as", "<changed", "<mode", "<devices"]);
+    let mut table =
+        Table::new(&["<system", "<runs as", "<changed", "<mode", "<devices", "<own time, fitted"]);
     for run in &study.runs {
+        let overheads = [("read", &run.overhead.read), ("write", &run.overhead.write)];
+        let fitted = overheads.into_iter().filter_map(|(kind, fitted)| {
+            let fitted = fitted.as_ref()?;
+            Some(format!("{} us for each {kind}, to {}", fitted.us, fitted.cell()))
+        });
+        let fitted = text(fitted.collect::<Vec<_>>().join("; "));
         let cells = match &run.subject {
             Subject::Native { device } => {
-                [text(&run.system), text("the bare device"), text(""), text(""), text(device)]
+                [text(&run.system), text("the bare device"), text(""), text(""), text(device), fitted]
             }
             Subject::Cache { tunables, is_safe, mode, cache, origin, .. } => {
                 let mut changed: Vec<String> =
@@ -37,6 +45,7 @@ pub(super) fn page(chapter: &Chapter, foot: &str) -> Result<Page, ReportError> {
                     text(changed.join(", ")),
                     text(mode.name()),
                     text(format!("{cache} before {origin}")),
+                    fitted,
                 ]
             }
         };

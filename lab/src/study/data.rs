@@ -1,6 +1,7 @@
 //! The form of `study.toml`, and what is wrong with one.
 
 use super::figures::{self, Figure};
+use super::overhead::{Fitted, Overheads};
 use super::procedure::{Procedure, ProcedureForm, Step};
 use engine::composition::{Composition, SetError};
 use engine::effect::WriteMode;
@@ -67,6 +68,8 @@ pub struct Run {
     pub procedure: String,
     /// The native figures that stand for its SSD.
     pub native_ssd: String,
+    /// What the system itself takes for each request.
+    pub overhead: Overheads,
 }
 
 /// What a run is of.
@@ -280,6 +283,7 @@ struct RunForm {
     cache: Option<Spanned<String>>,
     origin: Option<Spanned<String>>,
     native_ssd: Option<String>,
+    overhead: Option<Spanned<Overheads>>,
 }
 
 /// Where in a file something is.
@@ -334,11 +338,18 @@ impl Study {
             .collect::<Result<Vec<_>, _>>()?;
         let runs = form
             .run
-            .into_iter()
+            .iter()
             .map(|run| read_run(&place, &run.span(), run.get_ref(), &devices, &procedures))
             .collect::<Result<Vec<_>, _>>()?;
+        let figures = figures::read(&form.id, figures_file, figures_text)?;
+        for run in form.run.iter().map(Spanned::get_ref) {
+            if let Some(overhead) = &run.overhead {
+                let check = overhead.get_ref().check(&run.system, &figures);
+                check.map_err(|reason| place.wrong(&overhead.span(), reason))?;
+            }
+        }
         Ok(Study {
-            figures: figures::read(&form.id, figures_file, figures_text)?,
+            figures,
             id: form.id,
             title: form.title,
             year: form.year,
@@ -361,6 +372,14 @@ impl Study {
     pub fn steps(&self, run: &Run) -> u64 {
         let procedure = self.procedures.iter().find(|procedure| procedure.name == run.procedure);
         procedure.map_or(0, |procedure| procedure.steps.iter().map(Step::repetitions).sum())
+    }
+
+    /// What was fitted: to whom, for each request of which kind.
+    pub fn overheads(&self) -> impl Iterator<Item = (&str, &'static str, &Fitted)> {
+        self.runs.iter().flat_map(|run| {
+            let kinds = [("read", &run.overhead.read), ("write", &run.overhead.write)];
+            kinds.into_iter().filter_map(|(kind, fitted)| Some((&*run.system, kind, fitted.as_ref()?)))
+        })
     }
 
     /// The device of that name.
@@ -440,6 +459,7 @@ fn read_run(
         subject,
         procedure: form.procedure.as_ref().clone(),
         native_ssd: form.native_ssd.clone().unwrap_or_else(|| "ssd".to_owned()),
+        overhead: form.overhead.as_ref().map(|overhead| overhead.get_ref().clone()).unwrap_or_default(),
     })
 }
 

@@ -13,6 +13,7 @@
 //! | `procedure.rs` | steps: which workload follows which |
 //! | `layout.rs` | files that are laid out and copied |
 //! | `run.rs` | a run, on a cache or on a bare disk |
+//! | `overhead.rs` | what a system itself takes for each request, and the cell that tells it |
 //! | `watch.rs` | what each job did, and when |
 //! | `metric.rs` | from what was measured to what a table calls it |
 //! | `rows.rs` | published beside simulated |
@@ -24,6 +25,7 @@ mod fidelity;
 mod figures;
 mod layout;
 mod metric;
+mod overhead;
 mod procedure;
 mod rows;
 mod run;
@@ -35,5 +37,6 @@ pub(crate) use fidelity::merit;
 pub use fidelity::{Fidelity, Ranking, fidelity, rankings};
 pub use figures::Figure;
 pub use metric::{Better, better};
+pub use overhead::{Fitted, Overheads};
 pub use rows::{OUR_SYSTEM, Outcome, Row, is_ours, rows};
 pub use run::{CACHE_SEED, Measured, ORIGIN_SEED, RunError, Runner};

@@ -2,6 +2,7 @@
 
 use super::data::{Run, Study, Subject};
 use super::metric::{no_result, value};
+use super::overhead::Overheads;
 use super::run::Measured;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +45,10 @@ pub struct Row {
     pub is_native: bool,
     /// The row was fitted to, and says nothing about fidelity.
     pub is_fitted: bool,
+    /// What the system is given for each read of its own, in microseconds.
+    pub overhead_read_us: Option<u32>,
+    /// The same for each write.
+    pub overhead_write_us: Option<u32>,
 }
 
 /// What identifies a figure, its unit aside.
@@ -165,6 +170,7 @@ impl<'a> Table<'a> {
             Err(reason) => (None, Some(reason)),
         };
         let (test, iteration, numjobs, system, metric) = key;
+        let overhead = self.overhead(system, test);
         Row {
             study: self.study.id.clone(),
             test: test.to_owned(),
@@ -181,8 +187,16 @@ impl<'a> Table<'a> {
             native_hdd_simulated: None,
             native_ssd_simulated: None,
             is_native: self.is_native(system),
-            is_fitted: false,
+            is_fitted: overhead.is_some_and(|known| known.is_fitted(test, iteration, numjobs, metric)),
+            overhead_read_us: overhead.and_then(|known| Some(known.read.as_ref()?.us)),
+            overhead_write_us: overhead.and_then(|known| Some(known.write.as_ref()?.us)),
         }
+    }
+
+    /// What a system is given of its own in a test.
+    fn overhead(&self, system: &str, test: &str) -> Option<&'a Overheads> {
+        let mut runs = self.runs(system);
+        runs.find(|(run, _)| self.run_has_test(run, test)).map(|(run, _)| &run.overhead)
     }
 
     /// The simulated value, or why there is none.

@@ -6,8 +6,7 @@ use super::metric::Latencies;
 use super::procedure::{Doing, File, Iozone, Procedure, Step};
 use super::watch::{JobCount, Watch};
 use crate::long::{
-    Bare, Contents, Disk, LongRun, Overhead, Setup, Statistics, Traffic, Trouble, Until, VolumeSetup,
-    Workload,
+    Bare, Contents, Disk, LongRun, Setup, Statistics, Traffic, Trouble, Until, VolumeSetup, Workload,
 };
 use crate::workload::fio::{FioLoad, JobError};
 use crate::workload::iozone::{self, IozoneLoad, Test};
@@ -94,7 +93,6 @@ impl<'a> Runner<'a> {
         study: &'a Study,
         run: &'a Run,
         composition: Option<&Composition>,
-        overhead: Overhead,
     ) -> Result<Runner<'a>, RunError> {
         let procedure = study.procedures.iter().find(|known| known.name == run.procedure);
         let procedure = procedure.expect("reading the study looked for it");
@@ -113,12 +111,13 @@ impl<'a> Runner<'a> {
                 if let Some(lack) = composition.lack() {
                     return Err(RunError::NotYet(lack.to_string()));
                 }
-                let origin = disk(origin, ORIGIN_SEED);
+                let origin = disk(origin, ORIGIN_SEED).plugged();
                 let size_bytes = origin.size_bytes();
                 let volumes = vec![VolumeSetup { origin, mode: *mode }];
-                let setup = Setup { cache: disk(cache, CACHE_SEED), volumes, contents: Contents::Nothing };
+                let setup =
+                    Setup { cache: disk(cache, CACHE_SEED).plugged(), volumes, contents: Contents::Nothing };
                 let mut long = LongRun::composed(setup, composition, |_| ())?;
-                long.set_overhead(overhead);
+                long.set_overhead(run.overhead.of_run());
                 (World::Cached(Box::new(long)), size_bytes)
             }
         };

@@ -9,7 +9,7 @@ use engine::units::{SECTOR_BYTES, SectorRange};
 /// Each volume begins at a multiple of this, so that blocks stay blocks: 1 MiB.
 const ALIGNMENT_SECTORS: u64 = (1 << 20) / SECTOR_BYTES;
 /// The largest origin: 128 TiB.
-const ORIGIN_BYTES_MAX: u64 = 128 << 40;
+pub const ORIGIN_BYTES_MAX: u64 = 128 << 40;
 
 /// Where each volume lies.
 #[derive(Clone, Debug, PartialEq, Eq)]

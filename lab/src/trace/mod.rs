@@ -29,7 +29,7 @@ pub mod spread;
 mod survey;
 mod text;
 
-pub use layout::{Layout, LayoutError};
+pub use layout::{Layout, LayoutError, ORIGIN_BYTES_MAX};
 pub use source::{guess, open, read};
 pub use survey::Survey;
 

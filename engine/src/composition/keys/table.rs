@@ -83,7 +83,7 @@ macro_rules! named {
     };
 }
 
-named!(SetMap, SET_MAPS: Modulo = "modulo", Masked = "masked");
+named!(SetMap, SET_MAPS: Modulo = "modulo", Masked = "masked", Hashed = "hashed");
 named!(FreeOrder, FREE_ORDERS:
     Lowest = "lowest", NearLast = "near-last", LastFreed = "last-freed", FirstFreed = "first-freed");
 named!(RandomKind, RANDOM_KINDS: SharedCounter = "shared-counter", Seeded = "seeded");
@@ -177,7 +177,7 @@ pub const KEYS: &[Key] = &[
         0, 0..=8192u64,
         "slots of a set; 0: a piece may lie in any slot", "dm-cache has no sets"),
     name!(Placement: set_map in placement = Placement::Slots(Slots { set_map, .. }), SET_MAPS, 0,
-        "which set a piece belongs to", "flashcache-doc: modulo; EnhanceIO: masked"),
+        "which set a piece belongs to", "flashcache 3: hashed, before: modulo; EnhanceIO: masked"),
     number!(Admission: ghost_pieces in admission = AdmissionChoice::Always(AlwaysChoice { ghost_pieces }),
         "pieces",
         0, 0..=U32_MAX - 1,

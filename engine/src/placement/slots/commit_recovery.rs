@@ -194,6 +194,7 @@ impl FoundMappings {
             period_ns: u64::from(commit.commit_ms) * Nanos::MILLISECOND,
             // SAFE: a kernel's cache knows no crash of its process.
             waits_for_mappings: composition.safe || commit.commits_promotions,
+            holds_readers: commit.commits_promotions,
             mutations,
         };
         let trees = tree.map(|tree| {

@@ -14,11 +14,13 @@ use core::num::NonZeroU32;
 
 impl Machine<SlotStore> {
     /// Puts every piece that lies wholly in `blocks` of a request, and may enter, into a slot, if there is room.
+    /// `waiting` is the read that waits for it.
     pub(super) fn fill_slots<M: Memory>(
         &mut self,
         key: RequestKey,
         blocks: Blocks,
         slice: Slice,
+        waiting: Option<RequestKey>,
         memory: &mut M,
     ) {
         let volume_index = self.requests[key].volume;
@@ -44,7 +46,7 @@ impl Machine<SlotStore> {
             let skip = ((unit.first - blocks.first) * BLOCK_BYTES) as u32;
             let slice = slice.part(skip, (unit.count * BLOCK_BYTES) as u32);
             let arrival = Arrival { is_dirty: false, ..arrival };
-            self.fill_slot((volume_index, unit), (slot, arrival), slice, memory);
+            self.fill_slot((volume_index, unit), (slot, arrival), slice, waiting, memory);
         }
     }
 
@@ -53,18 +55,27 @@ impl Machine<SlotStore> {
         (volume, blocks): (VolumeIndex, Blocks),
         (slot, arrival): (Frame, Arrival),
         slice: Slice,
+        waiting: Option<RequestKey>,
         memory: &mut M,
     ) {
+        if let Some(request) = waiting {
+            self.requests[request].parts += 1;
+        }
         self.volume_mut(volume).guard.acquire(blocks, Hold::Copying);
         self.store.filling_blocks[volume.at()] += blocks.count;
         memory.retain(slice.buffer);
         let offset_bytes = self.store.offset_bytes(self.store.place(slot, blocks.first));
         let op = IoOp::Write { offset_bytes, from: Pieces::One(slice) };
-        self.issue(
-            Target::Cache,
-            op,
-            Flight::Store(SlotFlight::Fill { volume, blocks, slot, arrival, slice }),
-        );
+        let flight = SlotFlight::Fill { volume, blocks, slot, arrival, slice, waiting };
+        self.issue(Target::Cache, op, Flight::Store(flight));
+    }
+
+    /// A fill that a read waited for is over, whether the slot has it or not: the read has its data.
+    pub(super) fn fill_waited_for<M: Memory>(&mut self, request: RequestKey, memory: &mut M) {
+        self.requests[request].parts -= 1;
+        if self.requests[request].parts == 0 {
+            self.fetched(request, memory);
+        }
     }
 
     pub(super) fn filled<M: Memory>(
@@ -103,7 +114,7 @@ impl Machine<SlotStore> {
         let RequestOp::Write { range, from, .. } = active.op else { return };
         let is_written = self.requests[key].error.is_none() && range.is_block_aligned();
         if self.volume(volume_index).mode == WriteMode::Writethrough && is_written {
-            self.fill_slots(key, blocks, from, memory);
+            self.fill_slots(key, blocks, from, None, memory);
         }
     }
 }

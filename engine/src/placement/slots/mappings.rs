@@ -37,6 +37,10 @@ pub(crate) struct MappingTuning {
     /// Whether a write waits until the mapping of its slot is durable. Where not, as in dm-cache with smq 2.0, a
     /// crash may lose it until a FLUSH.
     pub waits_for_mappings: bool,
+    /// Whether a read whose piece was copied waits for that, too.
+    ///
+    /// Source: dm-cache until Linux 4.11: what a migration held up goes on when its commit is over.
+    pub holds_readers: bool,
     /// Planted bugs, in tests only.
     pub mutations: Mutations,
 }
@@ -48,6 +52,7 @@ pub(crate) struct Mappings {
     pending: BTreeMap<u32, u64>,
     /// Whether writes wait for the mapping of their slot (S6).
     waits_for_mappings: bool,
+    holds_readers: bool,
     mutations: Mutations,
     /// Which pieces may be dirty after a crash; without it all that is mapped.
     pub trees: Option<Trees>,
@@ -67,10 +72,11 @@ pub(crate) struct Mappings {
 
 impl Mappings {
     pub fn new(opened: Opened, tuning: MappingTuning, trees: Option<Trees>, session: u64) -> Mappings {
-        let MappingTuning { period_ns, waits_for_mappings, mutations } = tuning;
+        let MappingTuning { period_ns, waits_for_mappings, holds_readers, mutations } = tuning;
         Mappings {
             commit: Commit::new(opened, period_ns),
             waits_for_mappings,
+            holds_readers,
             mutations,
             pending: BTreeMap::new(),
             trees,
@@ -104,6 +110,15 @@ impl Mappings {
     /// Whether the mapping of a slot is on its way.
     pub fn is_pending(&self, slot: Frame) -> bool {
         self.pending.contains_key(&slot.0)
+    }
+
+    /// Whether a read whose piece was copied to a slot waits for the mapping, which is asked for.
+    pub fn holds_reader(&mut self, slot: Frame) -> bool {
+        let pending = self.pending.get(&slot.0).filter(|_| self.holds_readers);
+        if pending == Some(&self.commit.next()) {
+            self.commit.ask();
+        }
+        pending.is_some()
     }
 
     /// Lets `request` wait for the mapping of a slot; answers it if that is durable, or `may_be_late` and it need not.

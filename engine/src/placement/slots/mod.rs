@@ -139,7 +139,15 @@ pub(crate) enum SlotFlight {
     /// A part of a client's write that has no slot.
     Around { request: RequestKey, blocks: Blocks },
     /// What was read from the origin, into a slot.
-    Fill { volume: VolumeIndex, blocks: Blocks, slot: Frame, arrival: Arrival, slice: Slice },
+    Fill {
+        volume: VolumeIndex,
+        blocks: Blocks,
+        slot: Frame,
+        arrival: Arrival,
+        slice: Slice,
+        /// The read that waits for it.
+        waiting: Option<RequestKey>,
+    },
     /// A part of a piece, from the origin.
     PromotionRead { promotion: usize },
     /// The same, into its slot.

@@ -9,6 +9,7 @@
 
 use super::SlotFlight;
 use super::SlotStore;
+use super::table::SlotState;
 use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target};
 use crate::fetch::Fetch;
 use crate::guard::{Blocks, Hold};
@@ -18,7 +19,7 @@ use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::replacement::{Access, Arrival, Policy};
 use crate::request::{RequestKey, Stage};
 use crate::store::Store;
-use crate::units::{BLOCK_BYTES, Frame, PieceKey, VolumeIndex};
+use crate::units::{BLOCK_BYTES, Frame, Nanos, PieceKey, VolumeIndex};
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
@@ -226,18 +227,22 @@ impl Machine<SlotStore> {
             let pieces = self.pieces_of(key);
             let _ = self.promote_pieces(key, &pieces, false, memory);
         }
+        if is_write {
+            // What it made dirty may go home, and could not as long as it was under way.
+            self.store.ask_again = Nanos(0);
+        }
         self.store.forget_answers(key, self.now);
     }
 
-    /// A read that waited for slots goes on when none of its pieces is on its way into one.
+    /// A read that waited for slots goes on when none of its pieces is on its way into one, nor its mapping on its way
+    /// to be durable where that is waited for.
     pub(super) fn retry_read<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
-        let active = &self.requests[key];
-        let mut pieces = self.store.pieces(active.volume, active.blocks);
-        let is_filling = pieces.any(|piece| {
-            let slot = self.store.directory.find(piece, &self.store.table);
-            slot.is_some_and(|slot| self.store.table.state(slot) == super::table::SlotState::Filling)
-        });
-        if (is_filling && self.latched.is_none()) || self.is_set_locked(key) {
+        let mut is_held = false;
+        for piece in self.pieces_of(key) {
+            let Some(slot) = self.store.directory.find(piece, &self.store.table) else { continue };
+            is_held |= self.store.table.state(slot) == SlotState::Filling || self.is_reader_held(slot);
+        }
+        if (is_held && self.latched.is_none()) || self.is_set_locked(key) {
             self.wait_for_slot(key);
         } else {
             self.requests[key].stage = Stage::Fetching;

@@ -1,19 +1,29 @@
 //! Which set a piece belongs to.
 //!
-//! Consecutive pieces, as many as a set has slots, belong to one set: 2 MiB of consecutive addresses with the
-//! 512 slots of 4 KiB that are usual.
+//! Consecutive pieces belong to one set: as many as it has slots, 2 MiB of addresses with the 512 slots of 4 KiB that
+//! are usual, or 256 KiB of them.
 
 use crate::replacement::Shape;
 use crate::units::{PieceKey, VOLUMES_MAX};
 
+/// Addresses that stay together where they are hashed. Source: flashcache 3.1.1, `DEFAULT_DISK_ASSOC`; the log of
+/// geomflash-2015 says that it was in force.
+pub const CLUSTER_BYTES: u32 = 256 << 10;
+
 /// How the runs of consecutive pieces are spread over the sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetMapKind {
-    /// The run's number modulo the number of sets. Source: flashcache 3.1.1, `hash_block`.
+    /// The run's number modulo the number of sets. Source: flashcache 3.1.1, `hash_block` without `disk_assoc`.
     Modulo,
     /// The low bits of the run's number, as many as number all sets; what lies beyond the last set begins
     /// again at the first one, which therefore gets more than its share. Source: EnhanceIO, `hash_block`.
     Masked,
+    /// A hash of the number of a run of so many pieces, or of a set's if that has fewer, modulo the number of sets.
+    /// Source: flashcache 3.1.1, `hash_block`.
+    Hashed {
+        /// Pieces of a run.
+        pieces: u64,
+    },
 }
 
 /// The map of one cache.
@@ -40,6 +50,10 @@ impl SetMap {
         let run = piece.piece() / self.ways;
         let set = match self.kind {
             SetMapKind::Modulo => run % self.sets,
+            SetMapKind::Hashed { pieces } => {
+                let run = piece.piece() / pieces.min(self.ways);
+                u64::from(mixed((run ^ (run >> 32)) as u32)) % self.sets
+            }
             SetMapKind::Masked => {
                 let low = run & (self.sets.next_power_of_two() - 1);
                 if low >= self.sets { low - self.sets } else { low }
@@ -48,6 +62,19 @@ impl SetMap {
         let moved = u64::from(piece.volume().0) * (self.sets / VOLUMES_MAX as u64);
         ((set + moved) % self.sets) as u32
     }
+}
+
+/// One word, mixed. Source: Bob Jenkins' lookup3, its last step, with what flashcache begins with.
+fn mixed(word: u32) -> u32 {
+    const BEGIN: u32 = 0xdead_beef;
+    const SEED: u32 = 0xbeef;
+    let (mut a, mut b, mut c) = (word.wrapping_add(BEGIN), BEGIN, SEED);
+    for turn in [[14, 11, 25], [16, 4, 14]] {
+        c = (c ^ b).wrapping_sub(b.rotate_left(turn[0]));
+        a = (a ^ c).wrapping_sub(c.rotate_left(turn[1]));
+        b = (b ^ a).wrapping_sub(a.rotate_left(turn[2]));
+    }
+    (c ^ b).wrapping_sub(b.rotate_left(24))
 }
 
 #[cfg(test)]
@@ -81,6 +108,24 @@ mod tests {
         // 1000 sets: ten bits number 1024.
         assert_eq!(sets(SetMapKind::Modulo, [999, 1000, 1023, 1024, 2047]), [999, 0, 23, 24, 47]);
         assert_eq!(sets(SetMapKind::Masked, [999, 1000, 1023, 1024, 2047]), [999, 0, 23, 0, 23]);
+    }
+
+    #[test]
+    fn hashed_runs_stay_together_and_are_spread_evenly() {
+        let map = SetMap::new(SetMapKind::Hashed { pieces: 64 }, FLASHCACHE);
+        let mut runs_of = std::vec![0; 1000];
+        for run in 0..100_000 {
+            let set = map.set_of(piece(0, run * 64));
+            assert_eq!(map.set_of(piece(0, run * 64 + 63)), set);
+            runs_of[set as usize] += 1;
+        }
+        // A hundred runs in the mean, as if by chance.
+        assert!(runs_of.iter().all(|runs| (55..155).contains(runs)), "{runs_of:?}");
+        let neighbours = (0..1000)
+            .filter(|run| map.set_of(piece(0, run * 64)).abs_diff(map.set_of(piece(0, (run + 1) * 64))) <= 1);
+        assert!(neighbours.count() < 20, "neighbours are not in neighbouring sets");
+        let small = SetMap::new(SetMapKind::Hashed { pieces: 64 }, Shape { frames: 160, ways: 16 });
+        assert!((0..16).all(|number| small.set_of(piece(0, number)) == small.set_of(piece(0, 0))));
     }
 
     #[test]

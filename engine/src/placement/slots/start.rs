@@ -5,11 +5,11 @@ use super::lost::LostRecords;
 use super::mappings::Mappings;
 use super::policies::Policies;
 use super::records::Records;
-use super::set_map::{SetMap, SetMapKind};
+use super::set_map::{CLUSTER_BYTES, SetMap, SetMapKind};
 use super::table::SlotTable;
 use super::{BUSY_SLOTS_MAX, SlotStore};
 use crate::composition::Composition;
-use crate::composition::axes::{Placement, SetMap as SetMapChoice};
+use crate::composition::axes::{Placement, SetMap as SetMapChoice, Slots};
 use crate::controllers::{Destage, Pressure};
 use crate::format::{SetId, SlotLayout};
 use crate::persistence::sync_sector::SyncSector;
@@ -108,7 +108,10 @@ impl SlotStore {
 /// Where pieces belong, in a cache of that layout and composition.
 pub(super) fn set_map(layout: &SlotLayout, composition: &Composition) -> SetMap {
     let kind = match composition.placement {
-        Placement::Slots(slots) if slots.set_map == SetMapChoice::Masked => SetMapKind::Masked,
+        Placement::Slots(Slots { set_map: SetMapChoice::Masked, .. }) => SetMapKind::Masked,
+        Placement::Slots(Slots { set_map: SetMapChoice::Hashed, slot_bytes, .. }) => {
+            SetMapKind::Hashed { pieces: u64::from((CLUSTER_BYTES / slot_bytes).max(1)) }
+        }
         Placement::Slots(_) | Placement::Log { .. } => SetMapKind::Modulo,
     };
     SetMap::new(kind, layout.shape())

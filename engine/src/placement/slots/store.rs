@@ -1,5 +1,6 @@
 //! The slots as a [`Store`].
 
+use super::policies::Partial;
 use super::records::Records;
 use super::table::SlotState;
 use super::{SlotFlight, SlotStore};
@@ -40,7 +41,7 @@ impl Store for SlotStore {
     fn lookup(&self, key: BlockKey) -> Option<Cached> {
         let piece = self.piece_of(key);
         let slot = self.holding(piece)?;
-        if !self.rotten.is_empty() && self.rotten.contains(&piece) {
+        if !self.rotten.is_empty() && self.rotten.contains(&piece) || self.is_busy_for_readers(slot) {
             return None;
         }
         let place = self.place(slot, key.block());
@@ -71,7 +72,10 @@ impl Store for SlotStore {
     fn reads_clean(&self, first: BlockKey, blocks: u64) -> bool {
         // EnhanceIO: if a part is missing, the origin is asked for all that it has.
         !self.policies.writes.rereads_whole
-            || (first.0..first.0 + blocks).all(|key| self.holding(self.piece_of(BlockKey(key))).is_some())
+            || (first.0..first.0 + blocks).all(|key| {
+                let slot = self.holding(self.piece_of(BlockKey(key)));
+                slot.is_some_and(|slot| !self.is_busy_for_readers(slot))
+            })
     }
 
     fn pin(&mut self, place: Place, blocks: u32) {
@@ -111,10 +115,11 @@ impl Store for SlotStore {
         memory: &mut M,
     ) {
         let blocks = Blocks { first: piece.first, count: u64::from(piece.blocks) };
-        let is_filled_so = matches!(m.store.policies.fetch, Fetch::Request { .. });
+        let is_filled_so = matches!(m.store.policies.fetch, Fetch::Request { .. } | Fetch::Filled);
         // HAZARD 1: what was read is still what the origin has.
         if is_filled_so && m.volume(m.requests[request].volume).guard.stamp(blocks, u64::MAX) == Some(stamp) {
-            m.fill_slots(request, blocks, piece.slice, memory);
+            let who_waits = (m.store.policies.fetch == Fetch::Filled).then_some(request);
+            m.fill_slots(request, blocks, piece.slice, who_waits, memory);
         }
     }
 
@@ -278,7 +283,9 @@ impl Store for SlotStore {
         for piece in m.store.pieces(volume, blocks) {
             let slot = m.store.holding(piece).expect("a slot that goes home stays");
             m.store.table.settle(slot);
-            m.store.replacement.home_ends(slot, true);
+            // Without `safe` it is clean by now.
+            let is_dirty = m.store.table.is_dirty(slot);
+            m.store.replacement.home_ends(slot, is_dirty);
             m.home_ended(slot, is_written);
         }
         m.store.is_released = true;
@@ -333,8 +340,11 @@ impl Store for SlotStore {
                 m.data_written(request, first, (place, slice), makes_dirty, result, memory);
             }
             SlotFlight::Around { request, blocks } => m.around_written(request, blocks, result, memory),
-            SlotFlight::Fill { volume, blocks, slot, arrival, slice } => {
+            SlotFlight::Fill { volume, blocks, slot, arrival, slice, waiting } => {
                 m.filled((volume, blocks), (slot, arrival), slice, result, memory);
+                if let Some(request) = waiting {
+                    m.fill_waited_for(request, memory);
+                }
             }
             SlotFlight::PromotionRead { promotion } => m.promotion_read(promotion, result, memory),
             SlotFlight::PromotionWrite { promotion } => m.promotion_written(promotion, result, memory),
@@ -356,6 +366,8 @@ impl Store for SlotStore {
         if is_released || is_due {
             m.store.look_again = m.now.plus(LOOK_AGAIN_NS);
             m.retry_waiting(memory);
+            // A transaction that one of them asked for begins now, not when something else happens.
+            m.pump_records(memory);
         }
         m.pump_controller(memory);
         // What went on just now may have changed the superblock.
@@ -442,6 +454,15 @@ impl Store for SlotStore {
 }
 
 impl SlotStore {
+    /// Whether readers ask the origin instead, because somebody else reads or writes the slot, which is clean.
+    ///
+    /// Source: EnhanceIO, `eio_read_peek`: a block with an operation under way counts as not cached, unless it is dirty.
+    fn is_busy_for_readers(&self, slot: Frame) -> bool {
+        self.policies.partial == Partial::BothIfClean
+            && !self.table.is_dirty(slot)
+            && (self.table.is_pinned(slot) || self.is_writing(slot))
+    }
+
     pub(super) fn all_slots(&self) -> impl Iterator<Item = crate::units::Frame> + use<> {
         (0..self.table.shape().frames).map(crate::units::Frame)
     }

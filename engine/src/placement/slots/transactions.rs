@@ -178,6 +178,11 @@ impl Machine<SlotStore> {
         self.store.mappings_mut().is_none_or(|mappings| mappings.may_write(slot, piece, is_dirty))
     }
 
+    /// Whether a read goes on only when the mapping of a slot that it waited for is durable.
+    pub(super) fn is_reader_held(&mut self, slot: Frame) -> bool {
+        self.store.mappings_mut().is_some_and(|mappings| mappings.holds_reader(slot))
+    }
+
     /// Lets a FLUSH wait for what was answered without being mapped durably. False if there is no such thing.
     pub(super) fn flush_waits_for_mappings(&mut self, key: RequestKey) -> bool {
         let is_latched = self.latched.is_some();

@@ -15,8 +15,7 @@ struct Printed<'a> {
 }
 
 pub(super) fn run(arguments: &LabLeague) -> Result<()> {
-    let wanted = Wanted { systems: &[], tests: &[] };
-    let chapters = studying::chapters(study::all(), &wanted, &arguments.carrying)?;
+    let chapters = studying::chapters(study::all(), &Wanted::default(), &arguments.carrying)?;
     let rows: Vec<&Standing> = chapters.iter().flat_map(|chapter| &chapter.league).collect();
     let mut output = Output::stdout();
     if arguments.printing.json {

@@ -2,6 +2,7 @@
 
 mod advise;
 mod bench;
+mod defect;
 mod fit;
 mod league;
 mod study;

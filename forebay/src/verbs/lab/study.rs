@@ -26,7 +26,7 @@ pub(super) fn run(arguments: &LabStudy) -> Result<()> {
         None => study::all(),
         Some(name) => vec![find(name)?],
     };
-    let wanted = Wanted { systems: &arguments.system, tests: &arguments.test };
+    let wanted = Wanted { systems: arguments.system.clone(), tests: arguments.test.clone() };
     check(&studies, &wanted)?;
     let chapters = studying::chapters(studies, &wanted, &arguments.carrying)?;
     if let Some(directory) = &arguments.report {
@@ -68,9 +68,9 @@ fn find(name: &str) -> Result<Study> {
 }
 
 /// Whether there is something of each name.
-fn check(studies: &[Study], wanted: &Wanted<'_>) -> Result<()> {
-    for system in wanted.systems {
-        let only = Wanted { systems: std::slice::from_ref(system), tests: &[] };
+fn check(studies: &[Study], wanted: &Wanted) -> Result<()> {
+    for system in &wanted.systems {
+        let only = Wanted { systems: vec![system.clone()], tests: Vec::new() };
         let mut runs = studies.iter().flat_map(|study| &study.runs);
         if !runs.any(|run| only.has_system(&run.system)) {
             let mut known: Vec<&str> =
@@ -80,7 +80,7 @@ fn check(studies: &[Study], wanted: &Wanted<'_>) -> Result<()> {
             bail!("there is no system {system}; there are {}", known.join(", "));
         }
     }
-    for test in wanted.tests {
+    for test in &wanted.tests {
         if !studies.iter().flat_map(|study| &study.figures).any(|figure| figure.test == *test) {
             let mut known: Vec<&str> = Vec::new();
             for figure in studies.iter().flat_map(|study| &study.figures) {
@@ -139,6 +139,13 @@ fn print(output: &mut Output, chapter: &Chapter) -> Result<()> {
     }
     for (reason, count) in reasons {
         writeln!(output, "  {count} without a simulated value: {reason}")?;
+    }
+    for (system, kind, fitted) in study.overheads() {
+        let (us, cell) = (fitted.us, fitted.cell());
+        writeln!(
+            output,
+            "  fitted: {us} us for each {kind} of {system}, to {cell}; left out of the fidelity"
+        )?;
     }
     for Fidelity { system, cells, missing, .. } in fidelity {
         write!(output, "  fidelity of {}: {cells} cells", system.as_deref().unwrap_or("all"))?;

@@ -1,17 +1,21 @@
-//! `forebay lab trace`: a trace through the engine, in virtual time on modelled disks.
+//! `forebay lab trace`: a trace, or the jobs of a fio job file, through the engine, in virtual time on modelled disks.
 
 use crate::arguments::traces::LabTrace;
 use crate::output::{Output, Size};
 use crate::profile;
 use crate::progress::Bar;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
+use engine::units::VolumeIndex;
 use lab::replay::{self, Latency, Outcome, Pace, Plan};
 use lab::trace::{self, Survey};
+use lab::workload::fio::{self, FioLoad, Job};
 use serde::Serialize;
 use std::io::Write;
 
 /// Requests under way where neither the trace nor the command line says: as a SATA disk takes.
 const DEPTH_DEFAULT: u32 = 32;
+/// How the names of fio's job files end.
+const JOBS_EXTENSION: &str = "fio";
 /// Sizes of the cache where the command line has none, in percent of what the trace touches.
 const SIZES_PERCENT: [u64; 3] = [1, 10, 50];
 /// The least of them: the smallest cache that can be formatted.
@@ -20,12 +24,24 @@ const CACHE_BYTES_MIN: u64 = 32 << 20;
 #[derive(Serialize)]
 struct Report {
     file: String,
-    trace: Surveyed,
+    /// What the trace is, if it is one.
+    trace: Option<Surveyed>,
+    /// What the job file is, if it is one.
+    jobs: Option<Jobs>,
     origin: String,
     cache: String,
     /// Requests under way, or none if they come by their times.
     depth: Option<u32>,
     runs: Vec<Run>,
+}
+
+#[derive(Serialize)]
+struct Jobs {
+    jobs: usize,
+    /// The size of their files together.
+    files_bytes: u64,
+    /// How many requests they may come to, if that is known.
+    requests_max: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -115,24 +131,85 @@ impl Surveyed {
     }
 }
 
+/// What is replayed.
+enum Load {
+    Trace { survey: Survey, pace: Pace },
+    Jobs(Vec<Job>),
+}
+
+impl Load {
+    fn read(arguments: &LabTrace, file: &str, bar: &mut Bar) -> Result<Load> {
+        let path = &arguments.trace.file;
+        if path.extension().is_some_and(|extension| extension == JOBS_EXTENSION) {
+            if arguments.depth.is_some() || arguments.timed {
+                bail!(
+                    "{file} is a job file, which says itself when requests come; leave --depth and --timed out"
+                );
+            }
+            let text =
+                std::fs::read_to_string(path).map_err(|error| anyhow!("{file}: cannot be read: {error}"))?;
+            let jobs = fio::parse(&text).map_err(|error| anyhow!("{file}, {error}"))?;
+            if jobs.is_empty() {
+                bail!("{file} has no job");
+            }
+            return Ok(Load::Jobs(jobs));
+        }
+        let mut source = trace::open(path, arguments.trace.reading())?;
+        let survey = Survey::of(source.as_mut(), &mut |done| bar.show("reading requests", done, None))?;
+        let pace = match arguments.depth {
+            Some(depth) => Pace::Depth(depth.get()),
+            None if arguments.timed && survey.span_ns.is_none() => {
+                bail!("{file} has no times; leave --timed out, or give --depth")
+            }
+            None if survey.span_ns.is_some() => Pace::Timed,
+            None => Pace::Depth(DEPTH_DEFAULT),
+        };
+        Ok(Load::Trace { survey, pace })
+    }
+
+    /// What it touches.
+    fn footprint_bytes(&self) -> Result<u64> {
+        Ok(match self {
+            Load::Trace { survey, .. } => survey.footprint_blocks * engine::units::BLOCK_BYTES,
+            Load::Jobs(jobs) => FioLoad::new(jobs, VolumeIndex(0))?.volume_bytes(),
+        })
+    }
+
+    /// How many requests it has, if that is known.
+    fn requests(&self) -> Option<u64> {
+        match self {
+            Load::Trace { survey, .. } => Some(survey.requests()),
+            Load::Jobs(jobs) => {
+                jobs.iter().try_fold(0, |sum: u64, job| Some(sum.saturating_add(job.requests_max()?)))
+            }
+        }
+    }
+
+    fn run(
+        &self,
+        plan: &Plan<'_>,
+        arguments: &LabTrace,
+        on_progress: &mut dyn FnMut(u64),
+    ) -> Result<Outcome> {
+        Ok(match self {
+            Load::Trace { survey, pace } => {
+                let mut source = trace::open(&arguments.trace.file, arguments.trace.reading())?;
+                replay::replay(plan, *pace, survey, source.as_mut(), |_| (), on_progress)?
+            }
+            Load::Jobs(jobs) => replay::carry_out(plan, jobs, |_| (), on_progress)?,
+        })
+    }
+}
+
 pub(super) fn run(arguments: &LabTrace) -> Result<()> {
     let file = arguments.trace.file.display().to_string();
     let mut bar = Bar::new(arguments.progress);
-    let mut source = trace::open(&arguments.trace.file, arguments.trace.reading())?;
-    let survey = Survey::of(source.as_mut(), &mut |done| bar.show("reading requests", done, None))?;
-    drop(source);
-    let pace = match arguments.depth {
-        Some(depth) => Pace::Depth(depth.get()),
-        None if arguments.timed && survey.span_ns.is_none() => {
-            bail!("{file} has no times; leave --timed out, or give --depth")
-        }
-        None if survey.span_ns.is_some() => Pace::Timed,
-        None => Pace::Depth(DEPTH_DEFAULT),
-    };
-    let sizes = cache_sizes(arguments, &survey);
+    let load = Load::read(arguments, &file, &mut bar)?;
+    let footprint_bytes = load.footprint_bytes().map_err(|error| anyhow!("{file}: {error}"))?;
+    let all = load.requests();
     let mut runs = Vec::new();
     for &name in &arguments.profile {
-        for &cache_bytes in &sizes {
+        for &cache_bytes in &cache_sizes(arguments, footprint_bytes) {
             let profile = profile::named(name);
             profile.runnable()?;
             let plan = Plan {
@@ -141,28 +218,30 @@ pub(super) fn run(arguments: &LabTrace) -> Result<()> {
                 cache_bytes,
                 origin: &arguments.disks.origin,
                 mode: arguments.mode.unwrap_or(profile.composition.write_mode),
-                pace,
             };
             let doing = format!("replaying with {name}, {}", Size(cache_bytes));
-            let mut source = trace::open(&arguments.trace.file, arguments.trace.reading())?;
-            let all = Some(survey.requests());
-            let outcome = replay::replay(&plan, &survey, source.as_mut(), |_| (), &mut |done| {
-                bar.show(&doing, done, all)
-            })
-            .with_context(|| format!("{file} cannot be replayed on a cache of {}", Size(cache_bytes)))?;
+            let outcome = load
+                .run(&plan, arguments, &mut |done| bar.show(&doing, done, all))
+                .with_context(|| format!("{file} cannot be replayed on a cache of {}", Size(cache_bytes)))?;
             runs.push(Run::new(name, plan.mode.name(), &outcome));
         }
     }
     drop(bar);
+    let (trace, jobs, depth) = match &load {
+        Load::Trace { survey, pace: Pace::Depth(depth) } => (Some(Surveyed::of(survey)), None, Some(*depth)),
+        Load::Trace { survey, pace: Pace::Timed } => (Some(Surveyed::of(survey)), None, None),
+        Load::Jobs(jobs) => {
+            let jobs = Jobs { jobs: jobs.len(), files_bytes: footprint_bytes, requests_max: all };
+            (None, Some(jobs), None)
+        }
+    };
     let report = Report {
         file,
-        trace: Surveyed::of(&survey),
+        trace,
+        jobs,
         origin: arguments.disks.origin.name.clone(),
         cache: arguments.disks.cache.name.clone(),
-        depth: match pace {
-            Pace::Depth(depth) => Some(depth),
-            Pace::Timed => None,
-        },
+        depth,
         runs,
     };
     let mut output = Output::stdout();
@@ -174,11 +253,10 @@ pub(super) fn run(arguments: &LabTrace) -> Result<()> {
     Ok(output.finish()?)
 }
 
-fn cache_sizes(arguments: &LabTrace, survey: &Survey) -> Vec<u64> {
+fn cache_sizes(arguments: &LabTrace, footprint_bytes: u64) -> Vec<u64> {
     if !arguments.cache_size.is_empty() {
         return arguments.cache_size.clone();
     }
-    let footprint_bytes = survey.footprint_blocks * engine::units::BLOCK_BYTES;
     let mut sizes = SIZES_PERCENT
         .map(|percent| (footprint_bytes / 100 * percent).next_multiple_of(1 << 20).max(CACHE_BYTES_MIN))
         .to_vec();
@@ -224,9 +302,15 @@ impl Run {
 
 impl Report {
     fn print(&self, output: &mut Output) -> Result<()> {
-        self.trace.print(output, &self.file)?;
+        if let Some(trace) = &self.trace {
+            trace.print(output, &self.file)?;
+        }
+        if let Some(Jobs { jobs, files_bytes, .. }) = &self.jobs {
+            writeln!(output, "{}: {jobs} job(s) on files of {}", self.file, Size(*files_bytes))?;
+        }
         let pace = match self.depth {
             Some(depth) => format!("{depth} requests under way"),
+            None if self.jobs.is_some() => "requests as the jobs say".to_owned(),
             None => "requests by their times".to_owned(),
         };
         writeln!(output, "origin {}, cache {}, both modelled; {pace}", self.origin, self.cache)?;

@@ -142,6 +142,13 @@ impl Job {
         self.offset_bytes.saturating_add(self.part_bytes())
     }
 
+    /// How many requests it may come to; `None` if only its runtime ends it.
+    #[must_use]
+    pub fn requests_max(&self) -> Option<u64> {
+        let all_bytes = self.io_bytes.unwrap_or(self.pass_bytes()).saturating_mul(self.loops);
+        (!self.is_time_based).then(|| all_bytes / self.block_bytes.max(1))
+    }
+
     /// What one pass asks for.
     pub(super) fn pass_bytes(&self) -> u64 {
         match self.size_bytes {
