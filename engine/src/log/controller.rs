@@ -43,7 +43,7 @@ enum Rules {
     /// One for each volume.
     Pi(Vec<Pi>),
     /// With the time of the last write of each volume.
-    Mirror(MirrorFillChoice, [Option<Nanos>; VOLUMES_MAX]),
+    Mirror(MirrorFillChoice, Vec<Option<Nanos>>),
 }
 
 /// Dirty extents that were found and are to go home, in the order of the origin.
@@ -73,7 +73,7 @@ impl Controller {
     pub fn new(composition: &Composition) -> Option<Controller> {
         let rules = match composition.destage {
             DestageChoice::Pi(choice) => Rules::Pi(vec![Pi::new(choice); VOLUMES_MAX]),
-            DestageChoice::MirrorFill(choice) => Rules::Mirror(choice, [None; VOLUMES_MAX]),
+            DestageChoice::MirrorFill(choice) => Rules::Mirror(choice, vec![None; VOLUMES_MAX]),
             _ => return None,
         };
         Some(Controller { rules, found: Default::default() })
