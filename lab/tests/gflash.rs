@@ -134,6 +134,20 @@ fn what_goes_home_is_not_read_from_the_ssd() {
     assert_eq!(counters(&world).destaged_blocks, 64);
 }
 
+/// geomflash-2015, jobs 6 and 16: nothing goes home while a client writes and memory has room; then all of it does.
+#[test]
+fn nothing_goes_home_while_a_client_writes() {
+    let mut world = world(true);
+    for block in scattered(100) {
+        let write = world.write(0, blocks(block, 1));
+        world.succeed(write).expect("written");
+        world.pass(20 * Nanos::MILLISECOND).expect("time passes");
+    }
+    assert_eq!(counters(&world).destaged_blocks, 0);
+    world.pass(2 * Nanos::SECOND).expect("time passes");
+    assert_eq!(counters(&world).destaged_blocks, 100);
+}
+
 /// A reader of the origin is not disturbed, as long as there is room in memory.
 #[test]
 fn nothing_goes_home_while_a_client_reads_the_origin() {

@@ -13,7 +13,7 @@
 //! | `threshold_sets.rs` | whole sets, one at a time, when the cache or a set has too much | EnhanceIO |
 //! | `idle.rs` | one frame a copy, as the policy says | dm-cache, three eras |
 //! | `cleaner.rs` | everything, and nothing enters | dm-cache's cleaner |
-//! | `mirror_fill.rs` | from memory, while nobody reads the origin, or because memory is full | gflash |
+//! | `mirror_fill.rs` | from memory, while nobody reads the origin or writes, or because memory is full | gflash |
 
 pub mod cleaner;
 pub mod idle;
@@ -203,7 +203,7 @@ impl Destage {
             Destage::ThresholdSets { sets, .. } => Some(sets.budget(pressure)),
             Destage::Idle(idle) => Some(idle.budget(pressure)),
             Destage::Cleaner(cleaner) => Some(cleaner.budget(pressure)),
-            Destage::MirrorFill(mirror) => Some(mirror.budget(pressure)),
+            Destage::MirrorFill(mirror) => Some(mirror.budget(pressure, None)),
         }
     }
 

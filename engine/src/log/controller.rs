@@ -18,6 +18,7 @@ use crate::effect::WriteMode;
 use crate::guard::Blocks;
 use crate::machine::Machine;
 use crate::memory::Memory;
+use crate::replacement::Access;
 use crate::store::{Readiness, Store};
 use crate::units::{Nanos, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeIndex};
 use crate::volume::Standing;
@@ -41,7 +42,8 @@ const LOOK_AGAIN_NS: u64 = 2 * Nanos::MILLISECOND;
 enum Rules {
     /// One for each volume.
     Pi(Vec<Pi>),
-    Mirror(MirrorFillChoice),
+    /// With the time of the last write of each volume.
+    Mirror(MirrorFillChoice, Vec<Option<Nanos>>),
 }
 
 /// Dirty extents that were found and are to go home, in the order of the origin.
@@ -71,23 +73,27 @@ impl Controller {
     pub fn new(composition: &Composition) -> Option<Controller> {
         let rules = match composition.destage {
             DestageChoice::Pi(choice) => Rules::Pi(vec![Pi::new(choice); VOLUMES_MAX]),
-            DestageChoice::MirrorFill(choice) => Rules::Mirror(choice),
+            DestageChoice::MirrorFill(choice) => Rules::Mirror(choice, vec![None; VOLUMES_MAX]),
             _ => return None,
         };
         Some(Controller { rules, found: Default::default() })
     }
 
     /// A client's request came.
-    pub fn client_request(&mut self, volume: VolumeIndex) {
-        if let Rules::Pi(pi) = &mut self.rules {
-            pi[volume.at()].client_request();
+    pub fn client_request(&mut self, volume: VolumeIndex, access: Access, now: Nanos) {
+        match &mut self.rules {
+            Rules::Pi(pi) => pi[volume.at()].client_request(),
+            Rules::Mirror(_, last_writes) if access == Access::Write => {
+                last_writes[volume.at()] = Some(now);
+            }
+            Rules::Mirror(..) => (),
         }
     }
 
     fn budget(&mut self, volume: VolumeIndex, pressure: &Pressure) -> Budget {
         match &mut self.rules {
             Rules::Pi(pi) => pi[volume.at()].budget(pressure),
-            Rules::Mirror(mirror) => mirror.budget(pressure),
+            Rules::Mirror(mirror, last_writes) => mirror.budget(pressure, last_writes[volume.at()]),
         }
     }
 

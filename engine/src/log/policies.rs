@@ -68,7 +68,7 @@ impl Machine<LogStore> {
             return false;
         };
         if let Some(controller) = &mut self.store.controller {
-            controller.client_request(volume);
+            controller.client_request(volume, access, now);
         }
         let is_writeback = self.volume(volume).mode == WriteMode::Writeback;
         let asked = Asked {
