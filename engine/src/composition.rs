@@ -208,7 +208,7 @@ impl Composition {
     /// [`SetError::UnknownChoice`].
     pub fn choose(&mut self, axis: Axis, name: &str) -> Result<(), SetError> {
         let choice = axis.choice(name).ok_or_else(|| SetError::UnknownChoice { axis, value: name.into() })?;
-        (choice.choose)(self);
+        choice.choose(self);
         Ok(())
     }
 

@@ -21,14 +21,10 @@ use crate::controllers::threshold_sets::ThresholdSetsChoice;
 use crate::effect::WriteMode;
 use crate::fetch::Fetch;
 use crate::replacement::ReplacementChoice;
-use crate::replacement::bucket_lru::BucketKind;
-use crate::replacement::free_frames::FreeOrder;
-use crate::replacement::mq::MqEra;
-use crate::replacement::random::RandomKind;
 use crate::replacement::smq::SmqVersion;
 
 /// One answer.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Choice {
     /// To which question.
     pub axis: Axis,
@@ -36,14 +32,38 @@ pub struct Choice {
     pub name: &'static str,
     /// What it means.
     pub meaning: &'static str,
+    chosen: Chosen,
+}
+
+/// What becomes of a composition.
+#[derive(Clone, Copy, Debug)]
+enum Chosen {
+    /// A field of it gets a value.
+    Field(fn(&mut Composition)),
+    /// Its replacement is this one.
+    Replacement(ReplacementChoice),
+}
+
+impl Choice {
     /// Makes it a composition's choice, with the defaults of its keys.
-    pub(super) choose: fn(&mut Composition),
+    pub(super) fn choose(&self, composition: &mut Composition) {
+        match self.chosen {
+            Chosen::Field(set) => set(composition),
+            Chosen::Replacement(choice) => composition.replacement = choice,
+        }
+        super::keys::set_defaults(composition, self.axis);
+    }
+}
+
+/// Every choice of every axis.
+pub fn all() -> impl Iterator<Item = &'static Choice> {
+    CHOICES.iter().chain(REPLACEMENTS)
 }
 
 impl Axis {
     /// What can be chosen.
     pub fn choices(self) -> impl Iterator<Item = &'static Choice> {
-        CHOICES.iter().filter(move |choice| choice.axis == self)
+        all().filter(move |choice| choice.axis == self)
     }
 
     /// The choice of that name.
@@ -70,17 +90,29 @@ macro_rules! choice {
             axis: Axis::$axis,
             name: $name,
             meaning: $meaning,
-            choose: |composition| {
-                composition.$field = $value;
-                super::keys::set_defaults(composition, Axis::$axis);
-            },
+            chosen: Chosen::Field(|composition| composition.$field = $value),
         }
     };
 }
 
-/// Every choice of every axis.
+/// The policies of replacement: their table is where they are.
+const REPLACEMENTS: &[Choice] = &{
+    let policies = ReplacementChoice::ALL;
+    let (name, meaning, first) = policies[0];
+    let choice = Choice { axis: Axis::Replacement, name, meaning, chosen: Chosen::Replacement(first) };
+    let mut choices = [choice; ReplacementChoice::ALL.len()];
+    let mut at = 1;
+    while at < choices.len() {
+        let (name, meaning, policy) = policies[at];
+        choices[at] = Choice { name, meaning, chosen: Chosen::Replacement(policy), ..choice };
+        at += 1;
+    }
+    choices
+};
+
+/// Every choice of every other axis.
 #[rustfmt::skip]
-pub const CHOICES: &[Choice] = &[
+const CHOICES: &[Choice] = &[
     choice!(
         Placement,
         "log",
@@ -138,49 +170,6 @@ pub const CHOICES: &[Choice] = &[
             runs: Some(RunsChoice::PUBLISHED),
             congestion: Some(CongestionChoice::PUBLISHED),
         }
-    ),
-    choice!(
-        Replacement,
-        "fifo",
-        "a pointer that goes round",
-        replacement = ReplacementChoice::Fifo { free_order: FreeOrder::Lowest }
-    ),
-    choice!(Replacement, "lru", "the least recently used of a set", replacement = ReplacementChoice::Lru),
-    choice!(
-        Replacement,
-        "random",
-        "a shared counter, or chance",
-        replacement = ReplacementChoice::Random { kind: RandomKind::SharedCounter }
-    ),
-    choice!(
-        Replacement,
-        "warm-hot-lru",
-        "two lists of fixed lengths for each set",
-        replacement = ReplacementChoice::WarmHotLru { hot_percent: 0, promote_hits: 1 }
-    ),
-    choice!(
-        Replacement,
-        "mq",
-        "16 levels by the logarithm of hits",
-        replacement = ReplacementChoice::Mq { era: MqEra::Split }
-    ),
-    choice!(
-        Replacement,
-        "smq",
-        "64 levels of even lengths",
-        replacement = ReplacementChoice::Smq { version: SmqVersion::Two }
-    ),
-    choice!(
-        Replacement,
-        "bucket-lru",
-        "whole buckets by age and live content",
-        replacement = ReplacementChoice::BucketLru { kind: BucketKind::Lru, bucket_sectors: 8 }
-    ),
-    choice!(
-        Replacement,
-        "s3-fifo",
-        "a small queue, a main queue and a history",
-        replacement = ReplacementChoice::S3Fifo { small_permille: 1 }
     ),
     choice!(
         WriteMode,
@@ -353,16 +342,7 @@ impl Composition {
                 (Some(_), None) => "runs",
                 (Some(_), Some(_)) => "runs-and-congestion",
             },
-            Axis::Replacement => match self.replacement {
-                ReplacementChoice::Fifo { .. } => "fifo",
-                ReplacementChoice::Lru => "lru",
-                ReplacementChoice::Random { .. } => "random",
-                ReplacementChoice::WarmHotLru { .. } => "warm-hot-lru",
-                ReplacementChoice::Mq { .. } => "mq",
-                ReplacementChoice::Smq { .. } => "smq",
-                ReplacementChoice::BucketLru { .. } => "bucket-lru",
-                ReplacementChoice::S3Fifo { .. } => "s3-fifo",
-            },
+            Axis::Replacement => self.replacement.name(),
             Axis::WriteMode => self.write_mode.name(),
             Axis::Writes => match self.writes {
                 WritesChoice::Merge => "merge",

@@ -1,6 +1,6 @@
 //! The table of tunables, the text form, the contract.
 
-use super::choices::CHOICES;
+use super::choices;
 use super::contract::{Aftermath, Keeps};
 use super::keys::{Grain, Unit};
 use super::points::points;
@@ -39,17 +39,17 @@ fn names_are_unique_and_every_tunable_is_complete() {
             let text = key.show(value).to_string();
             assert_eq!(key.parse(&text), Ok(value), "{} = {text}", key.name);
         }
-        let owners = CHOICES.iter().filter(|choice| choice.keys().any(|of| of.name == key.name)).count();
+        let owners = choices::all().filter(|choice| choice.keys().any(|of| of.name == key.name)).count();
         assert_eq!(owners == 0, key.axis.is_none(), "{} belongs to a choice", key.name);
     }
-    let choices: BTreeSet<_> = CHOICES.iter().map(|choice| (choice.axis, choice.name)).collect();
-    assert_eq!(choices.len(), CHOICES.len());
+    let names: BTreeSet<_> = choices::all().map(|choice| (choice.axis, choice.name)).collect();
+    assert_eq!(names.len(), choices::all().count());
 }
 
 /// Goal: what is set is what is got, and nothing else changes. Method: every tunable of every choice, at both ends.
 #[test]
 fn each_tunable_is_a_field_of_its_own() {
-    for choice in CHOICES {
+    for choice in choices::all() {
         let before = set(&[(choice.axis.name(), choice.name)]);
         assert_eq!(before.choice(choice.axis).name, choice.name);
         for key in choice.keys() {

@@ -15,7 +15,8 @@
 //! | `bucket_lru.rs` | by age and live content | bcache |
 //! | `s3_fifo.rs` | small and main queue | Yang et al., SOSP 2023 |
 //!
-//! A new policy is one file with an `impl Policy`, and a line in each of the two enums below.
+//! A new policy is one file with an `impl Policy`, its `mod` line, and an entry in the table of `policies!`; CONTRIBUTING.md
+//! adds one as an example.
 
 pub mod bucket_lru;
 pub mod fifo;
@@ -161,70 +162,6 @@ pub struct Standing {
     pub threshold: u32,
 }
 
-/// A replacement policy with its parameters: plain data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReplacementChoice {
-    /// See [`fifo`].
-    Fifo {
-        /// Which free frame is used next.
-        free_order: FreeOrder,
-    },
-    /// See [`lru`].
-    Lru,
-    /// See [`random`].
-    Random {
-        /// What stands for chance.
-        kind: RandomKind,
-    },
-    /// See [`warm_hot_lru`].
-    WarmHotLru {
-        /// Share of the hot list, percent of the frames of a set: 50, 0 to 100.
-        hot_percent: u32,
-        /// Hits that bring a warm frame into the hot list: 2, 1 to 255.
-        promote_hits: u32,
-    },
-    /// See [`mq`].
-    Mq {
-        /// Which mq.
-        era: MqEra,
-    },
-    /// See [`smq`].
-    Smq {
-        /// Which smq.
-        version: SmqVersion,
-    },
-    /// See [`bucket_lru`].
-    BucketLru {
-        /// What decides.
-        kind: BucketKind,
-        /// Sectors in a bucket: 1 024, 8 to 65 536.
-        bucket_sectors: u32,
-    },
-    /// See [`s3_fifo`].
-    S3Fifo {
-        /// Share of the small queue, permille of all frames: 100, 1 to 999.
-        small_permille: u32,
-    },
-}
-
-impl ReplacementChoice {
-    /// Which free frame is used next where the published system lays frames out so.
-    #[must_use]
-    pub fn free_order(&self) -> FreeOrder {
-        match self {
-            ReplacementChoice::Fifo { free_order } => *free_order,
-            // EnhanceIO looks for the first invalid block of the set.
-            ReplacementChoice::Lru | ReplacementChoice::Random { .. } => FreeOrder::Lowest,
-            ReplacementChoice::Mq { era: MqEra::Single } => FreeOrder::NearLast,
-            ReplacementChoice::Smq { version: SmqVersion::Two } => FreeOrder::FirstFreed,
-            ReplacementChoice::WarmHotLru { .. }
-            | ReplacementChoice::Mq { .. }
-            | ReplacementChoice::Smq { version: SmqVersion::One } => FreeOrder::LastFreed,
-            ReplacementChoice::BucketLru { .. } | ReplacementChoice::S3Fifo { .. } => FreeOrder::Lowest,
-        }
-    }
-}
-
 /// What every policy does. What a policy has no use for it leaves out.
 pub trait Policy {
     /// `frame` was given to a piece: it was free, or it was a victim.
@@ -314,144 +251,258 @@ pub trait Policy {
     }
 }
 
-/// The policy of a cache.
-#[derive(Clone, Debug)]
-pub enum Replacement {
-    /// See [`fifo`].
-    Fifo(Fifo),
-    /// See [`lru`].
-    Lru(Lru),
-    /// See [`random`].
-    Random(Random),
-    /// See [`warm_hot_lru`].
-    WarmHotLru(WarmHotLru),
-    /// See [`mq`].
-    Mq(Mq),
-    /// See [`smq`].
-    Smq(Smq),
-    /// See [`bucket_lru`].
-    BucketLru(BucketLru),
-    /// See [`s3_fifo`].
-    S3Fifo(S3Fifo),
-}
+/// Makes of the table of policies what a composition chooses from, and the policy of a cache.
+macro_rules! policies {
+    ($(
+        $(#[doc = $doc:literal])+
+        $variant:ident($policy:ty): $name:literal, $meaning:literal,
+        tunables { $($(#[doc = $field_doc:literal])+ $field:ident: $field_type:ty = $start:expr,)* },
+        new |$shape:ident, $seed:ident| $new:expr,
+        free_order $free_order:expr;
+    )+) => {
+        /// A replacement policy with its parameters: plain data.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum ReplacementChoice {
+            $($(#[doc = $doc])+ $variant { $($(#[doc = $field_doc])+ $field: $field_type,)* },)+
+        }
 
-/// The same call for whichever policy it is.
-macro_rules! each {
-    ($replacement:expr, $policy:ident => $call:expr) => {
-        match $replacement {
-            Replacement::Fifo($policy) => $call,
-            Replacement::Lru($policy) => $call,
-            Replacement::Random($policy) => $call,
-            Replacement::WarmHotLru($policy) => $call,
-            Replacement::Mq($policy) => $call,
-            Replacement::Smq($policy) => $call,
-            Replacement::BucketLru($policy) => $call,
-            Replacement::S3Fifo($policy) => $call,
+        impl ReplacementChoice {
+            /// All of them, with name and meaning. Tunables get their defaults elsewhere.
+            pub const ALL: &[(&str, &str, ReplacementChoice)] =
+                &[$(($name, $meaning, ReplacementChoice::$variant { $($field: $start,)* })),+];
+
+            /// Its name.
+            #[must_use]
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(ReplacementChoice::$variant { .. } => $name,)+
+                }
+            }
+
+            /// Which free frame is used next where the published system lays frames out so.
+            #[must_use]
+            #[allow(unused_variables, reason = "most look at none of their parameters")]
+            pub fn free_order(&self) -> FreeOrder {
+                match *self {
+                    $(ReplacementChoice::$variant { $($field,)* } => $free_order,)+
+                }
+            }
+        }
+
+        /// The policy of a cache.
+        #[derive(Clone, Debug)]
+        pub enum Replacement {
+            $($(#[doc = $doc])+ $variant($policy),)+
+        }
+
+        impl Replacement {
+            /// The policy of `choice` over no content yet. Takes all the memory it will ever have.
+            ///
+            /// Policies without sets ask for one set: all but `fifo`, `lru`, `random` and `warm-hot-lru`.
+            #[must_use]
+            #[allow(unused_variables, reason = "most need no chance, some no parameter")]
+            pub fn new(choice: &ReplacementChoice, shape: Shape, seed: u64) -> Replacement {
+                match *choice {
+                    $(ReplacementChoice::$variant { $($field,)* } => {
+                        let ($shape, $seed) = (shape, seed);
+                        Replacement::$variant($new)
+                    })+
+                }
+            }
+        }
+
+        impl Policy for Replacement {
+            fn insert(&mut self, frame: Frame, arrival: Arrival) {
+                match self {
+                    $(Replacement::$variant(policy) => policy.insert(frame, arrival),)+
+                }
+            }
+
+            fn hit(&mut self, frame: Frame, access: Access) {
+                match self {
+                    $(Replacement::$variant(policy) => policy.hit(frame, access),)+
+                }
+            }
+
+            fn miss(&mut self) {
+                match self {
+                    $(Replacement::$variant(policy) => policy.miss(),)+
+                }
+            }
+
+            fn ghost_hit(&mut self) {
+                match self {
+                    $(Replacement::$variant(policy) => policy.ghost_hit(),)+
+                }
+            }
+
+            fn set_dirty(&mut self, frame: Frame, is_dirty: bool) {
+                match self {
+                    $(Replacement::$variant(policy) => policy.set_dirty(frame, is_dirty),)+
+                }
+            }
+
+            fn remove(&mut self, frame: Frame) {
+                match self {
+                    $(Replacement::$variant(policy) => policy.remove(frame),)+
+                }
+            }
+
+            fn victim(&mut self, set: u32, may_leave: impl Fn(Frame) -> bool) -> Option<Victim> {
+                match self {
+                    $(Replacement::$variant(policy) => policy.victim(set, may_leave),)+
+                }
+            }
+
+            fn stays(&mut self, frame: Frame, is_dirty: bool) {
+                match self {
+                    $(Replacement::$variant(policy) => policy.stays(frame, is_dirty),)+
+                }
+            }
+
+            fn next_home(&mut self, set: u32, urgency: Urgency, may_go: impl Fn(Frame) -> bool) -> Option<Frame> {
+                match self {
+                    $(Replacement::$variant(policy) => policy.next_home(set, urgency, may_go),)+
+                }
+            }
+
+            fn home_begins(&mut self, frame: Frame) {
+                match self {
+                    $(Replacement::$variant(policy) => policy.home_begins(frame),)+
+                }
+            }
+
+            fn home_ends(&mut self, frame: Frame, is_dirty: bool) {
+                match self {
+                    $(Replacement::$variant(policy) => policy.home_ends(frame, is_dirty),)+
+                }
+            }
+
+            fn wants_victim(&self, free: u32, leaving: u32) -> bool {
+                match self {
+                    $(Replacement::$variant(policy) => policy.wants_victim(free, leaving),)+
+                }
+            }
+
+            fn tick(&mut self) {
+                match self {
+                    $(Replacement::$variant(policy) => policy.tick(),)+
+                }
+            }
+
+            fn advance(&mut self, now: Nanos) {
+                match self {
+                    $(Replacement::$variant(policy) => policy.advance(now),)+
+                }
+            }
+
+            fn served(&mut self, sectors: u64) {
+                match self {
+                    $(Replacement::$variant(policy) => policy.served(sectors),)+
+                }
+            }
+
+            fn set_live(&mut self, frame: Frame, sectors: u32) {
+                match self {
+                    $(Replacement::$variant(policy) => policy.set_live(frame, sectors),)+
+                }
+            }
+
+            fn standing(&self, free: u32) -> Standing {
+                match self {
+                    $(Replacement::$variant(policy) => policy.standing(free),)+
+                }
+            }
+
+            fn hint(&self, frame: Frame) -> u16 {
+                match self {
+                    $(Replacement::$variant(policy) => policy.hint(frame),)+
+                }
+            }
+
+            fn restore(&mut self, frame: Frame, hint: Option<u16>, is_dirty: bool) {
+                match self {
+                    $(Replacement::$variant(policy) => policy.restore(frame, hint, is_dirty),)+
+                }
+            }
         }
     };
 }
 
-impl Replacement {
-    /// The policy of `choice` over no content yet. Takes all the memory it will ever have.
-    ///
-    /// Policies without sets ask for one set: all but `fifo`, `lru`, `random` and `warm-hot-lru`.
-    #[must_use]
-    pub fn new(choice: &ReplacementChoice, shape: Shape, seed: u64) -> Replacement {
-        match *choice {
-            ReplacementChoice::Fifo { .. } => Replacement::Fifo(Fifo::new(shape)),
-            ReplacementChoice::Lru => Replacement::Lru(Lru::new(shape)),
-            ReplacementChoice::Random { kind } => Replacement::Random(Random::new(shape, kind, seed)),
-            ReplacementChoice::WarmHotLru { hot_percent, promote_hits } => {
-                Replacement::WarmHotLru(WarmHotLru::new(shape, hot_percent, promote_hits))
-            }
-            ReplacementChoice::Mq { era } => Replacement::Mq(Mq::new(shape, era)),
-            ReplacementChoice::Smq { version } => Replacement::Smq(Smq::new(shape, version)),
-            ReplacementChoice::BucketLru { kind, bucket_sectors } => {
-                Replacement::BucketLru(BucketLru::new(shape, kind, bucket_sectors, seed))
-            }
-            ReplacementChoice::S3Fifo { small_permille } => {
-                Replacement::S3Fifo(S3Fifo::new(shape, small_permille))
-            }
-        }
-    }
-}
+policies! {
+    /// See [`fifo`].
+    Fifo(Fifo): "fifo", "a pointer that goes round",
+    tunables {
+        /// Which free frame is used next.
+        free_order: FreeOrder = FreeOrder::Lowest,
+    },
+    new |shape, seed| Fifo::new(shape),
+    free_order free_order;
 
-impl Policy for Replacement {
-    fn insert(&mut self, frame: Frame, arrival: Arrival) {
-        each!(self, policy => policy.insert(frame, arrival));
-    }
+    /// See [`lru`].
+    Lru(Lru): "lru", "the least recently used of a set",
+    tunables {},
+    new |shape, seed| Lru::new(shape),
+    // EnhanceIO looks for the first invalid block of the set.
+    free_order FreeOrder::Lowest;
 
-    fn hit(&mut self, frame: Frame, access: Access) {
-        each!(self, policy => policy.hit(frame, access));
-    }
+    /// See [`random`].
+    Random(Random): "random", "a shared counter, or chance",
+    tunables {
+        /// What stands for chance.
+        kind: RandomKind = RandomKind::SharedCounter,
+    },
+    new |shape, seed| Random::new(shape, kind, seed),
+    free_order FreeOrder::Lowest;
 
-    fn miss(&mut self) {
-        each!(self, policy => policy.miss());
-    }
+    /// See [`warm_hot_lru`].
+    WarmHotLru(WarmHotLru): "warm-hot-lru", "two lists of fixed lengths for each set",
+    tunables {
+        /// Share of the hot list, percent of the frames of a set: 50, 0 to 100.
+        hot_percent: u32 = 0,
+        /// Hits that bring a warm frame into the hot list: 2, 1 to 255.
+        promote_hits: u32 = 1,
+    },
+    new |shape, seed| WarmHotLru::new(shape, hot_percent, promote_hits),
+    free_order FreeOrder::LastFreed;
 
-    fn ghost_hit(&mut self) {
-        each!(self, policy => policy.ghost_hit());
-    }
+    /// See [`mq`].
+    Mq(Mq): "mq", "16 levels by the logarithm of hits",
+    tunables {
+        /// Which mq.
+        era: MqEra = MqEra::Split,
+    },
+    new |shape, seed| Mq::new(shape, era),
+    free_order if era == MqEra::Single { FreeOrder::NearLast } else { FreeOrder::LastFreed };
 
-    fn set_dirty(&mut self, frame: Frame, is_dirty: bool) {
-        each!(self, policy => policy.set_dirty(frame, is_dirty));
-    }
+    /// See [`smq`].
+    Smq(Smq): "smq", "64 levels of even lengths",
+    tunables {
+        /// Which smq.
+        version: SmqVersion = SmqVersion::Two,
+    },
+    new |shape, seed| Smq::new(shape, version),
+    free_order if version == SmqVersion::Two { FreeOrder::FirstFreed } else { FreeOrder::LastFreed };
 
-    fn remove(&mut self, frame: Frame) {
-        each!(self, policy => policy.remove(frame));
-    }
+    /// See [`bucket_lru`].
+    BucketLru(BucketLru): "bucket-lru", "whole buckets by age and live content",
+    tunables {
+        /// What decides.
+        kind: BucketKind = BucketKind::Lru,
+        /// Sectors in a bucket: 1 024, 8 to 65 536.
+        bucket_sectors: u32 = 8,
+    },
+    new |shape, seed| BucketLru::new(shape, kind, bucket_sectors, seed),
+    free_order FreeOrder::Lowest;
 
-    fn victim(&mut self, set: u32, may_leave: impl Fn(Frame) -> bool) -> Option<Victim> {
-        each!(self, policy => policy.victim(set, may_leave))
-    }
-
-    fn stays(&mut self, frame: Frame, is_dirty: bool) {
-        each!(self, policy => policy.stays(frame, is_dirty));
-    }
-
-    fn next_home(&mut self, set: u32, urgency: Urgency, may_go: impl Fn(Frame) -> bool) -> Option<Frame> {
-        each!(self, policy => policy.next_home(set, urgency, may_go))
-    }
-
-    fn home_begins(&mut self, frame: Frame) {
-        each!(self, policy => policy.home_begins(frame));
-    }
-
-    fn home_ends(&mut self, frame: Frame, is_dirty: bool) {
-        each!(self, policy => policy.home_ends(frame, is_dirty));
-    }
-
-    fn wants_victim(&self, free: u32, leaving: u32) -> bool {
-        each!(self, policy => policy.wants_victim(free, leaving))
-    }
-
-    fn tick(&mut self) {
-        each!(self, policy => policy.tick());
-    }
-
-    fn advance(&mut self, now: Nanos) {
-        each!(self, policy => policy.advance(now));
-    }
-
-    fn served(&mut self, sectors: u64) {
-        each!(self, policy => policy.served(sectors));
-    }
-
-    fn set_live(&mut self, frame: Frame, sectors: u32) {
-        each!(self, policy => policy.set_live(frame, sectors));
-    }
-
-    fn standing(&self, free: u32) -> Standing {
-        each!(self, policy => policy.standing(free))
-    }
-
-    fn hint(&self, frame: Frame) -> u16 {
-        each!(self, policy => policy.hint(frame))
-    }
-
-    fn restore(&mut self, frame: Frame, hint: Option<u16>, is_dirty: bool) {
-        each!(self, policy => policy.restore(frame, hint, is_dirty));
-    }
+    /// See [`s3_fifo`].
+    S3Fifo(S3Fifo): "s3-fifo", "a small queue, a main queue and a history",
+    tunables {
+        /// Share of the small queue, permille of all frames: 100, 1 to 999.
+        small_permille: u32 = 1,
+    },
+    new |shape, seed| S3Fifo::new(shape, small_permille),
+    free_order FreeOrder::Lowest;
 }
 
 #[cfg(test)]

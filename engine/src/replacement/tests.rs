@@ -13,7 +13,7 @@ fn choices() -> Vec<(ReplacementChoice, Shape)> {
     let mut choices = vec![
         (ReplacementChoice::Fifo { free_order: FreeOrder::LastFreed }, sets),
         (ReplacementChoice::Fifo { free_order: FreeOrder::Lowest }, whole),
-        (ReplacementChoice::Lru, sets),
+        (ReplacementChoice::Lru {}, sets),
         (ReplacementChoice::Random { kind: RandomKind::SharedCounter }, sets),
         (ReplacementChoice::Random { kind: RandomKind::Seeded }, whole),
         (ReplacementChoice::WarmHotLru { hot_percent: 50, promote_hits: 2 }, sets),

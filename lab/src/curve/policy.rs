@@ -13,7 +13,7 @@ use engine::replacement::smq::SmqVersion;
 
 /// Names and policies, in the order of reports. The first one is the one whose curve is exact.
 pub const POLICIES: [(&str, ReplacementChoice); 9] = [
-    ("lru", ReplacementChoice::Lru),
+    ("lru", ReplacementChoice::Lru {}),
     ("fifo", ReplacementChoice::Fifo { free_order: FreeOrder::Lowest }),
     ("random", ReplacementChoice::Random { kind: RandomKind::Seeded }),
     ("warm-hot-lru", ReplacementChoice::WarmHotLru { hot_percent: 50, promote_hits: 2 }),
