@@ -19,7 +19,7 @@ use crate::replacement::{Access, Policy};
 use crate::request::RequestKey;
 use crate::status::CacheStatus;
 use crate::store::{Cached, Dropping, Pressure, Readiness, Store};
-use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTORS_PER_BLOCK, VolumeIndex};
+use crate::units::{BLOCK_BYTES, BlockKey, Frame, Nanos, Place, SECTORS_PER_BLOCK, VolumeIndex};
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
@@ -463,7 +463,7 @@ impl SlotStore {
             && (self.table.is_pinned(slot) || self.is_writing(slot))
     }
 
-    pub(super) fn all_slots(&self) -> impl Iterator<Item = crate::units::Frame> + use<> {
-        (0..self.table.shape().frames).map(crate::units::Frame)
+    pub(super) fn all_slots(&self) -> impl Iterator<Item = Frame> + use<> {
+        (0..self.table.shape().frames).map(Frame)
     }
 }
