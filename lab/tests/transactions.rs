@@ -138,6 +138,7 @@ fn a_volume_grows_though_its_end_is_cached() {
         for _ in 0..2 {
             let ticket = world.read(0, blocks(1488, 12));
             world.succeed(ticket).expect("read");
+            world.pass(5_000_000).expect("it enters the cache");
         }
         assert!(world.counts().hits > 0, "{persistence}: the end is cached");
         let ticket = world.grow(0, 40);

@@ -18,6 +18,8 @@ const MEMORY: &str = "the worlds here keep no dirty data in memory";
 
 /// Mutations that only a script brings to light, and why.
 const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
+    (Mutation::LostForgotten, "the worlds here have no slots"),
+    (Mutation::FoundBeforeFlush, "the worlds here have no slots"),
     (Mutation::TrustSummaryPlaces, "the swarm forges no metadata"),
     (Mutation::CutSilently, "the swarm damages no durable metadata"),
     (Mutation::TrustStaleSuperblock, "the swarm brings no old superblock back"),
