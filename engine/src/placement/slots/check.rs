@@ -155,7 +155,7 @@ fn walk_slot_pages<I: Image>(
                 Ok(Some(record)) => {
                     let is_void = !super::recovery::counts(superblock, &record);
                     let found = Found::Record(Recorded { slot, page_offset_bytes, record, is_void });
-                    match plan.add(slot, Ok((!is_void).then_some(record)), &exists, |_| true) {
+                    match plan.add(slot, Ok((!is_void).then_some(record)), exists, |_| true) {
                         Ok(_) => found,
                         Err(error) => fault(RecordError::Impossible(error)),
                     }

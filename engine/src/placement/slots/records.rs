@@ -51,14 +51,14 @@ impl Machine<SlotStore> {
             return;
         }
         self.pump_lost(memory);
-        loop {
-            let Records::SyncSector(records) = &mut self.store.records else { break };
-            let Some(key) = records.next_done() else { break };
+        while let Records::SyncSector(records) = &mut self.store.records
+            && let Some(key) = records.next_done()
+        {
             self.record_done(key, memory);
         }
-        loop {
-            let Records::SyncSector(records) = &mut self.store.records else { break };
-            let Some(slot) = records.next_unrecorded() else { break };
+        while let Records::SyncSector(records) = &mut self.store.records
+            && let Some(slot) = records.next_unrecorded()
+        {
             let slot = Frame(slot);
             if self.store.table.is_dirty(slot) {
                 // It was written again: a new record is on its way.
