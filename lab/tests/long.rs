@@ -61,6 +61,24 @@ fn what_is_read_is_what_was_written_last() -> Result<(), Trouble> {
     Ok(())
 }
 
+/// Where a segment ends, the rest of what was read goes to the next one.
+#[test]
+fn what_was_read_once_is_cached_to_the_last_block() -> Result<(), Trouble> {
+    let mut run = LongRun::new(setup(256 * MIB, GIB, &[WriteMode::Writeback], Contents::Tags), |_| ())?;
+    // What is read before the origin was flushed for the first time is not cached: wait for that.
+    run.run(&mut Load::new(LoadOptions::once(32)), Until::End)?;
+    run.idle(Nanos::SECOND)?;
+    let mut pass = || -> Result<u64, Trouble> {
+        let before = run.status().volumes[0].counters.miss_blocks;
+        run.run(&mut Load::new(LoadOptions::once(96 * MIB / 4096)), Until::End)?;
+        run.idle(Nanos::SECOND)?;
+        Ok(run.status().volumes[0].counters.miss_blocks - before)
+    };
+    assert!(pass()? > 0);
+    assert_eq!(pass()?, 0, "all was there");
+    Ok(())
+}
+
 #[test]
 fn the_same_seed_is_the_same_run() -> Result<(), Trouble> {
     let digest = |seed| mix(WriteMode::Writeback, 4096, seed).map(|(_, _, digest)| digest);

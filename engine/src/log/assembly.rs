@@ -548,12 +548,10 @@ impl Machine<LogStore> {
                         memory.release(slice.buffer);
                         continue;
                     }
-                    // A fill is never split: what does not fit is not worth a second header. But in groups: what a second
-                    // read found is in the cache for the third.
+                    // What does not fit goes on in the next batch.
                     let now = Blocks { first: blocks.first, count: blocks.count.min(room) };
                     let rest = Blocks { first: now.end(), count: blocks.count - now.count };
                     if rest.count > 0
-                        && self.store.mirror.is_some()
                         && let Some(stamp) = target.guard.stamp(rest, target.origin.flushed_epoch)
                     {
                         memory.retain(slice.buffer);

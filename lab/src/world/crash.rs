@@ -144,7 +144,8 @@ impl World {
 
     fn crash_of_process(&mut self) {
         let old = self.setup.contract.kill_keeps_after_ns.and_then(|within_ns| {
-            let is_old = |(at_ns, _): &&(u64, Moment)| at_ns + within_ns <= self.clock.now_ns();
+            let end_ns = self.cache_failed_ns.unwrap_or(self.clock.now_ns());
+            let is_old = |(at_ns, _): &&(u64, Moment)| at_ns + within_ns <= end_ns;
             self.changed_at.iter().take_while(is_old).last().map(|(_, moment)| *moment)
         });
         self.changed_at.clear();
@@ -227,6 +228,7 @@ impl World {
     /// A violation.
     pub fn try_open(&mut self) -> Result<Result<(), OpenError>, Violation> {
         self.is_sound()?;
+        self.cache_failed_ns = None;
         if let Err(error) = self.renumber_abandoned() {
             return Ok(Err(error));
         }

@@ -31,7 +31,7 @@ use client::Outstanding;
 use device::{Filter, InFlight};
 use engine::composition::Composition;
 use engine::composition::contract::Keeps;
-use engine::effect::{Effect, Target, WriteMode};
+use engine::effect::{Effect, Notice, Target, WriteMode};
 use engine::engine::Engine;
 use engine::format::{Geometry, KeyLayout, Layout, SEGMENTS_OFFSET, SlotLayout, Superblock, VolumeRecord};
 use engine::limits::Config;
@@ -328,6 +328,8 @@ pub struct World {
     answers: BTreeMap<u64, Answer>,
     /// When changes were answered, where a crash of the process loses the newest.
     changed_at: Vec<(u64, Moment)>,
+    /// When this life's cache failed: it keeps nothing that comes later.
+    cache_failed_ns: Option<u64>,
     next_request: u64,
     /// Writes of a process that ended, which may land while its successor runs: a broken lock.
     late: Vec<(Target, u64, crate::disk::Content)>,
@@ -427,6 +429,7 @@ impl World {
             outstanding: BTreeMap::new(),
             answers: BTreeMap::new(),
             changed_at: Vec::new(),
+            cache_failed_ns: None,
             next_request: 1,
             late: Vec::new(),
             abandoned: [false; VOLUMES_MAX],
@@ -594,7 +597,12 @@ impl World {
             match effect {
                 Effect::Io(io) => self.issued(io),
                 Effect::Reply { id, result } => self.replied(id, result),
-                Effect::Notice(notice) => self.note(What::Notice(notice)),
+                Effect::Notice(notice) => {
+                    if matches!(notice, Notice::CacheLatched { .. }) {
+                        self.cache_failed_ns.get_or_insert(self.clock.now_ns());
+                    }
+                    self.note(What::Notice(notice));
+                }
             }
         }
         if let Some(misuse) = self.pool.misuse() {
