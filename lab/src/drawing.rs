@@ -35,6 +35,42 @@ pub(crate) fn svg(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> Re
     Ok(svg)
 }
 
+/// The width of a strip with the names of what is drawn beside it.
+pub(crate) const KEY_WIDTH: u32 = 190;
+
+/// How a name is told to belong to what was drawn.
+#[derive(Clone, Copy)]
+pub(crate) enum Mark {
+    Line,
+    Dashes,
+    Box,
+    PaleBox,
+    Dot,
+}
+
+/// The names of what is drawn, one below the other, in a strip of its own: nothing is hidden behind it.
+pub(crate) fn key(strip: &Area<'_>, names: &[(String, RGBColor, Mark)]) -> Drawn {
+    for (at, (name, colour, mark)) in (0..).zip(names) {
+        let y = 44 + 17 * at;
+        let line = |from: i32, to: i32| PathElement::new(vec![(from, y), (to, y)], colour.stroke_width(2));
+        match mark {
+            Mark::Line => strip.draw(&line(4, 26))?,
+            Mark::Dashes => {
+                for from in [4, 12, 20] {
+                    strip.draw(&line(from, from + 5))?;
+                }
+            }
+            Mark::Box => strip.draw(&Rectangle::new([(8, y - 5), (22, y + 5)], colour.filled()))?,
+            Mark::PaleBox => {
+                strip.draw(&Rectangle::new([(8, y - 5), (22, y + 5)], colour.mix(0.4).filled()))?
+            }
+            Mark::Dot => strip.draw(&Circle::new((15, y), 4, colour.mix(0.7).filled()))?,
+        }
+        strip.draw(&Text::new(name.clone(), (32, y - 6), ("sans-serif", 11)))?;
+    }
+    Ok(())
+}
+
 /// The names of what was drawn, in a corner.
 pub(crate) fn legend<'a, 'b: 'a, C: CoordTranslate>(
     chart: &mut ChartContext<'a, SVGBackend<'b>, C>,

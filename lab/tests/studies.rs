@@ -184,6 +184,15 @@ fn every_result_has_a_procedure() {
         for metric in study.fidelity.iter().chain(&study.ranking) {
             assert!(study.figures.iter().any(|figure| figure.metric == *metric), "{} {metric}", study.id);
         }
+        for study::Deviation { system, tests, metrics, .. } in &study.deviations {
+            let has = |of: &dyn Fn(&study::Figure) -> bool| {
+                study.figures.iter().any(|figure| figure.system == *system && of(figure))
+            };
+            assert!(has(&|_| true), "{} {system}", study.id);
+            assert!(tests.iter().all(|test| has(&|figure| figure.test == *test)), "{} {tests:?}", study.id);
+            let is_compared = |metric: &String| study.fidelity.contains(metric);
+            assert!(metrics.iter().all(is_compared), "{} {metrics:?}", study.id);
+        }
         for plot in &study.plots {
             let is_shown = |test: &String| study.figures.iter().any(|figure| figure.test == *test);
             assert!(plot.tests.iter().all(is_shown), "{} {}", study.id, plot.title);

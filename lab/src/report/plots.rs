@@ -1,6 +1,6 @@
 //! Lines, bars, scatter as SVG.
 
-use crate::drawing::{COLOURS, DrawError, legend, svg};
+use crate::drawing::{COLOURS, DrawError, KEY_WIDTH, Mark, key, svg};
 use plotters::prelude::*;
 
 const WIDTH: u32 = 560;
@@ -55,8 +55,9 @@ pub(super) fn lines(picture: &Lines<'_>) -> Result<String, DrawError> {
     };
     let ((left, right), (low, high)) = (ends(|point| point.0), ends(|point| point.1));
     let right = if right > left { right } else { left + 1.0 };
-    svg((WIDTH, HEIGHT), |root| {
-        let mut builder = ChartBuilder::on(root);
+    svg((WIDTH + KEY_WIDTH, HEIGHT), |root| {
+        let (area, strip) = root.split_horizontally(WIDTH);
+        let mut builder = ChartBuilder::on(&area);
         builder
             .caption(picture.title, ("sans-serif", 16))
             .margin(8)
@@ -86,17 +87,12 @@ pub(super) fn lines(picture: &Lines<'_>) -> Result<String, DrawError> {
                     let points = line.points.iter().copied();
                     let colour = COLOURS[line.colour % COLOURS.len()];
                     let style = colour.stroke_width(2);
-                    let drawn = if line.is_published {
-                        chart.draw_series(DashedLineSeries::new(points, 5, 4, style))?
+                    if line.is_published {
+                        chart.draw_series(DashedLineSeries::new(points, 5, 4, style))?;
                     } else {
-                        chart.draw_series(LineSeries::new(points, style))?
-                    };
-                    let width = if line.is_published { 8 } else { 20 };
-                    drawn
-                        .label(label(&line.label, line.is_published))
-                        .legend(move |(x, y)| PathElement::new([(x, y), (x + width, y)], style));
+                        chart.draw_series(LineSeries::new(points, style))?;
+                    }
                 }
-                legend(&mut chart, SeriesLabelPosition::UpperLeft)?;
             }};
         }
         if picture.is_log {
@@ -104,17 +100,22 @@ pub(super) fn lines(picture: &Lines<'_>) -> Result<String, DrawError> {
         } else {
             draw!(0.0..if high > 0.0 { high * 1.08 } else { 1.0 });
         }
-        Ok(())
+        let mark = |line: &Line| if line.is_published { Mark::Dashes } else { Mark::Line };
+        let names = picture.lines.iter().map(|line| {
+            (label(&line.label, line.is_published), COLOURS[line.colour % COLOURS.len()], mark(line))
+        });
+        key(&strip, &names.collect::<Vec<_>>())
     })
 }
 
 /// Groups of bars.
 pub(super) fn bars(title: &str, unit: &str, groups: &[String], bars: &[Bars]) -> Result<String, DrawError> {
     let highest = bars.iter().flat_map(|bars| bars.values.iter().flatten()).copied().fold(0.0, f64::max);
-    let top = if highest > 0.0 { highest * 1.35 } else { 1.0 };
+    let top = if highest > 0.0 { highest * 1.08 } else { 1.0 };
     let width = WIDTH.max(120 + groups.len() as u32 * (20 + 14 * bars.len() as u32));
-    svg((width, HEIGHT), |root| {
-        let mut chart = ChartBuilder::on(root)
+    svg((width + KEY_WIDTH, HEIGHT), |root| {
+        let (area, strip) = root.split_horizontally(width);
+        let mut chart = ChartBuilder::on(&area)
             .caption(title, ("sans-serif", 16))
             .margin(8)
             .x_label_area_size(34)
@@ -137,10 +138,7 @@ pub(super) fn bars(title: &str, unit: &str, groups: &[String], bars: &[Bars]) ->
                 let left = group as f64 + 0.05 + at as f64 * step;
                 Some(Rectangle::new([(left, 0.0), (left + step * 0.9, (*value)?)], style))
             });
-            chart
-                .draw_series(rectangles)?
-                .label(label(&one.label, one.is_published))
-                .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], style));
+            chart.draw_series(rectangles)?;
         }
         for (group, name) in groups.iter().enumerate() {
             let (x, y) = chart.backend_coord(&(group as f64 + 0.5, 0.0));
@@ -148,10 +146,14 @@ pub(super) fn bars(title: &str, unit: &str, groups: &[String], bars: &[Bars]) ->
                 plotters::style::text_anchor::HPos::Center,
                 plotters::style::text_anchor::VPos::Top,
             );
-            let style = ("sans-serif", 12).into_text_style(root).pos(centred);
-            root.draw_text(name, &style, (x, y + 6))?;
+            let style = ("sans-serif", 12).into_text_style(&area).pos(centred);
+            area.draw_text(name, &style, (x, y + 6))?;
         }
-        legend(&mut chart, SeriesLabelPosition::UpperLeft)
+        let mark = |bars: &Bars| if bars.is_published { Mark::PaleBox } else { Mark::Box };
+        let names = bars.iter().map(|bars| {
+            (label(&bars.label, bars.is_published), COLOURS[bars.colour % COLOURS.len()], mark(bars))
+        });
+        key(&strip, &names.collect::<Vec<_>>())
     })
 }
 
@@ -167,8 +169,9 @@ pub(super) fn scatter(title: &str, points: &[Point]) -> Result<String, DrawError
             groups.push(&point.group);
         }
     }
-    svg((620, 560), |root| {
-        let mut chart = ChartBuilder::on(root)
+    svg((620 + KEY_WIDTH, 560), |root| {
+        let (area, strip) = root.split_horizontally(620);
+        let mut chart = ChartBuilder::on(&area)
             .caption(title, ("sans-serif", 16))
             .margin(8)
             .x_label_area_size(40)
@@ -199,8 +202,11 @@ pub(super) fn scatter(title: &str, points: &[Point]) -> Result<String, DrawError
                 .filter(is_shown)
                 .filter(|point| point.group == *group)
                 .map(|point| Circle::new(point.at, 3, style));
-            chart.draw_series(circles)?.label(*group).legend(move |(x, y)| Circle::new((x + 8, y), 4, style));
+            chart.draw_series(circles)?;
         }
-        legend(&mut chart, SeriesLabelPosition::UpperLeft)
+        let colours = COLOURS.iter().cycle();
+        let names =
+            groups.iter().zip(colours).map(|(group, colour)| ((*group).to_owned(), *colour, Mark::Dot));
+        key(&strip, &names.collect::<Vec<_>>())
     })
 }

@@ -73,13 +73,17 @@ pub(super) fn page(chapter: &Chapter, foot: &str) -> Result<Page, DrawError> {
         "<h2>Pictures</h2>\n<p>Published figures are pale or dashed, simulated ones full.</p>\n{pictures}"
     );
     let _ = write!(body, "<h2>How near to what was published</h2>\n{}", tables::fidelity(fidelity));
-    let _ = writeln!(body, "<div class=\"plots\">{}</div>", pictures::scatter(&[chapter])?);
+    if !study.fidelity.is_empty() {
+        let _ = writeln!(body, "<div class=\"plots\">{}</div>", pictures::scatter(&[chapter])?);
+    }
     let _ = write!(body, "<h3>Order of the systems</h3>\n{}", tables::rankings(&[chapter]));
-    let _ = write!(
-        body,
-        "<h3>The {WORST} cells that are furthest off</h3>\n{}",
-        tables::worst(&[chapter], WORST)
-    );
+    if !study.fidelity.is_empty() {
+        let _ = write!(
+            body,
+            "<h3>The {WORST} cells that are furthest off</h3>\n{}",
+            tables::worst(&[chapter], WORST)
+        );
+    }
     let _ = write!(
         body,
         "<h2>League</h2>\n<p>{}. Ratios to the native SSD, or the native disk where there is no SSD figure; below 1 is better \

@@ -156,19 +156,34 @@ pub(super) fn figures(rows: &[&Row]) -> String {
 }
 
 /// The cells that are furthest off, of those that are compared.
-pub(super) fn worst(chapters: &[&Chapter], count: usize) -> String {
-    let mut rows: Vec<&Row> = chapters
+pub(super) fn worst<'a>(chapters: &[&'a Chapter], count: usize) -> String {
+    let of_chapter = |chapter: &'a Chapter| {
+        let study = &chapter.study;
+        let rows = chapter.rows.iter().filter(|row| study.fidelity.contains(&row.metric));
+        rows.map(move |row| (row, study.deviation(&row.test, &row.system, &row.metric)))
+    };
+    let mut rows: Vec<(&Row, Option<&str>)> = chapters
         .iter()
-        .flat_map(|chapter| chapter.rows.iter().filter(|row| chapter.study.fidelity.contains(&row.metric)))
-        .filter(|row| !row.is_native && !row.is_fitted && row.error().is_some())
+        .flat_map(|chapter| of_chapter(chapter))
+        .filter(|(row, _)| !row.is_native && !row.is_fitted && row.error().is_some())
         .collect();
     if rows.is_empty() {
         return "<p>No cell has both values.</p>\n".to_owned();
     }
-    rows.sort_by(|one, other| other.error().unwrap_or(0.0).total_cmp(&one.error().unwrap_or(0.0)));
-    let mut table =
-        Table::new(&["<study", "<test", "run", "<system", "<measure", "published", "simulated", "error"]);
-    for row in rows.into_iter().take(count) {
+    let error_of = |row: &Row| row.error().unwrap_or(0.0);
+    rows.sort_by(|(one, _), (other, _)| error_of(other).total_cmp(&error_of(one)));
+    let mut table = Table::new(&[
+        "<study",
+        "<test",
+        "run",
+        "<system",
+        "<measure",
+        "published",
+        "simulated",
+        "error",
+        "<why, as far as is believed",
+    ]);
+    for (row, reason) in rows.into_iter().take(count) {
         table.row(&[
             text(&row.study),
             text(&row.test),
@@ -178,6 +193,7 @@ pub(super) fn worst(chapters: &[&Chapter], count: usize) -> String {
             number(row.published),
             number(row.simulated),
             error(row.error()),
+            text(reason.unwrap_or("not known")),
         ]);
     }
     table.finish()

@@ -41,6 +41,8 @@ pub struct Study {
     pub league: Vec<LeagueRow>,
     /// What the report draws.
     pub plots: Vec<Plot>,
+    /// Why figures are far off.
+    pub deviations: Vec<Deviation>,
     /// What was published.
     pub figures: Vec<Figure>,
     pub(super) procedures: Vec<Procedure>,
@@ -184,6 +186,29 @@ pub struct LeagueRow {
     pub is_early_acknowledged: bool,
 }
 
+/// Why simulated figures of a system are far from published ones, as far as anybody can tell.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Deviation {
+    /// The system.
+    pub system: String,
+    /// Its tests; none means all.
+    #[serde(default)]
+    pub tests: Vec<String>,
+    /// Its metrics; none means all.
+    #[serde(default)]
+    pub metrics: Vec<String>,
+    /// The reason that is believed.
+    pub reason: String,
+}
+
+impl Deviation {
+    fn is_of(&self, test: &str, system: &str, metric: &str) -> bool {
+        let has = |names: &[String], name: &str| names.is_empty() || names.iter().any(|known| known == name);
+        self.system == system && has(&self.tests, test) && has(&self.metrics, metric)
+    }
+}
+
 /// A picture of some figures.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -259,6 +284,8 @@ struct Form {
     league: Vec<LeagueRow>,
     #[serde(default)]
     plot: Vec<Plot>,
+    #[serde(default)]
+    deviation: Vec<Deviation>,
 }
 
 #[derive(Deserialize)]
@@ -363,6 +390,7 @@ impl Study {
             bases: form.base,
             league: form.league,
             plots: form.plot,
+            deviations: form.deviation,
             procedures,
         })
     }
@@ -372,6 +400,13 @@ impl Study {
     pub fn steps(&self, run: &Run) -> u64 {
         let procedure = self.procedures.iter().find(|procedure| procedure.name == run.procedure);
         procedure.map_or(0, |procedure| procedure.steps.iter().map(Step::repetitions).sum())
+    }
+
+    /// Why a figure is far off, if that is believed to be known: the first reason that holds for it.
+    #[must_use]
+    pub fn deviation(&self, test: &str, system: &str, metric: &str) -> Option<&str> {
+        let mut known = self.deviations.iter();
+        known.find(|one| one.is_of(test, system, metric)).map(|one| &*one.reason)
     }
 
     /// What was fitted: to whom, for each request of which kind.

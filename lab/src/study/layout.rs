@@ -1,11 +1,16 @@
-//! Files that are laid out and copied: through the page cache, so that the device sees long sequential requests.
+//! Files that are laid out and copied: through the page cache, so that the device sees long sequential requests. At the
+//! end there is a flush: fio syncs what it lays out, and a file system's journal flushes every few seconds.
 
 use super::procedure::File;
 use crate::long::{Action, Answer, Demand, Next, Workload};
 use engine::units::{Nanos, SECTOR_BYTES, SectorRange, VolumeIndex};
 
-/// The length of a request.
-const CHUNK_BYTES: u64 = 256 << 10;
+/// The length of a request: Linux 4.5 puts no more than 256 pages into one (`BIO_MAX_PAGES`).
+const REQUEST_BYTES: u64 = 1 << 20;
+/// The first one is shorter: what the flusher takes together begins at no border of a cache's blocks.
+const FIRST_BYTES: u64 = 100 << 10;
+/// Requests are handed over in parts that end at multiples of this, as device mapper cuts them for blocks of this size.
+const CUT_BYTES: u64 = 256 << 10;
 /// Chunks under way at the same time.
 const CHUNKS_UNDER_WAY: u32 = 4;
 
@@ -18,6 +23,8 @@ pub(super) struct FileLoad {
     under_way: u32,
     /// Chunks that were read and must be written: where.
     read: Vec<SectorRange>,
+    /// The flush at the end was asked for.
+    is_flushed: bool,
 }
 
 impl FileLoad {
@@ -32,12 +39,18 @@ impl FileLoad {
     }
 
     fn new(files: Vec<(Option<File>, File)>) -> FileLoad {
-        FileLoad { files, at: 0, done_bytes: 0, under_way: 0, read: Vec::new() }
+        FileLoad { files, at: 0, done_bytes: 0, under_way: 0, read: Vec::new(), is_flushed: false }
     }
 
     fn demand(&mut self, job: u32, action: Action, now: Nanos) -> Next {
         Next::Demand(Demand { job, volume: VolumeIndex(0), action, due: now })
     }
+}
+
+/// The length of the part of a request that begins here in a file, which begins at a border itself.
+fn chunk_bytes(at_bytes: u64) -> u64 {
+    let of_request = REQUEST_BYTES - (at_bytes + REQUEST_BYTES - FIRST_BYTES) % REQUEST_BYTES;
+    of_request.min(CUT_BYTES - at_bytes % CUT_BYTES)
 }
 
 fn range(file: &File, from_bytes: u64, len_bytes: u64) -> SectorRange {
@@ -53,11 +66,18 @@ impl Workload for FileLoad {
             return Next::OnAnswer;
         }
         let Some((from, to)) = self.files.get(self.at).copied() else {
-            return if self.under_way > 0 { Next::OnAnswer } else { Next::End };
+            if self.under_way > 0 {
+                return Next::OnAnswer;
+            }
+            if std::mem::replace(&mut self.is_flushed, true) {
+                return Next::End;
+            }
+            self.under_way += 1;
+            return self.demand(0, Action::Flush, now);
         };
         let size_bytes = from.map_or(to.size_bytes, |from| from.size_bytes);
-        let len_bytes = CHUNK_BYTES.min(size_bytes - self.done_bytes);
         let at_bytes = self.done_bytes;
+        let len_bytes = chunk_bytes(at_bytes).min(size_bytes - at_bytes);
         self.done_bytes += len_bytes;
         if self.done_bytes == size_bytes {
             (self.at, self.done_bytes) = (self.at + 1, 0);
@@ -86,5 +106,24 @@ impl Workload for FileLoad {
         } else {
             self.under_way -= 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_of_four_blocks_are_written_wholly() {
+        let mut at_bytes = 0;
+        let mut lengths = Vec::new();
+        while at_bytes < REQUEST_BYTES + FIRST_BYTES {
+            lengths.push(chunk_bytes(at_bytes) >> 10);
+            at_bytes += chunk_bytes(at_bytes);
+        }
+        assert_eq!(
+            (at_bytes, &lengths[..]),
+            (REQUEST_BYTES + FIRST_BYTES, &[100, 156, 256, 256, 256, 100][..])
+        );
     }
 }

@@ -32,7 +32,7 @@ mod run;
 mod watch;
 
 pub use builtin::{all, load, named, names};
-pub use data::{Base, Device, LeagueRow, Plot, PlotKind, Run, Study, StudyError, Subject};
+pub use data::{Base, Deviation, Device, LeagueRow, Plot, PlotKind, Run, Study, StudyError, Subject};
 pub(crate) use fidelity::merit;
 pub use fidelity::{Fidelity, Ranking, fidelity, rankings};
 pub use figures::Figure;
