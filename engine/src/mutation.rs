@@ -262,6 +262,9 @@ mutations! {
     /// Rule 10, in slots: v2 is written over a lost block, and the table says that it is lost no more before that is flushed.
     /// A power cut takes v2: the rotten bytes are read.
     FoundBeforeFlush,
+    /// Hazard 11, in slots: v2 is on its way to a clean slot and to the origin; the origin has it and drops it with a flush
+    /// that fails, and the next flush succeeds. The slot is used for something else: v1 is read.
+    TrustWrittenAround,
     /// Hazard 10: the cache failed; the origin is written before that is noted durably. The cache comes back with v0.
     BypassBeforeAbandoned,
     /// Rule 11: an origin's well-known place is written while its checksum is on record: after a crash the

@@ -1,17 +1,19 @@
 //! Rule 10 in slots: a block whose only copy rotted stays lost over crashes, and is found again when it was written.
+//! And hazard 11 there: what an origin may have dropped while it was written to both.
 
 use crate::steps::*;
 use engine::composition::Composition;
-use engine::effect::Errno;
+use engine::effect::{Errno, WriteMode};
 use lab::disk::Fate;
 use lab::disk::faults::Kind;
 use lab::violation::{Kind as Broken, Violation};
-use lab::world::{Setup, SlotSetup, World};
+use lab::world::{IoView, Setup, SlotSetup, World};
 
 crate::scenarios! {
     rule_10_lost_in_slots_over_a_kill: LostForgotten, by_page;
     rule_10_lost_in_large_slots_over_a_power_cut: LostForgotten, by_transactions;
     rule_10_found_again_when_flushed: FoundBeforeFlush, by_page;
+    hazard_11_written_to_both_beside_a_flush_that_fails: TrustWrittenAround, through_transactions;
 }
 
 /// Slots of 4 KiB, recorded by page.
@@ -22,6 +24,11 @@ fn by_page() -> Setup {
 /// Slots of 64 KiB, recorded by transactions.
 fn by_transactions() -> Setup {
     slots(&[("ways", "0"), ("slot_bytes", "65536"), ("persistence", "commit")])
+}
+
+/// The same, written through.
+fn through_transactions() -> Setup {
+    by_transactions().with_modes(&[WriteMode::Writethrough, WriteMode::Writeback])
 }
 
 fn slots(settings: &[(&str, &str)]) -> Setup {
@@ -110,4 +117,40 @@ fn rule_10_found_again_when_flushed(world: &mut World) -> Run {
         }
         _ => Ok(()),
     }
+}
+
+/// The origin has the writes and drops them, with a flush that fails; then the cache has them, and they are answered.
+fn hazard_11_written_to_both_beside_a_flush_that_fails(world: &mut World) -> Run {
+    begin(world)?;
+    let slots = [1, 7, 13, 19, 25, 31, 37, 43].map(|slot| blocks(slot * 16, 16));
+    for slot in slots {
+        let ticket = world.write(0, slot);
+        world.succeed(ticket)?;
+    }
+    flush(world, 0)?;
+    let is_slot = |io: &IoView| io.is_cache(Kind::Write) && io.sectors == 128;
+    world.hold(is_slot);
+    let slow = slots.map(|slot| world.write(0, slot));
+    world.until_pending(is_slot)?;
+    world.pass(50 * MS)?;
+    world.origin(0).faults.fail_next(Kind::Flush, Errno::IO);
+    let early = world.flush(0);
+    // It may fail or not: none of the writes was answered before it.
+    let _ = world.wait(early)?;
+    world.release();
+    for ticket in slow {
+        let _ = world.wait(ticket)?;
+    }
+    world.pass(3000 * MS)?;
+    // The first may still tell of the flush that failed.
+    let told = world.flush(0);
+    let _ = world.wait(told)?;
+    flush(world, 0)?;
+    // The cache fails with nothing dirty in it: from now on the origin is all there is.
+    world.cache().faults.fail_next(Kind::Write, Errno::IO);
+    let last = world.write(0, slots[0]);
+    let _ = world.wait(last)?;
+    world.pass(3000 * MS)?;
+    origins_lose(world)?;
+    world.verify_cut()
 }

@@ -20,6 +20,7 @@ const MEMORY: &str = "the worlds here keep no dirty data in memory";
 const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::LostForgotten, "the worlds here have no slots"),
     (Mutation::FoundBeforeFlush, "the worlds here have no slots"),
+    (Mutation::TrustWrittenAround, "the worlds here have no slots"),
     (Mutation::TrustSummaryPlaces, "the swarm forges no metadata"),
     (Mutation::CutSilently, "the swarm damages no durable metadata"),
     (Mutation::TrustStaleSuperblock, "the swarm brings no old superblock back"),

@@ -138,6 +138,7 @@ impl Store for SlotStore {
     fn origin_flush_failed(m: &mut Machine<SlotStore>, volume: VolumeIndex) {
         m.evict_clean(volume);
         m.tell_all_dirty(volume);
+        m.doubt_written_around(volume);
     }
 
     fn drop_rotten(m: &mut Machine<SlotStore>, key: BlockKey) {

@@ -15,6 +15,7 @@ use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target, Writ
 use crate::guard::Blocks;
 use crate::machine::{Flight, Machine};
 use crate::memory::{Memory, Slice};
+use crate::mutation::Mutation;
 use crate::replacement::{Access, Arrival, Policy};
 use crate::request::{RequestKey, Route, Stage, Then};
 use crate::store::Store;
@@ -366,6 +367,19 @@ impl Machine<SlotStore> {
             }
         } else if self.requests[key].unpublished == 0 {
             self.all_written(key, memory);
+        }
+    }
+
+    /// The origin failed a flush, and may have dropped what writes brought it that are not answered yet. A flush
+    /// that comes after their answers would not tell.
+    pub(super) fn doubt_written_around(&mut self, volume_index: VolumeIndex) {
+        if self.is_mutated(Mutation::TrustWrittenAround) {
+            return;
+        }
+        for (_, active) in &mut self.requests {
+            if active.volume == volume_index && active.is_around && matches!(active.stage, Stage::Appending) {
+                active.error.get_or_insert(Errno::IO);
+            }
         }
     }
 
