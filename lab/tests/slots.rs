@@ -1,6 +1,13 @@
-//! The swarm over slots: power cuts and process crashes on devices that do not fail otherwise.
+//! The swarm over slots: power cuts and process crashes on devices that do not fail otherwise; and small histories of
+//! origins that fail.
 
+use engine::composition::Composition;
+use engine::effect::{Errno, RequestOp};
+use engine::units::{Nanos, SectorRange};
+use lab::disk::faults::Kind;
 use lab::swarm::{Knob, Options, SLOT_RULES, Totals, run};
+use lab::violation::Violation;
+use lab::world::{Setup, SlotSetup, Ticket, World, blocks};
 
 /// Histories of the plain rules, and of each of the others; each has some ten cuts.
 const SEEDS: u64 = 400;
@@ -49,4 +56,83 @@ fn what_was_found_with_failing_devices_stays_mended() {
         .map(|failure| failure.to_string())
         .collect();
     assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// Half of a block that is dirty in a slot.
+const HALF: SectorRange = SectorRange { start: 24, sectors: 4 };
+
+/// A world in which blocks 0 to 7 are dirty in slots, written as `writes` says.
+fn dirty_world(writes: &str) -> Result<World, Violation> {
+    let mut composition = Composition::plain_slots();
+    composition.set("writes", writes).expect("it is possible");
+    let mut setup = Setup::new(1);
+    setup.slots = Some(SlotSetup { slots: 512, composition });
+    let mut world = World::new(setup);
+    let ticket = world.write(0, blocks(0, 8));
+    world.succeed(ticket)?;
+    Ok(world)
+}
+
+/// All that changes the origin only when what is dirty is home.
+const AFTER_HOME: [(&str, fn(&mut World) -> Ticket); 3] = [
+    ("in-place", |world| world.submit(0, RequestOp::WriteZeroes { range: HALF, fua: false })),
+    ("in-place", |world| world.submit(0, RequestOp::Discard { range: blocks(2, 2), fua: false })),
+    ("invalidate", |world| world.write(0, HALF)),
+];
+
+/// Goal: rule 9 holds for what waits for dirty data to go home: it waits for an origin that fails, and not for one that is
+/// absent. What is dirty stays so, and goes home when the origin is back.
+#[test]
+fn nobody_waits_for_an_absent_origin_to_take_what_is_dirty() -> Result<(), Violation> {
+    for (writes, change) in AFTER_HOME {
+        let mut world = dirty_world(writes)?;
+        for kind in [Kind::Write, Kind::WriteZeroes, Kind::Discard] {
+            world.origin(0).faults.fail_always(kind, Errno::IO);
+        }
+        let ticket = change(&mut world);
+        world.pass(20 * Nanos::SECOND)?;
+        assert!(world.answer(ticket).is_none(), "{writes}: it may yet come back");
+        assert_eq!(world.wait(ticket)?, Err(Errno::IO), "{writes}");
+        let later = change(&mut world);
+        assert_eq!(world.wait(later)?, Err(Errno::IO), "{writes}: while it is absent");
+        world.verify()?;
+        world.origin(0).faults.heal();
+        world.run_dry()?;
+        world.expect_origin_equals_view(0)?;
+        let ticket = change(&mut world);
+        world.succeed(ticket)?;
+        world.verify()?;
+    }
+    Ok(())
+}
+
+/// Goal: an origin that fails for a while costs nobody an error.
+#[test]
+fn a_change_waits_for_an_origin_that_fails_for_a_while() -> Result<(), Violation> {
+    for (writes, change) in AFTER_HOME {
+        let mut world = dirty_world(writes)?;
+        world.origin(0).faults.fail_always(Kind::Write, Errno::IO);
+        let ticket = change(&mut world);
+        world.pass(10 * Nanos::SECOND)?;
+        world.origin(0).faults.heal();
+        world.succeed(ticket)?;
+        world.run_dry()?;
+        world.expect_origin_equals_view(0)?;
+    }
+    Ok(())
+}
+
+/// Goal: a stop answers what waits for an origin that fails.
+#[test]
+fn a_stop_waits_for_nothing_to_go_home_to_an_origin_that_fails() -> Result<(), Violation> {
+    for (writes, change) in AFTER_HOME {
+        let mut world = dirty_world(writes)?;
+        world.origin(0).faults.fail_always(Kind::Write, Errno::IO);
+        let ticket = change(&mut world);
+        world.pass(2 * Nanos::SECOND)?;
+        let stop = world.submit(0, RequestOp::Stop);
+        assert_eq!(world.wait(ticket)?, Err(Errno::SHUTDOWN), "{writes}");
+        assert_eq!(world.wait(stop)?, Ok(()), "{writes}");
+    }
+    Ok(())
 }

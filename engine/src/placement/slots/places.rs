@@ -4,15 +4,17 @@ use super::SlotStore;
 use super::plan::{Part, Way};
 use super::table::SlotState;
 use crate::machine::Machine;
+use crate::memory::Memory;
 use crate::replacement::Policy;
 use crate::request::RequestKey;
-use crate::units::{Frame, PieceKey, VolumeIndex};
+use crate::units::{Frame, PieceKey};
 use alloc::vec::Vec;
 
 impl Machine<SlotStore> {
     /// Slots that give their pieces up before a part of these is written to the origin. False if some still have them;
-    /// then what is dirty goes home first.
-    pub(super) fn clear_parts(&mut self, volume_index: VolumeIndex, parts: &[Part]) -> bool {
+    /// then the request waits, and what is dirty goes home first.
+    pub(super) fn clear_parts<M: Memory>(&mut self, key: RequestKey, parts: &[Part], memory: &mut M) -> bool {
+        let volume_index = self.requests[key].volume;
         let mut dirty = Vec::new();
         let mut is_clear = true;
         for part in parts {
@@ -28,10 +30,10 @@ impl Machine<SlotStore> {
                 dirty.push(self.store.blocks_of(self.volume(volume_index), part.piece).first);
             }
         }
-        if !dirty.is_empty() {
-            self.volume_mut(volume_index).destage.add_urgent(&dirty);
-        }
         self.hurry_records();
+        if !is_clear {
+            self.wait_for_home(key, &dirty, memory);
+        }
         is_clear
     }
 

@@ -189,7 +189,7 @@ impl Store for SlotStore {
             m.fail(key, Errno::IO, memory);
             return false;
         }
-        m.is_way_clear(key)
+        m.is_way_clear(key, memory)
     }
 
     fn settled<M: Memory>(m: &mut Machine<SlotStore>, key: RequestKey, memory: &mut M) {

@@ -98,8 +98,7 @@ impl Machine<SlotStore> {
             return;
         }
         if parts.iter().any(|part| matches!(part.way, Way::Clear(_))) {
-            if !self.clear_parts(volume_index, &parts) {
-                self.wait_for_slot(key);
+            if !self.clear_parts(key, &parts, memory) {
                 return;
             }
             parts = self.plan_write(key);
@@ -432,9 +431,32 @@ impl Machine<SlotStore> {
         self.want_tick(self.now.plus(self.config.tick_ns));
     }
 
+    /// Waits until the volume's blocks `dirty`, if there are any, are home.
+    ///
+    /// RULE 9: an origin that is absent is not waited for, nor one that fails while the cache stops.
+    pub(super) fn wait_for_home<M: Memory>(&mut self, key: RequestKey, dirty: &[u64], memory: &mut M) {
+        let is_stopping = self.is_stopping;
+        let volume_index = self.requests[key].volume;
+        let volume = self.volume_mut(volume_index);
+        let errno = match &volume.origin {
+            _ if dirty.is_empty() => None,
+            origin if origin.is_absent() => Some(Errno::IO),
+            origin if origin.is_failing() && is_stopping => Some(Errno::SHUTDOWN),
+            _ => None,
+        };
+        if let Some(errno) = errno {
+            self.fail(key, errno, memory);
+            return;
+        }
+        if !dirty.is_empty() {
+            volume.destage.add_urgent(dirty);
+        }
+        self.wait_for_slot(key);
+    }
+
     /// Whether a change of the origin alone may begin: nothing of its blocks is dirty, or under way into a
     /// slot. If not, the request waits, and what is dirty goes home.
-    pub(super) fn is_way_clear(&mut self, key: RequestKey) -> bool {
+    pub(super) fn is_way_clear<M: Memory>(&mut self, key: RequestKey, memory: &mut M) -> bool {
         let active = &self.requests[key];
         let (volume_index, blocks) = (active.volume, active.blocks);
         if self.latched.is_some() {
@@ -451,11 +473,7 @@ impl Machine<SlotStore> {
             }
         }
         if !is_clear {
-            if !dirty.is_empty() {
-                let destage = &mut self.volume_mut(volume_index).destage;
-                destage.add_urgent(&dirty);
-            }
-            self.wait_for_slot(key);
+            self.wait_for_home(key, &dirty, memory);
         }
         is_clear
     }
