@@ -73,8 +73,11 @@ fn dirty_world(writes: &str) -> Result<World, Violation> {
     Ok(world)
 }
 
-/// All that changes the origin only when what is dirty is home.
-const AFTER_HOME: [(&str, fn(&mut World) -> Ticket); 3] = [
+/// Submits a change.
+type Change = fn(&mut World) -> Ticket;
+
+/// All that changes the origin only when what is dirty is home, and `writes`.
+const AFTER_HOME: [(&str, Change); 3] = [
     ("in-place", |world| world.submit(0, RequestOp::WriteZeroes { range: HALF, fua: false })),
     ("in-place", |world| world.submit(0, RequestOp::Discard { range: blocks(2, 2), fua: false })),
     ("invalidate", |world| world.write(0, HALF)),
