@@ -139,3 +139,29 @@ fn a_stop_waits_for_nothing_to_go_home_to_an_origin_that_fails() -> Result<(), V
     }
     Ok(())
 }
+
+/// Goal: beside a block that rotted the others of a large slot are still the only copies, also when the cache has failed.
+#[test]
+fn neighbours_of_a_lost_block_are_read_from_the_cache() -> Result<(), Violation> {
+    let mut composition = Composition::plain_slots();
+    for (name, value) in [("ways", "0"), ("slot_bytes", "65536"), ("persistence", "commit")] {
+        composition.set(name, value).expect("names and values of the tables");
+    }
+    let mut setup = Setup::new(5);
+    setup.slots = Some(SlotSetup { slots: 64, composition });
+    let mut world = World::new(setup);
+    let ticket = world.write_fua(0, blocks(16, 16));
+    world.succeed(ticket)?;
+    for sector in world.copies_of(0, 20 * 8) {
+        world.rot_cache(sector, 3);
+    }
+    let lost = world.read(0, blocks(20, 1));
+    assert_eq!(world.wait(lost)?, Err(Errno::IO));
+    world.cache().faults.fail_next(Kind::Flush, Errno::IO);
+    let failing = world.write_fua(0, blocks(64, 16));
+    let _ = world.wait(failing)?;
+    assert!(world.engine().is_some_and(|engine| engine.status().cache.latched));
+    let neighbour = world.read(0, blocks(21, 1));
+    world.succeed(neighbour)?;
+    world.verify()
+}

@@ -47,7 +47,8 @@ impl Store for SlotStore {
         let place = self.place(slot, key.block());
         let is_changing = self.changing.contains(&key);
         let known = if is_changing { None } else { self.table.checksum(slot, self.slot_of(place).1) };
-        let dirty = self.table.is_dirty(slot) && !self.table.is_lost(slot);
+        // RULE 10: beside a lost block, too, the others have no other copy.
+        let dirty = self.table.is_dirty(slot);
         Some(Cached { place, dirty, checksum: known.map(NonZeroU32::get) })
     }
 
