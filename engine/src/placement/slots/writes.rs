@@ -376,7 +376,7 @@ impl Machine<SlotStore> {
             return;
         }
         for (_, active) in &mut self.requests {
-            if active.volume == volume_index && active.is_around && matches!(active.stage, Stage::Appending) {
+            if active.volume == volume_index && active.is_around {
                 active.error.get_or_insert(Errno::IO);
             }
         }
