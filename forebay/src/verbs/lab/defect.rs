@@ -27,8 +27,9 @@ pub(super) fn spawn<T: 'static>(
             None => usual(info),
             Some(tell) => {
                 tell(line(info));
-                // Whoever returns from here aborts the program.
-                loop {
+                // Whoever returns from here aborts the program, where a panic does not end the thread alone. (Nobody can
+                // change the hook any more then.)
+                while cfg!(panic = "abort") {
                     thread::park();
                 }
             }
