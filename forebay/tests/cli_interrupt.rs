@@ -27,12 +27,12 @@ impl Slow {
         Slow { place, cache }
     }
 
-    /// A daemon with some 12 MiB of scattered dirty data.
+    /// A daemon with some 24 MiB of scattered dirty data.
     fn serve_dirty(&self) -> Daemon {
         let daemon = self.place.serve(&self.cache, &[]);
         let output = Command::new("fio")
             .args(["--name=scatter", "--ioengine=nbd", "--rw=randwrite", "--bs=4k", "--iodepth=16"])
-            .args(["--size=4G", "--io_size=12M", "--randseed=7"])
+            .args(["--size=4G", "--io_size=24M", "--randseed=7"])
             .arg(format!("--uri={}", daemon.uri("disk")))
             .current_dir(self.place.path(""))
             .output()
