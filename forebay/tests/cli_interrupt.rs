@@ -22,7 +22,7 @@ impl Slow {
         let place = Place::new();
         let store = place.file("slow.img", 4096 * MIB);
         let cache = place.file("fast.img", 64 * MIB);
-        let origin = format!("model:hdd?store={store}&size=4G&write_cache=off");
+        let origin = format!("model:hdd?store={store}&size=4G&speed=0.5&write_cache=off");
         place.done(&["create", "--origin", &origin, "--cache", &cache, "--name", "disk"]);
         Slow { place, cache }
     }
