@@ -71,6 +71,7 @@ profiles! {
     bcache_4_5 = "bcache@4.5",
     bcache_3_16 = "bcache@3.16",
     bcache_3_10 = "bcache@3.10",
+    gflash = "gflash",
 }
 
 /// Our own has more tests than these.
