@@ -19,7 +19,8 @@ struct Slow {
 
 impl Slow {
     fn new() -> Slow {
-        let place = Place::new();
+        // Were the cache slower than the modelled disk, little would be dirty.
+        let place = Place::in_memory();
         let store = place.file("slow.img", 4096 * MIB);
         let cache = place.file("fast.img", 64 * MIB);
         let origin = format!("model:hdd?store={store}&size=4G&speed=0.5&write_cache=off");

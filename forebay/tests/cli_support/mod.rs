@@ -15,8 +15,18 @@ pub struct Place {
 
 impl Place {
     pub fn new() -> Place {
+        Place::below(&std::env::temp_dir())
+    }
+
+    /// A place whose files are as fast as memory, whatever else keeps this machine's disks busy.
+    #[allow(dead_code, reason = "only tests of what takes time need it")]
+    pub fn in_memory() -> Place {
+        Place::below(Path::new("/dev/shm"))
+    }
+
+    fn below(parent: &Path) -> Place {
         let number = PLACES.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("forebay-cli-{}-{number}", std::process::id()));
+        let path = parent.join(format!("forebay-cli-{}-{number}", std::process::id()));
         fs::create_dir_all(&path).expect("a directory for the test");
         Place { path }
     }
