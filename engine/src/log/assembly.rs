@@ -191,6 +191,7 @@ impl Machine<LogStore> {
         }
         let is_empty = entries.is_empty();
         if is_empty && !self.store.log.is_floor_wanted && head.is_none() {
+            assert!(draft.publish.is_empty(), "what is published is in an entry");
             memory.release(header);
             (self.store.log.scratch_entries, self.store.log.scratch_pieces) = (entries, pieces);
             return false;

@@ -1,6 +1,7 @@
 //! What happens to a world of the swarm: rounds of requests and faults, each ended by a crash and a full
 //! read-back; at the end all devices are well, and everything must come home.
 
+use super::aims;
 use super::options::{Knob, Options};
 use crate::disk::Fate;
 use crate::disk::faults::Rates;
@@ -49,6 +50,9 @@ impl<'a> Load<'a> {
                 }
                 continue;
             }
+            if self.per_cent(Knob::aimed) {
+                aims::aim(&mut self.random, world)?;
+            }
             self.crash(world);
             if self.per_cent(Knob::doubles) {
                 self.open(world)?;
@@ -79,6 +83,18 @@ impl<'a> Load<'a> {
         for volume in 0..world.volumes() {
             world.origin(volume).faults.heal();
         }
+    }
+
+    /// Everything is answered, on devices that were healed. What hung before then ends in a timeout, and its device is gone
+    /// until a restart: a drain would wait for it.
+    fn come_to_rest(world: &mut World) -> Result<(), Violation> {
+        world.tell_faults()?;
+        for volume in 0..world.volumes() {
+            if world.origin(volume).faults.gone.is_some() && world.is_draining(volume) {
+                world.submit(volume, RequestOp::CancelDrain);
+            }
+        }
+        world.finish_with_faults()
     }
 
     fn break_devices(&mut self, world: &mut World) {
@@ -242,7 +258,7 @@ impl<'a> Load<'a> {
 
     fn stop(&mut self, world: &mut World) -> Result<(), Violation> {
         Load::heal(world);
-        world.finish_with_faults()?;
+        Load::come_to_rest(world)?;
         if world.oracle().explained.any() {
             // A cache that failed cannot be stopped cleanly.
             self.crash(world);
@@ -298,7 +314,7 @@ impl<'a> Load<'a> {
     fn end(&mut self, world: &mut World) -> Result<(), Violation> {
         Load::heal(world);
         // What was injected before may show only now, and is no reason why a drain of healthy devices fails.
-        world.finish_with_faults()?;
+        Load::come_to_rest(world)?;
         if world.oracle().explained.any() {
             // What failed is well after a restart.
             world.kill_by_chance();

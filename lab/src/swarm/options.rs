@@ -164,6 +164,8 @@ knobs! {
     give_ups = 0,
     /// Writes of the cache after which a sector of its metadata rots, in a million.
     metadata_rot = 0,
+    /// Per cent of crashes at a moment that is worth most: see `aims.rs`.
+    aimed = 0,
     /// Blocks of a slot; 0 for a log.
     slot_blocks = 0,
     /// Slots of a set; 0 if a piece may lie anywhere.
@@ -239,6 +241,7 @@ impl Options {
         }
         options.draw_bounds(&mut random.fork(5));
         options.draw_operator(&mut random.fork(6));
+        options.draw_aims(&mut random.fork(7));
         options
     }
 
@@ -336,11 +339,15 @@ impl Options {
         self.set(Knob::company_wait_us, *random.pick(&[0, 50, 500, 5000]));
     }
 
+    fn draw_aims(&mut self, random: &mut Random) {
+        self.set(Knob::aimed, if random.one_in(8) { random.between(20, 80) } else { 0 });
+    }
+
     /// The same without what the swarm learned later: what was drawn before is as it was then.
     #[must_use]
     pub fn without_later_knobs(mut self) -> Options {
-        for knob in [Knob::company, Knob::company_wait_us, Knob::growths, Knob::give_ups, Knob::metadata_rot]
-        {
+        let operator = [Knob::company, Knob::company_wait_us, Knob::growths, Knob::give_ups];
+        for knob in operator.into_iter().chain([Knob::metadata_rot, Knob::aimed]) {
             self.set(knob, knob.off());
         }
         self
@@ -408,6 +415,7 @@ impl Options {
     /// The same with dirty data in memory, too.
     #[must_use]
     pub fn with_mirror(mut self) -> Options {
+        self.set(Knob::aimed, 0);
         let random = &mut Random::new(self.seed).fork(0x0_3133);
         self.set(Knob::memory_blocks, *random.pick(&[256, 512, 1024, 32_768]));
         self
@@ -570,7 +578,9 @@ impl Options {
             origin_latency: latency(Knob::origin_us),
             origin_can_discard: self.get(Knob::origin_discards) > 0,
             memory_blocks: self.get(Knob::memory_blocks),
-            is_checked_on_open: self.get(Knob::cache_rot) + self.get(Knob::metadata_rot) == 0,
+            is_checked_on_open: [Knob::cache_rot, Knob::metadata_rot, Knob::aimed]
+                .into_iter()
+                .all(|rots| self.get(rots) == 0),
             are_copies_compared: true,
             ..Setup::new(self.seed)
         });

@@ -231,6 +231,8 @@ impl Machine<LogStore> {
     /// to be free: a cache full of dirty data slows down to the origin's speed. False if the first one has to wait.
     fn pass_starved<M: Memory>(&mut self, request: RequestKey, memory: &mut M) -> bool {
         self.journal().is_starved = true;
+        // Data is placed when the driver has no more input: nothing else need be to come.
+        self.want_tick(self.now.plus(self.config.tick_ns));
         self.give_up_buckets();
         let LogStore { journal, segments, .. } = &mut self.store;
         let journal = journal.as_mut().expect("there are buckets");
@@ -259,6 +261,8 @@ impl Machine<LogStore> {
             assert!(active.unpublished == 0, "what is in no batch was withdrawn as a whole");
             self.begin_again(key, memory);
         }
+        // What goes around may have to wait for the superblock.
+        self.pump_superblock(memory);
         is_first
     }
 

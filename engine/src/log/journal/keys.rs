@@ -187,6 +187,10 @@ impl Machine<LogStore> {
                 _ => runs.push((step, entry.dirty, alloc::vec![entry.checksum])),
             }
         }
+        if runs.is_empty() {
+            self.rekeyed();
+            return true;
+        }
         let checksums: usize = runs.iter().map(|(.., checksums)| checksums.len()).sum();
         if checksums > draft.payload_max as usize - draft.checksums.len()
             || entries.len() + runs.len() > draft.entries_max
