@@ -9,11 +9,14 @@ mod assembly;
 mod change;
 mod company;
 pub(crate) mod controller;
+mod draft;
+mod gather;
 mod home;
 pub(crate) mod journal;
 pub(crate) mod mirror;
 pub(crate) mod policies;
 mod publication;
+mod room;
 mod sealing;
 mod store;
 

@@ -1,6 +1,7 @@
 //! Groups: what goes into a batch, when, and who is answered before it is there.
 
-use super::super::assembly::{BATCHES_IN_FLIGHT_MAX, Draft, push_payload_entry};
+use super::super::assembly::BATCHES_IN_FLIGHT_MAX;
+use super::super::draft::{Draft, push_payload_entry};
 use super::super::{ClientAppend, LogStore, PartSource, Publish};
 use super::Taken;
 use super::memory::frame_slice;
