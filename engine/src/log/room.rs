@@ -2,7 +2,7 @@
 
 use super::{InternalAppend, LogStore, Open};
 use crate::format::{SegmentHead, SummaryBuilder};
-use crate::limits::ENGINE_BUFFER_BYTES_MAX;
+use crate::limits::{ENGINE_BUFFER_BYTES_MAX, SEGMENT_OVERHEAD_BLOCKS};
 use crate::machine::Machine;
 use crate::memory::{BufferId, Memory, Purpose};
 use crate::mutation::Mutation;
@@ -74,7 +74,14 @@ impl Machine<LogStore> {
 
     /// RULE 9: the last free segments are for what empties others: relocation, and the floor.
     pub(super) fn kept_for_relocation(&self) -> u32 {
-        if self.is_mutated(Mutation::StuckMovedInPart) { 1 } else { RELOCATION_SEGMENTS }
+        if self.is_mutated(Mutation::StuckMovedInPart) {
+            return 1;
+        }
+        // What is read already to be appended again keeps the room that there was when that began, and the header behind
+        // it has its own.
+        let payload_blocks = self.store.segments.segment_blocks() - SEGMENT_OVERHEAD_BLOCKS;
+        let moving = self.store.reclaim.relocating_blocks().div_ceil(payload_blocks);
+        RELOCATION_SEGMENTS.max(moving + 1)
     }
 
     /// Makes sure that the open segment has room; seals it and opens the next one if not.
