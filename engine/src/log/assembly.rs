@@ -21,25 +21,35 @@ pub(super) const BATCHES_IN_FLIGHT_MAX: usize = 8;
 impl Machine<LogStore> {
     /// Sends off what is pending, as far as it may go now.
     pub(super) fn assemble_batches<M: Memory>(&mut self, memory: &mut M) {
+        if self.store.segments.free() <= self.config.segments_reserved {
+            self.drop_fills(memory);
+        }
         loop {
-            let log = &self.store.log;
+            let log = &mut self.store.log;
             let has_internal = !log.internal.is_empty() || log.is_floor_wanted;
-            let is_pending = !log.client.is_empty() || has_internal;
+            let has_writes = !log.client.is_empty();
+            let has_fills = !log.gathering.is_empty();
             let in_flight = log.in_flight.len();
             let is_full = in_flight >= BATCHES_IN_FLIGHT_MAX;
             let is_enough = log.pending_blocks >= self.config.company_blocks;
             let is_hurried = has_internal || self.is_stopping;
+            let is_pending = has_writes || has_fills || has_internal;
             let is_stopped = !is_pending || is_full || self.latched.is_some();
+            let may_append = !is_stopped && self.clients_may_append();
             // Whoever does not wait for company has no deadline for it: one that stayed would pass for ever.
-            let may_wait = !is_stopped && in_flight == 0 && !is_hurried && self.clients_may_append();
+            let may_wait = has_writes && may_append && in_flight == 0 && !is_hurried;
             if !may_wait {
                 self.store.log.company.goes();
+            }
+            if !may_append {
+                self.store.log.gathering.rest();
             }
             let may_go = match in_flight {
                 0 if is_hurried => true,
                 0 => may_wait && self.has_company(),
                 _ => is_enough,
             };
+            let may_go = (has_fills && may_append && self.are_fills_due()) || may_go;
             if is_stopped || !may_go || !self.assemble_one(memory) {
                 return;
             }
@@ -105,6 +115,7 @@ impl Machine<LogStore> {
                 || self.gather_taken(&mut draft, &mut entries, &mut pieces, memory)
             {
                 self.gather_clients(&mut draft, &mut entries, &mut pieces, memory);
+                self.take_fills(&mut draft, &mut entries, &mut pieces, memory);
             }
         }
         let is_empty = entries.is_empty();

@@ -253,75 +253,16 @@ impl Machine<LogStore> {
                         break;
                     }
                 }
-                ClientAppend::Fill { volume, blocks, slice, stamp } => {
+                ClientAppend::Fill(fill) => {
                     if room == 0 {
-                        self.store.log.client.push_front(append);
+                        self.store.log.client.push_front(ClientAppend::Fill(fill));
                         break;
                     }
-                    self.store.log.pending_blocks -= blocks.count;
-                    self.store.log.pending_fill_blocks -= blocks.count;
-                    let is_pressed = self.store.segments.free() <= self.config.segments_reserved;
-                    let is_blind = self.is_mutated(Mutation::FillAfterChange);
-                    let Some(target) = self.volumes[volume.at()].as_mut() else {
-                        memory.release(slice.buffer);
-                        continue;
-                    };
-                    // HAZARD 1: nothing was written, destaged, discarded, bypassed or dropped here since
-                    // the read began, and nothing is about to be.
-                    let now = target.guard.stamp(blocks, target.origin.flushed_epoch);
-                    let is_unchanged = (now == Some(stamp) || is_blind) && target.caches_reads();
-                    let is_new = is_unchanged
-                        && !is_pressed
-                        && (!self.store.index.is_tight(blocks.count)
-                            || self.config.mutations.has(Mutation::IndexOverBudget))
-                        && (blocks.first..blocks.end())
-                            .all(|block| self.store.index.get(BlockKey::new(volume, block)).is_none());
-                    if !is_new {
-                        let counters = &mut self.volume_mut(volume).counters;
-                        let counter = if is_unchanged {
-                            &mut counters.bypass_pressure_blocks
-                        } else {
-                            &mut counters.fill_dropped_blocks
-                        };
-                        *counter += blocks.count;
-                        memory.release(slice.buffer);
-                        continue;
+                    self.store.log.pending_blocks -= fill.blocks.count;
+                    if let Some(rest) = self.append_fill(fill, draft, entries, pieces, memory) {
+                        self.store.log.pending_blocks += rest.blocks.count;
+                        self.store.log.client.push_front(ClientAppend::Fill(rest));
                     }
-                    // What does not fit goes on in the next batch.
-                    let now = Blocks { first: blocks.first, count: blocks.count.min(room) };
-                    let rest = Blocks { first: now.end(), count: blocks.count - now.count };
-                    if rest.count > 0
-                        && let Some(stamp) = target.guard.stamp(rest, target.origin.flushed_epoch)
-                    {
-                        memory.retain(slice.buffer);
-                        let skip = (now.count * BLOCK_BYTES) as u32;
-                        let slice = slice.part(skip, (rest.count * BLOCK_BYTES) as u32);
-                        self.store.log.pending_fill_blocks += rest.count;
-                        self.store.log.pending_blocks += rest.count;
-                        self.store.log.client.push_front(ClientAppend::Fill {
-                            volume,
-                            blocks: rest,
-                            slice,
-                            stamp,
-                        });
-                    }
-                    draft.units_left -= 1;
-                    target.guard.acquire(now, Hold::Copying);
-                    target.counters.fill_blocks += now.count;
-                    let volume_id = target.id;
-                    let place = draft.next_place();
-                    let checksums_at = draft.checksums.len();
-                    draft.add_checksums(slice, now.count, memory);
-                    push_payload_entry(entries, EntryKind::Clean, volume_id, now);
-                    pieces.push(slice.part(0, (now.count * BLOCK_BYTES) as u32));
-                    draft.publish.push(Publish::Fill {
-                        volume,
-                        blocks: now,
-                        place,
-                        checksums_at,
-                        buffer: slice.buffer,
-                    });
-                    draft.payload_blocks += now.count as u32;
                 }
             }
         }

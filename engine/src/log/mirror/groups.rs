@@ -101,7 +101,7 @@ impl Machine<LogStore> {
                     ready.is_waited_for = true;
                 }
                 ClientAppend::Part { .. } => ready.is_waited_for = true,
-                ClientAppend::Fill { .. } => (),
+                ClientAppend::Fill(_) => (),
             }
             ready.units += 1;
         }
