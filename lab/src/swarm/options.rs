@@ -156,6 +156,8 @@ knobs! {
     extents = 65536,
     /// The longest that a write waits for company, in microseconds.
     company_wait_us = 0,
+    /// The longest that what was read waits for more, in microseconds.
+    fill_wait_us = 0,
     /// Blocks that wait before a batch goes beside another one.
     company = 96,
     /// Per cent of rounds in which a volume grows.
@@ -337,6 +339,7 @@ impl Options {
             self.set(Knob::metadata_rot, random.between(1_000, 20_000));
         }
         self.set(Knob::company_wait_us, *random.pick(&[0, 50, 500, 5000]));
+        self.set(Knob::fill_wait_us, *random.pick(&[0, 0, 500, 10_000]));
     }
 
     fn draw_aims(&mut self, random: &mut Random) {
@@ -346,8 +349,16 @@ impl Options {
     /// The same without what the swarm learned later: what was drawn before is as it was then.
     #[must_use]
     pub fn without_later_knobs(mut self) -> Options {
-        let operator = [Knob::company, Knob::company_wait_us, Knob::growths, Knob::give_ups];
-        for knob in operator.into_iter().chain([Knob::metadata_rot, Knob::aimed]) {
+        let later = [
+            Knob::company,
+            Knob::company_wait_us,
+            Knob::fill_wait_us,
+            Knob::growths,
+            Knob::give_ups,
+            Knob::metadata_rot,
+            Knob::aimed,
+        ];
+        for knob in later {
             self.set(knob, knob.off());
         }
         self
@@ -416,6 +427,7 @@ impl Options {
     #[must_use]
     pub fn with_mirror(mut self) -> Options {
         self.set(Knob::aimed, 0);
+        self.set(Knob::fill_wait_us, 0);
         let random = &mut Random::new(self.seed).fork(0x0_3133);
         self.set(Knob::memory_blocks, *random.pick(&[256, 512, 1024, 32_768]));
         self
@@ -560,6 +572,7 @@ impl Options {
         bounds.false_dirty_blocks_max = self.get(Knob::false_dirty_blocks);
         bounds.extents_max = self.get(Knob::extents) as usize;
         bounds.company_wait_ns_max = self.get(Knob::company_wait_us) * 1000;
+        bounds.fill_wait_ns_max = self.get(Knob::fill_wait_us) * 1000;
         bounds.company_blocks = self.get(Knob::company);
         let slots = self.slots();
         let promise = slots.map(|slots| slots.composition.contract());

@@ -95,7 +95,7 @@ pub fn drain(world: &mut World, volume: usize) -> Run {
 /// Reads blocks that are not cached, so that they are then.
 pub fn fill(world: &mut World, volume: usize, first: u64, count: u64) -> Run {
     read(world, volume, first, count)?;
-    world.pass(5 * MS)
+    world.pass(20 * MS)
 }
 
 // ---- the ring --------------------------------------------------------------------------------------

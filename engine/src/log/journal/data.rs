@@ -1,5 +1,6 @@
 //! From the clients' queue to a bucket.
 
+use super::super::fills::Fill;
 use super::super::{ClientAppend, LogFlight, LogStore, PartSource, Publish};
 use super::{KEYS_MAX, Key, KeyState};
 use crate::effect::{Errno, IoOp, Pieces, RequestOp, Target};
@@ -26,7 +27,7 @@ impl Machine<LogStore> {
                 ClientAppend::Part { request, blocks, source: PartSource::Data(slice) } => {
                     self.place_part(request, blocks, slice, memory)
                 }
-                ClientAppend::Fill { volume, blocks, slice, stamp } => {
+                ClientAppend::Fill(Fill { volume, blocks, slice, stamp, .. }) => {
                     self.store.log.pending_blocks -= blocks.count;
                     self.store.log.pending_fill_blocks -= blocks.count;
                     let is_current = self.volumes[volume.at()].as_ref().is_some_and(|target| {
