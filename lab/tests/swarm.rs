@@ -179,6 +179,12 @@ const ONCE_FAILED: &[(u64, &str, &str)] = &[
         "company_wait_us=50 growths=30 give_ups=30 metadata_rot=11436",
         "what had waited for company left the queue, its deadline stayed, and the clock stood still",
     ),
+    (
+        1_757,
+        "company_wait_us=500 company=8 growths=30 aimed=73",
+        "zeroes went home while their record was moved to another segment; after a crash the new record brought them back, over \
+         a write that had gone around the cache",
+    ),
 ];
 
 #[test]

@@ -232,6 +232,8 @@ pub(crate) struct Log {
     last_tombstone: u64,
     /// Zero extents that are home and dropped from RAM, whose records wait to be assembled.
     zeroes_home_pending: u64,
+    /// Zeroes whose move was published when they were not where they came from any more.
+    moved_late: Vec<Extent>,
     /// Whether a batch shall go out even if empty, to carry the floor.
     is_floor_wanted: bool,
     /// Segments closed before a crash whose summaries are not on the device.
@@ -291,6 +293,7 @@ impl Log {
             published: next_sequence - 1,
             last_tombstone: 0,
             zeroes_home_pending: 0,
+            moved_late: Vec::new(),
             is_floor_wanted: false,
             missing_summaries: start.missing_summaries,
             stated: start.stated,

@@ -38,6 +38,9 @@ impl Machine<LogStore> {
             for publish in batch.publish {
                 self.publish(publish, &batch.checksums, batch.header_place, memory);
             }
+            for extent in core::mem::take(&mut self.store.log.moved_late) {
+                self.zeroes_went_home(extent);
+            }
         }
     }
 
@@ -129,6 +132,8 @@ impl Machine<LogStore> {
                     }
                     self.drop_entries(volume, blocks);
                     self.insert_extent(extent);
+                } else if extent.kind == ExtentKind::Zero {
+                    self.store.log.moved_late.push(extent);
                 }
                 self.release_guard(volume, blocks, Hold::Copying);
             }
@@ -169,6 +174,52 @@ impl Machine<LogStore> {
         self.store.extents.insert(extent);
         self.store.segments.add_must(extent.place, 1);
         self.volume_mut(volume_index).count_extent(crate::extents::Change::Added(extent));
+    }
+
+    /// RULE 7: zeroes went home, all or some, while their record was on its way from one segment to another. The new record
+    /// does not bring them back after a crash; what is not home is there from now on, whatever moved it before. Newer
+    /// zeroes of the same batch are recorded in the same place.
+    fn zeroes_went_home(&mut self, moved: Extent) {
+        let volume = moved.first.volume();
+        let end = moved.first.block() + moved.blocks;
+        let mut block = moved.first.block();
+        while block < end {
+            let (there, place) = self.next_zeroes(volume, Blocks { first: block, count: end - block });
+            if there.first > block {
+                self.store.log.push_internal(InternalAppend::Cleaned {
+                    volume,
+                    blocks: Blocks { first: block, count: there.first - block },
+                    place: moved.place,
+                    life: self.store.life(moved.place),
+                    is_zero: true,
+                });
+            }
+            if there.count > 0 && place != moved.place {
+                let first = BlockKey::new(volume, there.first);
+                self.insert_extent(Extent { first, blocks: there.count, ..moved });
+            }
+            block = there.end();
+        }
+    }
+
+    /// The first zeroes in `within`, and where they are recorded; nothing, at the end of it, if there are none.
+    fn next_zeroes(&self, volume: VolumeIndex, within: Blocks) -> (Blocks, Place) {
+        let mut block = within.first;
+        while let Some(extent) = self.store.extents.next(BlockKey::new(volume, block)) {
+            let (first, end) = (extent.first.block(), extent.first.block() + extent.blocks);
+            if extent.first.volume() != volume || first >= within.end() {
+                break;
+            }
+            if extent.kind == ExtentKind::Zero {
+                let first = first.max(within.first);
+                return (Blocks { first, count: end.min(within.end()) - first }, extent.place);
+            }
+            if end >= within.end() {
+                break;
+            }
+            block = end;
+        }
+        (Blocks { first: within.end(), count: 0 }, Place(0))
     }
 
     /// The cache failed: what was on its way into it never happened.
