@@ -179,6 +179,11 @@ const ONCE_FAILED: &[(u64, &str, &str)] = &[
         "company_wait_us=50 growths=30 give_ups=30 metadata_rot=11436",
         "what had waited for company left the queue, its deadline stayed, and the clock stood still",
     ),
+    (
+        77_000_094,
+        "fill_wait_us=10000 company=8",
+        "a write took along what had been read, the deadline of that stayed, and the clock stood still",
+    ),
 ];
 
 #[test]
