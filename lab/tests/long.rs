@@ -87,7 +87,7 @@ fn fills_share_headers() -> Result<(), Trouble> {
     run.idle(Nanos::SECOND)?;
     for depth in [1, 8] {
         run.begin_measuring();
-        let first_block = u64::from(depth) * 128 * MIB / 4096;
+        let first_block = u64::from(depth) * 64 * MIB / 4096;
         let read = LoadOptions { first_block, depth, ..LoadOptions::once(64 * MIB / 4096) };
         run.run(&mut Load::new(read), Until::End)?;
         run.idle(Nanos::SECOND)?;
@@ -169,7 +169,8 @@ fn a_trace_keeps_its_times_and_every_kind_of_request_is_answered() -> Result<(),
     let blocks = |first: u64, count: u64| SectorRange { start: first * 8, sectors: count * 8 };
     let requests = vec![
         (0, Action::Read(blocks(100, 4))),
-        (10 * Nanos::MILLISECOND, Action::Read(blocks(100, 4))),
+        // What was read has waited for more meanwhile, and is cached.
+        (15 * Nanos::MILLISECOND, Action::Read(blocks(100, 4))),
         (20 * Nanos::MILLISECOND, Action::Write { range: blocks(101, 1), fua: true }),
         (30 * Nanos::MILLISECOND, Action::WriteZeroes(blocks(102, 20_000))),
         (60 * Nanos::MILLISECOND, Action::Read(blocks(100, 4))),

@@ -185,6 +185,11 @@ const ONCE_FAILED: &[(u64, &str, &str)] = &[
         "zeroes went home while their record was moved to another segment; after a crash the new record brought them back, over \
          a write that had gone around the cache",
     ),
+    (
+        77_000_094,
+        "fill_wait_us=10000 company=8",
+        "a write took along what had been read, the deadline of that stayed, and the clock stood still",
+    ),
 ];
 
 #[test]

@@ -41,7 +41,8 @@ impl Machine<LogStore> {
             if !may_wait {
                 self.store.log.company.goes();
             }
-            if !may_append {
+            let may_fill = has_fills && may_append;
+            if !may_fill {
                 self.store.log.gathering.rest();
             }
             let may_go = match in_flight {
@@ -49,7 +50,7 @@ impl Machine<LogStore> {
                 0 => may_wait && self.has_company(),
                 _ => is_enough,
             };
-            let may_go = (has_fills && may_append && self.are_fills_due()) || may_go;
+            let may_go = (may_fill && self.are_fills_due()) || may_go;
             if is_stopped || !may_go || !self.assemble_one(memory) {
                 return;
             }

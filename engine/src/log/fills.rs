@@ -106,6 +106,9 @@ impl Gathering {
         let fill = self.waiting.pop_front()?;
         self.blocks -= fill.blocks.count;
         self.kept_bytes -= fill.kept_bytes;
+        if self.waiting.is_empty() {
+            self.until = None;
+        }
         Some(fill)
     }
 }
@@ -295,8 +298,12 @@ mod tests {
         gathering.push(fill(8, 4, Nanos(0)));
         let first = gathering.pop().expect("two wait");
         assert_eq!((first.blocks.first, gathering.blocks), (0, 4));
+        assert!(!gathering.are_due(Nanos(0), 256, WAIT_NS) && gathering.deadline().is_some());
         gathering.push_front(first);
         assert_eq!(gathering.iter().map(|fill| fill.blocks.first).collect::<Vec<_>>(), [0, 8]);
         assert_eq!(gathering.blocks, 12);
+        // Writes took them along: nobody has anything to ask for.
+        while gathering.pop().is_some() {}
+        assert_eq!((gathering.deadline(), gathering.blocks, gathering.kept_bytes), (None, 0, 0));
     }
 }
