@@ -1,7 +1,8 @@
 //! What happens to a world of the swarm: rounds of requests and faults, each ended by a crash and a full
 //! read-back; at the end all devices are well, and everything must come home.
 
-use super::options::{Knob, Options};
+use super::knobs::Knob;
+use super::options::Options;
 use crate::disk::Fate;
 use crate::disk::faults::Rates;
 use crate::random::Random;

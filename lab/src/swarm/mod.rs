@@ -1,13 +1,15 @@
 //! Swarm testing: each run draws from its seed what its world is like and what happens to it, with whole
 //! features switched off at random, so that rare combinations get runs of their own.
 
+mod knobs;
 mod load;
 mod options;
 mod report;
 mod shrink;
 mod slot_rules;
 
-pub use options::{Knob, Options, UnknownKnob};
+pub use knobs::Knob;
+pub use options::{Options, UnknownKnob};
 pub use report::{Failure, Totals};
 pub use shrink::shrink;
 pub use slot_rules::SLOT_RULES;
