@@ -263,8 +263,9 @@ pub fn evict(world: &mut World) -> Run {
         wrap(world, 1)?;
         return world.verify();
     }
-    world.verify()?;
+    // What is read after a flush is certain.
     flush(world, 0)?;
+    world.verify()?;
     drain(world, 0)?;
     world.expect_origin_equals_view(0)?;
     world.verify()
