@@ -22,6 +22,13 @@ impl<S: Store> Machine<S> {
             self.fail(key, Errno::PERM, memory);
             return;
         }
+        // Runs are counted in the order in which requests come, not in the one in which they get their blocks.
+        let is_cached = volume.standing == Standing::Cached
+            && matches!(volume.mode, WriteMode::Writeback | WriteMode::Writethrough);
+        if is_cached && matches!(op, RequestOp::Write { .. }) {
+            self.passes(key, Access::Write);
+        }
+        let volume = self.volume(volume_index);
         let is_whole = self.is_whole(volume_index, op);
         let is_append = matches!(op, RequestOp::Write { .. } | RequestOp::WriteZeroes { .. })
             && volume.mode == WriteMode::Writeback

@@ -65,6 +65,8 @@ pub struct Config {
     pub memory_blocks_max: u64,
     /// The longest that a write waits for others to share a header with; 0: writes do not wait.
     pub company_wait_ns_max: u64,
+    /// The longest that what was read waits for more to enter the cache with; 0: it goes at once.
+    pub fill_wait_ns_max: u64,
     /// How often the clock alone makes the engine look at its work.
     pub tick_ns: u64,
     /// Which origins can discard, by volume.
@@ -87,7 +89,7 @@ impl Config {
             fill_blocks_max: 2048,
             company_blocks: 96,
             segments_reserved,
-            segments_low: segments_reserved + (segments / 16).clamp(4, 64),
+            segments_low: segments_reserved + (segments / 64).clamp(4, 64),
             index_slack_blocks: (cache_blocks / 64).min(65_536),
             extents_max: 65_536,
             destage_runs_max: 16,
@@ -102,6 +104,7 @@ impl Config {
             shared_dirty_blocks_max: payload_blocks / 4 * 3,
             memory_blocks_max: 0,
             company_wait_ns_max: 500_000,
+            fill_wait_ns_max: 10 * Nanos::MILLISECOND,
             tick_ns: 20 * Nanos::MILLISECOND,
             origin_can_discard: [false; crate::units::VOLUMES_MAX],
             mutations: Mutations::NONE,

@@ -10,7 +10,7 @@ use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
 use crate::replacement::Access;
 use crate::request::{RequestKey, Stage};
-use crate::store::{Cached, Store};
+use crate::store::Store;
 use crate::units::{BLOCK_BYTES, BlockKey, Place, SECTORS_PER_BLOCK};
 use crate::volume::Standing;
 use alloc::vec::Vec;
@@ -283,8 +283,17 @@ impl<S: Store> Machine<S> {
     ) {
         let volume_index = self.requests[request].volume;
         let key = self.volume(volume_index).key(bad.block);
-        let is_same = |entry: &Cached| entry.place == bad.place && entry.checksum == bad.checksum;
-        let entry = self.store.lookup(key).filter(is_same);
+        let there = self.store.lookup(key).filter(|entry| entry.place == bad.place);
+        if result.is_ok() && there.is_some_and(|entry| entry.checksum == Some(memory.checksum(bad.slice))) {
+            // It was written in its place, and that was read.
+            return;
+        }
+        if result.is_ok() && self.store.is_changing(key) {
+            self.requests[request].parts += 1;
+            S::wait_for_change(self, ChangingRead { request, key, slice: bad.slice });
+            return;
+        }
+        let entry = there.filter(|entry| entry.checksum == bad.checksum);
         match entry {
             // The dirty copy is the only one. A device error may pass, a wrong checksum will not.
             Some(entry) if entry.dirty && !self.is_mutated(Mutation::RottenDirtyFromOrigin) => {
@@ -297,15 +306,25 @@ impl<S: Store> Machine<S> {
                 self.volume_mut(volume_index).counters.corrupt_clean_blocks += 1;
                 self.push(Effect::Notice(Notice::CorruptClean { volume: volume_index, block: bad.block }));
                 S::drop_rotten(self, key);
-                self.refetch(request, &bad, memory);
+                self.refetch(request, bad.block, bad.slice, memory);
             }
             // It was superseded, or written in its place, while it was read: look again.
-            None => self.refetch(request, &bad, memory),
+            None => self.refetch(request, bad.block, bad.slice, memory),
         }
     }
 
-    fn refetch<M: Memory>(&mut self, request: RequestKey, bad: &BadRead, memory: &mut M) {
-        self.fetch(request, Blocks { first: bad.block, count: 1 }, bad.slice, false, memory);
+    fn refetch<M: Memory>(&mut self, request: RequestKey, block: u64, into: Slice, memory: &mut M) {
+        self.fetch(request, Blocks { first: block, count: 1 }, into, false, memory);
+    }
+
+    /// The write that a read waited for has ended.
+    pub(crate) fn read_changed<M: Memory>(&mut self, read: ChangingRead, memory: &mut M) {
+        let ChangingRead { request, key, slice } = read;
+        self.requests[request].parts -= 1;
+        self.refetch(request, key.block(), slice, memory);
+        if self.requests[request].parts == 0 {
+            self.fetched(request, memory);
+        }
     }
 
     pub(crate) fn origin_read_done<M: Memory>(
@@ -357,6 +376,14 @@ impl<S: Store> Machine<S> {
         }
         self.reply(key, memory);
     }
+}
+
+/// A block that was read while it was written in its place, and is neither what it was nor known to be what it becomes.
+/// It is a part of its request.
+pub(crate) struct ChangingRead {
+    pub request: RequestKey,
+    pub key: BlockKey,
+    pub slice: Slice,
 }
 
 struct BadRead {

@@ -84,6 +84,11 @@ impl Reclaim {
         self.relocating_blocks -= blocks;
     }
 
+    /// Blocks on their way to the head of the log.
+    pub fn relocating_blocks(&self) -> u32 {
+        self.relocating_blocks
+    }
+
     pub fn is_relocating(&self) -> bool {
         self.relocating_blocks > 0
     }

@@ -194,8 +194,10 @@ impl<S: Store> Machine<S> {
         let needed = self.clean_blocks(key);
         // Whole zeroes are extents, of which all volumes together may have so many.
         let is_out_of_extents = is_zero && S::pressure(self).extents * 2 >= self.config.extents_max;
+        // Where nothing is left that could tell whether the origin works again, this change will.
+        let is_tried = volume.has_destageable() || volume.destage.has_written();
         let is_over = (needed > 0 && held + needed > limit)
-            || (is_failing && (is_out_of_extents || self.is_ring_stuck()));
+            || (is_failing && is_tried && (is_out_of_extents || self.is_ring_stuck()));
         let admission = if !is_over && (needed == 0 || volume.share_waiting == 0) {
             Admission::Granted
         } else if is_over && volume.origin.is_absent() {

@@ -11,7 +11,7 @@ use crate::extents::ExtentKind;
 use crate::guard::{Blocks, Hold, Stamp};
 use crate::machine::Machine;
 use crate::memory::{Memory, Slice};
-use crate::read::Piece;
+use crate::read::{ChangingRead, Piece};
 use crate::replacement::Access;
 use crate::request::RequestKey;
 use crate::status::CacheStatus;
@@ -139,6 +139,16 @@ pub(crate) trait Store: Sized {
     /// The cache device answered a client's read that was issued then.
     fn answered(m: &mut Machine<Self>, issued: Nanos) {
         let _ = (m, issued);
+    }
+    /// Whether the cached copy of a block is being written in its place.
+    fn is_changing(&self, key: BlockKey) -> bool {
+        let _ = key;
+        false
+    }
+    /// A read of such a block goes on by [`Machine::read_changed`] when that is over.
+    fn wait_for_change(m: &mut Machine<Self>, read: ChangingRead) {
+        let _ = (m, read);
+        unreachable!("nothing is written in its place")
     }
     /// The clean copy of a block does not match its checksum: forgets it, after a crash too (rule 8).
     fn drop_rotten(m: &mut Machine<Self>, key: BlockKey);

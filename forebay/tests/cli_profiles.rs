@@ -47,3 +47,51 @@ fn a_thousand_power_cuts_for_every_profile_that_runs() {
         assert!(seen.contains(&name), "{name}");
     }
 }
+
+/// Histories of profiles that found a bug, with what it was; with other options than the seed draws, if any are named.
+const ONCE_FAILED: &[(&str, &str, &str, &str)] = &[
+    (
+        "flashcache",
+        "920002746",
+        "",
+        "a read beside a write believed what a failed flush of the cache had left of the block",
+    ),
+    ("bcache", "920002812", "", "keys of the tail that nobody needed any more were waited for"),
+    (
+        "bcache@3.10",
+        "920000952",
+        "",
+        "no bucket was free, nothing was dirty, and nobody came back to look; what went around the cache waited for a \
+         superblock that nobody wrote",
+    ),
+    ("bcache", "771000043", "", "the same"),
+    (
+        "bcache@3.10",
+        "771002521",
+        "",
+        "all that could have told that a failing origin works again was lost, and zeroes waited for it for ever",
+    ),
+    (
+        "dm-cache@3.9",
+        "920000282",
+        "",
+        "a write promoted one of its pieces into the slot that it was about to write another one to",
+    ),
+    (
+        "enhanceio",
+        "64",
+        "zeroes=4 faulty=100 origin_hang=3000",
+        "lab: a drain was waited for on an origin that a late timeout had taken away",
+    ),
+];
+
+#[test]
+fn histories_that_once_failed() {
+    let place = Place::new();
+    for (profile, seed, options, what) in ONCE_FAILED {
+        let verify = ["lab", "verify", "--profile", profile, "--seed", seed, "--runs", "1", "--json"];
+        let output = place.forebay(&[&verify[..], &["--options", options]].concat());
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{what}\n{told}");
+    }
+}

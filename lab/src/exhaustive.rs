@@ -442,6 +442,7 @@ impl Explorer<'_> {
 /// Bounds by which little data makes much happen.
 fn small_bounds(config: &mut Config) {
     config.destage_runs_max = 2;
+    config.fill_wait_ns_max = 0;
 }
 
 /// All subsets of so many, as bits; of many a sample in which none and all are.

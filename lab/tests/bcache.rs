@@ -85,6 +85,18 @@ fn a_stream_passes_by_from_its_cutoff_on() {
     assert_eq!(counters(&world).fill_blocks, 31 * 32);
 }
 
+/// Runs are counted in the order in which requests come, though one that shares a region of the guard with another
+/// begins after others that came later.
+#[test]
+fn a_stream_in_flight_passes_by_as_one() {
+    let mut world = World::new(setup(&[], false));
+    world.run_dry().unwrap();
+    write_all(&mut world, (0..128).map(|step| step * 24), 24, 4).unwrap();
+    // 42 requests of 96 KiB are less than 4 MiB.
+    assert_eq!(status(&world).volumes[0].cached_bytes, 42 * 96 * 1024);
+    assert_eq!(counters(&world).bypass_mode_blocks, (128 - 42) * 24);
+}
+
 /// Above 70 % of the buckets with dirty data writes go to the origin. One dirty block makes a bucket dirty, and what is
 /// dirty is counted each time that a sixteenth of the cache was written.
 #[test]

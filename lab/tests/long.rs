@@ -79,6 +79,42 @@ fn what_was_read_once_is_cached_to_the_last_block() -> Result<(), Trouble> {
     Ok(())
 }
 
+/// What is read in a row lies in a row: a header for each MiB, and not for each request.
+#[test]
+fn fills_share_headers() -> Result<(), Trouble> {
+    let mut run = LongRun::new(setup(GIB, GIB, &[WriteMode::Writeback], Contents::Nothing), |_| ())?;
+    run.run(&mut Load::new(LoadOptions::once(32)), Until::End)?;
+    run.idle(Nanos::SECOND)?;
+    for depth in [1, 8] {
+        run.begin_measuring();
+        let first_block = u64::from(depth) * 128 * MIB / 4096;
+        let read = LoadOptions { first_block, depth, ..LoadOptions::once(64 * MIB / 4096) };
+        run.run(&mut Load::new(read), Until::End)?;
+        run.idle(Nanos::SECOND)?;
+        let written_bytes = run.statistics().cache.written_bytes;
+        assert!((64 * MIB..65 * MIB).contains(&written_bytes), "{written_bytes} at depth {depth}");
+    }
+    Ok(())
+}
+
+/// What was written through is home: the sweep has nothing to add.
+#[test]
+fn what_is_written_through_reaches_the_origin_once() -> Result<(), Trouble> {
+    let mut run = LongRun::new(setup(256 * MIB, GIB, &[WriteMode::Writethrough], Contents::Tags), |_| ())?;
+    run.idle(Nanos::SECOND)?;
+    run.begin_measuring();
+    // Longer than the origin waits for its flush, and some blocks again and again.
+    let pattern = Pattern::Zipf { theta_permille: 900 };
+    let requests = Some(20_000);
+    let blocks = 64 * MIB / 4096;
+    let writes = LoadOptions { pattern, read_permille: 0, requests, ..LoadOptions::reads(blocks) };
+    run.run(&mut Load::new(writes), Until::End)?;
+    run.idle(10 * Nanos::SECOND)?;
+    assert_eq!(run.statistics().origins[0].written_bytes, 20_000 * 4096);
+    assert_eq!(run.status().volumes[0].dirty_bytes, 0);
+    Ok(())
+}
+
 #[test]
 fn the_same_seed_is_the_same_run() -> Result<(), Trouble> {
     let digest = |seed| mix(WriteMode::Writeback, 4096, seed).map(|(_, _, digest)| digest);

@@ -67,6 +67,7 @@ fn life(number: u64, point: &Composition) -> Options {
         (Knob::recovery_cuts, 0),
         (Knob::doubles, 0),
         (Knob::faulty, 0),
+        (Knob::aimed, 0),
     ];
     few.into_iter().for_each(|(knob, value)| options.set(knob, value));
     if let Placement::Slots(slots) = point.placement {

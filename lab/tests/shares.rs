@@ -368,3 +368,31 @@ fn zeroes_of_a_volume_at_rest_go_home_for_one_that_waits() -> Result<(), Violati
     assert_eq!(world.answer(ticket).map(|answer| answer.result), Some(Ok(())));
     world.verify()
 }
+
+/// Goal: a change that has to wait for an origin that fails is let in where nothing else is left that could tell whether
+/// the origin works again. Method: its only dirty block rots, and takes half of the room for extents.
+#[test]
+fn zeroes_do_not_wait_for_an_origin_that_nobody_tries() -> Result<(), Violation> {
+    let mut setup = setup(11, 1);
+    setup.config = |config| config.extents_max = 2;
+    let mut world = World::new(setup);
+    fall_sick(&mut world);
+    let ticket = world.write(SICK, blocks(5, 1));
+    world.succeed(ticket)?;
+    pass(&mut world, 2)?;
+    assert_eq!(status(&world, SICK).state, VolumeState::OriginFailing);
+    for sector in world.copies_of(SICK, 5 * 8) {
+        world.rot_cache(sector, 1);
+    }
+    pass(&mut world, 2)?;
+    heal(&mut world);
+    let lost = world.read(SICK, blocks(5, 1));
+    assert_eq!(world.wait(lost)?, Err(Errno::IO));
+    world.pass(100 * Nanos::MILLISECOND)?;
+    assert_eq!(status(&world, SICK).dirty_bytes, 0, "nothing is left to bring home");
+    let ticket = world.submit(SICK, RequestOp::WriteZeroes { range: step(9), fua: false });
+    world.succeed(ticket)?;
+    pass(&mut world, 40)?;
+    assert_ne!(status(&world, SICK).state, VolumeState::OriginFailing, "it was tried");
+    world.verify()
+}

@@ -165,3 +165,72 @@ fn neighbours_of_a_lost_block_are_read_from_the_cache() -> Result<(), Violation>
     world.succeed(neighbour)?;
     world.verify()
 }
+
+/// Goal: who reads a block that is being written finds its old or its new content, also where the cache drops what it had.
+/// Method: clean content that no flush covers, a write over it, a read that is carried out after a flush failed. Chance
+/// decides what that takes.
+#[test]
+fn a_read_beside_a_write_does_not_believe_what_a_failed_flush_left() -> Result<(), Violation> {
+    for seed in 0..12 {
+        let mut setup = Setup::new(seed);
+        setup.slots = Some(SlotSetup { slots: 512, composition: Composition::plain_slots() });
+        let mut world = World::new(setup);
+        let filling = world.read(0, blocks(16, 1));
+        world.succeed(filling)?;
+        world.pass(5 * Nanos::MILLISECOND)?;
+        let place = world.copies_of(0, 16 * 8)[0];
+        world.hold(move |io| io.is_cache(Kind::Write) && io.first == place);
+        world.hold(|io| io.is_cache(Kind::Read) || io.is_cache(Kind::Flush));
+        let changing = world.write(0, blocks(16, 1));
+        world.until_pending(|io| io.is_cache(Kind::Write))?;
+        let reading = world.read(0, blocks(16, 1));
+        let read = world.until_pending(|io| io.is_cache(Kind::Read))?;
+        let failing = world.write_fua(0, blocks(64, 1));
+        let flush = world.until_pending(|io| io.is_cache(Kind::Flush))?;
+        world.complete_failed(flush.id, Errno::IO)?;
+        world.complete(read.id)?;
+        world.release();
+        world.succeed(reading)?;
+        for ticket in [changing, failing] {
+            let _ = world.wait(ticket)?;
+        }
+        world.verify()?;
+    }
+    Ok(())
+}
+
+/// Goal: a write keeps the slots that it finds. Method: all slots are taken, and a write begins in a piece that wants to be
+/// promoted and ends in the one that would leave first.
+#[test]
+fn a_write_promotes_nothing_into_a_slot_of_its_own() -> Result<(), Violation> {
+    for persistence in ["sync-sector", "commit", "bit-tree"] {
+        let mut composition = Composition::plain_slots();
+        let choices = [("ways", "0"), ("slot_bytes", "65536"), ("fetch", "frame"), ("waits", "true")];
+        for (name, value) in choices.into_iter().chain([("replacement", "lru"), ("persistence", persistence)])
+        {
+            composition.set(name, value).expect("names and values of the tables");
+        }
+        let mut setup = Setup::new(3);
+        setup.slots = Some(SlotSetup { slots: 8, composition });
+        let mut world = World::new(setup);
+        let slots_free = |world: &World| world.engine().expect("it runs").status().cache.slots_free;
+        for piece in 1..=u64::from(slots_free(&world)) {
+            let ticket = world.write(0, blocks(piece * 16, 16));
+            world.succeed(ticket)?;
+        }
+        assert_eq!(world.ask(0, RequestOp::Drain)?, Ok(()));
+        world.pass(2 * Nanos::SECOND)?;
+        assert_eq!(slots_free(&world), 0, "{persistence}");
+        let ticket = world.write(0, blocks(12, 8));
+        world.succeed(ticket)?;
+        let ticket = world.read(0, blocks(16, 16));
+        world.succeed(ticket)?;
+        let counters = world.engine().expect("it runs").status().volumes[0].counters;
+        assert_eq!((counters.hit_blocks, counters.miss_blocks), (16, 0), "{persistence}");
+        world.verify()?;
+        world.kill(|_| true);
+        world.open()?;
+        world.verify()?;
+    }
+    Ok(())
+}

@@ -55,6 +55,24 @@ fn a_write_that_is_held_back_can_land_in_a_crash_of_the_process() -> Result<(), 
     Ok(())
 }
 
+/// What was read waits for more to enter the cache with; who writes meanwhile does not write all of it.
+#[test]
+fn a_write_takes_few_fills_along() -> Result<(), Violation> {
+    let mut world = World::new(Setup::new(3).with_modes(&[WriteMode::Writeback]));
+    world.run_dry()?;
+    for step in 0..4 {
+        let read = world.read(0, blocks(step * 32, 6));
+        world.succeed(read)?;
+    }
+    world.hold(|io| io.is_cache(Kind::Write));
+    let _later = world.write(0, blocks(500, 1));
+    let batch = world.until_pending(|io| io.is_cache(Kind::Write))?;
+    // Its own block with a header and a segment's head, and 32 KiB of fills at the most.
+    assert!(batch.sectors <= (3 + 8) * 8, "{} sectors", batch.sectors);
+    world.release();
+    world.finish()
+}
+
 /// Nothing is to be written that would tell.
 #[test]
 fn a_drain_learns_that_the_cache_is_gone() -> Result<(), Violation> {

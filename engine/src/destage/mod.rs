@@ -19,7 +19,7 @@ use crate::share::OriginWork;
 use crate::store::{Readiness, Store};
 use crate::units::{BLOCK_BYTES, Nanos, Place, VolumeIndex};
 use crate::volume::{Standing, Volume};
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 pub(crate) use dirty_map::DirtyMap;
 use unreadable::Unreadable;
@@ -29,6 +29,8 @@ const RUN_BLOCKS_MAX: u64 = 64;
 
 /// The shortest pause after a run while clients are busy.
 const PAUSE_NS_MIN: u64 = 10 * Nanos::MILLISECOND;
+/// The longest, however many clients are.
+const PAUSE_NS_MAX: u64 = Nanos::SECOND;
 /// How long a volume with nothing to start is left alone, if nothing happens.
 const LOOK_AGAIN_NS: u64 = 2 * Nanos::MILLISECOND;
 /// After a run that could not be read the volume destages nothing for this long.
@@ -44,6 +46,15 @@ pub(crate) struct Copied {
     pub life: u64,
     /// Zeroes recorded at `place`, not a copy of them.
     pub is_zero: bool,
+}
+
+impl Copied {
+    /// Where its blocks lie, with the life of that.
+    fn places(&self) -> impl Iterator<Item = (Place, u64)> + use<> {
+        let (first, life) = (self.place.0, self.life);
+        let blocks = if self.is_zero { 0 } else { self.blocks };
+        (first..first + blocks).map(move |place| (Place(place), life))
+    }
 }
 
 /// A run on its way home.
@@ -94,6 +105,8 @@ pub(crate) struct DestageState {
     /// When the oldest of `written` was written.
     written_since: Nanos,
     flushing: Vec<Written>,
+    /// Copies that clients' own writes brought home, among `written` and `flushing`.
+    through: BTreeSet<(Place, u64)>,
     /// There was nothing to start; not looked at again before this, unless something happens.
     look_again: Nanos,
     /// When the last background run began and until when the next one waits.
@@ -128,6 +141,7 @@ impl DestageState {
             written_blocks: 0,
             written_since: Nanos(0),
             flushing: Vec::new(),
+            through: BTreeSet::new(),
             look_again: Nanos(0),
             run_began: Nanos(0),
             pause_until: Nanos(0),
@@ -139,6 +153,15 @@ impl DestageState {
     /// Whether something was written home and is not known to be durable there.
     pub fn has_written(&self) -> bool {
         !self.written.is_empty() || !self.flushing.is_empty()
+    }
+
+    /// What was written through needs nothing more, or has to go home after all.
+    fn forget_through(&mut self, written: &Written) {
+        if !self.through.is_empty() {
+            for copy in written.copies.iter().flat_map(Copied::places) {
+                self.through.remove(&copy);
+            }
+        }
     }
 
     pub fn is_quiet(&self) -> bool {
@@ -326,6 +349,11 @@ impl<S: Store> Machine<S> {
                 return false;
             }
             Readiness::Unflushed | Readiness::Ready => (),
+        }
+        // The origin has it, and its flush is all that it waits for.
+        let through = &self.volume(index).destage.through;
+        if !through.is_empty() && through.contains(&(cached.place, self.store.life(cached.place))) {
+            return false;
         }
         self.volume(index).guard.is_free(unit, Hold::Destaging)
     }
@@ -594,14 +622,16 @@ impl<S: Store> Machine<S> {
                 }
                 let now = self.now;
                 let is_home = self.store.is_home_when_written();
+                let held_up = self.requests.len() as u64;
                 let volume = self.volume_mut(index);
                 let epoch = volume.origin.epoch;
                 volume.guard.origin_written(blocks, epoch);
                 volume.counters.destaged_blocks += blocks.count;
                 let destage = &mut volume.destage;
                 // While clients are busy the origin rests for as long as a run took, and no less than a
-                // slow disk's seek.
-                destage.pause_until = now.plus(now.since(destage.run_began).max(PAUSE_NS_MIN));
+                // slow disk's seek; and the cache for as long again for each request that a run held up.
+                let pause_ns = now.since(destage.run_began).max(PAUSE_NS_MIN);
+                destage.pause_until = now.plus(pause_ns.saturating_mul(1 + held_up).min(PAUSE_NS_MAX));
                 if is_home {
                     copies.iter().for_each(|copy| S::copy_is_home(self, index, *copy));
                     self.release_guard(index, blocks, Hold::Destaging);
@@ -652,6 +682,7 @@ impl<S: Store> Machine<S> {
             destage.written_since = now;
         }
         destage.written_blocks += blocks.count;
+        destage.through.extend(copies.iter().flat_map(Copied::places));
         destage.written.push(Written { blocks, copies, is_held: false });
         self.want_tick(now.plus(self.config.tick_ns));
     }
@@ -668,6 +699,7 @@ impl<S: Store> Machine<S> {
             for copy in &written.copies {
                 S::copy_is_home(self, index, *copy);
             }
+            self.volume_mut(index).destage.forget_through(&written);
             if written.is_held {
                 self.release_guard(index, written.blocks, Hold::Destaging);
             }
@@ -682,7 +714,9 @@ impl<S: Store> Machine<S> {
         lost.append(&mut destage.written);
         destage.written_blocks = 0;
         for written in lost {
-            self.volume_mut(index).destage.map.mark(written.blocks.first, written.blocks.count);
+            let destage = &mut self.volume_mut(index).destage;
+            destage.map.mark(written.blocks.first, written.blocks.count);
+            destage.forget_through(&written);
             if written.is_held {
                 self.release_guard(index, written.blocks, Hold::Destaging);
             }

@@ -75,6 +75,11 @@ impl Company {
         self.gap_ns = (self.gap_ns * (GAP_WEIGHT - 1) + gap_ns) / GAP_WEIGHT;
     }
 
+    /// When the last of them came.
+    pub(super) fn last_arrival(&self) -> Nanos {
+        self.last_arrival
+    }
+
     /// When to ask again whether a batch may go, if nothing else happens before.
     pub(super) fn deadline(&self) -> Option<Nanos> {
         self.gathering.as_ref().map(|gathering| gathering.until)

@@ -9,17 +9,21 @@ mod assembly;
 mod change;
 mod company;
 pub(crate) mod controller;
+mod draft;
+mod fills;
+mod gather;
 mod home;
 pub(crate) mod journal;
 pub(crate) mod mirror;
 pub(crate) mod policies;
 mod publication;
+mod room;
 mod sealing;
 mod store;
 
 use crate::extents::{Extent, Extents};
 use crate::format::{Entry, SummaryBuilder};
-use crate::guard::{Blocks, Stamp};
+use crate::guard::Blocks;
 use crate::index::Index;
 use crate::machine::Machine;
 use crate::memory::{BufferId, Slice};
@@ -34,6 +38,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use company::Company;
 use controller::Controller;
+use fills::{Fill, Gathering};
 use journal::Journal;
 use mirror::{Mirror, Mirrored};
 use policies::Policies;
@@ -80,8 +85,8 @@ pub(crate) enum PartSource {
 pub(crate) enum ClientAppend {
     /// Part of a write or of write-zeroes.
     Part { request: RequestKey, blocks: Blocks, source: PartSource },
-    /// What a read brought from the origin.
-    Fill { volume: VolumeIndex, blocks: Blocks, slice: Slice, stamp: Stamp },
+    /// What a read brought from the origin, where it keeps its place among the others.
+    Fill(Fill),
 }
 
 /// What waits on behalf of the log itself; may use the reserve.
@@ -212,6 +217,8 @@ pub(crate) struct Log {
     chain: u32,
     open: Option<Open>,
     client: VecDeque<ClientAppend>,
+    /// Fills, where they need not keep their place.
+    gathering: Gathering,
     internal: VecDeque<InternalAppend>,
     pub pending_blocks: u64,
     pub pending_fill_blocks: u64,
@@ -274,6 +281,7 @@ impl Log {
             chain,
             open: open.map(|(segment, next_block, summary)| Open { segment, next_block, summary }),
             client: VecDeque::new(),
+            gathering: Gathering::default(),
             internal: VecDeque::new(),
             pending_blocks: 0,
             pending_fill_blocks: 0,
@@ -310,7 +318,10 @@ impl Log {
 
     /// Whether nothing waits and nothing is in flight.
     pub fn is_quiet(&self) -> bool {
-        self.client.is_empty() && self.internal.is_empty() && self.in_flight.is_empty()
+        self.client.is_empty()
+            && self.gathering.is_empty()
+            && self.internal.is_empty()
+            && self.in_flight.is_empty()
     }
 
     /// Whether extents wait to be recorded again.
@@ -376,7 +387,7 @@ impl ClientAppend {
     fn weight(&self) -> u64 {
         match self {
             ClientAppend::Part { source: PartSource::Zero, .. } => 0,
-            ClientAppend::Part { blocks, .. } | ClientAppend::Fill { blocks, .. } => blocks.count,
+            ClientAppend::Part { blocks, .. } | ClientAppend::Fill(Fill { blocks, .. }) => blocks.count,
         }
     }
 }

@@ -220,11 +220,12 @@ impl Machine<LogStore> {
     pub(crate) fn discard_appends<M: Memory>(&mut self, memory: &mut M) {
         while let Some(append) = self.store.log.client.pop_front() {
             self.store.log.pending_blocks -= append.weight();
-            if let ClientAppend::Fill { slice, blocks, .. } = append {
-                self.store.log.pending_fill_blocks -= blocks.count;
-                memory.release(slice.buffer);
+            if let ClientAppend::Fill(fill) = append {
+                self.store.log.pending_fill_blocks -= fill.blocks.count;
+                memory.release(fill.slice.buffer);
             }
         }
+        self.drop_fills(memory);
         while let Some(append) = self.store.log.internal.pop_front() {
             self.forget_internal(append, memory);
         }
@@ -247,8 +248,9 @@ impl Machine<LogStore> {
         let of_request = |request: RequestKey| self.requests[request].volume == index;
         let is_pending = self.store.log.client.iter().any(|append| match append {
             ClientAppend::Part { request, .. } => of_request(*request),
-            ClientAppend::Fill { volume, .. } => *volume == index,
+            ClientAppend::Fill(fill) => fill.volume == index,
         });
+        let is_gathering = self.store.log.gathering.iter().any(|fill| fill.volume == index);
         let is_internal = self.store.log.internal.iter().any(|append| match append {
             InternalAppend::Tombstone { volume, .. } | InternalAppend::Cleaned { volume, .. } => {
                 *volume == index
@@ -273,7 +275,7 @@ impl Machine<LogStore> {
             | Publish::Placed { .. }
             | Publish::Freed { .. } => false,
         });
-        is_pending || is_internal || is_in_flight || self.keys_concern(index)
+        is_pending || is_gathering || is_internal || is_in_flight || self.keys_concern(index)
     }
 
     /// A flush of the cache covered the log up to `sequence`.

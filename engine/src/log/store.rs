@@ -1,5 +1,6 @@
 //! The log as a [`Store`].
 
+use super::fills::Fill;
 use super::{ClientAppend, InternalAppend, LogFlight, LogStore};
 use crate::destage::Copied;
 use crate::effect::{Errno, RequestOp};
@@ -106,7 +107,7 @@ impl Store for LogStore {
         }
         let all = Blocks { first: piece.first, count: blocks };
         if m.store.policies.is_none() {
-            m.queue_fill(volume, all, piece.slice, stamp, memory);
+            m.queue_fill(request, all, piece.slice, stamp, memory);
             return;
         }
         // A stamp is of all blocks: a run of them is compared with one of its own.
@@ -118,7 +119,7 @@ impl Store for LogStore {
             if let Some(stamp) = guard.stamp(blocks, flushed_epoch).filter(|_| is_unchanged) {
                 let skip = ((blocks.first - all.first) * BLOCK_BYTES) as u32;
                 let slice = piece.slice.part(skip, (blocks.count * BLOCK_BYTES) as u32);
-                m.queue_fill(volume, blocks, slice, stamp, memory);
+                m.queue_fill(request, blocks, slice, stamp, memory);
             }
         }
     }
@@ -401,7 +402,8 @@ impl Store for LogStore {
     }
 
     fn deadline(&self) -> Option<Nanos> {
-        self.log.company.deadline().or_else(|| self.mirror.as_ref()?.deadline())
+        let of_writes = self.log.company.deadline().or_else(|| self.mirror.as_ref()?.deadline());
+        of_writes.into_iter().chain(self.log.gathering.deadline()).min()
     }
 
     fn is_busy(&self) -> bool {
@@ -494,14 +496,21 @@ impl Store for LogStore {
 impl Machine<LogStore> {
     fn queue_fill<M: Memory>(
         &mut self,
-        volume: VolumeIndex,
+        request: RequestKey,
         blocks: Blocks,
         slice: Slice,
         stamp: Stamp,
         memory: &mut M,
     ) {
+        let active = &self.requests[request];
+        let (volume, kept_bytes) = (active.volume, active.blocks.count * BLOCK_BYTES);
+        let fill = Fill { volume, blocks, slice, stamp, kept_bytes, since: self.now };
+        if self.store.journal.is_none() && self.store.mirror.is_none() {
+            self.gather_fill(fill, memory);
+            return;
+        }
         memory.retain(slice.buffer);
         self.store.log.pending_fill_blocks += blocks.count;
-        self.store.log.push_client(ClientAppend::Fill { volume, blocks, slice, stamp });
+        self.store.log.push_client(ClientAppend::Fill(fill));
     }
 }

@@ -15,6 +15,7 @@ pub struct Place {
 }
 
 impl Place {
+    #[allow(dead_code, reason = "a test file may need the other kind")]
     pub fn new() -> Place {
         Place::below(&std::env::temp_dir())
     }

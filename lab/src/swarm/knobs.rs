@@ -144,6 +144,8 @@ knobs! {
     extents = 65536,
     /// The longest that a write waits for company, in microseconds.
     company_wait_us = 0,
+    /// The longest that what was read waits for more, in microseconds.
+    fill_wait_us = 0,
     /// Blocks that wait before a batch goes beside another one.
     company = 96,
     /// Per cent of rounds in which a volume grows.
@@ -152,6 +154,8 @@ knobs! {
     give_ups = 0,
     /// Writes of the cache after which a sector of its metadata rots, in a million.
     metadata_rot = 0,
+    /// Per cent of crashes at a moment that is worth most: see `aims.rs`.
+    aimed = 0,
     /// Blocks of a slot; 0 for a log.
     slot_blocks = 0,
     /// Slots of a set; 0 if a piece may lie anywhere.

@@ -1,6 +1,7 @@
 //! What happens to a world of the swarm: rounds of requests and faults, each ended by a crash and a full
 //! read-back; at the end all devices are well, and everything must come home.
 
+use super::aims;
 use super::knobs::Knob;
 use super::options::Options;
 use crate::disk::Fate;
@@ -50,6 +51,9 @@ impl<'a> Load<'a> {
                 }
                 continue;
             }
+            if self.per_cent(Knob::aimed) {
+                aims::aim(&mut self.random, world)?;
+            }
             self.crash(world);
             if self.per_cent(Knob::doubles) {
                 self.open(world)?;
@@ -80,6 +84,18 @@ impl<'a> Load<'a> {
         for volume in 0..world.volumes() {
             world.origin(volume).faults.heal();
         }
+    }
+
+    /// Everything is answered, on devices that were healed. What hung before then ends in a timeout, and its device is gone
+    /// until a restart: a drain would wait for it.
+    fn come_to_rest(world: &mut World) -> Result<(), Violation> {
+        world.tell_faults()?;
+        for volume in 0..world.volumes() {
+            if world.origin(volume).faults.gone.is_some() && world.is_draining(volume) {
+                world.submit(volume, RequestOp::CancelDrain);
+            }
+        }
+        world.finish_with_faults()
     }
 
     fn break_devices(&mut self, world: &mut World) {
@@ -243,7 +259,7 @@ impl<'a> Load<'a> {
 
     fn stop(&mut self, world: &mut World) -> Result<(), Violation> {
         Load::heal(world);
-        world.finish_with_faults()?;
+        Load::come_to_rest(world)?;
         if world.oracle().explained.any() {
             // A cache that failed cannot be stopped cleanly.
             self.crash(world);
@@ -299,7 +315,7 @@ impl<'a> Load<'a> {
     fn end(&mut self, world: &mut World) -> Result<(), Violation> {
         Load::heal(world);
         // What was injected before may show only now, and is no reason why a drain of healthy devices fails.
-        world.finish_with_faults()?;
+        Load::come_to_rest(world)?;
         if world.oracle().explained.any() {
             // What failed is well after a restart.
             world.kill_by_chance();

@@ -1,6 +1,7 @@
 //! Swarm testing: each run draws from its seed what its world is like and what happens to it, with whole
 //! features switched off at random, so that rare combinations get runs of their own.
 
+mod aims;
 mod knobs;
 mod load;
 mod options;

@@ -51,6 +51,7 @@ impl Options {
         }
         options.draw_bounds(&mut random.fork(5));
         options.draw_operator(&mut random.fork(6));
+        options.draw_aims(&mut random.fork(7));
         options
     }
 
@@ -146,13 +147,26 @@ impl Options {
             self.set(Knob::metadata_rot, random.between(1_000, 20_000));
         }
         self.set(Knob::company_wait_us, *random.pick(&[0, 50, 500, 5000]));
+        self.set(Knob::fill_wait_us, *random.pick(&[0, 0, 500, 10_000]));
+    }
+
+    fn draw_aims(&mut self, random: &mut Random) {
+        self.set(Knob::aimed, if random.one_in(8) { random.between(20, 80) } else { 0 });
     }
 
     /// The same without what the swarm learned later: what was drawn before is as it was then.
     #[must_use]
     pub fn without_later_knobs(mut self) -> Options {
-        for knob in [Knob::company, Knob::company_wait_us, Knob::growths, Knob::give_ups, Knob::metadata_rot]
-        {
+        let later = [
+            Knob::company,
+            Knob::company_wait_us,
+            Knob::fill_wait_us,
+            Knob::growths,
+            Knob::give_ups,
+            Knob::metadata_rot,
+            Knob::aimed,
+        ];
+        for knob in later {
             self.set(knob, knob.off());
         }
         self
@@ -220,6 +234,8 @@ impl Options {
     /// The same with dirty data in memory, too.
     #[must_use]
     pub fn with_mirror(mut self) -> Options {
+        self.set(Knob::aimed, 0);
+        self.set(Knob::fill_wait_us, 0);
         let random = &mut Random::new(self.seed).fork(0x0_3133);
         self.set(Knob::memory_blocks, *random.pick(&[256, 512, 1024, 32_768]));
         self
@@ -364,6 +380,7 @@ impl Options {
         bounds.false_dirty_blocks_max = self.get(Knob::false_dirty_blocks);
         bounds.extents_max = self.get(Knob::extents) as usize;
         bounds.company_wait_ns_max = self.get(Knob::company_wait_us) * 1000;
+        bounds.fill_wait_ns_max = self.get(Knob::fill_wait_us) * 1000;
         bounds.company_blocks = self.get(Knob::company);
         let slots = self.slots();
         let promise = slots.map(|slots| slots.composition.contract());
@@ -382,7 +399,9 @@ impl Options {
             origin_latency: latency(Knob::origin_us),
             origin_can_discard: self.get(Knob::origin_discards) > 0,
             memory_blocks: self.get(Knob::memory_blocks),
-            is_checked_on_open: self.get(Knob::cache_rot) + self.get(Knob::metadata_rot) == 0,
+            is_checked_on_open: [Knob::cache_rot, Knob::metadata_rot, Knob::aimed]
+                .into_iter()
+                .all(|rots| self.get(rots) == 0),
             are_copies_compared: true,
             ..Setup::new(self.seed)
         });

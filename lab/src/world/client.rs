@@ -201,6 +201,12 @@ impl World {
         self.is_sound()
     }
 
+    /// Whether a drain of the volume is not answered yet.
+    #[must_use]
+    pub fn is_draining(&self, volume: usize) -> bool {
+        self.outstanding.values().any(|left| left.volume == volume && matches!(left.op, RequestOp::Drain))
+    }
+
     /// Lets things happen until all requests are answered and all faults injected so far are told: an operation
     /// of the engine's own may fail when nobody waits for it, and after its device was healed.
     ///
@@ -208,6 +214,14 @@ impl World {
     /// A violation.
     pub fn finish_with_faults(&mut self) -> Result<(), Violation> {
         self.finish()?;
+        self.tell_faults()
+    }
+
+    /// Lets things happen until all faults injected so far are told.
+    ///
+    /// # Errors
+    /// A violation.
+    pub fn tell_faults(&mut self) -> Result<(), Violation> {
         // Nothing is held back here, so each of these operations has an event of its own to come.
         while self.has_faults_under_way() && self.step()? {}
         self.is_sound()

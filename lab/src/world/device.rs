@@ -453,14 +453,20 @@ impl World {
             return;
         }
         let sector = self.random.below(self.cache.sectors());
-        let is_client_data = match &self.cache.read(sector, 1)[0] {
-            Sector::Tag(tag) => self.oracle.place_of(*tag).is_some(),
-            Sector::Bytes(_) => false,
-        };
-        if is_client_data && self.cache.flushes_since(sector) >= ROT_FLUSHES_MIN {
+        if self.may_rot(sector).is_some() {
             let bit = self.random.below(4096) as usize;
             self.rot_cache(sector, bit);
         }
+    }
+
+    /// What of a client's lies in a sector of the cache that may rot: volume and sector there.
+    #[must_use]
+    pub fn may_rot(&self, sector: u64) -> Option<(usize, u64)> {
+        let place = match &self.cache.read(sector, 1)[0] {
+            Sector::Tag(tag) => self.oracle.place_of(*tag),
+            Sector::Bytes(_) => None,
+        };
+        place.filter(|_| self.cache.flushes_since(sector) >= ROT_FLUSHES_MIN)
     }
 
     /// A bit of a sector of the cache flips. False if the sector is only in the device's volatile cache.

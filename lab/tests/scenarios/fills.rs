@@ -7,6 +7,7 @@ use lab::world::World;
 
 crate::scenarios! {
     hazard_01_fill_races_with_write_that_came_and_went: FillAfterChange, writearound, on ALL;
+    hazard_01_write_overtakes_a_fill_that_gathers: FillAfterChange, writearound;
     hazard_01_fill_while_the_origin_is_written: FillDuringChange, writearound, on ALL;
     hazard_01_fill_published_behind_a_bypass: FillBehindBypass, writearound, on ALL;
     rule_02_fill_of_what_the_origin_may_lose: FillOverUnflushedOrigin, writearound, on RINGS;
@@ -25,6 +26,15 @@ fn hazard_01_fill_races_with_write_that_came_and_went(world: &mut World) -> Run 
     world.release();
     world.succeed(early)?;
     world.pass(50 * MS)?;
+    read(world, 0, 10, 1)
+}
+
+fn hazard_01_write_overtakes_a_fill_that_gathers(world: &mut World) -> Run {
+    begin(world)?;
+    read(world, 0, 10, 1)?;
+    // It is answered, and waits for others to enter the cache with.
+    write(world, 0, 10, 1)?;
+    world.pass(20 * MS)?;
     read(world, 0, 10, 1)
 }
 

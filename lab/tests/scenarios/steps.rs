@@ -97,7 +97,7 @@ pub fn fill(world: &mut World, volume: usize, first: u64, count: u64) -> Run {
     make_known(world, volume, first, count)?;
     read(world, volume, first, count)?;
     let is_grouped = world.setup().memory_blocks > 0;
-    world.pass(if is_grouped { 50 * MS } else { 5 * MS })
+    world.pass(if is_grouped { 50 * MS } else { 20 * MS })
 }
 
 /// The next read of these blocks brings them into the cache, also where the first one does not.

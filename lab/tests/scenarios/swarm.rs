@@ -1,7 +1,7 @@
 //! The swarm finds planted bugs, too, without anybody telling it where to look.
 
 use engine::mutation::{Mutation, Mutations};
-use lab::swarm::{Options, run, run_with};
+use lab::swarm::{Knob, Options, run, run_with};
 use lab::violation::Kind;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -65,11 +65,6 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
         Mutation::FillBeforeFirstFlush,
         "a kill, a fill before the origin's first flush, and a cut that takes what the origin showed: none in 2500 seeds",
     ),
-    (Mutation::SuperblockCopiesTogether, "a cut that tears both copies at once: none in 2500 seeds"),
-    (
-        Mutation::CopyDuringWrite,
-        "a rotten clean copy, and a newer version that is just being written into the log: none in 2500 seeds",
-    ),
     (Mutation::CleanNotRecorded, "how much counts as dirty after a crash is compared in the script alone"),
     (Mutation::IndexOverBudget, "the least budget of an index is more than the swarm's worlds fill"),
     (Mutation::WorkUnbounded, "the swarm's requests do not fill the slack of the pool's bound"),
@@ -92,7 +87,10 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
 
 /// What an operator does besides, and rotten metadata, hide more of these bugs than they bring to light.
 fn options(seed: u64) -> Options {
-    Options::draw(seed).without_later_knobs()
+    let drawn = Options::draw(seed);
+    let mut options = drawn.clone().without_later_knobs();
+    options.set(Knob::aimed, drawn.get(Knob::aimed));
+    options
 }
 
 /// Whether a seed finds nothing in the engine as it is: otherwise it would seem to find every mutation.

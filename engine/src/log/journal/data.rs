@@ -1,5 +1,6 @@
 //! From the clients' queue to a bucket.
 
+use super::super::fills::Fill;
 use super::super::{ClientAppend, LogFlight, LogStore, PartSource, Publish};
 use super::{KEYS_MAX, Key, KeyState};
 use crate::effect::{Errno, IoOp, Pieces, RequestOp, Target};
@@ -26,7 +27,7 @@ impl Machine<LogStore> {
                 ClientAppend::Part { request, blocks, source: PartSource::Data(slice) } => {
                     self.place_part(request, blocks, slice, memory)
                 }
-                ClientAppend::Fill { volume, blocks, slice, stamp } => {
+                ClientAppend::Fill(Fill { volume, blocks, slice, stamp, .. }) => {
                     self.store.log.pending_blocks -= blocks.count;
                     self.store.log.pending_fill_blocks -= blocks.count;
                     let is_current = self.volumes[volume.at()].as_ref().is_some_and(|target| {
@@ -231,6 +232,8 @@ impl Machine<LogStore> {
     /// to be free: a cache full of dirty data slows down to the origin's speed. False if the first one has to wait.
     fn pass_starved<M: Memory>(&mut self, request: RequestKey, memory: &mut M) -> bool {
         self.journal().is_starved = true;
+        // Data is placed when the driver has no more input: nothing else need be to come.
+        self.want_tick(self.now.plus(self.config.tick_ns));
         self.give_up_buckets();
         let LogStore { journal, segments, .. } = &mut self.store;
         let journal = journal.as_mut().expect("there are buckets");
@@ -259,6 +262,8 @@ impl Machine<LogStore> {
             assert!(active.unpublished == 0, "what is in no batch was withdrawn as a whole");
             self.begin_again(key, memory);
         }
+        // What goes around may have to wait for the superblock.
+        self.pump_superblock(memory);
         is_first
     }
 

@@ -1,6 +1,7 @@
 //! From a bucket to the ring: keys become entries of a batch.
 
-use super::super::assembly::{Draft, range_entry};
+use super::super::assembly::BATCHES_IN_FLIGHT_MAX;
+use super::super::draft::{Draft, range_entry};
 use super::super::{LogStore, Publish};
 use super::KeyState;
 use crate::format::{Entry, EntryKind};
@@ -37,7 +38,7 @@ impl Machine<LogStore> {
                 return;
             }
             let may_go = in_flight == 0 || ready >= COMPANY_KEYS;
-            let is_full = in_flight >= super::super::assembly::BATCHES_IN_FLIGHT_MAX;
+            let is_full = in_flight >= BATCHES_IN_FLIGHT_MAX;
             if !is_pending || !may_go || is_full || self.latched.is_some() || !self.assemble_one(memory) {
                 return;
             }
@@ -186,6 +187,10 @@ impl Machine<LogStore> {
                 }
                 _ => runs.push((step, entry.dirty, alloc::vec![entry.checksum])),
             }
+        }
+        if runs.is_empty() {
+            self.rekeyed();
+            return true;
         }
         let checksums: usize = runs.iter().map(|(.., checksums)| checksums.len()).sum();
         if checksums > draft.payload_max as usize - draft.checksums.len()

@@ -180,6 +180,8 @@ impl Machine<LogStore> {
         let Tail::Rekeying { segment, runs } = self.tail() else { return };
         assert!(runs > 0, "a run is published once");
         self.set_tail(Tail::Rekeying { segment, runs: runs - 1 });
+        // The last one may have needed no batch, and nothing else need be to come.
+        self.want_tick(self.now.plus(self.config.tick_ns));
     }
 
     /// All keys of the segment that hold are in newer ones.

@@ -1,6 +1,7 @@
 //! Groups: what goes into a batch, when, and who is answered before it is there.
 
-use super::super::assembly::{BATCHES_IN_FLIGHT_MAX, Draft, push_payload_entry};
+use super::super::assembly::BATCHES_IN_FLIGHT_MAX;
+use super::super::draft::{Draft, push_payload_entry};
 use super::super::{ClientAppend, LogStore, PartSource, Publish};
 use super::Taken;
 use super::memory::frame_slice;
@@ -100,7 +101,7 @@ impl Machine<LogStore> {
                     ready.is_waited_for = true;
                 }
                 ClientAppend::Part { .. } => ready.is_waited_for = true,
-                ClientAppend::Fill { .. } => (),
+                ClientAppend::Fill(_) => (),
             }
             ready.units += 1;
         }

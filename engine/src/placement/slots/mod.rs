@@ -55,6 +55,7 @@ use crate::controllers::Destage;
 use crate::format::{SetId, SlotLayout, SlotPersistence};
 use crate::guard::Blocks;
 use crate::memory::{BufferId, Slice};
+use crate::read::ChangingRead;
 use crate::recovery::CleanSlot;
 use crate::replacement::free_frames::FreeFrames;
 use crate::replacement::{Arrival, Policy, Replacement};
@@ -106,6 +107,8 @@ pub(crate) struct SlotStore {
     pub writing: KeyMap,
     /// Blocks that are being written in their places: two writes under way to one place have no order.
     pub changing: BTreeSet<BlockKey>,
+    /// Reads that wait for such a write to end.
+    pub changing_reads: Vec<ChangingRead>,
     /// Requests in `Stage::Slot`, first come first.
     pub waiting: VecDeque<RequestKey>,
     /// Something happened that may let one of them go on.

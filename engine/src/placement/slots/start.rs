@@ -94,6 +94,7 @@ impl SlotStore {
             replacement,
             writing: KeyMap::new(BUSY_SLOTS_MAX.min(shape.frames)),
             changing: BTreeSet::new(),
+            changing_reads: Vec::new(),
             waiting: VecDeque::new(),
             is_released: false,
             look_again: Nanos(0),

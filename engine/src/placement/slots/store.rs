@@ -14,7 +14,7 @@ use crate::guard::{Blocks, Hold, Stamp};
 use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::mutation::Mutation;
-use crate::read::Piece;
+use crate::read::{ChangingRead, Piece};
 use crate::replacement::{Access, Policy};
 use crate::request::RequestKey;
 use crate::status::CacheStatus;
@@ -45,8 +45,7 @@ impl Store for SlotStore {
             return None;
         }
         let place = self.place(slot, key.block());
-        let is_changing = self.changing.contains(&key);
-        let known = if is_changing { None } else { self.table.checksum(slot, self.slot_of(place).1) };
+        let known = self.table.checksum(slot, self.slot_of(place).1);
         // RULE 10: beside a lost block, too, the others have no other copy.
         let dirty = self.table.is_dirty(slot);
         Some(Cached { place, dirty, checksum: known.map(NonZeroU32::get) })
@@ -141,6 +140,14 @@ impl Store for SlotStore {
         m.evict_clean(volume);
         m.tell_all_dirty(volume);
         m.doubt_written_around(volume);
+    }
+
+    fn is_changing(&self, key: BlockKey) -> bool {
+        self.changing.contains(&key)
+    }
+
+    fn wait_for_change(m: &mut Machine<SlotStore>, read: ChangingRead) {
+        m.store.changing_reads.push(read);
     }
 
     fn drop_rotten(m: &mut Machine<SlotStore>, key: BlockKey) {

@@ -16,6 +16,7 @@ use crate::guard::Blocks;
 use crate::machine::{Flight, Machine};
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
+use crate::read::ChangingRead;
 use crate::replacement::{Access, Arrival, Policy};
 use crate::request::{RequestKey, Route, Stage, Then};
 use crate::store::Store;
@@ -95,7 +96,7 @@ impl Machine<SlotStore> {
         }
         let partial: Vec<PieceKey> =
             parts.iter().filter(|part| part.way == Way::Promote).map(|part| part.piece).collect();
-        if self.promote_pieces(key, &partial, true, memory) {
+        if self.promote_parts(key, &parts, &partial, memory) {
             self.wait_for_slot(key);
             return;
         }
@@ -131,6 +132,29 @@ impl Machine<SlotStore> {
             return;
         }
         self.write_parts(key, &parts);
+    }
+
+    /// Begins to copy the pieces of a write that have to be whole before it. Whether there are any.
+    fn promote_parts<M: Memory>(
+        &mut self,
+        key: RequestKey,
+        parts: &[Part],
+        partial: &[PieceKey],
+        memory: &mut M,
+    ) -> bool {
+        if partial.is_empty() {
+            return false;
+        }
+        // The write's other pieces do not give their slots up for these.
+        let kept: Vec<Frame> = parts.iter().filter_map(|part| slot_of_way(part.way)).collect();
+        for &slot in &kept {
+            self.store.write_begins(slot);
+        }
+        let is_any = self.promote_pieces(key, partial, true, memory);
+        for slot in kept {
+            self.store.write_ends(slot);
+        }
+        is_any
     }
 
     /// Whether some of the blocks are being written.
@@ -312,7 +336,24 @@ impl Machine<SlotStore> {
                 }
             }
         }
+        self.reads_go_on(volume_index, Blocks { first, count: u64::from(blocks) }, memory);
         self.part_done(key, memory);
+    }
+
+    /// Blocks are not being written any more: whoever found them neither old nor new reads them again.
+    fn reads_go_on<M: Memory>(&mut self, volume: VolumeIndex, blocks: Blocks, memory: &mut M) {
+        if self.store.changing_reads.is_empty() {
+            return;
+        }
+        let written = self.volume(volume).key(blocks.first)..self.volume(volume).key(blocks.end());
+        let (over, others) = core::mem::take(&mut self.store.changing_reads)
+            .into_iter()
+            .partition(|read| written.contains(&read.key));
+        self.store.changing_reads = others;
+        let over: Vec<ChangingRead> = over;
+        for read in over {
+            self.read_changed(read, memory);
+        }
     }
 
     /// How a piece comes that a write brings.
