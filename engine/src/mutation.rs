@@ -265,6 +265,15 @@ mutations! {
     /// Hazard 11, in slots: v2 is on its way to a clean slot and to the origin; the origin has it and drops it with a flush
     /// that fails, and the next flush succeeds. The slot is used for something else: v1 is read.
     TrustWrittenAround,
+    /// H2, with slot pages: a record says that a slot is dirty before its data is flushed. A power cut keeps the record and
+    /// takes the data: whatever lay there before is read.
+    RecordBeforeData,
+    /// H4, H5, with slot pages: a record was taken back, and counts as gone before that is flushed. A power cut brings it back:
+    /// what is in the slot by now is read as its old piece, or v1 instead of the v2 that went around the cache.
+    RecordGoneUnflushed,
+    /// Hazard 14, in slots: two writes to one place are under way. They land in one order and are answered in the other: the
+    /// checksum in memory is not that of what lies there.
+    OverlapInSlot,
     /// Hazard 10: the cache failed; the origin is written before that is noted durably. The cache comes back with v0.
     BypassBeforeAbandoned,
     /// Rule 11: an origin's well-known place is written while its checksum is on record: after a crash the
@@ -274,7 +283,8 @@ mutations! {
     DetachBeforeDurable,
 
     // ---- slots that are recorded by transactions ---------------------------------------------------
-    /// History H1: a write enters a slot, and is answered before the slot is mapped durably. The process dies: v0 is read.
+    /// History H1: a write enters a slot, and is answered before the slot is mapped durably, or recorded in a slot page. The
+    /// process dies: v0 is read.
     AckBeforeMapping,
     /// H2: the slot of a piece is mapped, and the transaction is not flushed. A power cut keeps the mapping and takes what was
     /// written to the slot.

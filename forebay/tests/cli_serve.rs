@@ -3,79 +3,24 @@
 
 mod cli_support;
 
-use cli_support::{Daemon, Place, overwrite};
+use cli_support::{Place, Scene, overwrite, pattern};
 use serde_json::Value;
 use std::fs;
 
 const MIB: u64 = 1 << 20;
 
-/// An origin with content, a cache on it, and new content to write.
-struct Scene {
-    place: Place,
-    origin: String,
-    cache: String,
-    /// 4 MiB that differ from the origin's.
-    change: String,
+/// A cache of 32 MiB for a volume in this mode.
+fn scene(mode: &str) -> Scene {
+    Scene::new(32 * MIB, &["--mode", mode])
 }
 
-fn pattern(seed: u64, bytes: u64) -> Vec<u8> {
-    let mut state = seed;
-    (0..bytes / 8)
-        .flat_map(|_| {
-            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-            state.to_le_bytes()
-        })
-        .collect()
-}
-
-impl Scene {
-    fn new(mode: &str) -> Scene {
-        let place = Place::new();
-        let origin = place.file("slow.img", 16 * MIB);
-        fs::write(&origin, pattern(1, 16 * MIB)).unwrap();
-        let cache = place.file("fast.img", 32 * MIB);
-        let change = place.file("change.img", 0);
-        fs::write(&change, pattern(2, 4 * MIB)).unwrap();
-        place.done(&["create", "--origin", &origin, "--cache", &cache, "--name", "disk", "--mode", mode]);
-        Scene { place, origin, cache, change }
-    }
-
-    fn serve(&self) -> Daemon {
-        self.place.serve(&self.cache, &[])
-    }
-
-    fn status(&self) -> Value {
-        serde_json::from_str(&self.place.done(&["status", &self.cache, "--json"])).unwrap()
-    }
-
-    fn is_changed_at_home(&self) -> bool {
-        fs::read(&self.origin).unwrap()[..4 * MIB as usize] == fs::read(&self.change).unwrap()
-    }
-
-    /// What clients must see once the change was written.
-    fn changed(&self) -> Vec<u8> {
-        let mut content = pattern(1, 16 * MIB);
-        content[..4 * MIB as usize].copy_from_slice(&fs::read(&self.change).unwrap());
-        content
-    }
-
-    /// Leaves dirty data in the cache: it is written and the daemon killed at once.
-    fn leave_dirty(&self) {
-        for _ in 0..20 {
-            let daemon = self.serve();
-            daemon.write("disk", &self.change);
-            daemon.kill();
-            if self.status()["volumes"][0]["dirty_bytes"].as_u64().unwrap() > 0 {
-                return;
-            }
-        }
-        panic!("destage was faster than the kill every time");
-    }
+fn is_changed_at_home(scene: &Scene) -> bool {
+    fs::read(&scene.origin).unwrap()[..4 * MIB as usize] == fs::read(&scene.change).unwrap()
 }
 
 #[test]
 fn a_killed_daemon_loses_nothing_and_a_stopped_one_recovers_nothing() {
-    let scene = Scene::new("writeback");
+    let scene = scene("writeback");
     let daemon = scene.serve();
     assert!(daemon.ready.contains("volumes=disk"), "{}", daemon.ready);
     daemon.write("disk", &scene.change);
@@ -94,11 +39,11 @@ fn a_killed_daemon_loses_nothing_and_a_stopped_one_recovers_nothing() {
 
 #[test]
 fn flush_and_detach_without_a_daemon() {
-    let scene = Scene::new("writeback");
+    let scene = scene("writeback");
     scene.leave_dirty();
     let flushed: Value = serde_json::from_str(&scene.place.done(&["flush", &scene.cache, "--json"])).unwrap();
     assert!(flushed["dirty_bytes"].as_u64().unwrap() > 0);
-    assert!(scene.is_changed_at_home());
+    assert!(is_changed_at_home(&scene));
     assert_eq!(scene.status()["volumes"][0]["dirty_bytes"], 0);
     let text = scene.place.done(&["detach", &scene.cache, "--verify"]);
     assert!(text.contains("equal") && text.contains("detached disk"), "{text}");
@@ -113,11 +58,11 @@ fn flush_and_detach_without_a_daemon() {
 
 #[test]
 fn flush_set_and_detach_with_a_daemon() {
-    let scene = Scene::new("writeback");
+    let scene = scene("writeback");
     let daemon = scene.serve();
     daemon.write("disk", &scene.change);
     scene.place.done(&["flush", &scene.cache, "disk", "--progress"]);
-    assert!(scene.is_changed_at_home());
+    assert!(is_changed_at_home(&scene));
     scene.place.done(&["set", &scene.cache, "disk", "mode=writearound"]);
     let status = scene.status();
     assert_eq!(status["running"], true);
@@ -140,7 +85,7 @@ fn flush_set_and_detach_with_a_daemon() {
 
 #[test]
 fn what_a_second_daemon_is_told() {
-    let scene = Scene::new("writeback");
+    let scene = scene("writeback");
     let daemon = scene.serve();
     scene.place.refused(&["serve", &scene.cache], 1, &["in use", "stop the daemon"]);
     let other = scene.place.file("other.img", 32 * MIB);
@@ -159,7 +104,7 @@ fn what_a_second_daemon_is_told() {
 
 #[test]
 fn a_changed_origin_is_refused_with_two_ways_on() {
-    let scene = Scene::new("writeback");
+    let scene = scene("writeback");
     overwrite(&scene.origin, 16 * MIB - 100, b"changed behind the cache");
     let changed_at = (16 * MIB - 4096).to_string();
     scene.place.refused(
@@ -173,7 +118,7 @@ fn a_changed_origin_is_refused_with_two_ways_on() {
 
 #[test]
 fn the_wrong_origin_is_refused_and_dirty_data_is_not_thrown_away_by_accident() {
-    let scene = Scene::new("writeback");
+    let scene = scene("writeback");
     scene.leave_dirty();
     let copy = scene.place.file("copy.img", 0);
     fs::copy(&scene.origin, &copy).unwrap();
@@ -196,7 +141,7 @@ fn the_wrong_origin_is_refused_and_dirty_data_is_not_thrown_away_by_accident() {
 
 #[test]
 fn a_block_changed_outside_the_well_known_places_is_found_by_chance() {
-    let scene = Scene::new("writethrough");
+    let scene = scene("writethrough");
     let daemon = scene.serve();
     // All of it is read, so all of it is cached.
     daemon.read("disk");
@@ -208,7 +153,7 @@ fn a_block_changed_outside_the_well_known_places_is_found_by_chance() {
 
 #[test]
 fn an_origin_that_grows_or_shrinks() {
-    let scene = Scene::new("writeback");
+    let scene = scene("writeback");
     let file = fs::File::options().write(true).open(&scene.origin).unwrap();
     file.set_len(20 * MIB).unwrap();
     let daemon = scene.serve();
@@ -226,7 +171,7 @@ fn an_origin_that_grows_or_shrinks() {
 
 #[test]
 fn a_cache_that_cannot_be_trusted_is_refused() {
-    let scene = Scene::new("writeback");
+    let scene = scene("writeback");
     let cache = fs::File::options().write(true).open(&scene.cache).unwrap();
     cache.set_len(31 * MIB).unwrap();
     scene.place.refused(&["serve", &scene.cache], 1, &["fast.img", "bytes"]);
@@ -251,7 +196,7 @@ fn a_cache_that_cannot_be_trusted_is_refused() {
 
 #[test]
 fn check_and_dump_say_what_is_there() {
-    let scene = Scene::new("writeback");
+    let scene = scene("writeback");
     scene.leave_dirty();
     let checked: Value = serde_json::from_str(&scene.place.done(&["check", &scene.cache, "--json"])).unwrap();
     assert_eq!(checked["ok"], true);
@@ -275,7 +220,7 @@ fn check_and_dump_say_what_is_there() {
 
 #[test]
 fn a_log_that_no_crash_explains_is_cut_only_on_demand() {
-    let scene = Scene::new("writeback");
+    let scene = scene("writeback");
     scene.leave_dirty();
     // A new session knows which batches were there, so damage before it is no torn end.
     scene.serve().stop();
@@ -293,7 +238,7 @@ fn a_log_that_no_crash_explains_is_cut_only_on_demand() {
 
 #[test]
 fn without_its_cache_a_volume_is_served_only_if_it_has_no_dirty_data() {
-    let scene = Scene::new("writeback");
+    let scene = scene("writeback");
     scene.leave_dirty();
     let away = scene.place.path("away.img");
     fs::rename(&scene.cache, &away).unwrap();
@@ -329,7 +274,7 @@ fn without_its_cache_a_volume_is_served_only_if_it_has_no_dirty_data() {
 
 #[test]
 fn a_volume_without_its_origin_does_not_stop_the_others() {
-    let scene = Scene::new("writeback");
+    let scene = scene("writeback");
     let second = scene.place.file("second.img", 8 * MIB);
     scene.place.done(&["add", &scene.cache, "--origin", &second, "--name", "second"]);
     scene.place.refused(&["flush", &scene.cache, "third"], 1, &["no volume third"]);
@@ -347,7 +292,7 @@ fn a_volume_without_its_origin_does_not_stop_the_others() {
 
 #[test]
 fn wrong_words_for_a_cache_that_exists() {
-    let scene = Scene::new("writeback");
+    let scene = scene("writeback");
     let cache = scene.cache.as_str();
     for (arguments, words) in [
         (&["set", cache, "mode=fast"][..], &["unknown mode"][..]),
@@ -369,7 +314,7 @@ fn wrong_words_for_a_cache_that_exists() {
 
 #[test]
 fn a_mode_is_set_without_a_daemon_too() {
-    let scene = Scene::new("writeback");
+    let scene = scene("writeback");
     scene.place.done(&["set", &scene.cache, "mode=readonly"]);
     assert_eq!(scene.status()["volumes"][0]["mode"], "readonly");
     let daemon = scene.serve();

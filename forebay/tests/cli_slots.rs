@@ -3,7 +3,7 @@
 
 mod cli_support;
 
-use cli_support::{Daemon, Place, overwrite};
+use cli_support::{Place, Scene, overwrite, pattern};
 use engine::format::{Layout, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, SlotPage, Superblock};
 use serde_json::Value;
 use std::fs;
@@ -11,89 +11,27 @@ use std::fs;
 const MIB: u64 = 1 << 20;
 const PROFILES: [&str; 2] = ["flashcache", "enhanceio"];
 
-fn pattern(seed: u64, bytes: u64) -> Vec<u8> {
-    let mut state = seed;
-    (0..bytes / 8)
-        .flat_map(|_| {
-            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-            state.to_le_bytes()
-        })
-        .collect()
+/// A cache with slots, in writeback mode.
+fn scene(profile: &str, more: &[&str]) -> Scene {
+    Scene::new(32 * MIB, &[&["--profile", profile, "--mode", "writeback"], more].concat())
 }
 
-/// An origin with content, a cache with slots on it, and new content to write.
-struct Scene {
-    place: Place,
-    origin: String,
-    cache: String,
-    /// 4 MiB that differ from the origin's.
-    change: String,
+fn superblock(scene: &Scene) -> Superblock {
+    let bytes = fs::read(&scene.cache).unwrap();
+    Superblock::decode(&bytes[..SUPERBLOCK_BYTES]).unwrap()
 }
 
-impl Scene {
-    fn new(profile: &str, more: &[&str]) -> Scene {
-        let place = Place::new();
-        let origin = place.file("slow.img", 16 * MIB);
-        fs::write(&origin, pattern(1, 16 * MIB)).unwrap();
-        let cache = place.file("fast.img", 32 * MIB);
-        let change = place.file("change.img", 0);
-        fs::write(&change, pattern(2, 4 * MIB)).unwrap();
-        let mut create = vec!["create", "--origin", &origin, "--cache", &cache, "--name", "disk"];
-        create.extend(["--profile", profile, "--mode", "writeback"]);
-        create.extend(more);
-        place.done(&create);
-        Scene { place, origin, cache, change }
-    }
-
-    fn serve(&self) -> Daemon {
-        self.place.serve(&self.cache, &[])
-    }
-
-    fn report(&self, verb: &str) -> Value {
-        serde_json::from_str(&self.place.done(&[verb, &self.cache, "--json"])).unwrap()
-    }
-
-    fn status(&self) -> Value {
-        self.report("status")
-    }
-
-    /// What clients must see once the change was written.
-    fn changed(&self) -> Vec<u8> {
-        let mut content = pattern(1, 16 * MIB);
-        content[..4 * MIB as usize].copy_from_slice(&fs::read(&self.change).unwrap());
-        content
-    }
-
-    /// Leaves dirty data in the cache: it is written and the daemon killed at once.
-    fn leave_dirty(&self) {
-        for _ in 0..20 {
-            let daemon = self.serve();
-            daemon.write("disk", &self.change);
-            daemon.kill();
-            if self.status()["volumes"][0]["dirty_bytes"].as_u64().unwrap() > 0 {
-                return;
-            }
-        }
-        panic!("destage was faster than the kill every time");
-    }
-
-    fn superblock(&self) -> Superblock {
-        let bytes = fs::read(&self.cache).unwrap();
-        Superblock::decode(&bytes[..SUPERBLOCK_BYTES]).unwrap()
-    }
-
-    /// Writes what nobody should have written, with everything else right.
-    fn store(&self, superblock: &Superblock) {
-        let mut bytes = vec![0; SUPERBLOCK_BYTES];
-        superblock.encode(&mut bytes);
-        SUPERBLOCK_OFFSETS.iter().for_each(|offset| overwrite(&self.cache, *offset, &bytes));
-    }
+/// Writes what nobody should have written, with everything else right.
+fn store(scene: &Scene, superblock: &Superblock) {
+    let mut bytes = vec![0; SUPERBLOCK_BYTES];
+    superblock.encode(&mut bytes);
+    SUPERBLOCK_OFFSETS.iter().for_each(|offset| overwrite(&scene.cache, *offset, &bytes));
 }
 
 #[test]
 fn a_life_with_slots() {
     for profile in PROFILES {
-        let scene = Scene::new(profile, &[]);
+        let scene = scene(profile, &[]);
         scene.leave_dirty();
         let status = scene.status();
         assert_eq!(status["running"], false);
@@ -136,7 +74,7 @@ fn a_life_with_slots() {
 
 #[test]
 fn what_a_dump_tells() {
-    let scene = Scene::new("flashcache", &[]);
+    let scene = scene("flashcache", &[]);
     scene.leave_dirty();
     let dump: Value =
         serde_json::from_str(&scene.place.done(&["dump", &scene.cache, "--entries", "--json"])).unwrap();
@@ -165,6 +103,53 @@ fn what_a_dump_tells() {
         1,
         &["slots and no segments", "--entries"],
     );
+}
+
+/// Where transactions record slots each mapping is listed, dirty or clean as a start now would take it.
+#[test]
+fn a_dump_lists_mappings() {
+    const SLOT: usize = 65_536;
+    for (persistence, regions) in [("commit", 2), ("bit-tree", 3)] {
+        let place = Place::new();
+        let mine = place.file("mine.toml", 0);
+        let text = format!(
+            "name = \"mine\"\ndescription = \"\"\nextends = \"dm-cache\"\n[axes]\nadmission = \"always\"\n\
+             persistence = \"{persistence}\"\n[tunables]\nslot_bytes = {SLOT}\n"
+        );
+        fs::write(&mine, text).unwrap();
+        let scene = scene(&mine, &[]);
+        scene.leave_dirty();
+        let dump = || -> Value {
+            serde_json::from_str(&scene.place.done(&["dump", &scene.cache, "--entries", "--json"])).unwrap()
+        };
+        let dirty_of = |dump: &Value| {
+            let records = dump["records"].as_array().unwrap();
+            records.iter().filter(|record| record["dirty"] == true && record["void"] == false).count()
+        };
+        let crashed = dump();
+        let slots = &crashed["slots"];
+        assert_eq!((&slots["persistence"], &slots["errors"]), (&persistence.into(), &0.into()));
+        assert!(slots["regions"].as_array().unwrap().len() >= regions, "{slots}");
+        let records = crashed["records"].as_array().unwrap();
+        let count = |field: &str| slots[field].as_u64().unwrap() as usize;
+        assert_eq!(records.len(), count("recorded") + count("void"));
+        let dirty_bytes = scene.status()["volumes"][0]["dirty_bytes"].as_u64().unwrap() as usize;
+        assert_eq!((dirty_of(&crashed) * SLOT, count("dirty") * SLOT), (dirty_bytes, dirty_bytes));
+        // The data is where the mapping says.
+        let (cache, changed) = (fs::read(&scene.cache).unwrap(), scene.changed());
+        for record in records {
+            let field = |name: &str| record[name].as_u64().unwrap() as usize;
+            let (at, from) = (field("data_offset_bytes"), field("start_sector") * 512);
+            assert_eq!(field("sectors") * 512, SLOT);
+            assert!(cache[at..at + SLOT] == changed[from..from + SLOT], "{persistence}: {record}");
+        }
+        let daemon = scene.serve();
+        scene.place.done(&["flush", &scene.cache]);
+        daemon.stop();
+        let stopped = dump();
+        assert_eq!(dirty_of(&stopped), 0, "{persistence}: all is home, and a clean stop says so");
+        assert!(stopped["slots"]["recorded"].as_u64() > Some(0), "{stopped}");
+    }
 }
 
 #[test]
@@ -214,7 +199,7 @@ fn what_does_not_fit_is_refused_and_leaves_the_cache_alone() {
 
 #[test]
 fn a_cache_is_opened_with_its_own_profile_only() {
-    let scene = Scene::new("flashcache", &[]);
+    let scene = scene("flashcache", &[]);
     scene.place.refused(
         &["serve", &scene.cache, "--profile", "enhanceio"],
         1,
@@ -288,7 +273,7 @@ fn all_that_is_cached_of_an_odd_volume_is_compared_and_no_more() {
 
 #[test]
 fn without_safety_there_is_one_warning_that_says_what_is_given_up() {
-    let scene = Scene::new("flashcache", &["--unsafe"]);
+    let scene = scene("flashcache", &["--unsafe"]);
     assert_eq!(scene.status()["cache"]["safe"], false);
     assert!(scene.place.done(&["status", &scene.cache]).contains("WITHOUT SAFETY"));
     let daemon = scene.serve();
@@ -305,9 +290,9 @@ fn without_safety_there_is_one_warning_that_says_what_is_given_up() {
 
 #[test]
 fn damaged_records_are_refused_and_taken_back_on_order() {
-    let scene = Scene::new("flashcache", &[]);
+    let scene = scene("flashcache", &[]);
     scene.leave_dirty();
-    let Layout::Slots(layout) = scene.superblock().layout else { panic!("slots") };
+    let Layout::Slots(layout) = superblock(&scene).layout else { panic!("slots") };
     let bytes = fs::read(&scene.cache).unwrap();
     let page = |page: u32| layout.slot_page_offset_bytes(page, 0) as usize;
     let at = (0..layout.slot_pages())
@@ -339,8 +324,8 @@ fn damaged_records_are_refused_and_taken_back_on_order() {
 
 #[test]
 fn a_superblock_that_nobody_wrote_is_refused() {
-    let scene = Scene::new("flashcache", &[]);
-    let right = scene.superblock();
+    let scene = scene("flashcache", &[]);
+    let right = superblock(&scene);
     for (composition, words) in [
         (String::new(), "divided otherwise"),
         ("forebay composition 1\nsafe = maybe\n".to_owned(), "line 2"),
@@ -348,7 +333,7 @@ fn a_superblock_that_nobody_wrote_is_refused() {
         (right.composition.replace("ways = 512", "ways = 0"), "threshold-needs-sets"),
         (format!("{}\u{1b}[2J = 1\n", right.composition), "nothing more belongs there"),
     ] {
-        scene.store(&Superblock { composition, ..right.clone() });
+        store(&scene, &Superblock { composition, ..right.clone() });
         for verb in ["serve", "status", "check"] {
             let output = scene.place.forebay(&[verb, &scene.cache]);
             let errors = String::from_utf8(output.stderr).unwrap();
@@ -358,14 +343,14 @@ fn a_superblock_that_nobody_wrote_is_refused() {
         let output = scene.place.forebay(&["dump", &scene.cache]);
         assert!(!output.stdout.contains(&0x1b), "nothing garbles a terminal");
     }
-    scene.store(&right);
+    store(&scene, &right);
     scene.serve().stop();
 }
 
 /// The records of a volume that has another number now stay void, whenever the next crash comes.
 #[test]
 fn what_was_thrown_away_does_not_come_back_after_a_crash() {
-    let scene = Scene::new("flashcache", &[]);
+    let scene = scene("flashcache", &[]);
     scene.leave_dirty();
     let copy = scene.place.file("copy.img", 0);
     fs::write(&copy, pattern(7, 16 * MIB)).unwrap();
@@ -382,7 +367,7 @@ fn what_was_thrown_away_does_not_come_back_after_a_crash() {
 /// A clean stop leaves the cache warm, and a disk that was changed meanwhile is found out by what is cached of it.
 #[test]
 fn a_stop_leaves_it_warm_and_a_changed_origin_is_found_by_chance() {
-    let scene = Scene::new("flashcache", &[]);
+    let scene = scene("flashcache", &[]);
     scene.place.done(&["set", &scene.cache, "mode=writethrough"]);
     let daemon = scene.serve();
     daemon.read("disk");

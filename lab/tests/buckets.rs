@@ -1,61 +1,34 @@
 //! The swarm over keys and buckets: power cuts and process crashes, on devices that work and on devices that fail, with `safe`
 //! and without.
-//!
-//! `LAB_SEEDS=first..end` runs others, `EVENTS=1` prints what happens.
 
-use engine::mutation::Mutations;
-use lab::swarm::{Knob, Options, Totals, run_with};
-use lab::world::Counts;
+mod histories;
 
-fn seeds(count: u64) -> (u64, u64) {
-    let Ok(text) = std::env::var("LAB_SEEDS") else { return (0, count) };
-    let (first, end) = text.split_once("..").expect("first..end");
-    (first.parse().expect("a number"), end.parse().expect("a number"))
-}
+use histories::run_all;
+use lab::swarm::{Knob, Options};
 
-/// Runs histories, each of which has some ten cuts; none may find anything.
-fn run_all(count: u64, is_faulty: bool, is_early: bool) -> Counts {
-    let mut totals = Totals::default();
-    let mut found = Vec::new();
-    let (first, end) = seeds(count);
-    let prints = std::env::var("EVENTS").is_ok();
-    for seed in first..end {
-        let mut options = Options::draw(seed).with_buckets();
-        if !is_faulty {
-            options.set(Knob::faulty, 0);
-        }
-        options.set(Knob::early, u64::from(is_early));
-        let outcome = run_with(&options, Mutations::NONE, prints);
-        totals.add(&outcome.counts, outcome.failure.is_some());
-        if let Some(failure) = outcome.failure {
-            println!("seed {seed}: {}", failure.violation);
-            found.push(failure.to_string());
-        }
+fn with_buckets(mut options: Options, is_faulty: bool, is_early: bool) -> Options {
+    options = options.with_buckets();
+    if !is_faulty {
+        options.set(Knob::faulty, 0);
     }
-    println!("{} of {} fail; {:?}", found.len(), end - first, totals.counts);
-    assert!(found.is_empty(), "{}", found.join("\n"));
-    totals.counts
+    options.set(Knob::early, u64::from(is_early));
+    options
 }
 
 #[test]
 fn buckets_keep_what_was_promised() {
-    let counts = run_all(400, false, false);
-    if std::env::var("LAB_SEEDS").is_err() {
-        assert!(counts.cuts >= 3_000, "{} cuts", counts.cuts);
-        assert!(counts.dirty_recoveries > 0 && counts.destaged_blocks > 0 && counts.hits > 0, "{counts:?}");
-        assert!(counts.wraps > 0, "{counts:?}");
-    }
+    let counts = run_all(400, 3_000, |options| with_buckets(options, false, false));
+    assert!(counts.is_none_or(|counts| counts.wraps > 0), "{counts:?}");
 }
 
 #[test]
 fn buckets_keep_it_on_devices_that_fail() {
-    let counts = run_all(200, true, false);
-    assert!(counts.faults > 0, "{counts:?}");
+    let counts = run_all(200, 1_400, |options| with_buckets(options, true, false));
+    assert!(counts.is_none_or(|counts| counts.faults > 0), "{counts:?}");
 }
 
 /// Of what is not flushed the last moments may be lost; and origins keep what they acknowledge.
 #[test]
 fn without_safe_the_published_promise_is_kept() {
-    let counts = run_all(200, true, true);
-    assert!(counts.cuts > 0, "{counts:?}");
+    run_all(200, 1_400, |options| with_buckets(options, true, true));
 }

@@ -1,42 +1,22 @@
 //! The swarm over slots that are recorded by transactions, with trees of dirty bits and without: power cuts, process
 //! crashes and clean stops.
 
+mod histories;
+
 use engine::composition::Composition;
 use engine::effect::RequestOp;
+use histories::run_all;
 use lab::disk::Fate;
-use lab::swarm::{Knob, Options, Totals, run};
-use lab::world::{Counts, Setup, SlotSetup, World, blocks};
+use lab::swarm::{Knob, Options};
+use lab::world::{Setup, SlotSetup, World, blocks};
 
 /// Histories of each kind; each has some ten cuts.
 const SEEDS: u64 = 400;
 /// Cuts that they must come to at the least.
 const CUTS_MIN: u64 = 3_000;
 
-/// Runs all histories of a kind. `SEEDS=from..to` chooses others.
-fn histories(change: impl Fn(Options) -> Options) -> Counts {
-    let chosen = std::env::var("SEEDS").ok();
-    let seeds = chosen.as_deref().map_or(0..SEEDS, |text| {
-        let (from, to) = text.split_once("..").expect("SEEDS=from..to");
-        from.parse().expect("a number")..to.parse().expect("a number")
-    });
-    let mut totals = Totals::default();
-    let mut found = Vec::new();
-    for seed in seeds {
-        let options = change(Options::draw(seed));
-        let outcome = run(&options);
-        totals.add(&outcome.counts, outcome.failure.is_some());
-        if let Some(failure) = outcome.failure {
-            let text: String = failure.to_string();
-            found.push(format!("seed {seed}: {text}"));
-        }
-    }
-    assert!(found.is_empty(), "{} histories:\n{}", found.len(), found.join("\n"));
-    let counts = totals.counts;
-    if chosen.is_none() {
-        assert!(counts.cuts >= CUTS_MIN, "{} cuts", counts.cuts);
-        assert!(counts.dirty_recoveries > 0 && counts.destaged_blocks > 0 && counts.hits > 0, "{counts:?}");
-    }
-    counts
+fn run_kind(change: impl Fn(Options) -> Options) {
+    run_all(SEEDS, CUTS_MIN, change);
 }
 
 fn faultless(mut options: Options) -> Options {
@@ -46,22 +26,22 @@ fn faultless(mut options: Options) -> Options {
 
 #[test]
 fn mappings_keep_what_was_promised() {
-    histories(|options| faultless(options.with_transactions(false)));
+    run_kind(|options| faultless(options.with_transactions(false)));
 }
 
 #[test]
 fn trees_keep_what_was_promised() {
-    histories(|options| faultless(options.with_transactions(true)));
+    run_kind(|options| faultless(options.with_transactions(true)));
 }
 
 #[test]
 fn mappings_keep_it_on_devices_that_fail() {
-    histories(|options| options.with_transactions(false));
+    run_kind(|options| options.with_transactions(false));
 }
 
 #[test]
 fn trees_keep_it_on_devices_that_fail() {
-    histories(|options| options.with_transactions(true));
+    run_kind(|options| options.with_transactions(true));
 }
 
 /// What a start found dirty, in bytes, after a write to a new slot, answered, and a kill; with a FLUSH in between or not.
@@ -159,8 +139,7 @@ mod planted {
     /// Histories that a planted bug is tried with at the most.
     const SEEDS_MAX: u64 = 1500;
 
-    /// Bugs that no history was seen to find yet: they are tried only by name. The first one is found by the histories of
-    /// the pure part (`persistence/commit_world.rs`); the second one has no proof.
+    /// Bugs that no history was seen to find yet: they are tried only by name. Each has a script (`scenarios/slots.rs`).
     const NOT_FOUND: [Mutation; 2] = [Mutation::MarkInFlight, Mutation::MappingBeforeMark];
 
     /// The first history that finds the bug; panics of the engine do not count.

@@ -29,6 +29,7 @@
 //! Source: flashcache 3.1.1 and EnhanceIO, where a metadata block has one write in flight. The flushes are ours.
 
 use crate::format::SLOT_PAGE_RECORDS;
+use crate::mutation::{Mutation, Mutations};
 use crate::table::bits::Bits;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -79,6 +80,8 @@ impl<W> Page<W> {
 #[derive(Clone, Debug)]
 pub struct SyncSector<W> {
     is_safe: bool,
+    /// Planted bugs, in tests only.
+    mutations: Mutations,
     /// What the next write of a page says: whether a slot is dirty.
     says: Bits,
     /// Whether the last write of the page said so and is complete, and none is in flight that does not (I2).
@@ -106,6 +109,7 @@ impl<W> SyncSector<W> {
         }
         SyncSector {
             is_safe,
+            mutations: Mutations::NONE,
             written: says.clone(),
             says,
             unripe: BTreeMap::new(),
@@ -116,6 +120,12 @@ impl<W> SyncSector<W> {
             done: VecDeque::new(),
             unrecorded: VecDeque::new(),
         }
+    }
+
+    /// The same with planted bugs.
+    #[must_use]
+    pub fn with_mutations(self, mutations: Mutations) -> SyncSector<W> {
+        SyncSector { mutations, ..self }
     }
 
     /// The page of a slot.
@@ -150,7 +160,8 @@ impl<W> SyncSector<W> {
                 put(cleared, slot, false);
             }
         }
-        if self.says.get(slot) || !self.is_safe {
+        let is_early = !self.is_safe || self.mutations.has(Mutation::RecordBeforeData);
+        if self.says.get(slot) || is_early {
             self.record(slot, [waiter]);
         } else if let Some(waiters) = self.unripe.get_mut(&slot) {
             // Like a write to a slot that is recorded: what it overwrites is the slot's own piece.
@@ -230,7 +241,7 @@ impl<W> SyncSector<W> {
         }
         if cleared == [0; PAGE_WORDS] {
             self.leave_at_rest(number);
-        } else if self.is_safe {
+        } else if self.is_safe && !self.mutations.has(Mutation::RecordGoneUnflushed) {
             page.settling.push_back((completed, cleared));
             self.settling_order.push_back((completed, number));
         } else {

@@ -328,6 +328,19 @@ impl Rig {
         self.run();
     }
 
+    /// Lets time pass while operations of which `stays` holds wait.
+    pub fn pass_ms_but(&mut self, ms: u64, stays: impl Fn(&Op) -> bool) {
+        let end = self.now.plus(ms * Nanos::MILLISECOND);
+        while let Some(deadline) = self.engine.deadline().filter(|&deadline| deadline <= end) {
+            self.now = self.now.max(deadline);
+            self.engine.advance(self.now, &mut self.buffers);
+            self.run_but(&stays);
+        }
+        self.now = end;
+        self.engine.advance(self.now, &mut self.buffers);
+        self.run_but(&stays);
+    }
+
     /// What was asked of the devices since the last call.
     pub fn take_ops(&mut self) -> Vec<Op> {
         std::mem::take(&mut self.ops)

@@ -1,5 +1,6 @@
 //! Runs the real command in a place of its own.
 
+use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -87,6 +88,76 @@ impl Drop for Place {
     fn drop(&mut self) {
         // What is left is in the directory for temporary files.
         let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Bytes that repeat nowhere soon, other ones for each seed.
+#[allow(dead_code, reason = "not every test file serves")]
+pub fn pattern(seed: u64, bytes: u64) -> Vec<u8> {
+    let mut state = seed;
+    (0..bytes / 8)
+        .flat_map(|_| {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            state.to_le_bytes()
+        })
+        .collect()
+}
+
+/// An origin with content, a cache on it, and new content to write.
+#[allow(dead_code, reason = "not every test file serves")]
+pub struct Scene {
+    pub place: Place,
+    pub origin: String,
+    pub cache: String,
+    /// 4 MiB that differ from the origin's.
+    pub change: String,
+}
+
+#[allow(dead_code, reason = "not every test file serves")]
+impl Scene {
+    /// A volume `disk` of 16 MiB, and a cache created with these words besides.
+    pub fn new(cache_bytes: u64, more: &[&str]) -> Scene {
+        let place = Place::new();
+        let origin = place.file("slow.img", 16 << 20);
+        fs::write(&origin, pattern(1, 16 << 20)).expect("a file for the test");
+        let cache = place.file("fast.img", cache_bytes);
+        let change = place.file("change.img", 0);
+        fs::write(&change, pattern(2, 4 << 20)).expect("a file for the test");
+        let create = ["create", "--origin", &origin, "--cache", &cache, "--name", "disk"];
+        place.done(&[&create[..], more].concat());
+        Scene { place, origin, cache, change }
+    }
+
+    pub fn serve(&self) -> Daemon {
+        self.place.serve(&self.cache, &[])
+    }
+
+    pub fn report(&self, verb: &str) -> Value {
+        serde_json::from_str(&self.place.done(&[verb, &self.cache, "--json"])).expect("a report")
+    }
+
+    pub fn status(&self) -> Value {
+        self.report("status")
+    }
+
+    /// What clients must see once the change was written.
+    pub fn changed(&self) -> Vec<u8> {
+        let mut content = pattern(1, 16 << 20);
+        content[..4 << 20].copy_from_slice(&fs::read(&self.change).expect("the file is there"));
+        content
+    }
+
+    /// Leaves dirty data in the cache: it is written and the daemon killed at once.
+    pub fn leave_dirty(&self) {
+        for _ in 0..20 {
+            let daemon = self.serve();
+            daemon.write("disk", &self.change);
+            daemon.kill();
+            if self.status()["volumes"][0]["dirty_bytes"].as_u64() > Some(0) {
+                return;
+            }
+        }
+        panic!("destage was faster than the kill every time");
     }
 }
 

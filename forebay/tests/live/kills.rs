@@ -32,12 +32,13 @@ struct Kind {
 
 const FOREBAY: Kind = Kind { profile: "forebay", is_busy: true };
 /// The published systems, one of each way to keep records.
-const PUBLISHED: [Kind; 5] = [
+const PUBLISHED: [Kind; 6] = [
     Kind { profile: "flashcache", is_busy: false },
     Kind { profile: "enhanceio", is_busy: false },
     Kind { profile: "dm-cache", is_busy: false },
     Kind { profile: "mapperx", is_busy: false },
     Kind { profile: "bcache", is_busy: false },
+    Kind { profile: "gflash", is_busy: false },
 ];
 
 /// How a life ends.

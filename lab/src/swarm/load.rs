@@ -2,7 +2,8 @@
 //! read-back; at the end all devices are well, and everything must come home.
 
 use super::aims;
-use super::options::{Knob, Options};
+use super::knobs::Knob;
+use super::options::Options;
 use crate::disk::Fate;
 use crate::disk::faults::Rates;
 use crate::random::Random;

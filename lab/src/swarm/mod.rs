@@ -2,13 +2,15 @@
 //! features switched off at random, so that rare combinations get runs of their own.
 
 mod aims;
+mod knobs;
 mod load;
 mod options;
 mod report;
 mod shrink;
 mod slot_rules;
 
-pub use options::{Knob, Options, UnknownKnob};
+pub use knobs::Knob;
+pub use options::{Options, UnknownKnob};
 pub use report::{Failure, Totals};
 pub use shrink::shrink;
 pub use slot_rules::SLOT_RULES;

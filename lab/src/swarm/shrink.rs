@@ -1,6 +1,6 @@
 //! From a run that found something to a simpler one that finds it, too.
 
-use super::options::Knob;
+use super::knobs::Knob;
 use super::report::Failure;
 use super::run_with;
 use engine::mutation::Mutations;

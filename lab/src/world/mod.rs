@@ -11,6 +11,7 @@ mod crash;
 mod device;
 mod image;
 mod script;
+mod setup;
 mod trace;
 mod verify;
 
@@ -18,235 +19,24 @@ pub use client::{Answer, Ticket};
 pub use crash::AtStake;
 pub use device::{IoView, OpId};
 pub use image::CutImage;
+pub use setup::{Latency, Setup, SlotSetup, VolumeSetup};
 pub use trace::{Trace, What};
 
 use crate::clock::Clock;
 use crate::content::Tag;
 use crate::disk::Disk;
 use crate::memory::Pool;
-use crate::oracle::{Contract, Moment, Oracle};
+use crate::oracle::{Moment, Oracle};
 use crate::random::Random;
 use crate::violation::{Kind, Violation};
 use client::Outstanding;
 use device::{Filter, InFlight};
-use engine::composition::Composition;
-use engine::composition::contract::Keeps;
 use engine::effect::{Effect, Notice, Target, WriteMode};
 use engine::engine::Engine;
-use engine::format::{Geometry, KeyLayout, Layout, SEGMENTS_OFFSET, SlotLayout, Superblock, VolumeRecord};
-use engine::limits::Config;
-use engine::mutation::Mutations;
-use engine::recovery::{self, Options};
+use engine::format::{Geometry, Layout, SEGMENTS_OFFSET, Superblock, VolumeRecord};
+use engine::recovery;
 use engine::units::{Nanos, SectorRange, VOLUMES_MAX, VolumeId};
 use std::collections::BTreeMap;
-
-/// How long it may take to write what is written after some time at the latest, in milliseconds.
-const WRITING_MS_MAX: u64 = 1000;
-
-/// A volume to begin with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct VolumeSetup {
-    /// Its size in sectors.
-    pub sectors: u64,
-    /// Its mode.
-    pub mode: WriteMode,
-}
-
-/// A cache with slots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlotSetup {
-    /// How many, at the least.
-    pub slots: u32,
-    /// What the cache does.
-    pub composition: Composition,
-}
-
-impl SlotSetup {
-    /// How the cache device is divided.
-    ///
-    /// # Panics
-    /// If the composition is not one of slots.
-    #[must_use]
-    pub fn layout(&self) -> SlotLayout {
-        SlotLayout::of_composition_with_slots(self.slots, &self.composition)
-            .expect("a composition with slots")
-    }
-}
-
-/// How long device operations take: drawn for each one, so that they end in any order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Latency {
-    /// At the least.
-    pub least_ns: u64,
-    /// At the most.
-    pub most_ns: u64,
-}
-
-/// A world to begin with.
-#[derive(Clone, Debug)]
-pub struct Setup {
-    /// Where all chance comes from.
-    pub seed: u64,
-    /// Segments of the cache: 64 at the least.
-    pub segments: u32,
-    /// Blocks of a segment: a power of two, 32 at the least.
-    pub segment_blocks: u32,
-    /// Slots instead of segments.
-    pub slots: Option<SlotSetup>,
-    /// Buckets, and segments for keys.
-    pub keys: Option<KeyLayout>,
-    /// What a cache without slots is made of, as text; empty for our own.
-    pub composition: String,
-    /// Dirty blocks that have room in memory, where they lie there, too.
-    pub memory_blocks: u64,
-    /// The volumes, in their slots' order.
-    pub volumes: Vec<VolumeSetup>,
-    /// The engine's bounds, if not those for a cache of this size.
-    pub bounds: Option<Config>,
-    /// Changes the engine's bounds.
-    pub config: fn(&mut Config),
-    /// Memory for the index.
-    pub index_budget_bytes: u64,
-    /// Whether recovery cuts the log at damage that no crash explains.
-    pub repair: bool,
-    /// Planted bugs; none without the feature `mutations`.
-    pub mutations: Mutations,
-    /// Whether `check` looks at the cache after every recovery. Not where bits rot.
-    pub is_checked_on_open: bool,
-    /// Whether each start compares the clean copies with the origins. Where not, only what clients read tells.
-    pub are_copies_compared: bool,
-    /// What is promised.
-    pub contract: Contract,
-    /// How long the cache takes.
-    pub cache_latency: Latency,
-    /// How long an origin takes.
-    pub origin_latency: Latency,
-    /// Which origins can discard.
-    pub origin_can_discard: bool,
-    /// Origins keep what they acknowledge, as if each write were flushed.
-    pub origins_keep: bool,
-    /// So does the cache.
-    pub cache_keeps: bool,
-    /// A device operation without an answer after this long counts as failed, and its device as gone.
-    pub device_timeout_ns: u64,
-}
-
-impl Setup {
-    /// The smallest cache, one volume of 1500 blocks in writeback mode, no faults.
-    #[must_use]
-    pub fn new(seed: u64) -> Setup {
-        Setup {
-            seed,
-            segments: 64,
-            segment_blocks: 32,
-            slots: None,
-            keys: None,
-            composition: String::new(),
-            memory_blocks: 0,
-            volumes: vec![VolumeSetup { sectors: 1500 * 8, mode: WriteMode::Writeback }],
-            bounds: None,
-            config: |_| (),
-            index_budget_bytes: 4 << 20,
-            repair: false,
-            mutations: Mutations::NONE,
-            is_checked_on_open: true,
-            are_copies_compared: true,
-            contract: Contract::default(),
-            cache_latency: Latency { least_ns: 20_000, most_ns: 200_000 },
-            origin_latency: Latency { least_ns: 50_000, most_ns: 2_000_000 },
-            origin_can_discard: true,
-            origins_keep: false,
-            cache_keeps: false,
-            device_timeout_ns: 30 * Nanos::SECOND,
-        }
-    }
-
-    /// The same with these modes, a volume of 1500 blocks each.
-    #[must_use]
-    pub fn with_modes(mut self, modes: &[WriteMode]) -> Setup {
-        self.volumes = modes.iter().map(|&mode| VolumeSetup { sectors: 1500 * 8, mode }).collect();
-        self
-    }
-
-    /// The same with devices that a cache needs for its promise, and with that promise.
-    #[must_use]
-    pub fn with_promise(mut self, promise: &engine::composition::contract::Contract) -> Setup {
-        (self.origins_keep, self.cache_keeps) = (promise.origin_needs_plp, promise.cache_needs_plp);
-        let contract = &mut self.contract;
-        match promise.process {
-            Keeps::All => (),
-            Keeps::AllButNewest { writes } => contract.kill_loses_newest = writes as usize,
-            Keeps::AllButLast { within_ms } => {
-                contract.kill_keeps_acknowledged = false;
-                let after_ms = u64::from(within_ms) + WRITING_MS_MAX;
-                contract.kill_keeps_after_ns = Some(after_ms * Nanos::MILLISECOND);
-            }
-        }
-        self
-    }
-
-    /// The same with buckets and these choices and tunables besides; not `safe`, it behaves as published.
-    ///
-    /// # Panics
-    /// If there are no such ones.
-    #[must_use]
-    pub fn with_buckets(mut self, layout: KeyLayout, besides: &[(&str, &str)], safe: bool) -> Setup {
-        let mut composition = Composition { safe, ..Composition::forebay() };
-        let bucket_sectors = (layout.bucket_blocks * 8).to_string();
-        let buckets = [
-            ("replacement", "bucket-lru"),
-            ("bucket_sectors", bucket_sectors.as_str()),
-            ("writes", "extents"),
-            ("persistence", "journal"),
-        ];
-        for (name, value) in buckets.iter().chain(besides) {
-            composition.set(name, value).expect("every name and value is one of a composition");
-        }
-        composition.validate().expect("the choices go together");
-        (self.keys, self.composition) = (Some(layout), composition.text());
-        self.with_promise(&composition.contract())
-    }
-
-    /// The same with dirty data in memory, too, as gflash has it: room for so many blocks there; not `safe`, it
-    /// answers writes early. `bounds` and `config` are to leave that room.
-    ///
-    /// # Panics
-    /// If there is no such cache.
-    #[must_use]
-    pub fn with_mirror(mut self, blocks: u64, safe: bool) -> Setup {
-        let mut composition = Composition { safe, ..Composition::forebay() };
-        for (name, value) in [("admission", "second-read"), ("persistence", "mirror"), ("destage", "mirror")]
-        {
-            composition.set(name, value).expect("every name and value is one of a composition");
-        }
-        self.composition = composition.text();
-        self.memory_blocks = blocks;
-        self.contract.kill_loses_newest = match composition.contract().process {
-            Keeps::AllButNewest { writes } => writes as usize,
-            _ => 0,
-        };
-        self
-    }
-
-    fn options(&self) -> Options {
-        let Setup { index_budget_bytes, repair, mutations, .. } = *self;
-        Options { index_budget_bytes, repair, mutations }
-    }
-
-    fn engine_config(&self) -> Config {
-        let mut config = self.bounds.unwrap_or_else(|| match &self.keys {
-            Some(keys) => Config::for_keys(keys),
-            None => Config::for_cache(self.segments, self.segment_blocks),
-        });
-        if self.memory_blocks > 0 {
-            config.limit_memory(self.memory_blocks);
-        }
-        config.origin_can_discard = [self.origin_can_discard; VOLUMES_MAX];
-        config.mutations = self.mutations;
-        (self.config)(&mut config);
-        config
-    }
-}
 
 /// Whole blocks as a range.
 #[must_use]

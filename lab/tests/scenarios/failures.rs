@@ -1,5 +1,6 @@
 //! Hazard 10, rules 10 and 11: devices that return garbage, die, and come back.
 
+use crate::kinds::{ALL, Kind as Records};
 use crate::steps::*;
 use engine::effect::{Errno, RequestOp};
 use engine::scan::load_superblock;
@@ -10,13 +11,17 @@ use lab::violation::{Kind as Broken, Violation};
 use lab::world::{CutImage, World};
 
 crate::scenarios! {
-    hazard_10_clean_block_rots: SkipReadChecksum, writeback;
-    hazard_10_dirty_block_rots: RottenDirtyFromOrigin, writeback;
+    hazard_10_clean_block_rots: SkipReadChecksum, writeback, on ALL;
+    hazard_10_dirty_block_rots: RottenDirtyFromOrigin, writeback, on ALL;
     rule_10_lost_is_recorded: LostNotRecorded, writeback;
-    hazard_10_cache_fails_and_comes_back: BypassBeforeAbandoned, writearound_alone;
-    hazard_09_well_known_place_is_written: KeepFingerprint, writeback;
-    rule_11_detach_is_durable: DetachBeforeDurable, writeback;
+    hazard_10_cache_fails_and_comes_back: BypassBeforeAbandoned, writearound_alone, on KEEPING_CLEAN;
+    hazard_09_well_known_place_is_written: KeepFingerprint, writeback, on ALL;
+    rule_11_detach_is_durable: DetachBeforeDurable, writeback, on ALL;
 }
+
+/// Where a crash does not forget all that is clean.
+const KEEPING_CLEAN: &[Records] =
+    &[Records::Inline, Records::Commit, Records::BitTree, Records::Journal, Records::Mirror];
 
 fn hazard_10_clean_block_rots(world: &mut World) -> Run {
     begin(world)?;
@@ -29,6 +34,7 @@ fn hazard_10_clean_block_rots(world: &mut World) -> Run {
 fn hazard_10_dirty_block_rots(world: &mut World) -> Run {
     begin(world)?;
     write_fua(world, 0, 10, 1)?;
+    forget_memory(world)?;
     rot(world, 0, 10)?;
     let ticket = world.read(0, blocks(10, 1));
     let _an_error_and_never_old_data = world.wait(ticket)?;
@@ -46,6 +52,10 @@ fn hazard_10_cache_fails_and_comes_back(world: &mut World) -> Run {
     begin(world)?;
     fill(world, 0, 10, 1)?;
     flush(world, 0)?;
+    if has_slots(world) {
+        // It is mapped durably.
+        world.run_dry()?;
+    }
     world.hold(|io| io.kind == Kind::Abandon);
     world.cache().faults.gone = Some(Errno::IO);
     let _waits = world.write_fua(0, blocks(10, 1));

@@ -1,28 +1,31 @@
 //! Hazard 1 and rule 2's second half: what enters the cache as clean.
 
+use crate::kinds::{ALL, RINGS};
 use crate::steps::*;
 use lab::disk::faults::Kind;
 use lab::world::World;
 
 crate::scenarios! {
-    hazard_01_fill_races_with_write_that_came_and_went: FillAfterChange, writearound;
+    hazard_01_fill_races_with_write_that_came_and_went: FillAfterChange, writearound, on ALL;
     hazard_01_write_overtakes_a_fill_that_gathers: FillAfterChange, writearound;
-    hazard_01_fill_while_the_origin_is_written: FillDuringChange, writearound;
-    hazard_01_fill_published_behind_a_bypass: FillBehindBypass, writearound;
-    rule_02_fill_of_what_the_origin_may_lose: FillOverUnflushedOrigin, writearound;
-    rule_02_fill_of_what_a_life_before_wrote: FillBeforeFirstFlush, writearound;
+    hazard_01_fill_while_the_origin_is_written: FillDuringChange, writearound, on ALL;
+    hazard_01_fill_published_behind_a_bypass: FillBehindBypass, writearound, on ALL;
+    rule_02_fill_of_what_the_origin_may_lose: FillOverUnflushedOrigin, writearound, on RINGS;
+    rule_02_fill_of_what_a_life_before_wrote: FillBeforeFirstFlush, writearound, on RINGS;
 }
 
 fn hazard_01_fill_races_with_write_that_came_and_went(world: &mut World) -> Run {
     begin(world)?;
+    make_known(world, 0, 10, 1)?;
     world.hold(|io| io.is_origin(0, Kind::Read));
     let early = world.read(0, blocks(10, 1));
     let fetch = world.until_pending(|io| io.is_origin(0, Kind::Read))?;
     world.land_op(fetch.id);
     write(world, 0, 10, 1)?;
+    flush(world, 0)?;
     world.release();
     world.succeed(early)?;
-    world.pass(20 * MS)?;
+    world.pass(50 * MS)?;
     read(world, 0, 10, 1)
 }
 
@@ -51,6 +54,7 @@ fn hazard_01_fill_while_the_origin_is_written(world: &mut World) -> Run {
 
 fn hazard_01_fill_published_behind_a_bypass(world: &mut World) -> Run {
     begin(world)?;
+    make_known(world, 0, 10, 1)?;
     world.hold(is_batch);
     read(world, 0, 10, 1)?;
     world.until_pending(is_batch)?;

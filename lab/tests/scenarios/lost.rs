@@ -1,44 +1,37 @@
 //! Rule 10 in slots: a block whose only copy rotted stays lost over crashes, and is found again when it was written.
 //! And hazard 11 there: what an origin may have dropped while it was written to both.
 
+use crate::kinds::{Kind as Records, with_slots};
 use crate::steps::*;
-use engine::composition::Composition;
 use engine::effect::{Errno, WriteMode};
 use lab::disk::Fate;
 use lab::disk::faults::Kind;
 use lab::violation::{Kind as Broken, Violation};
-use lab::world::{IoView, Setup, SlotSetup, World};
+use lab::world::{IoView, Setup, World};
 
 crate::scenarios! {
-    rule_10_lost_in_slots_over_a_kill: LostForgotten, by_page;
-    rule_10_lost_in_large_slots_over_a_power_cut: LostForgotten, by_transactions;
-    rule_10_found_again_when_flushed: FoundBeforeFlush, by_page;
-    hazard_11_written_to_both_beside_a_flush_that_fails: TrustWrittenAround, through_transactions;
+    rule_10_lost_in_slots_over_a_kill: LostForgotten, by_page, on BY_PAGE;
+    rule_10_lost_in_large_slots_over_a_power_cut: LostForgotten, by_transactions, on BY_TRANSACTIONS;
+    rule_10_found_again_when_flushed: FoundBeforeFlush, by_page, on BY_PAGE;
+    hazard_11_written_to_both_beside_a_flush_that_fails: TrustWrittenAround, through_transactions, on BY_TRANSACTIONS;
 }
+
+const BY_PAGE: &[Records] = &[Records::SyncSector];
+const BY_TRANSACTIONS: &[Records] = &[Records::Commit];
 
 /// Slots of 4 KiB, recorded by page.
 fn by_page() -> Setup {
-    slots(&[("ways", "0")])
+    with_slots(writeback_alone(), &[])
 }
 
 /// Slots of 64 KiB, recorded by transactions.
 fn by_transactions() -> Setup {
-    slots(&[("ways", "0"), ("slot_bytes", "65536"), ("persistence", "commit")])
+    with_slots(writeback_alone(), &[("slot_bytes", "65536"), ("persistence", "commit")])
 }
 
 /// The same, written through.
 fn through_transactions() -> Setup {
     by_transactions().with_modes(&[WriteMode::Writethrough, WriteMode::Writeback])
-}
-
-fn slots(settings: &[(&str, &str)]) -> Setup {
-    let mut composition = Composition::plain_slots();
-    for (name, value) in settings {
-        composition.set(name, value).expect("names and values of the tables");
-    }
-    let mut setup = writeback_alone();
-    setup.slots = Some(SlotSetup { slots: 64, composition });
-    setup
 }
 
 /// A write is durable; then a sector of it rots, and a read tells.

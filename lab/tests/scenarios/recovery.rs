@@ -1,5 +1,6 @@
 //! Hazards 2 and 15, rules 5 and 6: what recovery believes.
 
+use crate::kinds::{Kind as Records, RINGS};
 use crate::steps::*;
 use engine::effect::{RequestOp, WriteMode};
 use engine::format::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Summary, SummaryBuilder};
@@ -10,11 +11,11 @@ use lab::violation::{Kind as Broken, Violation};
 use lab::world::{AtStake, Setup, World};
 
 crate::scenarios! {
-    hazard_02_payload_of_a_torn_batch: SkipPayloadAtRecovery, writeback;
+    hazard_02_payload_of_a_torn_batch: SkipPayloadAtRecovery, writeback, on WITH_PAYLOAD;
     hazard_02_header_of_a_torn_batch: SkipHeaderChecksum, writeback;
     hazard_02_torn_summary: SkipSummaryChecksum, writeback;
     rule_05_summary_without_its_batches: TrustSummaryAboveFlush, writeback;
-    hazard_15_summary_that_points_elsewhere: TrustSummaryPlaces, damaged;
+    hazard_15_summary_that_points_elsewhere: TrustSummaryPlaces, damaged, on WITH_PAYLOAD;
     rule_05_damage_is_not_cut_silently: CutSilently, writeback;
     rule_05_clean_copies_after_a_repair: TrustCleanAfterRepair, repaired;
     rule_06_dead_tail_by_its_checksum: ForgetChain, writeback, with TrustDeadTail;
@@ -22,10 +23,13 @@ crate::scenarios! {
     rule_06_dead_tail_by_its_session: ForgetSessionBump, writeback;
     rule_06_dead_head_is_wiped: KeepDeadTail, writeback;
     rule_06_one_copy_of_the_superblock_is_whole: SuperblockCopiesTogether, writeback;
-    rule_06_recovery_flushes_first: SkipRecoveryFlush, writeback;
+    rule_06_recovery_flushes_first: SkipRecoveryFlush, writeback, on RINGS;
     rule_06_old_superblock_is_refused: TrustStaleSuperblock, writeback;
     rule_06_clean_flag_is_cleared: KeepCleanFlag, writeback;
 }
+
+/// Whose batches have payload.
+const WITH_PAYLOAD: &[Records] = &[Records::Inline, Records::Mirror];
 
 /// A start that repairs.
 fn repaired() -> Setup {

@@ -1,5 +1,6 @@
 //! Hazards 5 and 12, rules 1, 9 and 15: the ring is reused in order, goes on, and keeps its bounds.
 
+use crate::kinds::Kind as Records;
 use crate::steps::*;
 use engine::effect::{Errno, WriteMode};
 use engine::limits::Config;
@@ -10,7 +11,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 crate::scenarios! {
-    rule_01_segment_reused_before_a_flush: ReuseBeforeCacheFlush, writeback;
+    rule_01_segment_reused_before_a_flush: ReuseBeforeCacheFlush, writeback, on SEGMENTS;
     rule_01_segment_reused_under_a_reader: ForgetPins, writeback, with SkipReadChecksum;
     hazard_05_segment_emptied_with_dirty_blocks: EmptyWithoutDestage, writeback;
     hazard_12_log_keeps_room_for_itself: NoReserve, writeback, with FloorWithoutRoom, with StuckMovedInPart;
@@ -22,6 +23,9 @@ crate::scenarios! {
     rule_15_index_within_its_budget: IndexOverBudget, much;
     rule_15_partial_writes_within_their_memory: WorkUnbounded, little_memory;
 }
+
+/// Whose segments have payload.
+const SEGMENTS: &[Records] = &[Records::Inline, Records::Mirror];
 
 fn large() -> Setup {
     let mut setup = writeback_alone();

@@ -94,8 +94,30 @@ pub fn drain(world: &mut World, volume: usize) -> Run {
 
 /// Reads blocks that are not cached, so that they are then.
 pub fn fill(world: &mut World, volume: usize, first: u64, count: u64) -> Run {
+    make_known(world, volume, first, count)?;
     read(world, volume, first, count)?;
-    world.pass(20 * MS)
+    let is_grouped = world.setup().memory_blocks > 0;
+    world.pass(if is_grouped { 50 * MS } else { 20 * MS })
+}
+
+/// The next read of these blocks brings them into the cache, also where the first one does not.
+pub fn make_known(world: &mut World, volume: usize, first: u64, count: u64) -> Run {
+    let is_second_read = world.setup().memory_blocks > 0;
+    if is_second_read { read(world, volume, first, count) } else { Ok(()) }
+}
+
+/// Where memory has another copy of what is dirty: not after a start.
+pub fn forget_memory(world: &mut World) -> Run {
+    if world.setup().memory_blocks > 0 {
+        world.kill(|_| true);
+        world.open()?;
+    }
+    Ok(())
+}
+
+/// Whether blocks lie in slots.
+pub fn has_slots(world: &World) -> bool {
+    world.setup().slots.is_some()
 }
 
 // ---- the ring --------------------------------------------------------------------------------------
@@ -138,6 +160,14 @@ pub fn press(world: &mut World, volume: usize, writes: u64, ns: u64) -> Run {
     world.pass(ns)
 }
 
+/// Fills all slots with what another volume has.
+pub fn crowd(world: &mut World) -> Run {
+    for step in 0..u64::from(crate::kinds::SLOT_COUNT) / 16 + 4 {
+        fill(world, 1, step * 16, 16)?;
+    }
+    Ok(())
+}
+
 // ---- devices ---------------------------------------------------------------------------------------
 
 /// Whether an operation writes the summary of a segment: nothing else reaches a segment's end.
@@ -150,6 +180,12 @@ pub fn is_summary(io: &IoView) -> bool {
 /// Whether an operation writes to the segments what is no summary.
 pub fn is_batch(io: &IoView) -> bool {
     io.is_cache(Kind::Write) && io.first >= SEGMENTS_SECTOR && !is_summary(io)
+}
+
+/// The same of a ring that buckets follow.
+pub fn is_batch_of_ring(io: &IoView) -> bool {
+    let end = SEGMENTS_SECTOR + u64::from(crate::kinds::KEY_LAYOUT.ring_blocks()) * 8;
+    is_batch(io) && io.first < end
 }
 
 /// The segment that a sector of the cache is in.
@@ -216,6 +252,21 @@ pub fn cache_loses(world: &mut World) -> Run {
 /// Every block reads as it must, and goes on doing so when the cache has forgotten it.
 pub fn verify_and_evict(world: &mut World) -> Run {
     world.verify_cut()?;
-    wrap(world, 1)?;
+    evict(world)
+}
+
+/// Every block reads as it must when the cache has forgotten it: our own log goes round; of other caches the origin is asked
+/// when nothing in them is dirty.
+pub fn evict(world: &mut World) -> Run {
+    let setup = world.setup();
+    if setup.slots.is_none() && setup.composition.is_empty() {
+        wrap(world, 1)?;
+        return world.verify();
+    }
+    // What is read after a flush is certain.
+    flush(world, 0)?;
+    world.verify()?;
+    drain(world, 0)?;
+    world.expect_origin_equals_view(0)?;
     world.verify()
 }

@@ -1,5 +1,6 @@
 //! Hazard 7, rules 2, 3, 5, 7, 8 and 12: what is dropped must not come back, and must not take along what is newer.
 
+use crate::kinds::{ALL, RINGS};
 use crate::steps::*;
 use engine::effect::{Errno, RequestOp, WriteMode};
 use engine::limits::Config;
@@ -13,12 +14,12 @@ crate::scenarios! {
     rule_03_tombstone_while_a_newer_version_is_on_its_way: CopyDuringWrite, damaged;
     rule_03_tombstone_behind_a_newer_version: TombstoneOverNewer, damaged;
     rule_03_tombstone_behind_newer_zeroes: TombstoneOverNewer, damaged;
-    hazard_07_bypass_leaves_a_tombstone: ForgetTombstone, writearound;
-    rule_07_tombstone_is_durable_first: TombstoneUnflushed, writearound;
-    hazard_07_discard_is_remembered: ForgetDiscard, writeback;
+    hazard_07_bypass_leaves_a_tombstone: ForgetTombstone, writearound, on ALL;
+    rule_07_tombstone_is_durable_first: TombstoneUnflushed, writearound, on RINGS;
+    hazard_07_discard_is_remembered: ForgetDiscard, writeback, on RINGS;
     rule_07_bypass_of_what_was_forgotten: BypassBeforeFloor, writearound;
     rule_07_bypass_of_zeroes_that_are_home: ForgetZeroesHome, writearound;
-    rule_07_dirty_block_is_never_bypassed: BypassDirty, writeback;
+    rule_07_dirty_block_is_never_bypassed: BypassDirty, writeback, on RINGS;
     rule_08_what_is_dropped_leaves_a_tombstone: DropWithoutTombstone, writearound;
     rule_08_tombstone_is_not_overtaken: OvertakeTombstone, writearound;
 }
@@ -76,6 +77,7 @@ fn hazard_07_bypass_leaves_a_tombstone(world: &mut World) -> Run {
     fill(world, 0, 10, 1)?;
     flush(world, 0)?;
     write(world, 0, 10, 1)?;
+    read(world, 0, 10, 1)?;
     flush(world, 0)?;
     lose_all(world)?;
     world.verify_cut()

@@ -1,24 +1,36 @@
 //! Hazards 6 and 8, rules 7 and 13: writes through the cache, and writes of part of a block.
 
+use crate::kinds::{ALL, RINGS};
 use crate::steps::*;
 use engine::effect::{RequestOp, WriteMode};
 use lab::disk::faults::Kind;
 use lab::world::World;
 
 crate::scenarios! {
-    hazard_06_writethrough_is_dirty_until_it_is_home: WritethroughLogsClean, writethrough;
-    hazard_06_writethrough_is_in_the_log_before_it_goes_home: OriginBeforeLogFlush, writethrough;
-    rule_07_no_two_writes_to_one_place_of_the_origin: OverlapAtOrigin, writeback;
+    hazard_06_writethrough_is_dirty_until_it_is_home: WritethroughLogsClean, writethrough, on RINGS;
+    hazard_06_writethrough_is_in_the_log_before_it_goes_home: OriginBeforeLogFlush, writethrough, on RINGS;
+    rule_07_no_two_writes_to_one_place_of_the_origin: OverlapAtOrigin, writeback, on RINGS;
     rule_07_who_shared_a_block_goes_home_alone: SharersGoHome, writeback;
-    hazard_08_two_writes_to_one_block: PartialWriteShares, writeback;
-    rule_13_the_rest_of_the_block: PartialWriteWithoutOld, writeback;
+    hazard_08_two_writes_to_one_block: PartialWriteShares, writeback, on ALL;
+    rule_13_the_rest_of_the_block: PartialWriteWithoutOld, writeback, on ALL;
 }
 
-fn hazard_06_writethrough_is_dirty_until_it_is_home(world: &mut World) -> Run {
+/// A copy that is recorded, in slots: what has none there is not written to both devices.
+fn fill_slot(world: &mut World, block: u64) -> Run {
+    if has_slots(world) {
+        fill(world, 0, block, 1)?;
+        world.run_dry()?;
+    }
+    Ok(())
+}
+
+pub fn hazard_06_writethrough_is_dirty_until_it_is_home(world: &mut World) -> Run {
     begin(world)?;
+    fill_slot(world, 10)?;
     world.hold(|io| io.is_origin(0, Kind::Write));
     let _unfinished = world.write(0, blocks(10, 1));
     world.until_pending(|io| io.is_origin(0, Kind::Write))?;
+    world.pass(10 * MS)?;
     origins_lose(world)?;
     verify_and_evict(world)
 }
@@ -66,7 +78,8 @@ fn rule_07_who_shared_a_block_goes_home_alone(world: &mut World) -> Run {
 
 fn hazard_08_two_writes_to_one_block(world: &mut World) -> Run {
     begin(world)?;
-    world.hold(|io| io.is_origin(0, Kind::Read));
+    fill_slot(world, 10)?;
+    world.hold(|io| io.is_origin(0, Kind::Read) || io.is_cache(Kind::Read));
     let one = world.write(0, sectors(80, 1));
     let other = world.write(0, sectors(83, 1));
     world.pass(5 * MS)?;

@@ -10,6 +10,7 @@ use crate::format::{SlotPage, SlotRecord};
 use crate::guard::Blocks;
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
+use crate::mutation::Mutation;
 use crate::persistence::sync_sector::SyncSector;
 use crate::replacement::Policy;
 use crate::request::RequestKey;
@@ -142,7 +143,9 @@ impl Machine<SlotStore> {
     pub(super) fn record_dirty(&mut self, slot: Frame, key: RequestKey) -> Option<RequestKey> {
         let completed = self.store.completed;
         let may_be_late = !self.requests[key].wants_fua();
+        let is_hasty = self.is_mutated(Mutation::AckBeforeMapping);
         match &mut self.store.records {
+            Records::SyncSector(_) if is_hasty => Some(key),
             Records::SyncSector(records) => records.dirtied(slot.0, completed, key),
             Records::Commit(mappings) => mappings.wait_for_mapping(slot, key, may_be_late),
         }
@@ -158,7 +161,8 @@ impl Machine<SlotStore> {
             let is_same = piece.is_some_and(|piece| {
                 piece == self.store.piece_of(self.volume(volume_index).key(first))
                     && self.store.table.is_dirty(slot)
-                    && !self.store.table.is_rewritten(slot)
+                    && (!self.store.table.is_rewritten(slot)
+                        || self.is_mutated(Mutation::CleanThoughRewritten))
                     && !self.store.table.is_lost(slot)
             });
             if is_same {

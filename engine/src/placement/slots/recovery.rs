@@ -172,8 +172,19 @@ pub(crate) fn read<I: Image>(
     let origin_pieces = volumes.iter().flatten().map(|volume| volume.blocks().div_ceil(slot_blocks)).sum();
     let set_id = superblock.set_id;
     let lost = (lost, lost_records);
-    let start =
-        SlotStart { set_id, layout, table, directory, recorded, origin_pieces, hints, lost, mappings };
+    let mutations = options.mutations;
+    let start = SlotStart {
+        set_id,
+        layout,
+        table,
+        directory,
+        recorded,
+        origin_pieces,
+        hints,
+        lost,
+        mappings,
+        mutations,
+    };
     let store = SlotStore::new(start, &composition);
     Ok(Opened { superblock, report, volumes, store: OpenedStore::Slots(Box::new(store)) })
 }

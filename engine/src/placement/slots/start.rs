@@ -12,6 +12,7 @@ use crate::composition::Composition;
 use crate::composition::axes::{Placement, SetMap as SetMapChoice, Slots};
 use crate::controllers::{Destage, Pressure};
 use crate::format::{SetId, SlotLayout};
+use crate::mutation::Mutations;
 use crate::persistence::sync_sector::SyncSector;
 use crate::replacement::free_frames::FreeFrames;
 use crate::replacement::{Policy, Replacement};
@@ -39,13 +40,15 @@ pub(crate) struct SlotStart {
     pub lost: (BTreeSet<BlockKey>, LostRecords),
     /// Where slots are recorded by transactions.
     pub mappings: Option<Box<Mappings>>,
+    /// Planted bugs, in tests only.
+    pub mutations: Mutations,
 }
 
 impl SlotStore {
     /// The store of a cache that does what `composition` says. What is in the table is there since a life before.
     pub fn new(start: SlotStart, composition: &Composition) -> SlotStore {
-        let SlotStart { set_id, layout, table, directory, recorded, origin_pieces, hints, lost, mappings } =
-            start;
+        let SlotStart { set_id, layout, table, directory, recorded, origin_pieces, hints, .. } = start;
+        let SlotStart { lost, mappings, mutations, .. } = start;
         let (lost, lost_records) = lost;
         let shape = layout.shape();
         let seed = seed(&set_id);
@@ -66,9 +69,11 @@ impl SlotStore {
         let records = match mappings {
             Some(mappings) => Records::Commit(mappings),
             // SAFE: without it a record does not wait for its data, nor a slot for its record's end.
-            None => Records::SyncSector(Box::new(SyncSector::new(shape.frames, composition.safe, |slot| {
-                table.is_dirty(Frame(slot))
-            }))),
+            None => {
+                let is_dirty = |slot| table.is_dirty(Frame(slot));
+                let records = SyncSector::new(shape.frames, composition.safe, is_dirty);
+                Records::SyncSector(Box::new(records.with_mutations(mutations)))
+            }
         };
         SlotStore {
             destage,

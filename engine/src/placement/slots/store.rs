@@ -117,7 +117,8 @@ impl Store for SlotStore {
         let blocks = Blocks { first: piece.first, count: u64::from(piece.blocks) };
         let is_filled_so = matches!(m.store.policies.fetch, Fetch::Request { .. } | Fetch::Filled);
         // HAZARD 1: what was read is still what the origin has.
-        if is_filled_so && m.volume(m.requests[request].volume).guard.stamp(blocks, u64::MAX) == Some(stamp) {
+        let now = m.volume(m.requests[request].volume).guard.stamp(blocks, u64::MAX);
+        if is_filled_so && (now == Some(stamp) || m.is_mutated(Mutation::FillAfterChange)) {
             let who_waits = (m.store.policies.fetch == Fetch::Filled).then_some(request);
             m.fill_slots(request, blocks, piece.slice, who_waits, memory);
         }
@@ -214,7 +215,10 @@ impl Store for SlotStore {
 
     fn forget<M: Memory>(m: &mut Machine<SlotStore>, key: RequestKey, blocks: Blocks, memory: &mut M) {
         let volume = m.requests[key].volume;
-        m.evict_blocks(volume, blocks);
+        // HAZARD 7: what the origin gets behind it is not what slots have.
+        if !m.is_mutated(Mutation::ForgetTombstone) {
+            m.evict_blocks(volume, blocks);
+        }
         m.origin_when_forgotten(key, memory);
     }
 
@@ -224,8 +228,11 @@ impl Store for SlotStore {
         pieces.all(|piece| {
             let Some(slot) = m.store.directory.find(piece, &m.store.table) else { return true };
             // H5: a slot that leaves may come back after a crash.
-            let is_leaving = m.store.table.state(slot) == SlotState::Leaving;
-            is_leaving && m.is_mutated(Mutation::BypassBeforeRemoval)
+            match m.store.table.state(slot) {
+                SlotState::Leaving => m.is_mutated(Mutation::BypassBeforeRemoval),
+                SlotState::Filling => m.is_mutated(Mutation::FillBehindBypass),
+                _ => m.is_mutated(Mutation::ForgetTombstone),
+            }
         })
     }
 

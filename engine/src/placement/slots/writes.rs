@@ -79,7 +79,9 @@ impl Machine<SlotStore> {
         let (volume_index, blocks) = (active.volume, active.blocks);
         let pieces: Vec<PieceKey> = self.store.pieces(volume_index, blocks).collect();
         // Each is asked, so that one transaction does for all.
-        let mut is_blocked = self.is_changing(volume_index, blocks) || self.is_set_locked(key);
+        // HAZARD 14: two writes under way to one place have no order.
+        let overlaps = self.is_changing(volume_index, blocks) && !self.is_mutated(Mutation::OverlapInSlot);
+        let mut is_blocked = overlaps || self.is_set_locked(key);
         for &piece in &pieces {
             is_blocked |= self.is_in_the_way(piece);
         }
@@ -227,7 +229,8 @@ impl Machine<SlotStore> {
         }
         for block in span.first..span.end() {
             let block = self.volume(volume).key(block);
-            assert!(self.store.changing.insert(block), "S4");
+            let is_alone = self.store.changing.insert(block);
+            assert!(is_alone || self.is_mutated(Mutation::OverlapInSlot), "S4");
         }
         let slice = self.content_of(key, span);
         let offset_bytes = self.store.offset_bytes(place);
@@ -453,7 +456,7 @@ impl Machine<SlotStore> {
     fn all_written<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         self.fill_written(key, memory);
         let active = &self.requests[key];
-        if active.error.is_some() || !active.wants_fua() {
+        if active.error.is_some() || !active.wants_fua() || self.is_mutated(Mutation::FuaWithoutFlush) {
             self.reply(key, memory);
             return;
         }
@@ -508,7 +511,10 @@ impl Machine<SlotStore> {
         for piece in self.store.pieces(volume_index, blocks) {
             let Some(slot) = self.store.directory.find(piece, &self.store.table) else { continue };
             let is_dirty = self.store.table.is_dirty(slot);
-            is_clear &= !is_dirty && self.store.table.state(slot) == SlotState::Valid;
+            // HAZARD 1: a copy on its way into a slot cannot be dropped.
+            let state = self.store.table.state(slot);
+            let is_filling = state == SlotState::Filling && self.is_mutated(Mutation::FillBehindBypass);
+            is_clear &= !is_dirty && (state == SlotState::Valid || is_filling);
             if is_dirty {
                 dirty.push(self.store.blocks_of(self.volume(volume_index), piece).first);
             }

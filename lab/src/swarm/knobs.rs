@@ -1,0 +1,194 @@
+//! Everything that a run can be told, as numbers with names.
+
+macro_rules! knobs {
+    ($($(#[doc = $doc:literal])+ $name:ident = $off:literal,)+) => {
+        /// One number of a run's options.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Knob {
+            $($(#[doc = $doc])+ #[allow(non_camel_case_types, reason = "the name is printed as it is")] $name,)+
+        }
+
+        impl Knob {
+            /// All of them, in the order they are printed.
+            pub const ALL: &[Knob] = &[$(Knob::$name),+];
+
+            /// Its name.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Knob::$name => stringify!($name),)+
+                }
+            }
+
+            /// The value that makes a run simplest.
+            #[must_use]
+            pub fn off(self) -> u64 {
+                match self {
+                    $(Knob::$name => $off,)+
+                }
+            }
+        }
+    };
+}
+
+knobs! {
+    /// Volumes, 1 to 3.
+    volumes = 1,
+    /// Sectors of volume 0.
+    sectors0 = 8192,
+    /// Sectors of volume 1.
+    sectors1 = 8192,
+    /// Sectors of volume 2.
+    sectors2 = 8192,
+    /// Mode of volume 0, by its place in `WriteMode::ALL`.
+    mode0 = 0,
+    /// Mode of volume 1.
+    mode1 = 0,
+    /// Mode of volume 2.
+    mode2 = 0,
+    /// Segments of the cache.
+    segments = 64,
+    /// Blocks of a segment.
+    segment_blocks = 32,
+    /// Requests under way at the most.
+    depth = 1,
+    /// Things that happen between two crashes.
+    steps = 20,
+    /// Crashes.
+    cuts = 1,
+    /// Blocks of a request at the most.
+    request_blocks = 1,
+    /// Weight of reads.
+    reads = 0,
+    /// Weight of writes.
+    writes = 1,
+    /// Weight of flushes.
+    flushes = 0,
+    /// Weight of discards.
+    discards = 0,
+    /// Weight of write-zeroes.
+    zeroes = 0,
+    /// Per cent of changes that are FUA.
+    fua = 0,
+    /// Per cent of requests that are not whole blocks.
+    partial = 0,
+    /// Per cent of requests to an eighth of the volume.
+    hot = 0,
+    /// Per cent of steps at which time passes.
+    pauses = 0,
+    /// How long a pause is at the most, in milliseconds.
+    pause_ms = 1,
+    /// Per cent of crashes that are of the process alone.
+    kills = 0,
+    /// Per cent of crashes that are clean stops instead.
+    stops = 0,
+    /// Per cent of recoveries that are cut.
+    recovery_cuts = 0,
+    /// Per cent of crashes that are followed by a second one soon.
+    doubles = 0,
+    /// Per cent of rounds in which a volume changes its mode.
+    mode_changes = 0,
+    /// Per cent of rounds in which a volume is drained.
+    drains = 0,
+    /// Whether a volume is detached at the end.
+    detach = 0,
+    /// Per cent of rounds in which devices may fail.
+    faulty = 0,
+    /// Reads of the cache that fail, in a million.
+    cache_read_error = 0,
+    /// Writes.
+    cache_write_error = 0,
+    /// Flushes.
+    cache_flush_error = 0,
+    /// Operations that are never answered.
+    cache_hang = 0,
+    /// Writes after which a sector rots.
+    cache_rot = 0,
+    /// Per cent of faulty rounds in which the cache is gone.
+    cache_gone = 0,
+    /// Reads of an origin that fail, in a million.
+    origin_read_error = 0,
+    /// Writes.
+    origin_write_error = 0,
+    /// Flushes.
+    origin_flush_error = 0,
+    /// Operations that are never answered.
+    origin_hang = 0,
+    /// Writes without space.
+    origin_no_space = 0,
+    /// Per cent of faulty rounds in which an origin is gone.
+    origin_gone = 0,
+    /// Operations that take 20 ms more, in a million.
+    slow = 0,
+    /// Per cent of steps at which the pool refuses some allocations.
+    refusals = 0,
+    /// How long the cache takes at the most, in microseconds.
+    cache_us = 100,
+    /// How long an origin takes at the most, in microseconds.
+    origin_us = 1000,
+    /// Whether origins can discard.
+    origin_discards = 1,
+    /// Milliseconds without a request after which everything is destaged.
+    idle_ms = 300,
+    /// Milliseconds after which what was written home is flushed.
+    flush_after_ms = 500,
+    /// Runs on their way home at a time.
+    destage_runs = 16,
+    /// Memory for partial requests, in KiB.
+    work_kib = 16384,
+    /// Blocks that wait to be put into the cache.
+    fill_blocks = 2048,
+    /// Blocks that may count as dirty without being so.
+    false_dirty_blocks = 256,
+    /// Zero and lost extents at the most.
+    extents = 65536,
+    /// The longest that a write waits for company, in microseconds.
+    company_wait_us = 0,
+    /// The longest that what was read waits for more, in microseconds.
+    fill_wait_us = 0,
+    /// Blocks that wait before a batch goes beside another one.
+    company = 96,
+    /// Per cent of rounds in which a volume grows.
+    growths = 0,
+    /// Per cent of rounds in which what is lost of a volume is given up.
+    give_ups = 0,
+    /// Writes of the cache after which a sector of its metadata rots, in a million.
+    metadata_rot = 0,
+    /// Per cent of crashes at a moment that is worth most: see `aims.rs`.
+    aimed = 0,
+    /// Blocks of a slot; 0 for a log.
+    slot_blocks = 0,
+    /// Slots of a set; 0 if a piece may lie anywhere.
+    ways = 0,
+    /// Slots.
+    slots = 64,
+    /// What a cache with slots does: a number below [`SLOT_RULES`](super::SLOT_RULES).
+    slot_rules = 0,
+    /// Blocks of a bucket, with keys alone in the segments; 0 for none.
+    bucket_blocks = 0,
+    /// Buckets.
+    buckets = 64,
+    /// Bytes of a run that passes by; 0 for none.
+    cutoff_bytes = 0,
+    /// Whether writes are answered before they, or their keys, are in the segments; where those are keys, origins keep what
+    /// they acknowledge.
+    early = 0,
+    /// Whether a rate decides what goes home when.
+    rate = 0,
+    /// How slots are recorded: 0 by page, 1 by transactions, 2 with trees of dirty bits.
+    persistence = 0,
+    /// Milliseconds after which a transaction begins that nobody waits for.
+    commit_ms = 1000,
+    /// Levels of a tree.
+    tree_levels = 13,
+    /// Pieces below its finest leaves.
+    leaf_pieces = 32,
+    /// Marks that requests may cost, in thousandths of them.
+    sla_permille = 1,
+    /// How often leaves are joined or split, in milliseconds.
+    adjust_ms = 1000,
+    /// Whether slots promise what a disk does; 0: what the published system does.
+    safe = 1,
+    /// Dirty blocks that have room in memory, where they lie there, too; 0: they do not.
+    memory_blocks = 0,
+}
