@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 
 /// The length of a request: Linux 4.5 puts no more than 256 pages into one (`BIO_MAX_PAGES`).
 const REQUEST_BYTES: u64 = 1 << 20;
-/// The first one is shorter: what the flusher takes together begins at no border of a cache's blocks.
+/// The first one is shorter: what the flusher takes together begins at no border of a cache's blocks. Inferred, as the
+/// study's assumptions say; any other length that ends between two borders leaves as many blocks whole.
 const FIRST_BYTES: u64 = 100 << 10;
 /// Requests are handed over in parts that end at multiples of this, as device mapper cuts them for blocks of this size.
 const CUT_BYTES: u64 = 256 << 10;
