@@ -36,6 +36,9 @@ fn a_trace_is_replayed_on_each_size() {
         assert!(run["read_latency"]["max_ns"].as_u64() > run["read_latency"]["p50_ns"].as_u64());
         assert!(run["cache_written_bytes"].as_u64() > Some(4_000_000) && run["drain_seconds"].is_f64());
     }
+    // However many at a time, they come in their order and with the same results.
+    let one = [&["lab", "trace", file, "--json", "--timed", "--threads", "1"], &sizes[..]].concat();
+    assert_eq!(json(&place.done(&one)), report);
     let closed = json(&place.done(&["lab", "trace", file, "--json", "--depth", "4", "--cache-size", "32M"]));
     assert_eq!(closed["depth"].as_u64(), Some(4));
     let text = place.done(&["lab", "trace", file, "--depth", "4", "--mode", "writethrough"]);

@@ -77,6 +77,9 @@ directory=set
 """
 
 [[procedure.step]]
+writes = "copy"
+
+[[procedure.step]]
 copy = { from = "set", to = "copy" }
 
 [[procedure.step]]
@@ -315,10 +318,11 @@ fn what_is_wrong_has_a_line() {
         ("cache = \"ssd\"", "cache = \"nvme\"", "s.toml:25: there is no device nvme"),
         ("mode = \"writeback\"", "mode = \"fast\"", "s.toml:24: there is no mode fast"),
         ("year = 2026", "year = \"now\"", "s.toml:4: invalid type: string \"now\", expected u32"),
-        ("rw=randrw", "rw=upwards", "s.toml:86: rw: the value \"upwards\" is not known"),
+        ("rw=randrw", "rw=upwards", "s.toml:89: rw: the value \"upwards\" is not known"),
         ("procedure = \"native\"", "procedure = \"none\"", "s.toml:32: there is no procedure none"),
         ("clears_cache = true", "clears_cache = false", "a step has one of"),
         ("directory=copy", "directory=elsewhere", "there is no file elsewhere/job.0.0"),
+        ("writes = \"copy\"", "writes = \"nowhere\"", "there is no file in nowhere"),
         ("to = \"copy\"", "to = \"nowhere\"", "there are as many copies as files"),
         ("iterations = [1, 2]", "iterations = [2, 1]", "repetitions are counted from 1 upwards"),
     ] {

@@ -7,7 +7,7 @@ use engine::effect::WriteMode;
 use lab::trace::{Format, Reading};
 use live::devices;
 use models::Parameters;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::path::PathBuf;
 
 /// Which trace, and how it is read.
@@ -72,6 +72,9 @@ pub struct LabTrace {
     /// On which disks.
     #[command(flatten)]
     pub disks: Disks,
+    /// Replays at the same time, of several profiles or sizes [default: the number of cores].
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroU16>,
     /// Show the progress on stderr even if that is no terminal.
     #[arg(long)]
     pub progress: bool,

@@ -16,9 +16,6 @@ pub struct Exception {
 const FREE: &str = "This disk was not as full as its name says: in the study's log it takes 64 GiB in order at 360 MB/s just before \
                     these jobs, and the one on Linux, in the same state, 81 MB/s. Why is not said; the model has one \
                     state for all of its jobs.";
-const ARRAY: &str = "Nearly four thousand requests a second, a tenth of them writes that wait 27 ms each: no single disk gives \
-                     that, so there must be an array or a controller with memory behind it, of which neither the study nor its \
-                     scripts say anything. Besides, each of their jobs moves 20 GB, some ninety minutes; the model's run is shorter.";
 const SSD: &str = "The model's two writers have the whole rate of the flash while two others hardly read; those of the study \
                    had four fifths of it. What the disk did with the rest is not known.";
 const SHARE: &str = "How the host's scheduler shared the disk among the processes is in this row, and it is not in the model, \
@@ -29,14 +26,7 @@ const STEP: &str = "Four streams fall in step with the platter or do not, by whe
 const LAST: &str = "How far the slowest process was when the first one had finished: chance and the host's scheduler decide it.";
 
 /// All of them.
-const EXCEPTIONS: [Exception; 8] = [
-    Exception {
-        study: "enhanceio-2013",
-        system: "hdd",
-        test: "baseline",
-        metrics: &["latency_read", "latency_write", "bandwidth_read", "bandwidth_write"],
-        reason: ARRAY,
-    },
+const EXCEPTIONS: [Exception; 7] = [
     Exception {
         study: "geomflash-2015",
         system: "ssd-freebsd-full",

@@ -18,7 +18,7 @@ pub fn free_parameters(model: &str) -> &'static [&'static str] {
         "samsung-hd155ui" => &["seek_track_to_track_us", "seek_average_us"],
         "samsung-830" => &["read_us", "read_latency_us"],
         "enhanceio-2013-hdd" => {
-            &["read_segments", "read_turn_requests", "write_cache_runs", "seek_average_us"]
+            &["read_segments", "read_turn_requests", "write_turn_places", "seek_average_us"]
         }
         "enhanceio-2013-ssd" => &["command_ns", "write_command_ns", "read_latency_us", "write_latency_us"],
         "wd-re-4tb" => &["zone_mb_per_s[0]", "zone_mb_per_s[1]"],

@@ -5,7 +5,8 @@ use std::fmt::Write;
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:74rem;margin:2rem auto;padding:0 1rem;color:#222}\
 h1,h2,h3{line-height:1.2}h2{margin-top:2.2em;border-bottom:1px solid #ccc}\
 table{border-collapse:collapse;font-size:13px;margin:.6em 0}th,td{padding:.15em .7em;border-bottom:1px solid #ddd;\
-text-align:right;font-variant-numeric:tabular-nums}th{background:#f4f4f4}th.t,td.t{text-align:left}\
+text-align:right;font-variant-numeric:tabular-nums}th{background:#f4f4f4}td{white-space:nowrap}\
+th.t,td.t{text-align:left;white-space:normal}\
 .scroll{overflow-x:auto}.plots{display:flex;flex-wrap:wrap;gap:.6rem}.plots svg{max-width:100%;height:auto;border:1px solid #eee}\
 .win{color:#00663c;font-weight:600}.loss{color:#b03a00;font-weight:600}.far{color:#b03a00}.near{color:#00663c}\
 details{margin:.5em 0}summary{cursor:pointer}code{background:#f4f4f4;padding:0 .2em}footer{margin-top:3em;color:#666;font-size:13px}";

@@ -5,6 +5,9 @@ use plotters::prelude::*;
 
 const WIDTH: u32 = 560;
 const HEIGHT: u32 = 340;
+/// What the name of a place needs, so that it does not touch the next one, and what lies beside all of them.
+const TICK_WIDTH: u32 = 38;
+const TICKS_MARGIN: u32 = 90;
 /// How far from 1 the band of the scatter plot goes.
 const BAND: f64 = 0.25;
 
@@ -55,8 +58,10 @@ pub(super) fn lines(picture: &Lines<'_>) -> Result<String, DrawError> {
     };
     let ((left, right), (low, high)) = (ends(|point| point.0), ends(|point| point.1));
     let right = if right > left { right } else { left + 1.0 };
-    svg((WIDTH + KEY_WIDTH, HEIGHT), |root| {
-        let (area, strip) = root.split_horizontally(WIDTH);
+    let names_width = picture.ticks.map_or(0, |ticks| ticks.len() as u32 * TICK_WIDTH + TICKS_MARGIN);
+    let width = WIDTH.max(names_width);
+    svg((width + KEY_WIDTH, HEIGHT), |root| {
+        let (area, strip) = root.split_horizontally(width);
         let mut builder = ChartBuilder::on(&area);
         builder
             .caption(picture.title, ("sans-serif", 16))

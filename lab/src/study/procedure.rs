@@ -56,6 +56,8 @@ pub(super) enum Doing {
     Pause { elapsed_ns: u64 },
     /// The cache is empty again.
     ClearCache,
+    /// Files are written, by the beginning of their names.
+    Write { directory: String },
     /// Files are copied, by the beginning of their names.
     Copy { from: String, to: String },
 }
@@ -102,6 +104,7 @@ struct StepForm {
     pause_s: Option<u32>,
     #[serde(default)]
     clears_cache: bool,
+    writes: Option<String>,
     copy: Option<CopyForm>,
 }
 
@@ -159,6 +162,11 @@ impl Procedure {
                         return Err("iozone's files are whole records, and fit on the volume".to_owned());
                     }
                 }
+                Doing::Write { directory } => {
+                    if self.files_of(directory).is_empty() {
+                        return Err(format!("there is no file in {directory}"));
+                    }
+                }
                 Doing::Copy { from, to } => {
                     let (from, to) = (self.files_of(from), self.files_of(to));
                     if from.is_empty() || from.len() != to.len() {
@@ -206,7 +214,9 @@ impl Step {
         match &self.doing {
             Doing::Fio(jobs) => jobs.len().to_string(),
             Doing::Iozone(iozone) => iozone.processes.to_string(),
-            Doing::Pause { .. } | Doing::ClearCache | Doing::Copy { .. } => String::new(),
+            Doing::Pause { .. } | Doing::ClearCache | Doing::Write { .. } | Doing::Copy { .. } => {
+                String::new()
+            }
         }
     }
 }
@@ -217,15 +227,16 @@ fn read_step(
     span: &Range<usize>,
     form: StepForm,
 ) -> Result<Step, StudyError> {
-    let StepForm { test, iterations, lays_out, fio, iozone, pause_s, clears_cache, copy } = form;
+    let StepForm { test, iterations, lays_out, fio, iozone, pause_s, clears_cache, writes, copy } = form;
     let pause = pause_s.map(|pause_s| Doing::Pause { elapsed_ns: seconds(pause_s) });
     let fio = fio.map(|text| read_jobs(place, common, &text)).transpose()?;
+    let writes = writes.map(|directory| Doing::Write { directory });
     let copy = copy.map(|CopyForm { from, to }| Doing::Copy { from, to });
     let clear = clears_cache.then_some(Doing::ClearCache);
-    let mut all = [fio, iozone.map(Doing::Iozone), pause, clear, copy].into_iter().flatten();
+    let mut all = [fio, iozone.map(Doing::Iozone), pause, clear, writes, copy].into_iter().flatten();
     match (all.next(), all.next()) {
         (Some(doing), None) => Ok(Step { test, iterations, lays_out, doing }),
-        _ => Err(place.wrong(span, "a step has one of fio, iozone, pause_s, clears_cache and copy")),
+        _ => Err(place.wrong(span, "a step has one of fio, iozone, pause_s, clears_cache, writes and copy")),
     }
 }
 

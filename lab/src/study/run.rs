@@ -183,6 +183,10 @@ impl<'a> Runner<'a> {
                 }
                 self.world.idle(OPENING_NS)?;
             }
+            Doing::Write { directory } => {
+                let files = self.procedure.files_of(directory);
+                self.world.run(&mut FileLoad::layout(&files), Until::End)?;
+            }
             Doing::Copy { from, to } => {
                 let (from, to) = (self.procedure.files_of(from), self.procedure.files_of(to));
                 self.world.run(&mut FileLoad::copy(&from, &to), Until::End)?;

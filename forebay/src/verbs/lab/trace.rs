@@ -11,6 +11,10 @@ use lab::trace::{self, Survey};
 use lab::workload::fio::{self, FioLoad, Job};
 use serde::Serialize;
 use std::io::Write;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 /// Requests under way where neither the trace nor the command line says: as a SATA disk takes.
 const DEPTH_DEFAULT: u32 = 32;
@@ -20,6 +24,9 @@ const JOBS_EXTENSION: &str = "fio";
 const SIZES_PERCENT: [u64; 3] = [1, 10, 50];
 /// The least of them: the smallest cache that can be formatted.
 const CACHE_BYTES_MIN: u64 = 32 << 20;
+
+/// How often the bar is looked at.
+const REFRESH: Duration = Duration::from_millis(200);
 
 #[derive(Serialize)]
 struct Report {
@@ -185,6 +192,21 @@ impl Load {
         }
     }
 
+    fn run_one(&self, task: Task, arguments: &LabTrace, on_progress: &mut dyn FnMut(u64)) -> Result<Run> {
+        let (name, cache_bytes) = task;
+        let profile = profile::named(name);
+        let plan = Plan {
+            composition: &profile.composition,
+            cache: &arguments.disks.cache,
+            cache_bytes,
+            origin: &arguments.disks.origin,
+            mode: arguments.mode.unwrap_or(profile.composition.write_mode),
+        };
+        let outcome = self.run(&plan, arguments, on_progress);
+        let outcome = outcome.with_context(|| format!("with {name} on a cache of {}", Size(cache_bytes)))?;
+        Ok(Run::new(name, plan.mode.name(), &outcome))
+    }
+
     fn run(
         &self,
         plan: &Plan<'_>,
@@ -206,32 +228,20 @@ pub(super) fn run(arguments: &LabTrace) -> Result<()> {
     let mut bar = Bar::new(arguments.progress);
     let load = Load::read(arguments, &file, &mut bar)?;
     let footprint_bytes = load.footprint_bytes().map_err(|error| anyhow!("{file}: {error}"))?;
-    let all = load.requests();
-    let mut runs = Vec::new();
-    for &name in &arguments.profile {
-        for &cache_bytes in &cache_sizes(arguments, footprint_bytes) {
-            let profile = profile::named(name);
-            profile.runnable()?;
-            let plan = Plan {
-                composition: &profile.composition,
-                cache: &arguments.disks.cache,
-                cache_bytes,
-                origin: &arguments.disks.origin,
-                mode: arguments.mode.unwrap_or(profile.composition.write_mode),
-            };
-            let doing = format!("replaying with {name}, {}", Size(cache_bytes));
-            let outcome = load
-                .run(&plan, arguments, &mut |done| bar.show(&doing, done, all))
-                .with_context(|| format!("{file} cannot be replayed on a cache of {}", Size(cache_bytes)))?;
-            runs.push(Run::new(name, plan.mode.name(), &outcome));
-        }
+    let sizes = cache_sizes(arguments, footprint_bytes);
+    let tasks = arguments.profile.iter().flat_map(|&name| sizes.iter().map(move |&size| (name, size)));
+    let tasks: Vec<Task> = tasks.collect();
+    for (name, _) in &tasks {
+        profile::named(name).runnable()?;
     }
+    let runs =
+        replays(&load, arguments, &tasks, &mut bar).with_context(|| format!("{file} cannot be replayed"))?;
     drop(bar);
     let (trace, jobs, depth) = match &load {
         Load::Trace { survey, pace: Pace::Depth(depth) } => (Some(Surveyed::of(survey)), None, Some(*depth)),
         Load::Trace { survey, pace: Pace::Timed } => (Some(Surveyed::of(survey)), None, None),
         Load::Jobs(jobs) => {
-            let jobs = Jobs { jobs: jobs.len(), files_bytes: footprint_bytes, requests_max: all };
+            let jobs = Jobs { jobs: jobs.len(), files_bytes: footprint_bytes, requests_max: load.requests() };
             (None, Some(jobs), None)
         }
     };
@@ -251,6 +261,58 @@ pub(super) fn run(arguments: &LabTrace) -> Result<()> {
         report.print(&mut output)?;
     }
     Ok(output.finish()?)
+}
+
+/// A replay: its profile, and the size of its cache.
+type Task = (&'static str, u64);
+
+/// Carries out all replays, several at a time, in their order.
+fn replays(load: &Load, arguments: &LabTrace, tasks: &[Task], bar: &mut Bar) -> Result<Vec<Run>> {
+    let threads = arguments.threads.map_or_else(
+        || thread::available_parallelism().map_or(1, usize::from),
+        |threads| usize::from(threads.get()),
+    );
+    let all = load.requests().map(|requests| requests.saturating_mul(tasks.len() as u64));
+    let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
+    let mut runs: Vec<Option<Run>> = tasks.iter().map(|_| None).collect();
+    thread::scope(|scope| {
+        let (sender, receiver) = mpsc::channel();
+        for _ in 0..threads.min(tasks.len()) {
+            let (sender, next, done) = (sender.clone(), &next, &done);
+            scope.spawn(move || {
+                while let Some((at, &task)) = take(next, tasks) {
+                    let mut told = 0;
+                    let mut tell = |count: u64| {
+                        done.fetch_add(count.saturating_sub(told), Ordering::Relaxed);
+                        told = count;
+                    };
+                    let run = load.run_one(task, arguments, &mut tell);
+                    if run.is_err() {
+                        // Nobody needs the others.
+                        next.store(tasks.len(), Ordering::Relaxed);
+                    }
+                    // Nobody listens any more only if this is about to end.
+                    drop(sender.send((at, run)));
+                }
+            });
+        }
+        drop(sender);
+        loop {
+            bar.show("replaying", done.load(Ordering::Relaxed), all);
+            match receiver.recv_timeout(REFRESH) {
+                Ok((at, run)) => runs[at] = Some(run?),
+                Err(RecvTimeoutError::Timeout) => (),
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+        }
+    })
+    .map(|()| runs.into_iter().flatten().collect())
+}
+
+/// The next replay that nobody carries out, and its number.
+fn take<'a>(next: &AtomicUsize, tasks: &'a [Task]) -> Option<(usize, &'a Task)> {
+    let at = next.fetch_add(1, Ordering::Relaxed);
+    tasks.get(at).map(|task| (at, task))
 }
 
 fn cache_sizes(arguments: &LabTrace, footprint_bytes: u64) -> Vec<u64> {
