@@ -190,6 +190,11 @@ const ONCE_FAILED: &[(u64, &str, &str)] = &[
         "fill_wait_us=10000 company=8",
         "a write took along what had been read, the deadline of that stayed, and the clock stood still",
     ),
+    (
+        77_001_179,
+        "company_wait_us=500 fill_wait_us=500",
+        "a run home that failed had landed in part, after a flush had begun; what was read of it passed for flushed",
+    ),
 ];
 
 #[test]

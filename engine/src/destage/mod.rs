@@ -652,6 +652,10 @@ impl<S: Store> Machine<S> {
                 self.origin_worked(index, OriginWork::Write);
             }
             Err(errno) => {
+                // RULE 2: part of it may have landed, and not been flushed.
+                let volume = self.volume_mut(index);
+                let epoch = volume.origin.epoch;
+                volume.guard.origin_written(blocks, epoch);
                 // HAZARD 11: it stays dirty and is tried again.
                 self.origin_failed(index, OriginWork::Write, errno);
                 self.end_run(run, memory);
