@@ -51,9 +51,13 @@ impl Slow {
 
     /// Starts a job, waits until it has shown its progress, and interrupts it. Its last words.
     fn interrupt(&self, arguments: &[&str]) -> (Option<i32>, Vec<String>) {
-        let mut child: Child = self
-            .place
-            .command(arguments)
+        // Whoever runs the tests in the background may have interrupts ignored, and children inherit that.
+        let command = self.place.command(arguments);
+        let mut child: Child = Command::new("env")
+            .arg("--default-signal=INT")
+            .arg(command.get_program())
+            .args(command.get_args())
+            .envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))))
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
