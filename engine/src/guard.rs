@@ -17,7 +17,7 @@
 //! what makes room (hazard 12). That is why merging and exclusive are two.
 //!
 //! Every shared, merging, exclusive and destaging hold counts as a *change* of its region when it
-//! begins and when it ends. A fill compares the count (hazard 1).
+//! begins and when it ends. A fill compares the count (hazard 1); one that waits after that has its blocks watched.
 
 use crate::mutation::{Mutation, Mutations};
 use crate::units::SectorRange;
@@ -91,9 +91,22 @@ struct Slot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp(u64);
 
+/// A watch over a range; see [`Guard::watch`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchId(u64);
+
+struct Watch {
+    id: WatchId,
+    blocks: Blocks,
+    is_changed: bool,
+}
+
 /// The guard of one volume.
 pub struct Guard {
     slots: Vec<Slot>,
+    /// What is watched, oldest first.
+    watches: Vec<Watch>,
+    last_watch: u64,
     /// Planted bugs, in tests only.
     pub mutations: Mutations,
 }
@@ -102,7 +115,8 @@ impl Guard {
     /// A guard with 2^`slot_bits` slots.
     #[must_use]
     pub fn new(slot_bits: u32) -> Guard {
-        Guard { slots: vec![Slot::default(); 1 << slot_bits], mutations: Mutations::NONE }
+        let slots = vec![Slot::default(); 1 << slot_bits];
+        Guard { slots, watches: Vec::new(), last_watch: 0, mutations: Mutations::NONE }
     }
 
     fn slot_of(&self, region: u64) -> usize {
@@ -185,6 +199,9 @@ impl Guard {
             // HAZARD 1: a fill that overlaps this hold in time finds another count at its end.
             slot.changes = slot.changes.wrapping_add(u32::from(hold.is_change()));
         }
+        if hold.is_change() {
+            self.tell_watches(blocks);
+        }
     }
 
     /// Ends a hold.
@@ -202,6 +219,9 @@ impl Guard {
             assert!(*held > 0, "a hold ends once");
             *held -= 1;
             slot.changes = slot.changes.wrapping_add(u32::from(hold.is_change()));
+        }
+        if hold.is_change() {
+            self.tell_watches(blocks);
         }
     }
 
@@ -225,6 +245,29 @@ impl Guard {
         for at in self.slots_of(blocks) {
             let slot = &mut self.slots[at];
             slot.origin_epoch = slot.origin_epoch.max(epoch);
+        }
+        self.tell_watches(blocks);
+    }
+
+    /// Watches blocks for as long as a fill of them waits. A stamp is of whole regions, and who waits would be
+    /// made void by all that happens nearby; a watch is of these blocks alone.
+    pub fn watch(&mut self, blocks: Blocks) -> WatchId {
+        self.last_watch += 1;
+        let id = WatchId(self.last_watch);
+        self.watches.push(Watch { id, blocks, is_changed: false });
+        id
+    }
+
+    /// Ends a watch. Whether the blocks are as they were when it began: no change began or ended there, and nothing
+    /// was written to the origin.
+    pub fn unwatch(&mut self, id: WatchId) -> bool {
+        let at = self.watches.iter().position(|watch| watch.id == id).expect("a watch ends once");
+        !self.watches.remove(at).is_changed
+    }
+
+    fn tell_watches(&mut self, blocks: Blocks) {
+        for watch in &mut self.watches {
+            watch.is_changed |= watch.blocks.first < blocks.end() && blocks.first < watch.blocks.end();
         }
     }
 
@@ -314,6 +357,19 @@ mod tests {
         assert_eq!(guard.stamp(blocks(0, 32), 0), None);
         guard.release(blocks(20, 1), Hold::Shared);
         assert_ne!(guard.stamp(blocks(0, 32), 0), before);
+    }
+
+    #[test]
+    fn a_watch_notices_what_happens_to_its_own_blocks() {
+        let mut guard = Guard::new(6);
+        let (near, under, home) =
+            (guard.watch(blocks(0, 4)), guard.watch(blocks(4, 2)), guard.watch(blocks(8, 2)));
+        guard.acquire(blocks(5, 1), Hold::Shared);
+        guard.acquire(blocks(0, 4), Hold::Copying);
+        guard.origin_written(blocks(9, 1), 1);
+        let late = guard.watch(blocks(5, 1));
+        guard.release(blocks(5, 1), Hold::Shared);
+        assert_eq!([near, under, home, late].map(|id| guard.unwatch(id)), [true, false, false, false]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::draft::{Draft, push_payload_entry};
 use super::room::BATCH_BLOCKS_MAX;
 use super::{LogStore, Publish};
 use crate::format::{Entry, EntryKind};
-use crate::guard::{Blocks, Hold, Stamp};
+use crate::guard::{Blocks, Hold, Stamp, WatchId};
 use crate::machine::Machine;
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
@@ -31,6 +31,8 @@ pub(crate) struct Fill {
     pub blocks: Blocks,
     pub slice: Slice,
     pub stamp: Stamp,
+    /// While it waits for others.
+    pub watch: Option<WatchId>,
     /// What the read has of clients' memory.
     pub kept_bytes: u64,
     /// When it came.
@@ -122,9 +124,18 @@ impl Machine<LogStore> {
         if self.store.log.gathering.iter().any(is_known) {
             return;
         }
+        let Fill { volume, blocks, stamp, .. } = fill;
+        let is_blind = self.is_mutated(Mutation::FillAfterChange);
+        let target = self.volume_mut(volume);
+        // HAZARD 1: nothing happened here since the read began; from now on it is watched.
+        if target.guard.stamp(blocks, target.origin.flushed_epoch) != Some(stamp) && !is_blind {
+            target.counters.fill_dropped_blocks += blocks.count;
+            return;
+        }
+        let watch = Some(target.guard.watch(blocks));
         memory.retain(fill.slice.buffer);
-        self.store.log.pending_fill_blocks += fill.blocks.count;
-        self.store.log.gathering.push(fill);
+        self.store.log.pending_fill_blocks += blocks.count;
+        self.store.log.gathering.push(Fill { watch, ..fill });
     }
 
     /// Whether clients have written nothing for a while.
@@ -187,7 +198,7 @@ impl Machine<LogStore> {
         pieces: &mut Vec<Slice>,
         memory: &mut M,
     ) -> Option<Fill> {
-        let Fill { volume, blocks, slice, stamp, kept_bytes, since } = fill;
+        let Fill { volume, blocks, slice, stamp, watch, kept_bytes, since } = fill;
         self.store.log.pending_fill_blocks -= blocks.count;
         let is_pressed = self.store.segments.free() <= self.config.segments_reserved;
         let is_blind = self.is_mutated(Mutation::FillAfterChange);
@@ -197,8 +208,11 @@ impl Machine<LogStore> {
         };
         // HAZARD 1: nothing was written, destaged, discarded, bypassed or dropped here since
         // the read began, and nothing is about to be.
-        let now = target.guard.stamp(blocks, target.origin.flushed_epoch);
-        let is_unchanged = (now == Some(stamp) || is_blind) && target.caches_reads();
+        let is_same = match watch {
+            Some(watch) => target.guard.unwatch(watch),
+            None => target.guard.stamp(blocks, target.origin.flushed_epoch) == Some(stamp),
+        };
+        let is_unchanged = (is_same || is_blind) && target.caches_reads();
         let is_new = is_unchanged
             && !is_pressed
             && (!self.store.index.is_tight(blocks.count)
@@ -220,14 +234,13 @@ impl Machine<LogStore> {
         let now = Blocks { first: blocks.first, count: blocks.count.min(draft.room()) };
         let rest = Blocks { first: now.end(), count: blocks.count - now.count };
         let mut left = None;
-        if rest.count > 0
-            && let Some(stamp) = target.guard.stamp(rest, target.origin.flushed_epoch)
-        {
+        if rest.count > 0 {
             memory.retain(slice.buffer);
             let skip = (now.count * BLOCK_BYTES) as u32;
             let slice = slice.part(skip, (rest.count * BLOCK_BYTES) as u32);
             self.store.log.pending_fill_blocks += rest.count;
-            left = Some(Fill { volume, blocks: rest, slice, stamp, kept_bytes, since });
+            let watch = Some(target.guard.watch(rest));
+            left = Some(Fill { volume, blocks: rest, slice, stamp, watch, kept_bytes, since });
         }
         target.guard.acquire(now, Hold::Copying);
         target.counters.fill_blocks += now.count;
@@ -249,6 +262,9 @@ impl Machine<LogStore> {
             self.store.log.pending_fill_blocks -= fill.blocks.count;
             if let Some(volume) = &mut self.volumes[fill.volume.at()] {
                 volume.counters.bypass_pressure_blocks += fill.blocks.count;
+                if let Some(watch) = fill.watch {
+                    volume.guard.unwatch(watch);
+                }
             }
             memory.release(fill.slice.buffer);
         }
@@ -268,7 +284,15 @@ mod tests {
             crate::guard::Guard::new(6).stamp(Blocks { first, count }, 0).expect("nothing is written");
         let slice = Slice { buffer: BufferId(1), offset_bytes: 0, len_bytes: (count * BLOCK_BYTES) as u32 };
         let kept_bytes = 256 << 10;
-        Fill { volume: VolumeIndex(0), blocks: Blocks { first, count }, slice, stamp, kept_bytes, since }
+        Fill {
+            volume: VolumeIndex(0),
+            blocks: Blocks { first, count },
+            slice,
+            stamp,
+            watch: None,
+            kept_bytes,
+            since,
+        }
     }
 
     #[test]

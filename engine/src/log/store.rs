@@ -504,7 +504,7 @@ impl Machine<LogStore> {
     ) {
         let active = &self.requests[request];
         let (volume, kept_bytes) = (active.volume, active.blocks.count * BLOCK_BYTES);
-        let fill = Fill { volume, blocks, slice, stamp, kept_bytes, since: self.now };
+        let fill = Fill { volume, blocks, slice, stamp, watch: None, kept_bytes, since: self.now };
         if self.store.journal.is_none() && self.store.mirror.is_none() {
             self.gather_fill(fill, memory);
             return;
