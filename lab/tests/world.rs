@@ -33,6 +33,25 @@ fn a_flushed_write_survives_a_power_cut() -> Result<(), Violation> {
     Ok(())
 }
 
+/// Goal: what was read enters the cache though its neighbours are written while it waits for others.
+/// Method: blocks of one region of the guard; a write in writeback takes what waits along, one of the block itself does not.
+#[test]
+fn what_waits_to_enter_is_void_by_its_own_blocks_alone() -> Result<(), Violation> {
+    for (written, entered) in [(4, 4), (3, 0)] {
+        let mut world = World::new(Setup::new(1));
+        world.run_dry()?;
+        let read = world.read(0, blocks(0, 4));
+        world.succeed(read)?;
+        let write = world.write(0, blocks(written, 1));
+        world.succeed(write)?;
+        world.run_dry()?;
+        let counters = world.engine().expect("it runs").status().volumes[0].counters;
+        assert_eq!((counters.fill_blocks, counters.fill_dropped_blocks), (entered, 4 - entered));
+        world.verify()?;
+    }
+    Ok(())
+}
+
 #[test]
 fn a_write_that_is_held_back_can_land_in_a_crash_of_the_process() -> Result<(), Violation> {
     for lands in [false, true] {

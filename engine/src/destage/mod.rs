@@ -605,9 +605,13 @@ impl<S: Store> Machine<S> {
         let result = if self.is_mutated(Mutation::IgnoreDestageError) { Ok(()) } else { result };
         let state = &mut self.runs[run];
         let (index, blocks) = (state.volume, state.blocks);
+        let copies = core::mem::take(&mut state.copies);
+        // RULE 2: of a run that failed a part may have landed, and is not flushed.
+        let volume = self.volume_mut(index);
+        let epoch = volume.origin.epoch;
+        volume.guard.origin_written(blocks, epoch);
         match result {
             Ok(()) => {
-                let copies = core::mem::take(&mut state.copies);
                 for copy in &copies {
                     // HAZARD 4: neither is home before the origin was flushed.
                     match copy.is_zero {
@@ -624,8 +628,6 @@ impl<S: Store> Machine<S> {
                 let is_home = self.store.is_home_when_written();
                 let held_up = self.requests.len() as u64;
                 let volume = self.volume_mut(index);
-                let epoch = volume.origin.epoch;
-                volume.guard.origin_written(blocks, epoch);
                 volume.counters.destaged_blocks += blocks.count;
                 let destage = &mut volume.destage;
                 // While clients are busy the origin rests for as long as a run took, and no less than a
@@ -652,10 +654,6 @@ impl<S: Store> Machine<S> {
                 self.origin_worked(index, OriginWork::Write);
             }
             Err(errno) => {
-                // RULE 2: part of it may have landed, and not been flushed.
-                let volume = self.volume_mut(index);
-                let epoch = volume.origin.epoch;
-                volume.guard.origin_written(blocks, epoch);
                 // HAZARD 11: it stays dirty and is tried again.
                 self.origin_failed(index, OriginWork::Write, errno);
                 self.end_run(run, memory);

@@ -61,6 +61,18 @@ fn is_record(world: &World) -> impl Fn(&IoView) -> bool + Copy + 'static {
     move |io| io.is_cache(Op::Write) && io.first < data
 }
 
+/// Has the pages that are held written, and then the record that makes them count.
+fn complete_pages_and_record(world: &mut World) -> Run {
+    let is_record = is_record(world);
+    for _page_and_record in 0..2 {
+        for page in pending(world, is_record) {
+            world.complete(page)?;
+        }
+        world.pass(10 * MS)?;
+    }
+    Ok(())
+}
+
 /// Whether an operation writes to a slot.
 fn is_data(world: &World) -> impl Fn(&IoView) -> bool + Copy + 'static {
     let data = data_sector(world);
@@ -169,12 +181,7 @@ fn hazard_04_mark_that_is_on_its_way_away(world: &mut World) -> Run {
     world.until_pending(is_record)?;
     let _waits_for_its_mark = world.write(0, blocks(10, 1));
     world.pass(10 * MS)?;
-    for _page_and_record in 0..2 {
-        for page in pending(world, is_record) {
-            world.complete(page)?;
-        }
-        world.pass(10 * MS)?;
-    }
+    complete_pages_and_record(world)?;
     world.kill(|_| false);
     world.open()?;
     verify_and_evict(world)
@@ -202,13 +209,7 @@ fn hazard_04_mapping_and_mark_together(world: &mut World) -> Run {
     for page in pages {
         world.complete(page)?;
     }
-    // The rest of the pages, and the record.
-    for _ in 0..2 {
-        for page in pending(world, is_record) {
-            world.complete(page)?;
-        }
-        world.pass(10 * MS)?;
-    }
+    complete_pages_and_record(world)?;
     world.kill(|_| false);
     world.open()?;
     verify_and_evict(world)
