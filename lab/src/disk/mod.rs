@@ -53,6 +53,14 @@ impl Content {
         }
     }
 
+    /// Whether any of it is a record of the cache's own.
+    fn has_record(&self) -> bool {
+        match self {
+            Content::Data(sectors) => sectors.iter().any(|sector| matches!(sector, Sector::Bytes(_))),
+            Content::Zeroes(_) => false,
+        }
+    }
+
     fn is_at(&self, cells: &[Sector], first: u64) -> bool {
         let cells = &cells[first as usize..(first + self.sectors()) as usize];
         match self {
@@ -123,8 +131,11 @@ pub struct Disk {
     durable: Vec<Sector>,
     unflushed: Vec<Unflushed>,
     serial: u64,
-    flushes: u64,
-    /// By block: how many flushes there had been when it was written last.
+    /// Flushes that made a record durable that landed after the flush before.
+    notes: u64,
+    /// The serial at the last flush.
+    flushed_at: u64,
+    /// By block: how many notes there had been when it was written last.
     written_at: Vec<u64>,
     /// What goes wrong.
     pub faults: Faults,
@@ -140,7 +151,8 @@ impl Disk {
             cells,
             unflushed: Vec::new(),
             serial: 0,
-            flushes: 0,
+            notes: 0,
+            flushed_at: 0,
             faults: Faults::default(),
         }
     }
@@ -155,7 +167,7 @@ impl Disk {
     pub fn grow(&mut self, sectors: u64, content: impl Fn(u64) -> Tag) {
         self.cells.extend((self.cells.len() as u64..sectors).map(|sector| Sector::Tag(content(sector))));
         self.durable.extend_from_slice(&self.cells[self.durable.len()..]);
-        self.written_at.resize(sectors.div_ceil(8) as usize, self.flushes);
+        self.written_at.resize(sectors.div_ceil(8) as usize, self.notes);
     }
 
     /// What reads see.
@@ -183,7 +195,7 @@ impl Disk {
     pub fn land(&mut self, first: u64, content: Content) -> u64 {
         content.copy_to(&mut self.cells, first);
         let end = first + content.sectors();
-        self.written_at[(first / 8) as usize..end.div_ceil(8) as usize].fill(self.flushes);
+        self.written_at[(first / 8) as usize..end.div_ceil(8) as usize].fill(self.notes);
         self.serial += 1;
         self.unflushed.push(Unflushed { serial: self.serial, first, content, answered: None });
         self.serial
@@ -226,9 +238,9 @@ impl Disk {
 
     /// A flush succeeded: what was answered before it began is durable; of the rest what `also` says.
     pub fn flushed(&mut self, ticket: FlushTicket, also: &mut dyn FnMut() -> bool) {
-        self.flushes += 1;
         let durable = &mut self.durable;
         let mut kept: Vec<(u64, u64)> = Vec::new();
+        let mut is_note = false;
         self.unflushed.retain(|write| {
             let (first, end) = (write.first, write.first + write.content.sectors());
             // What is newer must not become durable under what is older and still to come.
@@ -236,11 +248,14 @@ impl Disk {
             let is_covered = write.answered.is_some_and(|answered| answered < ticket.0);
             if is_covered || (also() && !is_on_top) {
                 write.content.copy_to(durable, write.first);
+                is_note |= is_covered && write.serial > self.flushed_at && write.content.has_record();
                 return false;
             }
             kept.push((first, end));
             true
         });
+        self.notes += u64::from(is_note);
+        self.flushed_at = self.serial;
     }
 
     /// Makes all that landed durable.
@@ -249,10 +264,11 @@ impl Disk {
         self.flushed(ticket, &mut || true);
     }
 
-    /// Flushes that succeeded since the sector's block was written.
+    /// How often since the sector's block was written a flush made a record durable that is newer than the
+    /// flush before, so that it may say of that one that it was.
     #[must_use]
-    pub fn flushes_since(&self, sector: u64) -> u64 {
-        self.flushes - self.written_at[(sector / 8) as usize]
+    pub fn notes_since(&self, sector: u64) -> u64 {
+        self.notes - self.written_at[(sector / 8) as usize]
     }
 
     /// A flush failed. Of what was answered and unflushed some is durable, some stays volatile, some is gone and

@@ -75,9 +75,9 @@ pub(super) struct InFlight {
     volume: Option<VolumeIndex>,
 }
 
-/// Flushes after which a sector may rot. Between a flush and the next header that is durable recovery cannot tell
-/// rot from a torn write: it would cut the log there.
-const ROT_FLUSHES_MIN: u64 = 4;
+/// Flushed records after which a sector may rot. Between a flush and the next header that is durable recovery cannot
+/// tell rot from a torn write: it would cut the log there.
+const ROT_NOTES_MIN: u64 = 4;
 
 const LAND: u64 = 0;
 const ANSWER: u64 = 1;
@@ -437,7 +437,7 @@ impl World {
         let sector = self.random.below(self.cache.sectors());
         let is_metadata = matches!(self.cache.read(sector, 1)[0], Sector::Bytes(_));
         let bit = self.random.below(4096) as usize;
-        if is_metadata && self.cache.flushes_since(sector) >= ROT_FLUSHES_MIN && self.cache.rot(sector, bit) {
+        if is_metadata && self.cache.notes_since(sector) >= ROT_NOTES_MIN && self.cache.rot(sector, bit) {
             self.is_metadata_rotten = true;
             self.counts.faults += 1;
             self.note(What::Rot { target: Target::Cache, sector });
@@ -466,7 +466,7 @@ impl World {
             Sector::Tag(tag) => self.oracle.place_of(*tag),
             Sector::Bytes(_) => None,
         };
-        place.filter(|_| self.cache.flushes_since(sector) >= ROT_FLUSHES_MIN)
+        place.filter(|_| self.cache.notes_since(sector) >= ROT_NOTES_MIN)
     }
 
     /// A bit of a sector of the cache flips. False if the sector is only in the device's volatile cache.
