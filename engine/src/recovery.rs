@@ -473,8 +473,13 @@ impl Replay {
         let first = BlockKey::new(volume, first_block);
         let blocks = end_block - first_block;
         match entry.kind {
-            EntryKind::Dirty | EntryKind::Clean | EntryKind::KeyDirty | EntryKind::KeyClean => {
-                let is_dirty = matches!(entry.kind, EntryKind::Dirty | EntryKind::KeyDirty);
+            EntryKind::Dirty
+            | EntryKind::Clean
+            | EntryKind::KeyDirty
+            | EntryKind::KeyClean
+            | EntryKind::KeptDirty
+            | EntryKind::KeptClean => {
+                let is_dirty = entry.kind.is_dirty();
                 if !is_dirty && self.index.is_tight(blocks) {
                     // A smaller budget than before: clean data is dropped, dirty data never.
                     self.index.remove_range(first, blocks, |_, _| ());

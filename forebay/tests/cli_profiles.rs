@@ -72,6 +72,14 @@ const ONCE_FAILED: &[(&str, &str, &str, &str)] = &[
         "all that could have told that a failing origin works again was lost, and zeroes waited for it for ever",
     ),
     (
+        "bcache@3.10",
+        "1000008527",
+        "sectors1=8192 sectors2=8192 mode1=0 cuts=6 kills=1 stops=2 doubles=29 detach=0 faulty=49 cache_hang=2 \
+         cache_rot=487219 origin_flush_error=3165 origin_no_space=87463 slow=79008 origin_discards=1 idle_ms=300 \
+         work_kib=16384 bucket_blocks=10",
+        "a key was put into the ring once more, its block had rotted long before, and recovery took the batch for torn",
+    ),
+    (
         "dm-cache@3.9",
         "920000282",
         "",

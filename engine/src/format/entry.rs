@@ -33,13 +33,18 @@ pub enum EntryKind {
     KeyDirty,
     /// The same, and the origin has it.
     KeyClean,
+    /// A dirty key once more, because the segment that has it is emptied. The log has that one until this one is
+    /// durable, and the payload was written for that one.
+    KeptDirty,
+    /// The same of a clean one.
+    KeptClean,
     /// The places from `extra` on, as many as the range has blocks, are to be written anew: what entries before this one
     /// say of them is void. The volume and the range's start say nothing. No payload.
     Freed,
 }
 
 impl EntryKind {
-    const ALL: [EntryKind; 10] = [
+    const ALL: [EntryKind; 12] = [
         EntryKind::Dirty,
         EntryKind::Clean,
         EntryKind::Zero,
@@ -49,6 +54,8 @@ impl EntryKind {
         EntryKind::Lost,
         EntryKind::KeyDirty,
         EntryKind::KeyClean,
+        EntryKind::KeptDirty,
+        EntryKind::KeptClean,
         EntryKind::Freed,
     ];
 
@@ -61,7 +68,19 @@ impl EntryKind {
     /// Whether the payload lies at the entry's place.
     #[must_use]
     pub fn is_key(self) -> bool {
-        matches!(self, EntryKind::KeyDirty | EntryKind::KeyClean)
+        matches!(self, EntryKind::KeyDirty | EntryKind::KeyClean) || self.is_kept()
+    }
+
+    /// Whether it is a key once more: what lies at its place by now, whole or not, says nothing of its batch.
+    #[must_use]
+    pub fn is_kept(self) -> bool {
+        matches!(self, EntryKind::KeptDirty | EntryKind::KeptClean)
+    }
+
+    /// Whether the payload is the content and the origin may not have it.
+    #[must_use]
+    pub fn is_dirty(self) -> bool {
+        matches!(self, EntryKind::Dirty | EntryKind::KeyDirty | EntryKind::KeptDirty)
     }
 
     fn has_place(self) -> bool {
@@ -81,6 +100,8 @@ impl EntryKind {
             EntryKind::Lost => "lost",
             EntryKind::KeyDirty => "key-dirty",
             EntryKind::KeyClean => "key-clean",
+            EntryKind::KeptDirty => "kept-dirty",
+            EntryKind::KeptClean => "kept-clean",
             EntryKind::Freed => "freed",
         }
     }
@@ -97,6 +118,8 @@ impl EntryKind {
             EntryKind::KeyDirty => 8,
             EntryKind::KeyClean => 9,
             EntryKind::Freed => 10,
+            EntryKind::KeptDirty => 11,
+            EntryKind::KeptClean => 12,
         }
     }
 }

@@ -204,7 +204,7 @@ impl Machine<LogStore> {
         let volume_id = target.id;
         target.guard.acquire(all, Hold::Copying);
         for (step, is_dirty, checksums) in runs {
-            let kind = if is_dirty { EntryKind::KeyDirty } else { EntryKind::KeyClean };
+            let kind = if is_dirty { EntryKind::KeptDirty } else { EntryKind::KeptClean };
             let now = Blocks { first: all.first + step, count: checksums.len() as u64 };
             self.push_key_entry(entries, kind, volume_id, now, Place(place.0 + step as u32));
             draft.checksums.extend_from_slice(&checksums);
