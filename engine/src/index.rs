@@ -143,6 +143,13 @@ impl Index {
         self.singles.get(&self.pages, hash, tag).map(single_entry)
     }
 
+    /// Begins to load what an insertion of the block will look at. Memory is slow, and the block's way through the log is
+    /// long enough: who tells of it when it sets out does not wait for memory when it arrives.
+    #[inline]
+    pub fn load_ahead(&self, key: BlockKey) {
+        self.singles.load_ahead(&self.pages, permute(split(key).0));
+    }
+
     /// Inserts the run with no hits. Every entry it replaces is given to `replaced`.
     ///
     /// Never fails: the caller asks [`Index::is_tight`] before.

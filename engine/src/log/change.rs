@@ -16,7 +16,7 @@ use crate::machine::{Machine, work_slice};
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
 use crate::request::{RequestKey, Route, Stage, Then};
-use crate::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, VolumeIndex};
+use crate::units::{BLOCK_BYTES, BlockKey, SECTORS_PER_BLOCK, VolumeIndex};
 use crate::volume::Volume;
 
 impl Machine<LogStore> {
@@ -113,6 +113,8 @@ impl Machine<LogStore> {
         active.stage = Stage::Appending;
         active.unpublished += blocks.count;
         active.unapplied += blocks.count;
+        let first = BlockKey::new(active.volume, blocks.first);
+        self.store.index.load_ahead(first);
         let data = ClientAppend::Part { request: key, blocks, source: PartSource::Data(slice) };
         self.store.log.push_client(data);
         self.store.log.company.came(self.now);

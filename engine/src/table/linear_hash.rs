@@ -182,6 +182,15 @@ impl<const ROW: usize, const STEP: usize, const MAX: usize, const LOAD: usize>
         None
     }
 
+    /// Begins to load what a search for `hash` looks at first, and does not wait for it.
+    #[inline]
+    pub fn load_ahead(&self, pages: &Pages, hash: u64) {
+        let first = self.directory.first(pages, self.directory.bucket_of(hash));
+        if first != Address::NONE {
+            core::hint::black_box(pages.words(first)[0]);
+        }
+    }
+
     /// The tags that are there for `hash`, one bit for each.
     #[must_use]
     pub fn tags(&self, pages: &Pages, hash: u64) -> u16 {
