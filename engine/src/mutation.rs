@@ -98,6 +98,12 @@ mutations! {
     TrustSummaryAboveFlush,
     /// Hazard 15: a summary with a valid checksum names payload behind the segment's end.
     TrustSummaryPlaces,
+    /// Rule 5: v1 is flushed, and nobody writes any more. A block of an earlier batch rots; after a power cut nothing says that
+    /// its batch was whole once: the log is cut there, and v0 is read.
+    FlushNotNoted,
+    /// Rule 5: a block rots whose key is put into the ring once more; v1 is flushed behind that. After a power cut the key's batch
+    /// passes for torn: the log is cut there, and v0 is read.
+    DoubtKeptKeys,
     /// Rule 5: a durable header rots. The log is cut there without a word, and what was flushed reads as v0.
     CutSilently,
     /// Rule 6: of two batches in flight at a power cut only the second survives. The next session writes

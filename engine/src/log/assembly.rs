@@ -202,6 +202,7 @@ impl Machine<LogStore> {
         self.store.log.chain = fields.encode(&entries, &draft.checksums, bytes);
         self.store.log.next_sequence += 1;
         self.store.log.stated = stated;
+        self.store.log.note.headed(sequence, fields.flushed_sequence, entries.is_empty());
         self.store.log.is_floor_wanted = false;
         self.store.segments.carry_floor(sequence);
         if let Some(journal) = &mut self.store.journal {

@@ -15,6 +15,7 @@ mod gather;
 mod home;
 pub(crate) mod journal;
 pub(crate) mod mirror;
+mod note;
 pub(crate) mod policies;
 mod publication;
 mod room;
@@ -41,6 +42,7 @@ use controller::Controller;
 use fills::{Fill, Gathering};
 use journal::Journal;
 use mirror::{Mirror, Mirrored};
+use note::Note;
 use policies::Policies;
 
 /// Everything is appended to a ring of segments; an index in memory knows where.
@@ -241,6 +243,7 @@ pub(crate) struct Log {
     /// By the last header.
     stated: Stated,
     company: Company,
+    note: Note,
     scratch_entries: Vec<Entry>,
     scratch_pieces: Vec<Slice>,
 }
@@ -298,6 +301,7 @@ impl Log {
             missing_summaries: start.missing_summaries,
             stated: start.stated,
             company: Company::default(),
+            note: Note::new(next_sequence - 1),
             scratch_entries: Vec::new(),
             scratch_pieces: Vec::new(),
         }

@@ -389,6 +389,7 @@ impl Store for LogStore {
         if m.store.controller.is_some() {
             m.pump_controller(memory);
         }
+        m.pump_note();
     }
 
     fn assemble<M: Memory>(m: &mut Machine<LogStore>, memory: &mut M) {

@@ -295,7 +295,8 @@ impl<I: Image> Surveyor<'_, I> {
             let payload_block = found.payload_block();
             let DecodedBatch { entries, checksums, .. } = &found.batch;
             if has_keys(entries) {
-                let bad = verify_keys(self.image, self.superblock, entries, checksums)?;
+                let doubts_kept = self.mutations.has(Mutation::DoubtKeptKeys);
+                let bad = verify_keys(self.image, self.superblock, entries, checksums, doubts_kept)?;
                 if bad.is_some() {
                     return Ok(Err((block, Damage::Payload)));
                 }

@@ -6,7 +6,7 @@ use engine::effect::{RequestOp, Target, WriteMode};
 use engine::units::VolumeIndex;
 use lab::disk::Fate;
 use lab::disk::faults::Kind;
-use lab::world::{AtStake, Setup, World};
+use lab::world::{AtStake, IoView, Setup, World};
 
 crate::scenarios! {
     hazard_05_bucket_given_up_is_forgotten: ForgetFreed, around, on BUCKETS;
@@ -16,6 +16,7 @@ crate::scenarios! {
     hazard_07_key_before_its_tombstone: RecordsBeforeKeys, early, on BUCKETS;
     hazard_05_tail_keeps_keys_that_hold: DropTailKeys, buckets, on BUCKETS;
     hazard_02_key_of_torn_data: SkipPayloadAtRecovery, buckets, on BUCKETS;
+    rule_05_key_of_what_has_rotted_is_kept: DoubtKeptKeys, rotten, on BUCKETS;
 }
 
 const BUCKETS: &[Records] = &[Records::Journal];
@@ -23,6 +24,11 @@ const BUCKETS: &[Records] = &[Records::Journal];
 /// Two volumes in writeback mode over 24 buckets of four blocks.
 fn buckets() -> Setup {
     writeback().with_buckets(LAYOUT, &[], true)
+}
+
+/// The same, where `check` will find damage.
+fn rotten() -> Setup {
+    damaged().with_buckets(LAYOUT, &[], true)
 }
 
 /// The volume under test is in write-around mode.
@@ -150,6 +156,35 @@ fn hazard_05_tail_keeps_keys_that_hold(world: &mut World) -> Run {
     world.cut_power(|write| if write.target == Target::Cache { Fate::Kept } else { Fate::Lost });
     world.open()?;
     world.verify_cut()
+}
+
+/// The block is on its way home and rots; then its key leaves the tail, and the power is cut while nothing says that the batch
+/// with that key was flushed.
+fn rule_05_key_of_what_has_rotted_is_kept(world: &mut World) -> Run {
+    let ring_end = SEGMENTS_SECTOR + u64::from(LAYOUT.ring_blocks()) * 8;
+    let is_of_tail = move |io: &IoView| io.is_cache(Kind::Read) && io.first < ring_end;
+    begin(world)?;
+    world.hold(|io| io.is_origin(0, Kind::Write));
+    write_fua(world, 0, 10, 1)?;
+    world.until_pending(|io| io.is_origin(0, Kind::Write))?;
+    rot(world, 0, 10)?;
+    world.hold(is_of_tail);
+    for step in 0..8000 {
+        if !pending(world, is_of_tail).is_empty() {
+            break;
+        }
+        write_fua(world, 1, step % 40, 1)?;
+    }
+    world.hold(|io| io.is_cache(Kind::Flush));
+    world.complete_all(is_of_tail)?;
+    write(world, 0, 500, 1)?;
+    let flush = world.flush(0);
+    world.pass(MS)?;
+    world.complete_all(|io| io.is_cache(Kind::Flush))?;
+    world.succeed(flush)?;
+    world.cut_power(|write| if write.target == Target::Cache { Fate::Kept } else { Fate::Lost });
+    world.open()?;
+    read(world, 0, 500, 1)
 }
 
 /// A write is answered; of what is unflushed by then a power cut leaves its key alone.

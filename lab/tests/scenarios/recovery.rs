@@ -2,7 +2,7 @@
 
 use crate::kinds::{Kind as Records, RINGS};
 use crate::steps::*;
-use engine::effect::{RequestOp, WriteMode};
+use engine::effect::{RequestOp, Target, WriteMode};
 use engine::format::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Summary, SummaryBuilder};
 use lab::content::Sector;
 use lab::disk::faults::Kind;
@@ -17,6 +17,7 @@ crate::scenarios! {
     rule_05_summary_without_its_batches: TrustSummaryAboveFlush, writeback;
     hazard_15_summary_that_points_elsewhere: TrustSummaryPlaces, damaged, on WITH_PAYLOAD;
     rule_05_damage_is_not_cut_silently: CutSilently, writeback;
+    rule_05_flush_is_noted_though_nobody_writes: FlushNotNoted, damaged, on RINGS;
     rule_05_clean_copies_after_a_repair: TrustCleanAfterRepair, repaired;
     rule_06_dead_tail_by_its_checksum: ForgetChain, writeback, with TrustDeadTail;
     rule_06_dead_tail_by_the_cut: TrustDeadTail, writeback, with ForgetChain;
@@ -191,6 +192,20 @@ fn rule_05_damage_is_not_cut_silently(world: &mut World) -> Run {
         return Ok(());
     }
     world.verify_cut()
+}
+
+/// Nothing goes home meanwhile, so that no record of that brings a header.
+fn rule_05_flush_is_noted_though_nobody_writes(world: &mut World) -> Run {
+    begin(world)?;
+    world.hold(|io| io.is_origin(0, Kind::Write));
+    write(world, 0, 10, 1)?;
+    write(world, 0, 500, 1)?;
+    flush(world, 0)?;
+    world.pass(2000 * MS)?;
+    rot(world, 0, 10)?;
+    world.cut_power(|write| if write.target == Target::Cache { Fate::Kept } else { Fate::Lost });
+    world.open()?;
+    read(world, 0, 500, 1)
 }
 
 fn rule_05_clean_copies_after_a_repair(world: &mut World) -> Run {
