@@ -195,6 +195,13 @@ const ONCE_FAILED: &[(u64, &str, &str)] = &[
         "company_wait_us=500 fill_wait_us=500",
         "a run home that failed had landed in part, after a flush had begun; what was read of it passed for flushed",
     ),
+    (
+        1_000_003_827,
+        "sectors1=8192 sectors2=8192 mode1=0 mode2=0 cuts=11 kills=9 detach=0 faulty=11 cache_hang=1424 cache_gone=1 \
+         origin_hang=8 origin_gone=24 origin_us=19994 idle_ms=300 flush_after_ms=500 work_kib=16384 false_dirty_blocks=256 \
+         extents=65536 fill_wait_us=498 growths=28 give_ups=25",
+        "a volume grew while what had been cached of its old end could still come back with a segment that was emptied",
+    ),
 ];
 
 #[test]

@@ -466,8 +466,9 @@ impl Store for LogStore {
 
     fn is_dropped_durably(m: &mut Machine<LogStore>, volume: VolumeIndex) -> bool {
         let all = Blocks { first: 0, count: m.volume(volume).blocks() };
-        m.barrier.want(m.store.log.last_tombstone);
-        !m.store.log.has_tombstone_pending(volume, all) && m.store.log.last_tombstone <= m.barrier.flushed
+        m.want_floor();
+        // RULE 7: what left with a segment that was emptied was dropped, too.
+        !m.store.log.has_tombstone_pending(volume, all) && m.is_floor_durable()
     }
 
     fn fill_status(&self, status: &mut CacheStatus) {
