@@ -116,6 +116,16 @@ impl Disk {
         self
     }
 
+    /// Behind a scheduler that puts reads before writes, too (CFQ): what is written is what nobody waits for. Only what is
+    /// plugged has one.
+    #[must_use]
+    pub fn scheduled(mut self) -> Disk {
+        if let Timing::Plugged(_, plug) = &mut self.timing {
+            plug.schedule();
+        }
+        self
+    }
+
     /// Only its first bytes, as a partition; it stays the device that it is.
     ///
     /// # Panics
@@ -226,7 +236,8 @@ impl Disk {
     pub(super) fn next_ns(&self) -> Option<u64> {
         match &self.timing {
             Timing::Constant(constant) => constant.next_ns(),
-            Timing::Model(disk) | Timing::Plugged(disk, _) => disk.next_ns(),
+            Timing::Model(disk) => disk.next_ns(),
+            Timing::Plugged(disk, plug) => plug.next_ns(disk),
         }
     }
 

@@ -30,6 +30,7 @@ mod packed;
 mod plug;
 mod recipe;
 mod run;
+mod scheduler;
 mod sparse;
 mod statistics;
 mod tag;

@@ -4,6 +4,7 @@
 //! begins; what follows from an answer is not in it. In the logs of geomflash-2015 a write that flashcache cuts into 32
 //! reaches the SSD as one, and what it fills after a read as 32.
 
+use super::scheduler::Scheduler;
 use engine::units::Nanos;
 use models::{Disk, Op, Submit};
 use slab::Slab;
@@ -25,9 +26,16 @@ pub(super) struct Plug {
     waiting: Vec<Waiting>,
     commands: Slab<Vec<u64>>,
     done: VecDeque<u64>,
+    /// Decides which command is next, if the disk does not.
+    scheduler: Option<Scheduler>,
 }
 
 impl Plug {
+    /// Lets a scheduler decide which command is next.
+    pub(super) fn schedule(&mut self) {
+        self.scheduler = Some(Scheduler::default());
+    }
+
     /// Takes an operation.
     pub(super) fn submit(&mut self, token: u64, submit: Submit) {
         self.waiting.push(Waiting { token, submit });
@@ -56,15 +64,27 @@ impl Plug {
             }
             let command = self.commands.insert(tokens) as u64;
             let submit = Submit { op: first.submit.op, offset_bytes: start, len_bytes: end - start };
-            disk.submit(now.0, command, submit);
+            match &mut self.scheduler {
+                Some(scheduler) => scheduler.submit(now, command, submit, disk),
+                None => disk.submit(now.0, command, submit),
+            }
         }
         self.waiting.clear();
+    }
+
+    /// When to poll next.
+    pub(super) fn next_ns(&self, disk: &Disk) -> Option<u64> {
+        let scheduled = self.scheduler.as_ref().and_then(Scheduler::next_ns);
+        disk.next_ns().into_iter().chain(scheduled).min()
     }
 
     /// The next operation that is done by now.
     pub(super) fn poll(&mut self, now: Nanos, disk: &mut Disk) -> Option<u64> {
         if self.done.is_empty() {
-            let completion = disk.poll(now.0)?;
+            let completion = match &mut self.scheduler {
+                Some(scheduler) => scheduler.poll(now, disk),
+                None => disk.poll(now.0),
+            }?;
             self.done.extend(self.commands.remove(completion.token as usize));
         }
         self.done.pop_front()

@@ -57,6 +57,8 @@ pub struct Device {
     pub model: Parameters,
     /// How much of it is used.
     pub size_bytes: u64,
+    /// The study's scheduler for it was CFQ.
+    pub is_cfq: bool,
 }
 
 /// The life of one cache, or of a bare disk, through a procedure.
@@ -294,6 +296,8 @@ struct DeviceForm {
     name: String,
     model: Spanned<String>,
     size_bytes: Option<Spanned<u64>>,
+    #[serde(default)]
+    is_cfq: bool,
 }
 
 #[derive(Deserialize)]
@@ -442,7 +446,7 @@ fn read_device(place: &Place<'_>, form: DeviceForm) -> Result<Device, StudyError
             );
         }
     };
-    Ok(Device { name: form.name, model, size_bytes })
+    Ok(Device { name: form.name, model, size_bytes, is_cfq: form.is_cfq })
 }
 
 fn read_run(

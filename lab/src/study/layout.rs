@@ -8,13 +8,17 @@ use std::collections::BTreeSet;
 
 /// The length of a request: Linux 4.5 puts no more than 256 pages into one (`BIO_MAX_PAGES`).
 const REQUEST_BYTES: u64 = 1 << 20;
-/// The first one is shorter: what the flusher takes together begins at no border of a cache's blocks. Inferred, as the
-/// study's assumptions say; any other length that ends between two borders leaves as many blocks whole.
+/// The first one is shorter: what the flusher takes together begins at no border of a cache's blocks. Source: ext4, whose
+/// reserved extents have 32767 blocks at most and begin where a group of 32768 does, so that place and request are out of
+/// line by a block more with each extent; any length that ends between two borders leaves as many blocks whole.
 const FIRST_BYTES: u64 = 100 << 10;
 /// Requests are handed over in parts that end at multiples of this, as device mapper cuts them for blocks of this size.
 const CUT_BYTES: u64 = 256 << 10;
-/// Chunks under way at the same time.
-const CHUNKS_UNDER_WAY: u32 = 4;
+/// Chunks under way at the same time: the page cache has gigabytes to write, and whoever hands them over waits only when the
+/// disk's queue is full. Source: `nr_requests` of Linux.
+const CHUNKS_UNDER_WAY: u32 = 128;
+/// Chunks that a copy reads ahead. Assumed.
+const CHUNKS_READ_AHEAD: u32 = 4;
 
 /// Files are written from beginning to end, or copied.
 pub(super) struct FileLoad {
@@ -23,6 +27,8 @@ pub(super) struct FileLoad {
     at: usize,
     done_bytes: u64,
     under_way: u32,
+    /// Of those, being read.
+    reading: u32,
     /// Chunks that were read and must be written, by where they began to be read.
     read: BTreeSet<u64>,
     /// What is written next of which copy: as the page cache hands it over, in the order of the file.
@@ -48,6 +54,7 @@ impl FileLoad {
             at: 0,
             done_bytes: 0,
             under_way: 0,
+            reading: 0,
             read: BTreeSet::new(),
             next_write: (0, 0),
             is_flushed: false,
@@ -88,7 +95,7 @@ impl Workload for FileLoad {
         if let Some(range) = self.next_write() {
             return self.demand(0, Action::Write { range, fua: false }, now);
         }
-        if self.under_way >= CHUNKS_UNDER_WAY {
+        if self.under_way >= CHUNKS_UNDER_WAY || self.reading >= CHUNKS_READ_AHEAD {
             return Next::OnAnswer;
         }
         let Some((from, to)) = self.files.get(self.at).copied() else {
@@ -114,12 +121,16 @@ impl Workload for FileLoad {
                 let range = range(&to, at_bytes, len_bytes);
                 self.demand(0, Action::Write { range, fua: false }, now)
             }
-            Some(from) => self.demand(0, Action::Read(range(&from, at_bytes, len_bytes)), now),
+            Some(from) => {
+                self.reading += 1;
+                self.demand(0, Action::Read(range(&from, at_bytes, len_bytes)), now)
+            }
         }
     }
 
     fn answered(&mut self, answer: &Answer) {
         if let Action::Read(read) = answer.demand.action {
+            self.reading -= 1;
             self.read.insert(read.start);
         } else {
             self.under_way -= 1;
