@@ -276,6 +276,12 @@ impl Index {
         self.change_hits(key, |_| 0);
     }
 
+    /// Whether two blocks have one count of hits if they are in a group.
+    #[must_use]
+    pub fn shares_hits(one: BlockKey, other: BlockKey) -> bool {
+        split(one).0 == split(other).0
+    }
+
     /// How many blocks are cached.
     #[must_use]
     pub fn len(&self) -> u64 {

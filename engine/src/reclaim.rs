@@ -9,6 +9,7 @@ use crate::effect::{Errno, IoOp, Pieces, Target};
 use crate::extents::{Extent, ExtentKind};
 use crate::format::{EntryKind, Summary};
 use crate::guard::Blocks;
+use crate::index::Index;
 use crate::limits::SEGMENT_OVERHEAD_BLOCKS;
 use crate::log::{InternalAppend, LogFlight, LogStore};
 use crate::machine::{Flight, Machine};
@@ -356,9 +357,16 @@ impl Machine<LogStore> {
                 at += 1;
                 let entry = self.store.index.get(key).filter(|entry| entry.place == place && entry.hits > 0);
                 if let Some(entry) = entry {
-                    self.store.index.clear_hits(key);
                     chosen.push(Kept { key, place, checksum: entry.checksum });
                 }
+            }
+            // Not before: a group has one count, and which of its blocks was hit nobody knows. What goes on behind this
+            // part keeps its count.
+            let next = list.get(at).map(|&(key, _)| key);
+            for kept in
+                chosen.iter().filter(|kept| next.is_none_or(|next| !Index::shares_hits(kept.key, next)))
+            {
+                self.store.index.clear_hits(kept.key);
             }
         }
         let is_done = is_pressed || is_tight || at == list.len() || kept + chosen.len() as u32 >= half;

@@ -1,6 +1,7 @@
 //! The world itself: small scripts in which what is promised is kept.
 
 use engine::effect::{Errno, RequestOp, Target, WriteMode};
+use engine::units::VolumeIndex;
 use lab::disk::Fate;
 use lab::disk::faults::{Fault, Kind, Planned};
 use lab::violation::Violation;
@@ -89,6 +90,33 @@ fn a_write_takes_few_fills_along() -> Result<(), Violation> {
     // Its own block with a header and a segment's head, and 32 KiB of fills at the most.
     assert!(batch.sectors <= (3 + 8) * 8, "{} sectors", batch.sectors);
     world.release();
+    world.finish()
+}
+
+/// Blocks that lie side by side share one count of hits: with one of them all are copied on, whichever it was.
+#[test]
+fn what_was_hit_outlives_its_segment() -> Result<(), Violation> {
+    let mut world = World::new(Setup::new(3).with_modes(&[WriteMode::Writeback, WriteMode::Writeback]));
+    world.run_dry()?;
+    let cached = |world: &World, block: u64| {
+        world.engine().is_some_and(|engine| engine.cached_blocks(VolumeIndex(0)).contains(&block))
+    };
+    for block in [160, 320] {
+        let read = world.read(0, blocks(block, 16));
+        world.succeed(read)?;
+        world.run_dry()?;
+        assert!(cached(&world, block + 7), "it was read");
+    }
+    let hit = world.read(0, blocks(167, 1));
+    world.succeed(hit)?;
+    let mut step = 0;
+    while cached(&world, 327) {
+        assert!(step < 1000, "the log does not go round");
+        let write = world.write(1, blocks(step * 16 % 1472, 16));
+        world.succeed(write)?;
+        step += 1;
+    }
+    assert!(cached(&world, 167), "nobody read the others a second time");
     world.finish()
 }
 
