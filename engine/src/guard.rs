@@ -26,6 +26,8 @@ use alloc::vec::Vec;
 
 /// Blocks in a region.
 const REGION_BLOCKS: u64 = 16;
+/// 2 to the power of this are slots for 1 GiB, a size that files have.
+const LARGE_BITS: u32 = 14;
 
 /// What a hold is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,12 +114,13 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// A guard with a little less than 2^`slot_bits` slots: an odd number, so that what lies a round number of regions
+    /// A guard with 2^`slot_bits` slots. A large one has a little less, and an odd number: what lies a round number of regions
     /// apart, as the same places of files that lie end to end, does not meet.
     #[must_use]
     pub fn new(slot_bits: u32) -> Guard {
         let round = 1usize << slot_bits;
-        let slots = vec![Slot::default(); round - round / 16 - 1];
+        let less = if slot_bits >= LARGE_BITS { round / 16 + 1 } else { 0 };
+        let slots = vec![Slot::default(); round - less];
         Guard { slots, watches: Vec::new(), last_watch: 0, mutations: Mutations::NONE }
     }
 
