@@ -26,6 +26,8 @@ use alloc::vec::Vec;
 
 /// Blocks in a region.
 const REGION_BLOCKS: u64 = 16;
+/// 2 to the power of this are slots for 1 GiB, a size that files have.
+const LARGE_BITS: u32 = 14;
 
 /// What a hold is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,26 +114,29 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// A guard with 2^`slot_bits` slots.
+    /// A guard with 2^`slot_bits` slots. A large one has a little less, and an odd number: what lies a round number of regions
+    /// apart, as the same places of files that lie end to end, does not meet.
     #[must_use]
     pub fn new(slot_bits: u32) -> Guard {
-        let slots = vec![Slot::default(); 1 << slot_bits];
+        let round = 1usize << slot_bits;
+        let less = if slot_bits >= LARGE_BITS { round / 16 + 1 } else { 0 };
+        let slots = vec![Slot::default(); round - less];
         Guard { slots, watches: Vec::new(), last_watch: 0, mutations: Mutations::NONE }
     }
 
     fn slot_of(&self, region: u64) -> usize {
         // Neighbouring regions get neighbouring slots, so that a long range never meets itself.
-        (region as usize) & (self.slots.len() - 1)
+        (region % self.slots.len() as u64) as usize
     }
 
     fn slots_of(&self, blocks: Blocks) -> impl Iterator<Item = usize> + use<> {
         assert!(blocks.count > 0);
         let first = blocks.first / REGION_BLOCKS;
         let regions = (blocks.end() - 1) / REGION_BLOCKS - first + 1;
-        let mask = self.slots.len() - 1;
+        let slots = self.slots.len();
         let start = self.slot_of(first);
-        let count = (regions as usize).min(self.slots.len());
-        (0..count).map(move |step| (start + step) & mask)
+        let count = (regions as usize).min(slots);
+        (0..count).map(move |step| if start + step < slots { start + step } else { start + step - slots })
     }
 
     /// Whether `hold` could begin on `blocks` now. Changes give way to those that wait already.
@@ -389,5 +394,21 @@ mod tests {
         assert!(!guard.is_free(blocks(0, 1), Hold::Shared));
         guard.release(all, Hold::Merging);
         assert!(guard.is_free(all, Hold::Merging));
+    }
+
+    /// Four files of 1 GiB that lie end to end are written in step, each from its beginning: with as many slots as a file has
+    /// regions they would meet all the time.
+    #[test]
+    fn the_same_places_of_files_that_lie_end_to_end_do_not_meet() {
+        let mut guard = Guard::new(14);
+        let file_blocks = REGION_BLOCKS << 14;
+        for at in [0, 16, 5000, file_blocks - 8] {
+            let places = (0..4).map(|file| blocks(file * file_blocks + at, 8));
+            for place in places.clone() {
+                assert!(guard.is_free(place, Hold::Merging), "{at}: {place:?}");
+                guard.acquire(place, Hold::Merging);
+            }
+            places.for_each(|place| guard.release(place, Hold::Merging));
+        }
     }
 }

@@ -82,6 +82,28 @@ fn readers_of_a_busy_clean_block_ask_the_origin() {
     assert_eq!((rig.read(10, 1).0, rig.read(20, 1).0), (vec![0], vec![7]));
 }
 
+/// Its slot is busy until the disk has what is written through, too, however long the cache has had it.
+#[test]
+fn readers_of_a_block_that_is_written_through_ask_the_origin_until_that_has_it() {
+    let mut through = enhanceio();
+    through.set("write_mode", "writethrough").unwrap();
+    let mut rig = Rig::new(&through, SETS * SET as u32, 16 * SET);
+    rig.write(5, 1, 1);
+    rig.take_ops();
+    let write = rig.submit_write(40, 8, 2);
+    rig.run_but(is_origin_write);
+    let ops = rig.take_ops();
+    assert_eq!((rig.is_answered(write), rig.cache_writes(&ops)), (false, (1, 0)), "the slot has it");
+    let read = rig.submit_read(40, 8);
+    rig.run_but(is_origin_write);
+    assert_eq!(rig.take_ops().iter().map(|op| op.device).collect::<Vec<_>>(), [Device::Origin]);
+    rig.run();
+    assert!(rig.is_answered(write) && rig.is_answered(read));
+    rig.take_ops();
+    let (content, ops) = rig.read(5, 1);
+    assert_eq!((content, bytes(&ops, Device::Origin, Kind::Read)), (vec![2], 0));
+}
+
 #[test]
 fn a_read_that_misses_in_part_is_read_wholly_from_the_origin() {
     let mut rig = rig();

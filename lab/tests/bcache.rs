@@ -172,3 +172,26 @@ fn a_flush_waits_for_the_journal() {
     assert_eq!(script(true).unwrap(), 4 * 4096);
     assert_eq!(script(false).unwrap(), 0);
 }
+
+/// bcache does not flush the origin before what was written there counts as clean, written home or written through.
+#[test]
+fn what_is_written_through_is_clean_without_a_flush_of_the_origin() {
+    for safe in [false, true] {
+        let mut setup = setup(&[], safe);
+        setup.volumes[0].mode = WriteMode::Writethrough;
+        let mut world = World::new(setup);
+        world.run_dry().unwrap();
+        let before = status(&world).volumes[0].counters.origin.flushes;
+        write_all(&mut world, scattered(64, 65_536), 1, 4).unwrap();
+        let volume = &status(&world).volumes[0];
+        let flushes = volume.counters.origin.flushes - before;
+        assert_eq!((safe, flushes), (volume.dirty_bytes > 0, 0));
+        assert_eq!(volume.cached_bytes, 64 * 4096);
+        // In either case a FLUSH keeps it.
+        let flush = world.flush(0);
+        world.succeed(flush).unwrap();
+        world.cut_power(|_| Fate::Lost);
+        world.open().unwrap();
+        world.verify_cut().unwrap();
+    }
+}

@@ -30,15 +30,19 @@ pub(crate) struct WriteBuffer {
     batches_begun: u64,
     batches_owed: u64,
     being_written_bytes: u64,
-    on_wire_parts: u64,
+    /// What there is room for, and the numbers of its writes.
+    on_wire: VecDeque<(u64, Range)>,
     on_wire_bytes: u64,
     waiting: VecDeque<Intake>,
+    /// Writes that have come.
+    came: u64,
 }
 
 /// A write that waits for room, wholly or for its rest.
 #[derive(Debug)]
 struct Intake {
     command: Command,
+    number: u64,
     moved_bytes: u64,
 }
 
@@ -54,6 +58,8 @@ struct Batch {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     pub(crate) command: Command,
+    /// Of the write; writes are numbered as they come.
+    pub(crate) number: u64,
     pub(crate) range: Range,
     pub(crate) is_first: bool,
     pub(crate) is_last: bool,
@@ -71,9 +77,10 @@ impl WriteBuffer {
             batches_begun: 0,
             batches_owed: 0,
             being_written_bytes: 0,
-            on_wire_parts: 0,
+            on_wire: VecDeque::new(),
             on_wire_bytes: 0,
             waiting: VecDeque::new(),
+            came: 0,
         }
     }
 
@@ -85,12 +92,14 @@ impl WriteBuffer {
     /// Queues a write for its room.
     pub(crate) fn queue(&mut self, command: Command) {
         assert!(!self.is_off(), "a cache that is off takes no writes");
-        self.waiting.push_back(Intake { command, moved_bytes: 0 });
+        self.came += 1;
+        self.waiting.push_back(Intake { command, number: self.came, moved_bytes: 0 });
     }
 
     /// The next part of the oldest waiting write, if there is room for it, which is reserved.
     pub(crate) fn next_part(&mut self) -> Option<Part> {
-        let runs = self.fresh.runs() + self.flushing.runs() + self.batches.len() as u64 + self.on_wire_parts;
+        let runs =
+            self.fresh.runs() + self.flushing.runs() + self.batches.len() as u64 + self.on_wire.len() as u64;
         let used_bytes = self.held_bytes() + self.being_written_bytes + self.on_wire_bytes;
         let intake = self.waiting.front_mut()?;
         let left_bytes = intake.command.len_bytes - intake.moved_bytes;
@@ -101,6 +110,7 @@ impl WriteBuffer {
         let start = intake.command.offset_bytes + intake.moved_bytes;
         let part = Part {
             command: intake.command,
+            number: intake.number,
             range: Range { start, end: start + part_bytes },
             is_first: intake.moved_bytes == 0,
             is_last: part_bytes == left_bytes,
@@ -109,20 +119,31 @@ impl WriteBuffer {
         if part.is_last {
             self.waiting.pop_front();
         }
-        self.on_wire_parts += 1;
+        self.on_wire.push_back((part.number, part.range));
         self.on_wire_bytes += part_bytes;
         Some(part)
     }
 
     /// A part has come over the wire.
     pub(crate) fn landed(&mut self, part: &Part) {
-        self.on_wire_parts -= 1;
+        let at = self.on_wire.iter().position(|on_wire| *on_wire == (part.number, part.range));
+        self.on_wire.remove(at.expect("a part lands that was on the wire"));
         self.on_wire_bytes -= part.range.bytes();
         self.fresh.insert(part.range);
         assert!(
             self.held_bytes() + self.being_written_bytes + self.on_wire_bytes <= self.capacity_bytes,
             "the write cache holds no more than it has room for"
         );
+    }
+
+    /// The number of the last write that has come, touches the range, and is not here as a whole.
+    pub(crate) fn coming(&self, range: Range) -> Option<u64> {
+        let waiting = self.waiting.iter().map(|intake| {
+            let Intake { command, number, .. } = intake;
+            (*number, Range { start: command.offset_bytes, end: command.end_bytes() })
+        });
+        let all = self.on_wire.iter().copied().chain(waiting);
+        all.filter(|(_, written)| range.overlaps(*written)).map(|(number, _)| number).max()
     }
 
     /// Whether a write waits for room.

@@ -675,9 +675,13 @@ impl<S: Store> Machine<S> {
         self.release_guard(state.volume, state.blocks, Hold::Destaging);
     }
 
-    /// A client's write-through reached the origin: clean after the next flush.
+    /// A client's write-through reached the origin: clean after the next flush, or at once if nobody waits for that.
     pub(crate) fn note_written_through(&mut self, index: VolumeIndex, blocks: Blocks) {
         let copies = S::written_through(self, index, blocks);
+        if self.store.is_home_when_written() {
+            copies.iter().for_each(|copy| S::copy_is_home(self, index, *copy));
+            return;
+        }
         let now = self.now;
         let destage = &mut self.volume_mut(index).destage;
         if destage.written.is_empty() {

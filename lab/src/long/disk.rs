@@ -6,7 +6,7 @@ use super::plug::Plug;
 use super::sparse::Sparse;
 use super::statistics::Traffic;
 use super::tag::{self, ZEROES, parts};
-use engine::effect::{Errno, IoOp};
+use engine::effect::{Errno, IoOp, Pieces};
 use engine::format::{Geometry, SEGMENTS_OFFSET};
 use engine::units::{BLOCK_BYTES, Nanos, VolumeIndex};
 use std::collections::VecDeque;
@@ -87,6 +87,8 @@ pub struct Disk {
     blocks: Blocks,
     summaries: Option<Summaries>,
     traffic: Traffic,
+    /// Writes of data yield.
+    yields: bool,
 }
 
 impl Disk {
@@ -126,6 +128,14 @@ impl Disk {
         self
     }
 
+    /// Behind a block layer that lets writes of data wait while anything else is under way: the driver above does not say
+    /// that somebody waits for them. Metadata does not wait.
+    #[must_use]
+    pub fn yielding(mut self) -> Disk {
+        self.yields = true;
+        self.plugged()
+    }
+
     /// Only its first bytes, as a partition; it stays the device that it is.
     ///
     /// # Panics
@@ -139,7 +149,8 @@ impl Disk {
 
     fn new(size_bytes: u64, can_discard: bool, timing: Timing) -> Disk {
         let traffic = Traffic::default();
-        Disk { size_bytes, can_discard, timing, blocks: Blocks::Nothing, summaries: None, traffic }
+        let blocks = Blocks::Nothing;
+        Disk { size_bytes, can_discard, timing, blocks, summaries: None, traffic, yields: false }
     }
 
     /// Its size.
@@ -168,7 +179,9 @@ impl Disk {
     }
 
     /// Begins an operation of the engine's.
-    pub(super) fn submit(&mut self, now: Nanos, token: u64, op: &IoOp) {
+    pub(super) fn submit(&mut self, now: Nanos, token: u64, op: &IoOp, buffers: &Buffers) {
+        let is_data = |from: &Pieces| !from.as_slice().iter().any(|slice| buffers.is_metadata(slice.buffer));
+        let yields = self.yields && matches!(op, IoOp::Write { from, .. } if is_data(from));
         let (op, offset_bytes, len_bytes) = match op {
             IoOp::Read { offset_bytes, into } => (models::Op::Read, *offset_bytes, into.len_bytes()),
             IoOp::Write { offset_bytes, from } => (models::Op::Write, *offset_bytes, from.len_bytes()),
@@ -177,7 +190,7 @@ impl Disk {
             IoOp::Flush => (models::Op::Flush, 0, 0),
             IoOp::Abandon(_) => unreachable!("a note is not for a disk"),
         };
-        self.begin(now, token, op, offset_bytes, len_bytes);
+        self.start(now, token, models::Submit { op, offset_bytes, len_bytes }, yields);
     }
 
     /// Begins an operation.
@@ -189,6 +202,11 @@ impl Disk {
         offset_bytes: u64,
         len_bytes: u64,
     ) {
+        self.start(now, token, models::Submit { op, offset_bytes, len_bytes }, false);
+    }
+
+    fn start(&mut self, now: Nanos, token: u64, submit: models::Submit, yields: bool) {
+        let models::Submit { op, offset_bytes, len_bytes } = submit;
         let traffic = &mut self.traffic;
         match op {
             models::Op::Read => {
@@ -217,10 +235,10 @@ impl Disk {
                 }
             }
             Timing::Model(disk) => {
-                disk.submit(now.0, token, models::Submit { op, offset_bytes, len_bytes });
+                disk.submit(now.0, token, submit);
             }
             Timing::Plugged(_, plug) => {
-                plug.submit(token, models::Submit { op, offset_bytes, len_bytes });
+                plug.submit(token, submit, yields);
             }
         }
     }

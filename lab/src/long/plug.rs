@@ -3,6 +3,11 @@
 //! Source: Linux, which puts what a task asks for in one go into a plug, where neighbours are joined before any of them
 //! begins; what follows from an answer is not in it. In the logs of geomflash-2015 a write that flashcache cuts into 32
 //! reaches the SSD as one, and what it fills after a read as 32.
+//!
+//! A driver may besides hand writes over without saying that somebody waits for them. Such writes *yield*: they
+//! go to the disk when nothing else is under way there, and then all at once. Source: Linux 3.10, CFQ's
+//! `cfq_may_dispatch` (asynchronous requests are held back while a synchronous one is in flight, and are not limited
+//! once their queue is the only busy one) and `cfq_should_preempt` (a synchronous request takes their turn away).
 
 use super::scheduler::Scheduler;
 use engine::units::Nanos;
@@ -18,13 +23,24 @@ const COMMAND_BYTES_MAX: u64 = 512 << 10;
 struct Waiting {
     token: u64,
     submit: Submit,
+    yields: bool,
+}
+
+/// Operations that are one command.
+struct Command {
+    tokens: Vec<u64>,
+    yields: bool,
 }
 
 /// What waits, and which operations are one command.
 #[derive(Default)]
 pub(super) struct Plug {
     waiting: Vec<Waiting>,
-    commands: Slab<Vec<u64>>,
+    commands: Slab<Command>,
+    /// Commands that yield and were not handed over yet.
+    yielding: VecDeque<(u64, Submit)>,
+    /// Commands under way that do not yield.
+    urgent: usize,
     done: VecDeque<u64>,
     /// Decides which command is next, if the disk does not.
     scheduler: Option<Scheduler>,
@@ -36,9 +52,9 @@ impl Plug {
         self.scheduler = Some(Scheduler::default());
     }
 
-    /// Takes an operation.
-    pub(super) fn submit(&mut self, token: u64, submit: Submit) {
-        self.waiting.push(Waiting { token, submit });
+    /// Takes an operation; `yields` if it lets all others go first.
+    pub(super) fn submit(&mut self, token: u64, submit: Submit, yields: bool) {
+        self.waiting.push(Waiting { token, submit, yields });
     }
 
     /// Hands over what waits, in the order in which it came.
@@ -50,6 +66,7 @@ impl Plug {
             let mut tokens = vec![first.token];
             while let Some(next) = self.waiting.get(at) {
                 let is_same = next.submit.op == first.submit.op
+                    && next.yields == first.yields
                     && matches!(first.submit.op, Op::Read | Op::Write)
                     && end - start + next.submit.len_bytes <= COMMAND_BYTES_MAX;
                 if is_same && next.submit.offset_bytes == end {
@@ -62,14 +79,33 @@ impl Plug {
                 tokens.push(next.token);
                 at += 1;
             }
-            let command = self.commands.insert(tokens) as u64;
+            let command = self.commands.insert(Command { tokens, yields: first.yields }) as u64;
             let submit = Submit { op: first.submit.op, offset_bytes: start, len_bytes: end - start };
-            match &mut self.scheduler {
-                Some(scheduler) => scheduler.submit(now, command, submit, disk),
-                None => disk.submit(now.0, command, submit),
+            if first.yields {
+                self.yielding.push_back((command, submit));
+            } else {
+                self.urgent += 1;
+                self.hand_over(now, command, submit, disk);
             }
         }
         self.waiting.clear();
+        self.let_go(now, disk);
+    }
+
+    /// Hands over what yields, if nothing else is under way.
+    fn let_go(&mut self, now: Nanos, disk: &mut Disk) {
+        if self.urgent == 0 {
+            for (command, submit) in std::mem::take(&mut self.yielding) {
+                self.hand_over(now, command, submit, disk);
+            }
+        }
+    }
+
+    fn hand_over(&mut self, now: Nanos, command: u64, submit: Submit, disk: &mut Disk) {
+        match &mut self.scheduler {
+            Some(scheduler) => scheduler.submit(now, command, submit, disk),
+            None => disk.submit(now.0, command, submit),
+        }
     }
 
     /// When to poll next.
@@ -85,7 +121,10 @@ impl Plug {
                 Some(scheduler) => scheduler.poll(now, disk),
                 None => disk.poll(now.0),
             }?;
-            self.done.extend(self.commands.remove(completion.token as usize));
+            let Command { tokens, yields } = self.commands.remove(completion.token as usize);
+            self.urgent -= usize::from(!yields);
+            self.done.extend(tokens);
+            self.let_go(now, disk);
         }
         self.done.pop_front()
     }
@@ -100,11 +139,16 @@ mod tests {
     use super::*;
 
     fn done(operations: &[(Op, u64, u64)]) -> Vec<u64> {
+        done_yielding(operations, |_| false)
+    }
+
+    /// When operations that are handed over together are done, of which some yield.
+    fn done_yielding(operations: &[(Op, u64, u64)], yields: impl Fn(usize) -> bool) -> Vec<u64> {
         let parameters = models::find("samsung-850-pro").expect("built in");
         let mut disk = Disk::new(&parameters, 1 << 30, 1);
         let mut plug = Plug::default();
         for (token, &(op, offset_bytes, len_bytes)) in (0..).zip(operations) {
-            plug.submit(token, Submit { op, offset_bytes, len_bytes });
+            plug.submit(token, Submit { op, offset_bytes, len_bytes }, yields(token as usize));
         }
         plug.release(Nanos(0), &mut disk);
         let mut times = vec![0; operations.len()];
@@ -133,5 +177,16 @@ mod tests {
         assert_ne!(mixed[0], mixed[1]);
         let long = done(&[(Op::Write, 0, COMMAND_BYTES_MAX), (Op::Write, COMMAND_BYTES_MAX, 4096)]);
         assert_ne!(long[0], long[1]);
+    }
+
+    #[test]
+    fn what_yields_begins_when_nothing_else_is_under_way() {
+        let operations = [(Op::Write, 0, 4096), (Op::Read, 1 << 20, 4096), (Op::Read, 2 << 20, 4096)];
+        let together = done(&operations);
+        let yielding = done_yielding(&operations, |at| at == 0);
+        assert!(together[0] < together[1].max(together[2]), "{together:?}");
+        assert!(yielding[0] > yielding[1].max(yielding[2]), "{yielding:?}");
+        // Alone it waits for nobody.
+        assert_eq!(done_yielding(&operations[..1], |_| true), done(&operations[..1]));
     }
 }

@@ -520,7 +520,7 @@ impl LongRun {
                         Target::State => unreachable!("nothing fails, so nothing is given up"),
                     };
                     let entry = self.operations.vacant_entry();
-                    disk.submit(self.now, entry.key() as u64, &io.op);
+                    disk.submit(self.now, entry.key() as u64, &io.op, &self.buffers);
                     if !self.is_plugged {
                         disk.unplug(self.now);
                     }

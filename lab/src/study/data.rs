@@ -74,6 +74,8 @@ pub struct Run {
     pub native_ssd: String,
     /// What the system itself takes for each request.
     pub overhead: Overheads,
+    /// The system hands data over to the cache device without saying that somebody waits for it.
+    pub cache_writes_yield: bool,
 }
 
 /// What a run is of.
@@ -315,6 +317,8 @@ struct RunForm {
     origin: Option<Spanned<String>>,
     native_ssd: Option<String>,
     overhead: Option<Spanned<Overheads>>,
+    #[serde(default)]
+    cache_writes_yield: bool,
 }
 
 /// Where in a file something is.
@@ -499,6 +503,7 @@ fn read_run(
         procedure: form.procedure.as_ref().clone(),
         native_ssd: form.native_ssd.clone().unwrap_or_else(|| "ssd".to_owned()),
         overhead: form.overhead.as_ref().map(|overhead| overhead.get_ref().clone()).unwrap_or_default(),
+        cache_writes_yield: form.cache_writes_yield,
     })
 }
 

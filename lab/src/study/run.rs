@@ -119,8 +119,9 @@ impl<'a> Runner<'a> {
                 }
                 let size_bytes = origin.size_bytes();
                 let volumes = vec![VolumeSetup { origin, mode: *mode }];
-                let setup =
-                    Setup { cache: disk(cache, CACHE_SEED).plugged(), volumes, contents: Contents::Nothing };
+                let cache = disk(cache, CACHE_SEED);
+                let cache = if run.cache_writes_yield { cache.yielding() } else { cache.plugged() };
+                let setup = Setup { cache, volumes, contents: Contents::Nothing };
                 let mut long = LongRun::composed(setup, composition, |_| ())?;
                 long.set_overhead(run.overhead.of_run());
                 (World::Cached(Box::new(long)), size_bytes)

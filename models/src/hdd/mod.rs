@@ -8,6 +8,7 @@
 //! - a volatile write cache: writes are done when it has them, and are written behind in
 //!   elevator order, the nearest of the next few places first, when reads leave a pause, when it is half full, when writes wait for room (then
 //!   in turns with reads, some places each turn), or for a flush;
+//! - the order of overlapping commands: who reads what is being written waits until the write cache has it;
 //! - the flush command of SATA, for which the queue must be empty.
 //!
 //! Left out: heads and skew (the rates are meant as sustained rates), defects and retries, reading
@@ -86,6 +87,8 @@ pub struct Hdd {
     write_buffer: WriteBuffer,
     read_buffer: ReadBuffer,
     waiting: Vec<Waiting>,
+    /// Reads of what is on its way into the write cache, each with the number of the write that it waits for.
+    behind_writes: Vec<(u64, Command)>,
     flush: Option<Command>,
     /// Where the head is, or will be when the job is done. Elsewhere while it reads ahead.
     head_byte: u64,
@@ -119,6 +122,7 @@ impl Hdd {
             write_buffer: WriteBuffer::new(parameters.write_cache_bytes, parameters.write_cache_runs),
             read_buffer: ReadBuffer::new(parameters.read_buffer_bytes, parameters.read_segments, size_bytes),
             waiting: Vec::new(),
+            behind_writes: Vec::new(),
             flush: None,
             head_byte: 0,
             is_arm_busy: false,
@@ -198,7 +202,7 @@ impl Hdd {
 
     fn understood(&mut self, now_ns: u64, command: Command) {
         match command.op {
-            Op::Read => self.read(now_ns, command),
+            Op::Read => self.read_in_order(now_ns, command),
             Op::Write if self.write_buffer.is_off() => {
                 self.waiting.push(Waiting { command, since_ns: now_ns });
                 self.use_arm(now_ns);
@@ -215,6 +219,15 @@ impl Hdd {
                 self.use_arm(now_ns);
             }
             Op::Discard => self.complete(now_ns, command),
+        }
+    }
+
+    /// Lets a read wait for the writes before it that it overlaps, or begins it.
+    fn read_in_order(&mut self, now_ns: u64, command: Command) {
+        let range = Range { start: command.offset_bytes, end: command.end_bytes() };
+        match self.write_buffer.coming(range) {
+            Some(number) => self.behind_writes.push((number, command)),
+            None => self.read(now_ns, command),
         }
     }
 
@@ -284,6 +297,14 @@ impl Hdd {
         self.overwritten(now_ns, part.range);
         if part.is_last {
             self.complete(now_ns, part.command);
+            let behind: Vec<Command> = self
+                .behind_writes
+                .extract_if(.., |(number, _)| *number <= part.number)
+                .map(|(_, c)| c)
+                .collect();
+            for command in behind {
+                self.read(now_ns, command);
+            }
         }
         self.take_in(now_ns);
         self.use_arm(now_ns);

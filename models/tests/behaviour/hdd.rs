@@ -151,3 +151,22 @@ fn what_a_power_cut_would_take_is_known_byte_by_byte() {
     client.sleep(100_000_000);
     assert!(!client.disk.is_volatile(client.now_ns, 0, 8 * GIB));
 }
+
+/// Goal: commands that overlap are carried out in their order. Method: a write waits for room in the write cache, and a
+/// read of its place, which the read buffer could answer at once, waits for it; one from elsewhere does not.
+#[test]
+fn a_read_of_what_is_being_written_waits_for_the_write() {
+    let parameters = with("hdd", &[("write_cache_runs", Value::Number(8))]);
+    let mut client = Client::new(&parameters, 8 * GIB);
+    let at = |op, offset_bytes| Submit { op, offset_bytes, len_bytes: 4 * KIB };
+    client.time_ns(at(Op::Read, 5 * GIB));
+    for place in 0..12 {
+        client.submit(at(Op::Write, place * 600 * MIB));
+    }
+    let write = client.submit(at(Op::Write, 5 * GIB));
+    let read = client.submit(at(Op::Read, 5 * GIB));
+    let done: Vec<u64> = (0..14).map(|_| client.wait().token).collect();
+    let order = |token| done.iter().position(|done| *done == token).unwrap();
+    assert!(order(write) < order(read) && order(write) > 8, "{done:?}");
+    assert!(client.time_ns(at(Op::Read, 5 * GIB)) < 100_000, "the read buffer has it");
+}

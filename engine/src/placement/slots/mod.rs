@@ -140,7 +140,7 @@ pub(crate) enum SlotFlight {
     /// A part of a client's write, into consecutive places.
     Data { request: RequestKey, first: u64, place: Place, slice: Slice, makes_dirty: bool, issued: Nanos },
     /// A part of a client's write that has no slot.
-    Around { request: RequestKey, blocks: Blocks },
+    Around { request: RequestKey, blocks: Blocks, beside: Vec<Frame> },
     /// What was read from the origin, into a slot.
     Fill {
         volume: VolumeIndex,

@@ -355,7 +355,9 @@ impl Store for SlotStore {
                 m.note_latency(Access::Write, issued);
                 m.data_written(request, first, (place, slice), makes_dirty, result, memory);
             }
-            SlotFlight::Around { request, blocks } => m.around_written(request, blocks, result, memory),
+            SlotFlight::Around { request, blocks, beside } => {
+                m.around_written(request, (blocks, beside), result, memory);
+            }
             SlotFlight::Fill { volume, blocks, slot, arrival, slice, waiting } => {
                 m.filled((volume, blocks), (slot, arrival), slice, result, memory);
                 if let Some(request) = waiting {

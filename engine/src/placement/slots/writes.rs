@@ -205,8 +205,9 @@ impl Machine<SlotStore> {
         while let Some(start) = rest.iter().position(goes_home) {
             let count = rest[start..].iter().take_while(|part| goes_home(part)).count();
             let span = span_of(&rest[start..start + count]);
+            let beside = self.keep_busy(&rest[start..start + count]);
             rest = &rest[start + count..];
-            self.write_around(key, span);
+            self.write_around(key, span, beside);
         }
     }
 
@@ -251,8 +252,22 @@ impl Machine<SlotStore> {
         assert!(self.store.table.piece(slot) == Some(part.piece), "S1");
     }
 
+    /// Slots that stay busy until the origin has what is written beside them.
+    ///
+    /// Source: EnhanceIO, `eio_uncached_write` and `eio_flag_abios`: a block in `DISKWRITEINPROG` until the disk's write has ended.
+    fn keep_busy(&mut self, parts: &[Part]) -> Vec<Frame> {
+        if self.store.policies.partial != Partial::BothIfClean {
+            return Vec::new();
+        }
+        let slots: Vec<Frame> = parts.iter().filter_map(|part| slot_of_way(part.way)).collect();
+        for &slot in &slots {
+            self.store.write_begins(slot);
+        }
+        slots
+    }
+
     /// Writes what the client gave of `blocks` to the origin.
-    fn write_around(&mut self, key: RequestKey, blocks: Blocks) {
+    fn write_around(&mut self, key: RequestKey, blocks: Blocks, beside: Vec<Frame>) {
         let active = &mut self.requests[key];
         active.parts += 1;
         let RequestOp::Write { range, from, .. } = active.op else { unreachable!("a write") };
@@ -265,17 +280,20 @@ impl Machine<SlotStore> {
         volume.guard.origin_written(blocks, epoch);
         volume.counters.bypass_pressure_blocks += blocks.count;
         let op = IoOp::Write { offset_bytes: sectors.start * 512, from: Pieces::One(slice) };
-        let flight = Flight::Store(SlotFlight::Around { request: key, blocks });
+        let flight = Flight::Store(SlotFlight::Around { request: key, blocks, beside });
         self.issue_origin_write(volume_index, blocks, op, flight);
     }
 
     pub(super) fn around_written<M: Memory>(
         &mut self,
         key: RequestKey,
-        blocks: Blocks,
+        (blocks, beside): (Blocks, Vec<Frame>),
         result: Result<(), Errno>,
         memory: &mut M,
     ) {
+        for slot in beside {
+            self.store.write_ends(slot);
+        }
         let volume_index = self.requests[key].volume;
         let volume = self.volume_mut(volume_index);
         let epoch = volume.origin.epoch;
