@@ -277,7 +277,8 @@ impl World {
                 self.setup.volumes[volume].sectors = sectors;
                 self.asked_sizes.retain(|(asked, of, _)| *of != volume || *asked > id.0);
             }
-            RequestOp::GiveUpLost => self.oracle.changed(volume, self.whole(volume), at, true, is_ok),
+            // Durable is that nothing of it is lost any more, not what a block has that was suspected for nothing.
+            RequestOp::GiveUpLost => self.oracle.changed(volume, self.whole(volume), at, false, is_ok),
             _ => (),
         }
         if let Err(errno) = result {
