@@ -155,6 +155,9 @@ impl World {
         if fault.is_some() {
             self.counts.faults += 1;
         }
+        if fault == Some(Fault::Hang) && io.target == Target::Cache {
+            self.cache_failed_ns.get_or_insert(self.clock.now_ns());
+        }
         let is_held = self.is_manual || self.filters.iter().any(|filter| filter(&view));
         let in_flight = InFlight {
             view,

@@ -118,7 +118,7 @@ pub struct World {
     answers: BTreeMap<u64, Answer>,
     /// When changes were answered, where a crash of the process loses the newest.
     changed_at: Vec<(u64, Moment)>,
-    /// When this life's cache failed: it keeps nothing that comes later.
+    /// When this life's cache failed, or began to hang: it keeps nothing that comes later.
     cache_failed_ns: Option<u64>,
     next_request: u64,
     /// Writes of a process that ended, which may land while its successor runs: a broken lock.
