@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 
 /// The length of a request: Linux 4.5 puts no more than 256 pages into one (`BIO_MAX_PAGES`).
 const REQUEST_BYTES: u64 = 1 << 20;
-/// The first one is shorter: what the flusher takes together begins at no border of a cache's blocks. Source: ext4, whose
-/// reserved extents have 32767 blocks at most and begin where a group of 32768 does, so that place and request are out of
-/// line by a block more with each extent; any length that ends between two borders leaves as many blocks whole.
+/// The first one is shorter: what the flusher takes together begins at no border of a cache's blocks. An inference, from ext4's
+/// reserved extents, which have 32767 blocks at most: if each begins where a group of 32768 does, place and request are out of
+/// line by a block more with each extent. Any length that ends between two borders leaves as many blocks whole.
 const FIRST_BYTES: u64 = 100 << 10;
 /// Requests are handed over in parts that end at multiples of this, as device mapper cuts them for blocks of this size.
 const CUT_BYTES: u64 = 256 << 10;
