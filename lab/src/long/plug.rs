@@ -5,7 +5,8 @@
 //! reaches the SSD as one, and what it fills after a read as 32.
 //!
 //! A driver may besides hand writes over without saying that somebody waits for them. Such writes *yield*: they
-//! go to the disk when nothing else is under way there, and then all at once. Source: Linux 3.10, CFQ's
+//! go to the disk when nothing else is under way there, and then all at once. Source, as remembered and
+//! not looked up: Linux 3.10, CFQ's
 //! `cfq_may_dispatch` (asynchronous requests are held back while a synchronous one is in flight, and are not limited
 //! once their queue is the only busy one) and `cfq_should_preempt` (a synchronous request takes their turn away).
 

@@ -1,6 +1,7 @@
 //! The scheduler of a disk: reads, for which somebody waits, before writes, for which nobody does.
 //!
-//! Source: CFQ of Linux 4.4, read; the default of its time for disks that turn. Its time goes in turns to kinds of
+//! Source: CFQ of Linux 4.4, read in part; its times for idling, turns of writes and expiry are its defaults as remembered, not
+//! looked up. It was the default of its time for disks that turn. Its time goes in turns to kinds of
 //! requests. Reads at random places are one kind, whoever asks; what the page cache and kernel threads write is another
 //! (asynchronous), and all of it is one queue.
 //!
