@@ -106,6 +106,9 @@ impl<S: Store> Machine<S> {
         guard.wait(blocks);
         self.requests[key].stage = Stage::Guard;
         self.guard_queue.push_back(key);
+        // Whoever holds these blocks may wait for a share: the one that was granted goes back until they are free.
+        self.release_share(key, u64::MAX);
+        self.share.wake();
         false
     }
 

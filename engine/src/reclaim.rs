@@ -116,7 +116,7 @@ impl Machine<LogStore> {
                 && !self.is_mutated(Mutation::IndexOverBudget);
         }
         let is_needed = is_low || self.store.reclaim.is_tight;
-        if is_needed && self.store.reclaim.active.len() < LISTED_MAX && !self.is_stopping {
+        if is_needed && self.store.reclaim.active.len() < LISTED_MAX && self.may_empty_tail() {
             self.start_reclaim(memory);
         }
         if !self.store.reclaim.active.is_empty() {

@@ -12,12 +12,17 @@ use alloc::vec::Vec;
 impl<S: Store> core::fmt::Debug for Machine<S> {
     /// Who waits for what: for a test that found nobody at work.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let stages: Vec<_> = self.requests.iter().map(|(key, active)| (key, active.stage)).collect();
+        let stages: Vec<_> =
+            self.requests.iter().map(|(key, active)| (key, active.stage, active.reserved_blocks)).collect();
         let destage: Vec<_> = self.volumes.iter().flatten().map(|volume| &volume.destage).collect();
+        let shares: Vec<_> = (self.volumes.iter().flatten())
+            .map(|volume| (volume.dirty_blocks, volume.reserved_blocks, volume.share_waiting))
+            .collect();
         let mut picture = f.debug_struct("Machine");
         picture.field("now", &self.now).field("requests", &stages).field("barrier", &self.barrier);
         self.store.describe(&mut picture);
-        picture.field("destage", &destage).field("flights", &self.flights_in_air()).finish_non_exhaustive()
+        picture.field("destage", &destage).field("dirty_reserved_waiting", &shares);
+        picture.field("flights", &self.flights_in_air()).finish_non_exhaustive()
     }
 }
 

@@ -80,6 +80,19 @@ const ONCE_FAILED: &[(&str, &str, &str, &str)] = &[
         "a key was put into the ring once more, its block had rotted long before, and recovery took the batch for torn",
     ),
     (
+        "bcache@4.5",
+        "1100001015",
+        "",
+        "a change kept its share while it waited for blocks of another one, which waited for a share",
+    ),
+    ("bcache@4.5", "1200001469", "", "the same, with two volumes and faults"),
+    (
+        "bcache@4.5",
+        "1100003325",
+        "",
+        "a stop waited for records of the log, which waited for room that nobody makes during a stop",
+    ),
+    (
         "dm-cache@3.9",
         "920000282",
         "",

@@ -84,6 +84,14 @@ impl Machine<LogStore> {
         RELOCATION_SEGMENTS.max(moving + 1)
     }
 
+    /// Whether the oldest segment may begin to be emptied. A stop leaves it as it is, unless what the log has to say
+    /// before its end finds no room otherwise.
+    pub(crate) fn may_empty_tail(&self) -> bool {
+        let is_stuck =
+            || self.store.log.has_internal() && self.store.segments.free() <= self.kept_for_relocation();
+        !self.is_stopping || is_stuck()
+    }
+
     /// Makes sure that the open segment has room; seals it and opens the next one if not.
     pub(super) fn room_for_batch<M: Memory>(&mut self, sequence: u64, memory: &mut M) -> Option<Room> {
         if let Some(open) = &self.store.log.open {

@@ -159,7 +159,10 @@ impl World {
             }
             steps += 1;
             if !self.step()? || steps > PATIENCE_STEPS {
-                self.fail(Kind::Liveness, format!("request #{} is never answered", ticket.0));
+                self.fail(
+                    Kind::Liveness,
+                    format!("request #{} is never answered; {:?}", ticket.0, self.engine),
+                );
             }
         }
     }

@@ -51,7 +51,7 @@ impl Machine<LogStore> {
         }
         self.pump_buckets();
         match self.tail() {
-            Tail::Idle if is_low && !self.is_stopping => {
+            Tail::Idle if is_low && self.may_empty_tail() => {
                 let next = self
                     .store
                     .segments
