@@ -23,11 +23,19 @@ pub(crate) struct CacheBarrier {
     pub flushed: u64,
     wanted: BTreeSet<u64>,
     is_flushing: bool,
+    /// Flushes issued.
+    issued: u64,
+    /// The last of them that succeeded, counted from 1.
+    succeeded: u64,
 }
+
+/// A moment in the order of the cache's flushes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FlushMoment(u64);
 
 impl CacheBarrier {
     pub fn new(flushed: u64) -> CacheBarrier {
-        CacheBarrier { flushed, wanted: BTreeSet::new(), is_flushing: false }
+        CacheBarrier { flushed, wanted: BTreeSet::new(), is_flushing: false, issued: 0, succeeded: 0 }
     }
 
     /// Asks for a flush that covers `sequence`, as soon as that is published.
@@ -35,6 +43,16 @@ impl CacheBarrier {
         if sequence > self.flushed {
             self.wanted.insert(sequence);
         }
+    }
+
+    /// Now.
+    pub fn moment(&self) -> FlushMoment {
+        FlushMoment(self.issued)
+    }
+
+    /// Whether a flush that was issued after a moment has succeeded: what the device had then is durable.
+    pub fn has_flushed_since(&self, moment: FlushMoment) -> bool {
+        self.succeeded > moment.0
     }
 }
 
@@ -108,6 +126,7 @@ impl<S: Store> Machine<S> {
         let published = self.store.completed();
         if self.barrier.wanted.first().is_some_and(|&wanted| wanted <= published) {
             self.barrier.is_flushing = true;
+            self.barrier.issued += 1;
             self.issue(Target::Cache, IoOp::Flush, Flight::CacheFlush { sequence: published });
         }
     }
@@ -128,6 +147,8 @@ impl<S: Store> Machine<S> {
             _ => {
                 assert!(sequence >= self.barrier.flushed);
                 self.barrier.flushed = sequence;
+                // There is one at a time.
+                self.barrier.succeeded = self.barrier.issued;
                 self.barrier.wanted = self.barrier.wanted.split_off(&(sequence + 1));
                 S::flushed(self, sequence);
                 for volume in self.volumes.iter_mut().flatten() {

@@ -104,6 +104,9 @@ mutations! {
     /// Rule 5: a block rots whose key is put into the ring once more; v1 is flushed behind that. After a power cut the key's batch
     /// passes for torn: the log is cut there, and v0 is read.
     DoubtKeptKeys,
+    /// Hazard 2: data and its key are written between two flushes, and of these the key survives. Recovery is told that the data
+    /// was durable before it, and the block is lost.
+    KeptUnflushed,
     /// Rule 5: a durable header rots. The log is cut there without a word, and what was flushed reads as v0.
     CutSilently,
     /// Rule 6: of two batches in flight at a power cut only the second survives. The next session writes

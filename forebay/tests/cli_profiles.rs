@@ -81,6 +81,12 @@ const ONCE_FAILED: &[(&str, &str, &str, &str)] = &[
     ),
     (
         "bcache@4.5",
+        "1300001799",
+        "",
+        "a block rotted while its key waited for an older one, and recovery took the batch of both for torn",
+    ),
+    (
+        "bcache@4.5",
         "1100001015",
         "",
         "a change kept its share while it waited for blocks of another one, which waited for a share",

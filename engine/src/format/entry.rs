@@ -33,8 +33,8 @@ pub enum EntryKind {
     KeyDirty,
     /// The same, and the origin has it.
     KeyClean,
-    /// A dirty key once more, because the segment that has it is emptied. The log has that one until this one is
-    /// durable, and the payload was written for that one.
+    /// A dirty key whose payload was durable before its batch was written: because it is a key once more, from a segment that
+    /// is emptied, or because the cache was flushed in between.
     KeptDirty,
     /// The same of a clean one.
     KeptClean,
@@ -71,10 +71,21 @@ impl EntryKind {
         matches!(self, EntryKind::KeyDirty | EntryKind::KeyClean) || self.is_kept()
     }
 
-    /// Whether it is a key once more: what lies at its place by now, whole or not, says nothing of its batch.
+    /// Whether it is a key of what was durable before: what lies at its place by now, whole or not, says nothing of its
+    /// batch.
     #[must_use]
     pub fn is_kept(self) -> bool {
         matches!(self, EntryKind::KeptDirty | EntryKind::KeptClean)
+    }
+
+    /// The same key, of data that is durable already.
+    #[must_use]
+    pub fn kept(self) -> EntryKind {
+        match self {
+            EntryKind::KeyDirty => EntryKind::KeptDirty,
+            EntryKind::KeyClean => EntryKind::KeptClean,
+            other => other,
+        }
     }
 
     /// Whether the payload is the content and the origin may not have it.

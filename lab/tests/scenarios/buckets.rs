@@ -3,7 +3,7 @@
 use crate::kinds::{KEY_LAYOUT as LAYOUT, Kind as Records};
 use crate::steps::*;
 use engine::effect::{RequestOp, Target, WriteMode};
-use engine::units::VolumeIndex;
+use engine::units::{SectorRange, VolumeIndex};
 use lab::disk::Fate;
 use lab::disk::faults::Kind;
 use lab::world::{AtStake, IoView, Setup, World};
@@ -16,7 +16,9 @@ crate::scenarios! {
     hazard_07_key_before_its_tombstone: RecordsBeforeKeys, early, on BUCKETS;
     hazard_05_tail_keeps_keys_that_hold: DropTailKeys, buckets, on BUCKETS;
     hazard_02_key_of_torn_data: SkipPayloadAtRecovery, buckets, on BUCKETS;
+    hazard_02_key_of_data_between_two_flushes: KeptUnflushed, buckets, on BUCKETS;
     rule_05_key_of_what_has_rotted_is_kept: DoubtKeptKeys, rotten, on BUCKETS;
+    rule_05_key_of_what_rotted_before_it: DoubtKeptKeys, rotten, on BUCKETS;
 }
 
 const BUCKETS: &[Records] = &[Records::Journal];
@@ -194,4 +196,33 @@ fn hazard_02_key_of_torn_data(world: &mut World) -> Run {
     world.cut_power(|write| if is_first_bucket(write) { Fate::Lost } else { Fate::Kept });
     world.open()?;
     world.verify_cut()
+}
+
+/// The same with a flush before the data, which says nothing of it.
+fn hazard_02_key_of_data_between_two_flushes(world: &mut World) -> Run {
+    begin(world)?;
+    write_fua(world, 0, 10, 1)?;
+    hazard_02_key_of_torn_data(world)
+}
+
+/// A key waits for an older one, whose data is slow; its own data is flushed and rots meanwhile. Then both are flushed, and
+/// the power is cut while nothing says so.
+fn rule_05_key_of_what_rotted_before_it(world: &mut World) -> Run {
+    begin(world)?;
+    write(world, 0, 10, 1)?;
+    world.hold(|io| io.is_cache(Kind::Write));
+    let slow = world.write(0, SectorRange { start: 500 * 8, sectors: 8 });
+    let slow_data = world.until_pending(|io| io.is_cache(Kind::Write))?;
+    let quick = world.write(0, SectorRange { start: 20 * 8, sectors: 8 });
+    let quick_data = world.until_pending(move |io| io.is_cache(Kind::Write) && io.id != slow_data.id)?;
+    world.complete(quick_data.id)?;
+    flush(world, 0)?;
+    assert!(world.rot_cache(quick_data.first, 77), "its data is durable");
+    world.release();
+    world.succeed(slow)?;
+    world.succeed(quick)?;
+    flush(world, 0)?;
+    world.cut_power(|write| if write.target == Target::Cache { Fate::Kept } else { Fate::Lost });
+    world.open()?;
+    read(world, 0, 500, 1)
 }

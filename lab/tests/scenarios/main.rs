@@ -13,7 +13,7 @@
 //! | 1 | commit, bit-tree | `hazard_01_promotion_while_the_origin_is_written` |
 //! | 2 | sync-sector | a page tears at sectors, which hold whole records, each right for itself; data in place tears as on any disk |
 //! | 2 | commit, bit-tree | `hazard_02_page_is_not_written_where_it_counts` |
-//! | 2 | journal | `hazard_02_key_of_torn_data`; of headers and summaries the code is our own log's |
+//! | 2 | journal | `hazard_02_key_of_torn_data`, `hazard_02_key_of_data_between_two_flushes`; of headers and summaries the code is our own log's |
 //! | 2 | mirror | `hazard_02_payload_of_a_torn_batch`; of headers and summaries the code is our own log's |
 //! | 3 | sync-sector, commit, bit-tree, journal, mirror | `hazard_03_flush_of_the_cache`, `hazard_03_flush_covers_what_was_before_it`, `rule_07_flush_of_the_origin`, `rule_04_fua_is_flushed` |
 //! | 3 | sync-sector, commit, bit-tree | `hazard_03_recorded_before_the_answer` |

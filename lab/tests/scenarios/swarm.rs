@@ -28,6 +28,7 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::CutSilently, "the swarm damages no durable metadata"),
     (Mutation::FlushNotNoted, "in the swarm a sector rots only when headers came behind it"),
     (Mutation::DoubtKeptKeys, BUCKETS),
+    (Mutation::KeptUnflushed, BUCKETS),
     (Mutation::TrustStaleSuperblock, "the swarm brings no old superblock back"),
     (Mutation::ForgetChain, "the other line prevents it: TrustDeadTail"),
     (Mutation::TrustDeadTail, "the other line prevents it: ForgetChain"),

@@ -171,7 +171,7 @@ impl Machine<LogStore> {
         state: KeyState,
     ) -> u64 {
         let journal = self.journal();
-        journal.keys.push_back(Key { publish, checksums, space, state });
+        journal.keys.push_back(Key { publish, checksums, space, state, written: None });
         journal.first_key + journal.keys.len() as u64 - 1
     }
 
@@ -184,9 +184,11 @@ impl Machine<LogStore> {
         memory: &mut M,
     ) {
         self.note_latency(Access::Write, issued);
+        let moment = self.barrier.moment();
         let journal = self.journal();
         let at = (key - journal.first_key) as usize;
         journal.keys[at].state = KeyState::Ready;
+        journal.keys[at].written = Some(moment);
         let request = journal.keys[at].request();
         let was_latched = self.latched.is_some();
         if result.is_ok() && !was_latched {

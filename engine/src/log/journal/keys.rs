@@ -122,6 +122,16 @@ impl Machine<LogStore> {
                 }
                 _ => unreachable!("clients bring nothing else"),
             };
+            // HAZARD 2: data that was durable before its key says nothing of whether the key's batch is whole.
+            let kind = match key.written {
+                Some(written)
+                    if self.barrier.has_flushed_since(written)
+                        || self.is_mutated(Mutation::KeptUnflushed) =>
+                {
+                    kind.kept()
+                }
+                _ => kind,
+            };
             let volume_id = self.volume(volume).id;
             match place {
                 Some(place) => {

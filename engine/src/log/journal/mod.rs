@@ -36,6 +36,7 @@ mod leave;
 mod tail;
 
 use super::Publish;
+use crate::barrier::FlushMoment;
 use crate::composition::Composition;
 use crate::composition::axes::{ExtentWrites, Journal as JournalChoice, PersistenceChoice, WritesChoice};
 use crate::format::KeyLayout;
@@ -72,6 +73,8 @@ struct Key {
     /// Where its data is, by the number of `Segments`, and where that ends there. None for zeroes.
     space: Option<(u32, u32)>,
     state: KeyState,
+    /// When the device had its data.
+    written: Option<FlushMoment>,
 }
 
 impl Key {
