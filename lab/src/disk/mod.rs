@@ -22,10 +22,12 @@
 //! A process crash leaves the device alone: any of the writes in flight land or do not, each as a whole.
 
 pub mod faults;
+mod notes;
 
 use crate::content::{Sector, Tag};
 use crate::random::Random;
 use faults::Faults;
+use notes::Notes;
 use std::rc::Rc;
 
 /// What a write carries.
@@ -50,14 +52,6 @@ impl Content {
     fn copy_to(&self, cells: &mut [Sector], first: u64) {
         for step in 0..self.sectors() as usize {
             self.copy_one(cells, first, step);
-        }
-    }
-
-    /// Whether any of it is a record of the cache's own.
-    fn has_record(&self) -> bool {
-        match self {
-            Content::Data(sectors) => sectors.iter().any(|sector| matches!(sector, Sector::Bytes(_))),
-            Content::Zeroes(_) => false,
         }
     }
 
@@ -131,8 +125,7 @@ pub struct Disk {
     durable: Vec<Sector>,
     unflushed: Vec<Unflushed>,
     serial: u64,
-    /// Flushes that made a record durable that landed after the flush before.
-    notes: u64,
+    notes: Notes,
     /// The serial at the last flush.
     flushed_at: u64,
     /// By block: how many notes there had been when it was written last.
@@ -151,7 +144,7 @@ impl Disk {
             cells,
             unflushed: Vec::new(),
             serial: 0,
-            notes: 0,
+            notes: Notes::Records { count: 0 },
             flushed_at: 0,
             faults: Faults::default(),
         }
@@ -167,7 +160,7 @@ impl Disk {
     pub fn grow(&mut self, sectors: u64, content: impl Fn(u64) -> Tag) {
         self.cells.extend((self.cells.len() as u64..sectors).map(|sector| Sector::Tag(content(sector))));
         self.durable.extend_from_slice(&self.cells[self.durable.len()..]);
-        self.written_at.resize(sectors.div_ceil(8) as usize, self.notes);
+        self.written_at.resize(sectors.div_ceil(8) as usize, self.notes.count());
     }
 
     /// What reads see.
@@ -195,7 +188,7 @@ impl Disk {
     pub fn land(&mut self, first: u64, content: Content) -> u64 {
         content.copy_to(&mut self.cells, first);
         let end = first + content.sectors();
-        self.written_at[(first / 8) as usize..end.div_ceil(8) as usize].fill(self.notes);
+        self.written_at[(first / 8) as usize..end.div_ceil(8) as usize].fill(self.notes.count());
         self.serial += 1;
         self.unflushed.push(Unflushed { serial: self.serial, first, content, answered: None });
         self.serial
@@ -240,7 +233,7 @@ impl Disk {
     pub fn flushed(&mut self, ticket: FlushTicket, also: &mut dyn FnMut() -> bool) {
         let durable = &mut self.durable;
         let mut kept: Vec<(u64, u64)> = Vec::new();
-        let mut is_note = false;
+        let mut newer: Vec<Content> = Vec::new();
         self.unflushed.retain(|write| {
             let (first, end) = (write.first, write.first + write.content.sectors());
             // What is newer must not become durable under what is older and still to come.
@@ -248,13 +241,15 @@ impl Disk {
             let is_covered = write.answered.is_some_and(|answered| answered < ticket.0);
             if is_covered || (also() && !is_on_top) {
                 write.content.copy_to(durable, write.first);
-                is_note |= is_covered && write.serial > self.flushed_at && write.content.has_record();
+                if is_covered && write.serial > self.flushed_at {
+                    newer.push(write.content.clone());
+                }
                 return false;
             }
             kept.push((first, end));
             true
         });
-        self.notes += u64::from(is_note);
+        self.notes.add(newer.iter());
         self.flushed_at = self.serial;
     }
 
@@ -264,11 +259,16 @@ impl Disk {
         self.flushed(ticket, &mut || true);
     }
 
-    /// How often since the sector's block was written a flush made a record durable that is newer than the
-    /// flush before, so that it may say of that one that it was.
+    /// What is on the device is a log, which cuts where no header says that more was flushed.
+    pub fn has_log(&mut self) {
+        self.notes = Notes::Headers { count: self.notes.count(), said: 0 };
+    }
+
+    /// How often since the sector's block was written a flush made a record durable that may tell of the flush
+    /// before; in a log, one that does ([`Disk::has_log`]).
     #[must_use]
     pub fn notes_since(&self, sector: u64) -> u64 {
-        self.notes - self.written_at[(sector / 8) as usize]
+        self.notes.count() - self.written_at[(sector / 8) as usize]
     }
 
     /// A flush failed. Of what was answered and unflushed some is durable, some stays volatile, some is gone and
@@ -415,5 +415,38 @@ mod tests {
         assert!(matches!(disk.read(1, 1)[0], Sector::Bytes(_)));
         write(&mut disk, 0, 1, 1);
         assert!(!disk.rot(0, 1));
+    }
+
+    #[test]
+    fn only_what_says_more_is_a_note_of_a_log() {
+        use engine::format::{BatchHeader, header_blocks_for};
+        let header = |flushed_sequence| {
+            let fields = BatchHeader {
+                set_id: [1; 16],
+                session: 1,
+                generation: 1,
+                sequence: 9,
+                previous_checksum: 0,
+                flushed_sequence,
+                floor_sequence: 0,
+                oldest_dirty_sequence: 0,
+            };
+            let mut bytes = vec![0; 4096 * header_blocks_for(0, 0) as usize];
+            fields.encode(&[], &[], &mut bytes);
+            Content::Data(bytes.chunks(512).map(Sector::of_bytes).collect())
+        };
+        let mut disk = Disk::new(64, |_| Tag::ZERO);
+        disk.has_log();
+        let mut count_after = |content: Content| {
+            let serial = disk.land(8, content);
+            disk.answered(serial);
+            disk.flush_all();
+            disk.notes_since(0)
+        };
+        assert_eq!(count_after(header(3)), 1);
+        assert_eq!(count_after(header(3)), 1, "that was known");
+        let other = Content::Data(Rc::new([Sector::of_bytes(&[[7; 256], [8; 256]].concat())]));
+        assert_eq!(count_after(other), 1, "a superblock says nothing of the log");
+        assert_eq!(count_after(header(4)), 2);
     }
 }

@@ -188,6 +188,9 @@ impl World {
             });
         }
         let mut cache = Disk::new(cache_bytes / 512, |_| Tag::ZERO);
+        if setup.slots.is_none() {
+            cache.has_log();
+        }
         recovery::format(&mut CutImage::whole(&mut cache), &superblock)
             .and_then(|()| recovery::write_superblock(&mut CutImage::whole(&mut cache), &superblock))
             .expect("a healthy device is formatted");
