@@ -415,11 +415,13 @@ impl Oracle {
             if volume.cells[sector as usize] & OPEN != 0 {
                 let flushed = volume.flushed;
                 let candidates = volume.candidates(sector);
-                if candidates.has_unflushed(flushed) {
+                let is_owed = is_only_copy && candidates.has_unflushed(flushed);
+                // What was under way when the process ended was promised to nobody, and is lost as well.
+                if candidates.has_volatile(flushed) {
                     candidates.lose_unflushed(now, flushed, 0);
-                    if is_only_copy {
-                        volume.must_fail_flush = Some(now);
-                    }
+                }
+                if is_owed {
+                    volume.must_fail_flush = Some(now);
                 }
             }
         }

@@ -205,6 +205,13 @@ impl Candidates {
         })
     }
 
+    /// Whether there is a write that no flush covers, acknowledged or not.
+    pub fn has_volatile(&self, flushed: Time) -> bool {
+        self.list.iter().any(|candidate| {
+            candidate.answered != NEVER && !candidate.is_durable(flushed) && candidate.version != Version::Any
+        })
+    }
+
     /// At `time` devices lost what was unflushed and answered after `since`: what a power cut might leave may be there.
     pub fn lose_unflushed(&mut self, time: Time, flushed: Time, since: Time) {
         self.lost = time;
@@ -245,6 +252,16 @@ impl Candidates {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_under_way_when_the_process_ended_is_volatile() {
+        let mut candidates = Candidates::default();
+        candidates.begin(Tag::written(1, 0));
+        assert!(!candidates.has_volatile(0));
+        candidates.list.push(Candidate::new(Version::Tag(Tag::written(2, 0)), 2));
+        candidates.process_crash(3);
+        assert!(candidates.has_volatile(0) && !candidates.has_unflushed(0));
+    }
 
     #[test]
     fn a_read_settles_nothing_that_was_lost_under_way() {
