@@ -7,14 +7,14 @@
 //! - I3: a device that let one operation time out gets no other: a write that lands late must
 //!   not find a newer one done.
 
-use crate::buffers::Pool;
+use crate::buffers::{Pool, Sums};
 use crate::devices::{
     AlignedBytes, Device, Job, Kind, OpenFile, Submitter, Transfer, ZERO_BYTES, is_refusal,
 };
 use crate::operation::{Backend, Operation, Token};
 use engine::effect::{Errno, Io, IoId, IoOp, Pieces, Target};
 use engine::memory::{Memory, Slice};
-use engine::units::{Nanos, VOLUMES_MAX, VolumeIndex};
+use engine::units::{BLOCK_BYTES, Nanos, VOLUMES_MAX, VolumeIndex, payload_checksum};
 use slab::Slab;
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -76,6 +76,9 @@ pub(crate) struct MemoryCopy {
     vectors: Vectors,
     offset_bytes: u64,
     len_bytes: u64,
+    /// Whose blocks' checksums are wanted, too: what a long read of the cache brings. The core compares them, and
+    /// it would compute them while other reactors wait for it.
+    judged: Option<Slice>,
 }
 
 /// Where a copy goes to or comes from; one piece is the common case.
@@ -88,6 +91,14 @@ enum Vectors {
 pub(crate) struct Copied {
     io: IoId,
     result: Result<(), Errno>,
+    sums: Option<Sums>,
+}
+
+/// An answer for the core, with what is known of the bytes that it brought.
+pub(crate) struct Landed {
+    pub io: IoId,
+    pub result: Result<(), Errno>,
+    pub sums: Option<Sums>,
 }
 
 /// One device as the core names it.
@@ -103,7 +114,7 @@ pub(crate) struct Flights {
     flights: Slab<Flight>,
     /// Vectors of finished operations, to be used again.
     spare_vectors: Vec<Vec<libc::iovec>>,
-    finished: VecDeque<(IoId, Result<(), Errno>)>,
+    finished: VecDeque<Landed>,
     /// Copies within memory, in order, by the reactor that has to do them: the one that asked, as
     /// what it copies is then in the caches where it is needed.
     copies: Vec<VecDeque<MemoryCopy>>,
@@ -176,10 +187,10 @@ impl Flights {
     ) {
         let line = line_of(io.target);
         if self.lines[line].gone {
-            return self.finished.push_back((io.id, Err(Errno::TIMEDOUT)));
+            return self.answer(io.id, Err(Errno::TIMEDOUT));
         }
         let Some(device) = &self.lines[line].device else {
-            return self.finished.push_back((io.id, Err(Errno::NODEV)));
+            return self.answer(io.id, Err(Errno::NODEV));
         };
         let empty = || Pieces::Many(Vec::new());
         let (step, offset_bytes, len_bytes, pieces) = match io.op {
@@ -194,7 +205,7 @@ impl Flights {
         };
         let inside = offset_bytes.checked_add(len_bytes).is_some_and(|end| end <= device.size_bytes());
         if !inside {
-            return self.finished.push_back((io.id, Err(Errno::IO)));
+            return self.answer(io.id, Err(Errno::IO));
         }
         // A copy within memory waits for nothing, so nobody else need do it.
         if let Kind::File(file) = device.kind()
@@ -203,13 +214,20 @@ impl Flights {
         {
             let device = device.clone();
             let is_read = step == Step::Read;
+            let judged = match &pieces {
+                Pieces::One(piece) if is_read && io.target == Target::Cache => Some(*piece),
+                _ => None,
+            };
+            let is_judged = len_bytes >= LONG_COPY_BYTES_MIN && len_bytes.is_multiple_of(BLOCK_BYTES);
+            let judged = judged.filter(|_| is_judged);
             let vectors = match pieces {
                 Pieces::One(piece) => Vectors::One(vector(piece, pool)),
                 Pieces::Many(pieces) => {
                     Vectors::Many(pieces.iter().map(|piece| vector(*piece, pool)).collect())
                 }
             };
-            let copy = MemoryCopy { io: io.id, line, device, is_read, vectors, offset_bytes, len_bytes };
+            let copy =
+                MemoryCopy { io: io.id, line, device, is_read, vectors, offset_bytes, len_bytes, judged };
             self.copies[reactor].push_back(copy);
             self.copying += 1;
             return;
@@ -249,7 +267,7 @@ impl Flights {
             let copy = self.copies[reactor].pop_front().expect("it was there");
             let is_last = copy.len_bytes >= LONG_COPY_BYTES_MIN;
             if self.lines[copy.line].gone {
-                self.copied(Copied { io: copy.io, result: Err(Errno::TIMEDOUT) });
+                self.copied(Copied { io: copy.io, result: Err(Errno::TIMEDOUT), sums: None });
             } else {
                 round.push(copy);
             }
@@ -262,7 +280,8 @@ impl Flights {
     /// A copy is done.
     pub(crate) fn copied(&mut self, copied: Copied) {
         self.copying -= 1;
-        self.finished.push_back((copied.io, copied.result));
+        let Copied { io, result, sums } = copied;
+        self.finished.push_back(Landed { io, result, sums });
     }
 
     /// Hands the rest of a flight to its device.
@@ -425,7 +444,8 @@ impl Flights {
                     pool.retain(piece.buffer);
                 }
                 flight.abandoned = true;
-                self.finished.push_back((flight.io, Err(Errno::TIMEDOUT)));
+                let result = Err(Errno::TIMEDOUT);
+                self.finished.push_back(Landed { io: flight.io, result, sums: None });
             }
         }
     }
@@ -449,7 +469,7 @@ impl Flights {
     }
 
     /// The next answer for the core.
-    pub(crate) fn take_finished(&mut self) -> Option<(IoId, Result<(), Errno>)> {
+    pub(crate) fn take_finished(&mut self) -> Option<Landed> {
         self.finished.pop_front()
     }
 
@@ -463,9 +483,13 @@ impl Flights {
         self.flights.len() + self.copying
     }
 
+    fn answer(&mut self, io: IoId, result: Result<(), Errno>) {
+        self.finished.push_back(Landed { io, result, sums: None });
+    }
+
     fn finish(&mut self, key: usize, result: Result<(), Errno>) {
         let flight = self.retire(key);
-        self.finished.push_back((flight.io, result));
+        self.answer(flight.io, result);
     }
 
     /// The late end of an operation that the core believes failed.
@@ -507,7 +531,15 @@ impl MemoryCopy {
                 file.write_vectored_at(at, &mut slices)
             }
         };
-        Copied { io: self.io, result }
+        // What was copied is still in the caches of this processor.
+        let sums = match (&self.vectors, self.judged) {
+            (Vectors::One(vector), Some(slice)) if result.is_ok() => {
+                let blocks = from(vector).chunks(BLOCK_BYTES as usize).map(payload_checksum).collect();
+                Some(Sums { slice, blocks })
+            }
+            _ => None,
+        };
+        Copied { io: self.io, result, sums }
     }
 }
 
