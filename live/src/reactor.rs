@@ -199,7 +199,7 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
             self.table.give_back(driver, self.number);
             self.copied.extend(self.copies.drain(..).map(MemoryCopy::carry_out));
             driver = self.table.take()?;
-            self.copied.drain(..).for_each(|copied| driver.flights.copied(copied));
+            self.copied.drain(..).for_each(|copied| driver.flights.copied(self.number, copied));
             self.settle(&mut driver);
         }
         let next = self.close_round(&mut driver);
