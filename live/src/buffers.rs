@@ -13,7 +13,7 @@
 
 use engine::limits::{ENGINE_BUFFER_BYTES_MAX, ENGINE_POOL_BYTES};
 use engine::memory::{BufferId, Memory, Purpose, Slice};
-use engine::units::BLOCK_BYTES;
+use engine::units::{BLOCK_BYTES, payload_checksum};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::io;
 use std::ptr::NonNull;
@@ -190,6 +190,26 @@ struct Frame {
     frames: u32,
 }
 
+/// Checksums of a piece's blocks, computed where the piece was copied, without the pool in hand.
+#[derive(Debug)]
+pub(crate) struct Sums {
+    /// Whole blocks.
+    pub slice: Slice,
+    /// Of each block, in order.
+    pub blocks: Vec<u32>,
+}
+
+impl Sums {
+    /// The checksum of a piece, if it is one of the blocks.
+    fn of(&self, slice: Slice) -> Option<u32> {
+        let at_bytes = slice.offset_bytes.checked_sub(self.slice.offset_bytes)?;
+        let is_block = slice.buffer == self.slice.buffer
+            && slice.len_bytes == FRAME_BYTES
+            && at_bytes.is_multiple_of(FRAME_BYTES);
+        self.blocks.get((at_bytes / FRAME_BYTES) as usize).copied().filter(|_| is_block)
+    }
+}
+
 /// The buffers of a daemon.
 pub struct Pool {
     base: NonNull<u8>,
@@ -199,6 +219,8 @@ pub struct Pool {
     door: Arena,
     /// Buffers of the doors that came back, ever.
     door_returns: u64,
+    /// What is known of a piece that nothing has changed since: see [`Pool::with_sums`].
+    sums: Option<Sums>,
 }
 
 // SAFETY: the mapping is private to the pool and reached only through it; the pool is used by one
@@ -251,6 +273,7 @@ impl Pool {
             engine: Arena::new(0, engine_frames, quota_bytes),
             door: Arena::new(engine_frames, door_frames, door_bytes),
             door_returns: 0,
+            sums: None,
         })
     }
 
@@ -259,6 +282,15 @@ impl Pool {
         let frames = frames_of(len_bytes);
         let start = self.door.take(frames)?;
         Some(self.begin(start, frames))
+    }
+
+    /// Does something while these checksums are known, so that they are not computed with the pool in hand.
+    /// Whatever changes or frees any buffer forgets them.
+    pub(crate) fn with_sums<R>(&mut self, sums: Option<Sums>, work: impl FnOnce(&mut Pool) -> R) -> R {
+        self.sums = sums;
+        let result = work(self);
+        self.sums = None;
+        result
     }
 
     /// Bytes the doors may use in all.
@@ -314,6 +346,7 @@ impl Pool {
 
     /// The bytes of a piece that no system call or copy is using at the moment.
     pub fn bytes_mut(&mut self, slice: Slice) -> &mut [u8] {
+        self.sums = None;
         // SAFETY: as for `bytes`; `&mut self` makes this the only reference in the process, and
         // the owner of a write under way does not change its bytes before it completed.
         unsafe { std::slice::from_raw_parts_mut(self.pointer(slice), slice.len_bytes as usize) }
@@ -356,6 +389,7 @@ impl Memory for Pool {
         assert!(frame.references > 0, "buffer {} is in use", buffer.0);
         frame.references -= 1;
         if frame.references == 0 {
+            self.sums = None;
             let frames = std::mem::take(&mut frame.frames);
             if buffer.0 < self.door.first {
                 self.engine.give(buffer.0, frames);
@@ -375,11 +409,13 @@ impl Memory for Pool {
     }
 
     fn checksum(&self, slice: Slice) -> u32 {
-        engine::units::payload_checksum(self.bytes(slice))
+        let known = self.sums.as_ref().and_then(|sums| sums.of(slice));
+        known.unwrap_or_else(|| payload_checksum(self.bytes(slice)))
     }
 
     fn copy(&mut self, from: Slice, to: Slice) {
         assert!(from.len_bytes == to.len_bytes, "both pieces have one length");
+        self.sums = None;
         let (source, target) = (self.pointer(from), self.pointer(to));
         assert!(
             from.buffer != to.buffer || source.addr().abs_diff(target.addr()) >= from.len_bytes as usize,
@@ -415,6 +451,36 @@ mod tests {
         Door(u32),
         Retain(usize),
         Release(usize),
+    }
+
+    #[test]
+    fn known_checksums_hold_until_something_changes() {
+        let mut pool = Pool::new(DOOR_BYTES_MIN).unwrap();
+        let buffer = pool.allocate_for_door(4 * FRAME_BYTES).unwrap();
+        let whole = Slice { buffer, offset_bytes: 0, len_bytes: 4 * FRAME_BYTES };
+        let [first, second, third, fourth] =
+            [0, 1, 2, 3].map(|block| whole.part(block * FRAME_BYTES, FRAME_BYTES));
+        pool.zero(whole);
+        let computed = pool.checksum(first);
+        let sums = || Some(Sums { slice: whole.part(FRAME_BYTES, 2 * FRAME_BYTES), blocks: vec![1, 2] });
+        pool.with_sums(sums(), |pool| {
+            let all = [first, second, third, fourth].map(|block| pool.checksum(block));
+            assert_eq!(all, [computed, 1, 2, computed]);
+            assert_eq!(pool.checksum(whole.part(FRAME_BYTES + 512, FRAME_BYTES)), computed, "no whole block");
+            pool.zero(fourth);
+            assert_eq!(pool.checksum(second), computed, "whatever was changed");
+        });
+        pool.with_sums(sums(), |pool| {
+            pool.copy(first, third);
+            assert_eq!(pool.checksum(third), computed);
+        });
+        pool.with_sums(sums(), |pool| {
+            pool.release(buffer);
+            let again = pool.allocate_for_door(4 * FRAME_BYTES).unwrap();
+            assert_eq!((again, pool.checksum(second)), (buffer, computed), "another life of the buffer");
+        });
+        pool.with_sums(sums(), |_| {});
+        assert_eq!(pool.checksum(second), computed);
     }
 
     fn step() -> impl Strategy<Value = Step> {

@@ -4,7 +4,7 @@
 use crate::buffers::Pool;
 use crate::clock;
 use crate::doors::offers::Offers;
-use crate::flights::Flights;
+use crate::flights::{Flights, Landed};
 use crate::operation::Backend;
 use crate::seats::Seats;
 use crate::server::{Config, ExportConfig, ServerNotice};
@@ -175,8 +175,9 @@ impl<C: Core> Driver<C> {
                 }
             }
             let mut any = false;
-            while let Some((io, result)) = self.flights.take_finished() {
-                self.core.complete(self.now, io, result, &mut self.pool);
+            while let Some(Landed { io, result, sums }) = self.flights.take_finished() {
+                let (core, now) = (&mut self.core, self.now);
+                self.pool.with_sums(sums, |pool| core.complete(now, io, result, pool));
                 any = true;
             }
             while let Some(request) = self.deferred.front() {

@@ -196,10 +196,11 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
         };
         if driver.flights.has_copies(self.number) {
             driver.flights.take_copies(self.number, &mut self.copies);
+            let in_parts = driver.seats.is_alone(self.number);
             self.table.give_back(driver, self.number);
-            self.copied.extend(self.copies.drain(..).map(MemoryCopy::carry_out));
+            self.copied.extend(self.copies.drain(..).map(|copy| copy.carry_out(in_parts)));
             driver = self.table.take()?;
-            self.copied.drain(..).for_each(|copied| driver.flights.copied(copied));
+            self.copied.drain(..).for_each(|copied| driver.flights.copied(self.number, copied));
             self.settle(&mut driver);
         }
         let next = self.close_round(&mut driver);
