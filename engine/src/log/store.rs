@@ -189,6 +189,10 @@ impl Store for LogStore {
         let (op, volume) = (active.op, active.volume);
         let oldest_dirty_sequence = m.volume(volume).is_dirty().then(|| m.oldest_dirty());
         let dropped = m.drop_entries(volume, blocks) + m.drop_extents(volume, blocks);
+        let LogStore { journal, segments, .. } = &mut m.store;
+        if let Some(journal) = journal {
+            journal.passed(blocks.count, segments);
+        }
         let mutation = match op {
             RequestOp::Discard { .. } => Mutation::ForgetDiscard,
             _ => Mutation::ForgetTombstone,

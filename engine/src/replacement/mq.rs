@@ -1,7 +1,8 @@
 //! `mq`: frames in 16 levels by the logarithm of their hits.
 //!
 //! Clean and dirty frames are in queues of their own, least recently used first in each level; a
-//! frame is counted once in a tick, and a tick is about one request. The victim is the first clean
+//! frame is counted once in a tick, and a tick is about one request. Which tick it is is looked up when a request comes,
+//! so that a frame that was moved in between can be counted by the next one. The victim is the first clean
 //! frame of the lowest level; the first dirty one goes home next, and counts as clean from the
 //! moment it goes. When that took the last one of a queue's bottom level (`coldest`: when that level
 //! is empty then), all levels of the queue sink by one. A frame that changes between clean and
@@ -15,7 +16,8 @@
 //! | `split` (default) | 3.14 to 3.18 | two | mean hits of the first [`AVERAGE_OVER`] frames, rounded up, set once in a generation while no frame is free |
 //! | `coldest` | to 4.1 | two | 0 while a frame is free, else the hits of the next victim, or of the next dirty frame and [`DIRTY_DISCOURAGED_HITS`] more |
 //!
-//! A generation is max(frames, 1 024) counted hits, of cached and of remembered pieces. The frames
+//! A generation is max(frames, 1 024) counted hits, of cached and of remembered pieces. It ends while no frame is free; one that
+//! is on its way from one piece to the next is not, for there it changes hands at once. The frames
 //! of the mean are taken level by level from the bottom, clean before dirty; a full count ends
 //! only the list it is reached in, so one dirty frame more may be in the mean. With `single` a
 //! victim's piece is remembered and begins again with one hit; the other eras forget it. That era
@@ -71,7 +73,12 @@ pub struct Mq {
     hits: Vec<u32>,
     /// The tick in which the frame was last moved.
     ticks: Vec<u32>,
+    /// The tick of the last request that came.
     tick: u32,
+    /// Ticks that have begun.
+    ticks_begun: u32,
+    /// No frame was free when one was wanted last, and none has become free since.
+    is_exhausted: bool,
     /// Frames with a piece.
     listed: u32,
     /// Of those, frames in the clean queue.
@@ -94,6 +101,8 @@ impl Mq {
             hits: vec![0; shape.frames as usize],
             ticks: vec![0; shape.frames as usize],
             tick: 0,
+            ticks_begun: 0,
+            is_exhausted: false,
             listed: 0,
             clean: 0,
             generation_hits: 0,
@@ -127,7 +136,7 @@ impl Mq {
     /// Counts a hit of anything, and renews the threshold at the end of a generation.
     fn count(&mut self) {
         self.generation_hits = self.generation_hits.saturating_add(1);
-        let is_full = self.listed == self.shape.frames;
+        let is_full = self.is_exhausted || self.listed == self.shape.frames;
         if self.generation_hits >= self.shape.frames.max(GENERATION_HITS_MIN) && is_full {
             self.generation_hits = 0;
             self.threshold = self.mean_hits();
@@ -173,6 +182,7 @@ impl Policy for Mq {
     }
 
     fn hit(&mut self, frame: Frame, _: Access) {
+        self.tick = self.ticks_begun;
         if self.ticks[frame.at()] == self.tick {
             return;
         }
@@ -181,6 +191,10 @@ impl Policy for Mq {
         self.count();
         self.unlist(frame, false);
         self.push(frame);
+    }
+
+    fn miss(&mut self) {
+        self.tick = self.ticks_begun;
     }
 
     fn ghost_hit(&mut self) {
@@ -204,10 +218,13 @@ impl Policy for Mq {
     fn remove(&mut self, frame: Frame) {
         if self.queues.is_listed(frame.0) {
             self.unlist(frame, false);
+            self.is_exhausted = false;
         }
     }
 
     fn victim(&mut self, _: u32, may_leave: impl Fn(Frame) -> bool) -> Option<Victim> {
+        // Nobody asks while a frame is free.
+        self.is_exhausted = true;
         let frame = self.first(CLEAN, may_leave)?;
         self.unlist(frame, true);
         Some(Victim { frame, is_remembered: self.era == MqEra::Single })
@@ -245,7 +262,7 @@ impl Policy for Mq {
     }
 
     fn tick(&mut self) {
-        self.tick = self.tick.wrapping_add(1);
+        self.ticks_begun = self.ticks_begun.wrapping_add(1);
     }
 
     fn standing(&self, free: u32) -> Standing {
@@ -354,6 +371,33 @@ mod tests {
         mq.insert(Frame(3), Arrival { hits: 6, ..Arrival::first(Access::Read, false) });
         mq.ghost_hit();
         assert_eq!(mq.standing(0).threshold, 3, "(1 + 1 + 1 + 6) / 4, rounded up");
+    }
+
+    #[test]
+    fn a_frame_that_changes_hands_is_not_free() {
+        let mut mq = filled(4, MqEra::Split);
+        assert_eq!(victim(&mut mq), Some(0));
+        (0..1024).for_each(|_| mq.ghost_hit());
+        assert_eq!(mq.standing(0).threshold, 1, "the mean of those that are left");
+        mq.insert(Frame(0), Arrival { hits: 6, ..Arrival::first(Access::Read, false) });
+        mq.remove(Frame(1));
+        (0..1024).for_each(|_| mq.ghost_hit());
+        assert_eq!(mq.standing(1).threshold, 1, "one is free");
+        mq.insert(Frame(1), Arrival::first(Access::Read, false));
+        mq.ghost_hit();
+        assert_eq!(mq.standing(0).threshold, 3, "(6 + 1 + 1 + 1) / 4, rounded up");
+    }
+
+    #[test]
+    fn what_went_home_between_two_requests_is_counted_by_the_second() {
+        let mut mq = filled(2, MqEra::Split);
+        hit(&mut mq, 0, 1);
+        mq.set_dirty(Frame(0), true);
+        mq.tick();
+        mq.home_begins(Frame(0));
+        mq.home_ends(Frame(0), false);
+        mq.hit(Frame(0), Access::Write);
+        assert_eq!(mq.hint(Frame(0)), 3);
     }
 
     #[test]

@@ -241,11 +241,16 @@ impl Buckets {
         } else {
             self.open.push(open);
         }
-        self.recount_after = self.recount_after.saturating_sub(u64::from(count));
+        self.written(u64::from(count), segments);
+        Some(space)
+    }
+
+    /// So many blocks more were written since the last count.
+    pub fn written(&mut self, blocks: u64, segments: &Segments) {
+        self.recount_after = self.recount_after.saturating_sub(blocks);
         if self.recount_after == 0 {
             self.recount(segments);
         }
-        Some(space)
     }
 
     fn close(&mut self, bucket: u32) {

@@ -38,10 +38,14 @@ mod tail;
 use super::Publish;
 use crate::barrier::FlushMoment;
 use crate::composition::Composition;
-use crate::composition::axes::{ExtentWrites, Journal as JournalChoice, PersistenceChoice, WritesChoice};
+use crate::composition::axes::{
+    DestageChoice, ExtentWrites, Journal as JournalChoice, PersistenceChoice, WritesChoice,
+};
+use crate::controllers::pi::PiEra;
 use crate::format::KeyLayout;
 use crate::replacement::Access;
 use crate::request::RequestKey;
+use crate::segments::Segments;
 use crate::units::{Nanos, Place};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -88,6 +92,8 @@ impl Key {
 
 /// What a log with buckets has besides.
 pub(crate) struct Journal {
+    /// Whether what passes by counts as written.
+    counts_passed: bool,
     pub buckets: Buckets,
     /// In the order in which they came.
     keys: VecDeque<Key>,
@@ -118,7 +124,12 @@ impl Journal {
         };
         let JournalChoice { recount_part, journal_delay_ms, .. } = choice;
         let WritesChoice::Extents(writes) = composition.writes else { unreachable!("and with extents") };
+        let counts_passed = match composition.destage {
+            DestageChoice::Pi(pi) => pi.era != PiEra::C,
+            _ => false,
+        };
         Journal {
+            counts_passed,
             buckets: Buckets::new(layout, &composition.replacement, recount_part, held, seed),
             keys: VecDeque::new(),
             first_key: 0,
@@ -140,6 +151,16 @@ impl Journal {
         let is_write = access == Access::Write && is_writeback;
         in_use > self.writes.cutoff_add_percent
             || (is_write && in_use > self.writes.cutoff_writeback_sync_percent)
+    }
+
+    /// So many blocks were written around the cache.
+    ///
+    /// Source: bcache's `bch_data_insert_start`, which took what passes by off what may be written until the next garbage collection,
+    /// too, until "bcache: do not subtract sectors_to_gc for bypassed IO" (Linux 4.14): the kernels of the first two controllers.
+    pub fn passed(&mut self, blocks: u64, segments: &Segments) {
+        if self.counts_passed {
+            self.buckets.written(blocks, segments);
+        }
     }
 
     /// A client's request went through the cache.

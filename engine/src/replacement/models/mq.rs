@@ -10,6 +10,8 @@ struct MqModel {
     dirty: Vec<bool>,
     ticks: Vec<u32>,
     tick: u32,
+    ticks_begun: u32,
+    is_exhausted: bool,
     counted: u32,
     threshold: u32,
 }
@@ -23,6 +25,8 @@ impl MqModel {
             dirty: vec![false; FRAMES as usize],
             ticks: vec![0; FRAMES as usize],
             tick: 0,
+            ticks_begun: 0,
+            is_exhausted: false,
             counted: 0,
             threshold: 0,
         }
@@ -80,11 +84,12 @@ impl Model for MqModel {
     }
 
     fn hit(&mut self, frame: u32) {
+        self.tick = self.ticks_begun;
         if self.ticks[frame as usize] != self.tick {
             self.hits[frame as usize] += 1;
             self.counted += 1;
             let listed = self.queues.iter().flatten().flatten().count();
-            if self.counted >= 1024 && listed == FRAMES as usize {
+            if self.counted >= 1024 && (self.is_exhausted || listed == FRAMES as usize) {
                 self.counted = 0;
                 self.threshold = self.mean();
             }
@@ -104,10 +109,14 @@ impl Model for MqModel {
     }
 
     fn remove(&mut self, frame: u32) {
+        if self.queues.iter().flatten().flatten().any(|&other| other == frame) {
+            self.is_exhausted = false;
+        }
         self.unlist(frame);
     }
 
     fn victim(&mut self, _: u32, may_leave: &dyn Fn(u32) -> bool) -> Option<u32> {
+        self.is_exhausted = true;
         let frame = self.queues[0].iter().flatten().copied().find(|&frame| may_leave(frame))?;
         self.pop(frame);
         Some(frame)
@@ -138,7 +147,7 @@ impl Model for MqModel {
     }
 
     fn tick(&mut self, _: Nanos) {
-        self.tick += 1;
+        self.ticks_begun += 1;
     }
 
     fn standing(&self, free: u32) -> Standing {
