@@ -33,10 +33,8 @@ impl Store for SlotStore {
     fn is_of_cache(flight: &SlotFlight) -> bool {
         !matches!(flight, SlotFlight::Around { .. } | SlotFlight::PromotionRead { .. })
     }
-    fn trusts_unflushed_origin(&self) -> bool {
-        // A crash forgets what is clean, and so does a flush that fails.
-        true
-    }
+    // A crash forgets what is clean, and so does a flush that fails.
+    const TRUSTS_UNFLUSHED_ORIGIN: bool = true;
 
     // ---- what is cached ----------------------------------------------------------------------
 
