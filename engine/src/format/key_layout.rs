@@ -8,8 +8,9 @@
 //! scattered blocks, so that half of every lap is dead and the ring goes on.
 
 use super::bytes::{put, u32_at};
-use super::geometry::{Geometry, SEGMENT_BLOCKS_MAX, SEGMENT_BLOCKS_MIN, SEGMENTS_MIN};
+use super::geometry::{Geometry, SEGMENT_BLOCKS_MIN, SEGMENTS_MIN};
 use super::{CACHE_BYTES_MIN, FormatError, SEGMENTS_OFFSET};
+use crate::limits::ENGINE_BUFFER_BYTES_MAX;
 use crate::units::{BLOCK_BYTES, Place};
 
 /// Blocks of the smallest bucket and of the largest: 4 KiB and 32 MiB.
@@ -18,6 +19,9 @@ const BUCKET_BLOCKS: core::ops::RangeInclusive<u32> = 1..=8192;
 const BUCKETS_MIN: u32 = 8;
 /// Bytes that a scattered block's key takes: an entry and a checksum, in a header and in a summary.
 const KEY_BYTES: u64 = 2 * (32 + 4 + 4);
+/// Blocks of the largest segment of keys. A summary is read into one buffer, and with scattered blocks it is as long as the
+/// headers: a longer segment would be sealed with most of it empty, and the ring would not have the room that it is chosen for.
+const KEY_SEGMENT_BLOCKS_MAX: u32 = 2 * (ENGINE_BUFFER_BYTES_MAX / BLOCK_BYTES as u32);
 /// Bytes of a layout in the superblock.
 pub const KEY_LAYOUT_BYTES: usize = 8;
 
@@ -82,7 +86,7 @@ impl KeyLayout {
         let wanted = blocks * u64::from(ring_permille.min(500)) / 1000;
         let needed = 2 * blocks * KEY_BYTES / BLOCK_BYTES;
         let ring_blocks = wanted.max(needed).max(ring_min / BLOCK_BYTES) as u32;
-        let largest = (ring_blocks / SEGMENTS_MIN).clamp(SEGMENT_BLOCKS_MIN, SEGMENT_BLOCKS_MAX);
+        let largest = (ring_blocks / SEGMENTS_MIN).clamp(SEGMENT_BLOCKS_MIN, KEY_SEGMENT_BLOCKS_MAX);
         let segment_blocks = 1 << largest.ilog2();
         let geometry = Geometry { segment_blocks, segments: ring_blocks / segment_blocks };
         let ring_blocks = u64::from(geometry.segments) * u64::from(segment_blocks);
@@ -162,6 +166,8 @@ mod tests {
                 // Segments are powers of two: up to one of them may be missing.
                 let spare = layout.geometry.segment_bytes();
                 assert!(ring_bytes + spare >= 2 * keys * KEY_BYTES, "{layout:?}");
+                // Half of a full segment is its summary, which is read back into one buffer.
+                assert!(spare / 2 <= u64::from(ENGINE_BUFFER_BYTES_MAX), "{layout:?}");
             }
         }
     }
