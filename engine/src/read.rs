@@ -12,7 +12,7 @@ use crate::replacement::Access;
 use crate::request::{RequestKey, Stage};
 use crate::store::Store;
 use crate::units::{BLOCK_BYTES, BlockKey, Place, SECTORS_PER_BLOCK};
-use crate::volume::Standing;
+use crate::volume::{Standing, Volume};
 use alloc::vec::Vec;
 
 /// Consecutive blocks read by one operation.
@@ -209,6 +209,11 @@ impl<S: Store> Machine<S> {
         missed
     }
 
+    /// The last epoch of which what the origin has may enter the cache as clean (rule 2).
+    pub(crate) fn trusted_epoch(&self, volume: &Volume) -> u64 {
+        if self.store.trusts_unflushed_origin() { u64::MAX } else { volume.origin.flushed_epoch }
+    }
+
     fn issue_piece(&mut self, request: RequestKey, mut piece: Piece, may_fill: bool) {
         let volume_index = self.requests[request].volume;
         self.requests[request].parts += 1;
@@ -225,15 +230,14 @@ impl<S: Store> Machine<S> {
                 let may_fill =
                     may_fill && !self.is_stopping && self.latched.is_none() && S::may_fill(self, request);
                 let is_unflushed_fine = self.is_mutated(Mutation::FillBeforeFirstFlush);
-                let volume = self.volume_mut(volume_index);
+                let volume = self.volume(volume_index);
                 // RULE 2: what a life before left unflushed on the origin is not clean either.
-                let trusted = S::TRUSTS_UNFLUSHED_ORIGIN;
-                let flushed_epoch = if trusted { u64::MAX } else { volume.origin.flushed_epoch };
-                let is_flushed = flushed_epoch > 0 || is_unflushed_fine;
+                let is_flushed = self.trusted_epoch(volume) > 0 || is_unflushed_fine;
                 if may_fill && volume.caches_reads() && is_flushed {
                     let blocks = Blocks { first: piece.first, count: u64::from(piece.blocks) };
-                    *stamp = volume.guard.stamp(blocks, flushed_epoch);
+                    *stamp = volume.guard.stamp(blocks, self.trusted_epoch(volume));
                 }
+                let volume = self.volume_mut(volume_index);
                 volume.origin.client_reads += 1;
                 let (offset_bytes, len_bytes) = volume.origin_bytes(piece.first, u64::from(piece.blocks));
                 let into = Pieces::One(piece.slice.part(0, len_bytes as u32));

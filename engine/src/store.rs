@@ -70,8 +70,10 @@ pub(crate) trait Store: Sized {
     /// Whether such an operation is one of the cache device.
     fn is_of_cache(flight: &Self::Flight) -> bool;
     /// Whether what an origin may still lose can enter the cache as clean (rule 2): the store sees to it that nobody finds
-    /// it there once it is lost.
-    const TRUSTS_UNFLUSHED_ORIGIN: bool = false;
+    /// it there once it is lost, or what is written to an origin counts as home without a flush anyway.
+    fn trusts_unflushed_origin(&self) -> bool {
+        self.is_home_when_written()
+    }
 
     // ---- what is cached ----------------------------------------------------------------------
 

@@ -73,16 +73,33 @@ fn a_stream_passes_by_from_its_cutoff_on() {
     let cached = status(&world).volumes[0].cached_bytes;
     assert_eq!(cached, 31 * 128 * 1024);
     assert_eq!(counters(&world).bypass_mode_blocks, 33 * 32);
-    // The same for a reader, once the origin was flushed: what it may lose does not enter.
+    // The same for a reader.
     world.pass(6 * Nanos::SECOND).unwrap();
-    let flush = world.flush(0);
-    world.succeed(flush).unwrap();
     for step in 0..64 {
         let read = world.read(0, blocks(32_768 + step * 32, 32));
         world.succeed(read).unwrap();
     }
     world.pass(10 * Nanos::MILLISECOND).unwrap();
     assert_eq!(counters(&world).fill_blocks, 31 * 32);
+}
+
+/// What went around the cache enters when it is read, though nobody has flushed the origin since; with `safe` what the origin
+/// may still lose does not (rule 2).
+#[test]
+fn what_the_origin_may_lose_enters_as_published() {
+    let filled = |safe: bool| {
+        let mut world = World::new(setup(&[], safe));
+        world.run_dry().unwrap();
+        write_all(&mut world, (0..64).map(|step| step * 32), 32, 1).unwrap();
+        assert_eq!(counters(&world).bypass_mode_blocks, 33 * 32);
+        // Nothing has gone home yet, for which the origin would be flushed.
+        let read = world.read(0, blocks(50 * 32, 32));
+        world.succeed(read).unwrap();
+        world.pass(10 * Nanos::MILLISECOND).unwrap();
+        counters(&world).fill_blocks
+    };
+    assert_eq!(filled(false), 32);
+    assert_eq!(filled(true), 0);
 }
 
 /// Runs are counted in the order in which requests come, though one that shares a region of the guard with another

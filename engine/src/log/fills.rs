@@ -126,9 +126,10 @@ impl Machine<LogStore> {
         }
         let Fill { volume, blocks, stamp, .. } = fill;
         let is_blind = self.is_mutated(Mutation::FillAfterChange);
+        let epoch = self.trusted_epoch(self.volume(volume));
         let target = self.volume_mut(volume);
         // HAZARD 1: nothing happened here since the read began; from now on it is watched.
-        if target.guard.stamp(blocks, target.origin.flushed_epoch) != Some(stamp) && !is_blind {
+        if target.guard.stamp(blocks, epoch) != Some(stamp) && !is_blind {
             target.counters.fill_dropped_blocks += blocks.count;
             return;
         }
@@ -202,15 +203,16 @@ impl Machine<LogStore> {
         self.store.log.pending_fill_blocks -= blocks.count;
         let is_pressed = self.store.segments.free() <= self.config.segments_reserved;
         let is_blind = self.is_mutated(Mutation::FillAfterChange);
-        let Some(target) = self.volumes[volume.at()].as_mut() else {
+        let Some(epoch) = self.volumes[volume.at()].as_ref().map(|target| self.trusted_epoch(target)) else {
             memory.release(slice.buffer);
             return None;
         };
+        let target = self.volumes[volume.at()].as_mut().expect("seen above");
         // HAZARD 1: nothing was written, destaged, discarded, bypassed or dropped here since
         // the read began, and nothing is about to be.
         let is_same = match watch {
             Some(watch) => target.guard.unwatch(watch),
-            None => target.guard.stamp(blocks, target.origin.flushed_epoch) == Some(stamp),
+            None => target.guard.stamp(blocks, epoch) == Some(stamp),
         };
         let is_unchanged = (is_same || is_blind) && target.caches_reads();
         let is_new = is_unchanged

@@ -112,11 +112,11 @@ impl Store for LogStore {
         }
         // A stamp is of all blocks: a run of them is compared with one of its own.
         for blocks in m.admitted(volume, all) {
-            let flushed_epoch = m.volume(volume).origin.flushed_epoch;
+            let epoch = m.trusted_epoch(m.volume(volume));
             let guard = &m.volume(volume).guard;
             let is_unchanged =
-                guard.stamp(all, flushed_epoch) == Some(stamp) || m.is_mutated(Mutation::FillAfterChange);
-            if let Some(stamp) = guard.stamp(blocks, flushed_epoch).filter(|_| is_unchanged) {
+                guard.stamp(all, epoch) == Some(stamp) || m.is_mutated(Mutation::FillAfterChange);
+            if let Some(stamp) = guard.stamp(blocks, epoch).filter(|_| is_unchanged) {
                 let skip = ((blocks.first - all.first) * BLOCK_BYTES) as u32;
                 let slice = piece.slice.part(skip, (blocks.count * BLOCK_BYTES) as u32);
                 m.queue_fill(request, blocks, slice, stamp, memory);

@@ -33,8 +33,10 @@ impl Store for SlotStore {
     fn is_of_cache(flight: &SlotFlight) -> bool {
         !matches!(flight, SlotFlight::Around { .. } | SlotFlight::PromotionRead { .. })
     }
-    // A crash forgets what is clean, and so does a flush that fails.
-    const TRUSTS_UNFLUSHED_ORIGIN: bool = true;
+    fn trusts_unflushed_origin(&self) -> bool {
+        // A crash forgets what is clean, and so does a flush that fails.
+        true
+    }
 
     // ---- what is cached ----------------------------------------------------------------------
 
