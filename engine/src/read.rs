@@ -232,10 +232,11 @@ impl<S: Store> Machine<S> {
                 let is_unflushed_fine = self.is_mutated(Mutation::FillBeforeFirstFlush);
                 let volume = self.volume(volume_index);
                 // RULE 2: what a life before left unflushed on the origin is not clean either.
-                let is_flushed = self.trusted_epoch(volume) > 0 || is_unflushed_fine;
+                let epoch = self.trusted_epoch(volume);
+                let is_flushed = epoch > 0 || is_unflushed_fine;
                 if may_fill && volume.caches_reads() && is_flushed {
                     let blocks = Blocks { first: piece.first, count: u64::from(piece.blocks) };
-                    *stamp = volume.guard.stamp(blocks, self.trusted_epoch(volume));
+                    *stamp = volume.guard.stamp(blocks, epoch);
                 }
                 let volume = self.volume_mut(volume_index);
                 volume.origin.client_reads += 1;

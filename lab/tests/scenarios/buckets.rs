@@ -3,10 +3,10 @@
 use crate::kinds::{KEY_LAYOUT as LAYOUT, Kind as Records};
 use crate::steps::*;
 use engine::effect::{RequestOp, Target, WriteMode};
-use engine::units::{SectorRange, VolumeIndex};
+use engine::units::VolumeIndex;
 use lab::disk::Fate;
 use lab::disk::faults::Kind;
-use lab::world::{AtStake, IoView, Setup, World};
+use lab::world::{AtStake, IoView, Setup, World, blocks};
 
 crate::scenarios! {
     hazard_05_bucket_given_up_is_forgotten: ForgetFreed, around, on BUCKETS;
@@ -211,9 +211,9 @@ fn rule_05_key_of_what_rotted_before_it(world: &mut World) -> Run {
     begin(world)?;
     write(world, 0, 10, 1)?;
     world.hold(|io| io.is_cache(Kind::Write));
-    let slow = world.write(0, SectorRange { start: 500 * 8, sectors: 8 });
+    let slow = world.write(0, blocks(500, 1));
     let slow_data = world.until_pending(|io| io.is_cache(Kind::Write))?;
-    let quick = world.write(0, SectorRange { start: 20 * 8, sectors: 8 });
+    let quick = world.write(0, blocks(20, 1));
     let quick_data = world.until_pending(move |io| io.is_cache(Kind::Write) && io.id != slow_data.id)?;
     world.complete(quick_data.id)?;
     flush(world, 0)?;
