@@ -274,6 +274,11 @@ mutations! {
     /// Hazard 11, in slots: v2 is on its way to a clean slot and to the origin; the origin has it and drops it with a flush
     /// that fails, and the next flush succeeds. The slot is used for something else: v1 is read.
     TrustWrittenAround,
+    /// D1: a piece is copied to a slot with v1, which the origin then drops with a flush that fails; the slot stays mapped. v0 is
+    /// read, a crash calls the slot dirty, and v1 goes home.
+    RottenStays,
+    /// D1, D2: the same, where the slot leaves, and v0 is read before that is durable.
+    TellDoubted,
     /// H2, with slot pages: a record says that a slot is dirty before its data is flushed. A power cut keeps the record and
     /// takes the data: whatever lay there before is read.
     RecordBeforeData,

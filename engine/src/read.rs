@@ -374,6 +374,10 @@ impl<S: Store> Machine<S> {
             S::merge(self, key, memory);
             return;
         };
+        if active.error.is_none() && !S::may_tell(self, key) {
+            return;
+        }
+        let active = &self.requests[key];
         if active.error.is_none() && active.work_buffer.is_some() {
             let work = active.work.expect("set when the read began");
             let skip = (range.start % SECTORS_PER_BLOCK * 512) as u32;

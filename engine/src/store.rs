@@ -115,6 +115,12 @@ pub(crate) trait Store: Sized {
         let _ = (m, key, memory);
         true
     }
+    /// A client's read has all its blocks. False if nobody may be told of them yet: then the store goes on with
+    /// [`Machine::fetch_all`] once more.
+    fn may_tell(m: &mut Machine<Self>, key: RequestKey) -> bool {
+        let _ = (m, key);
+        true
+    }
     /// Whether clean copies are used for a read of these blocks.
     fn reads_clean(&self, first: BlockKey, blocks: u64) -> bool {
         let _ = (first, blocks);

@@ -105,6 +105,13 @@ const ONCE_FAILED: &[(&str, &str, &str, &str)] = &[
         "a write promoted one of its pieces into the slot that it was about to write another one to",
     ),
     (
+        "dm-cache@3.9",
+        "1320009716",
+        "",
+        "the origin lost a write with a flush that failed, and readers saw that; a slot had a copy, stayed mapped, and brought \
+         it back after a power cut",
+    ),
+    (
         "enhanceio",
         "64",
         "zeroes=4 faulty=100 origin_hang=3000",

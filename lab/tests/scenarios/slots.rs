@@ -9,6 +9,7 @@ use lab::disk::faults::Kind as Op;
 use lab::world::{AtStake, IoView, Setup, SlotSetup, World};
 
 const BY_PAGE: &[Kind] = &[Kind::SyncSector];
+const BY_MAPPING: &[Kind] = &[Kind::Commit];
 const BY_TREE: &[Kind] = &[Kind::BitTree];
 
 crate::scenarios! {
@@ -27,6 +28,9 @@ crate::scenarios! {
     hazard_07_record_is_gone_before_a_bypass: RecordGoneUnflushed, writeback, on BY_PAGE;
     hazard_07_mapping_is_gone_before_a_bypass: BypassBeforeRemoval, writearound, on TRANSACTIONS;
     hazard_10_cache_fails_before_a_record_is_gone: BypassBeforeAbandoned, writeback_alone, on BY_PAGE;
+    hazard_11_copied_before_a_flush_that_fails: RottenStays, large_around, on BY_MAPPING;
+    hazard_11_leaves_after_a_flush_that_fails: TellDoubted, large_around, on BY_MAPPING;
+    hazard_11_read_beside_a_flush_that_fails: TellDoubted, large_around, on BY_MAPPING;
     hazard_12_who_waits_for_what_is_dirty_to_go_home: WaitersBlockDestage, writeback, on SLOTS;
     hazard_14_one_write_to_a_place_at_a_time: OverlapInSlot, writeback, on SLOTS;
     rule_02_fill_that_stays_clean_over_a_crash: KeepUnflushedFill, writearound, on BY_TREE;
@@ -284,6 +288,87 @@ fn hazard_10_cache_fails_before_a_record_is_gone(world: &mut World) -> Run {
     let _waits = world.write_fua(0, blocks(10, 1));
     world.pass(100 * MS)?;
     keep_only(world, |_| false)?;
+    world.verify_cut()
+}
+
+/// First blocks of the slots that the scripts of failing flushes use: each of them loses something with a chance of a third.
+const DOUBTED: [u64; 8] = [16, 48, 80, 112, 144, 176, 208, 240];
+
+/// The origin has new data in each of these slots' places, and has not flushed it.
+fn write_unflushed(world: &mut World) -> Run {
+    begin(world)?;
+    DOUBTED.iter().try_for_each(|first| write(world, 0, first + 2, 1))
+}
+
+/// A flush of the origin fails, and takes some of what it was given.
+fn fail_flush(world: &mut World) -> Run {
+    world.origin(0).faults.fail_next(Op::Flush, Errno::IO);
+    let flush = world.flush(0);
+    let _told = world.wait(flush)?;
+    Ok(())
+}
+
+/// Reads what was written, as far as that is answered, and cuts the power: nothing is lost by that.
+fn read_and_cut(world: &mut World) -> Run {
+    for first in DOUBTED {
+        let _whenever = world.read(0, blocks(first + 2, 1));
+    }
+    world.pass(20 * MS)?;
+    world.cut_power(|_| Fate::Kept);
+    world.open()?;
+    world.verify_cut()
+}
+
+/// Slots have what the origin had before it lost that.
+fn hazard_11_copied_before_a_flush_that_fails(world: &mut World) -> Run {
+    write_unflushed(world)?;
+    world.hold(is_data(world));
+    let reads = DOUBTED.map(|first| world.read(0, blocks(first + 4, 1)));
+    world.pass(20 * MS)?;
+    fail_flush(world)?;
+    world.release();
+    for read in reads {
+        world.succeed(read)?;
+    }
+    // They are mapped, if they do not leave.
+    world.pass(3000 * MS)?;
+    read_and_cut(world)
+}
+
+/// The same, where the slots are mapped by then, and leave.
+fn hazard_11_leaves_after_a_flush_that_fails(world: &mut World) -> Run {
+    write_unflushed(world)?;
+    for first in DOUBTED {
+        read(world, 0, first + 4, 1)?;
+    }
+    world.pass(3000 * MS)?;
+    world.hold(is_record(world));
+    fail_flush(world)?;
+    read_and_cut(world)
+}
+
+/// The same, where the flush is under way: the origin has lost something, and nobody was told.
+fn hazard_11_read_beside_a_flush_that_fails(world: &mut World) -> Run {
+    write_unflushed(world)?;
+    let is_data = is_data(world);
+    world.hold(move |io| is_data(io) || io.is_origin(0, Op::Flush));
+    for first in DOUBTED {
+        let _waits = world.read(0, blocks(first + 4, 1));
+    }
+    world.pass(20 * MS)?;
+    world.origin(0).faults.fail_next(Op::Flush, Errno::IO);
+    let _fails = world.flush(0);
+    let flush = world.until_pending(|io| io.is_origin(0, Op::Flush))?;
+    world.land_op(flush.id);
+    for first in DOUBTED {
+        let _whenever = world.read(0, blocks(first + 2, 1));
+    }
+    world.pass(20 * MS)?;
+    world.complete_all(is_data)?;
+    // The slots are mapped; nobody was told of the flush.
+    world.pass(3000 * MS)?;
+    world.cut_power(|_| Fate::Kept);
+    world.open()?;
     world.verify_cut()
 }
 

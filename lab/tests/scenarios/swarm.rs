@@ -21,6 +21,8 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::LostForgotten, "the worlds here have no slots"),
     (Mutation::FoundBeforeFlush, "the worlds here have no slots"),
     (Mutation::TrustWrittenAround, "the worlds here have no slots"),
+    (Mutation::RottenStays, "the worlds here have no slots"),
+    (Mutation::TellDoubted, "the worlds here have no slots"),
     (Mutation::RecordBeforeData, "the worlds here have no slots"),
     (Mutation::RecordGoneUnflushed, "the worlds here have no slots"),
     (Mutation::OverlapInSlot, "the worlds here have no slots"),

@@ -15,6 +15,7 @@
 //! | `fills.rs` | what was read enters slots |
 //! | `promotions.rs` | whole pieces are copied into slots |
 //! | `homes.rs` | what the controller sends home |
+//! | `doubt.rs` | clean slots that the origin may not agree with |
 //! | `lost.rs` | blocks whose only copy rotted |
 //! | `records.rs` | what is durable of the slots: by page, or |
 //! | `mappings.rs`, `trees.rs`, `transactions.rs` | by transactions, with trees of dirty bits or without |
@@ -31,6 +32,7 @@ mod asking;
 pub mod check;
 mod commit_recovery;
 pub mod directory;
+mod doubt;
 mod fills;
 mod homes;
 mod lost;
@@ -119,8 +121,11 @@ pub(crate) struct SlotStore {
     pub lost: BTreeSet<BlockKey>,
     /// What the device knows of them.
     pub lost_records: LostRecords,
-    /// Pieces whose clean copy rotted and whose slot could not be given up at once: nobody reads it.
+    /// Pieces whose clean copy rotted, or may not be what the origin has, and whose slot could not be given up at once: nobody
+    /// reads it, and it leaves as soon as it may.
     pub rotten: BTreeSet<PieceKey>,
+    /// Pieces whose slot leaves, and has what the origin may have lost ([`doubt`]).
+    pub doubted: BTreeSet<PieceKey>,
     /// Writes of the device that are complete.
     pub completed: u64,
     /// Slots of each volume that a record may tell of.

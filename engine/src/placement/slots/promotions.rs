@@ -54,6 +54,10 @@ impl Promotion {
 impl Machine<SlotStore> {
     /// A client's read is about to look what is cached. False if it waits until pieces of it are.
     pub(super) fn ask_for_read<M: Memory>(&mut self, key: RequestKey, memory: &mut M) -> bool {
+        if self.is_in_doubt(key) {
+            self.wait_for_slot(key);
+            return false;
+        }
         let volume_index = self.requests[key].volume;
         if self.latched.is_some() || self.is_stopping || !self.volume(volume_index).caches_reads() {
             return true;
@@ -242,7 +246,7 @@ impl Machine<SlotStore> {
             let Some(slot) = self.store.directory.find(piece, &self.store.table) else { continue };
             is_held |= self.store.table.state(slot) == SlotState::Filling || self.is_reader_held(slot);
         }
-        if (is_held && self.latched.is_none()) || self.is_set_locked(key) {
+        if (is_held && self.latched.is_none()) || self.is_set_locked(key) || self.is_in_doubt(key) {
             self.wait_for_slot(key);
         } else {
             self.requests[key].stage = Stage::Fetching;

@@ -217,18 +217,6 @@ impl Machine<SlotStore> {
         }
     }
 
-    /// Forgets what is clean of a volume: nobody knows any more whether the origin has it.
-    pub(super) fn evict_clean(&mut self, volume: VolumeIndex) {
-        for slot in slots_of_volume(&self.store, volume) {
-            let piece = self.store.table.piece(slot).expect("it is of the volume");
-            if self.store.may_leave(slot) {
-                self.evict_slot(slot);
-            } else if !self.store.table.is_dirty(slot) && !self.store.is_writing(slot) {
-                self.store.rotten.insert(piece);
-            }
-        }
-    }
-
     /// Forgets all of a volume that is taken off, or whose cache was given up.
     pub(super) fn evict_volume(&mut self, volume: VolumeIndex) {
         self.evict_all(volume);

@@ -101,6 +101,7 @@ impl SlotStore {
             lost,
             lost_records,
             rotten: BTreeSet::new(),
+            doubted: BTreeSet::new(),
             completed: 0,
             recorded,
             filling_blocks: [0; VOLUMES_MAX],

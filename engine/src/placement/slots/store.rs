@@ -130,6 +130,14 @@ impl Store for SlotStore {
         m.ask_for_read(key, memory)
     }
 
+    fn may_tell(m: &mut Machine<SlotStore>, key: RequestKey) -> bool {
+        let is_in_doubt = m.is_in_doubt(key);
+        if is_in_doubt {
+            m.wait_for_slot(key);
+        }
+        !is_in_doubt
+    }
+
     fn answered(m: &mut Machine<SlotStore>, issued: Nanos) {
         m.note_latency(Access::Read, issued);
     }
@@ -380,6 +388,7 @@ impl Store for SlotStore {
 
     fn pump<M: Memory>(m: &mut Machine<SlotStore>, memory: &mut M) {
         m.store.replacement.advance(m.now);
+        m.let_rotten_leave();
         m.pump_records(memory);
         let is_released = core::mem::take(&mut m.store.is_released);
         let is_due = !m.store.waiting.is_empty() && m.now >= m.store.look_again;

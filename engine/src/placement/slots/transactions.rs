@@ -197,10 +197,8 @@ impl Machine<SlotStore> {
     /// Whether what the origin has in `blocks` may be clean in a slot. RULE 2: where clean slots are kept over a crash, only what
     /// the origin flushed.
     pub(super) fn may_enter_clean(&self, volume: VolumeIndex, blocks: Blocks) -> bool {
-        let volume = self.volume(volume);
-        let flushed_epoch = volume.origin.flushed_epoch;
         !self.store.keeps_clean()
-            || flushed_epoch > 0 && volume.guard.is_origin_flushed(blocks, flushed_epoch)
+            || self.is_origin_flushed(volume, blocks)
             || self.is_mutated(Mutation::KeepUnflushedFill)
     }
 
@@ -243,6 +241,7 @@ impl Machine<SlotStore> {
         self.store.directory.remove(piece, slot);
         self.store.table.free(slot);
         self.store.rotten.remove(&piece);
+        self.store.doubted.remove(&piece);
         self.store.free.give_back(slot);
         self.uncount(piece);
         if let Some(mappings) = self.store.mappings_mut() {

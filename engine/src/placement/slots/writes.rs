@@ -453,11 +453,7 @@ impl Machine<SlotStore> {
             if self.store.table.is_dirty(slot) {
                 continue;
             }
-            if self.store.may_leave(slot) {
-                self.evict_slot(slot);
-            } else {
-                self.store.rotten.insert(piece);
-            }
+            self.give_up_doubted(slot, piece);
         }
     }
 

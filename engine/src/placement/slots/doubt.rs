@@ -1,0 +1,113 @@
+//! Clean slots of which nobody knows any more whether the origin has what they hold.
+//!
+//! An origin that fails a flush may have lost what it had of late. A slot that took that over, or had it written beside,
+//! gives its place up. Where a crash calls every slot dirty that is mapped, it would bring back what was lost, after
+//! readers saw the older content of the origin. So there nobody is told what the origin has of a piece
+//!
+//! * D1: until the removal of such a slot is durable;
+//! * D2: while a slot is filled with its piece, or leaves, and the origin has not flushed it: the flush that fails may be
+//!   under way.
+//!
+//! What was read before the piece came into doubt is read once more ([`crate::store::Store::may_tell`]).
+
+use super::records::Records;
+use super::table::SlotState;
+use super::{SlotStore, transactions::slots_of_volume};
+use crate::guard::Blocks;
+use crate::machine::Machine;
+use crate::mutation::Mutation;
+use crate::request::RequestKey;
+use crate::units::{Frame, PieceKey, VolumeIndex};
+use alloc::vec::Vec;
+
+impl SlotStore {
+    /// Whether a crash may bring back as dirty what a slot has that is clean, leaves, or is being filled.
+    fn revives_clean(&self) -> bool {
+        matches!(self.records, Records::Commit(_)) && !self.keeps_clean()
+    }
+}
+
+impl Machine<SlotStore> {
+    /// Forgets what is clean of a volume whose origin failed a flush.
+    pub(super) fn evict_clean(&mut self, volume: VolumeIndex) {
+        for slot in slots_of_volume(&self.store, volume) {
+            let piece = self.store.table.piece(slot).expect("it is of the volume");
+            if self.store.table.is_dirty(slot) {
+                continue;
+            }
+            if self.is_piece_flushed(piece) && self.store.may_leave(slot) {
+                self.evict_slot(slot);
+            } else {
+                self.give_up_doubted(slot, piece);
+            }
+        }
+    }
+
+    /// A slot that is not dirty, or is not yet, leaves now or as soon as it may: the origin may not have what it holds.
+    pub(super) fn give_up_doubted(&mut self, slot: Frame, piece: PieceKey) {
+        let is_leaving = self.store.table.state(slot) == SlotState::Leaving;
+        if !is_leaving && !self.store.may_leave(slot) {
+            self.store.rotten.insert(piece);
+            return;
+        }
+        self.store.rotten.remove(&piece);
+        if self.store.revives_clean() {
+            self.store.doubted.insert(piece);
+        }
+        if !is_leaving {
+            self.evict_slot(slot);
+        }
+    }
+
+    /// Lets slots leave that could not when they should have.
+    pub(super) fn let_rotten_leave(&mut self) {
+        if self.store.rotten.is_empty() || self.latched.is_some() || self.is_mutated(Mutation::RottenStays) {
+            return;
+        }
+        let rotten: Vec<PieceKey> = self.store.rotten.iter().copied().collect();
+        for piece in rotten {
+            let slot = self.store.directory.find(piece, &self.store.table);
+            if let Some(slot) = slot.filter(|slot| self.store.may_leave(*slot)) {
+                self.give_up_doubted(slot, piece);
+            }
+        }
+    }
+
+    /// Whether a read may not be told what the origin has of its pieces (D1, D2).
+    pub(super) fn is_in_doubt(&self, key: RequestKey) -> bool {
+        let store = &self.store;
+        let is_settled = store.rotten.is_empty()
+            && store.doubted.is_empty()
+            && store.leaving() == 0
+            && store.filling_blocks.iter().all(|&blocks| blocks == 0);
+        if is_settled || !store.revives_clean() || self.latched.is_some() {
+            return false;
+        }
+        let active = &self.requests[key];
+        store.pieces(active.volume, active.blocks).any(|piece| self.is_piece_in_doubt(piece))
+    }
+
+    fn is_piece_in_doubt(&self, piece: PieceKey) -> bool {
+        let store = &self.store;
+        let Some(slot) = store.directory.find(piece, &store.table) else { return false };
+        if self.is_mutated(Mutation::TellDoubted) || self.is_mutated(Mutation::RottenStays) {
+            return false;
+        }
+        let is_moving = matches!(store.table.state(slot), SlotState::Filling | SlotState::Leaving);
+        store.rotten.contains(&piece)
+            || store.doubted.contains(&piece)
+            || is_moving && store.policies.is_safe && !self.is_piece_flushed(piece)
+    }
+
+    fn is_piece_flushed(&self, piece: PieceKey) -> bool {
+        let blocks = self.store.blocks_of(self.volume(piece.volume()), piece);
+        self.is_origin_flushed(piece.volume(), blocks)
+    }
+
+    /// Whether the origin flushed all that it was given of `blocks`, as far as this life knows.
+    pub(super) fn is_origin_flushed(&self, volume: VolumeIndex, blocks: Blocks) -> bool {
+        let volume = self.volume(volume);
+        let flushed_epoch = volume.origin.flushed_epoch;
+        flushed_epoch > 0 && volume.guard.is_origin_flushed(blocks, flushed_epoch)
+    }
+}
