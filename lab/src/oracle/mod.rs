@@ -427,8 +427,9 @@ impl Oracle {
         }
     }
 
-    /// The cache cannot give back a block of zeroes: any block that may be all zeroes is concerned.
-    pub fn suspect_zeroes(&mut self) {
+    /// The cache cannot give back a block of zeroes: any block that may be all zeroes is concerned. A volume has so many `sectors`
+    /// for certain: where it ended, a copy has zeroes for what came behind that since.
+    pub fn suspect_zeroes(&mut self, sectors: impl Fn(usize) -> u64) {
         let Oracle { volumes, explained, .. } = self;
         for (index, volume) in volumes.iter().enumerate() {
             let may_be_zero = |cell: &u64| match cell & OPEN {
@@ -438,7 +439,8 @@ impl Oracle {
                     .iter()
                     .any(|candidate| matches!(candidate.version, Version::Any | Version::Tag(Tag::ZERO))),
             };
-            for (block, cells) in (0..).zip(volume.cells.chunks(SECTORS_PER_BLOCK as usize)) {
+            let end = volume.cells.len().min(sectors(index) as usize);
+            for (block, cells) in (0..).zip(volume.cells[..end].chunks(SECTORS_PER_BLOCK as usize)) {
                 if cells.iter().all(may_be_zero) {
                     explained.suspect(index, block * SECTORS_PER_BLOCK);
                 }

@@ -397,7 +397,8 @@ impl World {
             }
             if !is_known {
                 // Zeroes that clients wrote do not say where.
-                self.oracle.suspect_zeroes();
+                let volumes = &self.setup.volumes;
+                self.oracle.suspect_zeroes(|volume| volumes[volume].sectors);
             }
         }
     }
