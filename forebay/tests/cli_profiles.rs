@@ -80,6 +80,12 @@ const ONCE_FAILED: &[(&str, &str, &str, &str)] = &[
         "a key was put into the ring once more, its block had rotted long before, and recovery took the batch for torn",
     ),
     (
+        "bcache@3.10",
+        "1500009451",
+        "",
+        "zeroes waited for others to go home, a fill's key for theirs, and a change for the fill, with the blocks of those others",
+    ),
+    (
         "bcache@4.5",
         "1300001799",
         "",

@@ -168,6 +168,15 @@ impl Machine<LogStore> {
         }
     }
 
+    /// Whether zeroes wait until others are home: zero extents are in RAM until then, and their number is bounded. `coming` are
+    /// on their way into the log.
+    pub(super) fn must_zeroes_wait(&self, coming: usize) -> bool {
+        // Lost extents do not go home, and those of an origin that fails may never: nobody waits for them (rule 9).
+        let mut volumes = self.volumes.iter().flatten();
+        self.store.extents.len() + coming >= self.config.extents_max
+            && volumes.any(|volume| volume.zero_blocks > 0 && !volume.origin.is_failing())
+    }
+
     pub(super) fn gather_clients<M: Memory>(
         &mut self,
         draft: &mut Draft,
@@ -182,15 +191,7 @@ impl Machine<LogStore> {
                 ClientAppend::Part { request, blocks, source: PartSource::Zero } => {
                     let volume = self.requests[request].volume;
                     let volume_id = self.volume(volume).id;
-                    // Lost extents do not go home, and those of an origin that fails may never: nobody waits
-                    // for them (rule 9).
-                    let may_shrink = self
-                        .volumes
-                        .iter()
-                        .flatten()
-                        .any(|volume| volume.zero_blocks > 0 && !volume.origin.is_failing());
-                    if self.store.extents.len() >= self.config.extents_max && may_shrink {
-                        // Zero extents are in RAM until they are home; their number is bounded.
+                    if self.must_zeroes_wait(0) {
                         self.store.log.client.push_front(append);
                         break;
                     }

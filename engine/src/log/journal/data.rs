@@ -22,7 +22,7 @@ impl Machine<LogStore> {
             let Some(append) = self.store.log.client.pop_front() else { break };
             let has_room = match append {
                 ClientAppend::Part { request, blocks, source: PartSource::Zero } => {
-                    self.place_zero(request, blocks)
+                    self.place_zero(request, blocks, append)
                 }
                 ClientAppend::Part { request, blocks, source: PartSource::Data(slice) } => {
                     self.place_part(request, blocks, slice, memory)
@@ -58,7 +58,14 @@ impl Machine<LogStore> {
     }
 
     /// Zeroes need no bucket; they keep their place among the others.
-    fn place_zero(&mut self, request: RequestKey, blocks: Blocks) -> bool {
+    fn place_zero(&mut self, request: RequestKey, blocks: Blocks, append: ClientAppend) -> bool {
+        // As a key it would hold up those of fills behind it, and with them who waits for their blocks, perhaps with the blocks
+        // of those zeroes that it waits for.
+        let journal = self.store.journal.as_ref().expect("there are buckets");
+        if self.must_zeroes_wait(journal.keys.iter().filter(|key| key.space.is_none()).count()) {
+            self.store.log.client.push_front(append);
+            return false;
+        }
         let volume = self.requests[request].volume;
         self.requests[request].sequence = self.store.log.next_sequence;
         let publish = Publish::Part { request, volume, blocks, place: None, checksums_at: 0 };

@@ -62,23 +62,13 @@ impl Machine<LogStore> {
         memory: &mut M,
     ) {
         while entries.len() < draft.entries_max {
-            let may_shrink = self
-                .volumes
-                .iter()
-                .flatten()
-                .any(|volume| volume.zero_blocks > 0 && !volume.origin.is_failing());
-            let are_extents_full = self.store.extents.len() >= self.config.extents_max && may_shrink;
             let journal = self.store.journal.as_mut().expect("there are buckets");
             let Some(key) = journal.keys.front() else { break };
             let room = draft.payload_max as usize - draft.checksums.len();
             let is_zero = key.space.is_none();
             // Zero extents are in RAM until they are home; their number is bounded.
             let is_unapplied = key.state == KeyState::Ready && !is_zero && journal.early.is_some();
-            if key.state == KeyState::Writing
-                || is_unapplied
-                || key.checksums.len() > room
-                || (is_zero && are_extents_full)
-            {
+            if key.state == KeyState::Writing || is_unapplied || key.checksums.len() > room {
                 break;
             }
             let key = journal.keys.pop_front().expect("just seen");
