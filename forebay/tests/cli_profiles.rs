@@ -86,6 +86,12 @@ const ONCE_FAILED: &[(&str, &str, &str, &str)] = &[
         "zeroes waited for others to go home, a fill's key for theirs, and a change for the fill, with the blocks of those others",
     ),
     (
+        "bcache@3.10",
+        "1500031503",
+        "",
+        "zeroes behind more than 64 lost blocks were never found, and a drain waited for them for ever",
+    ),
+    (
         "bcache@4.5",
         "1300001799",
         "",

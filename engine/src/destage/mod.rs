@@ -97,6 +97,8 @@ pub(crate) struct DestageState {
     pub map: DirtyMap,
     /// Where the sweep goes on.
     cursor: u64,
+    /// Where the search for zeroes goes on.
+    pub zero_cursor: u64,
     /// Dirty blocks that hold up a segment, in origin order.
     urgent: VecDeque<u64>,
     pub in_flight: u32,
@@ -135,6 +137,7 @@ impl DestageState {
         DestageState {
             map: DirtyMap::new(blocks),
             cursor: 0,
+            zero_cursor: 0,
             urgent: VecDeque::new(),
             in_flight: 0,
             written: Vec::new(),

@@ -12,16 +12,30 @@ use crate::units::{BlockKey, Place, VolumeIndex};
 
 /// Blocks of zeroes that one operation brings home at the most: 64 MiB.
 const ZERO_BLOCKS_MAX: u64 = 16384;
+/// Extents looked at in one go; the next call goes on from there.
+const LOOKS_MAX: u32 = 64;
 
 impl Machine<LogStore> {
+    /// Sends the next zeroes of a volume home that can go; false if there are none, or none was found yet. Among them are extents
+    /// that stay, lost ones and such as somebody is busy with, perhaps many.
     pub(super) fn send_zero_run(&mut self, index: VolumeIndex) -> bool {
-        let mut at = self.volume(index).key(0);
-        let mut looked_at = 0;
-        while let Some(extent) = self.store.extents.next(at) {
-            if extent.first.volume() != index || looked_at > 64 {
-                return false;
-            }
-            looked_at += 1;
+        let start = self.volume(index).destage.zero_cursor;
+        let mut at = self.volume(index).key(start);
+        let mut has_wrapped = start == 0;
+        for _ in 0..LOOKS_MAX {
+            let extent = self.store.extents.next(at).filter(|extent| extent.first.volume() == index);
+            let Some(extent) = extent else {
+                self.volume_mut(index).destage.zero_cursor = 0;
+                if has_wrapped {
+                    return false;
+                }
+                has_wrapped = true;
+                at = self.volume(index).key(0);
+                continue;
+            };
+            let volume = self.volume_mut(index);
+            let next = extent.first.block() + extent.blocks;
+            volume.destage.zero_cursor = if next < volume.blocks() { next } else { 0 };
             let blocks = Blocks { first: extent.first.block(), count: extent.blocks.min(ZERO_BLOCKS_MAX) };
             let is_flushed = self.store.segments.is_flushed(extent.place)
                 || self.is_mutated(Mutation::DestageBeforeCacheFlush);
@@ -49,11 +63,11 @@ impl Machine<LogStore> {
                 self.issue_origin_write(index, blocks, op, Flight::DestageWrite { run });
                 return true;
             }
-            let end = extent.first.0 + extent.blocks;
-            if end >= BlockKey::END {
+            let end = BlockKey(extent.first.0 + extent.blocks);
+            if end.0 >= BlockKey::END {
                 return false;
             }
-            at = BlockKey(end);
+            at = end;
         }
         false
     }
