@@ -238,8 +238,10 @@ impl<S: Store> Machine<S> {
                     let blocks = Blocks { first: piece.first, count: u64::from(piece.blocks) };
                     *stamp = volume.guard.stamp(blocks, epoch);
                 }
+                let now = self.now;
                 let volume = self.volume_mut(volume_index);
                 volume.origin.client_reads += 1;
+                volume.origin.last_client_read = now;
                 let (offset_bytes, len_bytes) = volume.origin_bytes(piece.first, u64::from(piece.blocks));
                 let into = Pieces::One(piece.slice.part(0, len_bytes as u32));
                 let op = IoOp::Read { offset_bytes, into };

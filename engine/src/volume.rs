@@ -72,6 +72,8 @@ pub(crate) struct Origin {
     pub owed: Option<Errno>,
     /// Client reads of the origin under way.
     pub client_reads: u32,
+    /// When the last of them came.
+    pub last_client_read: Nanos,
     /// What of ours failed last time, if anything.
     pub failing: Option<Failing>,
     pub errors: u64,
@@ -92,6 +94,7 @@ impl Origin {
             client_epoch: 1,
             owed: None,
             client_reads: 0,
+            last_client_read: Nanos(0),
             failing: None,
             errors: 0,
             backoff_until: Nanos(0),

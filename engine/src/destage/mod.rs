@@ -31,6 +31,14 @@ const RUN_BLOCKS_MAX: u64 = 64;
 const PAUSE_NS_MIN: u64 = 10 * Nanos::MILLISECOND;
 /// The longest, however many clients are.
 const PAUSE_NS_MAX: u64 = Nanos::SECOND;
+/// From this part of the cache on, in thousandths, that only a destage can make free, it keeps pace with clients' writes.
+const KEEP_PACE_PERMILLE: u64 = 250;
+/// An origin that clients read from so short a while ago is left to them.
+const READ_OF_LATE_NS: u64 = 100 * Nanos::MILLISECOND;
+/// What clients write in so long pieces, 128 KiB, goes home quickly, and is seldom written again soon.
+const PACED_BLOCKS_MIN: u64 = 32;
+/// Of what they write faster than the origin takes it no more than this is made up for later: 16 MiB.
+const BEHIND_BLOCKS_MAX: u64 = 4096;
 /// How long a volume with nothing to start is left alone, if nothing happens.
 const LOOK_AGAIN_NS: u64 = 2 * Nanos::MILLISECOND;
 /// After a run that could not be read the volume destages nothing for this long.
@@ -111,6 +119,8 @@ pub(crate) struct DestageState {
     through: BTreeSet<(Place, u64)>,
     /// There was nothing to start; not looked at again before this, unless something happens.
     look_again: Nanos,
+    /// Blocks of long writes for which nothing went home.
+    behind_blocks: u64,
     /// When the last background run began and until when the next one waits.
     run_began: Nanos,
     pause_until: Nanos,
@@ -146,6 +156,7 @@ impl DestageState {
             flushing: Vec::new(),
             through: BTreeSet::new(),
             look_again: Nanos(0),
+            behind_blocks: 0,
             run_began: Nanos(0),
             pause_until: Nanos(0),
             drains: 0,
@@ -176,6 +187,14 @@ impl DestageState {
         assert!(self.flushing.is_empty());
         self.flushing = core::mem::take(&mut self.written);
         self.written_blocks = 0;
+    }
+
+    /// These blocks are dirty, with content that is new.
+    pub fn dirtied(&mut self, blocks: Blocks) {
+        self.map.mark(blocks.first, blocks.count);
+        if blocks.count >= PACED_BLOCKS_MIN {
+            self.behind_blocks = (self.behind_blocks + blocks.count).min(BEHIND_BLOCKS_MAX);
+        }
     }
 
     /// Something happened that may have made work.
@@ -251,11 +270,14 @@ impl<S: Store> Machine<S> {
         if idle_ns >= config.idle_ns || volume.mode != WriteMode::Writeback {
             return Level { runs: config.destage_runs_max.div_ceil(2), sweeps: true };
         }
-        // Busy: an origin that no client reads from is used, a little.
-        if pressure.held_permille > 200
-            && volume.origin.client_reads == 0
-            && self.now >= volume.destage.pause_until
-        {
+        let is_read = volume.origin.client_reads > 0;
+        // Busy: long writes go at the origin's pace when the cache is full, and as much as they bring can go home until then.
+        let was_read = is_read || self.now.since(volume.origin.last_client_read) < READ_OF_LATE_NS;
+        if pressure.held_permille > KEEP_PACE_PERMILLE && volume.destage.behind_blocks > 0 && !was_read {
+            return Level { runs: config.destage_runs_max.div_ceil(4), sweeps: true };
+        }
+        // Else an origin that no client reads from is used, a little.
+        if pressure.held_permille > 200 && !is_read && self.now >= volume.destage.pause_until {
             Level { runs: 1, sweeps: true }
         } else {
             rest
@@ -455,6 +477,7 @@ impl<S: Store> Machine<S> {
         let volume = self.volume_mut(index);
         volume.guard.acquire(blocks, Hold::Destaging);
         volume.destage.in_flight += 1;
+        volume.destage.behind_blocks = volume.destage.behind_blocks.saturating_sub(blocks.count);
         volume.destage.run_began = now;
         S::run_begins(self, index, blocks);
         let mut copies: Vec<Copied> = Vec::new();

@@ -164,7 +164,7 @@ impl Machine<LogStore> {
         volume.cached_blocks += blocks.count;
         if is_dirty {
             volume.dirty_blocks += blocks.count;
-            volume.destage.map.mark(blocks.first, blocks.count);
+            volume.destage.dirtied(blocks);
         }
     }
 
