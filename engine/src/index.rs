@@ -64,6 +64,8 @@ pub struct Run<'a> {
     pub place: Place,
     /// Whether the origin does not have them yet.
     pub dirty: bool,
+    /// Recent hits, from 0 to 3: of blocks that were cached before.
+    pub hits: u8,
     /// The checksum of each block; their number is the length of the run.
     pub checksums: &'a [u32],
 }
@@ -93,6 +95,7 @@ struct Part<'a> {
     first_tag: u32,
     place: Place,
     dirty: bool,
+    hits: u8,
     checksums: &'a [u32],
 }
 
@@ -150,7 +153,7 @@ impl Index {
         self.singles.load_ahead(&self.pages, permute(split(key).0));
     }
 
-    /// Inserts the run with no hits. Every entry it replaces is given to `replaced`.
+    /// Inserts the run. Every entry it replaces is given to `replaced`.
     ///
     /// Never fails: the caller asks [`Index::is_tight`] before.
     ///
@@ -165,7 +168,7 @@ impl Index {
             let (group, tag) = split(run.first);
             let hash = permute(group);
             if tag < GROUP_BLOCKS as u32 - 1 && self.find_group(hash).is_none() {
-                let entry = Entry { place: run.place, dirty: run.dirty, hits: 0, checksum };
+                let entry = Entry { place: run.place, dirty: run.dirty, hits: run.hits, checksum };
                 if let Some(old) = self.insert_single(hash, tag, entry) {
                     replaced(run.first, old);
                 }
@@ -182,6 +185,7 @@ impl Index {
                 first_tag,
                 place: Place(run.place.0 + done as u32),
                 dirty: run.dirty,
+                hits: run.hits,
                 checksums: &run.checksums[done as usize..(done + count) as usize],
             };
             self.insert_part(part, &mut replaced);
@@ -269,17 +273,6 @@ impl Index {
     /// Counts a hit of a block, or of its group, up to 3. Does nothing if it is not cached.
     pub fn touch(&mut self, key: BlockKey) {
         self.change_hits(key, |hits| (hits + 1).min(3));
-    }
-
-    /// Forgets the hits of a block, or of its group. Does nothing if it is not cached.
-    pub fn clear_hits(&mut self, key: BlockKey) {
-        self.change_hits(key, |_| 0);
-    }
-
-    /// Whether two blocks have one count of hits if they are in a group.
-    #[must_use]
-    pub fn shares_hits(one: BlockKey, other: BlockKey) -> bool {
-        split(one).0 == split(other).0
     }
 
     /// How many blocks are cached.
@@ -403,8 +396,8 @@ impl Index {
         let group = self.find_group(part.hash);
         if let Some((position, head)) = group {
             self.report_group(part.group, position, head, part.mask(), replaced);
-            // No hits were counted for the new blocks, so they cannot share some.
-            if head.base == part.base() && head.hits == 0 {
+            // What has fewer hits, or more, cannot share them.
+            if head.base == part.base() && head.hits == part.hits {
                 self.remove_singles(part.group, part.hash, part.mask(), replaced);
                 self.join_group(part, position, head);
                 return;
@@ -416,7 +409,7 @@ impl Index {
                 self.clear_in_group(position, &mut head, part.mask());
                 self.dissolve(part.hash, position, head);
             }
-            let head = GroupHead { base: part.base(), hits: 0, valid: 0, dirty: 0 };
+            let head = GroupHead { base: part.base(), hits: part.hits, valid: 0, dirty: 0 };
             let position = self.add_group(part.hash, head);
             self.join_group(part, position, head);
             self.absorb(part.hash, position);
@@ -434,7 +427,7 @@ impl Index {
     fn insert_singles(&mut self, part: Part<'_>, replaced: &mut impl FnMut(BlockKey, Entry)) {
         for (tag, &checksum) in (part.first_tag..).zip(part.checksums) {
             let place = Place(part.place.0 + tag - part.first_tag);
-            let entry = Entry { place, dirty: part.dirty, hits: 0, checksum };
+            let entry = Entry { place, dirty: part.dirty, hits: part.hits, checksum };
             if let Some(old) = self.insert_single(part.hash, tag, entry) {
                 replaced(join(part.group, tag), old);
             }

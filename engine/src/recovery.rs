@@ -484,7 +484,7 @@ impl Replay {
                     // A smaller budget than before: clean data is dropped, dirty data never.
                     self.index.remove_range(first, blocks, |_, _| ());
                 } else {
-                    self.index.insert(Run { first, place, dirty: is_dirty, checksums }, |_, _| ());
+                    self.index.insert(Run { first, place, dirty: is_dirty, hits: 0, checksums }, |_, _| ());
                 }
                 self.extents.cut(first, blocks, |_| ());
             }

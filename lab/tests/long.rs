@@ -97,6 +97,56 @@ fn fills_share_headers() -> Result<(), Trouble> {
     Ok(())
 }
 
+/// Goal: what clients read often outlives more than one round of what they write; what they read once does not. Method: two areas,
+/// one read four times, one once, then writes of more than twice the cache, with pauses in which they go home.
+#[test]
+fn what_is_read_often_stays_for_several_rounds() -> Result<(), Trouble> {
+    let mut run = LongRun::new(setup(256 * MIB, GIB, &[WriteMode::Writeback], Contents::Tags), |_| ())?;
+    run.run(&mut Load::new(LoadOptions::once(32)), Until::End)?;
+    run.idle(Nanos::SECOND)?;
+    let area = |mib: u64| LoadOptions { first_block: mib * MIB / 4096, ..LoadOptions::once(8 * MIB / 4096) };
+    let (often, seldom) = (area(0), area(16));
+    for area in [seldom, often, often, often, often] {
+        run.run(&mut Load::new(area), Until::End)?;
+        run.idle(Nanos::SECOND)?;
+    }
+    for part in 0..9 {
+        let requests = Some(64 * MIB / (128 << 10));
+        let first_block = (64 + part * 64) * MIB / 4096;
+        let write =
+            LoadOptions { first_block, read_permille: 0, requests, ..LoadOptions::once(64 * MIB / 4096) };
+        // No faster than a disk: where the cache runs out of room, nothing stays.
+        let pace = LoadOptions { request_bytes: 128 << 10, depth: 1, think_ns: 1_000_000, ..write };
+        run.run(&mut Load::new(pace), Until::End)?;
+        run.idle(10 * Nanos::SECOND)?;
+    }
+    assert!(run.status().cache.wraps >= 2, "{}", run.status().cache.wraps);
+    let mut missed_of = |area| -> Result<u64, Trouble> {
+        let before = run.status().volumes[0].counters.miss_blocks;
+        run.run(&mut Load::new(area), Until::End)?;
+        Ok(run.status().volumes[0].counters.miss_blocks - before)
+    };
+    let blocks = 8 * MIB / 4096;
+    let missed = missed_of(often)?;
+    assert!(missed < blocks / 4, "{missed} of {blocks}");
+    assert_eq!(missed_of(seldom)?, blocks);
+    Ok(())
+}
+
+/// Goal: long writes do not fill the cache with what the origin could have taken meanwhile. Method: three quarters of the cache are
+/// written in requests of 128 KiB, at a third of the origin's speed and without a pause.
+#[test]
+fn long_writes_go_home_while_clients_write() -> Result<(), Trouble> {
+    let mut run = LongRun::new(setup(256 * MIB, GIB, &[WriteMode::Writeback], Contents::Nothing), |_| ())?;
+    run.idle(Nanos::SECOND)?;
+    let write = LoadOptions { request_bytes: 128 << 10, read_permille: 0, ..LoadOptions::once(GIB / 4096) };
+    let pace = LoadOptions { depth: 1, think_ns: 1_000_000, requests: Some(192 * 8), ..write };
+    run.run(&mut Load::new(pace), Until::End)?;
+    let dirty_bytes = run.status().volumes[0].dirty_bytes;
+    assert!(dirty_bytes < 80 * MIB, "{dirty_bytes}");
+    Ok(())
+}
+
 /// What was written through is home: the sweep has nothing to add.
 #[test]
 fn what_is_written_through_reaches_the_origin_once() -> Result<(), Trouble> {

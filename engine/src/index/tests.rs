@@ -41,12 +41,14 @@ enum Step {
         blocks: u64,
         gap: u32,
         dirty: bool,
+        hits: u8,
     },
     /// Writes blocks one by one to consecutive places.
     Stream {
         first: u64,
         blocks: u64,
         dirty: bool,
+        hits: u8,
     },
     Remove {
         first: u64,
@@ -62,9 +64,6 @@ enum Step {
     Touch {
         at: usize,
     },
-    ClearHits {
-        at: usize,
-    },
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -76,16 +75,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(BlockKey::END - 100),
     ];
     let step = prop_oneof![
-        6 => (first.clone(), 1..70_u64, 0..3_u32, any::<bool>())
-            .prop_map(|(first, blocks, gap, dirty)| Step::Insert { first, blocks, gap, dirty }),
-        2 => (first.clone(), 1..40_u64, any::<bool>())
-            .prop_map(|(first, blocks, dirty)| Step::Stream { first, blocks, dirty }),
+        6 => (first.clone(), 1..70_u64, 0..3_u32, any::<bool>(), 0..3_u8)
+            .prop_map(|(first, blocks, gap, dirty, hits)| Step::Insert { first, blocks, gap, dirty, hits }),
+        2 => (first.clone(), 1..40_u64, any::<bool>(), 0..3_u8)
+            .prop_map(|(first, blocks, dirty, hits)| Step::Stream { first, blocks, dirty, hits }),
         4 => first.clone().prop_map(|first| Step::Remove { first }),
         1 => (first, prop_oneof![1..200_u64, Just(1 << 34)])
             .prop_map(|(first, blocks)| Step::RemoveRange { first, blocks }),
         3 => (any::<usize>(), any::<bool>()).prop_map(|(at, dirty)| Step::SetDirty { at, dirty }),
         3 => any::<usize>().prop_map(|at| Step::Touch { at }),
-        1 => any::<usize>().prop_map(|at| Step::ClearHits { at }),
     ];
     proptest::collection::vec(step, 1..120)
 }
@@ -98,20 +96,20 @@ struct Pair {
 }
 
 impl Pair {
-    fn insert(&mut self, first: u64, blocks: u64, dirty: bool) {
+    fn insert(&mut self, first: u64, blocks: u64, dirty: bool, hits: u8) {
         let place = Place(self.next_place);
         self.next_place += blocks as u32;
         let checksums: Vec<u32> =
             (0..blocks as u32).map(|at| (place.0 + at).wrapping_mul(0x9e37_79b9)).collect();
-        let run = Run { first: BlockKey(first), place, dirty, checksums: &checksums };
+        let run = Run { first: BlockKey(first), place, dirty, hits, checksums: &checksums };
         let mut replaced = Model::new();
         self.index.insert(run, |key, entry| assert!(replaced.insert(key, entry).is_none()));
         let mut expected = Model::new();
         for at in 0..blocks {
             let key = BlockKey(first + at);
             let entry =
-                Entry { place: Place(place.0 + at as u32), dirty, hits: 0, checksum: checksums[at as usize] };
-            assert_eq!(self.index.get(key), Some(entry), "a block inserted has no hits");
+                Entry { place: Place(place.0 + at as u32), dirty, hits, checksum: checksums[at as usize] };
+            assert_eq!(self.index.get(key), Some(entry), "a block has the hits that it came with");
             if let Some(old) = self.model.insert(key, entry) {
                 expected.insert(key, old);
             }
@@ -136,12 +134,13 @@ impl Pair {
 
     fn apply(&mut self, step: Step) {
         match step {
-            Step::Insert { first, blocks, gap, dirty } => {
+            Step::Insert { first, blocks, gap, dirty, hits } => {
                 self.next_place += gap;
-                self.insert(first, blocks.min(BlockKey::END - first), dirty);
+                self.insert(first, blocks.min(BlockKey::END - first), dirty, hits);
             }
-            Step::Stream { first, blocks, dirty } => {
-                (first..(first + blocks).min(BlockKey::END)).for_each(|block| self.insert(block, 1, dirty));
+            Step::Stream { first, blocks, dirty, hits } => {
+                let blocks = first..(first + blocks).min(BlockKey::END);
+                blocks.for_each(|block| self.insert(block, 1, dirty, hits));
             }
             Step::Remove { first } => {
                 let key = BlockKey(first);
@@ -163,11 +162,6 @@ impl Pair {
                 let hits = self.index.get(key).unwrap().hits;
                 self.index.touch(key);
                 assert_eq!(self.index.get(key).unwrap().hits, (hits + 1).min(3));
-            }
-            Step::ClearHits { at } => {
-                let Some(key) = self.nth(at) else { return };
-                self.index.clear_hits(key);
-                assert_eq!(self.index.get(key).unwrap().hits, 0);
             }
         }
     }
@@ -211,7 +205,7 @@ impl Random {
 }
 
 fn insert(index: &mut Index, first: u64, place: u32, checksums: &[u32]) {
-    let run = Run { first: BlockKey(first), place: Place(place), dirty: true, checksums };
+    let run = Run { first: BlockKey(first), place: Place(place), dirty: true, hits: 0, checksums };
     index.insert(run, |_, _| ());
 }
 
@@ -387,10 +381,20 @@ fn the_blocks_of_a_group_share_their_hits_and_a_new_block_has_none() {
     insert(&mut index, 44, 112, &[1; 4]);
     assert_eq!(index.get(BlockKey(44)).unwrap().hits, 0);
     assert_eq!(index.get(BlockKey(40)).unwrap().hits, 2);
-    index.clear_hits(BlockKey(40));
-    assert_eq!(index.get(BlockKey(32)).unwrap().hits, 0);
     index.touch(BlockKey(1));
-    index.clear_hits(BlockKey(1));
+    assert_eq!(index.get(BlockKey(1)), None);
+}
+
+#[test]
+fn blocks_that_come_one_by_one_with_the_same_hits_share_a_group() {
+    let mut index = Index::new(0);
+    for block in 32..48 {
+        let place = Place(100 + block as u32);
+        index
+            .insert(Run { first: BlockKey(block), place, dirty: false, hits: 2, checksums: &[7] }, |_, _| ());
+    }
+    assert_eq!((index.singles.len(), index.groups.len()), (0, 1));
+    assert_eq!(index.get(BlockKey(35)).unwrap().hits, 2);
 }
 
 #[test]

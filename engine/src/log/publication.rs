@@ -59,6 +59,7 @@ impl Machine<LogStore> {
                             first: BlockKey::new(volume, blocks.first),
                             place,
                             dirty: true,
+                            hits: 0,
                             checksums: &checksums[checksums_at..checksums_at + blocks.count as usize],
                         };
                         self.insert_run(volume, blocks, run);
@@ -88,6 +89,7 @@ impl Machine<LogStore> {
                     first: BlockKey::new(volume, blocks.first),
                     place,
                     dirty: false,
+                    hits: 0,
                     checksums: &checksums[checksums_at..checksums_at + blocks.count as usize],
                 };
                 self.insert_run(volume, blocks, run);
@@ -113,6 +115,7 @@ impl Machine<LogStore> {
                         first: key,
                         place,
                         dirty: dirty && entry.dirty,
+                        hits: self.hits_left(entry.hits),
                         checksums: &checksums[checksums_at..=checksums_at],
                     };
                     self.insert_run(key.volume(), blocks, run);

@@ -129,7 +129,7 @@ impl Machine<LogStore> {
                 _ => unreachable!("zeroes are not applied"),
             };
             let first = BlockKey::new(volume, blocks.first);
-            self.insert_run(volume, blocks, IndexRun { first, place, dirty, checksums: &checksums });
+            self.insert_run(volume, blocks, IndexRun { first, place, dirty, hits: 0, checksums: &checksums });
             let journal = self.store.journal.as_mut().expect("seen above");
             journal.keys[at - 1].checksums = checksums;
             if let Some(request) = request {

@@ -269,7 +269,7 @@ impl Machine<LogStore> {
         let Mirrored { request, volume, blocks, place, checksums_at, frames } = mirrored;
         let first = BlockKey::new(volume, blocks.first);
         let checksums = &checksums[checksums_at..checksums_at + blocks.count as usize];
-        self.insert_run(volume, blocks, IndexRun { first, place, dirty: true, checksums });
+        self.insert_run(volume, blocks, IndexRun { first, place, dirty: true, hits: 0, checksums });
         let mirror = self.store.mirror.as_mut().expect("it is one");
         mirror.frames.land(blocks.count);
         for (block, frame) in (blocks.first..).zip(frames) {
