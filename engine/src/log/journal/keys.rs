@@ -66,7 +66,6 @@ impl Machine<LogStore> {
             let Some(key) = journal.keys.front() else { break };
             let room = draft.payload_max as usize - draft.checksums.len();
             let is_zero = key.space.is_none();
-            // Zero extents are in RAM until they are home; their number is bounded.
             let is_unapplied = key.state == KeyState::Ready && !is_zero && journal.early.is_some();
             if key.state == KeyState::Writing || is_unapplied || key.checksums.len() > room {
                 break;
