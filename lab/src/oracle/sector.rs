@@ -200,16 +200,18 @@ impl Candidates {
 
     /// Whether there is a write that was acknowledged and that no flush covers.
     pub fn has_unflushed(&self, flushed: Time) -> bool {
-        self.list.iter().any(|candidate| {
-            candidate.is_done() && !candidate.is_durable(flushed) && candidate.version != Version::Any
-        })
+        self.volatile(flushed).any(Candidate::is_done)
     }
 
     /// Whether there is a write that no flush covers, acknowledged or not.
     pub fn has_volatile(&self, flushed: Time) -> bool {
-        self.list.iter().any(|candidate| {
-            candidate.answered != NEVER && !candidate.is_durable(flushed) && candidate.version != Version::Any
-        })
+        self.volatile(flushed).any(|candidate| candidate.answered != NEVER)
+    }
+
+    fn volatile(&self, flushed: Time) -> impl Iterator<Item = &Candidate> {
+        let is_volatile =
+            move |candidate: &&Candidate| !candidate.is_durable(flushed) && candidate.version != Version::Any;
+        self.list.iter().filter(is_volatile)
     }
 
     /// At `time` devices lost what was unflushed and answered after `since`: what a power cut might leave may be there.
