@@ -5,36 +5,30 @@
 //! segments about to be reclaimed, in origin order, each taken along with its dirty neighbours; and the sweep, which
 //! goes round the whole volume by its dirty map.
 
+mod choice;
 pub mod controllers;
 mod dirty_map;
+mod level;
 mod unreadable;
 
-use crate::effect::{Errno, IoOp, Pieces, Target, WriteMode};
+use crate::effect::{Errno, IoOp, Pieces, Target};
 use crate::guard::{Blocks, Hold};
-use crate::limits::Config;
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
 use crate::share::OriginWork;
-use crate::store::{Readiness, Store};
+use crate::store::Store;
 use crate::units::{BLOCK_BYTES, Nanos, Place, VolumeIndex};
-use crate::volume::{Standing, Volume};
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 pub(crate) use dirty_map::DirtyMap;
+use level::Level;
 use unreadable::Unreadable;
-
-/// Blocks of one run at the most: 256 KiB.
-const RUN_BLOCKS_MAX: u64 = 64;
 
 /// The shortest pause after a run while clients are busy.
 const PAUSE_NS_MIN: u64 = 10 * Nanos::MILLISECOND;
 /// The longest, however many clients are.
 const PAUSE_NS_MAX: u64 = Nanos::SECOND;
-/// From this part of the cache on, in thousandths, that only a destage can make free, it keeps pace with clients' writes.
-const KEEP_PACE_PERMILLE: u64 = 250;
-/// An origin that clients read from so short a while ago is left to them.
-const READ_OF_LATE_NS: u64 = 100 * Nanos::MILLISECOND;
 /// What clients write in so long pieces, 128 KiB, goes home quickly, and is seldom written again soon.
 const PACED_BLOCKS_MIN: u64 = 32;
 /// Of what they write faster than the origin takes it no more than this is made up for later: 16 MiB.
@@ -226,64 +220,7 @@ impl DestageState {
     }
 }
 
-/// How hard a volume destages.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Level {
-    /// Runs in flight.
-    runs: u32,
-    /// Whether the sweep works, or only the urgent list.
-    sweeps: bool,
-}
-
 impl<S: Store> Machine<S> {
-    fn level(&self, volume: &Volume) -> Level {
-        let config: &Config = &self.config;
-        let rest = Level { runs: 0, sweeps: false };
-        if !volume.is_dirty() || self.latched.is_some() || self.now < volume.origin.backoff_until {
-            return rest;
-        }
-        if volume.standing != Standing::Cached && volume.standing != Standing::Detaching {
-            return rest;
-        }
-        if volume.origin.is_failing() {
-            // One run tells whether it works again, and its flush whether that is for good.
-            let is_told = volume.destage.has_written() || self.is_stopping;
-            return if is_told { rest } else { Level { runs: 1, sweeps: true } };
-        }
-        let full = Level { runs: config.destage_runs_max, sweeps: true };
-        let pressure = S::pressure(self);
-        if volume.share_waiting > 0 || volume.destage.drains > 0 || pressure.extents * 2 >= config.extents_max
-        {
-            return full;
-        }
-        if volume.destage.has_urgent() {
-            return Level { runs: config.destage_runs_max, sweeps: false };
-        }
-        if self.is_stopping {
-            return rest;
-        }
-        if self.store.has_controller() {
-            // What goes home in peace is not the sweep's affair.
-            return if volume.mode == WriteMode::Writeback { rest } else { full };
-        }
-        let idle_ns = self.now.since(self.last_client);
-        if idle_ns >= config.idle_ns || volume.mode != WriteMode::Writeback {
-            return Level { runs: config.destage_runs_max.div_ceil(2), sweeps: true };
-        }
-        let is_read = volume.origin.client_reads > 0;
-        // Busy: long writes go at the origin's pace when the cache is full, and as much as they bring can go home until then.
-        let was_read = is_read || self.now.since(volume.origin.last_client_read) < READ_OF_LATE_NS;
-        if pressure.held_permille > KEEP_PACE_PERMILLE && volume.destage.behind_blocks > 0 && !was_read {
-            return Level { runs: config.destage_runs_max.div_ceil(4), sweeps: true };
-        }
-        // Else an origin that no client reads from is used, a little.
-        if pressure.held_permille > 200 && !is_read && self.now >= volume.destage.pause_until {
-            Level { runs: 1, sweeps: true }
-        } else {
-            rest
-        }
-    }
-
     pub(crate) fn pump_destage<M: Memory>(&mut self, memory: &mut M) {
         // The clean flag is set: what is not home stays where it is, and nothing begins any more.
         if self.superblock.clean_stop {
@@ -357,115 +294,6 @@ impl<S: Store> Machine<S> {
                 self.send_run(index, blocks, memory)
             }
             None => false,
-        }
-    }
-
-    /// Whether blocks that share one dirty mark can go home now: dirty, covered by a flush, and nobody busy with
-    /// them.
-    pub(crate) fn can_destage(&mut self, index: VolumeIndex, unit: Blocks) -> bool {
-        let key = self.volume(index).key(unit.first);
-        let Some(cached) = self.store.lookup(key).filter(|cached| cached.dirty) else { return false };
-        match self.store.readiness(&cached) {
-            Readiness::Busy => return false,
-            // HAZARD 4: nothing goes home before a flush of the cache covers it.
-            Readiness::Unflushed if !self.is_mutated(Mutation::DestageBeforeCacheFlush) => {
-                let completed = self.store.completed();
-                self.barrier.want(completed);
-                return false;
-            }
-            Readiness::Unflushed | Readiness::Ready => (),
-        }
-        // The origin has it, and its flush is all that it waits for.
-        let through = &self.volume(index).destage.through;
-        if !through.is_empty() && through.contains(&(cached.place, self.store.life(cached.place))) {
-            return false;
-        }
-        self.volume(index).guard.is_free(unit, Hold::Destaging)
-    }
-
-    /// The run of blocks around `block` that can go home together.
-    fn run_around(&mut self, index: VolumeIndex, block: u64) -> Option<Blocks> {
-        let unit = S::unit(self, index, block);
-        if !self.can_destage(index, unit) {
-            return None;
-        }
-        let mut first = unit.first;
-        while first > 0 && unit.first - first < RUN_BLOCKS_MAX / 2 {
-            let before = S::unit(self, index, first - 1);
-            if self.is_unreadable(index, unit)
-                || self.is_unreadable(index, before)
-                || !self.can_destage(index, before)
-            {
-                break;
-            }
-            first = before.first;
-        }
-        Some(self.run_from(index, first))
-    }
-
-    /// Whether blocks that share one dirty mark could not be read last time: they go alone.
-    fn is_unreadable(&self, index: VolumeIndex, unit: Blocks) -> bool {
-        let unreadable = &self.volume(index).destage.unreadable;
-        (unit.first..unit.end()).any(|block| unreadable.has(block))
-    }
-
-    /// The run that begins with a unit that can go home.
-    fn run_from(&mut self, index: VolumeIndex, first: u64) -> Blocks {
-        let end = self.volume(index).blocks();
-        let unit = S::unit(self, index, first);
-        let mut count = unit.count;
-        if self.is_unreadable(index, unit) {
-            return Blocks { first, count };
-        }
-        while count < RUN_BLOCKS_MAX && first + count < end {
-            let next = S::unit(self, index, first + count);
-            if self.is_unreadable(index, next) || !self.can_destage(index, next) {
-                break;
-            }
-            count += next.count;
-        }
-        Blocks { first, count }
-    }
-
-    /// The next run from the sweep's place on, once round the volume at the most.
-    pub(crate) fn sweep(&mut self, index: VolumeIndex) -> Option<Blocks> {
-        let end = self.volume(index).blocks();
-        let start = self.volume(index).destage.cursor;
-        let mut at = start;
-        let mut has_wrapped = false;
-        // Regions looked at in one go; the next call goes on from there.
-        let mut budget = 64;
-        loop {
-            let next = self.volume(index).destage.map.next(at).filter(|&block| block < end);
-            let Some(block) = next else {
-                if has_wrapped {
-                    return None;
-                }
-                has_wrapped = true;
-                at = 0;
-                continue;
-            };
-            if (has_wrapped && block >= start) || budget == 0 {
-                self.volume_mut(index).destage.cursor = block;
-                return None;
-            }
-            budget -= 1;
-            let (region_first, region_end) = self.volume(index).destage.map.region_of(block);
-            let mut is_clean = true;
-            for candidate in region_first..region_end.min(end) {
-                let key = self.volume(index).key(candidate);
-                if self.store.lookup(key).is_some_and(|cached| cached.dirty) {
-                    is_clean = false;
-                    let unit = S::unit(self, index, candidate);
-                    if candidate >= block && self.can_destage(index, unit) {
-                        return Some(self.run_from(index, unit.first));
-                    }
-                }
-            }
-            if is_clean {
-                self.volume_mut(index).destage.map.clear_region_of(block);
-            }
-            at = region_end;
         }
     }
 

@@ -1,0 +1,73 @@
+//! How hard a volume destages: from not at all, while clients are busy, to all that its origin takes.
+
+use crate::effect::WriteMode;
+use crate::limits::Config;
+use crate::machine::Machine;
+use crate::store::Store;
+use crate::units::Nanos;
+use crate::volume::{Standing, Volume};
+
+/// From this part of the cache on, in thousandths, that only a destage can make free, it keeps pace with clients' writes.
+const KEEP_PACE_PERMILLE: u64 = 250;
+/// An origin that clients read from so short a while ago is left to them.
+const READ_OF_LATE_NS: u64 = 100 * Nanos::MILLISECOND;
+
+/// How hard a volume destages.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Level {
+    /// Runs in flight.
+    pub runs: u32,
+    /// Whether the sweep works, or only the urgent list.
+    pub sweeps: bool,
+}
+
+impl<S: Store> Machine<S> {
+    /// What a volume does now.
+    pub(super) fn level(&self, volume: &Volume) -> Level {
+        let config: &Config = &self.config;
+        let rest = Level { runs: 0, sweeps: false };
+        if !volume.is_dirty() || self.latched.is_some() || self.now < volume.origin.backoff_until {
+            return rest;
+        }
+        if volume.standing != Standing::Cached && volume.standing != Standing::Detaching {
+            return rest;
+        }
+        if volume.origin.is_failing() {
+            // One run tells whether it works again, and its flush whether that is for good.
+            let is_told = volume.destage.has_written() || self.is_stopping;
+            return if is_told { rest } else { Level { runs: 1, sweeps: true } };
+        }
+        let full = Level { runs: config.destage_runs_max, sweeps: true };
+        let pressure = S::pressure(self);
+        if volume.share_waiting > 0 || volume.destage.drains > 0 || pressure.extents * 2 >= config.extents_max
+        {
+            return full;
+        }
+        if volume.destage.has_urgent() {
+            return Level { runs: config.destage_runs_max, sweeps: false };
+        }
+        if self.is_stopping {
+            return rest;
+        }
+        if self.store.has_controller() {
+            // What goes home in peace is not the sweep's affair.
+            return if volume.mode == WriteMode::Writeback { rest } else { full };
+        }
+        let idle_ns = self.now.since(self.last_client);
+        if idle_ns >= config.idle_ns || volume.mode != WriteMode::Writeback {
+            return Level { runs: config.destage_runs_max.div_ceil(2), sweeps: true };
+        }
+        let is_read = volume.origin.client_reads > 0;
+        // Busy: long writes go at the origin's pace when the cache is full, and as much as they bring can go home until then.
+        let was_read = is_read || self.now.since(volume.origin.last_client_read) < READ_OF_LATE_NS;
+        if pressure.held_permille > KEEP_PACE_PERMILLE && volume.destage.behind_blocks > 0 && !was_read {
+            return Level { runs: config.destage_runs_max.div_ceil(4), sweeps: true };
+        }
+        // Else an origin that no client reads from is used, a little.
+        if pressure.held_permille > 200 && !is_read && self.now >= volume.destage.pause_until {
+            Level { runs: 1, sweeps: true }
+        } else {
+            rest
+        }
+    }
+}
