@@ -2,7 +2,7 @@
 //!
 //! A segment's summary tells what was written to it; the index tells what of that still
 //! counts. What is dirty goes home first (or, where an origin fails, is appended again: rule 9), what was hit
-//! is appended again, up to half of the segment, and the rest is dropped. Segments are emptied strictly in
+//! is appended again with a hit less, up to half of what is emptied of late, and the rest is dropped. Segments are emptied strictly in
 //! order; the next few are listed ahead, so that what is dirty in them goes home in one sweep.
 
 use crate::effect::{Errno, IoOp, Pieces, Target};
