@@ -335,24 +335,30 @@ impl Machine<LogStore> {
         self.read_kept(stuck, memory);
     }
 
+    /// Whether what was hit often stays for several rounds, and for one round all that was hit, wherever it lies.
+    ///
+    /// Source: of gflash the geomflash study shows (job 14) that it had nothing any more of what was read three times before two
+    /// rounds of writes.
+    fn remembers_hits(&self) -> bool {
+        self.store.mirror.is_none()
+    }
+
     /// The hits of a block that was appended again: one of them is what it stayed for.
     ///
-    /// Source: S3-FIFO's main queue. Of gflash the geomflash study shows (job 14) that it had nothing any more of what was read
-    /// three times before two rounds of writes.
+    /// Source: S3-FIFO's main queue.
     pub(crate) fn hits_left(&self, hits: u8) -> u8 {
-        if self.store.mirror.is_some() { 0 } else { hits.saturating_sub(1) }
+        if self.remembers_hits() { hits.saturating_sub(1) } else { 0 }
     }
 
     /// Appends again what was hit in the oldest segment. True when nothing of that is left to do.
     fn keep_hits<M: Memory>(&mut self, memory: &mut M) -> bool {
         let is_pressed = self.store.segments.free() <= self.config.segments_reserved;
-        let used_blocks = |log: &LogStore, segment: u32| log.segments.get(segment).used_blocks;
         let (segment, until, kept) = match self.store.reclaim.active.front() {
             Some(first) => (first.segment, first.kept_until, first.kept_blocks),
             None => return true,
         };
         // Hit copies do not exceed half of what is emptied, or the ring would chase its own tail.
-        let used = used_blocks(&self.store, segment);
+        let used = self.store.segments.get(segment).used_blocks;
         let limit = (used / 2 + self.store.reclaim.credit_blocks).min(used);
         let room =
             limit.saturating_sub(kept).min(RELOCATING_BLOCKS_MAX - self.store.reclaim.relocating_blocks);
@@ -487,8 +493,7 @@ impl Machine<LogStore> {
     fn empty_first(&mut self) {
         let Some(first) = self.store.reclaim.active.pop_front() else { return };
         let half = self.store.segments.get(first.segment).used_blocks / 2;
-        // gflash: see [`Machine::hits_left`].
-        let segments = if self.store.mirror.is_some() { 0 } else { self.config.segments_low / 2 };
+        let segments = if self.remembers_hits() { self.config.segments_low / 2 } else { 0 };
         let credit_blocks_max = segments * self.store.segments.segment_blocks();
         let reclaim = &mut self.store.reclaim;
         reclaim.credit_blocks =

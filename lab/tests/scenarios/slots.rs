@@ -314,8 +314,7 @@ fn read_and_cut(world: &mut World) -> Run {
         let _whenever = world.read(0, blocks(first + 2, 1));
     }
     world.pass(20 * MS)?;
-    world.cut_power(|_| Fate::Kept);
-    world.open()?;
+    keep_only(world, |_| true)?;
     world.verify_cut()
 }
 
@@ -367,8 +366,7 @@ fn hazard_11_read_beside_a_flush_that_fails(world: &mut World) -> Run {
     world.complete_all(is_data)?;
     // The slots are mapped; nobody was told of the flush.
     world.pass(3000 * MS)?;
-    world.cut_power(|_| Fate::Kept);
-    world.open()?;
+    keep_only(world, |_| true)?;
     world.verify_cut()
 }
 

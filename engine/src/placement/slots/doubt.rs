@@ -76,11 +76,14 @@ impl Machine<SlotStore> {
     /// Whether a read may not be told what the origin has of its pieces (D1, D2).
     pub(super) fn is_in_doubt(&self, key: RequestKey) -> bool {
         let store = &self.store;
+        if !store.revives_clean() || self.latched.is_some() {
+            return false;
+        }
         let is_settled = store.rotten.is_empty()
             && store.doubted.is_empty()
             && store.leaving() == 0
             && store.filling_blocks.iter().all(|&blocks| blocks == 0);
-        if is_settled || !store.revives_clean() || self.latched.is_some() {
+        if is_settled {
             return false;
         }
         let active = &self.requests[key];

@@ -70,10 +70,12 @@ impl Machine<SlotStore> {
         let Fetch::Frame { waits } = self.store.policies.fetch else { return true };
         let pieces = self.pieces_of(key);
         let started = self.promote_pieces(key, &pieces, false, memory);
-        if started && waits {
+        // What the origin says beside a copy that is in doubt would be read once more.
+        let waits = started && (waits || self.is_in_doubt(key));
+        if waits {
             self.wait_for_slot(key);
         }
-        !(started && waits)
+        !waits
     }
 
     /// Begins to copy those pieces of a request that may enter and are in no slot. Whether there are any. With `is_held`
