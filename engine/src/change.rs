@@ -7,7 +7,7 @@ use crate::guard::{Blocks, Hold};
 use crate::machine::{Flight, Machine, work_slice};
 use crate::memory::Memory;
 use crate::mutation::Mutation;
-use crate::replacement::Access;
+use crate::policies::replacement::Access;
 use crate::request::{RequestKey, Route, Stage};
 use crate::store::Store;
 use crate::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, SectorRange, VolumeIndex};

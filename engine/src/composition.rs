@@ -25,12 +25,12 @@ pub mod rules;
 pub mod stored;
 pub mod support;
 
-use crate::admission::always::AlwaysChoice;
-use crate::admission::{AdmissionChoice, CutoffChoice};
 use crate::effect::WriteMode;
-use crate::fetch::Fetch;
-use crate::replacement::ReplacementChoice;
-use crate::replacement::free_frames::FreeOrder;
+use crate::policies::admission::always::AlwaysChoice;
+use crate::policies::admission::{AdmissionChoice, CutoffChoice};
+use crate::policies::fetch::Fetch;
+use crate::policies::replacement::ReplacementChoice;
+use crate::policies::replacement::free_frames::FreeOrder;
 use crate::units::crc32c;
 use alloc::string::String;
 use axes::{Axis, Common, DestageChoice, PersistenceChoice, Placement, Sweep, WritesChoice};

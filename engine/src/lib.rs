@@ -12,12 +12,10 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-pub mod admission;
 pub mod check;
 pub mod composition;
 pub mod effect;
 pub mod engine;
-pub mod fetch;
 pub mod fingerprint;
 pub mod format;
 pub mod image;
@@ -27,9 +25,9 @@ pub mod memory;
 pub mod mutation;
 pub mod persistence;
 pub mod placement;
+pub mod policies;
 pub mod prng;
 pub mod recovery;
-pub mod replacement;
 pub mod scan;
 pub mod status;
 pub mod table;
@@ -52,5 +50,3 @@ mod segments;
 mod share;
 mod store;
 mod volume;
-
-pub use destage::controllers;

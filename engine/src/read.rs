@@ -8,7 +8,7 @@ use crate::guard::{Blocks, Stamp};
 use crate::machine::{Flight, Machine, work_slice};
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
-use crate::replacement::Access;
+use crate::policies::replacement::Access;
 use crate::request::{RequestKey, Stage};
 use crate::store::Store;
 use crate::units::{BLOCK_BYTES, BlockKey, Place, SECTORS_PER_BLOCK};

@@ -3,12 +3,12 @@
 //! The choices of most axes are the policies' own types; those that no policy has yet are here. Their
 //! names are in [`choices`](super::choices), what they can be tuned by in [`keys`](super::keys).
 
-use crate::controllers::cleaner::CleanerChoice;
-use crate::controllers::idle::IdleChoice;
-use crate::controllers::mirror_fill::MirrorFillChoice;
-use crate::controllers::pi::PiChoice;
-use crate::controllers::threshold::ThresholdChoice;
-use crate::controllers::threshold_sets::ThresholdSetsChoice;
+use crate::policies::controllers::cleaner::CleanerChoice;
+use crate::policies::controllers::idle::IdleChoice;
+use crate::policies::controllers::mirror_fill::MirrorFillChoice;
+use crate::policies::controllers::pi::PiChoice;
+use crate::policies::controllers::threshold::ThresholdChoice;
+use crate::policies::controllers::threshold_sets::ThresholdSetsChoice;
 
 /// A question that every cache answers in some way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -230,17 +230,17 @@ pub struct Mirror {
 pub enum DestageChoice {
     /// Round and round in the order of the origin, as the log needs room.
     Sweep(Sweep),
-    /// See [`pi`](crate::controllers::pi).
+    /// See [`pi`](crate::policies::controllers::pi).
     Pi(PiChoice),
-    /// See [`threshold`](crate::controllers::threshold).
+    /// See [`threshold`](crate::policies::controllers::threshold).
     Threshold(ThresholdChoice),
-    /// See [`threshold_sets`](crate::controllers::threshold_sets).
+    /// See [`threshold_sets`](crate::policies::controllers::threshold_sets).
     ThresholdSets(ThresholdSetsChoice),
-    /// See [`idle`](crate::controllers::idle).
+    /// See [`idle`](crate::policies::controllers::idle).
     Idle(IdleChoice),
-    /// See [`cleaner`](crate::controllers::cleaner).
+    /// See [`cleaner`](crate::policies::controllers::cleaner).
     Cleaner(CleanerChoice),
-    /// See [`mirror_fill`](crate::controllers::mirror_fill).
+    /// See [`mirror_fill`](crate::policies::controllers::mirror_fill).
     MirrorFill(MirrorFillChoice),
 }
 

@@ -5,23 +5,23 @@ use super::axes::{
     Axis, BitTree, Commit, DestageChoice, ExtentWrites, Journal, Mirror, PersistenceChoice, Placement,
     SetMap, SlotWrites, Slots, Sweep, WritesChoice,
 };
-use crate::admission::always::AlwaysChoice;
-use crate::admission::congestion::CongestionChoice;
-use crate::admission::mq::MqChoice;
-use crate::admission::runs::RunsChoice;
-use crate::admission::second_read::SecondReadChoice;
-use crate::admission::smq_hotspot::SmqHotspotChoice;
-use crate::admission::{AdmissionChoice, CutoffChoice};
-use crate::controllers::cleaner::CleanerChoice;
-use crate::controllers::idle::IdleChoice;
-use crate::controllers::mirror_fill::MirrorFillChoice;
-use crate::controllers::pi::PiChoice;
-use crate::controllers::threshold::ThresholdChoice;
-use crate::controllers::threshold_sets::ThresholdSetsChoice;
 use crate::effect::WriteMode;
-use crate::fetch::Fetch;
-use crate::replacement::ReplacementChoice;
-use crate::replacement::smq::SmqVersion;
+use crate::policies::admission::always::AlwaysChoice;
+use crate::policies::admission::congestion::CongestionChoice;
+use crate::policies::admission::mq::MqChoice;
+use crate::policies::admission::runs::RunsChoice;
+use crate::policies::admission::second_read::SecondReadChoice;
+use crate::policies::admission::smq_hotspot::SmqHotspotChoice;
+use crate::policies::admission::{AdmissionChoice, CutoffChoice};
+use crate::policies::controllers::cleaner::CleanerChoice;
+use crate::policies::controllers::idle::IdleChoice;
+use crate::policies::controllers::mirror_fill::MirrorFillChoice;
+use crate::policies::controllers::pi::PiChoice;
+use crate::policies::controllers::threshold::ThresholdChoice;
+use crate::policies::controllers::threshold_sets::ThresholdSetsChoice;
+use crate::policies::fetch::Fetch;
+use crate::policies::replacement::ReplacementChoice;
+use crate::policies::replacement::smq::SmqVersion;
 
 /// One answer.
 #[derive(Clone, Copy, Debug)]

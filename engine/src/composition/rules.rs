@@ -2,11 +2,11 @@
 
 use super::Composition;
 use super::axes::{DestageChoice, PersistenceChoice, Placement, WritesChoice};
-use crate::admission::AdmissionChoice;
 use crate::effect::WriteMode;
-use crate::fetch::Fetch;
-use crate::replacement::ReplacementChoice;
-use crate::replacement::free_frames::FreeOrder;
+use crate::policies::admission::AdmissionChoice;
+use crate::policies::fetch::Fetch;
+use crate::policies::replacement::ReplacementChoice;
+use crate::policies::replacement::free_frames::FreeOrder;
 use crate::units::BLOCK_BYTES;
 
 /// Two choices that do not go together.

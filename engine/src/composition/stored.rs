@@ -2,15 +2,15 @@
 
 use super::axes::{Axis, Journal, PersistenceChoice, Placement};
 use super::{Composition, ParseError};
-use crate::admission::AdmissionChoice;
-use crate::admission::always::AlwaysChoice;
-use crate::admission::second_read::SecondReadChoice;
 use crate::format::{
     Geometry, GeometryError, KeyLayout, KeyLayoutError, Layout, SlotLayout, SlotLayoutError, SlotPersistence,
     Superblock,
 };
 use crate::limits::Config;
-use crate::replacement::ReplacementChoice;
+use crate::policies::admission::AdmissionChoice;
+use crate::policies::admission::always::AlwaysChoice;
+use crate::policies::admission::second_read::SecondReadChoice;
+use crate::policies::replacement::ReplacementChoice;
 use thiserror::Error;
 
 /// Pieces that may be remembered without being cached, for each slot.

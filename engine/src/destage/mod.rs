@@ -6,7 +6,6 @@
 //! goes round the whole volume by its dirty map.
 
 mod choice;
-pub mod controllers;
 mod dirty_map;
 mod level;
 mod unreadable;

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::composition::Composition;
 use crate::composition::axes::{PersistenceChoice, Placement};
-use crate::replacement::Shape;
+use crate::policies::replacement::Shape;
 use crate::units::{BLOCK_BYTES, Frame, Place, VOLUMES_MAX, VolumeIndex};
 
 /// Blocks of the largest slot: 2 MiB.

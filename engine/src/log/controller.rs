@@ -11,14 +11,14 @@
 use super::LogStore;
 use crate::composition::Composition;
 use crate::composition::axes::DestageChoice;
-use crate::controllers::mirror_fill::MirrorFillChoice;
-use crate::controllers::pi::Pi;
-use crate::controllers::{Budget, Join, Pressure};
 use crate::effect::WriteMode;
 use crate::guard::Blocks;
 use crate::machine::Machine;
 use crate::memory::Memory;
-use crate::replacement::Access;
+use crate::policies::controllers::mirror_fill::MirrorFillChoice;
+use crate::policies::controllers::pi::Pi;
+use crate::policies::controllers::{Budget, Join, Pressure};
+use crate::policies::replacement::Access;
 use crate::store::{Readiness, Store};
 use crate::units::{Nanos, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeIndex};
 use crate::volume::Standing;

@@ -1,14 +1,14 @@
 //! What a composition says of what enters the log: admission, and what passes by before that is asked.
 
 use super::LogStore;
-use crate::admission::{Admission, AdmissionChoice, Asked, Cutoff, Sizes, Verdict};
 use crate::composition::Composition;
 use crate::composition::axes::WritesChoice;
 use crate::effect::{RequestOp, WriteMode};
 use crate::guard::Blocks;
 use crate::machine::Machine;
+use crate::policies::admission::{Admission, AdmissionChoice, Asked, Cutoff, Sizes, Verdict};
+use crate::policies::replacement::{Access, Standing};
 use crate::prng::Prng;
-use crate::replacement::{Access, Standing};
 use crate::request::RequestKey;
 use crate::units::{BLOCK_BYTES, Nanos, PieceKey, SectorRange, VolumeIndex};
 use alloc::vec::Vec;

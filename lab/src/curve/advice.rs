@@ -7,7 +7,7 @@ use super::recommend::Recommendation;
 use super::sample::Sample;
 use super::service::Service;
 use crate::trace::{Layout, LayoutError, Op, Source, Survey, TraceError};
-use engine::replacement::Access;
+use engine::policies::replacement::Access;
 use engine::units::{BLOCK_BYTES, Nanos};
 use models::Parameters;
 

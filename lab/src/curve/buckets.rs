@@ -1,7 +1,7 @@
 //! A cache of buckets of many blocks, filled one after the other and given up as a whole.
 
 use super::sample::SampledAccess;
-use engine::replacement::{Access, Arrival, Policy, Replacement, ReplacementChoice, Shape};
+use engine::policies::replacement::{Access, Arrival, Policy, Replacement, ReplacementChoice, Shape};
 use engine::units::{BLOCK_BYTES, Frame, SECTOR_BYTES};
 
 const NONE: u32 = u32::MAX;

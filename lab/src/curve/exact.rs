@@ -3,7 +3,7 @@
 use super::Counts;
 use super::distances::StackDistances;
 use crate::trace::spread::TracedBlock;
-use engine::replacement::Access;
+use engine::policies::replacement::Access;
 
 /// Hits of LRU caches of every size at once.
 #[derive(Default)]

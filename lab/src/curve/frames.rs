@@ -1,9 +1,9 @@
 //! A cache of frames of one block each, in which a policy says who leaves.
 
 use super::sample::SampledAccess;
-use engine::admission::ghost::Ghost;
-use engine::replacement::free_frames::FreeFrames;
-use engine::replacement::{Arrival, Policy, Replacement, ReplacementChoice, Shape};
+use engine::policies::admission::ghost::Ghost;
+use engine::policies::replacement::free_frames::FreeFrames;
+use engine::policies::replacement::{Arrival, Policy, Replacement, ReplacementChoice, Shape};
 use engine::units::{BLOCK_BYTES, Frame, PieceKey, SECTOR_BYTES};
 
 const NONE: u32 = u32::MAX;

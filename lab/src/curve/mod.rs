@@ -1,7 +1,7 @@
 //! Advice from a trace: how much cache, and which replacement policy.
 //!
 //! * The miss-ratio curve of LRU is exact: stack distances, counted with a tree ([`distances`]).
-//! * The other policies of [`engine::replacement`] are simulated on a sample, scaled down: only blocks whose
+//! * The other policies of [`engine::policies::replacement`] are simulated on a sample, scaled down: only blocks whose
 //!   hash is below a threshold are looked at, in a cache that is smaller in the same proportion. What that
 //!   costs in exactness is measured on LRU, where the truth is known, and told ([`SampleError`]).
 //! * Latency and wear follow from hits and misses ([`Point`]), with the service times of modelled disks.
@@ -32,7 +32,7 @@ pub use policy::POLICIES;
 pub use recommend::Recommendation;
 pub use service::Service;
 
-use engine::replacement::Access;
+use engine::policies::replacement::Access;
 
 /// Accesses to blocks, or hits among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

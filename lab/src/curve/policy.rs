@@ -4,12 +4,12 @@ use super::Counts;
 use super::buckets::BucketCache;
 use super::frames::FrameCache;
 use super::sample::Sample;
-use engine::replacement::ReplacementChoice;
-use engine::replacement::bucket_lru::BucketKind;
-use engine::replacement::free_frames::FreeOrder;
-use engine::replacement::mq::MqEra;
-use engine::replacement::random::RandomKind;
-use engine::replacement::smq::SmqVersion;
+use engine::policies::replacement::ReplacementChoice;
+use engine::policies::replacement::bucket_lru::BucketKind;
+use engine::policies::replacement::free_frames::FreeOrder;
+use engine::policies::replacement::mq::MqEra;
+use engine::policies::replacement::random::RandomKind;
+use engine::policies::replacement::smq::SmqVersion;
 
 /// Names and policies, in the order of reports. The first one is the one whose curve is exact.
 pub const POLICIES: [(&str, ReplacementChoice); 9] = [

@@ -2,7 +2,7 @@
 
 use super::Counts;
 use crate::trace::spread::{self, BlockMap, TracedBlock};
-use engine::replacement::Access;
+use engine::policies::replacement::Access;
 use engine::units::Nanos;
 
 /// An access to a sampled block.

@@ -5,28 +5,28 @@ use super::super::axes::{
     Placement, SetMap, SlotWrites, Slots, Sweep, WritesChoice,
 };
 use super::{Grain, Key, Unit};
-use crate::admission::always::AlwaysChoice;
-use crate::admission::congestion::CongestionChoice;
-use crate::admission::mq::MqChoice;
-use crate::admission::run_detector::RunDetectorChoice;
-use crate::admission::runs::RunsChoice;
-use crate::admission::second_read::SecondReadChoice;
-use crate::admission::smq_hotspot::SmqHotspotChoice;
-use crate::admission::{AdmissionChoice, CutoffChoice};
-use crate::controllers::cleaner::CleanerChoice;
-use crate::controllers::idle::{IdleChoice, IdleEra};
-use crate::controllers::mirror_fill::MirrorFillChoice;
-use crate::controllers::pi::{PiChoice, PiEra};
-use crate::controllers::threshold::ThresholdChoice;
-use crate::controllers::threshold_sets::ThresholdSetsChoice;
-use crate::fetch::Fetch;
 use crate::format::TREE_LEVELS_MAX;
-use crate::replacement::ReplacementChoice;
-use crate::replacement::bucket_lru::BucketKind;
-use crate::replacement::free_frames::FreeOrder;
-use crate::replacement::mq::MqEra;
-use crate::replacement::random::RandomKind;
-use crate::replacement::smq::SmqVersion;
+use crate::policies::admission::always::AlwaysChoice;
+use crate::policies::admission::congestion::CongestionChoice;
+use crate::policies::admission::mq::MqChoice;
+use crate::policies::admission::run_detector::RunDetectorChoice;
+use crate::policies::admission::runs::RunsChoice;
+use crate::policies::admission::second_read::SecondReadChoice;
+use crate::policies::admission::smq_hotspot::SmqHotspotChoice;
+use crate::policies::admission::{AdmissionChoice, CutoffChoice};
+use crate::policies::controllers::cleaner::CleanerChoice;
+use crate::policies::controllers::idle::{IdleChoice, IdleEra};
+use crate::policies::controllers::mirror_fill::MirrorFillChoice;
+use crate::policies::controllers::pi::{PiChoice, PiEra};
+use crate::policies::controllers::threshold::ThresholdChoice;
+use crate::policies::controllers::threshold_sets::ThresholdSetsChoice;
+use crate::policies::fetch::Fetch;
+use crate::policies::replacement::ReplacementChoice;
+use crate::policies::replacement::bucket_lru::BucketKind;
+use crate::policies::replacement::free_frames::FreeOrder;
+use crate::policies::replacement::mq::MqEra;
+use crate::policies::replacement::random::RandomKind;
+use crate::policies::replacement::smq::SmqVersion;
 
 /// A field as a number, and back.
 trait Coded: Copy {

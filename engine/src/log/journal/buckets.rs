@@ -12,7 +12,7 @@
 
 use crate::format::KeyLayout;
 use crate::mutation::Mutation;
-use crate::replacement::{Access, Arrival, Policy, Replacement, ReplacementChoice, Shape};
+use crate::policies::replacement::{Access, Arrival, Policy, Replacement, ReplacementChoice, Shape};
 use crate::segments::Segments;
 use crate::units::{BLOCK_BYTES, BlockKey, Frame, Place, VolumeIndex};
 use alloc::collections::VecDeque;

@@ -8,7 +8,7 @@ use crate::guard::{Blocks, Hold};
 use crate::machine::{Flight, Machine};
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
-use crate::replacement::Access;
+use crate::policies::replacement::Access;
 use crate::request::RequestKey;
 use crate::store::Store;
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, VolumeIndex};

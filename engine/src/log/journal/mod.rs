@@ -41,9 +41,9 @@ use crate::composition::Composition;
 use crate::composition::axes::{
     DestageChoice, ExtentWrites, Journal as JournalChoice, PersistenceChoice, WritesChoice,
 };
-use crate::controllers::pi::PiEra;
 use crate::format::KeyLayout;
-use crate::replacement::Access;
+use crate::policies::controllers::pi::PiEra;
+use crate::policies::replacement::Access;
 use crate::request::RequestKey;
 use crate::segments::Segments;
 use crate::units::{Nanos, Place};

@@ -2,12 +2,12 @@
 //! answers are kept until the request ends.
 
 use super::SlotStore;
-use crate::admission::{Asked, Verdict};
-use crate::controllers::Destage;
 use crate::effect::{RequestOp, WriteMode};
 use crate::guard::Blocks;
 use crate::machine::Machine;
-use crate::replacement::{Access, Arrival, Policy};
+use crate::policies::admission::{Asked, Verdict};
+use crate::policies::controllers::Destage;
+use crate::policies::replacement::{Access, Arrival, Policy};
 use crate::request::RequestKey;
 use crate::units::{Nanos, PieceKey, SECTORS_PER_BLOCK, SectorRange};
 use alloc::vec::Vec;

@@ -8,8 +8,8 @@
 
 use crate::placement::slots::set_map::SetMap;
 use crate::placement::slots::table::SlotTable;
+use crate::policies::replacement::Shape;
 use crate::prng::scatter;
-use crate::replacement::Shape;
 use crate::units::{Frame, PieceKey};
 use alloc::vec;
 use alloc::vec::Vec;

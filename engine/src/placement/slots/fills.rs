@@ -5,7 +5,7 @@ use crate::effect::{Errno, IoOp, Pieces, RequestOp, Target, WriteMode};
 use crate::guard::{Blocks, Hold};
 use crate::machine::{Flight, Machine};
 use crate::memory::{Memory, Slice};
-use crate::replacement::{Arrival, Policy};
+use crate::policies::replacement::{Arrival, Policy};
 use crate::request::RequestKey;
 use crate::store::Store;
 use crate::units::{BLOCK_BYTES, Frame, PieceKey, VolumeIndex};

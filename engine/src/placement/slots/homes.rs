@@ -10,12 +10,12 @@
 use super::SlotStore;
 use super::records::Records;
 use super::table::{SlotState, SlotTable};
-use crate::controllers::idle::{IdleChoice, IdleEra};
-use crate::controllers::{Budget, Destage, HomeOrder, Join, OfSet, Pressure};
 use crate::guard::Blocks;
 use crate::machine::Machine;
 use crate::memory::Memory;
-use crate::replacement::{Policy, Urgency};
+use crate::policies::controllers::idle::{IdleChoice, IdleEra};
+use crate::policies::controllers::{Budget, Destage, HomeOrder, Join, OfSet, Pressure};
+use crate::policies::replacement::{Policy, Urgency};
 use crate::request::RequestKey;
 use crate::table::key_map::KeyMap;
 use crate::units::{BLOCK_BYTES, Frame, Nanos, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeIndex};

@@ -53,14 +53,14 @@ mod transactions;
 mod trees;
 mod writes;
 
-use crate::controllers::Destage;
 use crate::format::{SetId, SlotLayout, SlotPersistence};
 use crate::guard::Blocks;
 use crate::memory::{BufferId, Slice};
+use crate::policies::controllers::Destage;
+use crate::policies::replacement::free_frames::FreeFrames;
+use crate::policies::replacement::{Arrival, Policy, Replacement};
 use crate::read::ChangingRead;
 use crate::recovery::CleanSlot;
-use crate::replacement::free_frames::FreeFrames;
-use crate::replacement::{Arrival, Policy, Replacement};
 use crate::request::RequestKey;
 use crate::table::bits::Bits;
 use crate::table::key_map::KeyMap;

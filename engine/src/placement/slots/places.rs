@@ -5,7 +5,7 @@ use super::plan::{Part, Way};
 use super::table::SlotState;
 use crate::machine::Machine;
 use crate::memory::Memory;
-use crate::replacement::Policy;
+use crate::policies::replacement::Policy;
 use crate::request::RequestKey;
 use crate::units::{Frame, PieceKey};
 use alloc::vec::Vec;

@@ -1,12 +1,12 @@
 //! What a composition says of slots, and the policies that it names. Replacement stands beside them in the store,
 //! because it is asked while other parts are looked at.
 
-use crate::admission::{Admission, Cutoff, Sizes};
 use crate::composition::Composition;
 use crate::composition::axes::{PersistenceChoice, SlotWrites, WritesChoice};
-use crate::fetch::Fetch;
+use crate::policies::admission::{Admission, Cutoff, Sizes};
+use crate::policies::fetch::Fetch;
+use crate::policies::replacement::Shape;
 use crate::prng::Prng;
-use crate::replacement::Shape;
 
 /// What becomes of a part of a write that does not cover its piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

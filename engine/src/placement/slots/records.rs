@@ -12,7 +12,7 @@ use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
 use crate::persistence::sync_sector::SyncSector;
-use crate::replacement::Policy;
+use crate::policies::replacement::Policy;
 use crate::request::RequestKey;
 use crate::units::{Frame, PieceKey, VolumeIndex};
 use alloc::boxed::Box;

@@ -189,8 +189,8 @@ mod tests {
     use super::*;
     use crate::placement::slots::set_map::{SetMap, SetMapKind};
     use crate::placement::slots::table::SlotState;
+    use crate::policies::replacement::Shape;
     use crate::prng::Prng;
-    use crate::replacement::Shape;
     use crate::units::VolumeIndex;
     use std::collections::{BTreeMap, BTreeSet};
 

@@ -3,7 +3,7 @@
 //! Consecutive pieces belong to one set: as many as it has slots, 2 MiB of addresses with the 512 slots of 4 KiB that
 //! are usual, or 256 KiB of them.
 
-use crate::replacement::Shape;
+use crate::policies::replacement::Shape;
 use crate::units::{PieceKey, VOLUMES_MAX};
 
 /// Addresses that stay together where they are hashed. Source: flashcache 3.1.1, `DEFAULT_DISK_ASSOC`; the log of

@@ -9,7 +9,7 @@ use crate::effect::{Errno, IoOp, Pieces, Target};
 use crate::format::{SlotPage, SlotRecord};
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
-use crate::replacement::Policy;
+use crate::policies::replacement::Policy;
 use crate::units::{Frame, PieceKey};
 
 /// Pages on their way at a time.

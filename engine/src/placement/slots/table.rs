@@ -17,7 +17,7 @@
 //!
 //! A slot of 4 KiB takes 10 bytes here: 5 for the piece, 1 for state and flags, 4 for the checksum.
 
-use crate::replacement::Shape;
+use crate::policies::replacement::Shape;
 use crate::table::key_map::KeyMap;
 use crate::units::{BlockKey, Frame, PieceKey, VOLUMES_MAX, VolumeIndex};
 use alloc::vec;

@@ -12,7 +12,7 @@ use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
 use crate::persistence::commit::{PageWrite, Step};
-use crate::replacement::Policy;
+use crate::policies::replacement::Policy;
 use crate::request::{RequestKey, Stage};
 use crate::units::{Frame, Nanos, PieceKey, VOLUMES_MAX, VolumeIndex};
 use crate::volume::Standing;

@@ -8,7 +8,7 @@
 //! both read. No parameters, besides the order of free frames, which differs between the two
 //! ([`FreeOrder`](super::free_frames::FreeOrder)).
 
-use crate::replacement::{Arrival, Policy, Shape, Standing, Urgency, Victim};
+use crate::policies::replacement::{Arrival, Policy, Shape, Standing, Urgency, Victim};
 use crate::units::Frame;
 use alloc::vec;
 use alloc::vec::Vec;

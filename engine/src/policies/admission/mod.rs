@@ -34,7 +34,7 @@ pub mod smq_hotspot;
 
 pub use cutoff::{Cutoff, CutoffChoice};
 
-use crate::replacement::{Access, Standing};
+use crate::policies::replacement::{Access, Standing};
 use crate::units::{Nanos, PieceKey, SectorRange};
 use always::{Always, AlwaysChoice};
 use mq::{MqChoice, MqPromotion};
@@ -207,7 +207,7 @@ impl Admission {
     }
 
     /// A piece left that is to be remembered
-    /// ([`Victim::is_remembered`](crate::replacement::Victim::is_remembered)).
+    /// ([`Victim::is_remembered`](crate::policies::replacement::Victim::is_remembered)).
     pub fn evicted(&mut self, piece: PieceKey) {
         match self {
             Admission::Always(policy) => policy.evicted(piece),

@@ -29,7 +29,9 @@
 //! Source: dm-cache's mq policy: 1.0 (Linux 3.9), one of the `split` era, and the last one before
 //! smq took its place, all read.
 
-use crate::replacement::{Access, Arrival, Policy, Shape, Standing, Urgency, VICTIM_LOOKS_MAX, Victim};
+use crate::policies::replacement::{
+    Access, Arrival, Policy, Shape, Standing, Urgency, VICTIM_LOOKS_MAX, Victim,
+};
 use crate::table::bits::Bits;
 use crate::table::hit_levels::{HIT_LEVELS, HitLevels, Sinking};
 use crate::units::Frame;

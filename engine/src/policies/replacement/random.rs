@@ -10,9 +10,9 @@
 //!
 //! Parameter: `kind`, `shared-counter` (default) or `seeded`.
 
+use crate::policies::replacement::fifo::walk;
+use crate::policies::replacement::{Arrival, Policy, Shape, Standing, Urgency, Victim};
 use crate::prng::Prng;
-use crate::replacement::fifo::walk;
-use crate::replacement::{Arrival, Policy, Shape, Standing, Urgency, Victim};
 use crate::units::Frame;
 
 /// What stands for chance.

@@ -23,7 +23,7 @@ pub mod threshold;
 pub mod threshold_sets;
 
 use crate::composition::axes::DestageChoice;
-use crate::replacement::{Shape, Urgency};
+use crate::policies::replacement::{Shape, Urgency};
 use crate::table::bits::Bits;
 use crate::units::{Frame, Nanos, VOLUMES_MAX, VolumeIndex};
 use alloc::vec;

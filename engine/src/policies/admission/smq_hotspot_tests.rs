@@ -2,7 +2,7 @@
 
 use super::super::testing::{asked, standing};
 use super::*;
-use crate::replacement::Access::{Read, Write};
+use crate::policies::replacement::Access::{Read, Write};
 use alloc::collections::VecDeque;
 use proptest::prelude::*;
 

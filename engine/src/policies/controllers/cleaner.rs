@@ -5,7 +5,7 @@
 
 use super::idle::copies_max;
 use super::{Budget, HomeOrder, Pressure};
-use crate::replacement::Urgency;
+use crate::policies::replacement::Urgency;
 use crate::units::Nanos;
 
 /// Without requests for this long it is idle.

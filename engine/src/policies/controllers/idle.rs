@@ -16,8 +16,8 @@
 //! waited for the copy of the frame whose place it takes; here it passes by, and the next one finds the place.
 
 use super::{Budget, HomeOrder, Pressure};
-use crate::replacement::Urgency;
-use crate::replacement::smq::CRITICAL_CLEAN_PERCENT;
+use crate::policies::replacement::Urgency;
+use crate::policies::replacement::smq::CRITICAL_CLEAN_PERCENT;
 use crate::units::Nanos;
 
 /// Without requests for this long it is idle.

@@ -2,9 +2,9 @@
 //! policies pass.
 
 use super::*;
+use crate::policies::replacement::mq::MqEra;
+use crate::policies::replacement::smq::SmqVersion;
 use crate::prng::Prng;
-use crate::replacement::mq::MqEra;
-use crate::replacement::smq::SmqVersion;
 use crate::units::VolumeIndex;
 use alloc::vec::Vec;
 

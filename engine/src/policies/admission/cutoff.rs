@@ -7,7 +7,7 @@
 use super::congestion::{Congestion, CongestionChoice};
 use super::runs::{Runs, RunsChoice};
 use super::{Asked, Reason};
-use crate::replacement::Access;
+use crate::policies::replacement::Access;
 use crate::units::Nanos;
 
 /// Which parts are on.

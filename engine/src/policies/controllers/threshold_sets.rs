@@ -14,7 +14,7 @@
 //! takes all sets that have dirty blocks, in the same order.
 
 use super::{Budget, HomeOrder, OfSet, Pressure};
-use crate::replacement::Shape;
+use crate::policies::replacement::Shape;
 use crate::table::bits::Bits;
 use crate::table::frame_lists::{FrameLists, List};
 use crate::units::Nanos;

@@ -20,8 +20,8 @@
 //! counted twice; that is not imitated.
 
 use super::{Asked, Reason, Sizes, Verdict};
-use crate::replacement::smq::SmqVersion;
-use crate::replacement::{Access, Standing};
+use crate::policies::replacement::smq::SmqVersion;
+use crate::policies::replacement::{Access, Standing};
 use crate::table::key_index::KeyIndex;
 use crate::table::level_lists::{Displaced, End, LEVELS, LevelLists, TopShare};
 use crate::units::{Nanos, PieceKey};

@@ -19,7 +19,9 @@
 //! | --- | --- | --- | --- |
 //! | `small_permille` | permille of all frames | 100 | 1 to 999 |
 
-use crate::replacement::{Access, Arrival, Policy, Shape, Standing, Urgency, VICTIM_LOOKS_MAX, Victim};
+use crate::policies::replacement::{
+    Access, Arrival, Policy, Shape, Standing, Urgency, VICTIM_LOOKS_MAX, Victim,
+};
 use crate::table::bits::Bits;
 use crate::table::frame_lists::{FrameLists, List};
 use crate::units::Frame;

@@ -20,7 +20,7 @@
 use super::Asked;
 use super::Reason;
 use super::recency::Recency;
-use crate::replacement::Access;
+use crate::policies::replacement::Access;
 use crate::units::{BLOCK_BYTES, Nanos, SECTOR_BYTES, VOLUMES_MAX};
 use alloc::vec;
 use alloc::vec::Vec;

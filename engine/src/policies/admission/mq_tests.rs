@@ -2,7 +2,7 @@
 
 use super::super::testing::{asked, standing};
 use super::*;
-use crate::replacement::Access::{Read, Write};
+use crate::policies::replacement::Access::{Read, Write};
 use proptest::prelude::*;
 
 /// Far from the request before: no phase is sequential.

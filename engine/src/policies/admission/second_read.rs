@@ -6,7 +6,7 @@
 
 use super::ghost::Ghost;
 use super::{Asked, Reason, Verdict};
-use crate::replacement::Access;
+use crate::policies::replacement::Access;
 
 /// The tunables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

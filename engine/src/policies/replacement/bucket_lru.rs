@@ -31,9 +31,9 @@
 //! | `kind` | | `lru` | `lru`, `fifo`, `random` |
 //! | `bucket_sectors` | sectors | 1 024 | 8 to 65 536 |
 
+use crate::policies::replacement::fifo::walk;
+use crate::policies::replacement::{Access, Arrival, Policy, Shape, Standing, Urgency, Victim};
 use crate::prng::Prng;
-use crate::replacement::fifo::walk;
-use crate::replacement::{Access, Arrival, Policy, Shape, Standing, Urgency, Victim};
 use crate::table::bits::Bits;
 use crate::units::{Frame, Nanos};
 use alloc::collections::BinaryHeap;

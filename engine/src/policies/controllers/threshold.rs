@@ -15,7 +15,7 @@
 //! Source: flashcache's `flashcache_clean_set` in a tree of version 1.0, read, and 3.1.1's documents.
 
 use super::{Budget, HomeOrder, Join, OfSet, Pressure};
-use crate::replacement::Shape;
+use crate::policies::replacement::Shape;
 use crate::table::bits::Bits;
 use crate::table::frame_lists::{FrameLists, List};
 use crate::units::{Frame, Nanos};

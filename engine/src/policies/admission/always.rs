@@ -46,7 +46,7 @@ impl Always {
 mod tests {
     use super::super::testing::asked;
     use super::*;
-    use crate::replacement::Access;
+    use crate::policies::replacement::Access;
     use alloc::vec::Vec;
 
     /// Two pieces are remembered; of three that left the first is forgotten.

@@ -24,8 +24,8 @@
 
 use super::run_detector::{RunDetector, RunDetectorChoice};
 use super::{Asked, Decision, Reason, Verdict};
-use crate::replacement::mq::MqEra;
-use crate::replacement::{Access, Standing};
+use crate::policies::replacement::mq::MqEra;
+use crate::policies::replacement::{Access, Standing};
 use crate::table::hit_levels::{HitLevels, Sinking};
 use crate::table::key_index::KeyIndex;
 use crate::units::PieceKey;

@@ -6,7 +6,7 @@
 //! counts like answers that were not slow. The counter, from -1024 to 0, gives the length in
 //! sectors from which on a run passes by: it falls by half for every 64.
 
-use crate::replacement::Access;
+use crate::policies::replacement::Access;
 use crate::units::Nanos;
 
 /// The counter's floor, below zero.

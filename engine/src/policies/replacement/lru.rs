@@ -7,7 +7,7 @@
 //! it takes it; as free frames are taken first and in another order, that makes no difference. No
 //! parameters.
 
-use crate::replacement::{Access, Arrival, Policy, Shape, Standing, Urgency, Victim};
+use crate::policies::replacement::{Access, Arrival, Policy, Shape, Standing, Urgency, Victim};
 use crate::table::frame_lists::{FrameLists, List};
 use crate::units::Frame;
 

@@ -3,7 +3,7 @@
 //! The order is part of what a published system does: it decides where on the device a new cache
 //! grows, and so how sequential its writes are.
 
-use crate::replacement::Shape;
+use crate::policies::replacement::Shape;
 use crate::table::bits::Bits;
 use crate::units::Frame;
 use alloc::vec;

@@ -19,7 +19,7 @@
 //! | `hot_percent` | percent of a set | 50 | 0 to 100 | 75 is documented and shown, 50 is in force |
 //! | `promote_hits` | hits | 2 | 1 to 255 | `lru_promote_thresh` |
 
-use crate::replacement::{Access, Arrival, Policy, Shape, Standing, Urgency, Victim};
+use crate::policies::replacement::{Access, Arrival, Policy, Shape, Standing, Urgency, Victim};
 use crate::table::bits::Bits;
 use crate::table::frame_lists::{FrameLists, List};
 use crate::units::Frame;

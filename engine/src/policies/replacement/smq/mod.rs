@@ -32,7 +32,9 @@
 //!
 //! Source: dm-cache's smq policy, 1.0 and 2.0, both read. Parameter: `version`.
 
-use crate::replacement::{Access, Arrival, Policy, Shape, Standing, Urgency, VICTIM_LOOKS_MAX, Victim};
+use crate::policies::replacement::{
+    Access, Arrival, Policy, Shape, Standing, Urgency, VICTIM_LOOKS_MAX, Victim,
+};
 use crate::table::bits::Bits;
 use crate::table::level_lists::{Displaced, End, LEVELS, LevelLists, Mark, Reach, TopShare};
 use crate::units::{Frame, Nanos};
