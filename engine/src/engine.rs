@@ -4,6 +4,7 @@ use crate::effect::{Effect, Errno, IoId, Request};
 use crate::format::Superblock;
 use crate::limits::Config;
 use crate::log::LogStore;
+use crate::machine::volume::Volume;
 use crate::machine::{Machine, Start};
 use crate::memory::Memory;
 use crate::placement::slots::SlotStore;
@@ -11,7 +12,6 @@ use crate::recovery::{Opened, OpenedStore};
 use crate::status::Status;
 use crate::store::Store;
 use crate::units::{Nanos, VolumeIndex};
-use crate::volume::Volume;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 

@@ -8,9 +8,9 @@
 use crate::effect::{Errno, IoOp, Pieces, Target};
 use crate::extents::{Extent, ExtentKind};
 use crate::format::{EntryKind, Summary};
-use crate::guard::Blocks;
 use crate::limits::SEGMENT_OVERHEAD_BLOCKS;
 use crate::log::{InternalAppend, LogFlight, LogStore};
+use crate::machine::guard::Blocks;
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;

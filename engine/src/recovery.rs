@@ -12,13 +12,11 @@
 use crate::composition::Composition;
 use crate::composition::stored::StoredError;
 use crate::composition::support::Lack;
-use crate::destage::DestageState;
 use crate::effect::{Errno, WriteMode};
 use crate::extents::{Change, Extent, ExtentKind, Extents};
 use crate::format::{
     Entry, EntryKind, FormatError, Layout, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, SummaryBuilder, Superblock,
 };
-use crate::guard::Guard;
 use crate::image::Image;
 use crate::index::{Index, Run};
 use crate::log::controller::Controller;
@@ -26,6 +24,9 @@ use crate::log::journal::found::KeysFound;
 use crate::log::mirror::Mirror;
 use crate::log::policies::Policies;
 use crate::log::{Log, LogStart, LogStore, MissingSummary, Stated};
+use crate::machine::destage::DestageState;
+use crate::machine::guard::Guard;
+use crate::machine::volume::{Origin, Standing, Volume};
 use crate::mutation::{Mutation, Mutations};
 use crate::persistence::commit::MissingPage;
 use crate::placement::slots::recovery_plan::PlanError;
@@ -39,7 +40,6 @@ use crate::status::Counters;
 use crate::units::{
     BLOCK_BYTES, BlockKey, Frame, Place, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeId, VolumeIndex,
 };
-use crate::volume::{Origin, Standing, Volume};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

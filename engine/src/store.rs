@@ -5,15 +5,15 @@
 //! choice is made once, by type: no call through a pointer, and no code of one store can name a field of
 //! another.
 
-use crate::destage::Copied;
 use crate::effect::Errno;
 use crate::extents::ExtentKind;
-use crate::guard::{Blocks, Hold, Stamp};
 use crate::machine::Machine;
+use crate::machine::destage::Copied;
+use crate::machine::guard::{Blocks, Hold, Stamp};
+use crate::machine::read::{ChangingRead, Piece};
+use crate::machine::request::RequestKey;
 use crate::memory::{Memory, Slice};
 use crate::policies::replacement::Access;
-use crate::read::{ChangingRead, Piece};
-use crate::request::RequestKey;
 use crate::status::CacheStatus;
 use crate::units::{BlockKey, Nanos, Place, VolumeIndex};
 use alloc::vec::Vec;
@@ -189,7 +189,7 @@ pub(crate) trait Store: Sized {
     fn is_forgotten(m: &Machine<Self>, key: RequestKey) -> bool;
     /// Asks for what [`Store::is_forgotten`] waits for.
     fn want_forgotten(m: &mut Machine<Self>, key: RequestKey);
-    /// Whether the device still reads buffers of a request in [`crate::request::Stage::Appending`].
+    /// Whether the device still reads buffers of a request in [`crate::machine::request::Stage::Appending`].
     fn is_writing(m: &Machine<Self>, key: RequestKey) -> bool;
     /// An origin began to fail, or became absent: what its volume has queued is decided again (rule 9).
     fn withdraw<M: Memory>(m: &mut Machine<Self>, volume: VolumeIndex, memory: &mut M);
@@ -197,7 +197,7 @@ pub(crate) trait Store: Sized {
     // ---- durability --------------------------------------------------------------------------
 
     /// Whether a FLUSH has to wait for something that answered writes did not wait for; then it is
-    /// [`Stage::Commit`](crate::request::Stage::Commit), until [`Machine::flush_devices`].
+    /// [`Stage::Commit`](crate::machine::request::Stage::Commit), until [`Machine::flush_devices`].
     fn holds_flush(m: &mut Machine<Self>, key: RequestKey) -> bool;
     /// How far the store has got: a flush issued now covers everything up to this number.
     fn completed(&self) -> u64;

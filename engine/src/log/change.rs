@@ -11,13 +11,13 @@
 use super::{ClientAppend, LogStore, PartSource};
 use crate::effect::{Effect, Errno, RequestOp};
 use crate::extents::{Change, ExtentKind};
-use crate::guard::Blocks;
+use crate::machine::guard::Blocks;
+use crate::machine::request::{RequestKey, Route, Stage, Then};
+use crate::machine::volume::Volume;
 use crate::machine::{Machine, work_slice};
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
-use crate::request::{RequestKey, Route, Stage, Then};
 use crate::units::{BLOCK_BYTES, BlockKey, SECTORS_PER_BLOCK, VolumeIndex};
-use crate::volume::Volume;
 
 impl Machine<LogStore> {
     pub(super) fn append_write<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {

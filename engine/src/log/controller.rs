@@ -12,8 +12,9 @@ use super::LogStore;
 use crate::composition::Composition;
 use crate::composition::axes::DestageChoice;
 use crate::effect::WriteMode;
-use crate::guard::Blocks;
 use crate::machine::Machine;
+use crate::machine::guard::Blocks;
+use crate::machine::volume::Standing;
 use crate::memory::Memory;
 use crate::policies::controllers::mirror_fill::MirrorFillChoice;
 use crate::policies::controllers::pi::Pi;
@@ -21,7 +22,6 @@ use crate::policies::controllers::{Budget, Join, Pressure};
 use crate::policies::replacement::Access;
 use crate::store::{Readiness, Store};
 use crate::units::{Nanos, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeIndex};
-use crate::volume::Standing;
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -266,7 +266,7 @@ impl Machine<LogStore> {
     fn controller_pressure(&self, index: VolumeIndex) -> Pressure {
         let volume = self.volume(index);
         let LogStore { segments, journal, .. } = &self.store;
-        let sectors = |volume: &crate::volume::Volume| volume.size_sectors;
+        let sectors = |volume: &crate::machine::volume::Volume| volume.size_sectors;
         let (frames, dirty_frames, frame_blocks, in_use_percent) = match journal {
             Some(journal) => {
                 let buckets = &journal.buckets;

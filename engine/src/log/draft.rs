@@ -2,7 +2,7 @@
 
 use super::Publish;
 use crate::format::{Entry, EntryKind};
-use crate::guard::Blocks;
+use crate::machine::guard::Blocks;
 use crate::memory::{Memory, Slice};
 use crate::units::{BLOCK_BYTES, Place, SECTORS_PER_BLOCK, VolumeId};
 use alloc::vec::Vec;

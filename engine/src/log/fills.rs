@@ -10,8 +10,8 @@ use super::draft::{Draft, push_payload_entry};
 use super::room::BATCH_BLOCKS_MAX;
 use super::{LogStore, Publish};
 use crate::format::{Entry, EntryKind};
-use crate::guard::{Blocks, Hold, Stamp, WatchId};
 use crate::machine::Machine;
+use crate::machine::guard::{Blocks, Hold, Stamp, WatchId};
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, VolumeIndex};
@@ -282,8 +282,9 @@ mod tests {
     const WAIT_NS: u64 = 10 * Nanos::MILLISECOND;
 
     fn fill(first: u64, count: u64, since: Nanos) -> Fill {
-        let stamp =
-            crate::guard::Guard::new(6).stamp(Blocks { first, count }, 0).expect("nothing is written");
+        let stamp = crate::machine::guard::Guard::new(6)
+            .stamp(Blocks { first, count }, 0)
+            .expect("nothing is written");
         let slice = Slice { buffer: BufferId(1), offset_bytes: 0, len_bytes: (count * BLOCK_BYTES) as u32 };
         let kept_bytes = 256 << 10;
         Fill {

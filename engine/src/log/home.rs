@@ -1,10 +1,10 @@
 //! What is home: copies of the log that the origin has now, and zeroes on their way there.
 
 use super::{InternalAppend, LogStore};
-use crate::destage::{Copied, Run};
 use crate::effect::IoOp;
 use crate::extents::ExtentKind;
-use crate::guard::{Blocks, Hold};
+use crate::machine::destage::{Copied, Run};
+use crate::machine::guard::{Blocks, Hold};
 use crate::machine::{Flight, Machine};
 use crate::mutation::Mutation;
 use crate::store::Store;

@@ -24,13 +24,13 @@ mod store;
 
 use crate::extents::{Extent, Extents};
 use crate::format::{Entry, SummaryBuilder};
-use crate::guard::Blocks;
 use crate::index::Index;
 use crate::machine::Machine;
+use crate::machine::guard::Blocks;
+use crate::machine::request::RequestKey;
 use crate::memory::{BufferId, Slice};
 use crate::mutation::Mutation;
 use crate::reclaim::{Kept, Reclaim};
-use crate::request::RequestKey;
 use crate::segments::Segments;
 use crate::store::Store;
 use crate::units::{BlockKey, Nanos, Place, VolumeIndex};

@@ -4,12 +4,12 @@ use super::LogStore;
 use crate::composition::Composition;
 use crate::composition::axes::WritesChoice;
 use crate::effect::{RequestOp, WriteMode};
-use crate::guard::Blocks;
 use crate::machine::Machine;
+use crate::machine::guard::Blocks;
+use crate::machine::request::RequestKey;
 use crate::policies::admission::{Admission, AdmissionChoice, Asked, Cutoff, Sizes, Verdict};
 use crate::policies::replacement::{Access, Standing};
 use crate::prng::Prng;
-use crate::request::RequestKey;
 use crate::units::{BLOCK_BYTES, Nanos, PieceKey, SectorRange, VolumeIndex};
 use alloc::vec::Vec;
 

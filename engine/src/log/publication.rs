@@ -3,12 +3,12 @@
 use super::{Batch, ClientAppend, InternalAppend, LogStore, Mirrored, Publish};
 use crate::effect::{Effect, Errno, Notice};
 use crate::extents::{Extent, ExtentKind};
-use crate::guard::{Blocks, Hold};
 use crate::index::Run as IndexRun;
 use crate::machine::Machine;
+use crate::machine::guard::{Blocks, Hold};
+use crate::machine::request::RequestKey;
 use crate::memory::Memory;
 use crate::mutation::Mutation;
-use crate::request::RequestKey;
 use crate::store::Store;
 use crate::units::{BLOCK_BYTES, BlockKey, Place, VolumeIndex};
 use alloc::collections::BTreeSet;

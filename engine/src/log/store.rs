@@ -2,17 +2,17 @@
 
 use super::fills::Fill;
 use super::{ClientAppend, InternalAppend, LogFlight, LogStore};
-use crate::destage::Copied;
 use crate::effect::{Errno, RequestOp};
 use crate::extents::ExtentKind;
 use crate::format::SEGMENTS_OFFSET;
-use crate::guard::{Blocks, Hold, Stamp};
 use crate::machine::Machine;
+use crate::machine::destage::Copied;
+use crate::machine::guard::{Blocks, Hold, Stamp};
+use crate::machine::read::Piece;
+use crate::machine::request::{RequestKey, Stage};
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
 use crate::policies::replacement::Access;
-use crate::read::Piece;
-use crate::request::{RequestKey, Stage};
 use crate::status::CacheStatus;
 use crate::store::{Cached, Dropping, Pressure, Readiness, Store};
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTORS_PER_BLOCK, VolumeIndex};

@@ -11,11 +11,11 @@
 use super::super::{LogStore, Publish};
 use super::{Journal, KeyState};
 use crate::effect::RequestOp;
-use crate::guard::{Blocks, Hold};
 use crate::index::Run as IndexRun;
 use crate::machine::Machine;
+use crate::machine::guard::{Blocks, Hold};
+use crate::machine::request::{RequestKey, Route};
 use crate::memory::Memory;
-use crate::request::{RequestKey, Route};
 use crate::units::{BlockKey, Nanos, VolumeIndex};
 
 /// Keys that fill a journal entry of 32 KiB.

@@ -5,12 +5,12 @@ use super::super::draft::{Draft, range_entry};
 use super::super::{LogStore, Publish};
 use super::KeyState;
 use crate::format::{Entry, EntryKind};
-use crate::guard::{Blocks, Hold};
 use crate::index::Entry as Cached;
 use crate::machine::Machine;
+use crate::machine::guard::{Blocks, Hold};
+use crate::machine::request::Route;
 use crate::memory::Memory;
 use crate::mutation::Mutation;
-use crate::request::Route;
 use crate::units::{BlockKey, Place, VolumeId};
 use alloc::vec::Vec;
 

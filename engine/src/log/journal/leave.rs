@@ -1,8 +1,8 @@
 //! Buckets are given up so that others can be filled.
 
 use super::super::{InternalAppend, LogStore};
-use crate::guard::Blocks;
 use crate::machine::Machine;
+use crate::machine::guard::Blocks;
 use crate::units::{BlockKey, Nanos};
 use alloc::vec::Vec;
 

@@ -36,15 +36,15 @@ mod leave;
 mod tail;
 
 use super::Publish;
-use crate::barrier::FlushMoment;
 use crate::composition::Composition;
 use crate::composition::axes::{
     DestageChoice, ExtentWrites, Journal as JournalChoice, PersistenceChoice, WritesChoice,
 };
 use crate::format::KeyLayout;
+use crate::machine::barrier::FlushMoment;
+use crate::machine::request::RequestKey;
 use crate::policies::controllers::pi::PiEra;
 use crate::policies::replacement::Access;
-use crate::request::RequestKey;
 use crate::segments::Segments;
 use crate::units::{Nanos, Place};
 use alloc::collections::VecDeque;

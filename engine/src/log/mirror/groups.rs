@@ -7,12 +7,12 @@ use super::Taken;
 use super::memory::frame_slice;
 use crate::effect::{Effect, RequestOp};
 use crate::format::{Entry, EntryKind};
-use crate::guard::{Blocks, Hold};
 use crate::index::Run as IndexRun;
 use crate::machine::Machine;
+use crate::machine::guard::{Blocks, Hold};
+use crate::machine::request::{RequestKey, Route, Stage};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
-use crate::request::{RequestKey, Route, Stage};
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, VolumeIndex};
 use alloc::vec::Vec;
 

@@ -3,12 +3,12 @@
 
 use super::SlotStore;
 use crate::effect::{RequestOp, WriteMode};
-use crate::guard::Blocks;
 use crate::machine::Machine;
+use crate::machine::guard::Blocks;
+use crate::machine::request::RequestKey;
 use crate::policies::admission::{Asked, Verdict};
 use crate::policies::controllers::Destage;
 use crate::policies::replacement::{Access, Arrival, Policy};
-use crate::request::RequestKey;
 use crate::units::{Nanos, PieceKey, SECTORS_PER_BLOCK, SectorRange};
 use alloc::vec::Vec;
 

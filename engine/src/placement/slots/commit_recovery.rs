@@ -15,13 +15,13 @@ use crate::format::{
     SlotRecord, Superblock, TreePage, TreePlanes, TreeShape,
 };
 use crate::image::Image;
+use crate::machine::volume::Volume;
 use crate::mutation::Mutations;
 use crate::persistence::bit_tree::{BitTree, TreeTuning};
 use crate::persistence::commit::Opened;
 use crate::recovery::OpenError;
 use crate::scan::ScanError;
 use crate::units::{Frame, Nanos, VOLUMES_MAX, VolumeIndex};
-use crate::volume::Volume;
 use alloc::vec::Vec;
 
 /// What the transactions of lives before left.

@@ -13,10 +13,10 @@
 use super::records::Records;
 use super::table::SlotState;
 use super::{SlotStore, transactions::slots_of_volume};
-use crate::guard::Blocks;
 use crate::machine::Machine;
+use crate::machine::guard::Blocks;
+use crate::machine::request::RequestKey;
 use crate::mutation::Mutation;
-use crate::request::RequestKey;
 use crate::units::{Frame, PieceKey, VolumeIndex};
 use alloc::vec::Vec;
 

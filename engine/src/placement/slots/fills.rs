@@ -2,11 +2,11 @@
 
 use super::{SlotFlight, SlotStore};
 use crate::effect::{Errno, IoOp, Pieces, RequestOp, Target, WriteMode};
-use crate::guard::{Blocks, Hold};
+use crate::machine::guard::{Blocks, Hold};
+use crate::machine::request::RequestKey;
 use crate::machine::{Flight, Machine};
 use crate::memory::{Memory, Slice};
 use crate::policies::replacement::{Arrival, Policy};
-use crate::request::RequestKey;
 use crate::store::Store;
 use crate::units::{BLOCK_BYTES, Frame, PieceKey, VolumeIndex};
 use alloc::vec::Vec;

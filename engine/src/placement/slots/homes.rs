@@ -1,7 +1,7 @@
 //! What goes home while nobody waits for it: the composition's controller is asked, and what it allows is started.
 //!
 //! Drains, volumes that leave writeback, origins that fail and slots that somebody waits for are the destager's own
-//! affair ([`crate::destage`]); the controller is told of the runs.
+//! affair ([`crate::machine::destage`]); the controller is told of the runs.
 //!
 //! What was written to an origin counts as clean with the controller, and as dirty with everybody else until the
 //! origin was flushed: else the published limits would hold for what waits for a flush, which no published
@@ -10,16 +10,16 @@
 use super::SlotStore;
 use super::records::Records;
 use super::table::{SlotState, SlotTable};
-use crate::guard::Blocks;
 use crate::machine::Machine;
+use crate::machine::guard::Blocks;
+use crate::machine::request::RequestKey;
+use crate::machine::volume::{Standing, Volume};
 use crate::memory::Memory;
 use crate::policies::controllers::idle::{IdleChoice, IdleEra};
 use crate::policies::controllers::{Budget, Destage, HomeOrder, Join, OfSet, Pressure};
 use crate::policies::replacement::{Policy, Urgency};
-use crate::request::RequestKey;
 use crate::table::key_map::KeyMap;
 use crate::units::{BLOCK_BYTES, Frame, Nanos, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeIndex};
-use crate::volume::{Standing, Volume};
 use alloc::vec::Vec;
 
 /// When the controller is asked again after all it allows was busy, if nothing happens.

@@ -12,12 +12,12 @@
 use super::{SlotFlight, SlotStore};
 use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, Target};
 use crate::format::{LOST_RANGES_MAX, LOST_TABLE_OFFSETS, LostRange, LostTable};
-use crate::guard::Blocks;
 use crate::image::Image;
+use crate::machine::guard::Blocks;
+use crate::machine::request::RequestKey;
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
-use crate::request::RequestKey;
 use crate::units::{BlockKey, PieceKey, VolumeIndex};
 use alloc::collections::VecDeque;
 use alloc::vec;

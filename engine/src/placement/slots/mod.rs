@@ -26,7 +26,7 @@
 //! A slot has one valid and one dirty mark, as in all published systems with slots. Its content changes in
 //! place, so nobody may read it home or fill it while it is written: writers wait ([`Stage::Slot`]).
 //!
-//! [`Stage::Slot`]: crate::request::Stage
+//! [`Stage::Slot`]: crate::machine::request::Stage
 
 mod asking;
 pub mod check;
@@ -54,18 +54,18 @@ mod trees;
 mod writes;
 
 use crate::format::{SetId, SlotLayout, SlotPersistence};
-use crate::guard::Blocks;
+use crate::machine::guard::Blocks;
+use crate::machine::read::ChangingRead;
+use crate::machine::request::RequestKey;
+use crate::machine::volume::Volume;
 use crate::memory::{BufferId, Slice};
 use crate::policies::controllers::Destage;
 use crate::policies::replacement::free_frames::FreeFrames;
 use crate::policies::replacement::{Arrival, Policy, Replacement};
-use crate::read::ChangingRead;
 use crate::recovery::CleanSlot;
-use crate::request::RequestKey;
 use crate::table::bits::Bits;
 use crate::table::key_map::KeyMap;
 use crate::units::{BlockKey, Frame, Nanos, PieceKey, Place, VOLUMES_MAX, VolumeIndex};
-use crate::volume::Volume;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use asking::Answers;

@@ -4,9 +4,9 @@ use super::SlotStore;
 use super::plan::{Part, Way};
 use super::table::SlotState;
 use crate::machine::Machine;
+use crate::machine::request::RequestKey;
 use crate::memory::Memory;
 use crate::policies::replacement::Policy;
-use crate::request::RequestKey;
 use crate::units::{Frame, PieceKey};
 use alloc::vec::Vec;
 

@@ -22,11 +22,11 @@ use super::SlotStore;
 use super::asking::part_of;
 use super::policies::Partial;
 use crate::effect::{RequestOp, WriteMode};
-use crate::guard::Blocks;
 use crate::machine::Machine;
+use crate::machine::guard::Blocks;
+use crate::machine::request::RequestKey;
 use crate::memory::Slice;
 use crate::policies::fetch::Fetch;
-use crate::request::RequestKey;
 use crate::units::{Frame, PieceKey, SECTORS_PER_BLOCK};
 use alloc::vec::Vec;
 

@@ -21,10 +21,10 @@ use crate::format::{
     SlotRecord, Superblock,
 };
 use crate::image::Image;
+use crate::machine::volume::Volume;
 use crate::recovery::{OpenError, Opened, OpenedStore, Options, Report, volumes_of};
 use crate::scan::ScanError;
 use crate::units::{BLOCK_BYTES, BlockKey, Frame, PieceKey, VOLUMES_MAX};
-use crate::volume::Volume;
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec;

@@ -11,11 +11,11 @@ mod level;
 mod unreadable;
 
 use crate::effect::{Errno, IoOp, Pieces, Target};
-use crate::guard::{Blocks, Hold};
+use crate::machine::guard::{Blocks, Hold};
+use crate::machine::share::OriginWork;
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
-use crate::share::OriginWork;
 use crate::store::Store;
 use crate::units::{BLOCK_BYTES, Nanos, Place, VolumeIndex};
 use alloc::collections::{BTreeSet, VecDeque};

@@ -1,7 +1,7 @@
 //! Requests under way: one struct for all kinds, and where each is in its life.
 
 use crate::effect::{Errno, RequestId, RequestOp};
-use crate::guard::{Blocks, Hold};
+use crate::machine::guard::{Blocks, Hold};
 use crate::memory::{BufferId, Slice};
 use crate::units::VolumeIndex;
 

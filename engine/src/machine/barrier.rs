@@ -4,15 +4,15 @@
 use crate::effect::Effect;
 use crate::effect::{Errno, IoOp, Notice, Pieces, RequestOp, Target};
 use crate::format::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS};
-use crate::guard::Blocks;
+use crate::machine::guard::Blocks;
+use crate::machine::request::{RequestKey, Stage, Then};
+use crate::machine::share::OriginWork;
+use crate::machine::volume::Standing;
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
-use crate::request::{RequestKey, Stage, Then};
-use crate::share::OriginWork;
 use crate::store::Store;
 use crate::units::{BLOCK_BYTES, VolumeIndex};
-use crate::volume::Standing;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 

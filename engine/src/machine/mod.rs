@@ -5,22 +5,35 @@
 //! (writes, discards, write-zeroes), `share` (who may hold how much dirty), `barrier` (flushes), `destage`,
 //! `control` (the operator) and `failure` (a cache that fails).
 
-use crate::barrier::{CacheBarrier, SuperblockWriter};
-use crate::destage::Run;
+pub(crate) mod barrier;
+pub(crate) mod change;
+pub(crate) mod control;
+pub(crate) mod destage;
+pub(crate) mod failure;
+pub mod fingerprint;
+pub(crate) mod guard;
+pub(crate) mod read;
+pub(crate) mod report;
+pub(crate) mod request;
+pub(crate) mod share;
+pub(crate) mod volume;
+
 use crate::effect::{Effect, Errno, Io, IoId, IoOp, Notice, Request, RequestOp, Target};
 use crate::engine::Busy;
 use crate::format::Superblock;
-use crate::guard::{Blocks, Hold};
 use crate::limits::{Config, REQUEST_BYTES_MAX, REQUESTS_MAX};
+use crate::machine::barrier::{CacheBarrier, SuperblockWriter};
+use crate::machine::destage::Run;
+use crate::machine::guard::{Blocks, Hold};
+use crate::machine::read::Piece;
+use crate::machine::request::{Active, RequestKey, Route, Stage};
+use crate::machine::share::ShareQueue;
+use crate::machine::volume::{Standing, Volume};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
-use crate::read::Piece;
-use crate::request::{Active, RequestKey, Route, Stage};
-use crate::share::ShareQueue;
 use crate::status::DeviceBytes;
 use crate::store::Store;
 use crate::units::{BLOCK_BYTES, Nanos, Place, VOLUMES_MAX, VolumeIndex};
-use crate::volume::{Standing, Volume};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use slab::Slab;

@@ -1,9 +1,9 @@
 //! What the running engine knows of one volume.
 
-use crate::destage::DestageState;
 use crate::effect::{Errno, WriteMode};
-use crate::guard::Guard;
-use crate::share::Failing;
+use crate::machine::destage::DestageState;
+use crate::machine::guard::Guard;
+use crate::machine::share::Failing;
 use crate::status::Counters;
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, SECTOR_BYTES, SECTORS_PER_BLOCK, VolumeId, VolumeIndex};
 

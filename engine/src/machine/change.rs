@@ -3,15 +3,15 @@
 //! What each route does in the log stands in `log/change.rs`, what it does in slots in `placement/slots/writes.rs`.
 
 use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target, WriteMode};
-use crate::guard::{Blocks, Hold};
+use crate::machine::guard::{Blocks, Hold};
+use crate::machine::request::{RequestKey, Route, Stage};
+use crate::machine::volume::Standing;
 use crate::machine::{Flight, Machine, work_slice};
 use crate::memory::Memory;
 use crate::mutation::Mutation;
 use crate::policies::replacement::Access;
-use crate::request::{RequestKey, Route, Stage};
 use crate::store::Store;
 use crate::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, SectorRange, VolumeIndex};
-use crate::volume::Standing;
 
 impl<S: Store> Machine<S> {
     pub(crate) fn start_change<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {

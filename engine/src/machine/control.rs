@@ -1,17 +1,17 @@
 //! What the operator asks: modes, size, drain, detach, stop.
 
 use crate::effect::{Errno, IoOp, Pieces, RequestOp, Target, WriteMode};
-use crate::fingerprint::offsets_bytes;
 use crate::format::Fingerprint;
-use crate::guard::{Blocks, Hold};
+use crate::machine::fingerprint::offsets_bytes;
+use crate::machine::guard::{Blocks, Hold};
+use crate::machine::request::{RequestKey, Route, Stage};
+use crate::machine::share::OriginWork;
+use crate::machine::volume::Standing;
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
-use crate::request::{RequestKey, Route, Stage};
-use crate::share::OriginWork;
 use crate::store::{Dropping, Store};
 use crate::units::{BLOCK_BYTES, VolumeIndex};
-use crate::volume::Standing;
 use alloc::vec::Vec;
 
 impl<S: Store> Machine<S> {
@@ -117,7 +117,7 @@ impl<S: Store> Machine<S> {
         }
         let volume = self.volume_mut(index);
         volume.size_sectors = volume.size_sectors.max(sectors);
-        let mut map = crate::destage::DirtyMap::new(volume.blocks());
+        let mut map = crate::machine::destage::DirtyMap::new(volume.blocks());
         core::mem::swap(&mut map, &mut volume.destage.map);
         let mut from = 0;
         while let Some(block) = map.next(from) {

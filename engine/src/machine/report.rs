@@ -2,10 +2,10 @@
 
 use crate::effect::WriteMode;
 use crate::machine::Machine;
+use crate::machine::volume::{Standing, Volume};
 use crate::status::{CacheStatus, Status, VolumeState, VolumeStatus};
 use crate::store::Store;
 use crate::units::{BLOCK_BYTES, SECTOR_BYTES};
-use crate::volume::{Standing, Volume};
 use alloc::string::String;
 use alloc::vec::Vec;
 

@@ -6,14 +6,14 @@
 //! fails its writes.
 
 use crate::effect::{Effect, Errno, IoOp, Notice, Target};
-use crate::guard::Hold;
+use crate::machine::guard::Hold;
+use crate::machine::request::{RequestKey, Route, Stage, Then};
+use crate::machine::volume::Standing;
 use crate::machine::{Flight, Machine};
 use crate::memory::Memory;
 use crate::mutation::Mutation;
-use crate::request::{RequestKey, Route, Stage, Then};
 use crate::store::Store;
 use crate::units::VolumeIndex;
-use crate::volume::Standing;
 use alloc::vec::Vec;
 
 impl<S: Store> Machine<S> {

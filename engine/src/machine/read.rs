@@ -4,15 +4,15 @@
 
 use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target};
 use crate::extents::ExtentKind;
-use crate::guard::{Blocks, Stamp};
+use crate::machine::guard::{Blocks, Stamp};
+use crate::machine::request::{RequestKey, Stage};
+use crate::machine::volume::{Standing, Volume};
 use crate::machine::{Flight, Machine, work_slice};
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
 use crate::policies::replacement::Access;
-use crate::request::{RequestKey, Stage};
 use crate::store::Store;
 use crate::units::{BLOCK_BYTES, BlockKey, Place, SECTORS_PER_BLOCK};
-use crate::volume::{Standing, Volume};
 use alloc::vec::Vec;
 
 /// Consecutive blocks read by one operation.

@@ -23,14 +23,14 @@
 //! for.
 
 use crate::effect::{Errno, RequestOp};
-use crate::guard::Blocks;
 use crate::limits::REQUEST_BYTES_MAX;
 use crate::machine::Machine;
+use crate::machine::guard::Blocks;
+use crate::machine::request::{RequestKey, Stage};
+use crate::machine::volume::{Origin, Volume};
 use crate::memory::Memory;
-use crate::request::{RequestKey, Stage};
 use crate::store::Store;
 use crate::units::{BLOCK_BYTES, Nanos, VolumeIndex};
-use crate::volume::{Origin, Volume};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 

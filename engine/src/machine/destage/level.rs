@@ -3,9 +3,9 @@
 use crate::effect::WriteMode;
 use crate::limits::Config;
 use crate::machine::Machine;
+use crate::machine::volume::{Standing, Volume};
 use crate::store::Store;
 use crate::units::Nanos;
-use crate::volume::{Standing, Volume};
 
 /// From this part of the cache on, in thousandths, that only a destage can make free, it keeps pace with clients' writes.
 const KEEP_PACE_PERMILLE: u64 = 250;

@@ -1,7 +1,7 @@
 //! Which blocks go home next: those around an urgent one, or what the sweep comes to.
 
-use crate::guard::{Blocks, Hold};
 use crate::machine::Machine;
+use crate::machine::guard::{Blocks, Hold};
 use crate::mutation::Mutation;
 use crate::store::{Readiness, Store};
 use crate::units::VolumeIndex;
