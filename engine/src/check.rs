@@ -9,8 +9,8 @@ use crate::image::Image;
 use crate::mutation::Mutations;
 use crate::placement::slots::check::{self as slots, Found, RecordError};
 use crate::recovery::{self, OpenError, Options};
-use crate::scan::keys::places_of;
-use crate::scan::{
+use crate::store::log::scan::keys::places_of;
+use crate::store::log::scan::{
     BatchRecord, CopyHealth, CopyState, Damage, ScanError, Span, SuperblockError, Survey, Walk,
     load_superblock, read_group_into, survey,
 };
@@ -372,7 +372,7 @@ fn read_summary<I: Image>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scan::testlog::{Dice, GEOMETRY, TestLog};
+    use crate::store::log::scan::testlog::{Dice, GEOMETRY, TestLog};
 
     fn flushed_log(batches: u64) -> TestLog {
         let mut log = TestLog::new();

@@ -3,7 +3,6 @@
 use crate::effect::{Effect, Errno, IoId, Request};
 use crate::format::Superblock;
 use crate::limits::Config;
-use crate::log::LogStore;
 use crate::machine::volume::Volume;
 use crate::machine::{Machine, Start};
 use crate::memory::Memory;
@@ -11,6 +10,7 @@ use crate::placement::slots::SlotStore;
 use crate::recovery::{Opened, OpenedStore};
 use crate::status::Status;
 use crate::store::Store;
+use crate::store::log::LogStore;
 use crate::units::{Nanos, VolumeIndex};
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -18,7 +18,6 @@ pub mod effect;
 pub mod engine;
 pub mod format;
 pub mod image;
-pub mod index;
 pub mod limits;
 pub mod memory;
 pub mod mutation;
@@ -27,16 +26,11 @@ pub mod placement;
 pub mod policies;
 pub mod prng;
 pub mod recovery;
-pub mod scan;
 pub mod status;
+pub mod store;
 pub mod table;
 pub mod units;
 
-mod extents;
-mod log;
 mod machine;
-mod reclaim;
-mod segments;
-mod store;
 
 pub use machine::fingerprint;

@@ -13,17 +13,10 @@ use crate::composition::Composition;
 use crate::composition::stored::StoredError;
 use crate::composition::support::Lack;
 use crate::effect::{Errno, WriteMode};
-use crate::extents::{Change, Extent, ExtentKind, Extents};
 use crate::format::{
     Entry, EntryKind, FormatError, Layout, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, SummaryBuilder, Superblock,
 };
 use crate::image::Image;
-use crate::index::{Index, Run};
-use crate::log::controller::Controller;
-use crate::log::journal::found::KeysFound;
-use crate::log::mirror::Mirror;
-use crate::log::policies::Policies;
-use crate::log::{Log, LogStart, LogStore, MissingSummary, Stated};
 use crate::machine::destage::DestageState;
 use crate::machine::guard::Guard;
 use crate::machine::volume::{Origin, Standing, Volume};
@@ -31,12 +24,19 @@ use crate::mutation::{Mutation, Mutations};
 use crate::persistence::commit::MissingPage;
 use crate::placement::slots::recovery_plan::PlanError;
 use crate::placement::slots::{self, SlotStore};
-use crate::reclaim::Reclaim;
-use crate::scan::{
+use crate::status::Counters;
+use crate::store::log::controller::Controller;
+use crate::store::log::extents::{Change, Extent, ExtentKind, Extents};
+use crate::store::log::index::{Index, Run};
+use crate::store::log::keys::found::KeysFound;
+use crate::store::log::mirror::Mirror;
+use crate::store::log::policies::Policies;
+use crate::store::log::reclaim::Reclaim;
+use crate::store::log::scan::{
     BatchRecord, Scan, ScanError, SegmentSpan, SuperblockError, load_superblock, scan_mutated,
 };
-use crate::segments::{Segment, SegmentState, Segments};
-use crate::status::Counters;
+use crate::store::log::segments::{Segment, SegmentState, Segments};
+use crate::store::log::{Log, LogStart, LogStore, MissingSummary, Stated};
 use crate::units::{
     BLOCK_BYTES, BlockKey, Frame, Place, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeId, VolumeIndex,
 };
@@ -412,7 +412,7 @@ fn replay<I: Image>(image: &mut I, superblock: Superblock, options: Options) -> 
 }
 
 impl Replay {
-    fn batch(&mut self, view: crate::scan::SegmentView, batch: &BatchRecord) {
+    fn batch(&mut self, view: crate::store::log::scan::SegmentView, batch: &BatchRecord) {
         self.pass_clean_floors(batch.sequence);
         let base = view.segment * self.segment_blocks;
         let header_place = Place(base + batch.header_block);

@@ -3,7 +3,6 @@
 //! A partial write reads the blocks that it changes by the same code ([`Machine::fetch`]).
 
 use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target};
-use crate::extents::ExtentKind;
 use crate::machine::guard::{Blocks, Stamp};
 use crate::machine::request::{RequestKey, Stage};
 use crate::machine::volume::{Standing, Volume};
@@ -12,6 +11,7 @@ use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
 use crate::policies::replacement::Access;
 use crate::store::Store;
+use crate::store::log::extents::ExtentKind;
 use crate::units::{BLOCK_BYTES, BlockKey, Place, SECTORS_PER_BLOCK};
 use alloc::vec::Vec;
 

@@ -11,7 +11,7 @@ use crate::state::hexadecimal;
 use crate::superblock;
 use anyhow::{Result, anyhow, bail};
 use engine::format::{Entry, Layout, SEGMENTS_OFFSET, Superblock, VolumeRecord};
-use engine::scan::{BatchRecord, Scan, SegmentSpan, SegmentView};
+use engine::store::log::scan::{BatchRecord, Scan, SegmentSpan, SegmentView};
 use live::blocking::BlockingDevice;
 use live::devices::Access;
 use serde::Serialize;
@@ -139,7 +139,7 @@ pub(super) fn run(arguments: &Dump) -> Result<()> {
             }
         }
     };
-    let scan = engine::scan::scan(&mut image, &superblock, false, &mut visit);
+    let scan = engine::store::log::scan::scan(&mut image, &superblock, false, &mut visit);
     printed?;
     let scan = match scan {
         Ok(scan) => scan,

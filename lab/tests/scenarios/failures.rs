@@ -3,7 +3,7 @@
 use crate::kinds::{ALL, Kind as Records};
 use crate::steps::*;
 use engine::effect::{Errno, RequestOp};
-use engine::scan::load_superblock;
+use engine::store::log::scan::load_superblock;
 use engine::units::payload_checksum;
 use lab::disk::Fate;
 use lab::disk::faults::Kind;

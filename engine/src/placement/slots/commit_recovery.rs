@@ -20,7 +20,7 @@ use crate::mutation::Mutations;
 use crate::persistence::bit_tree::{BitTree, TreeTuning};
 use crate::persistence::commit::Opened;
 use crate::recovery::OpenError;
-use crate::scan::ScanError;
+use crate::store::log::scan::ScanError;
 use crate::units::{Frame, Nanos, VOLUMES_MAX, VolumeIndex};
 use alloc::vec::Vec;
 

@@ -23,7 +23,7 @@ use crate::format::{
 use crate::image::Image;
 use crate::machine::volume::Volume;
 use crate::recovery::{OpenError, Opened, OpenedStore, Options, Report, volumes_of};
-use crate::scan::ScanError;
+use crate::store::log::scan::ScanError;
 use crate::units::{BLOCK_BYTES, BlockKey, Frame, PieceKey, VOLUMES_MAX};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;

@@ -6,7 +6,7 @@ use crate::effect::WriteMode;
 use crate::format::{Layout, SUPERBLOCK_OFFSETS, VolumeRecord};
 use crate::mutation::Mutations;
 use crate::recovery::{self, Options};
-use crate::scan::testlog::Disk;
+use crate::store::log::scan::testlog::Disk;
 use crate::units::{Frame, VolumeId, VolumeIndex};
 use std::string::String;
 use std::vec::Vec;

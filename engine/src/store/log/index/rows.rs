@@ -5,7 +5,7 @@
 //! group    │ base 29, unused 1, hits 2 │ valid 16, dirty 16 │ checksum × 16 │
 //! ```
 
-use crate::index::{Entry, GROUP_BLOCKS};
+use crate::store::log::index::{Entry, GROUP_BLOCKS};
 use crate::table::linear_hash::TAG_BITS;
 use crate::units::Place;
 

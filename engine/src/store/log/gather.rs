@@ -2,7 +2,6 @@
 
 use super::draft::{Draft, push_payload_entry, range_entry};
 use super::{ClientAppend, InternalAppend, LogStore, PartSource, Publish};
-use crate::extents::{Extent, ExtentKind};
 use crate::format::{Entry, EntryKind};
 use crate::machine::Machine;
 use crate::machine::guard::{Blocks, Hold};
@@ -10,6 +9,7 @@ use crate::machine::request::Route;
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
 use crate::store::Store;
+use crate::store::log::extents::{Extent, ExtentKind};
 use crate::units::{BLOCK_BYTES, BlockKey, Place};
 use alloc::vec::Vec;
 

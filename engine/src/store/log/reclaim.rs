@@ -6,16 +6,16 @@
 //! order; the next few are listed ahead, so that what is dirty in them goes home in one sweep.
 
 use crate::effect::{Errno, IoOp, Pieces, Target};
-use crate::extents::{Extent, ExtentKind};
 use crate::format::{EntryKind, Summary};
 use crate::limits::SEGMENT_OVERHEAD_BLOCKS;
-use crate::log::{InternalAppend, LogFlight, LogStore};
 use crate::machine::guard::Blocks;
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
-use crate::segments::SegmentState;
 use crate::store::Store;
+use crate::store::log::extents::{Extent, ExtentKind};
+use crate::store::log::segments::SegmentState;
+use crate::store::log::{InternalAppend, LogFlight, LogStore};
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTORS_PER_BLOCK};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

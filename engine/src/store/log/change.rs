@@ -10,13 +10,13 @@
 
 use super::{ClientAppend, LogStore, PartSource};
 use crate::effect::{Effect, Errno, RequestOp};
-use crate::extents::{Change, ExtentKind};
 use crate::machine::guard::Blocks;
 use crate::machine::request::{RequestKey, Route, Stage, Then};
 use crate::machine::volume::Volume;
 use crate::machine::{Machine, work_slice};
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
+use crate::store::log::extents::{Change, ExtentKind};
 use crate::units::{BLOCK_BYTES, BlockKey, SECTORS_PER_BLOCK, VolumeIndex};
 
 impl Machine<LogStore> {

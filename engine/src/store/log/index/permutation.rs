@@ -5,7 +5,7 @@
 //! power of two apart, must differ in them. Multiplying by an odd number carries low bits up,
 //! folding the upper half onto the lower one brings them down again; both can be undone.
 
-use crate::index::GROUP_BLOCKS;
+use crate::store::log::index::GROUP_BLOCKS;
 use crate::table::linear_hash::HASH_BITS;
 use crate::units::BlockKey;
 

@@ -11,11 +11,11 @@
 use super::super::{LogStore, Publish};
 use super::{Journal, KeyState};
 use crate::effect::RequestOp;
-use crate::index::Run as IndexRun;
 use crate::machine::Machine;
 use crate::machine::guard::{Blocks, Hold};
 use crate::machine::request::{RequestKey, Route};
 use crate::memory::Memory;
+use crate::store::log::index::Run as IndexRun;
 use crate::units::{BlockKey, Nanos, VolumeIndex};
 
 /// Keys that fill a journal entry of 32 KiB.
@@ -159,7 +159,7 @@ impl Machine<LogStore> {
     }
 
     /// A key that the index has is in the ring.
-    pub(in crate::log) fn publish_applied<M: Memory>(
+    pub(in crate::store::log) fn publish_applied<M: Memory>(
         &mut self,
         request: Option<RequestKey>,
         volume: VolumeIndex,

@@ -183,7 +183,7 @@ impl Machine<LogStore> {
     }
 
     /// The device has the data of a key, or failed.
-    pub(in crate::log) fn data_done<M: Memory>(
+    pub(in crate::store::log) fn data_done<M: Memory>(
         &mut self,
         key: u64,
         issued: Nanos,
@@ -215,7 +215,7 @@ impl Machine<LogStore> {
     }
 
     /// The cache failed: keys whose data nobody writes any more never were.
-    pub(in crate::log) fn discard_keys<M: Memory>(&mut self, memory: &mut M) {
+    pub(in crate::store::log) fn discard_keys<M: Memory>(&mut self, memory: &mut M) {
         let Some(journal) = &mut self.store.journal else { return };
         let mut fills = Vec::new();
         for key in
@@ -277,7 +277,7 @@ impl Machine<LogStore> {
     }
 
     /// Requests with a key that waits.
-    pub(in crate::log) fn keys_concern(&self, index: VolumeIndex) -> bool {
+    pub(in crate::store::log) fn keys_concern(&self, index: VolumeIndex) -> bool {
         let Some(journal) = &self.store.journal else { return false };
         journal.publishes().any(|publish| match publish {
             Publish::Part { volume, .. } | Publish::Fill { volume, .. } => *volume == index,

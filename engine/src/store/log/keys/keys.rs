@@ -5,12 +5,12 @@ use super::super::draft::{Draft, range_entry};
 use super::super::{LogStore, Publish};
 use super::KeyState;
 use crate::format::{Entry, EntryKind};
-use crate::index::Entry as Cached;
 use crate::machine::Machine;
 use crate::machine::guard::{Blocks, Hold};
 use crate::machine::request::Route;
 use crate::memory::Memory;
 use crate::mutation::Mutation;
+use crate::store::log::index::Entry as Cached;
 use crate::units::{BlockKey, Place, VolumeId};
 use alloc::vec::Vec;
 
@@ -22,7 +22,7 @@ const COMPANY_KEYS: usize = 64;
 
 impl Machine<LogStore> {
     /// Sends off what is pending: data to buckets, keys to the ring.
-    pub(in crate::log) fn assemble_journal<M: Memory>(&mut self, memory: &mut M) {
+    pub(in crate::store::log) fn assemble_journal<M: Memory>(&mut self, memory: &mut M) {
         loop {
             self.apply_keys(memory);
             self.place_data(memory);
@@ -46,7 +46,7 @@ impl Machine<LogStore> {
     }
 
     /// How many checksums a batch may have: its header has room for them, whatever is left of the segment.
-    pub(in crate::log) fn keys_max(&self, payload_max: u32, entries_max: usize) -> u32 {
+    pub(in crate::store::log) fn keys_max(&self, payload_max: u32, entries_max: usize) -> u32 {
         match (payload_max, entries_max) {
             (0, _) => 0,
             (_, 200..) => CHECKSUMS_MAX,
@@ -55,7 +55,7 @@ impl Machine<LogStore> {
     }
 
     /// Puts keys into a batch, in the order in which they came.
-    pub(in crate::log) fn gather_keys<M: Memory>(
+    pub(in crate::store::log) fn gather_keys<M: Memory>(
         &mut self,
         draft: &mut Draft,
         entries: &mut Vec<Entry>,
@@ -164,7 +164,7 @@ impl Machine<LogStore> {
     }
 
     /// Puts keys into a batch once more. False if it has no room for them.
-    pub(in crate::log) fn gather_rekey(
+    pub(in crate::store::log) fn gather_rekey(
         &mut self,
         (first, blocks, place): (BlockKey, u64, Place),
         draft: &mut Draft,
@@ -213,7 +213,7 @@ impl Machine<LogStore> {
     }
 
     /// A bucket's entry.
-    pub(in crate::log) fn freed_entry(&self, bucket: u32) -> Entry {
+    pub(in crate::store::log) fn freed_entry(&self, bucket: u32) -> Entry {
         let journal = self.store.journal.as_ref().expect("there are buckets");
         let (place, blocks) = journal.buckets.run_of(bucket);
         let all = Blocks { first: 0, count: u64::from(blocks) };
@@ -221,7 +221,7 @@ impl Machine<LogStore> {
     }
 
     /// What is published of the journal's own.
-    pub(in crate::log) fn publish_journal(&mut self, publish: Publish, is_lost: bool) {
+    pub(in crate::store::log) fn publish_journal(&mut self, publish: Publish, is_lost: bool) {
         let published = self.store.log.published;
         match publish {
             Publish::Placed { space } => {

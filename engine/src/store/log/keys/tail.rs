@@ -9,8 +9,8 @@ use crate::format::Summary;
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
-use crate::segments::SegmentState;
 use crate::store::Store;
+use crate::store::log::segments::SegmentState;
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTORS_PER_BLOCK};
 use alloc::vec::Vec;
 
@@ -38,7 +38,7 @@ pub(super) enum Tail {
 
 impl Machine<LogStore> {
     /// Buckets and ring: whatever is short is made free.
-    pub(in crate::log) fn pump_journal<M: Memory>(&mut self, memory: &mut M) {
+    pub(in crate::store::log) fn pump_journal<M: Memory>(&mut self, memory: &mut M) {
         if self.latched.is_some() || self.superblock.clean_stop {
             return;
         }
@@ -105,7 +105,7 @@ impl Machine<LogStore> {
         self.issue(Target::Cache, op, Flight::Store(LogFlight::ReclaimRead { segment, buffer }));
     }
 
-    pub(in crate::log) fn tail_read_done<M: Memory>(
+    pub(in crate::store::log) fn tail_read_done<M: Memory>(
         &mut self,
         segment: u32,
         buffer: BufferId,
@@ -176,7 +176,7 @@ impl Machine<LogStore> {
     }
 
     /// A run of keys is published again, or needs not be.
-    pub(in crate::log) fn rekeyed(&mut self) {
+    pub(in crate::store::log) fn rekeyed(&mut self) {
         let Tail::Rekeying { segment, runs } = self.tail() else { return };
         assert!(runs > 0, "a run is published once");
         self.set_tail(Tail::Rekeying { segment, runs: runs - 1 });

@@ -13,7 +13,7 @@
 use crate::format::KeyLayout;
 use crate::mutation::Mutation;
 use crate::policies::replacement::{Access, Arrival, Policy, Replacement, ReplacementChoice, Shape};
-use crate::segments::Segments;
+use crate::store::log::segments::Segments;
 use crate::units::{BLOCK_BYTES, BlockKey, Frame, Place, VolumeIndex};
 use alloc::collections::VecDeque;
 use alloc::vec;

@@ -2,12 +2,12 @@
 
 use super::{InternalAppend, LogStore};
 use crate::effect::IoOp;
-use crate::extents::ExtentKind;
 use crate::machine::destage::{Copied, Run};
 use crate::machine::guard::{Blocks, Hold};
 use crate::machine::{Flight, Machine};
 use crate::mutation::Mutation;
 use crate::store::Store;
+use crate::store::log::extents::ExtentKind;
 use crate::units::{BlockKey, Place, VolumeIndex};
 
 /// Blocks of zeroes that one operation brings home at the most: 64 MiB.

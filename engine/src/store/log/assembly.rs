@@ -1,7 +1,7 @@
 //! Assembly: what waits becomes a batch, with its sequence and its place.
 
-use super::company::Pending;
 use super::draft::Draft;
+use super::group_commit::Pending;
 use super::room::Room;
 use super::{Batch, LogFlight, LogStore, Mirrored, Publish};
 use crate::effect::{IoOp, Pieces, Target};

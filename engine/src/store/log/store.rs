@@ -3,7 +3,6 @@
 use super::fills::Fill;
 use super::{ClientAppend, InternalAppend, LogFlight, LogStore};
 use crate::effect::{Errno, RequestOp};
-use crate::extents::ExtentKind;
 use crate::format::SEGMENTS_OFFSET;
 use crate::machine::Machine;
 use crate::machine::destage::Copied;
@@ -14,6 +13,7 @@ use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
 use crate::policies::replacement::Access;
 use crate::status::CacheStatus;
+use crate::store::log::extents::ExtentKind;
 use crate::store::{Cached, Dropping, Pressure, Readiness, Store};
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTORS_PER_BLOCK, VolumeIndex};
 use alloc::vec::Vec;

@@ -45,7 +45,7 @@ use crate::machine::barrier::FlushMoment;
 use crate::machine::request::RequestKey;
 use crate::policies::controllers::pi::PiEra;
 use crate::policies::replacement::Access;
-use crate::segments::Segments;
+use crate::store::log::segments::Segments;
 use crate::units::{Nanos, Place};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

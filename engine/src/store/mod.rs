@@ -5,8 +5,9 @@
 //! choice is made once, by type: no call through a pointer, and no code of one store can name a field of
 //! another.
 
+pub mod log;
+
 use crate::effect::Errno;
-use crate::extents::ExtentKind;
 use crate::machine::Machine;
 use crate::machine::destage::Copied;
 use crate::machine::guard::{Blocks, Hold, Stamp};
@@ -15,6 +16,7 @@ use crate::machine::request::RequestKey;
 use crate::memory::{Memory, Slice};
 use crate::policies::replacement::Access;
 use crate::status::CacheStatus;
+use crate::store::log::extents::ExtentKind;
 use crate::units::{BlockKey, Nanos, Place, VolumeIndex};
 use alloc::vec::Vec;
 

@@ -2,14 +2,14 @@
 
 use super::{Batch, ClientAppend, InternalAppend, LogStore, Mirrored, Publish};
 use crate::effect::{Effect, Errno, Notice};
-use crate::extents::{Extent, ExtentKind};
-use crate::index::Run as IndexRun;
 use crate::machine::Machine;
 use crate::machine::guard::{Blocks, Hold};
 use crate::machine::request::RequestKey;
 use crate::memory::Memory;
 use crate::mutation::Mutation;
 use crate::store::Store;
+use crate::store::log::extents::{Extent, ExtentKind};
+use crate::store::log::index::Run as IndexRun;
 use crate::units::{BLOCK_BYTES, BlockKey, Place, VolumeIndex};
 use alloc::collections::BTreeSet;
 
@@ -176,7 +176,7 @@ impl Machine<LogStore> {
         self.drop_extents(volume_index, Blocks { first: extent.first.block(), count: extent.blocks });
         self.store.extents.insert(extent);
         self.store.segments.add_must(extent.place, 1);
-        self.volume_mut(volume_index).count_extent(crate::extents::Change::Added(extent));
+        self.volume_mut(volume_index).count_extent(crate::store::log::extents::Change::Added(extent));
     }
 
     /// RULE 7: zeroes went home, all or some, while their record was on its way from one segment to another. The new record

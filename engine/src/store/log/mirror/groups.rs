@@ -7,12 +7,12 @@ use super::Taken;
 use super::memory::frame_slice;
 use crate::effect::{Effect, RequestOp};
 use crate::format::{Entry, EntryKind};
-use crate::index::Run as IndexRun;
 use crate::machine::Machine;
 use crate::machine::guard::{Blocks, Hold};
 use crate::machine::request::{RequestKey, Route, Stage};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
+use crate::store::log::index::Run as IndexRun;
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, VolumeIndex};
 use alloc::vec::Vec;
 
@@ -28,7 +28,7 @@ struct Ready {
 }
 
 /// Part of a write in a batch on its way.
-pub(in crate::log) struct Mirrored {
+pub(in crate::store::log) struct Mirrored {
     pub request: RequestKey,
     pub volume: VolumeIndex,
     pub blocks: Blocks,
@@ -40,7 +40,7 @@ pub(in crate::log) struct Mirrored {
 
 impl Machine<LogStore> {
     /// Sends off what is pending, in groups.
-    pub(in crate::log) fn assemble_mirror<M: Memory>(&mut self, memory: &mut M) {
+    pub(in crate::store::log) fn assemble_mirror<M: Memory>(&mut self, memory: &mut M) {
         loop {
             self.answer_ahead(memory);
             let ready = self.ready();
@@ -197,7 +197,7 @@ impl Machine<LogStore> {
     // ---- batches -----------------------------------------------------------------------------
 
     /// Puts a client's write into memory and then into a batch. False if memory has no room.
-    pub(in crate::log) fn gather_write<M: Memory>(
+    pub(in crate::store::log) fn gather_write<M: Memory>(
         &mut self,
         (request, blocks, slice): (RequestKey, Blocks, Slice),
         draft: &mut Draft,
@@ -214,7 +214,7 @@ impl Machine<LogStore> {
     }
 
     /// Puts what is in memory and in no batch into one. False if something is left.
-    pub(in crate::log) fn gather_taken<M: Memory>(
+    pub(in crate::store::log) fn gather_taken<M: Memory>(
         &mut self,
         draft: &mut Draft,
         entries: &mut Vec<Entry>,
@@ -260,7 +260,7 @@ impl Machine<LogStore> {
     }
 
     /// A batch with part of a write is on the device, and so are all before it.
-    pub(in crate::log) fn publish_mirrored<M: Memory>(
+    pub(in crate::store::log) fn publish_mirrored<M: Memory>(
         &mut self,
         mirrored: Mirrored,
         checksums: &[u32],
@@ -293,7 +293,7 @@ impl Machine<LogStore> {
     }
 
     /// The cache failed: a batch with part of a write never was.
-    pub(in crate::log) fn discard_mirrored<M: Memory>(
+    pub(in crate::store::log) fn discard_mirrored<M: Memory>(
         &mut self,
         mirrored: Mirrored,
         memory: &mut M,
