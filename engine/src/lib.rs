@@ -21,8 +21,6 @@ pub mod image;
 pub mod limits;
 pub mod memory;
 pub mod mutation;
-pub mod persistence;
-pub mod placement;
 pub mod policies;
 pub mod prng;
 pub mod recovery;

@@ -21,9 +21,6 @@ use crate::machine::destage::DestageState;
 use crate::machine::guard::Guard;
 use crate::machine::volume::{Origin, Standing, Volume};
 use crate::mutation::{Mutation, Mutations};
-use crate::persistence::commit::MissingPage;
-use crate::placement::slots::recovery_plan::PlanError;
-use crate::placement::slots::{self, SlotStore};
 use crate::status::Counters;
 use crate::store::log::controller::Controller;
 use crate::store::log::extents::{Change, Extent, ExtentKind, Extents};
@@ -37,6 +34,9 @@ use crate::store::log::scan::{
 };
 use crate::store::log::segments::{Segment, SegmentState, Segments};
 use crate::store::log::{Log, LogStart, LogStore, MissingSummary, Stated};
+use crate::store::slots::persistence::commit::MissingPage;
+use crate::store::slots::recovery_plan::PlanError;
+use crate::store::slots::{self, SlotStore};
 use crate::units::{
     BLOCK_BYTES, BlockKey, Frame, Place, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeId, VolumeIndex,
 };

@@ -6,6 +6,7 @@
 //! another.
 
 pub mod log;
+pub mod slots;
 
 use crate::effect::Errno;
 use crate::machine::Machine;

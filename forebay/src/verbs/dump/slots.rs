@@ -6,7 +6,7 @@ use crate::output::Output;
 use crate::superblock;
 use anyhow::{Context, Result, anyhow};
 use engine::format::{Region, SlotLayout, SlotPersistence, Superblock};
-use engine::placement::slots::check::{Found, Recorded, walk};
+use engine::store::slots::check::{Found, Recorded, walk};
 use engine::units::SECTORS_PER_BLOCK;
 use live::blocking::BlockingDevice;
 use serde::Serialize;

@@ -9,10 +9,10 @@ use crate::format::{
     COMMIT_PAGE_RECORDS, CommitPage, CommitRecord, PAIRED_PAGE_BYTES, SetId, SlotRecord, TreePage,
     TreePlanes, TreeShape,
 };
-use crate::persistence::bit_tree::{BitTree, Needs, TreeTuning};
-use crate::persistence::commit::{Commit, Opened, PageWrite, Step};
-use crate::persistence::model_device::{Cell, ModelDevice};
 use crate::prng::Prng;
+use crate::store::slots::persistence::bit_tree::{BitTree, Needs, TreeTuning};
+use crate::store::slots::persistence::commit::{Commit, Opened, PageWrite, Step};
+use crate::store::slots::persistence::model_device::{Cell, ModelDevice};
 use crate::units::{Nanos, PieceKey, VOLUMES_MAX};
 use std::collections::BTreeMap;
 use std::format;

@@ -23,7 +23,7 @@
 //! early is either a mapping whose data is complete, and covered by the flush that follows, or the removal of
 //! one. No piece gets another slot, and no slot another piece, before the removal is durable by its own
 //! transaction, so no two pages contradict each other. Trees are written as they were at the beginning
-//! ([`crate::persistence::bit_tree::BitTree::page`]).
+//! ([`crate::store::slots::persistence::bit_tree::BitTree::page`]).
 //!
 //! Source: dm-cache, whose metadata is committed by writing a superblock after all blocks that it leads to. The
 //! flushes and the places are ours.

@@ -17,10 +17,10 @@ use crate::format::{
 use crate::image::Image;
 use crate::machine::volume::Volume;
 use crate::mutation::Mutations;
-use crate::persistence::bit_tree::{BitTree, TreeTuning};
-use crate::persistence::commit::Opened;
 use crate::recovery::OpenError;
 use crate::store::log::scan::ScanError;
+use crate::store::slots::persistence::bit_tree::{BitTree, TreeTuning};
+use crate::store::slots::persistence::commit::Opened;
 use crate::units::{Frame, Nanos, VOLUMES_MAX, VolumeIndex};
 use alloc::vec::Vec;
 

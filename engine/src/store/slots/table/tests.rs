@@ -1,9 +1,9 @@
 //! The table beside a model that keeps everything in plain fields.
 
 use super::*;
-use crate::placement::slots::directory::Directory;
-use crate::placement::slots::set_map::{SetMap, SetMapKind};
 use crate::prng::Prng;
+use crate::store::slots::directory::Directory;
+use crate::store::slots::set_map::{SetMap, SetMapKind};
 
 #[derive(Clone, Copy, PartialEq)]
 struct Slot {

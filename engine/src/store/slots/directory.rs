@@ -6,10 +6,10 @@
 //!
 //! * I1: every slot that is not free is in the chain of its piece, once; no other slot is in a chain.
 
-use crate::placement::slots::set_map::SetMap;
-use crate::placement::slots::table::SlotTable;
 use crate::policies::replacement::Shape;
 use crate::prng::scatter;
+use crate::store::slots::set_map::SetMap;
+use crate::store::slots::table::SlotTable;
 use crate::units::{Frame, PieceKey};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -156,8 +156,8 @@ fn from_u32(way: u32) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::placement::slots::set_map::SetMapKind;
     use crate::prng::Prng;
+    use crate::store::slots::set_map::SetMapKind;
     use crate::units::VolumeIndex;
     use std::collections::BTreeMap;
 

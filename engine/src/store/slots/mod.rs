@@ -37,6 +37,7 @@ mod fills;
 mod homes;
 mod lost;
 mod mappings;
+pub mod persistence;
 mod places;
 mod plan;
 mod policies;

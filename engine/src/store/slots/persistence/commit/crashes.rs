@@ -1,6 +1,6 @@
 //! Transactions over power cuts and deaths.
 
-use crate::persistence::commit_world::{Bug, lives};
+use crate::store::slots::persistence::commit_world::{Bug, lives};
 
 const SEEDS: u64 = 2000;
 

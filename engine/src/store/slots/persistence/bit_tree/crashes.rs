@@ -1,6 +1,6 @@
 //! Trees of dirty bits over power cuts and deaths.
 
-use crate::persistence::commit_world::{Bug, lives, lives_of_a_record};
+use crate::store::slots::persistence::commit_world::{Bug, lives, lives_of_a_record};
 
 const SEEDS: u64 = 2000;
 

@@ -13,8 +13,8 @@ use super::trees::Trees;
 use crate::format::{CommitPage, CommitRecord, SetId, SlotLayout, SlotRecord, TreePage};
 use crate::machine::request::RequestKey;
 use crate::mutation::{Mutation, Mutations};
-use crate::persistence::bit_tree::Needs;
-use crate::persistence::commit::{Commit, Opened, PageWrite};
+use crate::store::slots::persistence::bit_tree::Needs;
+use crate::store::slots::persistence::commit::{Commit, Opened, PageWrite};
 use crate::units::{Frame, Nanos, PieceKey, VolumeIndex};
 use alloc::collections::{BTreeMap, VecDeque};
 

@@ -5,8 +5,8 @@
 
 use super::*;
 use crate::format::{SetId, SlotPage, SlotRecord};
-use crate::persistence::model_device::{Cell, ModelDevice};
 use crate::prng::Prng;
+use crate::store::slots::persistence::model_device::{Cell, ModelDevice};
 use crate::units::PieceKey;
 use std::format;
 use std::string::String;

@@ -5,7 +5,7 @@
 
 use super::mappings::encode_no_tree;
 use crate::format::{SetId, SlotLayout, TreePage, TreePlanes};
-use crate::persistence::bit_tree::{BitTree, Needs, TreeTuning};
+use crate::store::slots::persistence::bit_tree::{BitTree, Needs, TreeTuning};
 use crate::units::{Frame, Nanos, PieceKey, VOLUMES_MAX, VolumeIndex};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;

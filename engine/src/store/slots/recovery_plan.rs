@@ -13,8 +13,8 @@
 //! Checksums are unknown after a crash: data may have been written that no record tells of.
 
 use crate::format::{FormatError, LostRange, SlotRecord};
-use crate::placement::slots::directory::Directory;
-use crate::placement::slots::table::SlotTable;
+use crate::store::slots::directory::Directory;
+use crate::store::slots::table::SlotTable;
 use crate::units::{Frame, PieceKey};
 
 /// Why a cache cannot be opened as it is.
@@ -58,9 +58,9 @@ pub enum PlanError {
 /// Which pages are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
-    /// Those of [`crate::persistence::sync_sector`].
+    /// Those of [`crate::store::slots::persistence::sync_sector`].
     Slot,
-    /// Those of [`crate::persistence::commit`].
+    /// Those of [`crate::store::slots::persistence::commit`].
     Commit,
 }
 
@@ -187,10 +187,10 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::placement::slots::set_map::{SetMap, SetMapKind};
-    use crate::placement::slots::table::SlotState;
     use crate::policies::replacement::Shape;
     use crate::prng::Prng;
+    use crate::store::slots::set_map::{SetMap, SetMapKind};
+    use crate::store::slots::table::SlotState;
     use crate::units::VolumeIndex;
     use std::collections::{BTreeMap, BTreeSet};
 
