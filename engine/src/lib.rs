@@ -21,6 +21,7 @@ pub mod image;
 pub mod limits;
 pub mod memory;
 pub mod mutation;
+pub mod number;
 pub mod policies;
 pub mod prng;
 pub mod recovery;
