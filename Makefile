@@ -34,8 +34,8 @@ test:
 	@scripts/tools cc fio jq nbdinfo nbdcopy nbdfuse fusermount3 nbdkit mkfs.ext4 e2fsck losetup mount setpriv prlimit flock
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	cargo test --workspace --exclude lab --locked
-	cargo test --profile simulation --locked -p lab --features mutations
+	cargo test --workspace --exclude forebay-lab --locked
+	cargo test --profile simulation --locked -p forebay-lab --features mutations
 
 soak:
 	@scripts/tools cc setpriv prlimit flock

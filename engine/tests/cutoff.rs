@@ -2,7 +2,7 @@
 
 mod rig;
 
-use engine::composition::Composition;
+use forebay_engine::composition::Composition;
 use rig::{Device, Kind, Op, Rig, bytes, composition};
 
 const SLOTS: u32 = 1024;

@@ -4,8 +4,8 @@
 
 mod rig;
 
-use engine::composition::Composition;
-use engine::effect::RequestOp;
+use forebay_engine::composition::Composition;
+use forebay_engine::effect::RequestOp;
 use rig::{Device, Kind, Op, Rig, bytes, composition};
 
 /// Blocks of a slot, as in the studies: 256 KiB.
@@ -199,7 +199,7 @@ fn in_mapperx_a_leaf_is_marked_before_its_first_dirty_byte_and_in_dm_cache_none_
             rig(&[&plain[..], &[("persistence", persistence), ("commits_promotions", "true")]].concat());
         clean_pieces(&mut rig, 4);
         let ops = rig.write(0, 1, 2);
-        let data = rig.layout.slot_offset_bytes(engine::units::Frame(0));
+        let data = rig.layout.slot_offset_bytes(forebay_engine::units::Frame(0));
         let writes: Vec<&Op> =
             ops.iter().filter(|op| op.device == Device::Cache && op.kind == Kind::Write).collect();
         let first_data = writes.iter().position(|op| op.offset_bytes >= data).expect("it is written");

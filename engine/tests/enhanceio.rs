@@ -4,7 +4,7 @@
 
 mod rig;
 
-use engine::composition::Composition;
+use forebay_engine::composition::Composition;
 use rig::{Device, Kind, Op, Rig, bytes, composition};
 
 /// Blocks of a set: 2 MiB.

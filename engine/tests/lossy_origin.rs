@@ -2,7 +2,7 @@
 
 mod rig;
 
-use engine::effect::RequestOp;
+use forebay_engine::effect::RequestOp;
 use rig::{Device, Kind, Rig, bytes, composition};
 
 #[test]

@@ -2,7 +2,7 @@
 
 mod rig;
 
-use engine::composition::Composition;
+use forebay_engine::composition::Composition;
 use rig::{Device, Kind, Rig, bytes, composition};
 
 const SLOT: u64 = 16;

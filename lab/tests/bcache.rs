@@ -4,9 +4,9 @@ use engine::effect::{RequestOp, WriteMode};
 use engine::format::{Geometry, KeyLayout};
 use engine::status::{Counters, Status};
 use engine::units::Nanos;
-use lab::disk::Fate;
-use lab::violation::Violation;
-use lab::world::{Latency, Setup, VolumeSetup, World, blocks};
+use forebay_lab::disk::Fate;
+use forebay_lab::violation::Violation;
+use forebay_lab::world::{Latency, Setup, VolumeSetup, World, blocks};
 
 /// What a script returns.
 type Run = Result<(), Violation>;

@@ -3,10 +3,10 @@
 use engine::effect::{Errno, RequestOp, WriteMode};
 use engine::status::{Status, VolumeState};
 use engine::units::{Nanos, SectorRange};
-use lab::disk::Fate;
-use lab::disk::faults::{Fault, Kind};
-use lab::violation::Violation;
-use lab::world::{Latency, Setup, VolumeSetup, World, blocks, sectors};
+use forebay_lab::disk::Fate;
+use forebay_lab::disk::faults::{Fault, Kind};
+use forebay_lab::violation::Violation;
+use forebay_lab::world::{Latency, Setup, VolumeSetup, World, blocks, sectors};
 
 fn world(seed: u64, mode: WriteMode) -> World {
     let mut setup = Setup::new(seed);

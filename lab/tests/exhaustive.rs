@@ -1,13 +1,13 @@
 //! Goal: no crash at any moment of a short script loses or mixes up anything. Method: every moment, every subset of
-//! what was unflushed, in every write mode; see `lab::exhaustive`.
+//! what was unflushed, in every write mode; see `forebay_lab::exhaustive`.
 
 use engine::effect::WriteMode;
 use engine::mutation::Mutations;
 use engine::units::SectorRange;
-use lab::exhaustive::Act::{
+use forebay_lab::exhaustive::Act::{
     Discard, Drain, Flush, Fua, Mode, Read, Rest, Settle, Stop, UntilOriginWrite, Write, Zeroes,
 };
-use lab::exhaustive::{Explorer, Script, Visited};
+use forebay_lab::exhaustive::{Explorer, Script, Visited};
 
 /// Sectors of a volume: 40 blocks, the last one not whole.
 const VOLUME_SECTORS: u64 = 40 * 8 - 3;
@@ -338,6 +338,6 @@ fn planted_bugs_are_found() {
         let explorer =
             Explorer { script: script(name), mode, seed: 1, mutations: Mutations::NONE.with(mutation) };
         let found = explorer.explore().expect_err(mutation.name());
-        assert_ne!(found.violation.kind, lab::violation::Kind::Assertion, "{}: {found}", mutation.name());
+        assert_ne!(found.violation.kind, forebay_lab::violation::Kind::Assertion, "{}: {found}", mutation.name());
     }
 }

@@ -2,8 +2,8 @@
 
 use engine::effect::WriteMode;
 use engine::units::{Nanos, VolumeIndex};
-use lab::long::{Contents, Disk, Latencies, LongRun, Setup, Trouble, Until, VolumeSetup};
-use lab::workload::fio::{Ask, FioLoad, Job, Sequence, parse};
+use forebay_lab::long::{Contents, Disk, Latencies, LongRun, Setup, Trouble, Until, VolumeSetup};
+use forebay_lab::workload::fio::{Ask, FioLoad, Job, Sequence, parse};
 use std::path::PathBuf;
 use std::process::Command;
 

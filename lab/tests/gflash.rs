@@ -5,9 +5,9 @@
 use engine::effect::{RequestOp, WriteMode};
 use engine::status::{Counters, Status};
 use engine::units::Nanos;
-use lab::disk::faults::Kind;
-use lab::violation::Violation;
-use lab::world::{Latency, Setup, VolumeSetup, World, blocks};
+use forebay_lab::disk::faults::Kind;
+use forebay_lab::violation::Violation;
+use forebay_lab::world::{Latency, Setup, VolumeSetup, World, blocks};
 
 /// What a script returns.
 type Run = Result<(), Violation>;

@@ -3,7 +3,7 @@
 use engine::composition::Composition;
 use engine::effect::WriteMode;
 use engine::units::{Nanos, SectorRange, VolumeIndex};
-use lab::long::{
+use forebay_lab::long::{
     Action, Answer, Contents, Demand, Disk, Latencies, Load, LoadOptions, LongRun, Next, Pattern, Setup,
     Statistics, Trouble, Until, VolumeSetup, Workload,
 };

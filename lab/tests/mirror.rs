@@ -4,7 +4,7 @@
 mod histories;
 
 use histories::run_all;
-use lab::swarm::{Knob, Options};
+use forebay_lab::swarm::{Knob, Options};
 
 fn with_mirror(mut options: Options, is_faulty: bool, is_early: bool) -> Options {
     options = options.with_mirror();

@@ -1,6 +1,6 @@
 //! Modelled disks against the native figures of the studies.
 
-use lab::native::{BASES, Fit, Scale, free_parameters, published_fits};
+use forebay_lab::native::{BASES, Fit, Scale, free_parameters, published_fits};
 
 /// A row that a model misses by more than this has a stated reason.
 const ERROR_MAX: f64 = 0.15;

@@ -10,7 +10,7 @@ use engine::composition::keys::KEYS;
 use engine::composition::points::points;
 use engine::composition::{Composition, axes::Placement};
 use engine::effect::WriteMode;
-use lab::swarm::{Knob, Options, Totals, run};
+use forebay_lab::swarm::{Knob, Options, Totals, run};
 use std::collections::BTreeSet;
 
 /// Of the points that bring no new pair, every so manyth is taken.

@@ -4,7 +4,7 @@
 use engine::composition::Composition;
 use engine::effect::RequestOp;
 use engine::units::Nanos;
-use lab::world::{Setup, SlotSetup, VolumeSetup, World};
+use forebay_lab::world::{Setup, SlotSetup, VolumeSetup, World};
 use std::collections::BTreeSet;
 
 /// Blocks of a slot: 256 KiB.
@@ -43,7 +43,7 @@ fn world(persistence: &str) -> World {
 }
 
 fn range(piece: u64, blocks: u64) -> engine::units::SectorRange {
-    lab::world::blocks(piece * SLOT_BLOCKS, blocks)
+    forebay_lab::world::blocks(piece * SLOT_BLOCKS, blocks)
 }
 
 /// Fills the cache with clean pieces, writes 4 KiB to each of `dirty`, reads for a while, and cuts the power.
@@ -66,7 +66,7 @@ fn crash(persistence: &str, dirty: &[u64]) -> Recovery {
         world.succeed(ticket).expect("read");
         world.pass(Nanos::MILLISECOND / 2).expect("sound");
     }
-    world.cut_power(|_| lab::disk::Fate::Lost);
+    world.cut_power(|_| forebay_lab::disk::Fate::Lost);
     let before = world.counts_so_far().destaged_blocks;
     world.open().expect("opened");
     let report = *world.reports().last().expect("a start");

@@ -4,9 +4,9 @@
 use engine::effect::{Errno, RequestOp, WriteMode};
 use engine::status::{Status, VolumeState, VolumeStatus};
 use engine::units::{BLOCK_BYTES, Nanos, SectorRange};
-use lab::disk::faults::Kind;
-use lab::violation::{Violation, catch};
-use lab::world::{Setup, Ticket, VolumeSetup, World, blocks};
+use forebay_lab::disk::faults::Kind;
+use forebay_lab::violation::{Violation, catch};
+use forebay_lab::world::{Setup, Ticket, VolumeSetup, World, blocks};
 
 /// Blocks of the cache, which is the smallest one.
 const CACHE_BLOCKS: u64 = 64 * 32;

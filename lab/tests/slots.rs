@@ -4,10 +4,10 @@
 use engine::composition::Composition;
 use engine::effect::{Errno, RequestOp};
 use engine::units::{Nanos, SectorRange};
-use lab::disk::faults::Kind;
-use lab::swarm::{Knob, Options, SLOT_RULES, Totals, run};
-use lab::violation::Violation;
-use lab::world::{Setup, SlotSetup, Ticket, World, blocks};
+use forebay_lab::disk::faults::Kind;
+use forebay_lab::swarm::{Knob, Options, SLOT_RULES, Totals, run};
+use forebay_lab::violation::Violation;
+use forebay_lab::world::{Setup, SlotSetup, Ticket, World, blocks};
 
 /// Histories of the plain rules, and of each of the others; each has some ten cuts.
 const SEEDS: u64 = 400;

@@ -1,7 +1,7 @@
 //! Studies: every published figure comes through unchanged, procedures do what they say, and files that are wrong say where.
 
 use engine::composition::Composition;
-use lab::study::{self, Measured, Outcome, Runner, Study, Subject};
+use forebay_lab::study::{self, Measured, Outcome, Runner, Study, Subject};
 use std::collections::BTreeMap;
 
 /// A small study in the form of the large ones: two repetitions of a test on files that are laid out, one on them after

@@ -1,6 +1,6 @@
 //! Runs of the swarm: the same seed is the same run; no seed finds anything.
 
-use lab::swarm::{Knob, Options, Totals, run};
+use forebay_lab::swarm::{Knob, Options, Totals, run};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 

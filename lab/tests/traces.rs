@@ -1,6 +1,6 @@
 //! Excerpts of published traces: that the readers see in them what another program counted.
 
-use lab::trace::{Layout, Place, Reading, Survey, read};
+use forebay_lab::trace::{Layout, Place, Reading, Survey, read};
 
 /// What was counted in an excerpt by a script that shares no code with the readers.
 struct Golden {

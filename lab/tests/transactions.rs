@@ -6,9 +6,9 @@ mod histories;
 use engine::composition::Composition;
 use engine::effect::RequestOp;
 use histories::run_all;
-use lab::disk::Fate;
-use lab::swarm::{Knob, Options};
-use lab::world::{Setup, SlotSetup, World, blocks};
+use forebay_lab::disk::Fate;
+use forebay_lab::swarm::{Knob, Options};
+use forebay_lab::world::{Setup, SlotSetup, World, blocks};
 
 /// Histories of each kind; each has some ten cuts.
 const SEEDS: u64 = 400;
@@ -133,8 +133,8 @@ fn a_volume_grows_though_its_end_is_cached() {
 #[cfg(feature = "mutations")]
 mod planted {
     use engine::mutation::{Mutation, Mutations};
-    use lab::swarm::{Knob, Options, run_with};
-    use lab::violation::Kind;
+    use forebay_lab::swarm::{Knob, Options, run_with};
+    use forebay_lab::violation::Kind;
 
     /// Histories that a planted bug is tried with at the most.
     const SEEDS_MAX: u64 = 1500;

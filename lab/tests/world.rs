@@ -2,10 +2,10 @@
 
 use engine::effect::{Errno, RequestOp, Target, WriteMode};
 use engine::units::VolumeIndex;
-use lab::disk::Fate;
-use lab::disk::faults::{Fault, Kind, Planned};
-use lab::violation::Violation;
-use lab::world::{Setup, World, blocks, sectors};
+use forebay_lab::disk::Fate;
+use forebay_lab::disk::faults::{Fault, Kind, Planned};
+use forebay_lab::violation::Violation;
+use forebay_lab::world::{Setup, World, blocks, sectors};
 
 #[test]
 fn a_flushed_write_survives_a_power_cut() -> Result<(), Violation> {
@@ -70,7 +70,7 @@ fn a_write_that_is_held_back_can_land_in_a_crash_of_the_process() -> Result<(), 
         let read = world.read(0, blocks(7, 1));
         world.succeed(read)?;
         let found = world.answer(read).expect("it was answered").found[0];
-        assert_eq!(matches!(found.source(), lab::content::Source::Write { .. }), lands);
+        assert_eq!(matches!(found.source(), forebay_lab::content::Source::Write { .. }), lands);
     }
     Ok(())
 }

@@ -4,17 +4,17 @@
 //! Time stands still until a test lets it pass.
 #![allow(dead_code, reason = "every test uses a part of it")]
 
-use engine::composition::Composition;
-use engine::effect::{Effect, Errno, Io, IoOp, Pieces, Request, RequestId, RequestOp, Target};
-use engine::engine::Engine;
-use engine::format::{Layout, SlotLayout, Superblock, VolumeRecord};
-use engine::image::{Image, ReadAt};
-use engine::limits::Config;
-use engine::memory::{BufferId, Memory, Purpose, Slice};
-use engine::mutation::Mutations;
-use engine::recovery::{self, Options};
-use engine::status::Status;
-use engine::units::{BLOCK_BYTES, Nanos, SectorRange, VolumeId, VolumeIndex, payload_checksum};
+use forebay_engine::composition::Composition;
+use forebay_engine::effect::{Effect, Errno, Io, IoOp, Pieces, Request, RequestId, RequestOp, Target};
+use forebay_engine::engine::Engine;
+use forebay_engine::format::{Layout, SlotLayout, Superblock, VolumeRecord};
+use forebay_engine::image::{Image, ReadAt};
+use forebay_engine::limits::Config;
+use forebay_engine::memory::{BufferId, Memory, Purpose, Slice};
+use forebay_engine::mutation::Mutations;
+use forebay_engine::recovery::{self, Options};
+use forebay_engine::status::Status;
+use forebay_engine::units::{BLOCK_BYTES, Nanos, SectorRange, VolumeId, VolumeIndex, payload_checksum};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A device operation that was issued.
@@ -447,7 +447,7 @@ pub fn bytes(ops: &[Op], device: Device, kind: Kind) -> u64 {
 impl Rig {
     /// Writes to slots, and writes of their records.
     pub fn cache_writes(&self, ops: &[Op]) -> (usize, usize) {
-        let data = self.layout.slot_offset_bytes(engine::units::Frame(0));
+        let data = self.layout.slot_offset_bytes(forebay_engine::units::Frame(0));
         let writes = ops.iter().filter(|op| op.device == Device::Cache && op.kind == Kind::Write);
         let (slots, records): (Vec<&Op>, Vec<&Op>) = writes.partition(|op| op.offset_bytes >= data);
         (slots.len(), records.len())
@@ -455,7 +455,7 @@ impl Rig {
 
     /// The slots that `ops` write, by number.
     pub fn slots_written(&self, ops: &[Op]) -> Vec<u64> {
-        let data = self.layout.slot_offset_bytes(engine::units::Frame(0));
+        let data = self.layout.slot_offset_bytes(forebay_engine::units::Frame(0));
         let writes = ops.iter().filter(|op| op.device == Device::Cache && op.kind == Kind::Write);
         let slots = writes.filter(|op| op.offset_bytes >= data);
         slots.map(|op| (op.offset_bytes - data) / self.layout.slot_bytes()).collect()

@@ -3,8 +3,8 @@
 //! `LAB_SEEDS=first..end` runs others, `EVENTS=1` prints what happens.
 
 use engine::mutation::Mutations;
-use lab::swarm::{Options, Totals, run_with};
-use lab::world::Counts;
+use forebay_lab::swarm::{Options, Totals, run_with};
+use forebay_lab::world::Counts;
 
 fn chosen() -> Option<std::ops::Range<u64>> {
     let text = std::env::var("LAB_SEEDS").ok()?;

@@ -4,9 +4,9 @@ use crate::kinds::{KEY_LAYOUT as LAYOUT, Kind as Records};
 use crate::steps::*;
 use engine::effect::{RequestOp, Target, WriteMode};
 use engine::units::VolumeIndex;
-use lab::disk::Fate;
-use lab::disk::faults::Kind;
-use lab::world::{AtStake, IoView, Setup, World, blocks};
+use forebay_lab::disk::Fate;
+use forebay_lab::disk::faults::Kind;
+use forebay_lab::world::{AtStake, IoView, Setup, World, blocks};
 
 crate::scenarios! {
     hazard_05_bucket_given_up_is_forgotten: ForgetFreed, around, on BUCKETS;

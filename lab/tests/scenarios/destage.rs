@@ -3,10 +3,10 @@
 use crate::kinds::{ALL, RINGS};
 use crate::steps::*;
 use engine::effect::{Errno, RequestOp};
-use lab::disk::Fate;
-use lab::disk::faults::Kind;
-use lab::violation::{Kind as Broken, Violation};
-use lab::world::World;
+use forebay_lab::disk::Fate;
+use forebay_lab::disk::faults::Kind;
+use forebay_lab::violation::{Kind as Broken, Violation};
+use forebay_lab::world::World;
 
 crate::scenarios! {
     hazard_04_clean_after_the_origin_was_flushed: CleanBeforeOriginFlush, writeback, on ALL;

@@ -5,10 +5,10 @@ use crate::steps::*;
 use engine::effect::{Errno, RequestOp};
 use engine::store::log::scan::load_superblock;
 use engine::units::payload_checksum;
-use lab::disk::Fate;
-use lab::disk::faults::Kind;
-use lab::violation::{Kind as Broken, Violation};
-use lab::world::{CutImage, World};
+use forebay_lab::disk::Fate;
+use forebay_lab::disk::faults::Kind;
+use forebay_lab::violation::{Kind as Broken, Violation};
+use forebay_lab::world::{CutImage, World};
 
 crate::scenarios! {
     hazard_10_clean_block_rots: SkipReadChecksum, writeback, on ALL;

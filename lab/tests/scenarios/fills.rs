@@ -2,8 +2,8 @@
 
 use crate::kinds::{ALL, RINGS};
 use crate::steps::*;
-use lab::disk::faults::Kind;
-use lab::world::World;
+use forebay_lab::disk::faults::Kind;
+use forebay_lab::world::World;
 
 crate::scenarios! {
     hazard_01_fill_races_with_write_that_came_and_went: FillAfterChange, writearound, on ALL;

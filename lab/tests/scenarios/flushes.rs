@@ -3,8 +3,8 @@
 use crate::kinds::{ALL, RINGS};
 use crate::steps::*;
 use engine::effect::Errno;
-use lab::disk::faults::Kind;
-use lab::world::World;
+use forebay_lab::disk::faults::Kind;
+use forebay_lab::world::World;
 
 crate::scenarios! {
     hazard_03_flush_of_the_cache: FlushWithoutCacheFlush, writeback, on ALL;

@@ -2,7 +2,7 @@
 
 use engine::composition::Composition;
 use engine::format::{Geometry, KeyLayout};
-use lab::world::{Setup, SlotSetup};
+use forebay_lab::world::{Setup, SlotSetup};
 
 /// A way to keep records: the axis `persistence` of a composition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,10 @@
 use crate::kinds::{Kind as Records, with_slots};
 use crate::steps::*;
 use engine::effect::{Errno, WriteMode};
-use lab::disk::Fate;
-use lab::disk::faults::Kind;
-use lab::violation::{Kind as Broken, Violation};
-use lab::world::{IoView, Setup, World};
+use forebay_lab::disk::Fate;
+use forebay_lab::disk::faults::Kind;
+use forebay_lab::violation::{Kind as Broken, Violation};
+use forebay_lab::world::{IoView, Setup, World};
 
 crate::scenarios! {
     rule_10_lost_in_slots_over_a_kill: LostForgotten, by_page, on BY_PAGE;

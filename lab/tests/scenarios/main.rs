@@ -76,8 +76,8 @@ mod writes;
 
 use engine::mutation::{Mutation, Mutations};
 use kinds::Kind;
-use lab::violation::{Violation, catch};
-use lab::world::{Setup, World};
+use forebay_lab::violation::{Violation, catch};
+use forebay_lab::world::{Setup, World};
 
 /// One scenario.
 pub struct Scenario {
@@ -171,7 +171,7 @@ fn the_engine_as_it_is_passes_every_scenario() {
 #[cfg(feature = "mutations")]
 mod planted {
     use super::*;
-    use lab::violation::Kind as Broken;
+    use forebay_lab::violation::Kind as Broken;
 
     fn background(scenario: &Scenario) -> Mutations {
         scenario.with.iter().fold(Mutations::NONE, |set, &mutation| set.with(mutation))
@@ -260,9 +260,9 @@ fn hazard_13_two_daemons_on_one_cache() {
         catch(|| {
             let mut world = World::new(steps::writeback());
             steps::begin(&mut world)?;
-            world.hold(|io| io.is_cache(lab::disk::faults::Kind::Write));
+            world.hold(|io| io.is_cache(forebay_lab::disk::faults::Kind::Write));
             let _never_answered = world.write(0, steps::blocks(10, 1));
-            world.until_pending(|io| io.is_cache(lab::disk::faults::Kind::Write))?;
+            world.until_pending(|io| io.is_cache(forebay_lab::disk::faults::Kind::Write))?;
             if is_locked {
                 world.kill(|_| true);
             } else {
@@ -276,5 +276,5 @@ fn hazard_13_two_daemons_on_one_cache() {
     };
     assert_eq!(script(true), Ok(()));
     let violation = script(false).expect_err("a write of the predecessor went over one of the successor");
-    assert_ne!(violation.kind, lab::violation::Kind::Assertion, "{violation}");
+    assert_ne!(violation.kind, forebay_lab::violation::Kind::Assertion, "{violation}");
 }

@@ -2,8 +2,8 @@
 
 use crate::kinds::{Kind as Records, MEMORY_BLOCKS};
 use crate::steps::*;
-use lab::disk::faults::Kind;
-use lab::world::{Setup, World};
+use forebay_lab::disk::faults::Kind;
+use forebay_lab::world::{Setup, World};
 
 crate::scenarios! {
     hazard_12_who_waits_for_memory_lets_it_be_made: WaitersBlockDestage, little, on MEMORY;

@@ -4,11 +4,11 @@ use crate::kinds::{Kind as Records, RINGS};
 use crate::steps::*;
 use engine::effect::{RequestOp, Target, WriteMode};
 use engine::format::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Summary, SummaryBuilder};
-use lab::content::Sector;
-use lab::disk::faults::Kind;
-use lab::disk::{Content, Fate};
-use lab::violation::{Kind as Broken, Violation};
-use lab::world::{AtStake, Setup, World};
+use forebay_lab::content::Sector;
+use forebay_lab::disk::faults::Kind;
+use forebay_lab::disk::{Content, Fate};
+use forebay_lab::violation::{Kind as Broken, Violation};
+use forebay_lab::world::{AtStake, Setup, World};
 
 crate::scenarios! {
     hazard_02_payload_of_a_torn_batch: SkipPayloadAtRecovery, writeback, on WITH_PAYLOAD;
@@ -59,7 +59,7 @@ const BIG_BATCH_SECTORS: u64 = 17 * 8;
 
 fn hazard_02_header_of_a_torn_batch(world: &mut World) -> Run {
     begin(world)?;
-    let is_big = |io: &lab::world::IoView| is_batch(io) && io.sectors == BIG_BATCH_SECTORS;
+    let is_big = |io: &forebay_lab::world::IoView| is_batch(io) && io.sectors == BIG_BATCH_SECTORS;
     for step in 0..600 {
         world.hold(is_batch);
         let _first = world.write(0, blocks(step * 7 % 1400, 1));

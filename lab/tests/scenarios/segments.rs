@@ -4,9 +4,9 @@ use crate::kinds::Kind as Records;
 use crate::steps::*;
 use engine::effect::{Errno, WriteMode};
 use engine::limits::Config;
-use lab::disk::Fate;
-use lab::disk::faults::Kind;
-use lab::world::{Setup, VolumeSetup, World};
+use forebay_lab::disk::Fate;
+use forebay_lab::disk::faults::Kind;
+use forebay_lab::world::{Setup, VolumeSetup, World};
 use std::cell::Cell;
 use std::rc::Rc;
 

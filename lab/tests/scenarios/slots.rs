@@ -4,9 +4,9 @@
 use crate::kinds::{Kind, SLOT_COUNT, SLOTS, TRANSACTIONS, with_slots};
 use crate::steps::*;
 use engine::effect::{Errno, RequestOp, Target, WriteMode};
-use lab::disk::Fate;
-use lab::disk::faults::Kind as Op;
-use lab::world::{AtStake, IoView, Setup, SlotSetup, World};
+use forebay_lab::disk::Fate;
+use forebay_lab::disk::faults::Kind as Op;
+use forebay_lab::world::{AtStake, IoView, Setup, SlotSetup, World};
 
 const BY_PAGE: &[Kind] = &[Kind::SyncSector];
 const BY_MAPPING: &[Kind] = &[Kind::Commit];

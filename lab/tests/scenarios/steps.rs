@@ -3,13 +3,13 @@
 use engine::effect::{RequestOp, WriteMode};
 use engine::format::SEGMENTS_OFFSET;
 use engine::limits::Config;
-use lab::content::Source;
-use lab::disk::faults::Kind;
-use lab::disk::{Content, Fate};
-use lab::violation::{Kind as Broken, Violation};
-use lab::world::{AtStake, IoView, OpId, Setup, World};
+use forebay_lab::content::Source;
+use forebay_lab::disk::faults::Kind;
+use forebay_lab::disk::{Content, Fate};
+use forebay_lab::violation::{Kind as Broken, Violation};
+use forebay_lab::world::{AtStake, IoView, OpId, Setup, World};
 
-pub use lab::world::{blocks, sectors};
+pub use forebay_lab::world::{blocks, sectors};
 
 /// A millisecond.
 pub const MS: u64 = 1_000_000;

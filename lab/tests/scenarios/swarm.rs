@@ -1,8 +1,8 @@
 //! The swarm finds planted bugs, too, without anybody telling it where to look.
 
 use engine::mutation::{Mutation, Mutations};
-use lab::swarm::{Knob, Options, run, run_with};
-use lab::violation::Kind;
+use forebay_lab::swarm::{Knob, Options, run, run_with};
+use forebay_lab::violation::Kind;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -4,9 +4,9 @@ use crate::kinds::{ALL, RINGS};
 use crate::steps::*;
 use engine::effect::{Errno, RequestOp, WriteMode};
 use engine::limits::Config;
-use lab::disk::Fate;
-use lab::disk::faults::Kind;
-use lab::world::{Setup, World};
+use forebay_lab::disk::Fate;
+use forebay_lab::disk::faults::Kind;
+use forebay_lab::world::{Setup, World};
 
 crate::scenarios! {
     rule_05_summary_says_no_more_than_its_last_batch: FooterAheadOfBatches, wide;
@@ -27,8 +27,8 @@ crate::scenarios! {
 /// A clean copy rots; while a newer version is on its way into the log, a read finds out.
 fn newer_on_its_way_when_rot_is_found(
     world: &mut World,
-    newer: impl FnOnce(&mut World) -> lab::world::Ticket,
-) -> Result<lab::world::Ticket, lab::violation::Violation> {
+    newer: impl FnOnce(&mut World) -> forebay_lab::world::Ticket,
+) -> Result<forebay_lab::world::Ticket, forebay_lab::violation::Violation> {
     begin(world)?;
     fill(world, 0, 10, 1)?;
     write_fua(world, 0, 500, 1)?;

@@ -3,8 +3,8 @@
 use crate::kinds::{ALL, RINGS};
 use crate::steps::*;
 use engine::effect::{RequestOp, WriteMode};
-use lab::disk::faults::Kind;
-use lab::world::World;
+use forebay_lab::disk::faults::Kind;
+use forebay_lab::world::World;
 
 crate::scenarios! {
     hazard_06_writethrough_is_dirty_until_it_is_home: WritethroughLogsClean, writethrough, on RINGS;

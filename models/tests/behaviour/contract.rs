@@ -1,12 +1,12 @@
 //! What every disk keeps to, whatever it is asked.
 
 use crate::load::{Client, FLUSH, GIB, KIB, MIB, Random, with};
-use models::{Disk, Op, Parameters, Submit, Value};
+use forebay_models::{Disk, Op, Parameters, Submit, Value};
 use std::collections::HashSet;
 
 /// The built-in disks, and some that are cut to the bone.
 fn all_disks() -> Vec<Parameters> {
-    let mut disks = models::catalogue();
+    let mut disks = forebay_models::catalogue();
     let number = Value::Number;
     disks.push(with("hdd", &[("write_cache_bytes", number(0))]));
     disks.push(with("hdd", &[("write_cache_bytes", number(5000)), ("write_cache_runs", number(1))]));
@@ -105,7 +105,7 @@ fn times_do_not_depend_on_polling() {
 fn the_seed_decides_what_is_left_to_chance() {
     for name in ["hdd", "ssd"] {
         let run = |seed| {
-            let mut disk = Disk::new(&models::find(name).unwrap(), GIB, seed);
+            let mut disk = Disk::new(&forebay_models::find(name).unwrap(), GIB, seed);
             let mut random = Random(1);
             for token in 0..50 {
                 disk.submit(0, token, anything(&mut random, GIB));

@@ -1,10 +1,10 @@
 //! Hard disks: what their data sheets and everybody's experience say.
 
 use crate::load::{Client, FLUSH, GIB, KIB, MIB, random, sequential, with};
-use models::{Disk, Media, Op, Submit, Value};
+use forebay_models::{Disk, Media, Op, Submit, Value};
 
 fn zone_mb_per_s(name: &str, zone: usize) -> u64 {
-    let Media::Hdd(hdd) = models::find(name).unwrap().media else { panic!("a hard disk") };
+    let Media::Hdd(hdd) = forebay_models::find(name).unwrap().media else { panic!("a hard disk") };
     hdd.zone_mb_per_s[zone]
 }
 

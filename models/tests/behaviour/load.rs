@@ -1,6 +1,6 @@
 //! A client of a modelled disk: keeps a number of operations under way and takes the times.
 
-use models::{Completion, Disk, Op, Parameters, Submit, Value};
+use forebay_models::{Completion, Disk, Op, Parameters, Submit, Value};
 use std::collections::HashMap;
 
 pub const KIB: u64 = 1 << 10;
@@ -52,7 +52,7 @@ impl Client {
     }
 
     pub fn named(name: &str, size_bytes: u64) -> Client {
-        Client::new(&models::find(name).unwrap(), size_bytes)
+        Client::new(&forebay_models::find(name).unwrap(), size_bytes)
     }
 
     pub fn submit(&mut self, submit: Submit) -> u64 {
@@ -139,7 +139,7 @@ pub fn random(op: Op, size_bytes: u64, len_bytes: u64, seed: u64) -> impl FnMut(
 pub const FLUSH: Submit = Submit { op: Op::Flush, offset_bytes: 0, len_bytes: 0 };
 
 pub fn with(name: &str, changes: &[(&str, Value)]) -> Parameters {
-    let mut parameters = models::find(name).unwrap();
+    let mut parameters = forebay_models::find(name).unwrap();
     for (key, value) in changes {
         parameters.set(key, value.clone()).unwrap();
     }

@@ -1,7 +1,7 @@
 //! Solid-state disks: the rates they are described with.
 
 use crate::load::{Client, FLUSH, GIB, KIB, MIB, random, sequential, with};
-use models::{Op, Submit, Value};
+use forebay_models::{Op, Submit, Value};
 
 fn percent(value: u64, expected: u64) -> bool {
     value.abs_diff(expected) * 100 <= expected * 8
