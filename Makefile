@@ -1,4 +1,4 @@
-# The doors to this repository. Each target installs the programs it is missing (Debian, as root)
+# The ways into this repository. Each target installs the programs it is missing (Debian, as root)
 # or says what to run.
 
 SHELL := /bin/bash
@@ -11,12 +11,16 @@ SOAK_RUNS ?= 20000
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 30
 
-.PHONY: help build demo test soak bench fuzz
+.PHONY: help build demo check test doc package deny soak bench fuzz
 
 help:
 	@echo "make build   the release binary"
 	@echo "make demo    a modelled disk with and without a cache in front, in two minutes"
+	@echo "make check   the quick lane: format, lints, unit tests, the rules of the tree"
 	@echo "make test    everything that CI runs"
+	@echo "make doc     the reference of all crates, in $(TARGET)/doc"
+	@echo "make package what a registry would get, built from the packages alone"
+	@echo "make deny    licences, sources and duplicates of dependencies (needs cargo-deny)"
 	@echo "make soak    simulated power cuts and kill tests until stopped (SOAK_RUNS=$(SOAK_RUNS), SOAK_KILLS=$(SOAK_KILLS) in a round)"
 	@echo "make bench   speed through NBD against nbdkit's file plugin"
 	@echo "make fuzz    each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) (needs cargo-fuzz and nightly)"
@@ -34,8 +38,28 @@ test:
 	@scripts/tools cc fio jq nbdinfo nbdcopy nbdfuse fusermount3 nbdkit mkfs.ext4 e2fsck losetup mount setpriv prlimit flock
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	$(MAKE) --no-print-directory doc
 	cargo test --workspace --exclude forebay-lab --locked
 	cargo test --profile simulation --locked -p forebay-lab --features mutations
+
+check:
+	@scripts/tools cc
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo test --workspace --exclude forebay-lab --locked --lib --bins
+	cargo test --locked -p forebay --test tidy
+
+doc:
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+
+package:
+	@scripts/tools cc
+	cargo package --workspace --locked
+
+deny:
+	@cargo deny --version >/dev/null 2>&1 || { \
+		echo "deny: needs cargo-deny; run: cargo install cargo-deny --locked" >&2; exit 1; }
+	cargo deny --offline check licenses bans sources
 
 soak:
 	@scripts/tools cc setpriv prlimit flock

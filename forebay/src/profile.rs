@@ -21,19 +21,19 @@ use toml::Spanned;
 
 /// The built-in files, by name.
 const FILES: &[(&str, &str)] = &[
-    ("forebay", include_str!("../../profiles/forebay.toml")),
-    ("dm-cache", include_str!("../../profiles/dm-cache.toml")),
-    ("dm-cache@4.5", include_str!("../../profiles/dm-cache@4.5.toml")),
-    ("dm-cache@3.16", include_str!("../../profiles/dm-cache@3.16.toml")),
-    ("dm-cache@3.9", include_str!("../../profiles/dm-cache@3.9.toml")),
-    ("bcache", include_str!("../../profiles/bcache.toml")),
-    ("bcache@4.5", include_str!("../../profiles/bcache@4.5.toml")),
-    ("bcache@3.16", include_str!("../../profiles/bcache@3.16.toml")),
-    ("bcache@3.10", include_str!("../../profiles/bcache@3.10.toml")),
-    ("enhanceio", include_str!("../../profiles/enhanceio.toml")),
-    ("flashcache", include_str!("../../profiles/flashcache.toml")),
-    ("gflash", include_str!("../../profiles/gflash.toml")),
-    ("mapperx", include_str!("../../profiles/mapperx.toml")),
+    ("forebay", include_str!("../profiles/forebay.toml")),
+    ("dm-cache", include_str!("../profiles/dm-cache.toml")),
+    ("dm-cache@4.5", include_str!("../profiles/dm-cache@4.5.toml")),
+    ("dm-cache@3.16", include_str!("../profiles/dm-cache@3.16.toml")),
+    ("dm-cache@3.9", include_str!("../profiles/dm-cache@3.9.toml")),
+    ("bcache", include_str!("../profiles/bcache.toml")),
+    ("bcache@4.5", include_str!("../profiles/bcache@4.5.toml")),
+    ("bcache@3.16", include_str!("../profiles/bcache@3.16.toml")),
+    ("bcache@3.10", include_str!("../profiles/bcache@3.10.toml")),
+    ("enhanceio", include_str!("../profiles/enhanceio.toml")),
+    ("flashcache", include_str!("../profiles/flashcache.toml")),
+    ("gflash", include_str!("../profiles/gflash.toml")),
+    ("mapperx", include_str!("../profiles/mapperx.toml")),
 ];
 /// The profile that a cache gets unless another one is named.
 pub const DEFAULT: &str = "forebay";

@@ -338,6 +338,11 @@ fn planted_bugs_are_found() {
         let explorer =
             Explorer { script: script(name), mode, seed: 1, mutations: Mutations::NONE.with(mutation) };
         let found = explorer.explore().expect_err(mutation.name());
-        assert_ne!(found.violation.kind, forebay_lab::violation::Kind::Assertion, "{}: {found}", mutation.name());
+        assert_ne!(
+            found.violation.kind,
+            forebay_lab::violation::Kind::Assertion,
+            "{}: {found}",
+            mutation.name()
+        );
     }
 }

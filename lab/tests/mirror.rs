@@ -3,8 +3,8 @@
 
 mod histories;
 
-use histories::run_all;
 use forebay_lab::swarm::{Knob, Options};
+use histories::run_all;
 
 fn with_mirror(mut options: Options, is_faulty: bool, is_early: bool) -> Options {
     options = options.with_mirror();

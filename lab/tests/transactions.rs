@@ -5,10 +5,10 @@ mod histories;
 
 use engine::composition::Composition;
 use engine::effect::RequestOp;
-use histories::run_all;
 use forebay_lab::disk::Fate;
 use forebay_lab::swarm::{Knob, Options};
 use forebay_lab::world::{Setup, SlotSetup, World, blocks};
+use histories::run_all;
 
 /// Histories of each kind; each has some ten cuts.
 const SEEDS: u64 = 400;

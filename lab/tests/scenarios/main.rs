@@ -75,9 +75,9 @@ mod tombstones;
 mod writes;
 
 use engine::mutation::{Mutation, Mutations};
-use kinds::Kind;
 use forebay_lab::violation::{Violation, catch};
 use forebay_lab::world::{Setup, World};
+use kinds::Kind;
 
 /// One scenario.
 pub struct Scenario {
