@@ -38,7 +38,7 @@ fn above_30_percent_of_the_cache_the_oldest_sets_are_cleaned_below_10() {
     sets.dirtied(3, &at(1));
     assert_eq!(clean(&mut sets, 1), None, "281 of 1000");
     dirty(&mut sets, 9, 18, 2);
-    assert_eq!(clean(&mut sets, 2), None, "299");
+    assert_eq!(clean(&mut sets, 2), None, "299 of 1000");
     sets.dirtied(9, &at(2));
     // 200 have to go: 1, 4, 5 hold 210, and that is more.
     assert_eq!(
