@@ -263,7 +263,8 @@ fn begin_session<I: Image>(image: &mut I, mut opened: Opened, mutations: Mutatio
         }
         OpenedStore::Slots(store) => slots::recovery::begin_session(image, store, &opened.superblock)?,
     }
-    // RULE 6: what recovery saw becomes durable before anything is built on it.
+    // RULE 6: what recovery found may be in volatile memory of the device only: it is flushed before a
+    // session builds on it.
     if !mutations.has(Mutation::SkipRecoveryFlush) {
         image.flush()?;
     }

@@ -473,7 +473,8 @@ impl<S: Store> Machine<S> {
         }
         let next = match step {
             Step::Write(0) if self.is_mutated(Mutation::SuperblockCopiesTogether) => Some(Step::Write(1)),
-            // RULE 6: one copy is whole at any moment.
+            // RULE 6: a flush between the two copies of the superblock: a power cut may tear one of them,
+            // never both.
             Step::Write(copy) => Some(Step::Flush(copy)),
             Step::Flush(0) => Some(Step::Write(1)),
             Step::Flush(_) => None,

@@ -25,7 +25,8 @@ impl<S: Store> Machine<S> {
         self.latched = Some(errno);
         self.push(Effect::Notice(Notice::CacheLatched { errno }));
         S::discard_pending(self, memory);
-        // HAZARD 10: no write passes a failed cache before that is durably noted.
+        // HAZARD 10: no write passes a failed cache before that is durably noted: the cache may come back,
+        // with old data.
         let is_hasty = self.is_mutated(Mutation::BypassBeforeAbandoned);
         for at in 0..self.volumes.len() {
             let Some(volume) = &mut self.volumes[at] else { continue };

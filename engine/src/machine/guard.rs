@@ -152,7 +152,8 @@ impl Guard {
                 // RULE 3: a copy is not decided while a newer version has its sequence and is not
                 // published. One that merely waits for its turn will get a higher sequence.
                 Hold::Copying => slot.publishing == 0 || self.mutations.has(Mutation::CopyDuringWrite),
-                // HAZARD 12: not kept off by those who wait for the room that it makes.
+                // HAZARD 12: writes that wait for room do not keep off the destage that makes it: both would
+                // wait for ever.
                 Hold::Destaging if self.mutations.has(Mutation::WaitersBlockDestage) => {
                     slot.exclusive + slot.destaging + slot.merging == 0
                 }
@@ -288,7 +289,8 @@ impl Guard {
             if is_changing && !self.mutations.has(Mutation::FillDuringChange) {
                 return None;
             }
-            // RULE 2: what the origin may lose is not clean.
+            // RULE 2: what the origin has not flushed it may lose in a power cut: it does not enter the cache
+            // as clean.
             if slot.origin_epoch > flushed_epoch && !self.mutations.has(Mutation::FillOverUnflushedOrigin) {
                 return None;
             }

@@ -219,7 +219,7 @@ impl<S: Store> Machine<S> {
         self.requests[request].parts += 1;
         match &mut piece.source {
             Source::Cache { place, .. } => {
-                // RULE 1: whoever reads a place keeps it from being reused.
+                // RULE 1: a place is pinned while it is read, so that nothing is written over it meanwhile.
                 self.store.pin(*place, piece.blocks);
                 let offset_bytes = self.store.offset_bytes(*place);
                 let op = IoOp::Read { offset_bytes, into: Pieces::One(piece.slice) };
@@ -231,7 +231,7 @@ impl<S: Store> Machine<S> {
                     may_fill && !self.is_stopping && self.latched.is_none() && S::may_fill(self, request);
                 let is_unflushed_fine = self.is_mutated(Mutation::FillBeforeFirstFlush);
                 let volume = self.volume(volume_index);
-                // RULE 2: what a life before left unflushed on the origin is not clean either.
+                // RULE 2: what the process before this one left unflushed on the origin is not clean either.
                 let epoch = self.trusted_epoch(volume);
                 let is_flushed = epoch > 0 || is_unflushed_fine;
                 if may_fill && volume.caches_reads() && is_flushed {

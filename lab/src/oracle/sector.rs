@@ -149,7 +149,8 @@ impl Candidates {
             None => {
                 let Some(chosen) = self.list.iter().rposition(explaining) else { return };
                 let discard = &self.list[chosen];
-                // RULE 12: an unflushed discard may still change its mind.
+                // RULE 12: until a discard is flushed, its sectors may read as zeroes once, and as an earlier
+                // version later.
                 let is_over = discard.is_doubtful && !discard.is_failed;
                 if !(discard.is_durable(flushed) || discard.is_settled || is_over) {
                     return;

@@ -318,7 +318,8 @@ impl World {
             | RequestOp::WriteZeroes { range, .. } => {
                 (self.modes[volume] == WriteMode::Readonly && errno == Errno::PERM)
                     || explained.may_fail_change(volume, range, at)
-                    // RULE 9: what an absent origin's volume may hold is limited.
+                    // RULE 9: a volume whose origin is absent may hold so much dirty and no more: then its
+                    // writes fail.
                     || (errno == Errno::IO && explained.may_be_absent(volume) && self.is_absent(volume))
                     // A stop does not wait for an origin that fails.
                     || (errno == Errno::SHUTDOWN && explained.may_be_absent(volume) && self.is_stopping())

@@ -204,7 +204,7 @@ impl World {
         let mut count = 0;
         for other in others {
             count += 1;
-            // RULE 7: no write overlaps another one in flight.
+            // RULE 7: no write overlaps another one in flight: the device may carry them out in any order.
             if view.kind.is_change() && other.view.kind.is_change() && other.view.touches(range) {
                 return Some(format!("it overlaps the write @{} in flight", other.view.id.0));
             }

@@ -409,7 +409,8 @@ impl<S: Store> Machine<S> {
         let (index, blocks) = (state.volume, state.blocks);
         let buffer = state.buffer.expect("a run of data has a buffer");
         if !state.is_bad {
-            // RULE 10: verified before it is written home.
+            // RULE 10: verified before it is written home: what rotted in the cache must not overwrite the
+            // origin.
             let mut rotten: Vec<(u64, Place)> = Vec::new();
             for (step, checksum) in state.checksums.iter().enumerate() {
                 let offset_bytes = step as u32 * BLOCK_BYTES as u32;
@@ -459,14 +460,16 @@ impl<S: Store> Machine<S> {
         let state = &mut self.runs[run];
         let (index, blocks) = (state.volume, state.blocks);
         let copies = core::mem::take(&mut state.copies);
-        // RULE 2: of a run that failed a part may have landed, and is not flushed.
+        // RULE 2: of a run that failed a part may have landed, and is not flushed: a read must not cache it
+        // as clean.
         let volume = self.volume_mut(index);
         let epoch = volume.origin.epoch;
         volume.guard.origin_written(blocks, epoch);
         match result {
             Ok(()) => {
                 for copy in &copies {
-                    // HAZARD 4: neither is home before the origin was flushed.
+                    // HAZARD 4: neither zeroes nor data are home before a flush of the origin: a power cut
+                    // could take them from it.
                     match copy.is_zero {
                         true if self.is_mutated(Mutation::ZeroDroppedEarly) => {
                             S::copy_is_home(self, index, *copy)
@@ -507,7 +510,8 @@ impl<S: Store> Machine<S> {
                 self.origin_worked(index, OriginWork::Write);
             }
             Err(errno) => {
-                // HAZARD 11: it stays dirty and is tried again.
+                // HAZARD 11: what the origin did not take stays dirty and is tried again; called clean, it
+                // would be lost.
                 self.origin_failed(index, OriginWork::Write, errno);
                 self.end_run(run, memory);
             }

@@ -96,7 +96,8 @@ impl Machine<LogStore> {
         let mut pieces = core::mem::take(&mut self.store.log.scratch_pieces);
         entries.clear();
         pieces.clear();
-        // HAZARD 7: what the index has already goes before what was decided by it.
+        // HAZARD 7: keys that the index has already are logged before tombstones that were decided by it. The
+        // other way round recovery would find the key last, and what was dropped would be back.
         let is_hasty = self.is_mutated(Mutation::RecordsBeforeKeys);
         let has_applied =
             |store: &LogStore| store.journal.as_ref().is_some_and(|journal| journal.has_applied());

@@ -149,12 +149,14 @@ impl Machine<LogStore> {
             }
             Route::Log => self.reply(key, memory),
             Route::LogThenOrigin if self.is_mutated(Mutation::OriginBeforeLogFlush) => self.home(key, memory),
-            // RULE 7: the log entry is durable before the origin changes.
+            // RULE 7: the log entry is durable before the origin changes: a crash must not find the old one
+            // alone.
             Route::LogThenOrigin => self.wait_for_cache_flush(key, sequence, Then::Origin, memory),
             Route::Origin if self.is_mutated(Mutation::TombstoneUnflushed) => {
                 self.origin_when_forgotten(key, memory)
             }
-            // RULE 7: and so is the tombstone.
+            // RULE 7: the tombstone is durable before the origin changes: a crash must not bring the dropped
+            // copy back.
             Route::Origin => self.wait_for_cache_flush(key, sequence, Then::Forgotten, memory),
         }
     }

@@ -227,7 +227,8 @@ impl Machine<LogStore> {
                     let place = draft.next_place();
                     let checksums_at = draft.checksums.len();
                     draft.add_checksums(slice, now.count, memory);
-                    // HAZARD 6: dirty until the origin has it, in write-through, too.
+                    // HAZARD 6: dirty until the origin has it, in write-through, too: after a crash between
+                    // the two writes the log is repeated.
                     let is_through = self.requests[request].route == Route::LogThenOrigin
                         && self.is_mutated(Mutation::WritethroughLogsClean);
                     let kind = if is_through { EntryKind::Clean } else { EntryKind::Dirty };

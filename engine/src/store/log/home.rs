@@ -107,7 +107,8 @@ impl Machine<LogStore> {
             if (!is_same || step + 1 == copy.blocks)
                 && let Some((blocks, place)) = cleaned.take()
             {
-                // RULE 2: clean is recorded.
+                // RULE 2: clean is recorded in the log, or all that is home would count as dirty after a
+                // crash.
                 if !self.is_mutated(Mutation::CleanNotRecorded) {
                     self.store.log.push_internal(InternalAppend::Cleaned {
                         volume: index,

@@ -25,7 +25,8 @@ impl Machine<LogStore> {
         if let Err(errno) = result {
             self.latch(errno, memory);
         }
-        // HAZARD 14, RULE 4: published in log order, whatever order the device answers in.
+        // HAZARD 14, RULE 4: published in log order, whatever order the device answers in: a crash cuts the
+        // log at the first batch that is missing.
         while self.store.log.in_flight.front().is_some_and(|batch| batch.is_done) {
             let batch = self.store.log.in_flight.pop_front().expect("just seen");
             memory.release(batch.header);

@@ -256,7 +256,7 @@ impl Machine<LogStore> {
         while let Some(first) = self.store.reclaim.active.front() {
             let segment = first.segment;
             let is_listed = matches!(first.stage, Stage::Listed(_));
-            // HAZARD 5: what must go home keeps its segment.
+            // HAZARD 5: a segment with dirty blocks is not emptied: it has their only copy.
             let must_stay = self.store.segments.get(segment).must > 0
                 && !(self.is_mutated(Mutation::EmptyWithoutDestage) && self.store.extents.is_empty());
             if !is_listed || must_stay {

@@ -140,7 +140,8 @@ impl Store for LogStore {
     fn drop_rotten(m: &mut Machine<LogStore>, key: BlockKey) {
         let (volume, blocks) = (key.volume(), Blocks { first: key.block(), count: 1 });
         m.drop_entries(volume, blocks);
-        // RULE 8: what is dropped may be readable again after a crash.
+        // RULE 8: a copy that could not be read may be readable after a crash: a tombstone keeps it from
+        // coming back.
         if !m.is_mutated(Mutation::DropWithoutTombstone) {
             m.append_tombstone(volume, blocks);
         }
@@ -157,7 +158,8 @@ impl Store for LogStore {
     }
 
     fn first_hold(_m: &Machine<LogStore>, _key: RequestKey, is_whole: bool) -> Hold {
-        // HAZARD 8: what reads before it appends has its blocks to itself.
+        // HAZARD 8: a write of part of a block reads the rest first. It holds the block alone, or a write in
+        // between would be lost.
         if is_whole { Hold::Shared } else { Hold::Merging }
     }
 
@@ -471,7 +473,8 @@ impl Store for LogStore {
     fn is_dropped_durably(m: &mut Machine<LogStore>, volume: VolumeIndex) -> bool {
         let all = Blocks { first: 0, count: m.volume(volume).blocks() };
         m.want_floor();
-        // RULE 7: what left with a segment that was emptied was dropped, too.
+        // RULE 7: copies that left with an emptied segment come back after a crash, too, until the floor is
+        // durable.
         !m.store.log.has_tombstone_pending(volume, all) && m.is_floor_durable()
     }
 

@@ -93,7 +93,8 @@ impl Machine<LogStore> {
                     self.volume_mut(volume).guard.acquire(blocks, Hold::Publishing);
                     let active = &mut self.requests[request];
                     active.sequence = draft.sequence;
-                    // HAZARD 6: dirty until the origin has it, in write-through, too.
+                    // HAZARD 6: dirty until the origin has it, in write-through, too: after a crash between
+                    // the two writes the log is repeated.
                     let is_through = active.route == Route::LogThenOrigin;
                     let kind = match place {
                         None => EntryKind::Zero,
@@ -174,7 +175,8 @@ impl Machine<LogStore> {
             let place = Place(place.0 + step as u32);
             self.store.index.get(BlockKey(first.0 + step)).filter(|entry| entry.place == place)
         };
-        // RULE 3: what has another place by now needs no old key.
+        // RULE 3: only the newest version counts: a block that has another place by now needs no key of the
+        // old one.
         let mut runs: Vec<(u64, bool, Vec<u32>)> = Vec::new();
         for step in 0..blocks {
             let Some(entry) = current(step) else { continue };

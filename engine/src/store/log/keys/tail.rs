@@ -145,7 +145,8 @@ impl Machine<LogStore> {
     /// The keys of a segment that still hold, in runs.
     fn live_keys(&self, summary: &Summary) -> Vec<(BlockKey, u64, Place)> {
         let mut runs: Vec<(BlockKey, u64, Place)> = Vec::new();
-        // HAZARD 5: a key that still holds outlives its segment.
+        // HAZARD 5: a key that still holds is appended again before its segment is reused; else a crash would
+        // find an older one, or none.
         if self.is_mutated(Mutation::DropTailKeys) {
             return runs;
         }

@@ -241,7 +241,8 @@ impl Machine<LogStore> {
                 (now.first..now.end())
                     .for_each(|block| mirror.frames.drop_ahead(BlockKey::new(volume, block)));
             }
-            // HAZARD 6: dirty until the origin has it, in write-through, too.
+            // HAZARD 6: dirty until the origin has it, in write-through, too: after a crash between the two
+            // writes the log is repeated.
             let is_clean = is_through && self.is_mutated(Mutation::WritethroughLogsClean);
             let target = self.volume_mut(volume);
             target.guard.acquire(now, Hold::Publishing);

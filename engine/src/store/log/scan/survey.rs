@@ -290,7 +290,7 @@ impl<I: Image> Surveyor<'_, I> {
             return Ok(Err((block, walk.damage.unwrap_or(Damage::Chain))));
         };
         let header = found.batch.header;
-        // HAZARD 2: a torn batch never happened.
+        // HAZARD 2: a batch whose payload is torn counts as never written.
         if header.sequence > self.flushed_sequence && !self.mutations.has(Mutation::SkipPayloadAtRecovery) {
             let payload_block = found.payload_block();
             let DecodedBatch { entries, checksums, .. } = &found.batch;
@@ -335,7 +335,8 @@ impl<I: Image> Surveyor<'_, I> {
         let mut repaired = None;
         if reached < self.flushed_sequence {
             let error = self.locate(candidates, chosen.as_ref(), runs.last());
-            // RULE 5: what was durable is never cut silently.
+            // RULE 5: a break in what was flushed is damage, no torn write: it is reported, never cut
+            // silently.
             if !self.repair && !self.mutations.has(Mutation::CutSilently) {
                 return Err(error);
             }

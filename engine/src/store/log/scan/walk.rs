@@ -189,7 +189,7 @@ impl<'a> Walk<'a> {
         let bytes = self.reader.exact(image, self.block, blocks)?;
         let batch = match BatchHeader::decode(bytes) {
             Ok(batch) => batch,
-            // HAZARD 2: a header that is not whole never happened.
+            // HAZARD 2: a batch whose header is torn counts as never written.
             Err(FormatError::Checksum) if self.mutations.has(Mutation::SkipHeaderChecksum) => {
                 match BatchHeader::decode_unverified(bytes) {
                     Ok(batch) => batch,
