@@ -8,7 +8,7 @@ mod toy_server;
 #[path = "support/verifier.rs"]
 mod verifier;
 
-use live::wire::nbd::client::{Address, Client};
+use live::doors::nbd::client::{Address, Client};
 use toy_server::{Bug, ToyServer};
 use verifier::{Crash, Damage, Load, Progress, Verifier, Violation, Wrong};
 

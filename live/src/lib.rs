@@ -14,8 +14,8 @@
 //! 4. [`server`]: [`server::Server::new`] takes memory and listens, [`server::Server::run`] serves until
 //!    [`server::Handle::stop`].
 //!
-//! Inside, from the client to the disk: `doors` (sockets, requests cut into pieces, replies), [`wire`] (the
-//! protocol's bytes, pure), `table` and `seats` (what reactors share, and leave for each other), [`driver`]
+//! Inside, from the client to the disk: [`doors`] (sockets, requests cut into pieces, replies; each with its
+//! protocol beside it), `table` and `seats` (what reactors share, and leave for each other), [`driver`]
 //! (effects and completions), `flights` (operations at the
 //! devices), and below them `operation` with its two backends, `ring` and `threads`. All payload
 //! lives in one [`buffers::Pool`].
@@ -25,7 +25,7 @@ pub mod buffers;
 pub mod clock;
 mod desk;
 pub mod devices;
-mod doors;
+pub mod doors;
 pub mod driver;
 mod flights;
 mod latency;
@@ -38,4 +38,3 @@ pub mod server;
 pub mod signals;
 mod table;
 mod threads;
-pub mod wire;

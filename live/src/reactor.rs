@@ -9,8 +9,8 @@
 
 use crate::clock;
 use crate::desk::Desk;
-use crate::doors::listener::Listener;
-use crate::doors::nbd::{NbdDoor, Waiting};
+use crate::doors::nbd::door::{NbdDoor, Waiting};
+use crate::doors::nbd::listener::Listener;
 use crate::driver::{Asker, Core, Driver, Turn};
 use crate::flights::{Copied, MemoryCopy};
 use crate::operation::{Backend, Finished, Operation, Token};

@@ -3,13 +3,13 @@
 use crate::buffers::{DOOR_BYTES_MIN, Pool};
 use crate::desk::Desk;
 use crate::devices::Device;
-use crate::doors::listener::Listener;
-pub use crate::doors::listener::{AddressError, ListenAddress};
+use crate::doors::nbd::listener::Listener;
+pub use crate::doors::nbd::listener::{AddressError, ListenAddress};
+use crate::doors::nbd::wire::Export;
 use crate::driver::{Abandon, Core, Driver};
 pub use crate::latency::{Latencies, Latency};
 use crate::reactor;
 use crate::table::Table;
-use crate::wire::nbd::Export;
 use engine::effect::{Errno, Notice, RequestOp, Target, WriteMode};
 use engine::limits::{ENGINE_POOL_BYTES, REQUEST_BYTES_MAX};
 use engine::units::{SECTOR_BYTES, VOLUMES_MAX, VolumeIndex};
@@ -315,7 +315,7 @@ impl<C: Core + 'static> Server<C> {
         for export in &config.exports {
             let blocks_fit = export.min_block_bytes.is_power_of_two()
                 && (SECTOR_BYTES..=65536).contains(&u64::from(export.min_block_bytes));
-            if !blocks_fit || export.name.len() > crate::wire::nbd::protocol::STRING_BYTES_MAX {
+            if !blocks_fit || export.name.len() > crate::doors::nbd::wire::protocol::STRING_BYTES_MAX {
                 let (name, min_block_bytes) = (export.name.clone(), export.min_block_bytes);
                 return Err(ServeError::Export { name, min_block_bytes });
             }

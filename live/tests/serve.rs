@@ -6,10 +6,10 @@
 mod support;
 
 use engine::effect::Errno;
+use forebay_live::doors::nbd::client::Client;
+use forebay_live::doors::nbd::wire::RawRequest;
 use forebay_live::passthrough::Passthrough;
 use forebay_live::server::{ControlError, ControlOp, ServerNotice};
-use forebay_live::wire::nbd::RawRequest;
-use forebay_live::wire::nbd::client::Client;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;

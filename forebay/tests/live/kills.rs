@@ -4,7 +4,7 @@
 
 use crate::daemon::{Daemon, Site, first_difference, tool};
 use crate::verifier::{Crash, Load, Verifier};
-use live::wire::nbd::client::{Address, Client};
+use live::doors::nbd::client::{Address, Client};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use serde_json::Value;

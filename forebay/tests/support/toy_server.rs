@@ -1,7 +1,7 @@
 //! A disk in memory behind the NBD wire, with a volatile cache and bugs on request: what the verifying
 //! client is tested against.
 
-use live::wire::nbd::{
+use live::doors::nbd::wire::{
     Command, Export, Handshake, Outcome, RawRequest, Session, Verdict, completion, data_head, decode_request,
     validate,
 };

@@ -23,7 +23,7 @@ pub use stamp::{Content, Damage};
 
 use engine::effect::Errno;
 use history::{Effect, Histories};
-use live::wire::nbd::client::{Client, ClientError, Receiver, Reply, Sender};
+use live::doors::nbd::client::{Client, ClientError, Receiver, Reply, Sender};
 use load::{Draw, Kind, Operation};
 use stamp::SECTOR_BYTES;
 use std::collections::BTreeMap;

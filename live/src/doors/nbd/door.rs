@@ -9,12 +9,12 @@ use super::connection::{Connection, Phase, REQUESTS_MAX};
 use super::input::{OFFLOAD_BYTES_MIN, STRAIGHT_BYTES_MIN};
 use super::listener::Listener;
 use super::requests::{ClientRequest, Delivery, InOrder, Kind};
+use crate::doors::nbd::wire::{
+    Command, Outcome, REQUEST_BYTES, Session, Verdict, completion, decode_request, validate,
+};
 use crate::driver::{Core, Turn};
 use crate::operation::{Operation, Token};
 use crate::seats::Order;
-use crate::wire::nbd::{
-    Command, Outcome, REQUEST_BYTES, Session, Verdict, completion, decode_request, validate,
-};
 use engine::limits::REQUEST_BYTES_MAX;
 use engine::units::{BLOCK_BYTES, Nanos, SECTOR_BYTES, SectorRange};
 use slab::Slab;
@@ -461,7 +461,7 @@ impl NbdDoor {
             Verdict::Accept(Command::WriteZeroes { range, fua }) => (Kind::WriteZeroes, range, fua),
             Verdict::Reject { errno, skip_payload_bytes } => {
                 connection.skip_bytes = u64::from(skip_payload_bytes);
-                let is_read = raw.command == crate::wire::nbd::protocol::CMD_READ;
+                let is_read = raw.command == crate::doors::nbd::wire::protocol::CMD_READ;
                 connection.outbox.push_head(&completion(session, is_read, raw.cookie, Err(errno)));
                 self.note_outgoing(key);
                 return true;

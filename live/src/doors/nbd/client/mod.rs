@@ -5,14 +5,14 @@
 //! come. Both share only the table of reads under way, because the wire does not say how much
 //! data follows a simple reply.
 
-use super::WireError;
-use super::protocol::{
+use super::wire::WireError;
+use super::wire::protocol::{
     CHUNK_HEADER_BYTES, CMD_DISC, CMD_FLAG_FUA, CMD_FLUSH, CMD_READ, CMD_TRIM, CMD_WRITE, CMD_WRITE_ZEROES,
     FLAG_FIXED_NEWSTYLE, FLAG_NO_ZEROES, PAYLOAD_BYTES_MAX, REPLY_FLAG_DONE, REPLY_TYPE_ERROR,
     REPLY_TYPE_ERROR_OFFSET, REPLY_TYPE_NONE, REPLY_TYPE_OFFSET_DATA, REPLY_TYPE_OFFSET_HOLE,
     SIMPLE_REPLY_BYTES, SIMPLE_REPLY_MAGIC, STRING_BYTES_MAX, STRUCTURED_REPLY_MAGIC,
 };
-use super::request::{RawRequest, encode_request};
+use super::wire::{RawRequest, encode_request};
 use engine::effect::Errno;
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Read, Write};

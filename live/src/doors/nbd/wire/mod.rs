@@ -6,15 +6,14 @@
 //! one function everybody may assume a request that is valid for its export. Replies are encoded
 //! into small arrays, and the payload never passes through here.
 //!
-//! [`client`] is the other side: blocking, for tests and tools.
+//! [`super::client`] is the other side: blocking, for tests and tools.
 //!
 //! Source: the protocol document of the NBD project (`doc/proto.md`). Not offered: TLS, block
 //! status, extended headers, resize, cache hints, fast zeroing.
 
-pub mod client;
 mod export;
 mod handshake;
-mod option;
+pub(crate) mod option;
 pub mod protocol;
 mod reply;
 mod request;

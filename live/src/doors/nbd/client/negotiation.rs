@@ -1,9 +1,9 @@
 //! The client's side of the handshake.
 
 use super::{Address, ClientError, FLAG_FIXED_NEWSTYLE, FLAG_NO_ZEROES, STRING_BYTES_MAX, Stream};
-use crate::wire::nbd::WireError;
-use crate::wire::nbd::option::Fields;
-use crate::wire::nbd::protocol::{
+use crate::doors::nbd::wire::WireError;
+use crate::doors::nbd::wire::option::Fields;
+use crate::doors::nbd::wire::protocol::{
     FLAG_READ_ONLY, GREETING_BYTES, GREETING_MAGIC, INFO_BLOCK_SIZE, INFO_DESCRIPTION, INFO_EXPORT,
     INFO_NAME, OPT_ABORT, OPT_GO, OPT_LIST, OPT_STRUCTURED_REPLY, OPTION_MAGIC, OPTION_REPLY_HEADER_BYTES,
     OPTION_REPLY_MAGIC, REP_ACK, REP_ERR_UNSUP, REP_ERROR_BIT, REP_INFO, REP_SERVER,

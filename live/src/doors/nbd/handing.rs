@@ -1,7 +1,7 @@
 //! Handing requests on to the core, piece by piece, as memory allows.
 
+use super::door::{NbdDoor, Progress, SHARE};
 use super::input::{Arriving, STRAIGHT_BYTES_MIN};
-use super::nbd::{NbdDoor, Progress, SHARE};
 use super::requests::{Cut, Delivery, Kind};
 use crate::driver::{Core, Piece, Turn};
 use engine::effect::RequestOp;

@@ -1,12 +1,12 @@
 //! The core's answers on their way to the clients.
 
 use super::connection::Phase;
-use super::nbd::NbdDoor;
+use super::door::NbdDoor;
 use super::requests::{Delivery, Kind};
 use crate::buffers::FRAME_BYTES;
+use crate::doors::nbd::wire::{completion, data_head};
 use crate::driver::{Core, Piece, Turn};
 use crate::operation::Operation;
-use crate::wire::nbd::{completion, data_head};
 use engine::effect::Errno;
 use engine::memory::Slice;
 
@@ -180,7 +180,7 @@ impl NbdDoor {
             let socket = connection.raw_fd();
             let (message, is_long) = connection.outbox.begin(&turn.driver.pool);
             let offload = is_long && turn.is_alone();
-            let token = (self.token)(super::nbd::Waiting::Send(key));
+            let token = (self.token)(super::door::Waiting::Send(key));
             // SAFETY: message and vectors are boxed in the connection, which stays until the send has come
             // back; they point into the batch being sent, which does not change meanwhile, and into
             // buffers whose references the batch holds.

@@ -8,12 +8,12 @@ use super::protocol::{
 };
 
 /// Takes numbers and strings from the front of an option's data.
-pub(super) struct Fields<'a> {
+pub(crate) struct Fields<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Fields<'a> {
-    pub(super) fn new(data: &'a [u8]) -> Fields<'a> {
+    pub(crate) fn new(data: &'a [u8]) -> Fields<'a> {
         Fields { rest: data }
     }
 
@@ -31,20 +31,20 @@ impl<'a> Fields<'a> {
         Ok(*taken)
     }
 
-    pub(super) fn u16(&mut self) -> Result<u16, WireError> {
+    pub(crate) fn u16(&mut self) -> Result<u16, WireError> {
         Ok(u16::from_be_bytes(self.array()?))
     }
 
-    pub(super) fn u32(&mut self) -> Result<u32, WireError> {
+    pub(crate) fn u32(&mut self) -> Result<u32, WireError> {
         Ok(u32::from_be_bytes(self.array()?))
     }
 
-    pub(super) fn u64(&mut self) -> Result<u64, WireError> {
+    pub(crate) fn u64(&mut self) -> Result<u64, WireError> {
         Ok(u64::from_be_bytes(self.array()?))
     }
 
     /// A string after its length.
-    pub(super) fn string(&mut self) -> Result<&'a [u8], WireError> {
+    pub(crate) fn string(&mut self) -> Result<&'a [u8], WireError> {
         let len_bytes = self.u32()?;
         if len_bytes as usize > STRING_BYTES_MAX {
             return Err(WireError::Length { len_bytes: u64::from(len_bytes) });
@@ -53,12 +53,12 @@ impl<'a> Fields<'a> {
     }
 
     /// All that is left.
-    pub(super) fn rest(&mut self) -> &'a [u8] {
+    pub(crate) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }
 
     /// Nothing must be left.
-    pub(super) fn end(&self) -> Result<(), WireError> {
+    pub(crate) fn end(&self) -> Result<(), WireError> {
         if self.rest.is_empty() {
             Ok(())
         } else {
