@@ -11,7 +11,7 @@ use engine::effect::WriteMode;
 use engine::fingerprint::{PLACES, offsets_bytes};
 use engine::format::{Fingerprint, VolumeRecord};
 use engine::units::{BLOCK_BYTES, SECTOR_BYTES, VOLUME_BLOCKS_MAX, VolumeId, payload_checksum};
-use live::blocking::BlockingDevice;
+use live::devices::BlockingDevice;
 use live::devices::{Device, DeviceSpec};
 
 fn checksum_at(device: &mut BlockingDevice, offset_bytes: u64) -> Result<u32> {

@@ -2,7 +2,7 @@
 //! caches. `create` refuses a cache device that holds any of it.
 
 use engine::effect::Errno;
-use live::blocking::BlockingDevice;
+use live::devices::BlockingDevice;
 use std::fmt;
 
 /// Something a device holds.

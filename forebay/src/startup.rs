@@ -24,7 +24,7 @@ use engine::limits::Config;
 use engine::mutation::Mutations;
 use engine::recovery::{self, Opened, Options};
 use engine::units::{BLOCK_BYTES, SECTOR_BYTES, VOLUMES_MAX, VolumeId, VolumeIndex, payload_checksum};
-use live::blocking::BlockingDevice;
+use live::devices::BlockingDevice;
 use live::devices::{self, Access, Device, DeviceError, DeviceSpec};
 use live::server::POOL_BYTES_DEFAULT;
 use std::time::Instant;

@@ -1,7 +1,7 @@
 //! A core without a cache: every volume is its origin.
 
 use crate::buffers::Pool;
-use crate::driver::Core;
+use crate::reactor::driver::Core;
 use engine::effect::{Effect, Errno, Io, IoId, IoOp, Pieces, Request, RequestId, RequestOp, Target};
 use engine::engine::Busy;
 use engine::memory::{Memory, Slice};

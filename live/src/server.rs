@@ -1,15 +1,15 @@
 //! The server: what a daemon is made of, and how other threads talk to it.
 
 use crate::buffers::{DOOR_BYTES_MIN, Pool};
-use crate::desk::Desk;
 use crate::devices::Device;
+pub use crate::doors::latency::{Latencies, Latency};
 use crate::doors::nbd::listener::Listener;
 pub use crate::doors::nbd::listener::{AddressError, ListenAddress};
 use crate::doors::nbd::wire::Export;
-use crate::driver::{Abandon, Core, Driver};
-pub use crate::latency::{Latencies, Latency};
 use crate::reactor;
-use crate::table::Table;
+use crate::reactor::control::Control;
+use crate::reactor::driver::{Abandon, Core, Driver};
+use crate::reactor::shared::Shared;
 use engine::effect::{Errno, Notice, RequestOp, Target, WriteMode};
 use engine::limits::{ENGINE_POOL_BYTES, REQUEST_BYTES_MAX};
 use engine::units::{SECTOR_BYTES, VOLUMES_MAX, VolumeIndex};
@@ -345,10 +345,10 @@ impl<C: Core + 'static> Server<C> {
     pub fn run(self) -> Result<C, ServeError> {
         let Server { config, core, listeners, messages, wake, pool, .. } = self;
         let reactors = config.reactors;
-        let table = Table::new(Driver::new(core, pool, config), wake, reactors)
+        let shared = Shared::new(Driver::new(core, pool, config), wake, reactors)
             .map_err(|source| ServeError::System { step: "make an eventfd", source })?;
-        let has_let_go = reactor::run_all(&table, reactors, listeners, Desk::new(messages))?;
-        let driver = table.into_driver()?;
+        let has_let_go = reactor::run_all(&shared, reactors, listeners, Control::new(messages))?;
+        let driver = shared.into_driver()?;
         if has_let_go {
             return Ok(driver.core);
         }

@@ -8,7 +8,7 @@ use crate::superblock::system;
 use anyhow::{Context, Result, bail};
 use engine::effect::Errno;
 use engine::units::{BLOCK_BYTES, VolumeIndex};
-use live::blocking::BlockingDevice;
+use live::devices::BlockingDevice;
 use live::server::{ControlError, ControlOp};
 use std::ops::ControlFlow;
 use std::thread;

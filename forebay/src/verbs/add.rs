@@ -9,7 +9,7 @@ use crate::superblock;
 use anyhow::{Context, Result, bail};
 use engine::format::Superblock;
 use engine::units::{VOLUMES_MAX, VolumeId};
-use live::blocking::BlockingDevice;
+use live::devices::BlockingDevice;
 use live::devices::{self, Access, DeviceSpec};
 use serde::Serialize;
 use std::io::Write;

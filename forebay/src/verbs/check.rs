@@ -9,7 +9,7 @@ use crate::superblock;
 use anyhow::{Result, anyhow, bail};
 use engine::check::{self, Report};
 use engine::units::BLOCK_BYTES;
-use live::blocking::BlockingDevice;
+use live::devices::BlockingDevice;
 use live::devices::{Access, DeviceSpec};
 use serde::Serialize;
 use std::io::{self, Write};

@@ -15,7 +15,7 @@ use engine::composition::Composition;
 use engine::format::{Layout, Region, SEGMENTS_OFFSET, Superblock};
 use engine::store::log::scan::SuperblockError;
 use engine::units::VolumeId;
-use live::blocking::BlockingDevice;
+use live::devices::BlockingDevice;
 use live::devices::{Access, Device, DeviceError, DeviceSpec};
 use serde::Serialize;
 use std::fs;

@@ -12,8 +12,8 @@ use crate::superblock;
 use anyhow::{Result, anyhow, bail};
 use engine::format::{Entry, Layout, SEGMENTS_OFFSET, Superblock, VolumeRecord};
 use engine::store::log::scan::{BatchRecord, Scan, SegmentSpan, SegmentView};
-use live::blocking::BlockingDevice;
 use live::devices::Access;
+use live::devices::BlockingDevice;
 use serde::Serialize;
 use std::io::{self, Write};
 

@@ -15,7 +15,7 @@ use crate::superblock;
 use crate::uncached;
 use anyhow::{Context, Result, bail};
 use engine::composition::Composition;
-use live::blocking::BlockingDevice;
+use live::devices::BlockingDevice;
 use live::devices::{self, Access, DeviceError, DeviceSpec};
 use live::server::{ListenAddress, reactors_default};
 use std::io::Write;

@@ -17,7 +17,7 @@ use engine::format::{Layout, Superblock, VolumeRecord};
 use engine::mutation::Mutations;
 use engine::recovery::{self, Options};
 use engine::units::{SECTOR_BYTES, VolumeIndex};
-use live::blocking::BlockingDevice;
+use live::devices::BlockingDevice;
 use live::devices::{self, Access, Device, DeviceSpec};
 use std::io::Write;
 

@@ -13,7 +13,7 @@ use engine::engine::Engine;
 use engine::mutation::Mutations;
 use engine::recovery::{self, Options};
 use engine::status::VolumeStatus;
-use live::blocking::BlockingDevice;
+use live::devices::BlockingDevice;
 use live::devices::{Access, DeviceSpec};
 use std::time::Instant;
 

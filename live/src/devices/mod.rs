@@ -3,13 +3,16 @@
 //! A device is a file or block device, memory, or a modelled disk over one of the two. Memory is a
 //! file of the kernel's without a name, so that there is one path for data, not two.
 
+mod blocking;
 mod file;
+pub(crate) mod flights;
 mod identity;
 mod modelled;
 mod size;
 mod spec;
 mod volatile;
 
+pub use blocking::BlockingDevice;
 pub(crate) use file::{OpenFile, ZERO_BYTES, is_refusal};
 pub(crate) use modelled::{Job, Modelled, Submitter, Transfer};
 pub use size::{SizeError, parse_size};

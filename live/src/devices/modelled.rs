@@ -4,7 +4,7 @@
 //! that it is done. What was written is held in a [`VolatileCache`] until a flush, so that a power
 //! cut can be played.
 //!
-//! Two may use one disk at the same time, the reactor and a [`crate::blocking::BlockingDevice`]:
+//! Two may use one disk at the same time, the reactor and a [`crate::devices::BlockingDevice`]:
 //! each finds only its own operations finished.
 
 use super::volatile::VolatileCache;
@@ -281,8 +281,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use crate::blocking::BlockingDevice;
     use crate::clock;
+    use crate::devices::BlockingDevice;
     use crate::devices::{Access, Device, open, parse};
     use engine::units::Nanos;
 

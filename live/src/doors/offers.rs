@@ -1,8 +1,8 @@
 //! What clients can connect to, and how long they waited there: one list for all doors.
 
 use super::nbd::requests::Kind;
+use crate::doors::latency::{Histograms, Latencies};
 use crate::doors::nbd::wire::Export;
-use crate::latency::{Histograms, Latencies};
 use engine::units::VolumeIndex;
 
 struct Served {

@@ -7,9 +7,11 @@ use engine::units::{Nanos, SectorRange, VolumeIndex};
 use forebay_live::buffers::Pool;
 use forebay_live::devices::{Access, Device, open, parse};
 use forebay_live::doors::nbd::client::{Address, Client};
-use forebay_live::driver::Core;
 use forebay_live::passthrough::Passthrough;
-use forebay_live::server::{Config, ExportConfig, Handle, ListenAddress, POOL_BYTES_MIN, Server, ServerNotice};
+use forebay_live::reactor::Core;
+use forebay_live::server::{
+    Config, ExportConfig, Handle, ListenAddress, POOL_BYTES_MIN, Server, ServerNotice,
+};
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::process::Command;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow};
 use engine::format::{Region, SlotLayout, SlotPersistence, Superblock};
 use engine::store::slots::check::{Found, Recorded, walk};
 use engine::units::SECTORS_PER_BLOCK;
-use live::blocking::BlockingDevice;
+use live::devices::BlockingDevice;
 use serde::Serialize;
 use std::io::{self, Write};
 

@@ -12,9 +12,9 @@ use super::requests::{ClientRequest, Delivery, InOrder, Kind};
 use crate::doors::nbd::wire::{
     Command, Outcome, REQUEST_BYTES, Session, Verdict, completion, decode_request, validate,
 };
-use crate::driver::{Core, Turn};
-use crate::operation::{Operation, Token};
-use crate::seats::Order;
+use crate::reactor::backend::{Operation, Token};
+use crate::reactor::driver::{Core, Turn};
+use crate::reactor::wakeups::Order;
 use engine::limits::REQUEST_BYTES_MAX;
 use engine::units::{BLOCK_BYTES, Nanos, SECTOR_BYTES, SectorRange};
 use slab::Slab;
@@ -136,7 +136,7 @@ impl NbdDoor {
             return;
         }
         self.starving = Some(now);
-        turn.driver.seats.order_others(turn.reactor, || Order::Relieve);
+        turn.driver.wakeups.order_others(turn.reactor, || Order::Relieve);
         self.close_stalled(turn);
     }
 
@@ -183,11 +183,11 @@ impl NbdDoor {
         }
         // SAFETY: the kernel has just made this descriptor for us; nobody else knows it.
         let socket = unsafe { OwnedFd::from_raw_fd(result) };
-        if self.open && turn.driver.seats.clients() < CONNECTIONS_MAX {
+        if self.open && turn.driver.wakeups.clients() < CONNECTIONS_MAX {
             self.listeners[listener].prepare(&socket);
-            match turn.driver.seats.admit() {
+            match turn.driver.wakeups.admit() {
                 this if this == turn.reactor => self.adopt(socket, turn),
-                other => turn.driver.seats.order(other, Order::Adopt(socket)),
+                other => turn.driver.wakeups.order(other, Order::Adopt(socket)),
             }
         }
         self.accept(listener, turn);
@@ -196,7 +196,7 @@ impl NbdDoor {
     /// Serves a client, which was admitted to this reactor's seat.
     fn adopt<C: Core>(&mut self, socket: OwnedFd, turn: &mut Turn<'_, C>) {
         if !self.open {
-            return turn.driver.seats.left(turn.reactor);
+            return turn.driver.wakeups.left(turn.reactor);
         }
         let connection = Box::new(Connection::new(socket, turn.driver.now));
         let key = self.connections.insert(connection);
@@ -260,7 +260,7 @@ impl NbdDoor {
         }
         if connection.is_done() {
             self.connections.remove(key);
-            turn.driver.seats.left(turn.reactor);
+            turn.driver.wakeups.left(turn.reactor);
         }
     }
 

@@ -3,7 +3,7 @@
 use super::door::{NbdDoor, Progress, SHARE};
 use super::input::{Arriving, STRAIGHT_BYTES_MIN};
 use super::requests::{Cut, Delivery, Kind};
-use crate::driver::{Core, Piece, Turn};
+use crate::reactor::driver::{Core, Piece, Turn};
 use engine::effect::RequestOp;
 use engine::memory::{Memory, Slice};
 use engine::units::BLOCK_BYTES;

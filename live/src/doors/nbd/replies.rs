@@ -5,8 +5,8 @@ use super::door::NbdDoor;
 use super::requests::{Delivery, Kind};
 use crate::buffers::FRAME_BYTES;
 use crate::doors::nbd::wire::{completion, data_head};
-use crate::driver::{Core, Piece, Turn};
-use crate::operation::Operation;
+use crate::reactor::backend::Operation;
+use crate::reactor::driver::{Core, Piece, Turn};
 use engine::effect::Errno;
 use engine::memory::Slice;
 

@@ -1,4 +1,4 @@
-//! The loop of one of the threads that serve: for its clients' sockets, for devices, and the core.
+//! Reactors: the threads that serve. Each has a loop, an io_uring and its doors; all share one driver.
 //!
 //! A turn takes all that is finished, hands all requests to the core, carries out its effects
 //! until there are none, and only then sends: one message for each connection with everything
@@ -8,16 +8,24 @@
 //! Reactors take turns with the driver. They receive, send, copy at length and sleep beside each other.
 
 use crate::clock;
-use crate::desk::Desk;
+use crate::devices::flights::{Copied, MemoryCopy};
 use crate::doors::nbd::door::{NbdDoor, Waiting};
 use crate::doors::nbd::listener::Listener;
-use crate::driver::{Asker, Core, Driver, Turn};
-use crate::flights::{Copied, MemoryCopy};
-use crate::operation::{Backend, Finished, Operation, Token};
+use crate::reactor::backend::{Backend, Finished, Operation, Token};
+use crate::reactor::control::Control;
+use crate::reactor::driver::{Asker, Driver, Turn};
+use crate::reactor::shared::Shared;
 use crate::server::{ServeError, ServerNotice};
-use crate::table::Table;
 use engine::units::Nanos;
 use std::time::Duration;
+
+pub(crate) mod backend;
+pub(crate) mod control;
+pub(crate) mod driver;
+pub(crate) mod shared;
+pub(crate) mod wakeups;
+
+pub use driver::Core;
 
 /// Turns that the loop makes at most before it sends, while the kernel goes on finishing things at once.
 const TURNS_BEFORE_SEND: usize = 4;
@@ -51,13 +59,13 @@ fn door_token(waiting: Waiting) -> Token {
     Token(kind << KIND_SHIFT | number as u64)
 }
 
-/// When spinning pays.
+/// Record of spins that noticed something, and of spins in vain.
 struct Spin {
     score: i32,
     pause: u32,
 }
 
-/// What a reactor does after a round.
+/// Next step of a reactor after a round.
 enum Next {
     /// Another round at once.
     Round,
@@ -67,14 +75,14 @@ enum Next {
     End,
 }
 
-/// The loop and all that it turns, but for what all loops share.
+/// One loop and what belongs to it alone.
 struct Reactor<'t, C> {
-    table: &'t Table<C>,
+    shared: &'t Shared<C>,
     number: usize,
     backend: Backend,
     door: NbdDoor,
-    /// The first reactor's alone.
-    desk: Option<Desk<C>>,
+    /// Only the first reactor has it.
+    control: Option<Control<C>>,
     wake_count: Box<u64>,
     finished: Vec<Finished>,
     /// The copies of a round; empty between rounds, as is the next.
@@ -90,21 +98,21 @@ fn system(step: &'static str) -> impl FnOnce(std::io::Error) -> ServeError {
 /// Runs `count` reactors, the first one here, until somebody stops them. `true` if the kernel has let go of
 /// all memory.
 pub(crate) fn run_all<C: Core + 'static>(
-    table: &Table<C>,
+    shared: &Shared<C>,
     count: usize,
     listeners: Vec<Listener>,
-    desk: Desk<C>,
+    control: Control<C>,
 ) -> Result<bool, ServeError> {
     std::thread::scope(|scope| {
-        let mut watch = table.watch();
+        let mut watch = shared.watch();
         let mut others = Vec::with_capacity(count);
         for number in 1..count {
             let builder = std::thread::Builder::new().name(format!("reactor-{number}"));
-            let other = builder.spawn_scoped(scope, move || run(table, number, Vec::new(), None));
+            let other = builder.spawn_scoped(scope, move || run(shared, number, Vec::new(), None));
             others.push(other.map_err(system("start a thread"))?);
         }
         watch.is_well = true;
-        let mut result = run(table, 0, listeners, Some(desk));
+        let mut result = run(shared, 0, listeners, Some(control));
         for other in others {
             let other = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             result = match (result, other) {
@@ -118,34 +126,34 @@ pub(crate) fn run_all<C: Core + 'static>(
 }
 
 fn run<C: Core + 'static>(
-    table: &Table<C>,
+    shared: &Shared<C>,
     number: usize,
     listeners: Vec<Listener>,
-    desk: Option<Desk<C>>,
+    control: Option<Control<C>>,
 ) -> Result<bool, ServeError> {
-    let mut watch = table.watch();
-    let has_let_go = Reactor::new(table, number, listeners, desk)?.run()?;
+    let mut watch = shared.watch();
+    let has_let_go = Reactor::new(shared, number, listeners, control)?.run()?;
     watch.is_well = true;
     Ok(has_let_go)
 }
 
 impl<'t, C: Core + 'static> Reactor<'t, C> {
     fn new(
-        table: &'t Table<C>,
+        shared: &'t Shared<C>,
         number: usize,
         listeners: Vec<Listener>,
-        desk: Option<Desk<C>>,
+        control: Option<Control<C>>,
     ) -> Result<Reactor<'t, C>, ServeError> {
         let (backend, refused) = Backend::new().map_err(system("start the threads for devices"))?;
         if let (Some(errno), 0) = (refused, number) {
-            table.take()?.notices.push(ServerNotice::NoIoUring { errno });
+            shared.take()?.notices.push(ServerNotice::NoIoUring { errno });
         }
         Ok(Reactor {
-            table,
+            shared,
             number,
             backend,
             door: NbdDoor::new(listeners, door_token),
-            desk,
+            control,
             wake_count: Box::new(0),
             finished: Vec::with_capacity(1024),
             copies: Vec::new(),
@@ -155,7 +163,7 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
     }
 
     fn run(mut self) -> Result<bool, ServeError> {
-        self.listen_for_bell();
+        self.await_wake_up();
         loop {
             match self.round()? {
                 Next::Round => self.backend.submit().map_err(system("submit to the kernel"))?,
@@ -171,13 +179,13 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
     fn round(&mut self) -> Result<Next, ServeError> {
         let mut held = None;
         for _ in 0..TURNS_BEFORE_SEND {
-            let mut driver = self.table.take()?;
+            let mut driver = self.shared.take()?;
             let started = self.turn(&mut driver);
             if !started && !self.backend.is_ready() {
                 held = Some(driver);
                 break;
             }
-            self.table.give_back(driver, self.number);
+            self.shared.give_back(driver, self.number);
             if started {
                 self.backend.submit().map_err(system("submit to the kernel"))?;
             }
@@ -188,23 +196,23 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
         let mut driver = match held {
             Some(driver) => driver,
             None => {
-                let mut driver = self.table.take()?;
-                // Others may have left something here meanwhile, or freed memory, and rang no bell.
+                let mut driver = self.shared.take()?;
+                // Others may have left orders here meanwhile, or freed memory, without a wake-up: this one is awake.
                 self.settle(&mut driver);
                 driver
             }
         };
         if driver.flights.has_copies(self.number) {
             driver.flights.take_copies(self.number, &mut self.copies);
-            let in_parts = driver.seats.is_alone(self.number);
-            self.table.give_back(driver, self.number);
+            let in_parts = driver.wakeups.is_alone(self.number);
+            self.shared.give_back(driver, self.number);
             self.copied.extend(self.copies.drain(..).map(|copy| copy.carry_out(in_parts)));
-            driver = self.table.take()?;
+            driver = self.shared.take()?;
             self.copied.drain(..).for_each(|copied| driver.flights.copied(self.number, copied));
             self.settle(&mut driver);
         }
         let next = self.close_round(&mut driver);
-        self.table.give_back(driver, self.number);
+        self.shared.give_back(driver, self.number);
         Ok(next)
     }
 
@@ -214,7 +222,7 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
         let mut finished = std::mem::take(&mut self.finished);
         self.backend.reap(&mut finished);
         driver.now = clock::now();
-        driver.seats.wake(self.number);
+        driver.wakeups.wake(self.number);
         let taken = finished.len();
         for Finished { token, result } in finished.drain(..) {
             self.dispatch(token, result, driver);
@@ -227,34 +235,37 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
 
     /// Does all that follows from what the core and this reactor were told, up to the replies.
     fn settle(&mut self, driver: &mut Driver<C>) {
-        let Reactor { number, backend, door, desk, .. } = self;
+        let Reactor { number, backend, door, control, .. } = self;
         let turn = &mut Turn { driver, backend, reactor: *number };
         loop {
-            while let Some(order) = turn.driver.seats.take_order(*number) {
+            while let Some(order) = turn.driver.wakeups.take_order(*number) {
                 door.obey(order, turn);
             }
             door.tick(turn);
             turn.settle();
             let mut any = false;
-            while let Some((asker, result)) = turn.driver.seats.take_reply(*number) {
+            while let Some((asker, result)) = turn.driver.wakeups.take_reply(*number) {
                 any = true;
                 match asker {
                     Asker::Door { piece, .. } => door.answered(piece, result, turn),
                     Asker::Control(key) => {
-                        desk.as_mut().expect("only the desk asks so").answer(key, result, turn);
+                        control
+                            .as_mut()
+                            .expect("only the first reactor has requests of other threads")
+                            .answer(key, result, turn);
                     }
                 }
             }
             // A reply may have freed what a client waits for, and nothing else may ever happen.
             let goes_on = any && door.is_blocked();
-            if !goes_on && !turn.driver.seats.has_orders(*number) {
+            if !goes_on && !turn.driver.wakeups.has_orders(*number) {
                 break;
             }
         }
     }
 
     fn dispatch(&mut self, token: Token, result: i32, driver: &mut Driver<C>) {
-        let Reactor { number: reactor, backend, door, desk, .. } = self;
+        let Reactor { number: reactor, backend, door, control, .. } = self;
         let number = token.0 & NUMBER_MASK;
         let key = || usize::try_from(number).expect("a number of ours");
         let turn = &mut Turn { driver, backend, reactor: *reactor };
@@ -267,18 +278,18 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
             RECEIVE => door.received(key(), result, turn),
             SEND => door.sent(key(), result, turn),
             WAKE => {
-                if let Some(desk) = desk {
-                    desk.take_messages(turn);
+                if let Some(control) = control {
+                    control.take_messages(turn);
                 }
-                self.listen_for_bell();
+                self.await_wake_up();
             }
             kind => unreachable!("there are no tokens of kind {kind}"),
         }
     }
 
-    fn listen_for_bell(&mut self) {
+    fn await_wake_up(&mut self) {
         let operation =
-            Operation::Wake { event: self.table.bell(self.number), into: &raw mut *self.wake_count };
+            Operation::Wake { event: self.shared.wake_event(self.number), into: &raw mut *self.wake_count };
         // SAFETY: the counter is boxed and lives as long as the backend is used; nobody reads it.
         unsafe { self.backend.push(Token(WAKE << KIND_SHIFT), operation) };
     }
@@ -287,12 +298,12 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
     fn close_round(&mut self, driver: &mut Driver<C>) -> Next {
         let turn = &mut Turn { driver, backend: &mut self.backend, reactor: self.number };
         self.door.send(turn);
-        if self.desk.as_mut().is_some_and(|desk| desk.end_if_quiet(turn)) {
+        if self.control.as_mut().is_some_and(|control| control.end_if_quiet(turn)) {
             // It may be done at once, and then nothing would wake the loop.
             self.settle(driver);
         }
         driver.tell();
-        if driver.seats.is_over() {
+        if driver.wakeups.is_over() {
             return Next::End;
         }
         if driver.flights.has_copies(self.number) {
@@ -300,18 +311,18 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
         }
         let waits_since = self.door.is_blocked().then(|| driver.pool.door_returns());
         let (own, shared) = (self.door.deadline(), driver.deadline());
-        let until = driver.seats.sleep(self.number, own, shared, waits_since);
-        let may_spin = driver.flights.in_flight() == 0 && driver.seats.is_alone(self.number);
+        let until = driver.wakeups.sleep(self.number, own, shared, waits_since);
+        let may_spin = driver.flights.in_flight() == 0 && driver.wakeups.is_alone(self.number);
         Next::Sleep { until, may_spin }
     }
 
     /// Waits for the kernel to let go of all memory that it was given. `true` if it has.
     fn finish(mut self) -> Result<bool, ServeError> {
-        let mut driver = self.table.take()?;
+        let mut driver = self.shared.take()?;
         driver.tell();
         self.door.shut(&mut Turn { driver: &mut driver, backend: &mut self.backend, reactor: self.number });
-        self.table.give_back(driver, self.number);
-        self.table.ring(self.number);
+        self.shared.give_back(driver, self.number);
+        self.shared.wake(self.number);
         let end = clock::now().plus(END_NS);
         let mut finished = Vec::new();
         while self.backend.outstanding() > 0 && clock::now() < end {

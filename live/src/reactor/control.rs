@@ -1,7 +1,7 @@
-//! The desk of the first reactor: what other threads want, and the end.
+//! Control thread: the first reactor's other duty, to answer requests of other threads and to end the server.
 
-use crate::driver::{Asker, Core, Turn};
-use crate::seats::{Order, Receipt};
+use crate::reactor::driver::{Asker, Core, Turn};
+use crate::reactor::wakeups::{Order, Receipt};
 use crate::server::{Answer, ControlError, ControlOp, Message};
 use engine::effect::{Errno, RequestOp};
 use engine::memory::{Memory, Slice};
@@ -9,18 +9,18 @@ use engine::units::{BLOCK_BYTES, SECTOR_BYTES, SectorRange, VolumeIndex};
 use slab::Slab;
 use std::sync::mpsc::Receiver;
 
-/// A request of another thread that the core works on.
+/// Request of another thread that the core has not answered yet.
 enum Asked {
     Request { volume: VolumeIndex, op: ControlOp, answer: Answer<()> },
     Read { slice: Slice, answer: Answer<Vec<u8>> },
     Stop,
 }
 
-/// How far the end is.
+/// Stage of the end.
 enum Ending {
-    /// Nobody asked for it.
+    /// No thread asked for it.
     No,
-    /// Clients' requests are still under way.
+    /// Clients' requests are under way.
     Quieting { answers: Vec<Answer<()>> },
     /// The core is stopping.
     Stopping { answers: Vec<Answer<()>> },
@@ -28,16 +28,16 @@ enum Ending {
     Over,
 }
 
-/// Where other threads' messages are taken and answered.
-pub(crate) struct Desk<C> {
+/// Messages of other threads, and the requests that came of them.
+pub(crate) struct Control<C> {
     messages: Receiver<Message<C>>,
     asked: Slab<Asked>,
     ending: Ending,
 }
 
-impl<C: Core> Desk<C> {
-    pub(crate) fn new(messages: Receiver<Message<C>>) -> Desk<C> {
-        Desk { messages, asked: Slab::new(), ending: Ending::No }
+impl<C: Core> Control<C> {
+    pub(crate) fn new(messages: Receiver<Message<C>>) -> Control<C> {
+        Control { messages, asked: Slab::new(), ending: Ending::No }
     }
 
     /// Takes all messages there are.
@@ -49,7 +49,7 @@ impl<C: Core> Desk<C> {
 
     fn take_message(&mut self, message: Message<C>, turn: &mut Turn<'_, C>) {
         let driver = &mut *turn.driver;
-        // Whoever asked may be gone: nobody minds an answer that does not arrive.
+        // The thread that asked may be gone, and then its answer is dropped.
         match message {
             Message::WithCore(look) => look(&mut driver.core),
             Message::Latencies { volume, answer } => {
@@ -69,7 +69,7 @@ impl<C: Core> Desk<C> {
             }
             Message::CloseDoors { answer } => {
                 let receipt = Receipt::new(answer);
-                driver.seats.order_all(|| Order::Shut { receipt: receipt.clone() });
+                driver.wakeups.order_all(|| Order::Shut { receipt: receipt.clone() });
             }
             Message::Stop { answer } => self.stop(answer, turn),
             Message::Request { answer, .. } if !matches!(self.ending, Ending::No) => {
@@ -137,7 +137,7 @@ impl<C: Core> Desk<C> {
                         let _ = answer.send(result);
                     }
                 }
-                turn.driver.seats.end();
+                turn.driver.wakeups.end();
             }
         }
     }
@@ -145,7 +145,7 @@ impl<C: Core> Desk<C> {
     fn stop(&mut self, answer: Answer<()>, turn: &mut Turn<'_, C>) {
         match &mut self.ending {
             Ending::No => {
-                turn.driver.seats.order_all(|| Order::Shut { receipt: None });
+                turn.driver.wakeups.order_all(|| Order::Shut { receipt: None });
                 self.ending = Ending::Quieting { answers: vec![answer] };
             }
             Ending::Quieting { answers } | Ending::Stopping { answers } => answers.push(answer),
@@ -155,11 +155,11 @@ impl<C: Core> Desk<C> {
         }
     }
 
-    /// When no client's request is under way any more, the core is told to stop: then `true`.
+    /// Tells the core to stop once no client's request is under way; `true` if it did.
     pub(crate) fn end_if_quiet(&mut self, turn: &mut Turn<'_, C>) -> bool {
         let Ending::Quieting { answers } = &mut self.ending else { return false };
         // A client counts until its last request is answered.
-        if turn.driver.seats.clients() > 0 {
+        if turn.driver.wakeups.clients() > 0 {
             return false;
         }
         let answers = std::mem::take(answers);
@@ -170,10 +170,10 @@ impl<C: Core> Desk<C> {
     }
 }
 
-/// Has the clients of an export sent away at all doors, and then says so.
+/// Orders all doors to close the connections to an export; answers when they have.
 fn disconnect<C>(place: Option<usize>, answer: Answer<()>, turn: &mut Turn<'_, C>) {
     let receipt = Receipt::new(answer);
     if let Some(place) = place {
-        turn.driver.seats.order_all(|| Order::Disconnect { place, receipt: receipt.clone() });
+        turn.driver.wakeups.order_all(|| Order::Disconnect { place, receipt: receipt.clone() });
     }
 }

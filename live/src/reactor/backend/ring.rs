@@ -1,6 +1,6 @@
 //! One io_uring for sockets and devices.
 
-use crate::operation::{Finished, Operation, Token};
+use crate::reactor::backend::{Finished, Operation, Token};
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 use std::io;
@@ -29,7 +29,7 @@ impl Ring {
         Ok(Ring { ring, outstanding: 0 })
     }
 
-    /// See [`crate::operation::Backend::push`].
+    /// See [`crate::reactor::backend::Backend::push`].
     ///
     /// # Safety
     /// As there.

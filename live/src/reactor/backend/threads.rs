@@ -3,7 +3,7 @@
 //! Sockets are tried at once when there is something to try, without waiting; only what would wait is
 //! polled for. Device operations go to threads, which ring an eventfd when one is done.
 
-use crate::operation::{Finished, Operation, Token};
+use crate::reactor::backend::{Finished, Operation, Token};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -84,7 +84,7 @@ impl Threads {
         })
     }
 
-    /// See [`crate::operation::Backend::push`].
+    /// See [`crate::reactor::backend::Backend::push`].
     ///
     /// # Safety
     /// As there.

@@ -1,10 +1,13 @@
-//! What the reactor asks of the kernel, and the two ways to ask it: a ring, or threads.
+//! Backends: a reactor's system calls, carried out by an io_uring or, where the kernel refuses one, by threads.
 
-use crate::ring::Ring;
-use crate::threads::Threads;
+mod ring;
+mod threads;
+
+use ring::Ring;
 use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
+use threads::Threads;
 
 /// Names an operation under way; comes back with its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,12 +1,13 @@
-//! The driver: what turns a core's effects into work and the work's results into calls.
-//! One for all reactors; see [`crate::table::Table`].
+//! Driver: carries out a core's effects at devices and doors, and brings their results back to the core.
+//!
+//! One for all reactors; see [`crate::reactor::shared::Shared`].
 
 use crate::buffers::Pool;
 use crate::clock;
+use crate::devices::flights::{Flights, Landed};
 use crate::doors::offers::Offers;
-use crate::flights::{Flights, Landed};
-use crate::operation::Backend;
-use crate::seats::Seats;
+use crate::reactor::backend::Backend;
+use crate::reactor::wakeups::WakeUps;
 use crate::server::{Config, ExportConfig, ServerNotice};
 use engine::effect::{Effect, Errno, IoId, IoOp, Request, RequestId, RequestOp, Target};
 use engine::engine::{Busy, Engine};
@@ -16,7 +17,7 @@ use slab::Slab;
 use std::collections::VecDeque;
 use std::io;
 
-/// What decides: the engine, or something that stands in for it. See [`Engine`] for the calls.
+/// Decider behind the doors: the engine, or [`crate::passthrough::Passthrough`]. See [`Engine`] for the calls.
 pub trait Core: Send {
     /// Takes a request.
     ///
@@ -55,12 +56,12 @@ impl Core for Engine {
     }
 }
 
-/// Whom a reply of the core is for.
+/// Origin of a request to the core, and so the target of its reply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Asker {
     /// A client's request, or a piece of one, at the door of that reactor.
     Door { reactor: usize, piece: Piece },
-    /// A request of another thread, by its place in the desk's table.
+    /// A request of another thread, by its key in [`crate::reactor::control::Control`].
     Control(usize),
 }
 
@@ -81,15 +82,15 @@ pub(crate) type Abandon = Box<dyn FnMut(VolumeIndex) -> io::Result<()> + Send>;
 /// Tells the operator.
 pub(crate) type Tell = Box<dyn FnMut(ServerNotice) + Send>;
 
-/// A core, its memory and its devices: what the reactors take turns with.
+/// Core with its memory, devices and exports; the reactors take turns with it.
 pub(crate) struct Driver<C> {
     pub core: C,
     pub pool: Pool,
     pub flights: Flights,
     pub offers: Offers,
-    pub seats: Seats,
+    pub wakeups: WakeUps,
     pub notices: Vec<ServerNotice>,
-    /// The time that everything in this turn of a reactor happens at.
+    /// Time of everything in the current turn of a reactor.
     pub now: Nanos,
     abandon: Abandon,
     tell: Tell,
@@ -98,11 +99,11 @@ pub(crate) struct Driver<C> {
     deferred: VecDeque<Request>,
 }
 
-/// The driver in the hands of one reactor, with what that one does its work by.
+/// The driver while one reactor has it, and that reactor's backend.
 pub(crate) struct Turn<'t, C> {
     pub driver: &'t mut Driver<C>,
     pub backend: &'t mut Backend,
-    /// Whose turn it is.
+    /// Number of that reactor.
     pub reactor: usize,
 }
 
@@ -117,7 +118,7 @@ impl<C: Core> Turn<'_, C> {
         self.driver.pool.release(slice.buffer);
     }
 
-    /// Does everything that follows from what the core was told: until it has no more effects.
+    /// Carries out effects of the core until it has no more.
     pub(crate) fn settle(&mut self) {
         let Turn { driver, backend, reactor } = self;
         driver.settle(backend, *reactor);
@@ -127,7 +128,7 @@ impl<C: Core> Turn<'_, C> {
     /// a thread of the kernel, which runs beside it; otherwise another reactor does that, and handing the
     /// copy over costs the warmth of the caches. Measured with fio over NBD, long reads and writes.
     pub(crate) fn is_alone(&self) -> bool {
-        self.driver.seats.is_alone(self.reactor)
+        self.driver.wakeups.is_alone(self.reactor)
     }
 }
 
@@ -142,7 +143,7 @@ impl<C: Core> Driver<C> {
             pool,
             flights,
             offers,
-            seats: Seats::new(reactors),
+            wakeups: WakeUps::new(reactors),
             notices: Vec::new(),
             now: clock::now(),
             abandon,
@@ -152,7 +153,7 @@ impl<C: Core> Driver<C> {
         }
     }
 
-    /// Asks the core for something; the answer comes to the asker's seat.
+    /// Asks the core for something; the reply is left for the asker's reactor.
     pub(crate) fn ask(&mut self, volume: VolumeIndex, op: RequestOp, asker: Asker) {
         let id = RequestId(self.askers.insert(asker) as u64);
         let request = Request { id, volume, op };
@@ -169,7 +170,7 @@ impl<C: Core> Driver<C> {
                     Effect::Io(io) => self.flights.start(io, self.now, &mut self.pool, backend, reactor),
                     Effect::Reply { id, result } => {
                         let key = usize::try_from(id.0).expect("an id of ours");
-                        self.seats.reply(self.askers.remove(key), result);
+                        self.wakeups.reply(self.askers.remove(key), result);
                     }
                     Effect::Notice(notice) => self.notices.push(ServerNotice::Engine(notice)),
                 }

@@ -11,7 +11,7 @@ use crate::buffers::{Pool, Sums};
 use crate::devices::{
     AlignedBytes, Device, Job, Kind, OpenFile, Submitter, Transfer, ZERO_BYTES, is_refusal,
 };
-use crate::operation::{Backend, Operation, Token};
+use crate::reactor::backend::{Backend, Operation, Token};
 use engine::effect::{Errno, Io, IoId, IoOp, Pieces, Target};
 use engine::memory::{Memory, Slice};
 use engine::units::{BLOCK_BYTES, Nanos, VOLUMES_MAX, VolumeIndex, payload_checksum};
@@ -644,7 +644,7 @@ fn each_piece(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::blocking::BlockingDevice;
+    use crate::devices::BlockingDevice;
     use crate::devices::{Access, open, parse};
 
     const BLOCK: u32 = BLOCK_BYTES as u32;
