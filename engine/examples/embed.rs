@@ -18,6 +18,7 @@ use forebay_engine::format::{Superblock, VolumeRecord};
 use forebay_engine::image::{Image, ReadAt};
 use forebay_engine::memory::{BufferId, Memory, Purpose, Slice};
 use forebay_engine::mutation::Mutations;
+use forebay_engine::number::{index, index_wide, to_u32, wide};
 use forebay_engine::recovery::{self, Options};
 use forebay_engine::units::{
     BLOCK_BYTES, Nanos, SECTORS_PER_BLOCK, SectorRange, VolumeId, VolumeIndex, payload_checksum,
@@ -61,12 +62,12 @@ struct Disk {
 
 impl Disk {
     fn new(size_bytes: u64) -> Disk {
-        let bytes = vec![0; usize::try_from(size_bytes).expect("it fits into memory")];
+        let bytes = vec![0; index_wide(size_bytes)];
         Disk { durable: bytes.clone(), bytes }
     }
 
     fn part(&mut self, offset_bytes: u64, len_bytes: usize) -> &mut [u8] {
-        let start = usize::try_from(offset_bytes).expect("it fits into memory");
+        let start = index_wide(offset_bytes);
         &mut self.bytes[start..start + len_bytes]
     }
 
@@ -80,14 +81,14 @@ impl Disk {
 
     /// The text at the beginning of a block.
     fn text(&mut self, block: u64) -> String {
-        text(self.part(block * BLOCK_BYTES, BLOCK_BYTES as usize))
+        text(self.part(block * BLOCK_BYTES, index_wide(BLOCK_BYTES)))
     }
 }
 
 /// Formatting and recovery are one synchronous job before the first request. They use the cache device directly.
 impl Image for Disk {
     fn size_bytes(&self) -> u64 {
-        self.bytes.len() as u64
+        wide(self.bytes.len())
     }
 
     fn read_group(&mut self, reads: &mut [ReadAt]) {
@@ -121,13 +122,13 @@ struct Buffers {
 
 impl Buffers {
     fn bytes(&self, slice: Slice) -> &[u8] {
-        let start = slice.offset_bytes as usize;
-        &self.buffers[&slice.buffer].0[start..start + slice.len_bytes as usize]
+        let start = index(slice.offset_bytes);
+        &self.buffers[&slice.buffer].0[start..start + index(slice.len_bytes)]
     }
 
     fn bytes_mut(&mut self, slice: Slice) -> &mut [u8] {
-        let start = slice.offset_bytes as usize;
-        &mut self.metadata_mut(slice.buffer)[start..start + slice.len_bytes as usize]
+        let start = index(slice.offset_bytes);
+        &mut self.metadata_mut(slice.buffer)[start..start + index(slice.len_bytes)]
     }
 }
 
@@ -135,7 +136,7 @@ impl Memory for Buffers {
     fn allocate(&mut self, _: Purpose, len_bytes: u32) -> Option<BufferId> {
         self.last += 1;
         let buffer = BufferId(self.last);
-        self.buffers.insert(buffer, (vec![0; len_bytes as usize], 1));
+        self.buffers.insert(buffer, (vec![0; index(len_bytes)], 1));
         Some(buffer)
     }
 
@@ -235,7 +236,7 @@ impl Program {
     }
 
     fn new_slice(&mut self) -> Slice {
-        let len_bytes = BLOCK_BYTES as u32;
+        let len_bytes = to_u32(BLOCK_BYTES);
         let buffer = self.buffers.allocate(Purpose::Payload, len_bytes).expect("there is no limit here");
         Slice { buffer, offset_bytes: 0, len_bytes }
     }
@@ -288,7 +289,7 @@ impl Program {
             IoOp::Read { offset_bytes, into } => {
                 let mut at = *offset_bytes;
                 for slice in into.as_slice() {
-                    let bytes = disk.part(at, slice.len_bytes as usize);
+                    let bytes = disk.part(at, index(slice.len_bytes));
                     self.buffers.bytes_mut(*slice).copy_from_slice(bytes);
                     at += u64::from(slice.len_bytes);
                 }
@@ -296,13 +297,12 @@ impl Program {
             IoOp::Write { offset_bytes, from } => {
                 let mut at = *offset_bytes;
                 for slice in from.as_slice() {
-                    disk.part(at, slice.len_bytes as usize).copy_from_slice(self.buffers.bytes(*slice));
+                    disk.part(at, index(slice.len_bytes)).copy_from_slice(self.buffers.bytes(*slice));
                     at += u64::from(slice.len_bytes);
                 }
             }
             IoOp::WriteZeroes { offset_bytes, len_bytes } => {
-                let len_bytes = usize::try_from(*len_bytes).expect("it fits into memory");
-                disk.part(*offset_bytes, len_bytes).fill(0);
+                disk.part(*offset_bytes, index_wide(*len_bytes)).fill(0);
             }
             IoOp::Flush => disk.flush(),
             IoOp::Discard { .. } | IoOp::Abandon(_) => return Err(Errno::OPNOTSUPP),
