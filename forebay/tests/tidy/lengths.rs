@@ -76,16 +76,18 @@ fn last_line(rest: &[Placed<'_>]) -> Option<usize> {
     None
 }
 
-/// Lines of documents that are too long. Tables, code and what has no place to break are excepted.
+/// Lines of documents that are too long. Tables, code and links are excepted.
 pub fn check_documents(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.documents() {
-        let mut is_code = false;
+        let (mut is_fenced, mut is_indented, mut is_after_blank) = (false, false, true);
         for (at, line) in text.lines().enumerate() {
-            is_code ^= line.starts_with("```");
+            is_fenced ^= line.starts_with("```");
+            is_indented = line.starts_with("    ") && (is_indented || is_after_blank);
+            is_after_blank = line.is_empty();
             let columns = line.chars().count();
             let is_link = line.contains("](") || line.contains("://");
-            if columns > COLUMNS_MAX && !is_code && !is_link && !line.starts_with('|') {
+            if columns > COLUMNS_MAX && !is_fenced && !is_indented && !is_link && !line.starts_with('|') {
                 let what = format!("{columns} columns, more than {COLUMNS_MAX}: wrap the paragraph");
                 findings.push(Finding::new(path, at + 1, what));
             }
@@ -129,6 +131,8 @@ mod tests {
                 + found(format!("[a](b) {long}")),
             0
         );
+        assert_eq!(found(format!("text\n\n    {long}")), 0, "code may be indented");
+        assert_eq!(found(format!("- text\n    {long}")), 1, "what belongs to a list is no code");
         assert_eq!(found("word ".repeat(19)), 0);
     }
 }

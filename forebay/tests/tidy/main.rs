@@ -47,13 +47,7 @@ const FIRST_SENTENCES: &[(&str, usize)] = &[
     ("models/", 24),
 ];
 /// Lines of documents that are too long, where they have not been wrapped yet.
-const DOCUMENTS: &[(&str, usize)] = &[
-    ("ARCHITECTURE.md", 108),
-    ("CHANGELOG.md", 50),
-    ("CONTRIBUTING.md", 6),
-    ("README.md", 53),
-    ("docs/design/", 200),
-];
+const DOCUMENTS: &[(&str, usize)] = &[("CHANGELOG.md", 50)];
 
 static REPOSITORY: LazyLock<Option<Tree>> = LazyLock::new(Tree::of_this_repository);
 
@@ -106,11 +100,8 @@ fn an_assertion_says_what_must_hold() {
 #[test]
 fn paths_in_documents_exist() {
     let Some(tree) = repository() else { return };
-    Ratchet::at_most(
-        "paths in documents exist",
-        &[("ARCHITECTURE.md", 9), ("CONTRIBUTING.md", 1), ("docs/design/", 20)],
-    )
-    .judge(paths::check_documents(tree));
+    Ratchet::at_most("paths in documents exist", &[("ARCHITECTURE.md", 8), ("CONTRIBUTING.md", 1)])
+        .judge(paths::check_documents(tree));
 }
 
 #[test]

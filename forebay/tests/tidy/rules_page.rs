@@ -124,7 +124,42 @@ pub fn check(page: &Page, tree: &Tree) -> Vec<Finding> {
     );
     findings.extend(check_mutations(page, tree));
     findings.extend(check_scenarios(page, tree));
+    findings.extend(check_switches(page, tree));
     findings
+}
+
+/// A planted bug is switched in a file that one of its items says keeps it.
+fn check_switches(page: &Page, tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (line, name) in variants(tree.text(MUTATIONS)) {
+        let items =
+            page.names(Field::Planted).filter(|(_, _, planted)| *planted == name).map(|(item, _, _)| item);
+        let kept: BTreeSet<&str> = items
+            .flat_map(|item| &item.names)
+            .filter_map(|(field, _, path)| (*field == Field::Kept).then_some(path.as_str()))
+            .collect();
+        let sources =
+            tree.sources().filter(|(path, _)| path.starts_with("engine/src/") && *path != MUTATIONS);
+        let switched: Vec<&str> =
+            sources.filter(|(_, text)| is_switched(text, name)).map(|(path, _)| path).collect();
+        if switched.is_empty() {
+            let what =
+                format!("nothing in engine/src switches {name}: take the planted bug out, or plant it");
+            findings.push(Finding::new(MUTATIONS, line, what));
+        } else if !kept.is_empty() && !switched.iter().any(|path| kept.contains(path)) {
+            let what = format!(
+                "{name} is switched in {}: add that to `Kept in:` of its item in {PATH}",
+                switched.join(", ")
+            );
+            findings.push(Finding::new(MUTATIONS, line, what));
+        }
+    }
+    findings
+}
+
+fn is_switched(text: &str, name: &str) -> bool {
+    let mut after = text.split("Mutation::").skip(1).filter_map(|rest| rest.strip_prefix(name));
+    after.any(|rest| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_'))
 }
 
 fn check_form(item: &Item) -> Vec<Finding> {
@@ -252,7 +287,8 @@ mod tests {
 
     fn tree() -> Tree {
         Tree::of(&[
-            ("engine/src/a.rs", "fn a() {}"),
+            ("engine/src/a.rs", "fn a() { has(Mutation::Bug) }"),
+            ("engine/src/c.rs", "fn c() { has(Mutation::Bugs) }"),
             ("lab/tests/t.rs", "#[test]\n#[ignore]\nfn proof() {}\nfn no_proof() {}"),
             (
                 "lab/tests/scenarios/b.rs",
@@ -286,6 +322,15 @@ mod tests {
             without("RULE 7", "RULE 8")
                 .contains("scenarios/b.rs:2: rule_07_b is not on docs/rules.md: add it to RULE 7")
         );
+    }
+
+    #[test]
+    fn a_bug_that_is_switched_elsewhere_is_found() {
+        let elsewhere = found(&GOOD.replace("src/a.rs", "src/c.rs"));
+        assert!(elsewhere.contains("mutation.rs:4: Bug is switched in engine/src/a.rs: add that"));
+        let (page, _) = Page::parse(GOOD);
+        let nowhere = Tree::of(&[(MUTATIONS, "mutations! {\n    Bug,\n}\n"), ("engine/src/a.rs", "// Bug")]);
+        assert!(check_switches(&page, &nowhere)[0].what.contains("nothing in engine/src switches Bug"));
     }
 
     #[test]
