@@ -43,7 +43,7 @@ const FIRST_SENTENCES: &[(&str, usize)] = &[
     ("engine/src/store/slots/", 58),
     ("forebay/", 71),
     ("lab/", 220),
-    ("live/", 69),
+    ("live/", 63),
     ("models/", 24),
 ];
 /// Lines of documents that are too long, where they have not been wrapped yet.
@@ -100,7 +100,7 @@ fn an_assertion_says_what_must_hold() {
 #[test]
 fn paths_in_documents_exist() {
     let Some(tree) = repository() else { return };
-    Ratchet::at_most("paths in documents exist", &[("ARCHITECTURE.md", 8), ("CONTRIBUTING.md", 1)])
+    Ratchet::at_most("paths in documents exist", &[("ARCHITECTURE.md", 2)])
         .judge(paths::check_documents(tree));
 }
 
