@@ -3,29 +3,14 @@
 use crate::control::Connection;
 use anyhow::{Result, anyhow, bail};
 use live::devices::{self, Access, Device, DeviceError, DeviceSpec};
-use std::thread;
-use std::time::{Duration, Instant};
+use live::patience::try_patiently;
 
-/// The lock of a killed daemon outlives it until the kernel has ended its last operations (hazard 13). That
-/// takes a moment; a daemon that is started again at once waits for it.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
-/// How often it looks.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-
-/// Opens a device. A lock that somebody holds is waited for a moment.
+/// Opens a device. A lock that another process holds is tried again for a moment.
 ///
 /// # Errors
 /// As [`devices::open`].
 pub fn open(spec: &DeviceSpec, access: Access) -> Result<Device, DeviceError> {
-    let started_at = Instant::now();
-    loop {
-        match devices::open(spec, access) {
-            Err(DeviceError::Locked { .. }) if started_at.elapsed() < LOCK_PATIENCE => {
-                thread::sleep(LOOK_EVERY);
-            }
-            result => return result,
-        }
-    }
+    try_patiently(|| devices::open(spec, access), |error| matches!(error, DeviceError::Locked { .. }))
 }
 
 /// Opens a cache device that was formatted.

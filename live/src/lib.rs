@@ -23,6 +23,7 @@ pub mod clock;
 pub mod devices;
 pub mod doors;
 pub mod passthrough;
+pub mod patience;
 pub mod reactor;
 pub mod server;
 pub mod signals;

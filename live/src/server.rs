@@ -5,7 +5,7 @@ use crate::devices::Device;
 pub use crate::doors::latency::{Latencies, Latency};
 use crate::doors::nbd::listener::Listener;
 pub use crate::doors::nbd::listener::{AddressError, ListenAddress};
-use crate::doors::nbd::wire::Export;
+use crate::doors::{Export, NAME_BYTES_MAX};
 use crate::reactor;
 use crate::reactor::control::Control;
 use crate::reactor::driver::{Abandon, Core, Driver};
@@ -19,7 +19,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use thiserror::Error;
 
 /// Memory for client data and the engine's own, unless somebody says otherwise.
@@ -315,7 +315,7 @@ impl<C: Core + 'static> Server<C> {
         for export in &config.exports {
             let blocks_fit = export.min_block_bytes.is_power_of_two()
                 && (SECTOR_BYTES..=65536).contains(&u64::from(export.min_block_bytes));
-            if !blocks_fit || export.name.len() > crate::doors::nbd::wire::protocol::STRING_BYTES_MAX {
+            if !blocks_fit || export.name.len() > NAME_BYTES_MAX {
                 let (name, min_block_bytes) = (export.name.clone(), export.min_block_bytes);
                 return Err(ServeError::Export { name, min_block_bytes });
             }
@@ -359,25 +359,14 @@ impl<C: Core + 'static> Server<C> {
     }
 }
 
-/// The sockets of a killed daemon outlive it until the kernel has ended its last operations. That takes a moment; a
-/// daemon that is started again at once waits for it.
-const LISTEN_PATIENCE: Duration = Duration::from_secs(2);
-/// How often it looks.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-
 fn listen(address: &ListenAddress) -> Result<Listener, ServeError> {
-    let started_at = Instant::now();
-    loop {
+    Listener::bind_patiently(address).map_err(|source| {
         let address = address.clone();
-        match Listener::bind(&address).map_err(|source| (source.raw_os_error(), source)) {
-            Ok(listener) => return Ok(listener),
-            Err((Some(libc::EADDRINUSE), _)) if started_at.elapsed() < LISTEN_PATIENCE => {
-                std::thread::sleep(LOOK_EVERY);
-            }
-            Err((Some(libc::EADDRINUSE), _)) => return Err(ServeError::AddressInUse { address }),
-            Err((_, source)) => return Err(ServeError::Listen { address, source }),
+        match source.raw_os_error() {
+            Some(libc::EADDRINUSE) => ServeError::AddressInUse { address },
+            _ => ServeError::Listen { address, source },
         }
-    }
+    })
 }
 
 impl ExportConfig {
@@ -506,23 +495,5 @@ impl<C: Core + 'static> Handle<C> {
     /// What the core said, or that the server had stopped already.
     pub fn stop(&self) -> Result<(), ControlError> {
         self.call(|answer| Message::Stop { answer })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_address_of_a_daemon_that_is_going_is_waited_for() {
-        let directory = tempfile::tempdir().unwrap();
-        let address = ListenAddress::Unix(directory.path().join("s"));
-        let before = listen(&address).unwrap();
-        let going = std::thread::spawn(move || {
-            std::thread::sleep(LOOK_EVERY * 3);
-            drop(before);
-        });
-        assert!(listen(&address).is_ok());
-        going.join().unwrap();
     }
 }

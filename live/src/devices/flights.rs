@@ -11,7 +11,8 @@ use crate::buffers::{Pool, Sums};
 use crate::devices::{
     AlignedBytes, Device, Job, Kind, OpenFile, Submitter, Transfer, ZERO_BYTES, is_refusal,
 };
-use crate::reactor::backend::{Backend, Operation, Token};
+use crate::reactor::backend::{Backend, Operation};
+use crate::reactor::tokens::Owner;
 use engine::effect::{Errno, Io, IoId, IoOp, Pieces, Target};
 use engine::memory::{Memory, Slice};
 use engine::units::{BLOCK_BYTES, Nanos, VOLUMES_MAX, VolumeIndex, payload_checksum};
@@ -347,19 +348,19 @@ impl Flights {
         // SAFETY: the vectors are the flight's own and stay where they are until it is finished;
         // what they point to is pool memory with a reference (I2), or the zeroes, which live as
         // long as `self` and are only read.
-        unsafe { backend.push(Token(key as u64), operation) };
+        unsafe { backend.push(Owner::Flight(key as u64).token(), operation) };
     }
 
     /// The kernel has done an operation, or a part of it.
     pub(crate) fn landed(
         &mut self,
-        token: u64,
+        key: u64,
         result: i32,
         now: Nanos,
         pool: &mut Pool,
         backend: &mut Backend,
     ) {
-        let key = usize::try_from(token).expect("a token of ours");
+        let key = usize::try_from(key).expect("a key of ours");
         let flight = &mut self.flights[key];
         if flight.abandoned {
             return self.bury(key, pool);

@@ -1,8 +1,8 @@
-//! What clients can connect to, and how long they waited there: one list for all doors.
+//! Offers: the exports that clients can connect to, and how long they waited there. One list for all doors.
 
-use super::nbd::requests::Kind;
+use super::Export;
+use super::pieces::Kind;
 use crate::doors::latency::{Histograms, Latencies};
-use crate::doors::nbd::wire::Export;
 use engine::units::VolumeIndex;
 
 struct Served {

@@ -5,6 +5,7 @@
 use crate::buffers::Pool;
 use crate::clock;
 use crate::devices::flights::{Flights, Landed};
+use crate::doors::DoorNumber;
 use crate::doors::offers::Offers;
 use crate::reactor::backend::Backend;
 use crate::reactor::wakeups::WakeUps;
@@ -59,8 +60,8 @@ impl Core for Engine {
 /// Origin of a request to the core, and so the target of its reply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Asker {
-    /// A client's request, or a piece of one, at the door of that reactor.
-    Door { reactor: usize, piece: Piece },
+    /// A piece of a client's request, at that door of that reactor.
+    Door { reactor: usize, door: DoorNumber, piece: Piece },
     /// A request of another thread, by its key in [`crate::reactor::control::Control`].
     Control(usize),
 }
@@ -108,9 +109,9 @@ pub(crate) struct Turn<'t, C> {
 }
 
 impl<C: Core> Turn<'_, C> {
-    /// Asks the core for something on behalf of a client of this reactor's door.
-    pub(crate) fn ask(&mut self, volume: VolumeIndex, op: RequestOp, piece: Piece) {
-        self.driver.ask(volume, op, Asker::Door { reactor: self.reactor, piece });
+    /// Asks the core for something on behalf of a client of a door of this reactor.
+    pub(crate) fn ask(&mut self, door: DoorNumber, volume: VolumeIndex, op: RequestOp, piece: Piece) {
+        self.driver.ask(volume, op, Asker::Door { reactor: self.reactor, door, piece });
     }
 
     /// One reference less to a buffer.

@@ -9,12 +9,13 @@
 
 use crate::clock;
 use crate::devices::flights::{Copied, MemoryCopy};
-use crate::doors::nbd::door::{NbdDoor, Waiting};
+use crate::doors::Doors;
 use crate::doors::nbd::listener::Listener;
 use crate::reactor::backend::{Backend, Finished, Operation, Token};
 use crate::reactor::control::Control;
 use crate::reactor::driver::{Asker, Driver, Turn};
 use crate::reactor::shared::Shared;
+use crate::reactor::tokens::Owner;
 use crate::server::{ServeError, ServerNotice};
 use engine::units::Nanos;
 use std::time::Duration;
@@ -23,6 +24,7 @@ pub(crate) mod backend;
 pub(crate) mod control;
 pub(crate) mod driver;
 pub(crate) mod shared;
+pub(crate) mod tokens;
 pub(crate) mod wakeups;
 
 pub use driver::Core;
@@ -40,24 +42,6 @@ const SPIN_SCORE_MAX: i32 = 32;
 const SPIN_PAUSE: u32 = 512;
 /// How long the end waits for the kernel to let go of what it was given.
 const END_NS: u64 = 2 * Nanos::SECOND;
-
-/// Tokens: what kind of thing, above the number of the thing.
-const KIND_SHIFT: u32 = 56;
-const NUMBER_MASK: u64 = (1 << KIND_SHIFT) - 1;
-const FLIGHT: u64 = 0;
-const ACCEPT: u64 = 1;
-const RECEIVE: u64 = 2;
-const SEND: u64 = 3;
-const WAKE: u64 = 4;
-
-fn door_token(waiting: Waiting) -> Token {
-    let (kind, number) = match waiting {
-        Waiting::Accept(number) => (ACCEPT, number),
-        Waiting::Receive(number) => (RECEIVE, number),
-        Waiting::Send(number) => (SEND, number),
-    };
-    Token(kind << KIND_SHIFT | number as u64)
-}
 
 /// Record of spins that noticed something, and of spins in vain.
 struct Spin {
@@ -80,7 +64,7 @@ struct Reactor<'t, C> {
     shared: &'t Shared<C>,
     number: usize,
     backend: Backend,
-    door: NbdDoor,
+    doors: Doors<C>,
     /// Only the first reactor has it.
     control: Option<Control<C>>,
     wake_count: Box<u64>,
@@ -152,7 +136,7 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
             shared,
             number,
             backend,
-            door: NbdDoor::new(listeners, door_token),
+            doors: Doors::open(listeners),
             control,
             wake_count: Box::new(0),
             finished: Vec::with_capacity(1024),
@@ -235,19 +219,19 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
 
     /// Does all that follows from what the core and this reactor were told, up to the replies.
     fn settle(&mut self, driver: &mut Driver<C>) {
-        let Reactor { number, backend, door, control, .. } = self;
+        let Reactor { number, backend, doors, control, .. } = self;
         let turn = &mut Turn { driver, backend, reactor: *number };
         loop {
             while let Some(order) = turn.driver.wakeups.take_order(*number) {
-                door.obey(order, turn);
+                doors.obey(order, turn);
             }
-            door.tick(turn);
+            doors.tick(turn);
             turn.settle();
             let mut any = false;
             while let Some((asker, result)) = turn.driver.wakeups.take_reply(*number) {
                 any = true;
                 match asker {
-                    Asker::Door { piece, .. } => door.answered(piece, result, turn),
+                    Asker::Door { door, piece, .. } => doors.answered(door, piece, result, turn),
                     Asker::Control(key) => {
                         control
                             .as_mut()
@@ -257,7 +241,7 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
                 }
             }
             // A reply may have freed what a client waits for, and nothing else may ever happen.
-            let goes_on = any && door.is_blocked();
+            let goes_on = any && doors.is_blocked();
             if !goes_on && !turn.driver.wakeups.has_orders(*number) {
                 break;
             }
@@ -265,25 +249,20 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
     }
 
     fn dispatch(&mut self, token: Token, result: i32, driver: &mut Driver<C>) {
-        let Reactor { number: reactor, backend, door, control, .. } = self;
-        let number = token.0 & NUMBER_MASK;
-        let key = || usize::try_from(number).expect("a number of ours");
+        let Reactor { number: reactor, backend, doors, control, .. } = self;
         let turn = &mut Turn { driver, backend, reactor: *reactor };
-        match token.0 >> KIND_SHIFT {
-            FLIGHT => {
+        match Owner::of(token) {
+            Owner::Flight(key) => {
                 let Driver { flights, pool, now, .. } = &mut *turn.driver;
-                flights.landed(number, result, *now, pool, turn.backend);
+                flights.landed(key, result, *now, pool, turn.backend);
             }
-            ACCEPT => door.accepted(key(), result, turn),
-            RECEIVE => door.received(key(), result, turn),
-            SEND => door.sent(key(), result, turn),
-            WAKE => {
+            Owner::Door { door, event } => doors.finished(door, event, result, turn),
+            Owner::WakeUp => {
                 if let Some(control) = control {
                     control.take_messages(turn);
                 }
                 self.await_wake_up();
             }
-            kind => unreachable!("there are no tokens of kind {kind}"),
         }
     }
 
@@ -291,13 +270,13 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
         let operation =
             Operation::Wake { event: self.shared.wake_event(self.number), into: &raw mut *self.wake_count };
         // SAFETY: the counter is boxed and lives as long as the backend is used; nobody reads it.
-        unsafe { self.backend.push(Token(WAKE << KIND_SHIFT), operation) };
+        unsafe { self.backend.push(Owner::WakeUp.token(), operation) };
     }
 
     /// Hands over what is ready to be sent, and says what is to be done after that.
     fn close_round(&mut self, driver: &mut Driver<C>) -> Next {
         let turn = &mut Turn { driver, backend: &mut self.backend, reactor: self.number };
-        self.door.send(turn);
+        self.doors.send(turn);
         if self.control.as_mut().is_some_and(|control| control.end_if_quiet(turn)) {
             // It may be done at once, and then nothing would wake the loop.
             self.settle(driver);
@@ -309,8 +288,8 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
         if driver.flights.has_copies(self.number) {
             return Next::Round;
         }
-        let waits_since = self.door.is_blocked().then(|| driver.pool.door_returns());
-        let (own, shared) = (self.door.deadline(), driver.deadline());
+        let waits_since = self.doors.is_blocked().then(|| driver.pool.door_returns());
+        let (own, shared) = (self.doors.deadline(), driver.deadline());
         let until = driver.wakeups.sleep(self.number, own, shared, waits_since);
         let may_spin = driver.flights.in_flight() == 0 && driver.wakeups.is_alone(self.number);
         Next::Sleep { until, may_spin }
@@ -320,7 +299,7 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
     fn finish(mut self) -> Result<bool, ServeError> {
         let mut driver = self.shared.take()?;
         driver.tell();
-        self.door.shut(&mut Turn { driver: &mut driver, backend: &mut self.backend, reactor: self.number });
+        self.doors.shut(&mut Turn { driver: &mut driver, backend: &mut self.backend, reactor: self.number });
         self.shared.give_back(driver, self.number);
         self.shared.wake(self.number);
         let end = clock::now().plus(END_NS);
@@ -332,7 +311,7 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
         }
         let has_let_go = self.backend.outstanding() == 0;
         if !has_let_go {
-            std::mem::forget((self.door, self.wake_count));
+            std::mem::forget((self.doors, self.wake_count));
         }
         Ok(has_let_go)
     }
@@ -345,7 +324,7 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
             if backend.is_ready() {
                 return backend.submit();
             }
-            if may_spin && self.door.expects_bytes_soon() {
+            if may_spin && self.doors.expects_bytes_soon() {
                 let end = clock::now().plus(SPIN_NS).min(until.unwrap_or(Nanos(u64::MAX)));
                 while !backend.is_ready() && clock::now() < end {
                     std::hint::spin_loop();

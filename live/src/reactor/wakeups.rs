@@ -2,6 +2,7 @@
 //!
 //! All of it is under the lock of the shared state ([`crate::reactor::shared::Shared`]).
 
+use crate::doors::DoorNumber;
 use crate::reactor::driver::Asker;
 use crate::server::Answer;
 use engine::effect::Errno;
@@ -15,8 +16,8 @@ const FOR_EVER: Nanos = Nanos(u64::MAX);
 
 /// Order from one reactor to the doors of another.
 pub(crate) enum Order {
-    /// Serve this client.
-    Adopt(OwnedFd),
+    /// Serve this client, which the same kind of door has accepted elsewhere.
+    Adopt { door: DoorNumber, client: OwnedFd },
     /// Send away the clients of the export at this place.
     Disconnect { place: usize, receipt: Option<Arc<Receipt>> },
     /// Take no new clients, and send away those there are.

@@ -2,7 +2,8 @@
 
 use super::door::{NbdDoor, Progress, SHARE};
 use super::input::{Arriving, STRAIGHT_BYTES_MIN};
-use super::requests::{Cut, Delivery, Kind};
+use super::requests::Delivery;
+use crate::doors::pieces::{Cut, Kind};
 use crate::reactor::driver::{Core, Piece, Turn};
 use engine::effect::RequestOp;
 use engine::memory::{Memory, Slice};
@@ -157,7 +158,7 @@ impl NbdDoor {
         let request = &mut self.requests[head];
         request.outstanding += 1;
         let piece = Piece { request: head, slice, offset_bytes };
-        turn.ask(request.volume, op, piece);
+        turn.ask(self.number, request.volume, op, piece);
     }
 }
 

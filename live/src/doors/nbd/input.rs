@@ -1,6 +1,6 @@
 //! What came in on one connection and was not looked at yet.
 
-use super::requests::Cut;
+use crate::doors::pieces::Cut;
 use engine::memory::Slice;
 use libc::{iovec, msghdr};
 

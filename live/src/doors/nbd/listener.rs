@@ -1,5 +1,6 @@
 //! Addresses to listen on, and the sockets there.
 
+use crate::patience::try_patiently;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::fmt;
 use std::io;
@@ -102,6 +103,14 @@ impl Listener {
         }
     }
 
+    /// As [`Listener::bind`]; an address that is in use is tried again for a moment.
+    pub(crate) fn bind_patiently(address: &ListenAddress) -> io::Result<Listener> {
+        try_patiently(
+            || Listener::bind(address),
+            |error: &io::Error| error.raw_os_error() == Some(libc::EADDRINUSE),
+        )
+    }
+
     /// The address as bound: port 0 has become a real one.
     pub(crate) fn address(&self) -> &ListenAddress {
         &self.address
@@ -169,6 +178,19 @@ mod tests {
         for text in ["", "unix:", "example.org:1", "1.2.3.4:99999", "/run/x.sock", "localhost"] {
             assert!(text.parse::<ListenAddress>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn the_address_of_a_daemon_that_is_going_is_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let address = ListenAddress::Unix(directory.path().join("s"));
+        let before = Listener::bind(&address).unwrap();
+        let going = std::thread::spawn(move || {
+            std::thread::sleep(crate::patience::PAUSE * 3);
+            drop(before);
+        });
+        assert!(Listener::bind_patiently(&address).is_ok());
+        going.join().unwrap();
     }
 
     #[test]

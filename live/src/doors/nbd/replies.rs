@@ -2,9 +2,10 @@
 
 use super::connection::Phase;
 use super::door::NbdDoor;
-use super::requests::{Delivery, Kind};
+use super::requests::Delivery;
 use crate::buffers::FRAME_BYTES;
 use crate::doors::nbd::wire::{completion, data_head};
+use crate::doors::pieces::Kind;
 use crate::reactor::backend::Operation;
 use crate::reactor::driver::{Core, Piece, Turn};
 use engine::effect::Errno;
@@ -12,7 +13,7 @@ use engine::memory::Slice;
 
 impl NbdDoor {
     /// The core has answered a piece.
-    pub(crate) fn answered<C: Core>(
+    pub(super) fn take_answer<C: Core>(
         &mut self,
         piece: Piece,
         result: Result<(), Errno>,
@@ -170,7 +171,7 @@ impl NbdDoor {
     }
 
     /// Sends what is ready: one message for each connection.
-    pub(crate) fn send<C: Core>(&mut self, turn: &mut Turn<'_, C>) {
+    pub(super) fn send_all<C: Core>(&mut self, turn: &mut Turn<'_, C>) {
         for key in std::mem::take(&mut self.outgoing) {
             let Some(connection) = self.connections.get_mut(key) else { continue };
             connection.outgoing = false;
@@ -180,7 +181,7 @@ impl NbdDoor {
             let socket = connection.raw_fd();
             let (message, is_long) = connection.outbox.begin(&turn.driver.pool);
             let offload = is_long && turn.is_alone();
-            let token = (self.token)(super::door::Waiting::Send(key));
+            let token = self.token(super::door::Waiting::Send(key));
             // SAFETY: message and vectors are boxed in the connection, which stays until the send has come
             // back; they point into the batch being sent, which does not change meanwhile, and into
             // buffers whose references the batch holds.
@@ -189,7 +190,7 @@ impl NbdDoor {
     }
 
     /// A send has moved something, or failed.
-    pub(crate) fn sent<C: Core>(&mut self, key: usize, result: i32, turn: &mut Turn<'_, C>) {
+    pub(super) fn sent<C: Core>(&mut self, key: usize, result: i32, turn: &mut Turn<'_, C>) {
         let connection = &mut self.connections[key];
         let count = usize::try_from(result).unwrap_or(0);
         connection.held_bytes -= connection.outbox.sent(count, &mut turn.driver.pool);

@@ -1,25 +1,14 @@
-//! What a server offers under a name.
+//! NBD's view of an export: flags, size and block sizes as they are announced.
 
 use super::protocol::{
     FLAG_CAN_MULTI_CONN, FLAG_HAS_FLAGS, FLAG_READ_ONLY, FLAG_SEND_FLUSH, FLAG_SEND_FUA, FLAG_SEND_TRIM,
     FLAG_SEND_WRITE_ZEROES, PAYLOAD_BYTES_MAX, PREFERRED_BLOCK_BYTES,
 };
+pub use crate::doors::Export;
+use crate::doors::NAME_BYTES_MAX;
 use engine::units::SECTOR_BYTES;
 
-/// One export of a server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Export {
-    /// The name clients ask for; at most [`super::protocol::STRING_BYTES_MAX`] bytes.
-    pub name: String,
-    /// A line for people; may be empty.
-    pub description: String,
-    /// The size; what does not fill a last minimum block cannot be reached by clients.
-    pub size_bytes: u64,
-    /// The smallest unit of a request: a power of two, 512 or more.
-    pub min_block_bytes: u32,
-    /// Clients may not write.
-    pub read_only: bool,
-}
+const _: () = assert!(NAME_BYTES_MAX <= super::protocol::STRING_BYTES_MAX, "NBD can say every name");
 
 impl Export {
     /// The transmission flags that tell a client what this export can do.
