@@ -17,7 +17,13 @@
 //! Rooms, from the client to the disk: [`doors`] (what clients connect to, each with its protocol in a folder of
 //! its own), [`reactor`] (the loop, the state that all loops share, wake-ups, io_uring or threads), and
 //! [`devices`] (what a name opens, operations under way, models). All payload lives in one [`buffers::Pool`].
+//!
+//! `unsafe` is denied but where memory is shared with the kernel: the backends of a reactor, operations at devices,
+//! connections of doors, the pool; and for signals. Each use states why it is sound.
 
+#![deny(unsafe_code)]
+
+#[expect(unsafe_code, reason = "one mapping, shared with the kernel")]
 pub mod buffers;
 pub mod clock;
 pub mod devices;
@@ -26,4 +32,5 @@ pub mod passthrough;
 pub mod patience;
 pub mod reactor;
 pub mod server;
+#[expect(unsafe_code, reason = "signal masks, and an end without destructors")]
 pub mod signals;

@@ -12,17 +12,15 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// `f_type` of tmpfs.
-const TMPFS_MAGIC: i64 = 0x0102_1994;
 /// Zeroes that are written where a device has no operation for it, in bytes at a time.
 pub const ZERO_BYTES: usize = 1 << 20;
 
-/// What is asked of an open.
+/// Mode of an open.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpenMode {
     /// Also for writing.
     pub write: bool,
-    /// Nobody else may use it meanwhile.
+    /// No other process may use it meanwhile.
     pub exclusive: bool,
     /// Past the page cache if possible.
     pub direct: bool,
@@ -34,7 +32,7 @@ pub struct OpenFile {
     fd: OwnedFd,
     block: bool,
     direct: bool,
-    /// Memory of the kernel: nothing to flush, and no I/O ever waits.
+    /// Memory of this process alone (`mem:`), without a name: nothing to flush.
     memory: bool,
     /// As last measured; see [`OpenFile::measure`].
     size_bytes: AtomicU64,
@@ -66,8 +64,7 @@ impl OpenFile {
             // Refuses a mounted device, and one that a volume manager or another program claims.
             flags |= OFlags::EXCL;
         }
-        let memory = !block && is_tmpfs(path);
-        let (fd, direct) = open_direct(path, flags, mode.direct && !memory).map_err(os("open"))?;
+        let (fd, direct) = open_direct(path, flags, mode.direct).map_err(os("open"))?;
         let opened = rustix::fs::fstat(&fd).map_err(os("look at"))?;
         if (opened.st_dev, opened.st_ino) != (stat.st_dev, stat.st_ino) {
             // Replaced between the two looks; the caller tries again if it wants to.
@@ -95,9 +92,6 @@ impl OpenFile {
         if size_bytes == 0 {
             return Err(DeviceError::Empty { path: path.to_owned() });
         }
-        if memory {
-            set_nonblocking(&fd).map_err(os("open"))?;
-        }
         let identity =
             if block { identity::of_block_device(opened.st_rdev) } else { identity::of_file(&fd, &opened) };
         let device_inode = if block { (0, opened.st_rdev) } else { (opened.st_dev, opened.st_ino) };
@@ -105,7 +99,7 @@ impl OpenFile {
             fd,
             block,
             direct,
-            memory,
+            memory: false,
             size_bytes: AtomicU64::new(size_bytes),
             sector_bytes,
             identity,
@@ -181,17 +175,12 @@ impl OpenFile {
         self.direct || self.memory
     }
 
-    /// Whether its content is memory of the kernel: no I/O ever waits for a disk.
-    pub(crate) fn is_memory(&self) -> bool {
-        self.memory
-    }
-
     /// Whether a transfer is a copy by the CPU, which a second one can do.
     pub(crate) fn is_copied(&self) -> bool {
         !self.direct
     }
 
-    /// Whether a flush has anything to do. A file in memory has nowhere to flush to.
+    /// Whether a flush has anything to do. Memory has nowhere to flush to.
     pub(crate) fn needs_flush(&self) -> bool {
         !self.memory
     }
@@ -324,20 +313,8 @@ fn open_direct(path: &Path, flags: OFlags, direct: bool) -> rustix::io::Result<(
     rustix::fs::open(path, flags, Mode::empty()).map(|fd| (fd, false))
 }
 
-fn is_tmpfs(path: &Path) -> bool {
-    rustix::fs::statfs(path).is_ok_and(|stat| {
-        #[allow(
-            clippy::unnecessary_cast,
-            clippy::cast_lossless,
-            reason = "the field's type differs by platform"
-        )]
-        let kind = stat.f_type as i64;
-        kind == TMPFS_MAGIC
-    })
-}
-
-/// tmpfs never waits for a disk, but only says so to io_uring through this flag: without it, every small
-/// read would go to a worker thread.
+/// Tells io_uring that a file in memory never waits for a disk: without this flag, every small transfer would go to
+/// a worker thread.
 fn set_nonblocking(fd: &OwnedFd) -> rustix::io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(fd)?;
     rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK)
@@ -356,7 +333,7 @@ fn probe_sector_bytes(fd: BorrowedFd<'_>) -> u32 {
     4096
 }
 
-/// How far a system call came that may stop short.
+/// Bytes that a system call has moved; it may stop short.
 fn moved_bytes(result: rustix::io::Result<usize>) -> Result<usize, Errno> {
     match result {
         // The file became shorter than it was at the start.

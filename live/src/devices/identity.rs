@@ -1,10 +1,10 @@
-//! What tells one device from another over restarts (hazard 9).
+//! Identity of a device: what tells it from another over restarts (hazard 9).
 
 use rustix::fs::Stat;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// Where a block device's directory in sysfs may keep a name that belongs to the device itself.
+/// Files in a block device's sysfs directory that may hold a name of the device itself.
 const NAMES: [&str; 8] =
     ["wwid", "device/wwid", "uuid", "dm/uuid", "md/uuid", "serial", "device/serial", "device/vpd_pg80"];
 

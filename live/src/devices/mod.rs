@@ -1,10 +1,11 @@
-//! Devices: what a name opens, and what is known about it.
+//! Devices: what a name opens, its operations under way, and what waits for them.
 //!
 //! A device is a file or block device, memory, or a modelled disk over one of the two. Memory is a
-//! file of the kernel's without a name, so that there is one path for data, not two.
+//! file without a name, so that all data goes one way.
 
 mod blocking;
 mod file;
+#[expect(unsafe_code, reason = "the kernel reads and writes the pool's memory for the flights")]
 pub(crate) mod flights;
 mod identity;
 mod modelled;
@@ -25,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thiserror::Error;
 
-/// What somebody wants to do with a device.
+/// Access to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Read it, without a lock: look at something that may be in use.
@@ -38,7 +39,7 @@ pub enum Access {
     Exclusive,
 }
 
-/// Why a device could not be opened.
+/// Reason why a device could not be opened.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DeviceError {
@@ -134,7 +135,7 @@ impl DeviceError {
     }
 }
 
-/// How a device does its I/O.
+/// Way in which a device does its I/O.
 #[derive(Debug)]
 pub(crate) enum Kind {
     /// By system calls on a file.
@@ -268,7 +269,7 @@ impl Device {
         self.file().discard_mode().is_some()
     }
 
-    /// How it was named.
+    /// The name it was opened by.
     #[must_use]
     pub fn spec(&self) -> &DeviceSpec {
         &self.opened.spec

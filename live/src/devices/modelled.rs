@@ -16,7 +16,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Who submitted an operation.
+/// Submitter of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Submitter {
     /// The reactor.
@@ -25,7 +25,7 @@ pub(crate) enum Submitter {
     Thread,
 }
 
-/// What a modelled disk is asked to do.
+/// Operation of a modelled disk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Job {
     /// Read a range; the data is fetched when it is finished.
@@ -40,7 +40,7 @@ pub(crate) enum Job {
     Zero { offset_bytes: u64, len_bytes: u64 },
 }
 
-/// What is left to do when the model says that an operation is done.
+/// Transfer that is left to do when the model says that an operation is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transfer {
     /// Fetch the data with [`Modelled::read_at`].
@@ -55,7 +55,7 @@ struct Pending {
     submitter: Submitter,
     token: u64,
     job: Job,
-    /// Of a flush: the newest write it covers.
+    /// Newest write that a flush covers.
     covered: u64,
 }
 
@@ -163,7 +163,7 @@ impl Modelled {
         state.finished[submitter as usize].pop_front()
     }
 
-    /// When [`Modelled::poll`] may have something, if nothing is submitted before.
+    /// Deadline at which [`Modelled::poll`] may have something, if nothing is submitted before.
     pub(crate) fn next(&self, submitter: Submitter) -> Option<Nanos> {
         let state = self.state();
         if state.dead && matches!(submitter, Submitter::Reactor) {

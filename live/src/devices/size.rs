@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// Why a text is not a size.
+/// Reason why a text is not a size.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SizeError {
     /// There is nothing.

@@ -1,4 +1,4 @@
-//! How devices are named on the command line: a path, or a URI.
+//! Names of devices on the command line: a path, or a URI.
 //!
 //! `/dev/sdb`, `file:/x.img`, `mem:1G`, `model:hdd?store=/x.img&size=8G&speed=4&write_cache=off`.
 
@@ -55,7 +55,7 @@ pub enum WriteCache {
     Bytes(u64),
 }
 
-/// Why a text names no device.
+/// Reason why a text names no device.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DeviceSpecError {

@@ -18,7 +18,7 @@ const SECTOR_BYTES: usize = 512;
 
 struct Piece {
     bytes: Box<[u8; PIECE_BYTES as usize]>,
-    /// Which of its eight sectors are held.
+    /// Bits of the sectors that are held, of eight.
     sectors: u8,
     /// The newest write in it.
     write: u64,

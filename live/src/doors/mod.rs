@@ -6,6 +6,7 @@
 
 mod export;
 pub(crate) mod latency;
+#[expect(unsafe_code, reason = "the kernel reads and writes connections' memory")]
 pub mod nbd;
 pub(crate) mod offers;
 pub(crate) mod pieces;

@@ -31,7 +31,7 @@ pub trait Core: Send {
     fn advance(&mut self, now: Nanos, memory: &mut Pool);
     /// The next thing to do, until `None`.
     fn poll_effect(&mut self, memory: &mut Pool) -> Option<Effect>;
-    /// When to call [`Core::advance`].
+    /// Deadline of [`Core::advance`].
     fn deadline(&self) -> Option<Nanos>;
 }
 
@@ -121,8 +121,7 @@ impl<C: Core> Turn<'_, C> {
 
     /// Carries out effects of the core until it has no more.
     pub(crate) fn settle(&mut self) {
-        let Turn { driver, backend, reactor } = self;
-        driver.settle(backend, *reactor);
+        self.driver.settle(self.backend);
     }
 
     /// Whether this reactor has all the clients there are. Then a long copy between a socket and memory is for
@@ -137,7 +136,7 @@ impl<C: Core> Driver<C> {
     pub(crate) fn new(core: C, pool: Pool, config: Config) -> Driver<C> {
         let timeout_ns = u64::try_from(config.device_timeout.as_nanos()).unwrap_or(u64::MAX);
         let Config { cache, origins, exports, abandon, notice, reactors, .. } = config;
-        let flights = Flights::new(cache, origins, timeout_ns, reactors);
+        let flights = Flights::new(cache, origins, timeout_ns);
         let offers = Offers::new(exports.into_iter().map(ExportConfig::offered).collect());
         Driver {
             core,
@@ -163,12 +162,12 @@ impl<C: Core> Driver<C> {
         }
     }
 
-    fn settle(&mut self, backend: &mut Backend, reactor: usize) {
+    fn settle(&mut self, backend: &mut Backend) {
         loop {
             while let Some(effect) = self.core.poll_effect(&mut self.pool) {
                 match effect {
                     Effect::Io(io) if io.target == Target::State => self.note(io.id, &io.op),
-                    Effect::Io(io) => self.flights.start(io, self.now, &mut self.pool, backend, reactor),
+                    Effect::Io(io) => self.flights.start(io, self.now, &mut self.pool, backend),
                     Effect::Reply { id, result } => {
                         let key = usize::try_from(id.0).expect("an id of ours");
                         self.wakeups.reply(self.askers.remove(key), result);
@@ -177,9 +176,8 @@ impl<C: Core> Driver<C> {
                 }
             }
             let mut any = false;
-            while let Some(Landed { io, result, sums }) = self.flights.take_finished() {
-                let (core, now) = (&mut self.core, self.now);
-                self.pool.with_sums(sums, |pool| core.complete(now, io, result, pool));
+            while let Some(Landed { io, result }) = self.flights.take_finished() {
+                self.core.complete(self.now, io, result, &mut self.pool);
                 any = true;
             }
             while let Some(request) = self.deferred.front() {
@@ -217,7 +215,7 @@ impl<C: Core> Driver<C> {
         }
     }
 
-    /// When [`Driver::tick`] has something to do.
+    /// Deadline of [`Driver::tick`].
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         [self.core.deadline(), self.flights.deadline()].into_iter().flatten().min()
     }

@@ -2,16 +2,14 @@
 //!
 //! A turn takes all that is finished, hands all requests to the core, carries out its effects
 //! until there are none, and only then sends: one message for each connection with everything
-//! that is ready. What the kernel can do at once is done in the same turn. Copies within memory come
-//! after the turns, some each round, so that what they bring leaves while it is in the caches.
+//! that is ready. What the kernel can do at once is done in the same turn.
 //!
-//! Reactors take turns with the driver. They receive, send, copy at length and sleep beside each other.
+//! Reactors take turns with the driver. They make system calls and sleep beside each other.
 
 use crate::clock;
-use crate::devices::flights::{Copied, MemoryCopy};
 use crate::doors::Doors;
 use crate::doors::nbd::listener::Listener;
-use crate::reactor::backend::{Backend, Finished, Operation, Token};
+use crate::reactor::backend::{Backend, Finished, Token};
 use crate::reactor::control::Control;
 use crate::reactor::driver::{Asker, Driver, Turn};
 use crate::reactor::shared::Shared;
@@ -20,6 +18,7 @@ use crate::server::{ServeError, ServerNotice};
 use engine::units::Nanos;
 use std::time::Duration;
 
+#[expect(unsafe_code, reason = "operations name memory that the kernel reads and writes")]
 pub(crate) mod backend;
 pub(crate) mod control;
 pub(crate) mod driver;
@@ -31,7 +30,7 @@ pub use driver::Core;
 
 /// Turns that the loop makes at most before it sends, while the kernel goes on finishing things at once.
 const TURNS_BEFORE_SEND: usize = 4;
-/// How long the loop looks for the next request before it sleeps, when that has paid lately.
+/// Longest spin for the next request before a sleep, when spinning has paid lately.
 /// Taken from a probe: a request of a client that works with one at a time comes within 10 to 30 us.
 const SPIN_NS: u64 = 50_000;
 /// Spins that have to succeed to pay for one that did not.
@@ -40,7 +39,7 @@ const SPIN_PRICE: i32 = 4;
 const SPIN_SCORE_MAX: i32 = 32;
 /// Sleeps without a spin until it is tried again.
 const SPIN_PAUSE: u32 = 512;
-/// How long the end waits for the kernel to let go of what it was given.
+/// Longest wait at the end until the kernel lets go of the memory it was given.
 const END_NS: u64 = 2 * Nanos::SECOND;
 
 /// Record of spins that noticed something, and of spins in vain.
@@ -51,8 +50,6 @@ struct Spin {
 
 /// Next step of a reactor after a round.
 enum Next {
-    /// Another round at once.
-    Round,
     /// Sleep until something happens.
     Sleep { until: Option<Nanos>, may_spin: bool },
     /// End.
@@ -67,11 +64,7 @@ struct Reactor<'t, C> {
     doors: Doors<C>,
     /// Only the first reactor has it.
     control: Option<Control<C>>,
-    wake_count: Box<u64>,
     finished: Vec<Finished>,
-    /// The copies of a round; empty between rounds, as is the next.
-    copies: Vec<MemoryCopy>,
-    copied: Vec<Copied>,
     spin: Spin,
 }
 
@@ -79,7 +72,7 @@ fn system(step: &'static str) -> impl FnOnce(std::io::Error) -> ServeError {
     move |source| ServeError::System { step, source }
 }
 
-/// Runs `count` reactors, the first one here, until somebody stops them. `true` if the kernel has let go of
+/// Runs `count` reactors, the first one here, until the server is stopped. `true` if the kernel has let go of
 /// all memory.
 pub(crate) fn run_all<C: Core + 'static>(
     shared: &Shared<C>,
@@ -138,10 +131,7 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
             backend,
             doors: Doors::open(listeners),
             control,
-            wake_count: Box::new(0),
             finished: Vec::with_capacity(1024),
-            copies: Vec::new(),
-            copied: Vec::new(),
             spin: Spin { score: SPIN_SCORE_MAX / 2, pause: 0 },
         })
     }
@@ -150,7 +140,6 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
         self.await_wake_up();
         loop {
             match self.round()? {
-                Next::Round => self.backend.submit().map_err(system("submit to the kernel"))?,
                 Next::Sleep { until, may_spin } => {
                     self.sleep(until, may_spin).map_err(system("wait for the kernel"))?;
                 }
@@ -159,7 +148,7 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
         }
     }
 
-    /// Turns as long as there is something to do at once, does a round's copies, and gets ready to send.
+    /// Turns as long as there is something to do at once, and gets ready to send.
     fn round(&mut self) -> Result<Next, ServeError> {
         let mut held = None;
         for _ in 0..TURNS_BEFORE_SEND {
@@ -186,15 +175,6 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
                 driver
             }
         };
-        if driver.flights.has_copies(self.number) {
-            driver.flights.take_copies(self.number, &mut self.copies);
-            let in_parts = driver.wakeups.is_alone(self.number);
-            self.shared.give_back(driver, self.number);
-            self.copied.extend(self.copies.drain(..).map(|copy| copy.carry_out(in_parts)));
-            driver = self.shared.take()?;
-            self.copied.drain(..).for_each(|copied| driver.flights.copied(self.number, copied));
-            self.settle(&mut driver);
-        }
         let next = self.close_round(&mut driver);
         self.shared.give_back(driver, self.number);
         Ok(next)
@@ -267,10 +247,7 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
     }
 
     fn await_wake_up(&mut self) {
-        let operation =
-            Operation::Wake { event: self.shared.wake_event(self.number), into: &raw mut *self.wake_count };
-        // SAFETY: the counter is boxed and lives as long as the backend is used; nobody reads it.
-        unsafe { self.backend.push(Owner::WakeUp.token(), operation) };
+        self.backend.await_event(Owner::WakeUp.token(), self.shared.wake_event(self.number));
     }
 
     /// Hands over what is ready to be sent, and says what is to be done after that.
@@ -284,9 +261,6 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
         driver.tell();
         if driver.wakeups.is_over() {
             return Next::End;
-        }
-        if driver.flights.has_copies(self.number) {
-            return Next::Round;
         }
         let waits_since = self.doors.is_blocked().then(|| driver.pool.door_returns());
         let (own, shared) = (self.doors.deadline(), driver.deadline());
@@ -311,7 +285,7 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
         }
         let has_let_go = self.backend.outstanding() == 0;
         if !has_let_go {
-            std::mem::forget((self.doors, self.wake_count));
+            std::mem::forget(self.doors);
         }
         Ok(has_let_go)
     }

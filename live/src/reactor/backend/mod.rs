@@ -6,6 +6,7 @@ mod threads;
 use ring::Ring;
 use std::io;
 use std::os::fd::RawFd;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use threads::Threads;
 
@@ -16,14 +17,14 @@ pub(crate) struct Token(pub u64);
 /// The end of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Finished {
-    /// Which.
+    /// Which operation.
     pub token: Token,
     /// Bytes moved or another number that is not negative, or the errno as a negative one.
     pub result: i32,
 }
 
 /// One system call to be done when it can be. Addresses stay valid until it has finished: that is
-/// the duty of whoever pushes it. `offload`: the bytes are many, and better copied by a thread of the
+/// the duty of the caller of [`Backend::push`]. `offload`: the bytes are many, and better copied by a thread of the
 /// kernel than by the one that asks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Operation {
@@ -52,6 +53,9 @@ pub(crate) enum Backend {
     /// Where the kernel refuses io_uring.
     Threads(Box<Threads>),
 }
+
+/// Target of all reads of eventfds: that one ended is all that counts, so nothing ever looks here.
+static EVENT_COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// The environment variable that makes [`Backend::new`] take threads, for tests.
 const NO_IO_URING: &str = "FOREBAY_NO_IO_URING";
@@ -85,6 +89,12 @@ impl Backend {
             // SAFETY: the caller promises the same.
             Backend::Threads(threads) => unsafe { threads.push(token, operation) },
         }
+    }
+
+    /// Queues a read of an eventfd, which ends when another thread writes to it.
+    pub(crate) fn await_event(&mut self, token: Token, event: RawFd) {
+        // SAFETY: the count lives as long as the process, and nothing but the kernel touches it.
+        unsafe { self.push(token, Operation::Wake { event, into: EVENT_COUNT.as_ptr() }) };
     }
 
     /// Starts what was queued and picks up what is finished, without waiting.

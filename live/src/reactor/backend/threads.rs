@@ -20,7 +20,7 @@ struct Job {
     operation: Operation,
 }
 
-// SAFETY: whoever pushed the operation keeps its memory valid and unshared until it has
+// SAFETY: the caller of `push` keeps its memory valid and unshared until it has
 // finished, whichever thread performs it.
 unsafe impl Send for Job {}
 
@@ -114,7 +114,7 @@ impl Threads {
             self.attempt(job);
         }
         if self.is_ready() {
-            // Whoever waits longer must not starve behind what is always ready.
+            // An operation that waits longer must not starve behind others that are always ready.
             return self.poll(Some(Duration::ZERO));
         }
         self.poll(timeout)

@@ -11,6 +11,9 @@
 //! - I2: `used_bytes` of an arena is the sum of its buffers' lengths.
 //! - I3: a buffer with references has its length in the frame table; every other entry is 0.
 
+mod arena;
+
+use arena::Arena;
 use engine::limits::{ENGINE_BUFFER_BYTES_MAX, ENGINE_POOL_BYTES};
 use engine::memory::{BufferId, Memory, Purpose, Slice};
 use engine::units::{BLOCK_BYTES, payload_checksum};
@@ -25,192 +28,17 @@ pub const BUFFER_BYTES_MAX: u32 = ENGINE_BUFFER_BYTES_MAX;
 /// Bytes the doors have at the least: an eighth of it is several of the pieces that requests are cut into.
 pub const DOOR_BYTES_MIN: u64 = 8 << 20;
 
-/// The largest block of the allocator: 2^8 frames are 1 MiB.
-const ORDER_MAX: u32 = 8;
-const BLOCK_FRAMES_MAX: u32 = 1 << ORDER_MAX;
-const _: () = assert!(BLOCK_FRAMES_MAX * FRAME_BYTES == BUFFER_BYTES_MAX, "a buffer fits a block");
 /// Address space beyond the engine's quota, so that scattered small buffers never make a
 /// large one fail while the quota has room.
 const ENGINE_SLACK_BYTES: u64 = 16 << 20;
-/// Marks the end of a list.
-const NIL: u32 = u32::MAX;
-/// In `Arena::free_order`: the frame is not the first one of a free block.
-const TAKEN: u8 = u8::MAX;
-/// The buffer lengths kept aside, in frames, and how many of each.
-const ASIDE: [(u32, usize); 3] = [(1, 512), (32, 32), (64, 16)];
-
-/// A buddy allocator over a run of frames.
-struct Arena {
-    /// The arena's first frame in the pool, a multiple of the largest block.
-    first: u32,
-    /// Bytes it may hand out.
-    quota_bytes: u64,
-    /// Bytes handed out.
-    used_bytes: u64,
-    /// By frame: the order of the free block that begins there.
-    free_order: Vec<u8>,
-    /// By frame: neighbours in the list of free blocks of that order.
-    next: Vec<u32>,
-    previous: Vec<u32>,
-    /// By order: the first free block.
-    heads: [u32; ORDER_MAX as usize + 1],
-    /// Free buffers of the common lengths, as first frames.
-    aside: [Vec<u32>; ASIDE.len()],
-}
-
-impl Arena {
-    fn new(first: u32, frames: u32, quota_bytes: u64) -> Arena {
-        assert!(first.is_multiple_of(BLOCK_FRAMES_MAX) && frames.is_multiple_of(BLOCK_FRAMES_MAX));
-        let mut arena = Arena {
-            first,
-            quota_bytes,
-            used_bytes: 0,
-            free_order: vec![TAKEN; frames as usize],
-            next: vec![NIL; frames as usize],
-            previous: vec![NIL; frames as usize],
-            heads: [NIL; ORDER_MAX as usize + 1],
-            aside: ASIDE.map(|(_, count)| Vec::with_capacity(count)),
-        };
-        for block in (0..frames).step_by(BLOCK_FRAMES_MAX as usize).rev() {
-            arena.link(block, ORDER_MAX);
-        }
-        arena
-    }
-
-    /// Takes `frames` contiguous frames; the number of the first one in the pool.
-    fn take(&mut self, frames: u32) -> Option<u32> {
-        assert!(0 < frames && frames <= BLOCK_FRAMES_MAX);
-        let bytes = u64::from(frames) * u64::from(FRAME_BYTES);
-        if self.used_bytes + bytes > self.quota_bytes {
-            return None;
-        }
-        let kept = ASIDE.iter().position(|(length, _)| *length == frames);
-        let start = match kept.and_then(|list| self.aside[list].pop()) {
-            Some(start) => start,
-            None => match self.split(frames) {
-                Some(start) => start,
-                None => {
-                    // What is kept aside may be what keeps large blocks from forming.
-                    self.merge_aside();
-                    self.split(frames)?
-                }
-            },
-        };
-        self.used_bytes += bytes;
-        Some(self.first + start)
-    }
-
-    /// Gives back `frames` frames that `take` handed out.
-    fn give(&mut self, start: u32, frames: u32) {
-        let start = start - self.first;
-        self.used_bytes -= u64::from(frames) * u64::from(FRAME_BYTES);
-        for (list, (length, count)) in ASIDE.iter().enumerate() {
-            if *length == frames && self.aside[list].len() < *count {
-                self.aside[list].push(start);
-                return;
-            }
-        }
-        self.free_run(start, frames);
-    }
-
-    fn split(&mut self, frames: u32) -> Option<u32> {
-        let order = frames.next_power_of_two().trailing_zeros();
-        let mut found = (order..=ORDER_MAX).find(|order| self.heads[*order as usize] != NIL)?;
-        let start = self.heads[found as usize];
-        self.unlink(start, found);
-        while found > order {
-            found -= 1;
-            self.link(start + (1 << found), found);
-        }
-        self.free_run(start + frames, (1 << order) - frames);
-        Some(start)
-    }
-
-    fn merge_aside(&mut self) {
-        for (list, (length, _)) in ASIDE.iter().enumerate() {
-            while let Some(start) = self.aside[list].pop() {
-                self.free_run(start, *length);
-            }
-        }
-    }
-
-    /// Frees a run of any length: as the largest aligned blocks that it holds.
-    fn free_run(&mut self, mut start: u32, mut frames: u32) {
-        while frames > 0 {
-            let order = start.trailing_zeros().min(frames.ilog2()).min(ORDER_MAX);
-            self.free_block(start, order);
-            start += 1 << order;
-            frames -= 1 << order;
-        }
-    }
-
-    fn free_block(&mut self, mut start: u32, mut order: u32) {
-        while order < ORDER_MAX {
-            let buddy = start ^ (1 << order);
-            if u32::from(self.free_order[buddy as usize]) != order {
-                break;
-            }
-            self.unlink(buddy, order);
-            start &= !(1 << order);
-            order += 1;
-        }
-        self.link(start, order);
-    }
-
-    fn link(&mut self, start: u32, order: u32) {
-        assert!(self.free_order[start as usize] == TAKEN, "frame {start} is freed twice");
-        let head = self.heads[order as usize];
-        self.free_order[start as usize] = order as u8;
-        self.next[start as usize] = head;
-        self.previous[start as usize] = NIL;
-        if head != NIL {
-            self.previous[head as usize] = start;
-        }
-        self.heads[order as usize] = start;
-    }
-
-    fn unlink(&mut self, start: u32, order: u32) {
-        let (next, previous) = (self.next[start as usize], self.previous[start as usize]);
-        self.free_order[start as usize] = TAKEN;
-        if next != NIL {
-            self.previous[next as usize] = previous;
-        }
-        if previous == NIL {
-            self.heads[order as usize] = next;
-        } else {
-            self.next[previous as usize] = next;
-        }
-    }
-}
-
-/// What the pool knows about a buffer, at its first frame.
+/// Entry of a buffer in the frame table, at its first frame.
 #[derive(Clone, Copy, Default)]
 struct Frame {
     references: u32,
     frames: u32,
 }
 
-/// Checksums of a piece's blocks, computed where the piece was copied, without the pool in hand.
-#[derive(Debug)]
-pub(crate) struct Sums {
-    /// Whole blocks.
-    pub slice: Slice,
-    /// Of each block, in order.
-    pub blocks: Vec<u32>,
-}
-
-impl Sums {
-    /// The checksum of a piece, if it is one of the blocks.
-    fn of(&self, slice: Slice) -> Option<u32> {
-        let at_bytes = slice.offset_bytes.checked_sub(self.slice.offset_bytes)?;
-        let is_block = slice.buffer == self.slice.buffer
-            && slice.len_bytes == FRAME_BYTES
-            && at_bytes.is_multiple_of(FRAME_BYTES);
-        self.blocks.get((at_bytes / FRAME_BYTES) as usize).copied().filter(|_| is_block)
-    }
-}
-
-/// The buffers of a daemon.
+/// All payload buffers of a daemon.
 pub struct Pool {
     base: NonNull<u8>,
     mapped_bytes: usize,
@@ -219,13 +47,10 @@ pub struct Pool {
     door: Arena,
     /// Buffers of the doors that came back, ever.
     door_returns: u64,
-    /// What is known of a piece that nothing has changed since: see [`Pool::with_sums`].
-    sums: Option<Sums>,
 }
 
 // SAFETY: the mapping is private to the pool and reached only through it; the pool is used by one
-// thread at a time, as `&mut` and the absence of `Sync` say. A thread that copies to or from a buffer
-// without the pool in hand got its address from `pointer`, and obeys what is said there, like the kernel.
+// thread at a time, as `&mut` and the absence of `Sync` say.
 unsafe impl Send for Pool {}
 
 impl Pool {
@@ -273,7 +98,6 @@ impl Pool {
             engine: Arena::new(0, engine_frames, quota_bytes),
             door: Arena::new(engine_frames, door_frames, door_bytes),
             door_returns: 0,
-            sums: None,
         })
     }
 
@@ -282,15 +106,6 @@ impl Pool {
         let frames = frames_of(len_bytes);
         let start = self.door.take(frames)?;
         Some(self.begin(start, frames))
-    }
-
-    /// Does something while these checksums are known, so that they are not computed with the pool in hand.
-    /// Whatever changes or frees any buffer forgets them.
-    pub(crate) fn with_sums<R>(&mut self, sums: Option<Sums>, work: impl FnOnce(&mut Pool) -> R) -> R {
-        self.sums = sums;
-        let result = work(self);
-        self.sums = None;
-        result
     }
 
     /// Bytes the doors may use in all.
@@ -305,8 +120,8 @@ impl Pool {
         self.door.used_bytes
     }
 
-    /// Buffers that doors had and that are free again, ever: while it stays the same, whoever waits for
-    /// memory need not look.
+    /// Buffers that doors had and that are free again, ever: while the number stays the same, a client that waits for
+    /// memory need not look again.
     #[must_use]
     pub fn door_returns(&self) -> u64 {
         self.door_returns
@@ -319,7 +134,7 @@ impl Pool {
     }
 
     /// The address of a piece, for a system call. It stays valid as long as the buffer has
-    /// references; whoever hands it to the kernel, or to another thread's copy, keeps one until that is done.
+    /// references; the caller that hands it to the kernel keeps one until the kernel is done.
     ///
     /// # Panics
     /// If the piece is not inside its buffer.
@@ -335,18 +150,17 @@ impl Pool {
         unsafe { self.base.as_ptr().add(offset) }
     }
 
-    /// The bytes of a piece that no system call or copy is writing at the moment.
+    /// The bytes of a piece that no system call is writing at the moment.
     #[must_use]
     pub fn bytes(&self, slice: Slice) -> &[u8] {
         // SAFETY: the range is inside the mapping (`pointer` checks) and lives as long as `self`.
-        // Nobody in the process holds it mutably, as that takes `&mut self`. Neither the kernel nor a
-        // copy writes it: the owner of a read under way does not look at its bytes before it completed.
+        // Nobody in the process holds it mutably, as that takes `&mut self`. The kernel does not write it:
+        // the owner of a read under way does not look at its bytes before it completed.
         unsafe { std::slice::from_raw_parts(self.pointer(slice), slice.len_bytes as usize) }
     }
 
-    /// The bytes of a piece that no system call or copy is using at the moment.
+    /// The bytes of a piece that no system call is using at the moment.
     pub fn bytes_mut(&mut self, slice: Slice) -> &mut [u8] {
-        self.sums = None;
         // SAFETY: as for `bytes`; `&mut self` makes this the only reference in the process, and
         // the owner of a write under way does not change its bytes before it completed.
         unsafe { std::slice::from_raw_parts_mut(self.pointer(slice), slice.len_bytes as usize) }
@@ -367,7 +181,10 @@ impl Pool {
 }
 
 fn frames_of(len_bytes: u32) -> u32 {
-    assert!(0 < len_bytes && len_bytes <= BUFFER_BYTES_MAX && len_bytes.is_multiple_of(FRAME_BYTES));
+    assert!(
+        0 < len_bytes && len_bytes <= BUFFER_BYTES_MAX && len_bytes.is_multiple_of(FRAME_BYTES),
+        "a buffer is a whole number of frames, at most {BUFFER_BYTES_MAX} bytes"
+    );
     len_bytes / FRAME_BYTES
 }
 
@@ -389,7 +206,6 @@ impl Memory for Pool {
         assert!(frame.references > 0, "buffer {} is in use", buffer.0);
         frame.references -= 1;
         if frame.references == 0 {
-            self.sums = None;
             let frames = std::mem::take(&mut frame.frames);
             if buffer.0 < self.door.first {
                 self.engine.give(buffer.0, frames);
@@ -409,13 +225,11 @@ impl Memory for Pool {
     }
 
     fn checksum(&self, slice: Slice) -> u32 {
-        let known = self.sums.as_ref().and_then(|sums| sums.of(slice));
-        known.unwrap_or_else(|| payload_checksum(self.bytes(slice)))
+        payload_checksum(self.bytes(slice))
     }
 
     fn copy(&mut self, from: Slice, to: Slice) {
         assert!(from.len_bytes == to.len_bytes, "both pieces have one length");
-        self.sums = None;
         let (source, target) = (self.pointer(from), self.pointer(to));
         assert!(
             from.buffer != to.buffer || source.addr().abs_diff(target.addr()) >= from.len_bytes as usize,
@@ -451,36 +265,6 @@ mod tests {
         Door(u32),
         Retain(usize),
         Release(usize),
-    }
-
-    #[test]
-    fn known_checksums_hold_until_something_changes() {
-        let mut pool = Pool::new(DOOR_BYTES_MIN).unwrap();
-        let buffer = pool.allocate_for_door(4 * FRAME_BYTES).unwrap();
-        let whole = Slice { buffer, offset_bytes: 0, len_bytes: 4 * FRAME_BYTES };
-        let [first, second, third, fourth] =
-            [0, 1, 2, 3].map(|block| whole.part(block * FRAME_BYTES, FRAME_BYTES));
-        pool.zero(whole);
-        let computed = pool.checksum(first);
-        let sums = || Some(Sums { slice: whole.part(FRAME_BYTES, 2 * FRAME_BYTES), blocks: vec![1, 2] });
-        pool.with_sums(sums(), |pool| {
-            let all = [first, second, third, fourth].map(|block| pool.checksum(block));
-            assert_eq!(all, [computed, 1, 2, computed]);
-            assert_eq!(pool.checksum(whole.part(FRAME_BYTES + 512, FRAME_BYTES)), computed, "no whole block");
-            pool.zero(fourth);
-            assert_eq!(pool.checksum(second), computed, "whatever was changed");
-        });
-        pool.with_sums(sums(), |pool| {
-            pool.copy(first, third);
-            assert_eq!(pool.checksum(third), computed);
-        });
-        pool.with_sums(sums(), |pool| {
-            pool.release(buffer);
-            let again = pool.allocate_for_door(4 * FRAME_BYTES).unwrap();
-            assert_eq!((again, pool.checksum(second)), (buffer, computed), "another life of the buffer");
-        });
-        pool.with_sums(sums(), |_| {});
-        assert_eq!(pool.checksum(second), computed);
     }
 
     fn step() -> impl Strategy<Value = Step> {
