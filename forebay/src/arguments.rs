@@ -1,4 +1,4 @@
-//! What may be said on the command line.
+//! Command line: verbs and their options.
 //!
 //! Values are parsed here into what they mean, so that a wrong mode, a wrong size or a malformed
 //! device is a usage error (exit status 2) before anything is opened.
@@ -382,7 +382,7 @@ pub enum Word {
     Setting(Setting),
 }
 
-/// Why a word of the command line means nothing.
+/// Reason why a word of the command line has no meaning.
 #[derive(Debug, thiserror::Error)]
 pub enum ValueError {
     /// No such mode.

@@ -1,4 +1,4 @@
-//! What the operator is told without having asked: one line on standard error each.
+//! Log of what the operator is told unasked: one line on standard error each.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// Lines that wait for whoever reads standard error; more are dropped.
 const WAITING_MAX: usize = 256;
-/// How long the last lines are waited for at the end.
+/// Longest wait for the last lines at the end.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Tells the operator something at once. A reader that does not read holds the caller up.

@@ -16,7 +16,7 @@ pub fn open(spec: &DeviceSpec, access: Access) -> Result<Device, DeviceError> {
 /// Opens a cache device that was formatted.
 ///
 /// # Errors
-/// What the device says, with what to do about it.
+/// The error of the device, with advice.
 pub fn open_cache(spec: &DeviceSpec, access: Access) -> Result<Device> {
     if Connection::open(spec)?.is_some() {
         bail!("the cache {spec} is in use: a daemon serves it; stop the daemon first");
@@ -34,7 +34,7 @@ pub fn open_cache(spec: &DeviceSpec, access: Access) -> Result<Device> {
 /// Opens the origin of a volume that exists.
 ///
 /// # Errors
-/// What the device says, with what to do about it.
+/// The error of the device, with advice.
 pub fn open_origin(spec: &DeviceSpec, access: Access, volume: &str) -> Result<Device> {
     open(spec, access).map_err(|error| {
         let advice = match error {

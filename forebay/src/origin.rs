@@ -40,7 +40,7 @@ pub fn fingerprint(origin: &Device) -> Result<[Option<Fingerprint>; PLACES]> {
     Ok(fingerprint)
 }
 
-/// What a new volume is called and how it writes.
+/// Name and write mode of a new volume.
 pub struct NewVolume {
     /// Its durable number.
     pub id: VolumeId,
@@ -87,7 +87,7 @@ pub fn check_size(origin: &Device) -> Result<()> {
     Ok(())
 }
 
-/// How an origin's size has changed.
+/// Change of an origin's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth {
     /// Not at all.

@@ -1,4 +1,4 @@
-//! What the verbs print, and how sizes are written for people.
+//! Output of the verbs, and sizes as people read them.
 
 use serde::Serialize;
 use std::fmt;
@@ -19,7 +19,7 @@ impl Output {
     /// Prints a value as one JSON object and a newline.
     ///
     /// # Errors
-    /// What writing to standard output says.
+    /// The error of writing to standard output.
     pub fn json(&mut self, value: &impl Serialize) -> io::Result<()> {
         serde_json::to_writer_pretty(&mut self.to, value).map_err(io::Error::from)?;
         self.to.write_all(b"\n")
@@ -28,7 +28,7 @@ impl Output {
     /// Sends off what was printed.
     ///
     /// # Errors
-    /// What writing to standard output says.
+    /// The error of writing to standard output.
     pub fn finish(mut self) -> io::Result<()> {
         self.to.flush()
     }

@@ -106,7 +106,7 @@ impl Drop for Meter {
     }
 }
 
-/// What is left, over the last while.
+/// Remaining work at several moments of the last while, for the rate.
 #[derive(Default)]
 struct Rate {
     subject: Option<(String, Phase)>,

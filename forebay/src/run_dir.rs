@@ -72,7 +72,7 @@ impl RunDirectory {
         self.socket(&format!("{}.sock", key(&cache.canonical())))
     }
 
-    /// Where NBD clients connect if the operator names no place.
+    /// Socket for NBD clients if the operator names no address.
     ///
     /// # Errors
     /// If the path is longer than a socket's may be.
@@ -98,7 +98,7 @@ impl RunDirectory {
     }
 }
 
-/// What an environment variable says, if it says anything.
+/// Value of an environment variable, unless it is empty.
 pub fn non_empty(variable: &str) -> Option<PathBuf> {
     env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
 }

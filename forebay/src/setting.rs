@@ -1,4 +1,4 @@
-//! What `set` can set.
+//! Settings that `set` can change.
 
 use engine::effect::WriteMode;
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ pub enum Setting {
     GiveUpLost,
 }
 
-/// Why a setting means nothing.
+/// Reason why a setting has no meaning.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingError {
     /// No such key.

@@ -1,4 +1,4 @@
-//! What a device seems to hold, by the magic numbers of file systems, partition tables, volume managers and
+//! Signatures: what a device seems to hold, by the magic numbers of file systems, partition tables, volume managers and
 //! caches. `create` refuses a cache device that holds any of it.
 
 use engine::effect::Errno;
@@ -85,18 +85,18 @@ const MAGICS: &[Magic] = &[
     magic("a partition table or boot sector", 510, &[0x55, 0xaa]),
 ];
 
-/// How much of a device's beginning is looked at.
+/// Bytes that are looked at from the beginning of a device.
 const HEAD_BYTES: u64 = 384 << 10;
-/// How much of its end.
+/// Bytes that are looked at up to its end.
 const TAIL_BYTES: u64 = 128 << 10;
 /// The magic of a ZFS uberblock, in the byte order of the machine that wrote it.
 const ZFS_UBERBLOCK: u64 = 0x00ba_b10c;
-/// Where the uberblocks of the first label are.
+/// Offset of the uberblocks in the first label.
 const ZFS_UBERBLOCKS: std::ops::Range<usize> = 131_072..262_144;
 /// Mark of a Linux RAID member, versions 0.90 and 1.0, near the device's end.
 const RAID: [u8; 4] = [0xfc, 0x4e, 0x2b, 0xa9];
 
-/// What the device holds, if its marks are known.
+/// Content of the device, if its marks are known.
 ///
 /// # Errors
 /// The device's errno.

@@ -67,9 +67,9 @@ pub struct Started {
     pub volumes: Vec<Served>,
     /// The notes on it.
     pub record: LiveRecord,
-    /// What recovery found.
+    /// Findings of recovery.
     pub recovery: RecoveryReport,
-    /// What names it in reports.
+    /// Its identity in reports.
     pub identity: CacheIdentity,
     /// Memory, by what it is for.
     pub memory: MemoryShares,
@@ -78,7 +78,7 @@ pub struct Started {
 /// Makes a cache ready to be served.
 ///
 /// # Errors
-/// Why it must not be served, or cannot be.
+/// Reason why it must not be served, or cannot be.
 pub fn start(
     spec: &DeviceSpec,
     options: &RunOptions,
@@ -155,7 +155,7 @@ pub struct MemoryShares {
     pub index_bytes: u64,
 }
 
-/// What the tables of what is cached need at the most: of a log for every block, however scattered.
+/// Most memory that the index of cached blocks can need: for a log, as if every block were scattered.
 #[must_use]
 pub fn index_bytes(superblock: &Superblock) -> u64 {
     match &superblock.layout {
@@ -175,7 +175,7 @@ pub fn index_bytes(superblock: &Superblock) -> u64 {
     }
 }
 
-/// What they need at the least.
+/// Least memory that the index of cached blocks needs.
 fn index_bytes_least(superblock: &Superblock) -> u64 {
     match &superblock.layout {
         Layout::Log(_) | Layout::Keys(_) => INDEX_BYTES_LEAST,

@@ -31,7 +31,7 @@ pub struct StateDirectory {
     path: PathBuf,
 }
 
-/// What is known of one cache.
+/// Notes on one cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheRecord {
     /// Its set id, in hexadecimal.
@@ -43,7 +43,7 @@ pub struct CacheRecord {
     pub volumes: Vec<VolumeNote>,
 }
 
-/// What is known of one volume.
+/// Notes on one volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeNote {
     /// Its durable number.

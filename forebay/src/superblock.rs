@@ -19,7 +19,7 @@ pub fn load(image: &mut impl Image, device: &str) -> Result<Superblock> {
     Ok(superblock)
 }
 
-/// What a cache is made of.
+/// Composition of a cache.
 ///
 /// # Errors
 /// If the superblock does not say so, or says what nobody wrote.

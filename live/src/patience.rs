@@ -4,12 +4,12 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long an attempt is repeated.
+/// Time for which an attempt is repeated.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Pause between two attempts.
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
-/// Repeats `attempt` for a moment while its error says that somebody still holds what it wants; the last result.
+/// Repeats `attempt` for a moment while its error says that another process holds what it wants; the last result.
 ///
 /// # Errors
 /// The error of the last attempt.

@@ -1,4 +1,4 @@
-//! How the verbs talk to a running daemon: one unix socket for each cache, one line of JSON for each
+//! Control socket: how the verbs talk to a running daemon. One unix socket for each cache, one line of JSON for each
 //! question, one or more lines of JSON as the answer.
 
 mod client;
@@ -14,13 +14,13 @@ use serde::{Deserialize, Serialize};
 /// The longest question in bytes: a volume's name and a setting are far shorter.
 const QUESTION_BYTES_MAX: u64 = 4096;
 
-/// What is asked of a daemon.
+/// Question to a daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verb", rename_all = "kebab-case")]
 pub enum Question {
-    /// How it is doing.
+    /// Its status report.
     Status,
-    /// What it has done.
+    /// Its statistics.
     Stats,
     /// Change a volume; the only one if it is not named.
     Set {
@@ -43,15 +43,15 @@ pub enum Question {
     },
 }
 
-/// What a daemon says. [`Answer::Progress`] may come any number of times before the last one.
+/// Answer of a daemon. [`Answer::Progress`] may come any number of times before the last one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub enum Answer {
-    /// How far it is.
+    /// Progress of a long job.
     Progress(Progress),
-    /// How it is doing.
+    /// Its status report.
     Status(StatusReport),
-    /// What it has done.
+    /// Its statistics.
     Stats(StatsReport),
     /// It is set.
     Set,
@@ -66,14 +66,14 @@ pub enum Answer {
     },
 }
 
-/// How far a long job is.
+/// Progress of a long job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// The volume.
     pub volume: String,
-    /// What is being done.
+    /// Phase of the job.
     pub phase: Phase,
-    /// How much is left.
+    /// Bytes that are left.
     pub left_bytes: u64,
 }
 
@@ -87,23 +87,23 @@ pub enum Phase {
     Comparing,
 }
 
-/// What `flush` did.
+/// Result of `flush`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flushed {
     /// The volumes whose data is home.
     pub volumes: Vec<String>,
-    /// How much was dirty at the beginning.
+    /// Bytes that were dirty at the beginning.
     pub dirty_bytes: u64,
 }
 
-/// What `detach` did.
+/// Result of `detach`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Detached {
     /// The volume.
     pub volume: String,
     /// Its origin, which holds all of its data now.
     pub origin: String,
-    /// How much was compared and found equal; absent if that was not asked for.
+    /// Bytes that were compared and found equal; absent if that was not asked for.
     pub verified_bytes: Option<u64>,
 }
 

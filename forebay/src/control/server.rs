@@ -22,7 +22,7 @@ pub trait Answering: Send + Sync + 'static {
     /// Answers. `on_progress` says whether to go on: it says no when whoever asked went away.
     ///
     /// # Errors
-    /// Why it cannot be done; becomes [`Answer::Refused`].
+    /// Reason why it cannot be done; becomes [`Answer::Refused`].
     fn answer(
         &self,
         question: Question,

@@ -1,4 +1,4 @@
-//! How a cache device is divided, as reports say it.
+//! Division of a cache device into segments, slots or buckets, as reports say it.
 
 use crate::output::Size;
 use engine::format::Layout;
@@ -6,31 +6,31 @@ use engine::units::BLOCK_BYTES;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How a cache device is divided.
+/// Division of a cache device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Division {
     /// Into segments of a log.
     Segments {
-        /// How many.
+        /// Number of slots.
         segments: u32,
         /// Bytes of one.
         segment_bytes: u64,
     },
     /// Into segments of a log for keys, and buckets.
     Buckets {
-        /// How many segments.
+        /// Number of segments.
         segments: u32,
         /// Bytes of one.
         segment_bytes: u64,
-        /// How many buckets.
+        /// Number of buckets.
         buckets: u32,
         /// Bytes of one.
         bucket_bytes: u64,
     },
     /// Into slots.
     Slots {
-        /// How many.
+        /// Number of slots.
         slots: u32,
         /// Bytes of one.
         slot_bytes: u64,

@@ -1,4 +1,4 @@
-//! What `status` and `stats` say: the shape of their JSON, which is a contract, and the text for people.
+//! Reports of `status` and `stats`: the shape of their JSON, which is a contract, and the text for people.
 
 mod division;
 mod stats;

@@ -1,4 +1,4 @@
-//! What `stats` says.
+//! Report of `stats`.
 
 use crate::output::Size;
 use engine::status::{Counters, DeviceBytes, Status, VolumeStatus};
@@ -17,7 +17,7 @@ pub struct StatsReport {
     pub total: RequestStats,
     /// Bytes to and from the cache device.
     pub cache: DeviceStats,
-    /// How often the log went past the device's end since the start.
+    /// Number of times that the log went past the device's end since the start.
     pub cache_wraps: u64,
 }
 
@@ -26,16 +26,16 @@ pub struct StatsReport {
 pub struct VolumeStats {
     /// Its name.
     pub name: String,
-    /// What its clients did.
+    /// Counts of its clients' requests.
     #[serde(flatten)]
     pub requests: RequestStats,
     /// Bytes to and from its origin.
     pub origin: DeviceStats,
-    /// How long its clients waited.
+    /// Latencies of its clients' requests.
     pub latency: LatencyStats,
 }
 
-/// What clients did since the start; the names are those of [`Counters`], where they are explained.
+/// Counts of clients' requests since the start; the names are those of [`Counters`], where they are explained.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct RequestStats {
     pub reads: u64,
@@ -80,7 +80,7 @@ pub struct DeviceStats {
     pub flushes: u64,
 }
 
-/// How long clients waited, in microseconds.
+/// Latencies of clients' requests, in microseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct LatencyStats {
     /// Reads.
@@ -248,7 +248,7 @@ impl StatsReport {
     /// Prints it for people.
     ///
     /// # Errors
-    /// What writing says.
+    /// The error of writing.
     pub fn print(&self, to: &mut impl Write) -> io::Result<()> {
         writeln!(
             to,

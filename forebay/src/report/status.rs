@@ -1,4 +1,4 @@
-//! What `status` says.
+//! Report of `status`.
 
 use super::Division;
 use crate::output::Size;
@@ -24,9 +24,9 @@ pub struct StatusReport {
     pub cache: Option<CacheReport>,
     /// The number of this session, or of the last one.
     pub session: u64,
-    /// What the last start found; absent if there was none.
+    /// Findings of the last start; absent if there was none.
     pub recovery: Option<RecoveryReport>,
-    /// Where NBD clients connect.
+    /// Addresses for NBD clients.
     pub nbd: Vec<String>,
 }
 
@@ -46,14 +46,14 @@ pub struct VolumeReport {
     pub state: String,
     /// Its size.
     pub size_bytes: u64,
-    /// What the origin does not have yet.
+    /// Dirty data: bytes that the origin does not have yet.
     pub dirty_bytes: u64,
     /// What it may hold dirty now; absent if only the cache's room limits it. Writes that need more wait for the
     /// origin, or fail while that is absent.
     pub dirty_limit_bytes: Option<u64>,
     /// Dirty data that rotted in the cache.
     pub lost_bytes: u64,
-    /// What the cache holds of it.
+    /// Bytes that the cache holds of it.
     pub cached_bytes: u64,
     /// Errors of the origin since the start.
     pub origin_errors: u64,
@@ -82,7 +82,7 @@ pub struct CacheReport {
     pub size_bytes: u64,
     /// Bytes in segments or slots that are not free.
     pub used_bytes: u64,
-    /// How it is divided.
+    /// Its division into segments, slots or buckets.
     #[serde(flatten)]
     pub division: Division,
     /// Segments that are free; 0 of slots.
@@ -106,18 +106,18 @@ pub struct CacheReport {
     /// The most that may count as dirty after a crash without being so; absent if nothing limits it but what is
     /// cached.
     pub false_dirty_limit_bytes: Option<u64>,
-    /// How often the log went past the device's end since the start.
+    /// Number of times that the log went past the device's end since the start.
     pub wraps: u64,
 }
 
-/// What a start found.
+/// Findings of a start.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct RecoveryReport {
-    /// How long it took.
+    /// Duration in seconds.
     pub seconds: f64,
     /// Batches at the log's end that were not complete.
     pub batches_cut: u64,
-    /// What counts as dirty.
+    /// Bytes that count as dirty.
     pub redestage_bytes: u64,
     /// Entries read.
     pub entries: u64,
@@ -172,7 +172,7 @@ impl VolumeReport {
     }
 }
 
-/// What names a cache in its report.
+/// Identity of a cache in its report.
 pub struct CacheIdentity {
     /// Its device.
     pub device: String,
@@ -180,14 +180,14 @@ pub struct CacheIdentity {
     pub set_id: String,
     /// Its profile.
     pub profile: String,
-    /// How it is divided.
+    /// Its division into segments, slots or buckets.
     pub division: Division,
-    /// What it is made of.
+    /// Its composition.
     pub composition: Composition,
 }
 
 impl CacheIdentity {
-    /// What names the cache with that superblock on `device`.
+    /// Identity of the cache with that superblock on `device`.
     #[must_use]
     pub fn new(device: &DeviceSpec, superblock: &Superblock, composition: &Composition) -> CacheIdentity {
         CacheIdentity {
@@ -269,7 +269,7 @@ impl StatusReport {
     /// Prints it for people.
     ///
     /// # Errors
-    /// What writing says.
+    /// The error of writing.
     pub fn print(&self, to: &mut impl Write) -> io::Result<()> {
         let running = if self.running { "running" } else { "not running" };
         match &self.cache {

@@ -1,4 +1,4 @@
-//! The long jobs: dirty data goes home, a volume is compared with its origin and taken off the cache.
+//! Long jobs: flush dirty data to the origin, compare a volume with its origin, take it off the cache.
 
 use super::Running;
 use crate::control::{Detached, Flushed, Phase, Progress};
@@ -14,11 +14,11 @@ use std::ops::ControlFlow;
 use std::thread;
 use std::time::Duration;
 
-/// How often a long job says how far it is, and looks whether it should go on.
+/// Interval at which a long job reports its progress and looks whether it should go on.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 /// Compared at once; below what [`Handle::read`] takes.
 const COMPARE_BYTES_MAX: u64 = 128 << 10;
-/// How often a read is tried that found no memory free, with [`PROGRESS_EVERY`] between.
+/// Most attempts of a read that finds no memory free, with [`PROGRESS_EVERY`] between.
 const READ_TRIES_MAX: u32 = 50;
 
 impl Running {

@@ -42,20 +42,20 @@ pub struct Running {
     note_lock: Mutex<()>,
 }
 
-/// What is run.
+/// Doors of a daemon: addresses, device timeout, threads.
 pub struct Doors {
-    /// Where NBD clients connect; nowhere if empty.
+    /// Addresses for NBD clients; none if the cache runs for a verb alone.
     pub listen: Vec<ListenAddress>,
     /// A device that does not answer for this long counts as gone.
     pub device_timeout: Duration,
-    /// How many threads serve clients.
+    /// Number of threads that serve clients.
     pub threads: usize,
 }
 
 /// Runs a cache until `job` is done, then stops it cleanly. The job runs in a thread of its own.
 ///
 /// # Errors
-/// What the job says, or why the cache could not be run or stopped.
+/// The error of the job, or of running or stopping the cache.
 pub fn run<T: Send + 'static>(
     started: Started,
     doors: Doors,
@@ -170,13 +170,13 @@ impl Running {
         self.volumes.iter().find(|volume| volume.index == index).context("the volume is gone")
     }
 
-    /// Where NBD clients connect.
+    /// Addresses for NBD clients.
     #[must_use]
     pub fn nbd(&self) -> &[ListenAddress] {
         &self.nbd
     }
 
-    /// How it is doing.
+    /// Its status report.
     ///
     /// # Errors
     /// If it is stopping.
@@ -203,7 +203,7 @@ impl Running {
         report
     }
 
-    /// What it has done.
+    /// Its statistics.
     ///
     /// # Errors
     /// If it is stopping.

@@ -1,4 +1,4 @@
-//! What a running cache tells its operator without being asked.
+//! Notices: what a running cache tells its operator unasked.
 
 use crate::log::Log;
 use crate::startup::Served;

@@ -17,10 +17,10 @@ use std::io::{self, Write};
 #[derive(Serialize)]
 struct Checked {
     ok: bool,
-    /// Why it cannot be started as it is; absent if it can.
+    /// Reason why it cannot be started as it is; absent if it can.
     fatal: Option<String>,
     repaired: bool,
-    /// How many errors there are; only the first of them are listed.
+    /// Number of errors; only the first of them are listed.
     errors_count: u64,
     errors: Vec<Fault>,
     segments: u64,

@@ -23,9 +23,9 @@ use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-/// How much is zeroed at the end of a device that held something: backup labels live there.
+/// Bytes that are zeroed at the end of a device that held something: backup labels live there.
 const TAIL_BYTES: u64 = 1 << 20;
-/// How much is zeroed at once.
+/// Bytes that are zeroed at once.
 const ZERO_BYTES: u64 = 1 << 20;
 
 #[derive(Serialize)]
@@ -91,46 +91,52 @@ pub(super) fn run(arguments: Create) -> Result<()> {
     };
     superblock.volumes[0] = Some(volume);
 
-    let mut image = BlockingDevice::new(&cache);
-    let found = content(&mut image, cache.size_bytes())?;
-    if let Some(found) = found {
-        let is_named = wipe.as_ref().is_some_and(|wipe| wipe.canonical() == cache_spec.canonical());
-        if !is_named {
-            bail!("{cache_spec} holds {found}; to format it all the same, add --wipe {cache_spec}");
+    format(&cache, wipe.as_ref(), &mut superblock)?;
+    print(&created, report.json)
+}
+
+/// Writes the records of a new cache. A device that holds something is formatted only if `wipe` names it.
+fn format(cache: &Device, wipe: Option<&DeviceSpec>, superblock: &mut Superblock) -> Result<()> {
+    let spec = cache.spec();
+    let mut image = BlockingDevice::new(cache);
+    if let Some(found) = content(&mut image, cache.size_bytes())? {
+        if wipe.is_none_or(|wipe| wipe.canonical() != spec.canonical()) {
+            bail!("{spec} holds {found}; to format it all the same, add --wipe {spec}");
         }
         zero_labels(&mut image, cache.size_bytes())?;
     }
-    if let Layout::Slots(slots) = layout {
+    if let Layout::Slots(slots) = superblock.layout {
         zero(&mut image, slots.metadata())?;
     }
-    engine::recovery::format(&mut image, &superblock).map_err(|errno| {
-        anyhow::anyhow!("{cache_spec} failed while its records were written (errno {})", errno.0)
-    })?;
-    superblock::store(&mut image, &mut superblock)?;
+    engine::recovery::format(&mut image, superblock)
+        .map_err(|errno| anyhow!("{spec} failed while its records were written (errno {})", errno.0))?;
+    superblock::store(&mut image, superblock)
+}
 
+fn print(created: &Created, json: bool) -> Result<()> {
     let mut output = Output::stdout();
-    if report.json {
-        output.json(&created)?;
-    } else {
-        writeln!(
-            output,
-            "formatted {} ({}, {}) as {} cache of {}, profile {}{}",
-            created.cache,
-            Size(created.cache_bytes),
-            created.division,
-            created.mode,
-            created.origin,
-            created.profile,
-            if created.safe { "" } else { " without safety" }
-        )?;
-        writeln!(
-            output,
-            "volume {} ({}); serve it: forebay serve {}",
-            created.name,
-            Size(created.origin_bytes),
-            created.cache
-        )?;
+    if json {
+        output.json(created)?;
+        return Ok(output.finish()?);
     }
+    writeln!(
+        output,
+        "formatted {} ({}, {}) as {} cache of {}, profile {}{}",
+        created.cache,
+        Size(created.cache_bytes),
+        created.division,
+        created.mode,
+        created.origin,
+        created.profile,
+        if created.safe { "" } else { " without safety" }
+    )?;
+    writeln!(
+        output,
+        "volume {} ({}); serve it: forebay serve {}",
+        created.name,
+        Size(created.origin_bytes),
+        created.cache
+    )?;
     Ok(output.finish()?)
 }
 
@@ -207,7 +213,7 @@ fn open_cache(spec: &DeviceSpec) -> Result<Device> {
     })
 }
 
-/// What the device holds, if anything is recognised.
+/// Name of the content that the device seems to hold, if it is recognised.
 fn content(image: &mut BlockingDevice, size_bytes: u64) -> Result<Option<String>> {
     match engine::store::log::scan::load_superblock(image) {
         Err(SuperblockError::NotFormatted) => (),

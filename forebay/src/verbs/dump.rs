@@ -92,7 +92,7 @@ struct EntryDump {
     volume_id: u32,
     start_sector: u64,
     sectors: u32,
-    /// Where the payload is on the device; absent if there is none.
+    /// Place of the payload on the device; absent if there is none.
     payload_offset_bytes: Option<u64>,
     extra: u64,
 }

@@ -29,7 +29,7 @@ use std::ops::ControlFlow;
 /// Does what was asked.
 ///
 /// # Errors
-/// Why it could not be done.
+/// The error of the verb.
 pub fn run(verb: Verb) -> Result<()> {
     match verb {
         Verb::Create(arguments) => create::run(arguments),

@@ -21,7 +21,7 @@ use live::server::{ListenAddress, reactors_default};
 use std::io::Write;
 use std::time::Duration;
 
-/// How often it is looked whether a volume has drained.
+/// Interval at which a drain is looked after.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) fn run(arguments: Serve) -> Result<()> {
@@ -90,7 +90,7 @@ fn expect_profile(spec: &DeviceSpec, wanted: &Wanted) -> Result<()> {
     )
 }
 
-/// Why the cache cannot be used at all, if so. A cache that is there but in use is an error.
+/// Reason why the cache cannot be used at all, if there is one. A cache that is there but in use is an error.
 fn missing(spec: &DeviceSpec) -> Result<Option<String>> {
     let cache = match devices::open(spec, Access::ReadOnlyExclusive) {
         Ok(cache) => cache,
@@ -104,7 +104,7 @@ fn missing(spec: &DeviceSpec) -> Result<Option<String>> {
     Ok(loaded.err().map(|error| format!("the cache cannot be read: {error:#}")))
 }
 
-/// Where NBD clients connect: where the operator says, or a unix socket in the run directory.
+/// Addresses for NBD clients: the operator's, or a unix socket in the run directory.
 fn listen(given: Vec<ListenAddress>, volume: &str) -> Result<Vec<ListenAddress>> {
     if !given.is_empty() {
         return Ok(given);

@@ -67,7 +67,7 @@ fn set(arguments: &Set, volume: Option<&str>, setting: Setting) -> Result<()> {
     }
 }
 
-/// What is lost is known to a running cache only.
+/// Lost blocks are known to a running cache only.
 fn give_up_lost(arguments: &Set, volume: Option<&str>) -> Result<()> {
     let interrupts = Interrupts::install(1)?;
     let options = RunOptions::default();

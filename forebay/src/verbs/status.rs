@@ -42,7 +42,7 @@ pub(super) fn run(arguments: &Look) -> Result<()> {
     Ok(output.finish()?)
 }
 
-/// What the next start would find. Nothing is written.
+/// Findings of a start, if it were now. Nothing is written.
 fn look(spec: &DeviceSpec, state: &StateDirectory) -> Result<StatusReport> {
     let cache = open_cache(spec, Access::ReadOnlyExclusive)?;
     let mut image = BlockingDevice::new(&cache);

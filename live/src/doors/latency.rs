@@ -1,4 +1,4 @@
-//! How long clients wait, as histograms.
+//! Latencies of clients' requests, as histograms.
 
 use engine::units::Nanos;
 use hdrhistogram::Histogram;

@@ -12,7 +12,7 @@ struct Served {
 
 /// All exports, by place.
 pub(crate) struct Offers {
-    /// What is offered; `None` when it was closed.
+    /// Exports by place; `None` when one was closed.
     exports: Vec<Option<Export>>,
     served: Vec<Served>,
 }
@@ -76,7 +76,7 @@ impl Offers {
         }
     }
 
-    /// What the clients of a volume waited for so far.
+    /// Latencies of a volume's clients so far.
     pub(crate) fn latencies(&self, volume: VolumeIndex) -> Latencies {
         self.place_of(volume).map_or_else(Latencies::default, |place| self.served[place].histograms.summary())
     }

@@ -23,7 +23,8 @@ pub(crate) struct Cut {
 impl Cut {
     pub(crate) fn range(self) -> SectorRange {
         assert!(
-            self.offset_bytes.is_multiple_of(SECTOR_BYTES) && self.len_bytes.is_multiple_of(SECTOR_BYTES)
+            self.offset_bytes.is_multiple_of(SECTOR_BYTES) && self.len_bytes.is_multiple_of(SECTOR_BYTES),
+            "a piece is a range of whole sectors"
         );
         SectorRange { start: self.offset_bytes / SECTOR_BYTES, sectors: self.len_bytes / SECTOR_BYTES }
     }

@@ -162,7 +162,7 @@ fn print(output: &mut Output, chapter: &Chapter) -> Result<()> {
     Ok(writeln!(output)?)
 }
 
-/// How many cells are how near.
+/// Counts of cells by distance from the published value.
 fn shares(fidelity: &[Fidelity], system: Option<&str>) -> String {
     let Some(one) = fidelity.iter().find(|one| one.system.as_deref() == system) else { return String::new() };
     let (Some(ten), Some(quarter), Some(half), Some(median)) =

@@ -13,10 +13,10 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// How often the bar is looked at.
+/// Interval at which the bar is redrawn.
 const REFRESH: Duration = Duration::from_millis(200);
 
-/// What of the studies is run; nothing named is all.
+/// Selection of studies; all, if nothing is named.
 #[derive(Clone, Default)]
 pub(super) struct Wanted {
     pub systems: Vec<String>,
@@ -41,7 +41,7 @@ impl Wanted {
 /// One run: its study and its number there.
 type Task = (usize, usize);
 
-/// What all runs share.
+/// State that all runs share.
 struct Shared {
     studies: Vec<Study>,
     tests: Wanted,
@@ -115,7 +115,7 @@ fn carry_out(shared: &Shared, study: usize, run: usize) -> Result<Vec<Measured>,
     result
 }
 
-/// What a run's cache is made of; `None` for a bare disk.
+/// Composition of a run's cache; `None` for a bare disk.
 fn compose(run: &Run) -> Result<Option<Composition>, String> {
     let Subject::Cache { profile: name, .. } = &run.subject else { return Ok(None) };
     let name = profile::parse_name(name).map_err(|error| format!("{name}: {error}"))?;

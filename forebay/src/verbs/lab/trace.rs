@@ -18,14 +18,14 @@ use std::time::Duration;
 
 /// Requests under way where neither the trace nor the command line says: as a SATA disk takes.
 const DEPTH_DEFAULT: u32 = 32;
-/// How the names of fio's job files end.
+/// Ending of the names of fio's job files.
 const JOBS_EXTENSION: &str = "fio";
 /// Sizes of the cache where the command line has none, in percent of what the trace touches.
 const SIZES_PERCENT: [u64; 3] = [1, 10, 50];
 /// The least of them: the smallest cache that can be formatted.
 const CACHE_BYTES_MIN: u64 = 32 << 20;
 
-/// How often the bar is looked at.
+/// Interval at which the bar is redrawn.
 const REFRESH: Duration = Duration::from_millis(200);
 
 #[derive(Serialize)]
@@ -138,7 +138,7 @@ impl Surveyed {
     }
 }
 
-/// What is replayed.
+/// Requests to be replayed: a trace, or a job file.
 enum Load {
     Trace { survey: Survey, pace: Pace },
     Jobs(Vec<Job>),

@@ -48,7 +48,7 @@ thread_local! {
     static RUNNING: RefCell<Option<Options>> = const { RefCell::new(None) };
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct Work<'a> {
     arguments: &'a LabVerify,
     composition: Composition,

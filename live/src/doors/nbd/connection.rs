@@ -1,4 +1,4 @@
-//! One client's connection: what is known about it between two turns of the loop.
+//! Connections of NBD clients, as they are between two turns of the loop.
 
 use super::input::{Arriving, Input};
 use super::outbox::Outbox;
@@ -6,24 +6,24 @@ use crate::doors::nbd::wire::{Handshake, Session};
 use engine::units::Nanos;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-/// Requests of one client under way at the most; it waits with the next one.
+/// Most requests of one client that are under way; the next one waits on its socket.
 pub(crate) const REQUESTS_MAX: usize = 512;
-/// How long a client may take to agree on an export.
+/// Longest handshake.
 pub(crate) const HANDSHAKE_NS_MAX: u64 = 10 * Nanos::SECOND;
 
-/// Where a connection is in its life.
+/// Stage of a connection.
 pub(crate) enum Phase {
-    /// It agrees on an export.
+    /// The client agrees on an export.
     Handshake {
         machine: Box<Handshake>,
-        /// By then it must have.
+        /// The end of the time for it.
         deadline: Nanos,
     },
-    /// It serves.
+    /// Requests are served.
     Serving,
     /// The client has taken its leave, or must be told why it goes: the last replies are on their way.
     Leaving,
-    /// Shut; what the core and the kernel still do for it is waited for.
+    /// Closed; the core or the kernel may still work on its requests.
     Closed,
 }
 
@@ -31,7 +31,7 @@ pub(crate) enum Phase {
 pub(crate) struct Connection {
     socket: OwnedFd,
     pub phase: Phase,
-    /// What the handshake ended with, when it has.
+    /// The session that the handshake agreed on, once it has.
     pub session: Option<Session>,
     pub input: Input,
     pub outbox: Outbox,
@@ -45,7 +45,7 @@ pub(crate) struct Connection {
     pub requests: usize,
     /// Memory of the pool that it holds.
     pub held_bytes: u64,
-    /// When bytes last went to or came from the client.
+    /// Time at which bytes last went to or came from the client.
     pub moved: Nanos,
     /// It is on the list of those that wait for room.
     pub blocked: bool,

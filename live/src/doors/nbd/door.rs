@@ -17,13 +17,13 @@ use engine::units::Nanos;
 use slab::Slab;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// Connections at the most; one more is closed at once.
+/// Most connections; one more is closed at once.
 const CONNECTIONS_MAX: usize = 256;
-/// How long the door waits after the system had no descriptor for a connection.
+/// Pause after the system had no descriptor for a connection.
 const ACCEPT_PAUSE_NS: u64 = 100 * Nanos::MILLISECOND;
-/// How long a client may wait for its first memory before others have to give up theirs.
+/// Longest wait of a client for its first memory; then others have to give up theirs.
 const STARVING_NS_MAX: u64 = Nanos::SECOND;
-/// How long a client may hold memory and do nothing, when others wait for it.
+/// Longest time for which a client may hold memory and do nothing while others wait for memory.
 const STALL_NS_MAX: u64 = 5 * Nanos::SECOND;
 /// One client's share of the doors' memory: one part in so many.
 pub(super) const SHARE: u64 = 4;
@@ -72,14 +72,14 @@ pub(crate) struct NbdDoor {
     /// Connections with something to send.
     pub(super) outgoing: Vec<usize>,
     pub(super) handshakes: usize,
-    /// Since when some client has waited for its first memory, or when that was last looked after.
+    /// Time since which some client waits for its first memory, or at which others last had to give up theirs.
     pub(super) starving: Option<Nanos>,
     pub(super) number: DoorNumber,
-    /// Whether bytes came from a client since somebody asked.
+    /// Whether bytes came from a client since [`Door::expects_bytes_soon`].
     pub(super) has_moved: bool,
 }
 
-/// How far a request got.
+/// Outcome of handing on a request.
 pub(super) enum Progress {
     /// All of it was handed on.
     Done,

@@ -9,7 +9,7 @@ use engine::effect::RequestOp;
 use engine::memory::{Memory, Slice};
 use engine::units::BLOCK_BYTES;
 
-/// What the buffers of a read can need beyond its length, because it is not aligned.
+/// Bytes that the buffers of a read can need beyond its length, because it is not aligned.
 const WHOLE_EDGE_BYTES: u64 = 2 * BLOCK_BYTES;
 
 /// The part of the free memory that one piece may take.

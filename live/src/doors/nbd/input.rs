@@ -1,4 +1,4 @@
-//! What came in on one connection and was not looked at yet.
+//! Input of a connection: bytes that were received and not decoded yet.
 
 use crate::doors::pieces::Cut;
 use engine::memory::Slice;
@@ -9,13 +9,13 @@ use libc::{iovec, msghdr};
 pub(crate) const INPUT_BYTES: usize = 128 * 1024;
 /// Bytes that are received ahead of a long payload: its request and some more.
 const AHEAD_BYTES: usize = 1024;
-/// The rest of a payload from which on it is received straight into its buffer. A shorter one
+/// Shortest rest of a payload that is received straight into its buffer. A shorter one
 /// arrives together with the requests behind it and is copied: measured with fio over NBD,
 /// that is faster for 4 KiB writes than a system call for each.
 pub(crate) const STRAIGHT_BYTES_MIN: u32 = 16 * 1024;
 
-/// The rest of a payload from which on a thread of the kernel copies it, if the reactor is alone. Measured with fio over NBD: the
-/// kernel then copies where the client runs, whose caches have the bytes.
+/// Shortest rest of a payload that a thread of the kernel copies, if only this reactor has clients. Measured with fio
+/// over NBD: the kernel then copies where the client runs, whose caches have the bytes.
 pub(crate) const OFFLOAD_BYTES_MIN: u32 = 32 * 1024;
 
 /// The receiving side of a connection.
@@ -46,14 +46,14 @@ impl Input {
         }
     }
 
-    /// What is there.
+    /// The bytes that are not consumed yet.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
 
     /// Takes the first `count` bytes off.
     pub(crate) fn consume(&mut self, count: usize) {
-        assert!(count <= self.end - self.start, "what is taken was there");
+        assert!(count <= self.end - self.start, "no more bytes are consumed than were received");
         self.start += count;
         if self.start == self.end && !self.in_flight {
             self.start = 0;
@@ -104,16 +104,16 @@ impl Input {
 /// A payload on its way into a buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arriving {
-    /// Which piece of the request it is.
+    /// Range of the request that it belongs to.
     pub cut: Cut,
-    /// Where it goes.
+    /// Buffer that it goes into.
     pub slice: Slice,
-    /// How much of it is there.
+    /// Bytes of it that have arrived.
     pub filled: u32,
 }
 
 impl Arriving {
-    /// What is missing.
+    /// The part of the buffer that is not filled yet.
     pub(crate) fn rest(&self) -> Slice {
         self.slice.part(self.filled, self.slice.len_bytes - self.filled)
     }

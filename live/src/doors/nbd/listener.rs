@@ -20,7 +20,7 @@ const NBD_PORT: u16 = 10809;
 /// into more steps.
 const SEND_BUFFER_BYTES: usize = 106 * 1024;
 
-/// Where clients connect.
+/// Address that clients connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenAddress {
     /// A unix socket.

@@ -1,4 +1,4 @@
-//! What waits to be sent on one connection: all that is ready goes out in one system call.
+//! Outbox of a connection: replies that wait to be sent. All that is ready goes out in one system call.
 //!
 //! Two batches take turns: one is being sent and does not move, the other one fills.
 
@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 /// Vectors in one message.
 const VECTORS_MAX: usize = 1024;
-/// A payload from which on a thread of the kernel copies the message, if the reactor is alone. Measured with
+/// Shortest payload with which a thread of the kernel copies the message, if only this reactor has clients. Measured with
 /// fio over NBD and long reads: the copy into the socket costs several times more where the client does not
 /// run.
 const OFFLOAD_BYTES_MIN: u32 = 64 * 1024;
@@ -109,7 +109,10 @@ impl Outbox {
     /// Begins a send; the message stays valid until [`Outbox::sent`]. Second, whether it is long:
     /// for a thread of the kernel, if the reactor is alone.
     pub(crate) fn begin(&mut self, pool: &Pool) -> (*const msghdr, bool) {
-        assert!(self.wants_send(), "there is something to send");
+        assert!(
+            self.wants_send(),
+            "a send begins only when there is something to send and none is under way"
+        );
         if self.sending.is_empty() {
             std::mem::swap(&mut self.filling, &mut self.sending);
             self.filling.heads.clear();
@@ -140,7 +143,7 @@ impl Outbox {
     /// A send has moved `bytes`: gives back the buffers that are sent wholly. The number of
     /// bytes the connection is no longer charged for.
     pub(crate) fn sent(&mut self, bytes: usize, pool: &mut Pool) -> u64 {
-        assert!(self.in_flight, "a send was under way");
+        assert!(self.in_flight, "a send ends only after it has begun");
         self.in_flight = false;
         let mut freed_bytes = 0;
         self.sent_bytes += bytes;
@@ -168,7 +171,7 @@ impl Outbox {
 
     /// Throws everything away; no send may be under way.
     pub(crate) fn clear(&mut self, pool: &mut Pool) {
-        assert!(!self.in_flight, "the kernel is done with the buffers");
+        assert!(!self.in_flight, "replies are thrown away only when the kernel has let go of them");
         for batch in [&mut self.filling, &mut self.sending] {
             for part in batch.parts.drain(..) {
                 if let Part::Payload { slice, .. } = part {

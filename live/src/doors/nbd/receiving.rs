@@ -211,7 +211,7 @@ impl NbdDoor {
     }
 }
 
-/// How the data of a read is to go out.
+/// Way in which the data of a read is to go out.
 fn delivery(kind: Kind, len_bytes: u64, session: Session, quota_bytes: u64) -> Delivery {
     if kind != Kind::Read || session.structured || len_bytes <= PIECE_BYTES_MIN {
         Delivery::Chunks

@@ -138,7 +138,7 @@ impl NbdDoor {
         self.note_outgoing(key);
     }
 
-    /// Gives back the memory of a read that nobody gets.
+    /// Gives back the memory of a read whose data is not sent.
     fn drop_data<C: Core>(&mut self, key: usize, slice: Slice, turn: &mut Turn<'_, C>) {
         self.connections[key].held_bytes -= u64::from(buffer_bytes(slice));
         turn.release(slice);

@@ -60,7 +60,7 @@ pub(crate) struct ClientRequest {
     pub volume: VolumeIndex,
     pub offset_bytes: u64,
     pub len_bytes: u64,
-    /// How much of it has been cut into pieces and handed on.
+    /// Bytes of it that were cut into pieces and handed on.
     pub issued_bytes: u64,
     /// Pieces the core has not answered.
     pub outstanding: u32,
@@ -68,7 +68,7 @@ pub(crate) struct ClientRequest {
     pub errno: Option<Errno>,
     pub started: Nanos,
     pub delivery: Delivery,
-    /// Of a streamed read: whether the reply's head went out.
+    /// Whether the reply's head of a streamed read went out.
     pub head_sent: bool,
 }
 

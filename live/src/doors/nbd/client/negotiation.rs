@@ -1,12 +1,14 @@
 //! The client's side of the handshake.
 
-use super::{Address, ClientError, FLAG_FIXED_NEWSTYLE, FLAG_NO_ZEROES, STRING_BYTES_MAX, Stream};
+use super::stream::Stream;
+use super::{Address, ClientError};
 use crate::doors::nbd::wire::WireError;
 use crate::doors::nbd::wire::option::Fields;
 use crate::doors::nbd::wire::protocol::{
-    FLAG_READ_ONLY, GREETING_BYTES, GREETING_MAGIC, INFO_BLOCK_SIZE, INFO_DESCRIPTION, INFO_EXPORT,
-    INFO_NAME, OPT_ABORT, OPT_GO, OPT_LIST, OPT_STRUCTURED_REPLY, OPTION_MAGIC, OPTION_REPLY_HEADER_BYTES,
-    OPTION_REPLY_MAGIC, REP_ACK, REP_ERR_UNSUP, REP_ERROR_BIT, REP_INFO, REP_SERVER,
+    FLAG_FIXED_NEWSTYLE, FLAG_NO_ZEROES, FLAG_READ_ONLY, GREETING_BYTES, GREETING_MAGIC, INFO_BLOCK_SIZE,
+    INFO_DESCRIPTION, INFO_EXPORT, INFO_NAME, OPT_ABORT, OPT_GO, OPT_LIST, OPT_STRUCTURED_REPLY,
+    OPTION_MAGIC, OPTION_REPLY_HEADER_BYTES, OPTION_REPLY_MAGIC, REP_ACK, REP_ERR_UNSUP, REP_ERROR_BIT,
+    REP_INFO, REP_SERVER, STRING_BYTES_MAX,
 };
 use std::io::{Read, Write};
 
@@ -15,7 +17,7 @@ const REPLY_BYTES_MAX: usize = 2 * STRING_BYTES_MAX + 64;
 /// Replies that a server may send to one option.
 const REPLIES_MAX: usize = 4096;
 
-/// What a server says about an export.
+/// Description of an export by its server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExportInfo {
     /// The export's size in bytes.

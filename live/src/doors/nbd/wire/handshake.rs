@@ -14,17 +14,17 @@ use super::protocol::{
 };
 use super::reply::Session;
 
-/// What came of feeding a handshake.
+/// Result of feeding a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Bytes that the handshake took. Fewer than it was given only with an outcome: what is left
     /// after [`Outcome::Serve`] belongs to the transmission.
     pub consumed: usize,
-    /// How the handshake ended, if it did. The output is to be sent in either case.
+    /// End of the handshake, if it ended. The output is to be sent in either case.
     pub outcome: Option<Outcome>,
 }
 
-/// How a handshake ended.
+/// End of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The transmission of this session begins.

@@ -9,7 +9,7 @@ use engine::effect::Errno;
 /// Bytes of the longest [`ReplyHead`].
 const HEAD_BYTES_MAX: usize = CHUNK_HEADER_BYTES + 14;
 
-/// What a handshake ended with.
+/// Agreement that a handshake ended with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Session {
     /// The export, as its place in the list the handshake was given.
@@ -72,7 +72,7 @@ pub fn completion(session: Session, is_read: bool, cookie: u64, result: Result<(
     }
 }
 
-/// What stands before the data of a READ.
+/// Bytes before the data of a READ.
 ///
 /// In a structured session it begins a chunk of `len_bytes` from `offset_bytes` on, `last` if no
 /// other follows. In a simple session the data of the whole READ must follow, and `offset_bytes`

@@ -56,7 +56,7 @@ pub enum Command {
     },
 }
 
-/// What to do with a request.
+/// Judgement on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Carry it out.

@@ -1,0 +1,235 @@
+//! Handles: how other threads talk to a running server.
+
+use crate::doors::latency::Latencies;
+use crate::reactor::Core;
+use engine::effect::{Errno, RequestOp, WriteMode};
+use engine::limits::REQUEST_BYTES_MAX;
+use engine::units::{SECTOR_BYTES, VolumeIndex};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+use thiserror::Error;
+
+/// Request of the operator to a volume; see [`RequestOp`] for what each does and when it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ControlOp {
+    /// [`RequestOp::SetMode`]
+    SetMode(WriteMode),
+    /// [`RequestOp::SetSize`]; then the export has the new size, and its clients are sent away to look again.
+    SetSize {
+        /// The new size.
+        sectors: u64,
+    },
+    /// [`RequestOp::Flush`]
+    Flush,
+    /// [`RequestOp::Drain`]
+    Drain,
+    /// [`RequestOp::CancelDrain`]
+    CancelDrain,
+    /// [`RequestOp::Detach`]; its clients are sent away when it is done.
+    Detach,
+    /// [`RequestOp::GiveUpLost`]
+    GiveUpLost,
+}
+
+impl ControlOp {
+    pub(crate) fn request(self) -> RequestOp {
+        match self {
+            ControlOp::SetMode(mode) => RequestOp::SetMode(mode),
+            ControlOp::SetSize { sectors } => RequestOp::SetSize(sectors),
+            ControlOp::Flush => RequestOp::Flush,
+            ControlOp::Drain => RequestOp::Drain,
+            ControlOp::CancelDrain => RequestOp::CancelDrain,
+            ControlOp::Detach => RequestOp::Detach,
+            ControlOp::GiveUpLost => RequestOp::GiveUpLost,
+        }
+    }
+}
+
+/// Reason why a call of another thread has no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ControlError {
+    /// The core refused.
+    #[error("{}", io::Error::from_raw_os_error(.0.0))]
+    Engine(Errno),
+    /// The server has stopped or is stopping.
+    #[error("the daemon is stopping")]
+    Stopped,
+}
+
+/// Channel for the one answer of a call.
+pub(crate) type Answer<T> = Sender<Result<T, ControlError>>;
+
+/// Message of another thread to the control thread.
+pub(crate) enum Message<C> {
+    Request { volume: VolumeIndex, op: ControlOp, answer: Answer<()> },
+    WithCore(Box<dyn FnOnce(&mut C) + Send>),
+    Read { volume: VolumeIndex, offset_bytes: u64, len_bytes: u32, answer: Answer<Vec<u8>> },
+    Latencies { volume: VolumeIndex, answer: Answer<Latencies> },
+    ResizeExport { volume: VolumeIndex, size_bytes: u64, answer: Answer<()> },
+    SetReadOnly { volume: VolumeIndex, read_only: bool, answer: Answer<()> },
+    CloseExport { volume: VolumeIndex, answer: Answer<()> },
+    CloseDoors { answer: Answer<()> },
+    Stop { answer: Answer<()> },
+}
+
+/// A way to talk to a running server from any thread. Calls wait for their answer.
+pub struct Handle<C> {
+    pub(super) messages: Sender<Message<C>>,
+    pub(super) wake: Arc<OwnedFd>,
+}
+
+impl<C> Clone for Handle<C> {
+    fn clone(&self) -> Handle<C> {
+        Handle { messages: self.messages.clone(), wake: Arc::clone(&self.wake) }
+    }
+}
+
+/// A request whose answer is still to come.
+#[derive(Debug)]
+pub struct Pending {
+    answer: Receiver<Result<(), ControlError>>,
+}
+
+impl Pending {
+    /// Waits for the answer.
+    ///
+    /// # Errors
+    /// What the core said, or that the server stopped meanwhile.
+    pub fn wait(self) -> Result<(), ControlError> {
+        self.answer.recv().unwrap_or(Err(ControlError::Stopped))
+    }
+
+    /// Waits for the answer, but not longer than `time`. `None` if it is still to come.
+    #[must_use]
+    pub fn wait_for(&self, time: Duration) -> Option<Result<(), ControlError>> {
+        match self.answer.recv_timeout(time) {
+            Ok(result) => Some(result),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Err(ControlError::Stopped)),
+        }
+    }
+}
+
+impl<C: Core + 'static> Handle<C> {
+    fn send(&self, message: Message<C>) -> Result<(), ControlError> {
+        self.messages.send(message).map_err(|_| ControlError::Stopped)?;
+        let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+        Ok(())
+    }
+
+    fn call<T>(&self, message: impl FnOnce(Answer<T>) -> Message<C>) -> Result<T, ControlError> {
+        let (answer, receiver) = channel();
+        self.send(message(answer))?;
+        receiver.recv().unwrap_or(Err(ControlError::Stopped))
+    }
+
+    /// Asks the core for something, and waits until it is done.
+    ///
+    /// # Errors
+    /// What the core said, or that the server has stopped.
+    pub fn request(&self, volume: VolumeIndex, op: ControlOp) -> Result<(), ControlError> {
+        self.start(volume, op)?.wait()
+    }
+
+    /// Asks the core for something that may take long.
+    ///
+    /// # Errors
+    /// That the server has stopped.
+    pub fn start(&self, volume: VolumeIndex, op: ControlOp) -> Result<Pending, ControlError> {
+        let (answer, receiver) = channel();
+        self.send(Message::Request { volume, op, answer })?;
+        Ok(Pending { answer: receiver })
+    }
+
+    /// Runs `look` in a reactor, and all of them wait for it: be quick.
+    ///
+    /// # Errors
+    /// That the server has stopped.
+    pub fn with_core<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&mut C) -> T + Send + 'static,
+    ) -> Result<T, ControlError> {
+        self.call(|answer| {
+            Message::WithCore(Box::new(move |core| {
+                // The thread that asked may be gone.
+                let _ = answer.send(Ok(look(core)));
+            }))
+        })
+    }
+
+    /// Reads of a volume through the core, as a client would. Offset and length are
+    /// multiples of the volume's sector, and the length at most [`REQUEST_BYTES_MAX`] less a block.
+    ///
+    /// # Errors
+    /// What the core said, [`Errno::INVAL`] for a range that is not allowed, [`Errno::NOSPC`] when
+    /// clients hold all memory, or that the server has stopped.
+    pub fn read(
+        &self,
+        volume: VolumeIndex,
+        offset_bytes: u64,
+        len_bytes: u32,
+    ) -> Result<Vec<u8>, ControlError> {
+        let sector = |bytes: u64| bytes.is_multiple_of(SECTOR_BYTES);
+        if len_bytes == 0
+            || u64::from(len_bytes) > u64::from(REQUEST_BYTES_MAX) - engine::units::BLOCK_BYTES
+            || !sector(offset_bytes)
+            || !sector(u64::from(len_bytes))
+        {
+            return Err(ControlError::Engine(Errno::INVAL));
+        }
+        self.call(|answer| Message::Read { volume, offset_bytes, len_bytes, answer })
+    }
+
+    /// Latencies of a volume's clients so far.
+    ///
+    /// # Errors
+    /// That the server has stopped.
+    pub fn latencies(&self, volume: VolumeIndex) -> Result<Latencies, ControlError> {
+        self.call(|answer| Message::Latencies { volume, answer })
+    }
+
+    /// Offers a volume with another size; connections to it are closed, so that clients ask again.
+    ///
+    /// # Errors
+    /// That the server has stopped.
+    pub fn resize_export(&self, volume: VolumeIndex, size_bytes: u64) -> Result<(), ControlError> {
+        self.call(|answer| Message::ResizeExport { volume, size_bytes, answer })
+    }
+
+    /// Announces a volume as read-only, or as writable, to clients that connect from now on. Connections there
+    /// are keep what they were told; their writes are judged by the new rule.
+    ///
+    /// # Errors
+    /// That the server has stopped.
+    pub fn set_read_only(&self, volume: VolumeIndex, read_only: bool) -> Result<(), ControlError> {
+        self.call(|answer| Message::SetReadOnly { volume, read_only, answer })
+    }
+
+    /// Offers a volume no longer; connections to it are closed.
+    ///
+    /// # Errors
+    /// That the server has stopped.
+    pub fn close_export(&self, volume: VolumeIndex) -> Result<(), ControlError> {
+        self.call(|answer| Message::CloseExport { volume, answer })
+    }
+
+    /// Takes no new connections and closes those there are.
+    ///
+    /// # Errors
+    /// That the server has stopped.
+    pub fn close_doors(&self) -> Result<(), ControlError> {
+        self.call(|answer| Message::CloseDoors { answer })
+    }
+
+    /// Closes the doors, lets what is under way end, and stops the core cleanly
+    /// ([`RequestOp::Stop`]). Afterwards [`super::Server::run`] returns.
+    ///
+    /// # Errors
+    /// What the core said, or that the server had stopped already.
+    pub fn stop(&self) -> Result<(), ControlError> {
+        self.call(|answer| Message::Stop { answer })
+    }
+}

@@ -1,0 +1,225 @@
+//! Server: its configuration, its start and its end. Other threads talk to it through a [`Handle`].
+
+mod handle;
+mod notice;
+
+pub use crate::doors::latency::{Latencies, Latency};
+pub use crate::doors::nbd::listener::{AddressError, ListenAddress};
+pub(crate) use handle::{Answer, Message};
+pub use handle::{ControlError, ControlOp, Handle, Pending};
+pub use notice::ServerNotice;
+
+use crate::buffers::{DOOR_BYTES_MIN, Pool};
+use crate::devices::Device;
+use crate::doors::nbd::listener::Listener;
+use crate::doors::{Export, NAME_BYTES_MAX};
+use crate::reactor;
+use crate::reactor::control::Control;
+use crate::reactor::driver::{Abandon, Core, Driver};
+use crate::reactor::shared::Shared;
+use engine::limits::ENGINE_POOL_BYTES;
+use engine::units::{SECTOR_BYTES, VOLUMES_MAX, VolumeIndex};
+use rustix::event::EventfdFlags;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+use thiserror::Error;
+
+/// Default of [`Config::pool_bytes`].
+pub const POOL_BYTES_DEFAULT: u64 = ENGINE_POOL_BYTES + (64 << 20);
+/// The least memory that a server works with.
+pub const POOL_BYTES_MIN: u64 = ENGINE_POOL_BYTES + DOOR_BYTES_MIN;
+/// Default of [`Config::device_timeout`].
+pub const DEVICE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
+
+/// The most threads that serve clients.
+pub const REACTORS_MAX: usize = 16;
+
+/// Default of [`Config::reactors`]: two, if there are two processors.
+#[must_use]
+pub fn reactors_default() -> usize {
+    std::thread::available_parallelism().map_or(1, |processors| processors.get().min(2))
+}
+
+/// Configuration of a server.
+pub struct Config {
+    /// Memory for client data and the engine's own; at least [`POOL_BYTES_MIN`].
+    pub pool_bytes: u64,
+    /// Of that, what the engine keeps dirty data in ([`engine::limits::Config::memory_bytes`]).
+    pub kept_bytes: u64,
+    /// The cache device, if there is one.
+    pub cache: Option<Device>,
+    /// The origins, by volume index; `None` where there is no such volume, or no origin.
+    pub origins: Vec<Option<Device>>,
+    /// Exports that clients can connect to.
+    pub exports: Vec<ExportConfig>,
+    /// Addresses to listen on for NBD clients.
+    pub listen: Vec<ListenAddress>,
+    /// Notes durably, outside the cache device, that the cached content of a volume must
+    /// never be used again ([`engine::effect::IoOp::Abandon`]). Runs in a reactor, and the others wait.
+    pub abandon: Abandon,
+    /// Longest operation of a device; one that takes longer makes it count as gone.
+    pub device_timeout: Duration,
+    /// Told what the operator should know. Runs in a reactor, and the others wait: be quick.
+    pub notice: Box<dyn FnMut(ServerNotice) + Send>,
+    /// Number of threads that serve clients: 1 to [`REACTORS_MAX`].
+    pub reactors: usize,
+}
+
+/// A volume as offered to clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportConfig {
+    /// The volume.
+    pub volume: VolumeIndex,
+    /// The name clients ask for.
+    pub name: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// The smallest aligned request: the larger of 512 and the origin's sector, a power of two.
+    pub min_block_bytes: u32,
+    /// Whether clients may only read.
+    pub read_only: bool,
+}
+
+/// Reason why a server could not start or go on.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// Somebody else listens there already, or a file of another kind is in the way.
+    #[error("{address} is in use; stop whoever listens there, or choose another address")]
+    AddressInUse {
+        /// The address.
+        address: ListenAddress,
+    },
+    /// Listening failed for another reason.
+    #[error("could not listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: ListenAddress,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The memory is less than [`POOL_BYTES_MIN`].
+    #[error("{pool_bytes} bytes of memory are too few; at least {POOL_BYTES_MIN} are needed")]
+    PoolTooSmall {
+        /// What was asked for.
+        pool_bytes: u64,
+    },
+    /// The system did not give the memory.
+    #[error("could not get {pool_bytes} bytes of memory: {source}")]
+    Pool {
+        /// What was asked for.
+        pool_bytes: u64,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// An export's smallest block is not a power of two from 512 to 65536, or its name too long.
+    #[error("volume {name} cannot be offered with blocks of {min_block_bytes} bytes")]
+    Export {
+        /// The export's name.
+        name: String,
+        /// Its smallest block.
+        min_block_bytes: u32,
+    },
+    /// A system call that never fails did.
+    #[error("could not {step}: {source}")]
+    System {
+        /// What was tried.
+        step: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Another thread of the server failed, and says why.
+    #[error("another thread of the server failed")]
+    Broken,
+}
+
+/// A server that listens but does not serve yet.
+pub struct Server<C> {
+    pub(crate) config: Config,
+    pub(crate) core: C,
+    pub(crate) listeners: Vec<Listener>,
+    addresses: Vec<ListenAddress>,
+    pub(crate) messages: Receiver<Message<C>>,
+    pub(crate) wake: Arc<OwnedFd>,
+    pub(crate) pool: Pool,
+}
+
+impl<C: Core + 'static> Server<C> {
+    /// Takes memory, and listens. Clients that connect wait until [`Server::run`].
+    ///
+    /// # Errors
+    /// [`ServeError`]: memory or addresses that are not to be had.
+    pub fn new(config: Config, core: C) -> Result<(Server<C>, Handle<C>), ServeError> {
+        let pool_bytes = config.pool_bytes;
+        assert!(config.origins.len() <= VOLUMES_MAX, "a cache has at most {VOLUMES_MAX} volumes");
+        assert!((1..=REACTORS_MAX).contains(&config.reactors), "there are 1 to {REACTORS_MAX} reactors");
+        if pool_bytes < POOL_BYTES_MIN + config.kept_bytes {
+            return Err(ServeError::PoolTooSmall { pool_bytes });
+        }
+        for export in &config.exports {
+            let blocks_fit = export.min_block_bytes.is_power_of_two()
+                && (SECTOR_BYTES..=65536).contains(&u64::from(export.min_block_bytes));
+            if !blocks_fit || export.name.len() > NAME_BYTES_MAX {
+                let (name, min_block_bytes) = (export.name.clone(), export.min_block_bytes);
+                return Err(ServeError::Export { name, min_block_bytes });
+            }
+        }
+        let pool = Pool::with_kept(pool_bytes - ENGINE_POOL_BYTES - config.kept_bytes, config.kept_bytes)
+            .map_err(|source| ServeError::Pool { pool_bytes, source })?;
+        let listeners = config.listen.iter().map(listen).collect::<Result<Vec<_>, _>>()?;
+        let addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
+        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)
+            .map_err(|errno| ServeError::System { step: "make an eventfd", source: errno.into() })?;
+        let wake = Arc::new(wake);
+        let (sender, messages) = channel();
+        let handle = Handle { messages: sender, wake: Arc::clone(&wake) };
+        Ok((Server { config, core, listeners, addresses, messages, wake, pool }, handle))
+    }
+
+    /// Addresses it listens on; port 0 has become a real one.
+    #[must_use]
+    pub fn addresses(&self) -> &[ListenAddress] {
+        &self.addresses
+    }
+
+    /// Serves until [`Handle::stop`]; gives back the core as it then is.
+    ///
+    /// # Errors
+    /// [`ServeError::System`], if the kernel fails what the reactors stand on.
+    pub fn run(self) -> Result<C, ServeError> {
+        let Server { config, core, listeners, messages, wake, pool, .. } = self;
+        let reactors = config.reactors;
+        let shared = Shared::new(Driver::new(core, pool, config), wake, reactors)
+            .map_err(|source| ServeError::System { step: "make an eventfd", source })?;
+        let has_let_go = reactor::run_all(&shared, reactors, listeners, Control::new(messages))?;
+        let driver = shared.into_driver()?;
+        if has_let_go {
+            return Ok(driver.core);
+        }
+        // A device hangs. What the kernel may still write to must not be given to anybody else.
+        let Driver { core, pool, flights, .. } = driver;
+        std::mem::forget((pool, flights));
+        Ok(core)
+    }
+}
+
+fn listen(address: &ListenAddress) -> Result<Listener, ServeError> {
+    Listener::bind_patiently(address).map_err(|source| {
+        let address = address.clone();
+        match source.raw_os_error() {
+            Some(libc::EADDRINUSE) => ServeError::AddressInUse { address },
+            _ => ServeError::Listen { address, source },
+        }
+    })
+}
+
+impl ExportConfig {
+    pub(crate) fn offered(self) -> (VolumeIndex, Export) {
+        let ExportConfig { volume, name, size_bytes, min_block_bytes, read_only } = self;
+        let description = String::new();
+        (volume, Export { name, description, size_bytes, min_block_bytes, read_only })
+    }
+}

@@ -1,0 +1,62 @@
+//! Notices: events that the operator should know.
+
+use engine::effect::{Notice, Target};
+use std::fmt;
+use std::io;
+
+/// Event that the operator should know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ServerNotice {
+    /// Something the engine noticed.
+    Engine(Notice),
+    /// A device did not answer in time. It is not used any more until the next start.
+    DeviceGone {
+        /// Which.
+        target: Target,
+    },
+    /// The kernel refuses io_uring: threads do the work, and more slowly.
+    NoIoUring {
+        /// What it said.
+        errno: i32,
+    },
+}
+
+impl fmt::Display for ServerNotice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said = |errno: i32| io::Error::from_raw_os_error(errno);
+        match self {
+            ServerNotice::Engine(Notice::OriginError { volume, errno }) => {
+                write!(f, "the origin of volume {} failed and is tried again: {}", volume.0, said(errno.0))
+            }
+            ServerNotice::Engine(Notice::CacheLatched { errno }) => {
+                write!(f, "the cache failed and is not written any more: {}", said(errno.0))
+            }
+            ServerNotice::Engine(Notice::CorruptClean { volume, block }) => write!(
+                f,
+                "cached block {block} of volume {} was corrupt but clean; the origin serves it",
+                volume.0
+            ),
+            ServerNotice::Engine(Notice::Lost { volume, block }) => write!(
+                f,
+                "block {block} of volume {} is lost: it was not at the origin yet and its cached copy is corrupt",
+                volume.0
+            ),
+            ServerNotice::Engine(Notice::Uncached { volume }) => {
+                write!(f, "volume {} goes on without its cache", volume.0)
+            }
+            ServerNotice::Engine(Notice::Drained { volume }) => {
+                write!(f, "volume {} has no dirty data any more", volume.0)
+            }
+            ServerNotice::DeviceGone { target: Target::Origin(volume) } => {
+                write!(f, "the origin of volume {} did not answer in time and counts as gone", volume.0)
+            }
+            ServerNotice::DeviceGone { .. } => {
+                f.write_str("the cache did not answer in time and counts as gone")
+            }
+            ServerNotice::NoIoUring { errno } => {
+                write!(f, "io_uring is not available ({}); threads are used, which is slower", said(*errno))
+            }
+        }
+    }
+}
