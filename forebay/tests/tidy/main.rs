@@ -41,14 +41,11 @@ const FIRST_SENTENCES: &[(&str, usize)] = &[
     ("engine/src/policies/", 37),
     ("engine/src/store/log/", 62),
     ("engine/src/store/slots/", 58),
-    ("forebay/", 71),
+    ("forebay/", 24),
     ("lab/", 220),
-    ("live/", 63),
+    ("live/", 27),
     ("models/", 24),
 ];
-/// Lines of documents that are too long, where they have not been wrapped yet.
-const DOCUMENTS: &[(&str, usize)] = &[("CHANGELOG.md", 50)];
-
 static REPOSITORY: LazyLock<Option<Tree>> = LazyLock::new(Tree::of_this_repository);
 
 /// The repository. Without one (a packaged crate has no files beside its own) a test has nothing to look at, and says so.
@@ -139,7 +136,7 @@ fn functions_are_short() {
 #[test]
 fn lines_of_documents_are_short() {
     let Some(tree) = repository() else { return };
-    Ratchet::at_most("lines of 100 columns at most", DOCUMENTS).judge(lengths::check_documents(tree));
+    Ratchet::none("lines of 100 columns at most").judge(lengths::check_documents(tree));
 }
 
 #[test]
