@@ -8,7 +8,7 @@ use crate::machine::{Machine, Start};
 use crate::memory::Memory;
 use crate::recovery::{Opened, OpenedStore};
 use crate::status::Status;
-use crate::store::Store;
+use crate::store::Lookup;
 use crate::store::log::LogStore;
 use crate::store::slots::SlotStore;
 use crate::units::{Nanos, VolumeIndex};

@@ -49,7 +49,7 @@ impl<S: Store> Machine<S> {
         memory: &mut M,
     ) {
         let volume_index = self.requests[key].volume;
-        let blocks = S::held(self, volume_index, blocks);
+        let blocks = self.store.held(self.volume(volume_index), blocks);
         let active = &mut self.requests[key];
         active.hold = Some(hold);
         active.held = blocks;
@@ -189,7 +189,7 @@ impl<S: Store> Machine<S> {
 
     // ---- into the log --------------------------------------------------------------------
 
-    /// Reads what a partial write leaves of its first and last block into a work buffer; then [`Store::merge`].
+    /// Reads what a partial write leaves of its first and last block into a work buffer; then [`Changing::merge`](crate::store::Changing::merge).
     pub(crate) fn fetch_edges<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &self.requests[key];
         let RequestOp::Write { range, .. } = active.op else { unreachable!("a write") };

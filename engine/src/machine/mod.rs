@@ -32,7 +32,7 @@ use crate::machine::volume::{Standing, Volume};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
 use crate::status::DeviceBytes;
-use crate::store::Store;
+use crate::store::{Operations, Store};
 use crate::units::{BLOCK_BYTES, Nanos, Place, VOLUMES_MAX, VolumeIndex};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -90,7 +90,7 @@ pub(crate) struct Start<S> {
 }
 
 /// A running cache over one kind of store.
-pub(crate) struct Machine<S: Store> {
+pub(crate) struct Machine<S: Operations> {
     pub(crate) config: Config,
     pub(crate) now: Nanos,
     pub(crate) superblock: Superblock,

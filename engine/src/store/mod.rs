@@ -1,9 +1,22 @@
 //! The seam between what every cache does and how one keeps its blocks.
 //!
-//! [`Machine`] takes requests, guards blocks against each other, knows the origins, brings home and
+//! [`Machine`] takes requests, guards blocks against each other, knows the origins, brings dirty blocks home and
 //! answers. A [`Store`] says where blocks lie, what it takes to change them, and what is durable when. The
 //! choice is made once, by type: no call through a pointer, and no code of one store can name a field of
 //! another.
+//!
+//! | trait | asked |
+//! | --- | --- |
+//! | [`Operations`] | what the store's own device operations are for |
+//! | [`Lookup`] | where a block lies, and to keep it there while it is read |
+//! | [`Reading`] | whether a read may go on, and what is kept of what it brought |
+//! | [`Changing`] | to carry out writes, zeroes and discards, and to forget what goes around the cache |
+//! | [`Durability`] | what a flush covers, and what has to be flushed |
+//! | [`Destaging`] | which dirty blocks may go home, and to note those that did |
+//! | [`Life`] | the rest of an engine's life: pumping, stopping, failing, dropping volumes |
+//!
+//! Calls that issue operations, take buffers or let requests go on are given the whole machine; the others are given
+//! the store alone.
 
 pub mod log;
 pub mod slots;
@@ -14,6 +27,7 @@ use crate::machine::destage::Copied;
 use crate::machine::guard::{Blocks, Hold, Stamp};
 use crate::machine::read::{ChangingRead, Piece};
 use crate::machine::request::RequestKey;
+use crate::machine::volume::Volume;
 use crate::memory::{Memory, Slice};
 use crate::policies::replacement::Access;
 use crate::status::CacheStatus;
@@ -64,29 +78,30 @@ pub(crate) struct Pressure {
     pub is_short: bool,
 }
 
-/// Where blocks lie, what it takes to change them, and what is durable when.
-///
-/// Calls that issue operations, take buffers or let requests go on are given the whole machine.
-pub(crate) trait Store: Sized {
-    /// What an operation of the store's own is for.
+/// The operations that a store issues itself.
+pub(crate) trait Operations: Sized {
+    /// The purpose of such an operation; it comes back with the completion.
     type Flight;
     /// Whether such an operation is one of the cache device.
     fn is_of_cache(flight: &Self::Flight) -> bool;
-    /// Whether what an origin may still lose can enter the cache as clean (rule 2): the store sees to it that nobody finds
-    /// it there once it is lost, or what is written to an origin counts as home without a flush anyway.
-    fn trusts_unflushed_origin(&self) -> bool {
-        self.is_home_when_written()
-    }
+    /// An operation of the store's own has ended.
+    fn complete<M: Memory>(
+        m: &mut Machine<Self>,
+        flight: Self::Flight,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    );
+}
 
-    // ---- what is cached ----------------------------------------------------------------------
-
+/// Cached blocks and their places. None of these calls changes what is cached.
+pub(crate) trait Lookup {
     /// The cached copy of a block.
     fn lookup(&self, key: BlockKey) -> Option<Cached>;
     /// The content of a block, if it lies in memory: what a read returns.
     fn in_memory(&self, _key: BlockKey) -> Option<Slice> {
         None
     }
-    /// The content of the dirty copy that [`Store::lookup`] finds, if it lies in memory.
+    /// The content of the dirty copy that [`Lookup::lookup`] finds, if it lies in memory.
     fn kept_in_memory(&self, _key: BlockKey) -> Option<Slice> {
         None
     }
@@ -96,37 +111,53 @@ pub(crate) trait Store: Sized {
     fn note_hit(&mut self, key: BlockKey, is_first: bool);
     /// Whether one operation may read across from one place to the next.
     fn is_joinable(&self, first: Place, next: Place) -> bool;
-    /// Which of its lives a place is in: another number after it was freed and written again. 0 where whoever
-    /// remembers a place keeps it from that.
+    /// The number of a place's present life: it rises when the place is freed and written again. Always 0 in a store that
+    /// reuses no place that somebody remembers.
     fn life(&self, _place: Place) -> u64 {
         0
     }
     /// Keeps `blocks` places from `place` on, which one operation reads, from being reused (rule 1).
     fn pin(&mut self, place: Place, blocks: u32);
-    /// The operation that [`Store::pin`] was called for has ended.
+    /// The operation that [`Lookup::pin`] was called for has ended.
     fn unpin(&mut self, place: Place, blocks: u32);
-    /// Where a place lies on the cache device, in bytes.
+    /// The offset of a place on the cache device, in bytes.
     fn offset_bytes(&self, place: Place) -> u64;
     /// The blocks held of a volume, rising.
     fn cached_blocks(&self, volume: VolumeIndex) -> Vec<u64>;
+    /// Whether clean copies are used for a read of these blocks.
+    fn reads_clean(&self, first: BlockKey, blocks: u64) -> bool {
+        let _ = (first, blocks);
+        true
+    }
+    /// Whether the cached copy of a block is being overwritten in its place.
+    fn is_changing(&self, key: BlockKey) -> bool {
+        let _ = key;
+        false
+    }
+}
 
-    // ---- reads -------------------------------------------------------------------------------
-
-    /// A client's read is about to be looked up. False if it waits: then the store goes on with
+/// Reads under way: whether they may go on, what they fill, and what they find broken.
+pub(crate) trait Reading: Operations {
+    /// Whether a request bypasses the cache, as its policies say. Asked once for each read and write.
+    fn passes_by(m: &mut Machine<Self>, key: RequestKey, access: Access) -> bool {
+        let _ = (m, key, access);
+        false
+    }
+    /// Whether a client's read may be looked up now. If not, it waits, and the store goes on with
     /// [`Machine::fetch_all`].
     fn may_fetch<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M) -> bool {
         let _ = (m, key, memory);
         true
     }
-    /// A client's read has all its blocks. False if nobody may be told of them yet: then the store goes on with
+    /// Whether a client's read that has all its blocks may be answered. If not, the store goes on with
     /// [`Machine::fetch_all`] once more.
     fn may_tell(m: &mut Machine<Self>, key: RequestKey) -> bool {
         let _ = (m, key);
         true
     }
-    /// Whether clean copies are used for a read of these blocks.
-    fn reads_clean(&self, first: BlockKey, blocks: u64) -> bool {
-        let _ = (first, blocks);
+    /// Whether a read's fetch from the origin may be offered as a fill.
+    fn may_fill(m: &mut Machine<Self>, key: RequestKey) -> bool {
+        let _ = (m, key);
         true
     }
     /// A request brought `piece` from the origin: the store may keep it, if nothing changed since `stamp`.
@@ -137,78 +168,66 @@ pub(crate) trait Store: Sized {
         stamp: Stamp,
         memory: &mut M,
     );
-    /// Whether a request passes the cache by, as its policies say. Asked once for each read and write.
-    fn passes_by(m: &mut Machine<Self>, key: RequestKey, access: Access) -> bool {
-        let _ = (m, key, access);
-        false
-    }
-    /// Whether what a read is about to fetch from the origin may be offered.
-    fn may_fill(m: &mut Machine<Self>, key: RequestKey) -> bool {
-        let _ = (m, key);
-        true
-    }
-    /// The cache device answered a client's read that was issued then.
+    /// The cache device answered a client's read that was issued at `issued`.
     fn answered(m: &mut Machine<Self>, issued: Nanos) {
         let _ = (m, issued);
     }
-    /// Whether the cached copy of a block is being written in its place.
-    fn is_changing(&self, key: BlockKey) -> bool {
-        let _ = key;
-        false
-    }
-    /// A read of such a block goes on by [`Machine::read_changed`] when that is over.
+    /// Keeps a read of a block that [`Lookup::is_changing`]; it goes on by [`Machine::read_changed`] when the change is
+    /// over.
     fn wait_for_change(m: &mut Machine<Self>, read: ChangingRead) {
         let _ = (m, read);
-        unreachable!("nothing is written in its place")
+        unreachable!("a store that overwrites no block in its place has no read that waits for that")
     }
     /// The clean copy of a block does not match its checksum: forgets it, after a crash too (rule 8).
     fn drop_rotten(m: &mut Machine<Self>, key: BlockKey);
     /// The dirty copy of a block does not match its checksum: reads fail from now on, after a crash too.
     fn mark_lost(m: &mut Machine<Self>, key: BlockKey);
+}
 
-    // ---- changes -----------------------------------------------------------------------------
-
-    /// What a change of `blocks` holds: all that share marks with them.
-    fn held(m: &Machine<Self>, volume: VolumeIndex, blocks: Blocks) -> Blocks;
-    /// How a change that enters the cache holds its blocks, given whether it covers all of them.
+/// Writes, zeroes and discards, in the cache and around it.
+pub(crate) trait Changing: Operations {
+    /// The blocks that a change of `blocks` holds: all that share marks with them.
+    fn held(&self, volume: &Volume, blocks: Blocks) -> Blocks;
+    /// The hold of a change that enters the cache, given whether it covers all of its blocks.
     fn first_hold(m: &Machine<Self>, key: RequestKey, is_whole: bool) -> Hold;
     /// The blocks are held: carries out a write whose route leads into the cache.
     fn begin_write<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
     /// The blocks are held: carries out a write-zeroes whose route leads into the cache.
     fn begin_zero<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
-    /// Whether what the cache has of the request's blocks may be forgotten now. If not, the store answers the request or lets it
-    /// go on by [`Machine::begin_bypass`] when it may.
-    fn may_bypass<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M) -> bool;
-    /// A request whose route leads into the cache has its blocks to itself, after [`Machine::take_exclusive`].
-    fn settled<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
-    /// A change of the origin alone is done, and the request is about to be answered.
-    fn origin_changed<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
     /// The old content of a partly written block, and the new one over it, are in the work buffer.
     fn merge<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
+    /// A request whose route leads into the cache has its blocks to itself, after [`Machine::take_exclusive`].
+    fn settled<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
+    /// Whether the device still reads buffers of a request in [`crate::machine::request::Stage::Appending`].
+    fn is_writing(m: &Machine<Self>, key: RequestKey) -> bool;
+    /// Whether the cached copies of a request's blocks may be forgotten now. If not, the store answers the request or lets it
+    /// go on by [`Machine::begin_bypass`] when it may.
+    fn may_bypass<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M) -> bool;
     /// The request holds its blocks exclusively: makes sure that the cache has nothing of `blocks`, after a
     /// crash too (rule 7, hazard 7). Then [`Machine::change_origin`].
     fn forget<M: Memory>(m: &mut Machine<Self>, key: RequestKey, blocks: Blocks, memory: &mut M);
-    /// Whether nothing that the cache forgot of the request's blocks could come back after a crash.
+    /// Whether no forgotten copy of the request's blocks could come back after a crash.
     fn is_forgotten(m: &Machine<Self>, key: RequestKey) -> bool;
-    /// Asks for what [`Store::is_forgotten`] waits for.
+    /// Hastens what [`Changing::is_forgotten`] waits for.
     fn want_forgotten(m: &mut Machine<Self>, key: RequestKey);
-    /// Whether the device still reads buffers of a request in [`crate::machine::request::Stage::Appending`].
-    fn is_writing(m: &Machine<Self>, key: RequestKey) -> bool;
-    /// An origin began to fail, or became absent: what its volume has queued is decided again (rule 9).
+    /// A change of the origin alone is done, and the request is about to be answered.
+    fn origin_changed<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
+    /// An origin began to fail, or became absent: decides again about what its volume has queued (rule 9).
     fn withdraw<M: Memory>(m: &mut Machine<Self>, volume: VolumeIndex, memory: &mut M);
+}
 
-    // ---- durability --------------------------------------------------------------------------
-
+/// Flushes: what they cover, and who has to wait for them.
+pub(crate) trait Durability: Operations {
     /// Whether a FLUSH has to wait for something that answered writes did not wait for; then it is
     /// [`Stage::Commit`](crate::machine::request::Stage::Commit), until [`Machine::flush_devices`].
     fn holds_flush(m: &mut Machine<Self>, key: RequestKey) -> bool;
-    /// How far the store has got: a flush issued now covers everything up to this number.
+    /// The number of the store's last completed write: a flush issued now covers everything up to it.
     fn completed(&self) -> u64;
-    /// What was acknowledged and is not in the log: a FLUSH waits until [`Store::are_logged`].
+    /// Acknowledged writes that are not in the log: a FLUSH waits until [`Durability::are_logged`] with this number.
     fn unlogged(&mut self) -> Option<u64> {
         None
     }
-    /// Whether all up to such a number is in the log.
+    /// Whether everything up to such a number is in the log.
     fn are_logged(&self, number: u64) -> bool {
         let _ = number;
         true
@@ -217,18 +236,16 @@ pub(crate) trait Store: Sized {
     fn may_flush(&self) -> bool;
     /// A flush covered everything up to `sequence`.
     fn flushed(m: &mut Machine<Self>, sequence: u64);
-
-    // ---- destage -----------------------------------------------------------------------------
-
-    /// The blocks that go home together with `block`, it included: what shares one dirty mark with it.
-    fn unit(m: &Machine<Self>, volume: VolumeIndex, block: u64) -> Blocks;
-    /// Whether a dirty copy may go home.
-    fn readiness(&self, dirty: &Cached) -> Readiness;
-    /// These units are about to be read to go home.
-    fn run_begins(m: &mut Machine<Self>, volume: VolumeIndex, blocks: Blocks);
-    /// They were written to the origin, or will not be: nothing reads them any more.
-    fn run_ends(m: &mut Machine<Self>, volume: VolumeIndex, blocks: Blocks, is_written: bool);
-    /// Whether what was written to an origin counts as home before that was flushed. Never with `safe`.
+    /// A flush of an origin failed: it may have lost its unflushed writes.
+    fn origin_flush_failed(m: &mut Machine<Self>, volume: VolumeIndex) {
+        let _ = (m, volume);
+    }
+    /// Whether unflushed content of an origin can enter the cache as clean (rule 2): the store sees to it that nobody finds
+    /// it there once it is lost, or a write to an origin counts as home without a flush anyway.
+    fn trusts_unflushed_origin(&self) -> bool {
+        self.is_home_when_written()
+    }
+    /// Whether a write to an origin counts as home before that was flushed. Never with `safe`.
     fn is_home_when_written(&self) -> bool {
         false
     }
@@ -236,44 +253,45 @@ pub(crate) trait Store: Sized {
     fn flush_waits_for_cache(&self) -> bool {
         true
     }
+}
+
+/// Dirty blocks on their way home.
+pub(crate) trait Destaging: Operations {
+    /// The blocks that share one dirty mark with `block`, it included: they go home together.
+    fn unit(&self, volume: &Volume, block: u64) -> Blocks;
+    /// Whether a dirty copy may go home.
+    fn readiness(&self, dirty: &Cached) -> Readiness;
     /// Whether the store decides itself what goes home while nobody waits for it.
     fn has_controller(&self) -> bool {
         false
     }
+    /// How short the store is of room: the destager's pace follows it.
+    fn pressure(m: &Machine<Self>) -> Pressure;
+    /// These units are about to be read to go home.
+    fn run_begins(m: &mut Machine<Self>, volume: VolumeIndex, blocks: Blocks);
+    /// The units of a run were written to the origin, or will not be: nothing reads them any more.
+    fn run_ends(m: &mut Machine<Self>, volume: VolumeIndex, blocks: Blocks, is_written: bool);
     /// Brings home zeroes that have no copy. False if there are none to begin with now.
     fn start_zero_run(m: &mut Machine<Self>, volume: VolumeIndex) -> bool;
     /// These very copies are durable on the origin.
     fn copy_is_home(m: &mut Machine<Self>, volume: VolumeIndex, copy: Copied);
-    /// What a client's write-through put where, for [`Store::copy_is_home`].
+    /// The dirty copies of blocks that a client's write-through brought home, for [`Destaging::copy_is_home`].
     fn written_through(m: &Machine<Self>, volume: VolumeIndex, blocks: Blocks) -> Vec<Copied>;
-    /// What the destager decides on.
-    fn pressure(m: &Machine<Self>) -> Pressure;
+}
 
-    /// A flush of an origin failed: it may have lost what it had of late.
-    fn origin_flush_failed(m: &mut Machine<Self>, volume: VolumeIndex) {
-        let _ = (m, volume);
-    }
-
-    // ---- life --------------------------------------------------------------------------------
-
-    /// An operation of the store's own has ended.
-    fn complete<M: Memory>(
-        m: &mut Machine<Self>,
-        flight: Self::Flight,
-        result: Result<(), Errno>,
-        memory: &mut M,
-    );
+/// The store's part in the life of an engine: it is pumped, watched, stopped, and may fail.
+pub(crate) trait Life: Operations {
     /// A request is over, and is about to be answered.
     fn request_ended<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M) {
         let _ = (m, key, memory);
     }
-    /// Writes what a life before left unwritten of the store's own structures.
+    /// Writes those of the store's own structures that a life before left unwritten.
     fn repair<M: Memory>(m: &mut Machine<Self>, memory: &mut M);
-    /// Whoever can go on, goes on: after every call.
+    /// Lets everything go on that can. Called after every call of the engine.
     fn pump<M: Memory>(m: &mut Machine<Self>, memory: &mut M);
-    /// Sends off what waited for company.
+    /// Sends off what waited for group commit: the driver has no more input.
     fn assemble<M: Memory>(m: &mut Machine<Self>, memory: &mut M);
-    /// When what waits for company goes without, if nothing else happens before.
+    /// The time when a write stops waiting for group commit, if nothing else happens before.
     fn deadline(&self) -> Option<Nanos> {
         None
     }
@@ -289,20 +307,25 @@ pub(crate) trait Store: Sized {
         let _ = (m, memory);
         true
     }
-    /// The cache failed: throws away what waits; the requests behind it learn of it by themselves.
+    /// The cache failed: discards what waits; the requests behind it learn of it by themselves.
     fn discard_pending<M: Memory>(m: &mut Machine<Self>, memory: &mut M);
-    /// Forgets all of a volume, in memory: it is being taken off, or its cache was given up.
+    /// Forgets all of a volume, in memory: it is being detached, or its cache was given up.
     fn drop_volume(m: &mut Machine<Self>, volume: VolumeIndex);
-    /// The volume is about to grow: forgets the copy of what ends with it, which hides what comes.
+    /// The volume is about to grow: forgets the copy of its last block, which would hide the origin behind the old end.
     fn drop_end(m: &mut Machine<Self>, volume: VolumeIndex) -> Dropping;
     /// The operator gives up what is lost of a volume: it reads as the origin has it.
     fn give_up_lost(m: &mut Machine<Self>, volume: VolumeIndex);
-    /// Whether what was dropped of a volume stays dropped after a crash; asks for what is missing.
+    /// Whether the dropped blocks of a volume stay dropped after a crash; hastens what is missing for that.
     fn is_dropped_durably(_m: &mut Machine<Self>, _volume: VolumeIndex) -> bool {
         true
     }
-    /// The store's part of a picture of the cache.
+    /// The store's part of the cache's status.
     fn fill_status(&self, status: &mut CacheStatus);
-    /// Who waits for what, for a test that found nobody at work.
+    /// Prints who waits for what, for a test in which nothing goes on.
     fn describe(&self, f: &mut core::fmt::DebugStruct<'_, '_>);
 }
+
+/// One way to keep blocks: all that a [`Machine`] asks of it.
+pub(crate) trait Store: Lookup + Reading + Changing + Durability + Destaging + Life {}
+
+impl<S: Lookup + Reading + Changing + Durability + Destaging + Life> Store for S {}

@@ -35,13 +35,13 @@ impl<S: Store> Machine<S> {
 
     /// The run of blocks around `block` that can go home together.
     pub(super) fn run_around(&mut self, index: VolumeIndex, block: u64) -> Option<Blocks> {
-        let unit = S::unit(self, index, block);
+        let unit = self.store.unit(self.volume(index), block);
         if !self.can_destage(index, unit) {
             return None;
         }
         let mut first = unit.first;
         while first > 0 && unit.first - first < RUN_BLOCKS_MAX / 2 {
-            let before = S::unit(self, index, first - 1);
+            let before = self.store.unit(self.volume(index), first - 1);
             if self.is_unreadable(index, unit)
                 || self.is_unreadable(index, before)
                 || !self.can_destage(index, before)
@@ -62,13 +62,13 @@ impl<S: Store> Machine<S> {
     /// The run that begins with a unit that can go home.
     fn run_from(&mut self, index: VolumeIndex, first: u64) -> Blocks {
         let end = self.volume(index).blocks();
-        let unit = S::unit(self, index, first);
+        let unit = self.store.unit(self.volume(index), first);
         let mut count = unit.count;
         if self.is_unreadable(index, unit) {
             return Blocks { first, count };
         }
         while count < RUN_BLOCKS_MAX && first + count < end {
-            let next = S::unit(self, index, first + count);
+            let next = self.store.unit(self.volume(index), first + count);
             if self.is_unreadable(index, next) || !self.can_destage(index, next) {
                 break;
             }
@@ -106,7 +106,7 @@ impl<S: Store> Machine<S> {
                 let key = self.volume(index).key(candidate);
                 if self.store.lookup(key).is_some_and(|cached| cached.dirty) {
                     is_clean = false;
-                    let unit = S::unit(self, index, candidate);
+                    let unit = self.store.unit(self.volume(index), candidate);
                     if candidate >= block && self.can_destage(index, unit) {
                         return Some(self.run_from(index, unit.first));
                     }

@@ -392,7 +392,7 @@ impl<S: Store> Machine<S> {
         if result.is_err_and(|errno| !errno.is_gone()) {
             let piece =
                 state.copies.iter().find(|copy| copy.place == place).map_or(run_blocks.first, |c| c.first);
-            let is_alone = run_blocks.count == S::unit(self, index, run_blocks.first).count;
+            let is_alone = run_blocks.count == self.store.unit(self.volume(index), run_blocks.first).count;
             for step in 0..blocks {
                 let key = self.volume(index).key(piece + u64::from(step));
                 self.dirty_read_failed(key, Place(place.0 + step), is_alone);

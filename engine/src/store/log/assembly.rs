@@ -9,7 +9,7 @@ use crate::format::{BatchHeader, Entry, header_blocks_for};
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
-use crate::store::Store;
+use crate::store::Lookup;
 use crate::units::{BLOCK_BYTES, Place};
 use alloc::vec::Vec;
 

@@ -20,7 +20,7 @@ use crate::policies::controllers::mirror_fill::MirrorFillChoice;
 use crate::policies::controllers::pi::Pi;
 use crate::policies::controllers::{Budget, Join, Pressure};
 use crate::policies::replacement::Access;
-use crate::store::{Readiness, Store};
+use crate::store::{Destaging, Lookup, Readiness};
 use crate::units::{Nanos, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeIndex};
 use alloc::collections::VecDeque;
 use alloc::vec;

@@ -8,7 +8,7 @@ use crate::machine::guard::{Blocks, Hold};
 use crate::machine::request::Route;
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
-use crate::store::Store;
+use crate::store::Lookup;
 use crate::store::log::extents::{Extent, ExtentKind};
 use crate::units::{BLOCK_BYTES, BlockKey, Place};
 use alloc::vec::Vec;

@@ -6,7 +6,7 @@ use crate::machine::destage::{Copied, Run};
 use crate::machine::guard::{Blocks, Hold};
 use crate::machine::{Flight, Machine};
 use crate::mutation::Mutation;
-use crate::store::Store;
+use crate::store::Lookup;
 use crate::store::log::extents::ExtentKind;
 use crate::units::{BlockKey, Place, VolumeIndex};
 

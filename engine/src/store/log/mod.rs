@@ -33,7 +33,7 @@ use crate::machine::guard::Blocks;
 use crate::machine::request::RequestKey;
 use crate::memory::{BufferId, Slice};
 use crate::mutation::Mutation;
-use crate::store::Store;
+use crate::store::Lookup;
 use crate::store::log::extents::{Extent, Extents};
 use crate::store::log::index::Index;
 use crate::store::log::reclaim::{Kept, Reclaim};

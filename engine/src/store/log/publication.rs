@@ -7,9 +7,9 @@ use crate::machine::guard::{Blocks, Hold};
 use crate::machine::request::RequestKey;
 use crate::memory::Memory;
 use crate::mutation::Mutation;
-use crate::store::Store;
 use crate::store::log::extents::{Extent, ExtentKind};
 use crate::store::log::index::Run as IndexRun;
+use crate::store::{Changing, Lookup};
 use crate::units::{BLOCK_BYTES, BlockKey, Place, VolumeIndex};
 use alloc::collections::BTreeSet;
 

@@ -12,7 +12,7 @@ use crate::machine::guard::Blocks;
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
-use crate::store::Store;
+use crate::store::Lookup;
 use crate::store::log::extents::{Extent, ExtentKind};
 use crate::store::log::segments::SegmentState;
 use crate::store::log::{InternalAppend, LogFlight, LogStore};

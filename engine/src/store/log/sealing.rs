@@ -6,7 +6,7 @@ use crate::format::{SummaryBuilder, SummaryFooter};
 use crate::machine::{Flight, Machine};
 use crate::memory::{Memory, Purpose, Slice};
 use crate::mutation::Mutation;
-use crate::store::Store;
+use crate::store::Lookup;
 use crate::units::BLOCK_BYTES;
 
 impl Machine<LogStore> {

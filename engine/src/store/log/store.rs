@@ -9,24 +9,52 @@ use crate::machine::destage::Copied;
 use crate::machine::guard::{Blocks, Hold, Stamp};
 use crate::machine::read::Piece;
 use crate::machine::request::{RequestKey, Stage};
+use crate::machine::volume::Volume;
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
 use crate::policies::replacement::Access;
 use crate::status::CacheStatus;
 use crate::store::log::extents::ExtentKind;
-use crate::store::{Cached, Dropping, Pressure, Readiness, Store};
+use crate::store::{
+    Cached, Changing, Destaging, Dropping, Durability, Life, Lookup, Operations, Pressure, Readiness, Reading,
+};
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTORS_PER_BLOCK, VolumeIndex};
 use alloc::vec::Vec;
 
-impl Store for LogStore {
+impl Operations for LogStore {
     type Flight = LogFlight;
 
     fn is_of_cache(_flight: &LogFlight) -> bool {
         true
     }
 
-    // ---- what is cached ----------------------------------------------------------------------
+    fn complete<M: Memory>(
+        m: &mut Machine<LogStore>,
+        flight: LogFlight,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
+        match flight {
+            LogFlight::Batch { sequence } => m.batch_done(sequence, result, memory),
+            LogFlight::Summary { segment, buffer } => {
+                memory.release(buffer);
+                m.summary_done(segment, result, memory);
+            }
+            LogFlight::ReclaimRead { segment, buffer } if m.store.journal.is_some() => {
+                m.tail_read_done(segment, buffer, result, memory);
+            }
+            LogFlight::Data { key, issued } => m.data_done(key, issued, result, memory),
+            LogFlight::ReclaimRead { segment, buffer } => {
+                m.reclaim_read_done(segment, buffer, result, memory)
+            }
+            LogFlight::RelocateRead { buffer, blocks, segment } => {
+                m.relocate_read_done(buffer, &blocks, segment, result, memory);
+            }
+        }
+    }
+}
 
+impl Lookup for LogStore {
     fn lookup(&self, key: BlockKey) -> Option<Cached> {
         let entry = self.index.get(key)?;
         Some(Cached { place: entry.place, dirty: entry.dirty, checksum: Some(entry.checksum) })
@@ -85,9 +113,9 @@ impl Store for LogStore {
         blocks.sort_unstable();
         blocks
     }
+}
 
-    // ---- reads -------------------------------------------------------------------------------
-
+impl Reading for LogStore {
     fn offer_fill<M: Memory>(
         m: &mut Machine<LogStore>,
         request: RequestKey,
@@ -150,10 +178,10 @@ impl Store for LogStore {
     fn mark_lost(m: &mut Machine<LogStore>, key: BlockKey) {
         m.append_lost(key);
     }
+}
 
-    // ---- changes -----------------------------------------------------------------------------
-
-    fn held(_m: &Machine<LogStore>, _volume: VolumeIndex, blocks: Blocks) -> Blocks {
+impl Changing for LogStore {
+    fn held(&self, _volume: &Volume, blocks: Blocks) -> Blocks {
         blocks
     }
 
@@ -177,7 +205,7 @@ impl Store for LogStore {
     }
 
     fn settled<M: Memory>(_m: &mut Machine<LogStore>, _key: RequestKey, _memory: &mut M) {
-        unreachable!("what is appended waits for nobody");
+        unreachable!("a write that is appended to the log waits for no destage");
     }
 
     fn origin_changed<M: Memory>(_m: &mut Machine<LogStore>, _key: RequestKey, _memory: &mut M) {}
@@ -237,9 +265,9 @@ impl Store for LogStore {
     fn withdraw<M: Memory>(m: &mut Machine<LogStore>, volume: VolumeIndex, memory: &mut M) {
         m.withdraw_appends(volume, memory);
     }
+}
 
-    // ---- durability --------------------------------------------------------------------------
-
+impl Durability for LogStore {
     fn holds_flush(_m: &mut Machine<LogStore>, _key: RequestKey) -> bool {
         false
     }
@@ -273,10 +301,10 @@ impl Store for LogStore {
     fn flushed(m: &mut Machine<LogStore>, sequence: u64) {
         m.log_flushed(sequence);
     }
+}
 
-    // ---- destage -----------------------------------------------------------------------------
-
-    fn unit(_m: &Machine<LogStore>, _volume: VolumeIndex, block: u64) -> Blocks {
+impl Destaging for LogStore {
+    fn unit(&self, _volume: &Volume, block: u64) -> Blocks {
         Blocks { first: block, count: 1 }
     }
 
@@ -345,34 +373,9 @@ impl Store for LogStore {
                 || journal.as_ref().is_some_and(|journal| journal.is_starved()),
         }
     }
+}
 
-    // ---- life --------------------------------------------------------------------------------
-
-    fn complete<M: Memory>(
-        m: &mut Machine<LogStore>,
-        flight: LogFlight,
-        result: Result<(), Errno>,
-        memory: &mut M,
-    ) {
-        match flight {
-            LogFlight::Batch { sequence } => m.batch_done(sequence, result, memory),
-            LogFlight::Summary { segment, buffer } => {
-                memory.release(buffer);
-                m.summary_done(segment, result, memory);
-            }
-            LogFlight::ReclaimRead { segment, buffer } if m.store.journal.is_some() => {
-                m.tail_read_done(segment, buffer, result, memory);
-            }
-            LogFlight::Data { key, issued } => m.data_done(key, issued, result, memory),
-            LogFlight::ReclaimRead { segment, buffer } => {
-                m.reclaim_read_done(segment, buffer, result, memory)
-            }
-            LogFlight::RelocateRead { buffer, blocks, segment } => {
-                m.relocate_read_done(buffer, &blocks, segment, result, memory);
-            }
-        }
-    }
-
+impl Life for LogStore {
     fn repair<M: Memory>(m: &mut Machine<LogStore>, memory: &mut M) {
         if m.store.log.has_missing_summaries() {
             m.write_missing_summaries(memory);

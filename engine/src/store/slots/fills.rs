@@ -7,7 +7,7 @@ use crate::machine::request::RequestKey;
 use crate::machine::{Flight, Machine};
 use crate::memory::{Memory, Slice};
 use crate::policies::replacement::{Arrival, Policy};
-use crate::store::Store;
+use crate::store::Lookup;
 use crate::units::{BLOCK_BYTES, Frame, PieceKey, VolumeIndex};
 use alloc::vec::Vec;
 use core::num::NonZeroU32;

@@ -18,7 +18,7 @@ use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::policies::fetch::Fetch;
 use crate::policies::replacement::{Access, Arrival, Policy};
-use crate::store::Store;
+use crate::store::Lookup;
 use crate::units::{BLOCK_BYTES, Frame, Nanos, PieceKey, VolumeIndex};
 use alloc::vec::Vec;
 use core::num::NonZeroU32;

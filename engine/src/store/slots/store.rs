@@ -11,6 +11,7 @@ use crate::machine::destage::Copied;
 use crate::machine::guard::{Blocks, Hold, Stamp};
 use crate::machine::read::{ChangingRead, Piece};
 use crate::machine::request::RequestKey;
+use crate::machine::volume::Volume;
 use crate::memory::Memory;
 use crate::mutation::Mutation;
 use crate::policies::controllers::Destage;
@@ -18,7 +19,9 @@ use crate::policies::fetch::Fetch;
 use crate::policies::replacement::{Access, Policy};
 use crate::status::CacheStatus;
 use crate::store::log::extents::ExtentKind;
-use crate::store::{Cached, Dropping, Pressure, Readiness, Store};
+use crate::store::{
+    Cached, Changing, Destaging, Dropping, Durability, Life, Lookup, Operations, Pressure, Readiness, Reading,
+};
 use crate::units::{BLOCK_BYTES, BlockKey, Frame, Nanos, Place, SECTORS_PER_BLOCK, VolumeIndex};
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
@@ -27,19 +30,49 @@ use core::num::NonZeroU32;
 /// when it was asked to go home.
 const LOOK_AGAIN_NS: u64 = 5 * Nanos::MILLISECOND;
 
-impl Store for SlotStore {
+impl Operations for SlotStore {
     type Flight = SlotFlight;
 
     fn is_of_cache(flight: &SlotFlight) -> bool {
         !matches!(flight, SlotFlight::Around { .. } | SlotFlight::PromotionRead { .. })
     }
-    fn trusts_unflushed_origin(&self) -> bool {
-        // A crash forgets what is clean, and so does a flush that fails.
-        true
+
+    fn complete<M: Memory>(
+        m: &mut Machine<SlotStore>,
+        flight: SlotFlight,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
+        let is_of_cache = Self::is_of_cache(&flight);
+        if result.is_ok() && is_of_cache {
+            m.store.completed += 1;
+        }
+        match flight {
+            SlotFlight::Data { request, first, place, slice, makes_dirty, issued } => {
+                m.note_latency(Access::Write, issued);
+                m.data_written(request, first, (place, slice), makes_dirty, result, memory);
+            }
+            SlotFlight::Around { request, blocks, beside } => {
+                m.around_written(request, (blocks, beside), result, memory);
+            }
+            SlotFlight::Fill { volume, blocks, slot, arrival, slice, waiting } => {
+                m.filled((volume, blocks), (slot, arrival), slice, result, memory);
+                if let Some(request) = waiting {
+                    m.fill_waited_for(request, memory);
+                }
+            }
+            SlotFlight::PromotionRead { promotion } => m.promotion_read(promotion, result, memory),
+            SlotFlight::PromotionWrite { promotion } => m.promotion_written(promotion, result, memory),
+            SlotFlight::Page { page, buffer } => m.page_written(page, buffer, result, memory),
+            SlotFlight::Mappings { buffer } => m.mappings_written(buffer, false, result, memory),
+            SlotFlight::CommitRecord { buffer } => m.mappings_written(buffer, true, result, memory),
+            SlotFlight::Lost { buffer } => m.lost_table_written(buffer, result, memory),
+            SlotFlight::StopPage { buffer } => m.stop_page_written(buffer, result, memory),
+        }
     }
+}
 
-    // ---- what is cached ----------------------------------------------------------------------
-
+impl Lookup for SlotStore {
     fn lookup(&self, key: BlockKey) -> Option<Cached> {
         let piece = self.piece_of(key);
         let slot = self.holding(piece)?;
@@ -107,8 +140,12 @@ impl Store for SlotStore {
         blocks
     }
 
-    // ---- reads -------------------------------------------------------------------------------
+    fn is_changing(&self, key: BlockKey) -> bool {
+        self.changing.contains(&key)
+    }
+}
 
+impl Reading for SlotStore {
     fn offer_fill<M: Memory>(
         m: &mut Machine<SlotStore>,
         request: RequestKey,
@@ -142,20 +179,6 @@ impl Store for SlotStore {
         m.note_latency(Access::Read, issued);
     }
 
-    fn request_ended<M: Memory>(m: &mut Machine<SlotStore>, key: RequestKey, memory: &mut M) {
-        m.end_asking(key, memory);
-    }
-
-    fn origin_flush_failed(m: &mut Machine<SlotStore>, volume: VolumeIndex) {
-        m.evict_clean(volume);
-        m.tell_all_dirty(volume);
-        m.doubt_written_around(volume);
-    }
-
-    fn is_changing(&self, key: BlockKey) -> bool {
-        self.changing.contains(&key)
-    }
-
     fn wait_for_change(m: &mut Machine<SlotStore>, read: ChangingRead) {
         m.store.changing_reads.push(read);
     }
@@ -173,13 +196,13 @@ impl Store for SlotStore {
     fn mark_lost(m: &mut Machine<SlotStore>, key: BlockKey) {
         m.lose(key);
     }
+}
 
-    // ---- changes -----------------------------------------------------------------------------
-
-    fn held(m: &Machine<SlotStore>, volume: VolumeIndex, blocks: Blocks) -> Blocks {
-        let slot_blocks = m.store.slot_blocks();
+impl Changing for SlotStore {
+    fn held(&self, volume: &Volume, blocks: Blocks) -> Blocks {
+        let slot_blocks = self.slot_blocks();
         let first = blocks.first / slot_blocks * slot_blocks;
-        let end = blocks.end().next_multiple_of(slot_blocks).min(m.volume(volume).blocks());
+        let end = blocks.end().next_multiple_of(slot_blocks).min(volume.blocks());
         Blocks { first, count: end - first }
     }
 
@@ -260,8 +283,19 @@ impl Store for SlotStore {
     fn withdraw<M: Memory>(_m: &mut Machine<SlotStore>, _volume: VolumeIndex, _memory: &mut M) {
         // Nothing is queued: what has no room goes around the cache.
     }
+}
 
-    // ---- durability --------------------------------------------------------------------------
+impl Durability for SlotStore {
+    fn trusts_unflushed_origin(&self) -> bool {
+        // A crash forgets what is clean, and so does a flush that fails.
+        true
+    }
+
+    fn origin_flush_failed(m: &mut Machine<SlotStore>, volume: VolumeIndex) {
+        m.evict_clean(volume);
+        m.tell_all_dirty(volume);
+        m.doubt_written_around(volume);
+    }
 
     fn holds_flush(m: &mut Machine<SlotStore>, key: RequestKey) -> bool {
         m.flush_waits_for_mappings(key)
@@ -279,11 +313,20 @@ impl Store for SlotStore {
         m.records_flushed(sequence);
     }
 
-    // ---- destage -----------------------------------------------------------------------------
+    fn is_home_when_written(&self) -> bool {
+        // SAFE: none of the published systems flushes the origin first.
+        !self.policies.is_safe
+    }
 
-    fn unit(m: &Machine<SlotStore>, volume: VolumeIndex, block: u64) -> Blocks {
-        let volume = m.volume(volume);
-        m.store.blocks_of(volume, m.store.piece_of(volume.key(block)))
+    fn flush_waits_for_cache(&self) -> bool {
+        // SAFE: flashcache sends no flush to the cache, and EnhanceIO does not wait for the one that it sends.
+        self.policies.is_safe || !matches!(self.layout.persistence(), SlotPersistence::SyncSector)
+    }
+}
+
+impl Destaging for SlotStore {
+    fn unit(&self, volume: &Volume, block: u64) -> Blocks {
+        self.blocks_of(volume, self.piece_of(volume.key(block)))
     }
 
     fn readiness(&self, dirty: &Cached) -> Readiness {
@@ -317,16 +360,6 @@ impl Store for SlotStore {
         m.store.is_released = true;
     }
 
-    fn is_home_when_written(&self) -> bool {
-        // SAFE: none of the published systems flushes the origin first.
-        !self.policies.is_safe
-    }
-
-    fn flush_waits_for_cache(&self) -> bool {
-        // SAFE: flashcache sends no flush to the cache, and EnhanceIO does not wait for the one that it sends.
-        self.policies.is_safe || !matches!(self.layout.persistence(), SlotPersistence::SyncSector)
-    }
-
     fn has_controller(&self) -> bool {
         !matches!(self.destage, Destage::Sweep)
     }
@@ -347,41 +380,11 @@ impl Store for SlotStore {
         let held_permille = u64::from(m.store.table.dirty()) * 1000 / u64::from(m.store.table.shape().frames);
         Pressure { held_permille, extents: 0, is_short: held_permille > 500 || !m.store.waiting.is_empty() }
     }
+}
 
-    // ---- life --------------------------------------------------------------------------------
-
-    fn complete<M: Memory>(
-        m: &mut Machine<SlotStore>,
-        flight: SlotFlight,
-        result: Result<(), Errno>,
-        memory: &mut M,
-    ) {
-        let is_of_cache = Self::is_of_cache(&flight);
-        if result.is_ok() && is_of_cache {
-            m.store.completed += 1;
-        }
-        match flight {
-            SlotFlight::Data { request, first, place, slice, makes_dirty, issued } => {
-                m.note_latency(Access::Write, issued);
-                m.data_written(request, first, (place, slice), makes_dirty, result, memory);
-            }
-            SlotFlight::Around { request, blocks, beside } => {
-                m.around_written(request, (blocks, beside), result, memory);
-            }
-            SlotFlight::Fill { volume, blocks, slot, arrival, slice, waiting } => {
-                m.filled((volume, blocks), (slot, arrival), slice, result, memory);
-                if let Some(request) = waiting {
-                    m.fill_waited_for(request, memory);
-                }
-            }
-            SlotFlight::PromotionRead { promotion } => m.promotion_read(promotion, result, memory),
-            SlotFlight::PromotionWrite { promotion } => m.promotion_written(promotion, result, memory),
-            SlotFlight::Page { page, buffer } => m.page_written(page, buffer, result, memory),
-            SlotFlight::Mappings { buffer } => m.mappings_written(buffer, false, result, memory),
-            SlotFlight::CommitRecord { buffer } => m.mappings_written(buffer, true, result, memory),
-            SlotFlight::Lost { buffer } => m.lost_table_written(buffer, result, memory),
-            SlotFlight::StopPage { buffer } => m.stop_page_written(buffer, result, memory),
-        }
+impl Life for SlotStore {
+    fn request_ended<M: Memory>(m: &mut Machine<SlotStore>, key: RequestKey, memory: &mut M) {
+        m.end_asking(key, memory);
     }
 
     fn repair<M: Memory>(_m: &mut Machine<SlotStore>, _memory: &mut M) {}

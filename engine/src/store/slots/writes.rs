@@ -19,7 +19,7 @@ use crate::machine::{Flight, Machine};
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
 use crate::policies::replacement::{Access, Arrival, Policy};
-use crate::store::Store;
+use crate::store::{Durability, Lookup};
 use crate::units::{BLOCK_BYTES, Frame, Nanos, PieceKey, Place, SECTORS_PER_BLOCK, VolumeIndex};
 use alloc::vec::Vec;
 use core::num::NonZeroU32;

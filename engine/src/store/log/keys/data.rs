@@ -10,7 +10,7 @@ use crate::machine::{Flight, Machine};
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
 use crate::policies::replacement::Access;
-use crate::store::Store;
+use crate::store::{Changing, Lookup};
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, VolumeIndex};
 use alloc::vec::Vec;
 

@@ -9,8 +9,8 @@ use crate::format::Summary;
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
-use crate::store::Store;
 use crate::store::log::segments::SegmentState;
+use crate::store::{Durability, Lookup};
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTORS_PER_BLOCK};
 use alloc::vec::Vec;
 
