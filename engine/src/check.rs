@@ -7,6 +7,7 @@ use crate::format::{
 };
 use crate::image::Image;
 use crate::mutation::Mutations;
+use crate::number::{index, index_wide, to_u32, wide};
 use crate::recovery::{self, OpenError, Options};
 use crate::store::log::scan::keys::places_of;
 use crate::store::log::scan::{
@@ -240,7 +241,7 @@ impl Report {
             };
             let record = found.into_record();
             self.batches += 1;
-            self.entries += record.entries.len() as u64;
+            self.entries += wide(record.entries.len());
             if is_listed {
                 is_same &= listed.next().is_some_and(|batch| {
                     batch.header_block == record.header_block
@@ -291,20 +292,20 @@ impl Report {
             match walk.verify(image, payload_block, checksums, from) {
                 Ok(None) => break,
                 Ok(Some(bad)) => {
-                    self.add(Some(segment), walk.offset_of(payload_block + bad as u32), Damage::Payload);
+                    self.add(Some(segment), walk.offset_of(payload_block + to_u32(bad)), Damage::Payload);
                     from = bad + 1;
                 }
                 Err(error) => return self.add_scan_error(segment, walk.offset_of(payload_block), error),
             }
         }
-        self.payload_blocks_verified += checksums.len() as u64;
+        self.payload_blocks_verified += wide(checksums.len());
     }
 
     /// Verifies what keys lead to that no later entry says to be void.
     fn check_keys<I: Image>(&mut self, image: &mut I, keys: Keys) {
         for (place, (segment, checksum)) in keys {
             let offset_bytes = SEGMENTS_OFFSET + u64::from(place) * BLOCK_BYTES;
-            match image.read(offset_bytes, BLOCK_BYTES as usize) {
+            match image.read(offset_bytes, index_wide(BLOCK_BYTES)) {
                 Ok(bytes) if payload_checksum(&bytes) == checksum => (),
                 Ok(_) => self.add(Some(segment), offset_bytes, Damage::Payload),
                 Err(errno) => self.add(Some(segment), offset_bytes, Damage::Unreadable(errno)),
@@ -332,7 +333,7 @@ fn note_keys(segment: u32, superblock: &Superblock, batch: &BatchRecord, keys: &
     for entry in &batch.entries {
         let place = places_of(superblock, entry);
         if let (Some(place), EntryKind::Freed) = (place, entry.kind) {
-            let end = place.0 + entry.sectors / SECTORS_PER_BLOCK as u32;
+            let end = place.0 + entry.sectors / to_u32(SECTORS_PER_BLOCK);
             let mut behind = keys.split_off(&place.0);
             keys.append(&mut behind.split_off(&end));
         }
@@ -359,7 +360,7 @@ fn read_summary<I: Image>(
     let offset_bytes =
         geometry.offset_bytes(span.span.segment, geometry.segment_blocks - 1 - footer.body_blocks);
     let mut group = Vec::new();
-    let len_bytes = footer.body_blocks as usize * BLOCK_BYTES as usize;
+    let len_bytes = index(footer.body_blocks) * index_wide(BLOCK_BYTES);
     read_group_into(image, core::iter::once((offset_bytes, len_bytes)), &mut group);
     let read = &group[0];
     match read.result.map(|()| footer.decode_body(&read.bytes)) {

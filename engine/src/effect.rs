@@ -80,7 +80,11 @@ impl WriteMode {
     }
 }
 
-/// What somebody asks of the engine.
+/// The engine's table of requests is full: submit again after a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Busy;
+
+/// A request of a client or of the operator.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     /// The number to answer with.

@@ -1,5 +1,6 @@
 //! The cache engine: five calls in, effects out.
 
+pub use crate::effect::Busy;
 use crate::effect::{Effect, Errno, IoId, Request};
 use crate::format::Superblock;
 use crate::limits::Config;
@@ -14,10 +15,6 @@ use crate::store::slots::SlotStore;
 use crate::units::{Nanos, VolumeIndex};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-
-/// The engine's table of requests is full: submit again after a reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Busy;
 
 /// A running cache.
 #[derive(Debug)]
@@ -73,7 +70,7 @@ impl Engine {
     }
 
     /// The next thing to do, until `None`. Call it until then after every group of the calls
-    /// above: what waits for company (group commit) is sent off when the driver has no more input.
+    /// above: writes that wait for group commit are sent off when the driver has no more input.
     pub fn poll_effect<M: Memory>(&mut self, memory: &mut M) -> Option<Effect> {
         match &mut self.0 {
             Inner::Log(machine) => machine.poll_effect(memory),
@@ -81,7 +78,7 @@ impl Engine {
         }
     }
 
-    /// When the engine wants [`Engine::advance`] called, if nothing else happens before.
+    /// The time at which the engine wants [`Engine::advance`] called, if nothing else happens before.
     #[must_use]
     pub fn deadline(&self) -> Option<Nanos> {
         match &self.0 {

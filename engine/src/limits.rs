@@ -4,6 +4,7 @@ use crate::composition::Composition;
 use crate::composition::axes::{DestageChoice, PersistenceChoice, Placement};
 use crate::format::{KeyLayout, SlotLayout};
 use crate::mutation::Mutations;
+use crate::number::{index, wide};
 use crate::units::{BLOCK_BYTES, Nanos};
 
 /// The longest read or write that the engine takes; doors cut longer ones.
@@ -23,7 +24,7 @@ pub const ENGINE_BUFFER_BYTES_MAX: u32 = 1 << 20;
 pub(crate) const SEGMENT_OVERHEAD_BLOCKS: u32 = 8;
 
 const _: () =
-    assert!((REQUEST_BYTES_MAX as u64).is_multiple_of(BLOCK_BYTES), "a request is cut at block borders");
+    assert!(wide(index(REQUEST_BYTES_MAX)).is_multiple_of(BLOCK_BYTES), "a request is cut at block borders");
 
 /// What can be chosen when an engine starts.
 #[derive(Clone, Copy, Debug)]

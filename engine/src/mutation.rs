@@ -326,7 +326,12 @@ impl Mutation {
     /// Whether it is planted in slots that are recorded by transactions, and nowhere else.
     #[must_use]
     pub const fn is_of_transactions(self) -> bool {
-        self as u32 >= Mutation::AckBeforeMapping as u32
+        self.number() >= Mutation::AckBeforeMapping.number()
+    }
+
+    #[allow(clippy::as_conversions, reason = "a variant's number has no other name, and loses nothing")]
+    const fn number(self) -> u32 {
+        self as u32
     }
 }
 
@@ -350,7 +355,7 @@ impl Mutations {
     #[cfg(feature = "mutations")]
     #[must_use]
     pub const fn has(self, mutation: Mutation) -> bool {
-        self.bits & (1 << mutation as u32) != 0
+        self.bits & (1 << mutation.number()) != 0
     }
 
     /// Whether that bug is planted: without the feature none ever is.
@@ -364,6 +369,6 @@ impl Mutations {
     #[cfg(feature = "mutations")]
     #[must_use]
     pub const fn with(self, mutation: Mutation) -> Mutations {
-        Mutations { bits: self.bits | (1 << mutation as u32) }
+        Mutations { bits: self.bits | (1 << mutation.number()) }
     }
 }

@@ -19,7 +19,8 @@ use crate::format::{
 use crate::image::Image;
 use crate::machine::destage::DestageState;
 use crate::machine::guard::Guard;
-use crate::machine::volume::{Origin, Standing, Volume};
+use crate::machine::origin::Origin;
+use crate::machine::volume::{Standing, Volume};
 use crate::mutation::{Mutation, Mutations};
 use crate::status::Counters;
 use crate::store::log::controller::Controller;

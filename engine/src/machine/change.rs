@@ -1,17 +1,19 @@
 //! Writes, write-zeroes and discards: what changes a volume, up to where a store takes over, and around the cache.
 //!
-//! What each route does in the log stands in `log/change.rs`, what it does in slots in `placement/slots/writes.rs`.
+//! What each route does in the log stands in `store/log/change.rs`, what it does in slots in `store/slots/writes.rs`.
 
 use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target, WriteMode};
+use crate::machine::flight::Flight;
 use crate::machine::guard::{Blocks, Hold};
 use crate::machine::request::{RequestKey, Route, Stage};
 use crate::machine::volume::Standing;
-use crate::machine::{Flight, Machine, work_slice};
+use crate::machine::{Machine, work_slice};
 use crate::memory::Memory;
 use crate::mutation::Mutation;
+use crate::number::to_u32;
 use crate::policies::replacement::Access;
 use crate::store::Store;
-use crate::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, SectorRange, VolumeIndex};
+use crate::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, VolumeIndex};
 
 impl<S: Store> Machine<S> {
     pub(crate) fn start_change<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
@@ -29,12 +31,11 @@ impl<S: Store> Machine<S> {
             self.passes(key, Access::Write);
         }
         let volume = self.volume(volume_index);
-        let is_whole = self.is_whole(volume_index, op);
+        let is_whole = volume.covers_whole_blocks(op);
         let is_append = matches!(op, RequestOp::Write { .. } | RequestOp::WriteZeroes { .. })
             && volume.mode == WriteMode::Writeback
             && volume.standing == Standing::Cached;
-        // HAZARD 8: a write of part of a block reads the rest first. It holds the block alone, or a write in
-        // between would be lost.
+        // HAZARD 8: what reads before it appends has its blocks to itself.
         let may_share = is_whole || self.is_mutated(Mutation::PartialWriteShares);
         let hold = if is_append { S::first_hold(self, key, may_share) } else { Hold::Merging };
         self.hold_or_wait(key, blocks, hold, memory);
@@ -60,19 +61,17 @@ impl<S: Store> Machine<S> {
         } else {
             volume.guard.wait(blocks);
             // Not held yet: what is queued holds nothing.
-            self.requests[key].stage = Stage::Guard;
-            self.guard_queue.push_back(key);
+            self.requests.wait_for_blocks(key);
         }
     }
 
     pub(crate) fn retry_guard_queue<M: Memory>(&mut self, memory: &mut M) {
-        for at in 0..self.guard_queue.len() {
-            let active = &self.requests[self.guard_queue[at]];
-            let (volume, blocks) = (active.volume, active.held);
-            self.volume_mut(volume).guard.unwait(blocks);
+        for key in self.requests.for_blocks() {
+            let active = &self.requests[key];
+            self.volumes.of_mut(active.volume).guard.unwait(active.held);
         }
-        for _ in 0..self.guard_queue.len() {
-            let Some(key) = self.guard_queue.pop_front() else { break };
+        for _ in 0..self.requests.for_blocks().count() {
+            let Some(key) = self.requests.next_for_blocks() else { break };
             let active = &self.requests[key];
             let (volume_index, blocks) = (active.volume, active.held);
             let hold = active.hold.expect("chosen when the request began");
@@ -82,34 +81,9 @@ impl<S: Store> Machine<S> {
                 self.begin_change(key, memory);
             } else {
                 guard.wait(blocks);
-                self.guard_queue.push_back(key);
+                self.requests.wait_for_blocks(key);
             }
         }
-    }
-
-    /// Whether an operation covers every block it touches.
-    fn is_whole(&self, volume: VolumeIndex, op: RequestOp) -> bool {
-        match op {
-            RequestOp::Write { range, .. } => range.is_block_aligned(),
-            RequestOp::WriteZeroes { range, .. } => {
-                let inner = self.whole_blocks(volume, range);
-                inner.count == range.end_block() - range.first_block()
-            }
-            _ => true,
-        }
-    }
-
-    /// The blocks that a range of zeroes covers; the volume's last block counts as covered when the
-    /// range reaches the volume's end.
-    pub(crate) fn whole_blocks(&self, volume: VolumeIndex, range: SectorRange) -> Blocks {
-        let volume = self.volume(volume);
-        let first = range.start.div_ceil(SECTORS_PER_BLOCK);
-        let end = if range.end() == volume.size_sectors {
-            volume.blocks()
-        } else {
-            range.end() / SECTORS_PER_BLOCK
-        };
-        Blocks { first, count: end.saturating_sub(first) }
     }
 
     /// The guard is held: decides the route and takes the first step.
@@ -120,37 +94,19 @@ impl<S: Store> Machine<S> {
         }
         let active = &self.requests[key];
         let (op, blocks, volume_index) = (active.op, active.blocks, active.volume);
-        let volume = self.volume(volume_index);
-        let route = match (volume.standing, volume.mode) {
-            (Standing::Uncached, _) => Route::Origin,
-            (Standing::Abandoning, _) => {
+        let route = match self.volume(volume_index).standing {
+            Standing::Uncached => Route::Origin,
+            Standing::Cached => self.cached_route(op, volume_index, blocks),
+            Standing::Abandoning => {
                 self.requests[key].stage = Stage::Abandoning;
                 return;
             }
-            (Standing::Failed | Standing::Detaching, _) => {
+            Standing::Failed | Standing::Detaching => {
                 self.fail(key, Errno::IO, memory);
                 return;
             }
-            (Standing::Cached, WriteMode::Writeback) => Route::Log,
-            (Standing::Cached, WriteMode::Writethrough) => Route::LogThenOrigin,
-            (Standing::Cached, WriteMode::Writearound | WriteMode::Passthrough | WriteMode::Readonly) => {
-                match op {
-                    // RULE 7: a dirty block is never bypassed; its newer version follows it home.
-                    RequestOp::Write { .. }
-                        if self.has_dirty(volume_index, blocks)
-                            && !self.is_mutated(Mutation::BypassDirty) =>
-                    {
-                        Route::Log
-                    }
-                    // Zeroes are repeated by recovery if a crash comes before they are home.
-                    RequestOp::WriteZeroes { .. } => Route::LogThenOrigin,
-                    _ => Route::Origin,
-                }
-            }
         };
-        let route = if matches!(op, RequestOp::Discard { .. }) { Route::Origin } else { route };
-        // RULE 7: a dirty block is never bypassed, whatever policies say: its older copy would go home over
-        // the write.
+        // RULE 7: a dirty block is never bypassed, whatever policies say.
         let passes = matches!(op, RequestOp::Write { .. })
             && route != Route::Origin
             && self.passes(key, Access::Write)
@@ -176,6 +132,25 @@ impl<S: Store> Machine<S> {
         }
     }
 
+    /// The route of a change of a cached volume, as the volume's mode has it.
+    fn cached_route(&self, op: RequestOp, volume_index: VolumeIndex, blocks: Blocks) -> Route {
+        match (op, self.volume(volume_index).mode) {
+            (RequestOp::Discard { .. }, _) => Route::Origin,
+            (_, WriteMode::Writeback) => Route::Log,
+            (_, WriteMode::Writethrough) => Route::LogThenOrigin,
+            // RULE 7: a dirty block is never bypassed; its newer version follows it home.
+            (RequestOp::Write { .. }, _)
+                if self.has_dirty(volume_index, blocks) && !self.is_mutated(Mutation::BypassDirty) =>
+            {
+                Route::Log
+            }
+            // Zeroes are repeated by recovery if a crash comes before they are home.
+            (RequestOp::WriteZeroes { .. }, _) => Route::LogThenOrigin,
+            _ => Route::Origin,
+        }
+    }
+
+    /// Whether the cache has something of `blocks` that the origin does not have.
     pub(crate) fn has_dirty(&self, volume_index: VolumeIndex, blocks: Blocks) -> bool {
         let volume = self.volume(volume_index);
         if !volume.is_dirty() {
@@ -195,7 +170,7 @@ impl<S: Store> Machine<S> {
         let RequestOp::Write { range, .. } = active.op else { unreachable!("a write") };
         let blocks = active.blocks;
         let Some(buffer) = self.take_work(blocks.count, memory) else {
-            self.wait_for_buffer(key);
+            self.requests.wait_for_buffer(key);
             return;
         };
         let work = work_slice(buffer, blocks.count);
@@ -206,32 +181,21 @@ impl<S: Store> Machine<S> {
         let head_is_partial = !range.start.is_multiple_of(SECTORS_PER_BLOCK);
         let tail_is_partial = !range.end().is_multiple_of(SECTORS_PER_BLOCK);
         let last = blocks.end() - 1;
-        // RULE 13: the sectors that a write does not cover are read first, so that they stay what they were.
+        // RULE 13: the rest of a partly written block is what it was.
         let is_fetched = !self.is_mutated(Mutation::PartialWriteWithoutOld);
         self.requests[key].parts += 1;
         if is_fetched && (head_is_partial || blocks.count == 1) {
-            let slice = work.part(0, BLOCK_BYTES as u32);
+            let slice = work.part(0, to_u32(BLOCK_BYTES));
             self.fetch(key, Blocks { first: blocks.first, count: 1 }, slice, false, memory);
         }
         if is_fetched && tail_is_partial && blocks.count > 1 {
-            let slice = work.part(((blocks.count - 1) * BLOCK_BYTES) as u32, BLOCK_BYTES as u32);
+            let slice = work.part(to_u32((blocks.count - 1) * BLOCK_BYTES), to_u32(BLOCK_BYTES));
             self.fetch(key, Blocks { first: last, count: 1 }, slice, false, memory);
         }
         self.requests[key].parts -= 1;
         if self.requests[key].parts == 0 {
             self.fetched(key, memory);
         }
-    }
-
-    pub(crate) fn wait_for_buffer(&mut self, key: RequestKey) {
-        self.requests[key].stage = Stage::Buffer;
-        self.buffer_queue.push_back(key);
-    }
-
-    /// Whether a request is a write that is answered when its batch is published.
-    pub(crate) fn is_logged_write(&self, key: RequestKey) -> bool {
-        let active = &self.requests[key];
-        matches!(active.op, RequestOp::Write { fua: false, .. }) && active.route == Route::Log
     }
 
     // ---- around the cache ----------------------------------------------------------------
@@ -260,8 +224,7 @@ impl<S: Store> Machine<S> {
         if guard.is_settled(blocks) {
             return true;
         }
-        self.requests[key].stage = Stage::Settling;
-        self.watched.push(key);
+        self.requests.watch(key, Stage::Settling);
         // What is written home holds its blocks until the origin's flush.
         let epoch = self.volume(volume_index).origin.epoch;
         if self.volume(volume_index).destage.has_written() {
@@ -301,7 +264,7 @@ impl<S: Store> Machine<S> {
         let whole = match op {
             RequestOp::Discard { range, .. } => {
                 // Only whole blocks are discarded; a discard may do less than asked.
-                let whole = self.whole_blocks(volume_index, range);
+                let whole = self.volume(volume_index).whole_blocks(range);
                 if whole.count == 0 {
                     self.finish_discard(key, memory);
                     return;
@@ -333,8 +296,7 @@ impl<S: Store> Machine<S> {
         if S::is_forgotten(self, key) {
             self.change_origin(key, memory);
         } else {
-            self.requests[key].stage = Stage::Forgetting;
-            self.watched.push(key);
+            self.requests.watch(key, Stage::Forgetting);
         }
     }
 
@@ -366,7 +328,7 @@ impl<S: Store> Machine<S> {
                 // Merged blocks go home whole.
                 (Route::LogThenOrigin, Some(work)) => {
                     let (offset_bytes, len_bytes) = volume.origin_bytes(blocks.first, blocks.count);
-                    IoOp::Write { offset_bytes, from: Pieces::One(work.part(0, len_bytes as u32)) }
+                    IoOp::Write { offset_bytes, from: Pieces::One(work.part(0, to_u32(len_bytes))) }
                 }
                 _ => IoOp::Write { offset_bytes: range.start * 512, from: Pieces::One(from) },
             },
@@ -374,7 +336,7 @@ impl<S: Store> Machine<S> {
                 IoOp::WriteZeroes { offset_bytes: range.start * 512, len_bytes: range.sectors * 512 }
             }
             RequestOp::Discard { range, .. } => {
-                let whole = self.whole_blocks(volume_index, range);
+                let whole = self.volume(volume_index).whole_blocks(range);
                 if whole.count == 0 || !volume.origin.can_discard {
                     self.finish_discard(key, memory);
                     return;
@@ -430,7 +392,7 @@ impl<S: Store> Machine<S> {
             // Zeroes went home as asked for: a block zeroed in part may have been dirty in the rest of it, and
             // goes home as a whole later.
             let home = match op {
-                RequestOp::WriteZeroes { range, .. } => self.whole_blocks(volume_index, range),
+                RequestOp::WriteZeroes { range, .. } => self.volume(volume_index).whole_blocks(range),
                 _ => blocks,
             };
             if home.count > 0 {

@@ -1,15 +1,17 @@
-//! What the operator asks: modes, size, drain, detach, stop.
+//! Requests of the operator: modes, size, drain, detach, stop.
 
 use crate::effect::{Errno, IoOp, Pieces, RequestOp, Target, WriteMode};
 use crate::format::Fingerprint;
+use crate::machine::Machine;
 use crate::machine::fingerprint::offsets_bytes;
+use crate::machine::flight::Flight;
 use crate::machine::guard::{Blocks, Hold};
+use crate::machine::origin::OriginWork;
 use crate::machine::request::{RequestKey, Route, Stage};
-use crate::machine::share::OriginWork;
 use crate::machine::volume::Standing;
-use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
+use crate::number::to_u32;
 use crate::store::{Dropping, Store};
 use crate::units::{BLOCK_BYTES, VolumeIndex};
 use alloc::vec::Vec;
@@ -57,8 +59,7 @@ impl<S: Store> Machine<S> {
     }
 
     fn watch(&mut self, key: RequestKey, stage: Stage) {
-        self.requests[key].stage = stage;
-        self.watched.push(key);
+        self.requests.watch(key, stage);
         self.want_tick(self.now.plus(self.config.tick_ns));
     }
 
@@ -70,8 +71,8 @@ impl<S: Store> Machine<S> {
         if let Some(record) = &mut self.superblock.volumes[index.at()] {
             record.mode = mode;
         }
-        let update = self.change_superblock();
-        self.wait_for_superblock(key, update);
+        let update = self.superblock_writer.change(&mut self.superblock);
+        self.requests.watch(key, Stage::Superblock(update));
     }
 
     fn set_size<M: Memory>(&mut self, key: RequestKey, index: VolumeIndex, sectors: u64, memory: &mut M) {
@@ -135,13 +136,14 @@ impl<S: Store> Machine<S> {
             // The well-known places of another size are others.
             record.fingerprint = Default::default();
         }
-        let update = self.change_superblock();
-        self.wait_for_superblock(key, update);
+        let update = self.superblock_writer.change(&mut self.superblock);
+        self.requests.watch(key, Stage::Superblock(update));
     }
 
     fn end_drains<M: Memory>(&mut self, only: Option<VolumeIndex>, memory: &mut M) {
         let ended: Vec<RequestKey> = self
-            .watched
+            .requests
+            .watched()
             .iter()
             .copied()
             .filter(|&key| {
@@ -150,7 +152,7 @@ impl<S: Store> Machine<S> {
             })
             .collect();
         for key in ended {
-            self.watched.retain(|&other| other != key);
+            self.requests.unwatch(key);
             let index = self.requests[key].volume;
             self.volume_mut(index).destage.drains -= 1;
             self.fail(key, Errno::SHUTDOWN, memory);
@@ -175,7 +177,7 @@ impl<S: Store> Machine<S> {
         if self.latched.is_some() {
             self.fail(key, Errno::IO, memory);
         } else if !S::is_dropped_durably(self, index) {
-            self.watched.push(key);
+            self.requests.watch_on(key);
         } else if let RequestOp::SetSize(sectors) = self.requests[key].op {
             self.record_size(key, index, sectors);
         } else {
@@ -188,7 +190,7 @@ impl<S: Store> Machine<S> {
         let origin = &volume.origin;
         let dirty_blocks = volume.dirty_blocks + volume.owed_blocks + volume.zero_blocks;
         let is_home = dirty_blocks == 0 && volume.destage.is_quiet();
-        if is_home && origin.client_epoch <= origin.flushed_epoch {
+        if is_home && !origin.is_unflushed() {
             let has_lost = volume.lost_blocks > 0;
             self.volume_mut(index).destage.drains -= 1;
             if has_lost {
@@ -202,7 +204,7 @@ impl<S: Store> Machine<S> {
             let epoch = origin.client_epoch;
             self.want_origin_flush(index, epoch);
         }
-        self.watched.push(key);
+        self.requests.watch_on(key);
     }
 
     fn look_at_detach(&mut self, key: RequestKey, index: VolumeIndex) {
@@ -211,36 +213,35 @@ impl<S: Store> Machine<S> {
         let is_quiet = volume.active == 1
             && volume.destage.is_quiet()
             && !S::concerns(self, index)
-            && origin.client_epoch <= origin.flushed_epoch;
+            && !origin.is_unflushed();
         if !is_quiet {
-            if origin.client_epoch > origin.flushed_epoch {
+            if origin.is_unflushed() {
                 let epoch = origin.client_epoch;
                 self.want_origin_flush(index, epoch);
             }
-            self.watched.push(key);
+            self.requests.watch_on(key);
             return;
         }
         S::drop_volume(self, index);
         self.superblock.volumes[index.at()] = None;
-        let update = self.change_superblock();
-        // RULE 11: a detach is answered when the volume is durably off the cache, or a crash would bring it
-        // back.
+        let update = self.superblock_writer.change(&mut self.superblock);
+        // RULE 11: the volume is off durably before the answer.
         let is_hasty = self.is_mutated(Mutation::DetachBeforeDurable);
-        self.wait_for_superblock(key, if is_hasty { 0 } else { update });
+        self.requests.watch(key, Stage::Superblock(if is_hasty { 0 } else { update }));
     }
 
     fn look_at_stop<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         if self.latched.is_some() {
             // Nothing more can be made durable; what is under way still has the driver's buffers.
-            if self.flights_in_air() > 0 || self.requests.len() > 1 {
-                self.watched.push(key);
+            if self.outbox.in_air() > 0 || self.requests.len() > 1 {
+                self.requests.watch_on(key);
             } else {
                 self.reply(key, memory);
             }
             return;
         }
         let mut is_ready = self.requests.len() == 1 && self.runs.is_empty();
-        for at in 0..self.volumes.len() {
+        for at in 0..self.volumes.end() {
             let Some(volume) = &self.volumes[at] else { continue };
             let index = volume.index;
             let origin = &volume.origin;
@@ -250,7 +251,7 @@ impl<S: Store> Machine<S> {
                 is_ready &= origin.flushing.is_none();
                 continue;
             }
-            if volume.destage.has_written() || origin.client_epoch > origin.flushed_epoch {
+            if volume.destage.has_written() || origin.is_unflushed() {
                 is_ready = false;
                 let epoch = origin.epoch;
                 if origin.flushing.is_none() {
@@ -264,13 +265,13 @@ impl<S: Store> Machine<S> {
             self.barrier.want(published);
             is_ready = false;
         }
-        if !is_ready || self.flights_in_air() > 0 {
-            self.watched.push(key);
+        if !is_ready || self.outbox.in_air() > 0 {
+            self.requests.watch_on(key);
             self.want_tick(self.now.plus(self.config.tick_ns));
             return;
         }
         if self.renew_fingerprints(memory) {
-            self.watched.push(key);
+            self.requests.watch_on(key);
             return;
         }
         if self.superblock.clean_stop {
@@ -278,13 +279,13 @@ impl<S: Store> Machine<S> {
             return;
         }
         if !S::stop(self, memory) {
-            self.watched.push(key);
+            self.requests.watch_on(key);
             self.want_tick(self.now.plus(self.config.tick_ns));
             return;
         }
         self.superblock.clean_stop = true;
-        let update = self.change_superblock();
-        self.wait_for_superblock(key, update);
+        let update = self.superblock_writer.change(&mut self.superblock);
+        self.requests.watch(key, Stage::Superblock(update));
     }
 
     /// Starts reading the well-known places whose checksums were taken back; false if none is missing.
@@ -304,8 +305,8 @@ impl<S: Store> Machine<S> {
         }
         let mut is_reading = false;
         for (volume, at, offset_bytes) in reads {
-            let Some(buffer) = self.allocate(Purpose::Payload, BLOCK_BYTES as u32, memory) else { break };
-            let slice = Slice { buffer, offset_bytes: 0, len_bytes: BLOCK_BYTES as u32 };
+            let Some(buffer) = self.allocate(Purpose::Payload, to_u32(BLOCK_BYTES), memory) else { break };
+            let slice = Slice { buffer, offset_bytes: 0, len_bytes: to_u32(BLOCK_BYTES) };
             let op = IoOp::Read { offset_bytes, into: Pieces::One(slice) };
             self.issue(Target::Origin(volume), op, Flight::Fingerprint { volume, at, buffer });
             is_reading = true;
@@ -321,7 +322,7 @@ impl<S: Store> Machine<S> {
         result: Result<(), Errno>,
         memory: &mut M,
     ) {
-        let slice = Slice { buffer, offset_bytes: 0, len_bytes: BLOCK_BYTES as u32 };
+        let slice = Slice { buffer, offset_bytes: 0, len_bytes: to_u32(BLOCK_BYTES) };
         let checksum = memory.checksum(slice);
         memory.release(buffer);
         let offset = offsets_bytes(self.volume(index).size_sectors)[at];
@@ -343,7 +344,10 @@ impl<S: Store> Machine<S> {
         let active = &self.requests[key];
         if matches!(active.op, RequestOp::Detach) {
             let index = active.volume;
-            assert!(self.volume(index).cached_blocks == 0 && !self.volume(index).is_dirty());
+            assert!(
+                self.volume(index).cached_blocks == 0 && !self.volume(index).is_dirty(),
+                "a volume that was detached has nothing in the cache"
+            );
             self.volumes[index.at()] = None;
         }
         if matches!(active.op, RequestOp::Stop) {

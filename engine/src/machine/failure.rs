@@ -6,10 +6,11 @@
 //! fails its writes.
 
 use crate::effect::{Effect, Errno, IoOp, Notice, Target};
+use crate::machine::Machine;
+use crate::machine::flight::Flight;
 use crate::machine::guard::Hold;
 use crate::machine::request::{RequestKey, Route, Stage, Then};
 use crate::machine::volume::Standing;
-use crate::machine::{Flight, Machine};
 use crate::memory::Memory;
 use crate::mutation::Mutation;
 use crate::store::Store;
@@ -28,7 +29,7 @@ impl<S: Store> Machine<S> {
         // HAZARD 10: no write passes a failed cache before that is durably noted: the cache may come back,
         // with old data.
         let is_hasty = self.is_mutated(Mutation::BypassBeforeAbandoned);
-        for at in 0..self.volumes.len() {
+        for at in 0..self.volumes.end() {
             let Some(volume) = &mut self.volumes[at] else { continue };
             let index = volume.index;
             if volume.is_dirty() {
@@ -45,26 +46,22 @@ impl<S: Store> Machine<S> {
             match active.stage {
                 Stage::Appending if !S::is_writing(self, key) => self.cut_off(key, memory),
                 Stage::CacheFlush(_, Then::Forgotten) | Stage::Forgetting | Stage::Settling => {
-                    self.unwatch(key);
+                    self.requests.unwatch(key);
                     self.cut_off(key, memory);
                 }
                 Stage::Commit => self.start_flush(key, memory),
                 // Its data is in a cache that cannot promise it any more.
                 Stage::CacheFlush(..) | Stage::Superblock(_) | Stage::Draining => {
-                    self.unwatch(key);
+                    self.requests.unwatch(key);
                     self.fail(key, errno, memory);
                 }
                 Stage::Barrier { .. } if self.volume(active.volume).standing == Standing::Failed => {
-                    self.unwatch(key);
+                    self.requests.unwatch(key);
                     self.fail(key, errno, memory);
                 }
                 _ => (),
             }
         }
-    }
-
-    fn unwatch(&mut self, key: RequestKey) {
-        self.watched.retain(|&other| other != key);
     }
 
     /// A change that was on its way into the log cannot go there.
@@ -85,7 +82,7 @@ impl<S: Store> Machine<S> {
 
     /// Starts a change once more, by whatever way is open now.
     pub(crate) fn begin_again<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
-        self.release_work(key, memory);
+        self.requests.release_work(key, memory);
         self.requests[key].route = Route::Origin;
         self.begin_change(key, memory);
     }
@@ -105,8 +102,7 @@ impl<S: Store> Machine<S> {
             return true;
         }
         guard.wait(blocks);
-        self.requests[key].stage = Stage::Guard;
-        self.guard_queue.push_back(key);
+        self.requests.wait_for_blocks(key);
         // Whoever holds these blocks may wait for a share: the one that was granted goes back until they are free.
         self.release_share(key, u64::MAX);
         self.share.wake();
@@ -121,7 +117,10 @@ impl<S: Store> Machine<S> {
     ) {
         let is_hasty = self.is_mutated(Mutation::BypassBeforeAbandoned);
         let volume = self.volume_mut(volume_index);
-        assert!(volume.standing == Standing::Abandoning || is_hasty);
+        assert!(
+            volume.standing == Standing::Abandoning || is_hasty,
+            "a volume is given up once, when the cache failed (hazard 10)"
+        );
         volume.standing = if result.is_ok() { Standing::Uncached } else { Standing::Failed };
         if result.is_ok() {
             S::drop_volume(self, volume_index);

@@ -1,11 +1,12 @@
 //! The well-known places of an origin by which a changed or wrong disk is recognised (hazard 9).
 
+use crate::number::wide;
 use crate::units::{BLOCK_BYTES, SECTOR_BYTES};
 
-/// How many places there are.
+/// The number of places.
 pub const PLACES: usize = 16;
 
-/// Where the places of an origin of `size_sectors` begin, in bytes: the first block, the last one,
+/// The offsets of the places of an origin of `size_sectors`, in bytes: the first block, the last one,
 /// and others spread between them. Each is 4096 bytes long; `None` where the origin is too small to have
 /// that many.
 #[must_use]
@@ -19,7 +20,8 @@ pub fn offsets_bytes(size_sectors: u64) -> [Option<u64>; PLACES] {
     let last = blocks - 1;
     let mut previous = None;
     for (at, offset) in offsets.iter_mut().enumerate() {
-        let block = u64::try_from(u128::from(last) * at as u128 / (PLACES as u128 - 1)).unwrap_or(last);
+        let block = u64::try_from(u128::from(last) * u128::from(wide(at)) / u128::from(wide(PLACES) - 1))
+            .unwrap_or(last);
         if previous != Some(block) {
             *offset = Some(block * BLOCK_BYTES);
         }

@@ -1,4 +1,4 @@
-//! Who is busy with which part of a volume: the guard that orders overlapping work.
+//! The guard of a volume: it orders overlapping work.
 //!
 //! A volume is divided into regions of 16 blocks, hashed onto a fixed table of slots. Two
 //! ranges that overlap always meet in a slot; two that do not may, and then wait for nothing,
@@ -13,13 +13,14 @@
 //! | copying | a fill or a relocation | assembly of its batch | publication | exclusive |
 //! | destaging | a destage | choice | origin flush | exclusive, destaging |
 //!
-//! Whoever waits for room in the log holds nothing that a destage or a relocation waits for: they are
+//! A request that waits for room in the log holds nothing that a destage or a relocation waits for: they are
 //! what makes room (hazard 12). That is why merging and exclusive are two.
 //!
 //! Every shared, merging, exclusive and destaging hold counts as a *change* of its region when it
 //! begins and when it ends. A fill compares the count (hazard 1); one that waits after that has its blocks watched.
 
 use crate::mutation::{Mutation, Mutations};
+use crate::number::{index_wide, wide};
 use crate::units::SectorRange;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -29,7 +30,7 @@ const REGION_BLOCKS: u64 = 16;
 /// 2 to the power of this are slots for 1 GiB, a size that files have.
 const LARGE_BITS: u32 = 14;
 
-/// What a hold is for.
+/// The purpose of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
     /// Appends whole blocks to the log.
@@ -89,7 +90,7 @@ struct Slot {
     origin_epoch: u64,
 }
 
-/// What a fill remembers about its range; see [`Guard::stamp`].
+/// The state of a range when a fill began to read it; see [`Guard::stamp`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp(u64);
 
@@ -126,16 +127,16 @@ impl Guard {
 
     fn slot_of(&self, region: u64) -> usize {
         // Neighbouring regions get neighbouring slots, so that a long range never meets itself.
-        (region % self.slots.len() as u64) as usize
+        index_wide(region % wide(self.slots.len()))
     }
 
     fn slots_of(&self, blocks: Blocks) -> impl Iterator<Item = usize> + use<> {
-        assert!(blocks.count > 0);
+        assert!(blocks.count > 0, "a range of no blocks holds nothing");
         let first = blocks.first / REGION_BLOCKS;
         let regions = (blocks.end() - 1) / REGION_BLOCKS - first + 1;
         let slots = self.slots.len();
         let start = self.slot_of(first);
-        let count = (regions as usize).min(slots);
+        let count = index_wide(regions).min(slots);
         (0..count).map(move |step| if start + step < slots { start + step } else { start + step - slots })
     }
 
@@ -241,7 +242,7 @@ impl Guard {
     /// Takes back one [`Guard::wait`].
     pub fn unwait(&mut self, blocks: Blocks) {
         for at in self.slots_of(blocks) {
-            assert!(self.slots[at].waiting > 0, "somebody waited");
+            assert!(self.slots[at].waiting > 0, "only a request that waited stops waiting");
             self.slots[at].waiting -= 1;
         }
     }
@@ -277,7 +278,7 @@ impl Guard {
         }
     }
 
-    /// What a read of the origin remembers if its data may later enter the cache as clean; `None`
+    /// The stamp of a read of the origin whose data may later enter the cache as clean; `None`
     /// if it may not: something is being written there, or the origin has writes there that were not
     /// flushed since (`flushed_epoch` is the last epoch that was).
     #[must_use]

@@ -1,9 +1,11 @@
-//! What every cache does: requests and their order, operations under way, and the step after each call that
-//! puts all back into a known shape. How blocks are kept is the [`Store`]'s.
+//! The part that all caches share: requests and their order, operations under way, and the step after each call
+//! after which nobody waits who could go on. How blocks are kept is the [`Store`]'s.
 //!
-//! The machine's parts are files of this crate that each add calls to [`Machine`]: `read`, `change`
-//! (writes, discards, write-zeroes), `share` (who may hold how much dirty), `barrier` (flushes), `destage`,
-//! `control` (the operator) and `failure` (a cache that fails).
+//! Two kinds of files lie here. Some own a part of the state and know nothing of the machine: `requests`, `volumes`
+//! (`volume`, `guard`, `origin`), `outbox` (`flight`, `piece`), `barrier`, `superblock`, `share_queue`, and `destage`'s
+//! `state`, `run`, `choice` and `level`. The others add calls to [`Machine`] that bring such parts together: `read`,
+//! `change` (writes, discards, write-zeroes), `share` (who may hold how much dirty), `flush`, `destage`, `control`
+//! (the operator) and `failure` (a cache that fails).
 
 pub(crate) mod barrier;
 pub(crate) mod change;
@@ -11,78 +13,45 @@ pub(crate) mod control;
 pub(crate) mod destage;
 pub(crate) mod failure;
 pub mod fingerprint;
+pub(crate) mod flight;
+pub(crate) mod flush;
 pub(crate) mod guard;
+pub(crate) mod origin;
+pub(crate) mod outbox;
+pub(crate) mod piece;
 pub(crate) mod read;
 pub(crate) mod report;
 pub(crate) mod request;
+pub(crate) mod requests;
 pub(crate) mod share;
+pub(crate) mod share_queue;
+pub(crate) mod superblock;
 pub(crate) mod volume;
+pub(crate) mod volumes;
 
-use crate::effect::{Effect, Errno, Io, IoId, IoOp, Notice, Request, RequestOp, Target};
-use crate::engine::Busy;
+use crate::effect::{Busy, Effect, Errno, IoId, IoOp, Notice, Request, RequestOp, Target};
 use crate::format::Superblock;
-use crate::limits::{Config, REQUEST_BYTES_MAX, REQUESTS_MAX};
-use crate::machine::barrier::{CacheBarrier, SuperblockWriter};
+use crate::limits::{Config, RANGE_BYTES_MAX, REQUEST_BYTES_MAX, REQUESTS_MAX};
+use crate::machine::barrier::CacheBarrier;
 use crate::machine::destage::Run;
 use crate::machine::guard::{Blocks, Hold};
-use crate::machine::read::Piece;
-use crate::machine::request::{Active, RequestKey, Route, Stage};
-use crate::machine::share::ShareQueue;
+use crate::machine::outbox::Outbox;
+use crate::machine::request::{Active, RequestKey};
+use crate::machine::requests::Requests;
+use crate::machine::share_queue::ShareQueue;
+use crate::machine::superblock::SuperblockWriter;
 use crate::machine::volume::{Standing, Volume};
+use crate::machine::volumes::Volumes;
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
-use crate::status::DeviceBytes;
+use crate::number::to_u32;
 use crate::store::{Operations, Store};
-use crate::units::{BLOCK_BYTES, Nanos, Place, VOLUMES_MAX, VolumeIndex};
-use alloc::collections::VecDeque;
-use alloc::vec::Vec;
+use crate::units::{BLOCK_BYTES, Nanos, SECTOR_BYTES, SectorRange, VOLUMES_MAX, VolumeIndex};
 use slab::Slab;
 
-/// What an operation under way is for.
-pub(crate) enum Flight<T> {
-    /// Cached blocks for a request.
-    CacheRead { request: RequestKey, piece: Piece, issued: Nanos },
-    /// Blocks of the origin for a request.
-    OriginRead { request: RequestKey, piece: Piece },
-    /// A flush that covers the store's writes up to a sequence.
-    CacheFlush { sequence: u64 },
-    /// A step of the superblock's writing.
-    Superblock,
-    /// A flush that ends an epoch.
-    OriginFlush { volume: VolumeIndex, epoch: u64 },
-    /// A request's own write, write-zeroes or discard.
-    OriginChange { request: RequestKey },
-    /// A piece of a run on its way home is being read.
-    DestageRead { run: usize, place: Place, blocks: u32 },
-    /// A run goes home.
-    DestageWrite { run: usize },
-    /// The durable note that a volume's cache is given up.
-    Abandon { volume: VolumeIndex },
-    /// A well-known place of an origin, at a clean stop.
-    Fingerprint { volume: VolumeIndex, at: usize, buffer: BufferId },
-    /// The store's own.
-    Store(T),
-}
+pub(crate) use crate::machine::flight::Flight;
 
-impl<T> Flight<T> {
-    fn is_of_cache<S: Store<Flight = T>>(&self) -> bool {
-        match self {
-            Flight::CacheRead { .. }
-            | Flight::CacheFlush { .. }
-            | Flight::Superblock
-            | Flight::DestageRead { .. } => true,
-            Flight::Store(flight) => S::is_of_cache(flight),
-            Flight::OriginRead { .. }
-            | Flight::OriginFlush { .. }
-            | Flight::OriginChange { .. }
-            | Flight::DestageWrite { .. }
-            | Flight::Abandon { .. }
-            | Flight::Fingerprint { .. } => false,
-        }
-    }
-}
-
-/// What recovery found, for a machine over it.
+/// The findings of recovery, for a machine over them.
 pub(crate) struct Start<S> {
     pub superblock: Superblock,
     pub volumes: [Option<Volume>; VOLUMES_MAX],
@@ -94,30 +63,19 @@ pub(crate) struct Machine<S: Operations> {
     pub(crate) config: Config,
     pub(crate) now: Nanos,
     pub(crate) superblock: Superblock,
-    pub(crate) volumes: [Option<Volume>; VOLUMES_MAX],
-    /// One more than the highest slot with a volume.
-    pub(crate) volumes_end: usize,
+    pub(crate) volumes: Volumes,
     pub(crate) store: S,
     pub(crate) barrier: CacheBarrier,
     pub(crate) superblock_writer: SuperblockWriter<S::Flight>,
-    pub(crate) requests: Slab<Active>,
-    /// Requests in [`Stage::Guard`], first come first.
-    pub(crate) guard_queue: VecDeque<RequestKey>,
-    pub(crate) is_guard_released: bool,
-    /// Requests in [`Stage::Buffer`].
-    pub(crate) buffer_queue: VecDeque<RequestKey>,
+    pub(crate) requests: Requests,
+    /// A hold ended: those that wait for blocks are looked at.
+    is_guard_released: bool,
     pub(crate) share: ShareQueue,
-    /// Requests in a stage that [`Machine::settle`] looks at.
-    pub(crate) watched: Vec<RequestKey>,
-    flights: Slab<(u32, Flight<S::Flight>)>,
-    flight_serial: u32,
+    outbox: Outbox<S::Flight>,
     pub(crate) runs: Slab<Run>,
-    effects: VecDeque<Effect>,
     /// Why the cache is not written any more.
     pub(crate) latched: Option<Errno>,
     pub(crate) is_stopping: bool,
-    pub(crate) cache_bytes: DeviceBytes,
-    pub(crate) work_bytes: u64,
     pub(crate) last_client: Nanos,
     pub(crate) next_tick: Option<Nanos>,
 }
@@ -137,25 +95,17 @@ impl<S: Store> Machine<S> {
             config,
             now: Nanos(0),
             superblock,
-            volumes_end: volumes.iter().rposition(Option::is_some).map_or(0, |last| last + 1),
-            volumes,
+            volumes: Volumes::new(volumes),
             store,
             barrier: CacheBarrier::new(sequence),
             superblock_writer: SuperblockWriter::default(),
-            requests: Slab::new(),
-            guard_queue: VecDeque::new(),
+            requests: Requests::default(),
             is_guard_released: false,
-            buffer_queue: VecDeque::new(),
             share: ShareQueue::default(),
-            watched: Vec::new(),
-            flights: Slab::new(),
-            flight_serial: 0,
+            outbox: Outbox::new(),
             runs: Slab::new(),
-            effects: VecDeque::new(),
             latched: None,
             is_stopping: false,
-            cache_bytes: DeviceBytes::default(),
-            work_bytes: 0,
             last_client: Nanos(0),
             next_tick: Some(Nanos(0)),
         }
@@ -176,50 +126,11 @@ impl<S: Store> Machine<S> {
         if self.requests.len() >= REQUESTS_MAX {
             return Err(Busy);
         }
-        let range = match request.op {
-            RequestOp::Read { range, into } => {
-                assert!(
-                    u64::from(into.len_bytes) == range.sectors * 512 && into.len_bytes <= REQUEST_BYTES_MAX
-                );
-                Some(range)
-            }
-            RequestOp::Write { range, from, .. } => {
-                assert!(
-                    u64::from(from.len_bytes) == range.sectors * 512 && from.len_bytes <= REQUEST_BYTES_MAX
-                );
-                Some(range)
-            }
-            RequestOp::Discard { range, .. } | RequestOp::WriteZeroes { range, .. } => {
-                assert!(range.sectors * 512 <= crate::limits::RANGE_BYTES_MAX);
-                Some(range)
-            }
-            _ => None,
-        };
+        let range = checked_range(request.op);
         let blocks = range.map_or(Blocks { first: 0, count: 0 }, Blocks::touched_by);
-        let key = self.requests.insert(Active {
-            id: request.id,
-            volume: request.volume,
-            op: request.op,
-            blocks,
-            stage: Stage::New,
-            route: Route::Log,
-            hold: None,
-            held: blocks,
-            work: None,
-            work_buffer: None,
-            is_client_buffer_released: false,
-            passes: None,
-            is_around: false,
-            parts: 0,
-            unpublished: 0,
-            unapplied: 0,
-            is_answered: false,
-            reserved_blocks: 0,
-            sequence: 0,
-            error: None,
-        });
+        let key = self.requests.insert(Active::new(request, blocks));
         let is_stop = matches!(request.op, RequestOp::Stop);
-        match self.volumes.get_mut(request.volume.at()).and_then(Option::as_mut) {
+        match self.volumes.get_mut(request.volume) {
             Some(volume) => {
                 volume.active += 1;
                 if volume.standing == Standing::Detaching || self.is_stopping {
@@ -246,11 +157,11 @@ impl<S: Store> Machine<S> {
             match op {
                 RequestOp::Read { range, .. } => {
                     counters.reads += 1;
-                    counters.read_bytes += range.sectors * 512;
+                    counters.read_bytes += range.sectors * SECTOR_BYTES;
                 }
                 RequestOp::Write { range, .. } => {
                     counters.writes += 1;
-                    counters.written_bytes += range.sectors * 512;
+                    counters.written_bytes += range.sectors * SECTOR_BYTES;
                 }
                 RequestOp::Flush => counters.flushes += 1,
                 RequestOp::Discard { .. } => counters.discards += 1,
@@ -281,15 +192,9 @@ impl<S: Store> Machine<S> {
         memory: &mut M,
     ) {
         self.set_now(now);
-        let key = (io.0 & 0xffff_ffff) as usize;
-        let serial = (io.0 >> 32) as u32;
-        assert!(
-            self.flights.get(key).is_some_and(|(s, _)| *s == serial),
-            "an operation is completed once, by the number it was issued with"
-        );
-        let (_, flight) = self.flights.remove(key);
+        let flight = self.outbox.land(io);
         // HAZARD 10: a cache that is gone fails reads, too, and there may be no write to come that would tell.
-        let gone = result.err().filter(|errno| errno.is_gone() && flight.is_of_cache::<S>());
+        let gone = result.err().filter(|errno| errno.is_gone() && flight.is_of_cache(S::is_of_cache));
         match flight {
             Flight::CacheRead { request, piece, issued } => {
                 S::answered(self, issued);
@@ -330,15 +235,15 @@ impl<S: Store> Machine<S> {
     }
 
     /// The next thing to do, until `None`. Call it until then after every group of the calls
-    /// above: what waits for company (group commit) is sent off when the driver has no more input.
+    /// above: writes that wait for group commit are sent off when the driver has no more input.
     pub(crate) fn poll_effect<M: Memory>(&mut self, memory: &mut M) -> Option<Effect> {
-        if self.effects.is_empty() {
+        if self.outbox.is_empty() {
             S::assemble(self, memory);
         }
-        self.effects.pop_front()
+        self.outbox.next()
     }
 
-    /// When the engine wants [`Machine::advance`] called, if nothing else happens before.
+    /// The time at which the engine wants [`Machine::advance`] called, if nothing else happens before.
     #[must_use]
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         self.next_tick.into_iter().chain(self.store.deadline()).min()
@@ -363,30 +268,34 @@ impl<S: Store> Machine<S> {
     fn let_go_on<M: Memory>(&mut self, memory: &mut M) {
         loop {
             let is_released = core::mem::take(&mut self.is_guard_released);
-            if is_released && !self.guard_queue.is_empty() {
+            if is_released && self.requests.any_for_blocks() {
                 self.retry_guard_queue(memory);
             }
-            if !self.buffer_queue.is_empty() {
+            if self.requests.for_buffer() > 0 {
                 self.retry_buffer_queue(memory);
             }
-            if !self.watched.is_empty() {
+            if !self.requests.watched().is_empty() {
                 self.look_at_watched(memory);
             }
             self.retry_shares(memory);
             // Whoever was answered just now may have been in somebody's way, and nothing else need be to come.
-            if !self.is_guard_released || self.guard_queue.is_empty() {
+            if !self.is_guard_released || !self.requests.any_for_blocks() {
                 break;
             }
         }
     }
 
-    /// What happens by the clock alone.
+    /// Work that the clock alone brings.
     fn tick<M: Memory>(&mut self, memory: &mut M) {
-        self.pump_origin_flushes();
+        for volume in self.volumes.indices() {
+            if self.volumes[volume.at()].is_some() {
+                self.pump_origin_flush(volume);
+            }
+        }
         self.share.wake();
         self.let_go_on(memory);
         self.pump_destage(memory);
-        for at in 0..self.volumes_end {
+        for at in 0..self.volumes.end() {
             if let Some(volume) = &mut self.volumes[at]
                 && volume.is_leaving
                 && !volume.is_dirty()
@@ -402,7 +311,7 @@ impl<S: Store> Machine<S> {
                 (volume.has_destageable() && self.latched.is_none()) || volume.destage.has_written()
             })
             || self.store.is_busy()
-            || !self.watched.is_empty()
+            || !self.requests.watched().is_empty()
             || !self.share.is_empty();
         if is_work_left {
             self.want_tick(self.now.plus(self.config.tick_ns));
@@ -420,44 +329,24 @@ impl<S: Store> Machine<S> {
 
     // ---- effects -------------------------------------------------------------------------
 
+    /// Issues an operation; `flight` comes back with its completion.
     pub(crate) fn issue(&mut self, target: Target, op: IoOp, flight: Flight<S::Flight>) {
-        let bytes = match target {
-            Target::Cache => Some(&mut self.cache_bytes),
-            Target::Origin(volume) => {
-                self.volumes[volume.at()].as_mut().map(|volume| &mut volume.counters.origin)
-            }
-            Target::State => None,
-        };
-        if let Some(bytes) = bytes {
-            match &op {
-                IoOp::Read { into, .. } => bytes.read_bytes += into.len_bytes(),
-                IoOp::Write { from, .. } => bytes.written_bytes += from.len_bytes(),
-                IoOp::Flush => bytes.flushes += 1,
-                IoOp::Discard { .. } | IoOp::WriteZeroes { .. } | IoOp::Abandon(_) => (),
-            }
-        }
-        self.flight_serial = self.flight_serial.wrapping_add(1);
-        let key = self.flights.insert((self.flight_serial, flight));
-        let id = IoId((u64::from(self.flight_serial) << 32) | key as u64);
-        self.effects.push_back(Effect::Io(Io { id, target, op }));
+        self.outbox.issue(target, op, flight);
     }
 
+    /// Sends off a reply or a notice.
     pub(crate) fn push(&mut self, effect: Effect) {
-        self.effects.push_back(effect);
-    }
-
-    pub(crate) fn flights_in_air(&self) -> usize {
-        self.flights.len()
+        self.outbox.push(effect);
     }
 
     // ---- requests ------------------------------------------------------------------------
 
     pub(crate) fn volume(&self, index: VolumeIndex) -> &Volume {
-        self.volumes[index.at()].as_ref().expect("the volume of a request under way exists")
+        self.volumes.of(index)
     }
 
     pub(crate) fn volume_mut(&mut self, index: VolumeIndex) -> &mut Volume {
-        self.volumes[index.at()].as_mut().expect("the volume of a request under way exists")
+        self.volumes.of_mut(index)
     }
 
     /// Answers a request and forgets it.
@@ -465,13 +354,13 @@ impl<S: Store> Machine<S> {
         self.release_hold(key);
         S::request_ended(self, key, memory);
         self.release_share(key, u64::MAX);
-        self.release_work(key, memory);
-        self.release_client_buffer(key, memory);
+        self.requests.release_work(key, memory);
+        self.requests.release_client_buffer(key, memory);
         let is_answered = self.requests[key].is_answered
-            || self.is_mutated(Mutation::AckBeforeWritten) && self.is_logged_write(key);
+            || self.is_mutated(Mutation::AckBeforeWritten) && self.requests[key].is_logged_write();
         let active = self.requests.remove(key);
         assert!(active.parts == 0, "no operation is under way for a request that is answered");
-        if let Some(volume) = &mut self.volumes[active.volume.at()] {
+        if let Some(volume) = self.volumes.get_mut(active.volume) {
             // A stop may name any volume.
             volume.active = volume.active.saturating_sub(1);
         }
@@ -484,8 +373,8 @@ impl<S: Store> Machine<S> {
     /// Answers a request that stays: what it did is to be made durable yet.
     pub(crate) fn answer<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         self.release_hold(key);
-        self.release_work(key, memory);
-        self.release_client_buffer(key, memory);
+        self.requests.release_work(key, memory);
+        self.requests.release_client_buffer(key, memory);
         let active = &mut self.requests[key];
         active.is_answered = true;
         let id = active.id;
@@ -530,53 +419,48 @@ impl<S: Store> Machine<S> {
     pub(crate) fn take_work<M: Memory>(&mut self, blocks: u64, memory: &mut M) -> Option<BufferId> {
         let bytes = blocks * BLOCK_BYTES;
         // RULE 15: memory for partial requests is bounded; who finds none waits.
-        if self.work_bytes + bytes > self.config.work_bytes_max && !self.is_mutated(Mutation::WorkUnbounded) {
+        if self.requests.work_bytes() + bytes > self.config.work_bytes_max
+            && !self.is_mutated(Mutation::WorkUnbounded)
+        {
             return None;
         }
-        let buffer = self.allocate(Purpose::Payload, bytes as u32, memory)?;
-        self.work_bytes += bytes;
+        let buffer = self.allocate(Purpose::Payload, to_u32(bytes), memory)?;
+        self.requests.add_work(bytes);
         Some(buffer)
     }
 
-    pub(crate) fn release_work<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
-        let active = &mut self.requests[key];
-        let work = active.work.take();
-        if let Some(buffer) = active.work_buffer.take() {
-            let slice = work.expect("a work buffer has a slice");
-            self.work_bytes -= u64::from(slice.len_bytes);
-            memory.release(buffer);
-        }
-    }
-
-    pub(crate) fn release_client_buffer<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
-        let active = &mut self.requests[key];
-        if !active.is_client_buffer_released {
-            active.is_client_buffer_released = true;
-            if let Some(slice) = active.client_slice() {
-                memory.release(slice.buffer);
-            }
-        }
-    }
-
     fn retry_buffer_queue<M: Memory>(&mut self, memory: &mut M) {
-        for _ in 0..self.buffer_queue.len() {
-            let Some(key) = self.buffer_queue.pop_front() else { break };
-            assert!(self.requests[key].stage == Stage::Buffer);
+        for _ in 0..self.requests.for_buffer() {
+            let Some(key) = self.requests.next_for_buffer() else { break };
             match self.requests[key].op {
                 RequestOp::Read { .. } => self.start_read(key, memory),
                 _ => self.begin_change(key, memory),
             }
-            // Still without one: the others would not fare better.
-            if self.buffer_queue.back() == Some(&key) {
-                let key = self.buffer_queue.pop_back().expect("just seen");
-                self.buffer_queue.push_front(key);
+            if self.requests.is_still_for_buffer(key) {
                 break;
             }
         }
     }
 }
 
+/// The range of a request, if it has one. The door limits its length.
+fn checked_range(op: RequestOp) -> Option<SectorRange> {
+    let (range, bytes_max) = match op {
+        RequestOp::Read { range, into: slice } | RequestOp::Write { range, from: slice, .. } => {
+            assert!(
+                u64::from(slice.len_bytes) == range.sectors * SECTOR_BYTES,
+                "the buffer of a request is as long as its range"
+            );
+            (range, u64::from(REQUEST_BYTES_MAX))
+        }
+        RequestOp::Discard { range, .. } | RequestOp::WriteZeroes { range, .. } => (range, RANGE_BYTES_MAX),
+        _ => return None,
+    };
+    assert!(range.sectors * SECTOR_BYTES <= bytes_max, "the door cuts requests that are too long");
+    Some(range)
+}
+
 /// The slice of a work buffer of whole blocks.
 pub(crate) fn work_slice(buffer: BufferId, blocks: u64) -> Slice {
-    Slice { buffer, offset_bytes: 0, len_bytes: (blocks * BLOCK_BYTES) as u32 }
+    Slice { buffer, offset_bytes: 0, len_bytes: to_u32(blocks * BLOCK_BYTES) }
 }

@@ -3,56 +3,19 @@
 //! A partial write reads the blocks that it changes by the same code ([`Machine::fetch`]).
 
 use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target};
-use crate::machine::guard::{Blocks, Stamp};
+use crate::machine::flight::Flight;
+use crate::machine::guard::Blocks;
+use crate::machine::piece::{ChangingRead, Checksums, Piece, Source};
 use crate::machine::request::{RequestKey, Stage};
 use crate::machine::volume::{Standing, Volume};
-use crate::machine::{Flight, Machine, work_slice};
+use crate::machine::{Machine, work_slice};
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
+use crate::number::to_u32;
 use crate::policies::replacement::Access;
 use crate::store::Store;
 use crate::store::log::extents::ExtentKind;
-use crate::units::{BLOCK_BYTES, BlockKey, Place, SECTORS_PER_BLOCK};
-use alloc::vec::Vec;
-
-/// Consecutive blocks read by one operation.
-pub(crate) struct Piece {
-    pub first: u64,
-    pub blocks: u32,
-    /// Where they go.
-    pub slice: Slice,
-    pub source: Source,
-}
-
-/// Where a piece comes from.
-pub(crate) enum Source {
-    /// From consecutive places of the cache, with the checksums to find there.
-    Cache { place: Place, checksums: Checksums },
-    /// From the origin; with a stamp if the data may enter the cache.
-    Origin { stamp: Option<Stamp> },
-}
-
-/// The checksums of a piece, as far as they are known; one block is the common case.
-pub(crate) enum Checksums {
-    One(Option<u32>),
-    Many(Vec<Option<u32>>),
-}
-
-impl Checksums {
-    fn as_slice(&self) -> &[Option<u32>] {
-        match self {
-            Checksums::One(one) => core::slice::from_ref(one),
-            Checksums::Many(many) => many,
-        }
-    }
-
-    fn push(&mut self, checksum: Option<u32>) {
-        match self {
-            Checksums::One(one) => *self = Checksums::Many(alloc::vec![*one, checksum]),
-            Checksums::Many(many) => many.push(checksum),
-        }
-    }
-}
+use crate::units::{BLOCK_BYTES, BlockKey, Place, SECTOR_BYTES, SECTORS_PER_BLOCK};
 
 impl<S: Store> Machine<S> {
     pub(crate) fn start_read<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
@@ -64,8 +27,7 @@ impl<S: Store> Machine<S> {
             into
         } else {
             let Some(buffer) = self.take_work(blocks.count, memory) else {
-                self.requests[key].stage = Stage::Buffer;
-                self.buffer_queue.push_back(key);
+                self.requests.wait_for_buffer(key);
                 return;
             };
             self.requests[key].work_buffer = Some(buffer);
@@ -116,7 +78,10 @@ impl<S: Store> Machine<S> {
         may_fill: bool,
         memory: &mut M,
     ) -> u64 {
-        assert!(u64::from(work.len_bytes) == blocks.count * BLOCK_BYTES);
+        assert!(
+            u64::from(work.len_bytes) == blocks.count * BLOCK_BYTES,
+            "blocks are read into a buffer of their size"
+        );
         let volume_index = self.requests[request].volume;
         let volume = self.volume(volume_index);
         // A cache that failed still answers for what nobody else has.
@@ -130,7 +95,7 @@ impl<S: Store> Machine<S> {
         for step in 0..blocks.count {
             let block = blocks.first + step;
             let key = BlockKey(first_key.0 + step);
-            let slice = work.part((step * BLOCK_BYTES) as u32, BLOCK_BYTES as u32);
+            let slice = work.part(to_u32(step * BLOCK_BYTES), to_u32(BLOCK_BYTES));
             if let Some(kept) = self.store.in_memory(key) {
                 if let Some(piece) = open.take() {
                     self.issue_piece(request, piece, may_fill);
@@ -166,7 +131,7 @@ impl<S: Store> Machine<S> {
                             && self.store.is_joinable(*place, entry.place) =>
                         {
                             *blocks += 1;
-                            so_far.len_bytes += BLOCK_BYTES as u32;
+                            so_far.len_bytes += to_u32(BLOCK_BYTES);
                             checksums.push(entry.checksum);
                             true
                         }
@@ -187,7 +152,7 @@ impl<S: Store> Machine<S> {
                         &mut open
                     {
                         *blocks += 1;
-                        so_far.len_bytes += BLOCK_BYTES as u32;
+                        so_far.len_bytes += to_u32(BLOCK_BYTES);
                     } else {
                         let source = Source::Origin { stamp: None };
                         let piece = Piece { first: block, blocks: 1, slice, source };
@@ -243,7 +208,7 @@ impl<S: Store> Machine<S> {
                 volume.origin.client_reads += 1;
                 volume.origin.last_client_read = now;
                 let (offset_bytes, len_bytes) = volume.origin_bytes(piece.first, u64::from(piece.blocks));
-                let into = Pieces::One(piece.slice.part(0, len_bytes as u32));
+                let into = Pieces::One(piece.slice.part(0, to_u32(len_bytes)));
                 let op = IoOp::Read { offset_bytes, into };
                 self.issue(Target::Origin(volume_index), op, Flight::OriginRead { request, piece });
             }
@@ -261,7 +226,7 @@ impl<S: Store> Machine<S> {
         self.store.unpin(*place, piece.blocks);
         self.requests[request].parts -= 1;
         for (step, checksum) in (0..piece.blocks).zip(checksums.as_slice()) {
-            let slice = piece.slice.part(step * BLOCK_BYTES as u32, BLOCK_BYTES as u32);
+            let slice = piece.slice.part(step * to_u32(BLOCK_BYTES), to_u32(BLOCK_BYTES));
             // HAZARD 10: every cached block is compared with its checksum before anybody sees it.
             let is_good = checksum.is_none_or(|checksum| memory.checksum(slice) == checksum)
                 || self.is_mutated(Mutation::SkipReadChecksum);
@@ -353,10 +318,11 @@ impl<S: Store> Machine<S> {
             }
             Ok(()) => {
                 let (_, len_bytes) = volume.origin_bytes(piece.first, u64::from(piece.blocks));
-                let rest = piece.slice.len_bytes - len_bytes as u32;
+                let len_bytes = to_u32(len_bytes);
+                let rest = piece.slice.len_bytes - len_bytes;
                 if rest > 0 {
                     // The volume ends inside this block.
-                    memory.zero(piece.slice.part(len_bytes as u32, rest));
+                    memory.zero(piece.slice.part(len_bytes, rest));
                 }
                 if let Source::Origin { stamp: Some(stamp) } = piece.source {
                     S::offer_fill(self, request, &piece, stamp, memory);
@@ -371,7 +337,7 @@ impl<S: Store> Machine<S> {
     /// All blocks of a request were read, or failed.
     pub(crate) fn fetched<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &self.requests[key];
-        assert!(active.parts == 0);
+        assert!(active.parts == 0, "a request goes on when all of its reads have ended");
         let RequestOp::Read { range, into } = active.op else {
             S::merge(self, key, memory);
             return;
@@ -382,21 +348,14 @@ impl<S: Store> Machine<S> {
         let active = &self.requests[key];
         if active.error.is_none() && active.work_buffer.is_some() {
             let work = active.work.expect("set when the read began");
-            let skip = (range.start % SECTORS_PER_BLOCK * 512) as u32;
+            let skip = to_u32(range.start % SECTORS_PER_BLOCK * SECTOR_BYTES);
             memory.copy(work.part(skip, into.len_bytes), into);
         }
         self.reply(key, memory);
     }
 }
 
-/// A block that was read while it was written in its place, and is neither what it was nor known to be what it becomes.
-/// It is a part of its request.
-pub(crate) struct ChangingRead {
-    pub request: RequestKey,
-    pub key: BlockKey,
-    pub slice: Slice,
-}
-
+/// A cached block that could not be read, or is not what was written.
 struct BadRead {
     block: u64,
     place: Place,

@@ -1,16 +1,16 @@
-//! The engine's own picture of itself; see [`crate::status`].
+//! The status of a running engine; see [`crate::status`].
 
 use crate::effect::WriteMode;
 use crate::machine::Machine;
 use crate::machine::volume::{Standing, Volume};
-use crate::status::{CacheStatus, Status, VolumeState, VolumeStatus};
+use crate::status::{CacheStatus, Counters, Status, VolumeState, VolumeStatus};
 use crate::store::Store;
 use crate::units::{BLOCK_BYTES, SECTOR_BYTES};
 use alloc::string::String;
 use alloc::vec::Vec;
 
 impl<S: Store> core::fmt::Debug for Machine<S> {
-    /// Who waits for what: for a test that found nobody at work.
+    /// Prints who waits for what, for a test in which nothing goes on.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let stages: Vec<_> =
             self.requests.iter().map(|(key, active)| (key, active.stage, active.reserved_blocks)).collect();
@@ -22,7 +22,7 @@ impl<S: Store> core::fmt::Debug for Machine<S> {
         picture.field("now", &self.now).field("requests", &stages).field("barrier", &self.barrier);
         self.store.describe(&mut picture);
         picture.field("destage", &destage).field("dirty_reserved_waiting", &shares);
-        picture.field("flights", &self.flights_in_air()).finish_non_exhaustive()
+        picture.field("flights", &self.outbox.in_air()).finish_non_exhaustive()
     }
 }
 
@@ -34,7 +34,7 @@ impl<S: Store> Machine<S> {
             size_bytes: self.superblock.cache_bytes,
             latched: self.latched.is_some(),
             false_dirty_limit_bytes: self.config.false_dirty_blocks_max * BLOCK_BYTES,
-            device: self.cache_bytes,
+            device: self.outbox.cache_bytes(),
             ..CacheStatus::default()
         };
         self.store.fill_status(&mut cache);
@@ -64,12 +64,15 @@ impl<S: Store> Machine<S> {
             state,
             size_bytes: volume.size_sectors * SECTOR_BYTES,
             dirty_bytes: (volume.dirty_blocks + volume.zero_blocks) * BLOCK_BYTES,
-            dirty_limit_bytes: self.dirty_blocks_max(volume).map(|blocks| blocks * BLOCK_BYTES),
+            dirty_limit_bytes: self
+                .volumes
+                .dirty_blocks_max(volume, &self.config)
+                .map(|blocks| blocks * BLOCK_BYTES),
             lost_bytes: volume.lost_blocks * BLOCK_BYTES,
             cached_bytes: volume.cached_blocks * BLOCK_BYTES,
             origin_errors: volume.origin.errors,
             uncached: volume.standing == Standing::Uncached,
-            counters: volume.counters,
+            counters: Counters { origin: self.outbox.origin_bytes(volume.index), ..volume.counters },
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Requests under way: one struct for all kinds, and where each is in its life.
 
-use crate::effect::{Errno, RequestId, RequestOp};
+use crate::effect::{Errno, Request, RequestId, RequestOp};
 use crate::machine::guard::{Blocks, Hold};
 use crate::memory::{BufferId, Slice};
 use crate::units::VolumeIndex;
@@ -8,7 +8,7 @@ use crate::units::VolumeIndex;
 /// A request's slot in the engine's table.
 pub(crate) type RequestKey = usize;
 
-/// What a request waits for.
+/// The stage of a request: what it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Just taken.
@@ -51,7 +51,7 @@ pub(crate) enum Stage {
     Quiet,
 }
 
-/// What follows a flush of the cache.
+/// The step that follows a flush of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
     /// The reply.
@@ -64,7 +64,7 @@ pub(crate) enum Then {
     OriginFlush,
 }
 
-/// How a change of a volume's content is carried out.
+/// The way of a change: through the cache, to the origin, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     /// Into the log; it goes home later.
@@ -113,6 +113,33 @@ pub(crate) struct Active {
 }
 
 impl Active {
+    /// A request that was just taken.
+    pub fn new(request: Request, blocks: Blocks) -> Active {
+        Active {
+            id: request.id,
+            volume: request.volume,
+            op: request.op,
+            blocks,
+            stage: Stage::New,
+            route: Route::Log,
+            hold: None,
+            held: blocks,
+            work: None,
+            work_buffer: None,
+            is_client_buffer_released: false,
+            passes: None,
+            is_around: false,
+            parts: 0,
+            unpublished: 0,
+            unapplied: 0,
+            is_answered: false,
+            reserved_blocks: 0,
+            sequence: 0,
+            error: None,
+        }
+    }
+
+    /// The client's buffer.
     pub fn client_slice(&self) -> Option<Slice> {
         match self.op {
             RequestOp::Read { into, .. } => Some(into),
@@ -121,6 +148,7 @@ impl Active {
         }
     }
 
+    /// Whether it is answered only when it is durable.
     pub fn wants_fua(&self) -> bool {
         matches!(
             self.op,
@@ -128,5 +156,10 @@ impl Active {
                 | RequestOp::Discard { fua: true, .. }
                 | RequestOp::WriteZeroes { fua: true, .. }
         )
+    }
+
+    /// Whether it is a write that is answered when its batch is published.
+    pub fn is_logged_write(&self) -> bool {
+        matches!(self.op, RequestOp::Write { fua: false, .. }) && self.route == Route::Log
     }
 }

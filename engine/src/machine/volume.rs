@@ -1,16 +1,18 @@
-//! What the running engine knows of one volume.
+//! One volume of the running engine: its standing, its guard, its counts and its origin.
 
-use crate::effect::{Errno, WriteMode};
+use crate::effect::{RequestOp, WriteMode};
 use crate::machine::destage::DestageState;
-use crate::machine::guard::Guard;
-use crate::machine::share::Failing;
+use crate::machine::guard::{Blocks, Guard};
+use crate::machine::origin::Origin;
 use crate::status::Counters;
-use crate::units::{BLOCK_BYTES, BlockKey, Nanos, SECTOR_BYTES, SECTORS_PER_BLOCK, VolumeId, VolumeIndex};
+use crate::units::{
+    BLOCK_BYTES, BlockKey, SECTOR_BYTES, SECTORS_PER_BLOCK, SectorRange, VolumeId, VolumeIndex,
+};
 
-/// What stands between a volume and its cache.
+/// Whether the cache serves a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// Nothing.
+    /// It does.
     Cached,
     /// The cache failed; that it must never be used again is being noted durably.
     Abandoning,
@@ -18,7 +20,7 @@ pub(crate) enum Standing {
     Uncached,
     /// The cache failed while it had dirty data.
     Failed,
-    /// The volume is being taken off.
+    /// The volume is being detached.
     Detaching,
 }
 
@@ -51,56 +53,6 @@ pub(crate) struct Volume {
     pub origin: Origin,
     pub destage: DestageState,
     pub counters: Counters,
-}
-
-/// The origin of a volume.
-///
-/// Time on an origin is counted in epochs: each flush ends one. A write that completed in
-/// epoch e is durable once the flush that ended e, or a later one, succeeded.
-pub(crate) struct Origin {
-    /// The epoch that runs now.
-    pub epoch: u64,
-    /// The last epoch whose end was a successful flush.
-    pub flushed_epoch: u64,
-    /// The epoch that the flush under way ends.
-    pub flushing: Option<u64>,
-    /// Somebody wants all epochs up to this one flushed.
-    pub flush_wanted: u64,
-    /// The last epoch in which a client's write to the origin completed.
-    pub client_epoch: u64,
-    /// A flush failed after which clients' writes may be gone, and no client was told yet: the next FLUSH says so.
-    pub owed: Option<Errno>,
-    /// Client reads of the origin under way.
-    pub client_reads: u32,
-    /// When the last of them came.
-    pub last_client_read: Nanos,
-    /// What of ours failed last time, if anything.
-    pub failing: Option<Failing>,
-    pub errors: u64,
-    /// Nothing of ours is tried before this.
-    pub backoff_until: Nanos,
-    pub can_discard: bool,
-}
-
-impl Origin {
-    /// An origin at the start: what a life before wrote to it counts as written in epoch 1, so that
-    /// nothing read from it enters the cache as clean before a first flush (rule 2).
-    pub fn new() -> Origin {
-        Origin {
-            epoch: 2,
-            flushed_epoch: 0,
-            flushing: None,
-            flush_wanted: 1,
-            client_epoch: 1,
-            owed: None,
-            client_reads: 0,
-            last_client_read: Nanos(0),
-            failing: None,
-            errors: 0,
-            backoff_until: Nanos(0),
-            can_discard: false,
-        }
-    }
 }
 
 impl Volume {
@@ -136,5 +88,25 @@ impl Volume {
     /// Whether reads are put into the cache.
     pub fn caches_reads(&self) -> bool {
         self.standing == Standing::Cached && self.mode != WriteMode::Passthrough
+    }
+
+    /// The blocks that a range of zeroes covers; the volume's last block counts as covered when the
+    /// range reaches the volume's end.
+    pub fn whole_blocks(&self, range: SectorRange) -> Blocks {
+        let first = range.start.div_ceil(SECTORS_PER_BLOCK);
+        let is_to_end = range.end() == self.size_sectors;
+        let end = if is_to_end { self.blocks() } else { range.end() / SECTORS_PER_BLOCK };
+        Blocks { first, count: end.saturating_sub(first) }
+    }
+
+    /// Whether an operation covers every block it touches.
+    pub fn covers_whole_blocks(&self, op: RequestOp) -> bool {
+        match op {
+            RequestOp::Write { range, .. } => range.is_block_aligned(),
+            RequestOp::WriteZeroes { range, .. } => {
+                self.whole_blocks(range).count == range.end_block() - range.first_block()
+            }
+            _ => true,
+        }
     }
 }

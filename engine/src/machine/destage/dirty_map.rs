@@ -4,6 +4,7 @@
 //! be stale, and is cleared by the sweep that finds nothing there. It costs half a mebibyte at
 //! most, however large the volume.
 
+use crate::number::{index, index_wide, wide};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -29,7 +30,7 @@ impl DirtyMap {
             region_shift += 1;
         }
         let bits = (blocks >> region_shift) + 1;
-        let words = bits.div_ceil(64) as usize;
+        let words = index_wide(bits.div_ceil(64));
         DirtyMap { words: vec![0; words], summary: vec![0; words.div_ceil(64)], region_shift }
     }
 
@@ -39,7 +40,7 @@ impl DirtyMap {
             return;
         }
         for region in (first >> self.region_shift)..=((first + count - 1) >> self.region_shift) {
-            let word = (region / 64) as usize;
+            let word = index_wide(region / 64);
             self.words[word] |= 1 << (region % 64);
             self.summary[word / 64] |= 1 << (word % 64);
         }
@@ -55,7 +56,7 @@ impl DirtyMap {
     /// Notes that the region with `block` in it has nothing dirty.
     pub fn clear_region_of(&mut self, block: u64) {
         let region = block >> self.region_shift;
-        let word = (region / 64) as usize;
+        let word = index_wide(region / 64);
         self.words[word] &= !(1 << (region % 64));
         if self.words[word] == 0 {
             self.summary[word / 64] &= !(1 << (word % 64));
@@ -66,16 +67,16 @@ impl DirtyMap {
     #[must_use]
     pub fn next(&self, from: u64) -> Option<u64> {
         let region = from >> self.region_shift;
-        let word = (region / 64) as usize;
+        let word = index_wide(region / 64);
         if word >= self.words.len() {
             return None;
         }
         let here = self.words[word] & (!0 << (region % 64));
         let found = if here != 0 {
-            word as u64 * 64 + u64::from(here.trailing_zeros())
+            wide(word) * 64 + u64::from(here.trailing_zeros())
         } else {
             let next = self.next_word(word + 1)?;
-            next as u64 * 64 + u64::from(self.words[next].trailing_zeros())
+            wide(next) * 64 + u64::from(self.words[next].trailing_zeros())
         };
         Some(from.max(found << self.region_shift))
     }
@@ -86,7 +87,7 @@ impl DirtyMap {
         while at < self.summary.len() {
             let bits = self.summary[at] & mask;
             if bits != 0 {
-                return Some(at * 64 + bits.trailing_zeros() as usize);
+                return Some(at * 64 + index(bits.trailing_zeros()));
             }
             at += 1;
             mask = !0;

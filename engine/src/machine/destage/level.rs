@@ -2,9 +2,8 @@
 
 use crate::effect::WriteMode;
 use crate::limits::Config;
-use crate::machine::Machine;
 use crate::machine::volume::{Standing, Volume};
-use crate::store::Store;
+use crate::store::Pressure;
 use crate::units::Nanos;
 
 /// From this part of the cache on, in thousandths, that only a destage can make free, it keeps pace with clients' writes.
@@ -21,12 +20,24 @@ pub(super) struct Level {
     pub sweeps: bool,
 }
 
-impl<S: Store> Machine<S> {
-    /// What a volume does now.
-    pub(super) fn level(&self, volume: &Volume) -> Level {
-        let config: &Config = &self.config;
+/// The state of a cache, as far as the levels of its volumes follow it.
+pub(super) struct Moment {
+    pub now: Nanos,
+    /// When the last request of a client came.
+    pub last_client: Nanos,
+    pub is_latched: bool,
+    pub is_stopping: bool,
+    /// The store decides itself what goes home while nobody waits for it.
+    pub has_controller: bool,
+    pub pressure: Pressure,
+}
+
+impl Level {
+    /// The level of a volume.
+    pub fn of(volume: &Volume, config: &Config, moment: &Moment) -> Level {
+        let (now, pressure) = (moment.now, moment.pressure);
         let rest = Level { runs: 0, sweeps: false };
-        if !volume.is_dirty() || self.latched.is_some() || self.now < volume.origin.backoff_until {
+        if !volume.is_dirty() || moment.is_latched || now < volume.origin.backoff_until {
             return rest;
         }
         if volume.standing != Standing::Cached && volume.standing != Standing::Detaching {
@@ -34,11 +45,10 @@ impl<S: Store> Machine<S> {
         }
         if volume.origin.is_failing() {
             // One run tells whether it works again, and its flush whether that is for good.
-            let is_told = volume.destage.has_written() || self.is_stopping;
+            let is_told = volume.destage.has_written() || moment.is_stopping;
             return if is_told { rest } else { Level { runs: 1, sweeps: true } };
         }
         let full = Level { runs: config.destage_runs_max, sweeps: true };
-        let pressure = S::pressure(self);
         if volume.share_waiting > 0 || volume.destage.drains > 0 || pressure.extents * 2 >= config.extents_max
         {
             return full;
@@ -46,25 +56,25 @@ impl<S: Store> Machine<S> {
         if volume.destage.has_urgent() {
             return Level { runs: config.destage_runs_max, sweeps: false };
         }
-        if self.is_stopping {
+        if moment.is_stopping {
             return rest;
         }
-        if self.store.has_controller() {
-            // What goes home in peace is not the sweep's affair.
+        if moment.has_controller {
+            // The store's controller decides what goes home while nobody waits.
             return if volume.mode == WriteMode::Writeback { rest } else { full };
         }
-        let idle_ns = self.now.since(self.last_client);
+        let idle_ns = now.since(moment.last_client);
         if idle_ns >= config.idle_ns || volume.mode != WriteMode::Writeback {
             return Level { runs: config.destage_runs_max.div_ceil(2), sweeps: true };
         }
         let is_read = volume.origin.client_reads > 0;
         // Busy: long writes go at the origin's pace when the cache is full, and as much as they bring can go home until then.
-        let was_read = is_read || self.now.since(volume.origin.last_client_read) < READ_OF_LATE_NS;
+        let was_read = is_read || now.since(volume.origin.last_client_read) < READ_OF_LATE_NS;
         if pressure.held_permille > KEEP_PACE_PERMILLE && volume.destage.behind_blocks > 0 && !was_read {
             return Level { runs: config.destage_runs_max.div_ceil(4), sweeps: true };
         }
         // Else an origin that no client reads from is used, a little.
-        if pressure.held_permille > 200 && !is_read && self.now >= volume.destage.pause_until {
+        if pressure.held_permille > 200 && !is_read && now >= volume.destage.pause_until {
             Level { runs: 1, sweeps: true }
         } else {
             rest

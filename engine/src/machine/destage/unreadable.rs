@@ -4,16 +4,14 @@
 //! neighbours from going home. But it holds up its segment, and with it the ring: one that fails alone again and again,
 //! for as long as an origin may fail, is lost (rule 10).
 
-use super::Machine;
-use crate::store::Store;
-use crate::units::{BlockKey, Nanos, Place};
+use crate::units::{Nanos, Place};
 use alloc::collections::BTreeMap;
 
 /// Reads of a block alone that fail before it counts as lost, at the least.
 const TRIES_MIN: u32 = 3;
 
 struct Trouble {
-    /// Of which copy, by place and life.
+    /// The copy that failed, by place and life.
     copy: (Place, u64),
     since: Nanos,
     /// Reads of it alone that failed.
@@ -27,6 +25,7 @@ pub(crate) struct Unreadable {
 }
 
 impl Unreadable {
+    /// Whether it is one of them.
     pub fn has(&self, block: u64) -> bool {
         !self.blocks.is_empty() && self.blocks.contains_key(&block)
     }
@@ -37,7 +36,7 @@ impl Unreadable {
     }
 
     /// A read that failed; true if there is no hope any more.
-    fn note(
+    pub fn note(
         &mut self,
         block: u64,
         copy: (Place, u64),
@@ -55,21 +54,6 @@ impl Unreadable {
             self.blocks.remove(&block);
         }
         is_hopeless
-    }
-}
-
-impl<S: Store> Machine<S> {
-    /// The dirty copy of a block, at that place, could not be read; `is_alone` if nothing else was to be read.
-    pub(crate) fn dirty_read_failed(&mut self, key: BlockKey, place: Place, is_alone: bool) {
-        if !self.store.lookup(key).is_some_and(|cached| cached.place == place && cached.dirty) {
-            return;
-        }
-        let (now, lost_after_ns) = (self.now, self.config.absent_after_ns);
-        let copy = (place, self.store.life(place));
-        let unreadable = &mut self.volume_mut(key.volume()).destage.unreadable;
-        if unreadable.note(key.block(), copy, is_alone, now, lost_after_ns) {
-            S::mark_lost(self, key);
-        }
     }
 }
 

@@ -36,7 +36,7 @@ impl Machine<LogStore> {
         let active = &self.requests[key];
         let RequestOp::WriteZeroes { range, .. } = active.op else { unreachable!("zeroes") };
         let (blocks, volume_index) = (active.blocks, active.volume);
-        let inner = self.whole_blocks(volume_index, range);
+        let inner = self.volume(volume_index).whole_blocks(range);
         if inner.count == blocks.count {
             self.append_zero(key, inner);
             return;
@@ -48,7 +48,7 @@ impl Machine<LogStore> {
         // At most the first and the last block are partly zeroed; both are read and merged.
         let edges = if blocks.count == 1 { 1 } else { 2 };
         let Some(buffer) = self.take_work(edges, memory) else {
-            self.wait_for_buffer(key);
+            self.requests.wait_for_buffer(key);
             return;
         };
         let work = work_slice(buffer, edges);
@@ -87,7 +87,7 @@ impl Machine<LogStore> {
                 self.append_data(key, blocks, work);
             }
             RequestOp::WriteZeroes { range, .. } => {
-                let inner = self.whole_blocks(self.requests[key].volume, range);
+                let inner = self.volume(self.requests[key].volume).whole_blocks(range);
                 let edges = [blocks.first, blocks.end() - 1];
                 let count = if blocks.count == 1 { 1 } else { 2 };
                 for (edge, &block) in edges.iter().take(count).enumerate() {
@@ -118,7 +118,7 @@ impl Machine<LogStore> {
         let data = ClientAppend::Part { request: key, blocks, source: PartSource::Data(slice) };
         self.store.log.push_client(data);
         self.store.log.company.came(self.now);
-        if self.is_mutated(Mutation::AckBeforeWritten) && self.is_logged_write(key) {
+        if self.is_mutated(Mutation::AckBeforeWritten) && self.requests[key].is_logged_write() {
             let id = self.requests[key].id;
             self.push(Effect::Reply { id, result: Ok(()) });
         }

@@ -116,7 +116,7 @@ impl Machine<LogStore> {
         if self.latched.is_some() || self.superblock.clean_stop || self.is_stopping {
             return;
         }
-        for at in 0..self.volumes_end {
+        for at in 0..self.volumes.end() {
             let now = self.now;
             let Some(volume) = &self.volumes[at] else { continue };
             let is_its_affair = volume.mode == WriteMode::Writeback
@@ -190,8 +190,9 @@ impl Machine<LogStore> {
                 }
                 continue;
             };
+            let mut choice = self.choice(index);
             let ready = (blocks.first..blocks.end())
-                .take_while(|&block| self.can_destage(index, Blocks { first: block, count: 1 }));
+                .take_while(|&block| choice.can_destage(Blocks { first: block, count: 1 }));
             let count = ready.count() as u64;
             if count > 0 {
                 return Some(Blocks { first: blocks.first, count });

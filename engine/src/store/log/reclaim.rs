@@ -298,7 +298,7 @@ impl Machine<LogStore> {
     fn move_stuck<M: Memory>(&mut self, memory: &mut M) {
         if !self.volumes.iter().flatten().any(|volume| volume.origin.is_failing())
             || self.store.reclaim.is_relocating()
-            || self.is_ring_stuck()
+            || self.volumes.is_ring_stuck(&self.config)
             || self.is_mutated(Mutation::StuckNotMoved)
         {
             return;

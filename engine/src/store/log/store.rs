@@ -7,7 +7,7 @@ use crate::format::SEGMENTS_OFFSET;
 use crate::machine::Machine;
 use crate::machine::destage::Copied;
 use crate::machine::guard::{Blocks, Hold, Stamp};
-use crate::machine::read::Piece;
+use crate::machine::piece::Piece;
 use crate::machine::request::{RequestKey, Stage};
 use crate::machine::volume::Volume;
 use crate::memory::{Memory, Slice};

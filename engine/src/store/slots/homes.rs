@@ -13,13 +13,14 @@ use super::table::{SlotState, SlotTable};
 use crate::machine::Machine;
 use crate::machine::guard::Blocks;
 use crate::machine::request::RequestKey;
-use crate::machine::volume::{Standing, Volume};
+use crate::machine::volume::Standing;
+use crate::machine::volumes::Volumes;
 use crate::memory::Memory;
 use crate::policies::controllers::idle::{IdleChoice, IdleEra};
 use crate::policies::controllers::{Budget, Destage, HomeOrder, Join, OfSet, Pressure};
 use crate::policies::replacement::{Policy, Urgency};
 use crate::table::key_map::KeyMap;
-use crate::units::{BLOCK_BYTES, Frame, Nanos, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeIndex};
+use crate::units::{BLOCK_BYTES, Frame, Nanos, SECTORS_PER_BLOCK, VolumeIndex};
 use alloc::vec::Vec;
 
 /// When the controller is asked again after all it allows was busy, if nothing happens.
@@ -45,7 +46,7 @@ impl Machine<SlotStore> {
             return;
         }
         if self.store.destage.is_by_volume() {
-            for at in 0..self.volumes_end {
+            for at in 0..self.volumes.end() {
                 if self.volumes[at].is_some() {
                     self.ask_controller(VolumeIndex(at as u8), memory);
                 }
@@ -111,7 +112,7 @@ impl Machine<SlotStore> {
         let mut started = 0;
         while started < budget.runs {
             let run = match budget.order {
-                HomeOrder::Address => self.sweep(volume).map(|blocks| (volume, blocks)),
+                HomeOrder::Address => self.choice(volume).sweep().map(|blocks| (volume, blocks)),
                 HomeOrder::Set(_, OfSet::All | OfSet::Fallow) => {
                     let Some(slot) = of_set.pop() else { break };
                     let Some(run) = self.run_of(slot, budget.join) else { continue };
@@ -148,7 +149,7 @@ impl Machine<SlotStore> {
         let SlotStore { replacement, table, writing, records, written_home, layout, .. } = store;
         let slot_blocks = u64::from(layout.slot_blocks());
         let may_go = |slot: Frame| {
-            !written_home.get(slot.0) && may_go(slot, table, writing, records, (volumes, slot_blocks), *now)
+            !written_home.get(slot.0) && may_go(slot, table, writing, records, (&*volumes, slot_blocks), *now)
         };
         let slot = replacement.next_home(set, urgency, may_go)?;
         self.run_of(slot, join)
@@ -299,7 +300,7 @@ fn may_go(
     table: &SlotTable,
     writing: &KeyMap,
     records: &Records,
-    (volumes, slot_blocks): (&[Option<Volume>; VOLUMES_MAX], u64),
+    (volumes, slot_blocks): (&Volumes, u64),
     now: Nanos,
 ) -> bool {
     let is_ready = table.state(slot) == SlotState::Valid

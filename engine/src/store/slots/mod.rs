@@ -56,7 +56,7 @@ mod writes;
 
 use crate::format::{SetId, SlotLayout, SlotPersistence};
 use crate::machine::guard::Blocks;
-use crate::machine::read::ChangingRead;
+use crate::machine::piece::ChangingRead;
 use crate::machine::request::RequestKey;
 use crate::machine::volume::Volume;
 use crate::memory::{BufferId, Slice};

@@ -9,7 +9,7 @@ use crate::format::SlotPersistence;
 use crate::machine::Machine;
 use crate::machine::destage::Copied;
 use crate::machine::guard::{Blocks, Hold, Stamp};
-use crate::machine::read::{ChangingRead, Piece};
+use crate::machine::piece::{ChangingRead, Piece};
 use crate::machine::request::RequestKey;
 use crate::machine::volume::Volume;
 use crate::memory::Memory;

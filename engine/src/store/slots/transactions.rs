@@ -55,7 +55,7 @@ impl Machine<SlotStore> {
         self.adjust_trees();
         let before = self.store.leaving();
         while self.transaction_goes_on(memory) {}
-        if self.store.leaving() < before && !self.watched.is_empty() {
+        if self.store.leaving() < before && !self.requests.watched().is_empty() {
             // Those who wait for slots to be forgotten need not wait for the clock.
             self.look_at_watched(memory);
         }

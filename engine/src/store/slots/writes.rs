@@ -13,7 +13,7 @@ use super::table::SlotState;
 use super::{SlotFlight, SlotStore};
 use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target, WriteMode};
 use crate::machine::guard::Blocks;
-use crate::machine::read::ChangingRead;
+use crate::machine::piece::ChangingRead;
 use crate::machine::request::{RequestKey, Route, Stage, Then};
 use crate::machine::{Flight, Machine};
 use crate::memory::{Memory, Slice};
@@ -437,7 +437,7 @@ impl Machine<SlotStore> {
         if self.is_mutated(Mutation::TrustWrittenAround) {
             return;
         }
-        for (_, active) in &mut self.requests {
+        for active in self.requests.iter_mut() {
             if active.volume == volume_index && active.is_around {
                 active.error.get_or_insert(Errno::IO);
             }

@@ -31,7 +31,7 @@ impl Machine<LogStore> {
             let ready = journal.ready();
             let is_pending = ready > 0 || log.has_internal() || log.is_floor_wanted;
             let in_flight = log.in_flight.len();
-            let is_waited_for = !self.guard_queue.is_empty() || log.has_internal() || log.is_floor_wanted;
+            let is_waited_for = self.requests.any_for_blocks() || log.has_internal() || log.is_floor_wanted;
             let until = journal.may_wait_until(self.now, ready).filter(|_| !is_waited_for);
             if let Some(until) = until {
                 self.want_tick(until);

@@ -48,7 +48,7 @@ impl Machine<LogStore> {
             let has_internal = self.store.log.has_internal() || self.store.log.is_floor_wanted;
             let in_flight = self.store.log.in_flight.len();
             let is_stopped = in_flight >= BATCHES_IN_FLIGHT_MAX || self.latched.is_some();
-            let is_hurried = has_internal || self.is_stopping || !self.guard_queue.is_empty();
+            let is_hurried = has_internal || self.is_stopping || self.requests.any_for_blocks();
             let mirror = self.store.mirror.as_mut().expect("it is one");
             mirror.until = None;
             if ready.units == 0 {
@@ -165,8 +165,8 @@ impl Machine<LogStore> {
             mirror.owed_writes += 1;
             self.volume_mut(volume).owed_blocks += blocks.count;
             // It keeps its blocks: whoever needs what the index says of them waits.
-            self.release_work(request, memory);
-            self.release_client_buffer(request, memory);
+            self.requests.release_work(request, memory);
+            self.requests.release_client_buffer(request, memory);
             let active = &mut self.requests[request];
             active.sequence = self.store.log.next_sequence;
             active.is_answered = true;

@@ -1,0 +1,214 @@
+//! The destager's state of one volume: what is dirty, what goes next, and what waits for the origin's flush.
+
+use super::dirty_map::DirtyMap;
+use super::run::{Copied, Written};
+use super::unreadable::Unreadable;
+use crate::limits::Config;
+use crate::machine::guard::Blocks;
+use crate::units::{Nanos, Place};
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+/// The shortest pause after a run while clients are busy.
+const PAUSE_NS_MIN: u64 = 10 * Nanos::MILLISECOND;
+/// The longest, however many clients are.
+const PAUSE_NS_MAX: u64 = Nanos::SECOND;
+/// What clients write in so long pieces, 128 KiB, goes home quickly, and is seldom written again soon.
+const PACED_BLOCKS_MIN: u64 = 32;
+/// Of what they write faster than the origin takes it no more than this is made up for later: 16 MiB.
+const BEHIND_BLOCKS_MAX: u64 = 4096;
+
+/// The destager of one volume.
+pub(crate) struct DestageState {
+    pub map: DirtyMap,
+    /// Where the sweep goes on.
+    pub cursor: u64,
+    /// Where the search for zeroes goes on.
+    pub zero_cursor: u64,
+    /// Dirty blocks that hold up a segment, in origin order.
+    pub urgent: VecDeque<u64>,
+    pub in_flight: u32,
+    /// Written home after the last flush of the origin began.
+    written: Vec<Written>,
+    written_blocks: u64,
+    /// When the oldest of `written` was written.
+    written_since: Nanos,
+    /// Written home before the flush of the origin that is under way.
+    flushing: Vec<Written>,
+    /// Copies that clients' own writes brought home, among `written` and `flushing`.
+    through: BTreeSet<(Place, u64)>,
+    /// There was nothing to start; not looked at again before this, unless something happens.
+    pub look_again: Nanos,
+    /// Blocks of long writes for which nothing went home.
+    pub behind_blocks: u64,
+    /// When the last background run began and until when the next one waits.
+    run_began: Nanos,
+    pub pause_until: Nanos,
+    /// Requests that want everything home.
+    pub drains: u32,
+    pub unreadable: Unreadable,
+}
+
+impl core::fmt::Debug for DestageState {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("DestageState")
+            .field("cursor", &self.cursor)
+            .field("urgent", &self.urgent.len())
+            .field("in_flight", &self.in_flight)
+            .field("written", &self.written.len())
+            .field("flushing", &self.flushing.len())
+            .field("drains", &self.drains)
+            .finish_non_exhaustive()
+    }
+}
+
+impl DestageState {
+    pub fn new(blocks: u64) -> DestageState {
+        DestageState {
+            map: DirtyMap::new(blocks),
+            cursor: 0,
+            zero_cursor: 0,
+            urgent: VecDeque::new(),
+            in_flight: 0,
+            written: Vec::new(),
+            written_blocks: 0,
+            written_since: Nanos(0),
+            flushing: Vec::new(),
+            through: BTreeSet::new(),
+            look_again: Nanos(0),
+            behind_blocks: 0,
+            run_began: Nanos(0),
+            pause_until: Nanos(0),
+            drains: 0,
+            unreadable: Unreadable::default(),
+        }
+    }
+
+    /// Whether something was written home and is not known to be durable there.
+    pub fn has_written(&self) -> bool {
+        !self.written.is_empty() || !self.flushing.is_empty()
+    }
+
+    /// Blocks that were written through need nothing more, or have to go home after all.
+    fn forget_through(&mut self, written: &Written) {
+        if !self.through.is_empty() {
+            for copy in written.copies.iter().flat_map(Copied::places) {
+                self.through.remove(&copy);
+            }
+        }
+    }
+
+    /// Whether a run or a flush of the origin is still to come for what was begun.
+    pub fn is_quiet(&self) -> bool {
+        self.in_flight == 0 && !self.has_written()
+    }
+
+    /// A run begins to be read.
+    pub fn run_begins(&mut self, blocks: u64, now: Nanos) {
+        self.in_flight += 1;
+        self.behind_blocks = self.behind_blocks.saturating_sub(blocks);
+        self.run_began = now;
+    }
+
+    /// A run was written home. While clients are busy the origin rests for as long as it took, and no less than a slow
+    /// disk's seek; and the cache for as long again for each of the `held_up` requests that the run held up.
+    pub fn pause_after_run(&mut self, held_up: u64, now: Nanos) {
+        let pause_ns = now.since(self.run_began).max(PAUSE_NS_MIN);
+        self.pause_until = now.plus(pause_ns.saturating_mul(1 + held_up).min(PAUSE_NS_MAX));
+    }
+
+    /// Blocks were written home: they wait for the origin's flush.
+    pub fn add_written(&mut self, written: Written, now: Nanos) {
+        if self.written.is_empty() {
+            self.written_since = now;
+        }
+        self.written_blocks += written.blocks.count;
+        if !written.is_held {
+            self.through.extend(written.copies.iter().flat_map(Copied::places));
+        }
+        self.written.push(written);
+    }
+
+    /// Whether the origin's flush is due: enough was written home, or it waits for long enough, or somebody is in a hurry
+    /// and no more will be written for now.
+    pub fn is_flush_due(&self, config: &Config, is_last_of_hurry: bool, now: Nanos) -> bool {
+        !self.written.is_empty()
+            && (self.written_blocks >= config.false_dirty_blocks_max / 4
+                || now.since(self.written_since) >= config.flush_after_ns
+                || (is_last_of_hurry && self.in_flight == 0))
+    }
+
+    /// Whether a copy was brought home by a client's own write, and waits for nothing but the origin's flush.
+    pub fn is_written_through(&self, copy: impl FnOnce() -> (Place, u64)) -> bool {
+        !self.through.is_empty() && self.through.contains(&copy())
+    }
+
+    /// The flush of the origin succeeded: takes what it covers. `covers_later` is a planted bug.
+    pub fn flush_succeeded(&mut self, covers_later: bool) -> Vec<Written> {
+        self.wake();
+        let mut flushed = core::mem::take(&mut self.flushing);
+        if covers_later {
+            flushed.append(&mut self.written);
+        }
+        for written in &flushed {
+            self.forget_through(written);
+        }
+        flushed
+    }
+
+    /// The flush of the origin failed: takes what was written before its end, all of which counts as not written. What was
+    /// written while it was under way may have been thrown away with the rest.
+    pub fn flush_failed(&mut self) -> Vec<Written> {
+        let mut lost = core::mem::take(&mut self.flushing);
+        lost.append(&mut self.written);
+        self.written_blocks = 0;
+        for written in &lost {
+            self.map.mark(written.blocks.first, written.blocks.count);
+            self.forget_through(written);
+        }
+        lost
+    }
+
+    /// A flush of the origin begins: it covers what is written so far.
+    pub fn flush_begins(&mut self) {
+        assert!(self.flushing.is_empty(), "an origin has one flush under way at a time");
+        self.flushing = core::mem::take(&mut self.written);
+        self.written_blocks = 0;
+    }
+
+    /// These blocks are dirty, with content that is new.
+    pub fn dirtied(&mut self, blocks: Blocks) {
+        self.map.mark(blocks.first, blocks.count);
+        if blocks.count >= PACED_BLOCKS_MIN {
+            self.behind_blocks = (self.behind_blocks + blocks.count).min(BEHIND_BLOCKS_MAX);
+        }
+    }
+
+    /// Something happened that may have made work.
+    pub fn wake(&mut self) {
+        self.look_again = Nanos(0);
+    }
+
+    /// Replaces the list of urgent blocks; it is sorted and begins at the sweep's place.
+    pub fn set_urgent(&mut self, mut blocks: Vec<u64>) {
+        blocks.sort_unstable();
+        blocks.dedup();
+        let start = blocks.partition_point(|&block| block < self.cursor);
+        blocks.rotate_left(start);
+        self.urgent = blocks.into();
+        self.wake();
+    }
+
+    /// Adds to the urgent blocks what is not among them. Wakes nobody: a run of them may have failed just now.
+    pub fn add_urgent(&mut self, blocks: &[u64]) {
+        let look_again = self.look_again;
+        let mut all: Vec<u64> = self.urgent.iter().copied().collect();
+        all.extend_from_slice(blocks);
+        self.set_urgent(all);
+        self.look_again = look_again;
+    }
+
+    pub fn has_urgent(&self) -> bool {
+        !self.urgent.is_empty()
+    }
+}

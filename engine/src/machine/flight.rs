@@ -1,0 +1,51 @@
+//! Device operations under way, and what each is for.
+
+use crate::machine::piece::Piece;
+use crate::machine::request::RequestKey;
+use crate::memory::BufferId;
+use crate::units::{Nanos, Place, VolumeIndex};
+
+/// The purpose of an operation under way; `T` is that of the store's own operations.
+pub(crate) enum Flight<T> {
+    /// Cached blocks for a request.
+    CacheRead { request: RequestKey, piece: Piece, issued: Nanos },
+    /// Blocks of the origin for a request.
+    OriginRead { request: RequestKey, piece: Piece },
+    /// A flush that covers the store's writes up to a sequence.
+    CacheFlush { sequence: u64 },
+    /// A step of the superblock's writing.
+    Superblock,
+    /// A flush that ends an epoch.
+    OriginFlush { volume: VolumeIndex, epoch: u64 },
+    /// A request's own write, write-zeroes or discard.
+    OriginChange { request: RequestKey },
+    /// A piece of a run on its way home is being read.
+    DestageRead { run: usize, place: Place, blocks: u32 },
+    /// A run goes home.
+    DestageWrite { run: usize },
+    /// The durable note that a volume's cache is given up.
+    Abandon { volume: VolumeIndex },
+    /// A well-known place of an origin, at a clean stop.
+    Fingerprint { volume: VolumeIndex, at: usize, buffer: BufferId },
+    /// The store's own.
+    Store(T),
+}
+
+impl<T> Flight<T> {
+    /// Whether it is an operation of the cache device; `is_of_cache` says so of the store's own.
+    pub fn is_of_cache(&self, is_of_cache: impl FnOnce(&T) -> bool) -> bool {
+        match self {
+            Flight::CacheRead { .. }
+            | Flight::CacheFlush { .. }
+            | Flight::Superblock
+            | Flight::DestageRead { .. } => true,
+            Flight::Store(flight) => is_of_cache(flight),
+            Flight::OriginRead { .. }
+            | Flight::OriginFlush { .. }
+            | Flight::OriginChange { .. }
+            | Flight::DestageWrite { .. }
+            | Flight::Abandon { .. }
+            | Flight::Fingerprint { .. } => false,
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! Flushes: of the cache up to a sequence, of an origin up to an epoch, and who waits for them; and the superblock,
+//! whose update some writes to origins wait for.
+
+use crate::effect::{Effect, Errno, IoOp, Notice, RequestOp, Target};
+use crate::format::SUPERBLOCK_BYTES;
+use crate::machine::Machine;
+use crate::machine::flight::Flight;
+use crate::machine::guard::Blocks;
+use crate::machine::origin::{FlushTry, OriginWork};
+use crate::machine::request::{RequestKey, Stage, Then};
+use crate::machine::superblock::Deferred;
+use crate::machine::volume::Standing;
+use crate::memory::{Memory, Purpose};
+use crate::mutation::Mutation;
+use crate::number::to_u32;
+use crate::store::Store;
+use crate::units::{BLOCK_BYTES, VolumeIndex};
+
+impl<S: Store> Machine<S> {
+    // ---- the cache ---------------------------------------------------------------------------
+
+    /// Lets a request go on with `then` when a flush covers `sequence`.
+    pub(crate) fn wait_for_cache_flush<M: Memory>(
+        &mut self,
+        key: RequestKey,
+        sequence: u64,
+        then: Then,
+        memory: &mut M,
+    ) {
+        if sequence <= self.barrier.flushed {
+            self.requests[key].stage = Stage::CacheFlush(sequence, then);
+            self.go_on(key, then, memory);
+        } else {
+            self.barrier.want(sequence);
+            self.requests.watch(key, Stage::CacheFlush(sequence, then));
+        }
+    }
+
+    fn go_on<M: Memory>(&mut self, key: RequestKey, then: Then, memory: &mut M) {
+        match then {
+            Then::Reply => self.reply(key, memory),
+            Then::Origin => self.home(key, memory),
+            Then::OriginFlush => {
+                let epoch = self.volume(self.requests[key].volume).origin.client_epoch;
+                self.wait_for_origin_flush(key, epoch, memory);
+            }
+            Then::Forgotten => self.origin_when_forgotten(key, memory),
+        }
+    }
+
+    /// Issues a flush of the cache if somebody wants one that would cover something.
+    pub(crate) fn pump_barrier(&mut self) {
+        if self.latched.is_some() || !self.store.may_flush() {
+            return;
+        }
+        let published = self.store.completed();
+        if self.barrier.begin(published) {
+            self.issue(Target::Cache, IoOp::Flush, Flight::CacheFlush { sequence: published });
+        }
+    }
+
+    pub(crate) fn cache_flush_done<M: Memory>(
+        &mut self,
+        sequence: u64,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
+        // HAZARD 3: a flush covers what was published when it was issued, and no more.
+        let is_later = self.is_mutated(Mutation::CacheFlushCoversLater);
+        let sequence = if is_later { self.store.completed() } else { sequence };
+        match result {
+            // After a failed flush what was written since the last good one counts as not written.
+            Err(errno) if !self.is_mutated(Mutation::IgnoreCacheFlushError) => {
+                self.barrier.end(None);
+                self.latch(errno, memory);
+            }
+            _ => {
+                self.barrier.end(Some(sequence));
+                S::flushed(self, sequence);
+                for volume in self.volumes.iter_mut().flatten() {
+                    // Those in a hurry waited for just this; the others look again by the clock.
+                    if volume.destage.drains > 0 || volume.destage.has_urgent() {
+                        volume.destage.wake();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Requests that wait for a condition: those whose condition holds go on.
+    pub(crate) fn look_at_watched<M: Memory>(&mut self, memory: &mut M) {
+        let watched = self.requests.take_watched();
+        for key in watched {
+            let active = &self.requests[key];
+            let volume_index = active.volume;
+            match active.stage {
+                Stage::CacheFlush(sequence, then) if sequence <= self.barrier.flushed => {
+                    self.go_on(key, then, memory);
+                }
+                Stage::Forgetting if matches!(active.op, RequestOp::SetSize(_)) => {
+                    self.begin_growth(key, memory);
+                }
+                Stage::Forgetting if S::is_forgotten(self, key) => self.change_origin(key, memory),
+                Stage::Forgetting => {
+                    S::want_forgotten(self, key);
+                    if S::is_forgotten(self, key) {
+                        self.change_origin(key, memory);
+                    } else {
+                        self.requests.watch_on(key);
+                    }
+                }
+                Stage::OriginFlush(epoch) if epoch <= self.volume(volume_index).origin.flushed_epoch => {
+                    self.reply(key, memory);
+                }
+                Stage::Barrier { sequence, epoch } => {
+                    let is_origin_done = self.volume(volume_index).origin.flushed_epoch >= epoch;
+                    let is_cache_done = self.barrier.flushed >= sequence || self.latched.is_some();
+                    if is_origin_done && is_cache_done {
+                        self.reply(key, memory);
+                    } else {
+                        self.requests.watch_on(key);
+                    }
+                }
+                Stage::Keys(number) if self.latched.is_some() || self.store.are_logged(number) => {
+                    self.start_flush(key, memory);
+                }
+                Stage::Superblock(update) if update <= self.superblock_writer.durable() => {
+                    self.superblock_durable(key, memory);
+                }
+                Stage::Settling => self.look_at_settling(key, memory),
+                Stage::Draining | Stage::Quiet => self.look_at_control(key, memory),
+                Stage::CacheFlush(..) | Stage::OriginFlush(_) | Stage::Superblock(_) | Stage::Keys(_) => {
+                    self.requests.watch_on(key)
+                }
+                // It went on by another way since it was put on the list.
+                _ => unreachable!("only those who wait are watched"),
+            }
+        }
+    }
+
+    // ---- FLUSH -------------------------------------------------------------------------------
+
+    pub(crate) fn start_flush<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let volume_index = self.requests[key].volume;
+        if self.volume(volume_index).standing == Standing::Failed {
+            // What was acknowledged may be gone: nothing may be promised any more.
+            self.fail(key, Errno::IO, memory);
+            return;
+        }
+        if self.latched.is_none()
+            && let Some(number) = self.store.unlogged()
+        {
+            self.requests.watch(key, Stage::Keys(number));
+            return;
+        }
+        if let Some(errno) = self.volume_mut(volume_index).origin.owed.take() {
+            self.fail(key, errno, memory);
+            return;
+        }
+        if !S::holds_flush(self, key) {
+            self.flush_devices(key, memory);
+        }
+    }
+
+    /// All that a FLUSH promises is written: both devices are flushed, as far as they have any of it.
+    pub(crate) fn flush_devices<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let volume_index = self.requests[key].volume;
+        let is_cache_void = self.latched.is_some()
+            || !self.store.flush_waits_for_cache()
+            || self.is_mutated(Mutation::FlushWithoutCacheFlush);
+        let sequence = if is_cache_void { 0 } else { self.store.completed() };
+        let is_origin_void = self.is_mutated(Mutation::FlushWithoutOriginFlush);
+        let origin = &self.volume(volume_index).origin;
+        let is_written = origin.is_unflushed() && !is_origin_void;
+        let epoch = if is_written { origin.client_epoch } else { 0 };
+        self.barrier.want(sequence);
+        if epoch > 0 {
+            self.want_origin_flush(volume_index, epoch);
+        }
+        if sequence <= self.barrier.flushed && epoch == 0 {
+            self.reply(key, memory);
+            return;
+        }
+        self.requests.watch(key, Stage::Barrier { sequence, epoch });
+    }
+
+    // ---- origins -----------------------------------------------------------------------------
+
+    pub(crate) fn wait_for_origin_flush<M: Memory>(&mut self, key: RequestKey, epoch: u64, memory: &mut M) {
+        let volume_index = self.requests[key].volume;
+        if self.volume(volume_index).origin.flushed_epoch >= epoch {
+            self.reply(key, memory);
+            return;
+        }
+        self.requests.watch(key, Stage::OriginFlush(epoch));
+        self.want_origin_flush(volume_index, epoch);
+    }
+
+    /// Asks for a flush of an origin that ends `epoch` or a later one.
+    pub(crate) fn want_origin_flush(&mut self, volume_index: VolumeIndex, epoch: u64) {
+        self.volume_mut(volume_index).origin.want_flush(epoch);
+        self.pump_origin_flush(volume_index);
+    }
+
+    /// Issues the flush of an origin that somebody wants, if it may be issued now.
+    pub(crate) fn pump_origin_flush(&mut self, volume_index: VolumeIndex) {
+        let now = self.now;
+        let volume = self.volume_mut(volume_index);
+        match volume.origin.begin_flush(now) {
+            FlushTry::Nothing => (),
+            FlushTry::After(until) => self.want_tick(until),
+            FlushTry::Begun(epoch) => {
+                volume.destage.flush_begins();
+                let flight = Flight::OriginFlush { volume: volume_index, epoch };
+                self.issue(Target::Origin(volume_index), IoOp::Flush, flight);
+            }
+        }
+    }
+
+    pub(crate) fn origin_flush_done(
+        &mut self,
+        volume_index: VolumeIndex,
+        epoch: u64,
+        result: Result<(), Errno>,
+    ) {
+        let result = if self.is_mutated(Mutation::IgnoreOriginFlushError) { Ok(()) } else { result };
+        self.volume_mut(volume_index).origin.end_flush(epoch, result.is_ok());
+        match result {
+            Ok(()) => {
+                self.origin_worked(volume_index, OriginWork::Flush);
+                self.destaged_durably(volume_index);
+            }
+            Err(errno) => {
+                self.origin_failed(volume_index, OriginWork::Flush, errno);
+                self.destage_flush_failed(volume_index);
+                S::origin_flush_failed(self, volume_index);
+                self.tell_origin_flush_failed(volume_index, errno);
+            }
+        }
+        // Somebody may have come for a later epoch meanwhile.
+        self.pump_origin_flush(volume_index);
+    }
+
+    /// Fails the requests that wait for a flush of an origin: its promise cannot be kept. That includes those who came while
+    /// the flush was under way: a device that fails a flush may have dropped any unflushed write.
+    fn tell_origin_flush_failed(&mut self, volume_index: VolumeIndex, errno: Errno) {
+        let mut is_told = false;
+        for at in 0..self.requests.watched().len() {
+            let key = self.requests.watched()[at];
+            let active = &mut self.requests[key];
+            if active.volume != volume_index {
+                continue;
+            }
+            active.stage = match active.stage {
+                Stage::Barrier { sequence, epoch } if epoch > 0 => {
+                    is_told = true;
+                    Stage::Barrier { sequence, epoch: 0 }
+                }
+                Stage::OriginFlush(wanted) if wanted > 0 => Stage::OriginFlush(0),
+                _ => continue,
+            };
+            active.error = Some(errno);
+        }
+        let origin = &mut self.volume_mut(volume_index).origin;
+        if !is_told && origin.is_unflushed() {
+            origin.owed = Some(errno);
+        }
+    }
+
+    /// An origin failed the engine's own work: it is left alone for a while.
+    pub(crate) fn origin_failed(&mut self, volume_index: VolumeIndex, work: OriginWork, errno: Errno) {
+        let (now, until) = (self.now, self.now.plus(self.config.backoff_ns));
+        let absent_after_ns = self.config.absent_after_ns;
+        let origin = &mut self.volume_mut(volume_index).origin;
+        let before = (origin.is_failing(), origin.is_absent());
+        origin.errors += 1;
+        origin.note_failure(work, errno, now, absent_after_ns);
+        origin.backoff_until = until;
+        if before != (origin.is_failing(), origin.is_absent()) {
+            self.share.origin_got_worse(volume_index);
+        }
+        self.push(Effect::Notice(Notice::OriginError { volume: volume_index, errno }));
+        self.want_tick(until);
+    }
+
+    /// An origin did the engine's own work.
+    pub(crate) fn origin_worked(&mut self, volume_index: VolumeIndex, work: OriginWork) {
+        if self.volume_mut(volume_index).origin.note_success(work) {
+            self.share.wake();
+        }
+    }
+
+    /// Issues an operation that changes an origin. If it touches a well-known place whose checksum the
+    /// superblock has, that checksum is taken back durably first (rule 11).
+    pub(crate) fn issue_origin_write(
+        &mut self,
+        volume_index: VolumeIndex,
+        blocks: Blocks,
+        op: IoOp,
+        flight: Flight<S::Flight>,
+    ) {
+        let target = Target::Origin(volume_index);
+        let mut is_changed = false;
+        let is_kept = self.is_mutated(Mutation::KeepFingerprint);
+        if let Some(record) = &mut self.superblock.volumes[volume_index.at()] {
+            for place in &mut record.fingerprint {
+                let is_touched = place.as_ref().is_some_and(|place| {
+                    let block = place.offset_bytes / BLOCK_BYTES;
+                    // A place may begin inside a block where the volume's size is odd.
+                    block + 1 >= blocks.first && block <= blocks.end()
+                });
+                if is_touched && !is_kept {
+                    *place = None;
+                    is_changed = true;
+                }
+            }
+        }
+        if is_changed && self.latched.is_none() {
+            let update = self.superblock_writer.change(&mut self.superblock);
+            self.superblock_writer.defer(update, target, op, flight);
+        } else if let Some(update) = self.superblock_writer.last_deferred() {
+            // A place taken back by an operation before this one is not durable yet.
+            self.superblock_writer.defer(update, target, op, flight);
+        } else {
+            self.issue(target, op, flight);
+        }
+    }
+
+    // ---- the superblock ----------------------------------------------------------------------
+
+    /// Starts writing the superblock if it changed and is not being written.
+    pub(crate) fn pump_superblock<M: Memory>(&mut self, memory: &mut M) {
+        if !self.superblock_writer.is_due() || self.latched.is_some() {
+            return;
+        }
+        let Some(buffer) = self.allocate(Purpose::Metadata, to_u32(SUPERBLOCK_BYTES), memory) else {
+            return;
+        };
+        let op = self.superblock_writer.begin(&self.superblock, buffer, memory);
+        self.issue(Target::Cache, op, Flight::Superblock);
+    }
+
+    pub(crate) fn superblock_step_done<M: Memory>(&mut self, result: Result<(), Errno>, memory: &mut M) {
+        let is_good = result.is_ok() && self.latched.is_none();
+        if let Err(errno) = result {
+            self.latch(errno, memory);
+        }
+        let is_together = self.is_mutated(Mutation::SuperblockCopiesTogether);
+        match self.superblock_writer.step_done(is_good, is_together, memory) {
+            Some(op) => self.issue(Target::Cache, op, Flight::Superblock),
+            None => self.release_deferred(memory),
+        }
+    }
+
+    /// Lets the writes go whose update is durable. When the cache failed the superblock does not count any
+    /// more, except for a volume whose dirty data may be asked for again: its origin stays as it is.
+    pub(crate) fn release_deferred<M: Memory>(&mut self, memory: &mut M) {
+        let durable = self.superblock_writer.durable();
+        for deferred in self.superblock_writer.take_deferred(self.latched.is_some()) {
+            let Deferred { update, target, op, flight } = deferred;
+            match flight {
+                Flight::DestageWrite { run } if update > durable => {
+                    self.destage_write_done(run, Err(Errno::IO), memory);
+                }
+                Flight::OriginChange { request }
+                    if update > durable
+                        && self.volume(self.requests[request].volume).standing == Standing::Failed =>
+                {
+                    self.origin_change_done(request, Err(Errno::IO), memory);
+                }
+                flight => self.issue(target, op, flight),
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The origin of a volume: its flushes, counted in epochs, and whether it fails.
+
+use crate::effect::Errno;
+use crate::units::Nanos;
+
+/// A kind of the engine's own operations on an origin: each fails and works for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OriginWork {
+    /// A destage.
+    Write,
+    /// A flush.
+    Flush,
+    /// A look at a well-known place, at a clean stop.
+    Look,
+}
+
+/// The kinds of work that failed last time, and since when.
+#[derive(Clone, Copy, Debug)]
+struct Failing {
+    since: Nanos,
+    /// In the order of [`OriginWork`].
+    kinds: [bool; 3],
+    /// It fails for so long, or so surely, that nobody waits for it.
+    is_absent: bool,
+}
+
+impl Failing {
+    fn kind(&mut self, work: OriginWork) -> &mut bool {
+        let [write, flush, look] = &mut self.kinds;
+        match work {
+            OriginWork::Write => write,
+            OriginWork::Flush => flush,
+            OriginWork::Look => look,
+        }
+    }
+}
+
+/// What became of an attempt to flush an origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FlushTry {
+    /// No flush is wanted, or one is under way.
+    Nothing,
+    /// The origin failed of late: not before this.
+    After(Nanos),
+    /// The flush that ends this epoch is to be issued.
+    Begun(u64),
+}
+
+/// The origin of a volume.
+///
+/// Time on an origin is counted in epochs: each flush ends one. A write that completed in
+/// epoch e is durable once the flush that ended e, or a later one, succeeded.
+pub(crate) struct Origin {
+    /// The epoch that runs now.
+    pub epoch: u64,
+    /// The last epoch whose end was a successful flush.
+    pub flushed_epoch: u64,
+    /// The epoch that the flush under way ends.
+    pub flushing: Option<u64>,
+    /// Somebody wants all epochs up to this one flushed.
+    flush_wanted: u64,
+    /// The last epoch in which a client's write to the origin completed.
+    pub client_epoch: u64,
+    /// A flush failed after which clients' writes may be gone, and no client was told yet: the next FLUSH says so.
+    pub owed: Option<Errno>,
+    /// Client reads of the origin under way.
+    pub client_reads: u32,
+    /// When the last of them came.
+    pub last_client_read: Nanos,
+    /// The kinds of the engine's own work that failed last time, if any did.
+    failing: Option<Failing>,
+    pub errors: u64,
+    /// The engine tries no work of its own before this.
+    pub backoff_until: Nanos,
+    pub can_discard: bool,
+}
+
+impl Origin {
+    /// An origin at the start: what a life before wrote to it counts as written in epoch 1, so that
+    /// nothing read from it enters the cache as clean before a first flush (rule 2).
+    pub fn new() -> Origin {
+        Origin {
+            epoch: 2,
+            flushed_epoch: 0,
+            flushing: None,
+            flush_wanted: 1,
+            client_epoch: 1,
+            owed: None,
+            client_reads: 0,
+            last_client_read: Nanos(0),
+            failing: None,
+            errors: 0,
+            backoff_until: Nanos(0),
+            can_discard: false,
+        }
+    }
+
+    /// Asks for a flush that ends `epoch` or a later one; [`Origin::begin_flush`] begins it.
+    pub fn want_flush(&mut self, epoch: u64) {
+        self.flush_wanted = self.flush_wanted.max(epoch);
+    }
+
+    /// Begins the flush that somebody wants, if none is under way and the origin is not left alone just now.
+    pub fn begin_flush(&mut self, now: Nanos) -> FlushTry {
+        if self.flush_wanted <= self.flushed_epoch || self.flushing.is_some() {
+            return FlushTry::Nothing;
+        }
+        if now < self.backoff_until {
+            return FlushTry::After(self.backoff_until);
+        }
+        let epoch = self.epoch;
+        self.epoch += 1;
+        self.flushing = Some(epoch);
+        FlushTry::Begun(epoch)
+    }
+
+    /// The flush that ends `epoch` was answered.
+    pub fn end_flush(&mut self, epoch: u64, is_good: bool) {
+        assert!(self.flushing == Some(epoch), "an origin has one flush under way at a time");
+        self.flushing = None;
+        if is_good {
+            self.flushed_epoch = epoch;
+        }
+    }
+
+    /// Whether clients wrote to it after its last flush.
+    pub fn is_unflushed(&self) -> bool {
+        self.client_epoch > self.flushed_epoch
+    }
+
+    /// Whether it fails.
+    pub fn is_failing(&self) -> bool {
+        self.failing.is_some()
+    }
+
+    /// Whether it fails and is not waited for.
+    pub fn is_absent(&self) -> bool {
+        self.failing.is_some_and(|failing| failing.is_absent)
+    }
+
+    /// Notes a failure of the engine's own work at `now`. Only a failure makes an origin absent, never time alone: one
+    /// that nobody tried again may work.
+    pub fn note_failure(&mut self, work: OriginWork, errno: Errno, now: Nanos, absent_after_ns: u64) {
+        let failing = self.failing.get_or_insert(Failing { since: now, kinds: [false; 3], is_absent: false });
+        *failing.kind(work) = true;
+        failing.is_absent |= errno == Errno::NODEV || now.since(failing.since) >= absent_after_ns;
+    }
+
+    /// Notes that work of a kind succeeded; true if the origin was failing and is not any more.
+    pub fn note_success(&mut self, work: OriginWork) -> bool {
+        let Some(failing) = &mut self.failing else { return false };
+        *failing.kind(work) = false;
+        let is_over = failing.kinds == [false; 3];
+        if is_over {
+            self.failing = None;
+        }
+        is_over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = Nanos::SECOND;
+
+    fn fail(origin: &mut Origin, work: OriginWork, second: u64) {
+        origin.note_failure(work, Errno::IO, Nanos(second * SECOND), 30 * SECOND);
+    }
+
+    #[test]
+    fn only_a_failure_that_comes_late_makes_an_origin_absent() {
+        let mut origin = Origin::new();
+        assert!(!origin.is_failing());
+        fail(&mut origin, OriginWork::Write, 5);
+        fail(&mut origin, OriginWork::Write, 34);
+        assert!(origin.is_failing() && !origin.is_absent());
+        fail(&mut origin, OriginWork::Write, 35);
+        assert!(origin.is_absent());
+        assert!(origin.note_success(OriginWork::Write));
+        fail(&mut origin, OriginWork::Write, 100);
+        assert!(!origin.is_absent(), "the time begins anew");
+    }
+
+    #[test]
+    fn a_success_of_another_kind_heals_nothing() {
+        let mut origin = Origin::new();
+        fail(&mut origin, OriginWork::Write, 0);
+        fail(&mut origin, OriginWork::Flush, 1);
+        assert!(!origin.note_success(OriginWork::Write));
+        fail(&mut origin, OriginWork::Flush, 30);
+        assert!(origin.is_absent(), "writes that are never flushed are not home");
+        assert!(origin.note_success(OriginWork::Flush));
+        assert!(!origin.is_failing());
+    }
+
+    #[test]
+    fn an_origin_without_a_device_is_absent_at_once() {
+        let mut origin = Origin::new();
+        origin.note_failure(OriginWork::Write, Errno::NODEV, Nanos(1), 30 * SECOND);
+        assert!(origin.is_absent());
+    }
+}

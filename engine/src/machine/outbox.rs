@@ -1,0 +1,93 @@
+//! Effects on their way to the driver, and the operations that it has yet to complete.
+
+use crate::effect::{Effect, Io, IoId, IoOp, Target};
+use crate::machine::flight::Flight;
+use crate::number::{high_u32, index, low_u32, wide};
+use crate::status::DeviceBytes;
+use crate::units::{VOLUMES_MAX, VolumeIndex};
+use alloc::collections::VecDeque;
+use slab::Slab;
+
+/// Effects that the driver has yet to fetch, and operations that it has yet to complete.
+pub(crate) struct Outbox<T> {
+    effects: VecDeque<Effect>,
+    /// Operations under way, each with the serial number of its issue.
+    flights: Slab<(u32, Flight<T>)>,
+    serial: u32,
+    cache_bytes: DeviceBytes,
+    origin_bytes: [DeviceBytes; VOLUMES_MAX],
+}
+
+impl<T> Outbox<T> {
+    /// An empty one.
+    pub fn new() -> Outbox<T> {
+        Outbox {
+            effects: VecDeque::new(),
+            flights: Slab::new(),
+            serial: 0,
+            cache_bytes: DeviceBytes::default(),
+            origin_bytes: [DeviceBytes::default(); VOLUMES_MAX],
+        }
+    }
+
+    /// Queues an operation; `flight` comes back by [`Outbox::land`] when a device answered it.
+    pub fn issue(&mut self, target: Target, op: IoOp, flight: Flight<T>) {
+        let bytes = match target {
+            Target::Cache => Some(&mut self.cache_bytes),
+            Target::Origin(volume) => Some(&mut self.origin_bytes[volume.at()]),
+            Target::State => None,
+        };
+        if let Some(bytes) = bytes {
+            match &op {
+                IoOp::Read { into, .. } => bytes.read_bytes += into.len_bytes(),
+                IoOp::Write { from, .. } => bytes.written_bytes += from.len_bytes(),
+                IoOp::Flush => bytes.flushes += 1,
+                IoOp::Discard { .. } | IoOp::WriteZeroes { .. } | IoOp::Abandon(_) => (),
+            }
+        }
+        self.serial = self.serial.wrapping_add(1);
+        let key = self.flights.insert((self.serial, flight));
+        let id = IoId((u64::from(self.serial) << 32) | wide(key));
+        self.effects.push_back(Effect::Io(Io { id, target, op }));
+    }
+
+    /// Queues a reply or a notice.
+    pub fn push(&mut self, effect: Effect) {
+        self.effects.push_back(effect);
+    }
+
+    /// Whether the driver has fetched all effects.
+    pub fn is_empty(&self) -> bool {
+        self.effects.is_empty()
+    }
+
+    /// The next effect for the driver.
+    pub fn next(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// Operation `io` was answered: its purpose.
+    pub fn land(&mut self, io: IoId) -> Flight<T> {
+        let (serial, key) = (high_u32(io.0), index(low_u32(io.0)));
+        assert!(
+            self.flights.get(key).is_some_and(|(issued, _)| *issued == serial),
+            "an operation is completed once, by the number it was issued with"
+        );
+        self.flights.remove(key).1
+    }
+
+    /// How many operations are under way.
+    pub fn in_air(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// Bytes that the cache device was asked for.
+    pub fn cache_bytes(&self) -> DeviceBytes {
+        self.cache_bytes
+    }
+
+    /// Bytes that the origin of a volume was asked for.
+    pub fn origin_bytes(&self, volume: VolumeIndex) -> DeviceBytes {
+        self.origin_bytes[volume.at()]
+    }
+}

@@ -1,0 +1,54 @@
+//! Consecutive blocks on their way to a request, and where they come from.
+
+use crate::machine::guard::Stamp;
+use crate::machine::request::RequestKey;
+use crate::memory::Slice;
+use crate::units::{BlockKey, Place};
+use alloc::vec::Vec;
+
+/// Consecutive blocks read by one operation.
+pub(crate) struct Piece {
+    pub first: u64,
+    pub blocks: u32,
+    /// The memory that they are read into.
+    pub slice: Slice,
+    pub source: Source,
+}
+
+/// The source of a piece.
+pub(crate) enum Source {
+    /// From consecutive places of the cache, with the checksums to find there.
+    Cache { place: Place, checksums: Checksums },
+    /// From the origin; with a stamp if the data may enter the cache.
+    Origin { stamp: Option<Stamp> },
+}
+
+/// The checksums of a piece, as far as they are known; one block is the common case.
+pub(crate) enum Checksums {
+    One(Option<u32>),
+    Many(Vec<Option<u32>>),
+}
+
+impl Checksums {
+    pub fn as_slice(&self) -> &[Option<u32>] {
+        match self {
+            Checksums::One(one) => core::slice::from_ref(one),
+            Checksums::Many(many) => many,
+        }
+    }
+
+    pub fn push(&mut self, checksum: Option<u32>) {
+        match self {
+            Checksums::One(one) => *self = Checksums::Many(alloc::vec![*one, checksum]),
+            Checksums::Many(many) => many.push(checksum),
+        }
+    }
+}
+
+/// A block that was read while it was overwritten in its place: it may be neither the old content nor the new one. It
+/// counts as a part of its request.
+pub(crate) struct ChangingRead {
+    pub request: RequestKey,
+    pub key: BlockKey,
+    pub slice: Slice,
+}

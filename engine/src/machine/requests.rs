@@ -1,0 +1,180 @@
+//! The table of requests under way, and the lists of those that wait.
+
+use crate::machine::request::{Active, RequestKey, Stage};
+use crate::memory::Memory;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::ops::{Index, IndexMut};
+use slab::Slab;
+
+/// Requests under way. Each is on the list that its stage says, or on none.
+#[derive(Default)]
+pub(crate) struct Requests {
+    table: Slab<Active>,
+    /// Requests in [`Stage::Guard`], first come first.
+    for_blocks: VecDeque<RequestKey>,
+    /// Requests in [`Stage::Buffer`], first come first.
+    for_buffer: VecDeque<RequestKey>,
+    /// Requests that wait for a condition, which is looked at after every call.
+    watched: Vec<RequestKey>,
+    /// Bytes of the work buffers that they have.
+    work_bytes: u64,
+}
+
+impl Index<RequestKey> for Requests {
+    type Output = Active;
+    fn index(&self, key: RequestKey) -> &Active {
+        &self.table[key]
+    }
+}
+
+impl IndexMut<RequestKey> for Requests {
+    fn index_mut(&mut self, key: RequestKey) -> &mut Active {
+        &mut self.table[key]
+    }
+}
+
+impl Requests {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// All of them, by rising key.
+    pub fn iter(&self) -> impl Iterator<Item = (RequestKey, &Active)> {
+        self.table.iter()
+    }
+
+    /// All of them, by rising key, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Active> {
+        self.table.iter_mut().map(|(_, active)| active)
+    }
+
+    /// A request, if it was not answered meanwhile.
+    pub fn get(&self, key: RequestKey) -> Option<&Active> {
+        self.table.get(key)
+    }
+
+    /// Takes a request.
+    pub fn insert(&mut self, active: Active) -> RequestKey {
+        self.table.insert(active)
+    }
+
+    /// Forgets a request that is about to be answered.
+    pub fn remove(&mut self, key: RequestKey) -> Active {
+        self.table.remove(key)
+    }
+
+    // ---- those that wait for a condition -----------------------------------------------------
+
+    /// A request waits for the condition of a stage.
+    pub fn watch(&mut self, key: RequestKey, stage: Stage) {
+        self.table[key].stage = stage;
+        self.watched.push(key);
+    }
+
+    /// The condition does not hold yet.
+    pub fn watch_on(&mut self, key: RequestKey) {
+        self.watched.push(key);
+    }
+
+    /// A request goes on by another way.
+    pub fn unwatch(&mut self, key: RequestKey) {
+        self.watched.retain(|&other| other != key);
+    }
+
+    /// Requests that wait for a condition, in the order in which they are looked at.
+    pub fn watched(&self) -> &[RequestKey] {
+        &self.watched
+    }
+
+    /// Takes all that wait for a condition; [`Requests::watch_on`] puts a request back.
+    pub fn take_watched(&mut self) -> Vec<RequestKey> {
+        core::mem::take(&mut self.watched)
+    }
+
+    // ---- those that wait for blocks ----------------------------------------------------------
+
+    /// A request waits until nobody else holds its blocks.
+    pub fn wait_for_blocks(&mut self, key: RequestKey) {
+        self.table[key].stage = Stage::Guard;
+        self.for_blocks.push_back(key);
+    }
+
+    /// Whether some wait for blocks.
+    pub fn any_for_blocks(&self) -> bool {
+        !self.for_blocks.is_empty()
+    }
+
+    /// Requests that wait for blocks, in the order in which they came.
+    pub fn for_blocks(&self) -> impl Iterator<Item = RequestKey> + '_ {
+        self.for_blocks.iter().copied()
+    }
+
+    /// The first of them leaves the list.
+    pub fn next_for_blocks(&mut self) -> Option<RequestKey> {
+        self.for_blocks.pop_front()
+    }
+
+    // ---- work buffers ------------------------------------------------------------------------
+
+    /// A request waits for a work buffer.
+    pub fn wait_for_buffer(&mut self, key: RequestKey) {
+        self.table[key].stage = Stage::Buffer;
+        self.for_buffer.push_back(key);
+    }
+
+    /// How many wait for a work buffer.
+    pub fn for_buffer(&self) -> usize {
+        self.for_buffer.len()
+    }
+
+    /// The first of them leaves the list.
+    pub fn next_for_buffer(&mut self) -> Option<RequestKey> {
+        let key = self.for_buffer.pop_front()?;
+        assert!(self.table[key].stage == Stage::Buffer, "a request on the list waits for a work buffer");
+        Some(key)
+    }
+
+    /// If a request that just left the list had to join it again it goes back to its front. True then: the
+    /// others would not fare better.
+    pub fn is_still_for_buffer(&mut self, key: RequestKey) -> bool {
+        let is_back = self.for_buffer.back() == Some(&key);
+        if is_back {
+            self.for_buffer.rotate_right(1);
+        }
+        is_back
+    }
+
+    /// Bytes of the work buffers that requests have.
+    pub fn work_bytes(&self) -> u64 {
+        self.work_bytes
+    }
+
+    /// A work buffer of so many bytes was allocated for a request.
+    pub fn add_work(&mut self, bytes: u64) {
+        self.work_bytes += bytes;
+    }
+
+    /// Gives back a request's work buffer, if it has one.
+    pub fn release_work<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let active = &mut self.table[key];
+        let work = active.work.take();
+        if let Some(buffer) = active.work_buffer.take() {
+            let slice = work.expect("a work buffer has a slice");
+            self.work_bytes -= u64::from(slice.len_bytes);
+            memory.release(buffer);
+        }
+    }
+
+    /// Gives back the client's buffer, which nothing reads or writes any more.
+    pub fn release_client_buffer<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let active = &mut self.table[key];
+        if !active.is_client_buffer_released {
+            active.is_client_buffer_released = true;
+            if let Some(slice) = active.client_slice() {
+                memory.release(slice.buffer);
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The volumes of a cache, and what each may hold dirty.
+
+use crate::limits::{Config, REQUEST_BYTES_MAX};
+use crate::machine::volume::Volume;
+use crate::number::{index, to_u8, wide};
+use crate::units::{BLOCK_BYTES, VOLUMES_MAX, VolumeIndex};
+use core::ops::{Index, IndexMut};
+
+/// A share is no less than what one request may need.
+const SHARE_BLOCKS_MIN: u64 = wide(index(REQUEST_BYTES_MAX)) / BLOCK_BYTES;
+
+/// The volumes of a cache, by their index.
+pub(crate) struct Volumes {
+    slots: [Option<Volume>; VOLUMES_MAX],
+    /// One more than the highest index with a volume at the start.
+    end: usize,
+}
+
+impl Index<usize> for Volumes {
+    type Output = Option<Volume>;
+    fn index(&self, at: usize) -> &Option<Volume> {
+        &self.slots[at]
+    }
+}
+
+impl IndexMut<usize> for Volumes {
+    fn index_mut(&mut self, at: usize) -> &mut Option<Volume> {
+        &mut self.slots[at]
+    }
+}
+
+impl Volumes {
+    /// The volumes that recovery found.
+    pub fn new(slots: [Option<Volume>; VOLUMES_MAX]) -> Volumes {
+        let end = slots.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        Volumes { slots, end }
+    }
+
+    /// One more than the highest index with a volume.
+    pub fn end(&self) -> usize {
+        self.end
+    }
+
+    /// Every index with or without a volume, up to the highest with one.
+    pub fn indices(&self) -> impl Iterator<Item = VolumeIndex> + use<> {
+        (0..self.end).map(|at| VolumeIndex(to_u8(at)))
+    }
+
+    /// The places for volumes, by rising index.
+    pub fn iter(&self) -> core::slice::Iter<'_, Option<Volume>> {
+        self.slots[..self.end].iter()
+    }
+
+    /// The places for volumes, to be changed.
+    pub fn iter_mut(&mut self) -> core::slice::IterMut<'_, Option<Volume>> {
+        self.slots[..self.end].iter_mut()
+    }
+
+    /// The volume that a request under way is for.
+    pub fn of(&self, index: VolumeIndex) -> &Volume {
+        self.slots[index.at()].as_ref().expect("the volume of a request under way exists")
+    }
+
+    /// The volume that a request under way is for.
+    pub fn of_mut(&mut self, index: VolumeIndex) -> &mut Volume {
+        self.slots[index.at()].as_mut().expect("the volume of a request under way exists")
+    }
+
+    /// A volume that a request names, if there is one.
+    pub fn get_mut(&mut self, index: VolumeIndex) -> Option<&mut Volume> {
+        self.slots.get_mut(index.at())?.as_mut()
+    }
+
+    /// Dirty blocks that `volume` may hold now; `None` if only the log's room limits it.
+    pub fn dirty_blocks_max(&self, volume: &Volume, config: &Config) -> Option<u64> {
+        let others = || self.iter().flatten();
+        if volume.origin.is_failing() {
+            let part = config.failing_dirty_blocks_max / wide(others().count());
+            Some(part.max(SHARE_BLOCKS_MIN))
+        } else if others().nth(1).is_some() {
+            Some(config.shared_dirty_blocks_max.max(SHARE_BLOCKS_MIN))
+        } else {
+            None
+        }
+    }
+
+    /// Whether so much cannot go home that a lap of the ring would gain next to nothing: appending it again
+    /// would only wear the device out.
+    pub fn is_ring_stuck(&self, config: &Config) -> bool {
+        let stuck = self.iter().flatten().filter(|volume| volume.origin.is_failing());
+        stuck.map(|volume| volume.dirty_blocks).sum::<u64>() > config.shared_dirty_blocks_max
+    }
+}
