@@ -3,7 +3,8 @@
 use crate::machine::guard::Stamp;
 use crate::machine::request::RequestKey;
 use crate::memory::Slice;
-use crate::units::{BlockKey, Place};
+use crate::number::to_u32;
+use crate::units::{BLOCK_BYTES, BlockKey, Place};
 use alloc::vec::Vec;
 
 /// Consecutive blocks read by one operation.
@@ -13,6 +14,39 @@ pub(crate) struct Piece {
     /// The memory that they are read into.
     pub slice: Slice,
     pub source: Source,
+}
+
+impl Piece {
+    /// Takes a cached block along, if it lies behind the others and one operation may read across from the piece's
+    /// first place.
+    pub fn join_cached(
+        &mut self,
+        next: Place,
+        checksum: Option<u32>,
+        is_joinable: impl FnOnce(Place) -> bool,
+    ) -> bool {
+        let Source::Cache { place, checksums } = &mut self.source else { return false };
+        let is_joined = place.0 + self.blocks == next.0 && is_joinable(*place);
+        if is_joined {
+            checksums.push(checksum);
+            self.lengthen();
+        }
+        is_joined
+    }
+
+    /// Takes a block of the origin along, if the piece comes from there.
+    pub fn join_origin(&mut self) -> bool {
+        let is_joined = matches!(self.source, Source::Origin { .. });
+        if is_joined {
+            self.lengthen();
+        }
+        is_joined
+    }
+
+    fn lengthen(&mut self) {
+        self.blocks += 1;
+        self.slice.len_bytes += to_u32(BLOCK_BYTES);
+    }
 }
 
 /// The source of a piece.

@@ -117,50 +117,30 @@ impl<S: Store> Machine<S> {
             }
             let entry = if use_cache { self.store.lookup(key) } else { None };
             let entry = entry.filter(|entry| entry.dirty || use_clean);
-            match entry {
+            if entry.is_some() {
+                hit += 1;
+                self.store.note_hit(key, step == 0);
+            } else {
+                missed += 1;
+            }
+            let is_joined = match (&mut open, &entry) {
+                (Some(piece), Some(entry)) => piece.join_cached(entry.place, entry.checksum, |first| {
+                    self.store.is_joinable(first, entry.place)
+                }),
+                (Some(piece), None) => piece.join_origin(),
+                (None, _) => false,
+            };
+            if is_joined {
+                continue;
+            }
+            let source = match entry {
                 Some(entry) => {
-                    hit += 1;
-                    self.store.note_hit(key, step == 0);
-                    let joined = match &mut open {
-                        Some(Piece {
-                            blocks,
-                            slice: so_far,
-                            source: Source::Cache { place, checksums },
-                            ..
-                        }) if place.0 + *blocks == entry.place.0
-                            && self.store.is_joinable(*place, entry.place) =>
-                        {
-                            *blocks += 1;
-                            so_far.len_bytes += to_u32(BLOCK_BYTES);
-                            checksums.push(entry.checksum);
-                            true
-                        }
-                        _ => false,
-                    };
-                    if !joined {
-                        let source =
-                            Source::Cache { place: entry.place, checksums: Checksums::One(entry.checksum) };
-                        let piece = Piece { first: block, blocks: 1, slice, source };
-                        if let Some(before) = open.replace(piece) {
-                            self.issue_piece(request, before, may_fill);
-                        }
-                    }
+                    Source::Cache { place: entry.place, checksums: Checksums::One(entry.checksum) }
                 }
-                None => {
-                    missed += 1;
-                    if let Some(Piece { blocks, slice: so_far, source: Source::Origin { .. }, .. }) =
-                        &mut open
-                    {
-                        *blocks += 1;
-                        so_far.len_bytes += to_u32(BLOCK_BYTES);
-                    } else {
-                        let source = Source::Origin { stamp: None };
-                        let piece = Piece { first: block, blocks: 1, slice, source };
-                        if let Some(before) = open.replace(piece) {
-                            self.issue_piece(request, before, may_fill);
-                        }
-                    }
-                }
+                None => Source::Origin { stamp: None },
+            };
+            if let Some(before) = open.replace(Piece { first: block, blocks: 1, slice, source }) {
+                self.issue_piece(request, before, may_fill);
             }
         }
         if let Some(piece) = open {
