@@ -24,20 +24,20 @@ const ERRORS_MAX: usize = 1000;
 /// Blocks that are read at a time: 8 MiB, as a group of smaller reads.
 const WINDOW_BLOCKS: u32 = 2048;
 
-/// One thing that is wrong.
+/// One damaged place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckError {
     /// The segment; `None` for the superblock and in slots.
     pub segment: Option<u32>,
     /// The slot; `None` for the superblock and in a log.
     pub slot: Option<u32>,
-    /// Where on the device.
+    /// The offset on the device.
     pub offset_bytes: u64,
-    /// What is wrong.
+    /// The damage.
     pub what: Wrong,
 }
 
-/// What is wrong.
+/// A kind of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Wrong {
     /// In a superblock or a log.
@@ -48,7 +48,7 @@ pub enum Wrong {
     Record(#[from] RecordError),
 }
 
-/// What a check found.
+/// The findings of a check.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Whether nothing is wrong. An end torn by a crash is not wrong.
@@ -61,9 +61,9 @@ pub struct Report {
     pub log_error: Option<ScanError>,
     /// Why the slots cannot be used as they are.
     pub slots_error: Option<OpenError>,
-    /// What is wrong in detail: the first 1000 things.
+    /// The damaged places in detail: the first 1000.
     pub errors: Vec<CheckError>,
-    /// How many things are wrong.
+    /// The number of damaged places.
     pub errors_count: u64,
     /// Segments of the log.
     pub segments: u64,
@@ -349,7 +349,7 @@ fn note_keys(segment: u32, superblock: &Superblock, batch: &BatchRecord, keys: &
 /// The batches that a sealed segment's summary lists; none for a segment without one.
 ///
 /// # Errors
-/// Where the summary is damaged, and how.
+/// The damage of a summary and its place.
 fn read_summary<I: Image>(
     image: &mut I,
     superblock: &Superblock,

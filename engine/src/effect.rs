@@ -1,4 +1,4 @@
-//! The vocabulary between the engine and whoever drives it.
+//! The vocabulary between the engine and its driver.
 
 use crate::memory::Slice;
 use crate::units::{SectorRange, VolumeIndex};
@@ -42,7 +42,7 @@ pub struct RequestId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IoId(pub u64);
 
-/// How a volume treats what its clients write and read.
+/// The treatment of a volume's writes and reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WriteMode {
     /// A write is acknowledged when the cache has it; it goes home later.
@@ -91,7 +91,7 @@ pub struct Request {
     pub id: RequestId,
     /// The volume it is about.
     pub volume: VolumeIndex,
-    /// What is asked.
+    /// The operation.
     pub op: RequestOp,
 }
 
@@ -106,16 +106,16 @@ pub struct Request {
 pub enum RequestOp {
     /// Read the range into the slice.
     Read {
-        /// What to read.
+        /// The range to read.
         range: SectorRange,
-        /// Where to.
+        /// The memory to read into.
         into: Slice,
     },
     /// Write the slice to the range.
     Write {
-        /// Where to.
+        /// The range to write to.
         range: SectorRange,
-        /// What to write.
+        /// The new content.
         from: Slice,
         /// Durable before the reply.
         fua: bool,
@@ -155,7 +155,7 @@ pub enum RequestOp {
     Stop,
 }
 
-/// What the driver must do next.
+/// The next thing that the driver has to do.
 #[derive(Debug)]
 pub enum Effect {
     /// Start this operation. Operations may be done in any order and at the same time.
@@ -164,7 +164,7 @@ pub enum Effect {
     Reply {
         /// The request.
         id: RequestId,
-        /// How it went.
+        /// Its outcome.
         result: Result<(), Errno>,
     },
     /// Something for the operator's log.
@@ -178,11 +178,11 @@ pub struct Io {
     pub id: IoId,
     /// The device.
     pub target: Target,
-    /// What to do there.
+    /// The operation.
     pub op: IoOp,
 }
 
-/// Where an operation goes.
+/// The device of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// The cache device.
@@ -198,33 +198,33 @@ pub enum Target {
 pub enum IoOp {
     /// Read `into`'s total length from the offset, scattered over the pieces in order.
     Read {
-        /// Where on the device.
+        /// The offset on the device.
         offset_bytes: u64,
-        /// Where to.
+        /// The memory to read into.
         into: Pieces,
     },
     /// Write the pieces, one after the other, from the offset on.
     Write {
-        /// Where on the device.
+        /// The offset on the device.
         offset_bytes: u64,
-        /// What.
+        /// The new content.
         from: Pieces,
     },
     /// All writes completed before this was issued are durable when it completes.
     Flush,
     /// The range is not needed. A device that cannot do it answers [`Errno::OPNOTSUPP`].
     Discard {
-        /// Where.
+        /// The offset on the device.
         offset_bytes: u64,
-        /// How long.
+        /// The length of the range.
         len_bytes: u64,
     },
     /// The range reads as zeroes afterwards; the driver writes zeroes where the device has no
     /// operation for it.
     WriteZeroes {
-        /// Where.
+        /// The offset on the device.
         offset_bytes: u64,
-        /// How long.
+        /// The length of the range.
         len_bytes: u64,
     },
     /// Note durably, outside the cache device, that the cached content of this volume must
@@ -258,19 +258,19 @@ impl Pieces {
     }
 }
 
-/// What the operator should know.
+/// News for the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// An origin failed an operation of ours; it is retried.
+    /// An origin failed an operation of the engine's own, which is retried.
     OriginError {
         /// The volume.
         volume: VolumeIndex,
-        /// What it said.
+        /// The error that it gave.
         errno: Errno,
     },
     /// The cache failed a write or a flush and is not written any more.
     CacheLatched {
-        /// What it said.
+        /// The error that it gave.
         errno: Errno,
     },
     /// Cached blocks did not match their checksum and were clean: the origin serves them.

@@ -1,8 +1,8 @@
-//! A device read and written step by step: what recovery, `create` and `check` stand on.
+//! A device that is read and written step by step: recovery, `create` and `check` stand on it.
 //!
 //! Before a cache serves its first request it is one synchronous job: read the superblock,
 //! the segment heads, the summaries; rebuild the index; write the new session. The engine
-//! does it through this trait, and whoever implements it decides what the steps mean: system calls
+//! does it through this trait, and its implementation decides what the steps mean: system calls
 //! in the daemon, virtual time and power cuts in a simulator, where any call may fail.
 
 use crate::effect::Errno;
@@ -11,11 +11,11 @@ use alloc::vec::Vec;
 /// One read of a group.
 #[derive(Debug)]
 pub struct ReadAt {
-    /// Where on the device.
+    /// The offset on the device.
     pub offset_bytes: u64,
     /// Filled with exactly its length.
     pub bytes: Vec<u8>,
-    /// How it went.
+    /// Its outcome.
     pub result: Result<(), Errno>,
 }
 

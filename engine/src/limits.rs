@@ -26,16 +26,16 @@ pub(crate) const SEGMENT_OVERHEAD_BLOCKS: u32 = 8;
 const _: () =
     assert!(wide(index(REQUEST_BYTES_MAX)).is_multiple_of(BLOCK_BYTES), "a request is cut at block borders");
 
-/// What can be chosen when an engine starts.
+/// The bounds and periods that are chosen when an engine starts.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Memory for partial requests; more of them wait.
     pub work_bytes_max: u64,
     /// Blocks read from origins that wait to be put into the cache; more of them are not cached.
     pub fill_blocks_max: u64,
-    /// With a batch in flight, what is pending waits for company until it has this many blocks: small batches would
+    /// With a batch in flight, pending writes wait for group commit until they have this many blocks: small batches would
     /// spend a header, and with it a block of the cache device, on each.
-    pub company_blocks: u64,
+    pub group_commit_blocks: u64,
     /// Free segments that only the log's own work may use (rule 9).
     pub segments_reserved: u32,
     /// Below this many free segments the oldest ones are reclaimed.
@@ -48,7 +48,7 @@ pub struct Config {
     pub destage_runs_max: u32,
     /// Blocks that may count as dirty after a crash without being so (rule 2).
     pub false_dirty_blocks_max: u64,
-    /// What was written home is flushed after this long at the latest.
+    /// The longest that blocks written home wait for a flush of the origin.
     pub flush_after_ns: u64,
     /// After this long without a client's request the cache destages what it has.
     pub idle_ns: u64,
@@ -64,11 +64,11 @@ pub struct Config {
     pub shared_dirty_blocks_max: u64,
     /// Dirty blocks that lie in memory, too, at the most; beyond it writes wait. 0 where none do.
     pub memory_blocks_max: u64,
-    /// The longest that a write waits for others to share a header with; 0: writes do not wait.
-    pub company_wait_ns_max: u64,
-    /// The longest that what was read waits for more to enter the cache with; 0: it goes at once.
+    /// The longest that a write waits for group commit; 0: writes do not wait.
+    pub group_commit_wait_ns_max: u64,
+    /// The longest that a fill waits for others to enter the cache with; 0: fills go at once.
     pub fill_wait_ns_max: u64,
-    /// How often the clock alone makes the engine look at its work.
+    /// The period after which the clock alone makes the engine look at its work.
     pub tick_ns: u64,
     /// Which origins can discard, by volume.
     pub origin_can_discard: [bool; crate::units::VOLUMES_MAX],
@@ -88,7 +88,7 @@ impl Config {
         Config {
             work_bytes_max: 16 << 20,
             fill_blocks_max: 2048,
-            company_blocks: 96,
+            group_commit_blocks: 96,
             segments_reserved,
             segments_low: segments_reserved + (segments / 64).clamp(4, 64),
             index_slack_blocks: (cache_blocks / 64).min(65_536),
@@ -104,7 +104,7 @@ impl Config {
             failing_dirty_blocks_max: payload_blocks / 2,
             shared_dirty_blocks_max: payload_blocks / 4 * 3,
             memory_blocks_max: 0,
-            company_wait_ns_max: 500_000,
+            group_commit_wait_ns_max: 500_000,
             fill_wait_ns_max: 10 * Nanos::MILLISECOND,
             tick_ns: 20 * Nanos::MILLISECOND,
             origin_can_discard: [false; crate::units::VOLUMES_MAX],
@@ -134,7 +134,7 @@ impl Config {
             false_dirty_blocks_max: ((256 << 20) / BLOCK_BYTES).min(cache_blocks / 8).max(1),
             failing_dirty_blocks_max: cache_blocks / 2,
             shared_dirty_blocks_max: cache_blocks / 4 * 3,
-            // What concerns segments is not asked.
+            // Slots have no segments: their bounds are not checked.
             ..Config::for_cache(64, 8192)
         };
         config.tune(composition);
@@ -169,13 +169,13 @@ impl Config {
         self.false_dirty_blocks_max = self.false_dirty_blocks_max.min(blocks);
     }
 
-    /// What dirty data in memory takes from the pool, in bytes.
+    /// The part of the pool that dirty data in memory takes, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.memory_blocks_max * BLOCK_BYTES
     }
 
-    /// What the engine may take from the pool with these bounds, in bytes.
+    /// The most that the engine takes from the pool with these bounds, in bytes.
     #[must_use]
     pub fn pool_bytes(&self) -> u64 {
         let runs = u64::from(self.destage_runs_max) * u64::from(REQUEST_BYTES_MAX);

@@ -15,9 +15,9 @@ pub struct BufferId(pub u32);
 pub struct Slice {
     /// The buffer.
     pub buffer: BufferId,
-    /// Where the piece begins in it, in bytes.
+    /// The offset of the piece in it, in bytes.
     pub offset_bytes: u32,
-    /// How long it is, in bytes.
+    /// The length of the piece, in bytes.
     pub len_bytes: u32,
 }
 
@@ -28,12 +28,15 @@ impl Slice {
     /// If that is not inside this slice.
     #[must_use]
     pub fn part(self, offset_bytes: u32, len_bytes: u32) -> Slice {
-        assert!(offset_bytes <= self.len_bytes && len_bytes <= self.len_bytes - offset_bytes);
+        assert!(
+            offset_bytes <= self.len_bytes && len_bytes <= self.len_bytes - offset_bytes,
+            "a part of a slice lies inside it"
+        );
         Slice { buffer: self.buffer, offset_bytes: self.offset_bytes + offset_bytes, len_bytes }
     }
 }
 
-/// What a buffer is for. The engine keeps a count of its own for each purpose and stays below
+/// The purpose of a buffer. The engine keeps a count of its own for each purpose and stays below
 /// the limits it states (`Limits::pool_bytes`), so a pool of that size never runs out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Purpose {

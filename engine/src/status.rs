@@ -1,11 +1,11 @@
-//! What the engine tells about itself: plain numbers, taken at any moment.
+//! The status of an engine: plain numbers, taken at any moment.
 
 use crate::effect::WriteMode;
 use crate::units::{VolumeId, VolumeIndex};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// A picture of the whole engine.
+/// The status of the whole engine.
 #[derive(Clone, Debug)]
 pub struct Status {
     /// The volumes on the cache.
@@ -16,7 +16,7 @@ pub struct Status {
     pub session: u64,
 }
 
-/// How a volume is doing.
+/// The state of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VolumeState {
     /// All is well.
@@ -33,7 +33,7 @@ pub enum VolumeState {
     Uncached,
     /// Its cache failed while it had dirty data: those ranges and all writes fail.
     Failed,
-    /// It is being taken off the cache.
+    /// It is being detached from the cache.
     Detaching,
 }
 
@@ -66,23 +66,23 @@ pub struct VolumeStatus {
     pub mode: WriteMode,
     /// The mode that writes follow.
     pub mode_target: WriteMode,
-    /// How it is doing.
+    /// Its state.
     pub state: VolumeState,
     /// Its size.
     pub size_bytes: u64,
-    /// What the origin does not have yet.
+    /// Bytes that the origin does not have yet.
     pub dirty_bytes: u64,
-    /// What it may hold dirty now; `None` if only the cache's room limits it.
+    /// The most that it may hold dirty now; `None` if only the cache's room limits it.
     pub dirty_limit_bytes: Option<u64>,
     /// Dirty data that rotted in the cache.
     pub lost_bytes: u64,
-    /// What the cache holds of it, dirty data included.
+    /// Bytes that the cache holds of it, dirty data included.
     pub cached_bytes: u64,
     /// Errors of the origin since the start.
     pub origin_errors: u64,
     /// Whether it goes on without its cache.
     pub uncached: bool,
-    /// What its clients did since the start.
+    /// Counts of its clients' requests since the start.
     pub counters: Counters,
 }
 
@@ -115,9 +115,9 @@ pub struct CacheStatus {
     pub index_blocks: u64,
     /// The most that may count as dirty after a crash without being so.
     pub false_dirty_limit_bytes: u64,
-    /// What was read from and written to the cache device since the start.
+    /// Traffic of the cache device since the start.
     pub device: DeviceBytes,
-    /// How often the log went past the device's end since the start.
+    /// Laps of the log round the device since the start.
     pub wraps: u64,
 }
 
@@ -173,6 +173,6 @@ pub struct Counters {
     pub relocated_blocks: u64,
     /// Clean blocks that did not match their checksum.
     pub corrupt_clean_blocks: u64,
-    /// What was read from and written to the origin.
+    /// Traffic of the origin.
     pub origin: DeviceBytes,
 }

@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeSet;
 
-/// What is durable in the cache, and which sequences somebody waits for.
+/// The sequences that flushes of the cache cover, and those that requests wait for.
 #[derive(Debug)]
 pub(crate) struct CacheBarrier {
     /// All batches up to this sequence are covered by a flush.
@@ -32,8 +32,7 @@ impl CacheBarrier {
         }
     }
 
-    /// Begins a flush, if none is under way and somebody wants one that covers something of what is published. True if it
-    /// is to be issued.
+    /// Begins a flush, if none is under way and one is wanted for a sequence that is published. True if it is to be issued.
     pub fn begin(&mut self, published: u64) -> bool {
         let is_due = !self.is_flushing && self.wanted.first().is_some_and(|&wanted| wanted <= published);
         if is_due {

@@ -83,7 +83,7 @@ impl<S: Store> Machine<S> {
             self.fail(key, Errno::INVAL, memory);
             return;
         }
-        // What is on its way to the block at the old end ends there; it has the block to itself then.
+        // Writes under way to the block at the old end are over when this request has the block to itself.
         let end = Blocks { first: volume.blocks() - 1, count: 1 };
         self.requests[key].blocks = end;
         self.requests[key].route = Route::Origin;
@@ -104,7 +104,7 @@ impl<S: Store> Machine<S> {
         let active = &self.requests[key];
         let RequestOp::SetSize(sectors) = active.op else { unreachable!("a volume grows") };
         let index = active.volume;
-        // What is cached of that block must not hide what the origin has behind the old end.
+        // The cached copy of that block must not hide the origin's content behind the old end.
         match S::drop_end(self, index) {
             Dropping::Done => (),
             Dropping::Waits => {
@@ -129,7 +129,7 @@ impl<S: Store> Machine<S> {
         self.watch(key, Stage::Quiet);
     }
 
-    /// What was cached at the old end is durably dropped: the new size may become so, too.
+    /// The copy at the old end is durably dropped: the new size may become durable, too.
     fn record_size(&mut self, key: RequestKey, index: VolumeIndex, sectors: u64) {
         if let Some(record) = &mut self.superblock.volumes[index.at()] {
             record.size_sectors = record.size_sectors.max(sectors);
@@ -172,7 +172,7 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// Whoever dropped something goes on when it cannot come back after a crash.
+    /// A request that dropped blocks goes on when they cannot come back after a crash.
     fn look_at_dropped<M: Memory>(&mut self, key: RequestKey, index: VolumeIndex, memory: &mut M) {
         if self.latched.is_some() {
             self.fail(key, Errno::IO, memory);

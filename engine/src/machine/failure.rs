@@ -1,4 +1,4 @@
-//! A cache that fails: it is not written any more, and nobody gets old data for it (hazard 10).
+//! A cache that fails: it is not written any more, and no request gets old data because of it (hazard 10).
 //!
 //! Volumes without dirty data go on with their origin alone, but only once the driver has noted
 //! durably that their cache is given up: else an SSD that comes back would bring old data with it. A
@@ -103,7 +103,7 @@ impl<S: Store> Machine<S> {
         }
         guard.wait(blocks);
         self.requests.wait_for_blocks(key);
-        // Whoever holds these blocks may wait for a share: the one that was granted goes back until they are free.
+        // The holder of these blocks may wait for a share: the one granted here goes back until the blocks are free.
         self.release_share(key, u64::MAX);
         self.share.wake();
         false

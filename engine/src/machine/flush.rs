@@ -48,7 +48,7 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// Issues a flush of the cache if somebody wants one that would cover something.
+    /// Issues a flush of the cache if one is wanted and would cover something.
     pub(crate) fn pump_barrier(&mut self) {
         if self.latched.is_some() || !self.store.may_flush() {
             return;
@@ -143,7 +143,7 @@ impl<S: Store> Machine<S> {
     pub(crate) fn start_flush<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let volume_index = self.requests[key].volume;
         if self.volume(volume_index).standing == Standing::Failed {
-            // What was acknowledged may be gone: nothing may be promised any more.
+            // Acknowledged writes may be gone: nothing may be promised any more.
             self.fail(key, Errno::IO, memory);
             return;
         }
@@ -202,7 +202,7 @@ impl<S: Store> Machine<S> {
         self.pump_origin_flush(volume_index);
     }
 
-    /// Issues the flush of an origin that somebody wants, if it may be issued now.
+    /// Issues the flush of an origin, if one is wanted and may be issued now.
     pub(crate) fn pump_origin_flush(&mut self, volume_index: VolumeIndex) {
         let now = self.now;
         let volume = self.volume_mut(volume_index);

@@ -58,7 +58,7 @@ impl Hold {
 pub struct Blocks {
     /// The first block.
     pub first: u64,
-    /// How many.
+    /// The number of blocks.
     pub count: u64,
 }
 
@@ -107,7 +107,7 @@ struct Watch {
 /// The guard of one volume.
 pub struct Guard {
     slots: Vec<Slot>,
-    /// What is watched, oldest first.
+    /// The watches, oldest first.
     watches: Vec<Watch>,
     last_watch: u64,
     /// Planted bugs, in tests only.
@@ -178,7 +178,7 @@ impl Guard {
         })
     }
 
-    /// Whether something of `blocks` may go home although others of the same regions do: whoever asks knows that it is not
+    /// Whether something of `blocks` may go home although others of the same regions do: the caller knows that it is not
     /// on its way already.
     #[must_use]
     pub fn allows_home(&self, blocks: Blocks) -> bool {
@@ -232,7 +232,7 @@ impl Guard {
         }
     }
 
-    /// Notes that somebody waits for `blocks`, so that later ones do not overtake.
+    /// Notes that a request waits for `blocks`, so that later ones do not overtake it.
     pub fn wait(&mut self, blocks: Blocks) {
         for at in self.slots_of(blocks) {
             self.slots[at].waiting += 1;

@@ -254,7 +254,7 @@ impl<S: Store> Machine<S> {
         self.now = now;
     }
 
-    /// Restores what must hold between two calls: whoever can go on, goes on.
+    /// Restores what must hold between two calls: everything that can go on, goes on.
     fn settle<M: Memory>(&mut self, memory: &mut M) {
         self.let_go_on(memory);
         S::repair(self, memory);
@@ -278,7 +278,7 @@ impl<S: Store> Machine<S> {
                 self.look_at_watched(memory);
             }
             self.retry_shares(memory);
-            // Whoever was answered just now may have been in somebody's way, and nothing else need be to come.
+            // A request that was answered just now may have held blocks that another waits for, and no other call may come.
             if !self.is_guard_released || !self.requests.any_for_blocks() {
                 break;
             }
@@ -400,7 +400,7 @@ impl<S: Store> Machine<S> {
         self.is_guard_released = true;
     }
 
-    /// A buffer of the driver's pool. If there is none, the clock brings the engine back to whoever waits for it:
+    /// A buffer of the driver's pool. If there is none, the clock brings the engine back to those that wait for it:
     /// no completion may be to come.
     pub(crate) fn allocate<M: Memory>(
         &mut self,

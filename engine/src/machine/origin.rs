@@ -35,7 +35,7 @@ impl Failing {
     }
 }
 
-/// What became of an attempt to flush an origin.
+/// The outcome of an attempt to flush an origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FlushTry {
     /// No flush is wanted, or one is under way.
@@ -65,7 +65,7 @@ pub(crate) struct Origin {
     pub owed: Option<Errno>,
     /// Client reads of the origin under way.
     pub client_reads: u32,
-    /// When the last of them came.
+    /// The time of the last of them.
     pub last_client_read: Nanos,
     /// The kinds of the engine's own work that failed last time, if any did.
     failing: Option<Failing>,
@@ -100,7 +100,7 @@ impl Origin {
         self.flush_wanted = self.flush_wanted.max(epoch);
     }
 
-    /// Begins the flush that somebody wants, if none is under way and the origin is not left alone just now.
+    /// Begins a flush, if one is wanted, none is under way and the origin is not left alone just now.
     pub fn begin_flush(&mut self, now: Nanos) -> FlushTry {
         if self.flush_wanted <= self.flushed_epoch || self.flushing.is_some() {
             return FlushTry::Nothing;

@@ -76,7 +76,7 @@ impl<T> Outbox<T> {
         self.flights.remove(key).1
     }
 
-    /// How many operations are under way.
+    /// The number of operations under way.
     pub fn in_air(&self) -> usize {
         self.flights.len()
     }

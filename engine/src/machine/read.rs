@@ -164,7 +164,7 @@ impl<S: Store> Machine<S> {
         self.requests[request].parts += 1;
         match &mut piece.source {
             Source::Cache { place, .. } => {
-                // RULE 1: a place is pinned while it is read, so that nothing is written over it meanwhile.
+                // RULE 1: a place that is read is not reused.
                 self.store.pin(*place, piece.blocks);
                 let offset_bytes = self.store.offset_bytes(*place);
                 let op = IoOp::Read { offset_bytes, into: Pieces::One(piece.slice) };
@@ -176,7 +176,7 @@ impl<S: Store> Machine<S> {
                     may_fill && !self.is_stopping && self.latched.is_none() && S::may_fill(self, request);
                 let is_unflushed_fine = self.is_mutated(Mutation::FillBeforeFirstFlush);
                 let volume = self.volume(volume_index);
-                // RULE 2: what the process before this one left unflushed on the origin is not clean either.
+                // RULE 2: what a life before left unflushed on the origin is not clean either.
                 let epoch = self.trusted_epoch(volume);
                 let is_flushed = epoch > 0 || is_unflushed_fine;
                 if may_fill && volume.caches_reads() && is_flushed {
@@ -339,7 +339,7 @@ impl<S: Store> Machine<S> {
 struct BadRead {
     block: u64,
     place: Place,
-    /// What was to be found there.
+    /// The checksum that was to be found there.
     checksum: Option<u32>,
     slice: Slice,
 }

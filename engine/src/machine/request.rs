@@ -85,7 +85,7 @@ pub(crate) struct Active {
     pub stage: Stage,
     pub route: Route,
     pub hold: Option<Hold>,
-    /// What it holds: its blocks, or all that share marks with them.
+    /// The blocks that it holds: its own, or all that share marks with them.
     pub held: Blocks,
     /// Whole blocks: the client's own slice if its range is aligned, else a buffer of ours.
     pub work: Option<Slice>,

@@ -35,7 +35,7 @@ impl IndexMut<RequestKey> for Requests {
 }
 
 impl Requests {
-    /// How many there are.
+    /// The number of requests under way.
     pub fn len(&self) -> usize {
         self.table.len()
     }
@@ -124,7 +124,7 @@ impl Requests {
         self.for_buffer.push_back(key);
     }
 
-    /// How many wait for a work buffer.
+    /// The number of those that wait for a work buffer.
     pub fn for_buffer(&self) -> usize {
         self.for_buffer.len()
     }

@@ -19,7 +19,7 @@
 //! write to blocks that are dirty already needs nothing more and is never held up. An operation of ours
 //! that works, of the kind that failed, ends it all.
 //!
-//! Whoever waits here holds its blocks shared or merging, which neither a destage nor a relocation waits
+//! A request that waits here holds its blocks shared or merging, which neither a destage nor a relocation waits
 //! for.
 
 use crate::effect::{Errno, RequestOp};
@@ -86,7 +86,7 @@ impl<S: Store> Machine<S> {
         let needed = self.clean_blocks(key);
         // Whole zeroes are extents, of which all volumes together may have so many.
         let is_out_of_extents = is_zero && S::pressure(self).extents * 2 >= self.config.extents_max;
-        // Where nothing is left that could tell whether the origin works again, this change will.
+        // If nothing of the volume is left to be destaged, this change is what tries whether the origin works again.
         let is_tried = volume.has_destageable() || volume.destage.has_written();
         let is_over = (needed > 0 && held + needed > limit)
             || (is_failing && is_tried && (is_out_of_extents || self.volumes.is_ring_stuck(&self.config)));
@@ -138,7 +138,7 @@ impl<S: Store> Machine<S> {
 
     /// Looks again at those who wait, if something happened that concerns them.
     pub(crate) fn retry_shares<M: Memory>(&mut self, memory: &mut M) {
-        // In two steps: a change that is withdrawn may have to wait for its share, and is looked at in the same go.
+        // A change that is withdrawn may join the queue: the queue is taken afterwards.
         let Some(failed) = self.share.take_failed() else { return };
         for volume in failed {
             S::withdraw(self, volume, memory);
@@ -146,7 +146,7 @@ impl<S: Store> Machine<S> {
         for volume in self.volumes.iter_mut().flatten() {
             volume.share_waiting = 0;
         }
-        // Who still has to wait joins the queue again, and who comes behind it of the same volume does too.
+        // A request that still has to wait joins the queue again, and those behind it of the same volume do, too.
         for key in self.share.take_waiting() {
             assert!(self.requests[key].stage == Stage::Share, "a request on the queue waits for its share");
             self.begin_change(key, memory);

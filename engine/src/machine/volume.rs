@@ -66,7 +66,7 @@ impl Volume {
         BlockKey::new(self.index, block)
     }
 
-    /// Where `blocks` blocks from `first` on lie on the origin: offset and length in bytes, the length
+    /// The range of `blocks` blocks from `first` on at the origin: offset and length in bytes, the length
     /// shortened where the volume ends inside its last block.
     pub fn origin_bytes(&self, first: u64, blocks: u64) -> (u64, u64) {
         let offset = first * BLOCK_BYTES;

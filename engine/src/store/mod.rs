@@ -41,22 +41,22 @@ pub(crate) struct Cached {
     pub place: Place,
     /// The origin does not have it.
     pub dirty: bool,
-    /// What is to be found at `place`, if anybody knows.
+    /// The checksum of the block at `place`, if it is known.
     pub checksum: Option<u32>,
 }
 
 /// Whether a dirty block may go home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Readiness {
-    /// Now.
+    /// At once.
     Ready,
-    /// When a flush of the cache covers everything up to now (hazard 4).
+    /// Only after a flush of the cache that covers everything up to now (hazard 4).
     Unflushed,
     /// Not while it is being changed.
     Busy,
 }
 
-/// What became of a copy that is to be forgotten.
+/// The outcome of dropping a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dropping {
     /// There is none any more.
@@ -67,10 +67,10 @@ pub(crate) enum Dropping {
     Impossible,
 }
 
-/// How short a store is of what it cannot go on without; every figure in the unit that runs out.
+/// The shortage of a store: each figure in the unit that runs out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pressure {
-    /// How much of the cache only a destage can make free, in thousandths.
+    /// The part of the cache that only a destage can make free, in thousandths.
     pub held_permille: u64,
     /// Ranges of zeroes that are not home and of what is lost; at most `extents_max` of the configuration.
     pub extents: usize,
@@ -265,7 +265,7 @@ pub(crate) trait Destaging: Operations {
     fn has_controller(&self) -> bool {
         false
     }
-    /// How short the store is of room: the destager's pace follows it.
+    /// The store's shortage of room: the destager's pace follows it.
     fn pressure(m: &Machine<Self>) -> Pressure;
     /// These units are about to be read to go home.
     fn run_begins(m: &mut Machine<Self>, volume: VolumeIndex, blocks: Blocks);

@@ -379,9 +379,9 @@ impl Options {
         bounds.fill_blocks_max = self.get(Knob::fill_blocks);
         bounds.false_dirty_blocks_max = self.get(Knob::false_dirty_blocks);
         bounds.extents_max = self.get(Knob::extents) as usize;
-        bounds.company_wait_ns_max = self.get(Knob::company_wait_us) * 1000;
+        bounds.group_commit_wait_ns_max = self.get(Knob::company_wait_us) * 1000;
         bounds.fill_wait_ns_max = self.get(Knob::fill_wait_us) * 1000;
-        bounds.company_blocks = self.get(Knob::company);
+        bounds.group_commit_blocks = self.get(Knob::company);
         let slots = self.slots();
         let promise = slots.map(|slots| slots.composition.contract());
         let setup = self.with_log(Setup {

@@ -1,4 +1,4 @@
-//! How hard a volume destages: from not at all, while clients are busy, to all that its origin takes.
+//! The pace of a volume's destage: from none, while clients are busy, to all that its origin takes.
 
 use crate::effect::WriteMode;
 use crate::limits::Config;
@@ -11,7 +11,7 @@ const KEEP_PACE_PERMILLE: u64 = 250;
 /// An origin that clients read from so short a while ago is left to them.
 const READ_OF_LATE_NS: u64 = 100 * Nanos::MILLISECOND;
 
-/// How hard a volume destages.
+/// The pace of a volume's destage.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Level {
     /// Runs in flight.
@@ -23,7 +23,7 @@ pub(super) struct Level {
 /// The state of a cache, as far as the levels of its volumes follow it.
 pub(super) struct Moment {
     pub now: Nanos,
-    /// When the last request of a client came.
+    /// The time of the last request of a client.
     pub last_client: Nanos,
     pub is_latched: bool,
     pub is_stopping: bool,

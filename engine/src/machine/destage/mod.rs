@@ -30,7 +30,7 @@ use run::Written;
 pub(crate) use run::{Copied, Run};
 pub(crate) use state::DestageState;
 
-/// How long a volume with nothing to start is left alone, if nothing happens.
+/// A volume with nothing to start is left alone for this long, if nothing happens.
 const LOOK_AGAIN_NS: u64 = 2 * Nanos::MILLISECOND;
 /// After a run that could not be read the volume destages nothing for this long.
 const BAD_RUN_PAUSE_NS: u64 = 20 * Nanos::MILLISECOND;
@@ -70,7 +70,7 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// How hard a volume destages now.
+    /// The pace of a volume's destage now.
     fn level(&self, volume: &Volume) -> Level {
         Level::of(
             volume,
@@ -153,7 +153,7 @@ impl<S: Store> Machine<S> {
                 }),
             }
         }
-        // What lies in memory is not read.
+        // Copies that lie in memory are not read from the device.
         let reads: Vec<(u64, u32, Place)> = copies
             .iter()
             .filter(|copy| {

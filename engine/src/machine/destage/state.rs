@@ -13,17 +13,17 @@ use alloc::vec::Vec;
 const PAUSE_NS_MIN: u64 = 10 * Nanos::MILLISECOND;
 /// The longest, however many clients are.
 const PAUSE_NS_MAX: u64 = Nanos::SECOND;
-/// What clients write in so long pieces, 128 KiB, goes home quickly, and is seldom written again soon.
+/// Writes of at least this length, 128 KiB, are paced: they go home quickly, and are seldom overwritten soon.
 const PACED_BLOCKS_MIN: u64 = 32;
-/// Of what they write faster than the origin takes it no more than this is made up for later: 16 MiB.
+/// The most that paced writes may be ahead of the origin and still be made up for later: 16 MiB.
 const BEHIND_BLOCKS_MAX: u64 = 4096;
 
 /// The destager of one volume.
 pub(crate) struct DestageState {
     pub map: DirtyMap,
-    /// Where the sweep goes on.
+    /// The block at which the sweep goes on.
     pub cursor: u64,
-    /// Where the search for zeroes goes on.
+    /// The block at which the search for zeroes goes on.
     pub zero_cursor: u64,
     /// Dirty blocks that hold up a segment, in origin order.
     pub urgent: VecDeque<u64>,
@@ -31,7 +31,7 @@ pub(crate) struct DestageState {
     /// Written home after the last flush of the origin began.
     written: Vec<Written>,
     written_blocks: u64,
-    /// When the oldest of `written` was written.
+    /// The time at which the oldest of `written` was written.
     written_since: Nanos,
     /// Written home before the flush of the origin that is under way.
     flushing: Vec<Written>,
@@ -41,8 +41,9 @@ pub(crate) struct DestageState {
     pub look_again: Nanos,
     /// Blocks of long writes for which nothing went home.
     pub behind_blocks: u64,
-    /// When the last background run began and until when the next one waits.
+    /// The time at which the last run began.
     run_began: Nanos,
+    /// The next background run waits until then.
     pub pause_until: Nanos,
     /// Requests that want everything home.
     pub drains: u32,

@@ -31,7 +31,7 @@ impl Machine<LogStore> {
             let has_fills = !log.gathering.is_empty();
             let in_flight = log.in_flight.len();
             let is_full = in_flight >= BATCHES_IN_FLIGHT_MAX;
-            let is_enough = log.pending_blocks >= self.config.company_blocks;
+            let is_enough = log.pending_blocks >= self.config.group_commit_blocks;
             let is_hurried = has_internal || self.is_stopping;
             let is_pending = has_writes || has_fills || has_internal;
             let is_stopped = !is_pending || is_full || self.latched.is_some();
@@ -61,7 +61,7 @@ impl Machine<LogStore> {
     fn has_company(&mut self) -> bool {
         let log = &mut self.store.log;
         let pending = Pending { writes: log.client.len(), blocks: log.pending_blocks };
-        log.company.may_go(self.now, pending, self.config.company_wait_ns_max)
+        log.company.may_go(self.now, pending, self.config.group_commit_wait_ns_max)
     }
 
     pub(super) fn assemble_one<M: Memory>(&mut self, memory: &mut M) -> bool {
