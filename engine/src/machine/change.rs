@@ -35,7 +35,8 @@ impl<S: Store> Machine<S> {
         let is_append = matches!(op, RequestOp::Write { .. } | RequestOp::WriteZeroes { .. })
             && volume.mode == WriteMode::Writeback
             && volume.standing == Standing::Cached;
-        // HAZARD 8: what reads before it appends has its blocks to itself.
+        // HAZARD 8: a write of part of a block reads the rest first. It holds the block alone, or a write in
+        // between would be lost.
         let may_share = is_whole || self.is_mutated(Mutation::PartialWriteShares);
         let hold = if is_append { S::first_hold(self, key, may_share) } else { Hold::Merging };
         self.hold_or_wait(key, blocks, hold, memory);
@@ -106,7 +107,8 @@ impl<S: Store> Machine<S> {
                 return;
             }
         };
-        // RULE 7: a dirty block is never bypassed, whatever policies say.
+        // RULE 7: a dirty block is never bypassed, whatever policies say: its older copy would go home over
+        // the write.
         let passes = matches!(op, RequestOp::Write { .. })
             && route != Route::Origin
             && self.passes(key, Access::Write)
@@ -181,7 +183,7 @@ impl<S: Store> Machine<S> {
         let head_is_partial = !range.start.is_multiple_of(SECTORS_PER_BLOCK);
         let tail_is_partial = !range.end().is_multiple_of(SECTORS_PER_BLOCK);
         let last = blocks.end() - 1;
-        // RULE 13: the rest of a partly written block is what it was.
+        // RULE 13: the sectors that a write does not cover are read first, so that they stay what they were.
         let is_fetched = !self.is_mutated(Mutation::PartialWriteWithoutOld);
         self.requests[key].parts += 1;
         if is_fetched && (head_is_partial || blocks.count == 1) {

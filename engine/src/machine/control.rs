@@ -225,7 +225,8 @@ impl<S: Store> Machine<S> {
         S::drop_volume(self, index);
         self.superblock.volumes[index.at()] = None;
         let update = self.superblock_writer.change(&mut self.superblock);
-        // RULE 11: the volume is off durably before the answer.
+        // RULE 11: a detach is answered when the volume is durably off the cache, or a crash would bring it
+        // back.
         let is_hasty = self.is_mutated(Mutation::DetachBeforeDurable);
         self.requests.watch(key, Stage::Superblock(if is_hasty { 0 } else { update }));
     }

@@ -176,7 +176,7 @@ impl<S: Store> Machine<S> {
                     may_fill && !self.is_stopping && self.latched.is_none() && S::may_fill(self, request);
                 let is_unflushed_fine = self.is_mutated(Mutation::FillBeforeFirstFlush);
                 let volume = self.volume(volume_index);
-                // RULE 2: what a life before left unflushed on the origin is not clean either.
+                // RULE 2: what the process before this one left unflushed on the origin is not clean either.
                 let epoch = self.trusted_epoch(volume);
                 let is_flushed = epoch > 0 || is_unflushed_fine;
                 if may_fill && volume.caches_reads() && is_flushed {

@@ -85,7 +85,8 @@ impl<T> SuperblockWriter<T> {
         let (update, step, buffer) = self.writing.expect("a step that was answered was being written");
         let next = match step {
             Step::Write(0) if is_together => Some(Step::Write(1)),
-            // RULE 6: one copy is whole at any moment.
+            // RULE 6: a flush between the two copies of the superblock: a power cut may tear one of them,
+            // never both.
             Step::Write(copy) => Some(Step::Flush(copy)),
             Step::Flush(0) => Some(Step::Write(1)),
             Step::Flush(_) => None,

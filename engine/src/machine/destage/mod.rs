@@ -232,7 +232,8 @@ impl<S: Store> Machine<S> {
         let (index, blocks) = (state.volume, state.blocks);
         let buffer = state.buffer.expect("a run of data has a buffer");
         if !state.is_bad {
-            // RULE 10: verified before it is written home.
+            // RULE 10: verified before it is written home: what rotted in the cache must not overwrite the
+            // origin.
             let is_unverified = self.config.mutations.has(Mutation::DestageUnverified);
             let rotten = if is_unverified { Vec::new() } else { state.rotten(memory) };
             state.is_bad = !rotten.is_empty();
@@ -272,18 +273,21 @@ impl<S: Store> Machine<S> {
         let state = &mut self.runs[run];
         let (index, blocks) = (state.volume, state.blocks);
         let copies = core::mem::take(&mut state.copies);
-        // RULE 2: of a run that failed a part may have landed, and is not flushed.
+        // RULE 2: of a run that failed a part may have landed, and is not flushed: a read must not cache it
+        // as clean.
         let volume = self.volume_mut(index);
         let epoch = volume.origin.epoch;
         volume.guard.origin_written(blocks, epoch);
         if let Err(errno) = result {
-            // HAZARD 11: it stays dirty and is tried again.
+            // HAZARD 11: what the origin did not take stays dirty and is tried again; called clean, it
+            // would be lost.
             self.origin_failed(index, OriginWork::Write, errno);
             self.end_run(run, memory);
             return;
         }
         for copy in &copies {
-            // HAZARD 4: neither is home before the origin was flushed.
+            // HAZARD 4: neither zeroes nor data are home before a flush of the origin: a power cut
+            // could take them from it.
             let early =
                 if copy.is_zero { Mutation::ZeroDroppedEarly } else { Mutation::CleanBeforeOriginFlush };
             if self.is_mutated(early) {
