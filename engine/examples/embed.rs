@@ -352,7 +352,7 @@ fn open(cache: &mut Disk) -> Engine {
     let opened =
         recovery::open(cache, options).unwrap_or_else(|error| panic!("the cache is refused: {error}"));
     println!(
-        "opened the cache: {} blocks in it, {} bytes of them dirty; {} batches at the end of the log cut off",
+        "the cache is open: {} cached blocks, {} dirty bytes, {} batches cut off at the end of the log",
         opened.report.blocks,
         opened.dirty_bytes(VOLUME),
         opened.report.batches_cut
