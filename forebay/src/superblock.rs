@@ -14,7 +14,7 @@ use std::io;
 /// # Errors
 /// If the device is no cache, or its superblock cannot be trusted.
 pub fn load(image: &mut impl Image, device: &str) -> Result<Superblock> {
-    let (superblock, _) = engine::store::log::scan::load_superblock(image)
+    let (superblock, _) = engine::recovery::load_superblock(image)
         .map_err(|error| anyhow!("{device} cannot be used: {error}"))?;
     Ok(superblock)
 }

@@ -13,7 +13,7 @@ use crate::superblock::{self, system};
 use anyhow::{Context, Result, anyhow, bail};
 use engine::composition::Composition;
 use engine::format::{Layout, Region, SEGMENTS_OFFSET, Superblock};
-use engine::store::log::scan::SuperblockError;
+use engine::recovery::SuperblockError;
 use engine::units::VolumeId;
 use live::devices::BlockingDevice;
 use live::devices::{Access, Device, DeviceError, DeviceSpec};
@@ -215,7 +215,7 @@ fn open_cache(spec: &DeviceSpec) -> Result<Device> {
 
 /// Name of the content that the device seems to hold, if it is recognised.
 fn content(image: &mut BlockingDevice, size_bytes: u64) -> Result<Option<String>> {
-    match engine::store::log::scan::load_superblock(image) {
+    match engine::recovery::load_superblock(image) {
         Err(SuperblockError::NotFormatted) => (),
         Ok((superblock, _)) => {
             let names: Vec<&str> =

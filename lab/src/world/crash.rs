@@ -10,8 +10,8 @@ use crate::oracle::Moment;
 use crate::violation::{Kind, Violation};
 use engine::effect::{Errno, RequestOp, Target};
 use engine::engine::Engine;
+use engine::recovery::load_superblock;
 use engine::recovery::{self, OpenError};
-use engine::store::log::scan::load_superblock;
 use engine::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeId, VolumeIndex};
 
 /// A write that a crash may take.

@@ -3,7 +3,7 @@
 use crate::kinds::{ALL, Kind as Records};
 use crate::steps::*;
 use engine::effect::{Errno, RequestOp};
-use engine::store::log::scan::load_superblock;
+use engine::recovery::load_superblock;
 use engine::units::payload_checksum;
 use forebay_lab::disk::Fate;
 use forebay_lab::disk::faults::Kind;

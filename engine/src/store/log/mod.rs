@@ -21,6 +21,7 @@ mod note;
 pub(crate) mod policies;
 mod publication;
 pub(crate) mod reclaim;
+pub(crate) mod recovery;
 mod room;
 pub mod scan;
 mod sealing;

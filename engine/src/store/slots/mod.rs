@@ -66,7 +66,7 @@ use crate::policies::replacement::{Arrival, Policy, Replacement};
 use crate::recovery::CleanSlot;
 use crate::table::bits::Bits;
 use crate::table::key_map::KeyMap;
-use crate::units::{BlockKey, Frame, Nanos, PieceKey, Place, VOLUMES_MAX, VolumeIndex};
+use crate::units::{BLOCK_BYTES, BlockKey, Frame, Nanos, PieceKey, Place, VOLUMES_MAX, VolumeIndex};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use asking::Answers;
@@ -279,6 +279,36 @@ impl SlotStore {
             Some(CleanSlot { volume: piece.volume(), first_block, blocks, offset_bytes })
         });
         whereabouts.collect()
+    }
+
+    /// Up to `count` clean blocks in slots chosen by `random`, as volume, byte offset on the origin and byte offset on
+    /// the cache device.
+    pub fn sample_clean(
+        &self,
+        volumes: &[Option<Volume>; VOLUMES_MAX],
+        count: usize,
+        random: &mut dyn FnMut() -> u64,
+    ) -> Vec<(VolumeIndex, u64, u64)> {
+        let mut found = Vec::new();
+        let slots = u64::from(self.layout.shape().frames);
+        let slot_blocks = u64::from(self.layout.slot_blocks());
+        for _ in 0..count * 8 {
+            if found.len() == count || self.table.used() == 0 {
+                break;
+            }
+            let (slot, within) = (Frame((random() % slots) as u32), random() % slot_blocks);
+            let Some(piece) = self.table.piece(slot).filter(|_| !self.table.is_dirty(slot)) else {
+                continue;
+            };
+            let block = piece.piece() * slot_blocks + within;
+            // The last block may be short.
+            let blocks = volumes[piece.volume().at()].as_ref().map_or(0, Volume::blocks);
+            if block + 1 < blocks {
+                let cache_offset_bytes = self.layout.slot_offset_bytes(slot) + within * BLOCK_BYTES;
+                found.push((piece.volume(), block * BLOCK_BYTES, cache_offset_bytes));
+            }
+        }
+        found
     }
 
     /// Frees a slot that may leave.

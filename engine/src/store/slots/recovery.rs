@@ -278,6 +278,13 @@ pub(crate) fn begin_session<I: Image>(
     }
 }
 
+/// Notes in the superblock the number under which each volume's slots are recorded.
+pub(crate) fn record_numbers(superblock: &mut Superblock) {
+    for record in superblock.volumes.iter_mut().flatten() {
+        record.clean_floor_sequence = u64::from(record.id.0);
+    }
+}
+
 /// Takes back the records of volumes that have another number now: what they tell of is void, and the number
 /// they were recorded under is about to be forgotten.
 fn write_void_pages<I: Image>(

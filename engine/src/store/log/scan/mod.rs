@@ -25,7 +25,6 @@
 
 mod edges;
 pub(crate) mod keys;
-mod load;
 mod survey;
 mod visit;
 pub(crate) mod walk;
@@ -42,7 +41,6 @@ use crate::mutation::Mutations;
 use alloc::vec::Vec;
 
 pub(crate) use edges::read_group_into;
-pub use load::{CopyHealth, CopyState, SuperblockError, load_superblock};
 pub(crate) use survey::{Span, Survey, survey};
 pub(crate) use walk::Walk;
 

@@ -1,6 +1,6 @@
 use super::testlog::{Dice, GEOMETRY, TestLog};
 use super::*;
-use crate::format::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, SegmentHead};
+use crate::format::SegmentHead;
 use crate::image::Image;
 use std::vec;
 
@@ -351,39 +351,4 @@ fn every_crash_leaves_a_log_that_keeps_what_was_flushed() {
             }
         }
     }
-}
-
-#[test]
-fn chooses_the_newer_whole_copy_of_the_superblock() {
-    let mut log = TestLog::new();
-    log.superblock.update = 2;
-    let mut bytes = vec![0; SUPERBLOCK_BYTES];
-    log.superblock.encode(&mut bytes);
-    log.disk.write(SUPERBLOCK_OFFSETS[1], &bytes).unwrap();
-    log.disk.flush().unwrap();
-    let (found, copies) = load_superblock(&mut log.disk).unwrap();
-    assert_eq!((found.update, copies), (2, [CopyHealth::Older, CopyHealth::Current]));
-    log.disk.bytes[SUPERBLOCK_OFFSETS[1] as usize + 5000] ^= 1;
-    let (found, copies) = load_superblock(&mut log.disk).unwrap();
-    assert_eq!((found.update, copies), (1, [CopyHealth::Current, CopyHealth::Bad(FormatError::Checksum)]));
-    log.disk.bytes[70] ^= 1;
-    assert_eq!(load_superblock(&mut log.disk).unwrap_err(), SuperblockError::Damaged);
-    log.disk.bytes[..1 << 20].fill(0);
-    assert_eq!(load_superblock(&mut log.disk).unwrap_err(), SuperblockError::NotFormatted);
-}
-
-#[test]
-fn refuses_a_device_that_was_shortened_or_mixed() {
-    let mut log = TestLog::new();
-    log.disk.bytes.truncate(100 << 10);
-    assert_eq!(
-        load_superblock(&mut log.disk).unwrap_err(),
-        SuperblockError::DeviceTooSmall { device_bytes: 100 << 10, cache_bytes: testlog::CACHE_BYTES }
-    );
-    let mut log = TestLog::new();
-    log.superblock.set_id = [8; 16];
-    let mut bytes = vec![0; SUPERBLOCK_BYTES];
-    log.superblock.encode(&mut bytes);
-    log.disk.write(SUPERBLOCK_OFFSETS[0], &bytes).unwrap();
-    assert_eq!(load_superblock(&mut log.disk).unwrap_err(), SuperblockError::MixedSets);
 }

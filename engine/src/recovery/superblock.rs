@@ -1,8 +1,9 @@
-//! Which of the two copies of the superblock is the right one.
+//! Reading the two copies of the superblock: the newer whole one counts.
 
 use crate::effect::Errno;
 use crate::format::{FormatError, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock};
 use crate::image::Image;
+use crate::number::wide;
 
 /// Why a device cannot be used as a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,9 +26,9 @@ pub enum SuperblockError {
     /// The device is smaller than it was.
     #[error("The cache device has {device_bytes} bytes, it had {cache_bytes} when it was formatted")]
     DeviceTooSmall {
-        /// What it has.
+        /// Its size now.
         device_bytes: u64,
-        /// What it had.
+        /// Its size when it was formatted.
         cache_bytes: u64,
     },
     /// The copies are from two caches.
@@ -36,14 +37,14 @@ pub enum SuperblockError {
     /// The device failed a read, and the other copy is no help.
     #[error("The superblock cannot be read at byte {offset_bytes} (errno {})", errno.0)]
     Device {
-        /// Where.
+        /// The copy's offset.
         offset_bytes: u64,
-        /// What it said.
+        /// The device's error.
         errno: Errno,
     },
 }
 
-/// How one copy is.
+/// The condition of one copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyHealth {
     /// Whole and the newest.
@@ -54,11 +55,11 @@ pub enum CopyHealth {
     Bad(FormatError),
     /// The device could not read it.
     Unreadable(Errno),
-    /// Behind the device's end.
+    /// Beyond the device's end.
     Outside,
 }
 
-/// How both copies are.
+/// The condition of both copies.
 pub type CopyState = [CopyHealth; 2];
 
 /// Reads both copies of the superblock; the whole one with the highest update counts.
@@ -69,7 +70,7 @@ pub fn load_superblock<I: Image>(image: &mut I) -> Result<(Superblock, CopyState
     let mut state = [CopyHealth::Outside; 2];
     let mut copies = [None, None];
     for (at, offset) in SUPERBLOCK_OFFSETS.into_iter().enumerate() {
-        if offset + SUPERBLOCK_BYTES as u64 > image.size_bytes() {
+        if offset + wide(SUPERBLOCK_BYTES) > image.size_bytes() {
             continue;
         }
         state[at] = match image.read(offset, SUPERBLOCK_BYTES) {
@@ -126,4 +127,49 @@ fn why_none(state: CopyState) -> SuperblockError {
         .into_iter()
         .any(|health| matches!(health, CopyHealth::Bad(error) if error != FormatError::Magic));
     if is_damaged { SuperblockError::Damaged } else { SuperblockError::NotFormatted }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::log::scan::testlog::{CACHE_BYTES, TestLog};
+    use std::vec;
+
+    #[test]
+    fn chooses_the_newer_whole_copy_of_the_superblock() {
+        let mut log = TestLog::new();
+        log.superblock.update = 2;
+        let mut bytes = vec![0; SUPERBLOCK_BYTES];
+        log.superblock.encode(&mut bytes);
+        log.disk.write(SUPERBLOCK_OFFSETS[1], &bytes).unwrap();
+        log.disk.flush().unwrap();
+        let (found, copies) = load_superblock(&mut log.disk).unwrap();
+        assert_eq!((found.update, copies), (2, [CopyHealth::Older, CopyHealth::Current]));
+        log.disk.bytes[crate::number::index_wide(SUPERBLOCK_OFFSETS[1]) + 5000] ^= 1;
+        let (found, copies) = load_superblock(&mut log.disk).unwrap();
+        assert_eq!(
+            (found.update, copies),
+            (1, [CopyHealth::Current, CopyHealth::Bad(FormatError::Checksum)])
+        );
+        log.disk.bytes[70] ^= 1;
+        assert_eq!(load_superblock(&mut log.disk).unwrap_err(), SuperblockError::Damaged);
+        log.disk.bytes[..1 << 20].fill(0);
+        assert_eq!(load_superblock(&mut log.disk).unwrap_err(), SuperblockError::NotFormatted);
+    }
+
+    #[test]
+    fn refuses_a_device_that_was_shortened_or_mixed() {
+        let mut log = TestLog::new();
+        log.disk.bytes.truncate(100 << 10);
+        assert_eq!(
+            load_superblock(&mut log.disk).unwrap_err(),
+            SuperblockError::DeviceTooSmall { device_bytes: 100 << 10, cache_bytes: CACHE_BYTES }
+        );
+        let mut log = TestLog::new();
+        log.superblock.set_id = [8; 16];
+        let mut bytes = vec![0; SUPERBLOCK_BYTES];
+        log.superblock.encode(&mut bytes);
+        log.disk.write(SUPERBLOCK_OFFSETS[0], &bytes).unwrap();
+        assert_eq!(load_superblock(&mut log.disk).unwrap_err(), SuperblockError::MixedSets);
+    }
 }

@@ -1,0 +1,293 @@
+//! From what is on the cache device to an engine that can serve: the same steps after a clean stop and after any crash.
+//!
+//! 1. The superblock is read and judged (`superblock.rs`). It names the kind of store.
+//! 2. The store's records are read and judged. A log is scanned (`store/log/scan/`) and replayed
+//!    (`store/log/recovery.rs`); slots have pages (`store/slots/recovery.rs`).
+//! 3. The store makes void what the next session must not take for its own: the log wipes heads and footers of a dead
+//!    tail, slots take back records of volumes that have another number now.
+//! 4. The cache is flushed, and the new session is written to both copies of the superblock in turn, a flush after each
+//!    (rule 6). A log's superblock has the cut with it. A crash up to here repeats recovery with the same result.
+
+mod superblock;
+
+use crate::composition::stored::StoredError;
+use crate::composition::support::Lack;
+use crate::effect::Errno;
+use crate::format::{FormatError, Layout, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock};
+use crate::image::Image;
+use crate::machine::destage::DestageState;
+use crate::machine::guard::Guard;
+use crate::machine::origin::Origin;
+use crate::machine::volume::{Standing, Volume};
+use crate::mutation::{Mutation, Mutations};
+use crate::number::to_u8;
+use crate::status::Counters;
+use crate::store::log;
+use crate::store::log::recovery::OpenedLog;
+use crate::store::log::scan::ScanError;
+use crate::store::slots::persistence::commit::MissingPage;
+use crate::store::slots::recovery_plan::PlanError;
+use crate::store::slots::{self, SlotStore};
+use crate::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeIndex};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+pub use superblock::{CopyHealth, CopyState, SuperblockError, load_superblock};
+
+/// Settings for opening a cache.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Memory for the index.
+    pub index_budget_bytes: u64,
+    /// Cut the log at a damage that no crash explains, instead of refusing (rule 5).
+    pub repair: bool,
+    /// Planted bugs, in tests only.
+    pub mutations: Mutations,
+}
+
+/// Why a cache cannot be opened.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The superblock cannot be trusted.
+    #[error(transparent)]
+    Superblock(#[from] SuperblockError),
+    /// The log cannot be trusted.
+    #[error(transparent)]
+    Scan(#[from] ScanError),
+    /// The superblock does not describe a composition.
+    #[error(transparent)]
+    Composition(#[from] StoredError),
+    /// The engine cannot run a cache of this composition.
+    #[error("This version cannot run a cache with {0} yet")]
+    Unsupported(Lack),
+    /// The records of the slots contradict each other.
+    #[error(transparent)]
+    Slots(#[from] PlanError),
+    /// A page of the slots' records cannot be read.
+    #[error("Page {page} of the slots' records cannot be trusted: {error}")]
+    SlotPage {
+        /// The page.
+        page: u32,
+        /// The error in it.
+        error: FormatError,
+    },
+    /// No valid transaction is recorded.
+    #[error("There is no record of any transaction that can be trusted")]
+    NoCommit,
+    /// A page of the last transaction is missing.
+    #[error(transparent)]
+    MissingPage(#[from] MissingPage),
+    /// A tree of dirty bits cannot be read.
+    #[error("Page {page} of the trees of dirty bits cannot be trusted: {error}")]
+    TreePage {
+        /// The page.
+        page: u32,
+        /// The error in it.
+        error: FormatError,
+    },
+    /// The cache device failed while the new session was written.
+    #[error("The cache device failed a write (errno {})", .0.0)]
+    Device(Errno),
+}
+
+/// Figures of a recovery.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Report {
+    /// Batches at the end of the log that were not whole, or not in order.
+    pub batches_cut: u64,
+    /// Dirty bytes, which go to the origins once more.
+    pub redestage_bytes: u64,
+    /// Log entries replayed.
+    pub entries: u64,
+    /// Blocks in the index, dirty and clean.
+    pub blocks: u64,
+    /// Whether the last session ended with a clean stop.
+    pub was_clean: bool,
+}
+
+/// An opened cache, which [`crate::engine::Engine::new`] begins with.
+pub struct Opened {
+    /// The superblock, with the new session.
+    pub superblock: Superblock,
+    /// Figures of the recovery.
+    pub report: Report,
+    pub(crate) volumes: [Option<Volume>; VOLUMES_MAX],
+    pub(crate) store: OpenedStore,
+}
+
+/// A slot whose content the origin has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CleanSlot {
+    /// The volume.
+    pub volume: VolumeIndex,
+    /// Its first block.
+    pub first_block: u64,
+    /// The number of blocks.
+    pub blocks: u64,
+    /// Their offset on the cache device, in bytes.
+    pub offset_bytes: u64,
+}
+
+/// The store as recovery found it.
+pub(crate) enum OpenedStore {
+    Log(Box<OpenedLog>),
+    Slots(Box<SlotStore>),
+}
+
+impl Opened {
+    /// Dirty bytes of a volume, lost ones included.
+    #[must_use]
+    pub fn dirty_bytes(&self, index: VolumeIndex) -> u64 {
+        self.volumes[index.at()]
+            .as_ref()
+            .map_or(0, |volume| (volume.dirty_blocks + volume.zero_blocks + volume.lost_blocks) * BLOCK_BYTES)
+    }
+
+    /// Cached bytes of a volume, dirty or clean.
+    #[must_use]
+    pub fn cached_bytes(&self, index: VolumeIndex) -> u64 {
+        self.volumes[index.at()].as_ref().map_or(0, |volume| volume.cached_blocks * BLOCK_BYTES)
+    }
+
+    /// Clean slots. Empty for a log.
+    #[must_use]
+    pub fn clean_slots(&self) -> Vec<CleanSlot> {
+        match &self.store {
+            OpenedStore::Log(_) => Vec::new(),
+            OpenedStore::Slots(store) => store.clean_slots(&self.volumes),
+        }
+    }
+
+    /// Up to `count` clean blocks in slots chosen by `random`, as volume, byte offset on the origin and byte offset on the
+    /// cache device: both must have the same there (rule 11). Their checksums are not known at a start.
+    pub fn sample_clean_slots(
+        &self,
+        count: usize,
+        random: &mut dyn FnMut() -> u64,
+    ) -> Vec<(VolumeIndex, u64, u64)> {
+        match &self.store {
+            OpenedStore::Log(_) => Vec::new(),
+            OpenedStore::Slots(store) => store.sample_clean(&self.volumes, count, random),
+        }
+    }
+
+    /// Up to `count` clean cached blocks of a log chosen by `random`, as volume, byte offset on the origin and
+    /// checksum: the origin must have the same there (rule 11).
+    pub fn sample_clean(
+        &self,
+        count: usize,
+        random: &mut dyn FnMut() -> u64,
+    ) -> Vec<(VolumeIndex, u64, u32)> {
+        match &self.store {
+            OpenedStore::Log(log) => log.sample_clean(&self.volumes, count, random),
+            OpenedStore::Slots(_) => Vec::new(),
+        }
+    }
+}
+
+/// Opens the cache on `image`: recovers, and begins a new session.
+///
+/// # Errors
+/// [`OpenError`]; nothing was written unless it is [`OpenError::Device`].
+pub fn open<I: Image>(image: &mut I, options: Options) -> Result<Opened, OpenError> {
+    let opened = inspect(image, options)?;
+    begin_session(image, opened, options.mutations).map_err(OpenError::Device)
+}
+
+/// Reads the cache on `image` as [`open`] would find it, and writes nothing.
+///
+/// # Errors
+/// As [`open`].
+pub fn inspect<I: Image>(image: &mut I, options: Options) -> Result<Opened, OpenError> {
+    let (superblock, _) = load_superblock(image)?;
+    match superblock.layout {
+        Layout::Log(_) | Layout::Keys(_) => log::recovery::read(image, superblock, options),
+        Layout::Slots(layout) => slots::recovery::read(image, superblock, layout, options),
+    }
+}
+
+fn begin_session<I: Image>(image: &mut I, mut opened: Opened, mutations: Mutations) -> Result<Opened, Errno> {
+    match &mut opened.store {
+        OpenedStore::Log(log) => log.wipe_dead_tail(image, mutations)?,
+        OpenedStore::Slots(store) => slots::recovery::begin_session(image, store, &opened.superblock)?,
+    }
+    // RULE 6: what recovery found may be in volatile memory of the device only: it is flushed before a
+    // session builds on it.
+    if !mutations.has(Mutation::SkipRecoveryFlush) {
+        image.flush()?;
+    }
+    let superblock = &mut opened.superblock;
+    superblock.update += 1;
+    superblock.session += u64::from(!mutations.has(Mutation::ForgetSessionBump));
+    match &opened.store {
+        OpenedStore::Log(log) => log.record_cut(superblock, mutations),
+        OpenedStore::Slots(_) => slots::recovery::record_numbers(superblock),
+    }
+    superblock.clean_stop &= mutations.has(Mutation::KeepCleanFlag);
+    write_superblock(image, superblock)?;
+    if let OpenedStore::Log(log) = &mut opened.store
+        && !mutations.has(Mutation::ForgetSessionBump)
+    {
+        log.store.log.begin_session(superblock.session);
+    }
+    Ok(opened)
+}
+
+/// Writes the records of a new cache, all but its superblock, which is to be written next.
+///
+/// # Errors
+/// The device's errno.
+pub fn format<I: Image>(image: &mut I, superblock: &Superblock) -> Result<(), Errno> {
+    match &superblock.layout {
+        Layout::Log(_) | Layout::Keys(_) => Ok(()),
+        Layout::Slots(layout) => slots::recovery::format(image, superblock, layout),
+    }
+}
+
+/// Writes both copies of a superblock in turn, a flush after each.
+///
+/// # Errors
+/// The device's errno.
+pub fn write_superblock<I: Image>(image: &mut I, superblock: &Superblock) -> Result<(), Errno> {
+    let mut bytes = alloc::vec![0; SUPERBLOCK_BYTES];
+    superblock.encode(&mut bytes);
+    for offset in SUPERBLOCK_OFFSETS {
+        image.write(offset, &bytes)?;
+        image.flush()?;
+    }
+    Ok(())
+}
+
+/// The volumes of a superblock, with nothing in the cache yet.
+pub(crate) fn volumes_of(superblock: &Superblock) -> [Option<Volume>; VOLUMES_MAX] {
+    let mut volumes: [Option<Volume>; VOLUMES_MAX] = Default::default();
+    for (at, record) in superblock.volumes.iter().enumerate() {
+        let Some(record) = record else { continue };
+        let index = VolumeIndex(to_u8(at));
+        let blocks = record.size_sectors.div_ceil(SECTORS_PER_BLOCK);
+        // Small volumes need few slots; 2^14 of 32 bytes are half a mebibyte.
+        let slot_bits = (blocks / 64).max(64).ilog2().min(14);
+        volumes[at] = Some(Volume {
+            index,
+            id: record.id,
+            mode: record.mode,
+            size_sectors: record.size_sectors,
+            standing: Standing::Cached,
+            is_leaving: false,
+            guard: Guard::new(slot_bits),
+            dirty_blocks: 0,
+            owed_blocks: 0,
+            zero_blocks: 0,
+            lost_blocks: 0,
+            cached_blocks: 0,
+            active: 0,
+            reserved_blocks: 0,
+            share_waiting: 0,
+            origin: Origin::new(),
+            destage: DestageState::new(blocks),
+            counters: Counters::default(),
+        });
+    }
+    volumes
+}

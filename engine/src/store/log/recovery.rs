@@ -1,0 +1,447 @@
+//! Replay of the log: its entries rebuild the index, the zero and lost extents, and the end of the log.
+//!
+//! The entries are replayed in log order; the highest sequence wins.
+
+use super::controller::Controller;
+use super::extents::{Change, Extent, ExtentKind, Extents};
+use super::index::{Index, Run};
+use super::keys::found::KeysFound;
+use super::mirror::Mirror;
+use super::policies::Policies;
+use super::reclaim::Reclaim;
+use super::scan::{BatchRecord, Scan, SegmentSpan, SegmentView, scan_mutated};
+use super::segments::{Segment, SegmentState, Segments};
+use super::{Log, LogStart, LogStore, MissingSummary, Stated};
+use crate::composition::Composition;
+use crate::effect::{Errno, WriteMode};
+use crate::format::{Entry, EntryKind, Layout, SummaryBuilder, Superblock};
+use crate::image::Image;
+use crate::machine::volume::Volume;
+use crate::mutation::{Mutation, Mutations};
+use crate::number::{self, to_u8, to_u32};
+use crate::recovery::{OpenError, Opened, OpenedStore, Options, Report, volumes_of};
+use crate::units::{BLOCK_BYTES, BlockKey, Place, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeId, VolumeIndex};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// A log as recovery found it.
+pub(crate) struct OpenedLog {
+    pub store: LogStore,
+    stale_blocks: Vec<u64>,
+    base_sequence: u64,
+    was_repaired: bool,
+}
+
+impl OpenedLog {
+    /// Wipes heads and footers of a dead tail: the cut protects against them only until the log has grown past
+    /// their sequences.
+    pub fn wipe_dead_tail<I: Image>(&self, image: &mut I, mutations: Mutations) -> Result<(), Errno> {
+        for &offset_bytes in &self.stale_blocks {
+            if !mutations.has(Mutation::KeepDeadTail) {
+                image.write(offset_bytes, &[0; number::index_wide(BLOCK_BYTES)])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Records in the superblock where the log was cut.
+    pub fn record_cut(&self, superblock: &mut Superblock, mutations: Mutations) {
+        superblock.cut_sequence = self.store.log.published();
+        superblock.base_sequence = self.base_sequence;
+        if self.was_repaired && !mutations.has(Mutation::TrustCleanAfterRepair) {
+            // Clean copies from before the cut may be older than what the origin got after it.
+            for record in superblock.volumes.iter_mut().flatten() {
+                record.clean_floor_sequence = superblock.cut_sequence + 1;
+            }
+        }
+    }
+
+    /// Up to `count` clean cached blocks chosen by `random`, as volume, byte offset on the origin and checksum.
+    pub fn sample_clean(
+        &self,
+        volumes: &[Option<Volume>; VOLUMES_MAX],
+        count: usize,
+        random: &mut dyn FnMut() -> u64,
+    ) -> Vec<(VolumeIndex, u64, u32)> {
+        let mut found = Vec::new();
+        for _ in 0..count * 8 {
+            if found.len() == count {
+                break;
+            }
+            let Some((key, entry)) = self.store.index.sample(random) else { break };
+            // The last block may be short.
+            let is_last = volumes[key.volume().at()].as_ref().is_none_or(|v| key.block() + 1 >= v.blocks());
+            if !entry.dirty && !is_last {
+                found.push((key.volume(), key.block() * BLOCK_BYTES, entry.checksum));
+            }
+        }
+        found
+    }
+}
+
+struct Replay {
+    index: Index,
+    extents: Extents,
+    volumes: [Option<Volume>; VOLUMES_MAX],
+    by_id: BTreeMap<VolumeId, VolumeIndex>,
+    /// Volumes whose clean data up to a sequence is void, until the replay passes it.
+    clean_floors: Vec<(u64, VolumeIndex)>,
+    segment_blocks: u32,
+    entries: u64,
+    mutations: Mutations,
+    /// What the keys of a log with buckets lead to.
+    keys: Option<KeysFound>,
+    /// The summaries of segments that have none on the device.
+    unsealed: BTreeMap<u32, (SummaryBuilder, u32)>,
+}
+
+/// Reads the log and replays it.
+pub(crate) fn read<I: Image>(
+    image: &mut I,
+    superblock: Superblock,
+    options: Options,
+) -> Result<Opened, OpenError> {
+    let composition = Composition::of(&superblock)?;
+    let mut by_id = BTreeMap::new();
+    let mut clean_floors = Vec::new();
+    for (at, record) in superblock.volumes.iter().enumerate() {
+        let Some(record) = record else { continue };
+        let index = VolumeIndex(to_u8(at));
+        by_id.insert(record.id, index);
+        if record.clean_floor_sequence > 0 {
+            clean_floors.push((record.clean_floor_sequence, index));
+        }
+    }
+    let mut replay = Replay {
+        index: Index::new(options.index_budget_bytes),
+        extents: Extents::default(),
+        volumes: volumes_of(&superblock),
+        by_id,
+        clean_floors,
+        segment_blocks: superblock.geometry().segment_blocks,
+        entries: 0,
+        mutations: options.mutations,
+        keys: match superblock.layout {
+            Layout::Keys(layout) => Some(KeysFound::new(layout)),
+            Layout::Log(_) | Layout::Slots(_) => None,
+        },
+        unsealed: BTreeMap::new(),
+    };
+    let found = scan_mutated(image, &superblock, options.repair, options.mutations, &mut |view, batch| {
+        replay.batch(view, batch)
+    })?;
+    if found.repaired.is_some() && !options.mutations.has(Mutation::TrustCleanAfterRepair) {
+        let all = replay.volumes.iter().flatten().map(|volume| (0, volume.index)).collect();
+        replay.clean_floors = all;
+    }
+    replay.pass_clean_floors(u64::MAX);
+    Ok(replay.finish(superblock, found, &composition))
+}
+
+impl Replay {
+    fn batch(&mut self, view: SegmentView, batch: &BatchRecord) {
+        self.pass_clean_floors(batch.sequence);
+        let base = view.segment * self.segment_blocks;
+        let header_place = Place(base + batch.header_block);
+        let mut place = base + batch.payload_block;
+        let mut checksums_at = 0;
+        for entry in &batch.entries {
+            self.entries += 1;
+            let blocks = number::index(entry.payload_blocks);
+            let checksums = &batch.checksums[checksums_at..checksums_at + blocks];
+            let volume = self.by_id.get(&entry.volume).copied();
+            if let Some(keys) = &mut self.keys {
+                let is_off = self.mutations.has(Mutation::ForgetFreed);
+                for held in keys.pass(volume, entry, is_off) {
+                    self.index.remove_places(held.first, held.place, held.blocks);
+                }
+            }
+            let key_place = entry.kind.is_key().then_some(Place(entry.extra as u32));
+            let is_ours = match (&self.keys, key_place) {
+                (Some(keys), Some(_)) => keys.has(entry),
+                (None, Some(_)) => false,
+                (_, None) => true,
+            };
+            if let Some(volume) = volume.filter(|_| is_ours) {
+                self.entry(volume, entry, key_place.unwrap_or(Place(place)), header_place, checksums);
+            }
+            place += entry.inline_blocks();
+            checksums_at += blocks;
+        }
+        if !view.is_sealed {
+            let (summary, last) = self.unsealed.entry(view.segment).or_default();
+            summary.push(
+                batch.sequence,
+                batch.header_block,
+                batch.payload_block,
+                &batch.entries,
+                &batch.checksums,
+            );
+            *last = batch.header_checksum;
+        }
+    }
+
+    fn entry(
+        &mut self,
+        volume: VolumeIndex,
+        entry: &Entry,
+        place: Place,
+        header_place: Place,
+        checksums: &[u32],
+    ) {
+        let first_block = entry.start_sector / SECTORS_PER_BLOCK;
+        let volume_blocks = self.volumes[volume.at()].as_ref().map_or(0, Volume::blocks);
+        let end_block = (entry.start_sector + u64::from(entry.sectors)).div_ceil(SECTORS_PER_BLOCK);
+        if end_block > volume_blocks || end_block <= first_block {
+            // Nothing we wrote lies outside its volume; a checksum that holds over such an entry
+            // was made by somebody else.
+            return;
+        }
+        let first = BlockKey::new(volume, first_block);
+        let blocks = end_block - first_block;
+        match entry.kind {
+            EntryKind::Dirty
+            | EntryKind::Clean
+            | EntryKind::KeyDirty
+            | EntryKind::KeyClean
+            | EntryKind::KeptDirty
+            | EntryKind::KeptClean => {
+                let is_dirty = entry.kind.is_dirty();
+                if !is_dirty && self.index.is_tight(blocks) {
+                    // A smaller budget than before: clean data is dropped, dirty data never.
+                    self.index.remove_range(first, blocks, |_, _| ());
+                } else {
+                    self.index.insert(Run { first, place, dirty: is_dirty, hits: 0, checksums }, |_, _| ());
+                }
+                self.extents.cut(first, blocks, |_| ());
+            }
+            EntryKind::Zero | EntryKind::Lost => {
+                self.index.remove_range(first, blocks, |_, _| ());
+                self.extents.cut(first, blocks, |_| ());
+                let kind = if entry.kind == EntryKind::Zero { ExtentKind::Zero } else { ExtentKind::Lost };
+                self.extents.insert(Extent { first, blocks, kind, place: header_place });
+            }
+            EntryKind::Tombstone => {
+                self.index.remove_range(first, blocks, |_, _| ());
+                self.extents.cut(first, blocks, |_| ());
+            }
+            EntryKind::Cleaned => self.cleaned(first, blocks, Place(entry.extra as u32)),
+            EntryKind::ZeroHome => self.zero_home(first, blocks, Place(entry.extra as u32)),
+            EntryKind::Freed => (),
+        }
+    }
+
+    /// The zeroes that this very header recorded went home; newer ones did not.
+    fn zero_home(&mut self, first: BlockKey, blocks: u64, place: Place) {
+        let mut homes = Vec::new();
+        let mut at = first;
+        while let Some(extent) = self.extents.next(at) {
+            let end = extent.first.0 + extent.blocks;
+            if extent.first.0 >= first.0 + blocks {
+                break;
+            }
+            if extent.kind == ExtentKind::Zero && extent.place == place {
+                let from = extent.first.0.max(first.0);
+                homes.push((BlockKey(from), end.min(first.0 + blocks) - from));
+            }
+            if end >= first.0 + blocks || end >= BlockKey::END {
+                break;
+            }
+            at = BlockKey(end);
+        }
+        if homes.is_empty() && self.mutations.has(Mutation::ReplayMistakesZeroes) {
+            self.cleaned(first, blocks, place);
+        }
+        for (from, count) in homes {
+            self.extents.cut(from, count, |_| ());
+        }
+    }
+
+    /// These very copies went home; newer ones did not.
+    fn cleaned(&mut self, first: BlockKey, blocks: u64, place: Place) {
+        // A record is not longer than what the index has, unless its bytes are hostile.
+        if blocks > self.index.len().saturating_mul(2).max(1024) {
+            return;
+        }
+        for step in 0..blocks {
+            let key = BlockKey(first.0 + step);
+            let is_any = self.mutations.has(Mutation::ReplayCleansNewer);
+            let is_same = self.index.get(key).is_some_and(|entry| {
+                (u64::from(entry.place.0) == u64::from(place.0) + step || is_any) && entry.dirty
+            });
+            if is_same {
+                self.index.set_dirty(key, false);
+            }
+        }
+    }
+
+    /// Where the replay reaches the sequence from which on a volume's clean data counts, what is clean before is void.
+    fn pass_clean_floors(&mut self, sequence: u64) {
+        if self.clean_floors.is_empty() {
+            return;
+        }
+        let Replay { clean_floors, index, volumes, .. } = self;
+        clean_floors.retain(|&(floor, volume)| {
+            if sequence < floor {
+                return true;
+            }
+            let blocks = volumes[volume.at()].as_ref().map_or(0, Volume::blocks);
+            let mut clean = Vec::new();
+            index.for_each(|key, entry| {
+                if key.volume() == volume && key.block() < blocks && !entry.dirty {
+                    clean.push(key);
+                }
+            });
+            for key in clean {
+                index.remove(key);
+            }
+            false
+        });
+    }
+
+    /// Takes what recovery read for what the cache holds: sums, and the parts of a store.
+    fn finish(mut self, superblock: Superblock, found: Scan, composition: &Composition) -> Opened {
+        let (mut segments, missing_summaries) = self.restore_segments(&superblock, &found);
+        self.clean_below(found.oldest_dirty_sequence, &segments);
+        self.count(&mut segments);
+        let Replay { index, extents, volumes, entries, mutations, keys, .. } = self;
+        let dirty_blocks: u64 =
+            volumes.iter().flatten().map(|volume| volume.dirty_blocks + volume.zero_blocks).sum();
+        let report = Report {
+            batches_cut: found.batches_cut,
+            redestage_bytes: dirty_blocks * BLOCK_BYTES,
+            entries,
+            blocks: index.len(),
+            was_clean: superblock.clean_stop,
+        };
+        let log = Log::new(LogStart {
+            set_id: superblock.set_id,
+            session: superblock.session,
+            last_generation: found.end.last_generation,
+            next_sequence: found.end.next_sequence,
+            chain: found.end.last_header_checksum,
+            open: found.end.open.map(|open| (open.segment, open.next_block, open.summary)),
+            missing_summaries,
+            stated: Stated {
+                floor_sequence: found.floor_sequence,
+                oldest_dirty_sequence: found.oldest_dirty_sequence,
+            },
+        });
+        segments.mutations = mutations;
+        let cache_blocks = superblock.cache_bytes / BLOCK_BYTES;
+        let seed = u64::from_le_bytes(core::array::from_fn(|at| superblock.set_id[at]));
+        let policies = Policies::new(composition, to_u32(cache_blocks), seed).map(Box::new);
+        let controller = Controller::new(composition).map(Box::new);
+        let journal = keys.map(|keys| Box::new(keys.into_journal(composition, &index, &mut segments, seed)));
+        let store = LogStore {
+            index,
+            extents,
+            segments,
+            log,
+            reclaim: Reclaim::default(),
+            journal,
+            mirror: Mirror::new(composition, cache_blocks).map(Box::new),
+            policies,
+            controller,
+        };
+        let log = OpenedLog {
+            store,
+            stale_blocks: found.stale_blocks,
+            base_sequence: found.base_sequence,
+            was_repaired: found.repaired.is_some(),
+        };
+        Opened { superblock, report, volumes, store: OpenedStore::Log(Box::new(log)) }
+    }
+
+    /// The segments as the scan found them, nothing live in them yet, and the summaries that a crash kept from them.
+    fn restore_segments(&mut self, superblock: &Superblock, found: &Scan) -> (Segments, Vec<MissingSummary>) {
+        let geometry = superblock.geometry();
+        let mut segments = Segments::new(geometry.segments, geometry.segment_blocks);
+        if let Some(keys) = &self.keys {
+            segments.add_buckets(keys.layout().buckets, keys.layout().bucket_blocks);
+        }
+        let open_segment = found.end.open.as_ref().map(|open| open.segment);
+        let mut missing_summaries = Vec::new();
+        for span in &found.segments {
+            let is_open = open_segment == Some(span.segment);
+            let state = if is_open { SegmentState::Open } else { SegmentState::Sealed };
+            segments.restore(
+                span.segment,
+                Segment {
+                    state,
+                    generation: span.generation,
+                    first_sequence: span.first_sequence,
+                    last_sequence: span.last_sequence,
+                    used_blocks: span.used_blocks,
+                    // Recovery flushes the cache before anything else happens.
+                    flushed_blocks: span.used_blocks,
+                    live: 0,
+                    must: 0,
+                    pins: 0,
+                    summary_blocks: span.summary_blocks,
+                    is_summary_written: span.sealed,
+                },
+            );
+            if !span.sealed
+                && !is_open
+                && let Some((summary, last_header_checksum)) = self.unsealed.remove(&span.segment)
+            {
+                let SegmentSpan { segment, floor_sequence, oldest_dirty_sequence, .. } = *span;
+                let stated = Stated { floor_sequence, oldest_dirty_sequence };
+                missing_summaries.push(MissingSummary { segment, summary, last_header_checksum, stated });
+            }
+        }
+        (segments, missing_summaries)
+    }
+
+    /// RULE 2: below the oldest dirty sequence everything is clean, recorded one by one or not.
+    fn clean_below(&mut self, oldest_dirty_sequence: u64, segments: &Segments) {
+        let is_below = |place: Place| {
+            // That sequence does not apply to data in buckets.
+            !segments.is_in_bucket(place)
+                && segments.get(segments.of(place)).last_sequence < oldest_dirty_sequence
+        };
+        let mut below = Vec::new();
+        self.index.for_each(|key, entry| {
+            if entry.dirty && is_below(entry.place) {
+                below.push(key);
+            }
+        });
+        for key in below {
+            self.index.set_dirty(key, false);
+        }
+        let home: Vec<Extent> = self
+            .extents
+            .iter()
+            .filter(|extent| extent.kind == ExtentKind::Zero && is_below(extent.place))
+            .collect();
+        for extent in home {
+            self.extents.cut(extent.first, extent.blocks, |_| ());
+        }
+    }
+
+    /// Sums of what each segment and each volume has.
+    fn count(&mut self, segments: &mut Segments) {
+        let Replay { index, extents, volumes, .. } = self;
+        index.for_each(|key, entry| {
+            segments.add_live(entry.place, 1, entry.dirty);
+            if let Some(volume) = &mut volumes[key.volume().at()] {
+                volume.cached_blocks += 1;
+                if entry.dirty {
+                    volume.dirty_blocks += 1;
+                    volume.destage.map.mark(key.block(), 1);
+                }
+            }
+        });
+        for extent in extents.iter() {
+            segments.add_must(extent.place, 1);
+            if let Some(volume) = &mut volumes[extent.first.volume().at()] {
+                volume.count_extent(Change::Added(extent));
+            }
+        }
+        for volume in volumes.iter_mut().flatten() {
+            volume.is_leaving = volume.mode != WriteMode::Writeback && volume.is_dirty();
+        }
+    }
+}
