@@ -1,9 +1,9 @@
-//! A workload on a bare disk, without any cache: what published measurements call native.
+//! A workload on a bare disk, without any cache: the native case of published measurements.
 
 use super::disk::Disk;
+use super::drive::{self, Stage, Trouble, Until};
 use super::statistics::Statistics;
-use super::workload::{Action, Answer, Demand, Idle, Next, Workload};
-use super::{Trouble, Until};
+use super::workload::{Action, Answer, Demand, Next, Workload};
 use engine::effect::Errno;
 use engine::units::{Nanos, SECTOR_BYTES};
 use slab::Slab;
@@ -30,47 +30,7 @@ impl Bare {
     /// # Errors
     /// [`Trouble::Stuck`] if the workload waits for nothing.
     pub fn run<W: Workload + ?Sized>(&mut self, workload: &mut W, until: Until) -> Result<u64, Trouble> {
-        let (limit, horizon) = match until {
-            Until::End => (u64::MAX, Nanos(u64::MAX)),
-            Until::Answers(limit) => (limit, Nanos(u64::MAX)),
-            Until::Time(horizon) => (u64::MAX, horizon),
-        };
-        let mut answers = 0;
-        loop {
-            let next = loop {
-                match workload.next(self.now) {
-                    Next::Demand(demand) => self.begin(demand),
-                    other => break other,
-                }
-            };
-            // One at a time: whoever is answered asks before the next one is.
-            let mut answered = 0;
-            if let Some(token) = self.disk.poll(self.now) {
-                let demand = self.demands.remove(token as usize);
-                let is_refused = matches!(demand.action, Action::Discard(_)) && !self.disk.can_discard();
-                let result = if is_refused { Err(Errno::OPNOTSUPP) } else { Ok(()) };
-                let answer = Answer { demand, answered: self.now, result };
-                self.statistics.record(&answer);
-                workload.answered(&answer);
-                answered = 1;
-            }
-            answers += answered;
-            if answers >= limit {
-                return Ok(answers);
-            }
-            if answered > 0 {
-                continue;
-            }
-            if next == Next::End && self.demands.is_empty() || self.now >= horizon {
-                return Ok(answers);
-            }
-            let wanted_ns = if let Next::At(at) = next { at.0 } else { u64::MAX };
-            let soonest_ns = wanted_ns.min(self.disk.next_ns().unwrap_or(u64::MAX));
-            if soonest_ns == u64::MAX {
-                return Err(Trouble::Stuck { requests: self.demands.len() });
-            }
-            self.now = self.now.max(horizon.min(Nanos(soonest_ns)));
-        }
+        drive::run(self, workload, until)
     }
 
     /// Lets `elapsed_ns` of virtual time pass in which nobody asks anything.
@@ -78,7 +38,7 @@ impl Bare {
     /// # Errors
     /// None that are possible.
     pub fn idle(&mut self, elapsed_ns: u64) -> Result<(), Trouble> {
-        self.run(&mut Idle { until: self.now.plus(elapsed_ns) }, Until::End).map(|_| ())
+        drive::idle(self, elapsed_ns)
     }
 
     /// The virtual time.
@@ -96,9 +56,7 @@ impl Bare {
     /// What happened since the run, or [`Bare::begin_measuring`]. The disk is the first origin.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        let mut now = self.totals();
-        now.origins[0] = now.origins[0].since(&self.before.origins[0]);
-        now
+        self.totals().since(&self.before)
     }
 
     fn totals(&self) -> Statistics {
@@ -119,5 +77,47 @@ impl Bare {
         let len_bytes = range.map_or(0, |range| range.sectors * SECTOR_BYTES);
         let token = self.demands.insert(demand) as u64;
         self.disk.begin(self.now, token, op, offset_bytes, len_bytes);
+    }
+}
+
+impl Stage for Bare {
+    fn now(&self) -> Nanos {
+        self.now
+    }
+
+    fn feed<W: Workload + ?Sized>(&mut self, workload: &mut W) -> Next {
+        loop {
+            match workload.next(self.now) {
+                Next::Demand(demand) => self.begin(demand),
+                other => return other,
+            }
+        }
+    }
+
+    /// One answer at a time: a client that is answered asks before the next one is.
+    fn answer<W: Workload + ?Sized>(&mut self, workload: &mut W) -> Result<u64, Trouble> {
+        let Some(token) = self.disk.poll(self.now) else { return Ok(0) };
+        let demand = self.demands.remove(token as usize);
+        let is_refused = matches!(demand.action, Action::Discard(_)) && !self.disk.can_discard();
+        let result = if is_refused { Err(Errno::OPNOTSUPP) } else { Ok(()) };
+        let answer = Answer { demand, answered: self.now, result };
+        self.statistics.record(&answer);
+        workload.answered(&answer);
+        Ok(1)
+    }
+
+    fn unanswered(&self) -> usize {
+        self.demands.len()
+    }
+
+    /// Nothing is gathered: requests went to the disk as they came.
+    fn unplug(&mut self) {}
+
+    fn next_ns(&self) -> Option<u64> {
+        self.disk.next_ns()
+    }
+
+    fn go_to(&mut self, now: Nanos) {
+        self.now = now;
     }
 }

@@ -2,8 +2,9 @@
 //! of the host's time. The clock is the caller's: `forebay lab bench`.
 
 use super::disk::{Disk, Latencies};
+use super::drive::{Trouble, Until};
 use super::load::{Load, LoadOptions, Pattern};
-use super::run::{Contents, LongRun, Setup, Trouble, Until, VolumeSetup};
+use super::run::{Contents, LongRun, Setup, VolumeSetup};
 use super::statistics::Statistics;
 use engine::effect::WriteMode;
 use engine::status::Status;

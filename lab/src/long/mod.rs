@@ -23,9 +23,12 @@
 mod bare;
 pub mod bench;
 mod buffers;
+mod clients;
 mod disk;
+mod drive;
 mod ledger;
 mod load;
+mod overhead;
 mod packed;
 mod plug;
 mod recipe;
@@ -39,9 +42,11 @@ mod zipf;
 
 pub use bare::Bare;
 pub use disk::{Disk, Latencies};
+pub use drive::{Trouble, Until};
 pub use ledger::Mismatch;
 pub use load::{Load, LoadOptions, Pattern};
-pub use run::{Contents, LongRun, Overhead, OwnTime, Setup, Trouble, Until, VolumeSetup};
+pub use overhead::{Overhead, OwnTime};
+pub use run::{Contents, LongRun, Setup, VolumeSetup};
 pub use statistics::{Answers, Statistics, Traffic};
 pub use workload::{Action, Answer, Demand, Next, Workload};
 pub use zipf::Zipf;

@@ -1,23 +1,22 @@
-//! The driver of a long run: one loop round the engine's five calls.
+//! The engine in virtual time, with its disks and clients.
 
 use super::buffers::Buffers;
+use super::clients::{Clients, Port};
 use super::disk::Disk;
-use super::ledger::{Change, Ledger, Mismatch};
+use super::drive::{self, Stage, Trouble, Until};
+use super::ledger::Ledger;
+use super::overhead::{Late, Overhead};
 use super::recipe::Recipe;
 use super::statistics::Statistics;
-use super::tag;
-use super::workload::{Action, Answer, Demand, Idle, Next, Workload};
+use super::workload::{Answer, Next, Workload};
 use engine::composition::Composition;
-use engine::composition::stored::DivideError;
-use engine::effect::{Effect, Errno, Io, Request, RequestId, RequestOp, Target, WriteMode};
+use engine::effect::{Effect, Io, Target, WriteMode};
 use engine::engine::Engine;
 use engine::format::{KeyLayout, Layout};
-use engine::limits::{Config, RANGE_BYTES_MAX, REQUEST_BYTES_MAX};
-use engine::memory::{BufferId, Memory, Slice};
+use engine::limits::Config;
 use engine::status::Status;
-use engine::units::{BLOCK_BYTES, Nanos, SECTOR_BYTES, SECTORS_PER_BLOCK, SectorRange, VolumeIndex};
+use engine::units::{BLOCK_BYTES, Nanos, VolumeIndex};
 use slab::Slab;
-use std::collections::VecDeque;
 
 /// What is kept of payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,79 +45,6 @@ pub struct Setup {
     pub contents: Contents,
 }
 
-/// When [`LongRun::run`] ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Until {
-    /// When the workload has ended and all is answered.
-    End,
-    /// After so many answers, or at the end. Requests may be under way then: go on with the same workload.
-    Answers(u64),
-    /// At this time, or at the end, in the same way.
-    Time(Nanos),
-}
-
-/// What must not happen.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Trouble {
-    /// The cache device is too small.
-    #[error(transparent)]
-    Geometry(#[from] DivideError),
-    /// A read returned something else than what was written last.
-    #[error(transparent)]
-    Mismatch(#[from] Mismatch),
-    /// Requests are under way, and nothing will ever happen again.
-    #[error("{requests} requests are never answered")]
-    Stuck {
-        /// How many.
-        requests: usize,
-    },
-}
-
-/// What answers wait for besides the devices: a published system's own time, as far as no device explains it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Overhead {
-    /// For each read.
-    pub read: OwnTime,
-    /// For each write.
-    pub write: OwnTime,
-}
-
-/// A system's own time for a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OwnTime {
-    /// Whatever its length.
-    pub request_ns: u64,
-    /// For each 4 KiB of it.
-    pub block_ns: u64,
-}
-
-impl OwnTime {
-    fn of(&self, range: SectorRange) -> u64 {
-        self.request_ns + self.block_ns * range.sectors.div_ceil(SECTORS_PER_BLOCK)
-    }
-}
-
-/// A request as it came.
-struct Asked {
-    demand: Demand,
-    /// Pieces of it that are not answered.
-    pieces: u32,
-    error: Option<Errno>,
-}
-
-/// A request as the engine got it: a piece that is not too long for it.
-struct Piece {
-    asked: u32,
-    range: SectorRange,
-    /// The buffer of a read whose content will be looked at: this reference is ours.
-    buffer: Option<BufferId>,
-    /// When it began, by the ledger's time.
-    began: u64,
-    /// What a change puts there.
-    change: Option<Change>,
-}
-
 /// The engine in virtual time.
 pub struct LongRun {
     now: Nanos,
@@ -130,15 +56,8 @@ pub struct LongRun {
     operations: Slab<Io>,
     /// Clients asked something at this instant: what is issued for it is plugged.
     is_plugged: bool,
-    asked: Slab<Asked>,
-    pieces: Slab<Piece>,
-    /// Requests that the engine had no room for.
-    backlog: VecDeque<Request>,
-    ledger: Option<Ledger>,
-    version: u64,
-    overhead: Overhead,
-    /// Answers that wait for the overhead of their kind, in the order in which they are due.
-    late: [VecDeque<Answer>; 2],
+    clients: Clients,
+    late: Late,
     statistics: Statistics,
     /// What the devices had done when measuring began.
     before: Statistics,
@@ -204,13 +123,8 @@ impl LongRun {
             origins,
             operations: Slab::with_capacity(1024),
             is_plugged: false,
-            asked: Slab::with_capacity(1024),
-            pieces: Slab::with_capacity(1024),
-            backlog: VecDeque::new(),
-            ledger: (contents == Contents::Tags).then(|| Ledger::new(blocks.into_iter())),
-            version: 0,
-            overhead: Overhead::default(),
-            late: Default::default(),
+            clients: Clients::new((contents == Contents::Tags).then(|| Ledger::new(blocks.into_iter()))),
+            late: Late::default(),
             before: statistics.clone(),
             statistics,
             digest: 0,
@@ -219,7 +133,7 @@ impl LongRun {
 
     /// Makes all answers from now on wait besides.
     pub fn set_overhead(&mut self, overhead: Overhead) {
-        self.overhead = overhead;
+        self.late.overhead = overhead;
     }
 
     /// Writes home what is dirty, takes the cache away and puts a new, empty one on the same device; time, disks
@@ -231,9 +145,13 @@ impl LongRun {
     /// # Panics
     /// If requests are under way.
     pub fn renew_cache(&mut self) -> Result<(), Trouble> {
-        assert!(self.asked.is_empty(), "nobody waits for an answer");
+        assert!(
+            self.clients.unanswered() == 0,
+            "a cache is taken away only when no client waits for an answer"
+        );
         for volume in 0..self.origins.len() as u8 {
-            self.ask_to_drain(VolumeIndex(volume));
+            let LongRun { now, engine, buffers, clients, .. } = self;
+            clients.ask_to_drain(VolumeIndex(volume), &mut Port { now: *now, engine, buffers });
         }
         self.idle(0)?;
         while !self.operations.is_empty() {
@@ -249,29 +167,7 @@ impl LongRun {
     /// # Errors
     /// [`Trouble`]: then the run is over.
     pub fn run<W: Workload + ?Sized>(&mut self, workload: &mut W, until: Until) -> Result<u64, Trouble> {
-        let (limit, horizon) = match until {
-            Until::End => (u64::MAX, Nanos(u64::MAX)),
-            Until::Answers(limit) => (limit, Nanos(u64::MAX)),
-            Until::Time(horizon) => (u64::MAX, horizon),
-        };
-        let mut answers = 0;
-        loop {
-            let next = self.feed(workload);
-            let answered = self.pump(workload)? + self.answer_late(workload);
-            answers += answered;
-            if answers >= limit {
-                return Ok(answers);
-            }
-            if answered > 0 {
-                // Whoever got an answer may ask again before time goes on.
-                continue;
-            }
-            let is_quiet = self.asked.is_empty() && self.late.iter().all(VecDeque::is_empty);
-            if next == Next::End && is_quiet || self.now >= horizon {
-                return Ok(answers);
-            }
-            self.pass_time(next, horizon)?;
-        }
+        drive::run(self, workload, until)
     }
 
     /// Lets `elapsed_ns` of virtual time pass in which nobody asks anything.
@@ -279,7 +175,7 @@ impl LongRun {
     /// # Errors
     /// [`Trouble`]: then the run is over.
     pub fn idle(&mut self, elapsed_ns: u64) -> Result<(), Trouble> {
-        self.run(&mut Idle { until: self.now.plus(elapsed_ns) }, Until::End).map(|_| ())
+        drive::idle(self, elapsed_ns)
     }
 
     /// The virtual time.
@@ -303,15 +199,7 @@ impl LongRun {
     /// What happened since the run, or [`LongRun::begin_measuring`].
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        let mut now = self.totals();
-        let Statistics { cache, origins, verified_blocks, unverified_blocks, .. } = &self.before;
-        now.cache = now.cache.since(cache);
-        for (now, before) in now.origins.iter_mut().zip(origins) {
-            *now = now.since(before);
-        }
-        now.verified_blocks -= verified_blocks;
-        now.unverified_blocks -= unverified_blocks;
-        now
+        self.totals().since(&self.before)
     }
 
     /// A number made of every event so far: two runs with the same are the same.
@@ -331,281 +219,129 @@ impl LongRun {
         totals.now = self.now;
         totals.cache = self.cache.traffic();
         totals.origins = self.origins.iter().map(Disk::traffic).collect();
-        if let Some(ledger) = &self.ledger {
+        if let Some(ledger) = self.clients.ledger() {
             totals.verified_blocks = ledger.verified_blocks;
             totals.unverified_blocks = ledger.unverified_blocks;
         }
         totals
     }
 
-    // ---- time ----------------------------------------------------------------------------
-
-    /// Goes on to whatever comes first, but not past `horizon`, and lets it happen.
-    fn pass_time(&mut self, next: Next, horizon: Nanos) -> Result<(), Trouble> {
-        self.is_plugged = false;
-        self.cache.unplug(self.now);
-        self.origins.iter_mut().for_each(|origin| origin.unplug(self.now));
-        let mut soonest_ns = self.cache.next_ns().unwrap_or(u64::MAX);
-        for origin in &self.origins {
-            soonest_ns = soonest_ns.min(origin.next_ns().unwrap_or(u64::MAX));
-        }
-        let deadline_ns = self.engine.deadline().map_or(u64::MAX, |at| at.0);
-        soonest_ns = soonest_ns.min(deadline_ns);
-        for answer in self.late.iter().filter_map(VecDeque::front) {
-            soonest_ns = soonest_ns.min(answer.answered.0);
-        }
-        if let Next::At(at) = next {
-            assert!(at > self.now, "a workload does not wait for what has come");
-            soonest_ns = soonest_ns.min(at.0);
-        }
-        if soonest_ns == u64::MAX {
-            return Err(Trouble::Stuck { requests: self.asked.len() });
-        }
-        self.now = self.now.max(horizon.min(Nanos(soonest_ns)));
-        while let Some(token) = self.cache.poll(self.now) {
-            self.finish(token);
-        }
-        for at in 0..self.origins.len() {
-            while let Some(token) = self.origins[at].poll(self.now) {
-                self.finish(token);
-            }
-        }
-        if deadline_ns <= self.now.0 {
-            self.engine.advance(self.now, &mut self.buffers);
-        }
-        Ok(())
-    }
-
-    /// An operation is done.
-    fn finish(&mut self, token: u64) {
-        let io = self.operations.remove(token as usize);
-        self.note(io.id.0);
-        let disk = match io.target {
-            Target::Cache => &mut self.cache,
-            Target::Origin(volume) => &mut self.origins[volume.at()],
-            Target::State => unreachable!("nothing fails, so nothing is given up"),
-        };
-        let result = disk.settle(&io.op, &mut self.buffers);
-        self.engine.complete(self.now, io.id, result, &mut self.buffers);
-    }
-
+    /// Adds an event to the digest.
     fn note(&mut self, what: u64) {
         // One multiplication, so that it costs nothing: this is no protection against malice.
         self.digest = (self.digest.rotate_left(23) ^ self.now.0 ^ what.rotate_left(40))
             .wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 
-    // ---- requests ------------------------------------------------------------------------
-
-    /// Takes what the workload asks now.
-    fn feed<W: Workload + ?Sized>(&mut self, workload: &mut W) -> Next {
-        while let Some(&request) = self.backlog.front() {
-            if self.engine.submit(self.now, request, &mut self.buffers).is_err() {
-                return Next::OnAnswer;
-            }
-            self.backlog.pop_front();
+    /// Hands an operation of the engine's to its device.
+    fn issue(&mut self, io: Io) {
+        let LongRun { now, is_plugged, .. } = *self;
+        let disk = device(&mut self.cache, &mut self.origins, io.target);
+        let entry = self.operations.vacant_entry();
+        disk.submit(now, entry.key() as u64, &io.op, &self.buffers);
+        if !is_plugged {
+            disk.unplug(now);
         }
-        loop {
-            match workload.next(self.now) {
+        entry.insert(io);
+    }
+
+    /// Tells the engine that an operation is done.
+    fn finish(&mut self, token: u64) {
+        let io = self.operations.remove(token as usize);
+        self.note(io.id.0);
+        let disk = device(&mut self.cache, &mut self.origins, io.target);
+        let result = disk.settle(&io.op, &mut self.buffers);
+        self.engine.complete(self.now, io.id, result, &mut self.buffers);
+    }
+
+    fn tell<W: Workload + ?Sized>(&mut self, answer: &Answer, workload: &mut W) {
+        self.statistics.record(answer);
+        workload.answered(answer);
+    }
+}
+
+impl Stage for LongRun {
+    fn now(&self) -> Nanos {
+        self.now
+    }
+
+    fn feed<W: Workload + ?Sized>(&mut self, workload: &mut W) -> Next {
+        let LongRun { now, engine, buffers, clients, is_plugged, .. } = self;
+        let mut port = Port { now: *now, engine, buffers };
+        clients.submit_backlog(&mut port);
+        while !clients.is_full() {
+            match workload.next(*now) {
                 Next::Demand(demand) => {
-                    self.ask(demand);
-                    if !self.backlog.is_empty() {
-                        return Next::OnAnswer;
-                    }
+                    *is_plugged = true;
+                    clients.ask(demand, &mut port);
                 }
                 other => return other,
             }
         }
+        Next::OnAnswer
     }
 
-    fn ask(&mut self, demand: Demand) {
-        assert!(demand.due <= self.now, "a request is handed over when it is due");
-        self.is_plugged = true;
-        let asked = self.asked.insert(Asked { demand, pieces: 0, error: None }) as u32;
-        let (range, len_bytes_max) = match demand.action {
-            Action::Read(range) | Action::Write { range, .. } => (range, u64::from(REQUEST_BYTES_MAX)),
-            Action::Discard(range) | Action::WriteZeroes(range) => (range, RANGE_BYTES_MAX),
-            Action::Flush => (SectorRange { start: 0, sectors: 0 }, 0),
-        };
-        assert!(len_bytes_max == 0 || range.sectors > 0, "a range is not empty");
-        let mut start = range.start;
-        loop {
-            // As a door cuts: at block borders, however the range begins.
-            let sectors_max = (len_bytes_max / SECTOR_BYTES).saturating_sub(start % SECTORS_PER_BLOCK);
-            let sectors = (range.end() - start).min(sectors_max);
-            self.ask_piece(asked, &demand, SectorRange { start, sectors });
-            start += sectors;
-            if start == range.end() {
-                break;
-            }
-        }
-    }
-
-    /// Everything that is dirty goes home; the answer counts as a flush's.
-    fn ask_to_drain(&mut self, volume: VolumeIndex) {
-        let demand = Demand { job: 0, volume, action: Action::Flush, due: self.now };
-        let asked = self.asked.insert(Asked { demand, pieces: 1, error: None }) as u32;
-        let range = SectorRange { start: 0, sectors: 0 };
-        let piece = Piece { asked, range, buffer: None, began: 0, change: None };
-        let id = RequestId(self.pieces.insert(piece) as u64);
-        let request = Request { id, volume, op: RequestOp::Drain };
-        if !self.backlog.is_empty() || self.engine.submit(self.now, request, &mut self.buffers).is_err() {
-            self.backlog.push_back(request);
-        }
-    }
-
-    fn ask_piece(&mut self, asked: u32, demand: &Demand, range: SectorRange) {
-        self.asked[asked as usize].pieces += 1;
-        let mut piece = Piece { asked, range, buffer: None, began: 0, change: None };
-        let len_bytes = (range.sectors * SECTOR_BYTES) as u32;
-        let op = match demand.action {
-            Action::Read(_) => {
-                let buffer = self.buffers.of_client(len_bytes);
-                if let Some(ledger) = &mut self.ledger {
-                    piece.began = ledger.time();
-                    piece.buffer = Some(buffer);
-                    self.buffers.retain(buffer);
-                }
-                RequestOp::Read { range, into: Slice { buffer, offset_bytes: 0, len_bytes } }
-            }
-            Action::Write { fua, .. } => {
-                let buffer = self.buffers.of_client(len_bytes);
-                let from = Slice { buffer, offset_bytes: 0, len_bytes };
-                self.version += 1;
-                piece.change = Some(Change::Write(self.version));
-                if self.ledger.is_some() {
-                    self.write_tags(from, range);
-                }
-                RequestOp::Write { range, from, fua }
-            }
-            Action::Flush => RequestOp::Flush,
-            Action::Discard(_) => {
-                piece.change = Some(Change::Discard);
-                RequestOp::Discard { range, fua: false }
-            }
-            Action::WriteZeroes(_) => {
-                piece.change = Some(Change::Zeroes);
-                RequestOp::WriteZeroes { range, fua: false }
-            }
-        };
-        if let (Some(ledger), Some(_)) = (&mut self.ledger, piece.change) {
-            ledger.change_begins(demand.volume, range);
-        }
-        let id = RequestId(self.pieces.insert(piece) as u64);
-        let request = Request { id, volume: demand.volume, op };
-        if !self.backlog.is_empty() || self.engine.submit(self.now, request, &mut self.buffers).is_err() {
-            self.backlog.push_back(request);
-        }
-    }
-
-    /// Fills the buffer of a write with what it writes.
-    fn write_tags(&mut self, from: Slice, range: SectorRange) {
-        let is_aligned = range.is_block_aligned();
-        for part in tag::parts(0, u64::from(from.len_bytes).next_multiple_of(BLOCK_BYTES)) {
-            let block = is_aligned.then(|| range.first_block() + part.block);
-            let tag = tag::of_write(self.version, block);
-            self.buffers.put(from, part.at_bytes, BLOCK_BYTES as u32, tag);
-        }
-    }
-
-    /// Carries out what the engine wants; returns how many requests were answered.
-    fn pump<W: Workload + ?Sized>(&mut self, workload: &mut W) -> Result<u64, Trouble> {
+    fn answer<W: Workload + ?Sized>(&mut self, workload: &mut W) -> Result<u64, Trouble> {
         let mut answered = 0;
         while let Some(effect) = self.engine.poll_effect(&mut self.buffers) {
             match effect {
-                Effect::Io(io) => {
-                    let disk = match io.target {
-                        Target::Cache => &mut self.cache,
-                        Target::Origin(volume) => &mut self.origins[volume.at()],
-                        Target::State => unreachable!("nothing fails, so nothing is given up"),
-                    };
-                    let entry = self.operations.vacant_entry();
-                    disk.submit(self.now, entry.key() as u64, &io.op, &self.buffers);
-                    if !self.is_plugged {
-                        disk.unplug(self.now);
-                    }
-                    entry.insert(io);
-                }
+                Effect::Io(io) => self.issue(io),
                 Effect::Reply { id, result } => {
-                    if let Some(answer) = self.replied(id, result)? {
-                        answered += self.answer(answer, workload);
+                    self.note(id.0 << 1 | u64::from(result.is_err()));
+                    let answer = self.clients.replied(self.now, id, result, &mut self.buffers)?;
+                    if let Some(answer) = answer.and_then(|answer| self.late.hold(answer)) {
+                        self.tell(&answer, workload);
+                        answered += 1;
                     }
                 }
                 Effect::Notice(_) => (),
             }
         }
+        while let Some(answer) = self.late.pop_due(self.now) {
+            self.tell(&answer, workload);
+            answered += 1;
+        }
         Ok(answered)
     }
 
-    /// The engine answered a piece: the answer of the whole request, if this was its last.
-    fn replied(&mut self, id: RequestId, result: Result<(), Errno>) -> Result<Option<Answer>, Trouble> {
-        self.note(id.0 << 1 | u64::from(result.is_err()));
-        let piece = self.pieces.remove(id.0 as usize);
-        if self.ledger.is_some() {
-            self.judge(&piece, result)?;
-        }
-        let asked = &mut self.asked[piece.asked as usize];
-        asked.pieces -= 1;
-        asked.error = asked.error.or(result.err());
-        if asked.pieces > 0 {
-            return Ok(None);
-        }
-        let Asked { demand, error, .. } = self.asked.remove(piece.asked as usize);
-        Ok(Some(Answer { demand, answered: self.now, result: error.map_or(Ok(()), Err) }))
+    fn unanswered(&self) -> usize {
+        self.clients.unanswered() + self.late.len()
     }
 
-    /// Answers now, or later if its kind has an overhead; returns how many answers that were.
-    fn answer<W: Workload + ?Sized>(&mut self, mut answer: Answer, workload: &mut W) -> u64 {
-        let (kind, overhead_ns) = match answer.demand.action {
-            Action::Read(range) => (0, self.overhead.read.of(range)),
-            Action::Write { range, .. } => (1, self.overhead.write.of(range)),
-            _ => (0, 0),
-        };
-        if overhead_ns > 0 {
-            answer.answered = self.now.plus(overhead_ns);
-            let late = &mut self.late[kind];
-            let at = late.partition_point(|other| other.answered <= answer.answered);
-            late.insert(at, answer);
-            return 0;
-        }
-        self.statistics.record(&answer);
-        workload.answered(&answer);
-        1
+    fn unplug(&mut self) {
+        self.is_plugged = false;
+        self.cache.unplug(self.now);
+        self.origins.iter_mut().for_each(|origin| origin.unplug(self.now));
     }
 
-    /// Answers what has waited long enough.
-    fn answer_late<W: Workload + ?Sized>(&mut self, workload: &mut W) -> u64 {
-        let mut answered = 0;
-        for kind in 0..self.late.len() {
-            while self.late[kind].front().is_some_and(|answer| answer.answered <= self.now) {
-                let Some(answer) = self.late[kind].pop_front() else { break };
-                self.statistics.record(&answer);
-                workload.answered(&answer);
-                answered += 1;
+    fn next_ns(&self) -> Option<u64> {
+        let devices = std::iter::once(&self.cache).chain(&self.origins).filter_map(Disk::next_ns);
+        let deadline_ns = self.engine.deadline().map(|at| at.0);
+        devices.chain(deadline_ns).chain(self.late.next_ns()).min()
+    }
+
+    fn go_to(&mut self, now: Nanos) {
+        self.now = now;
+        // A completion may move the deadline: it is due if it was when time went on.
+        let is_due = self.engine.deadline().is_some_and(|at| at <= now);
+        while let Some(token) = self.cache.poll(now) {
+            self.finish(token);
+        }
+        for at in 0..self.origins.len() {
+            while let Some(token) = self.origins[at].poll(now) {
+                self.finish(token);
             }
         }
-        answered
+        if is_due {
+            self.engine.advance(now, &mut self.buffers);
+        }
     }
+}
 
-    fn judge(&mut self, piece: &Piece, result: Result<(), Errno>) -> Result<(), Mismatch> {
-        let volume = self.asked[piece.asked as usize].demand.volume;
-        let Some(ledger) = &mut self.ledger else { return Ok(()) };
-        if let Some(change) = piece.change {
-            ledger.change_ends(volume, piece.range, change, result.is_ok());
-        }
-        let Some(buffer) = piece.buffer else { return Ok(()) };
-        let blocks = piece.range.first_block()..piece.range.end_block();
-        if result.is_ok() && piece.range.is_block_aligned() {
-            let into =
-                Slice { buffer, offset_bytes: 0, len_bytes: (piece.range.sectors * SECTOR_BYTES) as u32 };
-            for (step, block) in (0u64..).zip(blocks) {
-                let found = self.buffers.tag(into, step * BLOCK_BYTES);
-                ledger.read_ends(volume, block, piece.began, found)?;
-            }
-        } else {
-            ledger.unverified_blocks += blocks.end - blocks.start;
-        }
-        self.buffers.release(buffer);
-        Ok(())
+fn device<'a>(cache: &'a mut Disk, origins: &'a mut [Disk], target: Target) -> &'a mut Disk {
+    match target {
+        Target::Cache => cache,
+        Target::Origin(volume) => &mut origins[volume.at()],
+        Target::State => unreachable!("no device fails here, so no cache is given up"),
     }
 }

@@ -121,6 +121,17 @@ impl Statistics {
         }
     }
 
+    /// The same with what the devices and the ledger did after `before`.
+    pub(super) fn since(mut self, before: &Statistics) -> Statistics {
+        self.cache = self.cache.since(&before.cache);
+        for (now, before) in self.origins.iter_mut().zip(&before.origins) {
+            *now = now.since(before);
+        }
+        self.verified_blocks -= before.verified_blocks;
+        self.unverified_blocks -= before.unverified_blocks;
+        self
+    }
+
     pub(super) fn record(&mut self, answer: &Answer) {
         let answers = match answer.demand.action {
             Action::Read(_) => &mut self.reads,
