@@ -29,6 +29,7 @@ size_bytes = 134_217_728
 [[run]]
 system = "forebay"
 profile = "forebay"
+is_safe = true
 mode = "writeback"
 cache = "ssd"
 origin = "hdd"
@@ -315,11 +316,11 @@ fn what_is_wrong_has_a_line() {
     };
     for (from, to, told) in [
         ("model = \"hdd\"", "model = \"tape\"", "s.toml:13: there is no modelled disk tape"),
-        ("cache = \"ssd\"", "cache = \"nvme\"", "s.toml:25: there is no device nvme"),
-        ("mode = \"writeback\"", "mode = \"fast\"", "s.toml:24: there is no mode fast"),
+        ("cache = \"ssd\"", "cache = \"nvme\"", "s.toml:26: there is no device nvme"),
+        ("mode = \"writeback\"", "mode = \"fast\"", "s.toml:25: there is no mode fast"),
         ("year = 2026", "year = \"now\"", "s.toml:4: invalid type: string \"now\", expected u32"),
-        ("rw=randrw", "rw=upwards", "s.toml:89: rw: the value \"upwards\" is not known"),
-        ("procedure = \"native\"", "procedure = \"none\"", "s.toml:32: there is no procedure none"),
+        ("rw=randrw", "rw=upwards", "s.toml:90: rw: the value \"upwards\" is not known"),
+        ("procedure = \"native\"", "procedure = \"none\"", "s.toml:33: there is no procedure none"),
         ("clears_cache = true", "clears_cache = false", "a step has one of"),
         ("directory=copy", "directory=elsewhere", "there is no file elsewhere/job.0.0"),
         ("writes = \"copy\"", "writes = \"nowhere\"", "there is no file in nowhere"),
@@ -333,7 +334,7 @@ fn what_is_wrong_has_a_line() {
     }
     let overhead = "overhead = { read = { us = 5, test = \"none\", metrics = [\"bandwidth\"] } }\nprocedure = \"cached\"";
     let found = read(&SMALL.replacen("procedure = \"cached\"", overhead, 1), FIGURES);
-    assert_eq!(found, "s.toml:27: there is no published bandwidth of forebay in none");
+    assert_eq!(found, "s.toml:28: there is no published bandwidth of forebay in none");
     for (figures, told) in [
         ("", "r.csv:1: the first line must be study,test,"),
         (&FIGURES.replace("353.06", "much"), "r.csv:2: the value is no number"),

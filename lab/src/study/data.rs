@@ -76,6 +76,8 @@ pub struct Run {
     pub overhead: Overheads,
     /// The system hands data over to the cache device without saying that somebody waits for it.
     pub cache_writes_yield: bool,
+    /// The system writes to the origin directly: to a scheduler somebody waits for each write.
+    pub origin_writes_are_direct: bool,
 }
 
 /// What a run is of.
@@ -311,7 +313,8 @@ struct RunForm {
     profile: Option<String>,
     #[serde(default)]
     tunables: BTreeMap<String, toml::Value>,
-    is_safe: Option<bool>,
+    #[serde(default)]
+    is_safe: bool,
     mode: Option<Spanned<String>>,
     cache: Option<Spanned<String>>,
     origin: Option<Spanned<String>>,
@@ -319,6 +322,8 @@ struct RunForm {
     overhead: Option<Spanned<Overheads>>,
     #[serde(default)]
     cache_writes_yield: bool,
+    #[serde(default)]
+    origin_writes_are_direct: bool,
 }
 
 /// Where in a file something is.
@@ -482,7 +487,7 @@ fn read_run(
             Subject::Cache {
                 profile: profile.clone(),
                 tunables: form.tunables.iter().map(|(key, value)| (key.clone(), plain(value))).collect(),
-                is_safe: form.is_safe.unwrap_or(profile == super::OUR_SYSTEM),
+                is_safe: form.is_safe,
                 mode: WriteMode::parse(mode.as_ref()).ok_or_else(reason)?,
                 cache: device(&form.cache, "cache")?,
                 origin: device(&form.origin, "origin")?,
@@ -504,6 +509,7 @@ fn read_run(
         native_ssd: form.native_ssd.clone().unwrap_or_else(|| "ssd".to_owned()),
         overhead: form.overhead.as_ref().map(|overhead| overhead.get_ref().clone()).unwrap_or_default(),
         cache_writes_yield: form.cache_writes_yield,
+        origin_writes_are_direct: form.origin_writes_are_direct,
     })
 }
 

@@ -106,15 +106,14 @@ impl<'a> Runner<'a> {
                 let size_bytes = disk.size_bytes();
                 (World::Bare(Box::new(Bare::new(disk))), size_bytes)
             }
-            Subject::Cache { profile, cache, origin, mode, .. } => {
+            Subject::Cache { cache, origin, mode, .. } => {
                 let composition = composition.expect("a cache is made of something");
                 if let Some(lack) = composition.lack() {
                     return Err(RunError::NotYet(lack.to_string()));
                 }
                 let is_cfq = study.device(origin).is_some_and(|device| device.is_cfq);
                 let mut origin = disk(origin, ORIGIN_SEED).plugged();
-                // What a daemon writes is direct: the scheduler takes it for what somebody waits for.
-                if is_cfq && profile != super::OUR_SYSTEM {
+                if is_cfq && !run.origin_writes_are_direct {
                     origin = origin.scheduled();
                 }
                 let size_bytes = origin.size_bytes();
