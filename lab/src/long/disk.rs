@@ -3,6 +3,7 @@
 use super::buffers::Buffers;
 use super::packed::Packed;
 use super::plug::Plug;
+use super::scheduler::Scheduler;
 use super::sparse::Sparse;
 use super::statistics::Traffic;
 use super::tag::{self, ZEROES, parts};
@@ -48,8 +49,17 @@ impl Constant {
 enum Timing {
     Constant(Constant),
     Model(Box<models::Disk>),
-    /// Behind a block layer that joins neighbours.
+    /// Behind a block layer, which joins neighbours and may have a scheduler.
     Plugged(Box<models::Disk>, Plug),
+}
+
+/// Operations of the driver above that nobody waits for, as it tells the block layer.
+#[derive(Clone, Copy)]
+enum Asynchronous {
+    Nothing,
+    /// Writes of data; metadata are waited for.
+    Data,
+    Writes,
 }
 
 /// What the blocks hold.
@@ -87,8 +97,7 @@ pub struct Disk {
     blocks: Blocks,
     summaries: Option<Summaries>,
     traffic: Traffic,
-    /// Writes of data yield.
-    yields: bool,
+    asynchronous: Asynchronous,
 }
 
 impl Disk {
@@ -108,32 +117,33 @@ impl Disk {
     }
 
     /// Behind a block layer, which joins neighbours that are handed over together. A disk of constant latencies stays
-    /// what it is.
+    /// as it is.
     #[must_use]
-    pub fn plugged(mut self) -> Disk {
+    pub fn plugged(self) -> Disk {
+        self.behind(Scheduler::None, Asynchronous::Nothing)
+    }
+
+    /// Behind CFQ on a disk that turns, for a driver that says of none of its writes that somebody waits for it: reads
+    /// go before writes.
+    #[must_use]
+    pub fn scheduled(self) -> Disk {
+        self.behind(Scheduler::turning(), Asynchronous::Writes)
+    }
+
+    /// Behind CFQ on an SSD, for a driver that says only of its metadata that somebody waits for them: writes of data
+    /// wait while anything else is under way.
+    #[must_use]
+    pub fn yielding(self) -> Disk {
+        self.behind(Scheduler::solid(), Asynchronous::Data)
+    }
+
+    fn behind(mut self, scheduler: Scheduler, asynchronous: Asynchronous) -> Disk {
+        self.asynchronous = asynchronous;
         self.timing = match self.timing {
-            Timing::Model(disk) => Timing::Plugged(disk, Plug::default()),
+            Timing::Model(disk) => Timing::Plugged(disk, Plug::new(scheduler)),
             other => other,
         };
         self
-    }
-
-    /// Behind a scheduler that puts reads before writes, too (CFQ): what is written is what nobody waits for. Only what is
-    /// plugged has one.
-    #[must_use]
-    pub fn scheduled(mut self) -> Disk {
-        if let Timing::Plugged(_, plug) = &mut self.timing {
-            plug.schedule();
-        }
-        self
-    }
-
-    /// Behind a block layer that lets writes of data wait while anything else is under way: the driver above does not say
-    /// that somebody waits for them. Metadata does not wait.
-    #[must_use]
-    pub fn yielding(mut self) -> Disk {
-        self.yields = true;
-        self.plugged()
     }
 
     /// Only its first bytes, as a partition; it stays the device that it is.
@@ -149,8 +159,8 @@ impl Disk {
 
     fn new(size_bytes: u64, can_discard: bool, timing: Timing) -> Disk {
         let traffic = Traffic::default();
-        let blocks = Blocks::Nothing;
-        Disk { size_bytes, can_discard, timing, blocks, summaries: None, traffic, yields: false }
+        let (blocks, asynchronous) = (Blocks::Nothing, Asynchronous::Nothing);
+        Disk { size_bytes, can_discard, timing, blocks, summaries: None, traffic, asynchronous }
     }
 
     /// Its size.
@@ -181,7 +191,11 @@ impl Disk {
     /// Begins an operation of the engine's.
     pub(super) fn submit(&mut self, now: Nanos, token: u64, op: &IoOp, buffers: &Buffers) {
         let is_data = |from: &Pieces| !from.as_slice().iter().any(|slice| buffers.is_metadata(slice.buffer));
-        let yields = self.yields && matches!(op, IoOp::Write { from, .. } if is_data(from));
+        let is_async = match (self.asynchronous, op) {
+            (Asynchronous::Data, IoOp::Write { from, .. }) => is_data(from),
+            (Asynchronous::Writes, IoOp::Write { .. } | IoOp::WriteZeroes { .. }) => true,
+            _ => false,
+        };
         let (op, offset_bytes, len_bytes) = match op {
             IoOp::Read { offset_bytes, into } => (models::Op::Read, *offset_bytes, into.len_bytes()),
             IoOp::Write { offset_bytes, from } => (models::Op::Write, *offset_bytes, from.len_bytes()),
@@ -190,7 +204,7 @@ impl Disk {
             IoOp::Flush => (models::Op::Flush, 0, 0),
             IoOp::Abandon(_) => unreachable!("a note is not for a disk"),
         };
-        self.start(now, token, models::Submit { op, offset_bytes, len_bytes }, yields);
+        self.start(now, token, models::Submit { op, offset_bytes, len_bytes }, is_async);
     }
 
     /// Begins an operation.
@@ -205,7 +219,7 @@ impl Disk {
         self.start(now, token, models::Submit { op, offset_bytes, len_bytes }, false);
     }
 
-    fn start(&mut self, now: Nanos, token: u64, submit: models::Submit, yields: bool) {
+    fn start(&mut self, now: Nanos, token: u64, submit: models::Submit, is_async: bool) {
         let models::Submit { op, offset_bytes, len_bytes } = submit;
         let traffic = &mut self.traffic;
         match op {
@@ -238,7 +252,7 @@ impl Disk {
                 disk.submit(now.0, token, submit);
             }
             Timing::Plugged(_, plug) => {
-                plug.submit(token, submit, yields);
+                plug.submit(token, submit, is_async);
             }
         }
     }

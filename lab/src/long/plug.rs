@@ -4,11 +4,8 @@
 //! begins; what follows from an answer is not in it. In the logs of geomflash-2015 a write that flashcache cuts into 32
 //! reaches the SSD as one, and what it fills after a read as 32.
 //!
-//! A driver may besides hand writes over without saying that somebody waits for them. Such writes *yield*: they
-//! go to the disk when nothing else is under way there, and then all at once. Source, as remembered and
-//! not looked up: Linux 3.10, CFQ's
-//! `cfq_may_dispatch` (asynchronous requests are held back while a synchronous one is in flight, and are not limited
-//! once their queue is the only busy one) and `cfq_should_preempt` (a synchronous request takes their turn away).
+//! Whether somebody waits for an operation is the driver's word: a kernel thread that writes without `REQ_SYNC` says
+//! that nobody does. Such operations are *asynchronous*; which command begins next is the scheduler's decision.
 
 use super::scheduler::Scheduler;
 use engine::units::Nanos;
@@ -24,38 +21,28 @@ const COMMAND_BYTES_MAX: u64 = 512 << 10;
 struct Waiting {
     token: u64,
     submit: Submit,
-    yields: bool,
+    is_async: bool,
 }
 
-/// Operations that are one command.
-struct Command {
-    tokens: Vec<u64>,
-    yields: bool,
-}
-
-/// What waits, and which operations are one command.
+/// Operations that wait for their neighbours, and the commands that they became.
 #[derive(Default)]
 pub(super) struct Plug {
     waiting: Vec<Waiting>,
-    commands: Slab<Command>,
-    /// Commands that yield and were not handed over yet.
-    yielding: VecDeque<(u64, Submit)>,
-    /// Commands under way that do not yield.
-    urgent: usize,
+    /// The operations of each command.
+    commands: Slab<Vec<u64>>,
     done: VecDeque<u64>,
-    /// Decides which command is next, if the disk does not.
-    scheduler: Option<Scheduler>,
+    scheduler: Scheduler,
 }
 
 impl Plug {
-    /// Lets a scheduler decide which command is next.
-    pub(super) fn schedule(&mut self) {
-        self.scheduler = Some(Scheduler::default());
+    /// A block layer with this scheduler.
+    pub(super) fn new(scheduler: Scheduler) -> Plug {
+        Plug { scheduler, ..Plug::default() }
     }
 
-    /// Takes an operation; `yields` if it lets all others go first.
-    pub(super) fn submit(&mut self, token: u64, submit: Submit, yields: bool) {
-        self.waiting.push(Waiting { token, submit, yields });
+    /// Takes an operation; `is_async` if nobody waits for it.
+    pub(super) fn submit(&mut self, token: u64, submit: Submit, is_async: bool) {
+        self.waiting.push(Waiting { token, submit, is_async });
     }
 
     /// Hands over what waits, in the order in which it came.
@@ -67,7 +54,7 @@ impl Plug {
             let mut tokens = vec![first.token];
             while let Some(next) = self.waiting.get(at) {
                 let is_same = next.submit.op == first.submit.op
-                    && next.yields == first.yields
+                    && next.is_async == first.is_async
                     && matches!(first.submit.op, Op::Read | Op::Write)
                     && end - start + next.submit.len_bytes <= COMMAND_BYTES_MAX;
                 if is_same && next.submit.offset_bytes == end {
@@ -80,52 +67,24 @@ impl Plug {
                 tokens.push(next.token);
                 at += 1;
             }
-            let command = self.commands.insert(Command { tokens, yields: first.yields }) as u64;
+            let command = self.commands.insert(tokens) as u64;
             let submit = Submit { op: first.submit.op, offset_bytes: start, len_bytes: end - start };
-            if first.yields {
-                self.yielding.push_back((command, submit));
-            } else {
-                self.urgent += 1;
-                self.hand_over(now, command, submit, disk);
-            }
+            self.scheduler.submit(now, command, submit, first.is_async, disk);
         }
         self.waiting.clear();
-        self.let_go(now, disk);
-    }
-
-    /// Hands over what yields, if nothing else is under way.
-    fn let_go(&mut self, now: Nanos, disk: &mut Disk) {
-        if self.urgent == 0 {
-            for (command, submit) in std::mem::take(&mut self.yielding) {
-                self.hand_over(now, command, submit, disk);
-            }
-        }
-    }
-
-    fn hand_over(&mut self, now: Nanos, command: u64, submit: Submit, disk: &mut Disk) {
-        match &mut self.scheduler {
-            Some(scheduler) => scheduler.submit(now, command, submit, disk),
-            None => disk.submit(now.0, command, submit),
-        }
+        self.scheduler.unplug(now, disk);
     }
 
     /// When to poll next.
     pub(super) fn next_ns(&self, disk: &Disk) -> Option<u64> {
-        let scheduled = self.scheduler.as_ref().and_then(Scheduler::next_ns);
-        disk.next_ns().into_iter().chain(scheduled).min()
+        disk.next_ns().into_iter().chain(self.scheduler.next_ns()).min()
     }
 
     /// The next operation that is done by now.
     pub(super) fn poll(&mut self, now: Nanos, disk: &mut Disk) -> Option<u64> {
         if self.done.is_empty() {
-            let completion = match &mut self.scheduler {
-                Some(scheduler) => scheduler.poll(now, disk),
-                None => disk.poll(now.0),
-            }?;
-            let Command { tokens, yields } = self.commands.remove(completion.token as usize);
-            self.urgent -= usize::from(!yields);
-            self.done.extend(tokens);
-            self.let_go(now, disk);
+            let completion = self.scheduler.poll(now, disk)?;
+            self.done.extend(self.commands.remove(completion.token as usize));
         }
         self.done.pop_front()
     }
@@ -140,16 +99,16 @@ mod tests {
     use super::*;
 
     fn done(operations: &[(Op, u64, u64)]) -> Vec<u64> {
-        done_yielding(operations, |_| false)
+        done_async(operations, |_| false)
     }
 
-    /// When operations that are handed over together are done, of which some yield.
-    fn done_yielding(operations: &[(Op, u64, u64)], yields: impl Fn(usize) -> bool) -> Vec<u64> {
+    /// When operations that are handed over together are done; some are asynchronous.
+    fn done_async(operations: &[(Op, u64, u64)], is_async: impl Fn(usize) -> bool) -> Vec<u64> {
         let parameters = models::find("samsung-850-pro").expect("built in");
         let mut disk = Disk::new(&parameters, 1 << 30, 1);
-        let mut plug = Plug::default();
+        let mut plug = Plug::new(Scheduler::solid());
         for (token, &(op, offset_bytes, len_bytes)) in (0..).zip(operations) {
-            plug.submit(token, Submit { op, offset_bytes, len_bytes }, yields(token as usize));
+            plug.submit(token, Submit { op, offset_bytes, len_bytes }, is_async(token as usize));
         }
         plug.release(Nanos(0), &mut disk);
         let mut times = vec![0; operations.len()];
@@ -181,13 +140,13 @@ mod tests {
     }
 
     #[test]
-    fn what_yields_begins_when_nothing_else_is_under_way() {
+    fn asynchronous_writes_begin_when_nothing_else_is_under_way() {
         let operations = [(Op::Write, 0, 4096), (Op::Read, 1 << 20, 4096), (Op::Read, 2 << 20, 4096)];
         let together = done(&operations);
-        let yielding = done_yielding(&operations, |at| at == 0);
+        let held = done_async(&operations, |at| at == 0);
         assert!(together[0] < together[1].max(together[2]), "{together:?}");
-        assert!(yielding[0] > yielding[1].max(yielding[2]), "{yielding:?}");
+        assert!(held[0] > held[1].max(held[2]), "{held:?}");
         // Alone it waits for nobody.
-        assert_eq!(done_yielding(&operations[..1], |_| true), done(&operations[..1]));
+        assert_eq!(done_async(&operations[..1], |_| true), done(&operations[..1]));
     }
 }

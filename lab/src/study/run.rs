@@ -112,10 +112,9 @@ impl<'a> Runner<'a> {
                     return Err(RunError::NotYet(lack.to_string()));
                 }
                 let is_cfq = study.device(origin).is_some_and(|device| device.is_cfq);
-                let mut origin = disk(origin, ORIGIN_SEED).plugged();
-                if is_cfq && !run.origin_writes_are_direct {
-                    origin = origin.scheduled();
-                }
+                let origin = disk(origin, ORIGIN_SEED);
+                let is_scheduled = is_cfq && !run.origin_writes_are_direct;
+                let origin = if is_scheduled { origin.scheduled() } else { origin.plugged() };
                 let size_bytes = origin.size_bytes();
                 let volumes = vec![VolumeSetup { origin, mode: *mode }];
                 let cache = disk(cache, CACHE_SEED);

@@ -1,4 +1,4 @@
-//! The scheduler of a disk: reads, for which somebody waits, before writes, for which nobody does.
+//! CFQ on a disk that turns: reads, which somebody waits for, before writes, which nobody waits for.
 //!
 //! Source: CFQ of Linux 4.4, read in part; its times for idling, turns of writes and expiry are its defaults as remembered, not
 //! looked up. It was the default of its time for disks that turn. Its time goes in turns to kinds of
@@ -18,7 +18,7 @@
 //! taken from how many reads were under way at a time.
 
 use engine::units::Nanos;
-use models::{Completion, Disk, Op, Submit};
+use models::{Completion, Disk, Submit};
 use std::collections::{BTreeMap, VecDeque};
 
 /// `target_latency`: in so long each kind has its turn.
@@ -32,9 +32,9 @@ const EXPIRY_NS: u64 = 250 * Nanos::MILLISECOND;
 /// Writes in the disk at a time: its queue has 32 places, of which Linux uses one less.
 const WRITES_MAX: usize = 31;
 
-/// What waits, and whose turn it is.
+/// Commands that wait, and whose turn it is.
 #[derive(Default)]
-pub(super) struct Scheduler {
+pub(in crate::long) struct Turning {
     /// Writes by place, and those at one place by their number.
     writes: BTreeMap<(u64, u64), Submit>,
     /// The same in the order in which they came: when, and the key.
@@ -55,10 +55,9 @@ pub(super) struct Scheduler {
     head_byte: u64,
 }
 
-impl Scheduler {
-    /// Takes a command.
-    pub(super) fn submit(&mut self, now: Nanos, token: u64, submit: Submit, disk: &mut Disk) {
-        if submit.op == Op::Write {
+impl Turning {
+    pub(super) fn submit(&mut self, now: Nanos, token: u64, submit: Submit, is_async: bool, disk: &mut Disk) {
+        if is_async {
             let key = (submit.offset_bytes, token);
             self.writes.insert(key, submit);
             self.arrivals.push_back((now, key));
@@ -71,13 +70,11 @@ impl Scheduler {
         self.go_on(now, disk);
     }
 
-    /// When to look again, whatever the disk does.
     pub(super) fn next_ns(&self) -> Option<u64> {
         let is_waiting = !self.writes.is_empty() && self.reads_in_disk == 0 && self.reads.is_empty();
         (is_waiting && self.writes_in_disk.len() < WRITES_MAX).then(|| self.idle_until().0)
     }
 
-    /// The next command that is done by now.
     pub(super) fn poll(&mut self, now: Nanos, disk: &mut Disk) -> Option<Completion> {
         self.go_on(now, disk);
         let done = disk.poll(now.0)?;
@@ -145,6 +142,7 @@ impl Scheduler {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use models::Op;
 
     const BLOCK_BYTES: u64 = 256 << 10;
 
@@ -152,7 +150,7 @@ mod tests {
     fn done(readers: u64, is_scheduled: bool) -> (u64, u64) {
         let parameters = models::find("samsung-hd155ui").expect("built in");
         let mut disk = Disk::new(&parameters, 1 << 40, 1);
-        let mut scheduler = Scheduler::default();
+        let mut scheduler = Turning::default();
         let mut due: Vec<(u64, bool, u64)> = (0..readers).map(|at| (at, true, at)).collect();
         due.extend((0..3).map(|at| (at, false, readers + at)));
         let (mut now, mut reads, mut writes, mut number) = (Nanos(0), 0, 0, 0u64);
@@ -166,7 +164,7 @@ mod tests {
                 let len_bytes = if is_read { 4096 } else { BLOCK_BYTES };
                 let submit = Submit { op, offset_bytes, len_bytes };
                 match is_scheduled {
-                    true => scheduler.submit(now, token, submit, &mut disk),
+                    true => scheduler.submit(now, token, submit, !is_read, &mut disk),
                     false => disk.submit(now.0, token, submit),
                 }
             }
@@ -197,15 +195,15 @@ mod tests {
     #[test]
     fn the_next_read_is_waited_for() {
         let mut disk = Disk::new(&models::find("samsung-hd155ui").expect("built in"), 1 << 40, 1);
-        let mut scheduler = Scheduler::default();
+        let mut scheduler = Turning::default();
         let read = Submit { op: Op::Read, offset_bytes: 1 << 39, len_bytes: 4096 };
-        scheduler.submit(Nanos(0), 0, read, &mut disk);
+        scheduler.submit(Nanos(0), 0, read, false, &mut disk);
         let mut now = Nanos(0);
         while scheduler.poll(now, &mut disk).is_none() {
             now = Nanos(disk.next_ns().expect("a read is under way"));
         }
         let write = Submit { op: Op::Write, offset_bytes: 0, len_bytes: BLOCK_BYTES };
-        scheduler.submit(now, 1, write, &mut disk);
+        scheduler.submit(now, 1, write, true, &mut disk);
         assert_eq!((scheduler.writes_in_disk.len(), scheduler.next_ns()), (0, Some(now.0 + IDLE_NS)));
         scheduler.poll(now.plus(IDLE_NS), &mut disk);
         assert_eq!(scheduler.writes_in_disk.len(), 1);
@@ -220,12 +218,12 @@ mod tests {
     #[test]
     fn writes_have_the_disk_when_nobody_reads() {
         let mut disk = Disk::new(&models::find("samsung-hd155ui").expect("built in"), 1 << 40, 1);
-        let mut scheduler = Scheduler::default();
+        let mut scheduler = Turning::default();
         let write = |at| Submit { op: Op::Write, offset_bytes: at * BLOCK_BYTES, len_bytes: BLOCK_BYTES };
-        (0..100).for_each(|token| scheduler.submit(Nanos(0), token, write(100 - token), &mut disk));
+        (0..100).for_each(|token| scheduler.submit(Nanos(0), token, write(100 - token), true, &mut disk));
         assert_eq!(scheduler.writes_in_disk.len(), WRITES_MAX);
         let read = Submit { op: Op::Read, offset_bytes: 1 << 39, len_bytes: 4096 };
-        scheduler.submit(Nanos(1), 100, read, &mut disk);
+        scheduler.submit(Nanos(1), 100, read, false, &mut disk);
         let mut order = Vec::new();
         let mut now = Nanos(0);
         while order.len() < 101 {
