@@ -1,6 +1,6 @@
 //! The commands a disk has been given: waiting for a place in its queue, under way, done.
 
-use crate::disk::{Completion, Op, Submit};
+use crate::operation::{Completion, Op, Submit};
 use alloc::collections::VecDeque;
 
 /// A command as the disk keeps it.
@@ -116,7 +116,7 @@ impl Commands {
 #[cfg(test)]
 mod tests {
     use super::Commands;
-    use crate::disk::{Op, Submit};
+    use crate::operation::{Op, Submit};
 
     fn submit(op: Op) -> Submit {
         Submit { op, offset_bytes: 0, len_bytes: 4096 }

@@ -1,42 +1,10 @@
-//! A disk of either kind, and the words in which it is spoken to.
+//! A disk of either kind.
 
 use crate::hdd::Hdd;
+use crate::operation::{Completion, Submit};
 use crate::parameters::{Media, Parameters};
 use crate::ssd::Ssd;
 use alloc::boxed::Box;
-
-/// What a disk can be asked to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Op {
-    /// Read a range.
-    Read,
-    /// Write a range. Done as soon as the disk has the data, which may be in its volatile cache.
-    Write,
-    /// Make durable every write that was done before. Offset and length are ignored.
-    Flush,
-    /// The content of the range is not needed any more.
-    Discard,
-}
-
-/// One operation. Ranges must not be empty and must lie inside the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Submit {
-    /// What to do.
-    pub op: Op,
-    /// Where the range begins.
-    pub offset_bytes: u64,
-    /// How long it is.
-    pub len_bytes: u64,
-}
-
-/// The end of an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Completion {
-    /// The token given to [`Disk::submit`].
-    pub token: u64,
-    /// When the operation was done.
-    pub done_ns: u64,
-}
 
 /// A modelled disk.
 ///

@@ -38,6 +38,7 @@ mod commands;
 mod disk;
 pub mod hdd;
 mod link;
+mod operation;
 pub mod parameters;
 mod parse;
 mod ranges;
@@ -46,6 +47,7 @@ mod timeline;
 mod write_buffer;
 
 pub use catalogue::{catalogue, find};
-pub use disk::{Completion, Disk, Op, Submit};
+pub use disk::Disk;
+pub use operation::{Completion, Op, Submit};
 pub use parameters::{Described, Kind, Media, ParameterError, Parameters, Value};
 pub use parse::{ParseError, ParseErrorKind};

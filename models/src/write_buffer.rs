@@ -248,7 +248,7 @@ impl WriteBuffer {
 mod tests {
     use super::{PART_BYTES_MAX, WriteBuffer};
     use crate::commands::Command;
-    use crate::disk::Op;
+    use crate::operation::Op;
     use crate::ranges::Range;
 
     fn write(offset_bytes: u64, len_bytes: u64) -> Command {

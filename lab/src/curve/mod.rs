@@ -16,6 +16,7 @@
 //! Simulations", USENIX ATC 2017 (the other policies).
 
 mod advice;
+mod advise;
 mod buckets;
 pub mod distances;
 mod exact;
@@ -26,7 +27,8 @@ mod recommend;
 mod sample;
 mod service;
 
-pub use advice::{Advice, Curve, Options, Point, SampleError, advise};
+pub use advice::{Advice, Curve, Point, SampleError};
+pub use advise::{Options, advise};
 pub use plot::plot;
 pub use policy::POLICIES;
 pub use recommend::Recommendation;

@@ -8,7 +8,7 @@ const ENOUGH: f64 = 0.9;
 /// A load of which no cache would serve more than this has nothing to cache. By taste.
 const NOTHING: f64 = 0.05;
 
-/// What to do.
+/// Size and policy that follow from the curves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Recommendation {
     /// Nothing is accessed twice.
@@ -22,7 +22,7 @@ pub enum Recommendation {
         size_bytes: u64,
         /// Its policy.
         policy: &'static str,
-        /// What it does.
+        /// Its point on the policy's curve.
         point: Point,
         /// The hit ratio of a cache without end.
         hit_ratio_max: f64,
@@ -31,8 +31,16 @@ pub enum Recommendation {
     },
 }
 
+impl Advice {
+    /// The size and the policy to choose.
+    #[must_use]
+    pub fn recommendation(&self) -> Recommendation {
+        Recommendation::of(self)
+    }
+}
+
 impl Recommendation {
-    pub(super) fn of(advice: &Advice) -> Recommendation {
+    fn of(advice: &Advice) -> Recommendation {
         let hit_ratio_max = advice.hit_ratio_max;
         let is_enough = |size: &usize| advice.best(*size).1.hit_ratio >= hit_ratio_max * ENOUGH;
         let size = (0..advice.sizes_bytes.len()).find(is_enough);

@@ -21,55 +21,17 @@
 //!
 //! A process crash leaves the device alone: any of the writes in flight land or do not, each as a whole.
 
+mod content;
 pub mod faults;
 mod notes;
+
+pub use content::Content;
 
 use crate::content::{Sector, Tag};
 use crate::random::Random;
 use faults::Faults;
 use notes::Notes;
 use std::rc::Rc;
-
-/// What a write carries.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Content {
-    /// These sectors.
-    Data(Rc<[Sector]>),
-    /// That many sectors of zeroes.
-    Zeroes(u64),
-}
-
-impl Content {
-    /// How many sectors.
-    #[must_use]
-    pub fn sectors(&self) -> u64 {
-        match self {
-            Content::Data(sectors) => sectors.len() as u64,
-            Content::Zeroes(sectors) => *sectors,
-        }
-    }
-
-    fn copy_to(&self, cells: &mut [Sector], first: u64) {
-        for step in 0..self.sectors() as usize {
-            self.copy_one(cells, first, step);
-        }
-    }
-
-    fn is_at(&self, cells: &[Sector], first: u64) -> bool {
-        let cells = &cells[first as usize..(first + self.sectors()) as usize];
-        match self {
-            Content::Data(sectors) => cells == &sectors[..],
-            Content::Zeroes(_) => cells.iter().all(|cell| *cell == Sector::default()),
-        }
-    }
-
-    fn copy_one(&self, cells: &mut [Sector], first: u64, step: usize) {
-        cells[first as usize + step] = match self {
-            Content::Data(sectors) => sectors[step].clone(),
-            Content::Zeroes(_) => Sector::default(),
-        };
-    }
-}
 
 /// A write that landed and that no flush covers.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 //! A log cuts at a batch of which no header says that it was flushed and whose payload is not whole. Before such a header is
 //! durable, rot and a torn write are the same to it; so sectors rot only after [`Notes`] have come behind them.
 
-use super::Content;
+use super::content::Content;
 use crate::content::{SECTOR, Sector};
 use engine::format::{BatchHeader, HEADER_BLOCKS_MAX};
 use engine::units::{BLOCK_BYTES, SECTORS_PER_BLOCK};

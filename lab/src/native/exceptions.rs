@@ -1,7 +1,5 @@
 //! The rows that a model does not meet within 15 %, and why.
 
-use super::fit::Fit;
-
 /// Rows that a model does not meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exception {
@@ -101,12 +99,12 @@ const EXCEPTIONS: [Exception; 7] = [
     },
 ];
 
-/// What is stated of a row.
-pub fn exception(fit: &Fit) -> Option<&'static Exception> {
+/// The exception that a row of a study falls under.
+pub(super) fn exception(study: &str, system: &str, test: &str, metric: &str) -> Option<&'static Exception> {
     EXCEPTIONS.iter().find(|exception| {
-        exception.study == fit.base.study
-            && exception.system == fit.base.system
-            && exception.test == fit.figure.test
-            && exception.metrics.contains(&fit.figure.metric.as_str())
+        exception.study == study
+            && exception.system == system
+            && exception.test == test
+            && exception.metrics.contains(&metric)
     })
 }

@@ -94,7 +94,7 @@ impl Fit {
     /// Why the model does not meet this row, if that is known and stated.
     #[must_use]
     pub fn exception(&self) -> Option<&'static Exception> {
-        exception(self)
+        exception(self.base.study, self.base.system, &self.figure.test, &self.figure.metric)
     }
 
     /// Whether the search looks at it. What iozone prints besides its summary says how processes shared the disk,

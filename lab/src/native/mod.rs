@@ -18,7 +18,7 @@ mod procedure;
 mod search;
 mod tally;
 
-pub use exceptions::{Exception, exception};
+pub use exceptions::Exception;
 pub use fit::{BASES, Base, Figure, Fit, published_fits};
 pub use procedure::{Measured, Scale, measure};
 pub use search::{Progress, free_parameters, search};

@@ -7,18 +7,17 @@
 //! nothing is dirty, which is measured apart.
 
 mod outcome;
+mod plan;
 mod workload;
 
 pub use outcome::{Backlog, Latency, Moved, Outcome};
+pub use plan::{Pace, Plan, ReplayError};
 
-use crate::long::{Contents, Disk, LongRun, Setup, Trouble, Until, VolumeSetup, Workload};
-use crate::trace::{Layout, LayoutError, ORIGIN_BYTES_MAX, Source, Survey, TraceError};
-use crate::workload::fio::{FioLoad, Job, JobError};
-use engine::composition::Composition;
-use engine::effect::WriteMode;
+use crate::long::{Contents, Disk, LongRun, Setup, Until, VolumeSetup, Workload};
+use crate::trace::{Layout, ORIGIN_BYTES_MAX, Source, Survey};
+use crate::workload::fio::{FioLoad, Job};
 use engine::limits::Config;
 use engine::units::{Nanos, VolumeIndex};
-use models::Parameters;
 use outcome::Dirt;
 use workload::Replay;
 
@@ -32,61 +31,8 @@ const SPAN_NS_MAX: u64 = 100 * 365 * 86_400 * Nanos::SECOND;
 /// What is still dirty this long after the trace is told as not drained: an hour.
 const DRAIN_NS_MAX: u64 = 3600 * Nanos::SECOND;
 
-/// When requests come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
-    /// By the times of the trace. One that is earlier than one before it comes with that one.
-    Timed,
-    /// A new one as soon as fewer than so many are under way.
-    Depth(u32),
-}
-
-/// What is replayed on.
-#[derive(Clone, Copy, Debug)]
-pub struct Plan<'a> {
-    /// What kind of cache it is.
-    pub composition: &'a Composition,
-    /// The cache device.
-    pub cache: &'a Parameters,
-    /// Its size.
-    pub cache_bytes: u64,
-    /// The origin; it is as large as the trace needs.
-    pub origin: &'a Parameters,
-    /// How writes are treated.
-    pub mode: WriteMode,
-}
-
-/// Why there is no outcome.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReplayError {
-    /// The trace is malformed.
-    #[error(transparent)]
-    Trace(#[from] TraceError),
-    /// The trace is no load for one origin.
-    #[error(transparent)]
-    Layout(#[from] LayoutError),
-    /// The world cannot be made, or the engine has a defect.
-    #[error(transparent)]
-    Run(#[from] Trouble),
-    /// A job cannot be carried out.
-    #[error(transparent)]
-    Job(#[from] JobError),
-    /// The files of jobs are too large together.
-    #[error("the jobs' files need an origin of more than 128 TiB")]
-    LargeFiles,
-    /// There is nothing to go by.
-    #[error("the trace has no times; replay it with a depth")]
-    NoTimes,
-    /// Some time in it is wrong.
-    #[error("the trace's times are more than a hundred years apart; replay it with a depth")]
-    TooLong,
-    /// The trace was another one when it was surveyed.
-    #[error("the trace changed while it was read")]
-    Changed,
-}
-
-/// Replays a trace that was surveyed before. `configure` may change the engine's bounds; `on_progress` gets the number of requests that are answered, now and then.
+/// Replays a trace that was surveyed before. `configure` may change the engine's bounds; `on_progress` gets the
+/// number of requests that are answered, now and then.
 ///
 /// # Errors
 /// [`ReplayError`].

@@ -1,6 +1,6 @@
 //! What a replay found, in virtual time.
 
-use super::Plan;
+use super::plan::Plan;
 use crate::long::{Answers, Statistics};
 use engine::status::Status;
 use engine::units::{BLOCK_BYTES, Nanos};

@@ -3,6 +3,7 @@
 use super::*;
 use crate::trace::{Reading, read};
 use engine::composition::Composition;
+use engine::effect::WriteMode;
 
 const MIB: u64 = 1 << 20;
 

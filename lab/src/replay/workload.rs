@@ -1,6 +1,6 @@
 //! The requests of a trace as the workload of a long run.
 
-use super::{Pace, ReplayError};
+use super::plan::{Pace, ReplayError};
 use crate::long::{Action, Answer, Demand, Next, Workload};
 use crate::trace::{Layout, Op, Source};
 use engine::units::{Nanos, VolumeIndex};

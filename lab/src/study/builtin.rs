@@ -1,6 +1,7 @@
 //! The studies that are part of the program.
 
-use super::data::{Study, StudyError};
+use super::data::Study;
+use super::place::StudyError;
 use std::fs;
 use std::path::Path;
 

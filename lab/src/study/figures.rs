@@ -1,6 +1,6 @@
 //! `results.csv`: every published figure, one in a line.
 
-use super::data::StudyError;
+use super::place::StudyError;
 
 /// The first line.
 const HEAD: &str = "study,test,iteration,numjobs,system,metric,unit,value";

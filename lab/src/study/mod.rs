@@ -7,7 +7,9 @@
 //!
 //! | file | subject |
 //! | --- | --- |
-//! | `data.rs` | the form of `study.toml`, and what is wrong with one |
+//! | `data.rs` | a study: devices, runs, tables, pictures |
+//! | `form.rs` | the form of `study.toml`, and how it is read |
+//! | `place.rs` | places in a study's files, and the errors that name them |
 //! | `figures.rs` | `results.csv` |
 //! | `builtin.rs` | the studies that are part of the program |
 //! | `procedure.rs` | steps: which workload follows which |
@@ -15,7 +17,8 @@
 //! | `run.rs` | a run, on a cache or on a bare disk |
 //! | `overhead.rs` | what a system itself takes for each request, and the cell that tells it |
 //! | `watch.rs` | what each job did, and when |
-//! | `metric.rs` | from what was measured to what a table calls it |
+//! | `measured.rs` | measurements of a test |
+//! | `metric.rs` | metrics of tables, computed from measurements |
 //! | `rows.rs` | published beside simulated |
 //! | `fidelity.rs` | how far apart they are |
 
@@ -23,20 +26,25 @@ mod builtin;
 mod data;
 mod fidelity;
 mod figures;
+mod form;
 mod layout;
+mod measured;
 mod metric;
 mod overhead;
+mod place;
 mod procedure;
 mod rows;
 mod run;
 mod watch;
 
 pub use builtin::{all, load, named, names};
-pub use data::{Base, Deviation, Device, LeagueRow, Plot, PlotKind, Run, Study, StudyError, Subject};
+pub use data::{Base, Deviation, Device, LeagueRow, Plot, PlotKind, Run, Study, Subject};
 pub(crate) use fidelity::merit;
 pub use fidelity::{Fidelity, Ranking, fidelity, rankings};
 pub use figures::Figure;
+pub use measured::Measured;
 pub use metric::{Better, better};
 pub use overhead::{Fitted, Overheads};
+pub use place::StudyError;
 pub use rows::{OUR_SYSTEM, Outcome, Row, is_ours, rows};
-pub use run::{CACHE_SEED, Measured, ORIGIN_SEED, RunError, Runner};
+pub use run::{CACHE_SEED, ORIGIN_SEED, RunError, Runner};

@@ -1,6 +1,6 @@
 //! Steps: which workload follows which.
 
-use super::data::{Place, StudyError};
+use super::place::{Place, StudyError};
 use crate::workload::fio::{self, Job};
 use engine::units::{Nanos, SECTOR_BYTES};
 use serde::Deserialize;

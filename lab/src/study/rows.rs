@@ -1,9 +1,9 @@
 //! Published beside simulated.
 
 use super::data::{Run, Study, Subject};
+use super::measured::Measured;
 use super::metric::{no_result, value};
 use super::overhead::Overheads;
-use super::run::Measured;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 

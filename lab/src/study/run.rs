@@ -2,12 +2,10 @@
 
 use super::data::{Run, Study, Subject};
 use super::layout::FileLoad;
-use super::metric::Latencies;
+use super::measured::{Latencies, Measured};
 use super::procedure::{Doing, File, Iozone, Procedure, Step};
-use super::watch::{JobCount, Watch};
-use crate::long::{
-    Bare, Contents, Disk, LongRun, Setup, Statistics, Traffic, Trouble, Until, VolumeSetup, Workload,
-};
+use super::watch::Watch;
+use crate::long::{Bare, Contents, Disk, LongRun, Setup, Statistics, Trouble, Until, VolumeSetup, Workload};
 use crate::workload::fio::{FioLoad, JobError};
 use crate::workload::iozone::{self, IozoneLoad, Test};
 use engine::composition::Composition;
@@ -37,32 +35,6 @@ pub enum RunError {
     /// A step asks for what is not known.
     #[error("there is no iozone test {0}")]
     UnknownTest(String),
-}
-
-/// What a test measured, once.
-#[derive(Clone, Debug)]
-pub struct Measured {
-    /// The test.
-    pub test: String,
-    /// Which repetition; empty if there is one.
-    pub iteration: String,
-    /// Jobs beside each other.
-    pub numjobs: String,
-    /// From the first request to the last answer.
-    pub elapsed_ns: u64,
-    /// Reads.
-    pub reads: Latencies,
-    /// Writes.
-    pub writes: Latencies,
-    /// To and from the cache device.
-    pub cache: Traffic,
-    /// To and from the origin.
-    pub origin: Traffic,
-    /// What is dirty at the end.
-    pub dirty_bytes: u64,
-    pub(super) jobs: Vec<JobCount>,
-    /// What iozone prints of its processes.
-    pub(super) processes: Option<iozone::Outcome>,
 }
 
 /// A run that is about to be carried out.

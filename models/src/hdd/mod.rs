@@ -18,8 +18,8 @@ mod geometry;
 mod read_buffer;
 
 use crate::commands::{Command, Commands};
-use crate::disk::{Completion, Op, Submit};
 use crate::link::Link;
+use crate::operation::{Completion, Op, Submit};
 use crate::parameters::HddParameters;
 use crate::ranges::Range;
 use crate::timeline::Timeline;

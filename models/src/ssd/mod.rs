@@ -20,8 +20,8 @@ mod read_ahead;
 mod translation;
 
 use crate::commands::{Command, Commands};
-use crate::disk::{Completion, Op, Submit};
 use crate::link::Link;
+use crate::operation::{Completion, Op, Submit};
 use crate::parameters::SsdParameters;
 use crate::ranges::Range;
 use crate::timeline::Timeline;

@@ -1,0 +1,45 @@
+//! The content of a write, sector by sector.
+
+use crate::content::Sector;
+use std::rc::Rc;
+
+/// Content of a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// These sectors.
+    Data(Rc<[Sector]>),
+    /// That many sectors of zeroes.
+    Zeroes(u64),
+}
+
+impl Content {
+    /// How many sectors.
+    #[must_use]
+    pub fn sectors(&self) -> u64 {
+        match self {
+            Content::Data(sectors) => sectors.len() as u64,
+            Content::Zeroes(sectors) => *sectors,
+        }
+    }
+
+    pub(super) fn copy_to(&self, cells: &mut [Sector], first: u64) {
+        for step in 0..self.sectors() as usize {
+            self.copy_one(cells, first, step);
+        }
+    }
+
+    pub(super) fn is_at(&self, cells: &[Sector], first: u64) -> bool {
+        let cells = &cells[first as usize..(first + self.sectors()) as usize];
+        match self {
+            Content::Data(sectors) => cells == &sectors[..],
+            Content::Zeroes(_) => cells.iter().all(|cell| *cell == Sector::default()),
+        }
+    }
+
+    pub(super) fn copy_one(&self, cells: &mut [Sector], first: u64, step: usize) {
+        cells[first as usize + step] = match self {
+            Content::Data(sectors) => sectors[step].clone(),
+            Content::Zeroes(_) => Sector::default(),
+        };
+    }
+}
