@@ -1,37 +1,18 @@
 //! The clients: requests, their answers, and what the oracle says to them.
 
-use super::{What, World};
+use super::World;
+use super::requests::{Answer, Outstanding, Ticket, bypasses, name_of, range_of};
+use super::trace::What;
 use crate::content::Tag;
 use crate::oracle::{Change, Moment};
 use crate::violation::{Kind, Violation};
 use engine::effect::{Errno, Request, RequestId, RequestOp, WriteMode};
-use engine::memory::{Memory, Slice};
+use engine::memory::Memory;
 use engine::status::{VolumeState, VolumeStatus};
 use engine::units::{Nanos, SectorRange, VolumeIndex};
 
 /// Events without an answer after which a request counts as never answered.
 const PATIENCE_STEPS: u64 = 200_000;
-
-/// A request that was submitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub u64);
-
-/// How a request was answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// What the engine said.
-    pub result: Result<(), Errno>,
-    /// What a read returned.
-    pub found: Vec<Tag>,
-}
-
-pub(super) struct Outstanding {
-    volume: usize,
-    op: RequestOp,
-    at: Moment,
-    /// The buffer of a read; the world has a reference of its own.
-    buffer: Option<Slice>,
-}
 
 impl World {
     /// Reads a range.
@@ -350,38 +331,5 @@ impl World {
     /// Whether a stop was asked for and not answered yet.
     fn is_stopping(&self) -> bool {
         self.outstanding.values().any(|outstanding| matches!(outstanding.op, RequestOp::Stop))
-    }
-}
-
-/// Whether writes in this mode go to the origin alone.
-pub(super) fn bypasses(mode: WriteMode) -> bool {
-    matches!(mode, WriteMode::Writearound | WriteMode::Passthrough)
-}
-
-fn range_of(op: RequestOp) -> Option<SectorRange> {
-    match op {
-        RequestOp::Read { range, .. }
-        | RequestOp::Write { range, .. }
-        | RequestOp::Discard { range, .. }
-        | RequestOp::WriteZeroes { range, .. } => Some(range),
-        _ => None,
-    }
-}
-
-fn name_of(op: RequestOp) -> &'static str {
-    match op {
-        RequestOp::Read { .. } => "read",
-        RequestOp::Write { fua: false, .. } => "write",
-        RequestOp::Write { fua: true, .. } => "write-fua",
-        RequestOp::Flush => "flush",
-        RequestOp::Discard { .. } => "discard",
-        RequestOp::WriteZeroes { .. } => "write-zeroes",
-        RequestOp::SetMode(_) => "set-mode",
-        RequestOp::SetSize(_) => "set-size",
-        RequestOp::Drain => "drain",
-        RequestOp::CancelDrain => "cancel-drain",
-        RequestOp::Detach => "detach",
-        RequestOp::GiveUpLost => "give-up-lost",
-        RequestOp::Stop => "stop",
     }
 }

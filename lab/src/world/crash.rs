@@ -1,8 +1,8 @@
 //! Crashes of the power and of the process, and what comes after them.
 
-use super::client::bypasses;
-use super::device::InFlight;
 use super::image::CutImage;
+use super::operations::InFlight;
+use super::requests::bypasses;
 use super::{What, World};
 use crate::content::{self, Sector, Tag};
 use crate::disk::{Content, Fate};

@@ -1,83 +1,19 @@
 //! Device operations: begun by the engine, carried out on the modelled devices, held back by a scenario.
 
-use super::{What, World};
+use super::World;
+use super::operations::{InFlight, IoView, OpId};
+use super::trace::What;
 use crate::content::{Sector, Source};
 use crate::disk::faults::{Fault, Kind};
 use crate::disk::{Content, FlushTicket};
 use crate::violation;
 use engine::effect::{Errno, Io, IoId, IoOp, Pieces, Target};
-use engine::units::{BLOCK_BYTES, Nanos, SECTORS_PER_BLOCK, SectorRange, VolumeIndex};
+use engine::units::{BLOCK_BYTES, Nanos, SectorRange, VolumeIndex};
 use std::rc::Rc;
 
 /// Operations of one device under way at the same time at the most: far above what an engine of a small
 /// cache may need, far below what one that forgets would reach.
 const IN_FLIGHT_MAX: usize = 4096;
-
-/// A device operation's number in a world: in the order they were issued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct OpId(pub u64);
-
-/// A device operation as a scenario sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IoView {
-    /// Its number.
-    pub id: OpId,
-    /// The device.
-    pub target: Target,
-    /// What it does.
-    pub kind: Kind,
-    /// The first sector; 0 for a flush.
-    pub first: u64,
-    /// How many sectors; 0 for a flush.
-    pub sectors: u64,
-    /// Whether it had its effect and only its answer is missing.
-    pub has_landed: bool,
-}
-
-impl IoView {
-    /// Whether it is an operation of that kind on the cache.
-    #[must_use]
-    pub fn is_cache(&self, kind: Kind) -> bool {
-        self.target == Target::Cache && self.kind == kind
-    }
-
-    /// Whether it is an operation of that kind on that volume's origin.
-    #[must_use]
-    pub fn is_origin(&self, volume: usize, kind: Kind) -> bool {
-        self.target == Target::Origin(VolumeIndex(volume as u8)) && self.kind == kind
-    }
-
-    /// Whether it touches the range.
-    #[must_use]
-    pub fn touches(&self, range: SectorRange) -> bool {
-        self.first < range.end() && range.start < self.first + self.sectors
-    }
-}
-
-pub(super) type Filter = Box<dyn Fn(&IoView) -> bool>;
-
-pub(super) struct InFlight {
-    pub view: IoView,
-    io: IoId,
-    /// Of a read.
-    into: Option<Pieces>,
-    /// Of a write: from where, and what it carried when it was issued.
-    from: Option<Pieces>,
-    pub content: Option<Content>,
-    ticket: Option<FlushTicket>,
-    /// The write's serial once it landed.
-    landed: Option<u64>,
-    pub fault: Option<Fault>,
-    result: Result<(), Errno>,
-    /// A scenario decides when it goes on.
-    pub is_held: bool,
-    /// The volume of an abandonment.
-    volume: Option<VolumeIndex>,
-}
-
-/// Flushed records after which a sector may rot. Between a flush and the next header that is durable recovery cannot
-/// tell rot from a torn write: it would cut the log there.
-const ROT_NOTES_MIN: u64 = 4;
 
 const LAND: u64 = 0;
 const ANSWER: u64 = 1;
@@ -87,19 +23,24 @@ fn event(op: u64, what: u64) -> u64 {
     op << 2 | what
 }
 
+/// Kind of an operation, and its first byte and length.
+fn extent(op: &IoOp) -> (Kind, u64, u64) {
+    match op {
+        IoOp::Read { offset_bytes, into } => (Kind::Read, *offset_bytes, into.len_bytes()),
+        IoOp::Write { offset_bytes, from } => (Kind::Write, *offset_bytes, from.len_bytes()),
+        IoOp::Flush => (Kind::Flush, 0, 0),
+        IoOp::Discard { offset_bytes, len_bytes } => (Kind::Discard, *offset_bytes, *len_bytes),
+        IoOp::WriteZeroes { offset_bytes, len_bytes } => (Kind::WriteZeroes, *offset_bytes, *len_bytes),
+        IoOp::Abandon(_) => (Kind::Abandon, 0, 0),
+    }
+}
+
 impl World {
     pub(super) fn issued(&mut self, io: Io) {
         let op = self.next_op;
         self.next_op += 1;
         self.counts.operations += 1;
-        let (kind, offset_bytes, len_bytes) = match &io.op {
-            IoOp::Read { offset_bytes, into } => (Kind::Read, *offset_bytes, into.len_bytes()),
-            IoOp::Write { offset_bytes, from } => (Kind::Write, *offset_bytes, from.len_bytes()),
-            IoOp::Flush => (Kind::Flush, 0, 0),
-            IoOp::Discard { offset_bytes, len_bytes } => (Kind::Discard, *offset_bytes, *len_bytes),
-            IoOp::WriteZeroes { offset_bytes, len_bytes } => (Kind::WriteZeroes, *offset_bytes, *len_bytes),
-            IoOp::Abandon(_) => (Kind::Abandon, 0, 0),
-        };
+        let (kind, offset_bytes, len_bytes) = extent(&io.op);
         let view = IoView {
             id: OpId(op),
             target: io.target,
@@ -108,50 +49,19 @@ impl World {
             sectors: len_bytes / 512,
             has_landed: false,
         };
-        let mut content = None;
-        if let IoOp::Write { from, .. } = &io.op {
-            let mut sectors: Vec<Sector> = Vec::with_capacity(view.sectors as usize);
-            from.as_slice().iter().for_each(|slice| self.pool.gather(*slice, &mut sectors));
-            content = Some(Content::Data(sectors.into()));
-        } else if matches!(kind, Kind::WriteZeroes) {
-            content = Some(Content::Zeroes(view.sectors));
-        } else if matches!(kind, Kind::Discard) && self.random.one_in(2) {
-            // A device may keep what was discarded.
-            content = Some(Content::Zeroes(view.sectors));
-        }
+        let content = self.carried(&view, &io.op);
         if let Some(what) = self.improper(&view, offset_bytes, len_bytes, content.as_ref()) {
             return self.fail(violation::Kind::Effect, format!("device operation @{op}: {what}"));
         }
-        let volume = match io.op {
-            IoOp::Abandon(volume) => Some(volume),
-            _ => None,
+        let (into, from, volume) = match io.op {
+            IoOp::Read { into, .. } => (Some(into), None, None),
+            IoOp::Write { from, .. } => (None, Some(from), None),
+            IoOp::Abandon(volume) => (None, None, Some(volume)),
+            _ => (None, None, None),
         };
-        let (into, from) = match io.op {
-            IoOp::Read { into, .. } => (Some(into), None),
-            IoOp::Write { from, .. } => (None, Some(from)),
-            _ => (None, None),
-        };
-        let mut fault = None;
-        let mut ticket = None;
-        if io.target != Target::State {
-            let World { cache, origins, random, .. } = self;
-            let disk = match io.target {
-                Target::Origin(volume) => &mut origins[volume.at()],
-                _ => cache,
-            };
-            fault = disk.faults.draw(kind, view.first, view.sectors, random);
-            if kind == Kind::Flush {
-                ticket = Some(disk.flush_begins());
-            }
-        }
-        self.note(What::Issue {
-            op,
-            target: io.target,
-            kind,
-            first: view.first,
-            sectors: view.sectors,
-            fault,
-        });
+        let (fault, ticket) = self.begun(&view);
+        let IoView { first, sectors, .. } = view;
+        self.note(What::Issue { op, target: io.target, kind, first, sectors, fault });
         if fault.is_some() {
             self.counts.faults += 1;
         }
@@ -178,7 +88,31 @@ impl World {
         }
     }
 
-    /// What the engine may not ask for.
+    /// The content that a change puts on its device.
+    fn carried(&mut self, view: &IoView, op: &IoOp) -> Option<Content> {
+        if let IoOp::Write { from, .. } = op {
+            let mut sectors: Vec<Sector> = Vec::with_capacity(view.sectors as usize);
+            from.as_slice().iter().for_each(|slice| self.pool.gather(*slice, &mut sectors));
+            return Some(Content::Data(sectors.into()));
+        }
+        // A device may keep what was discarded.
+        let is_zeroed = view.kind == Kind::WriteZeroes || view.kind == Kind::Discard && self.random.one_in(2);
+        is_zeroed.then_some(Content::Zeroes(view.sectors))
+    }
+
+    /// Begins an operation on its device: the fault that it meets, and the ticket of a flush.
+    fn begun(&mut self, view: &IoView) -> (Option<Fault>, Option<FlushTicket>) {
+        let World { cache, origins, random, .. } = self;
+        let disk = match view.target {
+            Target::Origin(volume) => &mut origins[volume.at()],
+            Target::Cache => cache,
+            Target::State => return (None, None),
+        };
+        let fault = disk.faults.draw(view.kind, view.first, view.sectors, random);
+        (fault, (view.kind == Kind::Flush).then(|| disk.flush_begins()))
+    }
+
+    /// Reason why the engine may not issue an operation; `None` if it may.
     fn improper(
         &self,
         view: &IoView,
@@ -383,26 +317,6 @@ impl World {
         }
     }
 
-    /// The cache cannot give back what lies in these sectors.
-    pub(super) fn suspect(&mut self, first: u64, sectors: u64) {
-        let start = first / SECTORS_PER_BLOCK * SECTORS_PER_BLOCK;
-        let end = (first + sectors).next_multiple_of(SECTORS_PER_BLOCK);
-        for block in self.cache.read(start, end - start).chunks(SECTORS_PER_BLOCK as usize) {
-            let mut is_known = false;
-            for sector in block {
-                if let Some((volume, sector)) = self.oracle.place_of(sector.tag()) {
-                    self.oracle.explained.suspect(volume, sector);
-                    is_known = true;
-                }
-            }
-            if !is_known {
-                // Zeroes that clients wrote do not say where.
-                let volumes = &self.setup.volumes;
-                self.oracle.suspect_zeroes(|volume| volumes[volume].sectors);
-            }
-        }
-    }
-
     /// The bytes of a write under way do not change.
     fn check_carried(&mut self, op: u64) {
         let InFlight { view, from, content, .. } = &self.in_flight[&op];
@@ -416,82 +330,6 @@ impl World {
             let what = format!("the content of write @{op} at sector {first} changed under way");
             self.fail(violation::Kind::Effect, what);
         }
-    }
-
-    fn misdirected(&mut self, op: u64) {
-        let InFlight { view, content, .. } = &self.in_flight[&op];
-        let Some(content) = content.clone() else { return };
-        let first = view.first;
-        // What should be there is not; what was at the other place was overwritten: the plan named it.
-        if let Content::Data(sectors) = &content {
-            for sector in sectors.iter() {
-                if let Some((volume, sector)) = self.oracle.place_of(sector.tag()) {
-                    self.oracle.explained.suspect(volume, sector);
-                }
-            }
-        }
-        self.suspect(first, content.sectors());
-    }
-
-    fn rot_metadata_by_chance(&mut self) {
-        let rate = self.cache.faults.rates.metadata_rot;
-        if rate == 0 || !self.random.chance(rate) {
-            return;
-        }
-        let sector = self.random.below(self.cache.sectors());
-        let is_metadata = matches!(self.cache.read(sector, 1)[0], Sector::Bytes(_));
-        let bit = self.random.below(4096) as usize;
-        if is_metadata && self.cache.notes_since(sector) >= ROT_NOTES_MIN && self.cache.rot(sector, bit) {
-            self.is_metadata_rotten = true;
-            self.counts.faults += 1;
-            self.note(What::Rot { target: Target::Cache, sector });
-        }
-    }
-
-    fn rot_by_chance(&mut self, target: Target) {
-        if target == Target::Cache {
-            self.rot_metadata_by_chance();
-        }
-        let rate = self.disk(target).faults.rates.rot;
-        if rate == 0 || target != Target::Cache || !self.random.chance(rate) {
-            return;
-        }
-        let sector = self.random.below(self.cache.sectors());
-        if self.may_rot(sector).is_some() {
-            let bit = self.random.below(4096) as usize;
-            self.rot_cache(sector, bit);
-        }
-    }
-
-    /// What of a client's lies in a sector of the cache that may rot: volume and sector there.
-    #[must_use]
-    pub fn may_rot(&self, sector: u64) -> Option<(usize, u64)> {
-        let place = match &self.cache.read(sector, 1)[0] {
-            Sector::Tag(tag) => self.oracle.place_of(*tag),
-            Sector::Bytes(_) => None,
-        };
-        place.filter(|_| self.cache.notes_since(sector) >= ROT_NOTES_MIN)
-    }
-
-    /// A bit of a sector of the cache flips. False if the sector is only in the device's volatile cache.
-    pub fn rot_cache(&mut self, sector: u64, bit: usize) -> bool {
-        self.suspect(sector, 1);
-        let is_done = self.cache.rot(sector, bit);
-        if is_done {
-            self.counts.faults += 1;
-            self.note(What::Rot { target: Target::Cache, sector });
-        }
-        is_done
-    }
-
-    /// The sectors of the cache device that hold what was written to a sector of a volume, newest or not.
-    #[must_use]
-    pub fn copies_of(&self, volume: usize, sector: u64) -> Vec<u64> {
-        let holds = |at: &u64| match &self.cache.read(*at, 1)[0] {
-            Sector::Tag(tag) => self.oracle.place_of(*tag) == Some((volume, sector)),
-            Sector::Bytes(_) => false,
-        };
-        (0..self.cache.sectors()).filter(holds).collect()
     }
 
     /// The operation is answered.

@@ -10,15 +10,18 @@ mod client;
 mod crash;
 mod device;
 mod image;
+mod operations;
+mod requests;
+mod rot;
 mod script;
 mod setup;
 mod trace;
 mod verify;
 
-pub use client::{Answer, Ticket};
 pub use crash::AtStake;
-pub use device::{IoView, OpId};
 pub use image::CutImage;
+pub use operations::{IoView, OpId};
+pub use requests::{Answer, Ticket};
 pub use setup::{Latency, Setup, SlotSetup, VolumeSetup};
 pub use trace::{Trace, What};
 
@@ -29,13 +32,13 @@ use crate::memory::Pool;
 use crate::oracle::{Moment, Oracle};
 use crate::random::Random;
 use crate::violation::{Kind, Violation};
-use client::Outstanding;
-use device::{Filter, InFlight};
 use engine::effect::{Effect, Notice, Target, WriteMode};
 use engine::engine::Engine;
 use engine::format::{Geometry, Layout, SEGMENTS_OFFSET, Superblock, VolumeRecord};
 use engine::recovery;
 use engine::units::{Nanos, SectorRange, VOLUMES_MAX, VolumeId};
+use operations::{Filter, InFlight};
+use requests::Outstanding;
 use std::collections::BTreeMap;
 
 /// Whole blocks as a range.
@@ -50,7 +53,7 @@ pub fn sectors(start: u64, sectors: u64) -> SectorRange {
     SectorRange { start, sectors }
 }
 
-/// What a world counted.
+/// Counters of a world.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Requests submitted.
@@ -147,54 +150,7 @@ impl World {
     /// If the setup is not one that the engine allows.
     #[must_use]
     pub fn new(setup: Setup) -> World {
-        let geometry = Geometry { segment_blocks: setup.segment_blocks, segments: setup.segments };
-        let slots = setup.slots.map(|slots| slots.layout());
-        let (layout, cache_bytes) = match (slots, &setup.keys) {
-            (Some(layout), _) => (Layout::Slots(layout), layout.cache_bytes()),
-            (None, Some(keys)) => (Layout::Keys(*keys), keys.cache_bytes()),
-            (None, None) => {
-                let bytes = u64::from(setup.segments) * geometry.segment_bytes();
-                (Layout::Log(geometry), SEGMENTS_OFFSET + bytes)
-            }
-        };
-        let mut superblock = Superblock {
-            set_id: [7; 16],
-            update: 1,
-            session: 1,
-            cut_sequence: 0,
-            base_sequence: 1,
-            clean_stop: true,
-            cache_bytes,
-            layout,
-            composition: match &setup.slots {
-                Some(slots) => slots.composition.text(),
-                None => setup.composition.clone(),
-            },
-            profile: "forebay".into(),
-            next_volume_id: 1 + setup.volumes.len() as u32,
-            volumes: Default::default(),
-        };
-        for (at, volume) in setup.volumes.iter().enumerate() {
-            superblock.volumes[at] = Some(VolumeRecord {
-                id: VolumeId(1 + at as u32),
-                name: format!("v{at}"),
-                origin: format!("mem:{at}"),
-                identity: String::new(),
-                size_sectors: volume.sectors,
-                sector_bytes: 512,
-                mode: volume.mode,
-                clean_floor_sequence: 0,
-                fingerprint: Default::default(),
-            });
-        }
-        let mut cache = Disk::new(cache_bytes / 512, |_| Tag::ZERO);
-        if setup.slots.is_none() {
-            cache.has_log();
-        }
-        recovery::format(&mut CutImage::whole(&mut cache), &superblock)
-            .and_then(|()| recovery::write_superblock(&mut CutImage::whole(&mut cache), &superblock))
-            .expect("a healthy device is formatted");
-        cache.flush_all();
+        let cache = formatted(&setup);
         let origins: Vec<Disk> = (0..)
             .zip(&setup.volumes)
             .map(|(at, volume)| Disk::new(volume.sectors, |sector| Tag::initial(at, sector)))
@@ -461,6 +417,59 @@ impl World {
             add_status(&mut self.counts, engine);
         }
     }
+}
+
+/// The cache device of a setup, formatted.
+fn formatted(setup: &Setup) -> Disk {
+    let geometry = Geometry { segment_blocks: setup.segment_blocks, segments: setup.segments };
+    let slots = setup.slots.map(|slots| slots.layout());
+    let (layout, cache_bytes) = match (slots, &setup.keys) {
+        (Some(layout), _) => (Layout::Slots(layout), layout.cache_bytes()),
+        (None, Some(keys)) => (Layout::Keys(*keys), keys.cache_bytes()),
+        (None, None) => {
+            let bytes = u64::from(setup.segments) * geometry.segment_bytes();
+            (Layout::Log(geometry), SEGMENTS_OFFSET + bytes)
+        }
+    };
+    let mut superblock = Superblock {
+        set_id: [7; 16],
+        update: 1,
+        session: 1,
+        cut_sequence: 0,
+        base_sequence: 1,
+        clean_stop: true,
+        cache_bytes,
+        layout,
+        composition: match &setup.slots {
+            Some(slots) => slots.composition.text(),
+            None => setup.composition.clone(),
+        },
+        profile: "forebay".into(),
+        next_volume_id: 1 + setup.volumes.len() as u32,
+        volumes: Default::default(),
+    };
+    for (at, volume) in setup.volumes.iter().enumerate() {
+        superblock.volumes[at] = Some(VolumeRecord {
+            id: VolumeId(1 + at as u32),
+            name: format!("v{at}"),
+            origin: format!("mem:{at}"),
+            identity: String::new(),
+            size_sectors: volume.sectors,
+            sector_bytes: 512,
+            mode: volume.mode,
+            clean_floor_sequence: 0,
+            fingerprint: Default::default(),
+        });
+    }
+    let mut cache = Disk::new(cache_bytes / 512, |_| Tag::ZERO);
+    if setup.slots.is_none() {
+        cache.has_log();
+    }
+    recovery::format(&mut CutImage::whole(&mut cache), &superblock)
+        .and_then(|()| recovery::write_superblock(&mut CutImage::whole(&mut cache), &superblock))
+        .expect("a healthy device is formatted");
+    cache.flush_all();
+    cache
 }
 
 fn add_status(counts: &mut Counts, engine: &Engine) {

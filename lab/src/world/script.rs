@@ -1,7 +1,7 @@
 //! What a scenario decides: which device operations are held back, and when they go on.
 
 use super::World;
-use super::device::{IoView, OpId};
+use super::operations::{IoView, OpId};
 use crate::disk::faults::Fault;
 use crate::violation;
 use engine::effect::Errno;

@@ -1,0 +1,113 @@
+//! Damage of the cache device that no operation reports: rot and misdirected writes.
+
+use super::World;
+use super::operations::InFlight;
+use super::trace::What;
+use crate::content::Sector;
+use crate::disk::Content;
+use engine::effect::Target;
+use engine::units::SECTORS_PER_BLOCK;
+
+/// Flushed records after which a sector may rot. Between a flush and the next header that is durable recovery cannot
+/// tell rot from a torn write: it would cut the log there.
+const ROT_NOTES_MIN: u64 = 4;
+
+impl World {
+    /// The cache cannot give back what lies in these sectors.
+    pub(super) fn suspect(&mut self, first: u64, sectors: u64) {
+        let start = first / SECTORS_PER_BLOCK * SECTORS_PER_BLOCK;
+        let end = (first + sectors).next_multiple_of(SECTORS_PER_BLOCK);
+        for block in self.cache.read(start, end - start).chunks(SECTORS_PER_BLOCK as usize) {
+            let mut is_known = false;
+            for sector in block {
+                if let Some((volume, sector)) = self.oracle.place_of(sector.tag()) {
+                    self.oracle.explained.suspect(volume, sector);
+                    is_known = true;
+                }
+            }
+            if !is_known {
+                // Zeroes that clients wrote do not say where.
+                let volumes = &self.setup.volumes;
+                self.oracle.suspect_zeroes(|volume| volumes[volume].sectors);
+            }
+        }
+    }
+
+    /// Notes what a write to the wrong place harms.
+    pub(super) fn misdirected(&mut self, op: u64) {
+        let InFlight { view, content, .. } = &self.in_flight[&op];
+        let Some(content) = content.clone() else { return };
+        let first = view.first;
+        // What should be there is not; what was at the other place was overwritten: the plan named it.
+        if let Content::Data(sectors) = &content {
+            for sector in sectors.iter() {
+                if let Some((volume, sector)) = self.oracle.place_of(sector.tag()) {
+                    self.oracle.explained.suspect(volume, sector);
+                }
+            }
+        }
+        self.suspect(first, content.sectors());
+    }
+
+    fn rot_metadata_by_chance(&mut self) {
+        let rate = self.cache.faults.rates.metadata_rot;
+        if rate == 0 || !self.random.chance(rate) {
+            return;
+        }
+        let sector = self.random.below(self.cache.sectors());
+        let is_metadata = matches!(self.cache.read(sector, 1)[0], Sector::Bytes(_));
+        let bit = self.random.below(4096) as usize;
+        if is_metadata && self.cache.notes_since(sector) >= ROT_NOTES_MIN && self.cache.rot(sector, bit) {
+            self.is_metadata_rotten = true;
+            self.counts.faults += 1;
+            self.note(What::Rot { target: Target::Cache, sector });
+        }
+    }
+
+    /// Lets a sector rot now and then, after a write.
+    pub(super) fn rot_by_chance(&mut self, target: Target) {
+        if target == Target::Cache {
+            self.rot_metadata_by_chance();
+        }
+        let rate = self.disk(target).faults.rates.rot;
+        if rate == 0 || target != Target::Cache || !self.random.chance(rate) {
+            return;
+        }
+        let sector = self.random.below(self.cache.sectors());
+        if self.may_rot(sector).is_some() {
+            let bit = self.random.below(4096) as usize;
+            self.rot_cache(sector, bit);
+        }
+    }
+
+    /// What of a client's lies in a sector of the cache that may rot: volume and sector there.
+    #[must_use]
+    pub fn may_rot(&self, sector: u64) -> Option<(usize, u64)> {
+        let place = match &self.cache.read(sector, 1)[0] {
+            Sector::Tag(tag) => self.oracle.place_of(*tag),
+            Sector::Bytes(_) => None,
+        };
+        place.filter(|_| self.cache.notes_since(sector) >= ROT_NOTES_MIN)
+    }
+
+    /// A bit of a sector of the cache flips. False if the sector is only in the device's volatile cache.
+    pub fn rot_cache(&mut self, sector: u64, bit: usize) -> bool {
+        self.suspect(sector, 1);
+        let is_done = self.cache.rot(sector, bit);
+        if is_done {
+            self.counts.faults += 1;
+            self.note(What::Rot { target: Target::Cache, sector });
+        }
+        is_done
+    }
+
+    /// The sectors of the cache device that hold what was written to a sector of a volume, newest or not.
+    #[must_use]
+    pub fn copies_of(&self, volume: usize, sector: u64) -> Vec<u64> {
+        let holds = |at: &u64| match &self.cache.read(*at, 1)[0] {
+            Sector::Tag(tag) => self.oracle.place_of(*tag) == Some((volume, sector)),
+            Sector::Bytes(_) => false,
+        };
+        (0..self.cache.sectors()).filter(holds).collect()
+    }
+}
