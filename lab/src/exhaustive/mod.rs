@@ -8,21 +8,23 @@
 //! A world is a function of its setup and of what is asked of it, so that playing up to event n always leads to
 //! the same state.
 
+mod script;
+mod subsets;
+
+pub use script::{Act, Script};
+pub use subsets::{FEW_WRITES, SAMPLED_SUBSETS};
+
 use crate::disk::Fate;
-use crate::disk::faults::Kind;
 use crate::random::Random;
 use crate::violation::{Violation, catch};
 use crate::world::{Setup, VolumeSetup, World, sectors};
-use engine::effect::{RequestOp, Target, WriteMode};
+use engine::effect::{RequestOp, WriteMode};
 use engine::limits::Config;
 use engine::mutation::Mutations;
-use engine::units::SectorRange;
+use script::Player;
 use std::fmt;
+use subsets::{cut, fate, is_in, subsets, tear};
 
-/// So many writes at stake are few: every subset of them is tried.
-pub const FEW_WRITES: usize = 6;
-/// Subsets that are tried of more.
-pub const SAMPLED_SUBSETS: u64 = 24;
 /// After one state of so many what was read is read again after another cut, and all is brought home.
 const AFTERMATH_EVERY: u64 = 8;
 /// Sectors of the writes by which the log is filled.
@@ -30,52 +32,7 @@ const PRELUDE_SECTORS: u64 = 128;
 /// Events that a script has at the most.
 const EVENTS_MAX: u64 = 20_000;
 
-/// One step of a script. Ranges are in sectors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
-    /// A write is submitted.
-    Write(SectorRange),
-    /// A write that is durable when it is answered is submitted.
-    Fua(SectorRange),
-    /// A read is submitted.
-    Read(SectorRange),
-    /// A discard is submitted.
-    Discard(SectorRange),
-    /// A write-zeroes is submitted.
-    Zeroes(SectorRange),
-    /// A flush is submitted.
-    Flush,
-    /// A change of the mode is submitted.
-    Mode(WriteMode),
-    /// A drain is submitted.
-    Drain,
-    /// A clean stop is submitted; nothing may be after it but [`Act::Settle`].
-    Stop,
-    /// All that was submitted is answered.
-    Settle,
-    /// A write to the origin is under way, or all has come to rest.
-    UntilOriginWrite,
-    /// All has come to rest: dirty data is home.
-    Rest,
-}
-
-/// What is done, and where.
-#[derive(Clone, Copy, Debug)]
-pub struct Script<'a> {
-    /// Its name.
-    pub name: &'static str,
-    /// Sectors of the volume.
-    pub volume_sectors: u64,
-    /// Before the script begins the log is written once round, without being looked at: each segment
-    /// that is opened then was in use before.
-    pub is_wrapped: bool,
-    /// What is done.
-    pub acts: &'a [Act],
-    /// Modes in which it makes sense.
-    pub modes: &'a [WriteMode],
-}
-
-/// What was visited.
+/// Counts of visited states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Visited {
     /// Events after which something was different than before.
@@ -113,7 +70,7 @@ impl Visited {
     }
 }
 
-/// How a state came about.
+/// Crash by which a state came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
     /// The script went on to its end.
@@ -159,7 +116,7 @@ pub struct Found {
     pub events: u64,
     /// The crash.
     pub crash: Crash,
-    /// What was wrong.
+    /// The violation.
     pub violation: Violation,
 }
 
@@ -191,83 +148,6 @@ struct Played {
     is_over: bool,
     /// The last event changed nothing that a crash could show.
     is_like_before: bool,
-}
-
-/// What a crash can make of a moment: the same view twice, the same states.
-#[derive(PartialEq, Eq)]
-struct View {
-    writes: Vec<(Target, u64, u64, bool)>,
-    outstanding: usize,
-}
-
-impl View {
-    fn of(world: &World) -> View {
-        let writes = world
-            .at_stake()
-            .iter()
-            .map(|write| (write.target, write.first, write.sectors(), write.is_in_flight))
-            .collect();
-        View { writes, outstanding: world.outstanding() }
-    }
-}
-
-/// Plays a script, event by event.
-struct Player {
-    world: World,
-    left: u64,
-    is_like_before: bool,
-}
-
-impl Player {
-    /// Lets the next event happen. False if none is left to be played, or none is to come.
-    fn step(&mut self) -> Result<bool, Violation> {
-        if self.left == 0 {
-            return Ok(false);
-        }
-        self.left -= 1;
-        let before = (self.left == 0).then(|| View::of(&self.world));
-        let is_done = self.world.step()?;
-        if let Some(before) = before {
-            self.is_like_before = before == View::of(&self.world);
-        }
-        Ok(is_done)
-    }
-
-    /// False if the number of events is reached.
-    fn act(&mut self, act: Act) -> Result<bool, Violation> {
-        let world = &mut self.world;
-        match act {
-            Act::Write(range) => _ = world.write(0, range),
-            Act::Fua(range) => _ = world.write_fua(0, range),
-            Act::Read(range) => _ = world.read(0, range),
-            Act::Discard(range) => _ = world.discard(0, range),
-            Act::Zeroes(range) => _ = world.write_zeroes(0, range),
-            Act::Flush => _ = world.flush(0),
-            Act::Mode(mode) => _ = world.submit(0, RequestOp::SetMode(mode)),
-            Act::Drain => _ = world.submit(0, RequestOp::Drain),
-            Act::Stop => _ = world.submit(0, RequestOp::Stop),
-            Act::Settle => {
-                while self.world.outstanding() > 0 {
-                    if !self.step()? {
-                        // If nothing is to come, requests are never answered: let the world say so.
-                        return if self.left == 0 { Ok(false) } else { self.world.finish().map(|()| true) };
-                    }
-                }
-            }
-            Act::UntilOriginWrite => {
-                while self.world.pending(|io| io.is_origin(0, Kind::Write)).is_empty() {
-                    if !self.step()? {
-                        return Ok(self.left > 0);
-                    }
-                }
-            }
-            Act::Rest => {
-                while self.step()? {}
-                return Ok(self.left > 0);
-            }
-        }
-        self.world.is_sound().map(|()| true)
-    }
 }
 
 impl Explorer<'_> {
@@ -443,67 +323,4 @@ impl Explorer<'_> {
 fn small_bounds(config: &mut Config) {
     config.destage_runs_max = 2;
     config.fill_wait_ns_max = 0;
-}
-
-/// All subsets of so many, as bits; of many a sample in which none and all are.
-fn subsets(count: usize, random: &mut Random) -> Vec<u64> {
-    if count <= FEW_WRITES {
-        return (0..1 << count).collect();
-    }
-    let mut sample = vec![0, u64::MAX];
-    sample.extend((2..SAMPLED_SUBSETS).map(|_| random.next_u64()));
-    sample
-}
-
-fn is_in(subset: u64, at: usize) -> bool {
-    subset >> (at % 64) & 1 == 1
-}
-
-fn fate(kept: u64, at: usize) -> Fate {
-    if is_in(kept, at) { Fate::Kept } else { Fate::Lost }
-}
-
-fn cut(world: &mut World, kept: u64) {
-    let mut at = 0;
-    world.cut_power(|_| {
-        at += 1;
-        fate(kept, at - 1)
-    });
-}
-
-/// Some of the sectors are kept, but neither all nor none if there are two or more.
-fn tear(count: u64, random: &mut Random) -> Fate {
-    let unit = if count > 8 && random.one_in(2) { 8 } else { 1 };
-    let pieces = count.div_ceil(unit);
-    let mut kept: Vec<bool> = (0..pieces).map(|_| random.one_in(2)).collect();
-    let flipped = random.below(pieces) as usize;
-    if kept.iter().all(|&other| other == kept[0]) {
-        kept[flipped] = !kept[flipped];
-    }
-    Fate::Torn((0..count).map(|sector| kept[(sector / unit) as usize]).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn few_have_all_subsets_and_many_a_sample_with_none_and_all() {
-        let mut random = Random::new(1);
-        assert_eq!(subsets(0, &mut random), [0]);
-        assert_eq!(subsets(3, &mut random), [0, 1, 2, 3, 4, 5, 6, 7]);
-        let sample = subsets(FEW_WRITES + 1, &mut random);
-        assert_eq!(sample.len() as u64, SAMPLED_SUBSETS);
-        assert!(sample.contains(&0) && sample.contains(&u64::MAX));
-    }
-
-    #[test]
-    fn a_torn_write_is_neither_whole_nor_gone() {
-        let mut random = Random::new(1);
-        for count in 2..40 {
-            let Fate::Torn(kept) = tear(count, &mut random) else { panic!("torn") };
-            assert_eq!(kept.len() as u64, count);
-            assert!(kept.contains(&true) && kept.contains(&false));
-        }
-    }
 }
