@@ -1,4 +1,4 @@
-//! What all plots share: an SVG document, colours, a legend.
+//! Parts that all plots share: an SVG document, colours, a legend.
 
 use plotters::coord::{CoordTranslate, Shift};
 use plotters::prelude::*;

@@ -1,4 +1,4 @@
-//! What is wrong, as a value.
+//! A violation: an error of the engine or of the lab, as a value.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -42,7 +42,7 @@ impl Kind {
 pub struct Violation {
     /// Which.
     pub kind: Kind,
-    /// What happened.
+    /// The event, in words.
     pub what: String,
 }
 
@@ -70,7 +70,7 @@ thread_local! {
 /// message. Where panics abort, it is not caught: see the panic hook of `forebay lab verify`.
 ///
 /// # Errors
-/// What `body` returns, or the panic.
+/// The violation that `body` returns, or its panic as one.
 pub fn catch<T>(body: impl FnOnce() -> Result<T, Violation>) -> Result<T, Violation> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

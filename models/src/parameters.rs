@@ -1,4 +1,4 @@
-//! What describes a disk: names, units, limits and meaning of every number in `models/devices`.
+//! Parameters of a disk: names, units, limits and meaning of every number in `models/devices`.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -57,7 +57,7 @@ pub struct Described {
     pub value: Value,
     /// The value's unit; empty for flags.
     pub unit: &'static str,
-    /// What it means, in one sentence.
+    /// Its meaning, in one sentence.
     pub meaning: &'static str,
 }
 
@@ -71,7 +71,7 @@ pub enum ParameterError {
     WrongType,
     /// The number is outside its limits.
     OutOfRange {
-        /// What was given.
+        /// The given value.
         value: u64,
         /// The smallest allowed.
         min: u64,

@@ -15,11 +15,11 @@ use core::fmt;
 pub struct ParseError {
     /// The line, counted from 1; 0 if it is about the file as a whole.
     pub line: usize,
-    /// What is wrong.
+    /// The error.
     pub kind: ParseErrorKind,
 }
 
-/// What can be wrong with a disk file.
+/// Kinds of errors in a disk file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParseErrorKind {

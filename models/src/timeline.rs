@@ -1,4 +1,4 @@
-//! What will happen inside a disk, in the order of time.
+//! Events to come inside a disk, in the order of time.
 
 use alloc::collections::BinaryHeap;
 use core::cmp::Ordering;

@@ -30,7 +30,7 @@ pub(crate) struct WriteBuffer {
     batches_begun: u64,
     batches_owed: u64,
     being_written_bytes: u64,
-    /// What there is room for, and the numbers of its writes.
+    /// Transfers for which there is room, behind the numbers of their writes.
     on_wire: VecDeque<(u64, Range)>,
     on_wire_bytes: u64,
     waiting: VecDeque<Intake>,
@@ -58,7 +58,7 @@ struct Batch {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     pub(crate) command: Command,
-    /// Of the write; writes are numbered as they come.
+    /// Number of the write; writes are numbered as they come.
     pub(crate) number: u64,
     pub(crate) range: Range,
     pub(crate) is_first: bool,

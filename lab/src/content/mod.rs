@@ -1,4 +1,4 @@
-//! What a sector holds.
+//! Content of a sector.
 //!
 //! Client data is a *tag*: a number that says which write brought it, or that the sector was
 //! there from the start. A tag stands for 512 bytes: its own 8 bytes, little-endian, 64 times. Metadata is
@@ -49,7 +49,7 @@ impl Tag {
     /// A buffer that nobody filled.
     pub const UNDEFINED: Tag = Tag(GARBAGE | 0xdb);
 
-    /// What is there from the start.
+    /// Content that is there from the start.
     #[must_use]
     pub fn initial(volume: usize, sector: u64) -> Tag {
         Tag(INITIAL | (volume as u64) << 48 | sector)
@@ -117,7 +117,7 @@ impl Sector {
         }
     }
 
-    /// What a client sees of it: bytes that no tag stands for are garbage with a tag of their own.
+    /// The tag that a client sees: bytes that no tag stands for are garbage with a tag of their own.
     #[must_use]
     pub fn tag(&self) -> Tag {
         match self {

@@ -80,7 +80,7 @@ impl Advice {
         best.expect("LRU has a point at each size")
     }
 
-    /// What is written to the cache in a day of such a load; `None` without times.
+    /// Bytes written to the cache in a day of such a load; `None` without times.
     #[must_use]
     pub fn per_day_bytes(&self, written_bytes: u64) -> Option<u64> {
         let span_ns = self.span_ns.filter(|&ns| ns > 0)?;

@@ -28,7 +28,7 @@ pub const POLICIES: [(&str, ReplacementChoice); 9] = [
 const FRAMES_MIN: u64 = 32;
 /// The same for buckets.
 const BUCKETS_MIN: u64 = 8;
-/// What stands for chance.
+/// Seed of the policies that draw at random.
 const SEED: u64 = 1;
 
 /// The hits among the sampled accesses in the small cache that stands for one of `blocks` blocks; `None` if

@@ -1,4 +1,4 @@
-//! What an access costs on the disks: service times of single requests on the models.
+//! Cost of an access on the disks: service times of single requests on the models.
 
 use engine::units::BLOCK_BYTES;
 use models::{Disk, Op, Parameters, Submit};

@@ -1,4 +1,4 @@
-//! What goes wrong with a device: by plan and by rate.
+//! Faults of a device: by plan and by rate.
 
 use crate::random::Random;
 use engine::effect::Errno;
@@ -29,7 +29,7 @@ impl Kind {
     }
 }
 
-/// What happens to an operation.
+/// A fault of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// It fails. Of a write any part may have landed.
@@ -55,7 +55,7 @@ pub struct Planned {
     pub on: Kind,
     /// Those of them that touch this sector, or all.
     pub sector: Option<u64>,
-    /// What happens.
+    /// The fault.
     pub fault: Fault,
     /// How many operations it hits yet; `u32::MAX` is for ever.
     pub times: u32,
@@ -84,7 +84,7 @@ pub struct Rates {
     pub no_space: u32,
 }
 
-/// What goes wrong with one device.
+/// Faults of one device.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     /// By plan, the first that matches counts.
@@ -124,7 +124,7 @@ impl Faults {
         self.planned.is_empty() && self.rates == Rates::default() && self.gone.is_none()
     }
 
-    /// What happens to an operation that begins now.
+    /// Draws the fault of an operation that begins now.
     pub fn draw(&mut self, kind: Kind, first: u64, sectors: u64, random: &mut Random) -> Option<Fault> {
         if let Some(errno) = self.gone {
             return Some(Fault::Error(errno));

@@ -40,13 +40,13 @@ pub struct Unflushed {
     pub serial: u64,
     /// The first sector.
     pub first: u64,
-    /// What it wrote.
+    /// Content of the write.
     pub content: Content,
     /// When it was answered, if it was, in the device's own counting.
     answered: Option<u64>,
 }
 
-/// What a power cut does to a write that no flush covers.
+/// Fate of a write that no flush covers, in a power cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It is lost.
@@ -92,7 +92,7 @@ pub struct Disk {
     flushed_at: u64,
     /// By block: how many notes there had been when it was written last.
     written_at: Vec<u64>,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Faults,
 }
 
@@ -125,7 +125,7 @@ impl Disk {
         self.written_at.resize(sectors.div_ceil(8) as usize, self.notes.count());
     }
 
-    /// What reads see.
+    /// Content of a range as reads see it.
     ///
     /// # Panics
     /// If the range is not inside the device.
@@ -134,7 +134,7 @@ impl Disk {
         &self.cells[first as usize..(first + sectors) as usize]
     }
 
-    /// What a sector would hold after a power cut that takes everything it can.
+    /// Content of a sector after a power cut that takes everything it can.
     #[must_use]
     pub fn durable(&self, sector: u64) -> &Sector {
         &self.durable[sector as usize]
@@ -168,7 +168,7 @@ impl Disk {
         }
     }
 
-    /// Whoever used the device is gone: what landed is covered by any later flush.
+    /// Ends the use of the device by a process: any later flush covers what landed.
     pub fn abandoned(&mut self) {
         self.serial += 1;
         for write in &mut self.unflushed {
@@ -221,7 +221,7 @@ impl Disk {
         self.flushed(ticket, &mut || true);
     }
 
-    /// What is on the device is a log, which cuts where no header says that more was flushed.
+    /// Says that the device holds a log, which cuts where no header says that more was flushed.
     pub fn has_log(&mut self) {
         self.notes = Notes::Headers { count: self.notes.count(), said: 0 };
     }

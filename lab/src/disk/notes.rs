@@ -1,4 +1,4 @@
-//! What durable records say of the flushes before them.
+//! Notes of earlier flushes in durable records.
 //!
 //! A log cuts at a batch of which no header says that it was flushed and whose payload is not whole. Before such a header is
 //! durable, rot and a torn write are the same to it; so sectors rot only after [`Notes`] have come behind them.

@@ -41,7 +41,7 @@ pub struct Visited {
     pub events_exhausted: u64,
     /// States after a power cut: event and subset.
     pub cuts: u64,
-    /// Of these the ones that were drawn because there were too many subsets.
+    /// Cuts among these that were drawn, because there were too many subsets to try all.
     pub sampled: u64,
     /// States after a power cut that tore one of the writes.
     pub torn: u64,
@@ -271,7 +271,7 @@ impl Explorer<'_> {
         Ok(true)
     }
 
-    /// What was read stays as it was read, comes home, and all comes to rest.
+    /// Checks that reads stay as they were, that dirty data reach the origin, and that all comes to rest.
     fn aftermath(&self, world: &mut World) -> Result<(), Violation> {
         world.cut_power(|_| Fate::Lost);
         world.open()?;

@@ -27,7 +27,7 @@ pub enum Outcome {
 /// One value of a row.
 #[derive(Clone, Debug, Serialize)]
 pub struct Entry {
-    /// Whose.
+    /// The system.
     pub system: String,
     /// In which repetition.
     pub iteration: String,
@@ -53,7 +53,7 @@ pub struct Standing {
     pub test: String,
     /// With how many jobs.
     pub numjobs: String,
-    /// What is compared.
+    /// The compared figure.
     pub metric: String,
     /// In which unit.
     pub unit: String,
@@ -63,13 +63,13 @@ pub struct Standing {
     pub simulated: Option<Entry>,
     /// Ours.
     pub forebay: Option<Entry>,
-    /// What no cache on these devices can exceed, as ratio to the row's base.
+    /// Limit of any cache on these devices, as ratio to the row's base.
     pub device_limit: Option<f64>,
     /// Which base the outcome goes by.
     pub base: Option<&'static str>,
     /// Ours against the better of the other two; none if ours was not run.
     pub outcome: Option<Outcome>,
-    /// What is to be known about it.
+    /// Remark on the row.
     pub note: String,
 }
 
@@ -192,7 +192,7 @@ impl Sheet<'_> {
         })
     }
 
-    /// What no cache can exceed, as ratio to the base.
+    /// Limit of any cache, as ratio to the base.
     fn limit(&self) -> Option<f64> {
         let row = self.candidates().last()?;
         let base = row.native_ssd.or(row.native_hdd)?;

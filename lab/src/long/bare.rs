@@ -53,7 +53,7 @@ impl Bare {
         self.before = self.totals();
     }
 
-    /// What happened since the run, or [`Bare::begin_measuring`]. The disk is the first origin.
+    /// Measurements since the run began, or since [`Bare::begin_measuring`]. The disk is the first origin.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.totals().since(&self.before)

@@ -158,13 +158,13 @@ impl Prepared {
         self.run.run(&mut self.load, Until::Answers(requests)).map(|_| ())
     }
 
-    /// What was measured, in virtual time.
+    /// Measurements, in virtual time.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.run.statistics()
     }
 
-    /// What the engine says of itself, warming included.
+    /// Status of the engine, warming included.
     #[must_use]
     pub fn status(&self) -> Status {
         self.run.status()

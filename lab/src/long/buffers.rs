@@ -10,7 +10,7 @@ struct Buffer {
     purpose: Purpose,
     /// The blocks' tags; used if contents are kept.
     tags: Vec<u64>,
-    /// Of a metadata buffer. May be longer than it: buffers are used again.
+    /// Bytes of a metadata buffer. May be longer than it: buffers are used again.
     bytes: Vec<u8>,
 }
 

@@ -62,7 +62,7 @@ enum Asynchronous {
     Writes,
 }
 
-/// What the blocks hold.
+/// Content of the blocks.
 pub(super) enum Blocks {
     /// Nobody asks.
     Nothing,

@@ -1,4 +1,4 @@
-//! What each block of the volumes must read as.
+//! The ledger: content that each block of the volumes must read as.
 //!
 //! The ledger follows requests, not the engine: a block has the content of the last change that was
 //! answered. While a change is under way, and for a read that a change overlapped in time, it does not judge;
@@ -30,10 +30,10 @@ pub struct Mismatch {
     pub found: u64,
 }
 
-/// What a change puts into its range.
+/// Content that a change puts into its range.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Change {
-    /// What write number so puts there.
+    /// Content of the write with this number.
     Write(u64),
     /// Zeroes.
     Zeroes,

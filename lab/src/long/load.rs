@@ -20,7 +20,7 @@ pub enum Pattern {
     },
 }
 
-/// What a [`Load`] does.
+/// Options of a [`Load`].
 #[derive(Clone, Copy, Debug)]
 pub struct LoadOptions {
     /// The volume.
@@ -33,7 +33,7 @@ pub struct LoadOptions {
     pub request_bytes: u64,
     /// Where.
     pub pattern: Pattern,
-    /// Of a thousand requests so many are reads, the others are writes.
+    /// Reads among a thousand requests; the others are writes.
     pub read_permille: u64,
     /// Jobs.
     pub jobs: u32,

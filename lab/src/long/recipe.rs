@@ -1,4 +1,4 @@
-//! What an engine is opened with: a new cache, and a new one again.
+//! The recipe of an engine on a new cache: a run may need it a second time.
 
 use engine::composition::Composition;
 use engine::effect::{Errno, WriteMode};
@@ -11,7 +11,7 @@ use engine::recovery::{self, Options};
 use engine::units::{BLOCK_BYTES, SECTOR_BYTES, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeId};
 use std::collections::BTreeMap;
 
-/// What an engine is opened with, and opened again.
+/// Layout, composition and volumes that an engine is opened with.
 pub(super) struct Recipe {
     pub layout: Layout,
     pub composition: Composition,

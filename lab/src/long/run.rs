@@ -18,7 +18,7 @@ use engine::status::Status;
 use engine::units::{BLOCK_BYTES, Nanos, VolumeIndex};
 use slab::Slab;
 
-/// What is kept of payload.
+/// Kept part of the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contents {
     /// Nothing; every checksum is 0. The least memory, and the fastest.
@@ -35,13 +35,13 @@ pub struct VolumeSetup {
     pub mode: WriteMode,
 }
 
-/// What a long run begins with.
+/// Setup of a long run.
 pub struct Setup {
     /// The cache device, new.
     pub cache: Disk,
     /// The volumes, 1 to 16.
     pub volumes: Vec<VolumeSetup>,
-    /// What is kept of payload.
+    /// Kept part of the payload.
     pub contents: Contents,
 }
 
@@ -59,7 +59,7 @@ pub struct LongRun {
     clients: Clients,
     late: Late,
     statistics: Statistics,
-    /// What the devices had done when measuring began.
+    /// Totals of the devices when measuring began.
     before: Statistics,
     digest: u64,
 }
@@ -184,7 +184,7 @@ impl LongRun {
         self.now
     }
 
-    /// What the engine says of itself. Its counters count from the start of the run.
+    /// Status of the engine. Its counters count from the start of the run.
     #[must_use]
     pub fn status(&self) -> Status {
         self.engine.status()
@@ -196,7 +196,7 @@ impl LongRun {
         self.before = self.totals();
     }
 
-    /// What happened since the run, or [`LongRun::begin_measuring`].
+    /// Measurements since the run began, or since [`LongRun::begin_measuring`].
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.totals().since(&self.before)

@@ -1,4 +1,4 @@
-//! What a long run measures, in virtual time.
+//! Measurements of a long run, in virtual time.
 
 use super::workload::{Action, Answer};
 use engine::units::Nanos;
@@ -42,7 +42,7 @@ impl Answers {
     }
 }
 
-/// What went to and from a device.
+/// Traffic to and from a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Reads.
@@ -60,7 +60,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// What came after `before`.
+    /// Traffic after `before`.
     pub(super) fn since(&self, before: &Traffic) -> Traffic {
         Traffic {
             reads: self.reads - before.reads,
@@ -73,7 +73,7 @@ impl Traffic {
     }
 }
 
-/// What happened since the run began, or since [`super::LongRun::begin_measuring`].
+/// Measurements since the run began, or since [`super::LongRun::begin_measuring`].
 #[derive(Clone, Debug)]
 pub struct Statistics {
     /// When that was.

@@ -9,7 +9,7 @@ use engine::units::{BLOCK_BYTES, VolumeIndex};
 
 /// The tag of zeroes.
 pub(super) const ZEROES: u64 = 0;
-/// What a hash becomes part of.
+/// Bits of a hash that a tag keeps.
 const TAG_BITS: u64 = u64::MAX >> 1;
 
 /// A bijection that scatters (the finalizer of MurmurHash3).
@@ -21,7 +21,7 @@ pub(super) fn scatter(mut number: u64) -> u64 {
     number ^ (number >> 33)
 }
 
-/// What an origin holds in a block that nobody ever wrote.
+/// Tag of an origin's block that nobody ever wrote.
 pub(super) fn of_image(volume: VolumeIndex, block: u64) -> u64 {
     (scatter(block | (u64::from(volume.0) + 1) << 48) & TAG_BITS) | 1
 }
@@ -47,7 +47,7 @@ pub(super) fn checksum(tag: u64) -> u32 {
     (scatter(tag) >> 32) as u32
 }
 
-/// What lies in one block of a range of bytes.
+/// Part of a range of bytes that lies in one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     /// The block.

@@ -1,4 +1,4 @@
-//! What clients ask, and when: the border between a long run and whoever makes up its requests.
+//! Requests of clients, and their times: the border between a long run and its workloads.
 //!
 //! The run pulls. It asks a workload for its next request until the answer is no request, lets virtual
 //! time go on to whatever comes first (a device, the engine's clock, the time the workload named), and
@@ -16,7 +16,7 @@
 use engine::effect::Errno;
 use engine::units::{Nanos, SectorRange, VolumeIndex};
 
-/// What is asked. Ranges are not empty and lie inside the volume; they may be of any length, the run cuts
+/// A request's action. Ranges are not empty and lie inside the volume; they may be of any length, the run cuts
 /// them as a door does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -58,13 +58,13 @@ pub struct Demand {
     pub job: u32,
     /// The volume.
     pub volume: VolumeIndex,
-    /// What is asked.
+    /// The action.
     pub action: Action,
     /// When it came; not after the time at which it is handed over. Its latency counts from here.
     pub due: Nanos,
 }
 
-/// What a workload does next.
+/// Next step of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// A request, now.
@@ -80,7 +80,7 @@ pub enum Next {
 /// The end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// What was asked.
+    /// The request.
     pub demand: Demand,
     /// Now.
     pub answered: Nanos,

@@ -44,7 +44,7 @@ const RESULTS: [&str; 4] = [
     include_str!("../../studies/iozone-2014/results.csv"),
 ];
 
-/// What the models gave when they were fitted: the columns of the studies, and the model's value. Written by
+/// Values of the models when they were fitted: the columns of the studies, and the model's value. Written by
 /// `forebay lab fit --csv`; a test holds it to the models.
 const FITS: &str = include_str!("fits.csv");
 
@@ -59,7 +59,7 @@ pub struct Figure {
     pub iteration: String,
     /// Its jobs.
     pub numjobs: u32,
-    /// What was measured.
+    /// Its metric.
     pub metric: String,
     /// Its unit.
     pub unit: String,
@@ -70,7 +70,7 @@ pub struct Figure {
 /// A published native figure beside the model's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fit {
-    /// Whose.
+    /// The native system.
     pub base: Base,
     /// The published figure.
     pub figure: Figure,

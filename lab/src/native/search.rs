@@ -44,7 +44,7 @@ pub fn free_parameters(model: &str) -> &'static [&'static str] {
     }
 }
 
-/// What the search has come to.
+/// Progress of the search.
 #[derive(Clone, Debug)]
 pub struct Progress {
     /// The parameter it looks at.

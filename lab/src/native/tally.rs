@@ -1,9 +1,9 @@
-//! What a workload got from a bare disk.
+//! The tally of a workload on a bare disk.
 
 use crate::long::{Action, Answer, Bare, Demand, Next, Until, Workload};
 use engine::units::Nanos;
 
-/// What was read, or written.
+/// Count of reads, or of writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Side {
     /// Requests.
@@ -22,7 +22,7 @@ impl Side {
     }
 }
 
-/// What came of a run.
+/// Tally of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     /// Reads.

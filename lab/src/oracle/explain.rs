@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 struct Hit {
     target: Target,
     kind: Kind,
-    /// Of an origin. Nothing for a flush.
+    /// Range on an origin; none for a flush.
     range: Option<SectorRange>,
     at: Moment,
 }
 
-/// What was injected, as far as a client may notice.
+/// Injected faults, as far as a client may notice them.
 #[derive(Default)]
 pub struct Explained {
     hits: Vec<Hit>,

@@ -15,18 +15,18 @@ use engine::units::{SECTORS_PER_BLOCK, SectorRange};
 use sector::{Candidate, Candidates, NEVER, Time, Version};
 use std::collections::VecDeque;
 
-/// What a profile promises. The default is what a disk promises.
+/// Promises of a profile. The default is a disk's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contract {
-    /// What was acknowledged survives a crash of the process alone.
+    /// Acknowledged changes survive a crash of the process alone.
     pub kill_keeps_acknowledged: bool,
     /// But for so many of each volume's writes, those that were acknowledged last.
     pub kill_loses_newest: usize,
     /// Where it does not: what was acknowledged so long before the crash survives.
     pub kill_keeps_after_ns: Option<u64>,
-    /// What was flushed, or acknowledged as durable, survives a power cut.
+    /// Changes that were flushed, or acknowledged as durable, survive a power cut.
     pub cut_keeps_flushed: bool,
-    /// What was read once after a crash stays.
+    /// Content that was read once after a crash stays.
     pub reads_pin: bool,
 }
 
@@ -70,7 +70,7 @@ struct Volume {
     free: Vec<u32>,
     /// Sectors with candidates; some of them may have none any more.
     listed: Vec<u32>,
-    /// What was answered before this moment was flushed.
+    /// Changes answered before this moment were flushed.
     flushed: Time,
     /// When the origin lost acknowledged content that no FLUSH covers: somebody has to be told.
     must_fail_flush: Option<Time>,
@@ -146,7 +146,7 @@ pub struct Oracle {
     time: Time,
     /// When the reads under way were submitted.
     readers: Vec<Time>,
-    /// What was injected.
+    /// Injected faults.
     pub explained: Explained,
 }
 
@@ -200,7 +200,7 @@ impl Oracle {
         Moment(now)
     }
 
-    /// What is lost of a volume is being given up: each block that may be concerned is as if it were discarded.
+    /// Gives up the lost blocks of a volume: each block that may be concerned is as if it were discarded.
     pub fn given_up(&mut self, volume: usize) -> Moment {
         let Moment(now) = self.moment();
         let Oracle { volumes, explained, .. } = self;

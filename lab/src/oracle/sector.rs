@@ -1,4 +1,4 @@
-//! What one sector may hold.
+//! Candidates: contents that one sector may have.
 //!
 //! A sector has *candidates*: changes of it that may be what a read returns now, or after a power
 //! cut. Time is the oracle's own count of events.
@@ -49,7 +49,7 @@ impl Candidate {
         }
     }
 
-    /// What was there before all else, durably.
+    /// Durable content before all changes.
     pub fn settled(tag: Tag) -> Candidate {
         let version = Version::Tag(tag);
         Candidate { answered: 0, is_fua: true, is_settled: true, ..Candidate::new(version, 0) }
@@ -111,7 +111,7 @@ impl Candidates {
         }
     }
 
-    /// What a read submitted at `reader` may return.
+    /// Contents that a read submitted at `reader` may return.
     pub fn readable(&self, reader: Time) -> impl Iterator<Item = &Candidate> {
         let seen = self.seen_since(reader);
         self.list.iter().filter(move |candidate| !candidate.is_hidden && candidate.answered >= seen)

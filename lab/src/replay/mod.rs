@@ -28,7 +28,7 @@ const OPENING_NS: u64 = Nanos::SECOND;
 const SLICE_NS: u64 = 50 * Nanos::MILLISECOND;
 /// The longest trace whose times are believed: a hundred years.
 const SPAN_NS_MAX: u64 = 100 * 365 * 86_400 * Nanos::SECOND;
-/// What is still dirty this long after the trace is told as not drained: an hour.
+/// Time after the trace in which dirty data must be written back; longer counts as not drained: an hour.
 const DRAIN_NS_MAX: u64 = 3600 * Nanos::SECOND;
 
 /// Replays a trace that was surveyed before. `configure` may change the engine's bounds; `on_progress` gets the

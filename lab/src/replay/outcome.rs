@@ -1,4 +1,4 @@
-//! What a replay found, in virtual time.
+//! The outcome of a replay, in virtual time.
 
 use super::plan::Plan;
 use crate::long::{Answers, Statistics};
@@ -45,22 +45,22 @@ pub struct Moved {
     pub written_bytes: u64,
 }
 
-/// What waits to be written home.
+/// Dirty data that wait for write-back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backlog {
     /// The mean over the time of the trace.
     pub mean_bytes: u64,
     /// The most.
     pub max_bytes: u64,
-    /// What was left at the last answer.
+    /// Bytes left at the last answer.
     pub at_end_bytes: u64,
     /// How long it took from there until nothing was dirty, to a twentieth of a second; `None` if more than an hour.
     pub drain_ns: Option<u64>,
-    /// What was written to the origin meanwhile.
+    /// Bytes written to the origin meanwhile.
     pub drain_origin_written_bytes: u64,
 }
 
-/// What a replay found.
+/// Outcome of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The cache device's size.
@@ -91,9 +91,9 @@ pub struct Outcome {
     pub cache: Moved,
     /// The origin.
     pub origin: Moved,
-    /// What clients wrote into the cache, and what was filled.
+    /// Bytes that clients wrote into the cache or that were filled.
     pub entered_bytes: u64,
-    /// What waits to be written home.
+    /// Dirty data that wait for write-back.
     pub backlog: Backlog,
 }
 
@@ -161,7 +161,7 @@ fn ratio(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-/// What is dirty over time: each look counts for the time since the one before.
+/// Dirty bytes over time: each look counts for the time since the one before.
 pub(super) struct Dirt {
     began: Nanos,
     at: Nanos,

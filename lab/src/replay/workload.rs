@@ -36,7 +36,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// What ended it too early.
+    /// The error that ended it too early, if one did.
     pub(super) fn end(self) -> Result<(), ReplayError> {
         self.error.map_or(Ok(()), Err)
     }

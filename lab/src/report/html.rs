@@ -11,7 +11,7 @@ th.t,td.t{text-align:left;white-space:normal}\
 .win{color:#00663c;font-weight:600}.loss{color:#b03a00;font-weight:600}.far{color:#b03a00}.near{color:#00663c}\
 details{margin:.5em 0}summary{cursor:pointer}code{background:#f4f4f4;padding:0 .2em}footer{margin-top:3em;color:#666;font-size:13px}";
 
-/// What has a meaning in HTML has none any more.
+/// Escapes the characters that have a meaning in HTML.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -36,7 +36,7 @@ pub(super) fn frame(title: &str, body: &str, foot: &str) -> String {
     )
 }
 
-/// What stands at the end of each page.
+/// The foot of each page.
 pub(super) fn foot(command: &str, version: &str) -> String {
     format!(
         "<footer><p>Made by <code>{}</code>, forebay {}. Disks are modelled, time is virtual; the seeds of the origin's and \

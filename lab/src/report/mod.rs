@@ -50,7 +50,7 @@ impl Chapter {
 pub struct Page {
     /// Its name.
     pub file: String,
-    /// What is in it.
+    /// Its content.
     pub html: String,
 }
 

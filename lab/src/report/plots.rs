@@ -5,7 +5,7 @@ use plotters::prelude::*;
 
 const WIDTH: u32 = 560;
 const HEIGHT: u32 = 340;
-/// What the name of a place needs, so that it does not touch the next one, and what lies beside all of them.
+/// Width of a place's name, so that it does not touch the next one; below, the margins beside all of them.
 const TICK_WIDTH: u32 = 38;
 const TICKS_MARGIN: u32 = 90;
 /// How far from 1 the band of the scatter plot goes.

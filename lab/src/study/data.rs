@@ -14,15 +14,15 @@ use std::collections::BTreeMap;
 pub struct Study {
     /// Its name.
     pub id: String,
-    /// What it is about.
+    /// Its title.
     pub title: String,
     /// When it was published.
     pub year: u32,
     /// Where.
     pub source: String,
-    /// What it found, in our words.
+    /// Its findings, in our words.
     pub summary: String,
-    /// What the source leaves open, and how it is run here.
+    /// Assumptions where the source leaves something open.
     pub assumptions: Vec<String>,
     /// The metrics that are compared with what is simulated. What is printed twice in other units stands here once.
     pub fidelity: Vec<String>,
@@ -30,17 +30,17 @@ pub struct Study {
     pub ranking: Vec<String>,
     /// The devices.
     pub devices: Vec<Device>,
-    /// What is run, in the order of reports.
+    /// Its runs, in the order of reports.
     pub runs: Vec<Run>,
     /// Against which native figures a test's are held.
     pub bases: Vec<Base>,
     /// The rows of the league.
     pub league: Vec<LeagueRow>,
-    /// What the report draws.
+    /// The pictures of its report.
     pub plots: Vec<Plot>,
     /// Why figures are far off.
     pub deviations: Vec<Deviation>,
-    /// What was published.
+    /// The published figures.
     pub figures: Vec<Figure>,
     pub(super) procedures: Vec<Procedure>,
 }
@@ -63,13 +63,13 @@ pub struct Device {
 pub struct Run {
     /// The system, as the figures name it.
     pub system: String,
-    /// What is run.
+    /// The cache or disk that is run.
     pub subject: Subject,
     /// Which procedure.
     pub procedure: String,
     /// The native figures that stand for its SSD.
     pub native_ssd: String,
-    /// What the system itself takes for each request.
+    /// Time that the system itself takes for each request.
     pub overhead: Overheads,
     /// The system hands data over to the cache device without saying that somebody waits for it.
     pub cache_writes_yield: bool,
@@ -77,7 +77,7 @@ pub struct Run {
     pub origin_writes_are_direct: bool,
 }
 
-/// What a run is of.
+/// The cache or disk of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// A bare disk.
@@ -89,7 +89,7 @@ pub enum Subject {
     Cache {
         /// The profile.
         profile: String,
-        /// What it has otherwise than the profile.
+        /// Tunables that differ from the profile's.
         tunables: BTreeMap<String, String>,
         /// Whether it promises what a disk promises; published systems are run as published.
         is_safe: bool,
@@ -112,7 +112,7 @@ impl Run {
         }
     }
 
-    /// What the cache is made of, if it is one: the profile, which is given, changed as the study says.
+    /// Composition of the run's cache: that of its profile, which is given, changed as the study says.
     ///
     /// # Errors
     /// [`SetError`] if the profile does not have what the study changes.
@@ -141,7 +141,7 @@ pub struct Base {
     hdd: Option<String>,
     /// The test in which the bare SSD did the same.
     ssd: Option<String>,
-    /// What is added to the SSD's name there.
+    /// Suffix of the SSD's name there.
     #[serde(default)]
     ssd_suffix: String,
 }
@@ -172,7 +172,7 @@ pub struct LeagueRow {
     pub label: String,
     /// The test.
     pub test: String,
-    /// What of it.
+    /// Its metric.
     pub metric: String,
     /// The first and the last repetition; none means that there are no repetitions.
     pub iterations: Option<[u32; 2]>,
@@ -181,7 +181,7 @@ pub struct LeagueRow {
     pub numjobs: String,
     /// A system that is left out.
     pub without: Option<String>,
-    /// What no cache can exceed: `ssd`, `hdd` (the row's bases), a native system, the sum of several;
+    /// Limit of any cache: `ssd`, `hdd` (the row's bases), a native system, the sum of several;
     /// or `replay`: at disk speed what is new, at SSD speed what a repetition asked for before.
     pub limit: Vec<String>,
     /// Somebody won it by acknowledging before the data are safe.
@@ -216,13 +216,13 @@ impl Deviation {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plot {
-    /// What it shows.
+    /// Its title.
     pub title: String,
     /// How it is drawn.
     pub kind: PlotKind,
-    /// Of which tests.
+    /// The tests that it shows.
     pub tests: Vec<String>,
-    /// Of which metric; of percentiles, how the metrics begin.
+    /// The metric that it shows; for percentiles, the beginning of the metrics' names.
     pub metric: String,
 }
 
@@ -255,7 +255,7 @@ impl Study {
         known.find(|one| one.is_of(test, system, metric)).map(|one| &*one.reason)
     }
 
-    /// What was fitted: to whom, for each request of which kind.
+    /// Fitted overheads: system, kind of request, time.
     pub fn overheads(&self) -> impl Iterator<Item = (&str, &'static str, &Fitted)> {
         self.runs.iter().flat_map(|run| {
             let kinds = [("read", &run.overhead.read), ("write", &run.overhead.write)];

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// A published difference between two systems counts from this ratio on.
 const DISTANT: f64 = 1.25;
 
-/// Of how many cells how many are near.
+/// Cells, and those among them that are near.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fidelity {
     /// The study.

@@ -14,9 +14,9 @@ pub struct Figure {
     pub iteration: String,
     /// How many jobs ran beside each other.
     pub numjobs: String,
-    /// What was measured: a cache, or a bare disk.
+    /// The system that was measured: a cache, or a bare disk.
     pub system: String,
-    /// What of it.
+    /// Its metric.
     pub metric: String,
     /// In which unit.
     pub unit: String,

@@ -22,16 +22,16 @@ const CHUNKS_READ_AHEAD: u32 = 4;
 
 /// Files are written from beginning to end, or copied.
 pub(super) struct FileLoad {
-    /// What is copied, if it is, and where to.
+    /// Files to write, each behind the file that it is a copy of, if it is one.
     files: Vec<(Option<File>, File)>,
     at: usize,
     done_bytes: u64,
     under_way: u32,
-    /// Of those, being read.
+    /// Chunks under way that are being read.
     reading: u32,
     /// Chunks that were read and must be written, by where they began to be read.
     read: BTreeSet<u64>,
-    /// What is written next of which copy: as the page cache hands it over, in the order of the file.
+    /// Next write of a copy (file, offset): as the page cache hands it over, in the order of the file.
     next_write: (usize, u64),
     /// The flush at the end was asked for.
     is_flushed: bool,

@@ -107,7 +107,7 @@ pub(super) fn value(metric: &str, unit: &str, measured: &Measured) -> Option<f64
     }
 }
 
-/// What fio tells of the rates of its threads, each in one window; a share is that of a mean thread.
+/// fio's statistics of its threads' rates, each in one window; a share is that of a mean thread.
 fn of_windows(of: &str, jobs: &[JobCount], scale: impl Fn(&JobCount) -> f64) -> Option<f64> {
     let windows_per_second = Nanos::SECOND as f64 / WINDOW_NS as f64;
     let rates: Vec<f64> = jobs
@@ -134,7 +134,7 @@ fn of_windows(of: &str, jobs: &[JobCount], scale: impl Fn(&JobCount) -> f64) -> 
     }
 }
 
-/// What iozone prints of its processes, in records.
+/// iozone's figures of its processes, in records.
 fn of_processes(metric: &str, outcome: &iozone::Outcome) -> Option<f64> {
     Some(match metric {
         "children_throughput" => outcome.children_throughput(),

@@ -1,4 +1,4 @@
-//! What a published system itself takes for each request, as far as no device explains it.
+//! A published system's own time for each request, as far as no device explains it.
 //!
 //! The one number that may be fitted to a system's figures: for each kind of request from one cell, which the study
 //! names. That cell, and whatever says the same of the same test, is left out of the fidelity.
@@ -61,7 +61,7 @@ impl Overheads {
         [&self.read, &self.write].into_iter().flatten()
     }
 
-    /// What a long run takes.
+    /// The overhead as a long run takes it.
     #[must_use]
     pub fn of_run(&self) -> Overhead {
         let of = |fitted: &Option<Fitted>| {
@@ -81,7 +81,7 @@ impl Overheads {
         })
     }
 
-    /// What is wrong with it: each cell must be a published one of the system.
+    /// Checks that each cell is a published one of the system; else says which is not.
     pub(super) fn check(&self, system: &str, figures: &[Figure]) -> Result<(), String> {
         for fitted in self.kinds() {
             if fitted.metrics.is_empty() {

@@ -12,10 +12,10 @@ use toml::Spanned;
 const VOLUME: &str = "volume";
 /// Files begin at multiples of this: 1 MiB.
 const ALIGNMENT_BYTES: u64 = 1 << 20;
-/// What fio takes for all jobs.
+/// Heading of the section that holds for all jobs of a job file.
 const GLOBAL: &str = "[global]\n";
 
-/// What is done in which order.
+/// A procedure: steps in their order, and the files that they use.
 #[derive(Clone, Debug)]
 pub(super) struct Procedure {
     pub name: String,
@@ -45,7 +45,7 @@ pub(super) struct Step {
     pub doing: Doing,
 }
 
-/// What a step does.
+/// Action of a step.
 #[derive(Clone, Debug)]
 pub(super) enum Doing {
     /// fio's jobs.

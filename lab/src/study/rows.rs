@@ -23,13 +23,13 @@ pub struct Row {
     pub numjobs: String,
     /// The system.
     pub system: String,
-    /// What of it.
+    /// Its metric.
     pub metric: String,
     /// In which unit.
     pub unit: String,
-    /// What was published; none for systems that the study did not have.
+    /// The published value; none for systems that the study did not have.
     pub published: Option<f64>,
-    /// What came out here.
+    /// The simulated value.
     pub simulated: Option<f64>,
     /// Why nothing did.
     pub reason: Option<String>,
@@ -45,13 +45,13 @@ pub struct Row {
     pub is_native: bool,
     /// The row was fitted to, and says nothing about fidelity.
     pub is_fitted: bool,
-    /// What the system is given for each read of its own, in microseconds.
+    /// The system's own time for each read, in microseconds.
     pub overhead_read_us: Option<u32>,
     /// The same for each write.
     pub overhead_write_us: Option<u32>,
 }
 
-/// What identifies a figure, its unit aside.
+/// Key of a figure, its unit aside.
 type Key<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str);
 
 impl Row {
@@ -74,7 +74,7 @@ pub fn is_ours(system: &str) -> bool {
     system == OUR_SYSTEM || system.strip_prefix(OUR_SYSTEM).is_some_and(|rest| rest.starts_with('-'))
 }
 
-/// What became of a run; `None` if it was not carried out.
+/// Outcome of a run; `None` if it was not carried out.
 pub type Outcome = Option<Result<Vec<Measured>, String>>;
 
 /// All figures of a study: every published one of the wanted systems and tests in the order of its file, then those
@@ -116,7 +116,7 @@ pub fn rows(study: &Study, outcomes: &[Outcome], is_wanted: &dyn Fn(&str, &str) 
     rows
 }
 
-/// What the bare disks did, by key: published and simulated.
+/// Figures of the bare disks, by key: published and simulated.
 type Natives = BTreeMap<[String; 5], (Option<f64>, Option<f64>)>;
 
 fn owned(key: Key<'_>) -> [String; 5] {
@@ -193,7 +193,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// What a system is given of its own in a test.
+    /// A system's own time in a test.
     fn overhead(&self, system: &str, test: &str) -> Option<&'a Overheads> {
         let mut runs = self.runs(system);
         runs.find(|(run, _)| self.run_has_test(run, test)).map(|(run, _)| &run.overhead)

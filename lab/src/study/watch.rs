@@ -1,4 +1,4 @@
-//! What each job did, and when.
+//! Counts of each job over time.
 
 use crate::long::{Answer, Next, Workload};
 use engine::units::Nanos;
@@ -32,12 +32,12 @@ impl<W: Workload> Watch<W> {
         Watch { workload, began: None, jobs: Vec::new() }
     }
 
-    /// What is watched.
+    /// The watched workload.
     pub(super) fn workload(&self) -> &W {
         &self.workload
     }
 
-    /// What the jobs did.
+    /// The counts of the jobs.
     pub(super) fn into_jobs(self) -> Vec<JobCount> {
         self.jobs
     }

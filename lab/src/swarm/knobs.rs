@@ -162,7 +162,7 @@ knobs! {
     ways = 0,
     /// Slots.
     slots = 64,
-    /// What a cache with slots does: a number below [`SLOT_RULES`](super::SLOT_RULES).
+    /// Composition of a cache with slots: a number below [`SLOT_RULES`](super::SLOT_RULES).
     slot_rules = 0,
     /// Blocks of a bucket, with keys alone in the segments; 0 for none.
     bucket_blocks = 0,

@@ -1,4 +1,4 @@
-//! What happens to a world of the swarm: rounds of requests and faults, each ended by a crash and a full
+//! The load of a world of the swarm: rounds of requests and faults, each ended by a crash and a full
 //! read-back; at the end all devices are well, and everything must come home.
 
 use super::aims;

@@ -19,10 +19,10 @@ use crate::violation::{Violation, catch};
 use crate::world::{Counts, World};
 use engine::mutation::Mutations;
 
-/// What a run came to.
+/// Outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What was counted.
+    /// Its counters.
     pub counts: Counts,
     /// The hash of all events.
     pub hash: u64,

@@ -1,4 +1,4 @@
-//! What a run is told: drawn from a seed, printed, parsed, shrunk.
+//! Options of a run: drawn from a seed, printed, parsed, shrunk.
 
 use super::knobs::Knob;
 use super::slot_rules::slot_rules;
@@ -38,7 +38,7 @@ impl fmt::Display for UnknownKnob {
 impl std::error::Error for UnknownKnob {}
 
 impl Options {
-    /// What the seed draws.
+    /// Draws the options of a seed.
     #[must_use]
     pub fn draw(seed: u64) -> Options {
         let mut random = Random::new(seed).fork(0x0_5eed);

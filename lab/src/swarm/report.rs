@@ -1,4 +1,4 @@
-//! What is told about runs.
+//! Reports of runs.
 
 use super::options::Options;
 use crate::violation::Violation;
@@ -10,7 +10,7 @@ use std::fmt;
 pub struct Failure {
     /// Its options.
     pub options: Options,
-    /// What it found.
+    /// The violation.
     pub violation: Violation,
     /// The last events, oldest first.
     pub events: Vec<String>,
@@ -34,7 +34,7 @@ pub struct Totals {
     pub runs: u64,
     /// Runs that found something.
     pub violations: u64,
-    /// What was counted in all of them.
+    /// Counters of all runs together.
     pub counts: Counts,
 }
 

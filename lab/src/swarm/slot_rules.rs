@@ -1,4 +1,4 @@
-//! What caches with slots do in the swarm: compositions that differ in every way that the slots' code knows.
+//! Compositions of caches with slots in the swarm: they differ in every way that the slots' code knows.
 
 use engine::composition::Composition;
 use engine::units::BLOCK_BYTES;

@@ -41,7 +41,7 @@ pub const TRANSFER_SECTORS_MAX: u64 = (1 << 30) / SECTOR_BYTES;
 /// Sectors of the largest disk that is believed: 8 EiB.
 pub const DISK_SECTORS_MAX: u64 = (1 << 63) / SECTOR_BYTES;
 
-/// What a request does.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// It reads.
@@ -59,7 +59,7 @@ pub struct Entry {
     pub at_ns: Option<u64>,
     /// Which disk of the trace: they are numbered in the order in which they come.
     pub volume: u32,
-    /// What it does.
+    /// Its kind.
     pub op: Op,
     /// Where; not empty, and not beyond [`DISK_SECTORS_MAX`].
     pub range: SectorRange,
@@ -163,7 +163,7 @@ pub struct TraceError {
     pub file: String,
     /// Where in it.
     pub place: Place,
-    /// What is wrong there.
+    /// The error, in words.
     pub reason: Reason,
 }
 
@@ -177,7 +177,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// What is wrong with a place in a trace.
+/// Error at a place in a trace.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
@@ -212,7 +212,7 @@ pub enum Reason {
     Number {
         /// Which field.
         field: &'static str,
-        /// What stands there, shortened.
+        /// The text there, shortened.
         text: String,
     },
     /// Neither a read nor a write.

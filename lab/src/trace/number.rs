@@ -2,10 +2,10 @@
 
 use super::Reason;
 
-/// Of a field that is no number, so many characters are shown.
+/// Length to which a field that is no number is shown, in characters.
 const SHOWN: usize = 24;
 
-/// What is shown of a field in an error: on one line, whatever the field holds.
+/// A field as an error shows it: on one line, whatever the field holds.
 pub(super) fn shown(text: &str) -> String {
     let mut shown: String = text.chars().take(SHOWN).flat_map(char::escape_default).collect();
     if text.chars().nth(SHOWN).is_some() {

@@ -12,7 +12,7 @@ use std::path::Path;
 const XZ_BYTES_MAX: u64 = 128 << 20;
 /// The largest window of zstd that is decoded, as a power of two: the limit of its command line too.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
-/// What is buffered of a file, and looked at to guess the format.
+/// Size of a file's buffer, and of the part from which its format is guessed.
 const BUFFER_BYTES: usize = 1 << 16;
 
 /// Opens a trace. The file's name tells how it is compressed (`.zst`, `.xz`, `.gz`, or not).

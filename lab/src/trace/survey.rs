@@ -1,4 +1,4 @@
-//! What a trace holds: the first look, before anything is made of it.
+//! The survey of a trace: a first pass that counts, before anything is made of it.
 
 use super::spread::BlockSet;
 use super::{Op, Source, TraceError};
@@ -31,7 +31,7 @@ impl Survey {
     /// Reads the whole of a trace; `on_progress` gets the number of requests so far, now and then.
     ///
     /// # Errors
-    /// What the trace says.
+    /// [`TraceError`], as the source returns it.
     pub fn of(source: &mut dyn Source, on_progress: &mut dyn FnMut(u64)) -> Result<Survey, TraceError> {
         let mut survey = Survey::default();
         let mut blocks = BlockSet::default();

@@ -1,4 +1,4 @@
-//! What a cache with slots must know after a crash, as its composition promises.
+//! Knowledge that a cache with slots must have after a crash, as its composition promises.
 
 use super::World;
 use crate::content::{Sector, Tag};
@@ -8,7 +8,7 @@ use engine::recovery::{CleanSlot, Opened};
 use engine::units::{SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeIndex};
 
 impl World {
-    /// What counts as clean is what the origin has, durably; and after a crash nothing does where that is promised.
+    /// Checks that a clean block is durable on the origin, and that after a crash no block is clean where that is promised.
     pub(super) fn expect_aftermath(&mut self, opened: &Opened) -> Result<(), Violation> {
         let Some(slots) = self.setup.slots else { return Ok(()) };
         let knows_clean = match slots.composition.contract().aftermath {

@@ -21,7 +21,7 @@ pub struct AtStake {
     pub target: Target,
     /// The first sector.
     pub first: u64,
-    /// What it writes.
+    /// Content of the write.
     pub content: Content,
     /// Whether it was still in flight: issued, and not landed.
     pub is_in_flight: bool,
@@ -293,7 +293,7 @@ impl World {
         self.is_sound()
     }
 
-    /// What the cache held of an abandoned volume is void, as the daemon sees to before it recovers.
+    /// Voids the cached data of abandoned volumes, as the daemon does before it recovers.
     fn renumber_abandoned(&mut self) -> Result<(), OpenError> {
         if !self.abandoned.contains(&true) {
             return Ok(());

@@ -213,7 +213,7 @@ impl World {
         self.engine.as_ref()
     }
 
-    /// What happened.
+    /// Events so far.
     #[must_use]
     pub fn trace(&self) -> &Trace {
         &self.trace
@@ -224,7 +224,7 @@ impl World {
         self.trace.is_printing = true;
     }
 
-    /// What was counted, the running engine included.
+    /// Counters, those of the running engine included.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let mut counts = self.counts;
@@ -234,13 +234,13 @@ impl World {
         counts
     }
 
-    /// What was counted until the last crash, and nothing that the running engine counts.
+    /// Counters up to the last crash, without those of the running engine.
     #[must_use]
     pub fn counts_so_far(&self) -> Counts {
         self.counts
     }
 
-    /// What recovery found, each time.
+    /// Reports of all recoveries, in their order.
     #[must_use]
     pub fn reports(&self) -> &[recovery::Report] {
         &self.reports

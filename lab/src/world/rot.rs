@@ -80,7 +80,7 @@ impl World {
         }
     }
 
-    /// What of a client's lies in a sector of the cache that may rot: volume and sector there.
+    /// The client's sector (volume and number) whose content lies in a sector of the cache, if that may rot.
     #[must_use]
     pub fn may_rot(&self, sector: u64) -> Option<(usize, u64)> {
         let place = match &self.cache.read(sector, 1)[0] {

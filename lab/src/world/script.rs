@@ -1,4 +1,4 @@
-//! What a scenario decides: which device operations are held back, and when they go on.
+//! Decisions of a scenario: which device operations are held back, and when they go on.
 
 use super::World;
 use super::operations::{IoView, OpId};

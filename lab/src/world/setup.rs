@@ -27,7 +27,7 @@ pub struct VolumeSetup {
 pub struct SlotSetup {
     /// How many, at the least.
     pub slots: u32,
-    /// What the cache does.
+    /// Composition of the cache.
     pub composition: Composition,
 }
 
@@ -65,7 +65,7 @@ pub struct Setup {
     pub slots: Option<SlotSetup>,
     /// Buckets, and segments for keys.
     pub keys: Option<KeyLayout>,
-    /// What a cache without slots is made of, as text; empty for our own.
+    /// Composition of a cache without slots, as text; empty for our own.
     pub composition: String,
     /// Dirty blocks that have room in memory, where they lie there, too.
     pub memory_blocks: u64,
@@ -85,7 +85,7 @@ pub struct Setup {
     pub is_checked_on_open: bool,
     /// Whether each start compares the clean copies with the origins. Where not, only what clients read tells.
     pub are_copies_compared: bool,
-    /// What is promised.
+    /// Promises that the oracle holds the cache to.
     pub contract: Contract,
     /// How long the cache takes.
     pub cache_latency: Latency,

@@ -1,4 +1,4 @@
-//! What happened, in order: the hash of all of it, and the last events for a report.
+//! Events of a world in their order: a hash of all, and the last ones for a report.
 
 use crate::clock::EventHash;
 use crate::disk::faults::{Fault, Kind};
@@ -37,13 +37,13 @@ pub enum What {
         op: u64,
         /// The device.
         target: Target,
-        /// What.
+        /// Its kind.
         kind: Kind,
         /// The first sector.
         first: u64,
         /// How many.
         sectors: u64,
-        /// What will happen to it.
+        /// The fault that it meets.
         fault: Option<Fault>,
     },
     /// A device operation had its effect.

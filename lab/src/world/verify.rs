@@ -1,4 +1,4 @@
-//! What must hold whenever one looks: content, the device's bytes, memory, and that all comes to rest.
+//! Checks that hold at any moment: content, the device's bytes, memory, and that all comes to rest.
 
 use super::image::CutImage;
 use super::{Ticket, World};
@@ -58,7 +58,7 @@ impl World {
         Ok(())
     }
 
-    /// What `forebay check` would say to the cache now. Not while the engine has writes in flight.
+    /// Checks the cache as `forebay check` does. Not while the engine has writes in flight.
     pub fn check_image(&mut self) -> Report {
         check::check(&mut CutImage::whole(&mut self.cache))
     }

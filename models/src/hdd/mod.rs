@@ -34,7 +34,7 @@ const MILLISECOND_NS: u64 = 1_000_000;
 /// How much is written behind before reads get their turn. By taste: about 6 ms of an outer track.
 const BEHIND_BYTES_MAX: u64 = 1 << 20;
 
-/// What happens inside the disk.
+/// Event inside the disk.
 #[derive(Debug)]
 enum Event {
     /// The controller has understood a command.
@@ -51,7 +51,7 @@ enum Event {
     Beyond,
 }
 
-/// What the arm is busy with.
+/// Work of the arm.
 #[derive(Clone, Copy, Debug)]
 enum Job {
     Read(Command),

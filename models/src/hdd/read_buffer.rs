@@ -1,4 +1,4 @@
-//! What a hard disk keeps of what passed under its heads: what was read, and what came after it.
+//! The read buffer of a hard disk: data that passed under its heads, read for a request or after one.
 //!
 //! The memory is divided among a few streams. After a read the head stays on its track and reads
 //! on, into the stream of that read, until the arm is needed elsewhere or the stream has half
@@ -10,7 +10,7 @@ use crate::ranges::Range;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-/// What is kept of one stream: a range, and when it was last of use.
+/// Buffered range of one stream, and when it was last of use.
 #[derive(Debug)]
 struct Segment {
     range: Range,

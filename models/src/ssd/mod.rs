@@ -36,7 +36,7 @@ const MICROSECOND_NS: u64 = 1000;
 /// How long less than a page waits in the buffer for more. By taste.
 const GATHER_NS: u64 = 5_000_000;
 
-/// What happens inside the disk.
+/// Event inside the disk.
 #[derive(Debug)]
 enum Event {
     /// A channel has done its job.
@@ -49,11 +49,11 @@ enum Event {
     Flush(Command),
     /// A command is done.
     Done(Command),
-    /// What is in the buffer has waited long enough for more.
+    /// The buffer has waited long enough for more data.
     Gathered,
 }
 
-/// What a channel is busy with.
+/// Work of a channel.
 #[derive(Clone, Copy, Debug)]
 enum Job {
     /// A page of a transfer of the host's, by its index.

@@ -38,7 +38,7 @@ pub(super) struct ReadAhead {
     uses: u64,
 }
 
-/// What is known of a page.
+/// State of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ahead {
     /// In memory.

@@ -13,7 +13,7 @@ use crate::ranges::Range;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// What one entry of the map covers.
+/// Bytes that one entry of the map covers.
 const UNIT_BYTES: u64 = 4096;
 /// Units whose entries lie together; one entry is enough where all are in the same block.
 const CHUNK_UNITS: u64 = 32;
@@ -56,7 +56,7 @@ pub(super) struct Translation {
     /// Where the host writes, and how much of it is used.
     open: u32,
     used: u64,
-    /// What each unit written to the open block costs besides its own programming, in nanoseconds of a channel.
+    /// Cost of each unit written to the open block besides its own programming, in nanoseconds of a channel.
     copy_ns: u64,
     copied_units: u64,
     page_units: u64,

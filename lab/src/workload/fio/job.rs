@@ -1,4 +1,4 @@
-//! What a job is.
+//! A job and its options.
 
 use engine::units::{Nanos, SECTOR_BYTES};
 
@@ -34,7 +34,7 @@ pub struct Job {
     pub reads: bool,
     /// Whether it writes.
     pub writes: bool,
-    /// Of a job that does both, how much is read, in percent.
+    /// Share of reads in a job that reads and writes, in percent.
     pub read_percent: u32,
     /// The size of each request.
     pub block_bytes: u64,
@@ -102,7 +102,7 @@ pub enum JobError {
 }
 
 impl Job {
-    /// What fio does where a job file says nothing.
+    /// A job with fio's defaults.
     #[must_use]
     pub fn new(name: &str) -> Job {
         Job {
@@ -149,7 +149,7 @@ impl Job {
         (!self.is_time_based).then(|| all_bytes / self.block_bytes.max(1))
     }
 
-    /// What one pass asks for.
+    /// Bytes of one pass.
     pub(super) fn pass_bytes(&self) -> u64 {
         match self.size_bytes {
             0 => self.part_bytes(),

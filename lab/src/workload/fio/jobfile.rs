@@ -38,11 +38,11 @@ const SYNCHRONOUS: [&str; 6] = ["psync", "sync", "vsync", "pvsync", "pvsync2", "
 pub struct JobFileError {
     /// The line; of a job that is wrong as a whole, that of its section.
     pub line: usize,
-    /// What is wrong.
+    /// The error, in words.
     pub reason: JobFileReason,
 }
 
-/// What is wrong with a line.
+/// Error in a line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobFileReason {

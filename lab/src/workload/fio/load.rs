@@ -78,7 +78,7 @@ impl FioLoad {
         Ok(load)
     }
 
-    /// What the volume must have.
+    /// Size that the volume must have.
     #[must_use]
     pub fn volume_bytes(&self) -> u64 {
         self.volume_bytes

@@ -98,14 +98,14 @@ impl Sequence {
         self.mix = Tausworthe::new(seed(&self.job, MIX_PURPOSE));
     }
 
-    /// What one pass asks for before it ends.
+    /// Bytes of one pass.
     fn pass_bytes(&self) -> u64 {
         let pass_bytes = self.job.pass_bytes();
         let writes_anywhere = self.job.writes && self.job.is_random && self.free.is_none();
         if writes_anywhere { pass_bytes.max(self.job.io_bytes.unwrap_or(0)) } else { pass_bytes }
     }
 
-    /// What is asked for in all.
+    /// Bytes of all passes.
     fn limit_bytes(&self) -> u64 {
         self.job.io_bytes.unwrap_or(self.job.pass_bytes())
     }

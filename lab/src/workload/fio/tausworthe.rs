@@ -3,7 +3,7 @@
 
 /// Multiplier of the congruential generator that spreads the seed.
 const LCG: u32 = 69069;
-/// What fio begins with; it means 2 to the powers 31, 17 and 7, but in C `^` is exclusive or.
+/// The seeds that fio begins with; it means 2 to the powers 31, 17 and 7, but in C `^` is exclusive or.
 const FIRST: u32 = (2 ^ 31) + (2 ^ 17) + (2 ^ 7);
 /// Numbers that are drawn and dropped before the first one that counts.
 const CRANKS: u32 = 6;

@@ -18,14 +18,14 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// What the volume must have.
+    /// Size that the volume must have.
     #[must_use]
     pub fn volume_bytes(&self) -> u64 {
         self.file_bytes * u64::from(self.processes)
     }
 }
 
-/// What a process has done that counts.
+/// Counted work of a process.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
     records: u64,
@@ -44,7 +44,7 @@ struct Process {
     counted: Option<Counted>,
 }
 
-/// What iozone prints of a test. Rates are records a second.
+/// iozone's printed figures of a test. Rates are records a second.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     counted: Vec<Counted>,
@@ -149,7 +149,7 @@ impl IozoneLoad {
         }
     }
 
-    /// What iozone would print, once the test has ended.
+    /// iozone's figures, once the test has ended.
     #[must_use]
     pub fn outcome(&self) -> Option<Outcome> {
         let counted = self.processes.iter().map(|process| process.counted).collect::<Option<Vec<_>>>()?;

@@ -31,7 +31,7 @@ impl Test {
         Test::RandomWrite,
     ];
 
-    /// What iozone's report calls those who do it.
+    /// Name of the processes in iozone's report.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -86,7 +86,7 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    /// What a process asks for in a test of a file of so many records.
+    /// Requests of a process in a test of a file of so many records.
     #[must_use]
     pub fn new(test: Test, process: u32, records: u32) -> Sequence {
         Sequence {
