@@ -285,6 +285,13 @@ mutations! {
     /// H4, H5, with slot pages: a record was taken back, and counts as gone before that is flushed. A power cut brings it back:
     /// what is in the slot by now is read as its old piece, or v1 instead of the v2 that went around the cache.
     RecordGoneUnflushed,
+    /// H4, H5, with slot pages: a slot is home, and counts as not recorded before any page says so. After a crash what is in
+    /// the slot by now is read as its old piece, or v1 instead of the v2 that went around the cache.
+    RecordGoneUnwritten,
+    /// Rule 6, H4, with slot pages: a process dies when a record was taken back, and that was not flushed. Its successor flushes
+    /// nothing at its start and gives the slot to another piece. A power cut brings the record back: the bytes of the new
+    /// piece are read as the old one's.
+    StartUnflushed,
     /// Hazard 14, in slots: two writes to one place are under way. They land in one order and are answered in the other: the
     /// checksum in memory is not that of what lies there.
     OverlapInSlot,
@@ -303,6 +310,15 @@ mutations! {
     /// H2: the slot of a piece is mapped, and the transaction is not flushed. A power cut keeps the mapping and takes what was
     /// written to the slot.
     TransactionUnflushed,
+    /// H4: a transaction counts when its record is written, not flushed. A slot that it removed is given to another piece; a power
+    /// cut takes the record: the bytes of the new piece are read as the old one's.
+    RecordUnflushed,
+    /// A transaction was cut off when a page of it was written and its record was not. The page stays, with the mapping of v0; v1
+    /// is written around the cache. Then a transaction reaches the page's number: after a crash v0 is read.
+    KeepCutPages,
+    /// H13: a process dies with its last record written and not flushed. Its successor writes a page over the version of the
+    /// transaction before; a power cut takes the record: the page has no version that counts.
+    OverwriteUnflushedRecord,
     /// H4: a slot is given to another piece before the removal of its mapping is durable. After a crash the bytes of the
     /// new piece are read as the old one's.
     ReuseBeforeRemoval,

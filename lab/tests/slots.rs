@@ -2,8 +2,9 @@
 //! origins that fail.
 
 use engine::composition::Composition;
-use engine::effect::{Errno, RequestOp};
+use engine::effect::{Errno, RequestOp, Target};
 use engine::units::{Nanos, SectorRange};
+use forebay_lab::disk::Fate;
 use forebay_lab::disk::faults::Kind;
 use forebay_lab::swarm::{Knob, Options, SLOT_RULES, Totals, run};
 use forebay_lab::violation::Violation;
@@ -43,6 +44,48 @@ fn slots_keep_what_was_promised() {
 #[test]
 fn whatever_the_rules_are() {
     keep_what_was_promised(1..SLOT_RULES, SEEDS_OF_OTHERS, CUTS_MIN_OF_OTHERS);
+}
+
+/// Goal: without `safe` slots recorded by page keep what was promised, on devices that lose nothing that they acknowledged.
+#[test]
+fn unsafe_slots_keep_what_was_promised_where_devices_lose_nothing() {
+    let mut totals = Totals::default();
+    let mut found = Vec::new();
+    for seed in 0..SEEDS_OF_OTHERS {
+        let mut options = Options::draw(seed).with_slots();
+        options.set(Knob::faulty, 0);
+        options.set(Knob::safe, 0);
+        let outcome = run(&options);
+        totals.add(&outcome.counts, outcome.failure.is_some());
+        found.extend(outcome.failure.map(|failure| failure.to_string()));
+    }
+    assert!(totals.counts.cuts >= CUTS_MIN_OF_OTHERS, "{} cuts", totals.counts.cuts);
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// Goal: and they need such devices. Method: a write is answered; of what is unflushed a power cut leaves its record alone.
+#[test]
+fn unsafe_slots_lose_data_where_devices_do() {
+    let script = |is_safe: bool| -> Result<(), Violation> {
+        let mut composition = Composition::plain_slots();
+        composition.safe = is_safe;
+        let slots = SlotSetup { slots: 512, composition };
+        let mut setup = Setup::new(1);
+        setup.slots = Some(slots);
+        let first_of_data = slots.layout().slot_offset_bytes(engine::units::Frame(0)) / 512;
+        let mut world = World::new(setup);
+        world.run_dry()?;
+        let ticket = world.write(0, blocks(10, 1));
+        world.succeed(ticket)?;
+        world.cut_power(|write| {
+            let is_data = write.target == Target::Cache && write.first >= first_of_data;
+            if is_data { Fate::Lost } else { Fate::Kept }
+        });
+        world.open()?;
+        world.verify_cut()
+    };
+    assert_eq!(script(true), Ok(()));
+    assert!(script(false).is_err(), "a record told of data that was gone");
 }
 
 /// Histories with failing devices that found something once.

@@ -140,7 +140,8 @@ mod planted {
     const SEEDS_MAX: u64 = 1500;
 
     /// Bugs that no history was seen to find yet: they are tried only by name. Each has a script (`scenarios/slots.rs`).
-    const NOT_FOUND: [Mutation; 2] = [Mutation::MarkInFlight, Mutation::MappingBeforeMark];
+    const NOT_FOUND: [Mutation; 3] =
+        [Mutation::MarkInFlight, Mutation::MappingBeforeMark, Mutation::OverwriteUnflushedRecord];
 
     /// The first history that finds the bug; panics of the engine do not count.
     fn first_found(mutation: Mutation) -> Result<(u64, String), String> {

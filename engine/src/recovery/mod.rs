@@ -214,7 +214,9 @@ fn begin_session<I: Image>(image: &mut I, mut opened: Opened, mutations: Mutatio
     }
     // RULE 6: what recovery found may be in volatile memory of the device only: it is flushed before a
     // session builds on it.
-    if !mutations.has(Mutation::SkipRecoveryFlush) {
+    let is_unflushed =
+        matches!(opened.store, OpenedStore::Slots(_)) && mutations.has(Mutation::StartUnflushed);
+    if !mutations.has(Mutation::SkipRecoveryFlush) && !is_unflushed {
         image.flush()?;
     }
     let superblock = &mut opened.superblock;
@@ -225,7 +227,7 @@ fn begin_session<I: Image>(image: &mut I, mut opened: Opened, mutations: Mutatio
         OpenedStore::Slots(_) => slots::recovery::record_numbers(superblock),
     }
     superblock.clean_stop &= mutations.has(Mutation::KeepCleanFlag);
-    write_superblock(image, superblock)?;
+    write_superblock_copies(image, superblock, !is_unflushed)?;
     if let OpenedStore::Log(log) = &mut opened.store
         && !mutations.has(Mutation::ForgetSessionBump)
     {
@@ -250,11 +252,21 @@ pub fn format<I: Image>(image: &mut I, superblock: &Superblock) -> Result<(), Er
 /// # Errors
 /// The device's errno.
 pub fn write_superblock<I: Image>(image: &mut I, superblock: &Superblock) -> Result<(), Errno> {
+    write_superblock_copies(image, superblock, true)
+}
+
+fn write_superblock_copies<I: Image>(
+    image: &mut I,
+    superblock: &Superblock,
+    is_flushed: bool,
+) -> Result<(), Errno> {
     let mut bytes = alloc::vec![0; SUPERBLOCK_BYTES];
     superblock.encode(&mut bytes);
     for offset in SUPERBLOCK_OFFSETS {
         image.write(offset, &bytes)?;
-        image.flush()?;
+        if is_flushed {
+            image.flush()?;
+        }
     }
     Ok(())
 }

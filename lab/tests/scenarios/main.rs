@@ -24,8 +24,8 @@
 //! | 4 | sync-sector, commit, bit-tree | `hazard_04_rewritten_after_it_went_home`; what goes home unflushed is dirty or forgotten after a crash, not clean and older |
 //! | 4 | bit-tree | `hazard_04_marked_before_it_is_written`, `hazard_04_mark_that_is_on_its_way_away`, `hazard_04_mapping_and_mark_together` |
 //! | 4 | journal, mirror | `hazard_04_destaged_after_the_cache_was_flushed`, `hazard_04_rewritten_while_it_goes_home` |
-//! | 5 | sync-sector | `hazard_05_record_is_gone_before_the_slot_is_reused` |
-//! | 5 | commit, bit-tree | `hazard_05_mapping_is_gone_before_the_slot_is_reused` |
+//! | 5 | sync-sector | `hazard_05_record_is_gone_before_the_slot_is_reused`, `hazard_05_record_is_taken_back_before_the_slot_is_reused` |
+//! | 5 | commit, bit-tree | `hazard_05_mapping_is_gone_before_the_slot_is_reused`, `hazard_05_removal_counts_when_its_record_is_flushed` |
 //! | 5 | journal | `hazard_05_bucket_given_up_is_forgotten`, `rule_01_bucket_refilled_before_a_flush`, `rule_05_bucket_refilled_before_a_header_tells`, `hazard_05_tail_keeps_keys_that_hold` |
 //! | 5 | mirror | `rule_01_segment_reused_before_a_flush` |
 //! | 6 | sync-sector | a crash forgets what is clean, and what is written through is: the origin alone tells |
@@ -33,7 +33,7 @@
 //! | 6 | bit-tree | `hazard_06_marked_before_it_is_written_to_both` |
 //! | 6 | journal, mirror | `hazard_06_writethrough_is_dirty_until_it_is_home`, `hazard_06_writethrough_is_in_the_log_before_it_goes_home` |
 //! | 7 | sync-sector, commit, bit-tree, journal, mirror | `hazard_07_bypass_leaves_a_tombstone` |
-//! | 7 | sync-sector | `hazard_07_record_is_gone_before_a_bypass` |
+//! | 7 | sync-sector | `hazard_07_record_is_gone_before_a_bypass`, `hazard_07_record_is_taken_back_before_a_bypass` |
 //! | 7 | commit, bit-tree | `hazard_07_mapping_is_gone_before_a_bypass` |
 //! | 7 | journal, mirror | `rule_07_tombstone_is_durable_first`, `hazard_07_discard_is_remembered`, `rule_07_dirty_block_is_never_bypassed` |
 //! | 7 | journal | `rule_07_bypass_of_what_a_bucket_had`, `hazard_07_key_before_its_tombstone` |

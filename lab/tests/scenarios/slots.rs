@@ -4,6 +4,7 @@
 use crate::kinds::{Kind, SLOT_COUNT, SLOTS, TRANSACTIONS, with_slots};
 use crate::steps::*;
 use engine::effect::{Errno, RequestOp, Target, WriteMode};
+use engine::format::COMMIT_RECORD_OFFSETS;
 use forebay_lab::disk::Fate;
 use forebay_lab::disk::faults::Kind as Op;
 use forebay_lab::world::{AtStake, IoView, Setup, SlotSetup, World};
@@ -33,7 +34,13 @@ crate::scenarios! {
     hazard_11_read_beside_a_flush_that_fails: TellDoubted, large_around, on BY_MAPPING;
     hazard_12_who_waits_for_what_is_dirty_to_go_home: WaitersBlockDestage, writeback, on SLOTS;
     hazard_14_one_write_to_a_place_at_a_time: OverlapInSlot, writeback, on SLOTS;
+    hazard_05_record_is_taken_back_before_the_slot_is_reused: RecordGoneUnwritten, writeback, on BY_PAGE;
+    hazard_05_removal_counts_when_its_record_is_flushed: RecordUnflushed, writeback, on TRANSACTIONS;
+    hazard_07_record_is_taken_back_before_a_bypass: RecordGoneUnwritten, writeback, on BY_PAGE;
     rule_02_fill_that_stays_clean_over_a_crash: KeepUnflushedFill, writearound, on BY_TREE;
+    rule_06_start_flushes_what_it_found: StartUnflushed, writeback, on BY_PAGE;
+    rule_06_page_that_was_cut_off_never_counts: KeepCutPages, writearound, on TRANSACTIONS;
+    rule_06_record_is_durable_before_it_is_built_on: OverwriteUnflushedRecord, many, on BY_TREE;
 }
 
 /// Slots of 64 KiB that whole pieces are copied to; the volume under test is in write-around mode.
@@ -246,6 +253,39 @@ fn hazard_05_mapping_is_gone_before_the_slot_is_reused(world: &mut World) -> Run
     world.verify_cut()
 }
 
+fn hazard_05_record_is_taken_back_before_the_slot_is_reused(world: &mut World) -> Run {
+    hazard_05_record_is_gone_before_the_slot_is_reused(world)
+}
+
+/// A transaction removes mappings. Its record is written, and lost.
+fn hazard_05_removal_counts_when_its_record_is_flushed(world: &mut World) -> Run {
+    begin(world)?;
+    fill(world, 0, 10, 1)?;
+    fill(world, 1, 0, u64::from(SLOT_COUNT) - 1)?;
+    // All slots are in use and mapped.
+    world.run_dry()?;
+    let is_record = is_record(world);
+    world.hold(is_record);
+    // There is no slot for these: others leave.
+    for step in 0..4 {
+        fill(world, 1, 500 + step * 20, 1)?;
+    }
+    for page in pending(world, is_record) {
+        world.complete(page)?;
+    }
+    world.pass(10 * MS)?;
+    world.hold(|io| io.is_cache(Op::Flush));
+    for record in pending(world, is_record) {
+        world.complete(record)?;
+    }
+    for step in 0..20 {
+        fill(world, 1, 700 + step * 20, 1)?;
+    }
+    let data = data_sector(world);
+    keep_only(world, |write| write.first >= data)?;
+    world.verify_cut()
+}
+
 fn hazard_06_marked_before_it_is_written_to_both(world: &mut World) -> Run {
     crate::writes::hazard_06_writethrough_is_dirty_until_it_is_home(world)
 }
@@ -265,6 +305,10 @@ fn hazard_07_record_is_gone_before_a_bypass(world: &mut World) -> Run {
     world.pass(10 * MS)?;
     keep_only(world, |_| false)?;
     world.verify_cut()
+}
+
+fn hazard_07_record_is_taken_back_before_a_bypass(world: &mut World) -> Run {
+    hazard_07_record_is_gone_before_a_bypass(world)
 }
 
 fn hazard_07_mapping_is_gone_before_a_bypass(world: &mut World) -> Run {
@@ -407,4 +451,84 @@ fn rule_02_fill_that_stays_clean_over_a_crash(world: &mut World) -> Run {
     world.pass(3000 * MS)?;
     origins_lose(world)?;
     verify_and_evict(world)
+}
+
+/// A process dies when a record was taken back, and that was not flushed. Its successor finds the slot free.
+fn rule_06_start_flushes_what_it_found(world: &mut World) -> Run {
+    begin(world)?;
+    write_fua(world, 0, 10, 1)?;
+    world.hold(|io| io.is_cache(Op::Flush));
+    // It goes home, and its record is taken back.
+    world.pass(1000 * MS)?;
+    world.kill(|_| true);
+    world.open()?;
+    crowd(world)?;
+    let data = data_sector(world);
+    keep_only(world, |write| write.first >= data)?;
+    world.verify_cut()
+}
+
+/// A page is written, the record of its transaction is not.
+fn rule_06_page_that_was_cut_off_never_counts(world: &mut World) -> Run {
+    begin(world)?;
+    let is_record = is_record(world);
+    world.hold(is_record);
+    fill(world, 0, 10, 1)?;
+    world.until_pending(is_record)?;
+    for page in pending(world, is_record) {
+        world.complete(page)?;
+    }
+    world.kill(|_| false);
+    world.open()?;
+    // Nothing in memory tells that it is cached.
+    write_fua(world, 0, 10, 1)?;
+    world.kill(|_| true);
+    world.open()?;
+    verify_and_evict(world)
+}
+
+/// A transaction has a tree whose mark the next start takes back: what it marks went home, and left before the page that has
+/// its mapping was written.
+fn rule_06_record_is_durable_before_it_is_built_on(world: &mut World) -> Run {
+    begin(world)?;
+    let layout = world.setup().slots.expect("slots").layout();
+    let filled = u64::from(layout.page_slots()) * 16 + 32;
+    for step in 0..filled / 64 + 1 {
+        fill(world, 1, step * 64, 64)?;
+    }
+    world.run_dry()?;
+    world.hold(|io| io.is_origin(0, Op::Write));
+    write_fua(world, 0, 10, 1)?;
+    // The tree is split, and nobody waits for that.
+    world.pass(5000 * MS)?;
+    let is_record = is_record(world);
+    world.hold(is_record);
+    let discarded = RequestOp::Discard { range: blocks(0, filled), fua: false };
+    let _waits = world.submit(1, discarded);
+    world.until_pending(is_record)?;
+    let pages = pending(world, is_record);
+    assert_eq!(pages.len(), 16, "pages wait for their turn");
+    let _waits_too = world.discard(0, blocks(10, 1));
+    world.complete_all(|io| io.is_origin(0, Op::Write))?;
+    world.pass(1000 * MS)?;
+    for page in pages {
+        world.complete(page)?;
+    }
+    world.pass(10 * MS)?;
+    for page in pending(world, is_record) {
+        world.complete(page)?;
+    }
+    world.pass(10 * MS)?;
+    world.hold(|io| io.is_cache(Op::Flush));
+    for record in pending(world, is_record) {
+        world.complete(record)?;
+    }
+    world.kill(|_| false);
+    let records = COMMIT_RECORD_OFFSETS.map(|offset_bytes| offset_bytes / 512);
+    let is_cut = world.open_and_cut(1, |write| {
+        if records.contains(&write.first) { Fate::Lost } else { Fate::Kept }
+    })?;
+    assert!(is_cut, "a start writes something");
+    world.open()?;
+    world.verify_cut()
 }

@@ -25,6 +25,8 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::TellDoubted, "the worlds here have no slots"),
     (Mutation::RecordBeforeData, "the worlds here have no slots"),
     (Mutation::RecordGoneUnflushed, "the worlds here have no slots"),
+    (Mutation::RecordGoneUnwritten, "the worlds here have no slots"),
+    (Mutation::StartUnflushed, "the worlds here have no slots"),
     (Mutation::OverlapInSlot, "the worlds here have no slots"),
     (Mutation::TrustSummaryPlaces, "the swarm forges no metadata"),
     (Mutation::CutSilently, "the swarm damages no durable metadata"),

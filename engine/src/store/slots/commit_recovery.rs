@@ -16,7 +16,7 @@ use crate::format::{
 };
 use crate::image::Image;
 use crate::machine::volume::Volume;
-use crate::mutation::Mutations;
+use crate::mutation::{Mutation, Mutations};
 use crate::recovery::OpenError;
 use crate::store::log::scan::ScanError;
 use crate::store::slots::persistence::bit_tree::{BitTree, TreeTuning};
@@ -184,7 +184,10 @@ impl FoundMappings {
         volumes: &[Option<Volume>; VOLUMES_MAX],
         mutations: Mutations,
     ) -> Mappings {
-        let FoundMappings { opened, record, mut trees } = self;
+        let FoundMappings { mut opened, record, mut trees } = self;
+        if opened.durable > 0 && mutations.has(Mutation::KeepCutPages) {
+            opened.changed.clear();
+        }
         let (commit, tree) = match composition.persistence {
             PersistenceChoice::BitTree(tree) => (tree.commit, Some(tree)),
             PersistenceChoice::Commit(commit) => (commit, None),

@@ -89,6 +89,11 @@ impl Mappings {
         }
     }
 
+    /// Whether a planted bug is switched on.
+    pub fn is_mutated(&self, mutation: Mutation) -> bool {
+        self.mutations.has(mutation)
+    }
+
     // ---- what changes ------------------------------------------------------------------------
 
     /// A slot has its content: its mapping is in the next transaction.

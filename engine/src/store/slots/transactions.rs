@@ -91,7 +91,9 @@ impl Machine<SlotStore> {
             Some(Step::Flush) => {
                 let completed = *completed;
                 mappings.flush = Some(completed);
-                let is_void = self.config.mutations.has(Mutation::TransactionUnflushed);
+                let mutations = self.config.mutations;
+                let is_void = mutations.has(Mutation::TransactionUnflushed)
+                    || mutations.has(Mutation::RecordUnflushed) && mappings.commit.is_record_written();
                 if completed <= self.barrier.flushed || is_void {
                     self.transaction_flushed(completed);
                 } else {
@@ -310,7 +312,11 @@ pub(super) fn commit_at_start<I: Image>(image: &mut I, store: &mut SlotStore) ->
         }
         match mappings.commit.next_step() {
             Some(Step::Flush) => {
-                image.flush()?;
+                let is_void = mappings.commit.is_starting()
+                    && mappings.is_mutated(Mutation::OverwriteUnflushedRecord);
+                if !is_void {
+                    image.flush()?;
+                }
                 mappings.flush = Some(0);
                 mappings.flushed(0);
             }

@@ -308,6 +308,18 @@ impl<W> Commit<W> {
         Begun { transaction: self.durable + 1, pages: self.running.iter().map(write).collect() }
     }
 
+    /// Whether the record of the transaction that runs is written, so that the next flush makes it count.
+    #[must_use]
+    pub fn is_record_written(&self) -> bool {
+        matches!(self.phase, Phase::LastFlush { .. })
+    }
+
+    /// Whether the transaction that runs, or is about to, waits for what was found at the start to be flushed (I4).
+    #[must_use]
+    pub fn is_starting(&self) -> bool {
+        matches!(self.phase, Phase::FirstFlush { .. })
+    }
+
     /// What is to be issued now; it is taken for issued.
     pub fn next_step(&mut self) -> Option<Step> {
         let transaction = self.durable + 1;

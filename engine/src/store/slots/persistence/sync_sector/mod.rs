@@ -178,6 +178,10 @@ impl<W> SyncSector<W> {
     pub fn cleaned(&mut self, slot: u32) {
         assert!(self.is_written(slot), "what goes home is recorded");
         self.says.put(slot, false);
+        if self.mutations.has(Mutation::RecordGoneUnwritten) {
+            self.unrecorded.push_back(slot);
+            return;
+        }
         let page = self.pages.entry(Self::page_of(slot)).or_insert_with(Page::new);
         put(&mut page.clearing, slot, true);
     }
