@@ -14,8 +14,3 @@
 pub mod bit_tree;
 pub mod commit;
 pub mod sync_sector;
-
-#[cfg(test)]
-mod commit_world;
-#[cfg(test)]
-mod model_device;

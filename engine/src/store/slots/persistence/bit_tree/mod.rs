@@ -332,6 +332,4 @@ fn finest(shape: TreeShape, leaf_pieces: u32, doublings: u32, piece: u64) -> u32
 }
 
 #[cfg(test)]
-mod crashes;
-#[cfg(test)]
 mod tests;

@@ -380,6 +380,4 @@ impl<W> Commit<W> {
 }
 
 #[cfg(test)]
-mod crashes;
-#[cfg(test)]
 mod tests;

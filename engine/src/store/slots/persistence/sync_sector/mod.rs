@@ -349,6 +349,4 @@ fn put(bits: &mut PageBits, slot: u32, is_set: bool) {
 }
 
 #[cfg(test)]
-mod crashes;
-#[cfg(test)]
 mod tests;
