@@ -525,9 +525,8 @@ fn rule_06_record_is_durable_before_it_is_built_on(world: &mut World) -> Run {
     }
     world.kill(|_| false);
     let records = COMMIT_RECORD_OFFSETS.map(|offset_bytes| offset_bytes / 512);
-    let is_cut = world.open_and_cut(1, |write| {
-        if records.contains(&write.first) { Fate::Lost } else { Fate::Kept }
-    })?;
+    let is_cut = world
+        .open_and_cut(1, |write| if records.contains(&write.first) { Fate::Lost } else { Fate::Kept })?;
     assert!(is_cut, "a start writes something");
     world.open()?;
     world.verify_cut()

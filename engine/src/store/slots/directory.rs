@@ -4,7 +4,8 @@
 //! chain. With sets both are numbers within the set, 4 bytes a slot; without, 8 bytes. The pieces are in the
 //! table: the directory knows which slots there may be, not what they hold.
 //!
-//! * I1: every slot that is not free is in the chain of its piece, once; no other slot is in a chain.
+//! S1 ([`crate::store::slots`]) is kept here: every slot that is not free is in the chain of its piece, once, and no other
+//! slot is in a chain.
 
 use crate::policies::replacement::Shape;
 use crate::prng::scatter;
@@ -69,7 +70,8 @@ impl Directory {
     pub fn insert(&mut self, piece: PieceKey, slot: Frame, table: &SlotTable) {
         let set = self.map.set_of(piece);
         assert!(self.shape.set_of(slot) == set, "a piece lies in its set");
-        assert!(table.piece(slot) == Some(piece) && self.find(piece, table).is_none(), "I1");
+        assert!(table.piece(slot) == Some(piece), "the directory leads to a slot that holds the piece (S1)");
+        assert!(self.find(piece, table).is_none(), "no two slots hold the same piece (S1)");
         let chain = self.chain_of(set, piece);
         self.set_next(slot, self.head(chain));
         self.set_head(chain, Some(slot.0 - self.first_of(set)));

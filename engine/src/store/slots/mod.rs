@@ -3,7 +3,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `set_map.rs` | which set a piece belongs to |
-//! | `table.rs` | what each slot holds, and what is going on with it |
+//! | `table/` | what each slot holds, and what is going on with it |
 //! | `directory.rs` | from a piece to its slot |
 //! | `start.rs` | a store as its composition says |
 //! | `store.rs` | the slots as a [`crate::store::Store`] |
@@ -19,12 +19,44 @@
 //! | `lost.rs` | blocks whose only copy rotted |
 //! | `records.rs` | what is durable of the slots: by page, or |
 //! | `mappings.rs`, `trees.rs`, `transactions.rs` | by transactions, with trees of dirty bits or without |
+//! | `persistence/` | when a page or a transaction may be written, and who waits for it |
 //! | `stop.rs` | a clean stop records everything |
 //! | `recovery_plan.rs`, `recovery.rs`, `commit_recovery.rs` | from the pages on the device to a store that can serve |
-//! | `check.rs` | the pages of a cache that is not running |
+//! | `check/` | the pages of a cache that is not running |
 //!
 //! A slot has one valid and one dirty mark, as in all published systems with slots. Its content changes in
 //! place, so nobody may read it home or fill it while it is written: writers wait ([`Stage::Slot`]).
+//!
+//! # Invariants
+//!
+//! Code and assertions here cite them by number. K is a piece; v0, v1, v2 are contents in the order in which they were
+//! written. The histories are those that lose data where a line does not hold.
+//!
+//! * **S1**: the directory finds a slot in use by its piece, and no two slots hold the same piece. Else v1 is written to one
+//!   slot of K, and a start finds the other one with v0. Kept by `directory.rs`; a start refuses what breaks it
+//!   (`recovery_plan.rs`).
+//! * **S2**: only a slot that holds its piece wholly is dirty: it is Valid or Going. Else half of K, and half of what lay in the
+//!   slot before, goes home. Kept by `table/`.
+//! * **S3**: a slot is reused only when idle, clean, and named by no durable record that recovery would trust. Else K goes home,
+//!   its slot is given to L, a power cut brings the old record back, and what L has is read as K. Kept by
+//!   [`SlotStore::may_leave`], `persistence/sync_sector` and `transactions.rs`.
+//! * **S4**: a block in a slot has at most one write under way, and none while the slot is filled, goes home, or leaves (but the
+//!   write that fills it). Else two writes land in one order and are answered in the other, or what goes home is half v1
+//!   and half v2. Kept by `writes.rs`.
+//! * **S5**: a slot that was copied home is clean only if no write to it began or ended since that copy was begun. Else v1 goes
+//!   home, v2 is written before the origin is flushed, the slot counts as clean and is given up: v1 is read. Kept by
+//!   `table/` and `records.rs`.
+//! * **S6**: with transactions, data is written to a slot only when its mapping is durable (but what fills it, which the
+//!   transaction of the mapping flushes). Else v1 is answered, the process dies, nothing maps the slot: v0 is read. Without
+//!   `safe` some published systems do without; a FLUSH waits for the mapping then. Kept by `mappings.rs`.
+//! * **S7**: with trees of dirty bits, a clean slot is written only when its leaf is marked in the durable tree and in the one
+//!   that is being committed. Else a crash finds the slot clean with v1, it is given up, and v0 is read. Kept by `mappings.rs`,
+//!   `trees.rs` and `persistence/bit_tree`.
+//! * **S8**: the counts of dirty slots (in all, by set, by volume) are those of the marks. Else a controller stops sending home
+//!   what is dirty, and writers wait for ever. Kept by `table/`.
+//!
+//! Three parts have a few lines of their own, at their tops: what is in doubt after an origin failed a flush (D1, D2 in
+//! `doubt.rs`), lost blocks (L1 to L3 in `lost.rs`), and the state machines of [`persistence`] (I1 to I4 in each).
 //!
 //! [`Stage::Slot`]: crate::machine::request::Stage
 
@@ -233,7 +265,7 @@ impl SlotStore {
         self.is_released = true;
     }
 
-    /// Whether a slot may be given to another piece now: nobody uses it, the origin has it, and no record
+    /// Whether a slot may be given to another piece now: nobody uses it, the origin has what it holds, and no record
     /// tells of it (S3).
     fn may_leave(&self, slot: Frame) -> bool {
         self.table.is_idle_clean(slot)
@@ -260,7 +292,10 @@ impl SlotStore {
 
     /// Takes the piece out of a slot that may leave; the slot is in no list any more.
     fn vacate(&mut self, slot: Frame) -> PieceKey {
-        assert!(self.may_leave(slot), "S3");
+        assert!(
+            self.may_leave(slot),
+            "a slot is reused only when idle, clean, and named by no durable record (S3)"
+        );
         let piece = self.table.piece(slot).expect("what leaves holds a piece");
         self.directory.remove(piece, slot);
         self.table.free(slot);

@@ -134,7 +134,10 @@ impl Machine<SlotStore> {
 
     /// A slot that was reserved is not needed.
     pub(super) fn give_back(&mut self, slot: Frame) {
-        assert!(self.store.table.state(slot) == SlotState::Filling);
+        assert!(
+            self.store.table.state(slot) == SlotState::Filling,
+            "a slot is given back before it has its content"
+        );
         let piece = self.store.table.piece(slot).expect("reserved for one");
         self.store.directory.remove(piece, slot);
         self.store.table.free(slot);

@@ -65,7 +65,8 @@ impl Machine<SlotStore> {
                 // It was written again: a new record is on its way.
                 continue;
             }
-            let piece = self.store.table.piece(slot).expect("S3");
+            let piece =
+                self.store.table.piece(slot).expect("a slot that a record may name holds a piece (S3)");
             self.store.table.set_recorded(slot, false);
             self.store.recorded[piece.volume().at()] -= 1;
             self.store.is_released = true;

@@ -312,8 +312,8 @@ pub(super) fn commit_at_start<I: Image>(image: &mut I, store: &mut SlotStore) ->
         }
         match mappings.commit.next_step() {
             Some(Step::Flush) => {
-                let is_void = mappings.commit.is_starting()
-                    && mappings.is_mutated(Mutation::OverwriteUnflushedRecord);
+                let is_void =
+                    mappings.commit.is_starting() && mappings.is_mutated(Mutation::OverwriteUnflushedRecord);
                 if !is_void {
                     image.flush()?;
                 }

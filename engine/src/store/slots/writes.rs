@@ -231,7 +231,10 @@ impl Machine<SlotStore> {
         for block in span.first..span.end() {
             let block = self.volume(volume).key(block);
             let is_alone = self.store.changing.insert(block);
-            assert!(is_alone || self.is_mutated(Mutation::OverlapInSlot), "S4");
+            assert!(
+                is_alone || self.is_mutated(Mutation::OverlapInSlot),
+                "a block in a slot has one write under way at a time (S4)"
+            );
         }
         let slice = self.content_of(key, span);
         let offset_bytes = self.store.offset_bytes(place);
@@ -249,7 +252,10 @@ impl Machine<SlotStore> {
             self.store.replacement.hit(slot, Access::Write);
             self.store.destage.used(slot);
         }
-        assert!(self.store.table.piece(slot) == Some(part.piece), "S1");
+        assert!(
+            self.store.table.piece(slot) == Some(part.piece),
+            "a slot is written with its own piece (S1)"
+        );
     }
 
     /// Slots that stay busy until the origin has what is written beside them.
@@ -542,7 +548,10 @@ impl Machine<SlotStore> {
     pub(super) fn retry_waiting<M: Memory>(&mut self, memory: &mut M) {
         for _ in 0..self.store.waiting.len() {
             let Some(key) = self.store.waiting.pop_front() else { break };
-            assert!(self.requests[key].stage == Stage::Slot);
+            assert!(
+                self.requests[key].stage == Stage::Slot,
+                "a request in the queue of waiting ones waits for a slot"
+            );
             match self.requests[key].route {
                 _ if matches!(self.requests[key].op, RequestOp::Read { .. }) => self.retry_read(key, memory),
                 _ if self.latched.is_some() => self.begin_again(key, memory),

@@ -9,11 +9,9 @@
 //!                                         begin_leaving
 //! ```
 //!
-//! * S2: only a Valid or a Going slot is dirty.
-//! * S3: a Free slot has no pin, and no durable record that recovery would trust tells of it.
-//! * S5: every data write to a slot says so ([`SlotTable::set_rewritten`]) when it is issued and when it is
-//!   done; a copy that went home counts only if nobody did since [`SlotTable::begin_home`].
-//! * S8: the counts are those of the flags.
+//! The invariants S2, S3, S5 and S8 ([`crate::store::slots`]) are asserted here. For S5 every data write to a slot says so when it
+//! is issued and when it is done ([`SlotTable::set_rewritten`]); a copy that went home counts only if nobody did since
+//! [`SlotTable::begin_home`].
 //!
 //! A slot of 4 KiB takes 10 bytes here: 5 for the piece, 1 for state and flags, 4 for the checksum.
 
@@ -174,7 +172,8 @@ impl SlotTable {
 
     /// A free slot is taken for `piece`, which is on its way.
     pub fn occupy(&mut self, slot: Frame, piece: PieceKey) {
-        assert!(self.state(slot) == SlotState::Free && piece.0 < BlockKey::END);
+        assert!(self.state(slot) == SlotState::Free, "only a free slot is taken for a piece (S3)");
+        assert!(piece.0 < BlockKey::END, "a piece has five bytes");
         self.low[slot.at()] = piece.0 as u32;
         self.high[slot.at()] = (piece.0 >> 32) as u8;
         self.put_state(slot, SlotState::Filling);
@@ -183,28 +182,36 @@ impl SlotTable {
 
     /// What was going on is over: the slot is Valid. From Filling, Going and Leaving.
     pub fn settle(&mut self, slot: Frame) {
-        assert!(!matches!(self.state(slot), SlotState::Free | SlotState::Valid));
+        assert!(
+            !matches!(self.state(slot), SlotState::Free | SlotState::Valid),
+            "something was going on with a slot that settles"
+        );
         self.put_state(slot, SlotState::Valid);
     }
 
     /// A dirty slot goes home. What is written to it from now on is not part of that.
     pub fn begin_home(&mut self, slot: Frame) {
-        assert!(self.state(slot) == SlotState::Valid && self.is_dirty(slot));
+        assert!(self.state(slot) == SlotState::Valid, "a slot goes home once at a time, and whole (S4)");
+        assert!(self.is_dirty(slot), "only what is dirty goes home");
         self.put_state(slot, SlotState::Going);
         self.put(slot, REWRITTEN, false);
     }
 
     /// A clean slot that nobody reads gives its place up.
     pub fn begin_leaving(&mut self, slot: Frame) {
-        assert!(self.is_idle_clean(slot));
+        assert!(
+            self.is_idle_clean(slot),
+            "a slot leaves only when nobody uses it and the origin has what it holds (S3)"
+        );
         self.put_state(slot, SlotState::Leaving);
     }
 
     /// A slot holds nothing from now on (S3).
     pub fn free(&mut self, slot: Frame) {
         let is_over = matches!(self.state(slot), SlotState::Filling | SlotState::Valid | SlotState::Leaving);
-        assert!(is_over && !self.is_pinned(slot), "nobody uses it");
-        assert!(!self.is_dirty(slot) && !self.is_recorded(slot), "nothing tells of it");
+        assert!(is_over && !self.is_pinned(slot), "a slot that is freed is used by nobody (S3)");
+        assert!(!self.is_dirty(slot), "a slot that is freed is clean (S3)");
+        assert!(!self.is_recorded(slot), "a slot that is freed is named by no durable record (S3)");
         self.forget_checksums(slot);
         self.states[slot.at()] = SlotState::Free as u8;
         self.used -= 1;
@@ -212,7 +219,10 @@ impl SlotTable {
 
     /// The origin does not have what the slot holds, or has it again.
     pub fn set_dirty(&mut self, slot: Frame, is_dirty: bool) {
-        assert!(matches!(self.state(slot), SlotState::Valid | SlotState::Going), "S2");
+        assert!(
+            matches!(self.state(slot), SlotState::Valid | SlotState::Going),
+            "only a slot that holds its piece wholly is dirty (S2)"
+        );
         assert!(is_dirty || !self.is_lost(slot), "what is lost does not go home");
         if self.is_dirty(slot) == is_dirty {
             return;
@@ -239,7 +249,7 @@ impl SlotTable {
 
     /// A record of the slot may be on the device from now on, or certainly none is.
     pub fn set_recorded(&mut self, slot: Frame, is_recorded: bool) {
-        assert!(self.state(slot) != SlotState::Free, "S3");
+        assert!(self.state(slot) != SlotState::Free, "no record names a free slot (S3)");
         self.put(slot, RECORDED, is_recorded);
     }
 
@@ -251,7 +261,10 @@ impl SlotTable {
 
     /// Somebody reads the slot: it keeps what it holds.
     pub fn pin(&mut self, slot: Frame) {
-        assert!(matches!(self.state(slot), SlotState::Valid | SlotState::Going));
+        assert!(
+            matches!(self.state(slot), SlotState::Valid | SlotState::Going),
+            "only a slot that holds its piece is read"
+        );
         let pins = self.pins.get(u64::from(slot.0)).unwrap_or(0);
         self.pins.insert(u64::from(slot.0), pins + 1);
     }
@@ -274,14 +287,15 @@ impl SlotTable {
     /// The checksum of block `block` of a slot; `None` if nobody knows it.
     #[must_use]
     pub fn checksum(&self, slot: Frame, block: u32) -> Option<NonZeroU32> {
-        assert!(block < self.slot_blocks);
+        assert!(block < self.slot_blocks, "a block lies in its slot");
         let at = slot.at() * self.slot_blocks as usize + block as usize;
         self.checksums.get(at).and_then(|&checksum| NonZeroU32::new(checksum))
     }
 
     /// Remembers the checksum of a block, or forgets it. Does nothing where checksums are off.
     pub fn set_checksum(&mut self, slot: Frame, block: u32, checksum: Option<NonZeroU32>) {
-        assert!(block < self.slot_blocks && self.state(slot) != SlotState::Free);
+        assert!(block < self.slot_blocks, "a block lies in its slot");
+        assert!(self.state(slot) != SlotState::Free, "a free slot has no content");
         let at = slot.at() * self.slot_blocks as usize + block as usize;
         if let Some(place) = self.checksums.get_mut(at) {
             *place = checksum.map_or(0, NonZeroU32::get);

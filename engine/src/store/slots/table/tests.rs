@@ -157,7 +157,7 @@ fn a_slot_of_4_kib_in_a_set_takes_14_bytes() {
 }
 
 #[test]
-#[should_panic(expected = "nothing tells of it")]
+#[should_panic(expected = "named by no durable record (S3)")]
 fn a_recorded_slot_is_not_freed() {
     let mut table = SlotTable::new(Shape::whole(2), 1, true, 1);
     table.occupy(Frame(0), PieceKey(7));
@@ -166,7 +166,7 @@ fn a_recorded_slot_is_not_freed() {
 }
 
 #[test]
-#[should_panic(expected = "nobody uses it")]
+#[should_panic(expected = "used by nobody (S3)")]
 fn a_slot_that_is_read_is_not_freed() {
     let mut table = SlotTable::new(Shape::whole(2), 1, true, 1);
     table.occupy(Frame(0), PieceKey(7));
@@ -176,7 +176,7 @@ fn a_slot_that_is_read_is_not_freed() {
 }
 
 #[test]
-#[should_panic(expected = "S2")]
+#[should_panic(expected = "(S2)")]
 fn a_slot_that_is_being_filled_is_not_dirty() {
     let mut table = SlotTable::new(Shape::whole(2), 1, true, 1);
     table.occupy(Frame(0), PieceKey(7));

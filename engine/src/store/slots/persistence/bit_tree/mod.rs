@@ -10,7 +10,7 @@
 //!
 //! * I1: counts are exact: of every node, the dirty pieces below it.
 //! * I2: the wanted tree marks every leaf below which something is dirty.
-//! * I3 (S7 of the design): a write to a piece is issued only if its leaf is marked in the durable tree and in
+//! * I3 (S7 of [`crate::store::slots`]): a write to a piece is issued only if its leaf is marked in the durable tree and in
 //!   the one that is being committed. By I2 it then stays marked in all later ones while the piece is dirty.
 //!
 //! Source: MapperX (L. Yin et al., USENIX ATC 2021) and its authors' code: counts, the walk of the adjustment,
@@ -198,7 +198,7 @@ impl BitTree {
     /// A transaction begins. Answers the pages of this tree that it has to write; their content is
     /// [`BitTree::page`].
     pub fn begin_commit(&mut self) -> Vec<u32> {
-        assert!(self.running.is_none(), "one at a time");
+        assert!(self.running.is_none(), "one transaction runs at a time");
         let is_changed = |page: &u32| self.is_new || self.wanted.page(*page) != self.durable.page(*page);
         let pages = (0..self.shape.pages()).filter(is_changed).collect();
         self.running = Some(self.wanted.clone());
@@ -320,7 +320,7 @@ impl BitTree {
 
 /// How often the pieces of a leaf are doubled until a tree is large enough for a volume.
 fn doublings(shape: TreeShape, leaf_pieces: u32, pieces: u64) -> u32 {
-    assert!(leaf_pieces > 0);
+    assert!(leaf_pieces > 0, "a leaf has pieces below it");
     let leaves = pieces.div_ceil(u64::from(leaf_pieces)).max(1);
     leaves.next_power_of_two().ilog2().saturating_sub(u32::from(shape.levels()))
 }

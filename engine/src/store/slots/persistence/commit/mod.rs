@@ -293,7 +293,7 @@ impl<W> Commit<W> {
 
     /// A transaction begins.
     pub fn begin(&mut self) -> Begun {
-        assert!(matches!(self.phase, Phase::Rest), "one at a time");
+        assert!(matches!(self.phase, Phase::Rest), "one transaction runs at a time");
         self.running = core::mem::take(&mut self.changed_pages);
         self.running.sort_unstable();
         self.changed.clear();

@@ -147,7 +147,7 @@ fn what_counts_is_found_and_what_was_cut_off_is_written_anew() {
 }
 
 #[test]
-#[should_panic(expected = "one at a time")]
+#[should_panic(expected = "one transaction runs at a time")]
 fn a_transaction_does_not_begin_in_another() {
     let mut commit = at_rest(1);
     commit.begin();

@@ -213,7 +213,8 @@ impl<W> SyncSector<W> {
     pub fn next_page(&mut self) -> Option<u32> {
         let number = self.ready.pop_front()?;
         let page = self.pages.get_mut(&number).expect("a wanted page is not at rest");
-        assert!(page.is_wanted && page.in_flight.is_none() && page.waiting.is_empty());
+        assert!(page.is_wanted, "a page is written because somebody wants it");
+        assert!(page.in_flight.is_none() && page.waiting.is_empty(), "a page has one write in flight (I3)");
         page.is_wanted = false;
         page.waiting = core::mem::take(&mut page.waiting_next);
         let mut says = [0; PAGE_WORDS];
