@@ -6,6 +6,7 @@ use crate::effect::{RequestOp, WriteMode};
 use crate::machine::Machine;
 use crate::machine::guard::Blocks;
 use crate::machine::request::RequestKey;
+use crate::number::to_u32;
 use crate::policies::admission::{Asked, Verdict};
 use crate::policies::controllers::Destage;
 use crate::policies::replacement::{Access, Arrival, Policy};
@@ -106,8 +107,8 @@ impl SlotStore {
         let copies = self.promotions.len() + runs;
         match &self.destage {
             Destage::Idle(idle) => {
-                let frame_sectors = self.layout.slot_blocks() * SECTORS_PER_BLOCK as u32;
-                idle.may_promote(copies as u32, frame_sectors)
+                let frame_sectors = self.layout.slot_blocks() * to_u32(SECTORS_PER_BLOCK);
+                idle.may_promote(to_u32(copies), frame_sectors)
             }
             _ => true,
         }

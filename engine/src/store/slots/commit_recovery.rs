@@ -17,6 +17,7 @@ use crate::format::{
 use crate::image::Image;
 use crate::machine::volume::Volume;
 use crate::mutation::{Mutation, Mutations};
+use crate::number::{index, to_u8, to_u32, wide};
 use crate::recovery::OpenError;
 use crate::store::log::scan::ScanError;
 use crate::store::slots::persistence::bit_tree::{BitTree, TreeTuning};
@@ -97,18 +98,18 @@ impl FoundMappings {
         let slot_pages = layout.slot_pages();
         let pages = slot_pages + layout.tree_pages();
         // The transaction of every page at either place.
-        let mut versions = alloc::vec![[None; 2]; pages as usize];
+        let mut versions = alloc::vec![[None; 2]; index(pages)];
         for place in [0, 1] {
             let slots = |page| layout.slot_page_offset_bytes(page, place);
             each_page(image, slot_pages, slots, |page, bytes| {
                 let found = CommitPage::decode(set_id, bytes).ok().filter(|found| found.page == page);
-                versions[page as usize][place as usize] = found.map(|found| found.transaction);
+                versions[index(page)][index(place)] = found.map(|found| found.transaction);
                 Ok(())
             })?;
             let trees = |page| layout.tree_page_offset_bytes(page, place);
             each_page(image, layout.tree_pages(), trees, |page, bytes| {
                 let found = TreePage::decode(set_id, bytes).ok().filter(|found| found.page == page);
-                versions[(slot_pages + page) as usize][place as usize] = found.map(|found| found.transaction);
+                versions[index(slot_pages + page)][index(place)] = found.map(|found| found.transaction);
                 Ok(())
             })?;
         }
@@ -118,7 +119,7 @@ impl FoundMappings {
             && let SlotPersistence::BitTree { tree } = layout.persistence()
         {
             for (at, found) in trees.iter_mut().enumerate() {
-                let planes = read_planes(image, set_id, layout, (tree, VolumeIndex(at as u8)), &opened)?;
+                let planes = read_planes(image, set_id, layout, (tree, VolumeIndex(to_u8(at))), &opened)?;
                 *found = Some(FoundTree { planes, doublings: u32::from(record.leaf_doublings[at]) });
             }
         }
@@ -210,7 +211,7 @@ impl FoundMappings {
             };
             let all = core::array::from_fn(|at| {
                 let volume = volumes[at].as_ref()?;
-                let index = VolumeIndex(at as u8);
+                let index = VolumeIndex(to_u8(at));
                 Some(match trees[at].take().filter(|_| is_known(superblock, index)) {
                     Some(found) => {
                         let dirty = dirty_pieces(table, index);
@@ -252,14 +253,14 @@ fn each_page<I: Image>(
         let start = offset_bytes(first);
         let is_next = |step: &u32| {
             let page = first + step;
-            page < count && offset_bytes(page) == start + u64::from(*step) * PAIRED_PAGE_BYTES as u64
+            page < count && offset_bytes(page) == start + u64::from(*step) * wide(PAIRED_PAGE_BYTES)
         };
-        let together = (1..PAGES_TOGETHER).take_while(is_next).count() as u32 + 1;
-        let bytes = read(image, start, together as usize * PAIRED_PAGE_BYTES)?;
+        let together = (1..PAGES_TOGETHER).take_while(is_next).count() + 1;
+        let bytes = read(image, start, together * PAIRED_PAGE_BYTES)?;
         for (page, bytes) in (first..).zip(bytes.chunks_exact(PAIRED_PAGE_BYTES)) {
             take(page, bytes)?;
         }
-        first += together;
+        first += to_u32(together);
     }
     Ok(())
 }

@@ -7,6 +7,7 @@
 //! S1 ([`crate::store::slots`]) is kept here: every slot that is not free is in the chain of its piece, once, and no other
 //! slot is in a chain.
 
+use crate::number::{high_u32, index, to_u16, wide};
 use crate::policies::replacement::Shape;
 use crate::prng::scatter;
 use crate::store::slots::set_map::SetMap;
@@ -36,7 +37,7 @@ impl Directory {
     /// A directory of free slots.
     #[must_use]
     pub fn new(map: SetMap, shape: Shape) -> Directory {
-        let slots = shape.frames as usize;
+        let slots = index(shape.frames);
         let chains = if shape.ways < u32::from(u16::MAX) {
             Chains::Sets { heads: vec![u16::MAX; slots], next: vec![u16::MAX; slots] }
         } else {
@@ -105,7 +106,7 @@ impl Directory {
             Chains::Sets { heads, next } => (heads.capacity() + next.capacity()) * size_of::<u16>(),
             Chains::Whole { heads, next } => (heads.capacity() + next.capacity()) * size_of::<u32>(),
         };
-        bytes as u64
+        wide(bytes)
     }
 
     fn first_of(&self, set: u32) -> u32 {
@@ -115,7 +116,7 @@ impl Directory {
     /// The chain of a piece, among the chains of all sets.
     fn chain_of(&self, set: u32, piece: PieceKey) -> usize {
         let hash = scatter(piece.0) >> 32;
-        (self.first_of(set) + ((hash * u64::from(self.shape.ways)) >> 32) as u32) as usize
+        index(self.first_of(set) + high_u32(hash * u64::from(self.shape.ways)))
     }
 
     fn head(&self, chain: usize) -> Option<u32> {
@@ -134,14 +135,14 @@ impl Directory {
 
     fn set_head(&mut self, chain: usize, way: Option<u32>) {
         match &mut self.chains {
-            Chains::Sets { heads, .. } => heads[chain] = way.map_or(u16::MAX, |way| way as u16),
+            Chains::Sets { heads, .. } => heads[chain] = way.map_or(u16::MAX, |way| to_u16(way)),
             Chains::Whole { heads, .. } => heads[chain] = way.unwrap_or(u32::MAX),
         }
     }
 
     fn set_next(&mut self, slot: Frame, way: Option<u32>) {
         match &mut self.chains {
-            Chains::Sets { next, .. } => next[slot.at()] = way.map_or(u16::MAX, |way| way as u16),
+            Chains::Sets { next, .. } => next[slot.at()] = way.map_or(u16::MAX, |way| to_u16(way)),
             Chains::Whole { next, .. } => next[slot.at()] = way.unwrap_or(u32::MAX),
         }
     }

@@ -6,6 +6,7 @@ use crate::machine::guard::{Blocks, Hold};
 use crate::machine::request::RequestKey;
 use crate::machine::{Flight, Machine};
 use crate::memory::{Memory, Slice};
+use crate::number::to_u32;
 use crate::policies::replacement::{Arrival, Policy};
 use crate::store::Lookup;
 use crate::units::{BLOCK_BYTES, Frame, PieceKey, VolumeIndex};
@@ -43,8 +44,8 @@ impl Machine<SlotStore> {
                 self.volume_mut(volume_index).counters.bypass_pressure_blocks += unit.count;
                 continue;
             };
-            let skip = ((unit.first - blocks.first) * BLOCK_BYTES) as u32;
-            let slice = slice.part(skip, (unit.count * BLOCK_BYTES) as u32);
+            let skip = to_u32((unit.first - blocks.first) * BLOCK_BYTES);
+            let slice = slice.part(skip, to_u32(unit.count * BLOCK_BYTES));
             let arrival = Arrival { is_dirty: false, ..arrival };
             self.fill_slot((volume_index, unit), (slot, arrival), slice, waiting, memory);
         }
@@ -93,8 +94,9 @@ impl Machine<SlotStore> {
         if self.latched.is_some() {
             self.give_back(slot);
         } else {
-            for (block, step) in (0..).zip(0..blocks.count as u32) {
-                let part = slice.part(step * BLOCK_BYTES as u32, BLOCK_BYTES as u32);
+            let block_bytes = to_u32(BLOCK_BYTES);
+            for (block, step) in (0..).zip(0..to_u32(blocks.count)) {
+                let part = slice.part(step * block_bytes, block_bytes);
                 self.store.table.set_checksum(slot, block, NonZeroU32::new(memory.checksum(part)));
             }
             self.store.table.settle(slot);

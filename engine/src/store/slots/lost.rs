@@ -18,6 +18,7 @@ use crate::machine::request::RequestKey;
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
+use crate::number::{to_u16, to_u32};
 use crate::units::{BlockKey, PieceKey, VolumeIndex};
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -67,7 +68,7 @@ impl SlotStore {
         let mut blocks: Vec<(u32, u16)> = Vec::new();
         for &key in &self.lost {
             if let Some(slot) = self.holding(self.piece_of(key)) {
-                blocks.push((slot.0, (key.block() % self.slot_blocks()) as u16));
+                blocks.push((slot.0, to_u16(key.block() % self.slot_blocks())));
             }
         }
         blocks.sort_unstable();
@@ -187,7 +188,7 @@ impl Machine<SlotStore> {
             self.latch(Errno::IO, memory);
             return;
         }
-        let Some(buffer) = self.allocate(Purpose::Metadata, LostTable::BYTES as u32, memory) else { return };
+        let Some(buffer) = self.allocate(Purpose::Metadata, to_u32(LostTable::BYTES), memory) else { return };
         let records = &mut self.store.lost_records;
         records.update += 1;
         records.is_wanted = false;
@@ -197,7 +198,7 @@ impl Machine<SlotStore> {
         let table = LostTable { set_id: self.store.set_id, update: records.update, ranges };
         table.encode(memory.metadata_mut(buffer));
         let offset_bytes = LOST_TABLE_OFFSETS[LostTable::place(table.update)];
-        let slice = Slice { buffer, offset_bytes: 0, len_bytes: LostTable::BYTES as u32 };
+        let slice = Slice { buffer, offset_bytes: 0, len_bytes: to_u32(LostTable::BYTES) };
         let op = IoOp::Write { offset_bytes, from: Pieces::One(slice) };
         self.issue(Target::Cache, op, Flight::Store(SlotFlight::Lost { buffer }));
     }

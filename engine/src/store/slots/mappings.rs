@@ -10,7 +10,7 @@
 
 use super::table::{SlotState, SlotTable};
 use super::trees::Trees;
-use crate::format::{CommitPage, CommitRecord, SetId, SlotLayout, SlotRecord, TreePage};
+use crate::format::{CommitPage, CommitRecord, SetId, SlotLayout, SlotRecord};
 use crate::machine::request::RequestKey;
 use crate::mutation::{Mutation, Mutations};
 use crate::store::slots::persistence::bit_tree::Needs;
@@ -316,9 +316,4 @@ impl Mappings {
             }
         }
     }
-}
-
-/// The tree page of a volume that does not exist.
-pub(super) fn encode_no_tree(set_id: &SetId, page: u32, transaction: u64, bytes: &mut [u8]) {
-    TreePage::encode(set_id, page, transaction, &[0; TreePage::CONTENT_BYTES], bytes);
 }

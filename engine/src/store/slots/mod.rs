@@ -39,7 +39,7 @@
 //!   slot before, goes home. Kept by `table/`.
 //! * **S3**: a slot is reused only when idle, clean, and named by no durable record that recovery would trust. Else K goes home,
 //!   its slot is given to L, a power cut brings the old record back, and what L has is read as K. Kept by
-//!   [`SlotStore::may_leave`], `persistence/sync_sector` and `transactions.rs`.
+//!   `may_leave` below, `persistence/sync_sector` and `transactions.rs`.
 //! * **S4**: a block in a slot has at most one write under way, and none while the slot is filled, goes home, or leaves (but the
 //!   write that fills it). Else two writes land in one order and are answered in the other, or what goes home is half v1
 //!   and half v2. Kept by `writes.rs`.
@@ -92,6 +92,7 @@ use crate::machine::piece::ChangingRead;
 use crate::machine::request::RequestKey;
 use crate::machine::volume::Volume;
 use crate::memory::{BufferId, Slice};
+use crate::number::to_u32;
 use crate::policies::controllers::Destage;
 use crate::policies::replacement::free_frames::FreeFrames;
 use crate::policies::replacement::{Arrival, Policy, Replacement};
@@ -230,7 +231,7 @@ impl SlotStore {
 
     /// Where block `block` of a volume lies if its piece is in `slot`.
     fn place(&self, slot: Frame, block: u64) -> Place {
-        Place((u64::from(slot.0) * self.slot_blocks() + block % self.slot_blocks()) as u32)
+        Place(to_u32(u64::from(slot.0) * self.slot_blocks() + block % self.slot_blocks()))
     }
 
     /// The slot of a place, and the block within it.

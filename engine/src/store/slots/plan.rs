@@ -26,6 +26,7 @@ use crate::machine::Machine;
 use crate::machine::guard::Blocks;
 use crate::machine::request::RequestKey;
 use crate::memory::Slice;
+use crate::number::to_u32;
 use crate::policies::fetch::Fetch;
 use crate::units::{Frame, PieceKey, SECTORS_PER_BLOCK};
 use alloc::vec::Vec;
@@ -117,6 +118,6 @@ impl Machine<SlotStore> {
             None => (from, range.start),
         };
         let skip = (part.first * SECTORS_PER_BLOCK - start) * 512;
-        work.part(skip as u32, (part.count * SECTORS_PER_BLOCK * 512) as u32)
+        work.part(to_u32(skip), to_u32(part.count * SECTORS_PER_BLOCK * 512))
     }
 }

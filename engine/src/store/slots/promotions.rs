@@ -16,6 +16,7 @@ use crate::machine::guard::{Blocks, Hold};
 use crate::machine::request::{RequestKey, Stage};
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
+use crate::number::{index, to_u32, wide};
 use crate::policies::fetch::Fetch;
 use crate::policies::replacement::{Access, Arrival, Policy};
 use crate::store::Lookup;
@@ -24,7 +25,7 @@ use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
 /// Blocks that are copied at a time.
-const COPY_BLOCKS_MAX: u64 = REQUEST_BYTES_MAX as u64 / BLOCK_BYTES;
+const COPY_BLOCKS_MAX: u64 = wide(index(REQUEST_BYTES_MAX)) / BLOCK_BYTES;
 
 /// A piece on its way into a slot.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +47,7 @@ impl Promotion {
     }
 
     fn slice(&self) -> Slice {
-        let len_bytes = (self.next().count * BLOCK_BYTES) as u32;
+        let len_bytes = to_u32(self.next().count * BLOCK_BYTES);
         Slice { buffer: self.buffer, offset_bytes: 0, len_bytes }
     }
 }
@@ -129,7 +130,7 @@ impl Machine<SlotStore> {
             return false;
         }
         let bytes = blocks.count.min(COPY_BLOCKS_MAX) * BLOCK_BYTES;
-        let Some(buffer) = self.allocate(Purpose::Payload, bytes as u32, memory) else { return false };
+        let Some(buffer) = self.allocate(Purpose::Payload, to_u32(bytes), memory) else { return false };
         let Some(slot) = self.reserve(piece) else {
             memory.release(buffer);
             return false;
@@ -149,7 +150,7 @@ impl Machine<SlotStore> {
         let promotion = self.store.promotions[key];
         let next = promotion.next();
         let (offset_bytes, len_bytes) = self.volume(promotion.volume).origin_bytes(next.first, next.count);
-        let into = Pieces::One(promotion.slice().part(0, len_bytes as u32));
+        let into = Pieces::One(promotion.slice().part(0, to_u32(len_bytes)));
         let flight = Flight::Store(SlotFlight::PromotionRead { promotion: key });
         self.issue(Target::Origin(promotion.volume), IoOp::Read { offset_bytes, into }, flight);
     }
@@ -171,10 +172,10 @@ impl Machine<SlotStore> {
         }
         let (next, slice) = (promotion.next(), promotion.slice());
         let (_, len_bytes) = self.volume(promotion.volume).origin_bytes(next.first, next.count);
-        let rest = slice.len_bytes - len_bytes as u32;
+        let rest = slice.len_bytes - to_u32(len_bytes);
         if rest > 0 {
             // The volume ends inside the last block.
-            memory.zero(slice.part(len_bytes as u32, rest));
+            memory.zero(slice.part(to_u32(len_bytes), rest));
         }
         let offset_bytes = self.store.offset_bytes(self.store.place(promotion.slot, next.first));
         let op = IoOp::Write { offset_bytes, from: Pieces::One(slice) };
@@ -196,10 +197,11 @@ impl Machine<SlotStore> {
         }
         let promotion = self.store.promotions[key];
         let next = promotion.next();
-        for step in 0..next.count as u32 {
-            let part = promotion.slice().part(step * BLOCK_BYTES as u32, BLOCK_BYTES as u32);
+        let block_bytes = to_u32(BLOCK_BYTES);
+        for step in 0..to_u32(next.count) {
+            let part = promotion.slice().part(step * block_bytes, block_bytes);
             let checksum = NonZeroU32::new(memory.checksum(part));
-            let block = (promotion.copied as u32) + step;
+            let block = to_u32(promotion.copied) + step;
             self.store.table.set_checksum(promotion.slot, block, checksum);
         }
         self.store.promotions[key].copied += next.count;

@@ -12,6 +12,7 @@ use crate::machine::request::RequestKey;
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
+use crate::number::to_u32;
 use crate::policies::replacement::Policy;
 use crate::store::slots::persistence::sync_sector::SyncSector;
 use crate::units::{Frame, PieceKey, VolumeIndex};
@@ -72,7 +73,7 @@ impl Machine<SlotStore> {
             self.store.is_released = true;
         }
         while matches!(&self.store.records, Records::SyncSector(records) if records.has_page()) {
-            let Some(buffer) = self.allocate(Purpose::Metadata, SlotPage::BYTES as u32, memory) else {
+            let Some(buffer) = self.allocate(Purpose::Metadata, to_u32(SlotPage::BYTES), memory) else {
                 break;
             };
             self.write_page(buffer, memory);
@@ -108,7 +109,7 @@ impl Machine<SlotStore> {
         };
         SlotPage::encode(set_id, page, record, memory.metadata_mut(buffer));
         let offset_bytes = layout.slot_page_offset_bytes(page, 0);
-        let slice = Slice { buffer, offset_bytes: 0, len_bytes: SlotPage::BYTES as u32 };
+        let slice = Slice { buffer, offset_bytes: 0, len_bytes: to_u32(SlotPage::BYTES) };
         self.store.pages_in_flight += 1;
         let op = IoOp::Write { offset_bytes, from: Pieces::One(slice) };
         self.issue(Target::Cache, op, Flight::Store(SlotFlight::Page { page, buffer }));

@@ -22,6 +22,7 @@ use crate::format::{
 };
 use crate::image::Image;
 use crate::machine::volume::Volume;
+use crate::number::index;
 use crate::recovery::{OpenError, Opened, OpenedStore, Options, Report, volumes_of};
 use crate::store::log::scan::ScanError;
 use crate::units::{BLOCK_BYTES, BlockKey, Frame, PieceKey, VOLUMES_MAX};
@@ -48,6 +49,31 @@ pub(super) struct Finding {
 }
 
 impl Finding {
+    /// Nothing yet, of a cache with this superblock and, where transactions record its slots, this last record of them.
+    fn new(
+        superblock: &Superblock,
+        layout: &SlotLayout,
+        composition: &Composition,
+        record: Option<&CommitRecord>,
+    ) -> Finding {
+        let pages = if record.is_some() { Pages::Commit } else { Pages::Slot };
+        let is_clean_stop = superblock.clean_stop && record.is_none_or(|record| record.clean_stop);
+        let shape = layout.shape();
+        let table = SlotTable::new(shape, layout.slot_blocks(), true, BUSY_SLOTS_MAX);
+        let directory = Directory::new(set_map(layout, composition), shape);
+        Finding {
+            plan: Plan::new(pages, is_clean_stop, table, directory),
+            volumes: volumes_of(superblock),
+            slot_blocks: u64::from(layout.slot_blocks()),
+            keeps_clean: record.is_some(),
+            recorded: [0; VOLUMES_MAX],
+            hints: Vec::new(),
+            entries: 0,
+            lost: BTreeSet::new(),
+            lost_records: LostRecords::default(),
+        }
+    }
+
     /// Takes what is recorded of a slot.
     pub fn add(
         &mut self,
@@ -124,21 +150,7 @@ pub(crate) fn read<I: Image>(
             Some(last_record(image, &superblock.set_id)?)
         }
     };
-    let pages = if record.is_some() { Pages::Commit } else { Pages::Slot };
-    let is_clean_stop = superblock.clean_stop && record.is_none_or(|record| record.clean_stop);
-    let shape = layout.shape();
-    let table = SlotTable::new(shape, layout.slot_blocks(), true, BUSY_SLOTS_MAX);
-    let mut finding = Finding {
-        plan: Plan::new(pages, is_clean_stop, table, Directory::new(set_map(&layout, &composition), shape)),
-        volumes: volumes_of(&superblock),
-        slot_blocks: u64::from(layout.slot_blocks()),
-        keeps_clean: record.is_some(),
-        recorded: [0; VOLUMES_MAX],
-        hints: Vec::new(),
-        entries: 0,
-        lost: BTreeSet::new(),
-        lost_records: LostRecords::default(),
-    };
+    let mut finding = Finding::new(&superblock, &layout, &composition, record.as_ref());
     let mappings = match record {
         Some(record) => Some(read_mappings(image, &superblock, &layout, record, &mut finding)?),
         None => {
@@ -201,7 +213,7 @@ fn read_slot_pages<I: Image>(
         let pages = PAGES_TOGETHER.min(layout.slot_pages() - page);
         let offset_bytes = layout.slot_page_offset_bytes(page, 0);
         let bytes = image
-            .read(offset_bytes, pages as usize * SlotPage::BYTES)
+            .read(offset_bytes, index(pages) * SlotPage::BYTES)
             .map_err(|errno| ScanError::Device { offset_bytes, errno })?;
         for (page, bytes) in (page..).zip(bytes.chunks_exact(SlotPage::BYTES)) {
             let decoded = SlotPage::decode(&superblock.set_id, page, bytes)
@@ -239,7 +251,7 @@ pub(crate) fn format<I: Image>(
         let mut page = 0;
         while page < layout.slot_pages() {
             let pages = PAGES_TOGETHER.min(layout.slot_pages() - page);
-            let zeroes = vec![0; pages as usize * SlotPage::BYTES];
+            let zeroes = vec![0; index(pages) * SlotPage::BYTES];
             image.write(layout.slot_page_offset_bytes(page, 0), &zeroes)?;
             page += pages;
         }

@@ -3,6 +3,7 @@
 //! Consecutive pieces belong to one set: as many as it has slots, 2 MiB of addresses with the 512 slots of 4 KiB that
 //! are usual, or 256 KiB of them.
 
+use crate::number::{low_u32, to_u32, wide};
 use crate::policies::replacement::Shape;
 use crate::units::{PieceKey, VOLUMES_MAX};
 
@@ -52,15 +53,15 @@ impl SetMap {
             SetMapKind::Modulo => run % self.sets,
             SetMapKind::Hashed { pieces } => {
                 let run = piece.piece() / pieces.min(self.ways);
-                u64::from(mixed((run ^ (run >> 32)) as u32)) % self.sets
+                u64::from(mixed(low_u32(run ^ (run >> 32)))) % self.sets
             }
             SetMapKind::Masked => {
                 let low = run & (self.sets.next_power_of_two() - 1);
                 if low >= self.sets { low - self.sets } else { low }
             }
         };
-        let moved = u64::from(piece.volume().0) * (self.sets / VOLUMES_MAX as u64);
-        ((set + moved) % self.sets) as u32
+        let moved = u64::from(piece.volume().0) * (self.sets / wide(VOLUMES_MAX));
+        to_u32((set + moved) % self.sets)
     }
 }
 

@@ -12,6 +12,7 @@ use crate::composition::Composition;
 use crate::composition::axes::{Placement, SetMap as SetMapChoice, Slots};
 use crate::format::{SetId, SlotLayout};
 use crate::mutation::Mutations;
+use crate::number::to_u32;
 use crate::policies::controllers::{Destage, Pressure};
 use crate::policies::replacement::free_frames::FreeFrames;
 use crate::policies::replacement::{Policy, Replacement};
@@ -60,7 +61,7 @@ impl SlotStore {
             let hint = hint.ok().map(|at| hints[at].1);
             replacement.restore(slot, hint, table.is_dirty(slot));
         }
-        let mut destage = Destage::new(&composition.destage, shape, layout.slot_bytes() as u32);
+        let mut destage = Destage::new(&composition.destage, shape, to_u32(layout.slot_bytes()));
         for slot in (0..shape.frames).map(Frame).filter(|&slot| table.is_dirty(slot)) {
             let pressure = Pressure { requests: u32::MAX, ..Pressure::default() };
             destage.set_dirty(slot, shape.set_of(slot), true, &pressure);

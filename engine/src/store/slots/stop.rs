@@ -9,6 +9,7 @@ use crate::effect::{Errno, IoOp, Pieces, Target};
 use crate::format::{SlotPage, SlotRecord};
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
+use crate::number::to_u32;
 use crate::policies::replacement::Policy;
 use crate::units::{Frame, PieceKey};
 
@@ -21,7 +22,7 @@ impl Machine<SlotStore> {
         while self.store.pages_stopped < self.store.layout.slot_pages()
             && self.store.pages_in_flight < PAGES_IN_FLIGHT
         {
-            let Some(buffer) = self.allocate(Purpose::Metadata, SlotPage::BYTES as u32, memory) else {
+            let Some(buffer) = self.allocate(Purpose::Metadata, to_u32(SlotPage::BYTES), memory) else {
                 break;
             };
             self.write_stop_page(buffer, memory);
@@ -46,7 +47,7 @@ impl Machine<SlotStore> {
         };
         SlotPage::encode(set_id, page, record, memory.metadata_mut(buffer));
         let offset_bytes = layout.slot_page_offset_bytes(page, 0);
-        let slice = Slice { buffer, offset_bytes: 0, len_bytes: SlotPage::BYTES as u32 };
+        let slice = Slice { buffer, offset_bytes: 0, len_bytes: to_u32(SlotPage::BYTES) };
         self.store.pages_in_flight += 1;
         let op = IoOp::Write { offset_bytes, from: Pieces::One(slice) };
         self.issue(Target::Cache, op, Flight::Store(SlotFlight::StopPage { buffer }));

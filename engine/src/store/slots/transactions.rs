@@ -13,6 +13,7 @@ use crate::machine::volume::Standing;
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
+use crate::number::{to_u8, to_u32};
 use crate::policies::replacement::Policy;
 use crate::store::slots::persistence::commit::{PageWrite, Step};
 use crate::units::{Frame, Nanos, PieceKey, VOLUMES_MAX, VolumeIndex};
@@ -112,7 +113,7 @@ impl Machine<SlotStore> {
 
     /// Issues a page of the transaction that runs, or its record. False if there is no buffer for it.
     fn write_mappings<M: Memory>(&mut self, memory: &mut M) -> bool {
-        let Some(buffer) = self.allocate(Purpose::Metadata, PAIRED_PAGE_BYTES as u32, memory) else {
+        let Some(buffer) = self.allocate(Purpose::Metadata, to_u32(PAIRED_PAGE_BYTES), memory) else {
             self.want_tick(self.now.plus(self.config.tick_ns));
             return false;
         };
@@ -135,7 +136,7 @@ impl Machine<SlotStore> {
             (COMMIT_RECORD_OFFSETS[CommitRecord::place(record.0)], SlotFlight::CommitRecord { buffer })
         };
         self.store.pages_in_flight += 1;
-        let slice = Slice { buffer, offset_bytes: 0, len_bytes: PAIRED_PAGE_BYTES as u32 };
+        let slice = Slice { buffer, offset_bytes: 0, len_bytes: to_u32(PAIRED_PAGE_BYTES) };
         let op = IoOp::Write { offset_bytes, from: Pieces::One(slice) };
         self.issue(Target::Cache, op, Flight::Store(flight));
         true
@@ -263,7 +264,7 @@ impl Machine<SlotStore> {
             // What could not leave then can when something was released.
             let is_first = !core::mem::replace(&mut self.store.is_volume_leaving[at], true);
             if is_first || self.store.is_released {
-                self.evict_all(VolumeIndex(at as u8));
+                self.evict_all(VolumeIndex(to_u8(at)));
             }
         }
     }

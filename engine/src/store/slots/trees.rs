@@ -3,8 +3,8 @@
 //! Before a clean slot is written to, its piece counts as dirty already: it is *expected*. So no transaction takes
 //! the mark away for which the write waits.
 
-use super::mappings::encode_no_tree;
 use crate::format::{SetId, SlotLayout, TreePage, TreePlanes};
+use crate::number::{index, to_u8};
 use crate::store::slots::persistence::bit_tree::{BitTree, Needs, TreeTuning};
 use crate::units::{Frame, Nanos, PieceKey, VOLUMES_MAX, VolumeIndex};
 use alloc::collections::BTreeSet;
@@ -35,7 +35,7 @@ impl Trees {
 
     /// How often the leaves of each volume are doubled.
     pub fn doublings(&self) -> [u8; VOLUMES_MAX] {
-        core::array::from_fn(|at| self.trees[at].as_ref().map_or(0, |tree| tree.doublings() as u8))
+        core::array::from_fn(|at| self.trees[at].as_ref().map_or(0, |tree| to_u8(tree.doublings())))
     }
 
     fn tree(&mut self, volume: VolumeIndex) -> &mut BitTree {
@@ -83,7 +83,7 @@ impl Trees {
         self.adjust_at = now.plus(self.period_ns);
         for at in 0..VOLUMES_MAX {
             let Some(tree) = &mut self.trees[at] else { continue };
-            let volume = VolumeIndex(at as u8);
+            let volume = VolumeIndex(to_u8(at));
             // A volume that was taken off has nothing cached.
             let Some(requests) = requests(volume) else { continue };
             tree.requested(requests - self.requests[at]);
@@ -100,7 +100,7 @@ impl Trees {
         let mut pages = Vec::new();
         for (at, tree) in self.trees.iter_mut().enumerate() {
             if let Some(tree) = tree {
-                pages.extend(tree.begin_commit().into_iter().map(|page| (VolumeIndex(at as u8), page)));
+                pages.extend(tree.begin_commit().into_iter().map(|page| (VolumeIndex(to_u8(at)), page)));
             }
         }
         pages
@@ -122,9 +122,10 @@ impl Trees {
         bytes: &mut [u8],
     ) {
         let of_volume = layout.volume_tree_pages();
-        match &self.trees[(page / of_volume) as usize] {
+        match &self.trees[index(page / of_volume)] {
             Some(tree) => TreePage::encode(set_id, page, transaction, tree.page(page % of_volume), bytes),
-            None => encode_no_tree(set_id, page, transaction, bytes),
+            // A volume that there is not has an empty page.
+            None => TreePage::encode(set_id, page, transaction, &[0; TreePage::CONTENT_BYTES], bytes),
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::machine::request::{RequestKey, Route, Stage, Then};
 use crate::machine::{Flight, Machine};
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
+use crate::number::to_u32;
 use crate::policies::replacement::{Access, Arrival, Policy};
 use crate::store::{Durability, Lookup};
 use crate::units::{BLOCK_BYTES, Frame, Nanos, PieceKey, Place, SECTORS_PER_BLOCK, VolumeIndex};
@@ -64,7 +65,7 @@ impl Machine<SlotStore> {
         }
         let RequestOp::Write { range, from, .. } = active.op else { unreachable!("only writes are merged") };
         let work = active.work.expect("a partial write has a buffer");
-        let skip = (range.start % SECTORS_PER_BLOCK * 512) as u32;
+        let skip = to_u32(range.start % SECTORS_PER_BLOCK * 512);
         memory.copy(from, work.part(skip, from.len_bytes));
         self.place_write(key, memory);
     }
@@ -192,7 +193,7 @@ impl Machine<SlotStore> {
                     || joins
                         && slot_of_way(part.way).is_some_and(|slot| {
                             let distance = part.blocks.first - first.blocks.first;
-                            self.store.place(slot, part.blocks.first).0 == place.0 + distance as u32
+                            self.store.place(slot, part.blocks.first).0 == place.0 + to_u32(distance)
                         })
                         && self.makes_dirty(part) == makes_dirty
             });
@@ -280,7 +281,7 @@ impl Machine<SlotStore> {
         let volume_index = active.volume;
         let sectors = part_of(range, blocks);
         let skip = (sectors.start - range.start) * 512;
-        let slice = from.part(skip as u32, (sectors.sectors * 512) as u32);
+        let slice = from.part(to_u32(skip), to_u32(sectors.sectors * 512));
         let volume = self.volume_mut(volume_index);
         let epoch = volume.origin.epoch;
         volume.guard.origin_written(blocks, epoch);
@@ -324,7 +325,8 @@ impl Machine<SlotStore> {
         memory: &mut M,
     ) {
         let volume_index = self.requests[key].volume;
-        let blocks = slice.len_bytes / BLOCK_BYTES as u32;
+        let block_bytes = to_u32(BLOCK_BYTES);
+        let blocks = slice.len_bytes / block_bytes;
         if let Err(errno) = result {
             self.latch(errno, memory);
         }
@@ -338,7 +340,7 @@ impl Machine<SlotStore> {
         }
         for step in 0..blocks {
             let (slot, block) = self.store.slot_of(Place(place.0 + step));
-            let part = slice.part(step * BLOCK_BYTES as u32, BLOCK_BYTES as u32);
+            let part = slice.part(step * block_bytes, block_bytes);
             // After an error nobody knows whether it is the old or the new content.
             let checksum = result.ok().and_then(|()| NonZeroU32::new(memory.checksum(part)));
             self.store.table.set_checksum(slot, block, checksum);

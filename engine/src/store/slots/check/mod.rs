@@ -12,6 +12,7 @@ use crate::composition::Composition;
 use crate::effect::Errno;
 use crate::format::{FormatError, SlotLayout, SlotPage, SlotPersistence, SlotRecord, Superblock};
 use crate::image::Image;
+use crate::number::{index, wide};
 use crate::recovery::OpenError;
 use crate::units::{PieceKey, SECTORS_PER_BLOCK};
 use alloc::collections::BTreeSet;
@@ -175,10 +176,10 @@ fn for_each_page<I: Image>(
     while page < layout.slot_pages() {
         let pages = PAGES_TOGETHER.min(layout.slot_pages() - page);
         let offset_bytes = layout.slot_page_offset_bytes(page, 0);
-        let together = image.read(offset_bytes, pages as usize * SlotPage::BYTES);
+        let together = image.read(offset_bytes, index(pages) * SlotPage::BYTES);
         for one in 0..pages {
-            let at = one as usize * SlotPage::BYTES;
-            let (first, offset_bytes) = ((page + one) * layout.page_slots(), offset_bytes + at as u64);
+            let at = index(one) * SlotPage::BYTES;
+            let (first, offset_bytes) = ((page + one) * layout.page_slots(), offset_bytes + wide(at));
             match &together {
                 Ok(bytes) => visit(first, offset_bytes, Ok(&bytes[at..at + SlotPage::BYTES])),
                 // One bad page shall not hide those around it.
@@ -229,13 +230,13 @@ pub fn repair<I: Image>(
         let records: Vec<Option<SlotRecord>> =
             decoded.records.into_iter().map(|r| r.ok().flatten()).collect();
         let first = page * layout.page_slots();
-        let kept = |slot: u32| records[(slot - first) as usize].filter(|_| !void.contains(&slot));
+        let kept = |slot: u32| records[index(slot - first)].filter(|_| !void.contains(&slot));
         let mut bytes = vec![0; SlotPage::BYTES];
         SlotPage::encode(&superblock.set_id, page, kept, &mut bytes);
         image.write(offset_bytes, &bytes)?;
     }
     image.flush()?;
-    Ok(void.len() as u64)
+    Ok(wide(void.len()))
 }
 
 #[cfg(test)]

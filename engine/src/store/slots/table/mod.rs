@@ -15,6 +15,7 @@
 //!
 //! A slot of 4 KiB takes 10 bytes here: 5 for the piece, 1 for state and flags, 4 for the checksum.
 
+use crate::number::{high_u32, index, low_u32, to_u8, wide};
 use crate::policies::replacement::Shape;
 use crate::table::key_map::KeyMap;
 use crate::units::{BlockKey, Frame, PieceKey, VOLUMES_MAX, VolumeIndex};
@@ -39,6 +40,19 @@ pub enum SlotState {
 
 const STATES: [SlotState; 5] =
     [SlotState::Free, SlotState::Filling, SlotState::Valid, SlotState::Going, SlotState::Leaving];
+impl SlotState {
+    /// The state's place in [`STATES`], as a slot's byte holds it.
+    const fn code(self) -> u8 {
+        match self {
+            SlotState::Free => 0,
+            SlotState::Filling => 1,
+            SlotState::Valid => 2,
+            SlotState::Going => 3,
+            SlotState::Leaving => 4,
+        }
+    }
+}
+
 /// The bits of a slot's byte that hold the state.
 const STATE_MASK: u8 = 0b111;
 const DIRTY: u8 = 1 << 3;
@@ -72,18 +86,18 @@ impl SlotTable {
     /// A table of free slots of `slot_blocks` blocks, of which `pins_max` at the most are pinned at a time.
     #[must_use]
     pub fn new(shape: Shape, slot_blocks: u32, has_checksums: bool, pins_max: u32) -> SlotTable {
-        let slots = shape.frames as usize;
+        let slots = index(shape.frames);
         SlotTable {
             shape,
             slot_blocks,
             low: vec![0; slots],
             high: vec![0; slots],
             states: vec![0; slots],
-            checksums: if has_checksums { vec![0; slots * slot_blocks as usize] } else { Vec::new() },
+            checksums: if has_checksums { vec![0; slots * index(slot_blocks)] } else { Vec::new() },
             pins: KeyMap::new(pins_max.min(shape.frames)),
             used: 0,
             dirty: 0,
-            dirty_of_set: vec![0; shape.sets() as usize],
+            dirty_of_set: vec![0; index(shape.sets())],
             dirty_of_volume: [0; VOLUMES_MAX],
         }
     }
@@ -115,7 +129,7 @@ impl SlotTable {
     /// Dirty slots of a set.
     #[must_use]
     pub fn dirty_of_set(&self, set: u32) -> u32 {
-        self.dirty_of_set[set as usize]
+        self.dirty_of_set[index(set)]
     }
 
     /// Dirty slots of a volume.
@@ -167,15 +181,15 @@ impl SlotTable {
     /// Whether it may give its place up as far as the table knows: valid, clean, and nobody reads it.
     #[must_use]
     pub fn is_idle_clean(&self, slot: Frame) -> bool {
-        self.states[slot.at()] & (STATE_MASK | DIRTY) == SlotState::Valid as u8 && !self.is_pinned(slot)
+        self.states[slot.at()] & (STATE_MASK | DIRTY) == SlotState::Valid.code() && !self.is_pinned(slot)
     }
 
     /// A free slot is taken for `piece`, which is on its way.
     pub fn occupy(&mut self, slot: Frame, piece: PieceKey) {
         assert!(self.state(slot) == SlotState::Free, "only a free slot is taken for a piece (S3)");
         assert!(piece.0 < BlockKey::END, "a piece has five bytes");
-        self.low[slot.at()] = piece.0 as u32;
-        self.high[slot.at()] = (piece.0 >> 32) as u8;
+        self.low[slot.at()] = low_u32(piece.0);
+        self.high[slot.at()] = to_u8(high_u32(piece.0));
         self.put_state(slot, SlotState::Filling);
         self.used += 1;
     }
@@ -213,7 +227,7 @@ impl SlotTable {
         assert!(!self.is_dirty(slot), "a slot that is freed is clean (S3)");
         assert!(!self.is_recorded(slot), "a slot that is freed is named by no durable record (S3)");
         self.forget_checksums(slot);
-        self.states[slot.at()] = SlotState::Free as u8;
+        self.states[slot.at()] = SlotState::Free.code();
         self.used -= 1;
     }
 
@@ -228,7 +242,7 @@ impl SlotTable {
             return;
         }
         self.put(slot, DIRTY, is_dirty);
-        let of_set = &mut self.dirty_of_set[self.shape.set_of(slot) as usize];
+        let of_set = &mut self.dirty_of_set[index(self.shape.set_of(slot))];
         let volume = PieceKey(u64::from(self.high[slot.at()]) << 32).volume();
         let of_volume = &mut self.dirty_of_volume[volume.at()];
         if is_dirty {
@@ -288,7 +302,7 @@ impl SlotTable {
     #[must_use]
     pub fn checksum(&self, slot: Frame, block: u32) -> Option<NonZeroU32> {
         assert!(block < self.slot_blocks, "a block lies in its slot");
-        let at = slot.at() * self.slot_blocks as usize + block as usize;
+        let at = slot.at() * index(self.slot_blocks) + index(block);
         self.checksums.get(at).and_then(|&checksum| NonZeroU32::new(checksum))
     }
 
@@ -296,7 +310,7 @@ impl SlotTable {
     pub fn set_checksum(&mut self, slot: Frame, block: u32, checksum: Option<NonZeroU32>) {
         assert!(block < self.slot_blocks, "a block lies in its slot");
         assert!(self.state(slot) != SlotState::Free, "a free slot has no content");
-        let at = slot.at() * self.slot_blocks as usize + block as usize;
+        let at = slot.at() * index(self.slot_blocks) + index(block);
         if let Some(place) = self.checksums.get_mut(at) {
             *place = checksum.map_or(0, NonZeroU32::get);
         }
@@ -304,8 +318,8 @@ impl SlotTable {
 
     /// Forgets the checksums of all blocks of a slot.
     pub fn forget_checksums(&mut self, slot: Frame) {
-        let first = slot.at() * self.slot_blocks as usize;
-        if let Some(checksums) = self.checksums.get_mut(first..first + self.slot_blocks as usize) {
+        let first = slot.at() * index(self.slot_blocks);
+        if let Some(checksums) = self.checksums.get_mut(first..first + index(self.slot_blocks)) {
             checksums.fill(0);
         }
     }
@@ -314,7 +328,7 @@ impl SlotTable {
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         let words = self.low.capacity() + self.checksums.capacity() + self.dirty_of_set.capacity();
-        (words * size_of::<u32>() + self.high.capacity() + self.states.capacity()) as u64
+        wide(words * size_of::<u32>() + self.high.capacity() + self.states.capacity())
     }
 
     fn has(&self, slot: Frame, flag: u8) -> bool {
@@ -328,7 +342,7 @@ impl SlotTable {
 
     fn put_state(&mut self, slot: Frame, state: SlotState) {
         let byte = &mut self.states[slot.at()];
-        *byte = *byte & !STATE_MASK | state as u8;
+        *byte = *byte & !STATE_MASK | state.code();
     }
 }
 

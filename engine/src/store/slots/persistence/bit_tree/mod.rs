@@ -18,6 +18,7 @@
 //! go into spare bits of dm-cache's mapping, and are cleared at once, before the origin was flushed.
 
 use crate::format::{TreePlanes, TreeShape};
+use crate::number::{index, to_u32};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -105,8 +106,8 @@ impl BitTree {
             tuning,
             shape,
             doublings,
-            counts: vec![0; shape.nodes() as usize],
-            writes: vec![0; shape.nodes() as usize],
+            counts: vec![0; index(shape.nodes())],
+            writes: vec![0; index(shape.nodes())],
             marks_written: 0,
             requests: 0,
             wanted: planes.clone(),
@@ -118,7 +119,7 @@ impl BitTree {
             tree.count(piece, true);
         }
         for node in 0..shape.nodes() {
-            tree.wanted.mark(node, tree.wanted.is_marked(node) && tree.counts[node as usize] > 0);
+            tree.wanted.mark(node, tree.wanted.is_marked(node) && tree.counts[index(node)] > 0);
         }
         tree
     }
@@ -142,7 +143,7 @@ impl BitTree {
         if !self.wanted.is_marked(leaf) {
             self.wanted.mark(leaf, true);
             self.marks_written += 1;
-            self.writes[leaf as usize] += 1;
+            self.writes[index(leaf)] += 1;
         }
     }
 
@@ -244,7 +245,7 @@ impl BitTree {
     fn count(&mut self, piece: u64, is_dirty: bool) {
         let mut node = self.shape.inner() + self.finest(piece);
         loop {
-            let count = &mut self.counts[node as usize];
+            let count = &mut self.counts[index(node)];
             *count = if is_dirty { *count + 1 } else { *count - 1 };
             if node == 0 {
                 break;
@@ -254,7 +255,7 @@ impl BitTree {
     }
 
     fn mark_exactly(&mut self, leaf: u32) {
-        self.wanted.mark(leaf, self.counts[leaf as usize] > 0);
+        self.wanted.mark(leaf, self.counts[index(leaf)] > 0);
     }
 
     /// Calls `visit` with every node down to the leaves, and its level; in no order that matters.
@@ -275,7 +276,7 @@ impl BitTree {
         self.walk(&self.wanted, |node, _| {
             let is_parent = |node| self.wanted.is_leaf(2 * node + 1) && self.wanted.is_leaf(2 * node + 2);
             if !self.wanted.is_leaf(node) && is_parent(node) {
-                let rank = (core::cmp::Reverse(self.writes[node as usize]), node);
+                let rank = (core::cmp::Reverse(self.writes[index(node)]), node);
                 best = Some(best.map_or(rank, |best: (_, u32)| best.min(rank)));
             }
         });
@@ -287,8 +288,8 @@ impl BitTree {
     fn splittable(&self) -> Option<u32> {
         let mut best = None;
         self.walk(&self.wanted, |node, _| {
-            if node < self.shape.inner() && self.wanted.is_leaf(node) && self.counts[node as usize] > 0 {
-                let rank = (self.writes[node as usize], node);
+            if node < self.shape.inner() && self.wanted.is_leaf(node) && self.counts[index(node)] > 0 {
+                let rank = (self.writes[index(node)], node);
                 best = Some(best.map_or(rank, |best: (u32, u32)| best.min(rank)));
             }
         });
@@ -328,7 +329,7 @@ fn doublings(shape: TreeShape, leaf_pieces: u32, pieces: u64) -> u32 {
 /// The finest leaf above a piece.
 fn finest(shape: TreeShape, leaf_pieces: u32, doublings: u32, piece: u64) -> u32 {
     let leaf = (piece / u64::from(leaf_pieces)) >> doublings;
-    leaf.min(u64::from(shape.finest() - 1)) as u32
+    to_u32(leaf.min(u64::from(shape.finest() - 1)))
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@
 //! Source: dm-cache, whose metadata is committed by writing a superblock after all blocks that it leads to. The
 //! flushes and the places are ours.
 
+use crate::number::to_u32;
 use crate::table::bits::Bits;
 use crate::units::Nanos;
 use alloc::collections::VecDeque;
@@ -148,7 +149,7 @@ impl Opened {
         found: impl IntoIterator<Item = [Option<u64>; 2]>,
     ) -> Result<Opened, MissingPage> {
         let found: Vec<_> = found.into_iter().collect();
-        let mut opened = Opened::formatted(found.len() as u32);
+        let mut opened = Opened::formatted(to_u32(found.len()));
         if durable == 0 {
             return Ok(opened);
         }
@@ -302,7 +303,7 @@ impl<W> Commit<W> {
         self.is_stop = core::mem::take(&mut self.is_stop_asked);
         self.phase = match self.running.len() {
             0 => Phase::Flush { is_issued: false },
-            pages => Phase::Pages { left: pages as u32 },
+            pages => Phase::Pages { left: to_u32(pages) },
         };
         let write = |&page: &u32| PageWrite { page, place: u32::from(!self.places.get(page)) };
         Begun { transaction: self.durable + 1, pages: self.running.iter().map(write).collect() }

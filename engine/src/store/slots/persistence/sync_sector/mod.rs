@@ -30,12 +30,13 @@
 
 use crate::format::SLOT_PAGE_RECORDS;
 use crate::mutation::{Mutation, Mutations};
+use crate::number::index;
 use crate::table::bits::Bits;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 const WORD_BITS: u32 = u64::BITS;
-const PAGE_WORDS: usize = (SLOT_PAGE_RECORDS / WORD_BITS) as usize;
+const PAGE_WORDS: usize = index(SLOT_PAGE_RECORDS / WORD_BITS);
 
 /// One bit for each slot of a page.
 type PageBits = [u64; PAGE_WORDS];
@@ -339,12 +340,12 @@ fn slots_of(page: u32, slots: u32) -> core::ops::Range<u32> {
 
 fn bit(bits: &PageBits, slot: u32) -> bool {
     let at = slot % SLOT_PAGE_RECORDS;
-    bits[(at / WORD_BITS) as usize] >> (at % WORD_BITS) & 1 == 1
+    bits[index(at / WORD_BITS)] >> (at % WORD_BITS) & 1 == 1
 }
 
 fn put(bits: &mut PageBits, slot: u32, is_set: bool) {
     let at = slot % SLOT_PAGE_RECORDS;
-    let word = &mut bits[(at / WORD_BITS) as usize];
+    let word = &mut bits[index(at / WORD_BITS)];
     let mask = 1 << (at % WORD_BITS);
     *word = if is_set { *word | mask } else { *word & !mask };
 }
