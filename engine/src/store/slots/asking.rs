@@ -13,7 +13,7 @@ use crate::policies::replacement::{Access, Arrival, Policy};
 use crate::units::{Nanos, PieceKey, SECTORS_PER_BLOCK, SectorRange};
 use alloc::vec::Vec;
 
-/// What admission said of the pieces of a request: how those come that may enter.
+/// Admission's answers for the pieces of a request: the arrival of each that may enter.
 pub(super) type Answers = Vec<(PieceKey, Option<Arrival>)>;
 
 impl Machine<SlotStore> {
@@ -114,7 +114,7 @@ impl SlotStore {
         }
     }
 
-    /// How a piece of a request may enter; `None`: it may not.
+    /// The arrival with which a piece of a request may enter; `None`: it may not.
     pub(super) fn answer(&self, key: RequestKey, piece: PieceKey) -> Option<Arrival> {
         let answers = self.answers.get(&key)?;
         answers.iter().find(|(asked, _)| *asked == piece).and_then(|(_, arrival)| *arrival)

@@ -1,6 +1,6 @@
-//! From the pages of transactions to the slots that were mapped when the last one counted.
+//! Recovery of slots that transactions record: reads pages and trees, and finds the slots that the last transaction mapped.
 //!
-//! Of each page the newest version counts that is not newer than the record. After a clean stop what is dirty is
+//! The version of a page that counts is the newest one that is not newer than the record. After a clean stop what is dirty is
 //! recorded; after a crash all that is mapped counts as dirty, or with trees what lies below a marked leaf.
 
 use super::mappings::{MappingTuning, Mappings};
@@ -25,7 +25,7 @@ use crate::store::slots::persistence::commit::Opened;
 use crate::units::{Frame, Nanos, VOLUMES_MAX, VolumeIndex};
 use alloc::vec::Vec;
 
-/// What the transactions of lives before left.
+/// Pages, record and trees that earlier lives of the cache left.
 pub(super) struct FoundMappings {
     opened: Opened,
     record: CommitRecord,

@@ -1,4 +1,4 @@
-//! From a piece to its slot.
+//! The directory: finds the slot of a piece.
 //!
 //! Chains within sets: a set has as many heads as it has slots, and every slot names the next one of its
 //! chain. With sets both are numbers within the set, 4 bytes a slot; without, 8 bytes. The pieces are in the

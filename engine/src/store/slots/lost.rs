@@ -24,17 +24,17 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// What the device knows of lost blocks.
+/// State of the table of lost blocks on the device, and of its next write.
 #[derive(Debug, Default)]
 pub(crate) struct LostRecords {
     /// The number of the table's last write, complete or not.
     pub update: u64,
-    /// Something is not in that write.
+    /// A change is not in that write.
     pub is_wanted: bool,
     is_in_flight: bool,
-    /// How many writes a flush has to cover before the next one (L1).
+    /// Number of completed writes that a flush has to cover before the next one (L1).
     needs: u64,
-    /// Who waits for the next write, and for the one in flight.
+    /// Requests that wait for the next write, and for the one in flight.
     waiting_next: Vec<RequestKey>,
     waiting: Vec<RequestKey>,
     /// Pieces none of whose blocks is lost any more, as the next write says, and as the one in flight does.
@@ -261,7 +261,7 @@ pub(super) fn read_table<I: Image>(
     Ok(last)
 }
 
-/// What a start writes: a table without what its slots do not hold any more, or the next piece in them would be lost.
+/// Writes the table at a start, without blocks that their slots do not hold any more: else the next piece in them would be lost.
 pub(super) fn write_table<I: Image>(image: &mut I, store: &mut SlotStore) -> Result<(), Errno> {
     if !store.lost_records.is_wanted {
         return Ok(());

@@ -18,7 +18,7 @@ use crate::store::slots::persistence::commit::{Commit, Opened, PageWrite};
 use crate::units::{Frame, Nanos, PieceKey, VolumeIndex};
 use alloc::collections::{BTreeMap, VecDeque};
 
-/// Who waits for a transaction.
+/// A waiter for a transaction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Waiter {
     /// A request whose piece got a slot.
@@ -29,10 +29,10 @@ pub(crate) enum Waiter {
     Flush(RequestKey),
 }
 
-/// How mappings are committed.
+/// Settings of the transactions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MappingTuning {
-    /// What nobody waits for is committed after this long.
+    /// A change that nobody waits for is committed after this long.
     pub period_ns: u64,
     /// Whether a write waits until the mapping of its slot is durable. Where not, as in dm-cache with smq 2.0, a
     /// crash may lose it until a FLUSH.
@@ -54,13 +54,13 @@ pub(crate) struct Mappings {
     waits_for_mappings: bool,
     holds_readers: bool,
     mutations: Mutations,
-    /// Which pieces may be dirty after a crash; without it all that is mapped.
+    /// Trees that tell which pieces may be dirty after a crash; without them every mapped piece may.
     pub trees: Option<Trees>,
     /// Pages of the transaction that runs which are not issued yet.
     pub pages: VecDeque<PageWrite>,
     /// The record that is not issued yet: its transaction, and whether it tells of a clean stop.
     pub record: Option<(u64, bool)>,
-    /// How many writes a flush has to cover so that the transaction goes on.
+    /// Number of completed writes that a flush has to cover before the transaction goes on.
     pub flush: Option<u64>,
     /// Slots that give their places up.
     pub leaving: u32,
@@ -225,7 +225,7 @@ impl Mappings {
         self.pages = self.commit.begin().pages.into();
     }
 
-    /// Where a page lies on the device, in bytes.
+    /// Offset of a page on the device, in bytes.
     pub fn offset_bytes(layout: &SlotLayout, write: PageWrite) -> u64 {
         match write.page.checked_sub(layout.slot_pages()) {
             None => layout.slot_page_offset_bytes(write.page, write.place),

@@ -124,7 +124,7 @@ pub(crate) struct SlotStore {
     pub free: FreeFrames,
     pub replacement: Replacement,
     pub policies: Policies,
-    /// What admission said of the pieces of requests under way.
+    /// Admission's answers for the pieces of requests under way.
     pub answers: BTreeMap<RequestKey, Answers>,
     pub promotions: Slab<Promotion>,
     pub destage: Destage,
@@ -134,7 +134,7 @@ pub(crate) struct SlotStore {
     pub cleaning: Option<Cleaning>,
     /// The controller is not asked before this, unless something happens.
     pub ask_again: Nanos,
-    /// When an origin last had a client's request.
+    /// Time of the last client's request that went to an origin.
     pub last_origin: Nanos,
     /// A newcomer found no slot.
     pub wants_room: bool,
@@ -147,13 +147,13 @@ pub(crate) struct SlotStore {
     pub changing_reads: Vec<ChangingRead>,
     /// Requests in `Stage::Slot`, first come first.
     pub waiting: VecDeque<RequestKey>,
-    /// Something happened that may let one of them go on.
+    /// An event may let one of them go on.
     pub is_released: bool,
-    /// When they look again in any case.
+    /// Time when they look again in any case.
     pub look_again: Nanos,
     /// Blocks whose only copy rotted.
     pub lost: BTreeSet<BlockKey>,
-    /// What the device knows of them.
+    /// Their table on the device.
     pub lost_records: LostRecords,
     /// Pieces whose clean copy rotted, or may not be what the origin has, and whose slot could not be given up at once: nobody
     /// reads it, and it leaves as soon as it may.
@@ -174,13 +174,13 @@ pub(crate) struct SlotStore {
     pub pages_stopped: u32,
 }
 
-/// What an operation of the slots' own is for.
+/// Purpose of a device operation that the slot store issued.
 pub(crate) enum SlotFlight {
     /// A part of a client's write, into consecutive places.
     Data { request: RequestKey, first: u64, place: Place, slice: Slice, makes_dirty: bool, issued: Nanos },
     /// A part of a client's write that has no slot.
     Around { request: RequestKey, blocks: Blocks, beside: Vec<Frame> },
-    /// What was read from the origin, into a slot.
+    /// Data read from the origin, on its way into a slot.
     Fill {
         volume: VolumeIndex,
         blocks: Blocks,
@@ -192,13 +192,13 @@ pub(crate) enum SlotFlight {
     },
     /// A part of a piece, from the origin.
     PromotionRead { promotion: usize },
-    /// The same, into its slot.
+    /// A part of a piece, into its slot.
     PromotionWrite { promotion: usize },
     /// The table of lost blocks.
     Lost { buffer: BufferId },
     /// A page of records.
     Page { page: u32, buffer: BufferId },
-    /// The same, at a clean stop.
+    /// A page of records at a clean stop.
     StopPage { buffer: BufferId },
     /// A page of a transaction.
     Mappings { buffer: BufferId },
@@ -229,7 +229,7 @@ impl SlotStore {
         pieces.map(move |piece| PieceKey::new(volume, piece))
     }
 
-    /// Where block `block` of a volume lies if its piece is in `slot`.
+    /// Place of block `block` of a volume if its piece is in `slot`.
     fn place(&self, slot: Frame, block: u64) -> Place {
         Place(to_u32(u64::from(slot.0) * self.slot_blocks() + block % self.slot_blocks()))
     }

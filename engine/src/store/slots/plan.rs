@@ -1,4 +1,4 @@
-//! What becomes of each part of a write: the rules that tell the published systems apart.
+//! The plan of a write: the way of each of its parts. These rules tell the published systems apart.
 //!
 //! | a part | `in-place` | `invalidate` | `both-if-clean` |
 //! | --- | --- | --- | --- |
@@ -11,7 +11,7 @@
 //! In writethrough mode what is in slots is written there and to the origin, and what is in none to the origin, from
 //! where it may enter afterwards.
 //!
-//! Where clean slots are kept over a crash, such a slot counts as dirty afterwards: nobody knows whether the origin keeps it.
+//! Where clean slots are kept over a crash, a slot written so counts as dirty: nobody knows whether the origin keeps the write.
 //!
 //! With `all_or_nothing` a request of which any part has to go to the origin goes there wholly, and besides to the
 //! slots that have parts of it.
@@ -31,7 +31,7 @@ use crate::policies::fetch::Fetch;
 use crate::units::{Frame, PieceKey, SECTORS_PER_BLOCK};
 use alloc::vec::Vec;
 
-/// What becomes of a part.
+/// The way of a part of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// Into the slot that has its piece.

@@ -8,7 +8,7 @@ use crate::policies::fetch::Fetch;
 use crate::policies::replacement::Shape;
 use crate::prng::Prng;
 
-/// What becomes of a part of a write that does not cover its piece.
+/// Treatment of a write that does not cover its piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Partial {
     /// It is written in the slot that has the piece.

@@ -1,6 +1,6 @@
 //! Promotions: a whole piece is copied from the origin into a slot, because a part of it was asked for.
 //!
-//! From its beginning to its end the slot is being filled, so that whoever wants to change the piece waits, and the
+//! While a promotion runs its slot is being filled, so that changes of the piece wait, and the
 //! guard's copying hold keeps what goes to the origin off. Who reads meanwhile is answered by the origin. A large
 //! piece is copied in parts, one after the other.
 //!
@@ -40,7 +40,7 @@ pub(crate) struct Promotion {
 }
 
 impl Promotion {
-    /// What is copied next.
+    /// The blocks that are copied next.
     fn next(&self) -> Blocks {
         let count = (self.blocks.count - self.copied).min(COPY_BLOCKS_MAX);
         Blocks { first: self.blocks.first + self.copied, count }

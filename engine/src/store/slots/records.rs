@@ -1,4 +1,4 @@
-//! What is durable of the slots: pages are written, slots that are home are recorded as such, and what may
+//! Durable records of slots: pages are written, slots that are home are recorded as such, and what may
 //! leave does.
 
 use super::mappings::Mappings;
@@ -19,7 +19,7 @@ use crate::units::{Frame, PieceKey, VolumeIndex};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// What is durable of the slots.
+/// The durable records of a cache's slots, by one of two ways.
 pub(crate) enum Records {
     /// By page, before a write is acknowledged.
     SyncSector(Box<SyncSector<RequestKey>>),
@@ -195,7 +195,7 @@ impl Machine<SlotStore> {
         self.store.is_released = true;
     }
 
-    /// All of a set that was being cleaned is home, as far as it could be: what waited for the others is recorded.
+    /// Records the slots of a set whose cleaning is over: those that went home waited for the others.
     pub(super) fn record_cleaned(&mut self, set: u32) {
         let shape = self.store.table.shape();
         let Records::SyncSector(records) = &mut self.store.records else { return };

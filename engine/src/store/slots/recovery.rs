@@ -1,4 +1,4 @@
-//! From the pages on the device to slots that can serve.
+//! Recovery of a slot store: from the pages on the device to slots that can serve.
 //!
 //! After a clean stop all records count. After a crash only what is recorded as dirty does; everything else is
 //! forgotten, for nobody wrote down what became of it.
@@ -34,7 +34,7 @@ use alloc::vec::Vec;
 /// Pages of one read.
 pub(super) const PAGES_TOGETHER: u32 = 256;
 
-/// What is found, slot by slot.
+/// The findings of a recovery, gathered slot by slot.
 pub(super) struct Finding {
     plan: Plan,
     volumes: [Option<Volume>; VOLUMES_MAX],
@@ -49,7 +49,7 @@ pub(super) struct Finding {
 }
 
 impl Finding {
-    /// Nothing yet, of a cache with this superblock and, where transactions record its slots, this last record of them.
+    /// No findings yet, in a cache with this superblock and, where transactions record its slots, this last record of theirs.
     fn new(
         superblock: &Superblock,
         layout: &SlotLayout,
@@ -277,7 +277,7 @@ pub(crate) fn format<I: Image>(
     image.write(COMMIT_RECORD_OFFSETS[CommitRecord::place(0)], &bytes)
 }
 
-/// What a start writes before the superblock: nothing that is void may be believed by the next one.
+/// Writes what has to be durable before the superblock of a start: nothing that is void may be believed by the next start.
 pub(crate) fn begin_session<I: Image>(
     image: &mut I,
     store: &mut SlotStore,

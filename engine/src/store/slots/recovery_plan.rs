@@ -1,6 +1,6 @@
-//! From the pages on a device to a filled table.
+//! The decisions of recovery: turns records into a filled table, and refuses what cannot be.
 //!
-//! What is read comes from outside; here is decided what it means. The cache device is flushed before anything
+//! Records come from outside; this file decides what they mean. The cache device is flushed before anything
 //! is built on it: what was found may lie in a volatile cache only, and what it replaced may come back.
 //!
 //! | pages | slots that hold something | dirty ones |
@@ -55,12 +55,12 @@ pub enum PlanError {
     },
 }
 
-/// Which pages are read.
+/// The kind of pages that are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
-    /// Those of [`crate::store::slots::persistence::sync_sector`].
+    /// Pages of [`crate::store::slots::persistence::sync_sector`].
     Slot,
-    /// Those of [`crate::store::slots::persistence::commit`].
+    /// Pages of [`crate::store::slots::persistence::commit`].
     Commit,
 }
 
@@ -86,16 +86,16 @@ pub struct Found {
     pub piece: PieceKey,
     /// Whether it counts as dirty.
     pub is_dirty: bool,
-    /// What replacement had to say of it, unless a crash came between.
+    /// Replacement's hint, unless a crash came between.
     pub hint: Option<u16>,
 }
 
 /// A filled table.
 #[derive(Debug)]
 pub struct Planned {
-    /// What each slot holds.
+    /// The slots.
     pub table: SlotTable,
-    /// Where each piece is.
+    /// The slot of each piece.
     pub directory: Directory,
     /// Records that were written and cannot be read: with slot pages, each may have been of a dirty slot.
     pub broken: u32,
@@ -177,7 +177,7 @@ impl Plan {
         Ok(piece)
     }
 
-    /// All records were taken.
+    /// Ends the plan: all records were taken.
     #[must_use]
     pub fn finish(self) -> Planned {
         Planned { table: self.table, directory: self.directory, broken: self.broken }

@@ -1,4 +1,4 @@
-//! Which set a piece belongs to.
+//! The map from pieces to sets.
 //!
 //! Consecutive pieces belong to one set: as many as it has slots, 2 MiB of addresses with the 512 slots of 4 KiB that
 //! are usual, or 256 KiB of them.
@@ -11,7 +11,7 @@ use crate::units::{PieceKey, VOLUMES_MAX};
 /// geomflash-2015 says that it was in force.
 pub const CLUSTER_BYTES: u32 = 256 << 10;
 
-/// How the runs of consecutive pieces are spread over the sets.
+/// The way in which runs of consecutive pieces are spread over the sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetMapKind {
     /// The run's number modulo the number of sets. Source: flashcache 3.1.1, `hash_block` without `disk_assoc`.

@@ -25,7 +25,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use slab::Slab;
 
-/// What a store begins with.
+/// The findings that a store begins with.
 pub(crate) struct SlotStart {
     pub set_id: SetId,
     pub layout: SlotLayout,
@@ -33,13 +33,13 @@ pub(crate) struct SlotStart {
     pub directory: Directory,
     /// Slots of each volume that a record may tell of.
     pub recorded: [u32; VOLUMES_MAX],
-    /// What replacement said of slots at a clean stop, by number.
+    /// Replacement's hints of a clean stop, by the number of the slot.
     pub hints: Vec<(Frame, u16)>,
     /// Pieces of all volumes together.
     pub origin_pieces: u64,
     /// Blocks whose only copy rotted, and what the device knows of them.
     pub lost: (BTreeSet<BlockKey>, LostRecords),
-    /// Where slots are recorded by transactions.
+    /// The mappings, where slots are recorded by transactions.
     pub mappings: Option<Box<Mappings>>,
     /// Planted bugs, in tests only.
     pub mutations: Mutations,
@@ -113,7 +113,7 @@ impl SlotStore {
     }
 }
 
-/// Where pieces belong, in a cache of that layout and composition.
+/// The map from pieces to sets of a cache with that layout and composition.
 pub(super) fn set_map(layout: &SlotLayout, composition: &Composition) -> SetMap {
     let kind = match composition.placement {
         Placement::Slots(Slots { set_map: SetMapChoice::Masked, .. }) => SetMapKind::Masked,
@@ -125,7 +125,7 @@ pub(super) fn set_map(layout: &SlotLayout, composition: &Composition) -> SetMap 
     SetMap::new(kind, layout.shape())
 }
 
-/// What policies that need chance begin with.
+/// The seed of policies that need chance.
 fn seed(set_id: &SetId) -> u64 {
     let (low, high) = set_id.split_at(8);
     let number = |bytes: &[u8]| bytes.iter().fold(0u64, |number, byte| number << 8 | u64::from(*byte));

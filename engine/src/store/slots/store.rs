@@ -26,7 +26,7 @@ use crate::units::{BLOCK_BYTES, BlockKey, Frame, Nanos, Place, SECTORS_PER_BLOCK
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
-/// How often those who wait for a slot look again, if nothing happens: what they wait for may have been busy
+/// Period after which requests that wait for a slot look again, if nothing happens: their slot may have been busy
 /// when it was asked to go home.
 const LOOK_AGAIN_NS: u64 = 5 * Nanos::MILLISECOND;
 

@@ -253,7 +253,7 @@ impl Machine<SlotStore> {
         self.store.is_released = true;
     }
 
-    /// What a volume that is being taken off has in the cache is forgotten durably before the volume is gone.
+    /// Gives up the slots of volumes that are being taken off: they are forgotten durably before the volume is gone.
     fn let_volumes_leave(&mut self) {
         for at in 0..VOLUMES_MAX {
             let is_leaving =

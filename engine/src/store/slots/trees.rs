@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 pub(crate) struct Trees {
     tuning: TreeTuning,
     period_ns: u64,
-    /// When the period ends.
+    /// End of the period.
     adjust_at: Nanos,
     trees: [Option<BitTree>; VOLUMES_MAX],
     /// Clean slots that a write is about to make dirty.
@@ -33,7 +33,7 @@ impl Trees {
         self.tuning.leaf_pieces
     }
 
-    /// How often the leaves of each volume are doubled.
+    /// Number of times that the leaves of each volume are doubled.
     pub fn doublings(&self) -> [u8; VOLUMES_MAX] {
         core::array::from_fn(|at| self.trees[at].as_ref().map_or(0, |tree| to_u8(tree.doublings())))
     }
@@ -130,7 +130,7 @@ impl Trees {
     }
 }
 
-/// What a start found of a volume's tree.
+/// The tree of a volume as a start found it.
 pub(super) struct FoundTree {
     pub planes: TreePlanes,
     pub doublings: u32,

@@ -382,7 +382,7 @@ impl Machine<SlotStore> {
         }
     }
 
-    /// How a piece comes that a write brings.
+    /// The arrival of a piece that a write brings.
     fn arrival(&self, key: RequestKey, slot: Frame) -> Arrival {
         let piece = self.store.table.piece(slot).expect("it was written");
         let arrival = self.store.answer(key, piece).unwrap_or(Arrival::first(Access::Write, true));
@@ -474,7 +474,7 @@ impl Machine<SlotStore> {
         }
     }
 
-    /// All parts of a write are where they belong, and recorded.
+    /// Ends a write all of whose parts are in their places and recorded.
     fn all_written<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         self.fill_written(key, memory);
         let active = &self.requests[key];

@@ -1,6 +1,6 @@
 //! The records of slots of a cache that is not running, by page or by transactions: verified, listed, repaired.
 //!
-//! What cannot be is refused by recovery, for a record was the only word of something dirty (rule 5). A repair takes
+//! Recovery refuses impossible records, for a record may be all that tells of dirty data (rule 5). A repair takes
 //! such records back. Nobody knows then what their slots held: the origin decides.
 
 use super::commit_recovery::{FoundMappings, Mapping, last_record};
@@ -22,27 +22,27 @@ use alloc::vec::Vec;
 /// Pages of one read.
 const PAGES_TOGETHER: u32 = 256;
 
-/// What is recorded of a slot.
+/// A slot's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recorded {
     /// The slot.
     pub slot: u32,
     /// The page that tells of it, in bytes from the beginning of the device.
     pub page_offset_bytes: u64,
-    /// What it says; of a mapping, with what a start makes of it: whether it counts as dirty.
+    /// Its content. In a mapping the dirty mark says what a start would take it for.
     pub record: SlotRecord,
     /// The volume has another number now, or a crash came between: nobody believes it.
     pub is_void: bool,
 }
 
-/// Something wrong with a record, or with a page of them.
+/// Damage of a record, or of a page of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
     /// The device cannot read the page.
     #[error("the device cannot read here (errno {})", .0.0)]
     Unreadable(Errno),
-    /// Something was recorded, and nobody knows what.
+    /// The record was written and cannot be read.
     #[error("the record of the slot is damaged: {0}")]
     Damaged(FormatError),
     /// It cannot be true.
@@ -50,7 +50,7 @@ pub enum RecordError {
     Impossible(PlanError),
 }
 
-/// What a walk over all records finds.
+/// One finding of a walk over all records.
 #[derive(Clone, Copy, Debug)]
 pub enum Found {
     /// A record that can be read.
@@ -61,7 +61,7 @@ pub enum Found {
         slot: u32,
         /// The page that tells of it, in bytes from the beginning of the device.
         page_offset_bytes: u64,
-        /// What is wrong.
+        /// The damage.
         error: RecordError,
     },
 }
@@ -88,7 +88,7 @@ pub fn walk<I: Image>(
     }
 }
 
-/// Where no record may be of, and where others are.
+/// A plan for judging records: over free slots, so that two records of one piece are noticed.
 fn empty_plan(pages: Pages, is_clean_stop: bool, layout: &SlotLayout, composition: &Composition) -> Plan {
     let shape = layout.shape();
     let table = SlotTable::new(shape, layout.slot_blocks(), false, 1);

@@ -1,4 +1,4 @@
-//! What each slot holds, and what is going on with it.
+//! The table of slots: what each one holds, and what is going on with it.
 //!
 //! ```text
 //!          occupy                settle              begin_home
@@ -23,7 +23,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
-/// What is going on with a slot.
+/// State of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotState {
     /// It holds nothing.
@@ -32,7 +32,7 @@ pub enum SlotState {
     Filling,
     /// It holds its piece.
     Valid,
-    /// The same, and it is being read and written home. Writes to it wait.
+    /// It holds its piece, and is being read and written home. Writes to it wait.
     Going,
     /// It gives its place up, and what makes that durable is under way. Nobody may use it.
     Leaving,
@@ -74,7 +74,7 @@ pub struct SlotTable {
     states: Vec<u8>,
     /// A checksum for each block, 0 if unknown; none at all if checksums are off.
     checksums: Vec<u32>,
-    /// How often a slot is being read, if at all.
+    /// Number of reads under way of each slot that has some.
     pins: KeyMap,
     used: u32,
     dirty: u32,
@@ -102,7 +102,7 @@ impl SlotTable {
         }
     }
 
-    /// How many slots there are, and how they are in sets.
+    /// Number of slots, and their sets.
     #[must_use]
     pub fn shape(&self) -> Shape {
         self.shape
@@ -138,7 +138,7 @@ impl SlotTable {
         self.dirty_of_volume[volume.at()]
     }
 
-    /// What is going on with a slot.
+    /// State of a slot.
     #[must_use]
     pub fn state(&self, slot: Frame) -> SlotState {
         STATES[usize::from(self.states[slot.at()] & STATE_MASK)]
@@ -194,7 +194,7 @@ impl SlotTable {
         self.used += 1;
     }
 
-    /// What was going on is over: the slot is Valid. From Filling, Going and Leaving.
+    /// Makes a slot Valid: its filling, its way home or its leaving is over.
     pub fn settle(&mut self, slot: Frame) {
         assert!(
             !matches!(self.state(slot), SlotState::Free | SlotState::Valid),
@@ -267,13 +267,13 @@ impl SlotTable {
         self.put(slot, RECORDED, is_recorded);
     }
 
-    /// Some blocks of the slot, which is dirty, are lost, or none is any more.
+    /// Marks a dirty slot as one with lost blocks, or takes the mark away.
     pub fn set_lost(&mut self, slot: Frame, is_lost: bool) {
         assert!(self.is_dirty(slot), "only the last copy can be lost");
         self.put(slot, LOST, is_lost);
     }
 
-    /// Somebody reads the slot: it keeps what it holds.
+    /// Notes a reader of the slot: it keeps what it holds.
     pub fn pin(&mut self, slot: Frame) {
         assert!(
             matches!(self.state(slot), SlotState::Valid | SlotState::Going),
@@ -283,7 +283,7 @@ impl SlotTable {
         self.pins.insert(u64::from(slot.0), pins + 1);
     }
 
-    /// Somebody who read the slot is done.
+    /// Ends a read of the slot.
     pub fn unpin(&mut self, slot: Frame) {
         match self.pins.get(u64::from(slot.0)) {
             Some(1) => self.pins.remove(u64::from(slot.0)),

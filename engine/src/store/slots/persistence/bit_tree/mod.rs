@@ -33,7 +33,7 @@ pub struct TreeTuning {
     pub steps: u32,
 }
 
-/// What a write to a dirty piece has to wait for.
+/// The transaction that a write to a dirty piece has to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     /// Nothing.
@@ -53,15 +53,15 @@ pub struct BitTree {
     doublings: u32,
     /// I1.
     counts: Vec<u32>,
-    /// Of this period: how often a request had a node marked.
+    /// Marks of each node that requests caused in this period.
     writes: Vec<u32>,
     marks_written: u64,
     requests: u64,
-    /// What the next transaction commits.
+    /// The tree that the next transaction commits.
     wanted: TreePlanes,
-    /// What the running one commits.
+    /// The tree that the running one commits.
     running: Option<TreePlanes>,
-    /// What the last one committed.
+    /// The tree that the last one committed.
     durable: TreePlanes,
     /// The pages may hold the tree of another volume, which is gone.
     is_new: bool,
@@ -85,7 +85,7 @@ impl BitTree {
         }
     }
 
-    /// How often the pieces of a finest leaf are doubled, so that the tree is large enough for its volume. It stays
+    /// Number of times that the pieces of a finest leaf are doubled, so that the tree is large enough for its volume. It stays
     /// what it was when the volume was new: what a volume grows by later lies below the last leaf.
     #[must_use]
     pub fn doublings(&self) -> u32 {
@@ -147,7 +147,7 @@ impl BitTree {
         }
     }
 
-    /// What a write to a dirty piece has to wait for (I3).
+    /// The transaction that a write to a dirty piece has to wait for (I3).
     #[must_use]
     pub fn needs(&self, piece: u64) -> Needs {
         let finest = self.finest(piece);
@@ -319,7 +319,7 @@ impl BitTree {
     }
 }
 
-/// How often the pieces of a leaf are doubled until a tree is large enough for a volume.
+/// Number of times that the pieces of a leaf are doubled until a tree is large enough for a volume.
 fn doublings(shape: TreeShape, leaf_pieces: u32, pieces: u64) -> u32 {
     assert!(leaf_pieces > 0, "a leaf has pieces below it");
     let leaves = pieces.div_ceil(u64::from(leaf_pieces)).max(1);

@@ -43,7 +43,7 @@ pub struct PageWrite {
     pub place: u32,
 }
 
-/// What a transaction writes.
+/// Number and pages of a transaction that begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Begun {
     /// The transaction's number.
@@ -52,7 +52,7 @@ pub struct Begun {
     pub pages: Vec<PageWrite>,
 }
 
-/// What is to be issued next, besides pages.
+/// The next operation to be issued, besides pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A flush of the cache device.
@@ -94,12 +94,12 @@ pub struct Commit<W> {
     period_ns: u64,
     /// The last transaction that counts.
     durable: u64,
-    /// Which place of a page counts.
+    /// The place of each page that counts.
     places: Bits,
     changed: Bits,
     changed_pages: Vec<u32>,
     changed_at: Option<Nanos>,
-    /// Somebody waits for the next transaction, or it is to be written for its own sake.
+    /// The next transaction begins as soon as it may: a request waits for it, or it tells of a start or a stop.
     is_asked: bool,
     phase: Phase,
     /// The pages of the transaction that runs.
@@ -107,24 +107,24 @@ pub struct Commit<W> {
     /// The next transaction is the last one; the one that runs is.
     is_stop_asked: bool,
     is_stop: bool,
-    /// Who waits, in the order of transactions.
+    /// Waiters with their transactions, in the order of these.
     waiting: VecDeque<(u64, W)>,
     done: VecDeque<W>,
 }
 
-/// What a start found on the device.
+/// Transactions and pages as a start found them on the device.
 #[derive(Clone, Debug)]
 pub struct Opened {
     /// The transaction that counts; 0 on a new cache.
     pub durable: u64,
-    /// Which place counts, for every page; of no meaning where none was written.
+    /// The place that counts, of every page; of no meaning where none was written.
     pub places: Bits,
     /// Pages to be written anew: those whose other place does not hold an older version (I3). All pages of a
     /// new cache.
     pub changed: Vec<u32>,
 }
 
-/// Nothing on the device is a page that a transaction has written.
+/// A page that a transaction has written is missing from the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Page {page} is in neither of its places")]
 pub struct MissingPage {
@@ -139,7 +139,7 @@ impl Opened {
         Opened { durable: 0, places: Bits::new(pages), changed: (0..pages).collect() }
     }
 
-    /// What counts if `durable` is the transaction of the record that counts, and `found` are the transactions
+    /// The pages that count if `durable` is the transaction of the record that counts, and `found` are the transactions
     /// of each page at its two places, `None` where there is no valid page.
     ///
     /// # Errors
@@ -277,7 +277,7 @@ impl<W> Commit<W> {
         self.is_asked = true;
     }
 
-    /// When a change becomes old enough to be committed; `None` if nothing waits for that. While a transaction runs its end
+    /// Time when a change becomes old enough to be committed; `None` if nothing waits for that. While a transaction runs its end
     /// is waited for.
     #[must_use]
     pub fn deadline(&self) -> Option<Nanos> {
@@ -321,7 +321,7 @@ impl<W> Commit<W> {
         matches!(self.phase, Phase::FirstFlush { .. })
     }
 
-    /// What is to be issued now; it is taken for issued.
+    /// The operation to be issued now; it counts as issued.
     pub fn next_step(&mut self) -> Option<Step> {
         let transaction = self.durable + 1;
         let (is_issued, step) = match &mut self.phase {

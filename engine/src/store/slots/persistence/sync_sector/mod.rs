@@ -45,11 +45,11 @@ type PageBits = [u64; PAGE_WORDS];
 #[derive(Clone, Debug)]
 struct Page<W> {
     is_wanted: bool,
-    /// What the write in flight says of each slot.
+    /// Content of the write in flight: whether each slot is dirty.
     in_flight: Option<PageBits>,
-    /// Who waits for the write in flight.
+    /// Waiters for the write in flight.
     waiting: Vec<W>,
-    /// Who waits for the one after it.
+    /// Waiters for the one after it.
     waiting_next: Vec<W>,
     /// Slots that were cleaned and are not known to be unrecorded.
     clearing: PageBits,
@@ -77,19 +77,19 @@ impl<W> Page<W> {
     }
 }
 
-/// What is recorded of all slots. `W` names a request that waits.
+/// The slot pages of a cache, and the requests that wait for them. `W` names a request that waits.
 #[derive(Clone, Debug)]
 pub struct SyncSector<W> {
     is_safe: bool,
     /// Planted bugs, in tests only.
     mutations: Mutations,
-    /// What the next write of a page says: whether a slot is dirty.
+    /// Content of the next write of each page: whether a slot is dirty.
     says: Bits,
     /// Whether the last write of the page said so and is complete, and none is in flight that does not (I2).
     written: Bits,
     /// Slots that are dirty and whose data no flush covers yet, with who waits (safe only).
     unripe: BTreeMap<u32, Vec<W>>,
-    /// The same slots in the order of what has to be covered.
+    /// These slots in the order of the writes that have to be covered.
     unripe_order: VecDeque<(u64, u32)>,
     pages: BTreeMap<u32, Page<W>>,
     /// Pages whose write may be issued.
@@ -123,7 +123,7 @@ impl<W> SyncSector<W> {
         }
     }
 
-    /// The same with planted bugs.
+    /// These records with planted bugs.
     #[must_use]
     pub fn with_mutations(self, mutations: Mutations) -> SyncSector<W> {
         SyncSector { mutations, ..self }
@@ -270,13 +270,13 @@ impl<W> SyncSector<W> {
         }
     }
 
-    /// How many writes a flush has to cover for all who wait for one; `None` if nobody does.
+    /// Number of writes that a flush has to cover for all who wait for one; `None` if nobody does.
     #[must_use]
     pub fn flush_wanted(&self) -> Option<u64> {
         self.unripe_order.back().map(|(needed, _)| *needed)
     }
 
-    /// How many writes a flush has to cover so that all slots of which written pages say nothing are
+    /// Number of writes that a flush has to cover so that all slots of which written pages say nothing are
     /// unrecorded. Nobody is in a hurry for that who does not want such a slot.
     #[must_use]
     pub fn settling(&self) -> Option<u64> {
@@ -312,7 +312,7 @@ impl<W> SyncSector<W> {
         self.want(number);
     }
 
-    /// Nothing durable tells of the slots `cleared` any more.
+    /// Reports the slots `cleared` as unrecorded: nothing durable tells of them any more.
     fn settle(&mut self, number: u32, cleared: PageBits) {
         let page = self.pages.get_mut(&number).expect("a page that settles is not at rest");
         for slot in slots_of(number, self.says.len()) {
