@@ -11,7 +11,7 @@ use crate::number::{index, index_wide, to_u32, wide};
 use crate::recovery::{self, CopyHealth, CopyState, OpenError, Options, SuperblockError, load_superblock};
 use crate::store::log::scan::keys::places_of;
 use crate::store::log::scan::{BatchRecord, Damage, ScanError, Span, Survey, Walk, read_group_into, survey};
-use crate::store::slots::check::{self as slots, Found, RecordError};
+use crate::store::slots::recovery::check::{self as slots, Found, RecordError};
 use crate::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, payload_checksum};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

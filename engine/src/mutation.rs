@@ -313,10 +313,10 @@ mutations! {
     /// H4: a transaction counts when its record is written, not flushed. A slot that it removed is given to another piece; a power
     /// cut takes the record: the bytes of the new piece are read as the old one's.
     RecordUnflushed,
-    /// A transaction was cut off when a page of it was written and its record was not. The page stays, with the mapping of v0; v1
+    /// Rule 6: a transaction was cut off when a page of it was written and its record was not. The page stays, with the mapping of v0; v1
     /// is written around the cache. Then a transaction reaches the page's number: after a crash v0 is read.
     KeepCutPages,
-    /// H13: a process dies with its last record written and not flushed. Its successor writes a page over the version of the
+    /// Rule 6, H13: a process dies with its last record written and not flushed. Its successor writes a page over the version of the
     /// transaction before; a power cut takes the record: the page has no version that counts.
     OverwriteUnflushedRecord,
     /// H4: a slot is given to another piece before the removal of its mapping is durable. After a crash the bytes of the

@@ -1,6 +1,6 @@
 //! Writes, write-zeroes and discards: what changes a volume, up to where a store takes over, and around the cache.
 //!
-//! What each route does in the log stands in `store/log/change.rs`, what it does in slots in `store/slots/writes.rs`.
+//! What each route does in the log stands in `store/log/change.rs`, what it does in slots in `store/slots/changes/writes.rs`.
 
 use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target, WriteMode};
 use crate::machine::flight::Flight;

@@ -1,28 +1,15 @@
 //! Slots: the cache device is divided into places of one size, each of which holds one piece of a volume.
 //!
-//! | file | holds |
+//! | room or file | holds |
 //! | --- | --- |
-//! | `set_map.rs` | which set a piece belongs to |
-//! | `table/` | what each slot holds, and what is going on with it |
-//! | `directory.rs` | from a piece to its slot |
+//! | `table/` | what each slot holds, which set a piece belongs to, and from a piece to its slot |
+//! | `changes/` | what enters slots and leaves them: writes, fills, promotions |
+//! | `records/` | what is durable of the slots, and when |
+//! | `recovery/` | from the pages on the device to a store that can serve |
+//! | `homes.rs` | what the controller sends home |
+//! | `policies.rs` | what the composition says, and the policies it names |
 //! | `start.rs` | a store as its composition says |
 //! | `store.rs` | the slots as a [`crate::store::Store`] |
-//! | `policies.rs` | what the composition says, and the policies it names |
-//! | `asking.rs` | what may enter |
-//! | `plan.rs` | what becomes of each part of a write |
-//! | `places.rs` | slots are taken and given up for it |
-//! | `writes.rs` | writes into slots and around them |
-//! | `fills.rs` | what was read enters slots |
-//! | `promotions.rs` | whole pieces are copied into slots |
-//! | `homes.rs` | what the controller sends home |
-//! | `doubt.rs` | clean slots that the origin may not agree with |
-//! | `lost.rs` | blocks whose only copy rotted |
-//! | `records.rs` | what is durable of the slots: by page, or |
-//! | `mappings.rs`, `trees.rs`, `transactions.rs` | by transactions, with trees of dirty bits or without |
-//! | `persistence/` | when a page or a transaction may be written, and who waits for it |
-//! | `stop.rs` | a clean stop records everything |
-//! | `recovery_plan.rs`, `recovery.rs`, `commit_recovery.rs` | from the pages on the device to a store that can serve |
-//! | `check/` | the pages of a cache that is not running |
 //!
 //! A slot has one valid and one dirty mark, as in all published systems with slots. Its content changes in
 //! place, so nobody may read it home or fill it while it is written: writers wait ([`Stage::Slot`]).
@@ -33,58 +20,42 @@
 //! written. The histories are those that lose data where a line does not hold.
 //!
 //! * **S1**: the directory finds a slot in use by its piece, and no two slots hold the same piece. Else v1 is written to one
-//!   slot of K, and a start finds the other one with v0. Kept by `directory.rs`; a start refuses what breaks it
-//!   (`recovery_plan.rs`).
+//!   slot of K, and a start finds the other one with v0. Kept by `table/directory.rs`; a start refuses what breaks it
+//!   (`recovery/plan.rs`).
 //! * **S2**: only a slot that holds its piece wholly is dirty: it is Valid or Going. Else half of K, and half of what lay in the
 //!   slot before, goes home. Kept by `table/`.
 //! * **S3**: a slot is reused only when idle, clean, and named by no durable record that recovery would trust. Else K goes home,
 //!   its slot is given to L, a power cut brings the old record back, and what L has is read as K. Kept by
-//!   `may_leave` below, `persistence/sync_sector` and `transactions.rs`.
+//!   `may_leave` below, `records/persistence/sync_sector` and `records/transactions.rs`.
 //! * **S4**: a block in a slot has at most one write under way, and none while the slot is filled, goes home, or leaves (but the
 //!   write that fills it). Else two writes land in one order and are answered in the other, or what goes home is half v1
-//!   and half v2. Kept by `writes.rs`.
+//!   and half v2. Kept by `changes/writes.rs`.
 //! * **S5**: a slot that was copied home is clean only if no write to it began or ended since that copy was begun. Else v1 goes
 //!   home, v2 is written before the origin is flushed, the slot counts as clean and is given up: v1 is read. Kept by
-//!   `table/` and `records.rs`.
+//!   `table/` and `records/mod.rs`.
 //! * **S6**: with transactions, data is written to a slot only when its mapping is durable (but what fills it, which the
 //!   transaction of the mapping flushes). Else v1 is answered, the process dies, nothing maps the slot: v0 is read. Without
-//!   `safe` some published systems do without; a FLUSH waits for the mapping then. Kept by `mappings.rs`.
+//!   `safe` some published systems do without; a FLUSH waits for the mapping then. Kept by `records/mappings.rs`.
 //! * **S7**: with trees of dirty bits, a clean slot is written only when its leaf is marked in the durable tree and in the one
-//!   that is being committed. Else a crash finds the slot clean with v1, it is given up, and v0 is read. Kept by `mappings.rs`,
-//!   `trees.rs` and `persistence/bit_tree`.
+//!   that is being committed. Else a crash finds the slot clean with v1, it is given up, and v0 is read. Kept by
+//!   `records/mappings.rs`, `records/trees.rs` and `records/persistence/bit_tree`.
 //! * **S8**: the counts of dirty slots (in all, by set, by volume) are those of the marks. Else a controller stops sending home
 //!   what is dirty, and writers wait for ever. Kept by `table/`.
 //!
 //! Three parts have a few lines of their own, at their tops: what is in doubt after an origin failed a flush (D1, D2 in
-//! `doubt.rs`), lost blocks (L1 to L3 in `lost.rs`), and the state machines of [`persistence`] (I1 to I4 in each).
+//! `changes/doubt.rs`), lost blocks (L1 to L3 in `records/lost.rs`), and the state machines of [`records::persistence`]. The
+//! tests and planted bugs that prove all of these stand in `docs/rules.md`.
 //!
 //! [`Stage::Slot`]: crate::machine::request::Stage
 
-mod asking;
-pub mod check;
-mod commit_recovery;
-pub mod directory;
-mod doubt;
-mod fills;
+mod changes;
 mod homes;
-mod lost;
-mod mappings;
-pub mod persistence;
-mod places;
-mod plan;
 mod policies;
-mod promotions;
-mod records;
-pub(crate) mod recovery;
-pub mod recovery_plan;
-pub mod set_map;
+pub mod records;
+pub mod recovery;
 mod start;
-mod stop;
 mod store;
 pub mod table;
-mod transactions;
-mod trees;
-mod writes;
 
 use crate::format::{SetId, SlotLayout, SlotPersistence};
 use crate::machine::guard::Blocks;
@@ -102,14 +73,14 @@ use crate::table::key_map::KeyMap;
 use crate::units::{BLOCK_BYTES, BlockKey, Frame, Nanos, PieceKey, Place, VOLUMES_MAX, VolumeIndex};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use asking::Answers;
-use directory::Directory;
+use changes::asking::Answers;
+use changes::promotions::Promotion;
 use homes::Cleaning;
-use lost::LostRecords;
 use policies::Policies;
-use promotions::Promotion;
 use records::Records;
+use records::lost::LostRecords;
 use slab::Slab;
+use table::directory::Directory;
 use table::{SlotState, SlotTable};
 
 /// Data writes and pinned slots at a time at the most.

@@ -1,12 +1,12 @@
 //! A store over what recovery found, as its composition says.
 
-use super::directory::Directory;
-use super::lost::LostRecords;
-use super::mappings::Mappings;
 use super::policies::Policies;
 use super::records::Records;
-use super::set_map::{CLUSTER_BYTES, SetMap, SetMapKind};
+use super::records::lost::LostRecords;
+use super::records::mappings::Mappings;
 use super::table::SlotTable;
+use super::table::directory::Directory;
+use super::table::set_map::{CLUSTER_BYTES, SetMap, SetMapKind};
 use super::{BUSY_SLOTS_MAX, SlotStore};
 use crate::composition::Composition;
 use crate::composition::axes::{Placement, SetMap as SetMapChoice, Slots};
@@ -16,7 +16,7 @@ use crate::number::to_u32;
 use crate::policies::controllers::{Destage, Pressure};
 use crate::policies::replacement::free_frames::FreeFrames;
 use crate::policies::replacement::{Policy, Replacement};
-use crate::store::slots::persistence::sync_sector::SyncSector;
+use crate::store::slots::records::persistence::sync_sector::SyncSector;
 use crate::table::bits::Bits;
 use crate::table::key_map::KeyMap;
 use crate::units::{BlockKey, Frame, Nanos, VOLUMES_MAX};

@@ -6,7 +6,7 @@ use crate::output::Output;
 use crate::superblock;
 use anyhow::{Context, Result, anyhow};
 use engine::format::{Region, SlotLayout, SlotPersistence, Superblock};
-use engine::store::slots::check::{Found, Recorded, walk};
+use engine::store::slots::recovery::check::{Found, Recorded, walk};
 use engine::units::SECTORS_PER_BLOCK;
 use live::devices::BlockingDevice;
 use serde::Serialize;

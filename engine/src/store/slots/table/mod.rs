@@ -15,6 +15,9 @@
 //!
 //! A slot of 4 KiB takes 10 bytes here: 5 for the piece, 1 for state and flags, 4 for the checksum.
 
+pub mod directory;
+pub mod set_map;
+
 use crate::number::{high_u32, index, low_u32, to_u8, wide};
 use crate::policies::replacement::Shape;
 use crate::table::key_map::KeyMap;

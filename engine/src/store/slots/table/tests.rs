@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::prng::Prng;
-use crate::store::slots::directory::Directory;
-use crate::store::slots::set_map::{SetMap, SetMapKind};
+use crate::store::slots::table::directory::Directory;
+use crate::store::slots::table::set_map::{SetMap, SetMapKind};
 
 #[derive(Clone, Copy, PartialEq)]
 struct Slot {

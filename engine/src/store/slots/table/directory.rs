@@ -10,8 +10,8 @@
 use crate::number::{high_u32, index, to_u16, wide};
 use crate::policies::replacement::Shape;
 use crate::prng::scatter;
-use crate::store::slots::set_map::SetMap;
 use crate::store::slots::table::SlotTable;
+use crate::store::slots::table::set_map::SetMap;
 use crate::units::{Frame, PieceKey};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -160,7 +160,7 @@ fn from_u32(way: u32) -> Option<u32> {
 mod tests {
     use super::*;
     use crate::prng::Prng;
-    use crate::store::slots::set_map::SetMapKind;
+    use crate::store::slots::table::set_map::SetMapKind;
     use crate::units::VolumeIndex;
     use std::collections::BTreeMap;
 

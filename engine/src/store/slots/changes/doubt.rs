@@ -10,13 +10,14 @@
 //!
 //! What was read before the piece came into doubt is read once more ([`crate::store::Store::may_tell`]).
 
-use super::records::Records;
-use super::table::SlotState;
-use super::{SlotStore, transactions::slots_of_volume};
 use crate::machine::Machine;
 use crate::machine::guard::Blocks;
 use crate::machine::request::RequestKey;
 use crate::mutation::Mutation;
+use crate::store::slots::SlotStore;
+use crate::store::slots::records::Records;
+use crate::store::slots::records::transactions::slots_of_volume;
+use crate::store::slots::table::SlotState;
 use crate::units::{Frame, PieceKey, VolumeIndex};
 use alloc::vec::Vec;
 
@@ -29,7 +30,7 @@ impl SlotStore {
 
 impl Machine<SlotStore> {
     /// Forgets what is clean of a volume whose origin failed a flush.
-    pub(super) fn evict_clean(&mut self, volume: VolumeIndex) {
+    pub(in crate::store::slots) fn evict_clean(&mut self, volume: VolumeIndex) {
         for slot in slots_of_volume(&self.store, volume) {
             let piece = self.store.table.piece(slot).expect("it is of the volume");
             if self.store.table.is_dirty(slot) {
@@ -44,7 +45,7 @@ impl Machine<SlotStore> {
     }
 
     /// A slot that is not dirty, or is not yet, leaves now or as soon as it may: the origin may not have what it holds.
-    pub(super) fn give_up_doubted(&mut self, slot: Frame, piece: PieceKey) {
+    pub(in crate::store::slots) fn give_up_doubted(&mut self, slot: Frame, piece: PieceKey) {
         let is_leaving = self.store.table.state(slot) == SlotState::Leaving;
         if !is_leaving && !self.store.may_leave(slot) {
             self.store.rotten.insert(piece);
@@ -60,7 +61,7 @@ impl Machine<SlotStore> {
     }
 
     /// Lets slots leave that could not when they should have.
-    pub(super) fn let_rotten_leave(&mut self) {
+    pub(in crate::store::slots) fn let_rotten_leave(&mut self) {
         if self.store.rotten.is_empty() || self.latched.is_some() || self.is_mutated(Mutation::RottenStays) {
             return;
         }
@@ -74,7 +75,7 @@ impl Machine<SlotStore> {
     }
 
     /// Whether a read may not be told what the origin has of its pieces (D1, D2).
-    pub(super) fn is_in_doubt(&self, key: RequestKey) -> bool {
+    pub(in crate::store::slots) fn is_in_doubt(&self, key: RequestKey) -> bool {
         let store = &self.store;
         if !store.revives_clean() || self.latched.is_some() {
             return false;
@@ -108,7 +109,7 @@ impl Machine<SlotStore> {
     }
 
     /// Whether the origin flushed all that it was given of `blocks`, as far as this life knows.
-    pub(super) fn is_origin_flushed(&self, volume: VolumeIndex, blocks: Blocks) -> bool {
+    pub(in crate::store::slots) fn is_origin_flushed(&self, volume: VolumeIndex, blocks: Blocks) -> bool {
         let volume = self.volume(volume);
         let flushed_epoch = volume.origin.flushed_epoch;
         flushed_epoch > 0 && volume.guard.is_origin_flushed(blocks, flushed_epoch)

@@ -1,19 +1,24 @@
 //! Places for the parts of a write: slots are taken, given back and given up.
 
-use super::SlotStore;
-use super::plan::{Part, Way};
-use super::table::SlotState;
 use crate::machine::Machine;
 use crate::machine::request::RequestKey;
 use crate::memory::Memory;
 use crate::policies::replacement::Policy;
+use crate::store::slots::SlotStore;
+use crate::store::slots::changes::plan::{Part, Way};
+use crate::store::slots::table::SlotState;
 use crate::units::{Frame, PieceKey};
 use alloc::vec::Vec;
 
 impl Machine<SlotStore> {
     /// Slots that give their pieces up before a part of these is written to the origin. False if some still have them;
     /// then the request waits, and what is dirty goes home first.
-    pub(super) fn clear_parts<M: Memory>(&mut self, key: RequestKey, parts: &[Part], memory: &mut M) -> bool {
+    pub(in crate::store::slots) fn clear_parts<M: Memory>(
+        &mut self,
+        key: RequestKey,
+        parts: &[Part],
+        memory: &mut M,
+    ) -> bool {
         let volume_index = self.requests[key].volume;
         let mut dirty = Vec::new();
         let mut is_clear = true;
@@ -38,7 +43,12 @@ impl Machine<SlotStore> {
     }
 
     /// Takes a slot for a part that has none yet.
-    pub(super) fn take_place(&mut self, key: RequestKey, part: &mut Part, taken: &mut Vec<Frame>) {
+    pub(in crate::store::slots) fn take_place(
+        &mut self,
+        key: RequestKey,
+        part: &mut Part,
+        taken: &mut Vec<Frame>,
+    ) {
         match part.way {
             Way::New => {
                 let arrival = self.store.answer(key, part.piece).expect("it may enter");
@@ -61,7 +71,7 @@ impl Machine<SlotStore> {
     }
 
     /// The whole request goes to the origin, too: what is in slots is written beside it, and nothing is new.
-    pub(super) fn put_beside(&mut self, parts: &mut [Part]) {
+    pub(in crate::store::slots) fn put_beside(&mut self, parts: &mut [Part]) {
         for part in parts {
             let slot = self.store.holding(part.piece);
             if slot.is_none()
@@ -76,7 +86,7 @@ impl Machine<SlotStore> {
     }
 
     /// The slots of these parts are not written after all.
-    pub(super) fn end_parts(&mut self, parts: &[Part]) {
+    pub(in crate::store::slots) fn end_parts(&mut self, parts: &[Part]) {
         for part in parts {
             if let Way::InPlace(slot) | Way::Beside(slot) = part.way
                 && self.store.holding(part.piece) == Some(slot)
@@ -87,7 +97,7 @@ impl Machine<SlotStore> {
     }
 
     /// Takes a slot for a piece: a free one of its set, or one that gives its place up.
-    pub(super) fn reserve(&mut self, piece: PieceKey) -> Option<Frame> {
+    pub(in crate::store::slots) fn reserve(&mut self, piece: PieceKey) -> Option<Frame> {
         let set = self.store.directory.set_of(piece);
         let slot = match self.store.free.take(set) {
             Some(slot) => slot,
@@ -133,7 +143,7 @@ impl Machine<SlotStore> {
     }
 
     /// A slot that was reserved is not needed.
-    pub(super) fn give_back(&mut self, slot: Frame) {
+    pub(in crate::store::slots) fn give_back(&mut self, slot: Frame) {
         assert!(
             self.store.table.state(slot) == SlotState::Filling,
             "a slot is given back before it has its content"
@@ -147,12 +157,12 @@ impl Machine<SlotStore> {
     }
 
     /// A piece is no longer in a slot.
-    pub(super) fn uncount(&mut self, piece: PieceKey) {
+    pub(in crate::store::slots) fn uncount(&mut self, piece: PieceKey) {
         let blocks = self.store.blocks_of(self.volume(piece.volume()), piece).count;
         self.volume_mut(piece.volume()).cached_blocks -= blocks;
     }
 
-    pub(super) fn evict_slot(&mut self, slot: Frame) {
+    pub(in crate::store::slots) fn evict_slot(&mut self, slot: Frame) {
         if self.store.leaves_later() {
             self.begin_leaving(slot);
             return;

@@ -5,7 +5,7 @@
 //! that is cached. Leaves are fine where marks change rarely and coarse where they change often, so that the
 //! marks cost few transactions: a tree begins with its root as the only leaf, and is adjusted every period.
 //!
-//! Marks and shape are committed together ([`crate::store::slots::persistence::commit`]), so a crash finds either tree as a
+//! Marks and shape are committed together ([`crate::store::slots::records::persistence::commit`]), so a crash finds either tree as a
 //! whole. While a transaction runs nobody knows which one: a piece is *covered* only if both mark it.
 //!
 //! * I1: counts are exact: of every node, the dirty pieces below it.

@@ -18,9 +18,6 @@
 //!
 //! Source: dm-cache, flashcache and EnhanceIO, in this order.
 
-use super::SlotStore;
-use super::asking::part_of;
-use super::policies::Partial;
 use crate::effect::{RequestOp, WriteMode};
 use crate::machine::Machine;
 use crate::machine::guard::Blocks;
@@ -28,12 +25,15 @@ use crate::machine::request::RequestKey;
 use crate::memory::Slice;
 use crate::number::to_u32;
 use crate::policies::fetch::Fetch;
+use crate::store::slots::SlotStore;
+use crate::store::slots::changes::asking::part_of;
+use crate::store::slots::policies::Partial;
 use crate::units::{Frame, PieceKey, SECTORS_PER_BLOCK};
 use alloc::vec::Vec;
 
 /// The way of a part of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(in crate::store::slots) enum Way {
     /// Into the slot that has its piece.
     InPlace(Frame),
     /// Into a slot that is to be taken for it.
@@ -50,7 +50,7 @@ pub(super) enum Way {
 
 /// The share of a write that belongs to one piece.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
+pub(in crate::store::slots) struct Part {
     pub blocks: Blocks,
     pub piece: PieceKey,
     pub way: Way,
@@ -60,7 +60,7 @@ pub(super) struct Part {
 
 impl Machine<SlotStore> {
     /// Plans a write as things stand.
-    pub(super) fn plan_write(&self, key: RequestKey) -> Vec<Part> {
+    pub(in crate::store::slots) fn plan_write(&self, key: RequestKey) -> Vec<Part> {
         let active = &self.requests[key];
         let RequestOp::Write { range, .. } = active.op else { unreachable!("a write") };
         let is_merged = active.work_buffer.is_some();
@@ -110,7 +110,7 @@ impl Machine<SlotStore> {
     }
 
     /// The content of a part, in whole blocks.
-    pub(super) fn content_of(&self, key: RequestKey, part: Blocks) -> Slice {
+    pub(in crate::store::slots) fn content_of(&self, key: RequestKey, part: Blocks) -> Slice {
         let active = &self.requests[key];
         let RequestOp::Write { range, from, .. } = active.op else { unreachable!("a write") };
         let (work, start) = match active.work {

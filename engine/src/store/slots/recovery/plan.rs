@@ -13,8 +13,8 @@
 //! Checksums are unknown after a crash: data may have been written that no record tells of.
 
 use crate::format::{FormatError, LostRange, SlotRecord};
-use crate::store::slots::directory::Directory;
 use crate::store::slots::table::SlotTable;
+use crate::store::slots::table::directory::Directory;
 use crate::units::{Frame, PieceKey};
 
 /// Why a cache cannot be opened as it is.
@@ -58,9 +58,9 @@ pub enum PlanError {
 /// The kind of pages that are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
-    /// Pages of [`crate::store::slots::persistence::sync_sector`].
+    /// Pages of [`crate::store::slots::records::persistence::sync_sector`].
     Slot,
-    /// Pages of [`crate::store::slots::persistence::commit`].
+    /// Pages of [`crate::store::slots::records::persistence::commit`].
     Commit,
 }
 
@@ -189,8 +189,8 @@ mod tests {
     use super::*;
     use crate::policies::replacement::Shape;
     use crate::prng::Prng;
-    use crate::store::slots::set_map::{SetMap, SetMapKind};
     use crate::store::slots::table::SlotState;
+    use crate::store::slots::table::set_map::{SetMap, SetMapKind};
     use crate::units::VolumeIndex;
     use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,6 +1,5 @@
 //! Fills: what came from the origin, or went there, enters slots as clean.
 
-use super::{SlotFlight, SlotStore};
 use crate::effect::{Errno, IoOp, Pieces, RequestOp, Target, WriteMode};
 use crate::machine::guard::{Blocks, Hold};
 use crate::machine::request::RequestKey;
@@ -9,6 +8,7 @@ use crate::memory::{Memory, Slice};
 use crate::number::to_u32;
 use crate::policies::replacement::{Arrival, Policy};
 use crate::store::Lookup;
+use crate::store::slots::{SlotFlight, SlotStore};
 use crate::units::{BLOCK_BYTES, Frame, PieceKey, VolumeIndex};
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
@@ -16,7 +16,7 @@ use core::num::NonZeroU32;
 impl Machine<SlotStore> {
     /// Puts every piece that lies wholly in `blocks` of a request, and may enter, into a slot, if there is room.
     /// `waiting` is the read that waits for it.
-    pub(super) fn fill_slots<M: Memory>(
+    pub(in crate::store::slots) fn fill_slots<M: Memory>(
         &mut self,
         key: RequestKey,
         blocks: Blocks,
@@ -72,14 +72,18 @@ impl Machine<SlotStore> {
     }
 
     /// A fill that a read waited for is over, whether the slot has it or not: the read has its data.
-    pub(super) fn fill_waited_for<M: Memory>(&mut self, request: RequestKey, memory: &mut M) {
+    pub(in crate::store::slots) fn fill_waited_for<M: Memory>(
+        &mut self,
+        request: RequestKey,
+        memory: &mut M,
+    ) {
         self.requests[request].parts -= 1;
         if self.requests[request].parts == 0 {
             self.fetched(request, memory);
         }
     }
 
-    pub(super) fn filled<M: Memory>(
+    pub(in crate::store::slots) fn filled<M: Memory>(
         &mut self,
         (volume_index, blocks): (VolumeIndex, Blocks),
         (slot, arrival): (Frame, Arrival),
@@ -110,7 +114,7 @@ impl Machine<SlotStore> {
     }
 
     /// A write-through is on the origin: the cache has it, too.
-    pub(super) fn fill_written<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+    pub(in crate::store::slots) fn fill_written<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &self.requests[key];
         let (volume_index, blocks) = (active.volume, active.blocks);
         let RequestOp::Write { range, from, .. } = active.op else { return };

@@ -3,10 +3,6 @@
 //! The version of a page that counts is the newest one that is not newer than the record. After a clean stop what is dirty is
 //! recorded; after a crash all that is mapped counts as dirty, or with trees what lies below a marked leaf.
 
-use super::mappings::{MappingTuning, Mappings};
-use super::recovery::{Finding, PAGES_TOGETHER};
-use super::table::SlotTable;
-use super::trees::{FoundTree, Trees};
 use crate::composition::Composition;
 use crate::composition::axes::{BitTree as BitTreeChoice, PersistenceChoice};
 use crate::composition::stored::StoredError;
@@ -20,20 +16,27 @@ use crate::mutation::{Mutation, Mutations};
 use crate::number::{index, to_u8, to_u32, wide};
 use crate::recovery::OpenError;
 use crate::store::log::scan::ScanError;
-use crate::store::slots::persistence::bit_tree::{BitTree, TreeTuning};
-use crate::store::slots::persistence::commit::Opened;
+use crate::store::slots::records::mappings::{MappingTuning, Mappings};
+use crate::store::slots::records::persistence::bit_tree::{BitTree, TreeTuning};
+use crate::store::slots::records::persistence::commit::Opened;
+use crate::store::slots::records::trees::{FoundTree, Trees};
+use crate::store::slots::recovery::{Finding, PAGES_TOGETHER};
+use crate::store::slots::table::SlotTable;
 use crate::units::{Frame, Nanos, VOLUMES_MAX, VolumeIndex};
 use alloc::vec::Vec;
 
 /// Pages, record and trees that earlier lives of the cache left.
-pub(super) struct FoundMappings {
+pub(in crate::store::slots) struct FoundMappings {
     opened: Opened,
     record: CommitRecord,
     trees: [Option<FoundTree>; VOLUMES_MAX],
 }
 
 /// The record that counts.
-pub(super) fn last_record<I: Image>(image: &mut I, set_id: &SetId) -> Result<CommitRecord, OpenError> {
+pub(in crate::store::slots) fn last_record<I: Image>(
+    image: &mut I,
+    set_id: &SetId,
+) -> Result<CommitRecord, OpenError> {
     let mut last: Option<CommitRecord> = None;
     for offset_bytes in COMMIT_RECORD_OFFSETS {
         let bytes = read(image, offset_bytes, CommitRecord::BYTES)?;
@@ -48,7 +51,7 @@ pub(super) fn last_record<I: Image>(image: &mut I, set_id: &SetId) -> Result<Com
 }
 
 /// A mapping that counts, as far as its volume does.
-pub(super) struct Mapping {
+pub(in crate::store::slots) struct Mapping {
     pub slot: u32,
     /// The page that tells of it, and where that is.
     pub page: u32,
@@ -61,7 +64,7 @@ pub(super) struct Mapping {
 }
 
 /// Takes what is mapped by the transactions up to `record`.
-pub(super) fn read_mappings<I: Image>(
+pub(in crate::store::slots) fn read_mappings<I: Image>(
     image: &mut I,
     superblock: &Superblock,
     layout: &SlotLayout,

@@ -9,7 +9,6 @@
 //! * the slot of such a block is nobody else's, and does not go home, before the table without it is durable (L3): else the
 //!   next piece in it would be lost after a crash.
 
-use super::{SlotFlight, SlotStore};
 use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, Target};
 use crate::format::{LOST_RANGES_MAX, LOST_TABLE_OFFSETS, LostRange, LostTable};
 use crate::image::Image;
@@ -19,6 +18,7 @@ use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
 use crate::number::{to_u16, to_u32};
+use crate::store::slots::{SlotFlight, SlotStore};
 use crate::units::{BlockKey, PieceKey, VolumeIndex};
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -87,14 +87,14 @@ impl SlotStore {
 
 impl Machine<SlotStore> {
     /// Whether a slot that a request touches has lost blocks.
-    pub(super) fn has_lost(&self, key: RequestKey) -> bool {
+    pub(in crate::store::slots) fn has_lost(&self, key: RequestKey) -> bool {
         let active = &self.requests[key];
         let mut pieces = self.store.pieces(active.volume, active.blocks);
         !self.store.lost.is_empty() && pieces.any(|piece| self.store.lost_of(piece).next().is_some())
     }
 
     /// The dirty copy of a block rotted.
-    pub(super) fn lose(&mut self, key: BlockKey) {
+    pub(in crate::store::slots) fn lose(&mut self, key: BlockKey) {
         let piece = self.store.piece_of(key);
         let held = self.store.holding(piece);
         let Some(slot) = held.filter(|slot| self.store.table.is_dirty(*slot)) else { return };
@@ -113,7 +113,7 @@ impl Machine<SlotStore> {
     }
 
     /// A request wrote blocks, all of which it has written are lost no more. It waits until that is recorded.
-    pub(super) fn find_again(&mut self, key: RequestKey, blocks: Blocks) {
+    pub(in crate::store::slots) fn find_again(&mut self, key: RequestKey, blocks: Blocks) {
         if self.store.lost.is_empty() {
             return;
         }
@@ -162,7 +162,7 @@ impl Machine<SlotStore> {
     }
 
     /// The operator gives up what is lost: what rotted counts as content.
-    pub(super) fn give_up_lost_slots(&mut self, index: VolumeIndex) {
+    pub(in crate::store::slots) fn give_up_lost_slots(&mut self, index: VolumeIndex) {
         let lost: Vec<_> = self.store.lost.iter().copied().filter(|key| key.volume() == index).collect();
         for &key in &lost {
             if let Some(slot) = self.store.holding(self.store.piece_of(key)) {
@@ -173,7 +173,7 @@ impl Machine<SlotStore> {
     }
 
     /// Writes the table, if it is another one now.
-    pub(super) fn pump_lost<M: Memory>(&mut self, memory: &mut M) {
+    pub(in crate::store::slots) fn pump_lost<M: Memory>(&mut self, memory: &mut M) {
         let records = &self.store.lost_records;
         if !records.is_wanted || records.is_in_flight {
             return;
@@ -203,7 +203,7 @@ impl Machine<SlotStore> {
         self.issue(Target::Cache, op, Flight::Store(SlotFlight::Lost { buffer }));
     }
 
-    pub(super) fn lost_table_written<M: Memory>(
+    pub(in crate::store::slots) fn lost_table_written<M: Memory>(
         &mut self,
         buffer: BufferId,
         result: Result<(), Errno>,
@@ -235,7 +235,7 @@ impl Machine<SlotStore> {
     }
 
     /// A flush of the cache covers the first `covered` writes.
-    pub(super) fn lost_table_flushed(&mut self, covered: u64) {
+    pub(in crate::store::slots) fn lost_table_flushed(&mut self, covered: u64) {
         while self.store.lost_records.settling.front().is_some_and(|(needed, _)| *needed <= covered) {
             let Some((_, found)) = self.store.lost_records.settling.pop_front() else { break };
             found.into_iter().for_each(|piece| self.unmark_lost(piece));
@@ -244,7 +244,7 @@ impl Machine<SlotStore> {
 }
 
 /// The last table on the device; `None` if there never was one, or none can be read.
-pub(super) fn read_table<I: Image>(
+pub(in crate::store::slots) fn read_table<I: Image>(
     image: &mut I,
     set_id: &[u8; 16],
 ) -> Result<Option<LostTable>, (u64, Errno)> {
@@ -262,7 +262,10 @@ pub(super) fn read_table<I: Image>(
 }
 
 /// Writes the table at a start, without blocks that their slots do not hold any more: else the next piece in them would be lost.
-pub(super) fn write_table<I: Image>(image: &mut I, store: &mut SlotStore) -> Result<(), Errno> {
+pub(in crate::store::slots) fn write_table<I: Image>(
+    image: &mut I,
+    store: &mut SlotStore,
+) -> Result<(), Errno> {
     if !store.lost_records.is_wanted {
         return Ok(());
     }

@@ -8,13 +8,13 @@
 //! a tree that belongs to a mapping is in the same transaction, not in the one before. A removal may be told early:
 //! what leaves is clean.
 
-use super::table::{SlotState, SlotTable};
-use super::trees::Trees;
 use crate::format::{CommitPage, CommitRecord, SetId, SlotLayout, SlotRecord};
 use crate::machine::request::RequestKey;
 use crate::mutation::{Mutation, Mutations};
-use crate::store::slots::persistence::bit_tree::Needs;
-use crate::store::slots::persistence::commit::{Commit, Opened, PageWrite};
+use crate::store::slots::records::persistence::bit_tree::Needs;
+use crate::store::slots::records::persistence::commit::{Commit, Opened, PageWrite};
+use crate::store::slots::records::trees::Trees;
+use crate::store::slots::table::{SlotState, SlotTable};
 use crate::units::{Frame, Nanos, PieceKey, VolumeIndex};
 use alloc::collections::{BTreeMap, VecDeque};
 

@@ -1,9 +1,21 @@
 //! Durable records of slots: pages are written, slots that are home are recorded as such, and what may
 //! leave does.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `mod.rs` | slots that are recorded by page |
+//! | `mappings.rs`, `trees.rs`, `transactions.rs` | slots that transactions record, with trees of dirty bits or without |
+//! | `persistence/` | when a page or a transaction may be written, and who waits for it |
+//! | `lost.rs` | blocks whose only copy rotted |
+//! | `stop.rs` | a clean stop records everything |
 
-use super::mappings::Mappings;
-use super::transactions::slots_of_volume;
-use super::{SlotFlight, SlotStore};
+pub(super) mod lost;
+pub(super) mod mappings;
+pub mod persistence;
+mod stop;
+pub(super) mod transactions;
+pub(super) mod trees;
+
 use crate::effect::{Errno, IoOp, Pieces, Target};
 use crate::format::{SlotPage, SlotRecord};
 use crate::machine::destage::Copied;
@@ -14,7 +26,10 @@ use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
 use crate::number::to_u32;
 use crate::policies::replacement::Policy;
-use crate::store::slots::persistence::sync_sector::SyncSector;
+use crate::store::slots::records::mappings::Mappings;
+use crate::store::slots::records::persistence::sync_sector::SyncSector;
+use crate::store::slots::records::transactions::slots_of_volume;
+use crate::store::slots::{SlotFlight, SlotStore};
 use crate::units::{Frame, PieceKey, VolumeIndex};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -47,7 +62,7 @@ impl Records {
 
 impl Machine<SlotStore> {
     /// Writes pages that are wanted, asks for the flushes they wait for, and lets those go on that waited.
-    pub(super) fn pump_records<M: Memory>(&mut self, memory: &mut M) {
+    pub(in crate::store::slots) fn pump_records<M: Memory>(&mut self, memory: &mut M) {
         self.pump_transactions(memory);
         if self.latched.is_some() {
             return;
@@ -84,7 +99,7 @@ impl Machine<SlotStore> {
     }
 
     /// Asks for the flush that whoever waits for a record, or for the end of one, waits for.
-    pub(super) fn hurry_records(&mut self) {
+    pub(in crate::store::slots) fn hurry_records(&mut self) {
         let Records::SyncSector(records) = &self.store.records else { return };
         for needed in [records.flush_wanted(), records.settling()].into_iter().flatten() {
             self.barrier.want(needed);
@@ -115,7 +130,7 @@ impl Machine<SlotStore> {
         self.issue(Target::Cache, op, Flight::Store(SlotFlight::Page { page, buffer }));
     }
 
-    pub(super) fn page_written<M: Memory>(
+    pub(in crate::store::slots) fn page_written<M: Memory>(
         &mut self,
         page: u32,
         buffer: BufferId,
@@ -132,7 +147,7 @@ impl Machine<SlotStore> {
     }
 
     /// A flush of the cache covers the first `covered` writes.
-    pub(super) fn records_flushed(&mut self, covered: u64) {
+    pub(in crate::store::slots) fn records_flushed(&mut self, covered: u64) {
         self.lost_table_flushed(covered);
         match &mut self.store.records {
             Records::SyncSector(records) => records.flushed(covered),
@@ -142,7 +157,11 @@ impl Machine<SlotStore> {
 
     /// A slot has content that the origin does not have; it was clean before, or dirty already. `key` waits until
     /// that is recorded; answered if it is.
-    pub(super) fn record_dirty(&mut self, slot: Frame, key: RequestKey) -> Option<RequestKey> {
+    pub(in crate::store::slots) fn record_dirty(
+        &mut self,
+        slot: Frame,
+        key: RequestKey,
+    ) -> Option<RequestKey> {
         let completed = self.store.completed;
         let may_be_late = !self.requests[key].wants_fua();
         let is_hasty = self.is_mutated(Mutation::AckBeforeMapping);
@@ -154,7 +173,7 @@ impl Machine<SlotStore> {
     }
 
     /// Slots whose content is durable on the origin: those that nobody wrote to since are clean.
-    pub(super) fn slots_are_home(&mut self, volume_index: VolumeIndex, copy: Copied) {
+    pub(in crate::store::slots) fn slots_are_home(&mut self, volume_index: VolumeIndex, copy: Copied) {
         let slots: Vec<Frame> = self.store.slots_of(copy.place, copy.blocks).collect();
         for slot in slots {
             let piece = self.store.table.piece(slot);
@@ -196,7 +215,7 @@ impl Machine<SlotStore> {
     }
 
     /// Records the slots of a set whose cleaning is over: those that went home waited for the others.
-    pub(super) fn record_cleaned(&mut self, set: u32) {
+    pub(in crate::store::slots) fn record_cleaned(&mut self, set: u32) {
         let shape = self.store.table.shape();
         let Records::SyncSector(records) = &mut self.store.records else { return };
         let [first, last] = [0, shape.ways - 1].map(|way| shape.frame(set, way).0);
@@ -209,7 +228,7 @@ impl Machine<SlotStore> {
     }
 
     /// Forgets what may be forgotten now of `blocks`.
-    pub(super) fn evict_blocks(&mut self, volume: VolumeIndex, blocks: Blocks) {
+    pub(in crate::store::slots) fn evict_blocks(&mut self, volume: VolumeIndex, blocks: Blocks) {
         let pieces: Vec<PieceKey> = self.store.pieces(volume, blocks).collect();
         for piece in pieces {
             let slot = self.store.directory.find(piece, &self.store.table);
@@ -220,14 +239,14 @@ impl Machine<SlotStore> {
     }
 
     /// Forgets all of a volume that is taken off, or whose cache was given up.
-    pub(super) fn evict_volume(&mut self, volume: VolumeIndex) {
+    pub(in crate::store::slots) fn evict_volume(&mut self, volume: VolumeIndex) {
         self.evict_all(volume);
         if self.latched.is_none() {
             assert!(self.volume(volume).cached_blocks == 0, "what a clean volume has may leave");
         }
     }
 
-    pub(super) fn evict_all(&mut self, volume: VolumeIndex) {
+    pub(in crate::store::slots) fn evict_all(&mut self, volume: VolumeIndex) {
         for slot in slots_of_volume(&self.store, volume) {
             if self.store.may_leave(slot) {
                 self.evict_slot(slot);

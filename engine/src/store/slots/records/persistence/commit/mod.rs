@@ -10,7 +10,7 @@
 //!                                                      all data written before
 //! ```
 //!
-//! * I1: the place of a page that counts is never written (histories H12 and H13 of the design).
+//! * I1: the place of a page that counts is never written (histories H12 and H13).
 //! * I2: transactions are numbered without gaps, so that the record is never written over the one that counts.
 //! * I3: a page of a transaction that was cut off must never count, and later its number will have been reached.
 //!   So the pages that have such a version count as changed when a cache is opened.
@@ -23,7 +23,7 @@
 //! early is either a mapping whose data is complete, and covered by the flush that follows, or the removal of
 //! one. No piece gets another slot, and no slot another piece, before the removal is durable by its own
 //! transaction, so no two pages contradict each other. Trees are written as they were at the beginning
-//! ([`crate::store::slots::persistence::bit_tree::BitTree::page`]).
+//! ([`crate::store::slots::records::persistence::bit_tree::BitTree::page`]).
 //!
 //! Source: dm-cache, whose metadata is committed by writing a superblock after all blocks that it leads to. The
 //! flushes and the places are ours.

@@ -7,9 +7,6 @@
 //! Source: dm-cache, which promotes whole blocks. Its copies until Linux 4.11 keep the request waiting
 //! ([`Fetch::Frame`]).
 
-use super::SlotFlight;
-use super::SlotStore;
-use super::table::SlotState;
 use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target};
 use crate::limits::REQUEST_BYTES_MAX;
 use crate::machine::guard::{Blocks, Hold};
@@ -20,6 +17,9 @@ use crate::number::{index, to_u32, wide};
 use crate::policies::fetch::Fetch;
 use crate::policies::replacement::{Access, Arrival, Policy};
 use crate::store::Lookup;
+use crate::store::slots::SlotFlight;
+use crate::store::slots::SlotStore;
+use crate::store::slots::table::SlotState;
 use crate::units::{BLOCK_BYTES, Frame, Nanos, PieceKey, VolumeIndex};
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
@@ -54,7 +54,11 @@ impl Promotion {
 
 impl Machine<SlotStore> {
     /// A client's read is about to look what is cached. False if it waits until pieces of it are.
-    pub(super) fn ask_for_read<M: Memory>(&mut self, key: RequestKey, memory: &mut M) -> bool {
+    pub(in crate::store::slots) fn ask_for_read<M: Memory>(
+        &mut self,
+        key: RequestKey,
+        memory: &mut M,
+    ) -> bool {
         if self.is_in_doubt(key) {
             self.wait_for_slot(key);
             return false;
@@ -81,7 +85,7 @@ impl Machine<SlotStore> {
 
     /// Begins to copy those pieces of a request that may enter and are in no slot. Whether there are any. With `is_held`
     /// the request keeps others from changing them.
-    pub(super) fn promote_pieces<M: Memory>(
+    pub(in crate::store::slots) fn promote_pieces<M: Memory>(
         &mut self,
         key: RequestKey,
         pieces: &[PieceKey],
@@ -155,7 +159,7 @@ impl Machine<SlotStore> {
         self.issue(Target::Origin(promotion.volume), IoOp::Read { offset_bytes, into }, flight);
     }
 
-    pub(super) fn promotion_read<M: Memory>(
+    pub(in crate::store::slots) fn promotion_read<M: Memory>(
         &mut self,
         key: usize,
         result: Result<(), Errno>,
@@ -182,7 +186,7 @@ impl Machine<SlotStore> {
         self.issue(Target::Cache, op, Flight::Store(SlotFlight::PromotionWrite { promotion: key }));
     }
 
-    pub(super) fn promotion_written<M: Memory>(
+    pub(in crate::store::slots) fn promotion_written<M: Memory>(
         &mut self,
         key: usize,
         result: Result<(), Errno>,
@@ -229,7 +233,7 @@ impl Machine<SlotStore> {
     }
 
     /// A request is over. What it missed and nobody waited for is copied now.
-    pub(super) fn end_asking<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+    pub(in crate::store::slots) fn end_asking<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let is_write = matches!(self.requests[key].op, RequestOp::Write { .. });
         if is_write && self.store.policies.fetch == (Fetch::Frame { waits: false }) {
             let pieces = self.pieces_of(key);
@@ -244,7 +248,7 @@ impl Machine<SlotStore> {
 
     /// A read that waited for slots goes on when none of its pieces is on its way into one, nor its mapping on its way
     /// to be durable where that is waited for.
-    pub(super) fn retry_read<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+    pub(in crate::store::slots) fn retry_read<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let mut is_held = false;
         for piece in self.pieces_of(key) {
             let Some(slot) = self.store.directory.find(piece, &self.store.table) else { continue };

@@ -5,7 +5,7 @@
 
 use crate::format::{SetId, SlotLayout, TreePage, TreePlanes};
 use crate::number::{index, to_u8};
-use crate::store::slots::persistence::bit_tree::{BitTree, Needs, TreeTuning};
+use crate::store::slots::records::persistence::bit_tree::{BitTree, Needs, TreeTuning};
 use crate::units::{Frame, Nanos, PieceKey, VOLUMES_MAX, VolumeIndex};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -131,7 +131,7 @@ impl Trees {
 }
 
 /// The tree of a volume as a start found it.
-pub(super) struct FoundTree {
+pub(in crate::store::slots) struct FoundTree {
     pub planes: TreePlanes,
     pub doublings: u32,
 }

@@ -5,12 +5,6 @@
 //! no slot and gets none goes to the origin, in the same request as what has one: then the request holds its
 //! pieces exclusively before it changes anything.
 
-use super::asking::part_of;
-use super::plan::{Part, Way};
-use super::policies::Partial;
-use super::records::Records;
-use super::table::SlotState;
-use super::{SlotFlight, SlotStore};
 use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target, WriteMode};
 use crate::machine::guard::Blocks;
 use crate::machine::piece::ChangingRead;
@@ -20,13 +14,19 @@ use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
 use crate::number::to_u32;
 use crate::policies::replacement::{Access, Arrival, Policy};
+use crate::store::slots::changes::asking::part_of;
+use crate::store::slots::changes::plan::{Part, Way};
+use crate::store::slots::policies::Partial;
+use crate::store::slots::records::Records;
+use crate::store::slots::table::SlotState;
+use crate::store::slots::{SlotFlight, SlotStore};
 use crate::store::{Durability, Lookup};
 use crate::units::{BLOCK_BYTES, Frame, Nanos, PieceKey, Place, SECTORS_PER_BLOCK, VolumeIndex};
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
 impl Machine<SlotStore> {
-    pub(super) fn write_to_slots<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+    pub(in crate::store::slots) fn write_to_slots<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &self.requests[key];
         let RequestOp::Write { range, from, .. } = active.op else { unreachable!("a write") };
         let mode = self.volume(active.volume).mode;
@@ -50,14 +50,14 @@ impl Machine<SlotStore> {
     }
 
     /// The change goes to the origin alone; what is dirty of its blocks goes home first.
-    pub(super) fn go_around<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+    pub(in crate::store::slots) fn go_around<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         if self.unshare(key) {
             self.requests[key].route = Route::Origin;
             self.begin_bypass(key, memory);
         }
     }
 
-    pub(super) fn merge_write<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+    pub(in crate::store::slots) fn merge_write<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &self.requests[key];
         if active.error.is_some() {
             self.reply(key, memory);
@@ -71,7 +71,7 @@ impl Machine<SlotStore> {
     }
 
     /// The content is there, in whole blocks: finds a place for each part and writes.
-    pub(super) fn place_write<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+    pub(in crate::store::slots) fn place_write<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         if self.latched.is_some() {
             self.begin_again(key, memory);
             return;
@@ -291,7 +291,7 @@ impl Machine<SlotStore> {
         self.issue_origin_write(volume_index, blocks, op, flight);
     }
 
-    pub(super) fn around_written<M: Memory>(
+    pub(in crate::store::slots) fn around_written<M: Memory>(
         &mut self,
         key: RequestKey,
         (blocks, beside): (Blocks, Vec<Frame>),
@@ -315,7 +315,7 @@ impl Machine<SlotStore> {
         self.part_done(key, memory);
     }
 
-    pub(super) fn data_written<M: Memory>(
+    pub(in crate::store::slots) fn data_written<M: Memory>(
         &mut self,
         key: RequestKey,
         first: u64,
@@ -441,7 +441,7 @@ impl Machine<SlotStore> {
 
     /// The origin failed a flush, and may have dropped what writes brought it that are not answered yet. A flush
     /// that comes after their answers would not tell.
-    pub(super) fn doubt_written_around(&mut self, volume_index: VolumeIndex) {
+    pub(in crate::store::slots) fn doubt_written_around(&mut self, volume_index: VolumeIndex) {
         if self.is_mutated(Mutation::TrustWrittenAround) {
             return;
         }
@@ -466,7 +466,7 @@ impl Machine<SlotStore> {
     }
 
     /// A record that a request waited for is written.
-    pub(super) fn record_done<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+    pub(in crate::store::slots) fn record_done<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &mut self.requests[key];
         active.unpublished -= 1;
         if active.unpublished == 0 && active.parts == 0 {
@@ -491,7 +491,7 @@ impl Machine<SlotStore> {
 
     // ---- waiting -----------------------------------------------------------------------------
 
-    pub(super) fn wait_for_slot(&mut self, key: RequestKey) {
+    pub(in crate::store::slots) fn wait_for_slot(&mut self, key: RequestKey) {
         self.requests[key].stage = Stage::Slot;
         self.store.waiting.push_back(key);
         self.want_tick(self.now.plus(self.config.tick_ns));
@@ -500,7 +500,12 @@ impl Machine<SlotStore> {
     /// Waits until the volume's blocks `dirty`, if there are any, are home.
     ///
     /// RULE 9: an origin that is absent is not waited for, nor one that fails while the cache stops.
-    pub(super) fn wait_for_home<M: Memory>(&mut self, key: RequestKey, dirty: &[u64], memory: &mut M) {
+    pub(in crate::store::slots) fn wait_for_home<M: Memory>(
+        &mut self,
+        key: RequestKey,
+        dirty: &[u64],
+        memory: &mut M,
+    ) {
         let is_stopping = self.is_stopping;
         let volume_index = self.requests[key].volume;
         let volume = self.volume_mut(volume_index);
@@ -522,7 +527,11 @@ impl Machine<SlotStore> {
 
     /// Whether a change of the origin alone may begin: nothing of its blocks is dirty, or under way into a
     /// slot. If not, the request waits, and what is dirty goes home.
-    pub(super) fn is_way_clear<M: Memory>(&mut self, key: RequestKey, memory: &mut M) -> bool {
+    pub(in crate::store::slots) fn is_way_clear<M: Memory>(
+        &mut self,
+        key: RequestKey,
+        memory: &mut M,
+    ) -> bool {
         let active = &self.requests[key];
         let (volume_index, blocks) = (active.volume, active.blocks);
         if self.latched.is_some() {
@@ -547,7 +556,7 @@ impl Machine<SlotStore> {
         is_clear
     }
 
-    pub(super) fn retry_waiting<M: Memory>(&mut self, memory: &mut M) {
+    pub(in crate::store::slots) fn retry_waiting<M: Memory>(&mut self, memory: &mut M) {
         for _ in 0..self.store.waiting.len() {
             let Some(key) = self.store.waiting.pop_front() else { break };
             assert!(

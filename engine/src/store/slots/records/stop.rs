@@ -3,14 +3,14 @@
 //! The pages are flushed before the superblock says that the stop was clean. At the next start it stops saying so before
 //! the first request; from then on only what is recorded as dirty counts.
 
-use super::table::SlotState;
-use super::{SlotFlight, SlotStore};
 use crate::effect::{Errno, IoOp, Pieces, Target};
 use crate::format::{SlotPage, SlotRecord};
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::number::to_u32;
 use crate::policies::replacement::Policy;
+use crate::store::slots::table::SlotState;
+use crate::store::slots::{SlotFlight, SlotStore};
 use crate::units::{Frame, PieceKey};
 
 /// Pages on their way at a time.
@@ -18,7 +18,7 @@ const PAGES_IN_FLIGHT: u32 = 32;
 
 impl Machine<SlotStore> {
     /// Writes all pages, at a stop when nothing else is under way. Whether that is done.
-    pub(super) fn record_everything<M: Memory>(&mut self, memory: &mut M) -> bool {
+    pub(in crate::store::slots) fn record_everything<M: Memory>(&mut self, memory: &mut M) -> bool {
         while self.store.pages_stopped < self.store.layout.slot_pages()
             && self.store.pages_in_flight < PAGES_IN_FLIGHT
         {
@@ -63,7 +63,7 @@ impl Machine<SlotStore> {
             && origin.client_epoch <= origin.flushed_epoch
     }
 
-    pub(super) fn stop_page_written<M: Memory>(
+    pub(in crate::store::slots) fn stop_page_written<M: Memory>(
         &mut self,
         buffer: BufferId,
         result: Result<(), Errno>,

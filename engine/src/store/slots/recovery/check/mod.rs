@@ -3,17 +3,17 @@
 //! Recovery refuses impossible records, for a record may be all that tells of dirty data (rule 5). A repair takes
 //! such records back. Nobody knows then what their slots held: the origin decides.
 
-use super::commit_recovery::{FoundMappings, Mapping, last_record};
-use super::directory::Directory;
-use super::recovery_plan::{Pages, Plan, PlanError};
-use super::start::set_map;
-use super::table::SlotTable;
 use crate::composition::Composition;
 use crate::effect::Errno;
 use crate::format::{FormatError, SlotLayout, SlotPage, SlotPersistence, SlotRecord, Superblock};
 use crate::image::Image;
 use crate::number::{index, wide};
 use crate::recovery::OpenError;
+use crate::store::slots::recovery::mappings::{FoundMappings, Mapping, last_record};
+use crate::store::slots::recovery::plan::{Pages, Plan, PlanError};
+use crate::store::slots::start::set_map;
+use crate::store::slots::table::SlotTable;
+use crate::store::slots::table::directory::Directory;
 use crate::units::{PieceKey, SECTORS_PER_BLOCK};
 use alloc::collections::BTreeSet;
 use alloc::vec;
@@ -154,7 +154,7 @@ fn walk_slot_pages<I: Image>(
                 Ok(None) => continue,
                 Err(error) => fault(RecordError::Damaged(error)),
                 Ok(Some(record)) => {
-                    let is_void = !super::recovery::counts(superblock, &record);
+                    let is_void = !crate::store::slots::recovery::counts(superblock, &record);
                     let found = Found::Record(Recorded { slot, page_offset_bytes, record, is_void });
                     match plan.add(slot, Ok((!is_void).then_some(record)), exists, |_| true) {
                         Ok(_) => found,

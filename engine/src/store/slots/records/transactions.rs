@@ -1,9 +1,5 @@
 //! Transactions under way: pages and records are written, flushes asked for, and those told who waited.
 
-use super::mappings::{Mappings, Waiter};
-use super::records::Records;
-use super::table::SlotState;
-use super::{SlotFlight, SlotStore};
 use crate::effect::{Errno, IoOp, Pieces, Target};
 use crate::format::{COMMIT_RECORD_OFFSETS, CommitRecord, PAIRED_PAGE_BYTES, SetId, SlotLayout};
 use crate::image::Image;
@@ -15,7 +11,11 @@ use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
 use crate::number::{to_u8, to_u32};
 use crate::policies::replacement::Policy;
-use crate::store::slots::persistence::commit::{PageWrite, Step};
+use crate::store::slots::records::Records;
+use crate::store::slots::records::mappings::{Mappings, Waiter};
+use crate::store::slots::records::persistence::commit::{PageWrite, Step};
+use crate::store::slots::table::SlotState;
+use crate::store::slots::{SlotFlight, SlotStore};
 use crate::units::{Frame, Nanos, PieceKey, VOLUMES_MAX, VolumeIndex};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -34,7 +34,7 @@ impl SlotStore {
     }
 
     /// Slots that give their places up.
-    pub(super) fn leaving(&self) -> u32 {
+    pub(in crate::store::slots) fn leaving(&self) -> u32 {
         self.mappings().map_or(0, |mappings| mappings.leaving)
     }
 
@@ -48,7 +48,7 @@ impl SlotStore {
 
 impl Machine<SlotStore> {
     /// Lets transactions begin and go on.
-    pub(super) fn pump_transactions<M: Memory>(&mut self, memory: &mut M) {
+    pub(in crate::store::slots) fn pump_transactions<M: Memory>(&mut self, memory: &mut M) {
         if self.store.mappings().is_none() || self.latched.is_some() {
             return;
         }
@@ -143,7 +143,7 @@ impl Machine<SlotStore> {
     }
 
     /// A page of a transaction, or its record, is written.
-    pub(super) fn mappings_written<M: Memory>(
+    pub(in crate::store::slots) fn mappings_written<M: Memory>(
         &mut self,
         buffer: BufferId,
         is_record: bool,
@@ -166,7 +166,7 @@ impl Machine<SlotStore> {
     }
 
     /// A flush of the cache covers the first `covered` writes.
-    pub(super) fn transaction_flushed(&mut self, covered: u64) {
+    pub(in crate::store::slots) fn transaction_flushed(&mut self, covered: u64) {
         if self.store.mappings_mut().is_some_and(|mappings| mappings.flushed(covered)) {
             // Who waited for a slot may write to it now.
             self.store.is_released = true;
@@ -176,18 +176,18 @@ impl Machine<SlotStore> {
     // ---- slots -------------------------------------------------------------------------------
 
     /// Whether data may be written to a slot that holds its piece. If not, the slot is waited for.
-    pub(super) fn may_write(&mut self, slot: Frame, piece: PieceKey) -> bool {
+    pub(in crate::store::slots) fn may_write(&mut self, slot: Frame, piece: PieceKey) -> bool {
         let is_dirty = self.store.table.is_dirty(slot);
         self.store.mappings_mut().is_none_or(|mappings| mappings.may_write(slot, piece, is_dirty))
     }
 
     /// Whether a read goes on only when the mapping of a slot that it waited for is durable.
-    pub(super) fn is_reader_held(&mut self, slot: Frame) -> bool {
+    pub(in crate::store::slots) fn is_reader_held(&mut self, slot: Frame) -> bool {
         self.store.mappings_mut().is_some_and(|mappings| mappings.holds_reader(slot))
     }
 
     /// Lets a FLUSH wait for what was answered without being mapped durably. False if there is no such thing.
-    pub(super) fn flush_waits_for_mappings(&mut self, key: RequestKey) -> bool {
+    pub(in crate::store::slots) fn flush_waits_for_mappings(&mut self, key: RequestKey) -> bool {
         let is_latched = self.latched.is_some();
         let Some(mappings) = self.store.mappings_mut().filter(|_| !is_latched) else { return false };
         let waits = mappings.flush_waits(key);
@@ -199,14 +199,14 @@ impl Machine<SlotStore> {
 
     /// Whether what the origin has in `blocks` may be clean in a slot. RULE 2: where clean slots are kept over a crash, only what
     /// the origin flushed.
-    pub(super) fn may_enter_clean(&self, volume: VolumeIndex, blocks: Blocks) -> bool {
+    pub(in crate::store::slots) fn may_enter_clean(&self, volume: VolumeIndex, blocks: Blocks) -> bool {
         !self.store.keeps_clean()
             || self.is_origin_flushed(volume, blocks)
             || self.is_mutated(Mutation::KeepUnflushedFill)
     }
 
     /// A slot got its content: that is mapped by the next transaction.
-    pub(super) fn slot_is_filled(&mut self, slot: Frame) {
+    pub(in crate::store::slots) fn slot_is_filled(&mut self, slot: Frame) {
         let now = self.now;
         let piece = self.store.table.piece(slot).expect("what is filled holds a piece");
         let SlotStore { records: Records::Commit(mappings), layout, table, recorded, .. } = &mut self.store
@@ -219,7 +219,7 @@ impl Machine<SlotStore> {
     }
 
     /// A clean slot gives its place up (S3): it is free when the removal of its mapping is durable.
-    pub(super) fn begin_leaving(&mut self, slot: Frame) {
+    pub(in crate::store::slots) fn begin_leaving(&mut self, slot: Frame) {
         let now = self.now;
         let piece = self.store.table.piece(slot).expect("what leaves holds a piece");
         self.store.table.begin_leaving(slot);
@@ -285,7 +285,7 @@ impl Machine<SlotStore> {
     // ---- a clean stop ------------------------------------------------------------------------
 
     /// Whether everything is written that a clean stop leaves behind.
-    pub(super) fn are_mappings_stopped(&mut self) -> bool {
+    pub(in crate::store::slots) fn are_mappings_stopped(&mut self) -> bool {
         let mut volumes = self.volumes.iter().flatten();
         let is_flushed = volumes.all(|volume| volume.origin.client_epoch <= volume.origin.flushed_epoch);
         // Where an origin fails, what was written through may not be there: then nothing is told of a clean stop.
@@ -295,7 +295,10 @@ impl Machine<SlotStore> {
 
 /// The transaction of a start, before the first request: it takes the place of what a life before left half done, tells
 /// that no clean stop counts any more, and has nothing of volumes that are gone.
-pub(super) fn commit_at_start<I: Image>(image: &mut I, store: &mut SlotStore) -> Result<(), Errno> {
+pub(in crate::store::slots) fn commit_at_start<I: Image>(
+    image: &mut I,
+    store: &mut SlotStore,
+) -> Result<(), Errno> {
     let SlotStore { records: Records::Commit(mappings), layout, set_id, table, replacement, .. } = store
     else {
         return Ok(());
@@ -333,7 +336,7 @@ pub(super) fn commit_at_start<I: Image>(image: &mut I, store: &mut SlotStore) ->
 }
 
 /// The slots of a volume, as far as they hold something.
-pub(super) fn slots_of_volume(store: &SlotStore, volume: VolumeIndex) -> Vec<Frame> {
+pub(in crate::store::slots) fn slots_of_volume(store: &SlotStore, volume: VolumeIndex) -> Vec<Frame> {
     let is_of_volume = |slot: &Frame| store.table.piece(*slot).is_some_and(|piece| piece.volume() == volume);
     store.all_slots().filter(is_of_volume).collect()
 }

@@ -4,15 +4,18 @@
 //! forgotten, for nobody wrote down what became of it.
 //! A page is torn at sectors, which hold whole records: a record that is not whole is rotten, and what it
 //! told of is the only copy of something. So it is refused (rule 5).
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `mod.rs` | slots that are recorded by page, and what a start writes |
+//! | `mappings.rs` | slots that transactions record |
+//! | `plan.rs` | what a record means, and which cannot be |
+//! | `check/` | the pages of a cache that is not running |
 
-use super::commit_recovery::{last_record, read_mappings};
-use super::directory::Directory;
-use super::lost::{LostRecords, read_table, write_table};
-use super::recovery_plan::{Pages, Plan, PlanError, Planned};
-use super::start::{SlotStart, set_map};
-use super::table::SlotTable;
-use super::transactions::commit_at_start;
-use super::{BUSY_SLOTS_MAX, SlotStore};
+pub mod check;
+mod mappings;
+pub mod plan;
+
 use crate::composition::Composition;
 use crate::composition::axes::PersistenceChoice;
 use crate::effect::{Errno, WriteMode};
@@ -25,6 +28,14 @@ use crate::machine::volume::Volume;
 use crate::number::index;
 use crate::recovery::{OpenError, Opened, OpenedStore, Options, Report, volumes_of};
 use crate::store::log::scan::ScanError;
+use crate::store::slots::records::lost::{LostRecords, read_table, write_table};
+use crate::store::slots::records::transactions::commit_at_start;
+use crate::store::slots::recovery::mappings::{last_record, read_mappings};
+use crate::store::slots::recovery::plan::{Pages, Plan, PlanError, Planned};
+use crate::store::slots::start::{SlotStart, set_map};
+use crate::store::slots::table::SlotTable;
+use crate::store::slots::table::directory::Directory;
+use crate::store::slots::{BUSY_SLOTS_MAX, SlotStore};
 use crate::units::{BLOCK_BYTES, BlockKey, Frame, PieceKey, VOLUMES_MAX};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -32,10 +43,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 /// Pages of one read.
-pub(super) const PAGES_TOGETHER: u32 = 256;
+pub(in crate::store::slots) const PAGES_TOGETHER: u32 = 256;
 
 /// The findings of a recovery, gathered slot by slot.
-pub(super) struct Finding {
+pub(in crate::store::slots) struct Finding {
     plan: Plan,
     volumes: [Option<Volume>; VOLUMES_MAX],
     slot_blocks: u64,
@@ -234,7 +245,7 @@ fn read_slot_pages<I: Image>(
 }
 
 /// Whether a record is of a volume as it is now, and not of one that had its number before.
-pub(super) fn counts(superblock: &Superblock, record: &SlotRecord) -> bool {
+pub(in crate::store::slots) fn counts(superblock: &Superblock, record: &SlotRecord) -> bool {
     let volume = superblock.volumes[record.piece.volume().at()].as_ref();
     let tells = record.is_dirty || superblock.clean_stop;
     tells && volume.is_some_and(|volume| volume.clean_floor_sequence == u64::from(volume.id.0))

@@ -1,7 +1,6 @@
 //! Whether what a request misses enters slots: cutoff and admission are asked once for each piece of it, and the
 //! answers are kept until the request ends.
 
-use super::SlotStore;
 use crate::effect::{RequestOp, WriteMode};
 use crate::machine::Machine;
 use crate::machine::guard::Blocks;
@@ -10,15 +9,16 @@ use crate::number::to_u32;
 use crate::policies::admission::{Asked, Verdict};
 use crate::policies::controllers::Destage;
 use crate::policies::replacement::{Access, Arrival, Policy};
+use crate::store::slots::SlotStore;
 use crate::units::{Nanos, PieceKey, SECTORS_PER_BLOCK, SectorRange};
 use alloc::vec::Vec;
 
 /// Admission's answers for the pieces of a request: the arrival of each that may enter.
-pub(super) type Answers = Vec<(PieceKey, Option<Arrival>)>;
+pub(in crate::store::slots) type Answers = Vec<(PieceKey, Option<Arrival>)>;
 
 impl Machine<SlotStore> {
     /// Asks for all pieces of a request, if that was not done yet.
-    pub(super) fn ask(&mut self, key: RequestKey, access: Access) {
+    pub(in crate::store::slots) fn ask(&mut self, key: RequestKey, access: Access) {
         if self.store.answers.contains_key(&key) {
             return;
         }
@@ -62,13 +62,13 @@ impl Machine<SlotStore> {
     }
 
     /// The cache device answered a client's request that was issued then.
-    pub(super) fn note_latency(&mut self, access: Access, issued: Nanos) {
+    pub(in crate::store::slots) fn note_latency(&mut self, access: Access, issued: Nanos) {
         let now = self.now;
         self.store.policies.cutoff.device_answered(access, now.since(issued), now);
     }
 
     /// Whether a range has all sectors of a piece.
-    pub(super) fn covers(&self, range: SectorRange, piece: PieceKey) -> bool {
+    pub(in crate::store::slots) fn covers(&self, range: SectorRange, piece: PieceKey) -> bool {
         let volume = self.volume(piece.volume());
         let unit = self.store.blocks_of(volume, piece);
         let end = (unit.end() * SECTORS_PER_BLOCK).min(volume.size_sectors);
@@ -115,19 +115,19 @@ impl SlotStore {
     }
 
     /// The arrival with which a piece of a request may enter; `None`: it may not.
-    pub(super) fn answer(&self, key: RequestKey, piece: PieceKey) -> Option<Arrival> {
+    pub(in crate::store::slots) fn answer(&self, key: RequestKey, piece: PieceKey) -> Option<Arrival> {
         let answers = self.answers.get(&key)?;
         answers.iter().find(|(asked, _)| *asked == piece).and_then(|(_, arrival)| *arrival)
     }
 
     /// A piece of a request does not enter after all.
-    pub(super) fn take_back_answer(&mut self, key: RequestKey, piece: PieceKey) {
+    pub(in crate::store::slots) fn take_back_answer(&mut self, key: RequestKey, piece: PieceKey) {
         let answers = self.answers.get_mut(&key).into_iter().flatten();
         answers.filter(|(asked, _)| *asked == piece).for_each(|(_, arrival)| *arrival = None);
     }
 
     /// There was no place for a piece that may enter.
-    pub(super) fn refuse(&mut self, piece: PieceKey, arrival: Arrival) {
+    pub(in crate::store::slots) fn refuse(&mut self, piece: PieceKey, arrival: Arrival) {
         // Unless it is there already, or on its way, for another request.
         if self.directory.find(piece, &self.table).is_none() {
             self.policies.admission.refused(piece, arrival.hits);
@@ -135,7 +135,7 @@ impl SlotStore {
     }
 
     /// A request is over.
-    pub(super) fn forget_answers(&mut self, key: RequestKey, now: Nanos) {
+    pub(in crate::store::slots) fn forget_answers(&mut self, key: RequestKey, now: Nanos) {
         if self.answers.remove(&key).is_some() {
             self.replacement.tick();
             self.policies.admission.tick(&self.replacement.standing(self.free.len()), now);
@@ -144,7 +144,7 @@ impl SlotStore {
 }
 
 /// The sectors of `range` that lie in `unit`.
-pub(super) fn part_of(range: SectorRange, unit: Blocks) -> SectorRange {
+pub(in crate::store::slots) fn part_of(range: SectorRange, unit: Blocks) -> SectorRange {
     let start = range.start.max(unit.first * SECTORS_PER_BLOCK);
     let end = range.end().min(unit.end() * SECTORS_PER_BLOCK);
     SectorRange { start, sectors: end - start }

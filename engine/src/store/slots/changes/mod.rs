@@ -1,0 +1,19 @@
+//! Changes: what enters slots, what is written to them and around them, and what leaves.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `asking.rs` | which pieces of a request may enter |
+//! | `plan.rs` | the way of each part of a write |
+//! | `places.rs` | slots are taken and given up for it |
+//! | `writes.rs` | writes into slots and around them |
+//! | `fills.rs` | data that was read enters slots |
+//! | `promotions.rs` | whole pieces are copied into slots |
+//! | `doubt.rs` | clean slots that the origin may not agree with leave |
+
+pub(super) mod asking;
+mod doubt;
+mod fills;
+mod places;
+mod plan;
+pub(super) mod promotions;
+mod writes;
