@@ -30,7 +30,7 @@ use crate::policies::admission::always::AlwaysChoice;
 use crate::policies::admission::{AdmissionChoice, CutoffChoice};
 use crate::policies::fetch::Fetch;
 use crate::policies::replacement::ReplacementChoice;
-use crate::policies::replacement::free_frames::FreeOrder;
+use crate::policies::replacement::fifo_reinsertion::Reinsertion;
 use crate::units::crc32c;
 use alloc::string::String;
 use axes::{Axis, Common, DestageChoice, PersistenceChoice, Placement, Sweep, WritesChoice};
@@ -170,7 +170,7 @@ impl Composition {
             placement: Placement::Log { false_dirty_bytes: 0 },
             admission: AdmissionChoice::Always(AlwaysChoice { ghost_pieces: 0 }),
             cutoff: CutoffChoice::default(),
-            replacement: ReplacementChoice::Fifo { free_order: FreeOrder::Lowest },
+            replacement: ReplacementChoice::FifoReinsertion(Reinsertion::NONE),
             write_mode: WriteMode::Writeback,
             writes: WritesChoice::Merge,
             persistence: PersistenceChoice::Inline,
@@ -191,6 +191,7 @@ impl Composition {
         let mut composition = Composition::forebay();
         for (name, value) in [
             ("placement", "slots"),
+            ("replacement", "fifo"),
             ("writes", "in-place"),
             ("persistence", "sync-sector"),
             ("slot_bytes", "4096"),

@@ -8,13 +8,14 @@ use super::keys::Key;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Tunables by which couplings tell compositions apart, and values on both sides.
+/// Tunables by which couplings tell compositions apart, with values on both sides, and those that turn a policy off.
 const VARIED: &[(&str, &[&str])] = &[
     ("ways", &["0", "512"]),
     ("slot_bytes", &["4096", "262144"]),
     ("promotion_era", &["single", "split", "coldest"]),
     ("promotion_version", &["1.0", "2.0"]),
     ("free_order", &["lowest", "near-last", "last-freed", "first-freed"]),
+    ("laps_max", &["0", "1", "3"]),
     ("mq_era", &["single", "split", "coldest"]),
     ("smq_version", &["1.0", "2.0"]),
     ("idle_era", &["mq1", "mq", "smq1", "smq2"]),

@@ -49,6 +49,11 @@ fn is_journal(composition: &Composition) -> bool {
     matches!(composition.persistence, PersistenceChoice::Journal(_))
 }
 
+/// Whether data lies in the segments of a ring.
+fn is_ring(composition: &Composition) -> bool {
+    is_log(composition) && !is_journal(composition)
+}
+
 /// Slots of a set; 0: no sets.
 fn ways(composition: &Composition) -> u32 {
     match composition.placement {
@@ -117,12 +122,15 @@ pub const COUPLINGS: &[Coupling] = &[
     },
     Coupling {
         name: "ring-is-fifo",
-        rule: "placement = log without a journal needs replacement = fifo with free_order = lowest",
+        rule: "placement = log without a journal needs replacement = fifo-reinsertion",
         why: "segments are reused in the order of the ring, or old copies come back after a crash",
-        breaks: |c| {
-            let is_ring = ReplacementChoice::Fifo { free_order: FreeOrder::Lowest };
-            is_log(c) && !is_journal(c) && c.replacement != is_ring
-        },
+        breaks: |c| is_ring(c) && !matches!(c.replacement, ReplacementChoice::FifoReinsertion(_)),
+    },
+    Coupling {
+        name: "reinsertion-needs-ring",
+        rule: "replacement = fifo-reinsertion needs placement = log without a journal",
+        why: "only there is a block that stays appended again",
+        breaks: |c| !is_ring(c) && matches!(c.replacement, ReplacementChoice::FifoReinsertion(_)),
     },
     Coupling {
         name: "whole-needs-any-place",
@@ -235,7 +243,7 @@ pub const COUPLINGS: &[Coupling] = &[
         name: "merge-needs-ring",
         rule: "writes = merge needs placement = log without a journal",
         why: "whole blocks are appended with their header",
-        breaks: |c| c.writes == WritesChoice::Merge && (!is_log(c) || is_journal(c)),
+        breaks: |c| c.writes == WritesChoice::Merge && !is_ring(c),
     },
     Coupling {
         name: "extents-need-journal",

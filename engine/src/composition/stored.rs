@@ -11,6 +11,7 @@ use crate::policies::admission::AdmissionChoice;
 use crate::policies::admission::always::AlwaysChoice;
 use crate::policies::admission::second_read::SecondReadChoice;
 use crate::policies::replacement::ReplacementChoice;
+use alloc::string::String;
 use thiserror::Error;
 
 /// Pieces that may be remembered without being cached, for each slot.
@@ -78,6 +79,22 @@ pub enum StoredError {
     Divide(#[from] DivideError),
 }
 
+/// The text of a ring from before reinsertion had a name, with that name. Such rings said `fifo`, and appended hit
+/// blocks again nevertheless: with a mirror for one lap and without credit.
+fn with_reinsertion_named(text: &str) -> Option<String> {
+    const CHOICE: &str = "\nreplacement = fifo\n";
+    if !text.contains("\nplacement = log\n") || !text.contains(CHOICE) {
+        return None;
+    }
+    let tunables = if text.contains("\npersistence = mirror\n") {
+        "\nlaps_max = 1\nkeep_percent = 50\ncredit_percent = 0\n"
+    } else {
+        "\nlaps_max = 3\nkeep_percent = 50\ncredit_percent = 50\n"
+    };
+    let text = text.replacen(CHOICE, "\nreplacement = fifo-reinsertion\n", 1);
+    Some(text.replacen("\nfree_order = lowest\n", tunables, 1))
+}
+
 impl Composition {
     /// What the cache with this superblock is made of.
     ///
@@ -87,7 +104,10 @@ impl Composition {
         let composition = match superblock.composition.as_str() {
             // Caches of early builds have none.
             "" => Composition::forebay(),
-            text => Composition::parse(text)?,
+            text => match with_reinsertion_named(text) {
+                Some(text) => Composition::parse(&text)?,
+                None => Composition::parse(text)?,
+            },
         };
         let is_divided_so = match (superblock.layout, composition.placement) {
             (Layout::Log(_), Placement::Log { .. }) => composition.key_shape().is_none(),
@@ -186,7 +206,6 @@ impl Composition {
 mod tests {
     use super::*;
     use crate::composition::points::points;
-    use alloc::string::String;
 
     const CACHE_BYTES: u64 = 256 << 20;
 
@@ -211,6 +230,7 @@ mod tests {
         let mut composition = Composition::forebay();
         for (name, value) in [
             ("placement", "slots"),
+            ("replacement", "fifo"),
             ("writes", "in-place"),
             ("persistence", "sync-sector"),
             ("destage", "sweep"),
@@ -246,6 +266,30 @@ mod tests {
         slots.composition = String::new();
         let error = Composition::of(&slots).expect_err("it has slots");
         assert_eq!(error, StoredError::OtherLayout { placement: "log" });
+    }
+
+    /// Goal: caches from before reinsertion had a name are opened, and keep as many hit blocks as they did.
+    #[test]
+    fn a_ring_that_says_fifo_reinserts_as_it_did() {
+        let mut gflash = Composition::forebay();
+        for (name, value) in
+            [("persistence", "mirror"), ("destage", "mirror"), ("laps_max", "1"), ("credit_percent", "0")]
+        {
+            gflash.set(name, value).expect("it is there");
+        }
+        for (today, lines) in [
+            (Composition::forebay(), "laps_max = 3\nkeep_percent = 50\ncredit_percent = 50\n"),
+            (gflash, "laps_max = 1\nkeep_percent = 50\ncredit_percent = 0\n"),
+        ] {
+            let mut old = superblock(&today);
+            assert!(old.composition.contains(lines), "{}", old.composition);
+            old.composition =
+                old.composition.replace("fifo-reinsertion", "fifo").replace(lines, "free_order = lowest\n");
+            assert!(Composition::parse(&old.composition).is_err(), "no cache is made with that text today");
+            assert_eq!(Composition::of(&old), Ok(today));
+        }
+        let plain = superblock(&slots());
+        assert_eq!(Composition::of(&plain), Ok(slots()), "slots that say fifo mean it");
     }
 
     #[test]

@@ -39,19 +39,11 @@ const SUPPORT: &[Support] = &[
         persistence: "inline",
         choices: &[
             (Axis::Admission, &["always", "second-read"]),
-            (Axis::Replacement, &["fifo"]),
+            (Axis::Replacement, &["fifo-reinsertion"]),
             (Axis::Destage, &["sweep", "pi"]),
             (Axis::Fetch, &["request"]),
         ],
-        fixed: &[
-            ("ghost_pieces", 0),
-            ("free_order", 0),
-            ("readahead_bytes", 0),
-            BUCKETS[0],
-            BUCKETS[1],
-            BUCKETS[2],
-            BUCKETS[3],
-        ],
+        fixed: &[("ghost_pieces", 0), ("readahead_bytes", 0), BUCKETS[0], BUCKETS[1], BUCKETS[2], BUCKETS[3]],
     },
     Support {
         persistence: "journal",
@@ -66,12 +58,11 @@ const SUPPORT: &[Support] = &[
         persistence: "mirror",
         choices: &[
             (Axis::Admission, &["always", "second-read"]),
-            (Axis::Replacement, &["fifo"]),
+            (Axis::Replacement, &["fifo-reinsertion"]),
             (Axis::Fetch, &["request"]),
         ],
         fixed: &[
             ("ghost_pieces", 0),
-            ("free_order", 0),
             ("keeps_written", 1),
             ("readahead_bytes", 0),
             BUCKETS[0],

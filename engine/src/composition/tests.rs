@@ -162,7 +162,7 @@ fn the_text_of_forebay() {
          placement = log\n\
          admission = always\n\
          cutoff = none\n\
-         replacement = fifo\n\
+         replacement = fifo-reinsertion\n\
          write_mode = writeback\n\
          writes = merge\n\
          persistence = inline\n\
@@ -171,7 +171,9 @@ fn the_text_of_forebay() {
          false_dirty_bytes = 268435456\n\
          ghost_pieces = 0\n\
          aligned_sectors = 0\n\
-         free_order = lowest\n\
+         laps_max = 3\n\
+         keep_percent = 50\n\
+         credit_percent = 50\n\
          idle_ms = 300\n\
          destage_runs = 16\n\
          readahead_bytes = 0\n\
@@ -196,16 +198,16 @@ fn a_text_is_read_only_as_it_was_written() {
     );
     assert_eq!(
         refused(&text.replace("idle_ms", "idle_mss")),
-        "line 16 of the composition: idle_ms is missing"
+        "line 18 of the composition: idle_ms is missing"
     );
-    assert!(refused(&text.replace("= 300\n", "= 0300\n")).starts_with("line 16"));
-    assert_eq!(refused(&(text.clone() + "\n")), "line 22 of the composition: nothing more belongs there");
-    assert_eq!(refused(&text[..text.len() - 1]), "line 21 of the composition: absent_ms is missing");
+    assert!(refused(&text.replace("= 300\n", "= 0300\n")).starts_with("line 18"));
+    assert_eq!(refused(&(text.clone() + "\n")), "line 24 of the composition: nothing more belongs there");
+    assert_eq!(refused(&text[..text.len() - 1]), "line 23 of the composition: absent_ms is missing");
     assert_eq!(
         refused(&text.replace('\n', "\r\n")),
         "line 1 of the composition: forebay composition 1 is missing"
     );
-    assert!(refused(&text.replace("= request", "= frame")).starts_with("line 18"));
+    assert!(refused(&text.replace("= request", "= frame")).starts_with("line 20"));
     let frames =
         text.replace("fetch = request", "fetch = frame").replace("readahead_bytes = 0", "waits = false");
     assert!(refused(&frames).starts_with("frame-needs-slots"));

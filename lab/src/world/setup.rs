@@ -185,8 +185,13 @@ impl Setup {
     #[must_use]
     pub fn with_mirror(mut self, blocks: u64, safe: bool) -> Setup {
         let mut composition = Composition { safe, ..Composition::forebay() };
-        for (name, value) in [("admission", "second-read"), ("persistence", "mirror"), ("destage", "mirror")]
-        {
+        for (name, value) in [
+            ("admission", "second-read"),
+            ("persistence", "mirror"),
+            ("destage", "mirror"),
+            ("laps_max", "1"),
+            ("credit_percent", "0"),
+        ] {
             composition.set(name, value).expect("every name and value is one of a composition");
         }
         self.composition = composition.text();

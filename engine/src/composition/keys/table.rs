@@ -23,6 +23,7 @@ use crate::policies::controllers::threshold_sets::ThresholdSetsChoice;
 use crate::policies::fetch::Fetch;
 use crate::policies::replacement::ReplacementChoice;
 use crate::policies::replacement::bucket_lru::BucketKind;
+use crate::policies::replacement::fifo_reinsertion::Reinsertion;
 use crate::policies::replacement::free_frames::FreeOrder;
 use crate::policies::replacement::mq::MqEra;
 use crate::policies::replacement::random::RandomKind;
@@ -239,6 +240,19 @@ pub const KEYS: &[Key] = &[
         "a write to the cache device is slow above this; 0: writes do not count", BCACHE),
     name!(Replacement: free_order in replacement = ReplacementChoice::Fifo { free_order }, FREE_ORDERS, 0,
         "which free frame is used next", "EnhanceIO, find_invalid_dbn: read"),
+    number!(Replacement: laps_max in replacement = ReplacementChoice::FifoReinsertion(Reinsertion { laps_max, .. }),
+        "laps",
+        3, 0..=3u64, "laps of the ring that hits earn a block, one each; 0: nothing is appended again",
+        "S3-FIFO's main queue: Yang et al., SOSP 2023"),
+    number!(Replacement: keep_percent in replacement = ReplacementChoice::FifoReinsertion(Reinsertion { keep_percent, .. }),
+        "percent",
+        50, 0..=90u64, "share of a reclaimed segment that may be appended again",
+        "by taste: each reclaimed segment frees half of itself"),
+    number!(Replacement: credit_percent in replacement = ReplacementChoice::FifoReinsertion(Reinsertion { credit_percent, .. }),
+        "percent",
+        50, 0..=100u64,
+        "unused part of that share that later segments may spend, of the segments that reclaim keeps free",
+        "by taste: hits are not spread evenly over segments"),
     name!(Replacement: random_kind in replacement = ReplacementChoice::Random { kind: random_kind },
         RANDOM_KINDS, 0,
         "what stands for chance", "EnhanceIO's rand is a counter that all sets share"),

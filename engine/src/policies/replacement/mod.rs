@@ -14,12 +14,16 @@
 //! | `smq.rs` | 64 levels of equal length | dm-cache, Linux 4.2 (unverified) and later |
 //! | `bucket_lru.rs` | by age and live content | bcache |
 //! | `s3_fifo.rs` | small and main queue | Yang et al., SOSP 2023 |
+//! | `fifo_reinsertion.rs` | the oldest segment of the log; what was hit is appended again | Yang et al., SOSP 2023 |
+//!
+//! The last one is the log's: it chooses no frame, so it is no [`Policy`].
 //!
 //! A new policy is one file with an `impl Policy`, its `mod` line, and an entry in the table of `policies!`; CONTRIBUTING.md
 //! adds one as an example.
 
 pub mod bucket_lru;
 pub mod fifo;
+pub mod fifo_reinsertion;
 pub mod free_frames;
 pub mod lru;
 pub mod mq;
@@ -31,6 +35,7 @@ pub mod warm_hot_lru;
 use crate::units::{Frame, Nanos};
 use bucket_lru::{BucketKind, BucketLru};
 use fifo::Fifo;
+use fifo_reinsertion::Reinsertion;
 use free_frames::FreeOrder;
 use lru::Lru;
 use mq::{Mq, MqEra};
@@ -259,23 +264,32 @@ macro_rules! policies {
         tunables { $($(#[doc = $field_doc:literal])+ $field:ident: $field_type:ty = $start:expr,)* },
         new |$shape:ident, $seed:ident| $new:expr,
         free_order $free_order:expr;
-    )+) => {
+    )+
+    ring {$(
+        $(#[doc = $ring_doc:literal])+
+        $ring:ident($ring_type:ty): $ring_name:literal, $ring_meaning:literal, $ring_start:expr;
+    )+}) => {
         /// A replacement policy with its parameters: plain data.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum ReplacementChoice {
             $($(#[doc = $doc])+ $variant { $($(#[doc = $field_doc])+ $field: $field_type,)* },)+
+            $($(#[doc = $ring_doc])+ $ring($ring_type),)+
         }
 
         impl ReplacementChoice {
             /// All of them, with name and meaning. Tunables get their defaults elsewhere.
             pub const ALL: &[(&str, &str, ReplacementChoice)] =
-                &[$(($name, $meaning, ReplacementChoice::$variant { $($field: $start,)* })),+];
+                &[
+                    $(($name, $meaning, ReplacementChoice::$variant { $($field: $start,)* }),)+
+                    $(($ring_name, $ring_meaning, ReplacementChoice::$ring($ring_start)),)+
+                ];
 
             /// Its name.
             #[must_use]
             pub fn name(&self) -> &'static str {
                 match self {
                     $(ReplacementChoice::$variant { .. } => $name,)+
+                    $(ReplacementChoice::$ring(_) => $ring_name,)+
                 }
             }
 
@@ -285,6 +299,7 @@ macro_rules! policies {
             pub fn free_order(&self) -> FreeOrder {
                 match *self {
                     $(ReplacementChoice::$variant { $($field,)* } => $free_order,)+
+                    $(ReplacementChoice::$ring(_) => FreeOrder::Lowest,)+
                 }
             }
         }
@@ -307,6 +322,7 @@ macro_rules! policies {
                         let ($shape, $seed) = (shape, seed);
                         Replacement::$variant($new)
                     })+
+                    $(ReplacementChoice::$ring(_) => unreachable!("a policy of the ring chooses no frames"),)+
                 }
             }
         }
@@ -503,6 +519,13 @@ policies! {
     },
     new |shape, seed| S3Fifo::new(shape, small_permille),
     free_order FreeOrder::Lowest;
+
+    ring {
+        /// See [`fifo_reinsertion`].
+        FifoReinsertion(Reinsertion): "fifo-reinsertion",
+            "the oldest segment of the log; blocks of it that were hit are appended again",
+            Reinsertion::NONE;
+    }
 }
 
 #[cfg(test)]

@@ -116,7 +116,7 @@ impl Machine<LogStore> {
                         first: key,
                         place,
                         dirty: dirty && entry.dirty,
-                        hits: self.hits_left(entry.hits),
+                        hits: self.store.reclaim.policy.hits_left(entry.hits),
                         checksums: &checksums[checksums_at..=checksums_at],
                     };
                     self.insert_run(key.volume(), blocks, run);

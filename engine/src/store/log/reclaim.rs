@@ -1,10 +1,12 @@
 //! Reclaim: the oldest segments are emptied so that the log can go on.
 //!
-//! A segment's summary tells what was written to it; the index tells what of that still
-//! counts. What is dirty goes home first (or, where an origin fails, is appended again: rule 9), what was hit
-//! is appended again with a hit less, up to half of what is emptied of late, and the rest is dropped. Segments are emptied strictly in
-//! order; the next few are listed ahead, so that what is dirty in them goes home in one sweep.
+//! A segment's summary lists the blocks that were written to it; the index tells which of them still count. Dirty
+//! blocks go home first (or, where an origin fails, are appended again: rule 9). Blocks that were hit are appended again
+//! as far as the composition's policy says ([`fifo_reinsertion`](crate::policies::replacement::fifo_reinsertion)), and
+//! the others are dropped. Segments are emptied strictly in order; the next few are listed ahead, so that their dirty
+//! blocks go home in one sweep.
 
+use crate::composition::Composition;
 use crate::effect::{Errno, IoOp, Pieces, Target};
 use crate::format::{EntryKind, Summary};
 use crate::limits::SEGMENT_OVERHEAD_BLOCKS;
@@ -12,6 +14,8 @@ use crate::machine::guard::Blocks;
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
+use crate::policies::replacement::ReplacementChoice;
+use crate::policies::replacement::fifo_reinsertion::{FifoReinsertion, Reinsertion};
 use crate::store::Lookup;
 use crate::store::log::extents::{Extent, ExtentKind};
 use crate::store::log::segments::SegmentState;
@@ -56,8 +60,10 @@ struct Reclaiming {
 }
 
 /// The segments being emptied, oldest first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Reclaim {
+    /// Which blocks of an emptied segment stay.
+    pub policy: FifoReinsertion,
     active: VecDeque<Reclaiming>,
     /// The log's end when the index was last looked at.
     seen_sequence: u64,
@@ -65,8 +71,6 @@ pub(crate) struct Reclaim {
     is_tight: bool,
     /// Blocks on their way to the head of the log.
     relocating_blocks: u32,
-    /// What segments of late could have kept beyond what they did: the next ones may keep so much more than half of theirs.
-    credit_blocks: u32,
     /// Reads of such blocks under way.
     relocate_reads: u32,
     /// What was read. It is appended when all is there: in few batches, as densely as it lay before, or a long
@@ -75,6 +79,23 @@ pub(crate) struct Reclaim {
 }
 
 impl Reclaim {
+    pub fn new(composition: &Composition) -> Reclaim {
+        let reinsertion = match composition.replacement {
+            ReplacementChoice::FifoReinsertion(reinsertion) => reinsertion,
+            // Buckets are given up by a policy of their own.
+            _ => Reinsertion::NONE,
+        };
+        Reclaim {
+            policy: FifoReinsertion::new(reinsertion),
+            active: VecDeque::new(),
+            seen_sequence: 0,
+            is_tight: false,
+            relocating_blocks: 0,
+            relocate_reads: 0,
+            gathered: Vec::new(),
+        }
+    }
+
     pub fn is_active(&self) -> bool {
         !self.active.is_empty()
     }
@@ -335,21 +356,6 @@ impl Machine<LogStore> {
         self.read_kept(stuck, memory);
     }
 
-    /// Whether what was hit often stays for several rounds, and for one round all that was hit, wherever it lies.
-    ///
-    /// Source: of gflash the geomflash study shows (job 14) that it had nothing any more of what was read three times before two
-    /// rounds of writes.
-    fn remembers_hits(&self) -> bool {
-        self.store.mirror.is_none()
-    }
-
-    /// The hits of a block that was appended again: one of them is what it stayed for.
-    ///
-    /// Source: S3-FIFO's main queue.
-    pub(crate) fn hits_left(&self, hits: u8) -> u8 {
-        if self.remembers_hits() { hits.saturating_sub(1) } else { 0 }
-    }
-
     /// Appends again what was hit in the oldest segment. True when nothing of that is left to do.
     fn keep_hits<M: Memory>(&mut self, memory: &mut M) -> bool {
         let is_pressed = self.store.segments.free() <= self.config.segments_reserved;
@@ -357,9 +363,7 @@ impl Machine<LogStore> {
             Some(first) => (first.segment, first.kept_until, first.kept_blocks),
             None => return true,
         };
-        // Hit copies do not exceed half of what is emptied, or the ring would chase its own tail.
-        let used = self.store.segments.get(segment).used_blocks;
-        let limit = (used / 2 + self.store.reclaim.credit_blocks).min(used);
+        let limit = self.store.reclaim.policy.quota_blocks(self.store.segments.get(segment).used_blocks);
         let room =
             limit.saturating_sub(kept).min(RELOCATING_BLOCKS_MAX - self.store.reclaim.relocating_blocks);
         let mut chosen = Vec::new();
@@ -371,7 +375,8 @@ impl Machine<LogStore> {
             while at < list.len() && (chosen.len() as u32) < room {
                 let (key, place) = list[at];
                 at += 1;
-                let entry = self.store.index.get(key).filter(|entry| entry.place == place && entry.hits > 0);
+                let entry = self.store.index.get(key).filter(|entry| entry.place == place);
+                let entry = entry.filter(|entry| self.store.reclaim.policy.stays(entry.hits));
                 if let Some(entry) = entry {
                     chosen.push(Kept { key, place, checksum: entry.checksum });
                 }
@@ -492,12 +497,9 @@ impl Machine<LogStore> {
     /// The oldest segment has nothing that must stay: what is left in it is dropped.
     fn empty_first(&mut self) {
         let Some(first) = self.store.reclaim.active.pop_front() else { return };
-        let half = self.store.segments.get(first.segment).used_blocks / 2;
-        let segments = if self.remembers_hits() { self.config.segments_low / 2 } else { 0 };
-        let credit_blocks_max = segments * self.store.segments.segment_blocks();
-        let reclaim = &mut self.store.reclaim;
-        reclaim.credit_blocks =
-            (reclaim.credit_blocks + half).saturating_sub(first.kept_blocks).min(credit_blocks_max);
+        let used_blocks = self.store.segments.get(first.segment).used_blocks;
+        let (low, segment_blocks) = (self.config.segments_low, self.store.segments.segment_blocks());
+        self.store.reclaim.policy.reclaimed(used_blocks, first.kept_blocks, low, segment_blocks);
         let Stage::Listed(list) = first.stage else { unreachable!("it was listed") };
         for (key, place) in list {
             if self.store.index.get(key).is_some_and(|entry| entry.place == place) {

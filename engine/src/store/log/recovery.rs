@@ -339,7 +339,7 @@ impl Replay {
             extents,
             segments,
             log,
-            reclaim: Reclaim::default(),
+            reclaim: Reclaim::new(composition),
             journal,
             mirror: Mirror::new(composition, cache_blocks).map(Box::new),
             policies,

@@ -29,6 +29,7 @@ impl Scene {
         let mut composition = Composition::forebay();
         for (name, value) in [
             ("placement", "slots"),
+            ("replacement", "fifo"),
             ("slot_bytes", "4096"),
             ("ways", "256"),
             ("writes", "in-place"),

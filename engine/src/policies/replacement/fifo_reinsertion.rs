@@ -1,0 +1,121 @@
+//! `fifo-reinsertion`: the oldest segment of the log leaves, and blocks of it that were hit are appended again.
+//!
+//! A block stays for one lap of the ring for each of its hits, up to `laps_max`: appending it again takes one hit away.
+//! Appended blocks take at most a quota of the segment that they come from, or the ring would chase its own tail: a
+//! segment that stays whole frees nothing. Hits are not spread evenly over segments, so the quota that recent segments
+//! left unused is credit that later segments may spend.
+//!
+//! Source: FIFO-Reinsertion with a small counter, as in the main queue of S3-FIFO (Yang et al., SOSP 2023). Quota
+//! and credit are ours.
+
+use crate::number::to_u32;
+
+/// Parameters of reinsertion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reinsertion {
+    /// Laps of the ring that hits earn a block, at most: 3, 0 to 3. With 0 nothing is appended again.
+    pub laps_max: u32,
+    /// Share of a segment's blocks that may be appended again, percent: 50, 0 to 90.
+    pub keep_percent: u32,
+    /// Unused quota that later segments may spend, at most: percent of the segments that reclaim keeps free. 50,
+    /// 0 to 100.
+    pub credit_percent: u32,
+}
+
+impl Reinsertion {
+    /// Plain FIFO: nothing is appended again.
+    pub const NONE: Reinsertion = Reinsertion { laps_max: 0, keep_percent: 0, credit_percent: 0 };
+}
+
+/// Reinsertion with its credit.
+#[derive(Clone, Copy, Debug)]
+pub struct FifoReinsertion {
+    choice: Reinsertion,
+    /// Unused part of recent segments' quota, in blocks.
+    credit_blocks: u32,
+}
+
+impl FifoReinsertion {
+    /// A ring from which nothing has been reclaimed yet.
+    #[must_use]
+    pub fn new(choice: Reinsertion) -> FifoReinsertion {
+        FifoReinsertion { choice, credit_blocks: 0 }
+    }
+
+    /// Whether a block with so many hits is appended again.
+    #[must_use]
+    pub fn stays(&self, hits: u8) -> bool {
+        self.laps(hits) > 0
+    }
+
+    /// Hits of a block after it was appended again: one of those that count is spent.
+    #[must_use]
+    pub fn hits_left(&self, hits: u8) -> u8 {
+        self.laps(hits).saturating_sub(1)
+    }
+
+    fn laps(&self, hits: u8) -> u8 {
+        hits.min(u8::try_from(self.choice.laps_max).unwrap_or(u8::MAX))
+    }
+
+    /// Blocks of a segment with `used_blocks` that may be appended again, with what earlier segments left.
+    #[must_use]
+    pub fn quota_blocks(&self, used_blocks: u32) -> u32 {
+        (self.own_quota_blocks(used_blocks) + self.credit_blocks).min(used_blocks)
+    }
+
+    fn own_quota_blocks(&self, used_blocks: u32) -> u32 {
+        percent_of(used_blocks, self.choice.keep_percent)
+    }
+
+    /// A segment with `used_blocks` was reclaimed, and `kept_blocks` of it appended again. Reclaim keeps `segments_low`
+    /// segments of `segment_blocks` free.
+    pub fn reclaimed(&mut self, used_blocks: u32, kept_blocks: u32, segments_low: u32, segment_blocks: u32) {
+        let credit_blocks_max = percent_of(segments_low, self.choice.credit_percent) * segment_blocks;
+        self.credit_blocks = (self.credit_blocks + self.own_quota_blocks(used_blocks))
+            .saturating_sub(kept_blocks)
+            .min(credit_blocks_max);
+    }
+}
+
+/// `percent` of `of`, rounded down.
+fn percent_of(of: u32, percent: u32) -> u32 {
+    assert!(percent <= 100, "a share is at most all");
+    to_u32(u64::from(of) * u64::from(percent) / 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FOREBAY: Reinsertion = Reinsertion { laps_max: 3, keep_percent: 50, credit_percent: 50 };
+
+    #[test]
+    fn a_block_stays_a_lap_for_each_hit_that_counts() {
+        let mut ring = FifoReinsertion::new(FOREBAY);
+        assert_eq!([0, 1, 2, 3].map(|hits| ring.hits_left(hits)), [0, 0, 1, 2]);
+        assert_eq!([0, 1, 2, 3].map(|hits| ring.stays(hits)), [false, true, true, true]);
+        ring.choice.laps_max = 1;
+        assert_eq!([0, 1, 2, 3].map(|hits| ring.hits_left(hits)), [0, 0, 0, 0], "one lap, however often");
+        assert!(ring.stays(3) && !ring.stays(0));
+        ring.choice.laps_max = 0;
+        assert!(!ring.stays(3), "plain FIFO");
+    }
+
+    #[test]
+    fn unused_quota_is_credit_for_later_segments() {
+        let mut ring = FifoReinsertion::new(FOREBAY);
+        assert_eq!(ring.quota_blocks(101), 50);
+        ring.reclaimed(101, 20, 7, 40);
+        assert_eq!((ring.credit_blocks, ring.quota_blocks(101)), (30, 80));
+        ring.reclaimed(100, 0, 7, 40);
+        assert_eq!(ring.quota_blocks(100), 100, "a segment is at most kept whole");
+        ring.reclaimed(100, 0, 7, 40);
+        assert_eq!(ring.credit_blocks, 120, "half of 7 segments, rounded down");
+        ring.reclaimed(100, 100, 7, 40);
+        assert_eq!(ring.credit_blocks, 70);
+        ring.choice.credit_percent = 0;
+        ring.reclaimed(100, 0, 7, 40);
+        assert_eq!(ring.quota_blocks(100), 50, "nothing is lent");
+    }
+}
