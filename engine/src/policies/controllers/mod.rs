@@ -1,10 +1,10 @@
 //! The published controllers of destage: when dirty blocks go home, in which order, how many at once.
 //!
 //! A controller is a plain value. It is given [`Pressure`], the facts it decides on, and answers with a
-//! [`Budget`]; whoever asks it starts what the budget allows and says so. It moves nothing itself,
-//! knows no device and no clock, and takes no memory after it was made.
+//! [`Budget`]; the store that asks starts the runs that the budget allows and reports them. A controller moves
+//! nothing itself, knows no device and no clock, and takes no memory after it was made.
 //!
-//! [`Destage`] is whichever one a composition names.
+//! [`Destage`] is the one that a composition names, of the log as of the slots.
 //!
 //! | file | controller | published as |
 //! | --- | --- | --- |
@@ -23,7 +23,7 @@ pub mod threshold;
 pub mod threshold_sets;
 
 use crate::composition::axes::DestageChoice;
-use crate::policies::replacement::{Shape, Urgency};
+use crate::policies::replacement::{Access, Shape, Urgency};
 use crate::table::bits::Bits;
 use crate::units::{Frame, Nanos, VOLUMES_MAX, VolumeIndex};
 use alloc::vec;
@@ -171,8 +171,13 @@ pub enum Destage {
     Idle(IdleChoice),
     /// See [`cleaner`].
     Cleaner(CleanerChoice),
-    /// See [`mirror_fill`].
-    MirrorFill(MirrorFillChoice),
+    /// See [`mirror_fill`]; with the time of the last write to each volume.
+    MirrorFill {
+        /// The controller.
+        choice: MirrorFillChoice,
+        /// When a client last wrote, by volume.
+        last_writes: [Option<Nanos>; VOLUMES_MAX],
+    },
 }
 
 impl Destage {
@@ -189,7 +194,9 @@ impl Destage {
             },
             DestageChoice::Idle(choice) => Destage::Idle(choice),
             DestageChoice::Cleaner(choice) => Destage::Cleaner(choice),
-            DestageChoice::MirrorFill(choice) => Destage::MirrorFill(choice),
+            DestageChoice::MirrorFill(choice) => {
+                Destage::MirrorFill { choice, last_writes: [None; VOLUMES_MAX] }
+            }
         }
     }
 
@@ -203,20 +210,32 @@ impl Destage {
             Destage::ThresholdSets { sets, .. } => Some(sets.budget(pressure)),
             Destage::Idle(idle) => Some(idle.budget(pressure)),
             Destage::Cleaner(cleaner) => Some(cleaner.budget(pressure)),
-            Destage::MirrorFill(mirror) => Some(mirror.budget(pressure, None)),
+            Destage::MirrorFill { choice, last_writes } => {
+                Some(choice.budget(pressure, last_writes[volume.at()]))
+            }
         }
     }
 
     /// Whether it decides for each volume by itself.
     #[must_use]
     pub fn is_by_volume(&self) -> bool {
-        matches!(self, Destage::Pi(_) | Destage::MirrorFill(_))
+        matches!(self, Destage::Pi(_) | Destage::MirrorFill { .. })
+    }
+
+    /// Whether the sweep alone takes dirty blocks home.
+    #[must_use]
+    pub fn is_sweep(&self) -> bool {
+        matches!(self, Destage::Sweep)
     }
 
     /// A client's request came.
-    pub fn client_request(&mut self, volume: VolumeIndex) {
-        if let Destage::Pi(pi) = self {
-            pi[volume.at()].client_request();
+    pub fn client_request(&mut self, volume: VolumeIndex, access: Access, now: Nanos) {
+        match self {
+            Destage::Pi(pi) => pi[volume.at()].client_request(),
+            Destage::MirrorFill { last_writes, .. } if access == Access::Write => {
+                last_writes[volume.at()] = Some(now);
+            }
+            _ => (),
         }
     }
 
@@ -263,7 +282,7 @@ impl Destage {
         }
     }
 
-    /// Of the last budget nothing could be started.
+    /// Nothing could be started of the last budget, or all that was found in one round over the volume has been.
     pub fn found_nothing(&mut self, volume: VolumeIndex, now: Nanos) {
         match self {
             Destage::Pi(pi) => pi[volume.at()].wrapped(now),

@@ -1,30 +1,27 @@
-//! What goes home when, as a published controller says: bcache's rate, gflash's filling and forced modes.
+//! Destage of a log by the controller that its composition names: bcache's rate, gflash's filling and forced modes.
 //!
-//! The sweep's urgent work stays: drains, volumes that leave writeback, origins that fail, clients that wait for room
-//! that only a destage can make.
+//! Urgent work remains the sweep's ([`crate::machine::destage`]): drains, volumes that leave writeback, origins that
+//! fail, clients that wait for room that only a destage can make.
 //!
-//! bcache looks for dirty extents in one go, up to 500 of them in the order of the origin, and writes those home before it
-//! looks again; once it has looked at the whole volume it rests. What became dirty meanwhile waits.
+//! Dirty extents are found in one go, up to 500 of them in the order of the origin, and written home before the next
+//! look; after a look at the whole volume bcache rests. Blocks that became dirty meanwhile wait for the next look.
 //!
 //! Source: bcache's `refill_dirty` and `read_dirty` (read).
 
 use super::LogStore;
+use super::segments::Segments;
 use crate::composition::Composition;
-use crate::composition::axes::DestageChoice;
 use crate::effect::WriteMode;
 use crate::machine::Machine;
 use crate::machine::guard::Blocks;
 use crate::machine::volume::Standing;
 use crate::memory::Memory;
-use crate::policies::controllers::mirror_fill::MirrorFillChoice;
-use crate::policies::controllers::pi::Pi;
-use crate::policies::controllers::{Budget, Join, Pressure};
-use crate::policies::replacement::Access;
+use crate::number::to_u32;
+use crate::policies::controllers::{Budget, Destage, Join, Pressure};
+use crate::policies::replacement::Shape;
 use crate::store::{Destaging, Lookup, Readiness};
-use crate::units::{Nanos, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeIndex};
+use crate::units::{BLOCK_BYTES, Nanos, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeIndex};
 use alloc::collections::VecDeque;
-use alloc::vec;
-use alloc::vec::Vec;
 
 /// Extents found in one go at the most.
 ///
@@ -36,15 +33,6 @@ const EXTENT_BLOCKS_MAX: u64 = 64;
 const REGIONS_MAX: u32 = 4096;
 /// How long a volume of which nothing could be started is left alone.
 const LOOK_AGAIN_NS: u64 = 2 * Nanos::MILLISECOND;
-
-/// Whose rules.
-#[derive(Debug)]
-enum Rules {
-    /// One for each volume.
-    Pi(Vec<Pi>),
-    /// With the time of the last write of each volume.
-    Mirror(MirrorFillChoice, Vec<Option<Nanos>>),
-}
 
 /// Dirty extents that were found and are to go home, in the order of the origin.
 #[derive(Debug, Default)]
@@ -61,59 +49,27 @@ struct Found {
     look_again: Nanos,
 }
 
-/// The controller of a log, with its state.
+/// The controller of a log, and the dirty extents that were found for it.
 #[derive(Debug)]
 pub(crate) struct Controller {
-    rules: Rules,
+    pub destage: Destage,
     found: [Found; VOLUMES_MAX],
 }
 
 impl Controller {
-    /// That of a composition; `None` if it is the sweep's affair.
-    pub fn new(composition: &Composition) -> Option<Controller> {
-        let rules = match composition.destage {
-            DestageChoice::Pi(choice) => Rules::Pi(vec![Pi::new(choice); VOLUMES_MAX]),
-            DestageChoice::MirrorFill(choice) => Rules::Mirror(choice, vec![None; VOLUMES_MAX]),
-            _ => return None,
-        };
-        Some(Controller { rules, found: Default::default() })
-    }
-
-    /// A client's request came.
-    pub fn client_request(&mut self, volume: VolumeIndex, access: Access, now: Nanos) {
-        match &mut self.rules {
-            Rules::Pi(pi) => pi[volume.at()].client_request(),
-            Rules::Mirror(_, last_writes) if access == Access::Write => {
-                last_writes[volume.at()] = Some(now);
-            }
-            Rules::Mirror(..) => (),
-        }
-    }
-
-    fn budget(&mut self, volume: VolumeIndex, pressure: &Pressure) -> Budget {
-        match &mut self.rules {
-            Rules::Pi(pi) => pi[volume.at()].budget(pressure),
-            Rules::Mirror(mirror, last_writes) => mirror.budget(pressure, last_writes[volume.at()]),
-        }
-    }
-
-    fn started(&mut self, volume: VolumeIndex, sectors: u64, now: Nanos) {
-        if let Rules::Pi(pi) = &mut self.rules {
-            pi[volume.at()].started(now, sectors);
-        }
-    }
-
-    fn went_round(&mut self, volume: VolumeIndex, now: Nanos) {
-        if let Rules::Pi(pi) = &mut self.rules {
-            pi[volume.at()].wrapped(now);
-        }
+    pub fn new(composition: &Composition, segments: &Segments) -> Controller {
+        let shape = Shape::whole(segments.count());
+        let segment_bytes = segments.segment_blocks() * to_u32(BLOCK_BYTES);
+        let destage = Destage::new(&composition.destage, shape, segment_bytes);
+        Controller { destage, found: Default::default() }
     }
 }
 
 impl Machine<LogStore> {
     /// Starts what the controller allows.
     pub(super) fn pump_controller<M: Memory>(&mut self, memory: &mut M) {
-        if self.latched.is_some() || self.superblock.clean_stop || self.is_stopping {
+        let is_over = self.latched.is_some() || self.superblock.clean_stop || self.is_stopping;
+        if is_over || self.store.controller.destage.is_sweep() {
             return;
         }
         for at in 0..self.volumes.end() {
@@ -125,13 +81,11 @@ impl Machine<LogStore> {
                 && !volume.origin.is_failing()
                 && now >= volume.origin.backoff_until;
             let index = volume.index;
-            let Some(controller) = &mut self.store.controller else { return };
-            if !is_its_affair || now < controller.found[at].look_again {
+            if !is_its_affair || now < self.store.controller.found[at].look_again {
                 continue;
             }
             let pressure = self.controller_pressure(index);
-            let controller = self.store.controller.as_mut().expect("just seen");
-            let budget = controller.budget(index, &pressure);
+            let Some(budget) = self.store.controller.destage.budget(index, &pressure) else { return };
             // Without anything dirty there is nothing to come back for.
             if pressure.dirty_sectors > 0 {
                 if let Some(again) = budget.look_again {
@@ -148,7 +102,7 @@ impl Machine<LogStore> {
         let (mut runs, mut sectors) = (0, 0);
         while runs < budget.runs.max(budget.continuing) {
             let Some(blocks) = self.next_extent(index) else { break };
-            let found = &mut self.store.controller.as_mut().expect("it has a budget").found[index.at()];
+            let found = &mut self.store.controller.found[index.at()];
             let is_next = found.last_end == blocks.first;
             let may_join = match budget.join {
                 Join::Group { sectors_enough, .. } => {
@@ -159,31 +113,31 @@ impl Machine<LogStore> {
             if !may_join || (runs >= budget.runs && !is_next) || !self.send_run(index, blocks, memory) {
                 break;
             }
-            let found = &mut self.store.controller.as_mut().expect("it has a budget").found[index.at()];
+            let found = &mut self.store.controller.found[index.at()];
             found.extents.pop_front();
             found.last_end = blocks.end();
             runs += 1;
             sectors += blocks.count * SECTORS_PER_BLOCK;
         }
-        let controller = self.store.controller.as_mut().expect("it has a budget");
+        let controller = &mut self.store.controller;
         if runs > 0 {
-            controller.started(index, sectors, now);
+            controller.destage.started(index, &[], sectors, now);
         } else if budget.runs > 0 {
             controller.found[index.at()].look_again = now.plus(LOOK_AGAIN_NS);
             self.want_tick(now.plus(LOOK_AGAIN_NS));
         }
-        let controller = self.store.controller.as_mut().expect("it has a budget");
+        let controller = &mut self.store.controller;
         let found = &mut controller.found[index.at()];
         if found.extents.is_empty() && found.is_round {
             (found.began, found.is_round) = (None, false);
-            controller.went_round(index, now);
+            controller.destage.found_nothing(index, now);
         }
     }
 
     /// The next dirty extent that can go home; it stays the first of those that were found.
     fn next_extent(&mut self, index: VolumeIndex) -> Option<Blocks> {
         loop {
-            let found = &mut self.store.controller.as_mut()?.found[index.at()];
+            let found = &mut self.store.controller.found[index.at()];
             let Some(&blocks) = found.extents.front() else {
                 if found.is_round || !self.look_for_extents(index) {
                     return None;
@@ -204,7 +158,7 @@ impl Machine<LogStore> {
                 return None;
             }
             // It went home, was changed, or somebody is busy with it: the next look finds it again.
-            let found = &mut self.store.controller.as_mut()?.found[index.at()];
+            let found = &mut self.store.controller.found[index.at()];
             let first = found.extents.front_mut().expect("just seen");
             first.first += 1;
             first.count -= 1;
@@ -218,7 +172,7 @@ impl Machine<LogStore> {
     fn look_for_extents(&mut self, index: VolumeIndex) -> bool {
         let end = self.volume(index).blocks();
         let LogStore { controller, index: cached, .. } = &mut self.store;
-        let found = &mut controller.as_mut().expect("it looks").found[index.at()];
+        let found = &mut controller.found[index.at()];
         let began = *found.began.get_or_insert(found.cursor);
         let volume = self.volumes[index.at()].as_mut().expect("it is dirty");
         let mut at = found.cursor;

@@ -62,10 +62,10 @@ pub(crate) struct LogStore {
     pub journal: Option<Box<Journal>>,
     /// Where dirty data lies in memory, too.
     pub mirror: Option<Box<Mirror>>,
-    /// What enters, where not everything does.
-    pub policies: Option<Box<Policies>>,
-    /// What goes home when, where that is not the sweep's affair.
-    pub controller: Option<Box<Controller>>,
+    /// Admission and cutoff.
+    pub policies: Policies,
+    /// The controller of destage, which may leave all to the sweep.
+    pub controller: Controller,
 }
 
 /// What an operation of the log's own is for.

@@ -1,4 +1,4 @@
-//! What a composition says of what enters the log: admission, and what passes by before that is asked.
+//! Admission to the log, and the cutoff that is asked before it.
 
 use super::LogStore;
 use crate::composition::Composition;
@@ -7,15 +7,18 @@ use crate::effect::{RequestOp, WriteMode};
 use crate::machine::Machine;
 use crate::machine::guard::Blocks;
 use crate::machine::request::RequestKey;
+use crate::policies::admission::always::AlwaysChoice;
 use crate::policies::admission::{Admission, AdmissionChoice, Asked, Cutoff, Sizes, Verdict};
 use crate::policies::replacement::{Access, Standing};
 use crate::prng::Prng;
 use crate::units::{BLOCK_BYTES, Nanos, PieceKey, SectorRange, VolumeIndex};
 use alloc::vec::Vec;
 
-/// The policies with their state. A cache of which everything enters has none.
+/// The policies with their state.
 #[derive(Debug)]
 pub(crate) struct Policies {
+    /// Nothing passes by and everything enters: the others need not be asked.
+    pub lets_all_in: bool,
     admission: Admission,
     cutoff: Cutoff,
     prng: Prng,
@@ -24,22 +27,28 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
-    /// Those of a composition over `blocks` blocks; `None` if everything enters.
-    pub fn new(composition: &Composition, blocks: u32, seed: u64) -> Option<Policies> {
+    /// The policies of a composition over `blocks` blocks.
+    pub fn new(composition: &Composition, blocks: u32, seed: u64) -> Policies {
         let first_gap_only = match composition.writes {
             WritesChoice::Extents(writes) => writes.first_gap_only,
             _ => false,
         };
-        let is_plain = matches!(composition.admission, AdmissionChoice::Always(_))
+        let lets_all_in = matches!(composition.admission, AdmissionChoice::Always(_))
             && composition.cutoff.runs.is_none()
             && composition.cutoff.aligned_sectors == 0
             && !first_gap_only;
-        (!is_plain).then(|| Policies {
-            admission: Admission::new(&composition.admission, Sizes { frames: blocks, origin_pieces: 0 }),
+        let admission = match composition.admission {
+            // The log tells admission of nothing that left, so there is nothing to remember.
+            AdmissionChoice::Always(_) => AdmissionChoice::Always(AlwaysChoice { ghost_pieces: 0 }),
+            other => other,
+        };
+        Policies {
+            lets_all_in,
+            admission: Admission::new(&admission, Sizes { frames: blocks, origin_pieces: 0 }),
             cutoff: Cutoff::new(composition.cutoff),
             prng: Prng::new(seed),
             first_gap_only,
-        })
+        }
     }
 
     /// Whether a request passes by, whatever of it is cached. Asked once for each.
@@ -67,9 +76,7 @@ impl Machine<LogStore> {
         let (RequestOp::Read { range, .. } | RequestOp::Write { range, .. }) = active.op else {
             return false;
         };
-        if let Some(controller) = &mut self.store.controller {
-            controller.client_request(volume, access, now);
-        }
+        self.store.controller.destage.client_request(volume, access, now);
         let is_writeback = self.volume(volume).mode == WriteMode::Writeback;
         let asked = Asked {
             piece: PieceKey(self.volume(volume).key(active.blocks.first).0),
@@ -83,7 +90,7 @@ impl Machine<LogStore> {
             may_promote: true,
             now,
         };
-        let passes = self.store.policies.as_mut().is_some_and(|policies| policies.passes(&asked));
+        let passes = self.store.policies.passes(&asked);
         let Some(journal) = &mut self.store.journal else { return passes };
         let passes = passes || journal.is_over_cutoff(access, is_writeback);
         if !passes {
@@ -97,7 +104,7 @@ impl Machine<LogStore> {
         if self.requests[key].passes == Some(true) {
             return false;
         }
-        if self.store.policies.as_ref().is_some_and(|policies| policies.first_gap_only) {
+        if self.store.policies.first_gap_only {
             // Source: bcache, which inserts the first gap of a request and no other.
             self.requests[key].passes = Some(true);
         }
@@ -108,7 +115,7 @@ impl Machine<LogStore> {
     pub(super) fn admitted(&mut self, volume: VolumeIndex, blocks: Blocks) -> Vec<Blocks> {
         let first = self.volume(volume).key(blocks.first).0;
         let now = self.now;
-        let Some(policies) = &mut self.store.policies else { return alloc::vec![blocks] };
+        let policies = &mut self.store.policies;
         if matches!(policies.admission, Admission::Always(_)) {
             return alloc::vec![blocks];
         }
@@ -141,8 +148,6 @@ impl Machine<LogStore> {
     /// The cache device answered a client's request.
     pub(super) fn note_latency(&mut self, access: Access, issued: Nanos) {
         let now = self.now;
-        if let Some(policies) = &mut self.store.policies {
-            policies.cutoff.device_answered(access, now.since(issued), now);
-        }
+        self.store.policies.cutoff.device_answered(access, now.since(issued), now);
     }
 }

@@ -331,8 +331,8 @@ impl Replay {
         segments.mutations = mutations;
         let cache_blocks = superblock.cache_bytes / BLOCK_BYTES;
         let seed = u64::from_le_bytes(core::array::from_fn(|at| superblock.set_id[at]));
-        let policies = Policies::new(composition, to_u32(cache_blocks), seed).map(Box::new);
-        let controller = Controller::new(composition).map(Box::new);
+        let policies = Policies::new(composition, to_u32(cache_blocks), seed);
+        let controller = Controller::new(composition, &segments);
         let journal = keys.map(|keys| Box::new(keys.into_journal(composition, &index, &mut segments, seed)));
         let store = LogStore {
             index,

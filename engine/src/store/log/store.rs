@@ -134,7 +134,7 @@ impl Reading for LogStore {
             return;
         }
         let all = Blocks { first: piece.first, count: blocks };
-        if m.store.policies.is_none() {
+        if m.store.policies.lets_all_in {
             m.queue_fill(request, all, piece.slice, stamp, memory);
             return;
         }
@@ -153,12 +153,11 @@ impl Reading for LogStore {
     }
 
     fn passes_by(m: &mut Machine<LogStore>, key: RequestKey, access: Access) -> bool {
-        let LogStore { policies, journal, controller, .. } = &m.store;
-        (policies.is_some() || journal.is_some() || controller.is_some()) && m.ask_policies(key, access)
+        m.ask_policies(key, access)
     }
 
     fn may_fill(m: &mut Machine<LogStore>, key: RequestKey) -> bool {
-        m.store.policies.is_none() && m.store.journal.is_none() || m.ask_fill(key)
+        m.store.policies.lets_all_in && m.store.journal.is_none() || m.ask_fill(key)
     }
 
     fn answered(m: &mut Machine<LogStore>, issued: Nanos) {
@@ -318,7 +317,7 @@ impl Destaging for LogStore {
     fn run_ends(_m: &mut Machine<LogStore>, _volume: VolumeIndex, _blocks: Blocks, _is_written: bool) {}
 
     fn has_controller(&self) -> bool {
-        self.controller.is_some()
+        !self.controller.destage.is_sweep()
     }
 
     fn start_zero_run(m: &mut Machine<LogStore>, volume: VolumeIndex) -> bool {
@@ -395,9 +394,7 @@ impl Life for LogStore {
         } else {
             m.pump_reclaim(memory);
         }
-        if m.store.controller.is_some() {
-            m.pump_controller(memory);
-        }
+        m.pump_controller(memory);
         m.pump_note();
     }
 

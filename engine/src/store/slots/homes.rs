@@ -42,7 +42,7 @@ impl Machine<SlotStore> {
     /// Starts what the controller allows.
     pub(super) fn pump_controller<M: Memory>(&mut self, memory: &mut M) {
         let is_over = self.latched.is_some() || self.is_stopping || self.superblock.clean_stop;
-        if is_over || matches!(self.store.destage, Destage::Sweep) {
+        if is_over || self.store.destage.is_sweep() {
             return;
         }
         if self.store.destage.is_by_volume() {
@@ -226,7 +226,7 @@ impl Machine<SlotStore> {
 
     /// Tells the controller that a slot became dirty or was written home.
     pub(super) fn tell_dirty(&mut self, slot: Frame, is_dirty: bool) {
-        if matches!(self.store.destage, Destage::Sweep) {
+        if self.store.destage.is_sweep() {
             return;
         }
         let set = self.store.table.shape().set_of(slot);

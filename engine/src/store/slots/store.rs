@@ -14,7 +14,6 @@ use crate::machine::request::RequestKey;
 use crate::machine::volume::Volume;
 use crate::memory::Memory;
 use crate::mutation::Mutation;
-use crate::policies::controllers::Destage;
 use crate::policies::fetch::Fetch;
 use crate::policies::replacement::{Access, Policy};
 use crate::status::CacheStatus;
@@ -361,7 +360,7 @@ impl Destaging for SlotStore {
     }
 
     fn has_controller(&self) -> bool {
-        !matches!(self.destage, Destage::Sweep)
+        !self.destage.is_sweep()
     }
 
     fn start_zero_run(_m: &mut Machine<SlotStore>, _volume: VolumeIndex) -> bool {

@@ -57,7 +57,7 @@ impl Machine<SlotStore> {
             let arrival = self.store.ask_for(&asked, is_hit, mode);
             answers.push((piece, arrival));
         }
-        self.store.destage.client_request(volume_index);
+        self.store.destage.client_request(volume_index, access, self.now);
         self.store.answers.insert(key, answers);
     }
 
