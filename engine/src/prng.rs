@@ -6,6 +6,8 @@
 //! Source: xorshift64*, S. Vigna, "An experimental exploration of Marsaglia's xorshift
 //! generators, scrambled", 2016.
 
+use crate::number::high_u32;
+
 /// A generator. The same seed gives the same numbers.
 #[derive(Clone, Debug)]
 pub struct Prng {
@@ -26,28 +28,40 @@ impl Prng {
         self.state ^= self.state >> 12;
         self.state ^= self.state << 25;
         self.state ^= self.state >> 27;
-        assert!(self.state != 0, "xorshift never reaches 0");
+        assert!(self.state != 0, "the state of xorshift is never 0");
         self.state.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
     /// The next number; the upper bits, which are the better ones.
     pub fn next_u32(&mut self) -> u32 {
-        (self.next_u64() >> 32) as u32
+        high_u32(self.next_u64())
     }
 
     /// A number below `end`, which is not 0.
     pub fn below(&mut self, end: u32) -> u32 {
-        assert!(end > 0, "there is a number below it");
-        ((u64::from(self.next_u32()) * u64::from(end)) >> 32) as u32
+        assert!(end > 0, "no number is below 0");
+        high_u32(u64::from(self.next_u32()) * u64::from(end))
     }
 }
 
-/// Spreads a number over all bits; different numbers stay different.
+/// Distance of two states of SplitMix64: 2^64 divided by the golden ratio.
+const SPLITMIX_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The next number of SplitMix64 with this state, for seeds and for tests that need numbers without a pattern.
 ///
-/// Source: the finalizer of SplitMix64, G. Steele, D. Lea, C. Flood, 2014.
+/// Source: G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators", 2014.
+pub fn splitmix(state: &mut u64) -> u64 {
+    let number = scatter(*state);
+    *state = state.wrapping_add(SPLITMIX_STEP);
+    number
+}
+
+/// A number spread over all bits; different numbers stay different.
+///
+/// Source: one step and the finalizer of SplitMix64.
 #[must_use]
 pub fn scatter(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = number.wrapping_add(SPLITMIX_STEP);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
@@ -68,6 +82,9 @@ mod tests {
     #[test]
     fn the_seed_is_spread_as_splitmix64_does() {
         assert_eq!(scatter(0), 0xe220_a839_7b1d_cdaf);
+        let mut state = 0;
+        let row: [u64; 3] = core::array::from_fn(|_| splitmix(&mut state));
+        assert_eq!(row, [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4, 0x06c4_5d18_8009_454f]);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The one generator of the lab: the same numbers for a seed on every machine and in every
 //! version, pinned by a test, so that a seed sent in a report replays years later.
 
+use engine::prng::splitmix;
+
 /// xoshiro256++, seeded by splitmix64.
 #[derive(Clone, Debug)]
 pub struct Random {
@@ -12,14 +14,7 @@ impl Random {
     #[must_use]
     pub fn new(seed: u64) -> Random {
         let mut mix = seed;
-        let state = std::array::from_fn(|_| {
-            mix = mix.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = mix;
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ (z >> 31)
-        });
-        Random { state }
+        Random { state: std::array::from_fn(|_| splitmix(&mut mix)) }
     }
 
     /// A generator of its own for one purpose, so that drawing more for one thing does not

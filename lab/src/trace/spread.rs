@@ -3,6 +3,7 @@
 //! The same on every machine and in every run; no protection against somebody who chooses block numbers so
 //! that they meet: such a trace is slow, not wrong.
 
+use engine::prng::scatter;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -32,10 +33,7 @@ impl Hasher for Spread {
     }
 
     fn write_u64(&mut self, number: u64) {
-        let mut z = (self.state ^ number).wrapping_add(0x9e37_79b9_7f4a_7c15);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        self.state = z ^ (z >> 31);
+        self.state = scatter(self.state ^ number);
     }
 
     fn finish(&self) -> u64 {

@@ -1,6 +1,7 @@
 //! The index against an ordered map, and its size against what is promised.
 
 use super::*;
+use crate::prng::splitmix;
 use crate::units::{VOLUME_BLOCKS_MAX, VolumeIndex};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -197,10 +198,7 @@ struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let bits = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
+        splitmix(&mut self.0)
     }
 }
 

@@ -7,6 +7,7 @@ use crate::format::{
     SummaryBuilder, SummaryFooter, Superblock, header_blocks_for,
 };
 use crate::image::{Image, ReadAt};
+use crate::prng::splitmix;
 use crate::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, VolumeId, payload_checksum};
 use std::collections::{BTreeMap, VecDeque};
 use std::string::String;
@@ -22,11 +23,7 @@ pub(crate) struct Dice(pub u64);
 
 impl Dice {
     pub fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
+        splitmix(&mut self.0)
     }
 
     pub fn below(&mut self, end: u64) -> u64 {
