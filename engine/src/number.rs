@@ -35,6 +35,16 @@ pub fn to_u32(number: impl TryInto<u32>) -> u32 {
     number.try_into().ok().expect("the number fits into 32 bits")
 }
 
+/// A constant that fits into 32 bits, which is checked when it is made.
+///
+/// # Panics
+/// If it does not fit.
+#[must_use]
+pub const fn const_u32(number: u64) -> u32 {
+    assert!(number <= u32::MAX as u64, "the constant fits into 32 bits");
+    number as u32
+}
+
 /// A number that is known to fit into 16 bits.
 ///
 /// # Panics
@@ -67,6 +77,13 @@ pub const fn low_u32(number: u64) -> u32 {
 #[must_use]
 pub const fn high_u32(number: u64) -> u32 {
     (number >> 32) as u32
+}
+
+/// The upper half of a product: a number below `end`, if `number` may be any.
+#[must_use]
+#[inline]
+pub const fn mul_high(number: u64, end: u64) -> u64 {
+    ((number as u128 * end as u128) >> 64) as u64
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Units and names that cross module borders, and the only conversions between them.
 
+use crate::number::{index, low_u32, to_u8, wide};
+
 /// Bytes in a sector, the smallest range a client may name.
 pub const SECTOR_BYTES: u64 = 512;
 /// Bytes in a block, the unit of caching.
@@ -61,7 +63,7 @@ pub struct BlockKey(pub u64);
 
 impl BlockKey {
     /// One more than the largest key.
-    pub const END: u64 = (VOLUMES_MAX as u64) << BLOCK_BITS;
+    pub const END: u64 = wide(VOLUMES_MAX) << BLOCK_BITS;
 
     /// The key of `block` of `volume`.
     #[must_use]
@@ -73,7 +75,7 @@ impl BlockKey {
     /// The volume's slot.
     #[must_use]
     pub fn volume(self) -> VolumeIndex {
-        VolumeIndex((self.0 >> BLOCK_BITS) as u8)
+        VolumeIndex(to_u8(self.0 >> BLOCK_BITS))
     }
 
     /// The block number within the volume.
@@ -106,7 +108,7 @@ impl Frame {
     /// The frame as an array index.
     #[must_use]
     pub fn at(self) -> usize {
-        self.0 as usize
+        index(self.0)
     }
 }
 
@@ -182,7 +184,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 /// its own CRC-32C is the same whatever the block holds, and no version of it could be told from another one.
 #[must_use]
 pub fn payload_checksum(bytes: &[u8]) -> u32 {
-    crc_fast::crc64_nvme(bytes) as u32
+    low_u32(crc_fast::crc64_nvme(bytes))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod table;
 use super::axes::Axis;
 use super::choices::Choice;
 use super::{Composition, SetError};
+use crate::number::{index_wide, wide};
 use core::fmt;
 pub use table::KEYS;
 
@@ -107,7 +108,7 @@ impl Key {
         match self.unit {
             Unit::Count(_) => Value::Number(value),
             Unit::Flag => Value::Flag(value != 0),
-            Unit::Name(names) => Value::Name(names.get(value as usize).copied().unwrap_or_default()),
+            Unit::Name(names) => Value::Name(names.get(index_wide(value)).copied().unwrap_or_default()),
         }
     }
 
@@ -124,7 +125,7 @@ impl Key {
         let malformed = || SetError::Malformed { key: self, value: text.into() };
         let value = match self.unit {
             Unit::Flag => u64::from(text.parse::<bool>().map_err(|_| malformed())?),
-            Unit::Name(names) => names.iter().position(|name| *name == text).ok_or_else(malformed)? as u64,
+            Unit::Name(names) => wide(names.iter().position(|name| *name == text).ok_or_else(malformed)?),
             // One number has one text: no sign, no zeroes in front.
             Unit::Count(_) => match text.as_bytes() {
                 [b'0'] => 0,

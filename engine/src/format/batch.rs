@@ -3,6 +3,7 @@
 use super::bytes::{CHECKSUM_AT, array, put, seal, u16_at, u32_at, u64_at, unseal};
 use super::entry::{ENTRY_BYTES, Entry};
 use super::{COUNTER_MAX, FormatError, SetId, VERSION};
+use crate::number::{index, index_wide, to_u16, to_u32, wide};
 use crate::units::BLOCK_BYTES;
 use alloc::vec::Vec;
 
@@ -13,13 +14,13 @@ pub const HEADER_FIXED_BYTES: usize = 96;
 pub const HEADER_BLOCKS_MAX: u32 = 16;
 /// Bytes of a payload block's checksum.
 const CHECKSUM_BYTES: usize = 4;
-const BLOCK: usize = BLOCK_BYTES as usize;
+const BLOCK: usize = index_wide(BLOCK_BYTES);
 
 /// Blocks of the header of a batch with that many entries and payload blocks.
 #[must_use]
 pub fn header_blocks_for(entries: usize, payload_blocks: usize) -> u32 {
     let bytes = HEADER_FIXED_BYTES + entries * ENTRY_BYTES + payload_blocks * CHECKSUM_BYTES;
-    bytes.div_ceil(BLOCK) as u32
+    to_u32(bytes.div_ceil(BLOCK))
 }
 
 /// The fixed fields of a header.
@@ -89,13 +90,13 @@ impl BatchHeader {
     /// If the lengths do not agree, or a field has a value that must not be written.
     pub fn encode(&self, entries: &[Entry], checksums: &[u32], bytes: &mut [u8]) -> u32 {
         let payload_blocks: u64 = entries.iter().map(|entry| u64::from(entry.payload_blocks)).sum();
-        assert!(payload_blocks == checksums.len() as u64, "each payload block has a checksum");
+        assert!(payload_blocks == wide(checksums.len()), "each payload block has a checksum");
         let blocks = header_blocks_for(entries.len(), checksums.len());
-        assert!(bytes.len() == blocks as usize * BLOCK);
+        assert!(bytes.len() == index(blocks) * BLOCK);
         assert!(self.validate().is_ok(), "only allowed headers are written: {self:?}");
         assert!(blocks <= HEADER_BLOCKS_MAX);
         bytes.fill(0);
-        put(bytes, 14, &(blocks as u16).to_le_bytes());
+        put(bytes, 14, &to_u16(blocks).to_le_bytes());
         put(bytes, 16, &self.set_id);
         put(bytes, 32, &self.session.to_le_bytes());
         put(bytes, 40, &self.generation.to_le_bytes());
@@ -104,8 +105,8 @@ impl BatchHeader {
         put(bytes, 64, &self.floor_sequence.to_le_bytes());
         put(bytes, 72, &self.oldest_dirty_sequence.to_le_bytes());
         put(bytes, 80, &self.previous_checksum.to_le_bytes());
-        put(bytes, 84, &(entries.len() as u32).to_le_bytes());
-        put(bytes, 88, &(checksums.len() as u32).to_le_bytes());
+        put(bytes, 84, &to_u32(entries.len()).to_le_bytes());
+        put(bytes, 88, &to_u32(checksums.len()).to_le_bytes());
         encode_lists(entries, checksums, &mut bytes[HEADER_FIXED_BYTES..]);
         seal(bytes, MAGIC, VERSION)
     }
@@ -143,7 +144,7 @@ impl BatchHeader {
     /// Any [`FormatError`].
     pub fn decode(bytes: &[u8]) -> Result<DecodedBatch, FormatError> {
         let header_blocks = BatchHeader::peek_blocks(bytes)?;
-        let bytes = bytes.get(..header_blocks as usize * BLOCK).ok_or(FormatError::Truncated)?;
+        let bytes = bytes.get(..index(header_blocks) * BLOCK).ok_or(FormatError::Truncated)?;
         unseal(bytes, MAGIC, VERSION)?;
         BatchHeader::decode_unverified(bytes)
     }
@@ -163,7 +164,7 @@ impl BatchHeader {
             previous_checksum: u32_at(bytes, 80)?,
         };
         header.validate()?;
-        let counts = (u32_at(bytes, 84)? as usize, u32_at(bytes, 88)? as usize);
+        let counts = (index(u32_at(bytes, 84)?), index(u32_at(bytes, 88)?));
         let lists = bytes.get(HEADER_FIXED_BYTES..).ok_or(FormatError::Truncated)?;
         let (entries, checksums) = decode_lists(lists, counts.0, counts.1)?;
         if header_blocks != header_blocks_for(entries.len(), checksums.len()) {
@@ -229,7 +230,7 @@ pub(super) fn decode_lists(
         payload_blocks += u64::from(entry.payload_blocks);
         list.push(entry);
     }
-    if payload_blocks != checksums as u64 {
+    if payload_blocks != wide(checksums) {
         return Err(FormatError::Field("payload_blocks"));
     }
     let sums = rest.chunks_exact(CHECKSUM_BYTES).map(|field| {

@@ -4,6 +4,7 @@
 //! follow hostile lengths without checking each of them twice.
 
 use super::{COUNTER_MAX, FormatError};
+use crate::number::to_u32;
 use crate::units::crc32c;
 
 /// Where the checksum lies in everything that has one: after the magic.
@@ -56,7 +57,7 @@ pub(super) fn checksum_of(bytes: &[u8]) -> u32 {
     crc.update(&bytes[..CHECKSUM_AT]);
     crc.update(&[0; 4]);
     crc.update(&bytes[VERSION_AT..]);
-    crc.finalize() as u32
+    to_u32(crc.finalize())
 }
 
 /// Writes magic and version, then, over all of `bytes`, the checksum, and returns it.

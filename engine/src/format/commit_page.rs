@@ -10,12 +10,13 @@ use super::bytes::{put, u64_at};
 use super::paired_page::{CONTENT_AT, CONTENT_BYTES, Kind, PAIRED_PAGE_BYTES, seal, unseal};
 use super::slot_record::{FREE_BIT, SlotRecord};
 use super::{FormatError, SetId};
+use crate::number::{const_u32, index, to_u16, wide};
 use crate::units::Place;
 use alloc::vec::Vec;
 
 const ENTRY_BYTES: usize = 8;
 /// Slots of a page.
-pub const COMMIT_PAGE_RECORDS: u32 = (CONTENT_BYTES / ENTRY_BYTES) as u32;
+pub const COMMIT_PAGE_RECORDS: u32 = const_u32(wide(CONTENT_BYTES / ENTRY_BYTES));
 
 const _: () = assert!(FREE_BIT + u16::BITS <= u64::BITS, "the hint has its bits");
 
@@ -60,13 +61,13 @@ impl CommitPage {
         if page > Place::END / COMMIT_PAGE_RECORDS {
             return Err(FormatError::Field("page"));
         }
-        let mut records = Vec::with_capacity(COMMIT_PAGE_RECORDS as usize);
+        let mut records = Vec::with_capacity(index(COMMIT_PAGE_RECORDS));
         for entry in content.chunks_exact(ENTRY_BYTES) {
             let bits = u64_at(entry, 0)?;
             if bits >> FREE_BIT > u64::from(u16::MAX) {
                 return Err(FormatError::Field("slot flags"));
             }
-            records.push(SlotRecord::from_bits(bits & ((1 << FREE_BIT) - 1), (bits >> FREE_BIT) as u16)?);
+            records.push(SlotRecord::from_bits(bits & ((1 << FREE_BIT) - 1), to_u16(bits >> FREE_BIT))?);
         }
         Ok(CommitPage { page, transaction, records })
     }

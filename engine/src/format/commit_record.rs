@@ -5,6 +5,7 @@
 
 use super::bytes::{array, counter_at, put, seal, u8_at, u32_at, unseal};
 use super::{COUNTER_MAX, FormatError, SetId, TREE_LEVELS_MAX, VERSION};
+use crate::number::index_wide;
 use crate::units::{BLOCK_BYTES, VOLUMES_MAX};
 
 const MAGIC: [u8; 8] = *b"FBAYCMIT";
@@ -32,12 +33,12 @@ pub struct CommitRecord {
 
 impl CommitRecord {
     /// Bytes of a record on the device.
-    pub const BYTES: usize = BLOCK_BYTES as usize;
+    pub const BYTES: usize = index_wide(BLOCK_BYTES);
 
     /// Which of the two places it is written to.
     #[must_use]
     pub fn place(transaction: u64) -> usize {
-        (transaction & 1) as usize
+        index_wide(transaction & 1)
     }
 
     /// Whether all fields have values that may be written.

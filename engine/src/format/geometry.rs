@@ -1,6 +1,7 @@
 //! How a cache device is divided into segments.
 
 use super::{FormatError, SEGMENTS_OFFSET};
+use crate::number::{index, to_u32, wide};
 use crate::units::{BLOCK_BYTES, Place};
 
 /// The smallest cache device, in bytes.
@@ -14,7 +15,8 @@ pub(super) const SEGMENT_BLOCKS_MAX: u32 = 8192;
 
 const _: () = assert!(SEGMENT_BLOCKS_MIN.is_power_of_two() && SEGMENT_BLOCKS_MAX.is_power_of_two());
 const _: () = assert!(
-    SEGMENTS_OFFSET + SEGMENTS_MIN as u64 * SEGMENT_BLOCKS_MIN as u64 * BLOCK_BYTES <= CACHE_BYTES_MIN,
+    SEGMENTS_OFFSET + wide(index(SEGMENTS_MIN)) * wide(index(SEGMENT_BLOCKS_MIN)) * BLOCK_BYTES
+        <= CACHE_BYTES_MIN,
     "every cache of the minimum size has a geometry"
 );
 
@@ -47,7 +49,7 @@ impl Geometry {
         if cache_bytes < CACHE_BYTES_MIN {
             return Err(GeometryError { cache_bytes, minimum_bytes: CACHE_BYTES_MIN });
         }
-        let blocks = ((cache_bytes - SEGMENTS_OFFSET) / BLOCK_BYTES).min(u64::from(Place::END)) as u32;
+        let blocks = to_u32(((cache_bytes - SEGMENTS_OFFSET) / BLOCK_BYTES).min(u64::from(Place::END)));
         let largest = (blocks / SEGMENTS_MIN).min(SEGMENT_BLOCKS_MAX);
         let segment_blocks = 1 << largest.ilog2();
         let geometry = Geometry { segment_blocks, segments: blocks / segment_blocks };

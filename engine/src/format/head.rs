@@ -2,6 +2,7 @@
 
 use super::bytes::{array, counter_at, put, seal, u8_at, u32_at, unseal};
 use super::{COUNTER_MAX, FormatError, SetId, VERSION};
+use crate::number::index_wide;
 use crate::units::BLOCK_BYTES;
 
 const MAGIC: [u8; 8] = *b"FBAYHEAD";
@@ -25,7 +26,7 @@ pub struct SegmentHead {
 
 impl SegmentHead {
     /// Bytes of a head on the device.
-    pub const BYTES: usize = BLOCK_BYTES as usize;
+    pub const BYTES: usize = index_wide(BLOCK_BYTES);
 
     /// Writes the head to `bytes`, which are one block.
     ///

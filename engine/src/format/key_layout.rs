@@ -11,6 +11,7 @@ use super::bytes::{put, u32_at};
 use super::geometry::{Geometry, SEGMENT_BLOCKS_MIN, SEGMENTS_MIN};
 use super::{CACHE_BYTES_MIN, FormatError, SEGMENTS_OFFSET};
 use crate::limits::ENGINE_BUFFER_BYTES_MAX;
+use crate::number::{const_u32, to_u32};
 use crate::units::{BLOCK_BYTES, Place};
 
 /// Blocks of the smallest bucket and of the largest: 4 KiB and 32 MiB.
@@ -21,7 +22,7 @@ const BUCKETS_MIN: u32 = 8;
 const KEY_BYTES: u64 = 2 * (32 + 4 + 4);
 /// Blocks of the largest segment of keys. A summary is read into one buffer, and with scattered blocks it is as long as the
 /// headers: a longer segment would be sealed with most of it empty, and the ring would not have the room that it is chosen for.
-const KEY_SEGMENT_BLOCKS_MAX: u32 = 2 * (ENGINE_BUFFER_BYTES_MAX / BLOCK_BYTES as u32);
+const KEY_SEGMENT_BLOCKS_MAX: u32 = 2 * (ENGINE_BUFFER_BYTES_MAX / const_u32(BLOCK_BYTES));
 /// Bytes of a layout in the superblock.
 pub const KEY_LAYOUT_BYTES: usize = 8;
 
@@ -85,12 +86,12 @@ impl KeyLayout {
         let blocks = ((cache_bytes - SEGMENTS_OFFSET) / BLOCK_BYTES).min(u64::from(Place::END) - 1);
         let wanted = blocks * u64::from(ring_permille.min(500)) / 1000;
         let needed = 2 * blocks * KEY_BYTES / BLOCK_BYTES;
-        let ring_blocks = wanted.max(needed).max(ring_min / BLOCK_BYTES) as u32;
+        let ring_blocks = to_u32(wanted.max(needed).max(ring_min / BLOCK_BYTES));
         let largest = (ring_blocks / SEGMENTS_MIN).clamp(SEGMENT_BLOCKS_MIN, KEY_SEGMENT_BLOCKS_MAX);
         let segment_blocks = 1 << largest.ilog2();
         let geometry = Geometry { segment_blocks, segments: ring_blocks / segment_blocks };
         let ring_blocks = u64::from(geometry.segments) * u64::from(segment_blocks);
-        let buckets = ((blocks - ring_blocks) / u64::from(bucket_blocks)) as u32;
+        let buckets = to_u32((blocks - ring_blocks) / u64::from(bucket_blocks));
         let layout = KeyLayout { geometry, bucket_blocks, buckets };
         assert!(layout.validate(cache_bytes).is_ok(), "what is chosen is allowed: {layout:?}");
         Ok(layout)

@@ -4,6 +4,7 @@
 
 use super::bytes::{array, counter_at, put, seal, u16_at, u32_at, unseal};
 use super::{COUNTER_MAX, FormatError, SLOT_BLOCKS_MAX, SetId, VERSION};
+use crate::number::{index, index_wide, to_u32};
 use alloc::vec::Vec;
 
 const MAGIC: [u8; 8] = *b"FBAYLOST";
@@ -13,7 +14,7 @@ const RANGE_BYTES: usize = 8;
 pub const LOST_RANGES_MAX: usize = 8000;
 
 const _: () = assert!(RANGES_AT + LOST_RANGES_MAX * RANGE_BYTES <= LostTable::BYTES);
-const _: () = assert!(SLOT_BLOCKS_MAX <= u16::MAX as u32);
+const _: () = assert!(SLOT_BLOCKS_MAX <= 0xffff);
 
 /// Lost blocks of one slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,7 +45,7 @@ impl LostTable {
     /// Which of the two places it is written to.
     #[must_use]
     pub fn place(update: u64) -> usize {
-        (update & 1) as usize
+        index_wide(update & 1)
     }
 
     /// Whether the ranges may be written.
@@ -76,7 +77,7 @@ impl LostTable {
         bytes.fill(0);
         put(bytes, 16, &self.set_id);
         put(bytes, 32, &self.update.to_le_bytes());
-        put(bytes, 40, &(self.ranges.len() as u32).to_le_bytes());
+        put(bytes, 40, &to_u32(self.ranges.len()).to_le_bytes());
         for (range, field) in self.ranges.iter().zip(bytes[RANGES_AT..].chunks_exact_mut(RANGE_BYTES)) {
             put(field, 0, &range.slot.to_le_bytes());
             put(field, 4, &range.first_block.to_le_bytes());
@@ -95,7 +96,7 @@ impl LostTable {
         }
         let bytes = bytes.get(..LostTable::BYTES).ok_or(FormatError::Truncated)?;
         unseal(bytes, MAGIC, VERSION)?;
-        let count = u32_at(bytes, 40)? as usize;
+        let count = index(u32_at(bytes, 40)?);
         if count > LOST_RANGES_MAX {
             return Err(FormatError::Field("lost ranges"));
         }

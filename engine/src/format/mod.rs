@@ -40,6 +40,7 @@ mod layout;
 #[cfg(test)]
 mod slot_tests;
 
+use crate::number::wide;
 pub use batch::{BatchHeader, DecodedBatch, HEADER_BLOCKS_MAX, HEADER_FIXED_BYTES, header_blocks_for};
 pub use commit_page::{COMMIT_PAGE_RECORDS, CommitPage};
 pub use commit_record::CommitRecord;
@@ -78,8 +79,8 @@ pub const SUPERBLOCK_BYTES: usize = 64 * 1024;
 /// Where the first segment begins on the device, in bytes.
 pub const SEGMENTS_OFFSET: u64 = 1 << 20;
 
-const _: () = assert!(SUPERBLOCK_OFFSETS[0] + SUPERBLOCK_BYTES as u64 <= SUPERBLOCK_OFFSETS[1]);
-const _: () = assert!(SUPERBLOCK_OFFSETS[1] + SUPERBLOCK_BYTES as u64 <= SEGMENTS_OFFSET);
+const _: () = assert!(SUPERBLOCK_OFFSETS[0] + wide(SUPERBLOCK_BYTES) <= SUPERBLOCK_OFFSETS[1]);
+const _: () = assert!(SUPERBLOCK_OFFSETS[1] + wide(SUPERBLOCK_BYTES) <= SEGMENTS_OFFSET);
 
 /// Why bytes are not what they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -16,6 +16,7 @@
 
 use super::bytes::{array, counter_at, put, u8_at, u32_at};
 use super::{COUNTER_MAX, FormatError, SetId};
+use crate::number::{index_wide, to_u32};
 use crate::units::BLOCK_BYTES;
 
 const MAGIC: [u8; 4] = *b"FBPP";
@@ -25,13 +26,23 @@ pub(super) const CONTENT_AT: usize = 32;
 /// Bytes of content.
 pub(super) const CONTENT_BYTES: usize = PAIRED_PAGE_BYTES - CONTENT_AT;
 /// Bytes of a page with two places.
-pub const PAIRED_PAGE_BYTES: usize = BLOCK_BYTES as usize;
+pub const PAIRED_PAGE_BYTES: usize = index_wide(BLOCK_BYTES);
 
 /// What a page holds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    Slots = 1,
-    Tree = 2,
+    Slots,
+    Tree,
+}
+
+impl Kind {
+    /// Its number on the device.
+    fn code(self) -> u8 {
+        match self {
+            Kind::Slots => 1,
+            Kind::Tree => 2,
+        }
+    }
 }
 
 /// Writes everything but the content, which is there.
@@ -39,7 +50,7 @@ pub(super) fn seal(set_id: &SetId, kind: Kind, page: u32, transaction: u64, byte
     assert!(bytes.len() == PAIRED_PAGE_BYTES && (1..=COUNTER_MAX).contains(&transaction));
     bytes[..CONTENT_AT].fill(0);
     put(bytes, 0, &MAGIC);
-    bytes[8] = kind as u8;
+    bytes[8] = kind.code();
     put(bytes, 12, &page.to_le_bytes());
     put(bytes, 16, &transaction.to_le_bytes());
     let checksum = checksum_of(set_id, bytes);
@@ -59,7 +70,8 @@ pub(super) fn unseal<'a>(
     if u32_at(bytes, 4)? != checksum_of(set_id, bytes) {
         return Err(FormatError::Checksum);
     }
-    if u8_at(bytes, 8)? != kind as u8 || array::<3>(bytes, 9)? != [0; 3] || array::<8>(bytes, 24)? != [0; 8] {
+    if u8_at(bytes, 8)? != kind.code() || array::<3>(bytes, 9)? != [0; 3] || array::<8>(bytes, 24)? != [0; 8]
+    {
         return Err(FormatError::Field("page kind"));
     }
     let transaction = counter_at(bytes, 16, "page transaction")?;
@@ -73,5 +85,5 @@ fn checksum_of(set_id: &SetId, bytes: &[u8]) -> u32 {
     let mut crc = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     crc.update(set_id);
     crc.update(&bytes[COVERED_AT..]);
-    crc.finalize() as u32
+    to_u32(crc.finalize())
 }

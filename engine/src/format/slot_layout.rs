@@ -19,6 +19,7 @@ use super::{
 };
 use crate::composition::Composition;
 use crate::composition::axes::{PersistenceChoice, Placement};
+use crate::number::{to_u32, wide};
 use crate::policies::replacement::Shape;
 use crate::units::{BLOCK_BYTES, Frame, Place, VOLUMES_MAX, VolumeIndex};
 
@@ -44,11 +45,11 @@ pub const LOST_TABLE_OFFSETS: [u64; 2] = [584 * 1024, 648 * 1024];
 /// Bytes of a layout in the superblock.
 pub const SLOT_LAYOUT_BYTES: usize = 104;
 
-const _: () = assert!(SUPERBLOCK_OFFSETS[1] + SUPERBLOCK_BYTES as u64 <= COMMIT_RECORD_OFFSETS[0]);
-const _: () = assert!(COMMIT_RECORD_OFFSETS[0] + CommitRecord::BYTES as u64 <= COMMIT_RECORD_OFFSETS[1]);
-const _: () = assert!(COMMIT_RECORD_OFFSETS[1] + CommitRecord::BYTES as u64 <= LOST_TABLE_OFFSETS[0]);
-const _: () = assert!(LOST_TABLE_OFFSETS[0] + LostTable::BYTES as u64 <= LOST_TABLE_OFFSETS[1]);
-const _: () = assert!(LOST_TABLE_OFFSETS[1] + LostTable::BYTES as u64 <= REGIONS_OFFSET);
+const _: () = assert!(SUPERBLOCK_OFFSETS[1] + wide(SUPERBLOCK_BYTES) <= COMMIT_RECORD_OFFSETS[0]);
+const _: () = assert!(COMMIT_RECORD_OFFSETS[0] + wide(CommitRecord::BYTES) <= COMMIT_RECORD_OFFSETS[1]);
+const _: () = assert!(COMMIT_RECORD_OFFSETS[1] + wide(CommitRecord::BYTES) <= LOST_TABLE_OFFSETS[0]);
+const _: () = assert!(LOST_TABLE_OFFSETS[0] + wide(LostTable::BYTES) <= LOST_TABLE_OFFSETS[1]);
+const _: () = assert!(LOST_TABLE_OFFSETS[1] + wide(LostTable::BYTES) <= REGIONS_OFFSET);
 
 /// What is durable of the slots, and so which pages there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -296,7 +297,7 @@ impl SlotLayout {
     /// Pages of all trees.
     #[must_use]
     pub fn tree_pages(&self) -> u32 {
-        VOLUMES_MAX as u32 * self.volume_tree_pages()
+        to_u32(VOLUMES_MAX) * self.volume_tree_pages()
     }
 
     /// Page `page` of the tree of `volume`, among the pages of all trees.
@@ -472,7 +473,7 @@ impl SlotLayout {
 
 /// The blocks of a slot, if there are such slots and sets.
 fn checked_blocks(slot_bytes: u32, ways: u32) -> Result<u32, SlotLayoutError> {
-    let slot_blocks = slot_bytes / BLOCK_BYTES as u32;
+    let slot_blocks = slot_bytes / to_u32(BLOCK_BYTES);
     if !u64::from(slot_bytes).is_multiple_of(BLOCK_BYTES) || !is_slot_allowed(slot_blocks) {
         return Err(SlotLayoutError::SlotBytes { slot_bytes });
     }

@@ -17,13 +17,14 @@
 use super::bytes::{array, put, u16_at, u32_at, u64_at};
 use super::slot_record::SlotRecord;
 use super::{FormatError, SetId};
+use crate::number::{const_u32, index_wide, wide};
 use crate::units::{BLOCK_BYTES, Place, crc32c};
 use alloc::vec::Vec;
 
 /// Bytes of a record.
 const RECORD_BYTES: usize = 16;
 /// Records of a page.
-pub const SLOT_PAGE_RECORDS: u32 = (BLOCK_BYTES as usize / RECORD_BYTES) as u32;
+pub const SLOT_PAGE_RECORDS: u32 = const_u32(BLOCK_BYTES / wide(RECORD_BYTES));
 
 /// No cache has a page with this number.
 const SLOT_PAGES_END: u32 = Place::END / SLOT_PAGE_RECORDS;
@@ -39,7 +40,7 @@ pub struct SlotPage {
 
 impl SlotPage {
     /// Bytes of a page on the device.
-    pub const BYTES: usize = BLOCK_BYTES as usize;
+    pub const BYTES: usize = index_wide(BLOCK_BYTES);
 
     /// Writes page number `page` to `bytes`, with `record` of every slot in it.
     ///

@@ -10,11 +10,12 @@ use super::batch::{decode_lists, encode_lists, lists_bytes};
 use super::bytes::{array, put, seal, u8_at, u32_at, u64_at, unseal};
 use super::entry::Entry;
 use super::{COUNTER_MAX, FormatError, SetId, VERSION};
+use crate::number::{index, index_wide, to_u32};
 use crate::units::{BLOCK_BYTES, crc32c};
 use alloc::vec::Vec;
 
 const MAGIC: [u8; 8] = *b"FBAYSUMM";
-const BLOCK: usize = BLOCK_BYTES as usize;
+const BLOCK: usize = index_wide(BLOCK_BYTES);
 /// Bytes of a batch's record before its entries.
 const RECORD_BYTES: usize = 24;
 
@@ -127,7 +128,7 @@ impl DecodedFooter {
         footer.validate()?;
         let body_blocks = u32_at(bytes, 92)?;
         let body_bytes = u32_at(bytes, 96)?;
-        if body_bytes as usize > (body_blocks as usize).saturating_mul(BLOCK) {
+        if index(body_bytes) > index(body_blocks).saturating_mul(BLOCK) {
             return Err(FormatError::Field("body_bytes"));
         }
         Ok(DecodedFooter { footer, body_blocks, body_bytes, body_checksum: u32_at(bytes, 100)? })
@@ -135,7 +136,7 @@ impl DecodedFooter {
 
     /// Reads the batches from `body`, the blocks before the footer.
     pub(crate) fn decode_body(&self, body: &[u8]) -> Result<Vec<SummaryBatch>, FormatError> {
-        let mut rest = body.get(..self.body_bytes as usize).ok_or(FormatError::Truncated)?;
+        let mut rest = body.get(..index(self.body_bytes)).ok_or(FormatError::Truncated)?;
         if crc32c(rest) != self.body_checksum {
             return Err(FormatError::Checksum);
         }
@@ -166,7 +167,7 @@ impl DecodedFooter {
 }
 
 fn decode_record(bytes: &[u8]) -> Result<(SummaryBatch, usize), FormatError> {
-    let counts = (u32_at(bytes, 16)? as usize, u32_at(bytes, 20)? as usize);
+    let counts = (index(u32_at(bytes, 16)?), index(u32_at(bytes, 20)?));
     let lists = bytes.get(RECORD_BYTES..).ok_or(FormatError::Truncated)?;
     let (entries, checksums) = decode_lists(lists, counts.0, counts.1)?;
     let batch = SummaryBatch {
@@ -188,7 +189,7 @@ impl Summary {
         let body_end = bytes.len().checked_sub(BLOCK).ok_or(FormatError::Truncated)?;
         let (before, footer) = bytes.split_at(body_end);
         let decoded = DecodedFooter::decode(footer)?;
-        let body_blocks = decoded.body_blocks as usize;
+        let body_blocks = index(decoded.body_blocks);
         let body_start = body_blocks
             .checked_mul(BLOCK)
             .and_then(|len| body_end.checked_sub(len))
@@ -228,8 +229,8 @@ impl SummaryBuilder {
         put(record, 0, &sequence.to_le_bytes());
         put(record, 8, &header_block.to_le_bytes());
         put(record, 12, &payload_block.to_le_bytes());
-        put(record, 16, &(entries.len() as u32).to_le_bytes());
-        put(record, 20, &(checksums.len() as u32).to_le_bytes());
+        put(record, 16, &to_u32(entries.len()).to_le_bytes());
+        put(record, 20, &to_u32(checksums.len()).to_le_bytes());
         encode_lists(entries, checksums, &mut record[RECORD_BYTES..]);
         self.next_sequence = Some(sequence + 1);
         self.batches += 1;
@@ -250,7 +251,7 @@ impl SummaryBuilder {
     /// Blocks that the summary needs now, footer included.
     #[must_use]
     pub fn blocks_needed(&self) -> u32 {
-        self.body.len().div_ceil(BLOCK) as u32 + 1
+        to_u32(self.body.len().div_ceil(BLOCK)) + 1
     }
 
     /// Writes body and footer to `bytes`, which are [`SummaryBuilder::blocks_needed`] blocks, to be
@@ -259,7 +260,7 @@ impl SummaryBuilder {
     /// # Panics
     /// If the lengths do not agree, or the footer speaks of other batches than were added.
     pub fn finish(&self, footer: &SummaryFooter, bytes: &mut [u8]) {
-        assert!(bytes.len() == self.blocks_needed() as usize * BLOCK);
+        assert!(bytes.len() == index(self.blocks_needed()) * BLOCK);
         assert!(footer.validate().is_ok(), "only allowed footers are written: {footer:?}");
         assert!(self.next_sequence == Some(footer.last_sequence + 1), "the footer names the last batch");
         assert!(
@@ -282,7 +283,7 @@ impl SummaryBuilder {
         put(last, 80, &footer.oldest_dirty_sequence.to_le_bytes());
         put(last, 88, &footer.last_header_checksum.to_le_bytes());
         put(last, 92, &(self.blocks_needed() - 1).to_le_bytes());
-        put(last, 96, &(self.body.len() as u32).to_le_bytes());
+        put(last, 96, &to_u32(self.body.len()).to_le_bytes());
         put(last, 100, &crc32c(&self.body).to_le_bytes());
         seal(last, MAGIC, VERSION);
     }

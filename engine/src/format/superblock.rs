@@ -12,6 +12,7 @@ use super::key_layout::{KEY_LAYOUT_BYTES, KeyLayout};
 use super::slot_layout::{SLOT_LAYOUT_BYTES, SlotLayout};
 use super::{COUNTER_MAX, FormatError, SUPERBLOCK_BYTES, SetId, VERSION};
 use crate::effect::WriteMode;
+use crate::number::to_u16;
 use crate::units::{SECTORS_PER_BLOCK, VOLUME_BLOCKS_MAX, VOLUMES_MAX, VolumeId};
 use alloc::string::String;
 
@@ -222,9 +223,9 @@ impl Superblock {
         put(bytes, 64, &self.cache_bytes.to_le_bytes());
         self.layout.encode(bytes);
         put(bytes, 80, &self.next_volume_id.to_le_bytes());
-        put(bytes, 84, &(self.profile.len() as u16).to_le_bytes());
+        put(bytes, 84, &to_u16(self.profile.len()).to_le_bytes());
         put(bytes, PROFILE_AT, self.profile.as_bytes());
-        put(bytes, COMPOSITION_AT, &(self.composition.len() as u16).to_le_bytes());
+        put(bytes, COMPOSITION_AT, &to_u16(self.composition.len()).to_le_bytes());
         put(bytes, COMPOSITION_AT + 2, self.composition.as_bytes());
         for (volume, slot) in self.volumes.iter().zip(bytes[VOLUMES_AT..].chunks_exact_mut(VOLUME_BYTES)) {
             if let Some(volume) = volume {
@@ -290,9 +291,9 @@ impl VolumeRecord {
     fn encode(&self, slot: &mut [u8]) {
         slot[0] = 1;
         slot[1] = mode_code(self.mode);
-        put(slot, 2, &(self.name.len() as u16).to_le_bytes());
-        put(slot, 4, &(self.origin.len() as u16).to_le_bytes());
-        put(slot, 6, &(self.identity.len() as u16).to_le_bytes());
+        put(slot, 2, &to_u16(self.name.len()).to_le_bytes());
+        put(slot, 4, &to_u16(self.origin.len()).to_le_bytes());
+        put(slot, 6, &to_u16(self.identity.len()).to_le_bytes());
         put(slot, 8, &self.id.0.to_le_bytes());
         put(slot, 12, &self.sector_bytes.to_le_bytes());
         put(slot, 16, &self.size_sectors.to_le_bytes());

@@ -14,6 +14,7 @@
 use super::bytes::put;
 use super::paired_page::{CONTENT_AT, CONTENT_BYTES, Kind, PAIRED_PAGE_BYTES, seal, unseal};
 use super::{FormatError, SetId};
+use crate::number::{index, to_u32};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -66,7 +67,7 @@ impl TreeShape {
     /// Pages of a tree.
     #[must_use]
     pub fn pages(self) -> u32 {
-        (self.nodes() + self.inner()).div_ceil(CONTENT_BYTES as u32 * 8)
+        (self.nodes() + self.inner()).div_ceil(to_u32(CONTENT_BYTES) * 8)
     }
 }
 
@@ -82,7 +83,7 @@ impl TreePlanes {
     /// A tree without any bit set.
     #[must_use]
     pub fn new(shape: TreeShape) -> TreePlanes {
-        TreePlanes { shape, bytes: vec![0; shape.pages() as usize * CONTENT_BYTES] }
+        TreePlanes { shape, bytes: vec![0; index(shape.pages()) * CONTENT_BYTES] }
     }
 
     /// The tree whose pages are `pages`, in order.
@@ -94,15 +95,15 @@ impl TreePlanes {
         shape: TreeShape,
         pages: impl IntoIterator<Item = &'a TreePage>,
     ) -> Result<TreePlanes, FormatError> {
-        let mut bytes = Vec::with_capacity(shape.pages() as usize * CONTENT_BYTES);
-        for page in pages.into_iter().take(shape.pages() as usize) {
+        let mut bytes = Vec::with_capacity(index(shape.pages()) * CONTENT_BYTES);
+        for page in pages.into_iter().take(index(shape.pages())) {
             bytes.extend_from_slice(&page.content);
         }
-        if bytes.len() != shape.pages() as usize * CONTENT_BYTES {
+        if bytes.len() != index(shape.pages()) * CONTENT_BYTES {
             return Err(FormatError::Truncated);
         }
         let planes = TreePlanes { shape, bytes };
-        let mut rest = shape.nodes() + shape.inner()..planes.bytes.len() as u32 * 8;
+        let mut rest = shape.nodes() + shape.inner()..to_u32(planes.bytes.len()) * 8;
         if rest.any(|bit| planes.bit(bit)) {
             return Err(FormatError::Field("tree planes"));
         }
@@ -157,16 +158,16 @@ impl TreePlanes {
     /// The bytes of page `page`, which is below [`TreeShape::pages`].
     #[must_use]
     pub fn page(&self, page: u32) -> &[u8] {
-        let at = page as usize * CONTENT_BYTES;
+        let at = index(page) * CONTENT_BYTES;
         &self.bytes[at..at + CONTENT_BYTES]
     }
 
     fn bit(&self, bit: u32) -> bool {
-        self.bytes[(bit / 8) as usize] >> (bit % 8) & 1 == 1
+        self.bytes[index(bit / 8)] >> (bit % 8) & 1 == 1
     }
 
     fn put_bit(&mut self, bit: u32, is_set: bool) {
-        let byte = &mut self.bytes[(bit / 8) as usize];
+        let byte = &mut self.bytes[index(bit / 8)];
         if is_set {
             *byte |= 1 << (bit % 8);
         } else {

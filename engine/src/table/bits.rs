@@ -1,5 +1,6 @@
 //! One bit for each entry of a table.
 
+use crate::number::index;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -18,7 +19,7 @@ impl Bits {
     /// `len` clear bits.
     #[must_use]
     pub fn new(len: u32) -> Bits {
-        Bits { words: vec![0; len.div_ceil(WORD_BITS) as usize], len }
+        Bits { words: vec![0; index(len.div_ceil(WORD_BITS))], len }
     }
 
     /// How many bits there are.
@@ -37,13 +38,13 @@ impl Bits {
     #[must_use]
     pub fn get(&self, at: u32) -> bool {
         assert!(at < self.len);
-        self.words[(at / WORD_BITS) as usize] >> (at % WORD_BITS) & 1 == 1
+        self.words[index(at / WORD_BITS)] >> (at % WORD_BITS) & 1 == 1
     }
 
     /// Sets or clears bit `at`. Answers whether it was set before.
     pub fn put(&mut self, at: u32, is_set: bool) -> bool {
         assert!(at < self.len);
-        let word = &mut self.words[(at / WORD_BITS) as usize];
+        let word = &mut self.words[index(at / WORD_BITS)];
         let mask = 1 << (at % WORD_BITS);
         let was_set = *word & mask != 0;
         if is_set {
@@ -68,7 +69,7 @@ impl Bits {
         }
         let last = (range.end - 1) / WORD_BITS;
         for number in range.start / WORD_BITS..=last {
-            let mut word = self.words[number as usize];
+            let mut word = self.words[index(number)];
             if number == range.start / WORD_BITS {
                 word &= u64::MAX << (range.start % WORD_BITS);
             }

@@ -6,6 +6,7 @@
 //!
 //! Source: W. Litwin, "Linear hashing: a new tool for file and table addressing", VLDB 1980.
 
+use crate::number::{index, low_u32, to_u32, wide};
 use crate::table::page::{Address, PAGE_WORDS, PageNumber, Pages};
 use alloc::vec::Vec;
 
@@ -44,7 +45,7 @@ impl Directory {
     /// The bucket that `hash` belongs to.
     #[inline]
     pub fn bucket_of(&self, hash: u64) -> u32 {
-        let bucket = hash as u32 & self.mask;
+        let bucket = low_u32(hash) & self.mask;
         if bucket < self.buckets { bucket } else { bucket & (self.mask >> 1) }
     }
 
@@ -80,7 +81,7 @@ impl Directory {
         if last <= (self.mask >> 1) + 1 {
             self.mask >>= 1;
         }
-        if (last as usize).is_multiple_of(PAGE_WORDS) {
+        if index(last).is_multiple_of(PAGE_WORDS) {
             let page = self.pages.pop().expect("the last bucket had a page");
             pages.give_back(page);
         }
@@ -89,13 +90,13 @@ impl Directory {
 
     /// Bytes on the heap besides the pages.
     pub fn allocated_bytes(&self) -> u64 {
-        (self.pages.capacity() * size_of::<PageNumber>()) as u64
+        wide(self.pages.capacity() * size_of::<PageNumber>())
     }
 
     fn push_empty(&mut self, pages: &mut Pages) {
         let added = self.buckets;
         assert!(added < BUCKETS_MAX);
-        if (added as usize).is_multiple_of(PAGE_WORDS) {
+        if index(added).is_multiple_of(PAGE_WORDS) {
             self.pages.push(pages.take(PageNumber::NONE));
         }
         self.buckets += 1;
@@ -104,8 +105,8 @@ impl Directory {
 
     #[inline]
     fn address(&self, bucket: u32) -> Address {
-        let bucket = bucket as usize;
-        Address::new(self.pages[bucket / PAGE_WORDS], (bucket % PAGE_WORDS) as u32)
+        let bucket = index(bucket);
+        Address::new(self.pages[bucket / PAGE_WORDS], to_u32(bucket % PAGE_WORDS))
     }
 }
 

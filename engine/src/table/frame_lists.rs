@@ -13,6 +13,7 @@
 //! * I1: `next` of `prev` and `prev` of `next` of a node are the node itself.
 //! * I2: a node whose links are itself is an entry in no list, or the anchor of an empty list.
 
+use crate::number::{index, to_u16, to_u32};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -60,12 +61,12 @@ impl FrameLists {
         assert!(sets > 0 && set_entries > 0 && set_lists > 0, "there is something to list");
         let set_nodes = set_entries.checked_add(set_lists).expect("a node has a number of 32 bits");
         let links = if set_nodes <= 1 << u16::BITS {
-            let set: Vec<[u16; 2]> = (0..set_nodes).map(|local| [local as u16; 2]).collect();
-            Links::Narrow(set.repeat(sets as usize))
+            let set: Vec<[u16; 2]> = (0..set_nodes).map(|local| [to_u16(local); 2]).collect();
+            Links::Narrow(set.repeat(index(sets)))
         } else {
-            let mut nodes = vec![[0; 2]; set_nodes as usize * sets as usize];
+            let mut nodes = vec![[0; 2]; index(set_nodes) * index(sets)];
             for (number, node) in nodes.iter_mut().enumerate() {
-                *node = [(number % set_nodes as usize) as u32; 2];
+                *node = [to_u32(number % index(set_nodes)); 2];
             }
             Links::Wide(nodes)
         };
@@ -161,28 +162,28 @@ impl FrameLists {
     }
 
     fn entry(&self, entry: u32) -> Node {
-        let set = (entry / self.set_entries) as usize;
+        let set = index(entry / self.set_entries);
         Node { base: set * self.set_nodes(), local: entry % self.set_entries }
     }
 
     fn anchor(&self, list: List) -> Node {
-        let set = (list.0 / self.set_lists) as usize;
+        let set = index(list.0 / self.set_lists);
         Node { base: set * self.set_nodes(), local: self.set_entries + list.0 % self.set_lists }
     }
 
     fn set_nodes(&self) -> usize {
-        (self.set_entries + self.set_lists) as usize
+        index(self.set_entries + self.set_lists)
     }
 
     /// The entry that a link of `node` leads to; none if it leads to the anchor.
     fn follow(&self, node: Node, link: usize) -> Option<u32> {
         let local = self.link(node, link);
-        let set = (node.base / self.set_nodes()) as u32;
+        let set = to_u32(node.base / self.set_nodes());
         (local < self.set_entries).then(|| set * self.set_entries + local)
     }
 
     fn link(&self, node: Node, link: usize) -> u32 {
-        let at = node.base + node.local as usize;
+        let at = node.base + index(node.local);
         match &self.links {
             Links::Narrow(nodes) => u32::from(nodes[at][link]),
             Links::Wide(nodes) => nodes[at][link],
@@ -190,7 +191,7 @@ impl FrameLists {
     }
 
     fn set_link(&mut self, node: Node, link: usize, local: u32) {
-        let at = node.base + node.local as usize;
+        let at = node.base + index(node.local);
         match &mut self.links {
             Links::Narrow(nodes) => {
                 nodes[at][link] = u16::try_from(local).expect("a narrow set has narrow numbers");

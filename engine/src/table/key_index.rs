@@ -5,6 +5,7 @@
 //! [`KeyMap`](super::key_map::KeyMap) keeps the keys for those who have none. Linear probing; what
 //! is taken out leaves no mark, the entries behind it move up.
 
+use crate::number::{index, index_wide, mul_high, wide};
 use crate::prng::scatter;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -25,7 +26,7 @@ impl KeyIndex {
     #[must_use]
     pub fn new(entries_max: u32) -> KeyIndex {
         // A third more places than entries: about two and a half looks for a hit.
-        let places = entries_max as usize + entries_max as usize / 3 + 4;
+        let places = index(entries_max) + index(entries_max) / 3 + 4;
         KeyIndex { places: vec![EMPTY; places], len: 0, entries_max }
     }
 
@@ -99,7 +100,7 @@ impl KeyIndex {
     }
 
     fn home(&self, key: u64) -> usize {
-        ((u128::from(scatter(key)) * self.places.len() as u128) >> 64) as usize
+        index_wide(mul_high(scatter(key), wide(self.places.len())))
     }
 
     fn after(&self, place: usize) -> usize {

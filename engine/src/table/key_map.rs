@@ -4,6 +4,7 @@
 //! [`KeyIndex`] alone.
 
 use super::key_index::KeyIndex;
+use crate::number::{index, to_u32};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -24,8 +25,8 @@ impl KeyMap {
     pub fn new(len_max: u32) -> KeyMap {
         KeyMap {
             index: KeyIndex::new(len_max),
-            keys: vec![0; len_max as usize],
-            values: vec![0; len_max as usize],
+            keys: vec![0; index(len_max)],
+            values: vec![0; index(len_max)],
             free: (0..len_max).rev().collect(),
         }
     }
@@ -45,7 +46,7 @@ impl KeyMap {
     /// The value of `key`.
     #[must_use]
     pub fn get(&self, key: u64) -> Option<u32> {
-        self.entry(key).map(|entry| self.values[entry as usize])
+        self.entry(key).map(|entry| self.values[index(entry)])
     }
 
     /// Gives `key` a value. Answers the value it had.
@@ -53,10 +54,10 @@ impl KeyMap {
     /// A new key needs room.
     pub fn insert(&mut self, key: u64, value: u32) -> Option<u32> {
         if let Some(entry) = self.entry(key) {
-            return Some(core::mem::replace(&mut self.values[entry as usize], value));
+            return Some(core::mem::replace(&mut self.values[index(entry)], value));
         }
         let entry = self.free.pop().expect("a new key has room");
-        (self.keys[entry as usize], self.values[entry as usize]) = (key, value);
+        (self.keys[index(entry)], self.values[index(entry)]) = (key, value);
         self.index.insert(key, entry);
         None
     }
@@ -64,20 +65,20 @@ impl KeyMap {
     /// Forgets `key`. Answers the value it had.
     pub fn remove(&mut self, key: u64) -> Option<u32> {
         let entry = self.entry(key)?;
-        self.index.remove(key, |entry| self.keys[entry as usize]);
+        self.index.remove(key, |entry| self.keys[index(entry)]);
         self.free.push(entry);
-        Some(self.values[entry as usize])
+        Some(self.values[index(entry)])
     }
 
     /// Forgets all keys.
     pub fn clear(&mut self) {
         self.index.clear();
         self.free.clear();
-        self.free.extend((0..self.keys.len() as u32).rev());
+        self.free.extend((0..to_u32(self.keys.len())).rev());
     }
 
     fn entry(&self, key: u64) -> Option<u32> {
-        self.index.find(key, |entry| self.keys[entry as usize])
+        self.index.find(key, |entry| self.keys[index(entry)])
     }
 }
 

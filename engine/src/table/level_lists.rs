@@ -15,6 +15,7 @@
 //!
 //! Source: dm-cache's smq policy, 1.0 (Linux 4.5) and 2.0 (Linux 4.12 and later), both read.
 
+use crate::number::{index, to_u8};
 use crate::table::frame_lists::{FrameLists, List};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -113,9 +114,9 @@ impl LevelLists {
             queues,
             has_marks,
             top,
-            levels: vec![0; entries as usize],
-            counts: vec![0; (queues * LEVELS) as usize],
-            occupied: vec![0; queues as usize],
+            levels: vec![0; index(entries)],
+            counts: vec![0; index(queues * LEVELS)],
+            occupied: vec![0; index(queues)],
         };
         if has_marks {
             for queue in 0..queues.queues {
@@ -140,7 +141,7 @@ impl LevelLists {
     /// The level of `entry`; the one it had last if it is in no queue.
     #[must_use]
     pub fn level(&self, entry: u32) -> u32 {
-        u32::from(self.levels[entry as usize])
+        u32::from(self.levels[index(entry)])
     }
 
     /// How many entries `queue` has.
@@ -152,13 +153,13 @@ impl LevelLists {
     /// Whether `queue` has no entry.
     #[must_use]
     pub fn is_empty(&self, queue: u32) -> bool {
-        self.occupied[queue as usize] == 0
+        self.occupied[index(queue)] == 0
     }
 
     /// How many entries a level has.
     #[must_use]
     pub fn count(&self, queue: u32, level: u32) -> u32 {
-        self.queue_counts(queue)[level as usize]
+        self.queue_counts(queue)[index(level)]
     }
 
     /// Puts `entry`, which is in no queue, at an end of a level.
@@ -182,10 +183,10 @@ impl LevelLists {
         assert!(entry < self.entries);
         let level = self.level(entry);
         self.lists.remove(entry);
-        let count = &mut self.counts[(queue * LEVELS + level) as usize];
+        let count = &mut self.counts[index(queue * LEVELS + level)];
         *count = count.checked_sub(1).expect("an entry is taken out of the queue it is in");
         if *count == 0 {
-            self.occupied[queue as usize] &= !(1 << level);
+            self.occupied[index(queue)] &= !(1 << level);
         }
     }
 
@@ -198,7 +199,7 @@ impl LevelLists {
         reach: Reach,
         mut accept: impl FnMut(u32) -> bool,
     ) -> Option<u32> {
-        let mut levels = Levels(self.occupied[queue as usize]);
+        let mut levels = Levels(self.occupied[index(queue)]);
         levels.drop_from(levels_end);
         for level in levels {
             let mut node = self.lists.first(list(queue, level));
@@ -289,7 +290,7 @@ impl LevelLists {
 
     /// Takes the first entry of the lowest level from `level` on out.
     fn pull(&mut self, queue: u32, level: u32) -> Option<u32> {
-        let mut levels = Levels(self.occupied[queue as usize]);
+        let mut levels = Levels(self.occupied[index(queue)]);
         levels.drop_below(level);
         let (entry, _) = self.front(queue, levels.next()?)?;
         self.remove(queue, entry);
@@ -319,14 +320,14 @@ impl LevelLists {
     /// Counts `entry` into a level.
     fn settle(&mut self, queue: u32, level: u32, entry: u32) {
         assert!(queue < self.queues && level < LEVELS && entry < self.entries);
-        self.levels[entry as usize] = level as u8;
-        self.counts[(queue * LEVELS + level) as usize] += 1;
-        self.occupied[queue as usize] |= 1 << level;
+        self.levels[index(entry)] = to_u8(level);
+        self.counts[index(queue * LEVELS + level)] += 1;
+        self.occupied[index(queue)] |= 1 << level;
     }
 
     fn queue_counts(&self, queue: u32) -> &[u32] {
         assert!(queue < self.queues);
-        &self.counts[(queue * LEVELS) as usize..((queue + 1) * LEVELS) as usize]
+        &self.counts[index(queue * LEVELS)..index((queue + 1) * LEVELS)]
     }
 
     /// The node of a mark; marks come after the entries.

@@ -17,6 +17,7 @@
 //! * I4: a bucket has `LOAD` entries on average at the most and `LOAD / 2` at the least, unless
 //!   there are as many buckets, or as few, as there can be.
 
+use crate::number::{index, index_wide, low_u32, to_u32, wide};
 use crate::table::directory::{BUCKETS_MAX, BUCKETS_MIN, Directory, SURE_BITS};
 use crate::table::page::{Address, Pages};
 use crate::table::slot_stack::SlotStack;
@@ -91,7 +92,7 @@ impl Loose {
     }
 
     fn allocated_bytes(&self) -> u64 {
-        ((self.remainders.capacity() + self.rows.capacity()) * size_of::<u32>()) as u64
+        wide((self.remainders.capacity() + self.rows.capacity()) * size_of::<u32>())
     }
 }
 
@@ -105,12 +106,12 @@ impl<const ROW: usize, const STEP: usize, const MAX: usize, const LOAD: usize>
     };
 
     /// How many sizes of slots there are: as many pages can be filled in part at once.
-    pub const SLOT_SIZES: u64 = (MAX / STEP) as u64;
+    pub const SLOT_SIZES: u64 = wide(MAX / STEP);
     /// Bytes that one more entry adds to slots and directory at the most: a step of its own
     /// slot, or a slot of its own, and the slot that its bucket's split adds.
     pub const ENTRY_BYTES_MAX: u64 = {
         let slot = HEADER_WORDS + STEP * (1 + ROW);
-        ((2 * slot + 1) * size_of::<u32>()) as u64
+        wide((2 * slot + 1) * size_of::<u32>())
     };
 
     /// An empty table.
@@ -145,7 +146,7 @@ impl<const ROW: usize, const STEP: usize, const MAX: usize, const LOAD: usize>
     /// Bytes on the heap besides the pages.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
-        let stacks = (self.stacks.capacity() * size_of::<SlotStack>()) as u64;
+        let stacks = wide(self.stacks.capacity() * size_of::<SlotStack>());
         self.directory.allocated_bytes()
             + stacks
             + self.loose.allocated_bytes()
@@ -164,7 +165,7 @@ impl<const ROW: usize, const STEP: usize, const MAX: usize, const LOAD: usize>
     #[must_use]
     pub fn get<'a>(&self, pages: &'a Pages, hash: u64, tag: u32) -> Option<&'a [u32; ROW]> {
         let (position, slot) = self.search(pages, hash, tag)?;
-        Some(row_in::<ROW, STEP>(slot, position.at as usize))
+        Some(row_in::<ROW, STEP>(slot, index(position.at)))
     }
 
     /// The entry's position, and the words from its slot's first one on.
@@ -214,14 +215,14 @@ impl<const ROW: usize, const STEP: usize, const MAX: usize, const LOAD: usize>
     #[must_use]
     pub fn row<'a>(&self, pages: &'a Pages, position: Position) -> &'a [u32; ROW] {
         let slot = pages.words(position.slot);
-        row_in::<ROW, STEP>(slot, position.at as usize)
+        row_in::<ROW, STEP>(slot, index(position.at))
     }
 
     /// The row of an entry, to be changed.
     #[inline]
     pub fn row_mut<'a>(&mut self, pages: &'a mut Pages, position: Position) -> &'a mut [u32; ROW] {
         let slot = pages.words_mut(position.slot);
-        let at = row_offset::<ROW, STEP>(count(slot), position.at as usize);
+        let at = row_offset::<ROW, STEP>(count(slot), index(position.at));
         slot[at..].first_chunk_mut().expect("a slot ends with a row")
     }
 
@@ -244,7 +245,7 @@ impl<const ROW: usize, const STEP: usize, const MAX: usize, const LOAD: usize>
         let row_at = row_offset::<ROW, STEP>(at + 1, at);
         slot[row_at..row_at + ROW].copy_from_slice(row);
         self.len += 1;
-        if self.len > u64::from(self.directory.buckets()) * LOAD as u64 {
+        if self.len > u64::from(self.directory.buckets()) * wide(LOAD) {
             self.split(pages);
         }
     }
@@ -256,10 +257,10 @@ impl<const ROW: usize, const STEP: usize, const MAX: usize, const LOAD: usize>
         let old_count = count(pages.words(first));
         let last = old_count - 1;
         // The last entry of the first slot fills the gap, so that I2 holds.
-        if position.slot != first || position.at as usize != last {
+        if position.slot != first || index(position.at) != last {
             let remainder = pages.words(first)[HEADER_WORDS + last];
             let row = *row_in::<ROW, STEP>(pages.words(first), last);
-            pages.words_mut(position.slot)[HEADER_WORDS + position.at as usize] = remainder;
+            pages.words_mut(position.slot)[HEADER_WORDS + index(position.at)] = remainder;
             *self.row_mut(pages, position) = row;
         }
         if last == 0 {
@@ -302,7 +303,7 @@ impl<const ROW: usize, const STEP: usize, const MAX: usize, const LOAD: usize>
                 }
                 !is_gone
             });
-            self.len -= (before - loose.remainders.len()) as u64;
+            self.len -= wide(before - loose.remainders.len());
             self.put_together(pages, bucket, &mut loose);
             self.loose = loose;
         }
@@ -330,8 +331,8 @@ impl<const ROW: usize, const STEP: usize, const MAX: usize, const LOAD: usize>
             // long bucket is hit the more often, as it should be.
             let random = random();
             let bucket = ((random & u64::from(u32::MAX)) * buckets) >> 32;
-            let at = ((random >> 32) * (2 * MAX as u64)) >> 32;
-            if let Some(found) = self.entry_at(pages, bucket as u32, at as usize) {
+            let at = ((random >> 32) * (2 * wide(MAX))) >> 32;
+            if let Some(found) = self.entry_at(pages, to_u32(bucket), index_wide(at)) {
                 return Some(found);
             }
         }
@@ -340,7 +341,7 @@ impl<const ROW: usize, const STEP: usize, const MAX: usize, const LOAD: usize>
             let mut entries = 0;
             self.for_each_in(pages, bucket, |_, _, _| entries += 1);
             if at < entries {
-                return self.entry_at(pages, bucket, at as usize);
+                return self.entry_at(pages, bucket, index_wide(at));
             }
             at -= entries;
         }
@@ -354,7 +355,7 @@ impl<const ROW: usize, const STEP: usize, const MAX: usize, const LOAD: usize>
             let slot = pages.words(address);
             let remainders = remainders(slot);
             if let Some(&remainder) = remainders.get(at) {
-                let position = Position { slot: address, at: at as u32 };
+                let position = Position { slot: address, at: to_u32(at) };
                 return Some((hash_of(bucket, remainder), tag_of(remainder), position));
             }
             at -= remainders.len();
@@ -378,7 +379,7 @@ impl<const ROW: usize, const STEP: usize, const MAX: usize, const LOAD: usize>
 
     fn has_too_many_buckets(&self) -> bool {
         let buckets = self.directory.buckets();
-        buckets > BUCKETS_MIN && self.len < u64::from(buckets) * (LOAD as u64 / 2)
+        buckets > BUCKETS_MIN && self.len < u64::from(buckets) * (wide(LOAD) / 2)
     }
 
     /// Adds a bucket and moves to it what belongs there.
@@ -463,7 +464,7 @@ impl<const ROW: usize, const STEP: usize, const MAX: usize, const LOAD: usize>
         let both = from.min(to);
         pages.copy(old, new, HEADER_WORDS + both);
         let (from_rows, to_rows) = (row_offset::<ROW, STEP>(from, 0), row_offset::<ROW, STEP>(to, 0));
-        pages.copy(Address(old.0 + from_rows as u32), Address(new.0 + to_rows as u32), both * ROW);
+        pages.copy(Address(old.0 + to_u32(from_rows)), Address(new.0 + to_u32(to_rows)), both * ROW);
         pages.words_mut(new)[0] = header(bucket, to);
         self.directory.set_first(pages, bucket, new);
         self.free_slot(pages, old, from);
@@ -507,12 +508,12 @@ impl<const ROW: usize, const STEP: usize, const MAX: usize, const LOAD: usize>
 }
 
 fn header(bucket: u32, count: usize) -> u32 {
-    (bucket << COUNT_BITS) | count as u32
+    (bucket << COUNT_BITS) | to_u32(count)
 }
 
 #[inline]
 fn count(slot: &[u32]) -> usize {
-    (slot[0] & ((1 << COUNT_BITS) - 1)) as usize
+    index(slot[0] & ((1 << COUNT_BITS) - 1))
 }
 
 fn bucket(slot: &[u32]) -> u32 {
@@ -548,7 +549,7 @@ const fn slot_words(capacity: usize, row_words: usize) -> usize {
 #[inline]
 fn remainder_of(hash: u64, tag: u32) -> u32 {
     debug_assert!(hash < 1 << HASH_BITS && tag < 1 << TAG_BITS);
-    (((hash >> SURE_BITS) as u32) << TAG_BITS) | tag
+    (low_u32(hash >> SURE_BITS) << TAG_BITS) | tag
 }
 
 fn tag_of(remainder: u32) -> u32 {
@@ -579,7 +580,7 @@ fn position_of(slot: &[u32], wanted: u32) -> Option<u32> {
         }
     }
     let at = remainders[start..].iter().position(|&remainder| remainder == wanted)?;
-    Some((start + at) as u32)
+    Some(to_u32(start + at))
 }
 
 #[cfg(test)]

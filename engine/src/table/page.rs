@@ -3,6 +3,7 @@
 //! Words are 32 bits. An [`Address`] names a word of a page. Pages that a table gives back are
 //! kept for the next one that needs a page, so the bytes allocated are those of the peak.
 
+use crate::number::{index, index_wide, to_u32, wide};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -10,7 +11,7 @@ use alloc::vec::Vec;
 /// ends, larger ones lose more to the last page of each slot size, which is half empty.
 pub const PAGE_WORDS: usize = 1024;
 /// Bytes in a page.
-pub const PAGE_BYTES: u64 = (PAGE_WORDS * size_of::<u32>()) as u64;
+pub const PAGE_BYTES: u64 = wide(PAGE_WORDS * size_of::<u32>());
 /// Low bits of an address that name the word within its page.
 const WORD_BITS: u32 = PAGE_WORDS.trailing_zeros();
 /// One more than the largest page number; the last one would reach [`Address::NONE`].
@@ -33,11 +34,11 @@ impl Address {
     }
 
     fn page(self) -> usize {
-        (self.0 >> WORD_BITS) as usize
+        index(self.0 >> WORD_BITS)
     }
 
     fn word(self) -> usize {
-        self.0 as usize & (PAGE_WORDS - 1)
+        index(self.0) & (PAGE_WORDS - 1)
     }
 }
 
@@ -74,8 +75,8 @@ impl Pages {
     pub fn take(&mut self, link: PageNumber) -> PageNumber {
         if self.first_free != PageNumber::NONE {
             let page = self.first_free;
-            self.first_free = self.links[page.0 as usize];
-            self.links[page.0 as usize] = link;
+            self.first_free = self.links[index(page.0)];
+            self.links[index(page.0)] = link;
             self.free -= 1;
             return page;
         }
@@ -87,12 +88,12 @@ impl Pages {
         }
         self.pages.push(Box::new([0; PAGE_WORDS]));
         self.links.push(link);
-        PageNumber((self.pages.len() - 1) as u32)
+        PageNumber(to_u32(self.pages.len() - 1))
     }
 
     /// Gives a page back.
     pub fn give_back(&mut self, page: PageNumber) {
-        self.links[page.0 as usize] = self.first_free;
+        self.links[index(page.0)] = self.first_free;
         self.first_free = page;
         self.free += 1;
         assert!(self.free <= self.pages.len(), "a page is given back once");
@@ -101,7 +102,7 @@ impl Pages {
     /// What a page in use is linked to.
     #[must_use]
     pub fn link(&self, page: PageNumber) -> PageNumber {
-        self.links[page.0 as usize]
+        self.links[index(page.0)]
     }
 
     /// The words from `address` to the end of its page.
@@ -134,22 +135,22 @@ impl Pages {
     pub fn allocated_bytes(&self) -> u64 {
         let lists = self.pages.capacity() * size_of::<Box<[u32; PAGE_WORDS]>>()
             + self.links.capacity() * size_of::<PageNumber>();
-        self.pages.len() as u64 * PAGE_BYTES + lists as u64
+        wide(self.pages.len()) * PAGE_BYTES + wide(lists)
     }
 
     /// Of the bytes on the heap, those that wait for the next use.
     #[must_use]
     pub fn free_bytes(&self) -> u64 {
-        self.free as u64 * PAGE_BYTES
+        wide(self.free) * PAGE_BYTES
     }
 
     /// An upper bound of [`Pages::allocated_bytes`] after `more` more pages than are in use now.
     #[must_use]
     pub fn allocated_bytes_after(&self, more: u64) -> u64 {
-        let pages = (self.pages.len() - self.free) as u64 + more;
-        let per_page = (size_of::<Box<[u32; PAGE_WORDS]>>() + size_of::<PageNumber>()) as u64;
-        let lists = (pages + Self::list_step(pages as usize) as u64).max(self.pages.capacity() as u64);
-        pages.max(self.pages.len() as u64) * PAGE_BYTES + lists * per_page
+        let pages = wide(self.pages.len() - self.free) + more;
+        let per_page = wide(size_of::<Box<[u32; PAGE_WORDS]>>() + size_of::<PageNumber>());
+        let lists = (pages + wide(Self::list_step(index_wide(pages)))).max(wide(self.pages.capacity()));
+        pages.max(wide(self.pages.len())) * PAGE_BYTES + lists * per_page
     }
 
     /// How many pages the lists of pages are lengthened by: a sixteenth, not a doubling, so that

@@ -9,6 +9,7 @@
 //! Only the top can be taken away; whoever wants to be rid of another slot moves the top into
 //! its place first.
 
+use crate::number::{index, to_u32};
 use crate::table::page::{Address, PAGE_WORDS, PageNumber, Pages};
 
 /// The slots of one size: a stack over a chain of pages.
@@ -27,8 +28,8 @@ impl SlotStack {
     pub fn new(words: usize) -> SlotStack {
         assert!(words > 0 && words <= PAGE_WORDS, "a slot lies on one page");
         SlotStack {
-            words: words as u32,
-            slots_per_page: (PAGE_WORDS / words) as u32,
+            words: to_u32(words),
+            slots_per_page: to_u32(PAGE_WORDS / words),
             last_page: PageNumber::NONE,
             used: 0,
         }
@@ -36,7 +37,7 @@ impl SlotStack {
 
     /// Words in one slot.
     pub fn words(&self) -> usize {
-        self.words as usize
+        index(self.words)
     }
 
     /// Adds a slot, content undefined.

@@ -6,6 +6,7 @@ use super::super::axes::{
 };
 use super::{Grain, Key, Unit};
 use crate::format::TREE_LEVELS_MAX;
+use crate::number::{index_wide, wide};
 use crate::policies::admission::always::AlwaysChoice;
 use crate::policies::admission::congestion::CongestionChoice;
 use crate::policies::admission::mq::MqChoice;
@@ -73,12 +74,12 @@ macro_rules! named {
         impl Coded for $type {
             fn code(self) -> u64 {
                 const VALUES: &[$type] = &[$($type::$variant),+];
-                VALUES.iter().position(|value| *value == self).expect("all are named") as u64
+                wide(VALUES.iter().position(|value| *value == self).expect("all are named"))
             }
 
             fn decode(code: u64) -> $type {
                 const VALUES: &[$type] = &[$($type::$variant),+];
-                VALUES[code as usize]
+                VALUES[index_wide(code)]
             }
         }
     };
@@ -102,9 +103,9 @@ macro_rules! key {
             name: stringify!($name),
             axis: $axis,
             unit: $unit,
-            default: $default as u64,
-            least: *$range.start() as u64,
-            most: *$range.end() as u64,
+            default: $default,
+            least: *$range.start(),
+            most: *$range.end(),
             grain: $grain,
             meaning: $meaning,
             source: $source,
@@ -139,7 +140,7 @@ macro_rules! number {
 /// A flag.
 macro_rules! flag {
     ($axis:ident: $name:ident in $field:ident = $pattern:pat, $default:literal, $meaning:literal, $source:expr) => {
-        key!(Some(Axis::$axis), $name in $field = $pattern, Unit::Flag, $default, 0..=1, Grain::Any, $meaning, $source)
+        key!(Some(Axis::$axis), $name in $field = $pattern, Unit::Flag, if $default { 1 } else { 0 }, 0..=1, Grain::Any, $meaning, $source)
     };
 }
 
@@ -147,7 +148,7 @@ macro_rules! flag {
 macro_rules! name {
     ($axis:ident: $name:ident in $field:ident = $pattern:pat, $names:ident, $default:literal, $meaning:literal,
      $source:expr) => {
-        key!(Some(Axis::$axis), $name in $field = $pattern, Unit::Name($names), $default, 0..=$names.len() - 1,
+        key!(Some(Axis::$axis), $name in $field = $pattern, Unit::Name($names), $default, 0..=wide($names.len() - 1),
             Grain::Any, $meaning, $source)
     };
 }
@@ -155,8 +156,10 @@ macro_rules! name {
 const TASTE: &str = "by taste";
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-const U32_MAX: u64 = u32::MAX as u64;
+const U32_MAX: u64 = 0xffff_ffff;
 const DAY_S: u64 = 86_400;
+const TREE_LEVELS: u64 = 16;
+const _: () = assert!(TREE_LEVELS_MAX == 16, "the format has room for all levels that can be set");
 const MQ: &str = "Linux, dm-cache's cache-policies document";
 const SMQ: &str = "Linux, dm-cache-policy-smq.c: read";
 const BCACHE: &str = "Linux, bcache's document and writeback.c";
@@ -323,7 +326,7 @@ pub const KEYS: &[Key] = &[
         "a promotion is committed before its request goes on", "Linux 4.12 and later, dm-cache-target.c"),
     number!(Persistence: tree_levels in persistence = PersistenceChoice::BitTree(BitTree { tree_levels, .. }),
         "levels",
-        13, 1..=TREE_LEVELS_MAX, "levels below the root; 13 are 8192 finest leaves", MAPPERX),
+        13, 1..=TREE_LEVELS, "levels below the root; 13 are 8192 finest leaves", MAPPERX),
     number!(Persistence: leaf_pieces in persistence = PersistenceChoice::BitTree(BitTree { leaf_pieces, .. }),
         "pieces",
         32, 1..=65_536u64, Grain::PowerOfTwo,

@@ -1,5 +1,6 @@
 //! The ghost history: which pieces were here lately, without their content.
 
+use crate::number::{high_u32, index, low_u32, to_u8};
 use crate::table::key_index::KeyIndex;
 use crate::units::PieceKey;
 use alloc::vec;
@@ -26,8 +27,8 @@ impl Ghost {
     #[must_use]
     pub fn new(pieces: u32) -> Ghost {
         Ghost {
-            low: vec![0; pieces as usize],
-            high: vec![VACANT; pieces as usize],
+            low: vec![0; index(pieces)],
+            high: vec![VACANT; index(pieces)],
             index: KeyIndex::new(pieces),
             next: 0,
         }
@@ -46,12 +47,12 @@ impl Ghost {
             return;
         }
         let position = self.next;
-        self.next = if position as usize + 1 == self.low.len() { 0 } else { position + 1 };
-        if self.high[position as usize] != VACANT {
+        self.next = if index(position) + 1 == self.low.len() { 0 } else { position + 1 };
+        if self.high[index(position)] != VACANT {
             self.forget(position);
         }
-        self.low[position as usize] = piece.0 as u32;
-        self.high[position as usize] = (piece.0 >> 32) as u8;
+        self.low[index(position)] = low_u32(piece.0);
+        self.high[index(position)] = to_u8(high_u32(piece.0));
         self.index.insert(piece.0, position);
     }
 
@@ -68,7 +69,7 @@ impl Ghost {
         let (low, high) = (&self.low, &self.high);
         let key_of = |position: u32| key(low, high, position);
         self.index.remove(key_of(position), key_of);
-        self.high[position as usize] = VACANT;
+        self.high[index(position)] = VACANT;
     }
 
     fn key(&self, position: u32) -> u64 {
@@ -77,7 +78,7 @@ impl Ghost {
 }
 
 fn key(low: &[u32], high: &[u8], position: u32) -> u64 {
-    u64::from(low[position as usize]) | (u64::from(high[position as usize]) << 32)
+    u64::from(low[index(position)]) | (u64::from(high[index(position)]) << 32)
 }
 
 #[cfg(test)]

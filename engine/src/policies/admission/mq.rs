@@ -24,6 +24,7 @@
 
 use super::run_detector::{RunDetector, RunDetectorChoice};
 use super::{Asked, Decision, Reason, Verdict};
+use crate::number::index;
 use crate::policies::replacement::mq::MqEra;
 use crate::policies::replacement::{Access, Standing};
 use crate::table::hit_levels::{HitLevels, Sinking};
@@ -94,9 +95,9 @@ impl MqPromotion {
             detector: RunDetector::new(choice.detector),
             queue: HitLevels::new(entries, 1).with_sinking(sinking),
             index: KeyIndex::new(entries),
-            pieces: vec![0; entries as usize],
-            hits: vec![0; entries as usize],
-            counted_at: vec![0; entries as usize],
+            pieces: vec![0; index(entries)],
+            hits: vec![0; index(entries)],
+            counted_at: vec![0; index(entries)],
             free: (0..entries).rev().collect(),
             tick: 0,
         }
@@ -120,7 +121,7 @@ impl MqPromotion {
             None => {
                 let entries_max = match self.choice.era {
                     // Cached and remembered pieces share the entries.
-                    MqEra::Single => self.pieces.len() - (standing.frames - standing.free) as usize,
+                    MqEra::Single => self.pieces.len() - index(standing.frames - standing.free),
                     MqEra::Split | MqEra::Coldest => self.pieces.len(),
                 };
                 self.remember(asked.piece, 1, entries_max);
@@ -130,17 +131,17 @@ impl MqPromotion {
     }
 
     fn decide_remembered(&mut self, entry: u32, asked: &Asked, needed: u32) -> Decision {
-        let was_counted = self.counted_at[entry as usize] == self.tick;
+        let was_counted = self.counted_at[index(entry)] == self.tick;
         let counts_first = self.choice.era == MqEra::Single;
         let mut is_ghost_hit = counts_first && self.count(entry);
-        let is_wanted = self.hits[entry as usize] >= needed && (asked.is_discarded || !was_counted);
+        let is_wanted = self.hits[index(entry)] >= needed && (asked.is_discarded || !was_counted);
         if is_wanted && !asked.may_promote {
             // The split mq does not count it, so that it is wanted again when a copy may begin.
             return Decision { verdict: Verdict::Pass(Reason::CopiesInFlight), is_ghost_hit };
         }
         is_ghost_hit |= !counts_first && self.count(entry);
         let verdict = if is_wanted {
-            let hits = self.hits[entry as usize];
+            let hits = self.hits[index(entry)];
             self.queue.remove(entry);
             self.forget(entry);
             Verdict::Admit { hits, is_temporary: false, is_returning: false }
@@ -184,7 +185,7 @@ impl MqPromotion {
 
     /// Counts an access, once in a tick. Whether it did.
     fn count(&mut self, entry: u32) -> bool {
-        let at = entry as usize;
+        let at = index(entry);
         if self.counted_at[at] == self.tick {
             return false;
         }
@@ -199,7 +200,7 @@ impl MqPromotion {
     fn remember(&mut self, piece: PieceKey, hits: u32, entries_max: usize) {
         if let Some(entry) = self.find(piece) {
             // Somebody else asked for it while it was on its way into the cache.
-            let at = entry as usize;
+            let at = index(entry);
             self.hits[at] = self.hits[at].max(hits);
             self.queue.remove(entry);
             self.queue.push(REMEMBERED, entry, self.hits[at]);
@@ -211,7 +212,7 @@ impl MqPromotion {
             self.forget(least);
         }
         let entry = self.free.pop().expect("an entry was given back");
-        let at = entry as usize;
+        let at = index(entry);
         (self.pieces[at], self.hits[at], self.counted_at[at]) = (piece.0, hits, self.tick);
         self.index.insert(piece.0, entry);
         self.queue.push(REMEMBERED, entry, hits);
@@ -220,12 +221,12 @@ impl MqPromotion {
     /// Gives back an entry that left the queue.
     fn forget(&mut self, entry: u32) {
         let pieces = &self.pieces;
-        self.index.remove(pieces[entry as usize], |entry| pieces[entry as usize]);
+        self.index.remove(pieces[index(entry)], |entry| pieces[index(entry)]);
         self.free.push(entry);
     }
 
     fn find(&self, piece: PieceKey) -> Option<u32> {
-        self.index.find(piece.0, |entry| self.pieces[entry as usize])
+        self.index.find(piece.0, |entry| self.pieces[index(entry)])
     }
 }
 

@@ -1,5 +1,6 @@
 //! A small, fixed number of slots, each found by a key and given up in order of use.
 
+use crate::number::{index, index_wide};
 use crate::prng::scatter;
 use crate::table::frame_lists::{FrameLists, List};
 use alloc::vec;
@@ -28,12 +29,12 @@ impl Recency {
         assert!(slots > 0, "something can be remembered");
         let mut order = FrameLists::new(1, slots, 1);
         (0..slots).for_each(|slot| order.push_back(ORDER, slot));
-        let buckets = (slots as usize).next_power_of_two();
+        let buckets = index(slots).next_power_of_two();
         Recency {
             order,
-            keys: vec![None; slots as usize],
+            keys: vec![None; index(slots)],
             heads: vec![NONE; buckets],
-            next: vec![NONE; slots as usize],
+            next: vec![NONE; index(slots)],
         }
     }
 
@@ -41,10 +42,10 @@ impl Recency {
     pub(super) fn find(&self, key: u64, wanted: impl Fn(u32) -> bool) -> Option<u32> {
         let mut slot = self.heads[self.bucket(key)];
         while slot != NONE {
-            if self.keys[slot as usize] == Some(key) && wanted(slot) {
+            if self.keys[index(slot)] == Some(key) && wanted(slot) {
                 return Some(slot);
             }
-            slot = self.next[slot as usize];
+            slot = self.next[index(slot)];
         }
         None
     }
@@ -56,13 +57,13 @@ impl Recency {
 
     /// Uses `slot`, from now on under `key`.
     pub(super) fn use_slot(&mut self, slot: u32, key: u64) {
-        if let Some(before) = self.keys[slot as usize] {
+        if let Some(before) = self.keys[index(slot)] {
             self.unchain(slot, before);
         }
         let bucket = self.bucket(key);
-        self.next[slot as usize] = self.heads[bucket];
+        self.next[index(slot)] = self.heads[bucket];
         self.heads[bucket] = slot;
-        self.keys[slot as usize] = Some(key);
+        self.keys[index(slot)] = Some(key);
         self.order.remove(slot);
         self.order.push_back(ORDER, slot);
     }
@@ -70,19 +71,19 @@ impl Recency {
     fn unchain(&mut self, slot: u32, key: u64) {
         let bucket = self.bucket(key);
         if self.heads[bucket] == slot {
-            self.heads[bucket] = self.next[slot as usize];
+            self.heads[bucket] = self.next[index(slot)];
             return;
         }
         let mut before = self.heads[bucket];
-        while self.next[before as usize] != slot {
-            before = self.next[before as usize];
+        while self.next[index(before)] != slot {
+            before = self.next[index(before)];
             assert!(before != NONE, "a slot with a key is in the key's chain");
         }
-        self.next[before as usize] = self.next[slot as usize];
+        self.next[index(before)] = self.next[index(slot)];
     }
 
     fn bucket(&self, key: u64) -> usize {
-        scatter(key) as usize & (self.heads.len() - 1)
+        index_wide(scatter(key)) & (self.heads.len() - 1)
     }
 }
 

@@ -20,6 +20,7 @@
 use super::Asked;
 use super::Reason;
 use super::recency::Recency;
+use crate::number::{index, to_u32};
 use crate::policies::replacement::Access;
 use crate::units::{BLOCK_BYTES, Nanos, SECTOR_BYTES, VOLUMES_MAX};
 use alloc::vec;
@@ -28,6 +29,8 @@ use alloc::vec::Vec;
 /// Streams whose average is remembered; a further one takes the place of the one silent for
 /// longest, and its own average begins at 0. The kernel has one for every task.
 const STREAMS_MAX: u32 = 1024;
+/// Bytes in a sector, as the kernel calculates with them here: in signed numbers.
+const SECTOR_BYTES_SIGNED: i64 = 512;
 
 /// How runs are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +73,7 @@ impl RunsChoice {
     /// same block as the one before leaves the run as it is. Off (0) by default.
     #[must_use]
     pub fn flashcache(threshold_kib: u32) -> RunsChoice {
-        let above = |kib: u32| (kib / 4).saturating_add(1).saturating_mul(BLOCK_BYTES as u32);
+        let above = |kib: u32| (kib / 4).saturating_add(1).saturating_mul(to_u32(BLOCK_BYTES));
         RunsChoice {
             cutoff_bytes: if threshold_kib == 0 { 0 } else { above(threshold_kib) },
             runs: 32,
@@ -109,15 +112,15 @@ impl Runs {
     pub fn new(choice: RunsChoice) -> Runs {
         let volume = VolumeRuns {
             recency: Recency::new(choice.runs),
-            bytes: vec![0; choice.runs as usize],
-            over_at: vec![Nanos(0); choice.runs as usize],
+            bytes: vec![0; index(choice.runs)],
+            over_at: vec![Nanos(0); index(choice.runs)],
         };
         Runs {
             choice,
             volumes: vec![volume; VOLUMES_MAX],
             streams: Recency::new(STREAMS_MAX),
-            row_bytes: vec![0; STREAMS_MAX as usize],
-            average_bytes: vec![0; STREAMS_MAX as usize],
+            row_bytes: vec![0; index(STREAMS_MAX)],
+            average_bytes: vec![0; index(STREAMS_MAX)],
         }
     }
 
@@ -137,8 +140,8 @@ impl Runs {
                 return None;
             }
         }
-        let sectors = i64::from(self.count(asked)) / SECTOR_BYTES as i64;
-        let cutoff_sectors = i64::from(self.choice.cutoff_bytes) / SECTOR_BYTES as i64;
+        let sectors = i64::from(self.count(asked)) / SECTOR_BYTES_SIGNED;
+        let cutoff_sectors = i64::from(self.choice.cutoff_bytes) / SECTOR_BYTES_SIGNED;
         if self.choice.jitters_cutoff {
             let cutoff = limit_sectors.map_or(cutoff_sectors, i64::from) - jitter(random());
             let reason = if limit_sectors.is_some() { Reason::Congested } else { Reason::Sequential };
@@ -175,9 +178,9 @@ impl Runs {
         let volume = &mut self.volumes[asked.piece.volume().at()];
         let over_at = &volume.over_at;
         let found =
-            volume.recency.find(asked.range.start, |run| forget_ms == 0 || asked.now < over_at[run as usize]);
+            volume.recency.find(asked.range.start, |run| forget_ms == 0 || asked.now < over_at[index(run)]);
         let run = found.unwrap_or_else(|| volume.recency.oldest());
-        let at = run as usize;
+        let at = index(run);
         if found.is_none() {
             volume.bytes[at] = 0;
         }
@@ -204,12 +207,12 @@ impl Runs {
         let key = u64::from(stream);
         let slot = self.streams.find(key, |_| true).unwrap_or_else(|| {
             let oldest = self.streams.oldest();
-            self.row_bytes[oldest as usize] = 0;
-            self.average_bytes[oldest as usize] = 0;
+            self.row_bytes[index(oldest)] = 0;
+            self.average_bytes[index(oldest)] = 0;
             oldest
         });
         self.streams.use_slot(slot, key);
-        slot as usize
+        index(slot)
     }
 }
 

@@ -20,6 +20,7 @@
 //! counted twice; that is not imitated.
 
 use super::{Asked, Reason, Sizes, Verdict};
+use crate::number::{index, index_wide, to_u32};
 use crate::policies::replacement::smq::SmqVersion;
 use crate::policies::replacement::{Access, Standing};
 use crate::table::key_index::KeyIndex;
@@ -92,13 +93,13 @@ impl SmqHotspot {
         while region_pieces > 1 && region_pieces * u64::from(entries) > sizes.origin_pieces {
             region_pieces /= 2;
         }
-        let top_entries = (entries / LEVELS).min(sizes.frames / region_pieces as u32);
+        let top_entries = (entries / LEVELS).min(sizes.frames / to_u32(region_pieces));
         SmqHotspot {
             version: choice.version,
             queue: LevelLists::new(entries, 1, false, TopShare { levels: TOP_LEVELS, entries: top_entries }),
             index: KeyIndex::new(entries),
-            regions: vec![0; entries as usize],
-            raised_at: vec![0; entries as usize],
+            regions: vec![0; index(entries)],
+            raised_at: vec![0; index(entries)],
             used: 0,
             region_shift: region_pieces.trailing_zeros(),
             tick: 1,
@@ -166,8 +167,8 @@ impl SmqHotspot {
         } else {
             self.misses = self.misses.saturating_add(1);
         }
-        let was_raised = self.raised_at[entry as usize] == self.tick;
-        self.raised_at[entry as usize] = self.tick;
+        let was_raised = self.raised_at[index(entry)] == self.tick;
+        self.raised_at[index(entry)] = self.tick;
         self.queue.rise(REGIONS, entry, if was_raised { 0 } else { self.jump }, Displaced::Back);
     }
 
@@ -175,18 +176,18 @@ impl SmqHotspot {
     /// the level of the least recently used one of the lowest level.
     fn enter(&mut self, piece: PieceKey) {
         self.misses = self.misses.saturating_add(1);
-        let entry = if (self.used as usize) < self.regions.len() {
+        let entry = if index(self.used) < self.regions.len() {
             self.used += 1;
             self.used - 1
         } else {
             let entry = self.queue.pop(REGIONS).expect("all entries are in the queue");
             let regions = &self.regions;
-            self.index.remove(regions[entry as usize], |entry| regions[entry as usize]);
-            self.raised_at[entry as usize] = 0;
+            self.index.remove(regions[index(entry)], |entry| regions[index(entry)]);
+            self.raised_at[index(entry)] = 0;
             entry
         };
         let region = self.region(piece);
-        self.regions[entry as usize] = region;
+        self.regions[index(entry)] = region;
         self.index.insert(region, entry);
         self.queue.push(REGIONS, self.queue.level(entry), End::Back, entry);
     }
@@ -198,7 +199,7 @@ impl SmqHotspot {
         } else {
             let (hits, misses) = (u64::from(standing.level_hits), u64::from(standing.level_misses));
             let sixteenths = (hits * 16).checked_div(hits + misses).unwrap_or(0);
-            FULL_CACHE_LEVELS[sixteenths as usize]
+            FULL_CACHE_LEVELS[index_wide(sixteenths)]
         };
         let (most, write_extra) = match self.version {
             SmqVersion::One => (by_cache, 2),
@@ -224,7 +225,7 @@ impl SmqHotspot {
     }
 
     fn find(&self, piece: PieceKey) -> Option<u32> {
-        self.index.find(self.region(piece), |entry| self.regions[entry as usize])
+        self.index.find(self.region(piece), |entry| self.regions[index(entry)])
     }
 
     /// The region's number; regions of two volumes differ, because a volume's bits stay above.

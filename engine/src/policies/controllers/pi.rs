@@ -47,7 +47,7 @@ const SECTOR_NS_A: u64 = 10_000_000;
 const RATE_MAX_AB: i64 = 1_000_000;
 const RATE_MAX_C: i64 = 1_000_000_000;
 /// The rate of an idle cache.
-const RATE_IDLE: i64 = i32::MAX as i64;
+const RATE_IDLE: i64 = 0x7fff_ffff;
 /// Updates without a client's request that make a cache idle.
 const IDLE_UPDATES: u32 = 6;
 /// Runs started together (`c`), and sectors that are enough.

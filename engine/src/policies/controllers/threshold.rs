@@ -15,6 +15,7 @@
 //! Source: flashcache's `flashcache_clean_set` in a tree of version 1.0, read, and 3.1.1's documents.
 
 use super::{Budget, HomeOrder, Join, OfSet, Pressure};
+use crate::number::index;
 use crate::policies::replacement::Shape;
 use crate::table::bits::Bits;
 use crate::table::frame_lists::{FrameLists, List};
@@ -86,7 +87,7 @@ impl Threshold {
     #[must_use]
     pub fn new(choice: ThresholdChoice, shape: Shape) -> Threshold {
         assert!(choice.set_runs_max > 0 && choice.cache_runs_max > 0 && choice.fallow_rounds_per_s > 0);
-        let sets = shape.sets() as usize;
+        let sets = index(shape.sets());
         Threshold {
             choice,
             shape,
@@ -121,13 +122,13 @@ impl Threshold {
     pub fn used(&mut self, frame: Frame) {
         self.marked.put(frame.0, false);
         if self.fallow.put(frame.0, false) {
-            self.fallow_of[self.shape.set_of(frame) as usize] -= 1;
+            self.fallow_of[index(self.shape.set_of(frame))] -= 1;
         }
     }
 
     /// The origin no longer has what `frame` holds, or has it again.
     pub fn set_dirty(&mut self, frame: Frame, is_dirty: bool) {
-        let set = self.shape.set_of(frame) as usize;
+        let set = index(self.shape.set_of(frame));
         self.used(frame);
         if self.dirty.put(frame.0, is_dirty) != is_dirty {
             if is_dirty {
@@ -141,14 +142,14 @@ impl Threshold {
     /// `frame` is on its way home.
     pub fn started(&mut self, frame: Frame) {
         self.used(frame);
-        self.runs_of[self.shape.set_of(frame) as usize] += 1;
+        self.runs_of[index(self.shape.set_of(frame))] += 1;
         self.runs += 1;
     }
 
     /// `frame` is no longer on its way, home or not.
     pub fn ended(&mut self, frame: Frame) {
         let set = self.shape.set_of(frame);
-        self.runs_of[set as usize] -= 1;
+        self.runs_of[index(set)] -= 1;
         self.runs -= 1;
         self.touched(set);
     }
@@ -167,7 +168,7 @@ impl Threshold {
         if self.retry_at.is_some_and(|retry| now >= retry) {
             self.retry_at = None;
             (0..self.shape.sets()).for_each(|set| {
-                if self.dirty_of[set as usize] > self.limit() || self.fallow_of[set as usize] > 0 {
+                if self.dirty_of[index(set)] > self.limit() || self.fallow_of[index(set)] > 0 {
                     self.touched(set);
                 }
             });
@@ -175,7 +176,7 @@ impl Threshold {
         while let Some(set) = self.looks.first(LOOKS) {
             self.looks.remove(set);
             self.mark(set, now);
-            let at = set as usize;
+            let at = index(set);
             let room = self.room(set, (self.choice.set_runs_max, self.choice.cache_runs_max));
             if self.fallow_of[at] > 0 && now >= self.fallow_at[at] {
                 if room == 0 {
@@ -205,7 +206,7 @@ impl Threshold {
 
     /// Copies that may be started in a set, with limits for a set and for the cache.
     fn room(&self, set: u32, limits: (u32, u32)) -> u32 {
-        limits.0.saturating_sub(self.runs_of[set as usize]).min(limits.1.saturating_sub(self.runs))
+        limits.0.saturating_sub(self.runs_of[index(set)]).min(limits.1.saturating_sub(self.runs))
     }
 
     fn retry(&mut self, now: Nanos) {
@@ -215,7 +216,7 @@ impl Threshold {
 
     /// Marks the dirty frames of a set, if it is time.
     fn mark(&mut self, set: u32, now: Nanos) {
-        let at = set as usize;
+        let at = index(set);
         if self.choice.fallow_delay_s == 0 || now < self.mark_at[at] {
             return;
         }
@@ -229,7 +230,7 @@ impl Threshold {
 
     /// Everything: the first set that has dirty frames besides those on their way.
     fn drain(&self) -> Budget {
-        let waits = |&set: &u32| self.dirty_of[set as usize] > self.runs_of[set as usize];
+        let waits = |&set: &u32| self.dirty_of[index(set)] > self.runs_of[index(set)];
         let startable = |&set: &u32| self.room(set, DRAIN_RUNS) > 0;
         match (0..self.shape.sets()).find(|set| waits(set) && startable(set)) {
             Some(set) => of_set(set, self.room(set, DRAIN_RUNS), OfSet::All),

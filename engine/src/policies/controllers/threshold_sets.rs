@@ -14,6 +14,7 @@
 //! takes all sets that have dirty blocks, in the same order.
 
 use super::{Budget, HomeOrder, OfSet, Pressure};
+use crate::number::index;
 use crate::policies::replacement::Shape;
 use crate::table::bits::Bits;
 use crate::table::frame_lists::{FrameLists, List};
@@ -98,8 +99,8 @@ impl ThresholdSets {
             choice,
             shape,
             dirty: 0,
-            dirty_of: vec![0; sets as usize],
-            dirtied_at: vec![Nanos(0); sets as usize],
+            dirty_of: vec![0; index(sets)],
+            dirtied_at: vec![Nanos(0); index(sets)],
             order: FrameLists::new(1, sets, 1),
             queue: FrameLists::new(1, sets, 1),
             is_whole: Bits::new(sets),
@@ -112,7 +113,7 @@ impl ThresholdSets {
     /// A block of `set` became dirty.
     pub fn dirtied(&mut self, set: u32, pressure: &Pressure) {
         self.dirty += 1;
-        self.dirty_of[set as usize] += 1;
+        self.dirty_of[index(set)] += 1;
         self.touch(set, pressure.now);
         let pause_above = self.choice.pause_above_requests;
         if pause_above > 0 && pressure.requests <= pause_above {
@@ -124,7 +125,7 @@ impl ThresholdSets {
     /// A block of `set` is clean, or gone.
     pub fn cleaned(&mut self, set: u32) {
         self.dirty -= 1;
-        let dirty = &mut self.dirty_of[set as usize];
+        let dirty = &mut self.dirty_of[index(set)];
         *dirty -= 1;
         if *dirty == 0 && self.order.is_listed(set) {
             self.order.remove(set);
@@ -134,7 +135,7 @@ impl ThresholdSets {
     /// The set of the last budget was cleaned, as far as it could be.
     pub fn ended(&mut self, now: Nanos) {
         let set = self.cleaning.take().expect("a set was being cleaned");
-        if self.dirty_of[set as usize] > 0 {
+        if self.dirty_of[index(set)] > 0 {
             self.touch(set, now);
         }
     }
@@ -156,7 +157,7 @@ impl ThresholdSets {
             self.queue.remove(set);
             let is_whole = self.is_whole.put(set, false) || pressure.is_draining;
             let keeps = if is_whole { 0 } else { self.percent_of_set(self.choice.set_low_percent) };
-            let runs = self.dirty_of[set as usize].saturating_sub(keeps);
+            let runs = self.dirty_of[index(set)].saturating_sub(keeps);
             if runs > 0 {
                 if self.order.is_listed(set) {
                     self.order.remove(set);
@@ -175,7 +176,7 @@ impl ThresholdSets {
 
     /// `set` was dirtied last.
     fn touch(&mut self, set: u32, now: Nanos) {
-        self.dirtied_at[set as usize] = now;
+        self.dirtied_at[index(set)] = now;
         if self.cleaning == Some(set) || (self.queue.is_listed(set) && self.is_whole.get(set)) {
             return;
         }
@@ -201,7 +202,7 @@ impl ThresholdSets {
     fn check_set(&mut self, set: u32) {
         let high = self.percent_of_set(self.choice.set_high_percent);
         let is_on = self.choice.set_high_percent > self.choice.set_low_percent;
-        if is_on && self.dirty_of[set as usize] >= high {
+        if is_on && self.dirty_of[index(set)] >= high {
             self.clean(set, false);
         }
     }
@@ -219,7 +220,7 @@ impl ThresholdSets {
         let mut queued = 0;
         while queued <= required {
             let Some(set) = self.order.first(DIRTIED) else { break };
-            queued += u64::from(self.dirty_of[set as usize]);
+            queued += u64::from(self.dirty_of[index(set)]);
             self.clean(set, true);
         }
     }
@@ -232,7 +233,7 @@ impl ThresholdSets {
         }
         self.next_age_check = Some(now.plus(age_ns));
         while let Some(set) = self.order.first(DIRTIED) {
-            if now.since(self.dirtied_at[set as usize]) < age_ns {
+            if now.since(self.dirtied_at[index(set)]) < age_ns {
                 break;
             }
             self.clean(set, true);

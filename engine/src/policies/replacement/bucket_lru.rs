@@ -31,6 +31,7 @@
 //! | `kind` | | `lru` | `lru`, `fifo`, `random` |
 //! | `bucket_sectors` | sectors | 1 024 | 8 to 65 536 |
 
+use crate::number::{index, index_wide};
 use crate::policies::replacement::fifo::walk;
 use crate::policies::replacement::{Access, Arrival, Policy, Shape, Standing, Urgency, Victim};
 use crate::prng::Prng;
@@ -95,15 +96,15 @@ impl BucketLru {
     pub fn new(shape: Shape, kind: BucketKind, bucket_sectors: u32, seed: u64) -> BucketLru {
         assert!(shape.sets() == 1, "bcache knows no sets");
         assert!((8..=65_536).contains(&bucket_sectors), "a bucket is 4 KiB to 32 MiB");
-        let reserve = (u64::from(shape.frames).next_power_of_two() / 1024).max(1) as usize;
+        let reserve = index_wide((u64::from(shape.frames).next_power_of_two() / 1024).max(1));
         let choice_max = reserve * 4;
         BucketLru {
             kind,
             shape,
             bucket_sectors,
             is_filled: Bits::new(shape.frames),
-            priorities: vec![0; shape.frames as usize],
-            live_sectors: vec![0; shape.frames as usize],
+            priorities: vec![0; index(shape.frames)],
+            live_sectors: vec![0; index(shape.frames)],
             least: PRIORITY_MAX,
             sink_credit_sectors: 0,
             chosen: Vec::with_capacity(choice_max),
@@ -125,16 +126,16 @@ impl BucketLru {
 
     fn weight(&self, frame: u32) -> u64 {
         // A bucket may have sunk below the least one if that one is gone: it weighs nothing more.
-        let above = u32::from(self.priorities[frame as usize].saturating_sub(self.least));
+        let above = u32::from(self.priorities[index(frame)].saturating_sub(self.least));
         let bias = u32::from(PRIORITY_MAX - self.least) / LEAST_PART;
-        u64::from(above + bias) * u64::from(self.live_sectors[frame as usize])
+        u64::from(above + bias) * u64::from(self.live_sectors[index(frame)])
     }
 
     fn sink(&mut self) {
         let mut least = PRIORITY_MAX;
         for frame in 0..self.shape.frames {
             if self.is_filled.get(frame) {
-                let priority = &mut self.priorities[frame as usize];
+                let priority = &mut self.priorities[index(frame)];
                 *priority = priority.saturating_sub(1);
                 least = least.min(*priority);
             }
@@ -256,7 +257,8 @@ impl Policy for BucketLru {
         self.sink_credit_sectors -= sectors;
         if self.sink_credit_sectors < 0 {
             let cache_sectors = u64::from(self.shape.frames) * u64::from(self.bucket_sectors);
-            self.sink_credit_sectors += (cache_sectors / SINK_PART).max(1) as i64;
+            self.sink_credit_sectors += i64::try_from((cache_sectors / SINK_PART).max(1))
+                .expect("a cache has less than 2^63 sectors");
             self.sink();
         }
     }

@@ -8,6 +8,7 @@
 //! both read. No parameters, besides the order of free frames, which differs between the two
 //! ([`FreeOrder`](super::free_frames::FreeOrder)).
 
+use crate::number::index;
 use crate::policies::replacement::{Arrival, Policy, Shape, Standing, Urgency, Victim};
 use crate::units::Frame;
 use alloc::vec;
@@ -27,7 +28,7 @@ impl Fifo {
     /// All pointers at the first frame of their set.
     #[must_use]
     pub fn new(shape: Shape) -> Fifo {
-        let pointers = vec![0; shape.sets() as usize];
+        let pointers = vec![0; index(shape.sets())];
         Fifo { shape, next: pointers.clone(), next_home: pointers }
     }
 }
@@ -38,17 +39,17 @@ impl Policy for Fifo {
     fn remove(&mut self, _: Frame) {}
 
     fn victim(&mut self, set: u32, may_leave: impl Fn(Frame) -> bool) -> Option<Victim> {
-        let (frame, stop) = walk(self.shape, set, self.next[set as usize], may_leave);
+        let (frame, stop) = walk(self.shape, set, self.next[index(set)], may_leave);
         let passed = if frame.is_some() { 0 } else { 1 };
-        self.next[set as usize] = (stop + passed) % self.shape.ways;
+        self.next[index(set)] = (stop + passed) % self.shape.ways;
         frame.map(|frame| Victim { frame, is_remembered: false })
     }
 
     fn stays(&mut self, _: Frame, _: bool) {}
 
     fn next_home(&mut self, set: u32, _: Urgency, may_go: impl Fn(Frame) -> bool) -> Option<Frame> {
-        let (frame, stop) = walk(self.shape, set, self.next_home[set as usize], may_go);
-        self.next_home[set as usize] = stop;
+        let (frame, stop) = walk(self.shape, set, self.next_home[index(set)], may_go);
+        self.next_home[index(set)] = stop;
         frame
     }
 

@@ -3,6 +3,7 @@
 //! The order is part of what a published system does: it decides where on the device a new cache
 //! grows, and so how sequential its writes are.
 
+use crate::number::index;
 use crate::policies::replacement::Shape;
 use crate::table::bits::Bits;
 use crate::units::Frame;
@@ -71,12 +72,12 @@ impl FreeFrames {
                 assert!(sets == 1, "mq 1.0 knows no sets");
                 Order::NearLast { free: Bits::new(shape.frames), word: 0 }
             }
-            FreeOrder::LastFreed => Order::LastFreed(vec![0; shape.frames as usize]),
+            FreeOrder::LastFreed => Order::LastFreed(vec![0; index(shape.frames)]),
             FreeOrder::FirstFreed => {
-                Order::FirstFreed { queue: vec![0; shape.frames as usize], first: vec![0; sets as usize] }
+                Order::FirstFreed { queue: vec![0; index(shape.frames)], first: vec![0; index(sets)] }
             }
         };
-        let mut frames = FreeFrames { shape, counts: vec![0; sets as usize], len: 0, order };
+        let mut frames = FreeFrames { shape, counts: vec![0; index(sets)], len: 0, order };
         for frame in (0..shape.frames).map(Frame).filter(|&frame| is_free(frame)) {
             frames.give_back(frame);
         }
@@ -98,12 +99,12 @@ impl FreeFrames {
     /// How many frames of a set are free.
     #[must_use]
     pub fn len_of(&self, set: u32) -> u32 {
-        self.counts[set as usize]
+        self.counts[index(set)]
     }
 
     /// The next free frame of a set; it is no longer free.
     pub fn take(&mut self, set: u32) -> Option<Frame> {
-        let count = self.counts[set as usize].checked_sub(1)?;
+        let count = self.counts[index(set)].checked_sub(1)?;
         let first = self.shape.frame(set, 0);
         let frame = match &mut self.order {
             Order::Lowest(free) => {
@@ -117,10 +118,10 @@ impl FreeFrames {
                 *word = frame / WORD_FRAMES;
                 Frame(frame)
             }
-            Order::LastFreed(stack) => Frame(stack[(first.0 + count) as usize]),
+            Order::LastFreed(stack) => Frame(stack[index(first.0 + count)]),
             Order::FirstFreed { queue, first: place } => {
-                let place = &mut place[set as usize];
-                let frame = queue[(first.0 + *place) as usize];
+                let place = &mut place[index(set)];
+                let frame = queue[index(first.0 + *place)];
                 *place = (*place + 1) % self.shape.ways;
                 Frame(frame)
             }
@@ -128,7 +129,7 @@ impl FreeFrames {
         if let Order::Lowest(free) | Order::NearLast { free, .. } = &mut self.order {
             assert!(free.put(frame.0, false), "it was free");
         }
-        self.counts[set as usize] = count;
+        self.counts[index(set)] = count;
         self.len -= 1;
         Some(frame)
     }
@@ -136,16 +137,16 @@ impl FreeFrames {
     /// `frame` is free again.
     pub fn give_back(&mut self, frame: Frame) {
         let set = self.shape.set_of(frame);
-        let count = &mut self.counts[set as usize];
+        let count = &mut self.counts[index(set)];
         assert!(*count < self.shape.ways, "no frame is free twice");
         match &mut self.order {
             Order::Lowest(free) | Order::NearLast { free, .. } => {
                 assert!(!free.put(frame.0, true), "no frame is free twice");
             }
-            Order::LastFreed(stack) => stack[(set * self.shape.ways + *count) as usize] = frame.0,
+            Order::LastFreed(stack) => stack[index(set * self.shape.ways + *count)] = frame.0,
             Order::FirstFreed { queue, first } => {
-                let place = (first[set as usize] + *count) % self.shape.ways;
-                queue[(set * self.shape.ways + place) as usize] = frame.0;
+                let place = (first[index(set)] + *count) % self.shape.ways;
+                queue[index(set * self.shape.ways + place)] = frame.0;
             }
         }
         *count += 1;

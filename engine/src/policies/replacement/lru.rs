@@ -7,6 +7,7 @@
 //! it takes it; as free frames are taken first and in another order, that makes no difference. No
 //! parameters.
 
+use crate::number::index;
 use crate::policies::replacement::{Access, Arrival, Policy, Shape, Standing, Urgency, Victim};
 use crate::table::frame_lists::{FrameLists, List};
 use crate::units::Frame;
@@ -33,7 +34,7 @@ impl Lru {
     /// The least recently used frame of `set` for which `accept` holds.
     fn oldest(&self, set: u32, accept: impl Fn(Frame) -> bool) -> Option<Frame> {
         let frames = core::iter::successors(self.lists.first(List(set)), |&frame| self.lists.next(frame));
-        frames.take(self.shape.looks() as usize).map(Frame).find(|&frame| accept(frame))
+        frames.take(index(self.shape.looks())).map(Frame).find(|&frame| accept(frame))
     }
 }
 

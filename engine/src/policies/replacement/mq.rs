@@ -29,6 +29,7 @@
 //! Source: dm-cache's mq policy: 1.0 (Linux 3.9), one of the `split` era, and the last one before
 //! smq took its place, all read.
 
+use crate::number::index;
 use crate::policies::replacement::{
     Access, Arrival, Policy, Shape, Standing, Urgency, VICTIM_LOOKS_MAX, Victim,
 };
@@ -100,8 +101,8 @@ impl Mq {
             shape,
             queues: HitLevels::new(shape.frames, 2).with_sinking(sinking),
             is_dirty: Bits::new(shape.frames),
-            hits: vec![0; shape.frames as usize],
-            ticks: vec![0; shape.frames as usize],
+            hits: vec![0; index(shape.frames)],
+            ticks: vec![0; index(shape.frames)],
             tick: 0,
             ticks_begun: 0,
             is_exhausted: false,
@@ -154,7 +155,7 @@ impl Mq {
             }
             for queue in [CLEAN, DIRTY] {
                 for frame in self.queues.level(queue, level) {
-                    total += u64::from(self.hits[frame as usize]);
+                    total += u64::from(self.hits[index(frame)]);
                     frames += 1;
                     if frames >= u64::from(AVERAGE_OVER) {
                         break;

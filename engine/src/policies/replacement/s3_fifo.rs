@@ -19,6 +19,7 @@
 //! | --- | --- | --- | --- |
 //! | `small_permille` | permille of all frames | 100 | 1 to 999 |
 
+use crate::number::{index, to_u32};
 use crate::policies::replacement::{
     Access, Arrival, Policy, Shape, Standing, Urgency, VICTIM_LOOKS_MAX, Victim,
 };
@@ -60,10 +61,10 @@ impl S3Fifo {
         let small_frames = u64::from(shape.frames) * u64::from(small_permille) / 1000;
         S3Fifo {
             shape,
-            small_frames: (small_frames as u32).max(1),
+            small_frames: to_u32(small_frames).max(1),
             lists: FrameLists::new(1, shape.frames, 2),
             is_main: Bits::new(shape.frames),
-            hits: vec![0; shape.frames as usize],
+            hits: vec![0; index(shape.frames)],
             lens: [0; 2],
         }
     }
@@ -79,25 +80,25 @@ impl S3Fifo {
     }
 
     fn len(&self, list: List) -> u32 {
-        self.lens[list.0 as usize]
+        self.lens[index(list.0)]
     }
 
     fn push(&mut self, list: List, frame: Frame) {
         self.is_main.put(frame.0, list == MAIN);
         self.lists.push_back(list, frame.0);
-        self.lens[list.0 as usize] += 1;
+        self.lens[index(list.0)] += 1;
     }
 
     fn unlist(&mut self, frame: Frame) -> List {
         let list = self.list_of(frame);
         self.lists.remove(frame.0);
-        self.lens[list.0 as usize] -= 1;
+        self.lens[index(list.0)] -= 1;
         list
     }
 
     /// The queue to look at, with how many of each were refused in a row.
     fn queue(&self, refused: [u32; 2]) -> Option<List> {
-        let has_more = |list: List| refused[list.0 as usize] < self.len(list);
+        let has_more = |list: List| refused[index(list.0)] < self.len(list);
         let small_first = self.len(SMALL) >= self.small_frames;
         let order = if small_first { [SMALL, MAIN] } else { [MAIN, SMALL] };
         order.into_iter().find(|&list| has_more(list))
@@ -139,7 +140,7 @@ impl Policy for S3Fifo {
                 return Some(Victim { frame, is_remembered: list == SMALL });
             } else {
                 self.push(list, frame);
-                refused[list.0 as usize] += 1;
+                refused[index(list.0)] += 1;
             }
         }
         None
@@ -152,7 +153,7 @@ impl Policy for S3Fifo {
 
     fn next_home(&mut self, _: u32, _: Urgency, may_go: impl Fn(Frame) -> bool) -> Option<Frame> {
         let oldest = |list| core::iter::successors(self.lists.first(list), |&frame| self.lists.next(frame));
-        let frames = oldest(SMALL).chain(oldest(MAIN)).take(VICTIM_LOOKS_MAX as usize);
+        let frames = oldest(SMALL).chain(oldest(MAIN)).take(index(VICTIM_LOOKS_MAX));
         frames.map(Frame).find(|&frame| may_go(frame))
     }
 

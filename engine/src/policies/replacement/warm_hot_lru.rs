@@ -19,6 +19,7 @@
 //! | `hot_percent` | percent of a set | 50 | 0 to 100 | 75 is documented and shown, 50 is in force |
 //! | `promote_hits` | hits | 2 | 1 to 255 | `lru_promote_thresh` |
 
+use crate::number::{index, to_u8, to_u32};
 use crate::policies::replacement::{Access, Arrival, Policy, Shape, Standing, Urgency, Victim};
 use crate::table::bits::Bits;
 use crate::table::frame_lists::{FrameLists, List};
@@ -32,8 +33,8 @@ const LISTS: u32 = 2;
 /// One of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Heat {
-    Warm = 0,
-    Hot = 1,
+    Warm,
+    Hot,
 }
 
 /// The lists: about 6 bytes per frame in sets of up to 65 534 frames.
@@ -61,13 +62,13 @@ impl WarmHotLru {
         assert!((1..=255).contains(&promote_hits), "hits are counted in 8 bits");
         let mut policy = WarmHotLru {
             shape,
-            promote_hits: promote_hits as u8,
+            promote_hits: to_u8(promote_hits),
             lists: FrameLists::new(shape.sets(), shape.ways, LISTS),
             is_hot: Bits::new(shape.frames),
-            uses: vec![0; shape.frames as usize],
+            uses: vec![0; index(shape.frames)],
             is_reclaimed: Bits::new(shape.frames),
         };
-        let hot_ways = (u64::from(shape.ways) * u64::from(hot_percent) / 100) as u32;
+        let hot_ways = to_u32(u64::from(shape.ways) * u64::from(hot_percent) / 100);
         for frame in 0..shape.frames {
             let is_hot = frame % shape.ways < hot_ways;
             policy.is_hot.put(frame, is_hot);
@@ -104,7 +105,7 @@ impl WarmHotLru {
     fn oldest(&self, set: u32, heat: Heat, accept: impl Fn(Frame) -> bool) -> Option<Frame> {
         let first = self.lists.first(list(set, heat));
         let frames = core::iter::successors(first, |&frame| self.lists.next(frame));
-        frames.take(self.shape.looks() as usize).map(Frame).find(|&frame| accept(frame))
+        frames.take(index(self.shape.looks())).map(Frame).find(|&frame| accept(frame))
     }
 }
 
@@ -173,7 +174,11 @@ impl Policy for WarmHotLru {
 }
 
 fn list(set: u32, heat: Heat) -> List {
-    List(set * LISTS + heat as u32)
+    let of_set = match heat {
+        Heat::Warm => 0,
+        Heat::Hot => 1,
+    };
+    List(set * LISTS + of_set)
 }
 
 #[cfg(test)]

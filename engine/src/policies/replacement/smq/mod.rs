@@ -32,6 +32,7 @@
 //!
 //! Source: dm-cache's smq policy, 1.0 and 2.0, both read. Parameter: `version`.
 
+use crate::number::{index, to_u16};
 use crate::policies::replacement::{
     Access, Arrival, Policy, Shape, Standing, Urgency, VICTIM_LOOKS_MAX, Victim,
 };
@@ -125,7 +126,7 @@ impl Smq {
 
     /// The mark of a queue that turns next.
     fn older(&self, queue: u32) -> Mark {
-        self.turns[queue as usize].1
+        self.turns[index(queue)].1
     }
 
     /// Puts `frame`, which is not listed, where one goes that becomes clean or dirty.
@@ -159,10 +160,10 @@ impl Smq {
 
     fn turn_marks(&mut self) {
         for queue in [DIRTY, CLEAN] {
-            let (at, mark) = self.turns[queue as usize];
+            let (at, mark) = self.turns[index(queue)];
             if self.now > at {
                 self.queues.turn(queue, mark);
-                self.turns[queue as usize] = (self.now.plus(TURN_NS[queue as usize]), mark.other());
+                self.turns[index(queue)] = (self.now.plus(TURN_NS[index(queue)]), mark.other());
             }
         }
     }
@@ -312,7 +313,7 @@ impl Policy for Smq {
     }
 
     fn hint(&self, frame: Frame) -> u16 {
-        self.queues.level(frame.0) as u16
+        to_u16(self.queues.level(frame.0))
     }
 
     fn restore(&mut self, frame: Frame, hint: Option<u16>, is_dirty: bool) {
