@@ -5,6 +5,7 @@ use super::axes::{
     Axis, BitTree, Commit, DestageChoice, ExtentWrites, Journal, Mirror, PersistenceChoice, Placement,
     SetMap, SlotWrites, Slots, Sweep, WritesChoice,
 };
+use super::keys::{self, KEYS, Key};
 use crate::effect::WriteMode;
 use crate::policies::admission::always::AlwaysChoice;
 use crate::policies::admission::congestion::CongestionChoice;
@@ -51,7 +52,15 @@ impl Choice {
             Chosen::Field(set) => set(composition),
             Chosen::Replacement(choice) => composition.replacement = choice,
         }
-        super::keys::set_defaults(composition, self.axis);
+        keys::set_defaults(composition, self.axis);
+    }
+
+    /// The tunables of this choice.
+    pub fn keys(&self) -> impl Iterator<Item = &'static Key> {
+        let mut composition = Composition::forebay();
+        self.choose(&mut composition);
+        let axis = self.axis;
+        KEYS.iter().filter(move |key| key.axis == Some(axis) && key.get(&composition).is_some())
     }
 }
 

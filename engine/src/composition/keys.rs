@@ -6,7 +6,6 @@
 mod table;
 
 use super::axes::Axis;
-use super::choices::Choice;
 use super::{Composition, SetError};
 use crate::number::{index_wide, wide};
 use core::fmt;
@@ -180,16 +179,6 @@ impl fmt::Display for Allowed<'_> {
                 }
             }
         }
-    }
-}
-
-impl Choice {
-    /// The tunables of this choice.
-    pub fn keys(&self) -> impl Iterator<Item = &'static Key> {
-        let mut composition = Composition::forebay();
-        self.choose(&mut composition);
-        let axis = self.axis;
-        KEYS.iter().filter(move |key| key.axis == Some(axis) && key.get(&composition).is_some())
     }
 }
 
