@@ -44,28 +44,28 @@ const TITLE: &str = "forebay composition 1";
 /// The longest text that is looked at; all that there are are shorter.
 pub const TEXT_BYTES_MAX: usize = 4096;
 
-/// What a cache is.
+/// One choice on each axis, with its tunables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Composition {
     /// Where a block may lie.
     pub placement: Placement,
     /// Whether a miss enters.
     pub admission: AdmissionChoice,
-    /// What passes by before admission is asked.
+    /// Which requests pass by before admission is asked.
     pub cutoff: CutoffChoice,
-    /// What gives its place up.
+    /// Which frame or segment leaves.
     pub replacement: ReplacementChoice,
     /// How a new volume treats writes.
     pub write_mode: WriteMode,
-    /// What becomes of writes that are not whole.
+    /// How writes are handled that are not whole.
     pub writes: WritesChoice,
     /// How it is made durable what the cache holds.
     pub persistence: PersistenceChoice,
-    /// What goes home when.
+    /// When which dirty blocks go home.
     pub destage: DestageChoice,
     /// How much a miss reads, and who waits for it.
     pub fetch: Fetch,
-    /// What concerns every cache.
+    /// Tunables of every cache.
     pub common: Common,
     /// Promises what a disk promises, where the published system does not. Changes no value: it is asked where
     /// something would be given up.
@@ -86,7 +86,7 @@ pub enum SetError {
     UnknownChoice {
         /// The axis.
         axis: Axis,
-        /// What was asked for.
+        /// The value that was asked for.
         value: String,
     },
     /// Nothing is chosen that has this tunable.
@@ -96,7 +96,7 @@ pub enum SetError {
         key: &'static Key,
         /// Its axis.
         axis: Axis,
-        /// What is chosen there.
+        /// The choice there.
         choice: &'static str,
     },
     /// It is not of the kind that the tunable has.
@@ -104,7 +104,7 @@ pub enum SetError {
     Malformed {
         /// The tunable.
         key: &'static Key,
-        /// What was asked for.
+        /// The value that was asked for.
         value: String,
     },
     /// It is less than the least, more than the most, or between two possible values.
@@ -112,7 +112,7 @@ pub enum SetError {
     OutOfRange {
         /// The tunable.
         key: &'static Key,
-        /// What was asked for.
+        /// The value that was asked for.
         value: String,
     },
 }

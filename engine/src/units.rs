@@ -100,7 +100,7 @@ impl Place {
     pub const END: u32 = 1 << 29;
 }
 
-/// What replacement chooses among: a slot, or a bucket. Counted from 0.
+/// A slot or a bucket, as replacement chooses among them. Counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Frame(pub u32);
 

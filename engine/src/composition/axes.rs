@@ -17,17 +17,17 @@ pub enum Axis {
     Placement,
     /// Whether a miss enters.
     Admission,
-    /// What passes by before admission is asked.
+    /// Which requests pass by before admission is asked.
     Cutoff,
-    /// What gives its place up.
+    /// Which frame or segment leaves.
     Replacement,
     /// How a new volume treats writes.
     WriteMode,
-    /// What becomes of a write that does not cover a whole block, or finds some of its blocks cached.
+    /// How a write is handled that does not cover a whole block, or finds some of its blocks cached.
     Writes,
     /// How it is made durable what the cache holds.
     Persistence,
-    /// What goes home when.
+    /// When which dirty blocks go home.
     Destage,
     /// How much a miss reads, and who waits for it.
     Fetch,
@@ -63,7 +63,7 @@ impl Axis {
         }
     }
 
-    /// What it asks.
+    /// Its question.
     #[must_use]
     pub fn meaning(self) -> &'static str {
         match self {
@@ -85,7 +85,7 @@ impl Axis {
 pub enum Placement {
     /// In segments that are only appended to.
     Log {
-        /// What may count as dirty after a crash without being so, in bytes; on a small cache an eighth of
+        /// Bytes that may count as dirty after a crash without being so; on a small cache an eighth of
         /// it at the most.
         false_dirty_bytes: u64,
     },
@@ -116,10 +116,10 @@ pub enum SetMap {
     Hashed,
 }
 
-/// What becomes of writes that are not whole.
+/// How writes are handled that are not whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WritesChoice {
-    /// What is missing of a block is read first; whole blocks are appended.
+    /// The missing part of a block is read first; whole blocks are appended.
     Merge,
     /// Extents are appended to buckets; buckets in use decide whether at all.
     Extents(ExtentWrites),
@@ -134,7 +134,7 @@ pub enum WritesChoice {
 /// Writes of extents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtentWrites {
-    /// Of a read only the first missing range is put into the cache.
+    /// Only the first missing range of a read is put into the cache.
     pub first_gap_only: bool,
     /// With more buckets in use only synchronous writes go to the cache; percent.
     pub cutoff_writeback_percent: u32,
@@ -182,14 +182,14 @@ pub struct Journal {
     pub journal_delay_ms: u32,
     /// Share of the device for keys, permille.
     pub journal_permille: u32,
-    /// What is in use is counted again after this part of the cache was written.
+    /// Buckets in use are counted again after this part of the cache was written.
     pub recount_part: u32,
 }
 
 /// dm-cache's metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commit {
-    /// What changed is committed after this long at the latest.
+    /// Changes are committed after this long at the latest.
     pub commit_ms: u32,
     /// A promotion is committed before its request goes on.
     pub commits_promotions: bool,
@@ -221,11 +221,11 @@ pub struct Mirror {
     pub batch_writes_max: u32,
     /// Writes that are acknowledged before they are on the device; 0 with `safe`.
     pub early_ack_writes: u32,
-    /// What went home can still be read from the cache.
+    /// Blocks that went home can still be read from the cache.
     pub keeps_written: bool,
 }
 
-/// What goes home when.
+/// When which dirty blocks go home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DestageChoice {
     /// Round and round in the order of the origin, as the log needs room.
@@ -253,10 +253,10 @@ pub struct Sweep {
     pub destage_runs: u32,
 }
 
-/// What concerns every cache.
+/// Tunables of every cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Common {
-    /// What was written home is flushed, and thereby clean, after this long at the latest.
+    /// Blocks that were written home are flushed, and thereby clean, after this long at the latest.
     pub flush_after_ms: u32,
     /// An origin that failed is left alone for this long.
     pub backoff_ms: u32,

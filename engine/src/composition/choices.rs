@@ -1,4 +1,4 @@
-//! What can be chosen on each axis, by name.
+//! The choices of each axis, by name.
 
 use super::Composition;
 use super::axes::{
@@ -31,12 +31,12 @@ pub struct Choice {
     pub axis: Axis,
     /// Its name, unique on its axis.
     pub name: &'static str,
-    /// What it means.
+    /// Its meaning.
     pub meaning: &'static str,
     chosen: Chosen,
 }
 
-/// What becomes of a composition.
+/// The change that a choice makes to a composition.
 #[derive(Clone, Copy, Debug)]
 enum Chosen {
     /// A field of it gets a value.
@@ -70,7 +70,7 @@ pub fn all() -> impl Iterator<Item = &'static Choice> {
 }
 
 impl Axis {
-    /// What can be chosen.
+    /// The choices of this axis.
     pub fn choices(self) -> impl Iterator<Item = &'static Choice> {
         all().filter(move |choice| choice.axis == self)
     }
@@ -332,7 +332,7 @@ const CHOICES: &[Choice] = &[
 ];
 
 impl Composition {
-    /// What is chosen on an axis.
+    /// The choice on an axis.
     #[must_use]
     pub fn choice(&self, axis: Axis) -> &'static Choice {
         let name = match axis {

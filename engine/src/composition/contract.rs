@@ -1,4 +1,4 @@
-//! What a composition promises when the power fails or the process dies, as data.
+//! The promise of a composition for power cuts and crashes of the process, as data.
 //!
 //! With `safe`, the default, that is always what a disk promises ([`Contract::process`] all, no device
 //! needs power-loss protection); what differs is what the cache still knows. Without it a composition
@@ -17,9 +17,9 @@ pub struct Contract {
     pub process: Keeps,
     /// An acknowledged flush is worth nothing unless the cache device keeps what it acknowledged.
     pub cache_needs_plp: bool,
-    /// What went home is worth nothing unless the origin keeps what it acknowledged.
+    /// A block that went home is safe only if the origin keeps what it acknowledged.
     pub origin_needs_plp: bool,
-    /// What the cache knows after a power cut.
+    /// The state of the cache after a power cut.
     pub aftermath: Aftermath,
     /// When it is noticed that a cached block rotted.
     pub rot: Rot,
@@ -42,12 +42,12 @@ pub enum Keeps {
     },
 }
 
-/// What the cache knows after a power cut.
+/// The state of the cache after a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aftermath {
     /// Everything up to some point, and what is dirty.
     Prefix,
-    /// What is dirty; clean data is forgotten.
+    /// Dirty blocks; clean data is forgotten.
     DirtyKept,
     /// All that was cached; everything counts as dirty and is written home.
     AllDirty,
@@ -106,7 +106,7 @@ impl fmt::Display for Rot {
 }
 
 impl Composition {
-    /// What it promises.
+    /// Its promise.
     #[must_use]
     pub fn contract(&self) -> Contract {
         let kept = |aftermath, rot| Contract {
@@ -157,7 +157,7 @@ impl Composition {
 }
 
 impl Contract {
-    /// What it does not promise that `other` does, a line for each.
+    /// The promises of `other` that it does not make, a line for each.
     #[must_use]
     pub fn gives_up(&self, other: &Contract) -> Vec<String> {
         let mut lines = Vec::new();

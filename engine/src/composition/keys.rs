@@ -18,7 +18,7 @@ pub struct Key {
     pub name: &'static str,
     /// The axis to whose choices it belongs; `None`: to every composition.
     pub axis: Option<Axis>,
-    /// What its value counts.
+    /// The unit of its value.
     pub unit: Unit,
     /// Its value if nobody says another, as [`Key::show`] takes it.
     pub default: u64,
@@ -26,9 +26,9 @@ pub struct Key {
     pub least: u64,
     /// The most it may be.
     pub most: u64,
-    /// What of it is possible between the two.
+    /// The values that are possible between the two.
     pub grain: Grain,
-    /// What it does.
+    /// Its meaning.
     pub meaning: &'static str,
     /// Where the default comes from.
     pub source: &'static str,
@@ -45,7 +45,7 @@ impl PartialEq for Key {
 
 impl Eq for Key {}
 
-/// What a value counts.
+/// The unit of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// So many of something; the word for them.
@@ -56,7 +56,7 @@ pub enum Unit {
     Name(&'static [&'static str]),
 }
 
-/// What is possible between the least and the most.
+/// The values that are possible between the least and the most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grain {
     /// Every number.
@@ -146,7 +146,7 @@ impl Key {
         }
     }
 
-    /// What may be set, in words.
+    /// The allowed values, in words.
     #[must_use]
     pub fn allowed(&self) -> Allowed<'_> {
         Allowed(self)

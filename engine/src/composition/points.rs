@@ -1,6 +1,6 @@
 //! All compositions: every choice of every axis, with the values of tunables that couplings look at.
 //!
-//! What tests walk. Each point is refused by a coupling or is a cache that has to work.
+//! Tests walk them. Each point is refused by a coupling or is a cache that has to work.
 
 use super::Composition;
 use super::axes::Axis;

@@ -14,7 +14,7 @@ use crate::units::BLOCK_BYTES;
 pub struct Coupling {
     /// Its name, unique.
     pub name: &'static str,
-    /// What has to hold.
+    /// The condition that has to hold.
     pub rule: &'static str,
     /// Why.
     pub why: &'static str,

@@ -35,7 +35,7 @@ pub enum DivideError {
     /// It remembers more of what it does not hold than memory is worth.
     #[error("{pieces} pieces are to be remembered that are not cached: of {slots} slots at most {most}")]
     Remembered {
-        /// What was asked for.
+        /// The number of pieces that was asked for.
         pieces: u64,
         /// Slots there are.
         slots: u32,
@@ -71,7 +71,7 @@ pub enum StoredError {
     /// It is the text of another cache.
     #[error("The cache is made of {placement}, but its device is divided otherwise")]
     OtherLayout {
-        /// What the text says.
+        /// The placement that the text names.
         placement: &'static str,
     },
     /// No such cache is ever made.
@@ -96,7 +96,7 @@ fn with_reinsertion_named(text: &str) -> Option<String> {
 }
 
 impl Composition {
-    /// What the cache with this superblock is made of.
+    /// The composition of the cache with this superblock.
     ///
     /// # Errors
     /// [`StoredError`]: nobody who can be trusted wrote that.

@@ -1,13 +1,13 @@
-//! What the engine carries out of all that can be composed: one table, by the way of making things durable.
+//! The compositions that the engine carries out: one table, by persistence.
 //!
-//! Whoever teaches a store a choice adds its name here, and every profile that waited for it can be run.
+//! A choice that a store has learned is added here; then every profile that names it can be run.
 
 use super::Composition;
 use super::axes::Axis;
 use super::keys::{Key, Value};
 use core::fmt;
 
-/// What is carried out with one choice of [`Axis::Persistence`].
+/// The choices that are carried out with one choice of [`Axis::Persistence`].
 struct Support {
     persistence: &'static str,
     /// On each axis that is named the choices that are carried out; on the others all that couplings allow.
@@ -33,7 +33,7 @@ const SLOTS_FIXED: &[(&str, u64)] = &[
     BUCKETS[3],
 ];
 
-/// What is carried out. A choice of persistence without a row is not.
+/// All that is carried out. A choice of persistence without a row is not.
 const SUPPORT: &[Support] = &[
     Support {
         persistence: "inline",

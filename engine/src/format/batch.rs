@@ -127,7 +127,7 @@ impl BatchHeader {
         Ok(blocks)
     }
 
-    /// What a header that may be torn says of itself; nothing but the magic is verified.
+    /// The fields of a header that may be torn; nothing but the magic is verified.
     pub(crate) fn peek(bytes: &[u8]) -> Option<HeaderIdentity> {
         BatchHeader::peek_blocks(bytes).ok()?;
         Some(HeaderIdentity {

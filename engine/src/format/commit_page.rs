@@ -27,7 +27,7 @@ pub struct CommitPage {
     pub page: u32,
     /// The transaction that wrote it; not 0.
     pub transaction: u64,
-    /// What each slot holds, [`COMMIT_PAGE_RECORDS`] of them.
+    /// The content of each slot, [`COMMIT_PAGE_RECORDS`] of them.
     pub records: Vec<Option<SlotRecord>>,
 }
 

@@ -9,7 +9,7 @@ pub const ENTRY_BYTES: usize = 32;
 
 const VOLUME_SECTORS_MAX: u64 = VOLUME_BLOCKS_MAX * SECTORS_PER_BLOCK;
 
-/// What an entry says of its range.
+/// The statement of an entry about its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryKind {
     /// The payload is the content, and the origin may not have it.
@@ -138,7 +138,7 @@ impl EntryKind {
 /// One line of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// What it says.
+    /// Its statement.
     pub kind: EntryKind,
     /// For a tombstone the ring of the copy that it hides; else the entry's own ring. 0 while there is one ring.
     pub ring: u8,

@@ -33,15 +33,15 @@ pub struct Geometry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("The cache device has {cache_bytes} bytes, the least is {minimum_bytes}")]
 pub struct GeometryError {
-    /// What it has.
+    /// Bytes that the device has.
     pub cache_bytes: u64,
-    /// What it needs.
+    /// Bytes that it needs.
     pub minimum_bytes: u64,
 }
 
 impl Geometry {
     /// The division of a device of `cache_bytes`: the largest segments of which there are at least 64.
-    /// Of a device with more than [`Place::END`] blocks only the first ones are used.
+    /// Only the first [`Place::END`] blocks of a larger device are used.
     ///
     /// # Errors
     /// If the device is smaller than [`CACHE_BYTES_MIN`].

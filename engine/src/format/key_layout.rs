@@ -35,9 +35,9 @@ pub enum KeyLayoutError {
         "The cache device has {cache_bytes} bytes, the least for buckets of {bucket_bytes} bytes is {minimum_bytes}"
     )]
     CacheTooSmall {
-        /// What it has.
+        /// Bytes that the device has.
         cache_bytes: u64,
-        /// What it needs.
+        /// Bytes that it needs.
         minimum_bytes: u64,
         /// Bytes of a bucket.
         bucket_bytes: u64,
@@ -45,7 +45,7 @@ pub enum KeyLayoutError {
     /// There are no such buckets.
     #[error("A bucket of {bucket_sectors} sectors: it must be a power of two of them, from 8 to 65536")]
     BucketSectors {
-        /// What was asked for.
+        /// The size that was asked for.
         bucket_sectors: u32,
     },
 }

@@ -1,4 +1,4 @@
-//! What lies on the cache device, byte for byte.
+//! The format of the cache device, byte for byte.
 //!
 //! ```text
 //!   0         64 KiB     512 KiB    576 KiB       1 MiB

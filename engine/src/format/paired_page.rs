@@ -1,4 +1,4 @@
-//! What pages with two places begin with.
+//! The beginning of pages with two places.
 //!
 //! ```text
 //!  0  magic        u32
@@ -28,7 +28,7 @@ pub(super) const CONTENT_BYTES: usize = PAIRED_PAGE_BYTES - CONTENT_AT;
 /// Bytes of a page with two places.
 pub const PAIRED_PAGE_BYTES: usize = index_wide(BLOCK_BYTES);
 
-/// What a page holds.
+/// The kind of a page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Slots,

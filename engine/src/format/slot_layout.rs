@@ -51,7 +51,7 @@ const _: () = assert!(COMMIT_RECORD_OFFSETS[1] + wide(CommitRecord::BYTES) <= LO
 const _: () = assert!(LOST_TABLE_OFFSETS[0] + wide(LostTable::BYTES) <= LOST_TABLE_OFFSETS[1]);
 const _: () = assert!(LOST_TABLE_OFFSETS[1] + wide(LostTable::BYTES) <= REGIONS_OFFSET);
 
-/// What is durable of the slots, and so which pages there are.
+/// The durable state of slots, and so which pages there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotPersistence {
     /// Each page in its place, before a dirty write is acknowledged.
@@ -66,7 +66,7 @@ pub enum SlotPersistence {
 }
 
 impl SlotPersistence {
-    /// What is durable of the slots of a cache that makes it so; `None` if it has no slots.
+    /// The durable state of the slots of a cache with this persistence; `None` if it has no slots.
     #[must_use]
     pub fn of(choice: PersistenceChoice) -> Option<SlotPersistence> {
         match choice {
@@ -88,9 +88,9 @@ pub enum SlotLayoutError {
     /// The device is too small.
     #[error("The cache device has {cache_bytes} bytes, the least for such slots is {minimum_bytes}")]
     CacheTooSmall {
-        /// What it has.
+        /// Bytes that the device has.
         cache_bytes: u64,
-        /// What it needs.
+        /// Bytes that it needs.
         minimum_bytes: u64,
     },
     /// The composition has no slots.
@@ -101,13 +101,13 @@ pub enum SlotLayoutError {
         "A slot of {slot_bytes} bytes: it must be a power of two or a multiple of 32 KiB, from 4 KiB to 2 MiB"
     )]
     SlotBytes {
-        /// What was asked for.
+        /// The number that was asked for.
         slot_bytes: u32,
     },
     /// There are no such sets.
     #[error("{ways} slots in a set: it must be a power of two from 4 to 8192, or 0 for no sets")]
     Ways {
-        /// What was asked for.
+        /// The number that was asked for.
         ways: u32,
     },
 }
@@ -266,7 +266,7 @@ impl SlotLayout {
         self.ways == 0
     }
 
-    /// What is durable of the slots.
+    /// The durable state of the slots.
     #[must_use]
     pub fn persistence(&self) -> SlotPersistence {
         self.persistence

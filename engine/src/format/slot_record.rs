@@ -1,4 +1,4 @@
-//! What is remembered of a slot, as the bits that both kinds of pages share.
+//! The record of a slot, as the bits that both kinds of pages share.
 
 use super::FormatError;
 use crate::units::{BlockKey, PieceKey};
@@ -13,7 +13,7 @@ pub(super) const FREE_BIT: u32 = 43;
 
 const _: () = assert!(BlockKey::END <= PIECE_MASK + 1, "every piece has its bits");
 
-/// What is recorded of a slot that holds something.
+/// The record of a slot that holds something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotRecord {
     /// The piece that the slot holds.
@@ -22,7 +22,7 @@ pub struct SlotRecord {
     pub is_dirty: bool,
     /// Whether some of its blocks are lost; then it is dirty too. The lost table says which.
     pub is_lost: bool,
-    /// What replacement wants to find again.
+    /// The hint that replacement wants to find again.
     pub hint: u16,
 }
 

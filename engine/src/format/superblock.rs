@@ -1,4 +1,4 @@
-//! What a cache knows about itself: one page of facts, kept twice.
+//! The superblock of a cache: one page of facts, kept twice.
 //!
 //! ```text
 //!   0 .. 4096      the cache's own fields
@@ -66,7 +66,7 @@ pub struct Superblock {
     pub layout: Layout,
     /// The name of the profile; not empty.
     pub profile: String,
-    /// What the cache does, as text, at most [`COMPOSITION_BYTES_MAX`] bytes; empty for that of the profile `forebay`.
+    /// The composition of the cache as text, at most [`COMPOSITION_BYTES_MAX`] bytes; empty for that of the profile `forebay`.
     pub composition: String,
     /// The id that the next new volume gets; not 0.
     pub next_volume_id: u32,
@@ -138,7 +138,7 @@ pub struct VolumeRecord {
     pub name: String,
     /// Its origin as named by the operator, 1 to [`ORIGIN_BYTES_MAX`] bytes.
     pub origin: String,
-    /// What tells the origin from other devices, at most [`IDENTITY_BYTES_MAX`] bytes; empty if it has nothing stable.
+    /// A mark that tells the origin from other devices, at most [`IDENTITY_BYTES_MAX`] bytes; empty if it has nothing stable.
     pub identity: String,
     /// Its size in sectors; not 0.
     pub size_sectors: u64,
@@ -149,7 +149,7 @@ pub struct VolumeRecord {
     /// In a log, clean entries of this volume in batches below this one are void. In slots, the number under which the
     /// volume's slots were recorded: if it has another one now, those records are void.
     pub clean_floor_sequence: u64,
-    /// What the origin held at well-known places.
+    /// Checks of what the origin held at well-known places.
     pub fingerprint: [Option<Fingerprint>; FINGERPRINTS_MAX],
 }
 

@@ -2,17 +2,17 @@
 
 use crate::units::SectorRange;
 
-/// What a miss that is admitted reads.
+/// The range that an admitted miss reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fetch {
-    /// What was asked for. The request is answered by that very read; nobody waits for the fill.
+    /// The range of the request. It is answered by that very read; nobody waits for the fill.
     ///
     /// Source: bcache, EnhanceIO; bcache's `readahead` is off by default.
     Request {
         /// Read beyond its end; default 0, 0 to 1 048 576 bytes, a multiple of 512.
         readahead_bytes: u32,
     },
-    /// What was asked for; the request is answered when that is in the cache, too.
+    /// The range of the request; it is answered when that range is in the cache, too.
     ///
     /// Source: flashcache 3.1.1, `flashcache_io_callback`: a read of the disk goes on as a write to the cache, and only
     /// the end of that is the end of the request.
@@ -28,7 +28,7 @@ pub enum Fetch {
 }
 
 impl Fetch {
-    /// What is read for `asked`, in a volume of `volume_sectors` with frames of `frame_sectors`.
+    /// The range that is read for `asked`, in a volume of `volume_sectors` with frames of `frame_sectors`.
     ///
     /// A frame at the end of a volume may be shorter than others.
     #[must_use]

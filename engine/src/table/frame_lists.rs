@@ -29,7 +29,7 @@ pub struct FrameLists {
     links: Links,
 }
 
-/// What is before and after each node: the entries of a set, then its anchors, then the next set.
+/// The neighbours of each node: the entries of a set, then its anchors, then the next set.
 #[derive(Clone, Debug)]
 enum Links {
     Narrow(Vec<[u16; 2]>),

@@ -1,6 +1,6 @@
 //! Queues of 16 levels by hits: level n holds what was hit 2^n times or more.
 //!
-//! What dm-cache's mq policy is made of: its cached pieces (clean and dirty apart) and the pieces
+//! The queues of dm-cache's mq policy: its cached pieces (clean and dirty apart) and the pieces
 //! it only remembers. Each level is a list, least recently used first. Several queues share one
 //! numbering of entries; an entry is in one of them at most.
 //!

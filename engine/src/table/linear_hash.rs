@@ -545,7 +545,7 @@ const fn slot_words(capacity: usize, row_words: usize) -> usize {
     HEADER_WORDS + capacity * (1 + row_words)
 }
 
-/// What is stored of a hash and a tag besides the bucket.
+/// The part of a hash and a tag that is stored besides the bucket.
 #[inline]
 fn remainder_of(hash: u64, tag: u32) -> u32 {
     debug_assert!(hash < 1 << HASH_BITS && tag < 1 << TAG_BITS);

@@ -99,7 +99,7 @@ impl Pages {
         assert!(self.free <= self.pages.len(), "a page is given back once");
     }
 
-    /// What a page in use is linked to.
+    /// The link of a page in use.
     #[must_use]
     pub fn link(&self, page: PageNumber) -> PageNumber {
         self.links[index(page.0)]

@@ -11,7 +11,7 @@ use crate::units::Nanos;
 
 /// The counter's floor, below zero.
 const COUNT_MAX: i64 = 1024;
-/// What bcache calls a millisecond.
+/// Bcache's millisecond.
 const MILLISECOND_US: u64 = 1024;
 
 /// From when on an answer of the cache device is slow. Both 0: never congested.

@@ -1,4 +1,4 @@
-//! What passes the cache by before admission is asked: sequential runs, and any run while the
+//! The cutoff: requests that pass the cache by before admission is asked. Sequential runs, and any run while the
 //! cache device is congested.
 //!
 //! Stands in front of any admission. The parts are in [`runs`](super::runs) and

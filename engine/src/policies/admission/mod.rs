@@ -46,7 +46,7 @@ use smq_hotspot::{SmqHotspot, SmqHotspotChoice};
 pub struct Asked {
     /// The piece it lies in; where nothing has pieces, the first block.
     pub piece: PieceKey,
-    /// What is wanted.
+    /// Whether the request reads or writes.
     pub access: Access,
     /// Who sends; 0 if nobody knows.
     pub stream: u32,
@@ -73,7 +73,7 @@ impl Asked {
     }
 }
 
-/// What becomes of a miss.
+/// The fate of a miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Into the cache, if there is a place; what replacement has to know.
@@ -113,10 +113,10 @@ pub enum Reason {
     Unaligned,
 }
 
-/// What a policy decided.
+/// A policy's decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// What becomes of the miss.
+    /// The fate of the miss.
     pub verdict: Verdict,
     /// An access to a remembered piece was counted: replacement is told before it is asked for a
     /// place (mq's generations count both).

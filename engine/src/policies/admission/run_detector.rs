@@ -26,7 +26,7 @@ impl RunDetectorChoice {
         RunDetectorChoice { sequential_threshold: 512, random_threshold: 4 };
 }
 
-/// What the last requests looked like.
+/// The pattern of the last requests.
 #[derive(Clone, Copy, Debug)]
 pub struct RunDetector {
     choice: RunDetectorChoice,

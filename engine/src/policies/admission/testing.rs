@@ -1,4 +1,4 @@
-//! What the tests of the policies share: requests and standings with little to say; and a test that all
+//! Helpers of the tests of the policies: requests and standings with little to say; and a test that all
 //! policies pass.
 
 use super::*;

@@ -25,7 +25,7 @@ impl CleanerChoice {
     pub const PUBLISHED: CleanerChoice =
         CleanerChoice { migration_threshold_sectors: 2048, cleans_while_busy: true };
 
-    /// What may go home now.
+    /// The runs that may be started now.
     #[must_use]
     pub fn budget(&self, pressure: &Pressure) -> Budget {
         let idle_from = pressure.last_request.max(pressure.last_origin).plus(IDLE_NS);

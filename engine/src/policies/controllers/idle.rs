@@ -59,7 +59,7 @@ impl IdleChoice {
             || copies < copies_max(self.migration_threshold_sectors, frame_sectors, false)
     }
 
-    /// What may go home now.
+    /// The runs that may be started now.
     #[must_use]
     pub fn budget(&self, pressure: &Pressure) -> Budget {
         let last = match self.era {

@@ -27,7 +27,7 @@ impl MirrorFillChoice {
     /// The defaults.
     pub const PUBLISHED: MirrorFillChoice = MirrorFillChoice { runs_max: 16, join_sectors: 512 };
 
-    /// What may go home now; a client's last write came at `last_write`.
+    /// The runs that may be started now; a client's last write came at `last_write`.
     #[must_use]
     pub fn budget(&self, pressure: &Pressure, last_write: Option<Nanos>) -> Budget {
         let is_forced = pressure.is_memory_full || pressure.is_draining;

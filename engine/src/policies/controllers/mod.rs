@@ -78,7 +78,7 @@ pub struct Pressure {
     pub is_draining: bool,
 }
 
-/// What may be started now.
+/// The runs that may be started now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// Runs.
@@ -87,7 +87,7 @@ pub struct Budget {
     pub continuing: u32,
     /// Which.
     pub order: HomeOrder,
-    /// What a run takes along.
+    /// Dirty neighbours that a run takes along.
     pub join: Join,
     /// When the answer may be another one although nothing happens.
     pub look_again: Option<Nanos>,
@@ -129,7 +129,7 @@ pub enum OfSet {
     Fallow,
 }
 
-/// What a run takes along.
+/// Dirty neighbours that a run takes along.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Join {
     /// Nothing.
@@ -200,7 +200,7 @@ impl Destage {
         }
     }
 
-    /// What may go home now of a volume; of all volumes where the controller counts frames. `None`: it is the sweep's
+    /// The runs of a volume that may be started now; of all volumes where the controller counts frames. `None`: it is the sweep's
     /// affair.
     pub fn budget(&mut self, volume: VolumeIndex, pressure: &Pressure) -> Option<Budget> {
         match self {

@@ -190,7 +190,7 @@ impl Pi {
         }
     }
 
-    /// What may go home now. Asked at every event, and at `look_again`.
+    /// The runs that may be started now. Asked at every event, and at `look_again`.
     pub fn budget(&mut self, pressure: &Pressure) -> Budget {
         let now = pressure.now;
         self.look(pressure);

@@ -239,7 +239,7 @@ fn the_target_is_shared_by_the_size_of_origins() {
     assert_eq!(target_sectors(&facts, 10), 25_000);
 }
 
-/// What one update saw.
+/// The facts of one update.
 type Sample = (i64, bool);
 
 /// The rate after all samples, from the formulas alone.

@@ -159,7 +159,7 @@ impl Threshold {
         self.retry(now);
     }
 
-    /// What may go home now. Asked again until it allows nothing.
+    /// The runs that may be started now. Asked again until it allows nothing.
     pub fn budget(&mut self, pressure: &Pressure) -> Budget {
         if pressure.is_draining {
             return self.drain();

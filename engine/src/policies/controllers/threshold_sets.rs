@@ -36,11 +36,11 @@ const AGE_MINUTES_MAX: u64 = 720;
 pub struct ThresholdSetsChoice {
     /// So much of the cache may not be dirty; default 30 %, 0 to 100. Not above `cache_low_percent`: off.
     pub cache_high_percent: u32,
-    /// What is left then; default 10 %, 0 to 100.
+    /// The dirty share that cleaning leaves then; default 10 %, 0 to 100.
     pub cache_low_percent: u32,
     /// So much of a set may not be dirty; default 100 %, 1 to 100. Not above `set_low_percent`: off.
     pub set_high_percent: u32,
-    /// What is left then; default 30 %, 0 to 100.
+    /// The dirty share that cleaning leaves then; default 30 %, 0 to 100.
     pub set_low_percent: u32,
     /// Requests under way above which nothing is triggered; default 128, 0 to 1024; 0: never triggered.
     pub pause_above_requests: u32,

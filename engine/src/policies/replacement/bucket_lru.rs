@@ -48,7 +48,7 @@ const SINK_PART: u64 = 1024;
 /// A bucket of the least priority weighs as if it were worth this part of a full one.
 const LEAST_PART: u32 = 8;
 
-/// What decides.
+/// The order in which buckets leave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BucketKind {
     /// Priority and live content.
@@ -77,7 +77,7 @@ pub struct BucketLru {
     sink_credit_sectors: i64,
     /// Chosen buckets, the next one last; at most `choice_max`.
     chosen: Vec<u32>,
-    /// Those of them that were not hit since.
+    /// Victims among them that were not hit since.
     is_chosen: Bits,
     choice_max: usize,
     /// Room to choose in: weights and numbers, the greatest on top.

@@ -42,7 +42,7 @@ pub struct FreeFrames {
     order: Order,
 }
 
-/// What the order needs.
+/// State that the order needs.
 #[derive(Clone, Debug)]
 enum Order {
     Lowest(Bits),

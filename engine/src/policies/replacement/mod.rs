@@ -93,7 +93,7 @@ impl Shape {
     }
 }
 
-/// What a request does.
+/// Whether a request reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// It reads.
@@ -150,7 +150,7 @@ pub enum Urgency {
     All,
 }
 
-/// What admission may know of replacement.
+/// The state of replacement, as far as admission may know it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
     /// Frames that hold nothing.
@@ -167,7 +167,7 @@ pub struct Standing {
     pub threshold: u32,
 }
 
-/// What every policy does. What a policy has no use for it leaves out.
+/// A replacement policy. A method that a policy has no use for does nothing unless the policy has its own.
 pub trait Policy {
     /// `frame` was given to a piece: it was free, or it was a victim.
     fn insert(&mut self, frame: Frame, arrival: Arrival);
@@ -235,15 +235,15 @@ pub trait Policy {
         let _ = sectors;
     }
 
-    /// What a bucket still holds (bcache).
+    /// The sectors that a bucket still holds (bcache).
     fn set_live(&mut self, frame: Frame, sectors: u32) {
         let _ = (frame, sectors);
     }
 
-    /// What admission may know, with `free` frames free.
+    /// The state that admission may know, with `free` frames free.
     fn standing(&self, free: u32) -> Standing;
 
-    /// What a clean stop saves for `frame`.
+    /// The hint that a clean stop saves for `frame`.
     fn hint(&self, frame: Frame) -> u16 {
         let _ = frame;
         0
@@ -465,7 +465,7 @@ policies! {
     /// See [`random`].
     Random(Random): "random", "a shared counter, or chance",
     tunables {
-        /// What stands for chance.
+        /// The source of chance.
         kind: RandomKind = RandomKind::SharedCounter,
     },
     new |shape, seed| Random::new(shape, kind, seed),
@@ -503,7 +503,7 @@ policies! {
     /// See [`bucket_lru`].
     BucketLru(BucketLru): "bucket-lru", "whole buckets by age and live content",
     tunables {
-        /// What decides.
+        /// The order in which buckets leave.
         kind: BucketKind = BucketKind::Lru,
         /// Sectors in a bucket: 1 024, 8 to 65 536.
         bucket_sectors: u32 = 8,

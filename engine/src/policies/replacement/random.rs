@@ -15,7 +15,7 @@ use crate::policies::replacement::{Arrival, Policy, Shape, Standing, Urgency, Vi
 use crate::prng::Prng;
 use crate::units::Frame;
 
-/// What stands for chance.
+/// The source of chance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RandomKind {
     /// A counter that all sets share.

@@ -32,7 +32,7 @@ fn choices() -> Vec<(ReplacementChoice, Shape)> {
     choices
 }
 
-/// What the store knows of a frame.
+/// A frame as the store knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Free,

@@ -22,7 +22,7 @@ pub(crate) struct Policies {
     admission: Admission,
     cutoff: Cutoff,
     prng: Prng,
-    /// Of a read only the first missing range enters.
+    /// Only the first missing range of a read enters.
     first_gap_only: bool,
 }
 
@@ -85,7 +85,7 @@ impl Machine<LogStore> {
             range,
             covers_piece: access == Access::Write && range.is_block_aligned(),
             is_discarded: false,
-            // Whoever writes to a block device waits for it, as far as anybody can tell.
+            // A block device cannot tell synchronous writes from others: all count as synchronous.
             is_sync_writeback: access == Access::Write && is_writeback,
             may_promote: true,
             now,
@@ -111,7 +111,7 @@ impl Machine<LogStore> {
         true
     }
 
-    /// What of blocks that a read brought from the origin is admitted.
+    /// The admitted ones of blocks that a read brought from the origin.
     pub(super) fn admitted(&mut self, volume: VolumeIndex, blocks: Blocks) -> Vec<Blocks> {
         let first = self.volume(volume).key(blocks.first).0;
         let now = self.now;

@@ -69,11 +69,11 @@ pub(crate) struct Reclaim {
     seen_sequence: u64,
     /// Whether the index was near its budget then.
     is_tight: bool,
-    /// Blocks on their way to the head of the log.
+    /// Blocks that are being appended again.
     relocating_blocks: u32,
     /// Reads of such blocks under way.
     relocate_reads: u32,
-    /// What was read. It is appended when all is there: in few batches, as densely as it lay before, or a long
+    /// Blocks that were read. They are appended when all are there: in few batches, as densely as they lay before, or a long
     /// row of segments that are full of it would take more room than it gives back.
     gathered: Vec<InternalAppend>,
 }

@@ -1,11 +1,11 @@
-//! What goes home while nobody waits for it: the composition's controller is asked, and what it allows is started.
+//! Destage that nobody waits for: the composition's controller is asked, and the runs that it allows are started.
 //!
 //! Drains, volumes that leave writeback, origins that fail and slots that somebody waits for are the destager's own
 //! affair ([`crate::machine::destage`]); the controller is told of the runs.
 //!
-//! What was written to an origin counts as clean with the controller, and as dirty with everybody else until the
-//! origin was flushed: else the published limits would hold for what waits for a flush, which no published
-//! system knows.
+//! A slot that was written to its origin counts as clean with the controller, and as dirty everywhere else until the
+//! origin was flushed: else the published limits would include slots that wait for a flush, which no published
+//! system has.
 
 use super::SlotStore;
 use super::records::Records;
@@ -281,7 +281,7 @@ impl Machine<SlotStore> {
         pieces.any(|piece| self.store.directory.set_of(piece) == cleaning.set)
     }
 
-    /// What counted as written home may be lost there.
+    /// Slots that counted as written home may be lost there: they are dirty again.
     pub(super) fn tell_all_dirty(&mut self, volume: VolumeIndex) {
         let slots: Vec<Frame> = self.store.all_slots().collect();
         for slot in slots {

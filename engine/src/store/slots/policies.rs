@@ -1,4 +1,4 @@
-//! What a composition says of slots, and the policies that it names. Replacement stands beside them in the store,
+//! The choices of a composition for slots, and the policies that it names. Replacement stands beside them in the store,
 //! because it is asked while other parts are looked at.
 
 use crate::composition::Composition;
