@@ -29,7 +29,7 @@ macro_rules! mutations {
                 }
             }
 
-            /// What goes wrong with it.
+            /// The history in which the mutation does harm.
             #[must_use]
             pub fn history(self) -> &'static str {
                 match self {

@@ -22,12 +22,12 @@ use std::time::Duration;
 #[derive(Debug, Parser)]
 #[command(name = "forebay", version, disable_help_subcommand = true)]
 pub struct Arguments {
-    /// What to do.
+    /// The verb.
     #[command(subcommand)]
     pub verb: Verb,
 }
 
-/// What to do.
+/// The verbs of the program.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Format a cache device for an origin; nothing is written to the origin.
@@ -61,7 +61,7 @@ pub enum Verb {
     Lab(Box<LabVerb>),
 }
 
-/// What to do in the simulator.
+/// The verbs of the simulator.
 #[derive(Debug, Subcommand)]
 pub enum LabVerb {
     /// Power cuts and faults, drawn from a seed, against an oracle that knows what may be read.
@@ -378,7 +378,7 @@ pub struct OriginOverride {
 pub enum Word {
     /// The volume.
     Volume(String),
-    /// What to set.
+    /// A setting.
     Setting(Setting),
 }
 

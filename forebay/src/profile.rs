@@ -45,7 +45,7 @@ const SUFFIX: &str = ".toml";
 pub struct Profile {
     /// Its name.
     pub name: String,
-    /// What it is, in one line.
+    /// Its description in one line.
     pub description: String,
     /// The system that it imitates, as tables of results name it.
     pub system: String,
@@ -55,7 +55,7 @@ pub struct Profile {
     pub confidence: Confidence,
     /// Where it knowingly differs.
     pub deviations: Vec<String>,
-    /// What it is made of.
+    /// Its composition.
     pub composition: Composition,
     /// Where values come from, by tunable, if it says so; the others have the table's source.
     sources: BTreeMap<&'static str, String>,
@@ -142,7 +142,7 @@ pub enum ProfileError {
     },
 }
 
-/// What is wrong in a profile.
+/// An error in a profile.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// It is not TOML of this form.
@@ -241,7 +241,7 @@ impl Profile {
         check_support(&self.name, &self.composition)
     }
 
-    /// What a cache of it is made of, as the published system or with a disk's promise.
+    /// The composition of a cache with this profile, as the published system or with a disk's promise.
     ///
     /// # Errors
     /// [`GivesNothingUp`], if there is no difference.
@@ -252,14 +252,14 @@ impl Profile {
         Ok(Composition { safe: !is_unsafe, ..self.composition })
     }
 
-    /// What it does not promise with `safe = false`, as the published system; a line for each.
+    /// The promises that it gives up with `safe = false`, as the published system; a line for each.
     #[must_use]
     pub fn gives_up(&self) -> Vec<String> {
         gives_up(&self.composition)
     }
 }
 
-/// What `composition` does not promise with `safe = false`; a line for each.
+/// The promises that `composition` gives up with `safe = false`; a line for each.
 #[must_use]
 pub fn gives_up(composition: &Composition) -> Vec<String> {
     let [safe, published] = [true, false].map(|safe| Composition { safe, ..*composition }.contract());

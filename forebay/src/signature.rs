@@ -8,7 +8,7 @@ use std::fmt;
 /// Something a device holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature {
-    /// What it is.
+    /// The name of the content.
     pub name: &'static str,
     /// Where its mark was found.
     pub offset_bytes: u64,

@@ -328,9 +328,9 @@ parameters! {
 /// The parameters that only one kind of disk has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Media {
-    /// Those of a hard disk.
+    /// The parameters of a hard disk.
     Hdd(HddParameters),
-    /// Those of a solid-state disk.
+    /// The parameters of a solid-state disk.
     Ssd(SsdParameters),
 }
 

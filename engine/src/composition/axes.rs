@@ -198,7 +198,7 @@ pub struct Commit {
 /// MapperX's tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BitTree {
-    /// Of the mappings.
+    /// Commits of the mappings.
     pub commit: Commit,
     /// Levels; 13 are 8192 finest leaves.
     pub tree_levels: u32,

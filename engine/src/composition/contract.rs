@@ -13,7 +13,7 @@ use core::fmt;
 /// The promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contract {
-    /// Which acknowledged writes survive that were not flushed when the process alone dies.
+    /// Acknowledged writes without a flush that survive when the process alone dies.
     pub process: Keeps,
     /// An acknowledged flush is worth nothing unless the cache device keeps what it acknowledged.
     pub cache_needs_plp: bool,
@@ -25,7 +25,7 @@ pub struct Contract {
     pub rot: Rot,
 }
 
-/// Which acknowledged writes survive.
+/// The acknowledged writes that survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeps {
     /// All.

@@ -88,7 +88,7 @@ pub enum Lack {
     },
     /// The value of a tunable.
     Tunable {
-        /// Which.
+        /// The key.
         key: &'static Key,
         /// Its value.
         value: Value,

@@ -48,7 +48,7 @@ pub struct VolumeReport {
     pub size_bytes: u64,
     /// Dirty data: bytes that the origin does not have yet.
     pub dirty_bytes: u64,
-    /// What it may hold dirty now; absent if only the cache's room limits it. Writes that need more wait for the
+    /// Limit of its dirty data now; absent if only the cache's room limits it. Writes that need more wait for the
     /// origin, or fail while that is absent.
     pub dirty_limit_bytes: Option<u64>,
     /// Dirty data that rotted in the cache.
@@ -74,9 +74,9 @@ pub struct CacheReport {
     pub composition: String,
     /// Whether it promises what a disk promises.
     pub safe: bool,
-    /// What goes home when.
+    /// The destage controller.
     pub destage: String,
-    /// What it knows after a power cut.
+    /// The cache's knowledge after a power cut.
     pub power_cut_leaves: String,
     /// Its size.
     pub size_bytes: u64,

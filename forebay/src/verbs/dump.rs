@@ -38,7 +38,7 @@ struct SuperblockDump {
     #[serde(flatten)]
     division: Division,
     profile: String,
-    /// What it is made of, line by line; empty for a cache of an early build.
+    /// Its composition, line by line; empty for a cache of an early build.
     composition: Vec<String>,
     next_volume_id: u32,
     volumes: Vec<VolumeDump>,

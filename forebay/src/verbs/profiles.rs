@@ -15,7 +15,7 @@ use std::io::Write;
 struct Listing {
     profiles: Vec<ProfileEntry>,
     axes: Vec<AxisEntry>,
-    /// What every profile can be tuned by, whatever it chooses.
+    /// Tunables that every profile has, whatever it chooses.
     tunables: Vec<TunableEntry>,
     couplings: Vec<CouplingEntry>,
 }
@@ -31,7 +31,7 @@ struct ProfileEntry {
     axes: BTreeMap<&'static str, &'static str>,
     tunables: Vec<SettingEntry>,
     contract: ContractEntry,
-    /// What it does not promise with `safe = false`, as published.
+    /// The promises that it gives up with `safe = false`, as published.
     gives_up: Vec<String>,
     /// Whether this version can run it.
     runs: bool,
@@ -45,7 +45,7 @@ struct SettingEntry {
     tunable: TunableEntry,
 }
 
-/// What survives, and what is noticed.
+/// The data that survives, and the damage that is noticed.
 #[derive(Serialize)]
 struct ContractEntry {
     process_crash_keeps: String,

@@ -51,9 +51,9 @@ pub enum Fault {
 /// A fault that was asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Planned {
-    /// Which operations.
+    /// The kind of operation.
     pub on: Kind,
-    /// Those of them that touch this sector, or all.
+    /// The sector that the operation must touch; `None`: any.
     pub sector: Option<u64>,
     /// The fault.
     pub fault: Fault,

@@ -29,7 +29,7 @@ enum Disks {
 pub struct Row {
     /// Its name.
     pub name: &'static str,
-    /// What is done.
+    /// Its load in words.
     pub description: &'static str,
     /// The speed to reach in simulated requests per second and core, if the row has one.
     pub target_per_second: Option<u64>,

@@ -47,7 +47,7 @@ pub struct LoadOptions {
     pub start_gap_ns: u64,
     /// Requests in all, flushes aside; then the load ends. `None` is without end.
     pub requests: Option<u64>,
-    /// What is drawn.
+    /// The seed of the draws.
     pub seed: u64,
 }
 

@@ -26,8 +26,8 @@ pub(super) fn of_image(volume: VolumeIndex, block: u64) -> u64 {
     (scatter(block | (u64::from(volume.0) + 1) << 48) & TAG_BITS) | 1
 }
 
-/// What write number `version` puts into a block. A write whose range is not whole blocks puts the
-/// same everywhere (`block` is `None`): its buffer's blocks are not those of the volume.
+/// The content that write number `version` puts into a block. A write whose range is not whole blocks puts the same
+/// everywhere (`block` is `None`): its buffer's blocks are not those of the volume.
 pub(super) fn of_write(version: u64, block: Option<u64>) -> u64 {
     let place = block.map_or(0, |block| block + 1);
     (scatter(scatter(version).wrapping_add(place)) & TAG_BITS) | 1

@@ -78,7 +78,7 @@ pub struct Ranking {
     pub study: String,
     /// Tests with systems that are more than a quarter apart.
     pub tests: usize,
-    /// Those of them in which all such pairs come in the published order.
+    /// Such tests in which all systems that far apart come in the published order.
     pub tests_kept: usize,
     /// Such pairs.
     pub pairs: usize,

@@ -117,7 +117,7 @@ fn op_by_initial(text: &str) -> Result<Op, Reason> {
     }
 }
 
-/// Those of which one digit says whether it is a read.
+/// The operation, for formats in which one digit says whether it is a read.
 fn op_by_flag(text: &str, read: &str, write: &str) -> Result<Op, Reason> {
     match text {
         text if text == read => Ok(Op::Read),

@@ -75,7 +75,7 @@ pub enum What {
         power: bool,
         /// Writes that were unflushed or in flight.
         at_stake: u64,
-        /// Those of them that were kept, at least in part.
+        /// Writes at stake that were kept, at least in part.
         kept: u64,
     },
     /// Recovery ended and an engine began.

@@ -84,9 +84,9 @@ pub enum DeviceError {
     Os {
         /// The device.
         path: PathBuf,
-        /// What was tried.
+        /// The step that failed.
         step: &'static str,
-        /// What the system said.
+        /// The system's error number.
         errno: i32,
     },
     /// No memory for a device in memory.
@@ -94,7 +94,7 @@ pub enum DeviceError {
     Memory {
         /// The size asked for.
         size_bytes: u64,
-        /// What the system said.
+        /// The system's error number.
         errno: i32,
     },
     /// The file under a modelled disk is shorter than the disk.
@@ -112,7 +112,7 @@ pub enum DeviceError {
     WriteCache {
         /// The model.
         name: String,
-        /// What is wrong.
+        /// The error in the parameter.
         reason: models::ParameterError,
     },
     /// A model that does not exist.

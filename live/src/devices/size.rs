@@ -11,13 +11,13 @@ pub enum SizeError {
     /// It does not begin with a whole number.
     #[error("`{text}` is not a size; write a whole number with a suffix, for example 64K, 100M, 8G or 1T")]
     NotANumber {
-        /// What was written.
+        /// The text as written.
         text: String,
     },
     /// A suffix that does not exist.
     #[error("`{suffix}` in `{text}` is not a size suffix; known are K, M, G, T (KiB, MiB, GiB, TiB)")]
     Suffix {
-        /// What was written.
+        /// The text as written.
         text: String,
         /// The part that is wrong.
         suffix: String,
@@ -25,7 +25,7 @@ pub enum SizeError {
     /// More than 2^64 - 1 bytes.
     #[error("`{text}` is too large a size")]
     TooLarge {
-        /// What was written.
+        /// The text as written.
         text: String,
     },
 }

@@ -65,7 +65,7 @@ pub enum DeviceSpecError {
     /// A kind of device that a later version will have.
     #[error("{scheme}: devices are not supported yet; use a file, a block device, mem: or model:")]
     NotYet {
-        /// What was written before the colon.
+        /// The text before the colon.
         scheme: String,
     },
     /// A kind of device that does not exist.
@@ -73,17 +73,17 @@ pub enum DeviceSpecError {
         "`{scheme}:` is no kind of device; known are file:, mem: and model: (a file of that name: ./{text})"
     )]
     UnknownScheme {
-        /// What was written before the colon.
+        /// The text before the colon.
         scheme: String,
-        /// All that was written.
+        /// The whole text.
         text: String,
     },
     /// A size is wrong.
     #[error("{what}: {source}")]
     Size {
-        /// Whose size.
+        /// The size that is wrong.
         what: &'static str,
-        /// What is wrong.
+        /// The error.
         source: SizeError,
     },
     /// A modelled disk in memory needs a size.
@@ -95,7 +95,7 @@ pub enum DeviceSpecError {
     /// A model that does not exist.
     #[error("unknown model `{name}`; known are {known}")]
     UnknownModel {
-        /// What was written.
+        /// The name as written.
         name: String,
         /// All there are.
         known: String,
@@ -103,25 +103,25 @@ pub enum DeviceSpecError {
     /// A parameter that does not exist.
     #[error("unknown parameter `{parameter}` of model:; known are {MODEL_PARAMETERS}")]
     UnknownParameter {
-        /// What was written.
+        /// The parameter as written.
         parameter: String,
     },
     /// A parameter given twice.
     #[error("parameter `{parameter}` is given twice")]
     Twice {
-        /// Which.
+        /// The parameter.
         parameter: String,
     },
     /// A speed that is not a positive number.
     #[error("`{value}` is not a speed; write a number between 0.001 and 1000000, for example 4")]
     Speed {
-        /// What was written.
+        /// The value as written.
         value: String,
     },
     /// A `%` without two hexadecimal digits after it, or bytes that are not UTF-8.
     #[error("`{value}` is not a path in URI form; write % as %25")]
     Escape {
-        /// What was written.
+        /// The value as written.
         value: String,
     },
 }

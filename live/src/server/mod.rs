@@ -98,21 +98,21 @@ pub enum ServeError {
     Listen {
         /// The address.
         address: ListenAddress,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The memory is less than [`POOL_BYTES_MIN`].
     #[error("{pool_bytes} bytes of memory are too few; at least {POOL_BYTES_MIN} are needed")]
     PoolTooSmall {
-        /// What was asked for.
+        /// The size asked for.
         pool_bytes: u64,
     },
     /// The system did not give the memory.
     #[error("could not get {pool_bytes} bytes of memory: {source}")]
     Pool {
-        /// What was asked for.
+        /// The size asked for.
         pool_bytes: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// An export's smallest block is not a power of two from 512 to 65536, or its name too long.
@@ -126,9 +126,9 @@ pub enum ServeError {
     /// A system call that never fails did.
     #[error("could not {step}: {source}")]
     System {
-        /// What was tried.
+        /// The step that failed.
         step: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Another thread of the server failed, and says why.

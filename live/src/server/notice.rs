@@ -12,12 +12,12 @@ pub enum ServerNotice {
     Engine(Notice),
     /// A device did not answer in time. It is not used any more until the next start.
     DeviceGone {
-        /// Which.
+        /// The device.
         target: Target,
     },
     /// The kernel refuses io_uring: threads do the work, and more slowly.
     NoIoUring {
-        /// What it said.
+        /// The system's error number.
         errno: i32,
     },
 }

@@ -48,7 +48,7 @@ pub struct Asked {
     pub piece: PieceKey,
     /// Whether the request reads or writes.
     pub access: Access,
-    /// Who sends; 0 if nobody knows.
+    /// The client's stream; 0 if unknown.
     pub stream: u32,
     /// Where in the volume; not empty.
     pub range: SectorRange,

@@ -34,11 +34,11 @@ const AGE_MINUTES_MAX: u64 = 720;
 /// The tunables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThresholdSetsChoice {
-    /// So much of the cache may not be dirty; default 30 %, 0 to 100. Not above `cache_low_percent`: off.
+    /// Dirty share of the cache that triggers write-back; default 30 %, 0 to 100. Not above `cache_low_percent`: off.
     pub cache_high_percent: u32,
     /// The dirty share that cleaning leaves then; default 10 %, 0 to 100.
     pub cache_low_percent: u32,
-    /// So much of a set may not be dirty; default 100 %, 1 to 100. Not above `set_low_percent`: off.
+    /// Dirty share of a set that triggers write-back; default 100 %, 1 to 100. Not above `set_low_percent`: off.
     pub set_high_percent: u32,
     /// The dirty share that cleaning leaves then; default 30 %, 0 to 100.
     pub set_low_percent: u32,

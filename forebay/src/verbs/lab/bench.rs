@@ -27,7 +27,7 @@ struct Measured {
     target_per_second: Option<u64>,
     requests: u64,
     seconds: f64,
-    /// What it took to build the world and to warm the cache.
+    /// Time to build the world and to warm the cache.
     warming_seconds: f64,
     virtual_seconds: f64,
     /// Simulated requests in a second of virtual time: what the simulated devices gave.

@@ -31,9 +31,9 @@ const REFRESH: Duration = Duration::from_millis(200);
 #[derive(Serialize)]
 struct Report {
     file: String,
-    /// What the trace is, if it is one.
+    /// The survey of the trace, if the file is one.
     trace: Option<Surveyed>,
-    /// What the job file is, if it is one.
+    /// The jobs, if the file is a job file.
     jobs: Option<Jobs>,
     origin: String,
     cache: String,
@@ -125,7 +125,7 @@ impl Surveyed {
         self.seconds.is_some_and(|seconds| seconds > 0.0)
     }
 
-    /// What the trace is, in one line.
+    /// Prints the survey in one line.
     pub(super) fn print(&self, output: &mut Output, file: &str) -> Result<()> {
         let Surveyed { requests, reads, writes, discards, volumes, .. } = self;
         write!(output, "{file}: {requests} requests ({reads} reads, {writes} writes, {discards} discards)")?;
@@ -174,7 +174,7 @@ impl Load {
         Ok(Load::Trace { survey, pace })
     }
 
-    /// What it touches.
+    /// Bytes that the load touches.
     fn footprint_bytes(&self) -> Result<u64> {
         Ok(match self {
             Load::Trace { survey, .. } => survey.footprint_blocks * engine::units::BLOCK_BYTES,

@@ -44,7 +44,7 @@ struct Summary {
 }
 
 thread_local! {
-    /// What runs in this thread, for the panic hook: an assertion of the engine ends the process.
+    /// The options under test in this thread, for the panic hook: an assertion of the engine ends the process.
     static RUNNING: RefCell<Option<Options>> = const { RefCell::new(None) };
 }
 

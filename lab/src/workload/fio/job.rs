@@ -91,7 +91,7 @@ pub enum JobError {
     /// It would be another one each time.
     #[error("job {0} has randrepeat=0 and no randseed: it would be another one each time")]
     NoSeed(String),
-    /// What fio's generator does between the passes is not known here.
+    /// Behaviour of fio's generator between the passes that is not known here.
     #[error(
         "job {0} has a randseed, a random map and several passes: fio's order in the later ones is not known"
     )]

@@ -33,7 +33,7 @@ pub enum ListenAddress {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("`{text}` is no address to listen on; write unix:PATH, or HOST:PORT with a numeric host, or :PORT")]
 pub struct AddressError {
-    /// What was written.
+    /// The text as written.
     text: String,
 }
 

@@ -34,9 +34,9 @@ pub enum WireError {
     /// The bytes do not begin with the number that they must begin with.
     #[error("Wrong magic number {found:#x}, expected {expected:#x}")]
     Magic {
-        /// What was there.
+        /// The number found.
         found: u64,
-        /// What should have been there.
+        /// The number expected.
         expected: u64,
     },
     /// Something announced a length that it cannot have.
@@ -48,7 +48,7 @@ pub enum WireError {
     /// A number that means nothing in this place.
     #[error("Unexpected {what} number {found}")]
     Number {
-        /// What kind of number.
+        /// The kind of number.
         what: &'static str,
         /// The number.
         found: u64,

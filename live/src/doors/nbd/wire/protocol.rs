@@ -125,7 +125,7 @@ pub const CMD_TRIM: u16 = 4;
 pub const CMD_CACHE: u16 = 5;
 /// The range shall read as zeroes.
 pub const CMD_WRITE_ZEROES: u16 = 6;
-/// What is allocated; not offered here.
+/// The allocation status of a range; not offered here.
 pub const CMD_BLOCK_STATUS: u16 = 7;
 
 /// Command flags: durable before the reply.

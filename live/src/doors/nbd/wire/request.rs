@@ -28,7 +28,7 @@ pub struct RawRequest {
 pub enum Command {
     /// Send the range's content.
     Read {
-        /// What to read: at most [`PAYLOAD_BYTES_MAX`].
+        /// The range to read: at most [`PAYLOAD_BYTES_MAX`].
         range: SectorRange,
     },
     /// The payload that follows goes to the range.

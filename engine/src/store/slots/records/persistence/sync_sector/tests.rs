@@ -1,4 +1,4 @@
-//! What is written when, and who waits for what.
+//! Tests of the order of record writes, and of who waits for which.
 
 use super::*;
 use std::vec;
