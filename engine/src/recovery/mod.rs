@@ -2,7 +2,7 @@
 //!
 //! 1. The superblock is read and judged (`superblock.rs`). It names the kind of store.
 //! 2. The store's records are read and judged. A log is scanned (`store/log/scan/`) and replayed
-//!    (`store/log/recovery.rs`); slots have pages (`store/slots/recovery.rs`).
+//!    (`store/log/recovery.rs`); slots have pages (`store/slots/recovery/`).
 //! 3. The store makes void what the next session must not take for its own: the log wipes heads and footers of a dead
 //!    tail, slots take back records of volumes that have another number now.
 //! 4. The cache is flushed, and the new session is written to both copies of the superblock in turn, a flush after each

@@ -36,7 +36,7 @@ use tree::Tree;
 
 /// Doc comments that begin with a riddle. Those of `models/src/parameters.rs` are output of `forebay models --json`, which
 /// stays as it is.
-const FIRST_SENTENCES: &[(&str, usize)] = &[("engine/src/store/log/", 62), ("models/src/parameters.rs", 3)];
+const FIRST_SENTENCES: &[(&str, usize)] = &[("engine/src/store/log/", 50), ("models/src/parameters.rs", 3)];
 static REPOSITORY: LazyLock<Option<Tree>> = LazyLock::new(Tree::of_this_repository);
 
 /// The repository. Without one (a packaged crate has no files beside its own) a test has nothing to look at, and says so.
@@ -78,25 +78,20 @@ fn invariants_of_a_module_stand_in_its_header() {
 #[test]
 fn an_assertion_says_what_must_hold() {
     let Some(tree) = repository() else { return };
-    Ratchet::at_most(
-        "assertions say what must hold",
-        &[("engine/src/policies/", 1), ("engine/src/store/log/", 10), ("engine/src/store/slots/", 10)],
-    )
-    .judge(assertions::check(tree));
+    Ratchet::at_most("assertions say what must hold", &[("engine/src/store/log/", 10)])
+        .judge(assertions::check(tree));
 }
 
 #[test]
 fn paths_in_documents_exist() {
     let Some(tree) = repository() else { return };
-    Ratchet::at_most("paths in documents exist", &[("ARCHITECTURE.md", 2)])
-        .judge(paths::check_documents(tree));
+    Ratchet::none("paths in documents exist").judge(paths::check_documents(tree));
 }
 
 #[test]
 fn paths_in_comments_exist() {
     let Some(tree) = repository() else { return };
-    Ratchet::at_most("paths in comments exist", &[("engine/src/store/slots/", 3)])
-        .judge(paths::check_comments(tree));
+    Ratchet::none("paths in comments exist").judge(paths::check_comments(tree));
 }
 
 #[test]
@@ -114,11 +109,8 @@ fn files_are_short() {
 #[test]
 fn functions_are_short() {
     let Some(tree) = repository() else { return };
-    Ratchet::at_most(
-        "functions of 100 lines at most",
-        &[("engine/src/store/log/", 2), ("lab/src/report/", 1)],
-    )
-    .judge(lengths::check_functions(tree));
+    Ratchet::at_most("functions of 100 lines at most", &[("engine/src/store/log/", 2)])
+        .judge(lengths::check_functions(tree));
 }
 
 #[test]

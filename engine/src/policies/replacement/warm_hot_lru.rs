@@ -119,7 +119,7 @@ impl Policy for WarmHotLru {
 
     fn hit(&mut self, frame: Frame, _: Access) {
         if self.is_hot.get(frame.0) {
-            assert!(self.uses[frame.at()] == 0, "I2");
+            assert!(self.uses[frame.at()] == 0, "I2: a hot frame has no uses");
             self.refresh(frame);
             return;
         }

@@ -1,15 +1,14 @@
-//! Persistence: what of the slots is durable, and when.
+//! Persistence: the ways to make changes of slots durable.
 //!
-//! Each is told what happens and says what is to be written next; it does no I/O itself.
+//! Each way is told of changes and answers what to write next; it does no I/O itself.
 //!
-//! | file | a newly dirty slot is durable | published as |
+//! | folder | a newly dirty slot is durable | published as |
 //! | --- | --- | --- |
-//! | `sync_sector.rs` | when its page is written, before the write is acknowledged | flashcache, EnhanceIO |
-//! | `commit.rs` | by its mapping, which a transaction committed before | dm-cache |
-//! | `bit_tree.rs` | by a bit of a tree, which a transaction committed before | MapperX |
+//! | `sync_sector/` | when its page is written, before the write is acknowledged | flashcache, EnhanceIO |
+//! | `commit/` | by its mapping, which a transaction committed before | dm-cache |
+//! | `bit_tree/` | by a bit of a tree, which a transaction committed before | MapperX |
 //!
-//! In all of them *safe* means: what is relied on was flushed. The published systems rely on devices that lose
-//! nothing.
+//! All of them are *safe* if they rely on flushed writes only. The published systems rely on devices that lose nothing.
 //!
 //! Comments cite the histories H1 to H19 of `docs/rules.md`: crashes that the records were designed against.
 

@@ -226,7 +226,11 @@ fn the_tree_marks_what_a_set_holds_and_nothing_else() {
             let finest: BTreeSet<u32> = dirty.iter().map(|&piece| tree.finest(piece)).collect();
             for (leaf, is_marked) in leaves(&tree.wanted) {
                 let is_below = |&finest: &u32| tree.wanted.leaf_of(finest) == leaf;
-                assert_eq!(is_marked, finest.iter().any(is_below), "I2");
+                assert_eq!(
+                    is_marked,
+                    finest.iter().any(is_below),
+                    "I2: a leaf is marked if something dirty is below it"
+                );
             }
             let below = |node: u32| {
                 let is_below = |piece: &&u64| {
@@ -239,7 +243,11 @@ fn the_tree_marks_what_a_set_holds_and_nothing_else() {
                 dirty.iter().filter(is_below).count() as u32
             };
             let node = prng.below(tree.shape.nodes());
-            assert_eq!((tree.counts[node as usize], tree.dirty()), (below(node), dirty.len() as u32), "I1");
+            assert_eq!(
+                (tree.counts[node as usize], tree.dirty()),
+                (below(node), dirty.len() as u32),
+                "I1: counts are exact"
+            );
             shapes.insert(leaves(&tree.wanted).len());
         }
         assert!(levels < 3 || shapes.len() > 2, "the tree is adjusted");
