@@ -36,7 +36,7 @@ use tree::Tree;
 
 /// Doc comments that begin with a riddle. Those of `models/src/parameters.rs` are output of `forebay models --json`, which
 /// stays as it is.
-const FIRST_SENTENCES: &[(&str, usize)] = &[("engine/src/store/log/", 50), ("models/src/parameters.rs", 3)];
+const FIRST_SENTENCES: &[(&str, usize)] = &[("engine/src/store/log/", 47), ("models/src/parameters.rs", 3)];
 static REPOSITORY: LazyLock<Option<Tree>> = LazyLock::new(Tree::of_this_repository);
 
 /// The repository. Without one (a packaged crate has no files beside its own) a test has nothing to look at, and says so.
@@ -109,8 +109,7 @@ fn files_are_short() {
 #[test]
 fn functions_are_short() {
     let Some(tree) = repository() else { return };
-    Ratchet::at_most("functions of 100 lines at most", &[("engine/src/store/log/", 2)])
-        .judge(lengths::check_functions(tree));
+    Ratchet::none("functions of 100 lines at most").judge(lengths::check_functions(tree));
 }
 
 #[test]

@@ -117,7 +117,7 @@ impl Machine<LogStore> {
         self.store.index.load_ahead(first);
         let data = ClientAppend::Part { request: key, blocks, source: PartSource::Data(slice) };
         self.store.log.push_client(data);
-        self.store.log.company.came(self.now);
+        self.store.appender.write_came(self.now);
         if self.is_mutated(Mutation::AckBeforeWritten) && self.requests[key].is_logged_write() {
             let id = self.requests[key].id;
             self.push(Effect::Reply { id, result: Ok(()) });
@@ -189,16 +189,15 @@ impl Machine<LogStore> {
     /// Drops whatever the index has in `blocks`; returns how many blocks that were.
     pub(crate) fn drop_entries(&mut self, volume_index: VolumeIndex, blocks: Blocks) -> u64 {
         let is_stale = self.is_mutated(Mutation::KeepStaleFrame);
-        let Machine { volumes, store: LogStore { index, segments, mirror, .. }, .. } = self;
-        let mut mirror = mirror.as_mut().filter(|_| !is_stale);
+        let Machine { volumes, store: LogStore { index, segments, appender, .. }, .. } = self;
         let volume = volumes[volume_index.at()].as_mut().expect("the volume exists");
         if volume.cached_blocks == 0 {
             return 0;
         }
         let mut dropped = 0;
         index.remove_range(volume.key(blocks.first), blocks.count, |key, entry| {
-            if let Some(mirror) = &mut mirror {
-                mirror.frames.forget(key);
+            if !is_stale {
+                appender.forget(key);
             }
             segments.remove_live(entry.place, entry.dirty);
             volume.dirty_blocks -= u64::from(entry.dirty);

@@ -9,6 +9,7 @@
 //! Source: bcache's `refill_dirty` and `read_dirty` (read).
 
 use super::LogStore;
+use super::appender::DirtyUnits;
 use super::segments::Segments;
 use crate::composition::Composition;
 use crate::effect::WriteMode;
@@ -220,20 +221,10 @@ impl Machine<LogStore> {
 
     fn controller_pressure(&self, index: VolumeIndex) -> Pressure {
         let volume = self.volume(index);
-        let LogStore { segments, journal, .. } = &self.store;
+        let DirtyUnits { count: frames, dirty: dirty_frames, unit_blocks, in_use_percent } =
+            self.store.appender.dirty_units(&self.store.segments);
         let sectors = |volume: &crate::machine::volume::Volume| volume.size_sectors;
-        let (frames, dirty_frames, frame_blocks, in_use_percent) = match journal {
-            Some(journal) => {
-                let buckets = &journal.buckets;
-                let (_, blocks) = buckets.run_of(0);
-                (buckets.count(), segments.dirty_buckets(), blocks, buckets.in_use_percent())
-            }
-            None => {
-                let percent = u64::from(segments.with_must()) * 100 / u64::from(segments.count());
-                (segments.count(), segments.with_must(), segments.segment_blocks(), percent as u32)
-            }
-        };
-        let frame_sectors = frame_blocks * SECTORS_PER_BLOCK as u32;
+        let frame_sectors = unit_blocks * to_u32(SECTORS_PER_BLOCK);
         Pressure {
             now: self.now,
             last_request: self.last_client,
@@ -251,7 +242,7 @@ impl Machine<LogStore> {
             runs: volume.destage.in_flight,
             requests: self.requests.len() as u32,
             origin_reads: volume.origin.client_reads,
-            is_memory_full: self.is_memory_full() || LogStore::pressure(self).is_short,
+            is_memory_full: LogStore::pressure(self).is_short,
             wants_room: LogStore::pressure(self).is_short,
             is_draining: false,
         }

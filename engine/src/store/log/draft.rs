@@ -1,22 +1,27 @@
 //! A batch being put together: its entries, its payload, and what its publication will do.
 
 use super::Publish;
+use super::keys::KeyPublish;
 use crate::format::{Entry, EntryKind};
 use crate::machine::guard::Blocks;
 use crate::memory::{Memory, Slice};
+use crate::number::{index, to_u32};
 use crate::units::{BLOCK_BYTES, Place, SECTORS_PER_BLOCK, VolumeId};
 use alloc::vec::Vec;
 
 /// A batch being put together.
 pub(super) struct Draft {
     pub sequence: u64,
-    pub first_payload: u32,
+    pub header_place: Place,
+    pub entries: Vec<Entry>,
+    /// The payload, in the order of the entries.
+    pub pieces: Vec<Slice>,
     pub payload_blocks: u32,
     pub payload_max: u32,
     pub entries_max: usize,
     pub checksums: Vec<u32>,
     pub publish: Vec<Publish>,
-    /// Appends of clients that it may take yet.
+    /// Appends of clients that it may still take.
     pub units_left: u32,
 }
 
@@ -26,27 +31,57 @@ impl Draft {
         Place(self.payload_blocks)
     }
 
-    /// Blocks of payload that it may take yet.
+    /// Blocks of payload that it may still take.
     pub fn room(&self) -> u64 {
         u64::from(self.payload_max - self.payload_blocks)
     }
 
-    /// Whether it may take one append of a client more.
-    pub fn has_units(&self, entries: usize) -> bool {
-        entries < self.entries_max && self.units_left > 0
+    /// Whether it has no room for another entry, or for payload.
+    pub fn is_full(&self) -> bool {
+        self.entries.len() >= self.entries_max || self.payload_blocks >= self.payload_max
     }
 
-    /// A client's append took so many blocks.
+    /// Whether it may take another append of a client.
+    pub fn has_units(&self) -> bool {
+        self.entries.len() < self.entries_max && self.units_left > 0
+    }
+
+    /// Checksums that it may still take.
+    pub fn checksums_left(&self) -> usize {
+        index(self.payload_max) - self.checksums.len()
+    }
+
+    /// Counts an append of a client with so many blocks of payload.
     pub fn add_payload(&mut self, blocks: u64) {
-        self.payload_blocks += blocks as u32;
+        self.payload_blocks += to_u32(blocks);
         self.units_left -= 1;
     }
 
     pub fn add_checksums<M: Memory>(&mut self, slice: Slice, blocks: u64, memory: &M) {
         for step in 0..blocks {
-            let part = slice.part((step * BLOCK_BYTES) as u32, BLOCK_BYTES as u32);
+            let part = slice.part(to_u32(step * BLOCK_BYTES), to_u32(BLOCK_BYTES));
             self.checksums.push(memory.checksum(part));
         }
+    }
+
+    pub fn push_key_publish(&mut self, publish: KeyPublish) {
+        self.publish.push(Publish::Keys(publish));
+    }
+
+    /// Adds an entry with payload, or lengthens the last one where they meet.
+    pub fn push_payload_entry(&mut self, kind: EntryKind, volume: VolumeId, blocks: Blocks) {
+        let entry = range_entry(kind, volume, blocks, to_u32(blocks.count), 0);
+        if let Some(last) = self.entries.last_mut()
+            && last.kind == kind
+            && last.volume == volume
+            && last.payload_blocks > 0
+            && last.start_sector + u64::from(last.sectors) == entry.start_sector
+        {
+            last.sectors += entry.sectors;
+            last.payload_blocks += entry.payload_blocks;
+            return;
+        }
+        self.entries.push(entry);
     }
 }
 
@@ -62,29 +97,8 @@ pub(super) fn range_entry(
         ring: 0,
         volume,
         start_sector: blocks.first * SECTORS_PER_BLOCK,
-        sectors: (blocks.count * SECTORS_PER_BLOCK) as u32,
+        sectors: to_u32(blocks.count * SECTORS_PER_BLOCK),
         payload_blocks,
         extra,
     }
-}
-
-/// Adds an entry with payload, or lengthens the last one where they meet.
-pub(super) fn push_payload_entry(
-    entries: &mut Vec<Entry>,
-    kind: EntryKind,
-    volume: VolumeId,
-    blocks: Blocks,
-) {
-    let entry = range_entry(kind, volume, blocks, blocks.count as u32, 0);
-    if let Some(last) = entries.last_mut()
-        && last.kind == kind
-        && last.volume == volume
-        && last.payload_blocks > 0
-        && last.start_sector + u64::from(last.sectors) == entry.start_sector
-    {
-        last.sectors += entry.sectors;
-        last.payload_blocks += entry.payload_blocks;
-        return;
-    }
-    entries.push(entry);
 }

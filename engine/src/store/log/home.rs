@@ -96,9 +96,7 @@ impl Machine<LogStore> {
                 self.store.index.set_dirty(key, false);
                 self.store.segments.remove_must(place);
                 self.volume_mut(index).dirty_blocks -= 1;
-                if let Some(mirror) = &mut self.store.mirror {
-                    mirror.frames.forget(key);
-                }
+                self.store.appender.forget(key);
                 match &mut cleaned {
                     Some((blocks, _)) => blocks.count += 1,
                     None => cleaned = Some((Blocks { first: block, count: 1 }, place)),

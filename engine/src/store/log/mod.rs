@@ -5,6 +5,7 @@
 //! (hazard 14). Copies of what is already there (fills, relocations) are decided at assembly, when no newer version of
 //! the block is on its way (rule 3).
 
+pub(crate) mod appender;
 mod assembly;
 mod change;
 pub(crate) mod controller;
@@ -12,9 +13,9 @@ mod draft;
 pub(crate) mod extents;
 mod fills;
 mod gather;
-mod group_commit;
 mod home;
 pub mod index;
+pub(crate) mod inline;
 pub(crate) mod keys;
 pub(crate) mod mirror;
 mod note;
@@ -40,14 +41,13 @@ use crate::store::log::index::Index;
 use crate::store::log::reclaim::{Kept, Reclaim};
 use crate::store::log::segments::Segments;
 use crate::units::{BlockKey, Nanos, Place, VolumeIndex};
-use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use appender::Appender;
 use controller::Controller;
-use fills::{Fill, Gathering};
-use group_commit::Company;
-use keys::Journal;
-use mirror::{Mirror, Mirrored};
+use fills::Fill;
+use keys::{KeyAppend, KeyPublish};
+use mirror::Mirrored;
 use note::Note;
 use policies::Policies;
 
@@ -58,10 +58,8 @@ pub(crate) struct LogStore {
     pub segments: Segments,
     pub log: Log,
     pub reclaim: Reclaim,
-    /// Where data lies in buckets.
-    pub journal: Option<Box<Journal>>,
-    /// Where dirty data lies in memory, too.
-    pub mirror: Option<Box<Mirror>>,
+    /// How clients' data gets into the log.
+    pub appender: Appender,
     /// Admission and cutoff.
     pub policies: Policies,
     /// The controller of destage, which may leave all to the sweep.
@@ -75,7 +73,7 @@ pub(crate) enum LogFlight {
     /// The summary of a segment.
     Summary { segment: u32, buffer: BufferId },
     /// The summary of a segment to be reclaimed.
-    ReclaimRead { segment: u32, buffer: BufferId },
+    SummaryRead { segment: u32, buffer: BufferId },
     /// Blocks that stay, to be appended again.
     RelocateRead { buffer: BufferId, blocks: Vec<Kept>, segment: u32 },
     /// Data on its way to a bucket, and since when; the number of its key.
@@ -118,10 +116,8 @@ pub(crate) enum InternalAppend {
     Zero { extent: Extent },
     /// A dirty block that rotted, or a lost extent that stays.
     Lost { first: BlockKey, blocks: u64, from: Place, life: u64 },
-    /// Keys that stay when their segment is emptied.
-    Rekey { first: BlockKey, blocks: u64, place: Place },
-    /// A bucket is about to be written anew.
-    Freed { bucket: u32 },
+    /// Of a log of keys alone.
+    Keys(KeyAppend),
 }
 
 /// What publication of a batch does, in order.
@@ -161,26 +157,8 @@ enum Publish {
     Head {
         buffer: BufferId,
     },
-    /// What lies in a bucket up to a block has its key.
-    Placed {
-        /// By the number of `Segments`; none for zeroes.
-        space: Option<(u32, u32)>,
-    },
-    /// A key that the index has already; of a fill, if there is no request.
-    Applied {
-        request: Option<RequestKey>,
-        volume: VolumeIndex,
-        blocks: Blocks,
-    },
-    /// Keys were appended again.
-    Rekeyed {
-        volume: VolumeIndex,
-        blocks: Blocks,
-    },
-    /// A bucket's places are void.
-    Freed {
-        bucket: u32,
-    },
+    /// Of a log of keys alone.
+    Keys(KeyPublish),
 }
 
 struct Batch {
@@ -225,8 +203,6 @@ pub(crate) struct Log {
     chain: u32,
     open: Option<Open>,
     client: VecDeque<ClientAppend>,
-    /// Fills, where they need not keep their place.
-    gathering: Gathering,
     internal: VecDeque<InternalAppend>,
     pub pending_blocks: u64,
     pub pending_fill_blocks: u64,
@@ -248,7 +224,6 @@ pub(crate) struct Log {
     missing_summaries: Vec<MissingSummary>,
     /// By the last header.
     stated: Stated,
-    company: Company,
     note: Note,
     scratch_entries: Vec<Entry>,
     scratch_pieces: Vec<Slice>,
@@ -292,7 +267,6 @@ impl Log {
             chain,
             open: open.map(|(segment, next_block, summary)| Open { segment, next_block, summary }),
             client: VecDeque::new(),
-            gathering: Gathering::default(),
             internal: VecDeque::new(),
             pending_blocks: 0,
             pending_fill_blocks: 0,
@@ -306,7 +280,6 @@ impl Log {
             is_floor_wanted: false,
             missing_summaries: start.missing_summaries,
             stated: start.stated,
-            company: Company::default(),
             note: Note::new(next_sequence - 1),
             scratch_entries: Vec::new(),
             scratch_pieces: Vec::new(),
@@ -331,10 +304,7 @@ impl Log {
 
     /// Whether nothing waits and nothing is in flight.
     pub fn is_quiet(&self) -> bool {
-        self.client.is_empty()
-            && self.gathering.is_empty()
-            && self.internal.is_empty()
-            && self.in_flight.is_empty()
+        self.client.is_empty() && self.internal.is_empty() && self.in_flight.is_empty()
     }
 
     /// Whether extents wait to be recorded again.
@@ -370,7 +340,7 @@ impl Log {
                 }
                 false
             }
-            _ => true,
+            ClientAppend::Part { .. } | ClientAppend::Fill(_) => true,
         });
         withdrawn
     }
@@ -387,7 +357,11 @@ impl Log {
             InternalAppend::Tombstone { volume: other, blocks: dropped, .. } => {
                 *other == volume && dropped.first < blocks.end() && blocks.first < dropped.end()
             }
-            _ => false,
+            InternalAppend::Relocate { .. }
+            | InternalAppend::Cleaned { .. }
+            | InternalAppend::Zero { .. }
+            | InternalAppend::Lost { .. }
+            | InternalAppend::Keys(_) => false,
         })
     }
 
@@ -412,6 +386,30 @@ impl InternalAppend {
 
     fn weight(&self) -> u64 {
         u64::from(matches!(self, InternalAppend::Relocate { .. }))
+    }
+
+    /// The volume that has to stay for it.
+    fn volume(&self) -> Option<VolumeIndex> {
+        match self {
+            InternalAppend::Tombstone { volume, .. } | InternalAppend::Cleaned { volume, .. } => {
+                Some(*volume)
+            }
+            InternalAppend::Relocate { key, .. } => Some(key.volume()),
+            InternalAppend::Zero { extent } => Some(extent.first.volume()),
+            InternalAppend::Lost { first, .. } => Some(first.volume()),
+            InternalAppend::Keys(append) => append.volume(),
+        }
+    }
+
+    /// Whether it takes something out of the oldest segment.
+    fn empties(&self) -> bool {
+        match self {
+            InternalAppend::Relocate { .. } | InternalAppend::Zero { .. } | InternalAppend::Lost { .. } => {
+                true
+            }
+            InternalAppend::Tombstone { .. } | InternalAppend::Cleaned { .. } => false,
+            InternalAppend::Keys(append) => append.empties(),
+        }
     }
 }
 
@@ -462,8 +460,7 @@ impl Machine<LogStore> {
             self.store.log.zeroes_home_pending == 0 || self.is_mutated(Mutation::ForgetZeroesHome);
         // What a bucket had that was given up is in no header's floor: its own entry says so.
         let flushed = self.barrier.flushed;
-        let is_freed = self.store.journal.as_ref().is_none_or(|journal| journal.buckets.are_freed(flushed))
-            || self.is_mutated(Mutation::BypassBeforeFreed);
+        let is_freed = self.store.appender.are_freed(flushed) || self.is_mutated(Mutation::BypassBeforeFreed);
         is_floor_carried && is_dropped && is_recorded && is_freed
     }
 }

@@ -91,10 +91,9 @@ impl Machine<LogStore> {
             now,
         };
         let passes = self.store.policies.passes(&asked);
-        let Some(journal) = &mut self.store.journal else { return passes };
-        let passes = passes || journal.is_over_cutoff(access, is_writeback);
+        let passes = passes || self.store.appender.is_over_cutoff(access, is_writeback);
         if !passes {
-            journal.served(range.sectors);
+            self.store.appender.served(range.sectors);
         }
         passes
     }

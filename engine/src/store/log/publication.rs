@@ -1,12 +1,14 @@
 //! Publication: a batch is on the device, and the index learns of it; or the device failed, and it never was.
 
-use super::{Batch, ClientAppend, InternalAppend, LogStore, Mirrored, Publish};
+use super::mirror::Mirrored;
+use super::{Batch, ClientAppend, InternalAppend, LogStore, Publish};
 use crate::effect::{Effect, Errno, Notice};
 use crate::machine::Machine;
 use crate::machine::guard::{Blocks, Hold};
 use crate::machine::request::RequestKey;
 use crate::memory::Memory;
 use crate::mutation::Mutation;
+use crate::number::{index_wide, to_u32};
 use crate::store::log::extents::{Extent, ExtentKind};
 use crate::store::log::index::Run as IndexRun;
 use crate::store::{Changing, Lookup};
@@ -45,6 +47,7 @@ impl Machine<LogStore> {
         }
     }
 
+    /// Does what the publication of one append does.
     fn publish<M: Memory>(
         &mut self,
         publish: Publish,
@@ -56,97 +59,83 @@ impl Machine<LogStore> {
             Publish::Part { request, volume, blocks, place, checksums_at } => {
                 match place {
                     Some(place) => {
-                        let run = IndexRun {
-                            first: BlockKey::new(volume, blocks.first),
-                            place,
-                            dirty: true,
-                            hits: 0,
-                            checksums: &checksums[checksums_at..checksums_at + blocks.count as usize],
-                        };
+                        let checksums = checksums_of(checksums, checksums_at, blocks);
+                        let first = BlockKey::new(volume, blocks.first);
+                        let run = IndexRun { first, place, dirty: true, hits: 0, checksums };
                         self.insert_run(volume, blocks, run);
                         self.release_share(request, blocks.count);
                     }
-                    None => {
-                        self.drop_entries(volume, blocks);
-                        let first = BlockKey::new(volume, blocks.first);
-                        self.insert_extent(Extent {
-                            first,
-                            blocks: blocks.count,
-                            kind: ExtentKind::Zero,
-                            place: header_place,
-                        });
-                    }
+                    None => self.publish_zeroes(volume, blocks, header_place),
                 }
                 self.release_guard(volume, blocks, Hold::Publishing);
-                let active = &mut self.requests[request];
-                active.unpublished -= blocks.count;
-                if active.unpublished == 0 {
-                    self.appended(request, memory);
-                }
+                self.part_published(request, blocks.count, memory);
             }
             Publish::Fill { volume, blocks, place, checksums_at, buffer } => {
                 memory.release(buffer);
-                let run = IndexRun {
-                    first: BlockKey::new(volume, blocks.first),
-                    place,
-                    dirty: false,
-                    hits: 0,
-                    checksums: &checksums[checksums_at..checksums_at + blocks.count as usize],
-                };
+                let checksums = checksums_of(checksums, checksums_at, blocks);
+                let first = BlockKey::new(volume, blocks.first);
+                let run = IndexRun { first, place, dirty: false, hits: 0, checksums };
                 self.insert_run(volume, blocks, run);
                 self.release_guard(volume, blocks, Hold::Copying);
             }
             Publish::Tombstone { request } => {
                 if let Some(request) = request {
-                    let active = &mut self.requests[request];
-                    active.sequence = self.store.log.published;
-                    active.unpublished -= 1;
-                    if active.unpublished == 0 {
-                        self.appended(request, memory);
-                    }
+                    self.requests[request].sequence = self.store.log.published;
+                    self.part_published(request, 1, memory);
                 }
             }
             Publish::Relocate { key, from, place, dirty, checksums_at, buffer } => {
                 memory.release(buffer);
-                self.store.reclaim.relocated(BLOCK_BYTES as u32);
+                self.store.reclaim.relocated(to_u32(BLOCK_BYTES));
                 let blocks = Blocks { first: key.block(), count: 1 };
                 // It may have been destaged or found rotten meanwhile, but not superseded.
                 if let Some(entry) = self.store.index.get(key).filter(|entry| entry.place == from) {
-                    let run = IndexRun {
-                        first: key,
-                        place,
-                        dirty: dirty && entry.dirty,
-                        hits: self.store.reclaim.policy.hits_left(entry.hits),
-                        checksums: &checksums[checksums_at..=checksums_at],
-                    };
+                    let (dirty, hits) =
+                        (dirty && entry.dirty, self.store.reclaim.policy.hits_left(entry.hits));
+                    let checksums = checksums_of(checksums, checksums_at, blocks);
+                    let run = IndexRun { first: key, place, dirty, hits, checksums };
                     self.insert_run(key.volume(), blocks, run);
                     self.volume_mut(key.volume()).counters.relocated_blocks += 1;
                 }
                 self.release_guard(key.volume(), blocks, Hold::Copying);
             }
-            Publish::Extent { extent, from } => {
-                let volume = extent.first.volume();
-                let blocks = Blocks { first: extent.first.block(), count: extent.blocks };
-                let is_current =
-                    self.store.extents.get(extent.first).is_some_and(|now| Some(now.place) == from)
-                        || self.store.index.get(extent.first).is_some_and(|now| Some(now.place) == from);
-                if is_current {
-                    if extent.kind == ExtentKind::Lost && self.store.extents.get(extent.first).is_none() {
-                        self.push(Effect::Notice(Notice::Lost { volume, block: blocks.first }));
-                    }
-                    self.drop_entries(volume, blocks);
-                    self.insert_extent(extent);
-                } else if extent.kind == ExtentKind::Zero {
-                    self.store.log.moved_late.push(extent);
-                }
-                self.release_guard(volume, blocks, Hold::Copying);
-            }
+            Publish::Extent { extent, from } => self.publish_extent(extent, from),
             Publish::Head { buffer } => memory.release(buffer),
             Publish::Mirrored(mirrored) => self.publish_mirrored(mirrored, checksums, memory),
-            Publish::Applied { request, volume, blocks } => {
-                self.publish_applied(request, volume, blocks, memory);
+            Publish::Keys(publish) => self.publish_keys(publish, memory),
+        }
+    }
+
+    fn publish_zeroes(&mut self, volume: VolumeIndex, blocks: Blocks, header_place: Place) {
+        self.drop_entries(volume, blocks);
+        let first = BlockKey::new(volume, blocks.first);
+        let kind = ExtentKind::Zero;
+        self.insert_extent(Extent { first, blocks: blocks.count, kind, place: header_place });
+    }
+
+    fn publish_extent(&mut self, extent: Extent, from: Option<Place>) {
+        let volume = extent.first.volume();
+        let blocks = Blocks { first: extent.first.block(), count: extent.blocks };
+        let is_current = self.store.extents.get(extent.first).is_some_and(|now| Some(now.place) == from)
+            || self.store.index.get(extent.first).is_some_and(|now| Some(now.place) == from);
+        if is_current {
+            if extent.kind == ExtentKind::Lost && self.store.extents.get(extent.first).is_none() {
+                self.push(Effect::Notice(Notice::Lost { volume, block: blocks.first }));
             }
-            publish => self.publish_journal(publish, false),
+            self.drop_entries(volume, blocks);
+            self.insert_extent(extent);
+        } else if extent.kind == ExtentKind::Zero {
+            self.store.log.moved_late.push(extent);
+        }
+        self.release_guard(volume, blocks, Hold::Copying);
+    }
+
+    /// So many parts more of what a request appended are published.
+    pub(super) fn part_published<M: Memory>(&mut self, request: RequestKey, parts: u64, memory: &mut M) {
+        let active = &mut self.requests[request];
+        active.unpublished -= parts;
+        if active.unpublished == 0 {
+            self.appended(request, memory);
         }
     }
 
@@ -164,7 +153,7 @@ impl Machine<LogStore> {
             volume.dirty_blocks -= u64::from(old.dirty);
             volume.cached_blocks -= 1;
         });
-        segments.add_live(place, blocks.count as u32, is_dirty);
+        segments.add_live(place, to_u32(blocks.count), is_dirty);
         volume.cached_blocks += blocks.count;
         if is_dirty {
             volume.dirty_blocks += blocks.count;
@@ -237,7 +226,7 @@ impl Machine<LogStore> {
                 }
                 Publish::Relocate { key, buffer, .. } => {
                     memory.release(buffer);
-                    self.store.reclaim.relocated(BLOCK_BYTES as u32);
+                    self.store.reclaim.relocated(to_u32(BLOCK_BYTES));
                     self.release_guard(key.volume(), Blocks { first: key.block(), count: 1 }, Hold::Copying);
                 }
                 Publish::Extent { extent, .. } => {
@@ -253,14 +242,7 @@ impl Machine<LogStore> {
                     cut_off.insert(self.discard_mirrored(mirrored, memory));
                 }
                 Publish::Tombstone { request } => cut_off.extend(request),
-                Publish::Applied { request: Some(request), volume, blocks } => {
-                    self.release_guard(volume, blocks, Hold::Publishing);
-                    cut_off.insert(request);
-                }
-                Publish::Applied { request: None, volume, blocks } => {
-                    self.release_guard(volume, blocks, Hold::Copying);
-                }
-                publish => self.publish_journal(publish, true),
+                Publish::Keys(publish) => cut_off.extend(self.discard_key_publish(publish)),
             }
         }
         for request in cut_off {
@@ -275,12 +257,14 @@ impl Machine<LogStore> {
     pub(crate) fn discard_appends<M: Memory>(&mut self, memory: &mut M) {
         while let Some(append) = self.store.log.client.pop_front() {
             self.store.log.pending_blocks -= append.weight();
-            if let ClientAppend::Fill(fill) = append {
-                self.store.log.pending_fill_blocks -= fill.blocks.count;
-                memory.release(fill.slice.buffer);
+            match append {
+                ClientAppend::Fill(fill) => {
+                    self.store.log.pending_fill_blocks -= fill.blocks.count;
+                    memory.release(fill.slice.buffer);
+                }
+                ClientAppend::Part { .. } => (),
             }
         }
-        self.drop_fills(memory);
         while let Some(append) = self.store.log.internal.pop_front() {
             self.forget_internal(append, memory);
         }
@@ -289,13 +273,8 @@ impl Machine<LogStore> {
 
     /// Requests with a part in a batch in flight: their buffers are still being read.
     pub(crate) fn is_in_batch(&self, request: RequestKey) -> bool {
-        self.store.log.in_flight.iter().flat_map(|batch| &batch.publish).any(|publish| match publish {
-            Publish::Part { request: other, .. }
-            | Publish::Mirrored(Mirrored { request: other, .. })
-            | Publish::Applied { request: Some(other), .. }
-            | Publish::Tombstone { request: Some(other) } => *other == request,
-            _ => false,
-        })
+        let mut in_flight = self.store.log.in_flight.iter().flat_map(|batch| &batch.publish);
+        in_flight.any(|publish| publish.request() == Some(request))
     }
 
     /// Whether anything on its way into the log belongs to a volume.
@@ -305,32 +284,10 @@ impl Machine<LogStore> {
             ClientAppend::Part { request, .. } => of_request(*request),
             ClientAppend::Fill(fill) => fill.volume == index,
         });
-        let is_gathering = self.store.log.gathering.iter().any(|fill| fill.volume == index);
-        let is_internal = self.store.log.internal.iter().any(|append| match append {
-            InternalAppend::Tombstone { volume, .. } | InternalAppend::Cleaned { volume, .. } => {
-                *volume == index
-            }
-            InternalAppend::Relocate { key, .. } => key.volume() == index,
-            InternalAppend::Zero { extent } => extent.first.volume() == index,
-            InternalAppend::Lost { first, .. } | InternalAppend::Rekey { first, .. } => {
-                first.volume() == index
-            }
-            InternalAppend::Freed { .. } => false,
-        });
+        let is_internal = self.store.log.internal.iter().any(|append| append.volume() == Some(index));
         let mut in_flight = self.store.log.in_flight.iter().flat_map(|batch| &batch.publish);
-        let is_in_flight = in_flight.any(|publish| match publish {
-            Publish::Part { volume, .. }
-            | Publish::Fill { volume, .. }
-            | Publish::Mirrored(Mirrored { volume, .. }) => *volume == index,
-            Publish::Relocate { key, .. } => key.volume() == index,
-            Publish::Extent { extent, .. } => extent.first.volume() == index,
-            Publish::Rekeyed { volume, .. } | Publish::Applied { volume, .. } => *volume == index,
-            Publish::Tombstone { .. }
-            | Publish::Head { .. }
-            | Publish::Placed { .. }
-            | Publish::Freed { .. } => false,
-        });
-        is_pending || is_gathering || is_internal || is_in_flight || self.keys_concern(index)
+        let is_in_flight = in_flight.any(|publish| publish.volume() == Some(index));
+        is_pending || is_internal || is_in_flight || self.appender_concerns(index)
     }
 
     /// A flush of the cache covered the log up to `sequence`.
@@ -352,4 +309,50 @@ impl Machine<LogStore> {
             && self.store.segments.get(segment).is_summary_written
             && self.store.segments.get(segment).last_sequence <= self.store.log.published
     }
+}
+
+impl Publish {
+    /// The place of its payload, if that lies behind the batch's header.
+    pub(super) fn place_mut(&mut self) -> Option<&mut Place> {
+        match self {
+            Publish::Part { place, .. } => place.as_mut(),
+            Publish::Fill { place, .. }
+            | Publish::Mirrored(Mirrored { place, .. })
+            | Publish::Relocate { place, .. } => Some(place),
+            Publish::Tombstone { .. } | Publish::Extent { .. } | Publish::Head { .. } | Publish::Keys(_) => {
+                None
+            }
+        }
+    }
+
+    /// The request that waits for it.
+    fn request(&self) -> Option<RequestKey> {
+        match self {
+            Publish::Part { request, .. } | Publish::Mirrored(Mirrored { request, .. }) => Some(*request),
+            Publish::Tombstone { request } => *request,
+            Publish::Keys(publish) => publish.request(),
+            Publish::Fill { .. }
+            | Publish::Relocate { .. }
+            | Publish::Extent { .. }
+            | Publish::Head { .. } => None,
+        }
+    }
+
+    /// The volume that has to stay for it.
+    fn volume(&self) -> Option<VolumeIndex> {
+        match self {
+            Publish::Part { volume, .. }
+            | Publish::Fill { volume, .. }
+            | Publish::Mirrored(Mirrored { volume, .. }) => Some(*volume),
+            Publish::Relocate { key, .. } => Some(key.volume()),
+            Publish::Extent { extent, .. } => Some(extent.first.volume()),
+            Publish::Keys(publish) => publish.volume(),
+            Publish::Tombstone { .. } | Publish::Head { .. } => None,
+        }
+    }
+}
+
+/// The checksums of an append in those of its batch.
+pub(super) fn checksums_of(checksums: &[u32], at: usize, blocks: Blocks) -> &[u32] {
+    &checksums[at..at + index_wide(blocks.count)]
 }

@@ -154,17 +154,9 @@ impl Machine<LogStore> {
             .filter(|&at| !matches!(self.store.segments.get(at).state, SegmentState::Emptied(_)))
             .nth(self.store.reclaim.active.len());
         let Some(at) = next.filter(|&at| self.is_settled(at)) else { return };
-        let segment = self.store.segments.get(at);
-        let blocks = segment.summary_blocks;
-        assert!(blocks > 0, "a sealed segment has a summary");
-        let Some(buffer) = self.allocate(Purpose::Metadata, blocks * BLOCK_BYTES as u32, memory) else {
+        if !self.read_summary(at, memory) {
             return;
-        };
-        self.store.segments.get_mut(at).pins += 1;
-        let first = self.store.segments.place(at, self.store.segments.segment_blocks() - blocks);
-        let slice = Slice { buffer, offset_bytes: 0, len_bytes: blocks * BLOCK_BYTES as u32 };
-        let op = IoOp::Read { offset_bytes: self.store.offset_bytes(first), into: Pieces::One(slice) };
-        self.issue(Target::Cache, op, Flight::Store(LogFlight::ReclaimRead { segment: at, buffer }));
+        }
         self.store.reclaim.active.push_back(Reclaiming {
             segment: at,
             stage: Stage::Reading,
@@ -174,25 +166,9 @@ impl Machine<LogStore> {
         });
     }
 
-    pub(crate) fn reclaim_read_done<M: Memory>(
-        &mut self,
-        segment: u32,
-        buffer: BufferId,
-        result: Result<(), Errno>,
-        memory: &mut M,
-    ) {
-        self.store.segments.get_mut(segment).pins -= 1;
-        let generation = self.store.segments.get(segment).generation;
-        let listed = match result {
-            Ok(()) => match Summary::decode(memory.metadata(buffer)) {
-                Ok(summary) if summary.footer.generation == generation => {
-                    Some(self.live_blocks(segment, &summary))
-                }
-                _ => None,
-            },
-            Err(_) => None,
-        };
-        memory.release(buffer);
+    /// Lists the blocks that are live in a segment, by its summary.
+    pub(super) fn list_segment(&mut self, segment: u32, summary: Option<Summary>) {
+        let listed = summary.map(|summary| self.live_blocks(segment, &summary));
         // Without its summary a segment is listed from the index, which takes longer.
         let listed = listed.unwrap_or_else(|| {
             let mut blocks = Vec::new();
@@ -391,17 +367,15 @@ impl Machine<LogStore> {
 
     fn read_kept<M: Memory>(&mut self, mut kept: Vec<Kept>, memory: &mut M) {
         kept.sort_unstable_by_key(|kept| kept.place);
-        if let Some(mirror) = &self.store.mirror {
-            // What lies in memory is not read.
-            let Reclaim { relocating_blocks, gathered, .. } = &mut self.store.reclaim;
-            kept.retain(|&Kept { key, place: from, checksum }| {
-                let Some(slice) = mirror.frames.published(key) else { return true };
-                memory.retain(slice.buffer);
-                *relocating_blocks += 1;
-                gathered.push(InternalAppend::Relocate { key, from, checksum, slice });
-                false
-            });
-        }
+        // What lies in memory is not read.
+        let LogStore { appender, reclaim: Reclaim { relocating_blocks, gathered, .. }, .. } = &mut self.store;
+        kept.retain(|&Kept { key, place: from, checksum }| {
+            let Some(slice) = appender.kept_in_memory(key) else { return true };
+            memory.retain(slice.buffer);
+            *relocating_blocks += 1;
+            gathered.push(InternalAppend::Relocate { key, from, checksum, slice });
+            false
+        });
         let mut rest = kept.as_slice();
         while let Some(first) = rest.first() {
             let is_unreadable = |key: BlockKey| self.volume(key.volume()).destage.unreadable.has(key.block());

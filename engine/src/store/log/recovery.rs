@@ -2,11 +2,11 @@
 //!
 //! The entries are replayed in log order; the highest sequence wins.
 
+use super::appender::Appender;
 use super::controller::Controller;
 use super::extents::{Change, Extent, ExtentKind, Extents};
 use super::index::{Index, Run};
 use super::keys::found::KeysFound;
-use super::mirror::Mirror;
 use super::policies::Policies;
 use super::reclaim::Reclaim;
 use super::scan::{BatchRecord, Scan, SegmentSpan, SegmentView, scan_mutated};
@@ -333,15 +333,14 @@ impl Replay {
         let seed = u64::from_le_bytes(core::array::from_fn(|at| superblock.set_id[at]));
         let policies = Policies::new(composition, to_u32(cache_blocks), seed);
         let controller = Controller::new(composition, &segments);
-        let journal = keys.map(|keys| Box::new(keys.into_journal(composition, &index, &mut segments, seed)));
+        let keys = keys.map(|keys| keys.into_keys(composition, &index, &mut segments, seed));
         let store = LogStore {
             index,
             extents,
             segments,
             log,
             reclaim: Reclaim::new(composition),
-            journal,
-            mirror: Mirror::new(composition, cache_blocks).map(Box::new),
+            appender: Appender::new(composition, cache_blocks, keys),
             policies,
             controller,
         };

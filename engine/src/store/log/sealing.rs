@@ -2,10 +2,11 @@
 
 use super::{InternalAppend, LogFlight, LogStore, MissingSummary, Stated};
 use crate::effect::{Errno, IoOp, Pieces, Target};
-use crate::format::{SummaryBuilder, SummaryFooter};
+use crate::format::{Summary, SummaryBuilder, SummaryFooter};
 use crate::machine::{Flight, Machine};
-use crate::memory::{Memory, Purpose, Slice};
+use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
+use crate::number::{index, to_u32};
 use crate::store::Lookup;
 use crate::units::BLOCK_BYTES;
 
@@ -48,7 +49,7 @@ impl Machine<LogStore> {
         memory: &mut M,
     ) -> bool {
         let blocks = summary.blocks_needed();
-        let Some(buffer) = self.allocate(Purpose::Metadata, blocks * BLOCK_BYTES as u32, memory) else {
+        let Some(buffer) = self.allocate(Purpose::Metadata, blocks * to_u32(BLOCK_BYTES), memory) else {
             return false;
         };
         let segment = self.store.segments.get_mut(at);
@@ -66,9 +67,9 @@ impl Machine<LogStore> {
             oldest_dirty_sequence: stated.oldest_dirty_sequence,
         };
         let bytes = memory.metadata_mut(buffer);
-        summary.finish(&footer, &mut bytes[..(blocks as usize) * BLOCK_BYTES as usize]);
+        summary.finish(&footer, &mut bytes[..index(blocks * to_u32(BLOCK_BYTES))]);
         let first = self.store.segments.place(at, self.store.segments.segment_blocks() - blocks);
-        let slice = Slice { buffer, offset_bytes: 0, len_bytes: blocks * BLOCK_BYTES as u32 };
+        let slice = Slice { buffer, offset_bytes: 0, len_bytes: blocks * to_u32(BLOCK_BYTES) };
         let op = IoOp::Write { offset_bytes: self.store.offset_bytes(first), from: Pieces::One(slice) };
         self.store.log.summaries_in_flight += 1;
         self.issue(Target::Cache, op, Flight::Store(LogFlight::Summary { segment: at, buffer }));
@@ -86,6 +87,38 @@ impl Machine<LogStore> {
             Ok(()) => self.store.segments.get_mut(segment).is_summary_written = true,
             Err(errno) => self.latch(errno, memory),
         }
+    }
+
+    /// Begins to read the summary of a sealed segment. False if no buffer was free.
+    pub(super) fn read_summary<M: Memory>(&mut self, segment: u32, memory: &mut M) -> bool {
+        let blocks = self.store.segments.get(segment).summary_blocks;
+        assert!(blocks > 0, "a sealed segment has a summary");
+        let len_bytes = blocks * to_u32(BLOCK_BYTES);
+        let Some(buffer) = self.allocate(Purpose::Metadata, len_bytes, memory) else { return false };
+        self.store.segments.get_mut(segment).pins += 1;
+        let first = self.store.segments.place(segment, self.store.segments.segment_blocks() - blocks);
+        let slice = Slice { buffer, offset_bytes: 0, len_bytes };
+        let op = IoOp::Read { offset_bytes: self.store.offset_bytes(first), into: Pieces::One(slice) };
+        self.issue(Target::Cache, op, Flight::Store(LogFlight::SummaryRead { segment, buffer }));
+        true
+    }
+
+    /// The summary that was read, if it is whole and that of the segment's present life.
+    pub(super) fn decode_summary<M: Memory>(
+        &mut self,
+        segment: u32,
+        buffer: BufferId,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) -> Result<Summary, Errno> {
+        let segment = self.store.segments.get_mut(segment);
+        segment.pins -= 1;
+        let summary = result.and_then(|()| {
+            let summary = Summary::decode(memory.metadata(buffer)).ok();
+            summary.filter(|summary| summary.footer.generation == segment.generation).ok_or(Errno::IO)
+        });
+        memory.release(buffer);
+        summary
     }
 
     /// What the next header says.

@@ -1,7 +1,7 @@
 //! The log as a [`Store`].
 
 use super::fills::Fill;
-use super::{ClientAppend, InternalAppend, LogFlight, LogStore};
+use super::{InternalAppend, LogFlight, LogStore};
 use crate::effect::{Errno, RequestOp};
 use crate::format::SEGMENTS_OFFSET;
 use crate::machine::Machine;
@@ -12,6 +12,7 @@ use crate::machine::request::{RequestKey, Stage};
 use crate::machine::volume::Volume;
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
+use crate::number::to_u32;
 use crate::policies::replacement::Access;
 use crate::status::CacheStatus;
 use crate::store::log::extents::ExtentKind;
@@ -40,13 +41,8 @@ impl Operations for LogStore {
                 memory.release(buffer);
                 m.summary_done(segment, result, memory);
             }
-            LogFlight::ReclaimRead { segment, buffer } if m.store.journal.is_some() => {
-                m.tail_read_done(segment, buffer, result, memory);
-            }
             LogFlight::Data { key, issued } => m.data_done(key, issued, result, memory),
-            LogFlight::ReclaimRead { segment, buffer } => {
-                m.reclaim_read_done(segment, buffer, result, memory)
-            }
+            LogFlight::SummaryRead { segment, buffer } => m.summary_read(segment, buffer, result, memory),
             LogFlight::RelocateRead { buffer, blocks, segment } => {
                 m.relocate_read_done(buffer, &blocks, segment, result, memory);
             }
@@ -65,20 +61,16 @@ impl Lookup for LogStore {
     }
 
     fn in_memory(&self, key: BlockKey) -> Option<Slice> {
-        self.mirror.as_ref()?.frames.newest(key)
+        self.appender.newest_in_memory(key)
     }
 
     fn kept_in_memory(&self, key: BlockKey) -> Option<Slice> {
-        self.mirror.as_ref()?.frames.published(key)
+        self.appender.kept_in_memory(key)
     }
 
     fn note_hit(&mut self, key: BlockKey, _is_first: bool) {
         self.index.touch(key);
-        if let Some(journal) = &mut self.journal
-            && let Some(entry) = self.index.get(key)
-        {
-            journal.hit(entry.place);
-        }
+        self.appender.hit(key, &self.index);
     }
 
     fn is_joinable(&self, first: Place, next: Place) -> bool {
@@ -135,7 +127,7 @@ impl Reading for LogStore {
         }
         let all = Blocks { first: piece.first, count: blocks };
         if m.store.policies.lets_all_in {
-            m.queue_fill(request, all, piece.slice, stamp, memory);
+            m.offer_blocks(request, all, piece.slice, stamp, memory);
             return;
         }
         // A stamp is of all blocks: a run of them is compared with one of its own.
@@ -145,9 +137,9 @@ impl Reading for LogStore {
             let is_unchanged =
                 guard.stamp(all, epoch) == Some(stamp) || m.is_mutated(Mutation::FillAfterChange);
             if let Some(stamp) = guard.stamp(blocks, epoch).filter(|_| is_unchanged) {
-                let skip = ((blocks.first - all.first) * BLOCK_BYTES) as u32;
-                let slice = piece.slice.part(skip, (blocks.count * BLOCK_BYTES) as u32);
-                m.queue_fill(request, blocks, slice, stamp, memory);
+                let skip = to_u32((blocks.first - all.first) * BLOCK_BYTES);
+                let slice = piece.slice.part(skip, to_u32(blocks.count * BLOCK_BYTES));
+                m.offer_blocks(request, blocks, slice, stamp, memory);
             }
         }
     }
@@ -157,7 +149,7 @@ impl Reading for LogStore {
     }
 
     fn may_fill(m: &mut Machine<LogStore>, key: RequestKey) -> bool {
-        m.store.policies.lets_all_in && m.store.journal.is_none() || m.ask_fill(key)
+        m.store.policies.lets_all_in && !m.store.appender.has_admission() || m.ask_fill(key)
     }
 
     fn answered(m: &mut Machine<LogStore>, issued: Nanos) {
@@ -218,10 +210,8 @@ impl Changing for LogStore {
         let (op, volume) = (active.op, active.volume);
         let oldest_dirty_sequence = m.volume(volume).is_dirty().then(|| m.oldest_dirty());
         let dropped = m.drop_entries(volume, blocks) + m.drop_extents(volume, blocks);
-        let LogStore { journal, segments, .. } = &mut m.store;
-        if let Some(journal) = journal {
-            journal.passed(blocks.count, segments);
-        }
+        let LogStore { appender, segments, .. } = &mut m.store;
+        appender.passed(blocks.count, segments);
         let mutation = match op {
             RequestOp::Discard { .. } => Mutation::ForgetDiscard,
             _ => Mutation::ForgetTombstone,
@@ -247,18 +237,16 @@ impl Changing for LogStore {
 
     fn is_forgotten(m: &Machine<LogStore>, _key: RequestKey) -> bool {
         // What is answered for and not in the log is older than what goes around it, and would be lost instead of that.
-        m.is_floor_durable() && m.store.mirror.as_ref().is_none_or(|mirror| !mirror.owes())
+        m.is_floor_durable() && !m.store.appender.owes()
     }
 
     fn want_forgotten(m: &mut Machine<LogStore>, _key: RequestKey) {
         m.want_floor();
-        if let Some(mirror) = &mut m.store.mirror {
-            mirror.hurry();
-        }
+        m.store.appender.hurry();
     }
 
     fn is_writing(m: &Machine<LogStore>, key: RequestKey) -> bool {
-        m.is_in_batch(key) || m.store.journal.as_ref().is_some_and(|journal| journal.is_writing(key))
+        m.is_in_batch(key) || m.store.appender.is_writing(key)
     }
 
     fn withdraw<M: Memory>(m: &mut Machine<LogStore>, volume: VolumeIndex, memory: &mut M) {
@@ -276,20 +264,15 @@ impl Durability for LogStore {
     }
 
     fn unlogged(&mut self) -> Option<u64> {
-        if let Some(mirror) = &mut self.mirror {
-            let is_skipped = self.segments.mutations.has(Mutation::FlushBeforeOwed);
-            return (mirror.hurry() && !is_skipped).then_some(0);
-        }
-        self.journal.as_mut()?.want_keys()
+        self.appender.unlogged(&self.segments)
     }
 
     fn are_logged(&self, number: u64) -> bool {
-        self.journal.as_ref().is_none_or(|journal| journal.are_published(number))
-            && self.mirror.as_ref().is_none_or(|mirror| !mirror.owes())
+        self.appender.are_logged(number)
     }
 
     fn is_home_when_written(&self) -> bool {
-        self.journal.as_ref().is_some_and(|journal| journal.is_early())
+        self.appender.is_home_when_written()
     }
 
     fn may_flush(&self) -> bool {
@@ -359,17 +342,12 @@ impl Destaging for LogStore {
     }
 
     fn pressure(m: &Machine<LogStore>) -> Pressure {
-        let LogStore { segments, extents, journal, .. } = &m.store;
-        let (held, all) = match journal {
-            None => (segments.with_must(), segments.count()),
-            Some(journal) => (segments.dirty_buckets(), journal.buckets.count()),
-        };
+        let LogStore { segments, extents, appender, .. } = &m.store;
+        let units = appender.dirty_units(segments);
         Pressure {
-            held_permille: u64::from(held) * 1000 / u64::from(all),
+            held_permille: u64::from(units.dirty) * 1000 / u64::from(units.count),
             extents: extents.len(),
-            is_short: segments.free() < m.config.segments_low
-                || m.is_memory_full()
-                || journal.as_ref().is_some_and(|journal| journal.is_starved()),
+            is_short: segments.free() < m.config.segments_low || m.is_appender_short(),
         }
     }
 }
@@ -382,46 +360,31 @@ impl Life for LogStore {
     }
 
     fn request_ended<M: Memory>(m: &mut Machine<LogStore>, key: RequestKey, memory: &mut M) {
-        if m.store.mirror.is_some() && matches!(m.requests[key].op, RequestOp::Stop) {
-            m.release_all_frames(memory);
+        if matches!(m.requests[key].op, RequestOp::Stop) {
+            m.release_memory(memory);
         }
     }
 
     fn pump<M: Memory>(m: &mut Machine<LogStore>, memory: &mut M) {
-        m.release_frames(memory);
-        if m.store.journal.is_some() {
-            m.pump_journal(memory);
-        } else {
-            m.pump_reclaim(memory);
-        }
+        m.pump_room(memory);
         m.pump_controller(memory);
         m.pump_note();
     }
 
     fn assemble<M: Memory>(m: &mut Machine<LogStore>, memory: &mut M) {
-        if m.store.journal.is_some() {
-            m.assemble_journal(memory);
-        } else if m.store.mirror.is_some() {
-            m.assemble_mirror(memory);
-        } else {
-            m.assemble_batches(memory);
-        }
+        m.assemble_pending(memory);
     }
 
     fn deadline(&self) -> Option<Nanos> {
-        let of_writes = self.log.company.deadline().or_else(|| self.mirror.as_ref()?.deadline());
-        of_writes.into_iter().chain(self.log.gathering.deadline()).min()
+        self.appender.deadline()
     }
 
     fn is_busy(&self) -> bool {
-        self.reclaim.is_active() || self.journal.as_ref().is_some_and(|journal| journal.is_busy())
+        self.reclaim.is_active() || self.appender.is_busy()
     }
 
     fn is_quiet(&self) -> bool {
-        self.log.is_quiet()
-            && !self.reclaim.is_relocating()
-            && self.journal.as_ref().is_none_or(|journal| journal.is_quiet())
-            && self.mirror.as_ref().is_none_or(|mirror| mirror.is_quiet())
+        self.log.is_quiet() && !self.reclaim.is_relocating() && self.appender.is_quiet()
     }
 
     fn concerns(m: &Machine<LogStore>, volume: VolumeIndex) -> bool {
@@ -429,8 +392,7 @@ impl Life for LogStore {
     }
 
     fn discard_pending<M: Memory>(m: &mut Machine<LogStore>, memory: &mut M) {
-        m.discard_keys(memory);
-        m.discard_taken(memory);
+        m.discard_waiting(memory);
         m.discard_appends(memory);
     }
 
@@ -479,14 +441,8 @@ impl Life for LogStore {
     }
 
     fn fill_status(&self, status: &mut CacheStatus) {
-        status.used_bytes = match &self.journal {
-            None => self.segments.used_bytes(),
-            Some(journal) => self.segments.used_bytes() + journal.buckets.used_bytes(),
-        };
-        if let Some(mirror) = &self.mirror {
-            status.kept_bytes = mirror.frames.used() * BLOCK_BYTES;
-            status.kept_limit_bytes = mirror.frames.room() * BLOCK_BYTES;
-        }
+        status.used_bytes = self.segments.used_bytes();
+        self.appender.fill_status(status);
         status.segments = self.segments.count();
         status.segments_free = self.segments.free();
         status.segment_bytes = u64::from(self.segments.segment_blocks()) * BLOCK_BYTES;
@@ -497,13 +453,13 @@ impl Life for LogStore {
 
     fn describe(&self, f: &mut core::fmt::DebugStruct<'_, '_>) {
         let ring: Vec<_> = self.segments.ring().take(6).map(|at| (at, self.segments.get(at))).collect();
-        f.field("journal", &self.journal);
+        f.field("appender", &self.appender);
         f.field("log", &self.log).field("reclaim", &self.reclaim).field("tail", &ring);
     }
 }
 
 impl Machine<LogStore> {
-    fn queue_fill<M: Memory>(
+    fn offer_blocks<M: Memory>(
         &mut self,
         request: RequestKey,
         blocks: Blocks,
@@ -514,12 +470,6 @@ impl Machine<LogStore> {
         let active = &self.requests[request];
         let (volume, kept_bytes) = (active.volume, active.blocks.count * BLOCK_BYTES);
         let fill = Fill { volume, blocks, slice, stamp, watch: None, kept_bytes, since: self.now };
-        if self.store.journal.is_none() && self.store.mirror.is_none() {
-            self.gather_fill(fill, memory);
-            return;
-        }
-        memory.retain(slice.buffer);
-        self.store.log.pending_fill_blocks += blocks.count;
-        self.store.log.push_client(ClientAppend::Fill(fill));
+        self.queue_fill(fill, memory);
     }
 }

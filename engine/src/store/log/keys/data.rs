@@ -1,23 +1,25 @@
 //! From the clients' queue to a bucket.
 
 use super::super::fills::Fill;
-use super::super::{ClientAppend, LogFlight, LogStore, PartSource, Publish};
-use super::{KEYS_MAX, Key, KeyState};
+use super::super::{ClientAppend, LogFlight, LogStore, PartSource};
+use super::buckets::Space;
+use super::{KEYS_MAX, Key, KeyState, Source};
 use crate::effect::{Errno, IoOp, Pieces, RequestOp, Target};
 use crate::machine::guard::{Blocks, Hold};
 use crate::machine::request::RequestKey;
 use crate::machine::{Flight, Machine};
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
+use crate::number::{index_wide, to_u32};
 use crate::policies::replacement::Access;
 use crate::store::{Changing, Lookup};
-use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, VolumeIndex};
+use crate::units::{BLOCK_BYTES, BlockKey, Nanos, VolumeIndex};
 use alloc::vec::Vec;
 
 impl Machine<LogStore> {
     /// Takes what clients have queued, in order, and writes it to buckets, as far as there is room.
     pub(super) fn place_data<M: Memory>(&mut self, memory: &mut M) {
-        self.journal().is_starved = false;
+        self.keys().is_starved = false;
         while self.latched.is_none() && self.may_place() {
             let Some(append) = self.store.log.client.pop_front() else { break };
             let has_room = match append {
@@ -49,29 +51,37 @@ impl Machine<LogStore> {
 
     /// Whether more data may be placed: keys need room in the ring.
     fn may_place(&self) -> bool {
-        let journal = self.store.journal.as_ref().expect("there are buckets");
-        journal.keys.len() < KEYS_MAX && self.clients_may_append()
+        let keys = self.store.appender.keys();
+        keys.waiting.len() < KEYS_MAX && self.clients_may_append()
     }
 
-    fn journal(&mut self) -> &mut super::Journal {
-        self.store.journal.as_mut().expect("there are buckets")
+    fn keys(&mut self) -> &mut super::Keys {
+        self.store.appender.keys_mut()
     }
 
     /// Zeroes need no bucket; they keep their place among the others.
     fn place_zero(&mut self, request: RequestKey, blocks: Blocks, append: ClientAppend) -> bool {
         // As a key it would hold up those of fills behind it, and with them who waits for their blocks, perhaps with the blocks
         // of those zeroes that it waits for.
-        let journal = self.store.journal.as_ref().expect("there are buckets");
-        if self.must_zeroes_wait(journal.keys.iter().filter(|key| key.space.is_none()).count()) {
+        let keys = self.store.appender.keys();
+        if self.must_zeroes_wait(keys.waiting.iter().filter(|key| key.space.is_none()).count()) {
             self.store.log.client.push_front(append);
             return false;
         }
         let volume = self.requests[request].volume;
         self.requests[request].sequence = self.store.log.next_sequence;
-        let publish = Publish::Part { request, volume, blocks, place: None, checksums_at: 0 };
-        self.push_key(publish, Vec::new(), None, KeyState::Ready);
+        self.push_key(Key {
+            source: Source::Write { request },
+            volume,
+            blocks,
+            place: None,
+            checksums: Vec::new(),
+            space: None,
+            state: KeyState::Ready,
+            written: None,
+        });
         // They are not in the index before their batch is published, and what comes behind them waits for that.
-        self.journal().want_all_keys();
+        self.keys().want_all_keys();
         true
     }
 
@@ -84,22 +94,19 @@ impl Machine<LogStore> {
     ) -> bool {
         let volume = self.requests[request].volume;
         let first = self.volume(volume).key(blocks.first);
-        let LogStore { journal, segments, .. } = &mut self.store;
-        let journal = journal.as_mut().expect("there are buckets");
-        let Some(space) = journal.buckets.take(first, blocks.count, segments) else {
+        let LogStore { appender, segments, .. } = &mut self.store;
+        let keys = appender.keys_mut();
+        let Some(space) = keys.buckets.take(first, blocks.count, segments) else {
             let source = PartSource::Data(slice);
             self.store.log.client.push_front(ClientAppend::Part { request, blocks, source });
             return self.pass_starved(request, memory);
         };
         let now = Blocks { first: blocks.first, count: u64::from(space.blocks) };
-        let bytes = space.blocks * BLOCK_BYTES as u32;
+        let bytes = space.blocks * to_u32(BLOCK_BYTES);
         self.store.log.pending_blocks -= now.count;
         // Part of it is on its way: it cannot be begun again as if nothing had happened.
         self.requests[request].sequence = self.store.log.next_sequence;
-        let publish =
-            Publish::Part { request, volume, blocks: now, place: Some(space.place), checksums_at: 0 };
-        let segment = self.journal().buckets.segment_of(space.bucket);
-        self.write_data(publish, slice.part(0, bytes), space.place, (segment, space.end_block), memory);
+        self.write_data(Source::Write { request }, volume, now, slice.part(0, bytes), &space, memory);
         if now.count < blocks.count {
             let rest = Blocks { first: now.end(), count: blocks.count - now.count };
             let source = PartSource::Data(slice.part(bytes, slice.len_bytes - bytes));
@@ -122,9 +129,9 @@ impl Machine<LogStore> {
                 .all(|block| self.store.index.get(BlockKey::new(volume, block)).is_none());
         let space = is_new
             .then(|| {
-                let LogStore { journal, segments, .. } = &mut self.store;
-                let journal = journal.as_mut().expect("there are buckets");
-                journal.buckets.take(BlockKey::new(volume, blocks.first), blocks.count, segments)
+                let LogStore { appender, segments, .. } = &mut self.store;
+                let keys = appender.keys_mut();
+                keys.buckets.take(BlockKey::new(volume, blocks.first), blocks.count, segments)
             })
             .flatten();
         let Some(space) = space else {
@@ -145,41 +152,43 @@ impl Machine<LogStore> {
         let target = self.volume_mut(volume);
         target.guard.acquire(now, Hold::Copying);
         target.counters.fill_blocks += now.count;
-        let publish =
-            Publish::Fill { volume, blocks: now, place: space.place, checksums_at: 0, buffer: slice.buffer };
-        let segment = self.journal().buckets.segment_of(space.bucket);
-        let part = slice.part(0, space.blocks * BLOCK_BYTES as u32);
-        self.write_data(publish, part, space.place, (segment, space.end_block), memory);
+        let part = slice.part(0, space.blocks * to_u32(BLOCK_BYTES));
+        self.write_data(Source::Read { buffer: slice.buffer }, volume, now, part, &space, memory);
     }
 
     fn write_data<M: Memory>(
         &mut self,
-        publish: Publish,
+        source: Source,
+        volume: VolumeIndex,
+        blocks: Blocks,
         slice: Slice,
-        place: Place,
-        space: (u32, u32),
+        space: &Space,
         memory: &M,
     ) {
-        let blocks = slice.len_bytes / BLOCK_BYTES as u32;
-        let checksums = (0..blocks)
-            .map(|step| memory.checksum(slice.part(step * BLOCK_BYTES as u32, BLOCK_BYTES as u32)))
+        let len_bytes = to_u32(BLOCK_BYTES);
+        let checksums = (0..slice.len_bytes / len_bytes)
+            .map(|step| memory.checksum(slice.part(step * len_bytes, len_bytes)))
             .collect();
-        let key = self.push_key(publish, checksums, Some(space), KeyState::Writing);
-        let op = IoOp::Write { offset_bytes: self.store.offset_bytes(place), from: Pieces::One(slice) };
+        let segment = self.keys().buckets.segment_of(space.bucket);
+        let key = self.push_key(Key {
+            source,
+            volume,
+            blocks,
+            place: Some(space.place),
+            checksums,
+            space: Some((segment, space.end_block)),
+            state: KeyState::Writing,
+            written: None,
+        });
+        let op = IoOp::Write { offset_bytes: self.store.offset_bytes(space.place), from: Pieces::One(slice) };
         let issued = self.now;
         self.issue(Target::Cache, op, Flight::Store(LogFlight::Data { key, issued }));
     }
 
-    fn push_key(
-        &mut self,
-        publish: Publish,
-        checksums: Vec<u32>,
-        space: Option<(u32, u32)>,
-        state: KeyState,
-    ) -> u64 {
-        let journal = self.journal();
-        journal.keys.push_back(Key { publish, checksums, space, state, written: None });
-        journal.first_key + journal.keys.len() as u64 - 1
+    fn push_key(&mut self, key: Key) -> u64 {
+        let keys = self.keys();
+        keys.waiting.push_back(key);
+        keys.keys_end() - 1
     }
 
     /// The device has the data of a key, or failed.
@@ -192,11 +201,11 @@ impl Machine<LogStore> {
     ) {
         self.note_latency(Access::Write, issued);
         let moment = self.barrier.moment();
-        let journal = self.journal();
-        let at = (key - journal.first_key) as usize;
-        journal.keys[at].state = KeyState::Ready;
-        journal.keys[at].written = Some(moment);
-        let request = journal.keys[at].request();
+        let keys = self.keys();
+        let at = index_wide(key - keys.first_key);
+        keys.waiting[at].state = KeyState::Ready;
+        keys.waiting[at].written = Some(moment);
+        let request = keys.waiting[at].request();
         let was_latched = self.latched.is_some();
         if result.is_ok() && !was_latched {
             self.apply_keys(memory);
@@ -216,20 +225,22 @@ impl Machine<LogStore> {
 
     /// The cache failed: keys whose data nobody writes any more never were.
     pub(in crate::store::log) fn discard_keys<M: Memory>(&mut self, memory: &mut M) {
-        let Some(journal) = &mut self.store.journal else { return };
+        let keys = self.store.appender.keys_mut();
         let mut fills = Vec::new();
-        for key in
-            journal.keys.iter_mut().filter(|key| matches!(key.state, KeyState::Ready | KeyState::Applied))
-        {
+        for key in keys.waiting.iter_mut() {
+            if !matches!(key.state, KeyState::Ready | KeyState::Applied) {
+                continue;
+            }
             key.state = KeyState::Gone;
-            if let Publish::Fill { volume, blocks, buffer, .. } = key.publish {
-                fills.push((volume, blocks, buffer));
+            match key.source {
+                Source::Read { buffer } => fills.push((key.volume, key.blocks, buffer)),
+                Source::Write { .. } => (),
             }
         }
-        while journal.keys.front().is_some_and(|key| key.state == KeyState::Gone) {
-            journal.keys.pop_front();
-            journal.first_key += 1;
-            journal.published_keys += 1;
+        while keys.waiting.front().is_some_and(|key| key.state == KeyState::Gone) {
+            keys.waiting.pop_front();
+            keys.first_key += 1;
+            keys.published_keys += 1;
         }
         for (volume, blocks, buffer) in fills {
             memory.release(buffer);
@@ -240,21 +251,25 @@ impl Machine<LogStore> {
     /// No bucket is free, and clients wait. What only waits for its turn goes around the cache, if nothing is on its way
     /// to be free: a cache full of dirty data slows down to the origin's speed. False if the first one has to wait.
     fn pass_starved<M: Memory>(&mut self, request: RequestKey, memory: &mut M) -> bool {
-        self.journal().is_starved = true;
+        self.keys().is_starved = true;
         // Data is placed when the driver has no more input: nothing else need be to come.
         self.want_tick(self.now.plus(self.config.tick_ns));
         self.give_up_buckets();
-        let LogStore { journal, segments, .. } = &mut self.store;
-        let journal = journal.as_mut().expect("there are buckets");
-        if journal.buckets.has_leaving() {
+        let LogStore { appender, segments, .. } = &mut self.store;
+        let keys = appender.keys_mut();
+        if keys.buckets.has_leaving() {
             return false;
         }
-        journal.buckets.recount(segments);
+        keys.buckets.recount(segments);
         let mut queued: Vec<RequestKey> = Vec::new();
         for append in &self.store.log.client {
             match append {
-                ClientAppend::Part { request, .. } if queued.last() != Some(request) => queued.push(*request),
-                _ => (),
+                ClientAppend::Part { request, .. } => {
+                    if queued.last() != Some(request) {
+                        queued.push(*request);
+                    }
+                }
+                ClientAppend::Fill(_) => (),
             }
         }
         // RULE 7: a dirty block is never bypassed; its newer version follows it home.
@@ -274,14 +289,5 @@ impl Machine<LogStore> {
         // What goes around may have to wait for the superblock.
         self.pump_superblock(memory);
         is_first
-    }
-
-    /// Requests with a key that waits.
-    pub(in crate::store::log) fn keys_concern(&self, index: VolumeIndex) -> bool {
-        let Some(journal) = &self.store.journal else { return false };
-        journal.publishes().any(|publish| match publish {
-            Publish::Part { volume, .. } | Publish::Fill { volume, .. } => *volume == index,
-            _ => false,
-        })
     }
 }

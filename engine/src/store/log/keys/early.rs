@@ -8,13 +8,14 @@
 //! Source: bcache's `bch_data_insert_keys` and `journal_write_work` (read): the key is in the b-tree in memory and in the
 //! journal's buffer when the write is answered.
 
-use super::super::{LogStore, Publish};
-use super::{Journal, KeyState};
+use super::super::LogStore;
+use super::{KeyState, Keys, Source};
 use crate::effect::RequestOp;
 use crate::machine::Machine;
 use crate::machine::guard::{Blocks, Hold};
 use crate::machine::request::{RequestKey, Route};
 use crate::memory::Memory;
+use crate::number::wide;
 use crate::store::log::index::Run as IndexRun;
 use crate::units::{BlockKey, Nanos, VolumeIndex};
 
@@ -39,7 +40,7 @@ impl Early {
     }
 }
 
-impl Journal {
+impl Keys {
     /// Whether keys are answered for early.
     pub fn is_early(&self) -> bool {
         self.early.is_some()
@@ -47,18 +48,18 @@ impl Journal {
 
     /// The number behind the last key that came.
     pub(super) fn keys_end(&self) -> u64 {
-        self.first_key + self.keys.len() as u64
+        self.first_key + wide(self.waiting.len())
     }
 
     /// Whether a key is in the index and in no batch.
     pub fn has_applied(&self) -> bool {
-        self.keys.front().is_some_and(|key| key.state == KeyState::Applied)
+        self.waiting.front().is_some_and(|key| key.state == KeyState::Applied)
     }
 
     /// What a FLUSH has to wait for: that all keys below this number are published. They are wanted from now on.
     pub fn want_keys(&mut self) -> Option<u64> {
-        let end =
-            self.first_key + self.keys.iter().take_while(|key| key.state == KeyState::Applied).count() as u64;
+        let end = self.first_key
+            + wide(self.waiting.iter().take_while(|key| key.state == KeyState::Applied).count());
         let early = self.early.as_mut()?;
         early.wanted = early.wanted.max(end);
         (self.published_keys < end).then_some(end)
@@ -77,7 +78,7 @@ impl Journal {
         self.published_keys >= end
     }
 
-    /// Until when keys that are ready may wait for company; none if they need not.
+    /// Until when keys that are ready may wait for others; none if they need not.
     pub(super) fn may_wait_until(&self, now: Nanos, ready: usize) -> Option<Nanos> {
         let early = self.early.as_ref()?;
         let until = early.since?.plus(early.delay_ns);
@@ -107,34 +108,34 @@ impl Machine<LogStore> {
         let now = self.now;
         let mut at = 0;
         loop {
-            let Some(journal) = &mut self.store.journal else { return };
-            let Some(early) = &mut journal.early else { return };
-            let Some(key) = journal.keys.get_mut(at) else { return };
+            let keys = self.store.appender.keys_mut();
+            let Some(early) = &mut keys.early else { return };
+            let Some(key) = keys.waiting.get_mut(at) else { return };
             at += 1;
             match key.state {
                 KeyState::Applied | KeyState::Gone => continue,
                 KeyState::Writing => return,
-                // What comes behind zeroes has to come behind them in the index, too.
-                KeyState::Ready if early.zeroes > 0 || key.space.is_none() => return,
                 KeyState::Ready => (),
             }
+            // What comes behind zeroes has to come behind them in the index, too.
+            let Some(place) = key.place.filter(|_| early.zeroes == 0) else { return };
             key.state = KeyState::Applied;
             early.since.get_or_insert(now);
             let checksums = core::mem::take(&mut key.checksums);
-            let (request, volume, blocks, place, dirty) = match key.publish {
-                Publish::Part { request, volume, blocks, place: Some(place), .. } => {
-                    (Some(request), volume, blocks, place, true)
-                }
-                Publish::Fill { volume, blocks, place, .. } => (None, volume, blocks, place, false),
-                _ => unreachable!("zeroes are not applied"),
+            let (source, volume, blocks) = (key.source, key.volume, key.blocks);
+            let dirty = match source {
+                Source::Write { .. } => true,
+                Source::Read { .. } => false,
             };
             let first = BlockKey::new(volume, blocks.first);
             self.insert_run(volume, blocks, IndexRun { first, place, dirty, hits: 0, checksums: &checksums });
-            let journal = self.store.journal.as_mut().expect("seen above");
-            journal.keys[at - 1].checksums = checksums;
-            if let Some(request) = request {
-                self.release_share(request, blocks.count);
-                self.answer_early(request, blocks.count, memory);
+            self.store.appender.keys_mut().waiting[at - 1].checksums = checksums;
+            match source {
+                Source::Write { request } => {
+                    self.release_share(request, blocks.count);
+                    self.answer_early(request, blocks.count, memory);
+                }
+                Source::Read { .. } => (),
             }
         }
     }
@@ -150,9 +151,7 @@ impl Machine<LogStore> {
             && !active.wants_fua()
             && matches!(active.op, RequestOp::Write { .. });
         if !is_answered_now || self.latched.is_some() {
-            if let Some(journal) = &mut self.store.journal {
-                journal.want_all_keys();
-            }
+            self.store.appender.keys_mut().want_all_keys();
             return;
         }
         self.answer(request, memory);
@@ -171,10 +170,6 @@ impl Machine<LogStore> {
             return;
         };
         self.release_guard(volume, blocks, Hold::Publishing);
-        let active = &mut self.requests[request];
-        active.unpublished -= blocks.count;
-        if active.unpublished == 0 {
-            self.appended(request, memory);
-        }
+        self.part_published(request, blocks.count, memory);
     }
 }

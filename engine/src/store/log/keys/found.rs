@@ -1,6 +1,6 @@
 //! What recovery finds in the buckets.
 
-use super::Journal;
+use super::Keys;
 use super::buckets::Held;
 use crate::composition::Composition;
 use crate::format::{Entry, EntryKind, KeyLayout};
@@ -57,13 +57,13 @@ impl KeysFound {
     }
 
     /// The buckets as the index has them in the end.
-    pub fn into_journal(
+    pub fn into_keys(
         self,
         composition: &Composition,
         index: &Index,
         segments: &mut Segments,
         seed: u64,
-    ) -> Journal {
+    ) -> Keys {
         let KeysFound { layout, mut held } = self;
         held.iter_mut().flatten().for_each(Vec::clear);
         let ring = layout.ring_blocks();
@@ -84,6 +84,6 @@ impl KeysFound {
             // Recovery flushes the cache before anything else happens.
             segments.get_mut(layout.geometry.segments + bucket as u32).flushed_blocks = layout.bucket_blocks;
         }
-        Journal::new(composition, layout, held, seed)
+        Keys::new(composition, layout, held, seed)
     }
 }

@@ -1,6 +1,7 @@
 //! Buckets are given up so that others can be filled.
 
 use super::super::{InternalAppend, LogStore};
+use super::KeyAppend;
 use crate::machine::Machine;
 use crate::machine::guard::Blocks;
 use crate::units::{BlockKey, Nanos};
@@ -16,20 +17,20 @@ impl Machine<LogStore> {
     pub(super) fn pump_buckets(&mut self) {
         self.give_up_buckets();
         let flushed = self.barrier.flushed;
-        let LogStore { journal, segments, log, .. } = &mut self.store;
-        let journal = journal.as_mut().expect("there are buckets");
-        let was_free = journal.buckets.free();
-        journal.buckets.free_flushed(flushed, segments);
-        let (wanted, needs_header) = journal.buckets.wanted(flushed);
+        let LogStore { appender, segments, log, .. } = &mut self.store;
+        let keys = appender.keys_mut();
+        let was_free = keys.buckets.free();
+        keys.buckets.free_flushed(flushed, segments);
+        let (wanted, needs_header) = keys.buckets.wanted(flushed);
         // RULE 1: the bucket's leave is durable, and a durable header says so, before it is filled again.
         log.is_floor_wanted |= needs_header && !self.is_stopping;
         if let Some(wanted) = wanted {
             self.barrier.want(wanted);
         }
-        if journal.buckets.free() > was_free {
-            journal.is_starved = false;
+        if keys.buckets.free() > was_free {
+            keys.is_starved = false;
         }
-        let is_starved = journal.is_starved;
+        let is_starved = keys.is_starved;
         if wanted.is_some() {
             // This turn's flushes were looked at already, and nothing else need be to come.
             self.pump_barrier();
@@ -45,27 +46,27 @@ impl Machine<LogStore> {
             return;
         }
         let now = self.now;
-        let LogStore { journal, segments, index, .. } = &mut self.store;
-        let journal = journal.as_mut().expect("there are buckets");
-        let low = journal.buckets.free_low();
-        if journal.buckets.has_leaving() || now < journal.look_again {
+        let LogStore { appender, segments, index, .. } = &mut self.store;
+        let keys = appender.keys_mut();
+        let low = keys.buckets.free_low();
+        if keys.buckets.has_leaving() || now < keys.look_again {
             return;
         }
         // RULE 15: an index near its budget gives buckets up early.
-        if journal.buckets.free() >= low && !index.is_tight(self.config.index_slack_blocks) {
+        if keys.buckets.free() >= low && !index.is_tight(self.config.index_slack_blocks) {
             return;
         }
-        if journal.is_starved {
-            journal.buckets.close_all();
+        if keys.is_starved {
+            keys.buckets.close_all();
         }
-        journal.buckets.advance(now);
-        journal.buckets.tell_live(segments);
-        journal.look_again = now.plus(LOOK_AGAIN_NS);
+        keys.buckets.advance(now);
+        keys.buckets.tell_live(segments);
+        keys.look_again = now.plus(LOOK_AGAIN_NS);
         // Two lows at a time: each time costs two flushes.
         for _ in 0..low * 2 {
-            let LogStore { journal, segments, .. } = &mut self.store;
-            let journal = journal.as_mut().expect("there are buckets");
-            let Some((bucket, held)) = journal.buckets.give_up(segments) else { break };
+            let LogStore { appender, segments, .. } = &mut self.store;
+            let keys = appender.keys_mut();
+            let Some((bucket, held)) = keys.buckets.give_up(segments) else { break };
             for held in held {
                 let mut run: Option<Blocks> = None;
                 for step in 0..u64::from(held.blocks) {
@@ -89,7 +90,7 @@ impl Machine<LogStore> {
                     self.drop_entries(held.first.volume(), run);
                 }
             }
-            self.store.log.push_internal(InternalAppend::Freed { bucket });
+            self.store.log.push_internal(InternalAppend::Keys(KeyAppend::Freed { bucket }));
         }
     }
 
@@ -99,10 +100,10 @@ impl Machine<LogStore> {
         if self.volumes.iter().flatten().any(|volume| volume.destage.has_urgent()) {
             return;
         }
-        let LogStore { journal, segments, index, .. } = &self.store;
-        let journal = journal.as_ref().expect("there are buckets");
+        let LogStore { appender, segments, index, .. } = &self.store;
+        let keys = appender.keys();
         let mut urgent: [Vec<u64>; crate::units::VOLUMES_MAX] = Default::default();
-        for held in journal.buckets.nearly_clean(LISTED_MAX, segments) {
+        for held in keys.buckets.nearly_clean(LISTED_MAX, segments) {
             for step in 0..u64::from(held.blocks) {
                 let key = BlockKey(held.first.0 + step);
                 if index.get(key).is_some_and(|entry| entry.dirty) {

@@ -1,10 +1,10 @@
-//! `journal`: the ring holds keys only, data lies in buckets. After bcache.
+//! `keys`: the ring holds keys only, data lies in buckets. After bcache.
 //!
 //! A write goes to a bucket first; when the device has it, its key waits for a batch, which is a header without
 //! payload. Everything else is the log's: one sequence, publication in order, floor, cut, `cleaned`, sessions, recovery.
 //! What differs:
 //!
-//! | | inline | journal |
+//! | | inline | keys |
 //! | --- | --- | --- |
 //! | a batch | header and payload | header; payload was written before |
 //! | the tail | dirty data goes home, hits are copied | keys that still hold are appended again |
@@ -18,39 +18,44 @@
 //! | `found.rs` | what recovery finds in them |
 //! | `data.rs` | from the queue to a bucket |
 //! | `early.rs` | answers before keys are in the ring, without `safe` |
-//! | `keys.rs` | from a bucket to the ring |
+//! | `ring.rs` | from a bucket to the ring |
+//! | `entries.rs` | appends and publications that no other log has |
 //! | `leave.rs` | buckets are given up |
 //! | `tail.rs` | the oldest segment's keys are appended again |
 //!
 //! Not imitated: buckets are not compacted, as with `copy_gc_enabled` off; the b-tree (its part of the device is
 //! the ring's); priorities do not survive a restart.
 //!
-//! Source: bcache (`request.c`, `alloc.c`, `journal.c`), read; see the profiles.
+//! Source: bcache (`request.c`, `alloc.c`, `keys.c`), read; see the profiles.
 
 pub(crate) mod buckets;
 mod data;
 mod early;
+mod entries;
 pub(crate) mod found;
-mod keys;
 mod leave;
+mod ring;
 mod tail;
 
-use super::Publish;
+use super::appender::Appender;
 use crate::composition::Composition;
 use crate::composition::axes::{
     DestageChoice, ExtentWrites, Journal as JournalChoice, PersistenceChoice, WritesChoice,
 };
 use crate::format::KeyLayout;
 use crate::machine::barrier::FlushMoment;
+use crate::machine::guard::Blocks;
 use crate::machine::request::RequestKey;
+use crate::memory::BufferId;
 use crate::policies::controllers::pi::PiEra;
 use crate::policies::replacement::Access;
 use crate::store::log::segments::Segments;
-use crate::units::{Nanos, Place};
+use crate::units::{Nanos, Place, VolumeIndex};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use buckets::{Buckets, Held};
 use early::Early;
+pub(super) use entries::{KeyAppend, KeyPublish};
 use tail::Tail;
 
 /// Keys that wait at the most; then no more data is placed.
@@ -69,10 +74,22 @@ enum KeyState {
     Gone,
 }
 
+/// The origin of a key's data.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    /// A client's write, or write-zeroes.
+    Write { request: RequestKey },
+    /// A read's fill.
+    Read { buffer: BufferId },
+}
+
 /// A key that waits for a batch.
 struct Key {
-    /// What its publication does.
-    publish: Publish,
+    source: Source,
+    volume: VolumeIndex,
+    blocks: Blocks,
+    /// None for zeroes.
+    place: Option<Place>,
     checksums: Vec<u32>,
     /// Where its data is, by the number of `Segments`, and where that ends there. None for zeroes.
     space: Option<(u32, u32)>,
@@ -83,20 +100,20 @@ struct Key {
 
 impl Key {
     fn request(&self) -> Option<RequestKey> {
-        match &self.publish {
-            Publish::Part { request, .. } => Some(*request),
-            _ => None,
+        match self.source {
+            Source::Write { request } => Some(request),
+            Source::Read { .. } => None,
         }
     }
 }
 
-/// What a log with buckets has besides.
-pub(crate) struct Journal {
+/// The state of this way to append.
+pub(crate) struct Keys {
     /// Whether what passes by counts as written.
     counts_passed: bool,
     pub buckets: Buckets,
     /// In the order in which they came.
-    keys: VecDeque<Key>,
+    waiting: VecDeque<Key>,
     /// The number of the first of them.
     first_key: u64,
     tail: Tail,
@@ -111,14 +128,14 @@ pub(crate) struct Journal {
     writes: ExtentWrites,
 }
 
-impl Journal {
+impl Keys {
     /// Of what recovery found.
     pub fn new(
         composition: &Composition,
         layout: KeyLayout,
         held: Vec<Option<Vec<Held>>>,
         seed: u64,
-    ) -> Journal {
+    ) -> Keys {
         let PersistenceChoice::Journal(choice) = composition.persistence else {
             unreachable!("buckets come with a journal")
         };
@@ -128,10 +145,10 @@ impl Journal {
             DestageChoice::Pi(pi) => pi.era != PiEra::C,
             _ => false,
         };
-        Journal {
+        Keys {
             counts_passed,
             buckets: Buckets::new(layout, &composition.replacement, recount_part, held, seed),
-            keys: VecDeque::new(),
+            waiting: VecDeque::new(),
             first_key: 0,
             tail: Tail::Idle,
             published_keys: 0,
@@ -175,17 +192,17 @@ impl Journal {
 
     /// How many keys can go into a batch, from the first on.
     fn ready(&self) -> usize {
-        self.keys.iter().take_while(|key| key.state != KeyState::Writing).count()
+        self.waiting.iter().take_while(|key| key.state != KeyState::Writing).count()
     }
 
     /// Whether the device still reads a buffer of a request for a bucket.
     pub fn is_writing(&self, request: RequestKey) -> bool {
-        self.keys.iter().any(|key| key.state == KeyState::Writing && key.request() == Some(request))
+        self.waiting.iter().any(|key| key.state == KeyState::Writing && key.request() == Some(request))
     }
 
     /// Whether nothing waits.
     pub fn is_quiet(&self) -> bool {
-        self.keys.is_empty()
+        self.waiting.is_empty()
     }
 
     /// Whether the clock has to come back.
@@ -198,16 +215,36 @@ impl Journal {
         self.is_starved
     }
 
-    /// What the keys that wait will do.
-    fn publishes(&self) -> impl Iterator<Item = &Publish> {
-        self.keys.iter().filter(|key| key.state != KeyState::Gone).map(|key| &key.publish)
+    /// Whether a key of a volume waits.
+    pub fn concern(&self, volume: VolumeIndex) -> bool {
+        self.waiting.iter().any(|key| key.state != KeyState::Gone && key.volume == volume)
     }
 }
 
-impl core::fmt::Debug for Journal {
+impl Appender {
+    fn keys(&self) -> &Keys {
+        match self {
+            Appender::Keys(keys) => keys,
+            Appender::Inline(_) | Appender::Mirror(_) => {
+                unreachable!("the hooks call this for logs of keys alone")
+            }
+        }
+    }
+
+    fn keys_mut(&mut self) -> &mut Keys {
+        match self {
+            Appender::Keys(keys) => keys,
+            Appender::Inline(_) | Appender::Mirror(_) => {
+                unreachable!("the hooks call this for logs of keys alone")
+            }
+        }
+    }
+}
+
+impl core::fmt::Debug for Keys {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Journal")
-            .field("keys", &self.keys.len())
+        f.debug_struct("Keys")
+            .field("keys", &self.waiting.len())
             .field("ready", &self.ready())
             .field("free", &self.buckets.free())
             .field("has_leaving", &self.buckets.has_leaving())

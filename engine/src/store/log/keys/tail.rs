@@ -3,15 +3,17 @@
 //! Data does not move. The ring has room for twice the keys there can be ([`KeyLayout`](crate::format::KeyLayout)), so
 //! that a lap always gains something.
 
-use super::super::{InternalAppend, LogFlight, LogStore};
-use crate::effect::{Errno, IoOp, Pieces, Target};
+use super::super::{InternalAppend, LogStore};
+use super::KeyAppend;
+use crate::effect::Errno;
 use crate::format::Summary;
-use crate::machine::{Flight, Machine};
-use crate::memory::{BufferId, Memory, Purpose, Slice};
+use crate::machine::Machine;
+use crate::memory::Memory;
 use crate::mutation::Mutation;
+use crate::number::to_u32;
+use crate::store::Durability;
 use crate::store::log::segments::SegmentState;
-use crate::store::{Durability, Lookup};
-use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTORS_PER_BLOCK};
+use crate::units::{BlockKey, Nanos, Place, SECTORS_PER_BLOCK};
 use alloc::vec::Vec;
 
 /// Blocks of keys that are appended again as one, at the most.
@@ -38,7 +40,7 @@ pub(super) enum Tail {
 
 impl Machine<LogStore> {
     /// Buckets and ring: whatever is short is made free.
-    pub(in crate::store::log) fn pump_journal<M: Memory>(&mut self, memory: &mut M) {
+    pub(in crate::store::log) fn pump_keys<M: Memory>(&mut self, memory: &mut M) {
         if self.latched.is_some() || self.superblock.clean_stop {
             return;
         }
@@ -70,7 +72,7 @@ impl Machine<LogStore> {
             }
             Tail::Rekeying { segment, runs: 0 } => {
                 // HAZARD 5: a key that the index has and the ring has not supersedes nothing yet.
-                let keys = self.store.journal.as_mut().and_then(|journal| journal.want_keys()).unwrap_or(0);
+                let keys = self.store.appender.keys_mut().want_keys().unwrap_or(0);
                 self.set_tail(Tail::Superseded { segment, keys });
                 if LogStore::are_logged(&self.store, keys) {
                     self.empty_tail(segment);
@@ -84,61 +86,50 @@ impl Machine<LogStore> {
     }
 
     fn tail(&self) -> Tail {
-        self.store.journal.as_ref().expect("there are buckets").tail
+        self.store.appender.keys().tail
     }
 
     fn set_tail(&mut self, tail: Tail) {
-        self.store.journal.as_mut().expect("there are buckets").tail = tail;
+        self.store.appender.keys_mut().tail = tail;
     }
 
     fn read_tail<M: Memory>(&mut self, segment: u32, tries: u32, memory: &mut M) {
-        let blocks = self.store.segments.get(segment).summary_blocks;
-        assert!(blocks > 0, "a sealed segment has a summary");
-        let Some(buffer) = self.allocate(Purpose::Metadata, blocks * BLOCK_BYTES as u32, memory) else {
-            return;
-        };
-        self.store.segments.get_mut(segment).pins += 1;
-        let first = self.store.segments.place(segment, self.store.segments.segment_blocks() - blocks);
-        let slice = Slice { buffer, offset_bytes: 0, len_bytes: blocks * BLOCK_BYTES as u32 };
-        let op = IoOp::Read { offset_bytes: self.store.offset_bytes(first), into: Pieces::One(slice) };
-        self.set_tail(Tail::Reading { segment, tries });
-        self.issue(Target::Cache, op, Flight::Store(LogFlight::ReclaimRead { segment, buffer }));
+        if self.read_summary(segment, memory) {
+            self.set_tail(Tail::Reading { segment, tries });
+        }
     }
 
-    pub(in crate::store::log) fn tail_read_done<M: Memory>(
+    /// Appends again the keys of the oldest segment that still hold; without its summary that is tried again.
+    pub(in crate::store::log) fn rekey_tail<M: Memory>(
         &mut self,
         segment: u32,
-        buffer: BufferId,
-        result: Result<(), Errno>,
+        summary: Result<Summary, Errno>,
         memory: &mut M,
     ) {
-        self.store.segments.get_mut(segment).pins -= 1;
-        let generation = self.store.segments.get(segment).generation;
         let Tail::Reading { tries, .. } = self.tail() else { unreachable!("a summary was being read") };
-        let summary = result.ok().and_then(|()| {
-            Summary::decode(memory.metadata(buffer)).ok().filter(|s| s.footer.generation == generation)
-        });
-        memory.release(buffer);
         if self.latched.is_some() {
             self.set_tail(Tail::Idle);
             return;
         }
-        let Some(summary) = summary else {
-            if tries + 1 < READS_MAX {
+        let summary = match summary {
+            Ok(summary) => summary,
+            Err(_) if tries + 1 < READS_MAX => {
                 let again = self.now.plus(READ_AGAIN_NS);
                 self.set_tail(Tail::Failed { segment, tries: tries + 1, again });
                 self.want_tick(again);
-            } else {
+                return;
+            }
+            Err(errno) => {
                 // Nobody knows which keys are in it: the ring cannot go on.
                 self.set_tail(Tail::Idle);
-                self.latch(result.err().unwrap_or(Errno::IO), memory);
+                self.latch(errno, memory);
+                return;
             }
-            return;
         };
         let runs = self.live_keys(&summary);
-        self.set_tail(Tail::Rekeying { segment, runs: runs.len() as u32 });
+        self.set_tail(Tail::Rekeying { segment, runs: to_u32(runs.len()) });
         for (first, blocks, place) in runs {
-            self.store.log.push_internal(InternalAppend::Rekey { first, blocks, place });
+            self.store.log.push_internal(InternalAppend::Keys(KeyAppend::Rekey { first, blocks, place }));
         }
     }
 
@@ -155,7 +146,7 @@ impl Machine<LogStore> {
             let Some(volume) = volume.filter(|_| entry.kind.is_key()) else { continue };
             for step in 0..entry.payload_blocks {
                 let key = volume.key(entry.start_sector / SECTORS_PER_BLOCK + u64::from(step));
-                let place = Place(entry.extra as u32 + step);
+                let place = Place(to_u32(entry.extra) + step);
                 if self.store.index.get(key).is_none_or(|entry| entry.place != place) {
                     continue;
                 }

@@ -1,17 +1,19 @@
 //! Groups: what goes into a batch, when, and who is answered before it is there.
 
 use super::super::assembly::BATCHES_IN_FLIGHT_MAX;
-use super::super::draft::{Draft, push_payload_entry};
+use super::super::draft::Draft;
+use super::super::publication::checksums_of;
 use super::super::{ClientAppend, LogStore, PartSource, Publish};
 use super::Taken;
 use super::memory::frame_slice;
 use crate::effect::{Effect, RequestOp};
-use crate::format::{Entry, EntryKind};
+use crate::format::EntryKind;
 use crate::machine::Machine;
 use crate::machine::guard::{Blocks, Hold};
 use crate::machine::request::{RequestKey, Route, Stage};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
+use crate::number::{index_wide, to_u32};
 use crate::store::log::index::Run as IndexRun;
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, VolumeIndex};
 use alloc::vec::Vec;
@@ -49,7 +51,7 @@ impl Machine<LogStore> {
             let in_flight = self.store.log.in_flight.len();
             let is_stopped = in_flight >= BATCHES_IN_FLIGHT_MAX || self.latched.is_some();
             let is_hurried = has_internal || self.is_stopping || self.requests.any_for_blocks();
-            let mirror = self.store.mirror.as_mut().expect("it is one");
+            let mirror = self.store.appender.mirror_mut();
             mirror.until = None;
             if ready.units == 0 {
                 mirror.since = None;
@@ -79,11 +81,11 @@ impl Machine<LogStore> {
 
     /// What a batch could take of what waits.
     fn ready(&mut self) -> Ready {
-        let memory_room = self.memory_room();
-        let LogStore { mirror, log, .. } = &mut self.store;
-        let mirror = mirror.as_mut().expect("it is one");
+        let memory_room = self.memory_room(self.store.appender.mirror());
+        let LogStore { appender, log, .. } = &mut self.store;
+        let mirror = appender.mirror_mut();
         let mut room = memory_room.saturating_sub(mirror.frames.used());
-        let mut ready = Ready { units: mirror.taken.len() as u32, is_waited_for: false };
+        let mut ready = Ready { units: to_u32(mirror.taken.len()), is_waited_for: false };
         // What did not fit a batch is not held back.
         ready.is_waited_for |= mirror.taken.iter().any(|taken| taken.is_rest);
         mirror.is_waited_for = false;
@@ -100,7 +102,7 @@ impl Machine<LogStore> {
                     room -= blocks.count;
                     ready.is_waited_for = true;
                 }
-                ClientAppend::Part { .. } => ready.is_waited_for = true,
+                ClientAppend::Part { source: PartSource::Zero, .. } => ready.is_waited_for = true,
                 ClientAppend::Fill(_) => (),
             }
             ready.units += 1;
@@ -110,22 +112,22 @@ impl Machine<LogStore> {
 
     /// Copies a write into memory. `None` if there is no room.
     fn take_frames<M: Memory>(&mut self, blocks: u64, slice: Slice, memory: &mut M) -> Option<Vec<BufferId>> {
-        let room = self.memory_room();
-        let mirror = self.store.mirror.as_mut().expect("it is one");
+        let room = self.memory_room(self.store.appender.mirror());
+        let mirror = self.store.appender.mirror_mut();
         if mirror.frames.used() + blocks > room {
             mirror.is_waited_for = true;
             return None;
         }
-        let mut frames = Vec::with_capacity(blocks as usize);
+        let mut frames = Vec::with_capacity(index_wide(blocks));
         for step in 0..blocks {
-            let Some(frame) = self.allocate(Purpose::Payload, BLOCK_BYTES as u32, memory) else {
+            let Some(frame) = self.allocate(Purpose::Payload, to_u32(BLOCK_BYTES), memory) else {
                 frames.into_iter().for_each(|frame| memory.release(frame));
                 return None;
             };
-            memory.copy(slice.part((step * BLOCK_BYTES) as u32, BLOCK_BYTES as u32), frame_slice(frame));
+            memory.copy(slice.part(to_u32(step * BLOCK_BYTES), to_u32(BLOCK_BYTES)), frame_slice(frame));
             frames.push(frame);
         }
-        self.store.mirror.as_mut().expect("it is one").frames.fly(blocks);
+        self.store.appender.mirror_mut().frames.fly(blocks);
         Some(frames)
     }
 
@@ -134,7 +136,7 @@ impl Machine<LogStore> {
     /// Answers writes that are in memory, as far as a crash may take them.
     fn answer_ahead<M: Memory>(&mut self, memory: &mut M) {
         loop {
-            let mirror = self.store.mirror.as_ref().expect("it is one");
+            let mirror = self.store.appender.mirror();
             let is_unbounded = self.is_mutated(Mutation::AnswerBeyondWindow);
             if mirror.early_writes_max == 0
                 || (mirror.owed_writes >= mirror.early_writes_max && !is_unbounded)
@@ -156,7 +158,7 @@ impl Machine<LogStore> {
             self.store.log.client.pop_front();
             self.store.log.pending_blocks -= blocks.count;
             let volume = self.requests[request].volume;
-            let mirror = self.store.mirror.as_mut().expect("it is one");
+            let mirror = self.store.appender.mirror_mut();
             for (block, &frame) in (blocks.first..).zip(&frames) {
                 memory.retain(frame);
                 mirror.frames.put_ahead(BlockKey::new(volume, block), frame);
@@ -196,38 +198,38 @@ impl Machine<LogStore> {
 
     // ---- batches -----------------------------------------------------------------------------
 
-    /// Puts a client's write into memory and then into a batch. False if memory has no room.
-    pub(in crate::store::log) fn gather_write<M: Memory>(
+    /// Puts a client's write into memory and then into a batch. Returns it if memory has no room.
+    pub(in crate::store::log) fn gather_mirrored<M: Memory>(
         &mut self,
-        (request, blocks, slice): (RequestKey, Blocks, Slice),
+        request: RequestKey,
+        blocks: Blocks,
+        slice: Slice,
         draft: &mut Draft,
-        entries: &mut Vec<Entry>,
-        pieces: &mut Vec<Slice>,
         memory: &mut M,
-    ) -> bool {
-        let Some(frames) = self.take_frames(blocks.count, slice, memory) else { return false };
+    ) -> Option<ClientAppend> {
+        let Some(frames) = self.take_frames(blocks.count, slice, memory) else {
+            return Some(ClientAppend::Part { request, blocks, source: PartSource::Data(slice) });
+        };
         self.store.log.pending_blocks -= blocks.count;
-        let mirror = self.store.mirror.as_mut().expect("it is one");
+        let mirror = self.store.appender.mirror_mut();
         mirror.taken.push_front(Taken { request, blocks, frames, is_rest: false });
-        self.gather_taken(draft, entries, pieces, memory);
-        true
+        self.gather_taken(draft, memory);
+        None
     }
 
     /// Puts what is in memory and in no batch into one. False if something is left.
     pub(in crate::store::log) fn gather_taken<M: Memory>(
         &mut self,
         draft: &mut Draft,
-        entries: &mut Vec<Entry>,
-        pieces: &mut Vec<Slice>,
         memory: &mut M,
     ) -> bool {
-        while draft.has_units(entries.len()) && draft.room() > 0 {
+        while draft.has_units() && draft.room() > 0 {
             let room = draft.room();
-            let mirror = self.store.mirror.as_mut().expect("it is one");
+            let mirror = self.store.appender.mirror_mut();
             let Some(mut taken) = mirror.taken.pop_front() else { return true };
             let Taken { request, blocks, .. } = taken;
             let now = Blocks { first: blocks.first, count: blocks.count.min(room) };
-            let rest = taken.frames.split_off(now.count as usize);
+            let rest = taken.frames.split_off(index_wide(now.count));
             if !rest.is_empty() {
                 let blocks = Blocks { first: now.end(), count: blocks.count - now.count };
                 mirror.taken.push_front(Taken { request, blocks, frames: rest, is_rest: true });
@@ -237,7 +239,7 @@ impl Machine<LogStore> {
             active.sequence = draft.sequence;
             let (volume, is_through) = (active.volume, active.route == Route::LogThenOrigin);
             if self.is_mutated(Mutation::DropFrameEarly) {
-                let mirror = self.store.mirror.as_mut().expect("it is one");
+                let mirror = self.store.appender.mirror_mut();
                 (now.first..now.end())
                     .for_each(|block| mirror.frames.drop_ahead(BlockKey::new(volume, block)));
             }
@@ -247,17 +249,17 @@ impl Machine<LogStore> {
             let target = self.volume_mut(volume);
             target.guard.acquire(now, Hold::Publishing);
             let kind = if is_clean { EntryKind::Clean } else { EntryKind::Dirty };
-            push_payload_entry(entries, kind, target.id, now);
+            draft.push_payload_entry(kind, target.id, now);
             let (place, checksums_at) = (draft.next_place(), draft.checksums.len());
             for &frame in &frames {
                 draft.add_checksums(frame_slice(frame), 1, memory);
-                pieces.push(frame_slice(frame));
+                draft.pieces.push(frame_slice(frame));
             }
             draft.add_payload(now.count);
             let mirrored = Mirrored { request, volume, blocks: now, place, checksums_at, frames };
             draft.publish.push(Publish::Mirrored(mirrored));
         }
-        self.store.mirror.as_ref().is_none_or(|mirror| mirror.taken.is_empty())
+        self.store.appender.mirror().taken.is_empty()
     }
 
     /// A batch with part of a write is on the device, and so are all before it.
@@ -269,9 +271,9 @@ impl Machine<LogStore> {
     ) {
         let Mirrored { request, volume, blocks, place, checksums_at, frames } = mirrored;
         let first = BlockKey::new(volume, blocks.first);
-        let checksums = &checksums[checksums_at..checksums_at + blocks.count as usize];
+        let checksums = checksums_of(checksums, checksums_at, blocks);
         self.insert_run(volume, blocks, IndexRun { first, place, dirty: true, hits: 0, checksums });
-        let mirror = self.store.mirror.as_mut().expect("it is one");
+        let mirror = self.store.appender.mirror_mut();
         mirror.frames.land(blocks.count);
         for (block, frame) in (blocks.first..).zip(frames) {
             mirror.frames.publish(BlockKey::new(volume, block), frame);
@@ -287,7 +289,7 @@ impl Machine<LogStore> {
         }
         if is_published {
             if is_answered {
-                self.store.mirror.as_mut().expect("it is one").was_published();
+                self.store.appender.mirror_mut().was_published();
             }
             self.appended(request, memory);
         }
@@ -301,7 +303,7 @@ impl Machine<LogStore> {
     ) -> RequestKey {
         let Mirrored { request, volume, blocks, frames, .. } = mirrored;
         self.release_guard(volume, blocks, Hold::Publishing);
-        let mirror = self.store.mirror.as_mut().expect("it is one");
+        let mirror = self.store.appender.mirror_mut();
         mirror.frames.land(blocks.count);
         frames.into_iter().for_each(|frame| memory.release(frame));
         request

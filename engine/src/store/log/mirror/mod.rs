@@ -26,12 +26,14 @@ mod groups;
 mod memory;
 
 use super::LogStore;
+use super::appender::Appender;
 use crate::composition::Composition;
 use crate::composition::axes::PersistenceChoice;
 use crate::machine::Machine;
 use crate::machine::guard::Blocks;
 use crate::machine::request::RequestKey;
 use crate::memory::{BufferId, Memory};
+use crate::number::to_u32;
 use crate::units::{BLOCK_BYTES, Nanos};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -65,7 +67,7 @@ pub(crate) struct Mirror {
     is_hurried: bool,
     /// A write waits for room in memory.
     is_waited_for: bool,
-    /// Since when something waits for company that nobody waits for.
+    /// Since when a write waits for group commit that no client waits for.
     since: Option<Nanos>,
     /// When that is over, if nothing else happens before.
     until: Option<Nanos>,
@@ -77,7 +79,7 @@ impl Mirror {
         let PersistenceChoice::Mirror(choice) = composition.persistence else { return None };
         let room = (choice.ram_bytes / BLOCK_BYTES).min(blocks);
         Some(Mirror {
-            frames: Frames::new(room as u32),
+            frames: Frames::new(to_u32(room)),
             batch_writes_max: choice.batch_writes_max,
             // SAFE: answered when published.
             early_writes_max: if composition.safe { 0 } else { choice.early_ack_writes },
@@ -122,22 +124,40 @@ impl Mirror {
     }
 }
 
+impl Appender {
+    fn mirror(&self) -> &Mirror {
+        match self {
+            Appender::Mirror(mirror) => mirror,
+            Appender::Inline(_) | Appender::Keys(_) => {
+                unreachable!("the hooks call this for mirrored logs alone")
+            }
+        }
+    }
+
+    fn mirror_mut(&mut self) -> &mut Mirror {
+        match self {
+            Appender::Mirror(mirror) => mirror,
+            Appender::Inline(_) | Appender::Keys(_) => {
+                unreachable!("the hooks call this for mirrored logs alone")
+            }
+        }
+    }
+}
+
 impl Machine<LogStore> {
     /// Dirty blocks that memory may hold.
-    pub(super) fn memory_room(&self) -> u64 {
-        self.store.mirror.as_ref().map_or(0, |mirror| mirror.frames.room().min(self.config.memory_blocks_max))
+    fn memory_room(&self, mirror: &Mirror) -> u64 {
+        mirror.frames.room().min(self.config.memory_blocks_max)
     }
 
     /// Whether memory is full: what is in it has to go home, whoever reads the origin.
-    pub(super) fn is_memory_full(&self) -> bool {
-        self.store.mirror.as_ref().is_some_and(|mirror| {
-            mirror.is_waited_for || mirror.frames.used() * 100 >= self.memory_room() * 99
-        })
+    pub(super) fn is_memory_full(&self, mirror: &Mirror) -> bool {
+        mirror.is_waited_for || mirror.frames.used() * 100 >= self.memory_room(mirror) * 99
     }
 
     /// Gives back the frames that nobody needs any more.
     pub(super) fn release_frames<M: Memory>(&mut self, memory: &mut M) {
-        let Some(mirror) = &mut self.store.mirror else { return };
+        let mirror = self.store.appender.mirror_mut();
         while let Some(frame) = mirror.frames.take_dropped() {
             memory.release(frame);
         }
@@ -145,8 +165,8 @@ impl Machine<LogStore> {
 
     /// Nothing will be asked of this cache any more.
     pub(super) fn release_all_frames<M: Memory>(&mut self, memory: &mut M) {
-        let LogStore { mirror, index, .. } = &mut self.store;
-        let Some(mirror) = mirror else { return };
+        let LogStore { appender, index, .. } = &mut self.store;
+        let mirror = appender.mirror_mut();
         let mut dirty = Vec::new();
         index.for_each(|key, entry| {
             if entry.dirty {
@@ -159,7 +179,7 @@ impl Machine<LogStore> {
 
     /// The cache failed: what was in no batch yet never gets there. What was answered for stays to be read.
     pub(super) fn discard_taken<M: Memory>(&mut self, memory: &mut M) {
-        let Some(mirror) = &mut self.store.mirror else { return };
+        let mirror = self.store.appender.mirror_mut();
         for taken in core::mem::take(&mut mirror.taken) {
             mirror.frames.land(taken.blocks.count);
             taken.frames.into_iter().for_each(|frame| memory.release(frame));

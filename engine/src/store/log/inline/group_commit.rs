@@ -1,4 +1,4 @@
-//! Company: how long a write waits for others, so that they share one header on the cache device.
+//! GroupCommit: how long a write waits for others, so that they share one header on the cache device.
 //!
 //! A batch costs a block for its header. Clients that keep many writes under way fill batches by themselves
 //! while the batch before is in flight, if the device is slow; if it is fast, each write would go alone, and
@@ -7,11 +7,12 @@
 //! tried out: now and then a batch waits for more. A client that keeps one write under way is kept waiting by
 //! such a trial alone, and those become rare.
 
+use crate::number::wide;
 use crate::units::Nanos;
 
 /// A batch waits for this many writes at the most: its header then is a sixteenth.
 const WRITES_MAX: usize = 16;
-/// This many blocks are company enough: their header is a sixty-fourth.
+/// A batch of this many blocks waits for no more: their header is a sixty-fourth.
 const BLOCKS_ENOUGH: u64 = 64;
 /// A trial waits for so many times what the batches before did.
 const TRIAL: usize = 4;
@@ -25,7 +26,7 @@ const GAP_NS_MAX: u64 = 200_000;
 
 /// Decides when what is pending goes, while no batch is in flight.
 #[derive(Debug)]
-pub(super) struct Company {
+pub(in crate::store::log) struct GroupCommit {
     /// Writes that a batch waits for.
     wanted: usize,
     /// What the batch that gathers now waits for, and until when.
@@ -53,9 +54,9 @@ struct Gathering {
     until: Nanos,
 }
 
-impl Default for Company {
-    fn default() -> Company {
-        Company {
+impl Default for GroupCommit {
+    fn default() -> GroupCommit {
+        GroupCommit {
             wanted: 1,
             gathering: None,
             was_short: false,
@@ -67,9 +68,9 @@ impl Default for Company {
     }
 }
 
-impl Company {
+impl GroupCommit {
     /// A client's write came.
-    pub(super) fn came(&mut self, now: Nanos) {
+    pub(in crate::store::log) fn came(&mut self, now: Nanos) {
         let gap_ns = now.since(self.last_arrival).min(GAP_NS_MAX);
         self.last_arrival = now;
         self.gap_ns = (self.gap_ns * (GAP_WEIGHT - 1) + gap_ns) / GAP_WEIGHT;
@@ -96,7 +97,7 @@ impl Company {
             None => {
                 let is_trial = self.until_trial == 0;
                 let wanted = if is_trial { self.wanted * TRIAL } else { self.wanted };
-                let patience_ns = (wanted as u64 * self.gap_ns * 3 / 2).min(wait_ns_max);
+                let patience_ns = (wide(wanted) * self.gap_ns * 3 / 2).min(wait_ns_max);
                 self.gathering.insert(Gathering { wanted, until: now.plus(patience_ns) })
             }
         };
@@ -129,8 +130,8 @@ impl Company {
         true
     }
 
-    /// Nothing waits for company: there is nothing, or it goes or stays for another reason.
-    pub(super) fn goes(&mut self) {
+    /// No write waits for others: there is none, or it goes or stays for another reason.
+    pub(super) fn clear_deadline(&mut self) {
         self.gathering = None;
     }
 }
@@ -151,13 +152,13 @@ mod tests {
     }
 
     /// A client that keeps `depth` writes of `blocks` under way until `writes` are acknowledged.
-    fn closed_loop(company: &mut Company, depth: usize, blocks: u64, writes: usize) -> Outcome {
-        held_up_loop(company, depth, blocks, writes, usize::MAX)
+    fn closed_loop(group: &mut GroupCommit, depth: usize, blocks: u64, writes: usize) -> Outcome {
+        held_up_loop(group, depth, blocks, writes, usize::MAX)
     }
 
     /// The same; each time it has sent `stall_every` writes, the client is held up for a millisecond.
     fn held_up_loop(
-        company: &mut Company,
+        group: &mut GroupCommit,
         depth: usize,
         blocks: u64,
         writes: usize,
@@ -169,13 +170,13 @@ mod tests {
         let start = now;
         while done < writes {
             while credits > 0 && next_send <= now {
-                company.came(Nanos(next_send));
+                group.came(Nanos(next_send));
                 (pending, credits) = (pending + 1, credits - 1);
                 sent += 1;
                 next_send += if sent % stall_every == 0 { 1_000_000 } else { SEND_NS };
             }
-            let waiting = Pending { writes: pending, blocks: pending as u64 * blocks };
-            if pending > 0 && company.may_go(Nanos(now), waiting, WAIT_NS_MAX) {
+            let waiting = Pending { writes: pending, blocks: wide(pending) * blocks };
+            if pending > 0 && group.may_go(Nanos(now), waiting, WAIT_NS_MAX) {
                 now += BATCH_NS;
                 batches += 1;
                 done += pending;
@@ -185,7 +186,7 @@ mod tests {
                 (pending, credits) = (0, credits + pending);
                 continue;
             }
-            let deadline = company.deadline().filter(|_| pending > 0).map(|until| until.0);
+            let deadline = group.deadline().filter(|_| pending > 0).map(|until| until.0);
             let send = (credits > 0).then_some(next_send);
             now = [deadline, send].into_iter().flatten().min().expect("one of both comes").max(now);
         }
@@ -194,7 +195,7 @@ mod tests {
 
     #[test]
     fn many_writes_under_way_share_headers_and_lose_no_time() {
-        let outcome = closed_loop(&mut Company::default(), 32, 1, 100_000);
+        let outcome = closed_loop(&mut GroupCommit::default(), 32, 1, 100_000);
         assert!(outcome.batches * 14 < 100_000, "{} batches", outcome.batches);
         // Sending and the device's work take turns here: a sixteenth of the device's time for each write.
         let least_ns = 100_000 * (SEND_NS + BATCH_NS / 16);
@@ -203,51 +204,51 @@ mod tests {
 
     #[test]
     fn a_client_that_is_held_up_now_and_then_shares_headers_all_the_same() {
-        let outcome = held_up_loop(&mut Company::default(), 32, 1, 100_000, 331);
+        let outcome = held_up_loop(&mut GroupCommit::default(), 32, 1, 100_000, 331);
         assert!(outcome.batches * 14 < 100_000, "{} batches", outcome.batches);
     }
 
     #[test]
     fn depths_between_powers_of_two_are_found() {
-        let outcome = closed_loop(&mut Company::default(), 24, 1, 100_000);
+        let outcome = closed_loop(&mut GroupCommit::default(), 24, 1, 100_000);
         assert!((7_900..8_700).contains(&outcome.batches), "{} batches", outcome.batches);
     }
 
     #[test]
     fn a_few_writes_under_way_wait_for_half_of_them() {
-        let outcome = closed_loop(&mut Company::default(), 8, 1, 100_000);
+        let outcome = closed_loop(&mut GroupCommit::default(), 8, 1, 100_000);
         assert!((22_000..27_000).contains(&outcome.batches), "{} batches", outcome.batches);
     }
 
     #[test]
     fn one_write_under_way_hardly_waits() {
-        let outcome = closed_loop(&mut Company::default(), 1, 1, 100_000);
+        let outcome = closed_loop(&mut GroupCommit::default(), 1, 1, 100_000);
         assert_eq!(outcome.batches, 100_000);
         let least_ns = 100_000 * (SEND_NS + BATCH_NS);
         assert!(outcome.took_ns < least_ns * 101 / 100, "{} of {least_ns} ns", outcome.took_ns);
     }
 
     #[test]
-    fn long_writes_are_company_for_each_other_in_twos() {
-        let outcome = closed_loop(&mut Company::default(), 8, 32, 10_000);
+    fn long_writes_are_committed_in_twos() {
+        let outcome = closed_loop(&mut GroupCommit::default(), 8, 32, 10_000);
         assert!((4_900..5_300).contains(&outcome.batches), "{} batches", outcome.batches);
     }
 
     #[test]
     fn who_was_busy_and_works_alone_now_waits_a_few_times_only() {
-        let mut company = Company::default();
-        closed_loop(&mut company, 32, 1, 10_000);
-        let outcome = closed_loop(&mut company, 1, 1, 1_000);
+        let mut group = GroupCommit::default();
+        closed_loop(&mut group, 32, 1, 10_000);
+        let outcome = closed_loop(&mut group, 1, 1, 1_000);
         assert!(outcome.took_ns < 1_000 * (SEND_NS + BATCH_NS) + 10 * WAIT_NS_MAX, "{}", outcome.took_ns);
     }
 
     #[test]
     fn nobody_waits_where_waiting_is_off() {
-        let mut company = Company::default();
+        let mut group = GroupCommit::default();
         for writes in 1..100 {
-            company.came(Nanos(writes as u64));
-            assert!(company.may_go(Nanos(writes as u64), Pending { writes, blocks: 1 }, 0));
-            assert_eq!(company.deadline(), None);
+            group.came(Nanos(wide(writes)));
+            assert!(group.may_go(Nanos(wide(writes)), Pending { writes, blocks: 1 }, 0));
+            assert_eq!(group.deadline(), None);
         }
     }
 }

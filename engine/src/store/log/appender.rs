@@ -1,0 +1,436 @@
+//! The three ways to append, and every hook on which they differ.
+//!
+//! | way | a client's data goes | folder |
+//! | --- | --- | --- |
+//! | inline | into the ring, behind the header of its batch | `inline/` |
+//! | keys | into a bucket; the ring gets its key | `keys/` |
+//! | mirror | as inline, and dirty data stays in memory, too | `mirror/` |
+//!
+//! Each hook is one exhaustive match. Nothing else in the log asks which way its cache has: a fourth one is a folder,
+//! and an arm in each hook below.
+
+use super::draft::Draft;
+use super::fills::Fill;
+use super::index::Index;
+use super::inline::Inline;
+use super::keys::Keys;
+use super::mirror::Mirror;
+use super::segments::Segments;
+use super::{ClientAppend, LogStore};
+use crate::composition::Composition;
+use crate::effect::Errno;
+use crate::machine::Machine;
+use crate::machine::guard::Blocks;
+use crate::machine::request::RequestKey;
+use crate::memory::{BufferId, Memory, Slice};
+use crate::mutation::Mutation;
+use crate::number::to_u32;
+use crate::policies::replacement::Access;
+use crate::status::CacheStatus;
+use crate::units::{BLOCK_BYTES, BlockKey, Nanos, VolumeIndex};
+use alloc::boxed::Box;
+
+/// One of the ways to append, with its state.
+#[derive(Debug)]
+pub(crate) enum Appender {
+    Inline(Box<Inline>),
+    Keys(Box<Keys>),
+    Mirror(Box<Mirror>),
+}
+
+/// Where the data of a batch lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Placing {
+    /// In the batch, behind its header.
+    BehindHeader,
+    /// Where it was written before.
+    Elsewhere,
+}
+
+/// The units in which dirty data holds the cache: segments of a ring, or buckets.
+pub(crate) struct DirtyUnits {
+    pub count: u32,
+    /// Those that hold dirty data.
+    pub dirty: u32,
+    /// Blocks of each.
+    pub unit_blocks: u32,
+    /// Those that held dirty data when the appender last counted them, percent of all.
+    pub in_use_percent: u32,
+}
+
+impl Appender {
+    /// The appender of a composition over `cache_blocks` blocks; `keys` is what recovery found in buckets.
+    pub fn new(composition: &Composition, cache_blocks: u64, keys: Option<Keys>) -> Appender {
+        match (keys, Mirror::new(composition, cache_blocks)) {
+            (Some(keys), _) => Appender::Keys(Box::new(keys)),
+            (None, Some(mirror)) => Appender::Mirror(Box::new(mirror)),
+            (None, None) => Appender::Inline(Box::default()),
+        }
+    }
+
+    // ---- what is cached ----------------------------------------------------------------------
+
+    /// The newest content of a block, if it lies in memory.
+    pub fn newest_in_memory(&self, key: BlockKey) -> Option<Slice> {
+        match self {
+            Appender::Inline(_) | Appender::Keys(_) => None,
+            Appender::Mirror(mirror) => mirror.frames.newest(key),
+        }
+    }
+
+    /// The content of a dirty block as the index has it, if it lies in memory.
+    pub fn kept_in_memory(&self, key: BlockKey) -> Option<Slice> {
+        match self {
+            Appender::Inline(_) | Appender::Keys(_) => None,
+            Appender::Mirror(mirror) => mirror.frames.published(key),
+        }
+    }
+
+    /// Drops the content that memory has of a block: it is not dirty any more, or not cached.
+    pub fn forget(&mut self, key: BlockKey) {
+        match self {
+            Appender::Inline(_) | Appender::Keys(_) => (),
+            Appender::Mirror(mirror) => mirror.frames.forget(key),
+        }
+    }
+
+    /// Notes that a client read the cached copy of a block.
+    pub fn hit(&mut self, key: BlockKey, index: &Index) {
+        match self {
+            Appender::Inline(_) | Appender::Mirror(_) => (),
+            Appender::Keys(keys) => {
+                if let Some(entry) = index.get(key) {
+                    keys.hit(entry.place);
+                }
+            }
+        }
+    }
+
+    // ---- admission ---------------------------------------------------------------------------
+
+    /// Whether it has a say in which requests enter the cache.
+    pub fn has_admission(&self) -> bool {
+        match self {
+            Appender::Inline(_) | Appender::Mirror(_) => false,
+            Appender::Keys(_) => true,
+        }
+    }
+
+    /// Whether too much of the cache is dirty for a request to enter.
+    pub fn is_over_cutoff(&self, access: Access, is_writeback: bool) -> bool {
+        match self {
+            Appender::Inline(_) | Appender::Mirror(_) => false,
+            Appender::Keys(keys) => keys.is_over_cutoff(access, is_writeback),
+        }
+    }
+
+    /// Notes that a client's request goes through the cache.
+    pub fn served(&mut self, sectors: u64) {
+        match self {
+            Appender::Inline(_) | Appender::Mirror(_) => (),
+            Appender::Keys(keys) => keys.served(sectors),
+        }
+    }
+
+    /// Notes that so many blocks were written around the cache.
+    pub fn passed(&mut self, blocks: u64, segments: &Segments) {
+        match self {
+            Appender::Inline(_) | Appender::Mirror(_) => (),
+            Appender::Keys(keys) => keys.passed(blocks, segments),
+        }
+    }
+
+    /// Notes that a client's write was queued.
+    pub fn write_came(&mut self, now: Nanos) {
+        match self {
+            Appender::Inline(inline) => inline.group_commit.came(now),
+            Appender::Keys(_) | Appender::Mirror(_) => (),
+        }
+    }
+
+    // ---- batches -----------------------------------------------------------------------------
+
+    /// Appends of clients that a batch takes at the most.
+    pub fn batch_units_max(&self) -> u32 {
+        match self {
+            Appender::Inline(_) | Appender::Keys(_) => u32::MAX,
+            Appender::Mirror(mirror) => mirror.batch_writes_max(),
+        }
+    }
+
+    /// Blocks that a batch covers at the most, given the room for payload and for entries.
+    pub fn batch_blocks_max(&self, payload_max: u32, entries_max: usize) -> u32 {
+        match self {
+            Appender::Inline(_) | Appender::Mirror(_) => payload_max,
+            Appender::Keys(_) => Keys::batch_blocks_max(payload_max, entries_max),
+        }
+    }
+
+    /// Where the data of a batch lies.
+    pub(super) fn placing(&self) -> Placing {
+        match self {
+            Appender::Inline(_) | Appender::Mirror(_) => Placing::BehindHeader,
+            Appender::Keys(_) => Placing::Elsewhere,
+        }
+    }
+
+    /// Notes that the header of a batch says that all up to `flushed` was flushed.
+    pub fn carry(&mut self, sequence: u64, flushed: u64) {
+        match self {
+            Appender::Inline(_) | Appender::Mirror(_) => (),
+            Appender::Keys(keys) => keys.buckets.carry(sequence, flushed),
+        }
+    }
+
+    /// Whether the device reads a buffer of a request outside of batches.
+    pub fn is_writing(&self, request: RequestKey) -> bool {
+        match self {
+            Appender::Inline(_) | Appender::Mirror(_) => false,
+            Appender::Keys(keys) => keys.is_writing(request),
+        }
+    }
+
+    /// When to ask again whether a batch may go, if nothing else happens before.
+    pub fn deadline(&self) -> Option<Nanos> {
+        match self {
+            Appender::Inline(inline) => inline.deadline(),
+            Appender::Keys(_) => None,
+            Appender::Mirror(mirror) => mirror.deadline(),
+        }
+    }
+
+    /// Whether nothing waits that the log's queues do not have.
+    pub fn is_quiet(&self) -> bool {
+        match self {
+            Appender::Inline(inline) => inline.gathering.is_empty(),
+            Appender::Keys(keys) => keys.is_quiet(),
+            Appender::Mirror(mirror) => mirror.is_quiet(),
+        }
+    }
+
+    /// Whether the clock has to come back for work that nobody waits for.
+    pub fn is_busy(&self) -> bool {
+        match self {
+            Appender::Inline(_) | Appender::Mirror(_) => false,
+            Appender::Keys(keys) => keys.is_busy(),
+        }
+    }
+
+    // ---- durability --------------------------------------------------------------------------
+
+    /// Acknowledged writes that are not in the log, as a number for [`Appender::are_logged`]; they are wanted there.
+    pub fn unlogged(&mut self, segments: &Segments) -> Option<u64> {
+        match self {
+            Appender::Inline(_) => None,
+            Appender::Keys(keys) => keys.want_keys(),
+            Appender::Mirror(mirror) => {
+                let is_skipped = segments.mutations.has(Mutation::FlushBeforeOwed);
+                (mirror.hurry() && !is_skipped).then_some(0)
+            }
+        }
+    }
+
+    /// Whether all acknowledged writes up to such a number are in the log.
+    pub fn are_logged(&self, number: u64) -> bool {
+        match self {
+            Appender::Inline(_) => true,
+            Appender::Keys(keys) => keys.are_published(number),
+            Appender::Mirror(mirror) => !mirror.owes(),
+        }
+    }
+
+    /// Whether acknowledged writes, if lost, would be lost instead of what goes around them.
+    pub fn owes(&self) -> bool {
+        match self {
+            Appender::Inline(_) | Appender::Keys(_) => false,
+            Appender::Mirror(mirror) => mirror.owes(),
+        }
+    }
+
+    /// Asks for those writes to be published soon.
+    pub fn hurry(&mut self) {
+        match self {
+            Appender::Inline(_) | Appender::Keys(_) => (),
+            Appender::Mirror(mirror) => {
+                mirror.hurry();
+            }
+        }
+    }
+
+    /// Whether data counts as home when it is written to an origin that was not flushed.
+    pub fn is_home_when_written(&self) -> bool {
+        match self {
+            Appender::Inline(_) | Appender::Mirror(_) => false,
+            Appender::Keys(keys) => keys.is_early(),
+        }
+    }
+
+    /// Whether all places that were given up outside of the ring are void after a crash, too.
+    pub fn are_freed(&self, flushed: u64) -> bool {
+        match self {
+            Appender::Inline(_) | Appender::Mirror(_) => true,
+            Appender::Keys(keys) => keys.buckets.are_freed(flushed),
+        }
+    }
+
+    // ---- figures -----------------------------------------------------------------------------
+
+    /// How dirty data holds the cache.
+    pub fn dirty_units(&self, segments: &Segments) -> DirtyUnits {
+        match self {
+            Appender::Inline(_) | Appender::Mirror(_) => {
+                let (count, dirty) = (segments.count(), segments.with_must());
+                let in_use_percent = to_u32(u64::from(dirty) * 100 / u64::from(count));
+                DirtyUnits { count, dirty, unit_blocks: segments.segment_blocks(), in_use_percent }
+            }
+            Appender::Keys(keys) => {
+                let (_, unit_blocks) = keys.buckets.run_of(0);
+                DirtyUnits {
+                    count: keys.buckets.count(),
+                    dirty: segments.dirty_buckets(),
+                    unit_blocks,
+                    in_use_percent: keys.buckets.in_use_percent(),
+                }
+            }
+        }
+    }
+
+    /// Adds its figures to those of the ring.
+    pub fn fill_status(&self, status: &mut CacheStatus) {
+        match self {
+            Appender::Inline(_) => (),
+            Appender::Keys(keys) => status.used_bytes += keys.buckets.used_bytes(),
+            Appender::Mirror(mirror) => {
+                status.kept_bytes = mirror.frames.used() * BLOCK_BYTES;
+                status.kept_limit_bytes = mirror.frames.room() * BLOCK_BYTES;
+            }
+        }
+    }
+}
+
+impl Machine<LogStore> {
+    /// Queues a fill; `retain` of its buffer is done here.
+    pub(super) fn queue_fill<M: Memory>(&mut self, fill: Fill, memory: &mut M) {
+        match self.store.appender {
+            Appender::Inline(_) => self.gather_fill(fill, memory),
+            // It keeps its place among the writes.
+            Appender::Keys(_) | Appender::Mirror(_) => {
+                memory.retain(fill.slice.buffer);
+                self.store.log.pending_fill_blocks += fill.blocks.count;
+                self.store.log.push_client(ClientAppend::Fill(fill));
+            }
+        }
+    }
+
+    /// Sends off what is pending, as far as it may go now.
+    pub(super) fn assemble_pending<M: Memory>(&mut self, memory: &mut M) {
+        match self.store.appender {
+            Appender::Inline(_) => self.assemble_inline(memory),
+            Appender::Keys(_) => self.assemble_keys(memory),
+            Appender::Mirror(_) => self.assemble_mirror(memory),
+        }
+    }
+
+    /// Puts what has to be there before the log's own work into a batch. False if some of it is left.
+    pub(super) fn gather_first<M: Memory>(&mut self, draft: &mut Draft, memory: &mut M) -> bool {
+        match self.store.appender {
+            Appender::Inline(_) | Appender::Mirror(_) => true,
+            Appender::Keys(_) => self.gather_applied(draft, memory),
+        }
+    }
+
+    /// Puts what clients brought into a batch.
+    pub(super) fn gather_pending<M: Memory>(&mut self, draft: &mut Draft, memory: &mut M) {
+        match self.store.appender {
+            Appender::Inline(_) => {
+                self.gather_clients(draft, memory);
+                self.take_fills(draft, memory);
+            }
+            Appender::Keys(_) => self.gather_keys(draft, memory),
+            Appender::Mirror(_) => {
+                if self.gather_taken(draft, memory) {
+                    self.gather_clients(draft, memory);
+                }
+            }
+        }
+    }
+
+    /// Puts part of a client's write into a batch; returns what has no room in it.
+    pub(super) fn gather_data<M: Memory>(
+        &mut self,
+        request: RequestKey,
+        blocks: Blocks,
+        slice: Slice,
+        draft: &mut Draft,
+        memory: &mut M,
+    ) -> Option<ClientAppend> {
+        match self.store.appender {
+            Appender::Inline(_) => self.gather_inline(request, blocks, slice, draft, memory),
+            Appender::Keys(_) => unreachable!("data goes to a bucket before its key goes to a batch"),
+            Appender::Mirror(_) => self.gather_mirrored(request, blocks, slice, draft, memory),
+        }
+    }
+
+    /// Makes room in the ring, and wherever else it runs short.
+    pub(super) fn pump_room<M: Memory>(&mut self, memory: &mut M) {
+        match self.store.appender {
+            Appender::Inline(_) => self.pump_reclaim(memory),
+            Appender::Keys(_) => self.pump_keys(memory),
+            Appender::Mirror(_) => {
+                self.release_frames(memory);
+                self.pump_reclaim(memory);
+            }
+        }
+    }
+
+    /// Whether clients wait for room outside of the ring, or soon will.
+    pub(super) fn is_appender_short(&self) -> bool {
+        match &self.store.appender {
+            Appender::Inline(_) => false,
+            Appender::Keys(keys) => keys.is_starved(),
+            Appender::Mirror(mirror) => self.is_memory_full(mirror),
+        }
+    }
+
+    /// The summary of a segment that is to be emptied was read, or could not be.
+    pub(super) fn summary_read<M: Memory>(
+        &mut self,
+        segment: u32,
+        buffer: BufferId,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
+        let summary = self.decode_summary(segment, buffer, result, memory);
+        match self.store.appender {
+            Appender::Inline(_) | Appender::Mirror(_) => self.list_segment(segment, summary.ok()),
+            Appender::Keys(_) => self.rekey_tail(segment, summary, memory),
+        }
+    }
+
+    /// Whether anything that the log's queues do not have belongs to a volume.
+    pub(super) fn appender_concerns(&self, volume: VolumeIndex) -> bool {
+        match &self.store.appender {
+            Appender::Inline(inline) => inline.gathering.iter().any(|fill| fill.volume == volume),
+            Appender::Keys(keys) => keys.concern(volume),
+            // Each belongs to a request.
+            Appender::Mirror(_) => false,
+        }
+    }
+
+    /// The cache failed: throws away what is in no queue of the log's and in no batch.
+    pub(super) fn discard_waiting<M: Memory>(&mut self, memory: &mut M) {
+        match self.store.appender {
+            Appender::Inline(_) => self.drop_fills(memory),
+            Appender::Keys(_) => self.discard_keys(memory),
+            Appender::Mirror(_) => self.discard_taken(memory),
+        }
+    }
+
+    /// A clean stop ended: gives back what it has of the driver's memory.
+    pub(super) fn release_memory<M: Memory>(&mut self, memory: &mut M) {
+        match self.store.appender {
+            Appender::Inline(_) | Appender::Keys(_) => (),
+            Appender::Mirror(_) => self.release_all_frames(memory),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! `inline`: data lies in the ring, behind the header of its batch.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `group_commit.rs` | how long a write waits for others |
+//! | `gathering.rs` | fills that wait for each other |
+
+mod gathering;
+mod group_commit;
+
+use super::assembly::BATCHES_IN_FLIGHT_MAX;
+use super::draft::Draft;
+use super::{ClientAppend, LogStore, PartSource, Publish};
+use crate::format::EntryKind;
+use crate::machine::Machine;
+use crate::machine::guard::{Blocks, Hold};
+use crate::machine::request::{RequestKey, Route};
+use crate::memory::{Memory, Slice};
+use crate::mutation::Mutation;
+use crate::number::to_u32;
+use crate::units::{BLOCK_BYTES, Nanos};
+use gathering::Gathering;
+use group_commit::{GroupCommit, Pending};
+
+/// The state of this way to append.
+#[derive(Debug, Default)]
+pub(crate) struct Inline {
+    pub(super) group_commit: GroupCommit,
+    pub(super) gathering: Gathering,
+}
+
+impl Inline {
+    /// When to ask again whether a batch may go, if nothing else happens before.
+    pub(super) fn deadline(&self) -> Option<Nanos> {
+        self.group_commit.deadline().into_iter().chain(self.gathering.deadline()).min()
+    }
+}
+
+impl super::appender::Appender {
+    fn inline_mut(&mut self) -> &mut Inline {
+        match self {
+            super::appender::Appender::Inline(inline) => inline,
+            super::appender::Appender::Keys(_) | super::appender::Appender::Mirror(_) => {
+                unreachable!("the hooks call this for inline logs alone")
+            }
+        }
+    }
+}
+
+impl Machine<LogStore> {
+    /// Sends off what is pending, as far as it may go now.
+    pub(super) fn assemble_inline<M: Memory>(&mut self, memory: &mut M) {
+        if self.store.segments.free() <= self.config.segments_reserved {
+            self.drop_fills(memory);
+        }
+        loop {
+            let log = &self.store.log;
+            let inline = self.store.appender.inline_mut();
+            let has_internal = !log.internal.is_empty() || log.is_floor_wanted;
+            let has_writes = !log.client.is_empty();
+            let has_fills = !inline.gathering.is_empty();
+            let in_flight = log.in_flight.len();
+            let is_full = in_flight >= BATCHES_IN_FLIGHT_MAX;
+            let is_enough = log.pending_blocks >= self.config.group_commit_blocks;
+            let is_hurried = has_internal || self.is_stopping;
+            let is_pending = has_writes || has_fills || has_internal;
+            let is_stopped = !is_pending || is_full || self.latched.is_some();
+            let may_append = !is_stopped && self.clients_may_append();
+            let inline = self.store.appender.inline_mut();
+            let may_wait = has_writes && may_append && in_flight == 0 && !is_hurried;
+            if !may_wait {
+                // No write waits for group commit: clear its deadline, or the driver would wake for it for ever.
+                inline.group_commit.clear_deadline();
+            }
+            let may_fill = has_fills && may_append;
+            if !may_fill {
+                inline.gathering.clear_deadline();
+            }
+            let may_go = match in_flight {
+                0 if is_hurried => true,
+                0 => may_wait && self.may_commit_group(),
+                _ => is_enough,
+            };
+            let may_go = (may_fill && self.are_fills_due()) || may_go;
+            if is_stopped || !may_go || !self.assemble_one(memory) {
+                return;
+            }
+        }
+    }
+
+    /// Whether the writes that wait need not wait for more.
+    fn may_commit_group(&mut self) -> bool {
+        let LogStore { appender, log, .. } = &mut self.store;
+        let pending = Pending { writes: log.client.len(), blocks: log.pending_blocks };
+        appender.inline_mut().group_commit.may_go(self.now, pending, self.config.group_commit_wait_ns_max)
+    }
+
+    /// Puts part of a client's write into a batch; returns what has no room in it.
+    pub(super) fn gather_inline<M: Memory>(
+        &mut self,
+        request: RequestKey,
+        blocks: Blocks,
+        slice: Slice,
+        draft: &mut Draft,
+        memory: &mut M,
+    ) -> Option<ClientAppend> {
+        let volume = self.requests[request].volume;
+        let volume_id = self.volume(volume).id;
+        let now = Blocks { first: blocks.first, count: blocks.count.min(draft.room()) };
+        let bytes = to_u32(now.count * BLOCK_BYTES);
+        self.volume_mut(volume).guard.acquire(now, Hold::Publishing);
+        let place = Some(draft.next_place());
+        let checksums_at = draft.checksums.len();
+        draft.add_checksums(slice, now.count, memory);
+        // HAZARD 6: dirty until the origin has it, in write-through, too: after a crash between the two writes the
+        // log is repeated.
+        let is_through = self.requests[request].route == Route::LogThenOrigin
+            && self.is_mutated(Mutation::WritethroughLogsClean);
+        let kind = if is_through { EntryKind::Clean } else { EntryKind::Dirty };
+        draft.push_payload_entry(kind, volume_id, now);
+        draft.pieces.push(slice.part(0, bytes));
+        draft.publish.push(Publish::Part { request, volume, blocks: now, place, checksums_at });
+        draft.payload_blocks += to_u32(now.count);
+        self.store.log.pending_blocks -= now.count;
+        self.requests[request].sequence = draft.sequence;
+        let rest = Blocks { first: now.end(), count: blocks.count - now.count };
+        (rest.count > 0).then(|| {
+            let source = PartSource::Data(slice.part(bytes, slice.len_bytes - bytes));
+            ClientAppend::Part { request, blocks: rest, source }
+        })
+    }
+}

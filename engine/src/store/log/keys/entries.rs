@@ -1,0 +1,154 @@
+//! Appends and publications that a log of keys alone has.
+
+use super::super::LogStore;
+use super::super::draft::{Draft, range_entry};
+use crate::format::EntryKind;
+use crate::machine::Machine;
+use crate::machine::guard::{Blocks, Hold};
+use crate::machine::request::RequestKey;
+use crate::memory::Memory;
+use crate::units::{BlockKey, Place, VolumeId, VolumeIndex};
+
+/// Waits on behalf of the log itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum KeyAppend {
+    /// Keys that stay when their segment is emptied.
+    Rekey { first: BlockKey, blocks: u64, place: Place },
+    /// A bucket is about to be written anew.
+    Freed { bucket: u32 },
+}
+
+/// Part of a batch's publication.
+pub(in crate::store::log) enum KeyPublish {
+    /// The data in a bucket up to a block has its key.
+    Placed {
+        /// By the number of `Segments`; none for zeroes.
+        space: Option<(u32, u32)>,
+    },
+    /// A key that the index has already; of a fill, if there is no request.
+    Applied { request: Option<RequestKey>, volume: VolumeIndex, blocks: Blocks },
+    /// Keys were appended again.
+    Rekeyed { volume: VolumeIndex, blocks: Blocks },
+    /// A bucket's places are void.
+    Freed { bucket: u32 },
+}
+
+impl KeyAppend {
+    /// The volume that has to stay for it.
+    pub fn volume(&self) -> Option<VolumeIndex> {
+        match self {
+            KeyAppend::Rekey { first, .. } => Some(first.volume()),
+            KeyAppend::Freed { .. } => None,
+        }
+    }
+
+    /// Whether it takes something out of the oldest segment.
+    pub fn empties(&self) -> bool {
+        match self {
+            KeyAppend::Rekey { .. } => true,
+            KeyAppend::Freed { .. } => false,
+        }
+    }
+}
+
+impl KeyPublish {
+    /// The request that waits for it.
+    pub fn request(&self) -> Option<RequestKey> {
+        match self {
+            KeyPublish::Applied { request, .. } => *request,
+            KeyPublish::Placed { .. } | KeyPublish::Rekeyed { .. } | KeyPublish::Freed { .. } => None,
+        }
+    }
+
+    /// The volume that has to stay for it.
+    pub fn volume(&self) -> Option<VolumeIndex> {
+        match self {
+            KeyPublish::Applied { volume, .. } | KeyPublish::Rekeyed { volume, .. } => Some(*volume),
+            KeyPublish::Placed { .. } | KeyPublish::Freed { .. } => None,
+        }
+    }
+}
+
+impl Machine<LogStore> {
+    /// Puts an append into a batch. Returns it if the batch has no room for it.
+    pub(in crate::store::log) fn gather_key_append(
+        &mut self,
+        append: KeyAppend,
+        draft: &mut Draft,
+    ) -> Option<KeyAppend> {
+        match append {
+            KeyAppend::Rekey { first, blocks, place } => {
+                let has_room = self.gather_rekey((first, blocks, place), draft);
+                (!has_room).then_some(append)
+            }
+            KeyAppend::Freed { bucket } => {
+                let (place, blocks) = self.store.appender.keys().buckets.run_of(bucket);
+                let all = Blocks { first: 0, count: u64::from(blocks) };
+                let volume = VolumeId(u32::MAX);
+                draft.entries.push(range_entry(EntryKind::Freed, volume, all, 0, u64::from(place.0)));
+                draft.push_key_publish(KeyPublish::Freed { bucket });
+                None
+            }
+        }
+    }
+
+    /// An append never gets into a batch.
+    pub(in crate::store::log) fn forget_key_append(&mut self, append: KeyAppend) {
+        match append {
+            KeyAppend::Rekey { .. } => self.rekeyed(),
+            KeyAppend::Freed { .. } => (),
+        }
+    }
+
+    /// A batch is on the device, and so are all before it.
+    pub(in crate::store::log) fn publish_keys<M: Memory>(&mut self, publish: KeyPublish, memory: &mut M) {
+        let published = self.store.log.published;
+        match publish {
+            KeyPublish::Placed { space } => {
+                self.key_left_batch(space);
+                self.store.log.ends.extend(space.map(|(segment, end_block)| (published, segment, end_block)));
+            }
+            KeyPublish::Applied { request, volume, blocks } => {
+                self.publish_applied(request, volume, blocks, memory);
+            }
+            KeyPublish::Rekeyed { volume, blocks } => {
+                self.release_guard(volume, blocks, Hold::Copying);
+                self.rekeyed();
+            }
+            KeyPublish::Freed { bucket } => {
+                self.store.appender.keys_mut().buckets.recorded(bucket, published);
+            }
+        }
+    }
+
+    /// The cache failed: a batch never was. The request that was to be published with it.
+    pub(in crate::store::log) fn discard_key_publish(&mut self, publish: KeyPublish) -> Option<RequestKey> {
+        match publish {
+            KeyPublish::Placed { space } => self.key_left_batch(space),
+            KeyPublish::Applied { request: Some(request), volume, blocks } => {
+                self.release_guard(volume, blocks, Hold::Publishing);
+                return Some(request);
+            }
+            KeyPublish::Applied { request: None, volume, blocks } => {
+                self.release_guard(volume, blocks, Hold::Copying);
+            }
+            KeyPublish::Rekeyed { volume, blocks } => {
+                self.release_guard(volume, blocks, Hold::Copying);
+                self.rekeyed();
+            }
+            KeyPublish::Freed { .. } => (),
+        }
+        None
+    }
+
+    /// A key's batch was published, or never was.
+    fn key_left_batch(&mut self, space: Option<(u32, u32)>) {
+        let LogStore { appender, segments, .. } = &mut self.store;
+        let keys = appender.keys_mut();
+        keys.published_keys += 1;
+        match space {
+            Some((segment, _)) => segments.get_mut(segment).pins -= 1,
+            None => keys.count_zeroes(false),
+        }
+    }
+}
