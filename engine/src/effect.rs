@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 pub struct Errno(pub i32);
 
 impl Errno {
-    /// The client may not do that.
+    /// The client lacks the permission.
     pub const PERM: Errno = Errno(1);
     /// The device failed, or data is lost.
     pub const IO: Errno = Errno(5);
@@ -26,8 +26,8 @@ impl Errno {
     /// The device cannot do this operation (`EOPNOTSUPP`).
     pub const OPNOTSUPP: Errno = Errno(95);
 
-    /// Whether it says that the device is gone and will answer nothing before the next start, as against an
-    /// operation that failed.
+    /// Whether the error says that the device is gone and will answer nothing before the next start, and not that one
+    /// operation failed.
     #[must_use]
     pub fn is_gone(self) -> bool {
         matches!(self, Errno::NODEV | Errno::TIMEDOUT)
@@ -51,7 +51,7 @@ pub enum WriteMode {
     Writethrough,
     /// A write goes to the origin, the cached copy is dropped; reads are cached.
     Writearound,
-    /// Reads and writes go to the origin; what is cached is dropped when written.
+    /// Reads and writes go to the origin; the cached copy of a written block is dropped.
     Passthrough,
     /// Clients may not write; reads are cached.
     Readonly,

@@ -28,7 +28,7 @@ enum Inner {
 }
 
 impl Engine {
-    /// An engine over what recovery found.
+    /// An engine over the findings of recovery.
     #[must_use]
     pub fn new(opened: Opened, config: Config) -> Engine {
         let Opened { superblock, volumes, store, .. } = opened;
@@ -53,7 +53,7 @@ impl Engine {
         }
     }
 
-    /// A device answered operation `io`.
+    /// Takes a device's answer to operation `io`.
     pub fn complete<M: Memory>(&mut self, now: Nanos, io: IoId, result: Result<(), Errno>, memory: &mut M) {
         match &mut self.0 {
             Inner::Log(machine) => machine.complete(now, io, result, memory),
@@ -61,7 +61,7 @@ impl Engine {
         }
     }
 
-    /// Time passed: call it when [`Engine::deadline`] was reached.
+    /// Lets time pass: call it when [`Engine::deadline`] was reached.
     pub fn advance<M: Memory>(&mut self, now: Nanos, memory: &mut M) {
         match &mut self.0 {
             Inner::Log(machine) => machine.advance(now, memory),

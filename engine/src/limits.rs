@@ -13,14 +13,14 @@ pub const REQUEST_BYTES_MAX: u32 = 256 * 1024;
 pub const RANGE_BYTES_MAX: u64 = 64 << 20;
 /// Requests under way in the engine at the most; then `submit` answers `Busy`.
 pub const REQUESTS_MAX: usize = 8192;
-/// Memory that the engine takes from the driver's pool at the most, by what it does with it.
-/// A pool has to hold this much besides what the doors lend to clients.
+/// Memory that the engine takes from the driver's pool at the most, for all purposes. A pool has to hold this much
+/// besides what the doors lend to clients.
 pub const ENGINE_POOL_BYTES: u64 = 48 << 20;
 /// The largest single buffer that the engine asks for.
 pub const ENGINE_BUFFER_BYTES_MAX: u32 = 1 << 20;
 
-/// Blocks of a segment that hold no payload even if it was written at once: head, headers, summary, and what
-/// is kept free for them.
+/// Blocks of a segment without payload even if it was written at once: head, headers, summary, and the blocks kept
+/// free for them.
 pub(crate) const SEGMENT_OVERHEAD_BLOCKS: u32 = 8;
 
 const _: () =
@@ -42,35 +42,35 @@ pub struct Config {
     pub segments_low: u32,
     /// Room for this many blocks is kept in the index; below, the oldest segments are reclaimed.
     pub index_slack_blocks: u64,
-    /// Zero and lost extents at the most; then write-zeroes wait for those before them to go home.
+    /// Limit of zero and lost extents; beyond it a write-zeroes waits for earlier ones to go home.
     pub extents_max: usize,
     /// Runs of dirty blocks on their way home at the same time, per volume.
     pub destage_runs_max: u32,
     /// Blocks that may count as dirty after a crash without being so (rule 2).
     pub false_dirty_blocks_max: u64,
-    /// The longest that blocks written home wait for a flush of the origin.
+    /// The longest time that blocks written home wait for a flush of the origin.
     pub flush_after_ns: u64,
-    /// After this long without a client's request the cache destages what it has.
+    /// Time without a client's request after which the cache destages its dirty data.
     pub idle_ns: u64,
-    /// An origin that failed is left alone for this long.
+    /// Back-off of the engine after an origin failed.
     pub backoff_ns: u64,
-    /// An origin that still fails this long after its first error counts as absent, and a dirty block that cannot be read
-    /// for so long as lost.
+    /// Time after its first error from which an origin that still fails counts as absent, and a dirty block that
+    /// cannot be read as lost.
     pub absent_after_ns: u64,
     /// Dirty blocks that a volume may hold while its origin fails, times the volumes on the cache (rule 9).
     pub failing_dirty_blocks_max: u64,
-    /// Dirty blocks that one of several volumes may hold at any time; beyond it the ring has nothing to
-    /// gain from a lap (rule 9).
+    /// Dirty blocks that one of several volumes may hold at any time; with more a lap of the ring gains nothing (rule
+    /// 9).
     pub shared_dirty_blocks_max: u64,
-    /// Dirty blocks that lie in memory, too, at the most; beyond it writes wait. 0 where none do.
+    /// Limit of dirty blocks that lie in memory, too; beyond it writes wait. 0 in a store that keeps none in memory.
     pub memory_blocks_max: u64,
-    /// The longest that a write waits for group commit; 0: writes do not wait.
+    /// The longest time that a write waits for group commit; 0: writes do not wait.
     pub group_commit_wait_ns_max: u64,
-    /// The longest that a fill waits for others to enter the cache with; 0: fills go at once.
+    /// The longest time that a fill waits for others to share its batch; 0: fills go at once.
     pub fill_wait_ns_max: u64,
-    /// The period after which the clock alone makes the engine look at its work.
+    /// Period after which the clock alone makes the engine look at its work.
     pub tick_ns: u64,
-    /// Which origins can discard, by volume.
+    /// Whether the origin of each volume can discard.
     pub origin_can_discard: [bool; crate::units::VOLUMES_MAX],
     /// Planted bugs, in tests only.
     pub mutations: Mutations,
@@ -82,8 +82,8 @@ impl Config {
     pub fn for_cache(segments: u32, segment_blocks: u32) -> Config {
         let cache_blocks = u64::from(segments) * u64::from(segment_blocks);
         let payload_blocks = u64::from(segments) * u64::from(segment_blocks - SEGMENT_OVERHEAD_BLOCKS);
-        // Rule 9: what relocation, tombstones and clean records need while the tail is emptied. Data that is
-        // appended again may lie less densely than before, which counts where segments are small.
+        // Rule 9: room for relocation, tombstones and clean records while the tail is emptied. Data that is appended
+        // again may lie less densely than before, which counts where segments are small.
         let segments_reserved = 4 + segments * 2 / segment_blocks;
         Config {
             work_bytes_max: 16 << 20,
@@ -141,7 +141,7 @@ impl Config {
         config
     }
 
-    /// Sets what the tunables of a composition say.
+    /// Sets the bounds that the tunables of a composition name.
     pub fn tune(&mut self, composition: &Composition) {
         let nanos = |ms: u32| u64::from(ms) * Nanos::MILLISECOND;
         if let Placement::Log { false_dirty_bytes } = composition.placement {
@@ -149,7 +149,7 @@ impl Config {
             self.false_dirty_blocks_max = self.false_dirty_blocks_max.min(false_dirty_bytes / BLOCK_BYTES);
         }
         if let PersistenceChoice::Mirror(mirror) = composition.persistence {
-            // No more can be dirty than the cache holds.
+            // The dirty data is no more than the cache holds.
             self.limit_memory((mirror.ram_bytes / BLOCK_BYTES).min(self.failing_dirty_blocks_max * 2));
         }
         if let DestageChoice::Sweep(sweep) = composition.destage {
@@ -161,7 +161,7 @@ impl Config {
         self.absent_after_ns = nanos(composition.common.absent_ms);
     }
 
-    /// Dirty data lies in memory, too, where so many blocks have room: that is what runs out, and not the ring.
+    /// Limits dirty data to the memory that also holds it: memory runs out, and not the ring.
     pub fn limit_memory(&mut self, blocks: u64) {
         self.memory_blocks_max = blocks;
         self.failing_dirty_blocks_max = self.failing_dirty_blocks_max.min(blocks / 2);
@@ -169,13 +169,13 @@ impl Config {
         self.false_dirty_blocks_max = self.false_dirty_blocks_max.min(blocks);
     }
 
-    /// The part of the pool that dirty data in memory takes, in bytes.
+    /// Bytes of the pool for dirty data in memory.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.memory_blocks_max * BLOCK_BYTES
     }
 
-    /// The most that the engine takes from the pool with these bounds, in bytes.
+    /// Bytes that the engine takes from the pool at the most with these bounds.
     #[must_use]
     pub fn pool_bytes(&self) -> u64 {
         let runs = u64::from(self.destage_runs_max) * u64::from(REQUEST_BYTES_MAX);

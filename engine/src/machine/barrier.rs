@@ -11,7 +11,7 @@ pub(crate) struct CacheBarrier {
     is_flushing: bool,
     /// Flushes issued.
     issued: u64,
-    /// The last of them that succeeded, counted from 1.
+    /// The last flush that succeeded, counted from 1.
     succeeded: u64,
 }
 
@@ -58,7 +58,7 @@ impl CacheBarrier {
         FlushMoment(self.issued)
     }
 
-    /// Whether a flush that was issued after a moment has succeeded: what the device had then is durable.
+    /// Whether a flush issued after `moment` has succeeded: writes completed by then are durable.
     pub fn has_flushed_since(&self, moment: FlushMoment) -> bool {
         self.succeeded > moment.0
     }

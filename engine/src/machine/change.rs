@@ -24,7 +24,7 @@ impl<S: Store> Machine<S> {
             self.fail(key, Errno::PERM, memory);
             return;
         }
-        // Runs are counted in the order in which requests come, not in the one in which they get their blocks.
+        // Sequential runs are counted in the order of arrival, not in the order of getting blocks.
         let is_cached = volume.standing == Standing::Cached
             && matches!(volume.mode, WriteMode::Writeback | WriteMode::Writethrough);
         if is_cached && matches!(op, RequestOp::Write { .. }) {
@@ -61,7 +61,7 @@ impl<S: Store> Machine<S> {
             self.begin_change(key, memory);
         } else {
             volume.guard.wait(blocks);
-            // Not held yet: what is queued holds nothing.
+            // The request does not hold its blocks yet: queued requests hold nothing.
             self.requests.wait_for_blocks(key);
         }
     }
@@ -152,7 +152,7 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// Whether the cache has something of `blocks` that the origin does not have.
+    /// Whether the cache has data of `blocks` that the origin lacks.
     pub(crate) fn has_dirty(&self, volume_index: VolumeIndex, blocks: Blocks) -> bool {
         let volume = self.volume(volume_index);
         if !volume.is_dirty() {
@@ -166,7 +166,8 @@ impl<S: Store> Machine<S> {
 
     // ---- into the log --------------------------------------------------------------------
 
-    /// Reads what a partial write leaves of its first and last block into a work buffer; then [`Changing::merge`](crate::store::Changing::merge).
+    /// Reads the sectors of its first and last block that a partial write leaves into a work buffer; then
+    /// [`Changing::merge`](crate::store::Changing::merge).
     pub(crate) fn fetch_edges<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &self.requests[key];
         let RequestOp::Write { range, .. } = active.op else { unreachable!("a write") };
@@ -227,7 +228,7 @@ impl<S: Store> Machine<S> {
             return true;
         }
         self.requests.watch(key, Stage::Settling);
-        // What is written home holds its blocks until the origin's flush.
+        // A destaged run holds its blocks until the origin's flush.
         let epoch = self.volume(volume_index).origin.epoch;
         if self.volume(volume_index).destage.has_written() {
             self.want_origin_flush(volume_index, epoch);
@@ -288,7 +289,7 @@ impl<S: Store> Machine<S> {
         let is_discard = matches!(self.requests[key].op, RequestOp::Discard { .. });
         let volume = self.volume(self.requests[key].volume);
         if is_discard && !volume.origin.can_discard {
-            // The origin keeps what it has: an earlier version, as a discard allows.
+            // The origin keeps its earlier version, as a discard allows.
             self.finish_discard(key, memory);
             return;
         }
@@ -302,11 +303,11 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// A discard did what it can. Where it did nothing an earlier version is still to be read, and
-    /// once that was said to be durable it must not change any more (rule 12): all of the volume is flushed.
+    /// Ends a discard. Where it did nothing an earlier version can be read again, and if that was said to be durable
+    /// it must not change any more (rule 12): all of the volume is flushed.
     fn finish_discard<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let volume_index = self.requests[key].volume;
-        // What the origin has is to be read now, flushed or not: the next FLUSH includes it.
+        // Reads now return the origin's content, flushed or not: the next FLUSH includes it.
         let origin = &mut self.volume_mut(volume_index).origin;
         origin.client_epoch = origin.epoch;
         if self.requests[key].wants_fua() {
@@ -391,8 +392,8 @@ impl<S: Store> Machine<S> {
             Ok(()) => (),
         }
         if route == Route::LogThenOrigin {
-            // Zeroes went home as asked for: a block zeroed in part may have been dirty in the rest of it, and
-            // goes home as a whole later.
+            // Only whole blocks of zeroes are home: a block zeroed in part may have been dirty in the rest, and is
+            // destaged as a whole later.
             let home = match op {
                 RequestOp::WriteZeroes { range, .. } => self.volume(volume_index).whole_blocks(range),
                 _ => blocks,

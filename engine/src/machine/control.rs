@@ -133,7 +133,7 @@ impl<S: Store> Machine<S> {
     fn record_size(&mut self, key: RequestKey, index: VolumeIndex, sectors: u64) {
         if let Some(record) = &mut self.superblock.volumes[index.at()] {
             record.size_sectors = record.size_sectors.max(sectors);
-            // The well-known places of another size are others.
+            // Another size has other well-known places.
             record.fingerprint = Default::default();
         }
         let update = self.superblock_writer.change(&mut self.superblock);
@@ -172,7 +172,7 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// A request that dropped blocks goes on when they cannot come back after a crash.
+    /// Lets a request that dropped blocks go on when they cannot come back after a crash.
     fn look_at_dropped<M: Memory>(&mut self, key: RequestKey, index: VolumeIndex, memory: &mut M) {
         if self.latched.is_some() {
             self.fail(key, Errno::IO, memory);
@@ -233,7 +233,7 @@ impl<S: Store> Machine<S> {
 
     fn look_at_stop<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         if self.latched.is_some() {
-            // Nothing more can be made durable; what is under way still has the driver's buffers.
+            // Nothing more can be made durable, but operations under way still use the driver's buffers.
             if self.outbox.in_air() > 0 || self.requests.len() > 1 {
                 self.requests.watch_on(key);
             } else {
@@ -247,8 +247,7 @@ impl<S: Store> Machine<S> {
             let index = volume.index;
             let origin = &volume.origin;
             if origin.is_failing() {
-                // Its promises are kept by the cache; what its clients wrote around it was answered
-                // with the errors they got.
+                // The cache keeps the volume's promises; clients got the errors of writes around the cache.
                 is_ready &= origin.flushing.is_none();
                 continue;
             }

@@ -18,7 +18,7 @@ use crate::units::VolumeIndex;
 use alloc::vec::Vec;
 
 impl<S: Store> Machine<S> {
-    /// The cache failed a write or a flush of ours, or is gone.
+    /// Stops writing to the cache: it failed a write or a flush of the engine's, or is gone.
     pub(crate) fn latch<M: Memory>(&mut self, errno: Errno, memory: &mut M) {
         if self.latched.is_some() {
             return;
@@ -50,7 +50,7 @@ impl<S: Store> Machine<S> {
                     self.cut_off(key, memory);
                 }
                 Stage::Commit => self.start_flush(key, memory),
-                // Its data is in a cache that cannot promise it any more.
+                // The failed cache can make nothing durable any more.
                 Stage::CacheFlush(..) | Stage::Superblock(_) | Stage::Draining => {
                     self.requests.unwatch(key);
                     self.fail(key, errno, memory);
@@ -64,12 +64,12 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// A change that was on its way into the log cannot go there.
+    /// Turns back a change that was on its way into the log.
     pub(crate) fn cut_off<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let volume_index = self.requests[key].volume;
         self.requests[key].unpublished = 0;
         if self.requests[key].is_answered {
-            // Nobody waits for it.
+            // The client has its answer already.
             self.reply(key, memory);
             return;
         }

@@ -1,5 +1,5 @@
-//! Flushes: of the cache up to a sequence, of an origin up to an epoch, and who waits for them; and the superblock,
-//! whose update some writes to origins wait for.
+//! Flushes of the cache up to a sequence and of an origin up to an epoch, the requests that wait for them, and the
+//! superblock, whose update some writes to origins wait for.
 
 use crate::effect::{Effect, Errno, IoOp, Notice, RequestOp, Target};
 use crate::format::SUPERBLOCK_BYTES;
@@ -69,7 +69,7 @@ impl<S: Store> Machine<S> {
         let is_later = self.is_mutated(Mutation::CacheFlushCoversLater);
         let sequence = if is_later { self.store.completed() } else { sequence };
         match result {
-            // After a failed flush what was written since the last good one counts as not written.
+            // After a failed flush, writes since the last good one count as not written.
             Err(errno) if !self.is_mutated(Mutation::IgnoreCacheFlushError) => {
                 self.barrier.end(None);
                 self.latch(errno, memory);
@@ -78,7 +78,7 @@ impl<S: Store> Machine<S> {
                 self.barrier.end(Some(sequence));
                 S::flushed(self, sequence);
                 for volume in self.volumes.iter_mut().flatten() {
-                    // Those in a hurry waited for just this; the others look again by the clock.
+                    // Volumes in a hurry waited for this flush; the others look again by the clock.
                     if volume.destage.drains > 0 || volume.destage.has_urgent() {
                         volume.destage.wake();
                     }
@@ -132,8 +132,8 @@ impl<S: Store> Machine<S> {
                 Stage::CacheFlush(..) | Stage::OriginFlush(_) | Stage::Superblock(_) | Stage::Keys(_) => {
                     self.requests.watch_on(key)
                 }
-                // It went on by another way since it was put on the list.
-                _ => unreachable!("only those who wait are watched"),
+                // The request went on another way since it was put on the list.
+                _ => unreachable!("only waiting requests are watched"),
             }
         }
     }
@@ -162,7 +162,7 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// All that a FLUSH promises is written: both devices are flushed, as far as they have any of it.
+    /// Flushes both devices, as far as they have data that the FLUSH promises; all of that is written.
     pub(crate) fn flush_devices<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let volume_index = self.requests[key].volume;
         let is_cache_void = self.latched.is_some()
@@ -237,7 +237,7 @@ impl<S: Store> Machine<S> {
                 self.tell_origin_flush_failed(volume_index, errno);
             }
         }
-        // Somebody may have come for a later epoch meanwhile.
+        // A request may have come for a later epoch meanwhile.
         self.pump_origin_flush(volume_index);
     }
 
@@ -267,7 +267,7 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// An origin failed the engine's own work: it is left alone for a while.
+    /// Notes that an origin failed the engine's own work: the engine backs off for a while.
     pub(crate) fn origin_failed(&mut self, volume_index: VolumeIndex, work: OriginWork, errno: Errno) {
         let (now, until) = (self.now, self.now.plus(self.config.backoff_ns));
         let absent_after_ns = self.config.absent_after_ns;
@@ -283,7 +283,7 @@ impl<S: Store> Machine<S> {
         self.want_tick(until);
     }
 
-    /// An origin did the engine's own work.
+    /// Notes that an origin did the engine's own work.
     pub(crate) fn origin_worked(&mut self, volume_index: VolumeIndex, work: OriginWork) {
         if self.volume_mut(volume_index).origin.note_success(work) {
             self.share.wake();
@@ -319,7 +319,7 @@ impl<S: Store> Machine<S> {
             let update = self.superblock_writer.change(&mut self.superblock);
             self.superblock_writer.defer(update, target, op, flight);
         } else if let Some(update) = self.superblock_writer.last_deferred() {
-            // A place taken back by an operation before this one is not durable yet.
+            // A checksum taken back by an earlier operation is not durably gone yet.
             self.superblock_writer.defer(update, target, op, flight);
         } else {
             self.issue(target, op, flight);
@@ -352,8 +352,8 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// Lets the writes go whose update is durable. When the cache failed the superblock does not count any
-    /// more, except for a volume whose dirty data may be asked for again: its origin stays as it is.
+    /// Issues the writes whose update of the superblock is durable. When the cache failed the superblock does not
+    /// count any more, except for a volume whose dirty data may be asked for again: its origin stays as it is.
     pub(crate) fn release_deferred<M: Memory>(&mut self, memory: &mut M) {
         let durable = self.superblock_writer.durable();
         for deferred in self.superblock_writer.take_deferred(self.latched.is_some()) {

@@ -1,8 +1,8 @@
-//! The guard of a volume: it orders overlapping work.
+//! The guard of a volume, which orders overlapping work.
 //!
-//! A volume is divided into regions of 16 blocks, hashed onto a fixed table of slots. Two
-//! ranges that overlap always meet in a slot; two that do not may, and then wait for nothing,
-//! which costs time and never correctness.
+//! A volume is divided into regions of 16 blocks, hashed onto a fixed table of slots. Two ranges that overlap always
+//! meet in a slot. Two that do not overlap may meet, too; one then waits needlessly, which costs time and never
+//! correctness.
 //!
 //! | hold | held by | from | to | excludes |
 //! | --- | --- | --- | --- | --- |
@@ -13,8 +13,8 @@
 //! | copying | a fill or a relocation | assembly of its batch | publication | exclusive |
 //! | destaging | a destage | choice | origin flush | exclusive, destaging |
 //!
-//! A request that waits for room in the log holds nothing that a destage or a relocation waits for: they are
-//! what makes room (hazard 12). That is why merging and exclusive are two.
+//! A request that waits for room in the log holds nothing that a destage or a relocation waits for: these make the
+//! room (hazard 12). That is why merging and exclusive are two holds.
 //!
 //! Every shared, merging, exclusive and destaging hold counts as a *change* of its region when it
 //! begins and when it ends. A fill compares the count (hazard 1); one that waits after that has its blocks watched.
@@ -27,7 +27,7 @@ use alloc::vec::Vec;
 
 /// Blocks in a region.
 const REGION_BLOCKS: u64 = 16;
-/// 2 to the power of this are slots for 1 GiB, a size that files have.
+/// Slots for 1 GiB, a usual size of files, as a power of 2.
 const LARGE_BITS: u32 = 14;
 
 /// The purpose of a hold.
@@ -115,8 +115,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// A guard with 2^`slot_bits` slots. A large one has a little less, and an odd number: what lies a round number of regions
-    /// apart, as the same places of files that lie end to end, does not meet.
+    /// A guard with 2^`slot_bits` slots. A large one has slightly fewer, an odd number: ranges a round number of
+    /// regions apart, such as the same places of adjacent files, then do not meet.
     #[must_use]
     pub fn new(slot_bits: u32) -> Guard {
         let round = 1usize << slot_bits;
@@ -140,7 +140,7 @@ impl Guard {
         (0..count).map(move |step| if start + step < slots { start + step } else { start + step - slots })
     }
 
-    /// Whether `hold` could begin on `blocks` now. Changes give way to those that wait already.
+    /// Whether `hold` could begin on `blocks` now. A change gives way to requests that already wait.
     #[must_use]
     pub fn is_free(&self, blocks: Blocks, hold: Hold) -> bool {
         self.slots_of(blocks).all(|at| {
@@ -165,7 +165,7 @@ impl Guard {
         })
     }
 
-    /// Whether an exclusive hold on `blocks` has the blocks to itself: what began before it is over.
+    /// Whether an exclusive hold on `blocks` has them to itself: all holds that began before it are over.
     #[must_use]
     pub fn is_settled(&self, blocks: Blocks) -> bool {
         self.slots_of(blocks).all(|at| {
@@ -178,14 +178,14 @@ impl Guard {
         })
     }
 
-    /// Whether something of `blocks` may go home although others of the same regions do: the caller knows that it is not
-    /// on its way already.
+    /// Whether something of `blocks` may be destaged although other blocks of the same regions are being destaged:
+    /// the caller knows that these blocks are not.
     #[must_use]
     pub fn allows_home(&self, blocks: Blocks) -> bool {
         self.slots_of(blocks).all(|at| self.slots[at].exclusive == 0)
     }
 
-    /// Whether nothing was written to the origin in these blocks after the epoch `flushed_epoch`, which it flushed.
+    /// Whether the flush of epoch `flushed_epoch` covers every write to the origin in these blocks.
     #[must_use]
     pub fn is_origin_flushed(&self, blocks: Blocks, flushed_epoch: u64) -> bool {
         self.slots_of(blocks).all(|at| self.slots[at].origin_epoch <= flushed_epoch)
@@ -256,8 +256,8 @@ impl Guard {
         self.tell_watches(blocks);
     }
 
-    /// Watches blocks for as long as a fill of them waits. A stamp is of whole regions, and who waits would be
-    /// made void by all that happens nearby; a watch is of these blocks alone.
+    /// Watches blocks for as long as a fill of them waits. A stamp covers whole regions, so that any change nearby
+    /// would void a fill that waits; a watch covers these blocks alone.
     pub fn watch(&mut self, blocks: Blocks) -> WatchId {
         self.last_watch += 1;
         let id = WatchId(self.last_watch);
@@ -265,7 +265,7 @@ impl Guard {
         id
     }
 
-    /// Ends a watch. Whether the blocks are as they were when it began: no change began or ended there, and nothing
+    /// Ends a watch; true if the blocks are as they were when it began: no change began or ended there, and nothing
     /// was written to the origin.
     pub fn unwatch(&mut self, id: WatchId) -> bool {
         let at = self.watches.iter().position(|watch| watch.id == id).expect("a watch ends once");

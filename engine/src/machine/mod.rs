@@ -1,5 +1,5 @@
-//! The part that all caches share: requests and their order, operations under way, and the step after each call
-//! after which nobody waits who could go on. How blocks are kept is the [`Store`]'s.
+//! The part that all caches share: requests and their order, operations under way, and the step after each call that
+//! lets every request go on that can. The [`Store`] keeps the blocks.
 //!
 //! Two kinds of files lie here. Some own a part of the state and know nothing of the machine: `requests`, `volumes`
 //! (`volume`, `guard`, `origin`), `outbox` (`flight`, `piece`), `barrier`, `superblock`, `share_queue`, and `destage`'s
@@ -68,7 +68,7 @@ pub(crate) struct Machine<S: Operations> {
     pub(crate) barrier: CacheBarrier,
     pub(crate) superblock_writer: SuperblockWriter<S::Flight>,
     pub(crate) requests: Requests,
-    /// A hold ended: those that wait for blocks are looked at.
+    /// A hold ended: requests that wait for blocks are looked at.
     is_guard_released: bool,
     pub(crate) share: ShareQueue,
     outbox: Outbox<S::Flight>,
@@ -183,7 +183,7 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// A device answered operation `io`.
+    /// Takes a device's answer to operation `io`.
     pub(crate) fn complete<M: Memory>(
         &mut self,
         now: Nanos,
@@ -193,7 +193,7 @@ impl<S: Store> Machine<S> {
     ) {
         self.set_now(now);
         let flight = self.outbox.land(io);
-        // HAZARD 10: a cache that is gone fails reads, too, and there may be no write to come that would tell.
+        // HAZARD 10: a cache that is gone fails reads, too, and no write may come that would show it.
         let gone = result.err().filter(|errno| errno.is_gone() && flight.is_of_cache(S::is_of_cache));
         match flight {
             Flight::CacheRead { request, piece, issued } => {
@@ -221,7 +221,7 @@ impl<S: Store> Machine<S> {
         self.settle(memory);
     }
 
-    /// Time passed: call it when [`Machine::deadline`] was reached.
+    /// Lets time pass: call it when [`Machine::deadline`] was reached.
     pub(crate) fn advance<M: Memory>(&mut self, now: Nanos, memory: &mut M) {
         self.set_now(now);
         let is_due = self.next_tick.is_none_or(|tick| tick <= now);
@@ -285,7 +285,7 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// Work that the clock alone brings.
+    /// Does the work that only the clock triggers.
     fn tick<M: Memory>(&mut self, memory: &mut M) {
         for volume in self.volumes.indices() {
             if self.volumes[volume.at()].is_some() {
@@ -307,7 +307,7 @@ impl<S: Store> Machine<S> {
         }
         let is_work_left = !self.runs.is_empty()
             || self.volumes.iter().flatten().any(|volume| {
-                // Nothing brings home what is lost, nor anything while the cache is latched.
+                // Lost data cannot be destaged, and nothing can while the cache is latched.
                 (volume.has_destageable() && self.latched.is_none()) || volume.destage.has_written()
             })
             || self.store.is_busy()
@@ -318,7 +318,7 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// Whether the line that prevents that bug is switched off.
+    /// Whether a bug is planted: the line that prevents it is switched off.
     pub(crate) fn is_mutated(&self, mutation: Mutation) -> bool {
         self.config.mutations.has(mutation)
     }
@@ -361,7 +361,7 @@ impl<S: Store> Machine<S> {
         let active = self.requests.remove(key);
         assert!(active.parts == 0, "no operation is under way for a request that is answered");
         if let Some(volume) = self.volumes.get_mut(active.volume) {
-            // A stop may name any volume.
+            // A stop may name any volume, even one that does not exist.
             volume.active = volume.active.saturating_sub(1);
         }
         let result = active.error.map_or(Ok(()), Err);
@@ -370,7 +370,7 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// Answers a request that stays: what it did is to be made durable yet.
+    /// Answers a request that stays until its effects are durable.
     pub(crate) fn answer<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         self.release_hold(key);
         self.requests.release_work(key, memory);
@@ -400,8 +400,8 @@ impl<S: Store> Machine<S> {
         self.is_guard_released = true;
     }
 
-    /// A buffer of the driver's pool. If there is none, the clock brings the engine back to those that wait for it:
-    /// no completion may be to come.
+    /// A buffer of the driver's pool. If there is none, the clock brings the engine back to the requests that wait
+    /// for it, because no completion may come.
     pub(crate) fn allocate<M: Memory>(
         &mut self,
         purpose: Purpose,
@@ -418,7 +418,7 @@ impl<S: Store> Machine<S> {
     /// A buffer of whole blocks for a request; `None` if it has to wait.
     pub(crate) fn take_work<M: Memory>(&mut self, blocks: u64, memory: &mut M) -> Option<BufferId> {
         let bytes = blocks * BLOCK_BYTES;
-        // RULE 15: memory for partial requests is bounded; who finds none waits.
+        // RULE 15: memory for partial requests is bounded; a request that finds none waits.
         if self.requests.work_bytes() + bytes > self.config.work_bytes_max
             && !self.is_mutated(Mutation::WorkUnbounded)
         {

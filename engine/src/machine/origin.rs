@@ -20,7 +20,7 @@ struct Failing {
     since: Nanos,
     /// In the order of [`OriginWork`].
     kinds: [bool; 3],
-    /// It fails for so long, or so surely, that nobody waits for it.
+    /// The failure has lasted so long, or is so certain, that requests do not wait for the origin.
     is_absent: bool,
 }
 
@@ -40,7 +40,7 @@ impl Failing {
 pub(crate) enum FlushTry {
     /// No flush is wanted, or one is under way.
     Nothing,
-    /// The origin failed of late: not before this.
+    /// The origin failed recently: no flush before this time.
     After(Nanos),
     /// The flush that ends this epoch is to be issued.
     Begun(u64),
@@ -57,15 +57,16 @@ pub(crate) struct Origin {
     pub flushed_epoch: u64,
     /// The epoch that the flush under way ends.
     pub flushing: Option<u64>,
-    /// Somebody wants all epochs up to this one flushed.
+    /// All epochs up to this one are to be flushed.
     flush_wanted: u64,
     /// The last epoch in which a client's write to the origin completed.
     pub client_epoch: u64,
-    /// A flush failed after which clients' writes may be gone, and no client was told yet: the next FLUSH says so.
+    /// The error of a flush after which clients' writes may be gone, not yet told to a client: the next FLUSH answers
+    /// with it.
     pub owed: Option<Errno>,
     /// Client reads of the origin under way.
     pub client_reads: u32,
-    /// The time of the last of them.
+    /// The time of the last client read.
     pub last_client_read: Nanos,
     /// The kinds of the engine's own work that failed last time, if any did.
     failing: Option<Failing>,
@@ -76,8 +77,8 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    /// An origin at the start: what a life before wrote to it counts as written in epoch 1, so that
-    /// nothing read from it enters the cache as clean before a first flush (rule 2).
+    /// An origin at the start: writes of the process before count as written in epoch 1, so that nothing read from
+    /// the origin enters the cache as clean before a first flush (rule 2).
     pub fn new() -> Origin {
         Origin {
             epoch: 2,
@@ -100,7 +101,7 @@ impl Origin {
         self.flush_wanted = self.flush_wanted.max(epoch);
     }
 
-    /// Begins a flush, if one is wanted, none is under way and the origin is not left alone just now.
+    /// Begins a flush, if one is wanted, none is under way and no back-off is running.
     pub fn begin_flush(&mut self, now: Nanos) -> FlushTry {
         if self.flush_wanted <= self.flushed_epoch || self.flushing.is_some() {
             return FlushTry::Nothing;
@@ -114,7 +115,7 @@ impl Origin {
         FlushTry::Begun(epoch)
     }
 
-    /// The flush that ends `epoch` was answered.
+    /// Notes the answer to the flush that ends `epoch`.
     pub fn end_flush(&mut self, epoch: u64, is_good: bool) {
         assert!(self.flushing == Some(epoch), "an origin has one flush under way at a time");
         self.flushing = None;
@@ -128,18 +129,18 @@ impl Origin {
         self.client_epoch > self.flushed_epoch
     }
 
-    /// Whether it fails.
+    /// Whether the engine's own work on it fails.
     pub fn is_failing(&self) -> bool {
         self.failing.is_some()
     }
 
-    /// Whether it fails and is not waited for.
+    /// Whether it fails and requests do not wait for it.
     pub fn is_absent(&self) -> bool {
         self.failing.is_some_and(|failing| failing.is_absent)
     }
 
-    /// Notes a failure of the engine's own work at `now`. Only a failure makes an origin absent, never time alone: one
-    /// that nobody tried again may work.
+    /// Notes a failure of the engine's own work at `now`. Only a failure makes an origin absent, never time alone: an
+    /// origin not tried again may work.
     pub fn note_failure(&mut self, work: OriginWork, errno: Errno, now: Nanos, absent_after_ns: u64) {
         let failing = self.failing.get_or_insert(Failing { since: now, kinds: [false; 3], is_absent: false });
         *failing.kind(work) = true;

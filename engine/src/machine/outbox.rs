@@ -66,7 +66,7 @@ impl<T> Outbox<T> {
         self.effects.pop_front()
     }
 
-    /// Operation `io` was answered: its purpose.
+    /// Takes the completion of operation `io`, and returns its purpose.
     pub fn land(&mut self, io: IoId) -> Flight<T> {
         let (serial, key) = (high_u32(io.0), index(low_u32(io.0)));
         assert!(

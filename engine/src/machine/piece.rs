@@ -17,8 +17,8 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// Takes a cached block along, if it lies behind the others and one operation may read across from the piece's
-    /// first place.
+    /// Adds a cached block, if it lies behind the others and one operation may read across from the piece's first
+    /// place.
     pub fn join_cached(
         &mut self,
         next: Place,
@@ -34,7 +34,7 @@ impl Piece {
         is_joined
     }
 
-    /// Takes a block of the origin along, if the piece comes from there.
+    /// Adds a block of the origin, if the piece comes from there.
     pub fn join_origin(&mut self) -> bool {
         let is_joined = matches!(self.source, Source::Origin { .. });
         if is_joined {

@@ -1,4 +1,4 @@
-//! Reads: from the cache what it has, from the origin what it has not, and fills.
+//! Reads, from the cache and the origin, and fills of the cache.
 //!
 //! A partial write reads the blocks that it changes by the same code ([`Machine::fetch`]).
 
@@ -42,7 +42,7 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// Reads what a client asked for.
+    /// Reads the range that a client asked for.
     pub(crate) fn fetch_all<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &self.requests[key];
         let (blocks, work) = (active.blocks, active.work.expect("a read has a buffer"));
@@ -58,7 +58,7 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// Whether a request passes the cache by. Policies are asked once.
+    /// Whether a request bypasses the cache. Policies are asked once.
     pub(crate) fn passes(&mut self, key: RequestKey, access: Access) -> bool {
         if let Some(passes) = self.requests[key].passes {
             return passes;
@@ -84,7 +84,7 @@ impl<S: Store> Machine<S> {
         );
         let volume_index = self.requests[request].volume;
         let volume = self.volume(volume_index);
-        // A cache that failed still answers for what nobody else has.
+        // A failed cache still serves data that no other device has.
         let use_cache = volume.standing != Standing::Uncached && volume.cached_blocks > 0;
         let has_extents = volume.zero_blocks + volume.lost_blocks > 0;
         let first_key = volume.key(blocks.first);
@@ -154,7 +154,7 @@ impl<S: Store> Machine<S> {
         missed
     }
 
-    /// The last epoch of which what the origin has may enter the cache as clean (rule 2).
+    /// The last epoch whose writes to the origin may enter the cache as clean (rule 2).
     pub(crate) fn trusted_epoch(&self, volume: &Volume) -> u64 {
         if self.store.trusts_unflushed_origin() { u64::MAX } else { volume.origin.flushed_epoch }
     }
@@ -237,7 +237,7 @@ impl<S: Store> Machine<S> {
         let key = self.volume(volume_index).key(bad.block);
         let there = self.store.lookup(key).filter(|entry| entry.place == bad.place);
         if result.is_ok() && there.is_some_and(|entry| entry.checksum == Some(memory.checksum(bad.slice))) {
-            // It was written in its place, and that was read.
+            // The block was written in its place meanwhile, and the read returned the new content.
             return;
         }
         if result.is_ok() && self.store.is_changing(key) {
@@ -247,7 +247,7 @@ impl<S: Store> Machine<S> {
         }
         let entry = there.filter(|entry| entry.checksum == bad.checksum);
         match entry {
-            // The dirty copy is the only one. A device error may pass, a wrong checksum will not.
+            // No other copy exists. A device error may pass, a wrong checksum will not.
             Some(entry) if entry.dirty && !self.is_mutated(Mutation::RottenDirtyFromOrigin) => {
                 self.requests[request].error = Some(result.err().unwrap_or(Errno::IO));
                 if result.is_ok() {

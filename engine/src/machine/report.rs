@@ -10,7 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 impl<S: Store> core::fmt::Debug for Machine<S> {
-    /// Prints who waits for what, for a test in which nothing goes on.
+    /// Prints each request and what it waits for, for a test in which nothing goes on.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let stages: Vec<_> =
             self.requests.iter().map(|(key, active)| (key, active.stage, active.reserved_blocks)).collect();

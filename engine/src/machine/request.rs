@@ -93,7 +93,7 @@ pub(crate) struct Active {
     pub work_buffer: Option<BufferId>,
     /// Whether the client's buffer was released.
     pub is_client_buffer_released: bool,
-    /// Whether it passes the cache by, as policies say; none were asked yet.
+    /// Whether it bypasses the cache; `None`: the policies were not asked yet.
     pub passes: Option<bool>,
     /// A part of it went to the origin, around the cache.
     pub is_around: bool,
@@ -101,13 +101,13 @@ pub(crate) struct Active {
     pub parts: u32,
     /// Units (blocks, zero extents, tombstones) not yet published.
     pub unpublished: u64,
-    /// Blocks of data that the index does not have, of a write that is answered when it does.
+    /// Blocks of a write that the index does not have yet; the write is answered when it has all.
     pub unapplied: u64,
     /// It was answered, and stays until its keys are in the log.
     pub is_answered: bool,
     /// Dirty blocks that its volume's share holds ready for it.
     pub reserved_blocks: u64,
-    /// The sequence of the last batch with something of it.
+    /// The sequence of the last batch with a part of it.
     pub sequence: u64,
     pub error: Option<Errno>,
 }

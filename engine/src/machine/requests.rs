@@ -136,8 +136,8 @@ impl Requests {
         Some(key)
     }
 
-    /// If a request that just left the list had to join it again it goes back to its front. True then: the
-    /// others would not fare better.
+    /// Moves a request that just left the list, and had to join it again, back to its front. True then: the others
+    /// would not get a buffer either.
     pub fn is_still_for_buffer(&mut self, key: RequestKey) -> bool {
         let is_back = self.for_buffer.back() == Some(&key);
         if is_back {

@@ -1,7 +1,7 @@
 //! The share of dirty blocks that a volume may hold: the second half of rule 9.
 //!
-//! Blocks that an origin does not take stay in the log, and are appended again on every lap of the ring. The
-//! more of them there are, the less of a lap is left for everybody else. So:
+//! Blocks that an origin does not take stay in the log, and are appended again on every lap of the ring. The more
+//! there are, the less of a lap is left for other volumes. So:
 //!
 //! | the origin | the volume may hold dirty | a write that needs more |
 //! | --- | --- | --- |
@@ -10,14 +10,14 @@
 //! | fails | its part of one half of it | waits here for the origin |
 //! | is absent | the same | fails |
 //!
-//! One half, because then each block that the other volumes append costs at most one block that is appended
-//! again; its part, because all origins may fail together. Three quarters, because an origin that hangs
-//! gives its first error late: what its volume holds by then must leave a lap something to gain.
+//! One half, because then each block that the other volumes append costs at most one block that is appended again; a
+//! part for each volume, because all origins may fail together. Three quarters, because an origin that hangs gives
+//! its first error late: the blocks that its volume holds by then must leave a lap something to gain.
 //!
-//! An origin counts as absent when it still fails a stated time after its first error, or when it says that there
-//! is no device any more. Until then a write waits and does not fail (hazard 12): the origin may take it yet. A
-//! write to blocks that are dirty already needs nothing more and is never held up. An operation of ours
-//! that works, of the kind that failed, ends it all.
+//! An origin counts as absent when it still fails a stated time after its first error, or when it says that there is
+//! no device any more. Until then a write waits and does not fail (hazard 12): the origin may take it yet. A write to
+//! blocks that are dirty already needs no share and is never held up. The failure ends when one of the engine's own
+//! operations works, of the kind that failed.
 //!
 //! A request that waits here holds its blocks shared or merging, which neither a destage nor a relocation waits
 //! for.
@@ -73,7 +73,7 @@ impl<S: Store> Machine<S> {
         let active = &self.requests[key];
         let volume = self.volume(active.volume);
         let is_zero = matches!(active.op, RequestOp::WriteZeroes { .. });
-        // Of a range of zeroes only the edges are data.
+        // Only the edges of a range of zeroes are data.
         let most = if is_zero { active.blocks.count.min(2) } else { active.blocks.count };
         let Some(limit) = self.volumes.dirty_blocks_max(volume, &self.config) else {
             return (Admission::Granted, most);
@@ -84,9 +84,9 @@ impl<S: Store> Machine<S> {
             return (Admission::Granted, most);
         }
         let needed = self.clean_blocks(key);
-        // Whole zeroes are extents, of which all volumes together may have so many.
+        // Whole zeroes are extents; their number is limited for all volumes together.
         let is_out_of_extents = is_zero && S::pressure(self).extents * 2 >= self.config.extents_max;
-        // If nothing of the volume is left to be destaged, this change is what tries whether the origin works again.
+        // If the volume has nothing left to destage, this change tests whether the origin works again.
         let is_tried = volume.has_destageable() || volume.destage.has_written();
         let is_over = (needed > 0 && held + needed > limit)
             || (is_failing && is_tried && (is_out_of_extents || self.volumes.is_ring_stuck(&self.config)));
@@ -102,7 +102,7 @@ impl<S: Store> Machine<S> {
         (admission, needed)
     }
 
-    /// Blocks that a change makes dirty and that are not yet.
+    /// Blocks that a change makes dirty and that are clean now.
     fn clean_blocks(&self, key: RequestKey) -> u64 {
         let active = &self.requests[key];
         let volume = self.volume(active.volume);
@@ -122,7 +122,7 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// Gives back what a request has reserved and not used.
+    /// Gives back the reserved blocks that a request has not used.
     pub(crate) fn release_share(&mut self, key: RequestKey, blocks_max: u64) {
         let active = &mut self.requests[key];
         let blocks = active.reserved_blocks.min(blocks_max);
@@ -136,7 +136,7 @@ impl<S: Store> Machine<S> {
         volume.reserved_blocks -= blocks;
     }
 
-    /// Looks again at those who wait, if something happened that concerns them.
+    /// Looks again at requests that wait for a share, if something happened that concerns them.
     pub(crate) fn retry_shares<M: Memory>(&mut self, memory: &mut M) {
         // A change that is withdrawn may join the queue: the queue is taken afterwards.
         let Some(failed) = self.share.take_failed() else { return };

@@ -10,15 +10,14 @@ use alloc::vec::Vec;
 pub(crate) struct ShareQueue {
     /// In [`crate::machine::request::Stage::Share`], first come first.
     waiting: VecDeque<RequestKey>,
-    /// Volumes whose origins began to fail, or became absent: what they have queued for the log is looked at
-    /// again.
+    /// Volumes whose origins began to fail, or became absent: their writes queued for the log are looked at again.
     failed: Vec<VolumeIndex>,
-    /// Something happened that may let somebody go on.
+    /// Something happened that may let a request go on.
     is_changed: bool,
 }
 
 impl ShareQueue {
-    /// Whether nobody waits.
+    /// Whether no request waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -28,7 +27,7 @@ impl ShareQueue {
         self.waiting.push_back(key);
     }
 
-    /// The volumes whose origins got worse, if something happened that concerns those who wait.
+    /// The volumes whose origins got worse, if something happened that concerns requests on the queue.
     pub fn take_failed(&mut self) -> Option<Vec<VolumeIndex>> {
         core::mem::take(&mut self.is_changed).then(|| core::mem::take(&mut self.failed))
     }
@@ -38,12 +37,12 @@ impl ShareQueue {
         core::mem::take(&mut self.waiting)
     }
 
-    /// Something happened that may let somebody go on, or makes waiting hopeless.
+    /// Marks that something happened that may let a request go on, or makes waiting hopeless.
     pub fn wake(&mut self) {
         self.is_changed = true;
     }
 
-    /// An origin that worked failed, or one that failed is absent.
+    /// Notes that a working origin failed, or that a failing one is absent.
     pub fn origin_got_worse(&mut self, volume: VolumeIndex) {
         self.failed.push(volume);
         self.is_changed = true;

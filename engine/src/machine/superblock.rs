@@ -49,7 +49,7 @@ impl<T> SuperblockWriter<T> {
         self.durable
     }
 
-    /// The superblock in memory was changed: it shall become durable. Returns its update number.
+    /// Notes a change of the superblock in memory, which is to become durable. Returns its update number.
     pub fn change(&mut self, superblock: &mut Superblock) -> u64 {
         superblock.update += 1;
         self.is_wanted = true;
@@ -80,7 +80,8 @@ impl<T> SuperblockWriter<T> {
         }
     }
 
-    /// A step was answered: the next operation, or none when the writing is over. `is_together` is a planted bug.
+    /// Takes the answer to a step: the next operation, or none when the writing is over. `is_together` is a planted
+    /// bug.
     pub fn step_done<M: Memory>(&mut self, is_good: bool, is_together: bool, memory: &mut M) -> Option<IoOp> {
         let (update, step, buffer) = self.writing.expect("a step that was answered was being written");
         let next = match step {

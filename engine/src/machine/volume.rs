@@ -14,7 +14,7 @@ use crate::units::{
 pub(crate) enum Standing {
     /// It does.
     Cached,
-    /// The cache failed; that it must never be used again is being noted durably.
+    /// The cache failed; the durable note never to use it again is being written.
     Abandoning,
     /// The cache failed and that is noted: the origin serves alone.
     Uncached,
@@ -31,7 +31,7 @@ pub(crate) struct Volume {
     pub mode: WriteMode,
     pub size_sectors: u64,
     pub standing: Standing,
-    /// It left writeback and its dirty data has yet to go home.
+    /// The volume left writeback, and its dirty data has yet to go home.
     pub is_leaving: bool,
     pub guard: Guard,
     /// Dirty blocks in the index.
@@ -40,7 +40,7 @@ pub(crate) struct Volume {
     pub zero_blocks: u64,
     /// Blocks in lost extents.
     pub lost_blocks: u64,
-    /// Blocks that were answered for and that the index does not know yet.
+    /// Blocks of answered writes that the index does not have yet.
     pub owed_blocks: u64,
     /// Blocks in the index.
     pub cached_blocks: u64,
@@ -75,17 +75,17 @@ impl Volume {
         (offset, end - offset)
     }
 
-    /// Whether the cache holds something the origin does not have.
+    /// Whether the cache holds data that the origin lacks.
     pub fn is_dirty(&self) -> bool {
         self.dirty_blocks + self.owed_blocks + self.zero_blocks + self.lost_blocks > 0
     }
 
-    /// Whether something can be brought home.
+    /// Whether the volume has data that can be destaged.
     pub fn has_destageable(&self) -> bool {
         self.dirty_blocks + self.zero_blocks > 0
     }
 
-    /// Whether reads are put into the cache.
+    /// Whether data read from the origin is put into the cache.
     pub fn caches_reads(&self) -> bool {
         self.standing == Standing::Cached && self.mode != WriteMode::Passthrough
     }

@@ -6,7 +6,7 @@ use crate::number::{index, to_u8, wide};
 use crate::units::{BLOCK_BYTES, VOLUMES_MAX, VolumeIndex};
 use core::ops::{Index, IndexMut};
 
-/// A share is no less than what one request may need.
+/// Lower bound of a share: the most that one request may need.
 const SHARE_BLOCKS_MIN: u64 = wide(index(REQUEST_BYTES_MAX)) / BLOCK_BYTES;
 
 /// The volumes of a cache, by their index.
@@ -84,7 +84,7 @@ impl Volumes {
         }
     }
 
-    /// Whether so much cannot go home that a lap of the ring would gain next to nothing: appending it again
+    /// Whether so much data cannot go home that a lap of the ring would gain next to nothing: appending it again
     /// would only wear the device out.
     pub fn is_ring_stuck(&self, config: &Config) -> bool {
         let stuck = self.iter().flatten().filter(|volume| volume.origin.is_failing());

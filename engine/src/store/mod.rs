@@ -1,9 +1,8 @@
-//! The seam between what every cache does and how one keeps its blocks.
+//! The seam between the part that all caches share and the store that keeps blocks.
 //!
-//! [`Machine`] takes requests, guards blocks against each other, knows the origins, brings dirty blocks home and
-//! answers. A [`Store`] says where blocks lie, what it takes to change them, and what is durable when. The
-//! choice is made once, by type: no call through a pointer, and no code of one store can name a field of
-//! another.
+//! [`Machine`] takes requests, guards blocks against each other, knows the origins, destages dirty blocks and
+//! answers. A [`Store`] says where blocks lie, what it takes to change them, and what is durable when. The choice is
+//! made once, by type: no call goes through a pointer, and the code of one store cannot name a field of another.
 //!
 //! | trait | asked |
 //! | --- | --- |
@@ -59,11 +58,11 @@ pub(crate) enum Readiness {
 /// The outcome of dropping a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dropping {
-    /// There is none any more.
+    /// The copy is gone.
     Done,
-    /// It will be forgotten; ask again.
+    /// The copy will be forgotten; ask again.
     Waits,
-    /// It is the only one.
+    /// The copy is the only one.
     Impossible,
 }
 
@@ -72,7 +71,7 @@ pub(crate) enum Dropping {
 pub(crate) struct Pressure {
     /// The part of the cache that only a destage can make free, in thousandths.
     pub held_permille: u64,
-    /// Ranges of zeroes that are not home and of what is lost; at most `extents_max` of the configuration.
+    /// Ranges of zeroes that are not home and of lost blocks; at most `extents_max` of the configuration.
     pub extents: usize,
     /// Clients wait for room, or soon will.
     pub is_short: bool,
@@ -84,7 +83,7 @@ pub(crate) trait Operations: Sized {
     type Flight;
     /// Whether such an operation is one of the cache device.
     fn is_of_cache(flight: &Self::Flight) -> bool;
-    /// An operation of the store's own has ended.
+    /// Takes the completion of the store's own operation.
     fn complete<M: Memory>(
         m: &mut Machine<Self>,
         flight: Self::Flight,
@@ -111,14 +110,14 @@ pub(crate) trait Lookup {
     fn note_hit(&mut self, key: BlockKey, is_first: bool);
     /// Whether one operation may read across from one place to the next.
     fn is_joinable(&self, first: Place, next: Place) -> bool;
-    /// The number of a place's present life: it rises when the place is freed and written again. Always 0 in a store that
-    /// reuses no place that somebody remembers.
+    /// The number of a place's present life: it rises when the place is freed and written again. Always 0 in a store
+    /// that never reuses a place that something still refers to.
     fn life(&self, _place: Place) -> u64 {
         0
     }
     /// Keeps `blocks` places from `place` on, which one operation reads, from being reused (rule 1).
     fn pin(&mut self, place: Place, blocks: u32);
-    /// The operation that [`Lookup::pin`] was called for has ended.
+    /// Ends a [`Lookup::pin`]: its operation has ended.
     fn unpin(&mut self, place: Place, blocks: u32);
     /// The offset of a place on the cache device, in bytes.
     fn offset_bytes(&self, place: Place) -> u64;
@@ -160,7 +159,8 @@ pub(crate) trait Reading: Operations {
         let _ = (m, key);
         true
     }
-    /// A request brought `piece` from the origin: the store may keep it, if nothing changed since `stamp`.
+    /// Offers `piece`, which a request brought from the origin: the store may keep it, if nothing changed since
+    /// `stamp`.
     fn offer_fill<M: Memory>(
         m: &mut Machine<Self>,
         request: RequestKey,
@@ -168,19 +168,19 @@ pub(crate) trait Reading: Operations {
         stamp: Stamp,
         memory: &mut M,
     );
-    /// The cache device answered a client's read that was issued at `issued`.
+    /// Notes that the cache device answered a client's read that was issued at `issued`.
     fn answered(m: &mut Machine<Self>, issued: Nanos) {
         let _ = (m, issued);
     }
-    /// Keeps a read of a block that [`Lookup::is_changing`]; it goes on by [`Machine::read_changed`] when the change is
-    /// over.
+    /// Keeps a read of a block that [`Lookup::is_changing`]; it goes on by [`Machine::read_changed`] when the change
+    /// is over.
     fn wait_for_change(m: &mut Machine<Self>, read: ChangingRead) {
         let _ = (m, read);
         unreachable!("a store that overwrites no block in its place has no read that waits for that")
     }
-    /// The clean copy of a block does not match its checksum: forgets it, after a crash too (rule 8).
+    /// Forgets a clean copy that does not match its checksum, after a crash too (rule 8).
     fn drop_rotten(m: &mut Machine<Self>, key: BlockKey);
-    /// The dirty copy of a block does not match its checksum: reads fail from now on, after a crash too.
+    /// Marks a dirty copy that does not match its checksum as lost: reads fail from now on, after a crash too.
     fn mark_lost(m: &mut Machine<Self>, key: BlockKey);
 }
 
@@ -190,35 +190,36 @@ pub(crate) trait Changing: Operations {
     fn held(&self, volume: &Volume, blocks: Blocks) -> Blocks;
     /// The hold of a change that enters the cache, given whether it covers all of its blocks.
     fn first_hold(m: &Machine<Self>, key: RequestKey, is_whole: bool) -> Hold;
-    /// The blocks are held: carries out a write whose route leads into the cache.
+    /// Carries out a write whose route leads into the cache; its blocks are held.
     fn begin_write<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
-    /// The blocks are held: carries out a write-zeroes whose route leads into the cache.
+    /// Carries out a write-zeroes whose route leads into the cache; its blocks are held.
     fn begin_zero<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
-    /// The old content of a partly written block, and the new one over it, are in the work buffer.
+    /// Goes on with a partial write: the old content of its blocks, and the new one over it, are in the work buffer.
     fn merge<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
-    /// A request whose route leads into the cache has its blocks to itself, after [`Machine::take_exclusive`].
+    /// Goes on with a request whose route leads into the cache and that has its blocks to itself, after
+    /// [`Machine::take_exclusive`].
     fn settled<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
     /// Whether the device still reads buffers of a request in [`crate::machine::request::Stage::Appending`].
     fn is_writing(m: &Machine<Self>, key: RequestKey) -> bool;
     /// Whether the cached copies of a request's blocks may be forgotten now. If not, the store answers the request or lets it
     /// go on by [`Machine::begin_bypass`] when it may.
     fn may_bypass<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M) -> bool;
-    /// The request holds its blocks exclusively: makes sure that the cache has nothing of `blocks`, after a
-    /// crash too (rule 7, hazard 7). Then [`Machine::change_origin`].
+    /// Makes sure that the cache has nothing of `blocks`, after a crash too (rule 7, hazard 7); the request holds its
+    /// blocks exclusively. Then [`Machine::change_origin`].
     fn forget<M: Memory>(m: &mut Machine<Self>, key: RequestKey, blocks: Blocks, memory: &mut M);
     /// Whether no forgotten copy of the request's blocks could come back after a crash.
     fn is_forgotten(m: &Machine<Self>, key: RequestKey) -> bool;
     /// Hastens what [`Changing::is_forgotten`] waits for.
     fn want_forgotten(m: &mut Machine<Self>, key: RequestKey);
-    /// A change of the origin alone is done, and the request is about to be answered.
+    /// Notes that a change of the origin alone is done; the request is about to be answered.
     fn origin_changed<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
-    /// An origin began to fail, or became absent: decides again about what its volume has queued (rule 9).
+    /// Decides again about the queued changes of a volume whose origin began to fail, or became absent (rule 9).
     fn withdraw<M: Memory>(m: &mut Machine<Self>, volume: VolumeIndex, memory: &mut M);
 }
 
-/// Flushes: what they cover, and who has to wait for them.
+/// Flushes: their coverage, and the requests that have to wait for them.
 pub(crate) trait Durability: Operations {
-    /// Whether a FLUSH has to wait for something that answered writes did not wait for; then it is
+    /// Whether a FLUSH has to wait for something that answered writes did not wait for; it is then in
     /// [`Stage::Commit`](crate::machine::request::Stage::Commit), until [`Machine::flush_devices`].
     fn holds_flush(m: &mut Machine<Self>, key: RequestKey) -> bool;
     /// The number of the store's last completed write: a flush issued now covers everything up to it.
@@ -234,14 +235,14 @@ pub(crate) trait Durability: Operations {
     }
     /// Whether a flush may be issued now.
     fn may_flush(&self) -> bool;
-    /// A flush covered everything up to `sequence`.
+    /// Notes that a flush covered everything up to `sequence`.
     fn flushed(m: &mut Machine<Self>, sequence: u64);
-    /// A flush of an origin failed: it may have lost its unflushed writes.
+    /// Notes that a flush of an origin failed: it may have lost its unflushed writes.
     fn origin_flush_failed(m: &mut Machine<Self>, volume: VolumeIndex) {
         let _ = (m, volume);
     }
-    /// Whether unflushed content of an origin can enter the cache as clean (rule 2): the store sees to it that nobody finds
-    /// it there once it is lost, or a write to an origin counts as home without a flush anyway.
+    /// Whether unflushed content of an origin can enter the cache as clean (rule 2): the store keeps reads from
+    /// finding it once it is lost, or a write to an origin counts as home without a flush anyway.
     fn trusts_unflushed_origin(&self) -> bool {
         self.is_home_when_written()
     }
@@ -261,19 +262,19 @@ pub(crate) trait Destaging: Operations {
     fn unit(&self, volume: &Volume, block: u64) -> Blocks;
     /// Whether a dirty copy may go home.
     fn readiness(&self, dirty: &Cached) -> Readiness;
-    /// Whether the store decides itself what goes home while nobody waits for it.
+    /// Whether the store's own controller decides the background write-back.
     fn has_controller(&self) -> bool {
         false
     }
     /// The store's shortage of room: the destager's pace follows it.
     fn pressure(m: &Machine<Self>) -> Pressure;
-    /// These units are about to be read to go home.
+    /// Notes that these units are about to be read to go home.
     fn run_begins(m: &mut Machine<Self>, volume: VolumeIndex, blocks: Blocks);
-    /// The units of a run were written to the origin, or will not be: nothing reads them any more.
+    /// Notes that the units of a run were written to the origin, or will not be: nothing reads them any more.
     fn run_ends(m: &mut Machine<Self>, volume: VolumeIndex, blocks: Blocks, is_written: bool);
     /// Brings home zeroes that have no copy. False if there are none to begin with now.
     fn start_zero_run(m: &mut Machine<Self>, volume: VolumeIndex) -> bool;
-    /// These very copies are durable on the origin.
+    /// Notes that these very copies are durable on the origin.
     fn copy_is_home(m: &mut Machine<Self>, volume: VolumeIndex, copy: Copied);
     /// The dirty copies of blocks that a client's write-through brought home, for [`Destaging::copy_is_home`].
     fn written_through(m: &Machine<Self>, volume: VolumeIndex, blocks: Blocks) -> Vec<Copied>;
@@ -281,51 +282,52 @@ pub(crate) trait Destaging: Operations {
 
 /// The store's part in the life of an engine: it is pumped, watched, stopped, and may fail.
 pub(crate) trait Life: Operations {
-    /// A request is over, and is about to be answered.
+    /// Notes that a request is over, and is about to be answered.
     fn request_ended<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M) {
         let _ = (m, key, memory);
     }
-    /// Writes those of the store's own structures that a life before left unwritten.
+    /// Writes those of the store's own structures that the process before left unwritten.
     fn repair<M: Memory>(m: &mut Machine<Self>, memory: &mut M);
     /// Lets everything go on that can. Called after every call of the engine.
     fn pump<M: Memory>(m: &mut Machine<Self>, memory: &mut M);
-    /// Sends off what waited for group commit: the driver has no more input.
+    /// Sends off writes that waited for group commit: the driver has no more input.
     fn assemble<M: Memory>(m: &mut Machine<Self>, memory: &mut M);
     /// The time when a write stops waiting for group commit, if nothing else happens before.
     fn deadline(&self) -> Option<Nanos> {
         None
     }
-    /// Whether the clock has to come back for work that nobody waits for.
+    /// Whether the clock has to come back for work that no request waits for.
     fn is_busy(&self) -> bool;
     /// Whether nothing waits and nothing is on its way.
     fn is_quiet(&self) -> bool;
     /// Whether anything on its way belongs to a volume.
     fn concerns(m: &Machine<Self>, volume: VolumeIndex) -> bool;
-    /// A clean stop's own writes, when nothing else is under way. True when all are done; until then it is asked again, and
-    /// what it wrote is flushed before the last answer counts.
+    /// Issues a clean stop's own writes, when nothing else is under way. True when all are done; until then it is
+    /// asked again, and its writes are flushed before the last answer counts.
     fn stop<M: Memory>(m: &mut Machine<Self>, memory: &mut M) -> bool {
         let _ = (m, memory);
         true
     }
-    /// The cache failed: discards what waits; the requests behind it learn of it by themselves.
+    /// Discards queued work after the cache failed; the requests behind it learn of the failure by themselves.
     fn discard_pending<M: Memory>(m: &mut Machine<Self>, memory: &mut M);
     /// Forgets all of a volume, in memory: it is being detached, or its cache was given up.
     fn drop_volume(m: &mut Machine<Self>, volume: VolumeIndex);
-    /// The volume is about to grow: forgets the copy of its last block, which would hide the origin behind the old end.
+    /// Forgets the copy of the last block of a volume that is about to grow: it would hide the origin behind the old
+    /// end.
     fn drop_end(m: &mut Machine<Self>, volume: VolumeIndex) -> Dropping;
-    /// The operator gives up what is lost of a volume: it reads as the origin has it.
+    /// Gives up a volume's lost blocks for the operator: they read as the origin has them.
     fn give_up_lost(m: &mut Machine<Self>, volume: VolumeIndex);
-    /// Whether the dropped blocks of a volume stay dropped after a crash; hastens what is missing for that.
+    /// Whether the dropped blocks of a volume stay dropped after a crash; hastens the writes missing for that.
     fn is_dropped_durably(_m: &mut Machine<Self>, _volume: VolumeIndex) -> bool {
         true
     }
     /// The store's part of the cache's status.
     fn fill_status(&self, status: &mut CacheStatus);
-    /// Prints who waits for what, for a test in which nothing goes on.
+    /// Prints what each piece of work waits for, for a test in which nothing goes on.
     fn describe(&self, f: &mut core::fmt::DebugStruct<'_, '_>);
 }
 
-/// One way to keep blocks: all that a [`Machine`] asks of it.
+/// A way to keep blocks: all that a [`Machine`] asks of it.
 pub(crate) trait Store: Lookup + Reading + Changing + Durability + Destaging + Life {}
 
 impl<S: Lookup + Reading + Changing + Durability + Destaging + Life> Store for S {}

@@ -1,4 +1,4 @@
-//! Which blocks go home next: those around an urgent one, or what the sweep comes to.
+//! The choice of blocks to destage next: around an urgent block, or from the sweep's place on.
 
 use crate::machine::barrier::CacheBarrier;
 use crate::machine::guard::{Blocks, Hold};
@@ -20,8 +20,7 @@ pub(crate) struct Choice<'a, S> {
 }
 
 impl<S: Lookup + Durability + Destaging> Choice<'_, S> {
-    /// Whether blocks that share one dirty mark can go home now: dirty, covered by a flush, and nobody busy with
-    /// them.
+    /// Whether blocks that share one dirty mark can be destaged now: dirty, covered by a flush, and not in use.
     pub fn can_destage(&mut self, unit: Blocks) -> bool {
         let key = self.volume.key(unit.first);
         let Some(cached) = self.store.lookup(key).filter(|cached| cached.dirty) else { return false };
@@ -35,7 +34,7 @@ impl<S: Lookup + Durability + Destaging> Choice<'_, S> {
             }
             Readiness::Unflushed | Readiness::Ready => (),
         }
-        // The origin has it, and its flush is all that it waits for.
+        // A write-through brought the copy home: it waits for the origin's flush alone.
         let copy = || (cached.place, self.store.life(cached.place));
         if self.volume.destage.is_written_through(copy) {
             return false;
@@ -60,7 +59,7 @@ impl<S: Lookup + Durability + Destaging> Choice<'_, S> {
         Some(self.run_from(first))
     }
 
-    /// Whether blocks that share one dirty mark could not be read last time: they go alone.
+    /// Whether blocks that share one dirty mark could not be read last time: such blocks are read alone.
     fn is_unreadable(&self, unit: Blocks) -> bool {
         let unreadable = &self.volume.destage.unreadable;
         (unit.first..unit.end()).any(|block| unreadable.has(block))

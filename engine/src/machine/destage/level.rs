@@ -6,9 +6,10 @@ use crate::machine::volume::{Standing, Volume};
 use crate::store::Pressure;
 use crate::units::Nanos;
 
-/// From this part of the cache on, in thousandths, that only a destage can make free, it keeps pace with clients' writes.
+/// Share of the cache that only a destage can free, in thousandths, from which destage keeps pace with clients'
+/// writes.
 const KEEP_PACE_PERMILLE: u64 = 250;
-/// An origin that clients read from so short a while ago is left to them.
+/// Time after a client's read during which the origin is left to clients.
 const READ_OF_LATE_NS: u64 = 100 * Nanos::MILLISECOND;
 
 /// The pace of a volume's destage.
@@ -27,7 +28,7 @@ pub(super) struct Moment {
     pub last_client: Nanos,
     pub is_latched: bool,
     pub is_stopping: bool,
-    /// The store decides itself what goes home while nobody waits for it.
+    /// The store's own controller decides the background write-back.
     pub has_controller: bool,
     pub pressure: Pressure,
 }
@@ -44,7 +45,7 @@ impl Level {
             return rest;
         }
         if volume.origin.is_failing() {
-            // One run tells whether it works again, and its flush whether that is for good.
+            // One run tests whether the origin works again; its flush tests whether the data stays there.
             let is_told = volume.destage.has_written() || moment.is_stopping;
             return if is_told { rest } else { Level { runs: 1, sweeps: true } };
         }
@@ -60,7 +61,7 @@ impl Level {
             return rest;
         }
         if moment.has_controller {
-            // The store's controller decides what goes home while nobody waits.
+            // The store's controller decides the background write-back.
             return if volume.mode == WriteMode::Writeback { rest } else { full };
         }
         let idle_ns = now.since(moment.last_client);
@@ -68,12 +69,13 @@ impl Level {
             return Level { runs: config.destage_runs_max.div_ceil(2), sweeps: true };
         }
         let is_read = volume.origin.client_reads > 0;
-        // Busy: long writes go at the origin's pace when the cache is full, and as much as they bring can go home until then.
+        // Busy: when the cache is full, long writes go at the origin's pace; until then, only as many blocks as they
+        // brought are destaged.
         let was_read = is_read || now.since(volume.origin.last_client_read) < READ_OF_LATE_NS;
         if pressure.held_permille > KEEP_PACE_PERMILLE && volume.destage.behind_blocks > 0 && !was_read {
             return Level { runs: config.destage_runs_max.div_ceil(4), sweeps: true };
         }
-        // Else an origin that no client reads from is used, a little.
+        // Otherwise one run at a time uses an origin that no client reads from.
         if pressure.held_permille > 200 && !is_read && now >= volume.destage.pause_until {
             Level { runs: 1, sweeps: true }
         } else {

@@ -37,7 +37,7 @@ const BAD_RUN_PAUSE_NS: u64 = 20 * Nanos::MILLISECOND;
 
 impl<S: Store> Machine<S> {
     pub(crate) fn pump_destage<M: Memory>(&mut self, memory: &mut M) {
-        // The clean flag is set: what is not home stays where it is, and nothing begins any more.
+        // The clean flag is set: dirty data stays where it is, and no run begins.
         if self.superblock.clean_stop {
             return;
         }
@@ -226,7 +226,7 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// All of a run is in its buffer, or could not be read: it goes home.
+    /// Writes a run home once all of it is in its buffer or could not be read.
     fn write_run<M: Memory>(&mut self, run: usize, memory: &mut M) {
         let state = &mut self.runs[run];
         let (index, blocks) = (state.volume, state.blocks);
@@ -248,8 +248,8 @@ impl<S: Store> Machine<S> {
             }
         }
         if self.runs[run].is_bad || self.latched.is_some() {
-            // The others of the run go home another time, and not at once: what is rotten counts as dirty until the log
-            // has it as lost, and would be read again and again.
+            // The good blocks of the run are destaged later, not at once: rotten ones count as dirty until the log
+            // records them as lost, and would be read again and again.
             self.end_run(run, memory);
             self.volume_mut(index).destage.look_again = self.now.plus(BAD_RUN_PAUSE_NS);
             return;
@@ -273,14 +273,14 @@ impl<S: Store> Machine<S> {
         let state = &mut self.runs[run];
         let (index, blocks) = (state.volume, state.blocks);
         let copies = core::mem::take(&mut state.copies);
-        // RULE 2: of a run that failed a part may have landed, and is not flushed: a read must not cache it
-        // as clean.
+        // RULE 2: a part of a failed run may have reached the origin without a flush: a read must not cache it as
+        // clean.
         let volume = self.volume_mut(index);
         let epoch = volume.origin.epoch;
         volume.guard.origin_written(blocks, epoch);
         if let Err(errno) = result {
-            // HAZARD 11: what the origin did not take stays dirty and is tried again; called clean, it
-            // would be lost.
+            // HAZARD 11: blocks that the origin did not take stay dirty and are tried again; called clean, they would
+            // be lost.
             self.origin_failed(index, OriginWork::Write, errno);
             self.end_run(run, memory);
             return;
@@ -315,7 +315,7 @@ impl<S: Store> Machine<S> {
         self.origin_worked(index, OriginWork::Write);
     }
 
-    /// A run ends without having gone home.
+    /// Ends a run that did not go home.
     fn end_run<M: Memory>(&mut self, run: usize, memory: &mut M) {
         let state = self.runs.remove(run);
         if let Some(buffer) = state.buffer {
@@ -329,7 +329,8 @@ impl<S: Store> Machine<S> {
         self.release_guard(state.volume, state.blocks, Hold::Destaging);
     }
 
-    /// A client's write-through reached the origin: clean after the next flush, or at once if nobody waits for that.
+    /// Notes that a client's write-through reached the origin: clean after the next flush, or at once if the store
+    /// does not wait for that.
     pub(crate) fn note_written_through(&mut self, index: VolumeIndex, blocks: Blocks) {
         let copies = S::written_through(self, index, blocks);
         if self.store.is_home_when_written() {

@@ -12,7 +12,7 @@ pub(crate) struct Copied {
     pub first: u64,
     pub blocks: u32,
     pub place: Place,
-    /// The place's life then: before the origin's flush it may be freed and written again.
+    /// The life of the place at that time: the place may be freed and rewritten before the origin's flush.
     pub life: u64,
     /// Zeroes recorded at `place`, not a copy of them.
     pub is_zero: bool,
@@ -42,7 +42,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Blocks in the buffer that are not what was written to the cache, with their places.
+    /// Blocks in the buffer whose content is not what was written to the cache, with their places.
     pub fn rotten<M: Memory>(&self, memory: &mut M) -> Vec<(u64, Place)> {
         let buffer = self.buffer.expect("a run of data has a buffer");
         let mut rotten = Vec::new();

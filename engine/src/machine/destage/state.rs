@@ -1,4 +1,4 @@
-//! The destager's state of one volume: what is dirty, what goes next, and what waits for the origin's flush.
+//! The destager's state of one volume: dirty blocks, their order, and runs that wait for the origin's flush.
 
 use super::dirty_map::DirtyMap;
 use super::run::{Copied, Written};
@@ -15,7 +15,7 @@ const PAUSE_NS_MIN: u64 = 10 * Nanos::MILLISECOND;
 const PAUSE_NS_MAX: u64 = Nanos::SECOND;
 /// Writes of at least this length, 128 KiB, are paced: they go home quickly, and are seldom overwritten soon.
 const PACED_BLOCKS_MIN: u64 = 32;
-/// The most that paced writes may be ahead of the origin and still be made up for later: 16 MiB.
+/// Limit of the lead of paced writes over the origin that later runs make up for: 16 MiB.
 const BEHIND_BLOCKS_MAX: u64 = 4096;
 
 /// The destager of one volume.
@@ -28,16 +28,16 @@ pub(crate) struct DestageState {
     /// Dirty blocks that hold up a segment, in origin order.
     pub urgent: VecDeque<u64>,
     pub in_flight: u32,
-    /// Written home after the last flush of the origin began.
+    /// Runs written home after the last flush of the origin began.
     written: Vec<Written>,
     written_blocks: u64,
     /// The time at which the oldest of `written` was written.
     written_since: Nanos,
-    /// Written home before the flush of the origin that is under way.
+    /// Runs written home before the flush of the origin that is under way.
     flushing: Vec<Written>,
     /// Copies that clients' own writes brought home, among `written` and `flushing`.
     through: BTreeSet<(Place, u64)>,
-    /// There was nothing to start; not looked at again before this, unless something happens.
+    /// The time of the next look after one that found nothing to start; an event brings it forward.
     pub look_again: Nanos,
     /// Blocks of long writes for which nothing went home.
     pub behind_blocks: u64,
@@ -90,7 +90,7 @@ impl DestageState {
         !self.written.is_empty() || !self.flushing.is_empty()
     }
 
-    /// Blocks that were written through need nothing more, or have to go home after all.
+    /// Forgets the write-through of blocks that are clean now, or have to be destaged after all.
     fn forget_through(&mut self, written: &Written) {
         if !self.through.is_empty() {
             for copy in written.copies.iter().flat_map(Copied::places) {
@@ -99,20 +99,20 @@ impl DestageState {
         }
     }
 
-    /// Whether a run or a flush of the origin is still to come for what was begun.
+    /// Whether no run and no flush of the origin is still to come for what was begun.
     pub fn is_quiet(&self) -> bool {
         self.in_flight == 0 && !self.has_written()
     }
 
-    /// A run begins to be read.
+    /// Notes that a run begins to be read.
     pub fn run_begins(&mut self, blocks: u64, now: Nanos) {
         self.in_flight += 1;
         self.behind_blocks = self.behind_blocks.saturating_sub(blocks);
         self.run_began = now;
     }
 
-    /// A run was written home. While clients are busy the origin rests for as long as it took, and no less than a slow
-    /// disk's seek; and the cache for as long again for each of the `held_up` requests that the run held up.
+    /// Sets the pause after a run. While clients are busy the origin rests for as long as the run took, at least for
+    /// a slow disk's seek, and as long again for each of the `held_up` requests that the run held up.
     pub fn pause_after_run(&mut self, held_up: u64, now: Nanos) {
         let pause_ns = now.since(self.run_began).max(PAUSE_NS_MIN);
         self.pause_until = now.plus(pause_ns.saturating_mul(1 + held_up).min(PAUSE_NS_MAX));
@@ -185,7 +185,7 @@ impl DestageState {
         }
     }
 
-    /// Something happened that may have made work.
+    /// Ends the rest until `look_again`: something happened that may have made work.
     pub fn wake(&mut self) {
         self.look_again = Nanos(0);
     }
@@ -200,7 +200,7 @@ impl DestageState {
         self.wake();
     }
 
-    /// Adds to the urgent blocks what is not among them. Wakes nobody: a run of them may have failed just now.
+    /// Adds blocks that are not urgent yet. Does not end the rest: a run of them may have failed just now.
     pub fn add_urgent(&mut self, blocks: &[u64]) {
         let look_again = self.look_again;
         let mut all: Vec<u64> = self.urgent.iter().copied().collect();

@@ -7,14 +7,14 @@
 use crate::units::{Nanos, Place};
 use alloc::collections::BTreeMap;
 
-/// Reads of a block alone that fail before it counts as lost, at the least.
+/// Failed reads of a block alone before it counts as lost, at the least.
 const TRIES_MIN: u32 = 3;
 
 struct Trouble {
     /// The copy that failed, by place and life.
     copy: (Place, u64),
     since: Nanos,
-    /// Reads of it alone that failed.
+    /// Failed reads of that copy alone.
     tries: u32,
 }
 
@@ -25,17 +25,17 @@ pub(crate) struct Unreadable {
 }
 
 impl Unreadable {
-    /// Whether it is one of them.
+    /// Whether the block is one of them.
     pub fn has(&self, block: u64) -> bool {
         !self.blocks.is_empty() && self.blocks.contains_key(&block)
     }
 
-    /// The block was read.
+    /// Forgets a block that was read.
     pub fn forget(&mut self, block: u64) {
         self.blocks.remove(&block);
     }
 
-    /// A read that failed; true if there is no hope any more.
+    /// Notes a failed read; true if the block is lost.
     pub fn note(
         &mut self,
         block: u64,

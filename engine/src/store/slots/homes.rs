@@ -23,7 +23,7 @@ use crate::table::key_map::KeyMap;
 use crate::units::{BLOCK_BYTES, Frame, Nanos, SECTORS_PER_BLOCK, VolumeIndex};
 use alloc::vec::Vec;
 
-/// When the controller is asked again after all it allows was busy, if nothing happens.
+/// Time of the next question to the controller after all slots that it allowed were busy, if nothing happens.
 const LOOK_AGAIN_NS: u64 = 2 * Nanos::MILLISECOND;
 /// Blocks of a run at the most.
 const RUN_BLOCKS_MAX: u64 = 64;
@@ -34,12 +34,12 @@ pub(crate) struct Cleaning {
     pub set: u32,
     /// Slots on their way home.
     pub runs: u32,
-    /// Some are home, and their records wait for the others.
+    /// Some slots are home, and their records wait for the others.
     pub is_unrecorded: bool,
 }
 
 impl Machine<SlotStore> {
-    /// Starts what the controller allows.
+    /// Starts the runs that the controller allows.
     pub(super) fn pump_controller<M: Memory>(&mut self, memory: &mut M) {
         let is_over = self.latched.is_some() || self.is_stopping || self.superblock.clean_stop;
         if is_over || self.store.destage.is_sweep() {
@@ -89,7 +89,7 @@ impl Machine<SlotStore> {
         }
     }
 
-    /// The single frames that smq 2.0 sends home while it is busy, because nothing could leave for a newcomer.
+    /// The single frames that smq 2.0 destages while it is busy, because no slot could leave for a newcomer.
     fn with_demotion(&mut self, budget: Budget) -> Budget {
         let is_smq2 = matches!(self.store.destage, Destage::Idle(IdleChoice { era: IdleEra::Smq2, .. }));
         let wants_room = core::mem::take(&mut self.store.wants_room);
@@ -102,7 +102,7 @@ impl Machine<SlotStore> {
         budget
     }
 
-    /// Starts the runs of a budget as far as there are any; how many.
+    /// Starts the runs of a budget as far as there are any; returns their number.
     fn start_homes<M: Memory>(&mut self, volume: VolumeIndex, budget: Budget, memory: &mut M) -> u32 {
         let mut of_set = match budget.order {
             HomeOrder::Set(set, OfSet::All | OfSet::Fallow) => self.dirty_of_set(set, budget.order),
@@ -130,7 +130,7 @@ impl Machine<SlotStore> {
         started
     }
 
-    /// The dirty slots of a set, by number; with `Fallow` those that are.
+    /// The dirty slots of a set, by number; with `Fallow` only those that are fallow.
     fn dirty_of_set(&self, set: u32, order: HomeOrder) -> Vec<Frame> {
         let shape = self.store.table.shape();
         let slots = (0..shape.ways).map(|way| shape.frame(set, way));
@@ -143,7 +143,7 @@ impl Machine<SlotStore> {
         slots.filter(is_chosen).collect()
     }
 
-    /// The next slot in replacement's order that can go home, with what goes along.
+    /// The next slot in replacement's order that can be destaged, with the slots that go along.
     fn next_home(&mut self, set: u32, urgency: Urgency, join: Join) -> Option<(VolumeIndex, Blocks)> {
         let Machine { store, volumes, now, .. } = self;
         let SlotStore { replacement, table, writing, records, written_home, layout, .. } = store;
@@ -155,7 +155,7 @@ impl Machine<SlotStore> {
         self.run_of(slot, join)
     }
 
-    /// A slot on its way home, with those that go along; `None` if it cannot go now.
+    /// A run of a slot and the slots that go along; `None` if the slot cannot be destaged now.
     fn run_of(&mut self, slot: Frame, join: Join) -> Option<(VolumeIndex, Blocks)> {
         let piece = self.store.table.piece(slot)?;
         let volume = piece.volume();
@@ -238,16 +238,16 @@ impl Machine<SlotStore> {
         }
     }
 
-    /// Slots are read to go home.
+    /// Notes that slots are about to be read for a destage.
     pub(super) fn home_begins(&mut self, volume: VolumeIndex, slots: &[Frame]) {
         let sectors = slots.len() as u64 * self.store.layout.slot_bytes() / BLOCK_BYTES * SECTORS_PER_BLOCK;
         let now = self.now;
         self.store.destage.started(volume, slots, sectors, now);
     }
 
-    /// A slot is no longer on its way.
+    /// Notes that the destage of a slot has ended.
     pub(super) fn home_ended(&mut self, slot: Frame, is_written: bool) {
-        // With `safe` it goes home no second time before the origin's flush told of the first.
+        // With `safe` a slot is destaged no second time before the origin's flush confirmed the first.
         let is_unflushed = is_written && self.store.table.is_dirty(slot);
         self.store.written_home.put(slot.0, is_unflushed);
         if is_written && !self.store.table.is_rewritten(slot) {
@@ -294,7 +294,7 @@ impl Machine<SlotStore> {
     }
 }
 
-/// Whether a slot can go home: dirty, recorded, nobody busy with it, and its origin works.
+/// Whether a slot can be destaged: dirty, recorded, not in use, and its origin works.
 fn may_go(
     slot: Frame,
     table: &SlotTable,

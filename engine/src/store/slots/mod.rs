@@ -86,7 +86,7 @@ use table::{SlotState, SlotTable};
 /// Data writes and pinned slots at a time at the most.
 const BUSY_SLOTS_MAX: u32 = 1 << 18;
 
-/// Everything lies in slots; a table in memory knows where.
+/// A store with all blocks in slots; a table in memory knows where.
 pub(crate) struct SlotStore {
     pub set_id: SetId,
     pub layout: SlotLayout,
@@ -101,7 +101,7 @@ pub(crate) struct SlotStore {
     pub destage: Destage,
     /// Dirty slots that were written home and wait for the origin's flush.
     pub written_home: Bits,
-    /// The set that is being cleaned wholly, which nobody may use meanwhile.
+    /// The set that is being cleaned wholly; no request may use it meanwhile.
     pub cleaning: Option<Cleaning>,
     /// The controller is not asked before this, unless something happens.
     pub ask_again: Nanos,
@@ -118,26 +118,26 @@ pub(crate) struct SlotStore {
     pub changing_reads: Vec<ChangingRead>,
     /// Requests in `Stage::Slot`, first come first.
     pub waiting: VecDeque<RequestKey>,
-    /// An event may let one of them go on.
+    /// An event may let one of the waiting requests go on.
     pub is_released: bool,
-    /// Time when they look again in any case.
+    /// The time when waiting requests look again in any case.
     pub look_again: Nanos,
     /// Blocks whose only copy rotted.
     pub lost: BTreeSet<BlockKey>,
-    /// Their table on the device.
+    /// The table of lost blocks on the device.
     pub lost_records: LostRecords,
-    /// Pieces whose clean copy rotted, or may not be what the origin has, and whose slot could not be given up at once: nobody
-    /// reads it, and it leaves as soon as it may.
+    /// Pieces whose clean copy rotted, or may differ from the origin, and whose slot could not be given up at once:
+    /// it is not read any more, and leaves as soon as it may.
     pub rotten: BTreeSet<PieceKey>,
-    /// Pieces whose slot leaves, and has what the origin may have lost ([`doubt`]).
+    /// Pieces whose slot leaves, with content that the origin may have lost ([`doubt`]).
     pub doubted: BTreeSet<PieceKey>,
-    /// Writes of the device that are complete.
+    /// Completed writes of the device.
     pub completed: u64,
-    /// Slots of each volume that a record may tell of.
+    /// Slots of each volume that a record may name.
     pub recorded: [u32; VOLUMES_MAX],
     /// Fills under way, and their blocks, of each volume.
     pub filling_blocks: [u64; VOLUMES_MAX],
-    /// Volumes that are being taken off, and whose slots leave.
+    /// Volumes that are being detached, whose slots leave.
     pub is_volume_leaving: [bool; VOLUMES_MAX],
     /// Writes of pages under way.
     pub pages_in_flight: u32,
@@ -231,14 +231,14 @@ impl SlotStore {
         match self.writing.get(u64::from(slot.0)) {
             Some(1) => self.writing.remove(u64::from(slot.0)),
             Some(writes) => self.writing.insert(u64::from(slot.0), writes - 1),
-            None => unreachable!("a write that ends began"),
+            None => unreachable!("a write that ends has begun"),
         };
         self.table.set_rewritten(slot);
         self.is_released = true;
     }
 
-    /// Whether a slot may be given to another piece now: nobody uses it, the origin has what it holds, and no record
-    /// tells of it (S3).
+    /// Whether a slot may be given to another piece now: it is idle, the origin has its content, and no record names
+    /// it (S3).
     fn may_leave(&self, slot: Frame) -> bool {
         self.table.is_idle_clean(slot)
             && (self.leaves_later() || !self.table.is_recorded(slot))
@@ -251,12 +251,12 @@ impl SlotStore {
         matches!(self.layout.persistence(), SlotPersistence::BitTree { .. })
     }
 
-    /// Whether a slot that gives its place up is free only when that is durable.
+    /// Whether a slot that gives its place up becomes free only when that is durable.
     fn leaves_later(&self) -> bool {
         matches!(self.records, Records::Commit(_))
     }
 
-    /// The slot of a piece if it holds it, whatever else is going on with it.
+    /// The slot that holds a piece, whatever work is under way on it.
     fn holding(&self, piece: PieceKey) -> Option<Frame> {
         let slot = self.directory.find(piece, &self.table)?;
         matches!(self.table.state(slot), SlotState::Valid | SlotState::Going).then_some(slot)
@@ -268,7 +268,7 @@ impl SlotStore {
             self.may_leave(slot),
             "a slot is reused only when idle, clean, and named by no durable record (S3)"
         );
-        let piece = self.table.piece(slot).expect("what leaves holds a piece");
+        let piece = self.table.piece(slot).expect("a slot that leaves holds a piece");
         self.directory.remove(piece, slot);
         self.table.free(slot);
         self.rotten.remove(&piece);

@@ -28,9 +28,9 @@ pub(crate) struct Policies {
     pub fetch: Fetch,
     pub partial: Partial,
     pub writes: SlotWrites,
-    /// Each block of a set that is cleaned is recorded by itself, and not all together.
+    /// Each block of a cleaned set has its own record, instead of one record for all.
     pub cleans_per_block: bool,
-    /// A promise of the published system that is weaker than a disk's is not kept so, but as a disk's.
+    /// A promise of the published system that is weaker than a disk's is kept as a disk's.
     pub is_safe: bool,
 }
 

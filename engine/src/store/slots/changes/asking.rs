@@ -1,5 +1,5 @@
-//! Whether what a request misses enters slots: cutoff and admission are asked once for each piece of it, and the
-//! answers are kept until the request ends.
+//! Admission to slots: cutoff and admission are asked once for each missing piece of a request, and their answers are
+//! kept until the request ends.
 
 use crate::effect::{RequestOp, WriteMode};
 use crate::machine::Machine;
@@ -39,12 +39,13 @@ impl Machine<SlotStore> {
                 range: part,
                 covers_piece: access == Access::Write && self.covers(part, piece),
                 is_discarded: false,
-                // Whoever writes to a block device waits for it, as far as anybody can tell.
+                // Every write to a block device counts as synchronous: the cache cannot tell.
                 is_sync_writeback: access == Access::Write && mode == WriteMode::Writeback,
                 may_promote: self.store.may_promote(self.runs.len()),
                 now: self.now,
             };
-            // Of fast ones none is limited by the copies under way.
+            // A write that covers its whole piece copies nothing from the origin, so the promotion limit does not
+            // apply.
             let asked = Asked { may_promote: asked.may_promote || asked.covers_piece, ..asked };
             let is_hit = self.store.holding(piece).is_some();
             if !is_hit || access == Access::Write {
@@ -61,7 +62,7 @@ impl Machine<SlotStore> {
         self.store.answers.insert(key, answers);
     }
 
-    /// The cache device answered a client's request that was issued then.
+    /// Notes that the cache device answered a client's request issued at that time.
     pub(in crate::store::slots) fn note_latency(&mut self, access: Access, issued: Nanos) {
         let now = self.now;
         self.store.policies.cutoff.device_answered(access, now.since(issued), now);
@@ -82,7 +83,7 @@ impl SlotStore {
         let access = asked.access;
         let first = Arrival::first(access, access == Access::Write && mode == WriteMode::Writeback);
         if policies.cutoff.decide(asked, || policies.prng.next_u32()).is_some() {
-            // What is cached already is not passed by.
+            // Blocks that are cached already are not bypassed.
             return is_hit.then_some(first);
         }
         policies.admission.seen(asked, is_hit);
@@ -120,21 +121,21 @@ impl SlotStore {
         answers.iter().find(|(asked, _)| *asked == piece).and_then(|(_, arrival)| *arrival)
     }
 
-    /// A piece of a request does not enter after all.
+    /// Takes back the answer for a piece of a request that does not enter after all.
     pub(in crate::store::slots) fn take_back_answer(&mut self, key: RequestKey, piece: PieceKey) {
         let answers = self.answers.get_mut(&key).into_iter().flatten();
         answers.filter(|(asked, _)| *asked == piece).for_each(|(_, arrival)| *arrival = None);
     }
 
-    /// There was no place for a piece that may enter.
+    /// Notes that a piece that may enter found no slot.
     pub(in crate::store::slots) fn refuse(&mut self, piece: PieceKey, arrival: Arrival) {
-        // Unless it is there already, or on its way, for another request.
+        // A piece that is there already, or on its way, for another request, was not refused.
         if self.directory.find(piece, &self.table).is_none() {
             self.policies.admission.refused(piece, arrival.hits);
         }
     }
 
-    /// A request is over.
+    /// Forgets the answers of a request that is over.
     pub(in crate::store::slots) fn forget_answers(&mut self, key: RequestKey, now: Nanos) {
         if self.answers.remove(&key).is_some() {
             self.replacement.tick();

@@ -1,14 +1,14 @@
-//! Clean slots of which nobody knows any more whether the origin has what they hold.
+//! Clean slots in doubt: the origin may no longer have their content.
 //!
-//! An origin that fails a flush may have lost what it had of late. A slot that took that over, or had it written beside,
-//! gives its place up. Where a crash calls every slot dirty that is mapped, it would bring back what was lost, after
-//! readers saw the older content of the origin. So there nobody is told what the origin has of a piece
+//! An origin that fails a flush may have lost recent writes. A slot filled from such content, or written beside it,
+//! is given up. Where a crash makes every mapped slot dirty, it would bring the lost content back, after readers saw
+//! the older content of the origin. There no read gets the origin's content of a piece
 //!
 //! * D1: until the removal of such a slot is durable;
 //! * D2: while a slot is filled with its piece, or leaves, and the origin has not flushed it: the flush that fails may be
 //!   under way.
 //!
-//! What was read before the piece came into doubt is read once more ([`crate::store::Store::may_tell`]).
+//! A read that ended before its piece came into doubt is repeated ([`crate::store::Store::may_tell`]).
 
 use crate::machine::Machine;
 use crate::machine::guard::Blocks;
@@ -22,17 +22,17 @@ use crate::units::{Frame, PieceKey, VolumeIndex};
 use alloc::vec::Vec;
 
 impl SlotStore {
-    /// Whether a crash may bring back as dirty what a slot has that is clean, leaves, or is being filled.
+    /// Whether a crash may turn a slot dirty that is clean, leaves, or is being filled.
     fn revives_clean(&self) -> bool {
         matches!(self.records, Records::Commit(_)) && !self.keeps_clean()
     }
 }
 
 impl Machine<SlotStore> {
-    /// Forgets what is clean of a volume whose origin failed a flush.
+    /// Forgets the clean slots of a volume whose origin failed a flush.
     pub(in crate::store::slots) fn evict_clean(&mut self, volume: VolumeIndex) {
         for slot in slots_of_volume(&self.store, volume) {
-            let piece = self.store.table.piece(slot).expect("it is of the volume");
+            let piece = self.store.table.piece(slot).expect("a slot of the volume holds a piece");
             if self.store.table.is_dirty(slot) {
                 continue;
             }
@@ -44,7 +44,8 @@ impl Machine<SlotStore> {
         }
     }
 
-    /// A slot that is not dirty, or is not yet, leaves now or as soon as it may: the origin may not have what it holds.
+    /// Gives up a slot that is not dirty, or not yet, now or as soon as it may leave: the origin may not have its
+    /// content.
     pub(in crate::store::slots) fn give_up_doubted(&mut self, slot: Frame, piece: PieceKey) {
         let is_leaving = self.store.table.state(slot) == SlotState::Leaving;
         if !is_leaving && !self.store.may_leave(slot) {
@@ -60,7 +61,7 @@ impl Machine<SlotStore> {
         }
     }
 
-    /// Lets slots leave that could not when they should have.
+    /// Lets slots leave that could not leave when they should have.
     pub(in crate::store::slots) fn let_rotten_leave(&mut self) {
         if self.store.rotten.is_empty() || self.latched.is_some() || self.is_mutated(Mutation::RottenStays) {
             return;
@@ -74,7 +75,7 @@ impl Machine<SlotStore> {
         }
     }
 
-    /// Whether a read may not be told what the origin has of its pieces (D1, D2).
+    /// Whether a read may not return the origin's content of its pieces (D1, D2).
     pub(in crate::store::slots) fn is_in_doubt(&self, key: RequestKey) -> bool {
         let store = &self.store;
         if !store.revives_clean() || self.latched.is_some() {
@@ -108,7 +109,7 @@ impl Machine<SlotStore> {
         self.is_origin_flushed(piece.volume(), blocks)
     }
 
-    /// Whether the origin flushed all that it was given of `blocks`, as far as this life knows.
+    /// Whether the origin flushed all writes to `blocks` that this process gave it.
     pub(in crate::store::slots) fn is_origin_flushed(&self, volume: VolumeIndex, blocks: Blocks) -> bool {
         let volume = self.volume(volume);
         let flushed_epoch = volume.origin.flushed_epoch;

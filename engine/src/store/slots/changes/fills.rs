@@ -1,4 +1,4 @@
-//! Fills: what came from the origin, or went there, enters slots as clean.
+//! Fills: data read from the origin, or written there, enters slots as clean.
 
 use crate::effect::{Errno, IoOp, Pieces, RequestOp, Target, WriteMode};
 use crate::machine::guard::{Blocks, Hold};
@@ -71,7 +71,7 @@ impl Machine<SlotStore> {
         self.issue(Target::Cache, op, Flight::Store(flight));
     }
 
-    /// A fill that a read waited for is over, whether the slot has it or not: the read has its data.
+    /// Ends a fill that a read waited for, whether the slot has it or not: the read has its data.
     pub(in crate::store::slots) fn fill_waited_for<M: Memory>(
         &mut self,
         request: RequestKey,
@@ -113,7 +113,7 @@ impl Machine<SlotStore> {
         self.release_guard(volume_index, blocks, Hold::Copying);
     }
 
-    /// A write-through is on the origin: the cache has it, too.
+    /// Puts a write-through that is on the origin into the cache, too.
     pub(in crate::store::slots) fn fill_written<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &self.requests[key];
         let (volume_index, blocks) = (active.volume, active.blocks);

@@ -1,4 +1,4 @@
-//! Changes: what enters slots, what is written to them and around them, and what leaves.
+//! Changes: data that enters slots, writes to slots and around them, and pieces that leave.
 //!
 //! | file | holds |
 //! | --- | --- |

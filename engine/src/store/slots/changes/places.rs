@@ -11,8 +11,8 @@ use crate::units::{Frame, PieceKey};
 use alloc::vec::Vec;
 
 impl Machine<SlotStore> {
-    /// Slots that give their pieces up before a part of these is written to the origin. False if some still have them;
-    /// then the request waits, and what is dirty goes home first.
+    /// Makes the slots of these parts give their pieces up before the parts are written to the origin. False if some
+    /// still have them; then the request waits, and dirty slots are destaged first.
     pub(in crate::store::slots) fn clear_parts<M: Memory>(
         &mut self,
         key: RequestKey,
@@ -26,7 +26,7 @@ impl Machine<SlotStore> {
             let Way::Clear(slot) = part.way else { continue };
             if self.store.may_leave(slot) {
                 self.evict_slot(slot);
-                // H5: what leaves later may come back until then.
+                // H5: a slot that leaves later may come back until then.
                 is_clear &= !self.store.leaves_later();
                 continue;
             }
@@ -51,7 +51,8 @@ impl Machine<SlotStore> {
     ) {
         match part.way {
             Way::New => {
-                let arrival = self.store.answer(key, part.piece).expect("it may enter");
+                let arrival =
+                    self.store.answer(key, part.piece).expect("only a part that may enter takes a slot");
                 match self.reserve(part.piece) {
                     Some(slot) => {
                         taken.push(slot);
@@ -64,13 +65,14 @@ impl Machine<SlotStore> {
                     }
                 }
             }
-            // Nothing could be promoted.
+            // The piece could not be promoted.
             Way::Promote => part.way = Way::Around,
             Way::InPlace(_) | Way::Beside(_) | Way::Around | Way::Clear(_) => (),
         }
     }
 
-    /// The whole request goes to the origin, too: what is in slots is written beside it, and nothing is new.
+    /// Sends the whole request to the origin, too: parts in slots are written there as well, and no part gets a new
+    /// slot.
     pub(in crate::store::slots) fn put_beside(&mut self, parts: &mut [Part]) {
         for part in parts {
             let slot = self.store.holding(part.piece);
@@ -85,7 +87,7 @@ impl Machine<SlotStore> {
         }
     }
 
-    /// The slots of these parts are not written after all.
+    /// Notes that the slots of these parts are not written after all.
     pub(in crate::store::slots) fn end_parts(&mut self, parts: &[Part]) {
         for part in parts {
             if let Way::InPlace(slot) | Way::Beside(slot) = part.way
@@ -118,7 +120,7 @@ impl Machine<SlotStore> {
                 })?;
                 self.store.wants_room = false;
                 if leaves_later {
-                    // Its place is for those who come after the transaction.
+                    // The victim's place is for requests after the transaction.
                     let left = self.store.table.piece(victim.frame).expect("a victim holds a piece");
                     if victim.is_remembered {
                         self.store.policies.admission.evicted(left);
@@ -131,7 +133,7 @@ impl Machine<SlotStore> {
                     self.store.policies.admission.evicted(left);
                 }
                 self.uncount(left);
-                // As if it had been freed and taken again: it may yet come to nothing.
+                // The slot counts as freed and taken again: the reservation may yet come to nothing.
                 self.store.replacement.remove(victim.frame);
                 victim.frame
             }
@@ -142,13 +144,13 @@ impl Machine<SlotStore> {
         Some(slot)
     }
 
-    /// A slot that was reserved is not needed.
+    /// Gives back a reserved slot that is not needed.
     pub(in crate::store::slots) fn give_back(&mut self, slot: Frame) {
         assert!(
             self.store.table.state(slot) == SlotState::Filling,
             "a slot is given back before it has its content"
         );
-        let piece = self.store.table.piece(slot).expect("reserved for one");
+        let piece = self.store.table.piece(slot).expect("a slot is reserved for a piece");
         self.store.directory.remove(piece, slot);
         self.store.table.free(slot);
         self.store.free.give_back(slot);
@@ -156,7 +158,7 @@ impl Machine<SlotStore> {
         self.store.is_released = true;
     }
 
-    /// A piece is no longer in a slot.
+    /// Counts a piece as no longer in a slot.
     pub(in crate::store::slots) fn uncount(&mut self, piece: PieceKey) {
         let blocks = self.store.blocks_of(self.volume(piece.volume()), piece).count;
         self.volume_mut(piece.volume()).cached_blocks -= blocks;

@@ -8,10 +8,10 @@
 //! | of a piece in a clean slot | in place | the slot is given up, then the origin | slot and origin |
 //! | of a piece in no slot | promoted first if it may enter and fetch waits for frames, else the origin | origin | origin |
 //!
-//! In writethrough mode what is in slots is written there and to the origin, and what is in none to the origin, from
-//! where it may enter afterwards.
+//! In writethrough mode parts in slots are written to slot and origin, the others to the origin, from where they may
+//! enter afterwards.
 //!
-//! Where clean slots are kept over a crash, a slot written so counts as dirty: nobody knows whether the origin keeps the write.
+//! Where clean slots are kept over a crash, a slot written so counts as dirty: the origin may not keep the write.
 //!
 //! With `all_or_nothing` a request of which any part has to go to the origin goes there wholly, and besides to the
 //! slots that have parts of it.
@@ -48,13 +48,13 @@ pub(in crate::store::slots) enum Way {
     Around,
 }
 
-/// The share of a write that belongs to one piece.
+/// The part of a write that belongs to one piece.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store::slots) struct Part {
     pub blocks: Blocks,
     pub piece: PieceKey,
     pub way: Way,
-    /// It has to be merged with what its first or last block has.
+    /// The part has to be merged with the old content of its first or last block.
     pub is_ragged: bool,
 }
 
@@ -74,7 +74,7 @@ impl Machine<SlotStore> {
             let sectors = part_of(range, unit);
             let is_aligned = (sectors.start | sectors.end()).is_multiple_of(SECTORS_PER_BLOCK);
             let is_ragged = !is_merged && !is_aligned;
-            // What is merged is whole blocks.
+            // A merged part has whole blocks.
             let covers = if is_merged && self.store.policies.partial == Partial::InPlace {
                 part == unit
             } else {
@@ -96,7 +96,7 @@ impl Machine<SlotStore> {
             Some(slot) if covers => Way::InPlace(slot),
             Some(slot) => match policies.partial {
                 Partial::InPlace => Way::InPlace(slot),
-                // What is lost cannot go home.
+                // A lost slot cannot be destaged.
                 Partial::Invalidate if table.is_lost(slot) => Way::InPlace(slot),
                 Partial::Invalidate => Way::Clear(slot),
                 Partial::BothIfClean if table.is_dirty(slot) => Way::InPlace(slot),

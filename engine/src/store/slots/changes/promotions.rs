@@ -1,8 +1,8 @@
-//! Promotions: a whole piece is copied from the origin into a slot, because a part of it was asked for.
+//! Promotions: a whole piece is copied from the origin into a slot, because a request asked for a part of it.
 //!
-//! While a promotion runs its slot is being filled, so that changes of the piece wait, and the
-//! guard's copying hold keeps what goes to the origin off. Who reads meanwhile is answered by the origin. A large
-//! piece is copied in parts, one after the other.
+//! While a promotion runs its slot is being filled, so that changes of the piece wait, and the guard's copying hold
+//! keeps changes of the origin off. Reads meanwhile are answered by the origin. A large piece is copied in parts, one
+//! after the other.
 //!
 //! Source: dm-cache, which promotes whole blocks. Its copies until Linux 4.11 keep the request waiting
 //! ([`Fetch::Frame`]).
@@ -53,7 +53,7 @@ impl Promotion {
 }
 
 impl Machine<SlotStore> {
-    /// A client's read is about to look what is cached. False if it waits until pieces of it are.
+    /// Asks the policies for a client's read before its lookup. False if it waits until pieces of it are in slots.
     pub(in crate::store::slots) fn ask_for_read<M: Memory>(
         &mut self,
         key: RequestKey,
@@ -75,7 +75,7 @@ impl Machine<SlotStore> {
         let Fetch::Frame { waits } = self.store.policies.fetch else { return true };
         let pieces = self.pieces_of(key);
         let started = self.promote_pieces(key, &pieces, false, memory);
-        // What the origin says beside a copy that is in doubt would be read once more.
+        // Data that the origin returns beside a copy in doubt would be read once more.
         let waits = started && (waits || self.is_in_doubt(key));
         if waits {
             self.wait_for_slot(key);
@@ -83,8 +83,8 @@ impl Machine<SlotStore> {
         !waits
     }
 
-    /// Begins to copy those pieces of a request that may enter and are in no slot. Whether there are any. With `is_held`
-    /// the request keeps others from changing them.
+    /// Begins to copy those pieces of a request that may enter and are in no slot; true if there are any. With
+    /// `is_held` the request keeps others from changing them.
     pub(in crate::store::slots) fn promote_pieces<M: Memory>(
         &mut self,
         key: RequestKey,
@@ -98,7 +98,7 @@ impl Machine<SlotStore> {
             if self.store.directory.find(piece, &self.store.table).is_some() {
                 continue;
             }
-            // Once for a request: the slot may be gone again before it is its turn.
+            // Only once for a request: the slot may be gone again before the request's turn.
             self.store.take_back_answer(key, piece);
             if self.promote(piece, arrival, is_held, memory) {
                 is_any = true;
@@ -124,11 +124,11 @@ impl Machine<SlotStore> {
     ) -> bool {
         let volume = self.volume(piece.volume());
         let blocks = self.store.blocks_of(volume, piece);
-        // HAZARD 1: nobody is about to change what is copied; whoever comes later finds the slot being filled.
+        // HAZARD 1: no change of the copied blocks is about to begin; a later one finds the slot being filled.
         let is_still = is_held || volume.guard.stamp(blocks, u64::MAX).is_some();
         let filling: u64 = self.store.filling_blocks.iter().sum();
         let is_too_much = filling > 0 && filling + blocks.count > self.config.fill_blocks_max;
-        // RULE 2: what keeps clean slots over a crash keeps only what the origin has durably.
+        // RULE 2: a store that keeps clean slots over a crash keeps only data that is durable on the origin.
         let is_durable = self.may_enter_clean(piece.volume(), blocks);
         if self.latched.is_some() || self.is_stopping || !is_still || !is_durable || is_too_much {
             return false;
@@ -140,7 +140,7 @@ impl Machine<SlotStore> {
             return false;
         };
         let volume = piece.volume();
-        // What a request makes dirty says so itself.
+        // The request itself marks the data that it makes dirty.
         let arrival = Arrival { is_dirty: false, ..arrival };
         self.volume_mut(volume).guard.acquire(blocks, Hold::Copying);
         self.store.filling_blocks[volume.at()] += blocks.count;
@@ -232,7 +232,7 @@ impl Machine<SlotStore> {
         self.release_guard(volume, blocks, Hold::Copying);
     }
 
-    /// A request is over. What it missed and nobody waited for is copied now.
+    /// Ends the admission of a request that is over: pieces that it missed, and did not wait for, are copied now.
     pub(in crate::store::slots) fn end_asking<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let is_write = matches!(self.requests[key].op, RequestOp::Write { .. });
         if is_write && self.store.policies.fetch == (Fetch::Frame { waits: false }) {
@@ -240,14 +240,14 @@ impl Machine<SlotStore> {
             let _ = self.promote_pieces(key, &pieces, false, memory);
         }
         if is_write {
-            // What it made dirty may go home, and could not as long as it was under way.
+            // Slots that the request made dirty may be destaged, which its blocks prevented.
             self.store.ask_again = Nanos(0);
         }
         self.store.forget_answers(key, self.now);
     }
 
-    /// A read that waited for slots goes on when none of its pieces is on its way into one, nor its mapping on its way
-    /// to be durable where that is waited for.
+    /// Lets a read that waited for slots go on when none of its pieces is on its way into one, nor a mapping that it
+    /// waits for on its way to be durable.
     pub(in crate::store::slots) fn retry_read<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let mut is_held = false;
         for piece in self.pieces_of(key) {

@@ -1,9 +1,9 @@
 //! Writes: into the slots that have their pieces, into new ones, and around the cache.
 //!
-//! A write holds its pieces from its beginning to its reply: shared with others if all it touches is in slots, else for
-//! itself. A slot that goes home or is being filled is waited for, and so is a block that is being written. What has
-//! no slot and gets none goes to the origin, in the same request as what has one: then the request holds its
-//! pieces exclusively before it changes anything.
+//! A write holds its pieces from its beginning to its reply: shared with others if all of its parts are in slots,
+//! else for itself. It waits for slots that are destaged or filled, and for blocks that are being written. Parts that
+//! have no slot and get none go to the origin, in the same request as the others: then the request holds its pieces
+//! exclusively before it changes anything.
 
 use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target, WriteMode};
 use crate::machine::guard::Blocks;
@@ -31,13 +31,13 @@ impl Machine<SlotStore> {
         let RequestOp::Write { range, from, .. } = active.op else { unreachable!("a write") };
         let mode = self.volume(active.volume).mode;
         let keeps = matches!(mode, WriteMode::Writeback | WriteMode::Writethrough);
-        // What is lost is found again by writing it, and cannot be bypassed.
+        // A write ends the loss of a lost block, and cannot bypass it.
         if !keeps && !self.has_lost(key) {
             self.go_around(key, memory);
             return;
         }
         self.ask(key, Access::Write);
-        // Which parts go to the origin is found out piece by piece.
+        // The plan decides piece by piece which parts go to the origin.
         self.requests[key].route = Route::Log;
         if range.is_block_aligned() {
             self.requests[key].work = Some(from);
@@ -49,7 +49,7 @@ impl Machine<SlotStore> {
         }
     }
 
-    /// The change goes to the origin alone; what is dirty of its blocks goes home first.
+    /// Sends the change to the origin alone; dirty slots of its blocks are destaged first.
     pub(in crate::store::slots) fn go_around<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         if self.unshare(key) {
             self.requests[key].route = Route::Origin;
@@ -70,7 +70,7 @@ impl Machine<SlotStore> {
         self.place_write(key, memory);
     }
 
-    /// The content is there, in whole blocks: finds a place for each part and writes.
+    /// Finds a place for each part and writes; the content is there, in whole blocks.
     pub(in crate::store::slots) fn place_write<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         if self.latched.is_some() {
             self.begin_again(key, memory);
@@ -79,8 +79,8 @@ impl Machine<SlotStore> {
         let active = &self.requests[key];
         let (volume_index, blocks) = (active.volume, active.blocks);
         let pieces: Vec<PieceKey> = self.store.pieces(volume_index, blocks).collect();
-        // Each is asked, so that one transaction does for all.
-        // HAZARD 14: two writes under way to one place have no order.
+        // Each piece is asked, so that one transaction does for all. HAZARD 14: two writes under way to one place
+        // have no order.
         let overlaps = self.is_changing(volume_index, blocks) && !self.is_mutated(Mutation::OverlapInSlot);
         let mut is_blocked = overlaps || self.is_set_locked(key);
         for &piece in &pieces {
@@ -91,7 +91,7 @@ impl Machine<SlotStore> {
             return;
         }
         let mut parts = self.plan_write(key);
-        // What is not all in place is the request's alone.
+        // A write with parts that are not in place holds its pieces alone.
         if !parts.iter().all(|part| matches!(part.way, Way::InPlace(_))) && !self.unshare(key) {
             return;
         }
@@ -108,7 +108,7 @@ impl Machine<SlotStore> {
             parts = self.plan_write(key);
         }
         let mut taken = Vec::new();
-        // First what is there, so that nothing new takes its place.
+        // Slots in use come first, so that no new part takes their place.
         for slot in parts.iter().filter_map(|part| slot_of_way(part.way)) {
             self.store.write_begins(slot);
         }
@@ -135,7 +135,7 @@ impl Machine<SlotStore> {
         self.write_parts(key, &parts);
     }
 
-    /// Begins to copy the pieces of a write that have to be whole before it. Whether there are any.
+    /// Begins to copy the pieces that have to be whole before the write; true if there are any.
     fn promote_parts<M: Memory>(
         &mut self,
         key: RequestKey,
@@ -164,7 +164,7 @@ impl Machine<SlotStore> {
         self.store.changing.range(volume.key(blocks.first)..volume.key(blocks.end())).next().is_some()
     }
 
-    /// Whether a slot of the piece is busy with something that excludes writes.
+    /// Whether the piece's slot is busy with work that excludes writes.
     fn is_in_the_way(&mut self, piece: PieceKey) -> bool {
         let Some(slot) = self.store.directory.find(piece, &self.store.table) else { return false };
         if self.store.rotten.contains(&piece) {
@@ -187,7 +187,7 @@ impl Machine<SlotStore> {
             let place = self.store.place(slot, first.blocks.first);
             let makes_dirty = self.makes_dirty(first);
             let joins = !self.store.policies.writes.splits_requests;
-            // Neighbours on the device are written together.
+            // Parts that are neighbours on the device are written together.
             let together = rest.iter().take_while(|part| {
                 part.piece == first.piece
                     || joins
@@ -212,10 +212,11 @@ impl Machine<SlotStore> {
         }
     }
 
-    /// Whether the slot of a part has what the origin has not, when the part is written.
+    /// Whether the slot of a part has content that the origin lacks, once the part is written.
     fn makes_dirty(&self, part: &Part) -> bool {
         match part.way {
-            // RULE 2: what keeps clean slots over a crash does not keep what the origin has not flushed.
+            // RULE 2: a store that keeps clean slots over a crash does not keep content that the origin has not
+            // flushed.
             Way::Beside(slot) => self.store.table.is_dirty(slot) || self.store.keeps_clean(),
             _ => true,
         }
@@ -246,7 +247,7 @@ impl Machine<SlotStore> {
     }
 
     fn slot_write_begins(&mut self, part: &Part) {
-        let slot = slot_of_way(part.way).expect("a part with a slot");
+        let slot = slot_of_way(part.way).expect("a part in a slot has one");
         if self.store.table.state(slot) == SlotState::Filling {
             self.store.write_begins(slot);
         } else {
@@ -259,7 +260,7 @@ impl Machine<SlotStore> {
         );
     }
 
-    /// Slots that stay busy until the origin has what is written beside them.
+    /// Slots that stay busy until the write beside them is on the origin.
     ///
     /// Source: EnhanceIO, `eio_uncached_write` and `eio_flag_abios`: a block in `DISKWRITEINPROG` until the disk's write has ended.
     fn keep_busy(&mut self, parts: &[Part]) -> Vec<Frame> {
@@ -273,7 +274,7 @@ impl Machine<SlotStore> {
         slots
     }
 
-    /// Writes what the client gave of `blocks` to the origin.
+    /// Writes the client's content of `blocks` to the origin.
     fn write_around(&mut self, key: RequestKey, blocks: Blocks, beside: Vec<Frame>) {
         let active = &mut self.requests[key];
         active.parts += 1;
@@ -341,7 +342,7 @@ impl Machine<SlotStore> {
         for step in 0..blocks {
             let (slot, block) = self.store.slot_of(Place(place.0 + step));
             let part = slice.part(step * block_bytes, block_bytes);
-            // After an error nobody knows whether it is the old or the new content.
+            // After an error the block may have the old or the new content.
             let checksum = result.ok().and_then(|()| NonZeroU32::new(memory.checksum(part)));
             self.store.table.set_checksum(slot, block, checksum);
         }
@@ -366,7 +367,7 @@ impl Machine<SlotStore> {
         self.part_done(key, memory);
     }
 
-    /// Blocks are not being written any more: whoever found them neither old nor new reads them again.
+    /// Lets reads go on that found the blocks neither old nor new: the write is over, and they read again.
     fn reads_go_on<M: Memory>(&mut self, volume: VolumeIndex, blocks: Blocks, memory: &mut M) {
         if self.store.changing_reads.is_empty() {
             return;
@@ -389,11 +390,11 @@ impl Machine<SlotStore> {
         Arrival { is_dirty: true, ..arrival }
     }
 
-    /// A slot has content that the origin does not have.
+    /// Marks a slot as dirty: it has content that the origin lacks.
     fn slot_is_dirty(&mut self, slot: Frame, arrival: Arrival) {
         let piece = self.store.table.piece(slot).expect("it was written");
         let blocks = self.store.blocks_of(self.volume(piece.volume()), piece);
-        // What the origin may have lost goes there again.
+        // Data that the origin may have lost goes there again.
         self.store.rotten.remove(&piece);
         if self.store.table.state(slot) == SlotState::Filling {
             self.store.table.settle(slot);
@@ -439,8 +440,8 @@ impl Machine<SlotStore> {
         }
     }
 
-    /// The origin failed a flush, and may have dropped what writes brought it that are not answered yet. A flush
-    /// that comes after their answers would not tell.
+    /// Puts writes that are not answered yet in doubt after the origin failed a flush: it may have dropped them, and
+    /// a flush after their answers would not show it.
     pub(in crate::store::slots) fn doubt_written_around(&mut self, volume_index: VolumeIndex) {
         if self.is_mutated(Mutation::TrustWrittenAround) {
             return;
@@ -452,7 +453,8 @@ impl Machine<SlotStore> {
         }
     }
 
-    /// The origin failed a write: what was written to clean slots beside it is not what the origin has.
+    /// Drops clean slots that were written beside a failed write to the origin: their content differs from the
+    /// origin's.
     fn drop_clean(&mut self, key: RequestKey) {
         let active = &self.requests[key];
         let pieces: Vec<PieceKey> = self.store.pieces(active.volume, active.blocks).collect();
@@ -465,7 +467,7 @@ impl Machine<SlotStore> {
         }
     }
 
-    /// A record that a request waited for is written.
+    /// Notes that a record that a request waited for is written.
     pub(in crate::store::slots) fn record_done<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &mut self.requests[key];
         active.unpublished -= 1;
@@ -482,7 +484,7 @@ impl Machine<SlotStore> {
             self.reply(key, memory);
             return;
         }
-        // RULE 4: if both devices have a part of it, both are flushed.
+        // RULE 4: if both devices have a part of the write, both are flushed.
         let then = if active.is_around { Then::OriginFlush } else { Then::Reply };
         self.release_hold(key);
         let completed = if self.store.flush_waits_for_cache() { self.store.completed } else { 0 };
@@ -497,9 +499,9 @@ impl Machine<SlotStore> {
         self.want_tick(self.now.plus(self.config.tick_ns));
     }
 
-    /// Waits until the volume's blocks `dirty`, if there are any, are home.
+    /// Waits until the volume's blocks `dirty`, if there are any, are destaged.
     ///
-    /// RULE 9: an origin that is absent is not waited for, nor one that fails while the cache stops.
+    /// RULE 9: requests do not wait for an absent origin, nor for one that fails while the cache stops.
     pub(in crate::store::slots) fn wait_for_home<M: Memory>(
         &mut self,
         key: RequestKey,
@@ -525,8 +527,8 @@ impl Machine<SlotStore> {
         self.wait_for_slot(key);
     }
 
-    /// Whether a change of the origin alone may begin: nothing of its blocks is dirty, or under way into a
-    /// slot. If not, the request waits, and what is dirty goes home.
+    /// Whether a change of the origin alone may begin: none of its blocks is dirty, or under way into a slot. If not,
+    /// the request waits, and dirty slots are destaged.
     pub(in crate::store::slots) fn is_way_clear<M: Memory>(
         &mut self,
         key: RequestKey,
@@ -559,10 +561,7 @@ impl Machine<SlotStore> {
     pub(in crate::store::slots) fn retry_waiting<M: Memory>(&mut self, memory: &mut M) {
         for _ in 0..self.store.waiting.len() {
             let Some(key) = self.store.waiting.pop_front() else { break };
-            assert!(
-                self.requests[key].stage == Stage::Slot,
-                "a request in the queue of waiting ones waits for a slot"
-            );
+            assert!(self.requests[key].stage == Stage::Slot, "a request in the queue waits for a slot");
             match self.requests[key].route {
                 _ if matches!(self.requests[key].op, RequestOp::Read { .. }) => self.retry_read(key, memory),
                 _ if self.latched.is_some() => self.begin_again(key, memory),
@@ -583,7 +582,7 @@ fn slot_of_way(way: Way) -> Option<Frame> {
 
 /// The blocks of parts that follow one another.
 fn span_of(parts: &[Part]) -> Blocks {
-    let first = parts.first().expect("one at least").blocks.first;
-    let end = parts.last().expect("one at least").blocks.end();
+    let first = parts.first().expect("a span has at least one part").blocks.first;
+    let end = parts.last().expect("a span has at least one part").blocks.end();
     Blocks { first, count: end - first }
 }

@@ -1,4 +1,4 @@
-//! Blocks whose only copy rotted, until somebody writes them or gives them up.
+//! Blocks whose only copy rotted, until they are written again or given up.
 //!
 //! A table on the device has them ([`LostTable`]), so that a crash does not forget that they are lost: to a slot's record
 //! rotten bytes are as good as others. It is written anew whenever something changes, one write at a time:
@@ -29,7 +29,7 @@ use alloc::vec::Vec;
 pub(crate) struct LostRecords {
     /// The number of the table's last write, complete or not.
     pub update: u64,
-    /// A change is not in that write.
+    /// A change is not in the last write.
     pub is_wanted: bool,
     is_in_flight: bool,
     /// Number of completed writes that a flush has to cover before the next one (L1).
@@ -37,10 +37,10 @@ pub(crate) struct LostRecords {
     /// Requests that wait for the next write, and for the one in flight.
     waiting_next: Vec<RequestKey>,
     waiting: Vec<RequestKey>,
-    /// Pieces none of whose blocks is lost any more, as the next write says, and as the one in flight does.
+    /// Pieces without lost blocks according to the next write, and to the one in flight.
     found_next: Vec<PieceKey>,
     found: Vec<PieceKey>,
-    /// As complete writes say, with what a flush has to cover.
+    /// Pieces without lost blocks according to complete writes, with the writes that a flush has to cover.
     settling: VecDeque<(u64, Vec<PieceKey>)>,
 }
 
@@ -50,7 +50,7 @@ impl LostRecords {
         LostRecords { update, ..LostRecords::default() }
     }
 
-    /// Whether the device knows all, durably where somebody depends on it.
+    /// Whether the device has the whole table, durably where that matters.
     pub fn is_quiet(&self) -> bool {
         !self.is_wanted && !self.is_in_flight && self.settling.is_empty()
     }
@@ -63,7 +63,7 @@ impl SlotStore {
         self.lost.range(first..).copied().take_while(move |key| self.piece_of(*key) == piece)
     }
 
-    /// The table as it has to be.
+    /// The table that the device should have.
     fn lost_ranges(&self) -> Vec<LostRange> {
         let mut blocks: Vec<(u32, u16)> = Vec::new();
         for &key in &self.lost {
@@ -93,7 +93,7 @@ impl Machine<SlotStore> {
         !self.store.lost.is_empty() && pieces.any(|piece| self.store.lost_of(piece).next().is_some())
     }
 
-    /// The dirty copy of a block rotted.
+    /// Marks a block as lost, whose dirty copy rotted.
     pub(in crate::store::slots) fn lose(&mut self, key: BlockKey) {
         let piece = self.store.piece_of(key);
         let held = self.store.holding(piece);
@@ -112,7 +112,7 @@ impl Machine<SlotStore> {
         }
     }
 
-    /// A request wrote blocks, all of which it has written are lost no more. It waits until that is recorded.
+    /// Ends the loss of the blocks that a request wrote wholly. The request waits until that is recorded.
     pub(in crate::store::slots) fn find_again(&mut self, key: RequestKey, blocks: Blocks) {
         if self.store.lost.is_empty() {
             return;
@@ -131,7 +131,7 @@ impl Machine<SlotStore> {
         self.requests[key].unpublished += 1;
     }
 
-    /// Blocks are lost no more.
+    /// Ends the loss of blocks.
     fn found(&mut self, blocks: &[BlockKey]) {
         for &key in blocks {
             self.store.lost.remove(&key);
@@ -146,7 +146,7 @@ impl Machine<SlotStore> {
         self.store.lost_records.is_wanted |= !blocks.is_empty();
     }
 
-    /// L3: the device does not say any more that something of a slot is lost. It goes home as others do.
+    /// L3: the device no longer says that a part of a slot is lost. The slot is destaged as others are.
     fn unmark_lost(&mut self, piece: PieceKey) {
         let Some(slot) = self.store.holding(piece).filter(|slot| self.store.table.is_lost(*slot)) else {
             return;
@@ -161,7 +161,7 @@ impl Machine<SlotStore> {
         }
     }
 
-    /// The operator gives up what is lost: what rotted counts as content.
+    /// Gives up a slot's lost blocks for the operator: the rotten bytes count as content.
     pub(in crate::store::slots) fn give_up_lost_slots(&mut self, index: VolumeIndex) {
         let lost: Vec<_> = self.store.lost.iter().copied().filter(|key| key.volume() == index).collect();
         for &key in &lost {
@@ -172,7 +172,7 @@ impl Machine<SlotStore> {
         self.found(&lost);
     }
 
-    /// Writes the table, if it is another one now.
+    /// Writes the table, if it has changed.
     pub(in crate::store::slots) fn pump_lost<M: Memory>(&mut self, memory: &mut M) {
         let records = &self.store.lost_records;
         if !records.is_wanted || records.is_in_flight {
@@ -234,7 +234,7 @@ impl Machine<SlotStore> {
         }
     }
 
-    /// A flush of the cache covers the first `covered` writes.
+    /// Notes that a flush of the cache covers the first `covered` writes.
     pub(in crate::store::slots) fn lost_table_flushed(&mut self, covered: u64) {
         while self.store.lost_records.settling.front().is_some_and(|(needed, _)| *needed <= covered) {
             let Some((_, found)) = self.store.lost_records.settling.pop_front() else { break };
@@ -261,7 +261,8 @@ pub(in crate::store::slots) fn read_table<I: Image>(
     Ok(last)
 }
 
-/// Writes the table at a start, without blocks that their slots do not hold any more: else the next piece in them would be lost.
+/// Writes the table at a start, without blocks that their slots no longer hold: else the next piece in them would be
+/// lost.
 pub(in crate::store::slots) fn write_table<I: Image>(
     image: &mut I,
     store: &mut SlotStore,

@@ -1,4 +1,4 @@
-//! The records of slots that are committed by transactions: which mappings are durable, and which are on their way.
+//! The records of slots that are committed by transactions: the durable mappings, and those on their way.
 //!
 //! A slot counts as recorded from the moment its content is complete until the removal of its mapping is durable
 //! (S3). In between its mapping is *pending* until the transaction that holds it is durable: no data is written
@@ -32,12 +32,12 @@ pub(crate) enum Waiter {
 /// Settings of the transactions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MappingTuning {
-    /// A change that nobody waits for is committed after this long.
+    /// Period after which a change that no request waits for is committed.
     pub period_ns: u64,
-    /// Whether a write waits until the mapping of its slot is durable. Where not, as in dm-cache with smq 2.0, a
-    /// crash may lose it until a FLUSH.
+    /// Whether a write waits until the mapping of its slot is durable. If not, as in dm-cache with smq 2.0, a crash
+    /// may lose the mapping until a FLUSH.
     pub waits_for_mappings: bool,
-    /// Whether a read whose piece was copied waits for that, too.
+    /// Whether a read whose piece was copied waits for the mapping, too.
     ///
     /// Source: dm-cache until Linux 4.11: what a migration held up goes on when its commit is over.
     pub holds_readers: bool,
@@ -58,7 +58,7 @@ pub(crate) struct Mappings {
     pub trees: Option<Trees>,
     /// Pages of the transaction that runs which are not issued yet.
     pub pages: VecDeque<PageWrite>,
-    /// The record that is not issued yet: its transaction, and whether it tells of a clean stop.
+    /// The record that is not issued yet: its transaction, and whether it marks a clean stop.
     pub record: Option<(u64, bool)>,
     /// Number of completed writes that a flush has to cover before the transaction goes on.
     pub flush: Option<u64>,
@@ -96,14 +96,14 @@ impl Mappings {
 
     // ---- what changes ------------------------------------------------------------------------
 
-    /// A slot has its content: its mapping is in the next transaction.
+    /// Puts the mapping of a slot that has its content into the next transaction.
     pub fn mapped(&mut self, slot: Frame, layout: &SlotLayout, now: Nanos) {
         let before = self.pending.insert(slot.0, self.commit.next());
         assert!(before.is_none(), "a slot is mapped once");
         self.commit.changed(slot.0 / layout.page_slots(), now);
     }
 
-    /// A slot gives its place up: its mapping is not in the next transaction.
+    /// Leaves the mapping of a slot that gives its place up out of the next transaction.
     pub fn leaves(&mut self, slot: Frame, piece: PieceKey, layout: &SlotLayout, now: Nanos) {
         self.leaving += 1;
         self.forget_expected(slot, piece, layout, now);
@@ -117,7 +117,7 @@ impl Mappings {
         self.pending.contains_key(&slot.0)
     }
 
-    /// Whether a read whose piece was copied to a slot waits for the mapping, which is asked for.
+    /// Whether a read whose piece was copied to a slot waits for the mapping; if so, the transaction is asked for.
     pub fn holds_reader(&mut self, slot: Frame) -> bool {
         let pending = self.pending.get(&slot.0).filter(|_| self.holds_readers);
         if pending == Some(&self.commit.next()) {
@@ -126,7 +126,8 @@ impl Mappings {
         pending.is_some()
     }
 
-    /// Lets `request` wait for the mapping of a slot; answers it if that is durable, or `may_be_late` and it need not.
+    /// Lets `request` wait for the mapping of a slot; answers it if that is durable, or if `may_be_late` allows a
+    /// later one.
     pub fn wait_for_mapping(
         &mut self,
         slot: Frame,
@@ -138,7 +139,7 @@ impl Mappings {
         }
         let Some(&transaction) = self.pending.get(&slot.0) else { return Some(request) };
         let waiter = self.commit.wait(transaction, Waiter::Request(request));
-        assert!(waiter.is_none(), "what is pending is not durable");
+        assert!(waiter.is_none(), "a pending mapping is not durable");
         None
     }
 
@@ -148,11 +149,11 @@ impl Mappings {
             return false;
         };
         let waiter = self.commit.wait(transaction, Waiter::Flush(request));
-        assert!(waiter.is_none(), "what is pending is not durable");
+        assert!(waiter.is_none(), "a pending mapping is not durable");
         true
     }
 
-    /// Whether data may be written to a slot (S6, S7). If not, the transaction that is needed is asked for.
+    /// Whether data may be written to a slot (S6, S7). If not, the necessary transaction is asked for.
     pub fn may_write(&mut self, slot: Frame, piece: PieceKey, is_dirty: bool) -> bool {
         if let Some(&transaction) = self.pending.get(&slot.0).filter(|_| self.waits_for_mappings) {
             if transaction == self.commit.next() {
@@ -173,14 +174,14 @@ impl Mappings {
         }
     }
 
-    /// A slot that was clean is dirty.
+    /// Notes that a clean slot became dirty.
     pub fn dirtied(&mut self, slot: Frame, piece: PieceKey) {
         if let Some(trees) = &mut self.trees {
             trees.dirtied(slot, piece);
         }
     }
 
-    /// The origin has durably what a slot holds.
+    /// Notes that the origin has the content of a slot durably.
     pub fn cleaned(&mut self, piece: PieceKey, layout: &SlotLayout, now: Nanos) {
         if let Some(trees) = &mut self.trees
             && trees.cleaned(piece)
@@ -189,7 +190,7 @@ impl Mappings {
         }
     }
 
-    /// A slot leaves to which a write was expected.
+    /// Forgets an expected write to a slot that leaves.
     fn forget_expected(&mut self, slot: Frame, piece: PieceKey, layout: &SlotLayout, now: Nanos) {
         if let Some(trees) = &mut self.trees
             && trees.forget(slot, piece)
@@ -198,7 +199,7 @@ impl Mappings {
         }
     }
 
-    /// The tree of a volume is another one: nobody waits for that.
+    /// Notes that the tree of a volume changed; no request waits for that.
     fn tree_changed(&mut self, volume: VolumeIndex, layout: &SlotLayout, now: Nanos) {
         for page in 0..layout.volume_tree_pages() {
             self.commit.changed(layout.slot_pages() + layout.tree_page(volume, page), now);
@@ -215,7 +216,7 @@ impl Mappings {
 
     // ---- transactions ------------------------------------------------------------------------
 
-    /// A transaction begins.
+    /// Begins a transaction.
     pub fn begin(&mut self, layout: &SlotLayout, now: Nanos) {
         if let Some(trees) = &mut self.trees {
             for (volume, page) in trees.begin_commit() {
@@ -233,7 +234,7 @@ impl Mappings {
         }
     }
 
-    /// Writes a page of the transaction that runs to `bytes`. `hint` is what replacement wants to find again.
+    /// Writes a page of the transaction that runs to `bytes`. `hint` is the replacement policy's saved state.
     pub fn encode(
         &self,
         (set_id, layout): (&SetId, &SlotLayout),
@@ -285,7 +286,7 @@ impl Mappings {
         .encode(bytes);
     }
 
-    /// A flush covers the first `covered` writes. Answers whether a transaction became durable by it.
+    /// Notes that a flush covers the first `covered` writes; true if a transaction became durable by it.
     pub fn flushed(&mut self, covered: u64) -> bool {
         if self.flush.is_none_or(|needed| needed > covered) {
             return false;

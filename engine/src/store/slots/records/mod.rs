@@ -1,5 +1,4 @@
-//! Durable records of slots: pages are written, slots that are home are recorded as such, and what may
-//! leave does.
+//! Durable records of slots: writes pages, records destaged slots as clean, and lets slots leave that may.
 //!
 //! | file | holds |
 //! | --- | --- |
@@ -43,7 +42,7 @@ pub(crate) enum Records {
 }
 
 impl Records {
-    /// Whether what a slot holds, which is dirty, is recorded, so that it may go home.
+    /// Whether the content of a dirty slot is recorded, so that it may be destaged.
     pub fn is_written(&self, slot: Frame) -> bool {
         match self {
             Records::SyncSector(records) => records.is_written(slot.0),
@@ -61,7 +60,7 @@ impl Records {
 }
 
 impl Machine<SlotStore> {
-    /// Writes pages that are wanted, asks for the flushes they wait for, and lets those go on that waited.
+    /// Writes pages that are wanted, asks for the flushes they wait for, and lets waiting requests go on.
     pub(in crate::store::slots) fn pump_records<M: Memory>(&mut self, memory: &mut M) {
         self.pump_transactions(memory);
         if self.latched.is_some() {
@@ -78,7 +77,7 @@ impl Machine<SlotStore> {
         {
             let slot = Frame(slot);
             if self.store.table.is_dirty(slot) {
-                // It was written again: a new record is on its way.
+                // The slot was written again: a new record is on its way.
                 continue;
             }
             let piece =
@@ -94,11 +93,11 @@ impl Machine<SlotStore> {
             self.write_page(buffer, memory);
         }
         self.hurry_records();
-        // Now, and not when the clock comes back.
+        // The flush is issued now, and not when the clock comes back.
         self.pump_barrier();
     }
 
-    /// Asks for the flush that whoever waits for a record, or for the end of one, waits for.
+    /// Asks for the flush that a request waits for with a record, or with the end of one.
     pub(in crate::store::slots) fn hurry_records(&mut self) {
         let Records::SyncSector(records) = &self.store.records else { return };
         for needed in [records.flush_wanted(), records.settling()].into_iter().flatten() {
@@ -116,7 +115,7 @@ impl Machine<SlotStore> {
             let slot = Frame(slot);
             let is_recorded = slot.0 < table.shape().frames && records.says_dirty(slot.0);
             is_recorded.then(|| SlotRecord {
-                piece: table.piece(slot).expect("what is recorded holds a piece"),
+                piece: table.piece(slot).expect("a recorded slot holds a piece"),
                 is_dirty: true,
                 is_lost: table.is_lost(slot),
                 hint: 0,
@@ -141,12 +140,12 @@ impl Machine<SlotStore> {
         self.store.pages_in_flight -= 1;
         match (result, &mut self.store.records) {
             (Ok(()), Records::SyncSector(records)) => records.page_written(page, self.store.completed),
-            (Ok(()), Records::Commit(_)) => unreachable!("it has other pages"),
+            (Ok(()), Records::Commit(_)) => unreachable!("transactions have pages of their own"),
             (Err(errno), _) => self.latch(errno, memory),
         }
     }
 
-    /// A flush of the cache covers the first `covered` writes.
+    /// Notes that a flush of the cache covers the first `covered` writes.
     pub(in crate::store::slots) fn records_flushed(&mut self, covered: u64) {
         self.lost_table_flushed(covered);
         match &mut self.store.records {
@@ -155,8 +154,8 @@ impl Machine<SlotStore> {
         }
     }
 
-    /// A slot has content that the origin does not have; it was clean before, or dirty already. `key` waits until
-    /// that is recorded; answered if it is.
+    /// Records that a slot, clean or dirty before, has content that the origin lacks. `key` waits until that is
+    /// recorded; answered if it is.
     pub(in crate::store::slots) fn record_dirty(
         &mut self,
         slot: Frame,
@@ -172,7 +171,7 @@ impl Machine<SlotStore> {
         }
     }
 
-    /// Slots whose content is durable on the origin: those that nobody wrote to since are clean.
+    /// Marks slots whose content is durable on the origin as clean, if they were not written since.
     pub(in crate::store::slots) fn slots_are_home(&mut self, volume_index: VolumeIndex, copy: Copied) {
         let slots: Vec<Frame> = self.store.slots_of(copy.place, copy.blocks).collect();
         for slot in slots {
@@ -214,7 +213,7 @@ impl Machine<SlotStore> {
         self.store.is_released = true;
     }
 
-    /// Records the slots of a set whose cleaning is over: those that went home waited for the others.
+    /// Records the slots of a set whose cleaning is over: destaged slots waited for the others.
     pub(in crate::store::slots) fn record_cleaned(&mut self, set: u32) {
         let shape = self.store.table.shape();
         let Records::SyncSector(records) = &mut self.store.records else { return };
@@ -227,7 +226,7 @@ impl Machine<SlotStore> {
         }
     }
 
-    /// Forgets what may be forgotten now of `blocks`.
+    /// Forgets those of `blocks` that may be forgotten now.
     pub(in crate::store::slots) fn evict_blocks(&mut self, volume: VolumeIndex, blocks: Blocks) {
         let pieces: Vec<PieceKey> = self.store.pieces(volume, blocks).collect();
         for piece in pieces {
@@ -238,11 +237,11 @@ impl Machine<SlotStore> {
         }
     }
 
-    /// Forgets all of a volume that is taken off, or whose cache was given up.
+    /// Forgets all slots of a volume that is detached, or whose cache was given up.
     pub(in crate::store::slots) fn evict_volume(&mut self, volume: VolumeIndex) {
         self.evict_all(volume);
         if self.latched.is_none() {
-            assert!(self.volume(volume).cached_blocks == 0, "what a clean volume has may leave");
+            assert!(self.volume(volume).cached_blocks == 0, "all slots of a clean volume may leave");
         }
     }
 

@@ -1,9 +1,9 @@
-//! A tree of bits over a volume: below which leaf something may be dirty.
+//! A tree of bits over a volume: the leaves below which a piece may be dirty.
 //!
-//! A leaf's mark is durable before the first dirty byte below it is written, and stays until some later
-//! transaction finds nothing dirty there. So a crash makes suspect what lies below marked leaves, and not all
-//! that is cached. Leaves are fine where marks change rarely and coarse where they change often, so that the
-//! marks cost few transactions: a tree begins with its root as the only leaf, and is adjusted every period.
+//! A leaf's mark is durable before the first dirty byte below it is written, and stays until some later transaction
+//! finds nothing dirty there. So a crash makes only the pieces below marked leaves suspect, and not all cached ones.
+//! Leaves are fine where marks change rarely and coarse where they change often, so that the marks cost few
+//! transactions: a tree begins with its root as the only leaf, and is adjusted every period.
 //!
 //! Marks and shape are committed together ([`crate::store::slots::records::persistence::commit`]), so a crash finds either tree as a
 //! whole. While a transaction runs nobody knows which one: a piece is *covered* only if both mark it.

@@ -1,8 +1,8 @@
 //! Pages that change together: transactions without an allocator.
 //!
-//! Every page has two places. A transaction writes the changed pages to the places that do not count, flushes,
-//! writes a record, and flushes: from then on those places count. One transaction at a time; who comes
-//! meanwhile shares the next one.
+//! Every page has two places. A transaction writes the changed pages to the places that do not count, flushes, writes
+//! a record, and flushes: from then on those places count. One transaction runs at a time; later changes share the
+//! next one.
 //!
 //! ```text
 //!   at rest ─► (flush) ─► begin: all changed pages ─► flush ─► record ─► flush ─► at rest
@@ -57,7 +57,7 @@ pub struct Begun {
 pub enum Step {
     /// A flush of the cache device.
     Flush,
-    /// The record of a transaction, at the place that [`crate::format::CommitRecord::place`] tells.
+    /// The record of a transaction, at the place given by [`crate::format::CommitRecord::place`].
     Record {
         /// The transaction's number.
         transaction: u64,
@@ -99,7 +99,7 @@ pub struct Commit<W> {
     changed: Bits,
     changed_pages: Vec<u32>,
     changed_at: Option<Nanos>,
-    /// The next transaction begins as soon as it may: a request waits for it, or it tells of a start or a stop.
+    /// The next transaction begins as soon as it may: a request waits for it, or it records a start or a stop.
     is_asked: bool,
     phase: Phase,
     /// The pages of the transaction that runs.
@@ -119,8 +119,8 @@ pub struct Opened {
     pub durable: u64,
     /// The place that counts, of every page; of no meaning where none was written.
     pub places: Bits,
-    /// Pages to be written anew: those whose other place does not hold an older version (I3). All pages of a
-    /// new cache.
+    /// Pages to be written anew: those whose other place does not hold an older version (I3). All pages of a new
+    /// cache.
     pub changed: Vec<u32>,
 }
 
@@ -162,7 +162,7 @@ impl Opened {
                 (first, second) => second > first,
             };
             opened.places.put(page, place);
-            // I3. What cannot be read may be a version that was cut off, and be found another time.
+            // I3. A page that cannot be read may be a version that was cut off, and may be found another time.
             if first.is_none() || second.is_none() {
                 opened.changed.push(page);
             }
@@ -172,8 +172,8 @@ impl Opened {
 }
 
 impl<W> Commit<W> {
-    /// Transactions from `opened` on. One is written at once, even without pages: it tells that the cache is
-    /// in use. A change alone is committed after `period_ns`.
+    /// Transactions from `opened` on. One is written at once, even without pages: it records that the cache is in
+    /// use. A change alone is committed after `period_ns`.
     #[must_use]
     pub fn new(opened: Opened, period_ns: u64) -> Commit<W> {
         let pages = opened.places.len();
@@ -210,7 +210,7 @@ impl<W> Commit<W> {
         self.is_running().then_some(self.durable + 1)
     }
 
-    /// The transaction that everything which changes now will belong to.
+    /// The transaction of all changes from now on.
     #[must_use]
     pub fn next(&self) -> u64 {
         self.durable + 1 + u64::from(self.is_running())
@@ -220,7 +220,7 @@ impl<W> Commit<W> {
         !matches!(self.phase, Phase::Rest | Phase::FirstFlush { .. })
     }
 
-    /// The content of a page is another one.
+    /// Notes that the content of a page changed.
     pub fn changed(&mut self, page: u32, now: Nanos) {
         self.mark(page);
         self.changed_at.get_or_insert(now);
@@ -235,7 +235,7 @@ impl<W> Commit<W> {
     /// `waiter` waits until `transaction`, which is [`Commit::next`] at the most, is durable. Answers the
     /// waiter if it is.
     pub fn wait(&mut self, transaction: u64, waiter: W) -> Option<W> {
-        assert!(transaction <= self.next(), "what is waited for is known");
+        assert!(transaction <= self.next(), "a waiter names the next transaction or an earlier one");
         if transaction <= self.durable {
             return Some(waiter);
         }
@@ -247,18 +247,18 @@ impl<W> Commit<W> {
         None
     }
 
-    /// A transaction begins as soon as it may, whoever waits for it.
+    /// Makes a transaction begin as soon as it may, even if no request waits for it.
     pub fn ask(&mut self) {
         self.is_asked = true;
     }
 
-    /// Whether no transaction runs, none is asked for, and nobody is to be told of one.
+    /// Whether no transaction runs, none is asked for, and no waiter is left.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
         matches!(self.phase, Phase::Rest) && !self.is_asked && self.done.is_empty()
     }
 
-    /// The transaction that holds everything that changed until now: 0 if it is durable.
+    /// The transaction with all changes until now: 0 if it is durable.
     #[must_use]
     pub fn holds_all(&self) -> u64 {
         match self.running() {
@@ -268,7 +268,7 @@ impl<W> Commit<W> {
         }
     }
 
-    /// The next transaction is the last one, with all pages. Nothing changes from now on.
+    /// Makes the next transaction the last one, with all pages. No change comes from now on.
     pub fn stop(&mut self) {
         for page in 0..self.changed.len() {
             self.mark(page);
@@ -277,22 +277,21 @@ impl<W> Commit<W> {
         self.is_asked = true;
     }
 
-    /// Time when a change becomes old enough to be committed; `None` if nothing waits for that. While a transaction runs its end
-    /// is waited for.
+    /// Time when a change becomes old enough to be committed; `None` if no change waits. While a transaction runs,
+    /// its end is waited for.
     #[must_use]
     pub fn deadline(&self) -> Option<Nanos> {
         self.changed_at.map(|at| at.plus(self.period_ns)).filter(|_| matches!(self.phase, Phase::Rest))
     }
 
-    /// Whether a transaction may and should begin. Before it does, whoever has changes that were not urgent
-    /// tells of them.
+    /// Whether a transaction may and should begin. Before it does, the caller adds changes that were not urgent.
     #[must_use]
     pub fn wants_to_begin(&self, now: Nanos) -> bool {
         let is_due = self.deadline().is_some_and(|deadline| deadline <= now);
         matches!(self.phase, Phase::Rest) && (self.is_asked || is_due)
     }
 
-    /// A transaction begins.
+    /// Begins a transaction.
     pub fn begin(&mut self) -> Begun {
         assert!(matches!(self.phase, Phase::Rest), "one transaction runs at a time");
         self.running = core::mem::take(&mut self.changed_pages);
@@ -315,7 +314,7 @@ impl<W> Commit<W> {
         matches!(self.phase, Phase::LastFlush { .. })
     }
 
-    /// Whether the transaction that runs, or is about to, waits for what was found at the start to be flushed (I4).
+    /// Whether the transaction that runs, or is about to, waits for the flush of what the start found (I4).
     #[must_use]
     pub fn is_starting(&self) -> bool {
         matches!(self.phase, Phase::FirstFlush { .. })
@@ -336,7 +335,7 @@ impl<W> Commit<W> {
         (!core::mem::replace(is_issued, true)).then_some(step)
     }
 
-    /// The write of a page of the transaction is complete.
+    /// Notes that the write of a page of the transaction is complete.
     pub fn page_written(&mut self) {
         let Phase::Pages { left } = &mut self.phase else { panic!("a page is being written") };
         *left -= 1;
@@ -345,7 +344,7 @@ impl<W> Commit<W> {
         }
     }
 
-    /// The flush that [`Commit::next_step`] asked for is complete.
+    /// Notes that the flush that [`Commit::next_step`] asked for is complete.
     pub fn flushed(&mut self) {
         match self.phase {
             Phase::FirstFlush { is_issued: true } => self.phase = Phase::Rest,
@@ -355,13 +354,13 @@ impl<W> Commit<W> {
         }
     }
 
-    /// The write of the record is complete.
+    /// Notes that the write of the record is complete.
     pub fn record_written(&mut self) {
         assert!(matches!(self.phase, Phase::Record { is_issued: true }), "a record is being written");
         self.phase = Phase::LastFlush { is_issued: false };
     }
 
-    /// The transaction counts.
+    /// Makes the transaction count.
     fn finish(&mut self) {
         self.durable += 1;
         self.phase = Phase::Rest;
@@ -374,7 +373,7 @@ impl<W> Commit<W> {
         }
     }
 
-    /// The next request that has nothing to wait for any more.
+    /// The next request that waits for nothing any more.
     pub fn next_done(&mut self) -> Option<W> {
         self.done.pop_front()
     }

@@ -1,8 +1,8 @@
-//! Slot pages that are written before a write is acknowledged, each in its place.
+//! Slot pages that are written, each in its place, before a write is acknowledged.
 //!
-//! A slot is recorded while it is dirty. What its record says is changed by [`SyncSector::dirtied`] and
-//! [`SyncSector::cleaned`]; the page goes out as it stands when [`SyncSector::next_page`] names it. A page has
-//! one write in flight; who comes meanwhile shares the next one.
+//! A slot is recorded while it is dirty. [`SyncSector::dirtied`] and [`SyncSector::cleaned`] change its record; the
+//! page is written as it stands when [`SyncSector::next_page`] names it. A page has one write in flight; later
+//! changes share the next one.
 //!
 //! ```text
 //!           want             issue               written
@@ -17,13 +17,13 @@
 //! page that says so (H4: else its next piece's bytes may be found under the old record).
 //!
 //! * I1: a record changes from nothing to dirty only when its data is covered.
-//! * I2: a slot of which `written` holds has a record on the device whichever writes a power cut loses, as far
-//!   as they are not followed by a flush: a FLUSH that is issued later covers it.
-//! * I3: who waits, waits for a write of the page that was issued after its record said dirty.
-//! * I4: a slot is reported by [`SyncSector::next_unrecorded`] only if what says nothing of it is durable, and
-//!   it was not dirty again since it was cleaned.
+//! * I2: a slot of which `written` holds has a record on the device whichever unflushed writes a power cut
+//!   loses: a FLUSH that is issued later covers it.
+//! * I3: a waiter waits for a write of the page that was issued after its record said dirty.
+//! * I4: a slot is reported by [`SyncSector::next_unrecorded`] only if a page without it is durable, and it was
+//!   not dirty again since it was cleaned.
 //!
-//! Completed writes are counted by whoever calls, in one number for the whole device: a flush *covers* what was
+//! The caller counts completed writes, in one number for the whole device: a flush *covers* the writes that were
 //! complete when it was issued.
 //!
 //! Source: flashcache 3.1.1 and EnhanceIO, where a metadata block has one write in flight. The flushes are ours.
@@ -45,15 +45,15 @@ type PageBits = [u64; PAGE_WORDS];
 #[derive(Clone, Debug)]
 struct Page<W> {
     is_wanted: bool,
-    /// Content of the write in flight: whether each slot is dirty.
+    /// The write in flight: whether it marks each slot as dirty.
     in_flight: Option<PageBits>,
     /// Waiters for the write in flight.
     waiting: Vec<W>,
     /// Waiters for the one after it.
     waiting_next: Vec<W>,
-    /// Slots that were cleaned and are not known to be unrecorded.
+    /// Slots that were cleaned and may still be recorded.
     clearing: PageBits,
-    /// Slots of which a completed write says nothing, with what a flush has to cover.
+    /// Slots that a completed write left out, with the writes that a flush has to cover.
     settling: VecDeque<(u64, PageBits)>,
 }
 
@@ -83,25 +83,26 @@ pub struct SyncSector<W> {
     is_safe: bool,
     /// Planted bugs, in tests only.
     mutations: Mutations,
-    /// Content of the next write of each page: whether a slot is dirty.
+    /// The next write of each page: whether it marks a slot as dirty.
     says: Bits,
-    /// Whether the last write of the page said so and is complete, and none is in flight that does not (I2).
+    /// Whether the last write of the page marked the slot as dirty and is complete, and none in flight leaves it out
+    /// (I2).
     written: Bits,
-    /// Slots that are dirty and whose data no flush covers yet, with who waits (safe only).
+    /// Slots that are dirty and whose data no flush covers yet, with their waiters (safe only).
     unripe: BTreeMap<u32, Vec<W>>,
     /// These slots in the order of the writes that have to be covered.
     unripe_order: VecDeque<(u64, u32)>,
     pages: BTreeMap<u32, Page<W>>,
     /// Pages whose write may be issued.
     ready: VecDeque<u32>,
-    /// Pages with something that settles, in the order of what has to be covered.
+    /// Pages with slots that settle, in the order of the writes that have to be covered.
     settling_order: VecDeque<(u64, u32)>,
     done: VecDeque<W>,
     unrecorded: VecDeque<u32>,
 }
 
 impl<W> SyncSector<W> {
-    /// The records of `slots` slots, of which those for which `is_dirty` holds are recorded: all durably.
+    /// The records of `slots` slots: those for which `is_dirty` holds are recorded, durably.
     #[must_use]
     pub fn new(slots: u32, is_safe: bool, is_dirty: impl Fn(u32) -> bool) -> SyncSector<W> {
         let mut says = Bits::new(slots);
@@ -135,26 +136,26 @@ impl<W> SyncSector<W> {
         slot / SLOT_PAGE_RECORDS
     }
 
-    /// Whether the record of `slot` says that it is dirty: what the page is written from.
+    /// Whether the record of `slot` marks it as dirty; pages are written from these records.
     #[must_use]
     pub fn says_dirty(&self, slot: u32) -> bool {
         self.says.get(slot)
     }
 
-    /// Whether `slot` is recorded, so that its data may go home. Before that, what waits for the record would
-    /// record a slot that is clean.
+    /// Whether `slot` is recorded, so that its data may be destaged. Destaged earlier, a slot that is clean would be
+    /// recorded by the write that waits.
     #[must_use]
     pub fn is_written(&self, slot: u32) -> bool {
         self.written.get(slot) && self.says.get(slot)
     }
 
-    /// A data write to `slot`, which is dirty now, is complete; it is among the `completed` first ones. Answers
-    /// the waiter if it has nothing to wait for: the record is written.
+    /// Notes that a data write to `slot`, which is dirty now, is complete; it is among the `completed` first ones.
+    /// Answers the waiter if it has nothing to wait for: the record is written.
     pub fn dirtied(&mut self, slot: u32, completed: u64, waiter: W) -> Option<W> {
         if self.is_written(slot) {
             return Some(waiter);
         }
-        // I4: from now on, whatever said nothing of the slot is void.
+        // I4: from now on, every write that left the slot out is void.
         if let Some(page) = self.pages.get_mut(&Self::page_of(slot)) {
             put(&mut page.clearing, slot, false);
             for (_, cleared) in &mut page.settling {
@@ -165,7 +166,7 @@ impl<W> SyncSector<W> {
         if self.says.get(slot) || is_early {
             self.record(slot, [waiter]);
         } else if let Some(waiters) = self.unripe.get_mut(&slot) {
-            // Like a write to a slot that is recorded: what it overwrites is the slot's own piece.
+            // Treated as a write to a recorded slot: it overwrites the slot's own piece.
             waiters.push(waiter);
         } else {
             self.unripe.insert(slot, Vec::from([waiter]));
@@ -174,10 +175,10 @@ impl<W> SyncSector<W> {
         None
     }
 
-    /// The origin has durably what `slot`, which is recorded, holds. Its page is written when somebody wants
-    /// it: [`SyncSector::want`].
+    /// Notes that the origin has the content of `slot`, which is recorded, durably. Its page is written when
+    /// [`SyncSector::want`] asks for it.
     pub fn cleaned(&mut self, slot: u32) {
-        assert!(self.is_written(slot), "what goes home is recorded");
+        assert!(self.is_written(slot), "a destaged slot is recorded");
         self.says.put(slot, false);
         if self.mutations.has(Mutation::RecordGoneUnwritten) {
             self.unrecorded.push_back(slot);
@@ -187,7 +188,7 @@ impl<W> SyncSector<W> {
         put(&mut page.clearing, slot, true);
     }
 
-    /// A page shall be written as it stands.
+    /// Asks for a write of a page as it stands.
     pub fn want(&mut self, number: u32) {
         let page = self.pages.entry(number).or_insert_with(Page::new);
         if !page.is_wanted {
