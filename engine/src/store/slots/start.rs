@@ -1,4 +1,4 @@
-//! A store over what recovery found, as its composition says.
+//! The start of a store: from the findings of recovery and the composition.
 
 use super::policies::Policies;
 use super::records::Records;
@@ -31,13 +31,13 @@ pub(crate) struct SlotStart {
     pub layout: SlotLayout,
     pub table: SlotTable,
     pub directory: Directory,
-    /// Slots of each volume that a record may tell of.
+    /// Slots of each volume that a record may name.
     pub recorded: [u32; VOLUMES_MAX],
     /// Replacement's hints of a clean stop, by the number of the slot.
     pub hints: Vec<(Frame, u16)>,
     /// Pieces of all volumes together.
     pub origin_pieces: u64,
-    /// Blocks whose only copy rotted, and what the device knows of them.
+    /// Blocks whose only copy rotted, and the device's table of them.
     pub lost: (BTreeSet<BlockKey>, LostRecords),
     /// The mappings, where slots are recorded by transactions.
     pub mappings: Option<Box<Mappings>>,
@@ -46,7 +46,8 @@ pub(crate) struct SlotStart {
 }
 
 impl SlotStore {
-    /// The store of a cache that does what `composition` says. What is in the table is there since a life before.
+    /// The store of a cache that does what `composition` says. The content of the table is that of an earlier
+    /// process.
     pub fn new(start: SlotStart, composition: &Composition) -> SlotStore {
         let SlotStart { set_id, layout, table, directory, recorded, origin_pieces, hints, .. } = start;
         let SlotStart { lost, mappings, mutations, .. } = start;
@@ -125,7 +126,7 @@ pub(super) fn set_map(layout: &SlotLayout, composition: &Composition) -> SetMap 
     SetMap::new(kind, layout.shape())
 }
 
-/// The seed of policies that need chance.
+/// The seed of policies that draw random numbers.
 fn seed(set_id: &SetId) -> u64 {
     let (low, high) = set_id.split_at(8);
     let number = |bytes: &[u8]| bytes.iter().fold(0u64, |number, byte| number << 8 | u64::from(*byte));

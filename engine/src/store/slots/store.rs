@@ -26,7 +26,7 @@ use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
 /// Period after which requests that wait for a slot look again, if nothing happens: their slot may have been busy
-/// when it was asked to go home.
+/// when its destage was asked for.
 const LOOK_AGAIN_NS: u64 = 5 * Nanos::MILLISECOND;
 
 impl Operations for SlotStore {
@@ -80,7 +80,7 @@ impl Lookup for SlotStore {
         }
         let place = self.place(slot, key.block());
         let known = self.table.checksum(slot, self.slot_of(place).1);
-        // RULE 10: beside a lost block, too, the others have no other copy.
+        // RULE 10: beside a lost block, too, the other blocks have no other copy.
         let dirty = self.table.is_dirty(slot);
         Some(Cached { place, dirty, checksum: known.map(NonZeroU32::get) })
     }
@@ -104,7 +104,7 @@ impl Lookup for SlotStore {
     }
 
     fn reads_clean(&self, first: BlockKey, blocks: u64) -> bool {
-        // EnhanceIO: if a part is missing, the origin is asked for all that it has.
+        // EnhanceIO: if a part is missing, the whole request is read from the origin.
         !self.policies.writes.rereads_whole
             || (first.0..first.0 + blocks).all(|key| {
                 let slot = self.holding(self.piece_of(BlockKey(key)));
@@ -154,7 +154,7 @@ impl Reading for SlotStore {
     ) {
         let blocks = Blocks { first: piece.first, count: u64::from(piece.blocks) };
         let is_filled_so = matches!(m.store.policies.fetch, Fetch::Request { .. } | Fetch::Filled);
-        // HAZARD 1: what was read is still what the origin has.
+        // HAZARD 1: the data read is still the origin's.
         let now = m.volume(m.requests[request].volume).guard.stamp(blocks, u64::MAX);
         if is_filled_so && (now == Some(stamp) || m.is_mutated(Mutation::FillAfterChange)) {
             let who_waits = (m.store.policies.fetch == Fetch::Filled).then_some(request);
@@ -208,7 +208,7 @@ impl Changing for SlotStore {
     fn first_hold(m: &Machine<SlotStore>, key: RequestKey, is_whole: bool) -> Hold {
         let active = &m.requests[key];
         let mut pieces = m.store.pieces(active.volume, active.blocks);
-        // What has all its slots changes them in place, beside others that do.
+        // A write with slots for all parts changes them in place, beside other such writes.
         if is_whole && pieces.all(|piece| m.store.holding(piece).is_some()) {
             Hold::Shared
         } else {
@@ -226,7 +226,7 @@ impl Changing for SlotStore {
 
     fn may_bypass<M: Memory>(m: &mut Machine<SlotStore>, key: RequestKey, memory: &mut M) -> bool {
         if m.latched.is_none() && m.has_lost(key) {
-            // What is lost cannot go home, and hides the origin until it is written or given up.
+            // Lost blocks cannot be destaged, and hide the origin until they are written or given up.
             m.fail(key, Errno::IO, memory);
             return false;
         }
@@ -247,7 +247,7 @@ impl Changing for SlotStore {
 
     fn forget<M: Memory>(m: &mut Machine<SlotStore>, key: RequestKey, blocks: Blocks, memory: &mut M) {
         let volume = m.requests[key].volume;
-        // HAZARD 7: what the origin gets behind it is not what slots have.
+        // HAZARD 7: the slots must not keep blocks that the origin is about to change.
         if !m.is_mutated(Mutation::ForgetTombstone) {
             m.evict_blocks(volume, blocks);
         }
@@ -280,13 +280,13 @@ impl Changing for SlotStore {
     }
 
     fn withdraw<M: Memory>(_m: &mut Machine<SlotStore>, _volume: VolumeIndex, _memory: &mut M) {
-        // Nothing is queued: what has no room goes around the cache.
+        // Nothing is queued: writes without room go around the cache.
     }
 }
 
 impl Durability for SlotStore {
     fn trusts_unflushed_origin(&self) -> bool {
-        // A crash forgets what is clean, and so does a flush that fails.
+        // A crash forgets clean slots, and so does a failed flush.
         true
     }
 
@@ -339,7 +339,7 @@ impl Destaging for SlotStore {
     fn run_begins(m: &mut Machine<SlotStore>, volume: VolumeIndex, blocks: Blocks) {
         let mut slots = Vec::new();
         for piece in m.store.pieces(volume, blocks) {
-            let slot = m.store.holding(piece).expect("it was looked at a moment ago");
+            let slot = m.store.holding(piece).expect("a piece that was found has a slot");
             m.store.table.begin_home(slot);
             m.store.replacement.home_begins(slot);
             slots.push(slot);
@@ -397,11 +397,11 @@ impl Life for SlotStore {
         if is_released || is_due {
             m.store.look_again = m.now.plus(LOOK_AGAIN_NS);
             m.retry_waiting(memory);
-            // A transaction that one of them asked for begins now, not when something else happens.
+            // A transaction that one of the requests asked for begins now, not when something else happens.
             m.pump_records(memory);
         }
         m.pump_controller(memory);
-        // What went on just now may have changed the superblock.
+        // Requests that went on just now may have changed the superblock.
         m.pump_superblock(memory);
     }
 
@@ -432,7 +432,7 @@ impl Life for SlotStore {
     }
 
     fn discard_pending<M: Memory>(_m: &mut Machine<SlotStore>, _memory: &mut M) {
-        // Who waits for a slot is looked at again by the pump and finds that the cache failed.
+        // The pump looks again at requests that wait for a slot, and finds that the cache failed.
     }
 
     fn drop_volume(m: &mut Machine<SlotStore>, volume: VolumeIndex) {
@@ -451,7 +451,7 @@ impl Life for SlotStore {
         match m.store.directory.find(piece, &m.store.table) {
             None => Dropping::Done,
             Some(slot) if m.store.table.is_dirty(slot) => Dropping::Impossible,
-            // Its record, or its mapping, goes first.
+            // The slot's record, or its mapping, goes first.
             Some(_) => Dropping::Waits,
         }
     }
@@ -485,7 +485,7 @@ impl Life for SlotStore {
 }
 
 impl SlotStore {
-    /// Whether readers ask the origin instead, because somebody else reads or writes the slot, which is clean.
+    /// Whether readers ask the origin instead, because the slot, which is clean, is being read or written.
     ///
     /// Source: EnhanceIO, `eio_read_peek`: a block with an operation under way counts as not cached, unless it is dirty.
     fn is_busy_for_readers(&self, slot: Frame) -> bool {

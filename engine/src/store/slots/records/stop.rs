@@ -1,7 +1,7 @@
-//! A clean stop: every slot is recorded, what is clean too, so that the cache is warm when it is opened again.
+//! A clean stop: every slot is recorded, clean ones too, so that the cache is warm when it is opened again.
 //!
-//! The pages are flushed before the superblock says that the stop was clean. At the next start it stops saying so before
-//! the first request; from then on only what is recorded as dirty counts.
+//! The pages are flushed before the superblock marks the stop as clean. The next start takes that mark back before
+//! the first request; from then on only slots recorded as dirty count.
 
 use crate::effect::{Errno, IoOp, Pieces, Target};
 use crate::format::{SlotPage, SlotRecord};
@@ -17,7 +17,7 @@ use crate::units::{Frame, PieceKey};
 const PAGES_IN_FLIGHT: u32 = 32;
 
 impl Machine<SlotStore> {
-    /// Writes all pages, at a stop when nothing else is under way. Whether that is done.
+    /// Writes all pages, at a stop when nothing else is under way; true when that is done.
     pub(in crate::store::slots) fn record_everything<M: Memory>(&mut self, memory: &mut M) -> bool {
         while self.store.pages_stopped < self.store.layout.slot_pages()
             && self.store.pages_in_flight < PAGES_IN_FLIGHT
@@ -53,7 +53,7 @@ impl Machine<SlotStore> {
         self.issue(Target::Cache, op, Flight::Store(SlotFlight::StopPage { buffer }));
     }
 
-    /// Whether a clean slot is still right after the stop: its origin has all that it was given.
+    /// Whether a clean slot is still right after the stop: its origin has flushed all writes that it was given.
     fn may_be_kept(&self, slot: Frame, piece: PieceKey) -> bool {
         let Some(volume) = &self.volumes[piece.volume().at()] else { return false };
         let origin = &volume.origin;
@@ -72,7 +72,7 @@ impl Machine<SlotStore> {
         memory.release(buffer);
         self.store.pages_in_flight -= 1;
         match result {
-            // The next ones follow at once: no flush is worth its while in between.
+            // The next pages follow at once: a flush in between is not worth its time.
             Ok(()) => drop(self.record_everything(memory)),
             Err(errno) => self.latch(errno, memory),
         }

@@ -1,4 +1,4 @@
-//! Transactions under way: pages and records are written, flushes asked for, and those told who waited.
+//! Transactions under way: writes pages and records, asks for flushes, and lets waiting requests go on.
 
 use crate::effect::{Errno, IoOp, Pieces, Target};
 use crate::format::{COMMIT_RECORD_OFFSETS, CommitRecord, PAIRED_PAGE_BYTES, SetId, SlotLayout};
@@ -20,7 +20,7 @@ use crate::units::{Frame, Nanos, PieceKey, VOLUMES_MAX, VolumeIndex};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Pages of a transaction that are being written at a time at the most: each has a buffer.
+/// Pages of a transaction that may be in flight at a time: each has a buffer.
 const PAGES_IN_FLIGHT_MAX: u32 = 16;
 
 const _: () = assert!(CommitRecord::BYTES == PAIRED_PAGE_BYTES, "both fit the same buffers");
@@ -57,7 +57,7 @@ impl Machine<SlotStore> {
         let before = self.store.leaving();
         while self.transaction_goes_on(memory) {}
         if self.store.leaving() < before && !self.requests.watched().is_empty() {
-            // Those who wait for slots to be forgotten need not wait for the clock.
+            // Requests that wait for slots to be forgotten need not wait for the clock.
             self.look_at_watched(memory);
         }
         if let Some(deadline) = self.store.mappings().and_then(|mappings| mappings.commit.deadline()) {
@@ -65,7 +65,7 @@ impl Machine<SlotStore> {
         }
     }
 
-    /// One thing that can be done now; false if there is none.
+    /// Takes one step that is possible now; false if there is none.
     fn transaction_goes_on<M: Memory>(&mut self, memory: &mut M) -> bool {
         let now = self.now;
         let SlotStore { records: Records::Commit(mappings), layout, completed, .. } = &mut self.store else {
@@ -142,7 +142,7 @@ impl Machine<SlotStore> {
         true
     }
 
-    /// A page of a transaction, or its record, is written.
+    /// Takes the completed write of a transaction's page or record.
     pub(in crate::store::slots) fn mappings_written<M: Memory>(
         &mut self,
         buffer: BufferId,
@@ -165,17 +165,17 @@ impl Machine<SlotStore> {
         }
     }
 
-    /// A flush of the cache covers the first `covered` writes.
+    /// Notes that a flush of the cache covers the first `covered` writes.
     pub(in crate::store::slots) fn transaction_flushed(&mut self, covered: u64) {
         if self.store.mappings_mut().is_some_and(|mappings| mappings.flushed(covered)) {
-            // Who waited for a slot may write to it now.
+            // Requests that waited for a slot may write to it now.
             self.store.is_released = true;
         }
     }
 
     // ---- slots -------------------------------------------------------------------------------
 
-    /// Whether data may be written to a slot that holds its piece. If not, the slot is waited for.
+    /// Whether data may be written to a slot that holds its piece. If not, the request waits for the slot.
     pub(in crate::store::slots) fn may_write(&mut self, slot: Frame, piece: PieceKey) -> bool {
         let is_dirty = self.store.table.is_dirty(slot);
         self.store.mappings_mut().is_none_or(|mappings| mappings.may_write(slot, piece, is_dirty))
@@ -186,7 +186,7 @@ impl Machine<SlotStore> {
         self.store.mappings_mut().is_some_and(|mappings| mappings.holds_reader(slot))
     }
 
-    /// Lets a FLUSH wait for what was answered without being mapped durably. False if there is no such thing.
+    /// Lets a FLUSH wait for writes that were answered without a durable mapping. False if there are none.
     pub(in crate::store::slots) fn flush_waits_for_mappings(&mut self, key: RequestKey) -> bool {
         let is_latched = self.latched.is_some();
         let Some(mappings) = self.store.mappings_mut().filter(|_| !is_latched) else { return false };
@@ -197,18 +197,18 @@ impl Machine<SlotStore> {
         waits
     }
 
-    /// Whether what the origin has in `blocks` may be clean in a slot. RULE 2: where clean slots are kept over a crash, only what
-    /// the origin flushed.
+    /// Whether the origin's content of `blocks` may be clean in a slot. RULE 2: where clean slots are kept over a
+    /// crash, only content that the origin flushed.
     pub(in crate::store::slots) fn may_enter_clean(&self, volume: VolumeIndex, blocks: Blocks) -> bool {
         !self.store.keeps_clean()
             || self.is_origin_flushed(volume, blocks)
             || self.is_mutated(Mutation::KeepUnflushedFill)
     }
 
-    /// A slot got its content: that is mapped by the next transaction.
+    /// Has a slot that got its content mapped by the next transaction.
     pub(in crate::store::slots) fn slot_is_filled(&mut self, slot: Frame) {
         let now = self.now;
-        let piece = self.store.table.piece(slot).expect("what is filled holds a piece");
+        let piece = self.store.table.piece(slot).expect("a filled slot holds a piece");
         let SlotStore { records: Records::Commit(mappings), layout, table, recorded, .. } = &mut self.store
         else {
             return;
@@ -218,10 +218,10 @@ impl Machine<SlotStore> {
         recorded[piece.volume().at()] += 1;
     }
 
-    /// A clean slot gives its place up (S3): it is free when the removal of its mapping is durable.
+    /// Begins to give a clean slot up (S3): it is free when the removal of its mapping is durable.
     pub(in crate::store::slots) fn begin_leaving(&mut self, slot: Frame) {
         let now = self.now;
-        let piece = self.store.table.piece(slot).expect("what leaves holds a piece");
+        let piece = self.store.table.piece(slot).expect("a slot that leaves holds a piece");
         self.store.table.begin_leaving(slot);
         self.store.replacement.remove(slot);
         let SlotStore { records: Records::Commit(mappings), layout, .. } = &mut self.store else {
@@ -238,7 +238,7 @@ impl Machine<SlotStore> {
         if !is_left && self.is_mutated(Mutation::ReuseBeforeRemoval) {
             return;
         }
-        let piece = self.store.table.piece(slot).expect("what left held a piece");
+        let piece = self.store.table.piece(slot).expect("a slot that left held a piece");
         self.store.table.set_recorded(slot, false);
         self.store.recorded[piece.volume().at()] -= 1;
         self.store.directory.remove(piece, slot);
@@ -253,7 +253,7 @@ impl Machine<SlotStore> {
         self.store.is_released = true;
     }
 
-    /// Gives up the slots of volumes that are being taken off: they are forgotten durably before the volume is gone.
+    /// Gives up the slots of volumes that are being detached: they are forgotten durably before the volume is gone.
     fn let_volumes_leave(&mut self) {
         for at in 0..VOLUMES_MAX {
             let is_leaving =
@@ -261,7 +261,7 @@ impl Machine<SlotStore> {
             if !is_leaving || self.store.recorded[at] == 0 {
                 continue;
             }
-            // What could not leave then can when something was released.
+            // A slot that could not leave then can leave when something was released.
             let is_first = !core::mem::replace(&mut self.store.is_volume_leaving[at], true);
             if is_first || self.store.is_released {
                 self.evict_all(VolumeIndex(to_u8(at)));
@@ -284,17 +284,17 @@ impl Machine<SlotStore> {
 
     // ---- a clean stop ------------------------------------------------------------------------
 
-    /// Whether everything is written that a clean stop leaves behind.
+    /// Whether all writes of a clean stop are done.
     pub(in crate::store::slots) fn are_mappings_stopped(&mut self) -> bool {
         let mut volumes = self.volumes.iter().flatten();
         let is_flushed = volumes.all(|volume| volume.origin.client_epoch <= volume.origin.flushed_epoch);
-        // Where an origin fails, what was written through may not be there: then nothing is told of a clean stop.
+        // Data written through to a failing origin may not be there: no clean stop is recorded then.
         !is_flushed || self.store.mappings_mut().is_none_or(Mappings::stop)
     }
 }
 
-/// The transaction of a start, before the first request: it takes the place of what a life before left half done, tells
-/// that no clean stop counts any more, and has nothing of volumes that are gone.
+/// Writes the transaction of a start, before the first request: it replaces what the process before left half done,
+/// records that no clean stop counts any more, and has no slots of volumes that are gone.
 pub(in crate::store::slots) fn commit_at_start<I: Image>(
     image: &mut I,
     store: &mut SlotStore,
@@ -335,7 +335,7 @@ pub(in crate::store::slots) fn commit_at_start<I: Image>(
     Ok(())
 }
 
-/// The slots of a volume, as far as they hold something.
+/// The slots of a volume that hold a piece.
 pub(in crate::store::slots) fn slots_of_volume(store: &SlotStore, volume: VolumeIndex) -> Vec<Frame> {
     let is_of_volume = |slot: &Frame| store.table.piece(*slot).is_some_and(|piece| piece.volume() == volume);
     store.all_slots().filter(is_of_volume).collect()

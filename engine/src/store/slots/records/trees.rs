@@ -1,7 +1,7 @@
 //! The trees of dirty bits of a cache, one for each volume.
 //!
 //! Before a clean slot is written to, its piece counts as dirty already: it is *expected*. So no transaction takes
-//! the mark away for which the write waits.
+//! away the mark that the write waits for.
 
 use crate::format::{SetId, SlotLayout, TreePage, TreePlanes};
 use crate::number::{index, to_u8};
@@ -42,7 +42,7 @@ impl Trees {
         self.trees[volume.at()].as_mut().expect("a volume has a tree")
     }
 
-    /// A write to a clean slot is about to be issued: what it has to wait for.
+    /// Expects a write to a clean slot, and returns the marks that the write has to wait for.
     pub fn expect(&mut self, slot: Frame, piece: PieceKey) -> Needs {
         let is_new = self.expected.insert(slot.0);
         let tree = self.tree(piece.volume());
@@ -57,24 +57,24 @@ impl Trees {
         self.trees[piece.volume().at()].as_ref().is_some_and(|tree| tree.is_marked_durably(piece.piece()))
     }
 
-    /// A slot that was clean is dirty.
+    /// Notes that a clean slot became dirty.
     pub fn dirtied(&mut self, slot: Frame, piece: PieceKey) {
         if !self.expected.remove(&slot.0) {
             self.tree(piece.volume()).dirtied(piece.piece());
         }
     }
 
-    /// A clean slot is given up. Answers whether a mark went with it.
+    /// Notes that a clean slot is given up; true if a mark went with it.
     pub fn forget(&mut self, slot: Frame, piece: PieceKey) -> bool {
         self.expected.remove(&slot.0) && self.cleaned(piece)
     }
 
-    /// A dirty slot is clean. Answers whether a mark went with it.
+    /// Notes that a dirty slot became clean; true if a mark went with it.
     pub fn cleaned(&mut self, piece: PieceKey) -> bool {
         self.tree(piece.volume()).cleaned(piece.piece())
     }
 
-    /// Joins and splits leaves, if the period is over. Answers the volumes whose trees are others now.
+    /// Joins and splits leaves, if the period is over. Returns the volumes whose trees changed.
     pub fn adjust(&mut self, requests: impl Fn(VolumeIndex) -> Option<u64>, now: Nanos) -> Vec<VolumeIndex> {
         let mut changed = Vec::new();
         if now < self.adjust_at {
@@ -84,7 +84,7 @@ impl Trees {
         for at in 0..VOLUMES_MAX {
             let Some(tree) = &mut self.trees[at] else { continue };
             let volume = VolumeIndex(to_u8(at));
-            // A volume that was taken off has nothing cached.
+            // A volume that was detached has nothing cached.
             let Some(requests) = requests(volume) else { continue };
             tree.requested(requests - self.requests[at]);
             self.requests[at] = requests;
@@ -95,7 +95,7 @@ impl Trees {
         changed
     }
 
-    /// A transaction begins: the pages that it has to write, each with its volume.
+    /// Begins a transaction, and returns the pages that it has to write, each with its volume.
     pub fn begin_commit(&mut self) -> Vec<(VolumeIndex, u32)> {
         let mut pages = Vec::new();
         for (at, tree) in self.trees.iter_mut().enumerate() {
@@ -106,7 +106,7 @@ impl Trees {
         pages
     }
 
-    /// The transaction is durable.
+    /// Notes that the transaction is durable.
     pub fn committed(&mut self) {
         for tree in self.trees.iter_mut().flatten() {
             tree.committed();
@@ -124,7 +124,7 @@ impl Trees {
         let of_volume = layout.volume_tree_pages();
         match &self.trees[index(page / of_volume)] {
             Some(tree) => TreePage::encode(set_id, page, transaction, tree.page(page % of_volume), bytes),
-            // A volume that there is not has an empty page.
+            // The page of an absent volume is empty.
             None => TreePage::encode(set_id, page, transaction, &[0; TreePage::CONTENT_BYTES], bytes),
         }
     }

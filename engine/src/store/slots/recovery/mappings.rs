@@ -1,7 +1,7 @@
 //! Recovery of slots that transactions record: reads pages and trees, and finds the slots that the last transaction mapped.
 //!
-//! The version of a page that counts is the newest one that is not newer than the record. After a clean stop what is dirty is
-//! recorded; after a crash all that is mapped counts as dirty, or with trees what lies below a marked leaf.
+//! The version of a page that counts is the newest one that is not newer than the record. After a clean stop dirty
+//! slots are recorded; after a crash all mapped slots count as dirty, or with trees those below a marked leaf.
 
 use crate::composition::Composition;
 use crate::composition::axes::{BitTree as BitTreeChoice, PersistenceChoice};
@@ -25,7 +25,7 @@ use crate::store::slots::table::SlotTable;
 use crate::units::{Frame, Nanos, VOLUMES_MAX, VolumeIndex};
 use alloc::vec::Vec;
 
-/// Pages, record and trees that earlier lives of the cache left.
+/// Pages, record and trees that earlier processes left.
 pub(in crate::store::slots) struct FoundMappings {
     opened: Opened,
     record: CommitRecord,
@@ -50,20 +50,20 @@ pub(in crate::store::slots) fn last_record<I: Image>(
     last.ok_or(OpenError::NoCommit)
 }
 
-/// A mapping that counts, as far as its volume does.
+/// A mapping, which counts if its volume does.
 pub(in crate::store::slots) struct Mapping {
     pub slot: u32,
-    /// The page that tells of it, and where that is.
+    /// The page with the mapping, and its place.
     pub page: u32,
     pub page_offset_bytes: u64,
     pub record: SlotRecord,
-    /// It is of a volume that there is.
+    /// Its volume exists.
     pub is_known: bool,
-    /// It may be dirty where that is not recorded.
+    /// The slot may be dirty where that is not recorded.
     pub is_suspect: bool,
 }
 
-/// Takes what is mapped by the transactions up to `record`.
+/// Takes the slots that transactions up to `record` mapped.
 pub(in crate::store::slots) fn read_mappings<I: Image>(
     image: &mut I,
     superblock: &Superblock,
@@ -81,7 +81,7 @@ pub(in crate::store::slots) fn read_mappings<I: Image>(
         }
         Ok(())
     })?;
-    // What they tell of is void, and the number that says so is about to be forgotten.
+    // Their mappings are void, and the number that says so is about to be forgotten.
     found.opened.changed.extend(void_pages);
     Ok(found)
 }
@@ -238,7 +238,7 @@ fn dirty_pieces(table: &SlotTable, volume: VolumeIndex) -> impl Iterator<Item = 
     pieces.filter(move |piece| piece.volume() == volume).map(|piece| piece.piece())
 }
 
-/// Whether what is recorded of a volume is of the one that is there now.
+/// Whether the records of a volume are those of the present one.
 fn is_known(superblock: &Superblock, volume: VolumeIndex) -> bool {
     let volume = superblock.volumes[volume.at()].as_ref();
     volume.is_some_and(|volume| volume.clean_floor_sequence == u64::from(volume.id.0))

@@ -50,7 +50,7 @@ pub(in crate::store::slots) struct Finding {
     plan: Plan,
     volumes: [Option<Volume>; VOLUMES_MAX],
     slot_blocks: u64,
-    /// Whether a clean slot is recorded.
+    /// Whether clean slots are recorded.
     keeps_clean: bool,
     recorded: [u32; VOLUMES_MAX],
     hints: Vec<(Frame, u16)>,
@@ -60,7 +60,7 @@ pub(in crate::store::slots) struct Finding {
 }
 
 impl Finding {
-    /// No findings yet, in a cache with this superblock and, where transactions record its slots, this last record of theirs.
+    /// No findings yet, in a cache with this superblock and, where transactions record its slots, their last record.
     fn new(
         superblock: &Superblock,
         layout: &SlotLayout,
@@ -85,7 +85,7 @@ impl Finding {
         }
     }
 
-    /// Takes what is recorded of a slot.
+    /// Takes the record of a slot.
     pub fn add(
         &mut self,
         slot: u32,
@@ -99,7 +99,7 @@ impl Finding {
         };
         let Some(found) = plan.add(slot, record, exists, |_| is_suspect)? else { return Ok(()) };
         let at = found.piece.volume().at();
-        let volume = volumes[at].as_mut().expect("what exists has a volume");
+        let volume = volumes[at].as_mut().expect("an existing piece has a volume");
         let first = found.piece.piece() * *slot_blocks;
         let blocks = (*slot_blocks).min(volume.blocks() - first);
         volume.cached_blocks += blocks;
@@ -113,7 +113,7 @@ impl Finding {
         Ok(())
     }
 
-    /// Takes what the device knows of lost blocks, after all records.
+    /// Takes the device's table of lost blocks, after all records.
     fn add_lost(&mut self, table: &LostTable) -> Result<(), PlanError> {
         self.lost_records = LostRecords::new(table.update);
         for range in &table.ranges {
@@ -122,7 +122,7 @@ impl Finding {
                 self.lost_records.is_wanted = true;
                 continue;
             };
-            let volume = self.volumes[piece.volume().at()].as_mut().expect("what exists has a volume");
+            let volume = self.volumes[piece.volume().at()].as_mut().expect("an existing piece has a volume");
             let unit = piece.piece() * self.slot_blocks;
             let end = volume.blocks();
             let first = unit + u64::from(range.first_block);
@@ -230,7 +230,7 @@ fn read_slot_pages<I: Image>(
             let decoded = SlotPage::decode(&superblock.set_id, page, bytes)
                 .map_err(|error| OpenError::SlotPage { page, error })?;
             for (slot, record) in (page * layout.page_slots()..layout.shape().frames).zip(decoded.records) {
-                // What rotted was the only word of something dirty (rule 5); a repair gives it up.
+                // The rotten record was the only trace of dirty data (rule 5); a repair gives it up.
                 let record = match record {
                     Err(error) if !options.repair => return Err(OpenError::SlotPage { page, error }),
                     Ok(Some(record)) if !counts(superblock, &record) => Ok(None),
@@ -244,15 +244,15 @@ fn read_slot_pages<I: Image>(
     Ok(())
 }
 
-/// Whether a record is of a volume as it is now, and not of one that had its number before.
+/// Whether a record is of the present volume, and not of one that had its number before.
 pub(in crate::store::slots) fn counts(superblock: &Superblock, record: &SlotRecord) -> bool {
     let volume = superblock.volumes[record.piece.volume().at()].as_ref();
     let tells = record.is_dirty || superblock.clean_stop;
     tells && volume.is_some_and(|volume| volume.clean_floor_sequence == u64::from(volume.id.0))
 }
 
-/// Writes what a new cache has before its first start: after that, nothing of what the device held before
-/// passes for a record.
+/// Writes the pages of a new cache before its first start: after that, old content of the device does not pass for a
+/// record.
 pub(crate) fn format<I: Image>(
     image: &mut I,
     superblock: &Superblock,
@@ -288,7 +288,8 @@ pub(crate) fn format<I: Image>(
     image.write(COMMIT_RECORD_OFFSETS[CommitRecord::place(0)], &bytes)
 }
 
-/// Writes what has to be durable before the superblock of a start: nothing that is void may be believed by the next start.
+/// Writes the pages that have to be durable before the superblock of a start: the next start must not believe void
+/// records.
 pub(crate) fn begin_session<I: Image>(
     image: &mut I,
     store: &mut SlotStore,
@@ -308,8 +309,8 @@ pub(crate) fn record_numbers(superblock: &mut Superblock) {
     }
 }
 
-/// Takes back the records of volumes that have another number now: what they tell of is void, and the number
-/// they were recorded under is about to be forgotten.
+/// Takes back the records of volumes that have another number now: they are void, and the number they were recorded
+/// under is about to be forgotten.
 fn write_void_pages<I: Image>(
     image: &mut I,
     store: &SlotStore,
@@ -327,7 +328,7 @@ fn write_void_pages<I: Image>(
             let slot = Frame(slot);
             let is_held = slot.0 < store.table.shape().frames && store.table.is_dirty(slot);
             is_held.then(|| SlotRecord {
-                piece: store.table.piece(slot).expect("what is dirty holds a piece"),
+                piece: store.table.piece(slot).expect("a dirty slot holds a piece"),
                 is_dirty: true,
                 is_lost: false,
                 hint: 0,

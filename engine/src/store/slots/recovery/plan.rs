@@ -1,4 +1,4 @@
-//! The decisions of recovery: turns records into a filled table, and refuses what cannot be.
+//! The decisions of recovery: turns records into a filled table, and refuses impossible ones.
 //!
 //! Records come from outside; this file decides what they mean. The cache device is flushed before anything
 //! is built on it: what was found may lie in a volatile cache only, and what it replaced may come back.
@@ -21,7 +21,7 @@ use crate::units::{Frame, PieceKey};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// Two slots hold the same piece, and nobody can say which one is newer.
+    /// Two slots hold the same piece, and neither is known to be newer.
     #[error("Slots {} and {} both hold piece {} of volume {}", first.0, second.0, piece.piece(), piece.volume().0)]
     Duplicate {
         /// The piece.
@@ -47,7 +47,7 @@ pub enum PlanError {
         /// The piece.
         piece: PieceKey,
     },
-    /// A record tells of a slot, or of a block of it, that the cache does not have.
+    /// A record names a slot, or a block of it, that the cache does not have.
     #[error("There is a record of slot {slot}, which does not exist or is smaller")]
     NoSuchSlot {
         /// The slot.
@@ -105,12 +105,12 @@ impl Plan {
     /// A plan over free slots, after a clean stop or a crash.
     #[must_use]
     pub fn new(pages: Pages, is_clean_stop: bool, table: SlotTable, directory: Directory) -> Plan {
-        assert!(table.used() == 0, "nothing is known yet");
+        assert!(table.used() == 0, "a plan begins with free slots");
         Plan { pages, is_clean_stop, table, directory, broken: 0 }
     }
 
-    /// Takes what is recorded of slot `number`. `exists` tells whether there is such a piece, `is_suspect`
-    /// whether it may be dirty where that is not recorded: below a marked leaf, or always without a tree.
+    /// Takes the record of slot `number`. `exists` says whether the piece exists, `is_suspect` whether it may be
+    /// dirty where that is not recorded: below a marked leaf, or always without a tree.
     ///
     /// # Errors
     /// Any [`PlanError`]: what is recorded cannot be so.
@@ -135,7 +135,7 @@ impl Plan {
         let (slot, piece) = (Frame(number), record.piece);
         let is_dirty = match self.pages {
             _ if self.is_clean_stop => record.is_dirty,
-            // What an earlier clean stop recorded as clean is void since the start after it.
+            // A record as clean, written by an earlier clean stop, is void since the start after it.
             Pages::Slot if !record.is_dirty => return Ok(None),
             Pages::Slot => true,
             Pages::Commit => is_suspect(piece),
@@ -153,14 +153,14 @@ impl Plan {
         self.directory.insert(piece, slot, &self.table);
         self.table.settle(slot);
         self.table.set_dirty(slot, is_dirty);
-        // The record of a clean slot is void once the start is durable, its mapping is not.
+        // The record of a clean slot is void once the start is durable; its mapping is not.
         self.table.set_recorded(slot, is_dirty || self.pages == Pages::Commit);
         let hint = self.is_clean_stop.then_some(record.hint);
         Ok(Some(Found { slot, piece, is_dirty, hint }))
     }
 
-    /// Takes a range of the lost table, after all records. Answers the piece that it is of, if it still means something:
-    /// a slot that is not dirty has its content from the origin.
+    /// Takes a range of the lost table, after all records. Returns its piece, unless the range means nothing any
+    /// more: a slot that is not dirty has its content from the origin.
     ///
     /// # Errors
     /// If there is no such slot, or not as many blocks in it.
@@ -205,7 +205,7 @@ mod tests {
         Ok(Some(SlotRecord { piece: PieceKey(piece), is_dirty, is_lost: false, hint: 9 }))
     }
 
-    /// Adds a dirty and a clean slot, of which the tree suspects the clean one. Answers what became of them.
+    /// Adds a dirty and a clean slot, of which the tree suspects the clean one. Returns their states.
     fn dirty_and_clean(pages: Pages, is_clean_stop: bool) -> [Option<(bool, Option<u16>, bool)>; 2] {
         let mut plan = plan(pages, is_clean_stop);
         let mut add = |slot, piece, is_dirty| {

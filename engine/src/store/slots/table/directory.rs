@@ -52,7 +52,7 @@ impl Directory {
         self.map.set_of(piece)
     }
 
-    /// The slot of `piece`, whatever is going on with it.
+    /// The slot of `piece`, whatever work is under way on it.
     #[must_use]
     pub fn find(&self, piece: PieceKey, table: &SlotTable) -> Option<Frame> {
         let set = self.map.set_of(piece);
@@ -67,7 +67,7 @@ impl Directory {
         None
     }
 
-    /// `slot`, of the right set, was taken for `piece`, which has no slot.
+    /// Adds `slot`, of the right set, which was taken for `piece`.
     pub fn insert(&mut self, piece: PieceKey, slot: Frame, table: &SlotTable) {
         let set = self.map.set_of(piece);
         assert!(self.shape.set_of(slot) == set, "a piece lies in its set");
@@ -78,7 +78,7 @@ impl Directory {
         self.set_head(chain, Some(slot.0 - self.first_of(set)));
     }
 
-    /// `slot`, which holds `piece` still, is about to be free.
+    /// Removes `slot`, which still holds `piece` and is about to be free.
     pub fn remove(&mut self, piece: PieceKey, slot: Frame) {
         let set = self.map.set_of(piece);
         let chain = self.chain_of(set, piece);
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn chains_are_short_in_a_full_set() {
-        // 2 MiB of consecutive addresses: the pieces that a set is full of.
+        // 2 MiB of consecutive addresses: the pieces that fill a set.
         let shape = Shape { frames: 512, ways: 512 };
         let mut table = SlotTable::new(shape, 1, false, 1);
         let mut directory = Directory::new(SetMap::new(SetMapKind::Modulo, shape), shape);

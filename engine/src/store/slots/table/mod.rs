@@ -1,4 +1,4 @@
-//! The table of slots: what each one holds, and what is going on with it.
+//! The table of slots: the piece and the state of each one.
 //!
 //! ```text
 //!          occupy                settle              begin_home
@@ -37,7 +37,7 @@ pub enum SlotState {
     Valid,
     /// It holds its piece, and is being read and written home. Writes to it wait.
     Going,
-    /// It gives its place up, and what makes that durable is under way. Nobody may use it.
+    /// It gives its place up, and the writes that make that durable are under way. It may not be used.
     Leaving,
 }
 
@@ -70,7 +70,7 @@ const _: () = assert!(BlockKey::END <= 1 << 40, "a piece has five bytes");
 pub struct SlotTable {
     shape: Shape,
     slot_blocks: u32,
-    /// The piece of each slot, where it is not free: the low 32 bits, and the eight above.
+    /// The piece of each slot that is not free: the low 32 bits, and the eight above.
     low: Vec<u32>,
     high: Vec<u8>,
     /// State and flags.
@@ -157,7 +157,7 @@ impl SlotTable {
         PieceKey(u64::from(self.high[slot.at()]) << 32 | u64::from(self.low[slot.at()]))
     }
 
-    /// Whether the origin does not have what a slot holds.
+    /// Whether a slot has content that the origin lacks.
     #[must_use]
     pub fn is_dirty(&self, slot: Frame) -> bool {
         self.has(slot, DIRTY)
@@ -181,13 +181,13 @@ impl SlotTable {
         self.has(slot, LOST)
     }
 
-    /// Whether it may give its place up as far as the table knows: valid, clean, and nobody reads it.
+    /// Whether a slot may give its place up as far as the table knows: valid, clean, and without readers.
     #[must_use]
     pub fn is_idle_clean(&self, slot: Frame) -> bool {
         self.states[slot.at()] & (STATE_MASK | DIRTY) == SlotState::Valid.code() && !self.is_pinned(slot)
     }
 
-    /// A free slot is taken for `piece`, which is on its way.
+    /// Takes a free slot for `piece`, which is on its way.
     pub fn occupy(&mut self, slot: Frame, piece: PieceKey) {
         assert!(self.state(slot) == SlotState::Free, "only a free slot is taken for a piece (S3)");
         assert!(piece.0 < BlockKey::END, "a piece has five bytes");
@@ -201,32 +201,32 @@ impl SlotTable {
     pub fn settle(&mut self, slot: Frame) {
         assert!(
             !matches!(self.state(slot), SlotState::Free | SlotState::Valid),
-            "something was going on with a slot that settles"
+            "a slot that settles was being filled, destaged or given up"
         );
         self.put_state(slot, SlotState::Valid);
     }
 
-    /// A dirty slot goes home. What is written to it from now on is not part of that.
+    /// Begins the destage of a dirty slot. Later writes to it are not part of that.
     pub fn begin_home(&mut self, slot: Frame) {
         assert!(self.state(slot) == SlotState::Valid, "a slot goes home once at a time, and whole (S4)");
-        assert!(self.is_dirty(slot), "only what is dirty goes home");
+        assert!(self.is_dirty(slot), "only a dirty slot is destaged");
         self.put_state(slot, SlotState::Going);
         self.put(slot, REWRITTEN, false);
     }
 
-    /// A clean slot that nobody reads gives its place up.
+    /// Begins to give up a clean slot without readers.
     pub fn begin_leaving(&mut self, slot: Frame) {
         assert!(
             self.is_idle_clean(slot),
-            "a slot leaves only when nobody uses it and the origin has what it holds (S3)"
+            "a slot leaves only when it is idle and the origin has its content (S3)"
         );
         self.put_state(slot, SlotState::Leaving);
     }
 
-    /// A slot holds nothing from now on (S3).
+    /// Empties a slot (S3).
     pub fn free(&mut self, slot: Frame) {
         let is_over = matches!(self.state(slot), SlotState::Filling | SlotState::Valid | SlotState::Leaving);
-        assert!(is_over && !self.is_pinned(slot), "a slot that is freed is used by nobody (S3)");
+        assert!(is_over && !self.is_pinned(slot), "a slot that is freed is not in use (S3)");
         assert!(!self.is_dirty(slot), "a slot that is freed is clean (S3)");
         assert!(!self.is_recorded(slot), "a slot that is freed is named by no durable record (S3)");
         self.forget_checksums(slot);
@@ -234,13 +234,13 @@ impl SlotTable {
         self.used -= 1;
     }
 
-    /// The origin does not have what the slot holds, or has it again.
+    /// Marks a slot as dirty, with content that the origin lacks, or as clean again.
     pub fn set_dirty(&mut self, slot: Frame, is_dirty: bool) {
         assert!(
             matches!(self.state(slot), SlotState::Valid | SlotState::Going),
             "only a slot that holds its piece wholly is dirty (S2)"
         );
-        assert!(is_dirty || !self.is_lost(slot), "what is lost does not go home");
+        assert!(is_dirty || !self.is_lost(slot), "a lost slot is not destaged");
         if self.is_dirty(slot) == is_dirty {
             return;
         }
@@ -259,12 +259,12 @@ impl SlotTable {
         }
     }
 
-    /// A data write to the slot is issued, or is done (S5).
+    /// Notes that a data write to the slot is issued, or is done (S5).
     pub fn set_rewritten(&mut self, slot: Frame) {
         self.put(slot, REWRITTEN, true);
     }
 
-    /// A record of the slot may be on the device from now on, or certainly none is.
+    /// Notes that a record of the slot may be on the device from now on, or that certainly none is.
     pub fn set_recorded(&mut self, slot: Frame, is_recorded: bool) {
         assert!(self.state(slot) != SlotState::Free, "no record names a free slot (S3)");
         self.put(slot, RECORDED, is_recorded);
@@ -276,7 +276,7 @@ impl SlotTable {
         self.put(slot, LOST, is_lost);
     }
 
-    /// Notes a reader of the slot: it keeps what it holds.
+    /// Notes a reader of the slot, which keeps its content.
     pub fn pin(&mut self, slot: Frame) {
         assert!(
             matches!(self.state(slot), SlotState::Valid | SlotState::Going),
@@ -291,17 +291,17 @@ impl SlotTable {
         match self.pins.get(u64::from(slot.0)) {
             Some(1) => self.pins.remove(u64::from(slot.0)),
             Some(pins) => self.pins.insert(u64::from(slot.0), pins - 1),
-            None => unreachable!("what is unpinned was pinned"),
+            None => unreachable!("a slot that is unpinned was pinned"),
         };
     }
 
-    /// Whether somebody reads the slot.
+    /// Whether the slot has readers.
     #[must_use]
     pub fn is_pinned(&self, slot: Frame) -> bool {
         self.pins.get(u64::from(slot.0)).is_some()
     }
 
-    /// The checksum of block `block` of a slot; `None` if nobody knows it.
+    /// The checksum of block `block` of a slot; `None` if it is unknown.
     #[must_use]
     pub fn checksum(&self, slot: Frame, block: u32) -> Option<NonZeroU32> {
         assert!(block < self.slot_blocks, "a block lies in its slot");

@@ -65,7 +65,7 @@ impl SetMap {
     }
 }
 
-/// One word, mixed. Source: Bob Jenkins' lookup3, its last step, with what flashcache begins with.
+/// One word, mixed. Source: the last step of Bob Jenkins' lookup3, with flashcache's initial value.
 fn mixed(word: u32) -> u32 {
     const BEGIN: u32 = 0xdead_beef;
     const SEED: u32 = 0xbeef;

@@ -166,7 +166,7 @@ fn a_recorded_slot_is_not_freed() {
 }
 
 #[test]
-#[should_panic(expected = "used by nobody (S3)")]
+#[should_panic(expected = "not in use (S3)")]
 fn a_slot_that_is_read_is_not_freed() {
     let mut table = SlotTable::new(Shape::whole(2), 1, true, 1);
     table.occupy(Frame(0), PieceKey(7));

@@ -1,7 +1,7 @@
 //! The records of slots of a cache that is not running, by page or by transactions: verified, listed, repaired.
 //!
-//! Recovery refuses impossible records, for a record may be all that tells of dirty data (rule 5). A repair takes
-//! such records back. Nobody knows then what their slots held: the origin decides.
+//! Recovery refuses impossible records, because a record may be the only trace of dirty data (rule 5). A repair takes
+//! such records back. The content of their slots is then unknown: the origin decides.
 
 use crate::composition::Composition;
 use crate::effect::Errno;
@@ -27,11 +27,11 @@ const PAGES_TOGETHER: u32 = 256;
 pub struct Recorded {
     /// The slot.
     pub slot: u32,
-    /// The page that tells of it, in bytes from the beginning of the device.
+    /// The page with the record, in bytes from the beginning of the device.
     pub page_offset_bytes: u64,
-    /// Its content. In a mapping the dirty mark says what a start would take it for.
+    /// The record. In a mapping, the dirty mark is the one that a start would assume.
     pub record: SlotRecord,
-    /// The volume has another number now, or a crash came between: nobody believes it.
+    /// The record is void: its volume has another number now, or a crash came between.
     pub is_void: bool,
 }
 
@@ -45,7 +45,7 @@ pub enum RecordError {
     /// The record was written and cannot be read.
     #[error("the record of the slot is damaged: {0}")]
     Damaged(FormatError),
-    /// It cannot be true.
+    /// The record cannot be true.
     #[error("the record of the slot cannot be so: {0}")]
     Impossible(PlanError),
 }
@@ -55,11 +55,11 @@ pub enum RecordError {
 pub enum Found {
     /// A record that can be read.
     Record(Recorded),
-    /// One that cannot be right; an unreadable page is told of by its first slot.
+    /// A record that cannot be right; an unreadable page is reported by its first slot.
     Error {
         /// The slot.
         slot: u32,
-        /// The page that tells of it, in bytes from the beginning of the device.
+        /// The page with the record, in bytes from the beginning of the device.
         page_offset_bytes: u64,
         /// The damage.
         error: RecordError,
@@ -95,7 +95,7 @@ fn empty_plan(pages: Pages, is_clean_stop: bool, layout: &SlotLayout, compositio
     Plan::new(pages, is_clean_stop, table, Directory::new(set_map(layout, composition), shape))
 }
 
-/// Whether there is such a piece.
+/// Whether the piece exists.
 fn exists(superblock: &Superblock, layout: &SlotLayout, piece: PieceKey) -> bool {
     let slot_sectors = u64::from(layout.slot_blocks()) * SECTORS_PER_BLOCK;
     let volume = superblock.volumes[piece.volume().at()].as_ref();
@@ -193,8 +193,8 @@ fn for_each_page<I: Image>(
     }
 }
 
-/// Takes back what recovery would refuse: damaged records, impossible ones, and both of two that claim one piece. Answers
-/// how many; durable on return.
+/// Takes back the records that recovery would refuse: damaged ones, impossible ones, and both of two that claim one
+/// piece. Returns their number; durable on return.
 ///
 /// # Errors
 /// The device's errno. What was taken back until then stays so, the rest can be taken back by another call.
@@ -205,7 +205,7 @@ pub fn repair<I: Image>(
     composition: &Composition,
 ) -> Result<u64, Errno> {
     if layout.persistence() != SlotPersistence::SyncSector {
-        // Transactions leave nothing to take back: a page that is not whole has its other version.
+        // Transactions need no repair: a page that is not whole has its other version.
         return Ok(0);
     }
     let mut void = BTreeSet::new();

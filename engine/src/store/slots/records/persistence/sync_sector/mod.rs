@@ -215,14 +215,14 @@ impl<W> SyncSector<W> {
     pub fn next_page(&mut self) -> Option<u32> {
         let number = self.ready.pop_front()?;
         let page = self.pages.get_mut(&number).expect("a wanted page is not at rest");
-        assert!(page.is_wanted, "a page is written because somebody wants it");
+        assert!(page.is_wanted, "only a wanted page is written");
         assert!(page.in_flight.is_none() && page.waiting.is_empty(), "a page has one write in flight (I3)");
         page.is_wanted = false;
         page.waiting = core::mem::take(&mut page.waiting_next);
         let mut says = [0; PAGE_WORDS];
         for slot in slots_of(number, self.says.len()) {
             put(&mut says, slot, self.says.get(slot));
-            // I2: the device may have what this write says from now on.
+            // I2: the device may have this record from now on.
             if !self.says.get(slot) {
                 self.written.put(slot, false);
             }
@@ -231,10 +231,10 @@ impl<W> SyncSector<W> {
         Some(number)
     }
 
-    /// The write of a page is complete; it is among the `completed` first ones of the device.
+    /// Takes the completed write of a page; it is among the `completed` first ones of the device.
     pub fn page_written(&mut self, number: u32, completed: u64) {
         let page = self.pages.get_mut(&number).expect("a page in flight is not at rest");
-        let says = page.in_flight.take().expect("it was in flight");
+        let says = page.in_flight.take().expect("a write that ends was in flight");
         self.done.extend(page.waiting.drain(..));
         let mut cleared = page.clearing;
         for slot in slots_of(number, self.says.len()) {
@@ -256,7 +256,7 @@ impl<W> SyncSector<W> {
         }
     }
 
-    /// A cache flush covers the first `covered` writes.
+    /// Notes that a cache flush covers the first `covered` writes.
     pub fn flushed(&mut self, covered: u64) {
         while self.unripe_order.front().is_some_and(|(needed, _)| *needed <= covered) {
             let Some((_, slot)) = self.unripe_order.pop_front() else { break };
@@ -271,20 +271,20 @@ impl<W> SyncSector<W> {
         }
     }
 
-    /// Number of writes that a flush has to cover for all who wait for one; `None` if nobody does.
+    /// Number of writes that a flush has to cover for all waiters; `None` if there are none.
     #[must_use]
     pub fn flush_wanted(&self) -> Option<u64> {
         self.unripe_order.back().map(|(needed, _)| *needed)
     }
 
-    /// Number of writes that a flush has to cover so that all slots of which written pages say nothing are
-    /// unrecorded. Nobody is in a hurry for that who does not want such a slot.
+    /// Number of writes that a flush has to cover so that all slots left out of written pages are
+    /// unrecorded; only a request for such a slot is in a hurry for it.
     #[must_use]
     pub fn settling(&self) -> Option<u64> {
         self.settling_order.back().map(|(needed, _)| *needed)
     }
 
-    /// The next request that has nothing to wait for any more.
+    /// The next request that waits for nothing any more.
     pub fn next_done(&mut self) -> Option<W> {
         self.done.pop_front()
     }
@@ -300,7 +300,7 @@ impl<W> SyncSector<W> {
         self.pages.is_empty() && self.unripe.is_empty() && self.done.is_empty() && self.unrecorded.is_empty()
     }
 
-    /// The record of `slot` says dirty from now on, and `waiters` wait for it.
+    /// Records `slot` as dirty from now on; `waiters` wait for it.
     fn record(&mut self, slot: u32, waiters: impl IntoIterator<Item = W>) {
         let number = Self::page_of(slot);
         let was_said = self.says.put(slot, true);
@@ -313,11 +313,11 @@ impl<W> SyncSector<W> {
         self.want(number);
     }
 
-    /// Reports the slots `cleared` as unrecorded: nothing durable tells of them any more.
+    /// Reports the slots `cleared` as unrecorded: no durable page names them any more.
     fn settle(&mut self, number: u32, cleared: PageBits) {
         let page = self.pages.get_mut(&number).expect("a page that settles is not at rest");
         for slot in slots_of(number, self.says.len()) {
-            // Two writes may have said nothing of a slot; the first flush settles it.
+            // Two writes may have left out a slot; the first flush settles it.
             if bit(&cleared, slot) && bit(&page.clearing, slot) {
                 put(&mut page.clearing, slot, false);
                 self.unrecorded.push_back(slot);

@@ -160,7 +160,7 @@ fn pages_are_written_beside_each_other_and_the_last_one_may_be_short() {
 }
 
 #[test]
-#[should_panic(expected = "what goes home is recorded")]
+#[should_panic(expected = "a destaged slot is recorded")]
 fn what_is_not_recorded_does_not_go_home() {
     let mut core = SyncSector::new(256, true, |_| false);
     assert_eq!(core.dirtied(3, 1, 30), None);
