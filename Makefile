@@ -50,7 +50,7 @@ check:
 	cargo test --locked -p forebay --test tidy
 
 doc:
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked
 
 package:
 	@scripts/tools cc

@@ -14,6 +14,7 @@ fn run_all(first: u64, end: u64) -> (Totals, Vec<String>) {
     let next = AtomicU64::new(first);
     let done = Mutex::new((Totals::default(), Vec::new()));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    #[expect(clippy::disallowed_methods, reason = "each thread runs seeds of its own")]
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
@@ -256,6 +257,7 @@ fn no_seed_finds_anything() {
         Some((first, end)) => (first.parse().expect("a number"), end.parse().expect("a number")),
         None => (0, SEEDS),
     };
+    #[expect(clippy::disallowed_methods, reason = "how long it took is printed, and decides nothing")]
     let started = std::time::Instant::now();
     let (totals, failures) = run_all(first, end);
     println!("{totals:?} in {:?}", started.elapsed());

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Interval at which a long job reports its progress and looks whether it should go on.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
-/// Compared at once; below what [`Handle::read`] takes.
+/// Compared at once; below what [`live::server::Handle::read`] takes.
 const COMPARE_BYTES_MAX: u64 = 128 << 10;
 /// Most attempts of a read that finds no memory free, with [`PROGRESS_EVERY`] between.
 const READ_TRIES_MAX: u32 = 50;

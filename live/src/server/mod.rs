@@ -201,6 +201,7 @@ impl<C: Core + 'static> Server<C> {
         }
         // A device hangs. What the kernel may still write to must not be given to anybody else.
         let Driver { core, pool, flights, .. } = driver;
+        #[expect(clippy::mem_forget, reason = "the kernel may still write into these buffers")]
         std::mem::forget((pool, flights));
         Ok(core)
     }

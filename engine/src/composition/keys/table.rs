@@ -109,13 +109,12 @@ macro_rules! key {
             grain: $grain,
             meaning: $meaning,
             source: $source,
-            // A pattern of what every composition has matches always.
-            #[allow(unreachable_patterns)]
+            #[allow(unreachable_patterns, reason = "a pattern that every composition has matches always")]
             get: |composition| match composition.$field {
                 $pattern => Some($name.code()),
                 _ => None,
             },
-            #[allow(unreachable_patterns)]
+            #[allow(unreachable_patterns, reason = "a pattern that every composition has matches always")]
             set: |composition, value| match &mut composition.$field {
                 $pattern => *$name = Coded::decode(value),
                 _ => {}

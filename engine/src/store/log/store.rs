@@ -1,4 +1,4 @@
-//! The log as a [`Store`].
+//! The log as a [`Store`](crate::store::Store).
 
 use super::fills::Fill;
 use super::{InternalAppend, LogFlight, LogStore};

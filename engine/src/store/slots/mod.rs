@@ -129,7 +129,7 @@ pub(crate) struct SlotStore {
     /// Pieces whose clean copy rotted, or may differ from the origin, and whose slot could not be given up at once:
     /// it is not read any more, and leaves as soon as it may.
     pub rotten: BTreeSet<PieceKey>,
-    /// Pieces whose slot leaves, with content that the origin may have lost ([`doubt`]).
+    /// Pieces whose slot leaves, with content that the origin may have lost (`changes/doubt.rs`).
     pub doubted: BTreeSet<PieceKey>,
     /// Completed writes of the device.
     pub completed: u64,

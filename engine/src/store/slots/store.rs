@@ -1,4 +1,4 @@
-//! The slots as a [`Store`].
+//! The slots as a [`Store`](crate::store::Store).
 
 use super::policies::Partial;
 use super::records::Records;

@@ -8,7 +8,7 @@
 //! * D2: while a slot is filled with its piece, or leaves, and the origin has not flushed it: the flush that fails may be
 //!   under way.
 //!
-//! A read that ended before its piece came into doubt is repeated ([`crate::store::Store::may_tell`]).
+//! A read that ended before its piece came into doubt is repeated ([`crate::store::Reading::may_tell`]).
 
 use crate::machine::Machine;
 use crate::machine::guard::Blocks;
