@@ -1,11 +1,11 @@
-//! Fetch: how much is read from the origin when something is missing, and who waits for it.
+//! Fetch: the range that a miss reads from the origin, and whether the request waits for the fill.
 
 use crate::units::SectorRange;
 
 /// The range that an admitted miss reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fetch {
-    /// The range of the request. It is answered by that very read; nobody waits for the fill.
+    /// The range of the request, which is answered by that very read and does not wait for the fill.
     ///
     /// Source: bcache, EnhanceIO; bcache's `readahead` is off by default.
     Request {
@@ -46,7 +46,7 @@ impl Fetch {
         SectorRange { start, sectors: end.min(volume_sectors) - start }
     }
 
-    /// Whether the request waits until what it missed is in the cache.
+    /// Whether the request waits until the missing range is in the cache.
     #[must_use]
     pub fn waits(self) -> bool {
         matches!(self, Fetch::Frame { waits: true } | Fetch::Filled)

@@ -36,7 +36,7 @@ impl Always {
         Verdict::Admit { hits: 1, is_temporary: false, is_returning }
     }
 
-    /// A piece left that is to be remembered.
+    /// Remembers a piece that left.
     pub fn evicted(&mut self, piece: PieceKey) {
         self.ghost.push(piece);
     }

@@ -1,4 +1,4 @@
-//! Congestion: slow answers of the cache device let shorter runs pass it by.
+//! Congestion: slow answers of the cache device let shorter runs bypass it.
 //!
 //! Source: bcache of Linux 3.10 to 5.x (`bch_get_congested` and the accounting of its
 //! completions, both read), in our own words. A counter goes down by its latency for each slow
@@ -14,7 +14,7 @@ const COUNT_MAX: i64 = 1024;
 /// Bcache's millisecond.
 const MILLISECOND_US: u64 = 1024;
 
-/// From when on an answer of the cache device is slow. Both 0: never congested.
+/// The latencies above which an answer of the cache device is slow. Both 0: never congested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CongestionChoice {
     /// A read is slow above this, in microseconds; default 2000, 0 to 10 000 000; 0: reads do not count.
@@ -44,7 +44,7 @@ impl Congestion {
         Congestion { choice, count: 0, last_slow_us: 0 }
     }
 
-    /// The cache device answered a client's request after `latency_ns`.
+    /// Takes the latency `latency_ns` of the cache device's answer to a client's request.
     pub fn device_answered(&mut self, access: Access, latency_ns: u64, now: Nanos) {
         let slow_us = match access {
             Access::Read => self.choice.read_us,
@@ -64,7 +64,7 @@ impl Congestion {
         assert!((-COUNT_MAX..=0).contains(&self.count), "the counter has a floor and a ceiling");
     }
 
-    /// Runs of this many sectors and more pass by, before jitter; at least 1. `None`: not congested.
+    /// Runs of this many sectors and more bypass the cache, before jitter; at least 1. `None`: not congested.
     #[must_use]
     pub fn limit_sectors(&self, now: Nanos) -> Option<u32> {
         if self.choice.read_us == 0 && self.choice.write_us == 0 {
@@ -104,7 +104,7 @@ mod tests {
         let (congestion, now) = after(20, 3000);
         assert_eq!(congestion.count, -40);
         assert_eq!(congestion.limit_sectors(now), Some(45_056));
-        // 39 ms later one is left: 1023 = 15 * 64 + 63; 40 ms later nothing.
+        // 39 ms later a count of one is left: 1023 = 15 * 64 + 63; 40 ms later none.
         assert_eq!(congestion.limit_sectors(now.plus(39 * 1_024_000)), Some(32_768 + 32_256));
         assert_eq!(congestion.limit_sectors(now.plus(40 * 1_024_000)), None);
     }

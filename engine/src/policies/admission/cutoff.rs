@@ -1,5 +1,5 @@
-//! The cutoff: requests that pass the cache by before admission is asked. Sequential runs, and any run while the
-//! cache device is congested.
+//! The cutoff: requests that bypass the cache before admission is asked. Sequential runs, and any run while the cache
+//! device is congested.
 //!
 //! Stands in front of any admission. The parts are in [`runs`](super::runs) and
 //! [`congestion`](super::congestion); this file has their order, which is bcache's.
@@ -10,11 +10,11 @@ use super::{Asked, Reason};
 use crate::policies::replacement::Access;
 use crate::units::Nanos;
 
-/// Which parts are on.
+/// The parts that are on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CutoffChoice {
-    /// Requests that do not begin and end at multiples of this many sectors pass by; a power of two,
-    /// 1 to 4096; 0: none for this reason. Bcache: its block size.
+    /// Requests that do not begin and end at multiples of this many sectors bypass the cache; a power of two, 1 to
+    /// 4096; 0: none for this reason. Bcache: its block size.
     pub aligned_sectors: u32,
     /// Counts runs.
     pub runs: Option<RunsChoice>,
@@ -43,8 +43,8 @@ impl Cutoff {
         }
     }
 
-    /// Why a request passes by; `None`: it does not. Asked once for every request, hit or miss, before
-    /// anything else. `random`: 32 random bits.
+    /// The reason why a request bypasses the cache; `None`: it does not. Asked once for every request, hit or miss,
+    /// before anything else. `random`: 32 random bits.
     pub fn decide(&mut self, asked: &Asked, random: impl FnOnce() -> u32) -> Option<Reason> {
         if self.aligned_sectors > 0 {
             let odd = (asked.range.start | asked.range.sectors) & u64::from(self.aligned_sectors - 1);
@@ -56,7 +56,7 @@ impl Cutoff {
         self.runs.as_mut()?.decide(asked, limit, random)
     }
 
-    /// The cache device answered a client's request after `latency_ns`.
+    /// Takes the latency `latency_ns` of the cache device's answer to a client's request.
     pub fn device_answered(&mut self, access: Access, latency_ns: u64, now: Nanos) {
         if let Some(congestion) = &mut self.congestion {
             congestion.device_answered(access, latency_ns, now);

@@ -1,4 +1,4 @@
-//! The ghost history: which pieces were here lately, without their content.
+//! The ghost history: pieces that were cached recently, without their content.
 
 use crate::number::{high_u32, index, low_u32, to_u8};
 use crate::table::key_index::KeyIndex;
@@ -56,7 +56,7 @@ impl Ghost {
         self.index.insert(piece.0, position);
     }
 
-    /// Forgets `piece`. Whether it was remembered.
+    /// Forgets `piece`; true if it was remembered.
     pub fn take(&mut self, piece: PieceKey) -> bool {
         let found = self.index.find(piece.0, |position| self.key(position));
         if let Some(position) = found {

@@ -1,7 +1,7 @@
 //! Admission: whether a piece that is not in the cache enters it.
 //!
-//! A policy is a plain value: it is told what happens and answers with a [`Decision`]; whoever asks
-//! it acts. It sees no device and no clock, and takes no memory after it was made.
+//! A policy is a plain value: it is told of events and answers with a [`Decision`], on which the caller acts. It sees
+//! no device and no clock, and takes no memory after it was made.
 //!
 //! | file | policy |
 //! | --- | --- |
@@ -76,16 +76,16 @@ impl Asked {
 /// The fate of a miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Into the cache, if there is a place; what replacement has to know.
+    /// Into the cache, if there is a place; with what replacement has to know.
     Admit {
-        /// How often it was asked for, this time included, as far as somebody counted; at least 1.
+        /// Counted requests for it, this one included; at least 1.
         hits: u32,
         /// It enters because nothing had to be read, not because it was wanted (smq 1).
         is_temporary: bool,
         /// It was in the ghost history (s3-fifo).
         is_returning: bool,
     },
-    /// By the origin.
+    /// Past the cache, by the origin.
     Pass(Reason),
 }
 
@@ -94,16 +94,16 @@ impl Verdict {
     pub(crate) const ADMIT: Verdict = Verdict::Admit { hits: 1, is_temporary: false, is_returning: false };
 }
 
-/// Why something passes the cache by; counted.
+/// Why a request bypasses the cache; counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// Part of a long sequential run.
     Sequential,
-    /// The cache device is slow of late.
+    /// The cache device has been slow recently.
     Congested,
-    /// Not asked for often enough.
+    /// Requested too seldom.
     NotYet,
-    /// Wanted, but the copies under way are as many as may be.
+    /// Admissible, but no more copies may be under way.
     CopiesInFlight,
     /// No place could be had.
     Full,
@@ -165,7 +165,7 @@ pub enum Admission {
 }
 
 impl Admission {
-    /// The policy that was chosen, with nothing seen.
+    /// The chosen policy, with nothing seen.
     #[must_use]
     pub fn new(choice: &AdmissionChoice, sizes: Sizes) -> Admission {
         match *choice {
@@ -178,7 +178,7 @@ impl Admission {
         }
     }
 
-    /// A request came that does not pass by. For each, hit or miss, before anything else.
+    /// Notes a request that passed the cutoff. Called for each, hit or miss, before anything else.
     pub fn seen(&mut self, asked: &Asked, is_hit: bool) {
         match self {
             Admission::Always(_) => {}
@@ -198,7 +198,7 @@ impl Admission {
         }
     }
 
-    /// There was no place for a piece that was admitted with `hits`.
+    /// Notes that a piece that was admitted with `hits` found no place.
     pub fn refused(&mut self, piece: PieceKey, hits: u32) {
         match self {
             Admission::Mq(policy) => policy.refused(piece, hits),
@@ -206,8 +206,7 @@ impl Admission {
         }
     }
 
-    /// A piece left that is to be remembered
-    /// ([`Victim::is_remembered`](crate::policies::replacement::Victim::is_remembered)).
+    /// Remembers a piece that left ([`Victim::is_remembered`](crate::policies::replacement::Victim::is_remembered)).
     pub fn evicted(&mut self, piece: PieceKey) {
         match self {
             Admission::Always(policy) => policy.evicted(piece),
@@ -216,7 +215,7 @@ impl Admission {
         }
     }
 
-    /// A request ended, or a second went by: dm-cache's tick.
+    /// Notes that a request ended, or a second went by: dm-cache's tick.
     pub fn tick(&mut self, standing: &Standing, now: Nanos) {
         match self {
             Admission::Always(_) | Admission::SecondRead(_) => {}

@@ -1,4 +1,4 @@
-//! dm-cache's first promotion: what was asked for often enough, counted piece by piece.
+//! dm-cache's first promotion: pieces enter that were requested often enough, each counted by itself.
 //!
 //! Source: the mq policy of dm-cache, in our own words: 1.0 of Linux 3.9, and that of a 3.18
 //! tree, both read; 3.16's is taken to be the latter's (unverified: its own source was not read).
@@ -39,7 +39,7 @@ const REMEMBERED: u32 = 0;
 /// The tunables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MqChoice {
-    /// Which mq; default the split one. Replacement has the same.
+    /// The version of mq; default the split one. Replacement has the same.
     pub era: MqEra,
     /// Hits above the threshold that a read needs; default 4, 0 to 1 000 000. Fixed in Linux 3.9.
     pub read_promote_adjustment: u32,
@@ -103,7 +103,7 @@ impl MqPromotion {
         }
     }
 
-    /// A request came.
+    /// Notes a request.
     pub fn seen(&mut self, asked: &Asked) {
         self.detector.saw(asked.piece.volume(), asked.range);
     }
@@ -151,19 +151,19 @@ impl MqPromotion {
         Decision { verdict, is_ghost_hit }
     }
 
-    /// There was no place for a piece that was admitted with `hits`: it is remembered again.
+    /// Remembers a piece again that was admitted with `hits` and found no place.
     pub fn refused(&mut self, piece: PieceKey, hits: u32) {
         self.remember(piece, hits, self.pieces.len());
     }
 
-    /// A piece had to leave.
+    /// Remembers a piece that had to leave.
     pub fn evicted(&mut self, piece: PieceKey) {
         if self.choice.era == MqEra::Single {
             self.remember(piece, 1, self.pieces.len());
         }
     }
 
-    /// From here on accesses count again.
+    /// Begins a new tick: accesses count again.
     pub fn tick(&mut self) {
         self.tick = self.tick.wrapping_add(1);
     }
@@ -183,7 +183,7 @@ impl MqPromotion {
         standing.threshold.saturating_add(adjustment)
     }
 
-    /// Counts an access, once in a tick. Whether it did.
+    /// Counts an access, once in a tick; true if it did.
     fn count(&mut self, entry: u32) -> bool {
         let at = index(entry);
         if self.counted_at[at] == self.tick {
@@ -199,7 +199,7 @@ impl MqPromotion {
     /// Remembers a piece; if `entries_max` are remembered, in the place of the one with the fewest hits.
     fn remember(&mut self, piece: PieceKey, hits: u32, entries_max: usize) {
         if let Some(entry) = self.find(piece) {
-            // Somebody else asked for it while it was on its way into the cache.
+            // Another request asked for it while it was on its way into the cache.
             let at = index(entry);
             self.hits[at] = self.hits[at].max(hits);
             self.queue.remove(entry);

@@ -1,4 +1,4 @@
-//! dm-cache's detector of sequential phases: one for all who send.
+//! dm-cache's detector of sequential phases: one for all clients.
 //!
 //! Source: mq of Linux 3.9 to 4.1 (its `io_tracker`, read in mq 1.0 and in a 3.18 tree), in our
 //! own words. 512 requests in a row that begin where the last one ended begin a sequential
@@ -44,7 +44,7 @@ impl RunDetector {
         RunDetector { choice, is_sequential: false, sequential_requests: 0, random_requests: 0, end: None }
     }
 
-    /// A request came, for whatever is or is not cached.
+    /// Notes a request, cached or not.
     pub fn saw(&mut self, volume: VolumeIndex, range: SectorRange) {
         if self.end == Some((volume, range.start)) {
             self.sequential_requests = self.sequential_requests.saturating_add(1);

@@ -1,4 +1,4 @@
-//! Sequential runs as bcache counts them: by where they end, and by who sends them.
+//! Sequential runs as bcache counts them: by their ends, and by their senders.
 //!
 //! Source: `check_should_bypass` of bcache (read in 3.10's and 4.9's source and in one of the 5.x
 //! series; older name `check_should_skip`), in our own words. A request that begins where
@@ -35,7 +35,7 @@ const SECTOR_BYTES_SIGNED: i64 = 512;
 /// How runs are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunsChoice {
-    /// Runs of this many bytes and more pass by; default 4 MiB, 0 to 4 GiB - 1; 0: only congestion counts.
+    /// Runs of this many bytes and more bypass the cache; default 4 MiB, 0 to 4 GiB - 1; 0: only congestion counts.
     pub cutoff_bytes: u32,
     /// Runs remembered for each volume; default 128, 1 to 65 536.
     pub runs: u32,
@@ -84,7 +84,7 @@ impl RunsChoice {
     }
 }
 
-/// The runs of all volumes, and what their senders sent.
+/// The runs of all volumes, and the averages of their senders.
 #[derive(Clone, Debug)]
 pub struct Runs {
     choice: RunsChoice,
@@ -102,7 +102,7 @@ struct VolumeRuns {
     /// By the sector where the run would continue.
     recency: Recency,
     bytes: Vec<u32>,
-    /// The run is over from here on.
+    /// The time from which the run is over.
     over_at: Vec<Nanos>,
 }
 
@@ -124,8 +124,8 @@ impl Runs {
         }
     }
 
-    /// Why a request passes by. `limit_sectors`: congestion's, before jitter. `random`: 32 random bits,
-    /// asked for only where the published system does.
+    /// The reason why a request bypasses the cache. `limit_sectors`: congestion's, before jitter. `random`: 32 random
+    /// bits, asked for only where the published system does.
     pub fn decide(
         &mut self,
         asked: &Asked,
@@ -155,7 +155,7 @@ impl Runs {
         limit.is_some_and(|limit| sectors >= limit).then_some(Reason::Congested)
     }
 
-    /// Notes a request. The larger of its run and its sender's average, in bytes.
+    /// Notes a request. Returns the larger of its run and its sender's average, in bytes.
     fn count(&mut self, asked: &Asked) -> u32 {
         let stream = self.stream(asked.stream);
         let bytes = u32::try_from(asked.range.sectors * SECTOR_BYTES).unwrap_or(u32::MAX);
@@ -192,7 +192,7 @@ impl Runs {
         (volume.bytes[at], found.is_none())
     }
 
-    /// Folds what a stream sent in a row into its average.
+    /// Folds a stream's present row into its average.
     fn fold(&mut self, stream: usize) {
         let (weight, row) = (self.choice.average_weight, self.row_bytes[stream]);
         let average = self.average_bytes[stream];
@@ -216,7 +216,7 @@ impl Runs {
     }
 }
 
-/// Sectors that chance takes off: 16 on average, at most 32.
+/// Random reduction in sectors: 16 on average, at most 32.
 fn jitter(random: u32) -> i64 {
     i64::from(random.count_ones())
 }

@@ -29,10 +29,10 @@ impl SecondRead {
         SecondRead { ghost: Ghost::new(if choice.ghost_pieces == 0 { frames } else { choice.ghost_pieces }) }
     }
 
-    /// A request came.
+    /// Notes a request.
     pub fn seen(&mut self, asked: &Asked) {
         if asked.access == Access::Write {
-            // What is written begins anew: its first read after it left the cache is a first read.
+            // A written block begins anew: its first read after it left the cache is a first read.
             self.ghost.take(asked.piece);
         }
     }

@@ -1,4 +1,4 @@
-//! dm-cache's second promotion: what lies in a hot region.
+//! dm-cache's second promotion: pieces in hot regions enter.
 //!
 //! Source: the smq policy of dm-cache, in our own words: 1.0 (Linux 4.2 to 4.11) and 2.0 (4.12 and
 //! later), both read.
@@ -35,11 +35,11 @@ const REGION_PIECES_MAX: u64 = 16;
 const REGIONS_MIN: u32 = 1024;
 /// Levels at the top that have a share of their own.
 const TOP_LEVELS: u32 = 8;
-/// From this level on an access was foretold.
+/// The level from which an access counts as foretold.
 const FORETOLD_LEVEL: u32 = LEVELS * 3 / 4;
-/// How often jumps are chosen anew and levels set right.
+/// Period after which jumps are chosen anew and levels set right.
 const PERIOD_NS: u64 = Nanos::SECOND;
-/// How many levels admit with a full cache, by sixteenths of accesses that the cache foretold.
+/// The number of levels that admit with a full cache, by sixteenths of accesses that the cache foretold.
 const FULL_CACHE_LEVELS: [u32; 17] = [1, 1, 1, 2, 4, 6, 7, 8, 7, 6, 4, 4, 3, 3, 2, 2, 1];
 /// The only queue.
 const REGIONS: u32 = 0;
@@ -47,11 +47,11 @@ const REGIONS: u32 = 0;
 /// The tunables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SmqHotspotChoice {
-    /// Which smq; default 2.0. Replacement has the same.
+    /// The version of smq; default 2.0. Replacement has the same.
     pub version: SmqVersion,
 }
 
-/// How well the queue foretells.
+/// Quality of the queue's forecast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Foresight {
     Poor,
@@ -112,7 +112,7 @@ impl SmqHotspot {
         }
     }
 
-    /// A request came.
+    /// Notes a request.
     pub fn seen(&mut self, asked: &Asked, is_hit: bool) {
         if is_hit && self.version == SmqVersion::Two {
             return;
@@ -139,7 +139,7 @@ impl SmqHotspot {
         }
     }
 
-    /// A request ended, or a second went by.
+    /// Notes that a request ended, or a second went by.
     pub fn tick(&mut self, standing: &Standing, now: Nanos) {
         // After 2^32 ticks an entry may miss one rise.
         self.tick = self.tick.checked_add(1).unwrap_or(1);
@@ -160,7 +160,7 @@ impl SmqHotspot {
         }
     }
 
-    /// A region was used again.
+    /// Notes another use of a region.
     fn raise(&mut self, entry: u32) {
         if self.queue.level(entry) >= FORETOLD_LEVEL {
             self.hits = self.hits.saturating_add(1);
@@ -172,8 +172,8 @@ impl SmqHotspot {
         self.queue.rise(REGIONS, entry, if was_raised { 0 } else { self.jump }, Displaced::Back);
     }
 
-    /// A region was used that is not remembered: it takes a free entry, at the bottom, or the place and
-    /// the level of the least recently used one of the lowest level.
+    /// Remembers a region on its first use: it takes a free entry, at the bottom, or the place and the level of the
+    /// least recently used one of the lowest level.
     fn enter(&mut self, piece: PieceKey) {
         self.misses = self.misses.saturating_add(1);
         let entry = if index(self.used) < self.regions.len() {
@@ -192,7 +192,7 @@ impl SmqHotspot {
         self.queue.push(REGIONS, self.queue.level(entry), End::Back, entry);
     }
 
-    /// From which levels on misses enter until the next tick.
+    /// Chooses the levels from which misses enter until the next tick.
     fn choose_levels(&mut self, standing: &Standing) {
         let by_cache = if standing.free > 0 {
             LEVELS / 2

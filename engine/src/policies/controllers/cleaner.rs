@@ -8,7 +8,7 @@ use super::{Budget, HomeOrder, Pressure};
 use crate::policies::replacement::Urgency;
 use crate::units::Nanos;
 
-/// Without requests for this long it is idle.
+/// Time without requests after which it is idle.
 const IDLE_NS: u64 = Nanos::SECOND;
 
 /// The tunables.
@@ -21,7 +21,7 @@ pub struct CleanerChoice {
 }
 
 impl CleanerChoice {
-    /// Today's.
+    /// The current defaults.
     pub const PUBLISHED: CleanerChoice =
         CleanerChoice { migration_threshold_sectors: 2048, cleans_while_busy: true };
 
@@ -32,7 +32,7 @@ impl CleanerChoice {
         if !self.cleans_while_busy && !pressure.is_draining && pressure.now < idle_from {
             return Budget::rest(Some(idle_from));
         }
-        // Larger frames than the threshold go one by one: a cleaner that never ends helps nobody.
+        // Frames larger than the threshold go one by one: else the cleaner would never end.
         let copies_max = copies_max(self.migration_threshold_sectors, pressure.frame_sectors, true).max(1);
         Budget::runs(copies_max.saturating_sub(pressure.copies), HomeOrder::Policy(Urgency::All))
     }

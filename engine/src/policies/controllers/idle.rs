@@ -20,7 +20,7 @@ use crate::policies::replacement::Urgency;
 use crate::policies::replacement::smq::CRITICAL_CLEAN_PERCENT;
 use crate::units::Nanos;
 
-/// Without requests for this long it is idle.
+/// Time without requests after which it is idle.
 const IDLE_NS: u64 = Nanos::SECOND;
 
 /// Whose rules.
@@ -79,7 +79,7 @@ impl IdleChoice {
         };
         let reaches = self.era == IdleEra::Smq2;
         let copies_max = copies_max(self.migration_threshold_sectors, pressure.frame_sectors, reaches);
-        // Nobody waits for ever: a drain of frames larger than the threshold takes them one by one.
+        // Frames larger than the threshold go one by one in a drain, which would never end otherwise.
         let copies_max = match self.era {
             _ if pressure.is_draining => copies_max.max(1),
             IdleEra::Mq1 => copies_max.min(1),

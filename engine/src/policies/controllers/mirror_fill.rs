@@ -11,7 +11,7 @@
 use super::{Budget, HomeOrder, Join, Pressure};
 use crate::units::Nanos;
 
-/// How long after the last write a client counts as writing.
+/// Time after its last write for which a client counts as writing.
 const WRITING_NS: u64 = 100 * Nanos::MILLISECOND;
 
 /// The tunables.

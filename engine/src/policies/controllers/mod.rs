@@ -40,9 +40,9 @@ use threshold_sets::ThresholdSets;
 pub struct Pressure {
     /// The time.
     pub now: Nanos,
-    /// When a client's request last came.
+    /// The time of the last client's request.
     pub last_request: Nanos,
-    /// When the origin last had a client's request.
+    /// The time of the last client's request to the origin.
     pub last_origin: Nanos,
     /// Dirty data of the volume, in sectors.
     pub dirty_sectors: u64,
@@ -64,17 +64,17 @@ pub struct Pressure {
     pub busy_buckets: u32,
     /// Copies under way: pieces on their way in, and runs on their way home.
     pub copies: u32,
-    /// Of those, runs on their way home.
+    /// Runs on their way home, among `copies`.
     pub runs: u32,
     /// Clients' requests under way.
     pub requests: u32,
-    /// Of those, reads that the origin has to answer.
+    /// Reads that the origin has to answer, among `requests`.
     pub origin_reads: u32,
     /// The memory for dirty data is full.
     pub is_memory_full: bool,
     /// A newcomer found no free frame, and none that could leave.
     pub wants_room: bool,
-    /// Somebody waits until everything is home: a detach, a flush of the operator, a clean stop.
+    /// A request waits until everything is home: a detach, a flush of the operator, a clean stop.
     pub is_draining: bool,
 }
 
@@ -125,7 +125,7 @@ pub enum OfSet {
     All,
     /// In replacement's order.
     InOrder,
-    /// Those that nobody used for long ([`threshold::Threshold::is_fallow`]).
+    /// Frames that have not been used for long ([`threshold::Threshold::is_fallow`]).
     Fallow,
 }
 
@@ -253,7 +253,7 @@ impl Destage {
         }
     }
 
-    /// The origin no longer has what `frame` of `set` holds, or has it again.
+    /// Marks `frame` of `set` as dirty, with content that the origin lacks, or as clean again.
     pub fn set_dirty(&mut self, frame: Frame, set: u32, is_dirty: bool, pressure: &Pressure) {
         match self {
             Destage::Threshold(threshold) => threshold.set_dirty(frame, is_dirty),

@@ -70,7 +70,7 @@ pub enum PiEra {
     C,
 }
 
-/// The tunables. What an era does not use is left alone.
+/// The tunables. Those that an era does not use are left alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PiChoice {
     /// Whose rules; default today's.
@@ -208,7 +208,7 @@ impl Pi {
             if now < rest_until {
                 return Budget::rest(Some(self.sooner(rest_until)));
             }
-            // A new sweep begins: what it is behind or ahead is forgotten.
+            // A new sweep begins: its lead or arrears are forgotten.
             (self.rest_until, self.due, self.wait_until) = (None, now, now);
         }
         if self.choice.writeback_percent == 0 {
@@ -260,7 +260,7 @@ impl Pi {
         self.next_update.map_or(than, |update| update.min(than))
     }
 
-    /// Notices what became dirty, and sets the rate when it is time.
+    /// Notes changes of dirty data, and sets the rate when it is time.
     fn look(&mut self, pressure: &Pressure) {
         let now = pressure.now;
         let is_dirty = pressure.dirty_sectors > 0;

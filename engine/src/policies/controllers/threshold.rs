@@ -105,7 +105,7 @@ impl Threshold {
         }
     }
 
-    /// Whether `frame` is dirty and nobody used it for long.
+    /// Whether `frame` is dirty and has not been used for long.
     #[must_use]
     pub fn is_fallow(&self, frame: Frame) -> bool {
         self.fallow.get(frame.0)
@@ -126,7 +126,7 @@ impl Threshold {
         }
     }
 
-    /// The origin no longer has what `frame` holds, or has it again.
+    /// Marks `frame` as dirty, with content that the origin lacks, or as clean again.
     pub fn set_dirty(&mut self, frame: Frame, is_dirty: bool) {
         let set = index(self.shape.set_of(frame));
         self.used(frame);

@@ -83,7 +83,7 @@ pub struct ThresholdSets {
     dirtied_at: Vec<Nanos>,
     order: FrameLists,
     queue: FrameLists,
-    /// Of the sets that wait, those that are cleaned wholly.
+    /// The waiting sets that are cleaned wholly.
     is_whole: Bits,
     cleaning: Option<u32>,
     age_ns: Option<u64>,

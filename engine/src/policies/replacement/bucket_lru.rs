@@ -69,7 +69,7 @@ pub struct BucketLru {
     /// Whether the bucket holds something.
     is_filled: Bits,
     priorities: Vec<u16>,
-    /// Sectors of each bucket that somebody may still ask for.
+    /// Sectors of each bucket that requests can still hit.
     live_sectors: Vec<u32>,
     /// The least priority when priorities last sank.
     least: u16,

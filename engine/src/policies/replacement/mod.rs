@@ -139,7 +139,7 @@ pub struct Victim {
 /// Which dirty frames may go home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
-    /// Those that were not used of late. A policy that does not tell age takes all.
+    /// Frames that were not used recently. A policy that does not tell age takes all.
     Old,
     /// The same, but of the lowest level only, unless too few frames are clean (smq 1.0).
     Busy {
@@ -183,7 +183,7 @@ pub trait Policy {
     /// Admission's history was hit and counted it (mq's generations run on both).
     fn ghost_hit(&mut self) {}
 
-    /// The origin no longer has what `frame` holds, or has it again.
+    /// Marks `frame` as dirty, with content that the origin lacks, or as clean again.
     fn set_dirty(&mut self, frame: Frame, is_dirty: bool) {
         let _ = (frame, is_dirty);
     }
@@ -198,7 +198,7 @@ pub trait Policy {
     /// leave after all (`stays`).
     fn victim(&mut self, set: u32, may_leave: impl Fn(Frame) -> bool) -> Option<Victim>;
 
-    /// The victim keeps its piece: what had to be done first went wrong.
+    /// Notes that the victim keeps its piece: a step before its removal failed.
     fn stays(&mut self, frame: Frame, is_dirty: bool);
 
     /// The frame of `set` that goes home next, of those for which `may_go` holds: dirty and not
@@ -256,7 +256,7 @@ pub trait Policy {
     }
 }
 
-/// Makes of the table of policies what a composition chooses from, and the policy of a cache.
+/// Makes the choices of a composition, and the policy of a cache, from the table of policies.
 macro_rules! policies {
     ($(
         $(#[doc = $doc:literal])+

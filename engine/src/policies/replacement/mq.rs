@@ -226,7 +226,7 @@ impl Policy for Mq {
     }
 
     fn victim(&mut self, _: u32, may_leave: impl Fn(Frame) -> bool) -> Option<Victim> {
-        // Nobody asks while a frame is free.
+        // The caller asks only when no frame is free.
         self.is_exhausted = true;
         let frame = self.first(CLEAN, may_leave)?;
         self.unlist(frame, true);
