@@ -32,7 +32,7 @@ impl Kind {
 /// A fault of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// It fails. Of a write any part may have landed.
+    /// It fails. Any part of a write may have landed.
     Error(Errno),
     /// It takes that much longer.
     Slow {
@@ -41,7 +41,7 @@ pub enum Fault {
     },
     /// It is never answered; the driver's timeout makes the device count as gone.
     Hang,
-    /// A write goes to another place; the device says that all is well.
+    /// A write goes to another place; the device reports success.
     Misdirect {
         /// The first sector there.
         to: u64,
@@ -87,38 +87,38 @@ pub struct Rates {
 /// Faults of one device.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
-    /// By plan, the first that matches counts.
+    /// Planned faults; the first that matches counts.
     pub planned: VecDeque<Planned>,
     /// By chance.
     pub rates: Rates,
-    /// Everything fails with this: the device is gone.
+    /// Every operation fails with this error: the device is gone.
     pub gone: Option<Errno>,
 }
 
 impl Faults {
-    /// The next operation of the kind fails.
+    /// Makes the next operation of the kind fail.
     pub fn fail_next(&mut self, on: Kind, errno: Errno) {
         self.plan(on, Fault::Error(errno), 1);
     }
 
-    /// All operations of the kind fail until [`Faults::heal`].
+    /// Makes all operations of the kind fail until [`Faults::heal`].
     pub fn fail_always(&mut self, on: Kind, errno: Errno) {
         self.plan(on, Fault::Error(errno), u32::MAX);
     }
 
-    /// The next `times` operations of the kind have this fault.
+    /// Gives the next `times` operations of the kind this fault.
     pub fn plan(&mut self, on: Kind, fault: Fault, times: u32) {
         self.planned.push_back(Planned { on, sector: None, fault, times });
     }
 
-    /// All is well from now on; what hangs goes on hanging.
+    /// Ends all faults; operations that hang go on hanging.
     pub fn heal(&mut self) {
         self.planned.clear();
         self.rates = Rates::default();
         self.gone = None;
     }
 
-    /// Whether nothing is asked for.
+    /// Whether no fault is planned or drawn.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.planned.is_empty() && self.rates == Rates::default() && self.gone.is_none()

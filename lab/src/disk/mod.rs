@@ -1,4 +1,4 @@
-//! A device as it is seen through its cable: what it was told to keep, it keeps only after a flush.
+//! A device as seen through its cable: it keeps a write for certain only after a flush.
 //!
 //! # The fault model
 //!
@@ -42,7 +42,7 @@ pub struct Unflushed {
     pub first: u64,
     /// Content of the write.
     pub content: Content,
-    /// When it was answered, if it was, in the device's own counting.
+    /// The time of its answer, if any, in the device's own counting.
     answered: Option<u64>,
 }
 
@@ -53,7 +53,7 @@ pub enum Fate {
     Lost,
     /// It is kept.
     Kept,
-    /// Those sectors are kept for which there is a `true`.
+    /// The sectors with a `true` are kept.
     Torn(Vec<bool>),
 }
 
@@ -76,7 +76,7 @@ impl Fate {
     }
 }
 
-/// Marks when a flush began.
+/// A mark of the moment when a flush began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlushTicket(u64);
 
@@ -90,14 +90,14 @@ pub struct Disk {
     notes: Notes,
     /// The serial at the last flush.
     flushed_at: u64,
-    /// By block: how many notes there had been when it was written last.
+    /// For each block, the number of notes at its last write.
     written_at: Vec<u64>,
     /// The faults.
     pub faults: Faults,
 }
 
 impl Disk {
-    /// A device of `sectors`, all of them as `content` says, durably.
+    /// A device of `sectors` with durable content as `content` says.
     pub fn new(sectors: u64, content: impl Fn(u64) -> Tag) -> Disk {
         let cells: Vec<Sector> = (0..sectors).map(|sector| Sector::Tag(content(sector))).collect();
         Disk {
@@ -118,7 +118,7 @@ impl Disk {
         self.cells.len() as u64
     }
 
-    /// Makes it longer; what is new is as `content` says.
+    /// Makes it longer; the new sectors are as `content` says.
     pub fn grow(&mut self, sectors: u64, content: impl Fn(u64) -> Tag) {
         self.cells.extend((self.cells.len() as u64..sectors).map(|sector| Sector::Tag(content(sector))));
         self.durable.extend_from_slice(&self.cells[self.durable.len()..]);
@@ -146,7 +146,7 @@ impl Disk {
         &self.unflushed
     }
 
-    /// A write lands. Returns its serial.
+    /// Lands a write. Returns its serial.
     pub fn land(&mut self, first: u64, content: Content) -> u64 {
         content.copy_to(&mut self.cells, first);
         let end = first + content.sectors();
@@ -156,7 +156,7 @@ impl Disk {
         self.serial
     }
 
-    /// Part of a write lands: what a failed write leaves.
+    /// Lands a part of a write, as a failed write leaves it.
     pub fn land_part(&mut self, first: u64, content: &Content, kept: &[bool]) {
         for (step, _) in kept.iter().enumerate().filter(|(_, kept)| **kept) {
             let piece = match content {
@@ -176,7 +176,7 @@ impl Disk {
         }
     }
 
-    /// The write was answered: later flushes cover it.
+    /// Notes that the write was answered: later flushes cover it.
     pub fn answered(&mut self, serial: u64) {
         self.serial += 1;
         let answered = Some(self.serial);
@@ -185,20 +185,21 @@ impl Disk {
         }
     }
 
-    /// A flush begins.
+    /// Begins a flush.
     pub fn flush_begins(&mut self) -> FlushTicket {
         self.serial += 1;
         FlushTicket(self.serial)
     }
 
-    /// A flush succeeded: what was answered before it began is durable; of the rest what `also` says.
+    /// Ends a flush that succeeded: writes answered before it began are durable; of the others those for which `also`
+    /// holds.
     pub fn flushed(&mut self, ticket: FlushTicket, also: &mut dyn FnMut() -> bool) {
         let durable = &mut self.durable;
         let mut kept: Vec<(u64, u64)> = Vec::new();
         let mut newer: Vec<Content> = Vec::new();
         self.unflushed.retain(|write| {
             let (first, end) = (write.first, write.first + write.content.sectors());
-            // What is newer must not become durable under what is older and still to come.
+            // A newer write must not become durable under an older one that is still to come.
             let is_on_top = kept.iter().any(|&(other, other_end)| first < other_end && other < end);
             let is_covered = write.answered.is_some_and(|answered| answered < ticket.0);
             if is_covered || (also() && !is_on_top) {
@@ -221,21 +222,21 @@ impl Disk {
         self.flushed(ticket, &mut || true);
     }
 
-    /// Says that the device holds a log, which cuts where no header says that more was flushed.
+    /// Declares that the device holds a log, which is cut where no header says that more was flushed.
     pub fn has_log(&mut self) {
         self.notes = Notes::Headers { count: self.notes.count(), said: 0 };
     }
 
-    /// How often since the sector's block was written a flush made a record durable that may tell of the flush
-    /// before; in a log, one that does ([`Disk::has_log`]).
+    /// Number of times, since the sector's block was written, that a flush made a record durable that may note the
+    /// flush before; in a log, one that does ([`Disk::has_log`]).
     #[must_use]
     pub fn notes_since(&self, sector: u64) -> u64 {
         self.notes.count() - self.written_at[(sector / 8) as usize]
     }
 
-    /// A flush failed. Of what was answered and unflushed some is durable, some stays volatile, some is gone and
-    /// reads see what was there before; what is answered later is for a later flush. Returns what is gone:
-    /// first sector and count of each piece.
+    /// Fails a flush. Of the answered and unflushed writes some are durable, some stay volatile, some are gone and
+    /// reads see the content before; writes answered later are for a later flush. Returns the lost pieces: first
+    /// sector and count of each.
     pub fn flush_failed(&mut self, random: &mut Random) -> Vec<(u64, u64)> {
         let mut gone = Vec::new();
         let mut kept = Vec::new();
@@ -243,7 +244,7 @@ impl Disk {
             let (first, end) = (write.first, write.first + write.content.sectors());
             let covers =
                 |below: &Unflushed| first < below.first + below.content.sectors() && below.first < end;
-            // What is still to come must not become durable over what is newer.
+            // A write still to come must not become durable over a newer one.
             let is_kept = write.answered.is_none() || kept.iter().any(covers);
             match if is_kept { 1 } else { random.below(3) } {
                 0 => write.content.copy_to(&mut self.durable, write.first),
@@ -259,12 +260,12 @@ impl Disk {
             let Unflushed { first, content, .. } = &self.unflushed[at];
             content.copy_to(&mut self.cells, *first);
         }
-        // What was written again with the same content is not missed.
+        // A lost write is not missed if the same content was written again.
         gone.retain(|write| !write.content.is_at(&self.cells, write.first));
         gone.into_iter().map(|write| (write.first, write.content.sectors())).collect()
     }
 
-    /// The power is cut: `fate` decides over every write that no flush covers, in the order they landed.
+    /// Cuts the power: `fate` decides over every write that no flush covers, in the order they landed.
     pub fn cut_power(&mut self, fate: &mut dyn FnMut(&Unflushed) -> Fate) {
         let writes = std::mem::take(&mut self.unflushed);
         for write in &writes {
@@ -288,7 +289,7 @@ impl Disk {
         self.cells[range.clone()].clone_from_slice(&self.durable[range]);
     }
 
-    /// One bit of a sector flips on the medium. False if the sector is only in the volatile cache.
+    /// Flips a bit of a sector on the medium. False if the sector is only in the volatile cache.
     pub fn rot(&mut self, sector: u64, bit: usize) -> bool {
         let covers =
             |write: &Unflushed| (write.first..write.first + write.content.sectors()).contains(&sector);

@@ -8,19 +8,19 @@ use crate::content::{SECTOR, Sector};
 use engine::format::{BatchHeader, HEADER_BLOCKS_MAX};
 use engine::units::{BLOCK_BYTES, SECTORS_PER_BLOCK};
 
-/// Counts the records that tell of flushes.
+/// A counter of the records that note flushes.
 #[derive(Debug)]
 pub(super) enum Notes {
     /// Any record of the cache's own that is newer than the flush before.
     Records {
-        /// How many there were.
+        /// Their number.
         count: u64,
     },
-    /// A header that says that more of the log was flushed than those before it said. A superblock says nothing of it.
+    /// A header with a higher flushed sequence than those before it. A superblock has none.
     Headers {
-        /// How many there were.
+        /// Their number.
         count: u64,
-        /// Up to which sequence the last of them says it.
+        /// The flushed sequence in the last of them.
         said: u64,
     },
 }
@@ -32,7 +32,7 @@ impl Notes {
         }
     }
 
-    /// A flush made these durable, which landed after the flush before; they count once.
+    /// Counts records that a flush made durable, and that landed after the flush before; together they count once.
     pub fn add<'a>(&mut self, mut durable: impl Iterator<Item = &'a Content>) {
         match self {
             Notes::Records { count } => *count += u64::from(durable.any(has_record)),
@@ -54,8 +54,8 @@ fn has_record(content: &Content) -> bool {
     }
 }
 
-/// Up to which sequence the header in it says that the log was flushed. A batch is one write, and its header is the first
-/// block of it or, where a segment begins, the second.
+/// The flushed sequence in the header of a batch. A batch is one write, and its header is the first block of it or,
+/// where a segment begins, the second.
 fn says_flushed(content: &Content) -> Option<u64> {
     let Content::Data(sectors) = content else { return None };
     (0..2).find_map(|block| {

@@ -1,4 +1,4 @@
-//! Which errors a fault explains: those of the ranges it hit, and no others.
+//! The errors that a fault explains: those of the ranges it hit, and no others.
 
 use super::Moment;
 use crate::disk::faults::Kind;
@@ -18,20 +18,21 @@ struct Hit {
 #[derive(Default)]
 pub struct Explained {
     hits: Vec<Hit>,
-    /// The cache failed a write or a flush, or was seen to be gone: since then volumes with dirty data take no writes.
+    /// The cache failed a write or a flush, or was seen to be gone: since then volumes with dirty data take no
+    /// writes.
     is_cache_failed: bool,
-    /// Blocks of which the cache had a copy that it cannot give back. For good: what was written over it may itself be
-    /// lost in a power cut, and then that copy is the newest again.
+    /// Blocks whose copy the cache cannot give back. For good: a newer write may itself be lost in a power cut, and
+    /// then that copy is the newest again.
     suspects: BTreeSet<(usize, u64)>,
     /// Volumes whose origin failed a flush since their last FLUSH was answered.
     owed: BTreeMap<usize, Moment>,
-    /// Whether that may be any block: until the next start.
+    /// Whether any block may be lost: until the next start.
     is_all_suspect: bool,
 }
 
 impl Explained {
-    /// An operation of a device failed by injection. `range` is where on an origin; `is_gone` if all that follow
-    /// fail, too.
+    /// Notes that an operation of a device failed by injection. `range` is its range on an origin; `is_gone` if all
+    /// later ones fail, too.
     pub fn hit(&mut self, target: Target, kind: Kind, range: Option<SectorRange>, is_gone: bool, at: Moment) {
         if target == Target::Cache && (kind != Kind::Read || is_gone) {
             self.is_cache_failed = true;
@@ -45,12 +46,12 @@ impl Explained {
         self.hits.push(Hit { target, kind, range, at });
     }
 
-    /// The cache cannot give back what it had of this sector.
+    /// Notes that the cache cannot give this sector back.
     pub fn suspect(&mut self, volume: usize, sector: u64) {
         self.suspects.insert((volume, sector / SECTORS_PER_BLOCK));
     }
 
-    /// The cache lost what no flush of it covered.
+    /// Notes that the cache lost every write that no flush covered.
     pub fn suspect_all(&mut self) {
         self.is_all_suspect = true;
     }
@@ -72,7 +73,7 @@ impl Explained {
         self.suspects.range((volume, 0)..(volume + 1, 0)).map(|(_, block)| block * SECTORS_PER_BLOCK)
     }
 
-    /// A new engine began.
+    /// Notes that a new engine began.
     pub fn restarted(&mut self) {
         self.hits.clear();
         self.is_cache_failed = false;
@@ -80,8 +81,8 @@ impl Explained {
         self.owed.clear();
     }
 
-    /// A FLUSH of the volume that was submitted at `since` was answered: an error may have told the client what
-    /// happened before.
+    /// Notes that a FLUSH of the volume, submitted at `since`, was answered: its error may have told the client of
+    /// earlier failures.
     pub fn flush_answered(&mut self, volume: usize, since: Moment) {
         if self.owed.get(&volume).is_some_and(|hit| *hit < since) {
             self.owed.remove(&volume);

@@ -1,5 +1,5 @@
-//! Knows for every sector what a read may return now, after a power cut, after a crash of the
-//! process; and which errors a fault explains.
+//! The oracle: for every sector, the contents that a read may return now, after a power cut, or after a crash of the
+//! process; and the errors that a fault explains.
 //!
 //! The oracle sees what a client sees: requests and their answers. Of the devices it is told
 //! the faults alone.
@@ -20,9 +20,9 @@ use std::collections::VecDeque;
 pub struct Contract {
     /// Acknowledged changes survive a crash of the process alone.
     pub kill_keeps_acknowledged: bool,
-    /// But for so many of each volume's writes, those that were acknowledged last.
+    /// The number of each volume's newest acknowledged writes that a crash may take all the same.
     pub kill_loses_newest: usize,
-    /// Where it does not: what was acknowledged so long before the crash survives.
+    /// Without that promise: writes acknowledged this long before the crash survive.
     pub kill_keeps_after_ns: Option<u64>,
     /// Changes that were flushed, or acknowledged as durable, survive a power cut.
     pub cut_keeps_flushed: bool,

@@ -21,7 +21,7 @@ pub(super) enum Version {
 pub(super) struct Candidate {
     pub version: Version,
     pub submitted: Time,
-    /// When it was answered, or when the crash came that kept it from being answered.
+    /// The time of its answer, or of the crash that prevented the answer.
     pub answered: Time,
     /// Acknowledged as durable.
     pub is_fua: bool,
@@ -68,7 +68,7 @@ impl Candidate {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Candidates {
     pub list: Vec<Candidate>,
-    /// When devices last lost what was unflushed.
+    /// The last time when devices lost their unflushed writes.
     lost: Time,
 }
 
@@ -80,7 +80,7 @@ impl Candidates {
         self.lost = 0;
     }
 
-    /// When the newest was submitted that every read submitted at `reader` or later must see.
+    /// The submit time of the newest change that every read submitted at `reader` or later must see.
     fn seen_since(&self, reader: Time) -> Time {
         let is_seen = |candidate: &&Candidate| candidate.is_done() && candidate.answered < reader;
         self.list.iter().filter(is_seen).map(|candidate| candidate.submitted).max().unwrap_or(0)
@@ -91,7 +91,7 @@ impl Candidates {
         self.list.iter().filter(is_durable).map(|candidate| candidate.submitted).max().unwrap_or(0)
     }
 
-    /// Forgets what neither a read submitted at `reader` or later nor a power cut can bring.
+    /// Forgets candidates that neither a read submitted at `reader` or later nor a power cut can bring.
     pub fn prune(&mut self, reader: Time, flushed: Time) {
         let (seen, durable) = (self.seen_since(reader), self.durable_since(flushed));
         self.list.retain(|candidate| {
@@ -117,9 +117,9 @@ impl Candidates {
         self.list.iter().filter(move |candidate| !candidate.is_hidden && candidate.answered >= seen)
     }
 
-    /// A read submitted at `reader` returned `found`, which `explains` says a candidate can be. If nothing was
-    /// under way during the read, `found` is what is there, and stays. The oldest read that is still under way
-    /// was submitted at `oldest`.
+    /// Narrows the candidates by a read that was submitted at `reader` and returned `found`; `explains` says whether
+    /// a candidate can be that. If nothing was under way during the read, `found` is there, and stays. The oldest
+    /// read still under way was submitted at `oldest`.
     pub fn pin(
         &mut self,
         reader: Time,
@@ -134,7 +134,7 @@ impl Candidates {
         let seen = self.seen_since(reader);
         let is_readable = |candidate: &Candidate| !candidate.is_hidden && candidate.answered >= seen;
         let quiet_since = reader.min(oldest);
-        // A read that was under way when the devices lost something may have seen what was there before.
+        // A read that was under way when the devices lost something may have seen the content before.
         if self.lost >= quiet_since {
             return;
         }
@@ -162,7 +162,7 @@ impl Candidates {
         if self.list.iter().any(|candidate| explaining(candidate) && candidate.is_failed) {
             return;
         }
-        // What could not have been overwritten by any that explain it never happened.
+        // A change that no explaining change could have overwritten never happened.
         let latest = self.list.iter().filter(|c| explaining(c)).map(|c| c.answered).max().unwrap_or(0);
         let is_settled = self.list[chosen].is_settled;
         let mut at = 0;
@@ -183,7 +183,7 @@ impl Candidates {
         });
     }
 
-    /// The power was cut at `time`.
+    /// Notes a power cut at `time`.
     pub fn power_cut(&mut self, time: Time, flushed: Time) {
         let durable = self.durable_since(flushed);
         self.list.retain(|candidate| candidate.answered >= durable);
@@ -215,7 +215,8 @@ impl Candidates {
         self.list.iter().filter(is_volatile)
     }
 
-    /// At `time` devices lost what was unflushed and answered after `since`: what a power cut might leave may be there.
+    /// Notes that at `time` devices lost unflushed writes answered after `since`: any content that a power cut might
+    /// leave may be there.
     pub fn lose_unflushed(&mut self, time: Time, flushed: Time, since: Time) {
         self.lost = time;
         for candidate in &mut self.list {
@@ -225,7 +226,7 @@ impl Candidates {
         }
     }
 
-    /// At `time` acknowledged changes that no flush covers may have been lost: those whose time `is_lost`.
+    /// Notes that at `time` acknowledged changes that no flush covers may have been lost: those whose time `is_lost`.
     pub fn lose(&mut self, time: Time, flushed: Time, is_lost: impl Fn(Time) -> bool) {
         let mut has_lost = false;
         for candidate in &mut self.list {
@@ -240,7 +241,7 @@ impl Candidates {
         }
     }
 
-    /// The process ended at `time`; the device goes on.
+    /// Notes that the process ended at `time`; the device goes on.
     pub fn process_crash(&mut self, time: Time) {
         for candidate in &mut self.list {
             if candidate.answered == NEVER {

@@ -1,4 +1,5 @@
-//! Moments at which a crash is worth most, and which chance alone does not find: drawn, prepared, and then left to the crash.
+//! Moments at which a crash is most likely to find a bug, and which random runs seldom reach: drawn, prepared, and
+//! then left to the crash.
 
 use crate::disk::faults::Kind;
 use crate::random::Random;
@@ -11,7 +12,7 @@ use engine::format::SUPERBLOCK_OFFSETS;
 const STEPS_MAX: u32 = 300;
 /// Sectors of the cache that are looked at for one that may rot.
 const LOOKS_MAX: u32 = 64;
-/// Blocks of a write that gives others company, and how many of them there are.
+/// Blocks of a write that fills a group commit, and the number of such writes.
 const COMPANY_BLOCKS: u64 = 64;
 const COMPANY: u64 = 2;
 
@@ -30,7 +31,7 @@ fn until(world: &mut World, is_there: impl Fn(&World) -> bool) -> Result<(), Vio
     world.is_sound()
 }
 
-/// A mode changes, and the second copy of the superblock is being written.
+/// Changes a mode, and waits until the second copy of the superblock is being written.
 fn superblock_under_way(random: &mut Random, world: &mut World) -> Result<(), Violation> {
     let volume = random.below(world.volumes() as u64) as usize;
     if world.mode(volume) == WriteMode::Readonly {
@@ -44,7 +45,7 @@ fn superblock_under_way(random: &mut Random, world: &mut World) -> Result<(), Vi
     })
 }
 
-/// A block that rotted is read while it is written; when its reader knows, there is more to write. All of that is
+/// Reads a block that rotted while it is written; when its reader knows, there is more to write. All of that is
 /// flushed.
 fn rot_under_a_write(random: &mut Random, world: &mut World) -> Result<(), Violation> {
     let sectors = world.cache().sectors();

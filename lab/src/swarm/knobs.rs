@@ -1,4 +1,4 @@
-//! Everything that a run can be told, as numbers with names.
+//! All options of a run, as numbers with names.
 
 macro_rules! knobs {
     ($($(#[doc = $doc:literal])+ $name:ident = $off:literal,)+) => {
@@ -76,7 +76,7 @@ knobs! {
     hot = 0,
     /// Per cent of steps at which time passes.
     pauses = 0,
-    /// How long a pause is at the most, in milliseconds.
+    /// The longest pause, in milliseconds.
     pause_ms = 1,
     /// Per cent of crashes that are of the process alone.
     kills = 0,
@@ -122,15 +122,15 @@ knobs! {
     slow = 0,
     /// Per cent of steps at which the pool refuses some allocations.
     refusals = 0,
-    /// How long the cache takes at the most, in microseconds.
+    /// The longest time that the cache takes, in microseconds.
     cache_us = 100,
-    /// How long an origin takes at the most, in microseconds.
+    /// The longest time that an origin takes, in microseconds.
     origin_us = 1000,
     /// Whether origins can discard.
     origin_discards = 1,
     /// Milliseconds without a request after which everything is destaged.
     idle_ms = 300,
-    /// Milliseconds after which what was written home is flushed.
+    /// Milliseconds after which blocks written home are flushed.
     flush_after_ms = 500,
     /// Runs on their way home at a time.
     destage_runs = 16,
@@ -142,19 +142,19 @@ knobs! {
     false_dirty_blocks = 256,
     /// Zero and lost extents at the most.
     extents = 65536,
-    /// The longest that a write waits for company, in microseconds.
+    /// The longest that a write waits for group commit, in microseconds.
     company_wait_us = 0,
-    /// The longest that what was read waits for more, in microseconds.
+    /// The longest that a fill waits for others, in microseconds.
     fill_wait_us = 0,
-    /// Blocks that wait before a batch goes beside another one.
+    /// Blocks that wait before a batch is sent beside another one.
     company = 96,
     /// Per cent of rounds in which a volume grows.
     growths = 0,
-    /// Per cent of rounds in which what is lost of a volume is given up.
+    /// Per cent of rounds in which lost blocks of a volume are given up.
     give_ups = 0,
     /// Writes of the cache after which a sector of its metadata rots, in a million.
     metadata_rot = 0,
-    /// Per cent of crashes at a moment that is worth most: see `aims.rs`.
+    /// Per cent of crashes at a moment most likely to find a bug: see `aims.rs`.
     aimed = 0,
     /// Blocks of a slot; 0 for a log.
     slot_blocks = 0,
@@ -168,16 +168,16 @@ knobs! {
     bucket_blocks = 0,
     /// Buckets.
     buckets = 64,
-    /// Bytes of a run that passes by; 0 for none.
+    /// Bytes of a run that bypasses the cache; 0 for none.
     cutoff_bytes = 0,
     /// Whether writes are answered before they, or their keys, are in the segments; where those are keys, origins keep what
     /// they acknowledge.
     early = 0,
-    /// Whether a rate decides what goes home when.
+    /// Whether a rate paces the destage.
     rate = 0,
     /// How slots are recorded: 0 by page, 1 by transactions, 2 with trees of dirty bits.
     persistence = 0,
-    /// Milliseconds after which a transaction begins that nobody waits for.
+    /// Milliseconds after which a transaction begins that no request waits for.
     commit_ms = 1000,
     /// Levels of a tree.
     tree_levels = 13,
@@ -189,6 +189,6 @@ knobs! {
     adjust_ms = 1000,
     /// Whether slots promise what a disk does; 0: what the published system does.
     safe = 1,
-    /// Dirty blocks that have room in memory, where they lie there, too; 0: they do not.
+    /// Dirty blocks that have room in memory; 0: memory has no dirty blocks.
     memory_blocks = 0,
 }

@@ -1,5 +1,5 @@
-//! The load of a world of the swarm: rounds of requests and faults, each ended by a crash and a full
-//! read-back; at the end all devices are well, and everything must come home.
+//! The load of a swarm world: rounds of requests and faults, each ended by a crash and a full read-back; at the end
+//! all devices are healed, and everything must come home.
 
 use super::aims;
 use super::knobs::Knob;
@@ -69,7 +69,7 @@ impl<'a> Load<'a> {
                 return Ok(());
             }
             if self.random.one_in(4) {
-                // What was read first counts, and what is written meanwhile.
+                // Blocks that recovery read count, and blocks written meanwhile.
                 self.requests(world, 30)?;
             }
             world.verify_cut()?;
@@ -86,8 +86,8 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Everything is answered, on devices that were healed. What hung before then ends in a timeout, and its device is gone
-    /// until a restart: a drain would wait for it.
+    /// Waits until everything is answered, on healed devices. Operations that hung before end in a timeout, and their
+    /// device is gone until a restart: a drain would wait for it.
     fn come_to_rest(world: &mut World) -> Result<(), Violation> {
         world.tell_faults()?;
         for volume in 0..world.volumes() {
@@ -158,7 +158,7 @@ impl<'a> Load<'a> {
                 let ns = self.random.below(self.get(Knob::pause_ms) * Nanos::MILLISECOND + 1);
                 world.pass(ns)?;
             } else if !world.step()? && world.outstanding() > 0 {
-                // Nothing is to come: whoever waits now waits for ever.
+                // No event is to come: a request that waits now waits for ever.
                 world.finish()?;
             }
         }
@@ -311,13 +311,13 @@ impl<'a> Load<'a> {
 
     // ---- the end ---------------------------------------------------------------------------
 
-    /// All devices are well: everything is answered, goes home, and comes to rest.
+    /// Heals all devices: everything is answered, goes home, and comes to rest.
     fn end(&mut self, world: &mut World) -> Result<(), Violation> {
         Load::heal(world);
-        // What was injected before may show only now, and is no reason why a drain of healthy devices fails.
+        // Faults injected before may show only now, and do not excuse a failed drain of healthy devices.
         Load::come_to_rest(world)?;
         if world.oracle().explained.any() {
-            // What failed is well after a restart.
+            // Failed devices work again after a restart.
             world.kill_by_chance();
             self.open_well(world)?;
             if self.is_refused {
@@ -332,7 +332,7 @@ impl<'a> Load<'a> {
             match world.ask(volume, RequestOp::Drain)? {
                 Ok(()) => (),
                 Err(_) if may_give_up && self.get(Knob::give_ups) > 0 => {
-                    // All that is left is lost.
+                    // All data that is left is lost.
                     let ticket = world.give_up_lost(volume);
                     world.succeed(ticket)?;
                     let ticket = world.submit(volume, RequestOp::Drain);

@@ -1,5 +1,5 @@
-//! Swarm testing: each run draws from its seed what its world is like and what happens to it, with whole
-//! features switched off at random, so that rare combinations get runs of their own.
+//! Swarm testing: each run draws its world and its events from its seed, with whole features switched off at random,
+//! so that rare combinations get runs of their own.
 
 mod aims;
 mod knobs;
@@ -26,7 +26,7 @@ pub struct Outcome {
     pub counts: Counts,
     /// The hash of all events.
     pub hash: u64,
-    /// Why it ended early, if it did.
+    /// The reason for an early end, if it ended early.
     pub failure: Option<Failure>,
 }
 

@@ -154,7 +154,7 @@ impl Options {
         self.set(Knob::aimed, if random.one_in(8) { random.between(20, 80) } else { 0 });
     }
 
-    /// The same without what the swarm learned later: what was drawn before is as it was then.
+    /// The same without knobs that the swarm got later: the draws before them stay the same.
     #[must_use]
     pub fn without_later_knobs(mut self) -> Options {
         let later = [
@@ -199,14 +199,14 @@ impl Options {
     /// The same with slots instead of a log.
     #[must_use]
     pub fn with_slots(mut self) -> Options {
-        // Slots have not learned those yet.
+        // Slots do not support those yet.
         self = self.without_later_knobs();
         let random = &mut Random::new(self.seed).fork(0x0_5107);
         let slot_blocks = *random.pick(&[1, 1, 1, 8, 16]);
         self.set(Knob::slot_blocks, slot_blocks);
         self.set(Knob::ways, *random.pick(&[0, 4, 16, 64]));
         self.set(Knob::slots, random.between(16, 1500) / slot_blocks);
-        // What rots before a crash is not noticed after it: checksums of slots are not on the device.
+        // Rot before a crash is not noticed after it: checksums of slots are not on the device.
         self.set(Knob::cache_rot, 0);
         self
     }
@@ -214,7 +214,7 @@ impl Options {
     /// The same with keys in the segments and data in buckets.
     #[must_use]
     pub fn with_buckets(mut self) -> Options {
-        // Nor have buckets.
+        // Nor do buckets.
         self = self.without_later_knobs();
         let random = &mut Random::new(self.seed).fork(0x0_b0c4);
         let bucket_blocks = *random.pick(&[1, 4, 16, 128]);
@@ -223,7 +223,7 @@ impl Options {
         self.set(Knob::buckets, buckets);
         self.set(Knob::cutoff_bytes, *random.pick(&[0, 0, 65_536, 1 << 20]));
         self.set(Knob::rate, random.below(2));
-        // The ring holds many keys: now and then a history is long enough to go round.
+        // The ring holds many keys: some histories are long enough to go round.
         if random.one_in(8) {
             self.set(Knob::steps, self.get(Knob::steps) * 6);
             self.set(Knob::request_blocks, 1);
@@ -451,7 +451,7 @@ impl Options {
 }
 
 impl fmt::Display for Options {
-    /// The seed and what is not as simple as it could be.
+    /// The seed and the options that are not the simplest.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "seed {}", self.seed)?;
         if let Some((profile, _)) = self.profile {

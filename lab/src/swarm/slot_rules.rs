@@ -1,9 +1,9 @@
-//! Compositions of caches with slots in the swarm: they differ in every way that the slots' code knows.
+//! Compositions of caches with slots in the swarm: together they use every variant of the slots' code.
 
 use engine::composition::Composition;
 use engine::units::BLOCK_BYTES;
 
-/// How many there are; beyond, it begins anew.
+/// Their number; higher numbers begin anew.
 pub const SLOT_RULES: u64 = 6;
 
 /// Settings by name.

@@ -17,7 +17,7 @@ impl World {
         };
         for volume in (0..VOLUMES_MAX).map(|at| VolumeIndex(at as u8)) {
             let (dirty, cached) = (opened.dirty_bytes(volume), opened.cached_bytes(volume));
-            // What is lost hides how much of its slot is dirty.
+            // Lost blocks hide how much of their slot is dirty.
             let has_lost = self.oracle.explained.has_suspects(volume.at());
             if !knows_clean && dirty != cached && !has_lost {
                 let what = format!(
@@ -27,7 +27,7 @@ impl World {
                 self.fail(Kind::Physical, what);
             }
         }
-        // Without `safe` origins count as such that lose nothing, which the lab has not.
+        // Without `safe`, origins count as devices that lose nothing, which the lab has not.
         if self.setup.are_copies_compared && slots.composition.safe {
             self.expect_clean_slots_right(opened);
         }

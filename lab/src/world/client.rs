@@ -1,4 +1,4 @@
-//! The clients: requests, their answers, and what the oracle says to them.
+//! The clients: requests, their answers, and the oracle's verdict on them.
 
 use super::World;
 use super::requests::{Answer, Outstanding, Ticket, bypasses, name_of, range_of};
@@ -36,7 +36,7 @@ impl World {
         self.submit(volume, RequestOp::Write { range, from, fua })
     }
 
-    /// Makes durable what was acknowledged before.
+    /// Makes all acknowledged changes durable.
     pub fn flush(&mut self, volume: usize) -> Ticket {
         self.submit(volume, RequestOp::Flush)
     }
@@ -51,7 +51,7 @@ impl World {
         self.submit(volume, RequestOp::WriteZeroes { range, fua: false })
     }
 
-    /// The volume's origin grew by some sectors with content, and the volume shall do so.
+    /// Grows the volume's origin by some sectors with content, and the volume with it.
     pub fn grow(&mut self, volume: usize, sectors: u64) -> Ticket {
         let old = self.origins[volume].sectors();
         let size = old + sectors;
@@ -60,8 +60,8 @@ impl World {
         self.submit(volume, RequestOp::SetSize(size))
     }
 
-    /// Gives up what is lost of a volume: each block of which the cache may have lost something may read as anything
-    /// that was there before, like one that is discarded.
+    /// Gives up the lost blocks of a volume: each block that the cache may have lost in part may read as any earlier
+    /// content, like a discarded one.
     pub fn give_up_lost(&mut self, volume: usize) -> Ticket {
         self.submit(volume, RequestOp::GiveUpLost)
     }
@@ -96,7 +96,7 @@ impl World {
             }
             RequestOp::GiveUpLost => self.oracle.given_up(volume),
             RequestOp::SetMode(mode) => {
-                // The engine follows it from now on.
+                // The engine follows the mode from now on.
                 self.asked_modes.push((id, volume, mode));
                 self.is_bypassed[volume] |= bypasses(mode);
                 self.oracle.moment()
@@ -191,8 +191,8 @@ impl World {
         self.outstanding.values().any(|left| left.volume == volume && matches!(left.op, RequestOp::Drain))
     }
 
-    /// Lets things happen until all requests are answered and all faults injected so far are told: an operation
-    /// of the engine's own may fail when nobody waits for it, and after its device was healed.
+    /// Lets things happen until all requests are answered and all injected faults are reported: an operation of the
+    /// engine's own may fail when no request waits for it, and after its device was healed.
     ///
     /// # Errors
     /// A violation.
@@ -201,7 +201,7 @@ impl World {
         self.tell_faults()
     }
 
-    /// Lets things happen until all faults injected so far are told.
+    /// Lets things happen until all injected faults are reported.
     ///
     /// # Errors
     /// A violation.
@@ -211,7 +211,7 @@ impl World {
         self.is_sound()
     }
 
-    /// Asks something of the operator's, and waits for the answer.
+    /// Submits a request of the operator, and waits for the answer.
     ///
     /// # Errors
     /// A violation.
@@ -261,7 +261,8 @@ impl World {
                 self.setup.volumes[volume].sectors = sectors;
                 self.asked_sizes.retain(|(asked, of, _)| *of != volume || *asked > id.0);
             }
-            // Durable is that nothing of it is lost any more, not what a block has that was suspected for nothing.
+            // Durable means that none of its blocks is lost any more; the content of a block that was suspected
+            // without need may still change.
             RequestOp::GiveUpLost => self.oracle.changed(volume, self.whole(volume), at, false, is_ok),
             _ => (),
         }
@@ -299,7 +300,7 @@ impl World {
             | RequestOp::WriteZeroes { range, .. } => {
                 (self.modes[volume] == WriteMode::Readonly && errno == Errno::PERM)
                     || explained.may_fail_change(volume, range, at)
-                    // RULE 9: a volume whose origin is absent may hold so much dirty and no more: then its
+                    // RULE 9: a volume whose origin is absent may hold a limited amount of dirty data: beyond it, its
                     // writes fail.
                     || (errno == Errno::IO && explained.may_be_absent(volume) && self.is_absent(volume))
                     // A stop does not wait for an origin that fails.

@@ -1,4 +1,4 @@
-//! Crashes of the power and of the process, and what comes after them.
+//! Crashes of the power and of the process, and the recoveries after them.
 
 use super::image::CutImage;
 use super::operations::InFlight;
@@ -64,8 +64,8 @@ impl World {
         all
     }
 
-    /// The power is cut. `fate` decides over every write at stake: those that landed, device by device in
-    /// the order they landed, then those in flight.
+    /// Cuts the power. `fate` decides over every write at stake: those that landed, device by device in the order
+    /// they landed, then those in flight.
     pub fn cut_power(&mut self, mut fate: impl FnMut(&AtStake) -> Fate) {
         let (mut at_stake, mut kept) = (0, 0);
         let mut decide = |write: &AtStake| {
@@ -103,21 +103,21 @@ impl World {
         self.late.clear();
     }
 
-    /// The power is cut; chance decides.
+    /// Cuts the power with random fates.
     pub fn cut_power_by_chance(&mut self) {
         let mut random = self.random.fork(1);
-        // Of most cuts some of the writes survive, of some all or none.
+        // Most cuts keep some of the writes, some keep all or none.
         let luck = random.below(5);
         self.cut_power(|write| Fate::draw(write.sectors(), luck, &mut random));
     }
 
-    /// The process ends. `lands` decides over every write in flight, oldest first.
+    /// Ends the process. `lands` decides over every write in flight, oldest first.
     pub fn kill(&mut self, mut lands: impl FnMut(&AtStake) -> bool) {
         self.end_process(|write| lands(write), false);
     }
 
-    /// The process ends, and nothing keeps its writes in flight from landing while its successor
-    /// runs: those for which `late` says so wait for [`World::land_late`] (hazard 13, a broken lock).
+    /// Ends the process without a lock, so that its writes in flight may land while its successor runs: those for
+    /// which `late` holds wait for [`World::land_late`] (hazard 13, a broken lock).
     pub fn kill_without_lock(&mut self, mut late: impl FnMut(&AtStake) -> bool) {
         self.end_process(|write| late(write), true);
     }
@@ -159,7 +159,7 @@ impl World {
         }
     }
 
-    /// The process ends; chance decides over the writes in flight.
+    /// Ends the process with random fates of the writes in flight.
     pub fn kill_by_chance(&mut self) {
         let mut random = self.random.fork(2);
         let luck = random.below(4);
@@ -176,7 +176,7 @@ impl World {
         self.is_manual = false;
         self.clock.clear();
         self.pool.reset();
-        // What counted as gone because it did not answer in time is there again.
+        // A device that counted as gone because it did not answer in time is there again.
         for disk in std::iter::once(&mut self.cache).chain(&mut self.origins) {
             disk.abandoned();
             if disk.faults.gone == Some(Errno::TIMEDOUT) {
@@ -222,7 +222,7 @@ impl World {
         self.is_sound()
     }
 
-    /// Recovers the cache and starts an engine, or says why it cannot be opened.
+    /// Recovers the cache and starts an engine, or returns why it cannot be opened.
     ///
     /// # Errors
     /// A violation.
@@ -251,7 +251,7 @@ impl World {
         // In slots and buckets a write goes around the cache, too, when there is no room for it.
         let is_any_bypassed = self.setup.slots.is_some() || self.setup.keys.is_some();
         for ((is_bypassed, mode), origin) in self.is_bypassed.iter_mut().zip(&self.modes).zip(&self.origins) {
-            // What the life before wrote to the origin alone may still be lost there, and is in no log.
+            // Writes of the process before to the origin alone may still be lost there, and are in no log.
             let is_left = *is_bypassed && !origin.unflushed().is_empty();
             *is_bypassed = is_any_bypassed || is_left || bypasses(*mode);
         }
@@ -311,7 +311,7 @@ impl World {
         recovery::write_superblock(&mut image, &superblock).map_err(OpenError::Device)
     }
 
-    /// RULE 11: clean cached blocks, chosen by chance, are what the origin has.
+    /// RULE 11: checks that clean cached blocks, drawn at random, have the origin's content.
     fn expect_clean_copies_right(&mut self, opened: &recovery::Opened) -> Result<(), Violation> {
         let mut random = self.random.fork(3);
         for (volume, offset_bytes, checksum) in opened.sample_clean(64, &mut || random.next_u64()) {

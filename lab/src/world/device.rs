@@ -11,8 +11,8 @@ use engine::effect::{Errno, Io, IoId, IoOp, Pieces, Target};
 use engine::units::{BLOCK_BYTES, Nanos, SectorRange, VolumeIndex};
 use std::rc::Rc;
 
-/// Operations of one device under way at the same time at the most: far above what an engine of a small
-/// cache may need, far below what one that forgets would reach.
+/// Limit of one device's operations under way: far above the need of an engine of a small cache, far below the number
+/// that an engine which forgets them would reach.
 const IN_FLIGHT_MAX: usize = 4096;
 
 const LAND: u64 = 0;
@@ -95,12 +95,12 @@ impl World {
             from.as_slice().iter().for_each(|slice| self.pool.gather(*slice, &mut sectors));
             return Some(Content::Data(sectors.into()));
         }
-        // A device may keep what was discarded.
+        // A device may keep discarded content.
         let is_zeroed = view.kind == Kind::WriteZeroes || view.kind == Kind::Discard && self.random.one_in(2);
         is_zeroed.then_some(Content::Zeroes(view.sectors))
     }
 
-    /// Begins an operation on its device: the fault that it meets, and the ticket of a flush.
+    /// Begins an operation on its device: returns the fault that it meets, and the ticket of a flush.
     fn begun(&mut self, view: &IoView) -> (Option<Fault>, Option<FlushTicket>) {
         let World { cache, origins, random, .. } = self;
         let disk = match view.target {
@@ -152,7 +152,7 @@ impl World {
         None
     }
 
-    /// An origin gets what clients wrote to that very place, and nothing else.
+    /// Checks that an origin gets only data that clients wrote to that very place.
     fn misplaced(&self, volume: usize, first: u64, sectors: &[Sector]) -> Option<String> {
         for (at, sector) in (first..).zip(sectors) {
             let tag = sector.tag();
@@ -184,7 +184,7 @@ impl World {
             _ => (),
         }
         let now = self.clock.now_ns();
-        // A flush that fails takes what it takes when that is told: no other one can succeed in between.
+        // A failed flush has its effect when it is answered: no other one can succeed in between.
         let is_failing_flush = kind == Kind::Flush && matches!(fault, Some(Fault::Error(_)));
         // Half of the operations have their effect some time before the answer.
         if !has_landed && !is_failing_flush && self.random.one_in(2) {
@@ -203,7 +203,7 @@ impl World {
         }
     }
 
-    /// The operation has its effect on the device.
+    /// Lands an operation: it has its effect on the device.
     pub(super) fn land(&mut self, op: u64) {
         let Some(in_flight) = self.in_flight.get_mut(&op) else { return };
         if in_flight.view.has_landed {
@@ -266,7 +266,7 @@ impl World {
         }
     }
 
-    /// The operation fails: of a write any part may land, a flush may have done anything.
+    /// Lands a failed operation: any part of a write may land, a flush may have done anything.
     fn land_failed(&mut self, op: u64, view: IoView, errno: Errno) {
         if view.target == Target::Cache && view.kind == Kind::Read {
             self.suspect(view.first, view.sectors);
@@ -295,7 +295,7 @@ impl World {
             _ => (),
         }
         if view.kind == Kind::Flush {
-            // Others under way there cannot promise what this one took.
+            // Other flushes under way there cannot promise the writes that this one took.
             let others = self.in_flight.values_mut().filter(|other| {
                 other.view.target == view.target && other.view.kind == Kind::Flush && !other.view.has_landed
             });
@@ -303,7 +303,7 @@ impl World {
         }
         for (first, sectors) in lost {
             match view.target {
-                // What has been in the log as dirty stays there until a flush succeeds.
+                // Data that has been in the log as dirty stays there until a flush succeeds.
                 Target::Origin(volume) if self.is_bypassed[volume.at()] => {
                     let range = SectorRange { start: first, sectors };
                     self.oracle.origin_lost(volume.at(), range, !self.has_dirty(volume));
@@ -317,7 +317,7 @@ impl World {
         }
     }
 
-    /// The bytes of a write under way do not change.
+    /// Checks that the bytes of a write under way do not change.
     fn check_carried(&mut self, op: u64) {
         let InFlight { view, from, content, .. } = &self.in_flight[&op];
         let (Some(from), Some(Content::Data(carried))) = (from, content) else { return };
@@ -332,7 +332,7 @@ impl World {
         }
     }
 
-    /// The operation is answered.
+    /// Answers an operation.
     pub(super) fn answer_op(&mut self, op: u64) {
         if !self.in_flight.contains_key(&op) {
             return;
@@ -354,7 +354,7 @@ impl World {
         })
     }
 
-    /// An injected error is about to be told.
+    /// Tells the oracle of an injected error that is about to be answered.
     fn explain(&mut self, view: &IoView, errno: Errno) {
         let at = self.oracle.moment();
         let range = (view.kind != Kind::Flush && view.target != Target::Cache)
@@ -373,8 +373,8 @@ impl World {
         self.pump();
     }
 
-    /// The driver's timeout: the operation's device is gone, and so is all that is under way there. Some
-    /// of it may still land.
+    /// Runs into the driver's timeout: the operation's device is gone, and all that is under way there. Some of it
+    /// may still land.
     fn time_out(&mut self, op: u64) {
         let Some(target) = self.in_flight.get(&op).map(|in_flight| in_flight.view.target) else { return };
         self.disk(target).faults.gone = Some(Errno::TIMEDOUT);

@@ -13,7 +13,7 @@ use engine::units::SECTORS_PER_BLOCK;
 const ROT_NOTES_MIN: u64 = 4;
 
 impl World {
-    /// The cache cannot give back what lies in these sectors.
+    /// Notes that the cache cannot give back the content of these sectors.
     pub(super) fn suspect(&mut self, first: u64, sectors: u64) {
         let start = first / SECTORS_PER_BLOCK * SECTORS_PER_BLOCK;
         let end = (first + sectors).next_multiple_of(SECTORS_PER_BLOCK);
@@ -33,12 +33,12 @@ impl World {
         }
     }
 
-    /// Notes what a write to the wrong place harms.
+    /// Notes the harm of a write to the wrong place.
     pub(super) fn misdirected(&mut self, op: u64) {
         let InFlight { view, content, .. } = &self.in_flight[&op];
         let Some(content) = content.clone() else { return };
         let first = view.first;
-        // What should be there is not; what was at the other place was overwritten: the plan named it.
+        // The intended place lacks the content; the other place, which the plan named, was overwritten.
         if let Content::Data(sectors) = &content {
             for sector in sectors.iter() {
                 if let Some((volume, sector)) = self.oracle.place_of(sector.tag()) {
@@ -64,7 +64,7 @@ impl World {
         }
     }
 
-    /// Lets a sector rot now and then, after a write.
+    /// Lets a sector rot at random, after a write.
     pub(super) fn rot_by_chance(&mut self, target: Target) {
         if target == Target::Cache {
             self.rot_metadata_by_chance();
@@ -90,7 +90,7 @@ impl World {
         place.filter(|_| self.cache.notes_since(sector) >= ROT_NOTES_MIN)
     }
 
-    /// A bit of a sector of the cache flips. False if the sector is only in the device's volatile cache.
+    /// Flips a bit of a sector of the cache. False if the sector is only in the device's volatile cache.
     pub fn rot_cache(&mut self, sector: u64, bit: usize) -> bool {
         self.suspect(sector, 1);
         let is_done = self.cache.rot(sector, bit);
@@ -101,7 +101,7 @@ impl World {
         is_done
     }
 
-    /// The sectors of the cache device that hold what was written to a sector of a volume, newest or not.
+    /// The sectors of the cache device with content written to a sector of a volume, newest or not.
     #[must_use]
     pub fn copies_of(&self, volume: usize, sector: u64) -> Vec<u64> {
         let holds = |at: &u64| match &self.cache.read(*at, 1)[0] {

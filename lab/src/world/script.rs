@@ -1,4 +1,4 @@
-//! Decisions of a scenario: which device operations are held back, and when they go on.
+//! Decisions of a scenario: the device operations that are held back, and when they go on.
 
 use super::World;
 use super::operations::{IoView, OpId};
@@ -7,17 +7,17 @@ use crate::violation;
 use engine::effect::Errno;
 
 impl World {
-    /// From now on every device operation waits for [`World::complete`].
+    /// Makes every device operation wait for [`World::complete`] from now on.
     pub fn be_manual(&mut self) {
         self.is_manual = true;
     }
 
-    /// Holds back every operation that begins from now on and for which `filter` says so.
+    /// Holds back every operation that begins from now on and for which `filter` holds.
     pub fn hold(&mut self, filter: impl Fn(&IoView) -> bool + 'static) {
         self.filters.push(Box::new(filter));
     }
 
-    /// Holds nothing back any more; what is held goes on.
+    /// Ends all holding back; held operations go on.
     pub fn release(&mut self) {
         self.is_manual = false;
         self.filters.clear();
@@ -31,13 +31,13 @@ impl World {
         }
     }
 
-    /// The operations under way for which `filter` says so, oldest first.
+    /// The operations under way for which `filter` holds, oldest first.
     #[must_use]
     pub fn pending(&self, filter: impl Fn(&IoView) -> bool) -> Vec<IoView> {
         self.in_flight.values().map(|in_flight| in_flight.view).filter(|view| filter(view)).collect()
     }
 
-    /// Lets things happen until an operation is under way for which `filter` says so.
+    /// Lets things happen until an operation is under way for which `filter` holds.
     ///
     /// # Errors
     /// A violation, also if none comes.
@@ -58,12 +58,12 @@ impl World {
         unreachable!("it just failed")
     }
 
-    /// An operation has its effect; its answer is still to come.
+    /// Lets an operation have its effect; its answer is still to come.
     pub fn land_op(&mut self, id: OpId) {
         self.land(id.0);
     }
 
-    /// An operation is carried out and answered.
+    /// Carries out and answers an operation.
     ///
     /// # Errors
     /// A violation.
@@ -72,7 +72,7 @@ impl World {
         self.is_sound()
     }
 
-    /// An operation fails.
+    /// Fails an operation.
     ///
     /// # Errors
     /// A violation.
@@ -85,8 +85,8 @@ impl World {
         self.is_sound()
     }
 
-    /// Carries out and answers all operations for which `filter` says so, oldest first, and those that begin
-    /// because of that, until there are none.
+    /// Carries out and answers all operations for which `filter` holds, oldest first, and those that begin because of
+    /// that, until there are none.
     ///
     /// # Errors
     /// A violation.

@@ -1,4 +1,4 @@
-//! A world to begin with: devices, volumes, what the cache is made of, and what is promised.
+//! The start of a world: devices, volumes, the cache's composition, and its promises.
 
 use crate::oracle::Contract;
 use engine::composition::Composition;
@@ -43,7 +43,7 @@ impl SlotSetup {
     }
 }
 
-/// How long device operations take: drawn for each one, so that they end in any order.
+/// The range of a device's latencies: drawn for each operation, so that they end in any order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latency {
     /// At the least.
@@ -55,7 +55,7 @@ pub struct Latency {
 /// A world to begin with.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Where all chance comes from.
+    /// The seed of all draws.
     pub seed: u64,
     /// Segments of the cache: 64 at the least.
     pub segments: u32,
@@ -83,19 +83,19 @@ pub struct Setup {
     pub mutations: Mutations,
     /// Whether `check` looks at the cache after every recovery. Not where bits rot.
     pub is_checked_on_open: bool,
-    /// Whether each start compares the clean copies with the origins. Where not, only what clients read tells.
+    /// Whether each start compares the clean copies with the origins. If not, only clients' reads show a difference.
     pub are_copies_compared: bool,
     /// Promises that the oracle holds the cache to.
     pub contract: Contract,
-    /// How long the cache takes.
+    /// Latencies of the cache.
     pub cache_latency: Latency,
-    /// How long an origin takes.
+    /// Latencies of an origin.
     pub origin_latency: Latency,
-    /// Which origins can discard.
+    /// Whether the origins can discard.
     pub origin_can_discard: bool,
     /// Origins keep what they acknowledge, as if each write were flushed.
     pub origins_keep: bool,
-    /// So does the cache.
+    /// The cache keeps what it acknowledges, too.
     pub cache_keeps: bool,
     /// A device operation without an answer after this long counts as failed, and its device as gone.
     pub device_timeout_ns: u64,
@@ -177,8 +177,8 @@ impl Setup {
         self.with_promise(&composition.contract())
     }
 
-    /// The same with dirty data in memory, too, as gflash has it: room for so many blocks there; not `safe`, it
-    /// answers writes early. `bounds` and `config` are to leave that room.
+    /// The same with dirty data in memory, too, as in gflash: room for so many blocks there; not `safe`, it answers
+    /// writes early. `bounds` and `config` are to leave that room.
     ///
     /// # Panics
     /// If there is no such cache.

@@ -1,4 +1,4 @@
-//! Checks that hold at any moment: content, the device's bytes, memory, and that all comes to rest.
+//! Checks that hold at any moment: content, the device's bytes, memory, and that all work comes to rest.
 
 use super::image::CutImage;
 use super::{Ticket, World};
@@ -63,8 +63,8 @@ impl World {
         check::check(&mut CutImage::whole(&mut self.cache))
     }
 
-    /// The cache device must be as `check` wants it; superblock copies may differ where a crash hit
-    /// their writing.
+    /// Checks that the cache device is sound for `check`; superblock copies may differ where a crash hit their
+    /// writing.
     ///
     /// # Errors
     /// A violation of kind [`Kind::Physical`].
@@ -88,8 +88,8 @@ impl World {
         self.is_sound()
     }
 
-    /// RULE 5: a summary says no more of what is dead and what is home than its segment's last header. A torn one
-    /// says nothing.
+    /// RULE 5: checks that a summary counts no more blocks as dead or home than its segment's last header. A torn one
+    /// counts none.
     fn expect_modest_summary(&mut self, segment: u32) {
         let blocks = u64::from(self.setup.segment_blocks);
         let first = SEGMENTS_OFFSET / BLOCK_BYTES + u64::from(segment) * blocks;
@@ -125,7 +125,7 @@ impl World {
         bytes
     }
 
-    /// Memory stays within what the engine says it needs.
+    /// Checks that memory stays within the engine's stated need.
     ///
     /// # Errors
     /// A violation of kind [`Kind::Physical`].
@@ -146,8 +146,8 @@ impl World {
         self.is_sound()
     }
 
-    /// Lets things happen until nothing is to come: every request answered, every operation ended, all
-    /// dirty data home, no more ticks.
+    /// Lets things happen until nothing is to come: every request answered, every operation ended, all dirty data
+    /// home, no more ticks.
     ///
     /// # Errors
     /// A violation; of kind [`Kind::Liveness`] if rest never comes.
@@ -179,7 +179,7 @@ impl World {
         self.is_sound()
     }
 
-    /// The origin alone must hold what the clients see: after a drain, or a detach.
+    /// Checks that the origin alone holds what the clients see: after a drain, or a detach.
     ///
     /// # Errors
     /// A violation of kind [`Kind::Physical`].
