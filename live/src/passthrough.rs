@@ -20,9 +20,9 @@ struct Passing {
     may_refuse: bool,
 }
 
-/// Serves origins as they are: for a volume whose cache is missing, and as the yardstick of
-/// measurements. Of the operator's requests it knows [`RequestOp::Stop`], and
-/// [`RequestOp::Drain`] and [`RequestOp::CancelDrain`], which have nothing to do.
+/// A server of origins as they are: for a volume whose cache is missing, and as the yardstick of measurements. Of the
+/// operator's requests it knows [`RequestOp::Stop`], and [`RequestOp::Drain`] and [`RequestOp::CancelDrain`], which
+/// have nothing to do.
 #[derive(Default)]
 pub struct Passthrough {
     passing: Slab<Passing>,

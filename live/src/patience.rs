@@ -9,7 +9,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Pause between two attempts.
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
-/// Repeats `attempt` for a moment while its error says that another process holds what it wants; the last result.
+/// Repeats `attempt` for a moment while its error says that another process holds the resource; returns the last
+/// result.
 ///
 /// # Errors
 /// The error of the last attempt.

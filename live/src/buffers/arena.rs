@@ -10,7 +10,7 @@ const _: () = assert!(BLOCK_FRAMES_MAX * FRAME_BYTES == BUFFER_BYTES_MAX, "a buf
 const NIL: u32 = u32::MAX;
 /// In `Arena::free_order`: the frame is not the first one of a free block.
 const TAKEN: u8 = u8::MAX;
-/// The buffer lengths kept aside, in frames, and how many of each.
+/// The buffer lengths kept aside, in frames, and the number of each.
 const ASIDE: [(u32, usize); 3] = [(1, 512), (32, 32), (64, 16)];
 
 /// A buddy allocator over a run of frames.
@@ -67,7 +67,7 @@ impl Arena {
             None => match self.split(frames) {
                 Some(start) => start,
                 None => {
-                    // What is kept aside may be what keeps large blocks from forming.
+                    // Buffers kept aside may keep large blocks from forming.
                     self.merge_aside();
                     self.split(frames)?
                 }

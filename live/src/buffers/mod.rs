@@ -25,7 +25,7 @@ use std::ptr::NonNull;
 pub const FRAME_BYTES: u32 = BLOCK_BYTES as u32;
 /// Bytes of the largest buffer.
 pub const BUFFER_BYTES_MAX: u32 = ENGINE_BUFFER_BYTES_MAX;
-/// Bytes the doors have at the least: an eighth of it is several of the pieces that requests are cut into.
+/// Least memory of the doors: an eighth of it is several of the pieces that requests are cut into.
 pub const DOOR_BYTES_MIN: u64 = 8 << 20;
 
 /// Address space beyond the engine's quota, so that scattered small buffers never make a
@@ -45,7 +45,7 @@ pub struct Pool {
     frames: Vec<Frame>,
     engine: Arena,
     door: Arena,
-    /// Buffers of the doors that came back, ever.
+    /// Buffers of the doors that came back since the start.
     door_returns: u64,
 }
 

@@ -1,4 +1,4 @@
-//! A device used by one synchronous job: what recovery, `create` and `check` stand on.
+//! A device used by one synchronous job, such as recovery, `create` and `check`.
 
 use crate::devices::{AlignedBytes, Device, Job, Kind, Transfer};
 use engine::effect::Errno;
@@ -68,7 +68,7 @@ impl BlockingDevice {
         Ok(())
     }
 
-    /// Makes durable what was written before.
+    /// Makes earlier writes durable.
     ///
     /// # Errors
     /// The device's errno.
@@ -103,7 +103,7 @@ fn read(device: &Device, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), Errn
         match device.kind() {
             Kind::File(file) if file.is_copied() => file.read_at(offset_bytes, chunk)?,
             kind => {
-                // Around what is asked, the sectors that hold it, into memory as aligned as they are.
+                // Reads the whole sectors around the range, into memory aligned as they are.
                 let start = offset_bytes - offset_bytes % sector_bytes;
                 let len_bytes = end.next_multiple_of(sector_bytes) - start;
                 let mut bounce =

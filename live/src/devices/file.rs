@@ -147,7 +147,7 @@ impl OpenFile {
     /// Asks for the size again. One that has grown is taken over; one that has shrunk is only returned:
     /// operations on the lost end shall get the device's own errors.
     pub(crate) fn measure(&self) -> Result<u64, Errno> {
-        // Transfers name their offset: the position that this moves is nobody's.
+        // Transfers name their offset: the file position that this moves is not used.
         let end =
             rustix::fs::seek(&self.fd, SeekFrom::End(0)).map_err(|errno| Errno(errno.raw_os_error()))?;
         let size_bytes = end - end % u64::from(self.sector_bytes);
@@ -254,7 +254,7 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Makes durable what was written.
+    /// Makes earlier writes durable.
     pub(crate) fn flush(&self) -> Result<(), Errno> {
         if !self.needs_flush() {
             return Ok(());

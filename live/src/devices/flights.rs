@@ -36,7 +36,7 @@ enum Step {
     Write,
     Flush,
     Discard,
-    /// Zeroing by the device's own operation, and by which.
+    /// Zeroing by the device's own operation: the file, and the operation.
     Zero {
         mode: u32,
     },
@@ -88,8 +88,8 @@ pub(crate) struct Flights {
     any_modelled: bool,
 }
 
-// SAFETY: the vectors' addresses are all that is not `Send` here. They name pool memory and the zeroes, which
-// are no thread's own; who may touch that is what I2 says, whichever thread does it.
+// SAFETY: the vectors' addresses are the only part that is not `Send` here. They name pool memory and the zeroes,
+// which belong to no thread; I2 says who may touch that, on any thread.
 unsafe impl Send for Flights {}
 
 fn line_of(target: Target) -> usize {
@@ -228,7 +228,7 @@ impl Flights {
         unsafe { backend.push(Owner::Flight(key as u64).token(), operation) };
     }
 
-    /// The kernel has done an operation, or a part of it.
+    /// Takes an operation, or a part of it, that the kernel has done.
     pub(crate) fn landed(
         &mut self,
         key: u64,
@@ -281,7 +281,7 @@ impl Flights {
         }
     }
 
-    /// Picks up what modelled disks have done by now.
+    /// Picks up the operations that modelled disks have done by now.
     pub(crate) fn poll_models(&mut self, now: Nanos, pool: &mut Pool) {
         if !self.any_modelled {
             return;

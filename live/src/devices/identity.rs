@@ -1,4 +1,4 @@
-//! Identity of a device: what tells it from another over restarts (hazard 9).
+//! Identity of a device: stable marks that tell it from others over restarts (hazard 9).
 
 use rustix::fs::Stat;
 use std::os::fd::OwnedFd;
@@ -38,7 +38,7 @@ pub(super) fn of_file(fd: &OwnedFd, stat: &Stat) -> String {
     format!("file:{file_system:x}:{}", stat.st_ino)
 }
 
-/// Whether a loop device stands on the file: somebody may have mounted it.
+/// Whether a loop device stands on the file, which may be mounted.
 pub(super) fn backs_a_loop_device(path: &Path) -> bool {
     let Ok(path) = path.canonicalize() else { return false };
     let Ok(devices) = std::fs::read_dir("/sys/block") else { return false };

@@ -1,4 +1,4 @@
-//! Devices: what a name opens, its operations under way, and what waits for them.
+//! Devices: opening by name, operations under way, and the queues behind them.
 //!
 //! A device is a file or block device, memory, or a modelled disk over one of the two. Memory is a
 //! file without a name, so that all data goes one way.
@@ -31,11 +31,11 @@ use thiserror::Error;
 pub enum Access {
     /// Read it, without a lock: look at something that may be in use.
     ReadOnly,
-    /// Read it while nobody else may use it.
+    /// Read it; fails while others use it.
     ReadOnlyExclusive,
     /// Read and write it, without a lock.
     ReadWrite,
-    /// Read and write it while nobody else may use it.
+    /// Read and write it; fails while others use it.
     Exclusive,
 }
 
@@ -140,7 +140,7 @@ impl DeviceError {
 pub(crate) enum Kind {
     /// By system calls on a file.
     File(OpenFile),
-    /// When the model says so, over a file.
+    /// At the times of a model, over a file.
     Modelled(Box<Modelled>),
 }
 
@@ -244,7 +244,7 @@ impl Device {
         self.file().identity()
     }
 
-    /// Whether a model says how long its operations take.
+    /// Whether a model sets the times of its operations.
     #[must_use]
     pub fn is_modelled(&self) -> bool {
         matches!(self.opened.kind, Kind::Modelled(_))
@@ -281,8 +281,8 @@ impl Device {
         self.file().same_as(other.file())
     }
 
-    /// A power cut of a modelled disk: what it has not flushed is lost, wholly or in part, and
-    /// it does nothing any more. Other devices do not notice.
+    /// Plays a power cut of a modelled disk: unflushed data is lost, wholly or in part, and the disk does nothing any
+    /// more. Other devices do not notice.
     pub fn lose_unflushed(&self) {
         if let Kind::Modelled(modelled) = &self.opened.kind {
             modelled.lose_unflushed();

@@ -1,4 +1,4 @@
-//! A modelled disk in real time: a model says when, a file holds what.
+//! A modelled disk in real time: a model sets the times, a file holds the data.
 //!
 //! An operation is handed to the model when it comes; its data is moved when the model says
 //! that it is done. What was written is held in a [`VolatileCache`] until a flush, so that a power
@@ -32,7 +32,7 @@ pub(crate) enum Job {
     Read { offset_bytes: u64, len_bytes: u64 },
     /// Write a range; the data is taken when it is finished.
     Write { offset_bytes: u64, len_bytes: u64 },
-    /// Make durable what was finished before.
+    /// Make finished writes durable.
     Flush,
     /// Drop a range.
     Discard { offset_bytes: u64, len_bytes: u64 },
@@ -40,7 +40,7 @@ pub(crate) enum Job {
     Zero { offset_bytes: u64, len_bytes: u64 },
 }
 
-/// Transfer that is left to do when the model says that an operation is done.
+/// The transfer that is left to do when the model ends an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transfer {
     /// Fetch the data with [`Modelled::read_at`].
@@ -150,8 +150,8 @@ impl Modelled {
     pub(crate) fn poll(&self, now: Nanos, submitter: Submitter) -> Option<(u64, Transfer)> {
         let mut state = self.state();
         if state.dead && matches!(submitter, Submitter::Reactor) {
-            // A disk without power answers nothing, not even with an error that somebody could act on
-            // before the process ends.
+            // A disk without power answers nothing, not even an error on which the program could act before the
+            // process ends.
             return None;
         }
         let model_now = state.model_ns(now);
@@ -210,7 +210,7 @@ impl Modelled {
         }
     }
 
-    /// Several threads may wait: each takes only its own, and puts back what it finds of others.
+    /// Takes the result of `token`. Several threads may wait: each takes only its own, and puts back the others'.
     fn take(&self, now: Nanos, token: u64) -> Option<Transfer> {
         if let Some((found, transfer)) = self.poll(now, Submitter::Thread) {
             if found == token {
@@ -244,7 +244,7 @@ impl Drop for Modelled {
 }
 
 impl State {
-    /// The time on the model's clock, which goes `speed` times as fast as the wall's.
+    /// The time on the model's clock, which runs `speed` times as fast as the wall clock.
     fn model_ns(&mut self, now: Nanos) -> u64 {
         self.newest = self.newest.max(now);
         let product =

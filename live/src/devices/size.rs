@@ -30,7 +30,7 @@ pub enum SizeError {
     },
 }
 
-/// The number of bytes that `text` says. Suffixes are K, M, G, T, alone or as `KiB`, in any case.
+/// The number of bytes in `text`. Suffixes are K, M, G, T, alone or as `KiB`, in any case.
 ///
 /// # Errors
 /// [`SizeError`] says what is wrong with it.

@@ -49,7 +49,7 @@ pub struct ModelSpec {
 /// The size of a modelled disk's volatile write cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteCache {
-    /// None: a write is acknowledged when it is on the medium.
+    /// No write cache: a write is acknowledged when it is on the medium.
     Off,
     /// This many bytes.
     Bytes(u64),
@@ -244,7 +244,7 @@ fn unescape(value: &str) -> Result<String, DeviceSpecError> {
     String::from_utf8(bytes).map_err(|_| wrong())
 }
 
-/// The reverse of [`unescape`] for what has a meaning in a URI of ours.
+/// The reverse of [`unescape`], for characters that have a meaning in these URIs.
 fn escape(path: &Path) -> String {
     let mut text = String::new();
     for character in path.to_string_lossy().chars() {
@@ -282,7 +282,7 @@ impl DeviceSpec {
         }
     }
 
-    /// The same device with an absolute path, which is good in any working directory.
+    /// The same device with an absolute path, valid in any working directory.
     #[must_use]
     pub fn absolute(&self) -> DeviceSpec {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());

@@ -1,5 +1,5 @@
-//! The volatile write cache of a modelled disk: what was acknowledged but is not on the
-//! medium yet, so that a power cut can lose it on purpose.
+//! The volatile write cache of a modelled disk: acknowledged data that is not on the medium yet, so that a power cut
+//! can lose it on purpose.
 //!
 //! Invariants:
 //! - I1: reads see the cache first, the store below it second.
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Bytes of a piece of the cache.
 const PIECE_BYTES: u64 = 4096;
-/// Bytes of a sector: what a disk writes whole or not at all.
+/// Bytes of a sector, which a disk writes whole or not at all.
 const SECTOR_BYTES: usize = 512;
 
 struct Piece {
@@ -83,7 +83,7 @@ impl VolatileCache {
         Ok(())
     }
 
-    /// Lays what is held over `bytes`, which were read from the store at the offset.
+    /// Lays the held pieces over `bytes`, which were read from the store at the offset.
     pub(super) fn overlay(&self, offset_bytes: u64, bytes: &mut [u8]) {
         let end = offset_bytes + bytes.len() as u64;
         for (number, piece) in self.pieces.range(offset_bytes / PIECE_BYTES..end.div_ceil(PIECE_BYTES)) {
@@ -99,7 +99,7 @@ impl VolatileCache {
         }
     }
 
-    /// Forgets what is held of a range whose content goes to the store at once.
+    /// Forgets the held pieces of a range whose content goes to the store at once.
     pub(super) fn forget(&mut self, offset_bytes: u64, len_bytes: u64) {
         let end = offset_bytes + len_bytes;
         let touched: Vec<u64> = self
@@ -128,7 +128,7 @@ impl VolatileCache {
         self.write
     }
 
-    /// Ends a flush: what it covers is on the medium.
+    /// Ends a flush: the pieces that it covers are on the medium.
     pub(super) fn end_flush(&mut self, store: &OpenFile, covered: u64) -> Result<(), Errno> {
         let numbers: Vec<u64> = self
             .pieces
@@ -160,7 +160,7 @@ impl VolatileCache {
                 1 => piece.sectors & (choice >> 32) as u8,
                 _ => 0,
             };
-            // The process ends in a moment: there is nobody to tell about a failing store.
+            // The process is about to end: an error of the store could not be reported.
             let _ = write_sectors(store, number, &piece, kept);
         }
         self.order.clear();

@@ -10,7 +10,7 @@ pub struct Export {
     pub name: String,
     /// A line for people; may be empty.
     pub description: String,
-    /// The size; what does not fill a last minimum block cannot be reached by clients.
+    /// The size; a remainder smaller than the minimum block is out of clients' reach.
     pub size_bytes: u64,
     /// The smallest unit of a request: a power of two, 512 or more.
     pub min_block_bytes: u32,

@@ -23,7 +23,7 @@ pub struct Latency {
     pub max_ns: u64,
 }
 
-/// Summaries of what a volume's clients waited for, from a request's arrival to its reply.
+/// Summaries of the latencies of a volume's clients, from a request's arrival to its reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latencies {
     /// Reads.

@@ -1,4 +1,4 @@
-//! Doors: what clients connect to.
+//! Doors: the transports by which clients connect.
 //!
 //! A door takes clients' requests off their transport, hands them to the core in [`pieces`], and brings the core's
 //! replies back. Each reactor has one door of each kind. Another kind, say ublk or vhost-user, is one more folder
@@ -36,7 +36,7 @@ impl DoorNumber {
 
 /// One kind of door, as one reactor has it.
 pub(crate) trait Door<C> {
-    /// Does what is due by now, and goes on with requests that waited for memory or for replies.
+    /// Does the work that is due, and goes on with requests that waited for memory or for replies.
     fn tick(&mut self, turn: &mut Turn<'_, C>);
     /// Deadline of the next [`Door::tick`], should nothing happen before.
     fn deadline(&self) -> Option<Nanos>;
@@ -103,7 +103,7 @@ impl<C: Core + 'static> Doors<C> {
         self.doors.iter_mut().for_each(|door| door.send(turn));
     }
 
-    /// Does what another reactor has ordered.
+    /// Carries out an order of another reactor.
     pub(crate) fn obey(&mut self, order: Order, turn: &mut Turn<'_, C>) {
         match order {
             Order::Adopt { door, client } => self.doors[usize::from(door.0)].adopt(client, turn),

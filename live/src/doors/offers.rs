@@ -1,4 +1,4 @@
-//! Offers: the exports that clients can connect to, and how long they waited there. One list for all doors.
+//! Offers: the exports that clients can connect to, and their latencies. One list for all doors.
 
 use super::Export;
 use super::pieces::Kind;
@@ -12,7 +12,7 @@ struct Served {
 
 /// All exports, by place.
 pub(crate) struct Offers {
-    /// Exports by place; `None` when one was closed.
+    /// Exports by place; `None` for a closed one.
     exports: Vec<Option<Export>>,
     served: Vec<Served>,
 }

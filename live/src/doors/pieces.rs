@@ -1,4 +1,4 @@
-//! Pieces: the one place where a client's request is cut into what the core takes at once.
+//! Pieces: the one place where a client's request is cut to the sizes that the core takes.
 
 use engine::limits::{RANGE_BYTES_MAX, REQUEST_BYTES_MAX};
 use engine::units::{BLOCK_BYTES, SECTOR_BYTES, SectorRange};
@@ -38,7 +38,7 @@ impl Cut {
         (small(buffer_bytes), small(lead_bytes))
     }
 
-    /// The beginning of it that fits a buffer of `buffer_bytes`, at least a block.
+    /// The beginning of the piece that fits a buffer of `buffer_bytes`, at least a block.
     pub(crate) fn shortened(self, buffer_bytes: u64) -> Cut {
         let whole_bytes = buffer_bytes - buffer_bytes % BLOCK_BYTES;
         assert!(whole_bytes > 0, "a buffer has at least a block");
@@ -53,7 +53,7 @@ pub(crate) fn cut(kind: Kind, offset_bytes: u64, len_bytes: u64) -> Option<Cut> 
         return None;
     }
     let longest = match kind {
-        // Less than the limit by what an unaligned beginning adds to the buffer.
+        // The limit, less the sectors by which an unaligned beginning enlarges the buffer.
         Kind::Read | Kind::Write => u64::from(REQUEST_BYTES_MAX) - offset_bytes % BLOCK_BYTES,
         Kind::Trim | Kind::WriteZeroes => RANGE_BYTES_MAX - offset_bytes % BLOCK_BYTES,
         Kind::Flush => unreachable!("a flush has no range"),

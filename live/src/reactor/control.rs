@@ -24,11 +24,11 @@ enum Ending {
     Quieting { answers: Vec<Answer<()>> },
     /// The core is stopping.
     Stopping { answers: Vec<Answer<()>> },
-    /// All is done.
+    /// The server has ended.
     Over,
 }
 
-/// Messages of other threads, and the requests that came of them.
+/// Messages of other threads, and the requests made from them.
 pub(crate) struct Control<C> {
     messages: Receiver<Message<C>>,
     asked: Slab<Asked>,

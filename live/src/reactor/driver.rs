@@ -77,7 +77,7 @@ pub(crate) struct Piece {
     pub offset_bytes: u64,
 }
 
-/// Carries out what the operator's durable notes are for.
+/// The writer of the durable notes that volumes' caches are given up.
 pub(crate) type Abandon = Box<dyn FnMut(VolumeIndex) -> io::Result<()> + Send>;
 
 /// Tells the operator.
@@ -124,9 +124,9 @@ impl<C: Core> Turn<'_, C> {
         self.driver.settle(self.backend);
     }
 
-    /// Whether this reactor has all the clients there are. Then a long copy between a socket and memory is for
-    /// a thread of the kernel, which runs beside it; otherwise another reactor does that, and handing the
-    /// copy over costs the warmth of the caches. Measured with fio over NBD, long reads and writes.
+    /// Whether this reactor has all the clients. Then a long copy between a socket and memory is for a thread of the
+    /// kernel, which runs beside it; otherwise another reactor does that, and handing the copy over costs the warmth
+    /// of the caches. Measured with fio over NBD, long reads and writes.
     pub(crate) fn is_alone(&self) -> bool {
         self.driver.wakeups.is_alone(self.reactor)
     }
@@ -206,7 +206,7 @@ impl<C: Core> Driver<C> {
         self.core.complete(self.now, io, result, &mut self.pool);
     }
 
-    /// Calls what is due by now.
+    /// Makes the calls that are due by now.
     pub(crate) fn tick(&mut self) {
         self.flights.poll_models(self.now, &mut self.pool);
         self.flights.expire(self.now, &mut self.pool);
@@ -220,7 +220,7 @@ impl<C: Core> Driver<C> {
         [self.core.deadline(), self.flights.deadline()].into_iter().flatten().min()
     }
 
-    /// Tells the operator what was noticed.
+    /// Passes the engine's notices on to the operator.
     pub(crate) fn tell(&mut self) {
         for notice in self.notices.drain(..) {
             (self.tell)(notice);

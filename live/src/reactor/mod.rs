@@ -30,8 +30,8 @@ pub use driver::Core;
 
 /// Turns that the loop makes at most before it sends, while the kernel goes on finishing things at once.
 const TURNS_BEFORE_SEND: usize = 4;
-/// Longest spin for the next request before a sleep, when spinning has paid lately.
-/// Taken from a probe: a request of a client that works with one at a time comes within 10 to 30 us.
+/// Longest spin for the next request before a sleep, when spinning has paid recently. Taken from a probe: a request
+/// of a client that works with one at a time comes within 10 to 30 us.
 const SPIN_NS: u64 = 50_000;
 /// Spins that have to succeed to pay for one that did not.
 const SPIN_PRICE: i32 = 4;
@@ -56,7 +56,7 @@ enum Next {
     End,
 }
 
-/// One loop and what belongs to it alone.
+/// A loop and its own state.
 struct Reactor<'t, C> {
     shared: &'t Shared<C>,
     number: usize,
@@ -180,7 +180,7 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
         Ok(next)
     }
 
-    /// Takes what is finished and does all that follows. `true` if the kernel was given work.
+    /// Takes finished operations and does all work that follows. `true` if the kernel was given work.
     fn turn(&mut self, driver: &mut Driver<C>) -> bool {
         let before = self.backend.outstanding();
         let mut finished = std::mem::take(&mut self.finished);
@@ -197,7 +197,7 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
         self.backend.outstanding() + taken > before
     }
 
-    /// Does all that follows from what the core and this reactor were told, up to the replies.
+    /// Does all work that follows from the input of the core and this reactor, up to the replies.
     fn settle(&mut self, driver: &mut Driver<C>) {
         let Reactor { number, backend, doors, control, .. } = self;
         let turn = &mut Turn { driver, backend, reactor: *number };
@@ -220,7 +220,7 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
                     }
                 }
             }
-            // A reply may have freed what a client waits for, and nothing else may ever happen.
+            // A reply may have freed memory that a client waits for, and no other event may ever come.
             let goes_on = any && doors.is_blocked();
             if !goes_on && !turn.driver.wakeups.has_orders(*number) {
                 break;
@@ -250,7 +250,7 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
         self.backend.await_event(Owner::WakeUp.token(), self.shared.wake_event(self.number));
     }
 
-    /// Hands over what is ready to be sent, and says what is to be done after that.
+    /// Hands over replies that are ready to be sent, and returns the next step.
     fn close_round(&mut self, driver: &mut Driver<C>) -> Next {
         let turn = &mut Turn { driver, backend: &mut self.backend, reactor: self.number };
         self.doors.send(turn);

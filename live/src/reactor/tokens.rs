@@ -15,7 +15,7 @@ const DOOR: u64 = 2;
 pub(crate) enum Owner {
     /// An operation at a device, by its key in [`crate::devices::flights::Flights`].
     Flight(u64),
-    /// The eventfd by which others wake this reactor.
+    /// The eventfd by which other threads wake this reactor.
     WakeUp,
     /// A door, by its place, and the door's own name for the operation.
     Door { door: u8, event: u64 },

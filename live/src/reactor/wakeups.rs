@@ -1,4 +1,4 @@
-//! Wake-ups: orders and replies that reactors leave for each other, and who sleeps until when.
+//! Wake-ups: orders and replies that reactors leave for each other, and the sleep of each reactor.
 //!
 //! All of it is under the lock of the shared state ([`crate::reactor::shared::Shared`]).
 
@@ -20,9 +20,9 @@ pub(crate) enum Order {
     Adopt { door: DoorNumber, client: OwnedFd },
     /// Send away the clients of the export at this place.
     Disconnect { place: usize, receipt: Option<Arc<Receipt>> },
-    /// Take no new clients, and send away those there are.
+    /// Take no new clients, and disconnect the present ones.
     Shut { receipt: Option<Arc<Receipt>> },
-    /// Clients of another door get no memory: send away those that hold some and do nothing.
+    /// Clients of another door get no memory: disconnect those that hold some and do nothing.
     Relieve,
     /// Look again whether it is time to end.
     Look,
@@ -137,7 +137,7 @@ impl WakeUps {
 
     // Clients.
 
-    /// The reactor that has fewest clients takes a new one, which counts there from now on.
+    /// Chooses the reactor with the fewest clients for a new one, which counts there from now on.
     pub(crate) fn admit(&mut self) -> usize {
         let fewest = (0..self.peers.len()).min_by_key(|reactor| self.peers[*reactor].clients);
         let reactor = fewest.expect("there is at least one reactor");
@@ -235,7 +235,7 @@ mod tests {
         let mut wakeups = WakeUps::new(2);
         // The other one is awake and will see to it.
         assert_eq!(wakeups.sleep(0, None, Some(Nanos(5)), None), None);
-        // Now nobody is.
+        // Now no reactor is.
         assert_eq!(wakeups.sleep(1, None, Some(Nanos(5)), None), Some(Nanos(5)));
         wakeups.wake(0);
         // Reactor 1 wakes soon enough for 5, but not for 4.

@@ -1,4 +1,4 @@
-//! Handles: how other threads talk to a running server.
+//! Handles: the interface of other threads to a running server.
 
 use crate::doors::latency::Latencies;
 use crate::reactor::Core;
@@ -28,7 +28,7 @@ pub enum ControlOp {
     Drain,
     /// [`RequestOp::CancelDrain`]
     CancelDrain,
-    /// [`RequestOp::Detach`]; its clients are sent away when it is done.
+    /// [`RequestOp::Detach`]; the volume's clients are disconnected when it is done.
     Detach,
     /// [`RequestOp::GiveUpLost`]
     GiveUpLost,
@@ -126,7 +126,7 @@ impl<C: Core + 'static> Handle<C> {
         receiver.recv().unwrap_or(Err(ControlError::Stopped))
     }
 
-    /// Asks the core for something, and waits until it is done.
+    /// Submits a request to the core, and waits until it is done.
     ///
     /// # Errors
     /// What the core said, or that the server has stopped.
@@ -199,8 +199,8 @@ impl<C: Core + 'static> Handle<C> {
         self.call(|answer| Message::ResizeExport { volume, size_bytes, answer })
     }
 
-    /// Announces a volume as read-only, or as writable, to clients that connect from now on. Connections there
-    /// are keep what they were told; their writes are judged by the new rule.
+    /// Announces a volume as read-only, or as writable, to clients that connect from now on. Present connections keep
+    /// their announcement; their writes are judged by the new rule.
     ///
     /// # Errors
     /// That the server has stopped.

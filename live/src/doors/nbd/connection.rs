@@ -35,7 +35,7 @@ pub(crate) struct Connection {
     pub session: Option<Session>,
     pub input: Input,
     pub outbox: Outbox,
-    /// The request whose pieces are not all handed on; what is behind it on the socket waits.
+    /// The request whose pieces are not all handed on; bytes behind it on the socket wait.
     pub head: Option<usize>,
     /// The payload that the head is receiving.
     pub arriving: Option<Arriving>,
@@ -47,9 +47,9 @@ pub(crate) struct Connection {
     pub held_bytes: u64,
     /// Time at which bytes last went to or came from the client.
     pub moved: Nanos,
-    /// It is on the list of those that wait for room.
+    /// The connection is on the list of those that wait for room.
     pub blocked: bool,
-    /// It is on the list of those with something to send.
+    /// The connection is on the list of those with something to send.
     pub outgoing: bool,
 }
 

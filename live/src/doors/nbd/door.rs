@@ -72,7 +72,7 @@ pub(crate) struct NbdDoor {
     /// Connections with something to send.
     pub(super) outgoing: Vec<usize>,
     pub(super) handshakes: usize,
-    /// Time since which some client waits for its first memory, or at which others last had to give up theirs.
+    /// Time since which some client waits for its first memory, or of the last relief by others' memory.
     pub(super) starving: Option<Nanos>,
     pub(super) number: DoorNumber,
     /// Whether bytes came from a client since [`Door::expects_bytes_soon`].
@@ -81,7 +81,7 @@ pub(crate) struct NbdDoor {
 
 /// Outcome of handing on a request.
 pub(super) enum Progress {
-    /// All of it was handed on.
+    /// The request was handed on wholly.
     Done,
     /// More bytes are needed from the client.
     Starved,
@@ -108,7 +108,7 @@ impl NbdDoor {
         }
     }
 
-    /// While a client can get no memory at all, those that hold some and do nothing have to go, at all doors.
+    /// Closes idle connections that hold memory, at all doors, while a client can get no memory at all.
     fn relieve_starving<C: Core>(&mut self, turn: &mut Turn<'_, C>) {
         if !self.connections.iter().any(|(_, connection)| connection.starves()) {
             self.starving = None;
@@ -153,7 +153,7 @@ impl NbdDoor {
             self.accept_again = Some(turn.driver.now.plus(ACCEPT_PAUSE_NS));
             return;
         }
-        // SAFETY: the kernel has just made this descriptor for us; nobody else knows it.
+        // SAFETY: the kernel has just made this descriptor for this call, and no other owner exists.
         let socket = unsafe { OwnedFd::from_raw_fd(result) };
         if self.open && turn.driver.wakeups.clients() < CONNECTIONS_MAX {
             self.listeners[listener].prepare(&socket);

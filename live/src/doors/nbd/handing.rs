@@ -49,7 +49,7 @@ impl NbdDoor {
             {
                 return Progress::Blocked;
             }
-            // All or nothing, or two such reads could each hold what the other one needs.
+            // All buffers or none: else two such reads could each hold the buffer that the other one needs.
             Delivery::Whole(_) => {
                 let request = &self.requests[head];
                 let rest_bytes = request.len_bytes - request.issued_bytes + WHOLE_EDGE_BYTES;
@@ -71,7 +71,7 @@ impl NbdDoor {
             self.hand_on(head, op, Some(slice), cut.offset_bytes, turn);
         }
         let request = &self.requests[head];
-        // A streamed reply keeps its place until it is sent, so that nothing comes in between.
+        // A streamed reply keeps its place until it is sent, so that no other reply comes in between.
         if request.is_issued() && !matches!(request.delivery, Delivery::Stream(_)) {
             Progress::Done
         } else {
@@ -125,8 +125,8 @@ impl NbdDoor {
         let is_promised = matches!(self.requests[head].delivery, Delivery::Whole(_));
         let most_bytes = free_bytes(turn) / NEWCOMER_SHARE;
         if !is_promised && (wanted_bytes > most_bytes || !self.has_room(key, wanted_bytes, turn)) {
-            // Who holds something waits until that is done. Who holds nothing gets on with less, so that no
-            // number of others that stall can stop it.
+            // A client that holds memory waits until its requests are done. A client without memory gets less, so
+            // that no number of stalled clients can stop it.
             if self.connections[key].held_bytes > 0 {
                 return None;
             }

@@ -26,7 +26,7 @@ pub(crate) struct Input {
     vectors: Box<[iovec; 2]>,
     message: Box<msghdr>,
     in_flight: bool,
-    /// The client sends long payloads: what is taken ahead of them would have to be copied.
+    /// The client sends long payloads: bytes taken ahead of them would have to be copied.
     pub expects_payload: bool,
 }
 
@@ -66,8 +66,8 @@ impl Input {
         self.in_flight
     }
 
-    /// Begins a receive: first into `straight`, the rest behind what is there. The message
-    /// stays valid until [`Input::received`].
+    /// Begins a receive: first into `straight`, the rest behind the bytes that are there. The message stays valid
+    /// until [`Input::received`].
     pub(crate) fn begin(&mut self, straight: Option<(*mut u8, usize)>) -> *mut msghdr {
         assert!(!self.in_flight, "one receive at a time");
         // The start of a request may be left: it moves to the front, so that the rest has room.
@@ -93,7 +93,7 @@ impl Input {
         &raw mut *self.message
     }
 
-    /// A receive has brought `own` bytes here, besides those that went straight.
+    /// Takes the result of a receive: `own` bytes here, besides those that went straight.
     pub(crate) fn received(&mut self, own: usize) {
         assert!(self.in_flight && own <= self.bytes.len() - self.end, "a receive was under way");
         self.in_flight = false;
@@ -108,7 +108,7 @@ pub(crate) struct Arriving {
     pub cut: Cut,
     /// Buffer that it goes into.
     pub slice: Slice,
-    /// Bytes of it that have arrived.
+    /// Bytes of the payload that have arrived.
     pub filled: u32,
 }
 

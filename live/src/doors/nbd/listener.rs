@@ -15,9 +15,9 @@ use thiserror::Error;
 const BACKLOG: i32 = 128;
 /// The port that NBD has by convention.
 const NBD_PORT: u16 = 10809;
-/// Asked for as the send buffer of a connection (the kernel doubles it). Measured with long reads over four
-/// connections: a larger one lets replies pile up beyond what the caches hold, a smaller one cuts them
-/// into more steps.
+/// The send buffer to ask for on a connection (the kernel doubles it). Measured with long reads over four
+/// connections: a larger one lets replies pile up beyond what the caches hold, a smaller one cuts them into more
+/// steps.
 const SEND_BUFFER_BYTES: usize = 106 * 1024;
 
 /// Address that clients connect to.
@@ -40,8 +40,8 @@ pub struct AddressError {
 impl FromStr for ListenAddress {
     type Err = AddressError;
 
-    /// `unix:PATH`, `HOST:PORT`, `:PORT` or `localhost:PORT`. Without a host it is 127.0.0.1: nobody is
-    /// offered to a network by accident.
+    /// `unix:PATH`, `HOST:PORT`, `:PORT` or `localhost:PORT`. Without a host it is 127.0.0.1, so that an export is
+    /// not offered to a network by accident.
     fn from_str(text: &str) -> Result<ListenAddress, AddressError> {
         let wrong = || AddressError { text: text.to_owned() };
         if let Some(path) = text.strip_prefix("unix:") {
@@ -72,7 +72,7 @@ impl fmt::Display for ListenAddress {
     }
 }
 
-/// A socket that listens. A unix socket's file goes when it is dropped.
+/// A socket that listens. A unix socket's file is removed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Listener {
     socket: OwnedFd,
@@ -80,7 +80,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Listens at the address. The file of a unix socket that nobody listens on is replaced.
+    /// Listens at the address. The file of a unix socket without a listener is replaced.
     pub(crate) fn bind(address: &ListenAddress) -> io::Result<Listener> {
         match address {
             ListenAddress::Unix(path) => {
@@ -143,7 +143,7 @@ impl Drop for Listener {
     }
 }
 
-/// Removes a socket's file if nobody listens on it.
+/// Removes a socket's file if it has no listener.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(()) };
     let in_use = || io::Error::from_raw_os_error(libc::EADDRINUSE);

@@ -64,7 +64,7 @@ impl NbdDoor {
         }
     }
 
-    /// Goes through what is there as far as it can, then listens for more.
+    /// Takes as much of the received bytes as possible, then listens for more.
     pub(super) fn proceed<C: Core>(&mut self, key: usize, turn: &mut Turn<'_, C>) {
         loop {
             let Some(connection) = self.connections.get_mut(key) else { return };

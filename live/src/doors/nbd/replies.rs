@@ -37,7 +37,7 @@ impl NbdDoor {
                 Delivery::Stream(_) => self.answer_stream(piece, is_over, turn),
             },
             (_, slice) => {
-                // The core has released a write's buffer, or will when it needs it no more.
+                // The core has released a write's buffer, or will when it no longer needs it.
                 let held_bytes = slice.map_or(0, buffer_bytes);
                 self.connections[key].held_bytes -= u64::from(held_bytes);
                 if is_over {
@@ -170,7 +170,7 @@ impl NbdDoor {
         }
     }
 
-    /// Sends what is ready: one message for each connection.
+    /// Sends the replies that are ready: one message for each connection.
     pub(super) fn send_all<C: Core>(&mut self, turn: &mut Turn<'_, C>) {
         for key in std::mem::take(&mut self.outgoing) {
             let Some(connection) = self.connections.get_mut(key) else { continue };

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 /// Way in which the data of a read goes out.
 #[derive(Debug)]
 pub(crate) enum Delivery {
-    /// Every piece as a chunk of its own when it is there; also the only piece of a small read.
+    /// Every piece as a chunk of its own as soon as it has come; also the only piece of a small read.
     Chunks,
     /// A simple reply: all pieces together, when it is known that none failed.
     Whole(InOrder),
@@ -30,13 +30,13 @@ impl InOrder {
         self.pieces.push_back((offset_bytes, slice, false));
     }
 
-    /// A piece is there.
+    /// Notes that a piece has come.
     pub(crate) fn arrived(&mut self, offset_bytes: u64) {
         let piece = self.pieces.iter_mut().find(|(offset, ..)| *offset == offset_bytes);
         piece.expect("the piece was asked for").2 = true;
     }
 
-    /// The next piece in order, if it is there.
+    /// The next piece in order, if it has come.
     pub(crate) fn next(&mut self) -> Option<Slice> {
         let (.., true) = self.pieces.front()? else { return None };
         self.pieces.pop_front().map(|(_, slice, _)| slice)
@@ -60,7 +60,7 @@ pub(crate) struct ClientRequest {
     pub volume: VolumeIndex,
     pub offset_bytes: u64,
     pub len_bytes: u64,
-    /// Bytes of it that were cut into pieces and handed on.
+    /// Bytes of the request that were cut into pieces and handed on.
     pub issued_bytes: u64,
     /// Pieces the core has not answered.
     pub outstanding: u32,
@@ -83,7 +83,7 @@ impl ClientRequest {
         self.issued_bytes == self.len_bytes
     }
 
-    /// Hands on no more of it. What was handed on goes its way.
+    /// Stops handing on pieces. Those handed on are carried out.
     pub(crate) fn cut_short(&mut self) {
         self.len_bytes = self.issued_bytes;
     }

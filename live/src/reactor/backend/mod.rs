@@ -10,27 +10,27 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use threads::Threads;
 
-/// Names an operation under way; comes back with its result.
+/// The name of an operation under way; comes back with its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token(pub u64);
 
 /// The end of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Finished {
-    /// Which operation.
+    /// The operation.
     pub token: Token,
     /// Bytes moved or another number that is not negative, or the errno as a negative one.
     pub result: i32,
 }
 
-/// One system call to be done when it can be. Addresses stay valid until it has finished: that is
-/// the duty of the caller of [`Backend::push`]. `offload`: the bytes are many, and better copied by a thread of the
-/// kernel than by the one that asks.
+/// A system call to be done when possible. Addresses stay valid until it has finished: that is the duty of the caller
+/// of [`Backend::push`]. `offload`: the bytes are many, and better copied by a thread of the kernel than by the
+/// calling one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Operation {
     /// Take a connection; the result is its descriptor.
     Accept { socket: RawFd },
-    /// Receive what is there, at least one byte.
+    /// Receive available bytes, at least one.
     Receive { socket: RawFd, message: *mut libc::msghdr, offload: bool },
     /// Send; may send less than everything.
     Send { socket: RawFd, message: *const libc::msghdr, offload: bool },
@@ -61,7 +61,7 @@ static EVENT_COUNT: AtomicU64 = AtomicU64::new(0);
 const NO_IO_URING: &str = "FOREBAY_NO_IO_URING";
 
 impl Backend {
-    /// The best backend the kernel gives, and the errno with which it refused io_uring.
+    /// The best backend that the kernel offers, and the errno with which it refused io_uring.
     ///
     /// It belongs to the thread that makes it.
     pub(crate) fn new() -> io::Result<(Backend, Option<i32>)> {
@@ -97,7 +97,7 @@ impl Backend {
         unsafe { self.push(token, Operation::Wake { event, into: EVENT_COUNT.as_ptr() }) };
     }
 
-    /// Starts what was queued and picks up what is finished, without waiting.
+    /// Starts queued operations and picks up finished ones, without waiting.
     pub(crate) fn submit(&mut self) -> io::Result<()> {
         match self {
             Backend::Ring(ring) => ring.submit(),
@@ -105,7 +105,7 @@ impl Backend {
         }
     }
 
-    /// Starts what was queued and waits until something is finished, or for `timeout`.
+    /// Starts queued operations and waits until one is finished, or for `timeout`.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         match self {
             Backend::Ring(ring) => ring.wait(timeout),

@@ -37,23 +37,23 @@ impl Ring {
         let entry = entry(operation).user_data(token.0);
         self.outstanding += 1;
         loop {
-            // SAFETY: the caller keeps what the entry points to until the token comes back.
+            // SAFETY: the caller keeps the memory that the entry points to until the token comes back.
             if unsafe { self.ring.submission().push(&entry) }.is_ok() {
                 return;
             }
-            // Full: the kernel takes what is there. If it is short of something, that passes.
+            // The ring is full: the kernel takes its entries. A shortage of the kernel's passes.
             if self.ring.submit().is_err() {
                 std::thread::yield_now();
             }
         }
     }
 
-    /// Starts what was queued, without waiting.
+    /// Starts queued operations, without waiting.
     pub(crate) fn submit(&mut self) -> io::Result<()> {
         tolerate(self.ring.submit())
     }
 
-    /// Starts what was queued and waits for a result or the timeout.
+    /// Starts queued operations and waits for a result or the timeout.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         match timeout {
             None => tolerate(self.ring.submit_and_wait(1)),
@@ -87,8 +87,8 @@ impl Ring {
     }
 }
 
-/// Only the one thread submits, and results are handed over when it looks, not by interrupting it:
-/// the two flags that make small operations cheap. Kernels before 6.1 lack them.
+/// A ring that one thread submits to, with results handed over when it looks, without interrupting it: two flags that
+/// make small operations cheap. Kernels before 6.1 lack them.
 fn build(best: bool) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     builder.setup_cqsize(COMPLETIONS).setup_clamp();
@@ -98,7 +98,7 @@ fn build(best: bool) -> io::Result<IoUring> {
     builder.build(SUBMISSIONS)
 }
 
-/// A signal, a timeout, or a kernel that is busy are no errors: the loop comes again.
+/// Tolerates a signal, a timeout, or a busy kernel: the loop comes again.
 fn tolerate(result: io::Result<usize>) -> io::Result<()> {
     match result {
         Ok(_) => Ok(()),

@@ -1,4 +1,4 @@
-//! The way without io_uring: poll(2) for sockets, a few threads for devices.
+//! The backend without io_uring: poll(2) for sockets, a few threads for devices.
 //!
 //! Sockets are tried at once when there is something to try, without waiting; only what would wait is
 //! polled for. Device operations go to threads, which ring an eventfd when one is done.
@@ -34,7 +34,7 @@ struct Shared {
     queue: Mutex<Queue>,
     comes: Condvar,
     done: Mutex<Vec<Finished>>,
-    /// Set while `done` may have something that nobody was told of.
+    /// Set while `done` may have a result that the reactor was not told of.
     any_done: AtomicBool,
     event: OwnedFd,
 }
@@ -108,7 +108,7 @@ impl Threads {
         }
     }
 
-    /// Tries what was queued; if nothing is finished, waits for that or the timeout.
+    /// Tries queued operations; if none is finished, waits for one or the timeout.
     pub(crate) fn submit(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         for job in std::mem::take(&mut self.fresh) {
             self.attempt(job);
@@ -260,11 +260,11 @@ unsafe fn perform(operation: Operation) -> i32 {
                 libc::read(event, into.cast(), 8) as i64
             }
         }
-        // SAFETY: the caller keeps the vectors and what they point to.
+        // SAFETY: the caller keeps the vectors and the memory that they point to.
         Operation::Read { file, offset_bytes, vectors, count, .. } => unsafe {
             libc::preadv(file, vectors, count as i32, offset_bytes as i64) as i64
         },
-        // SAFETY: the caller keeps the vectors and what they point to.
+        // SAFETY: the caller keeps the vectors and the memory that they point to.
         Operation::Write { file, offset_bytes, vectors, count, .. } => unsafe {
             libc::pwritev(file, vectors, count as i32, offset_bytes as i64) as i64
         },

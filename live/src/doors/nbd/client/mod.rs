@@ -42,8 +42,7 @@ impl From<&Path> for Address {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The connection was closed or reset: what an orderly server does at its end, and what is
-    /// seen of one that died.
+    /// The connection was closed or reset: an orderly server does so at its end, and so does one that died.
     #[error("The server closed the connection")]
     Closed,
     /// The socket failed otherwise, a timeout included.

@@ -4,7 +4,7 @@ use engine::effect::Errno;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A read under way: its range, and what of it has come so far.
+/// A read under way: its range, and the parts that have come so far.
 #[derive(Debug)]
 pub(super) struct PendingRead {
     pub(super) offset_bytes: u64,

@@ -50,7 +50,7 @@ impl Sender {
         self.send(&RawRequest { flags, command: CMD_WRITE, cookie, offset_bytes, len_bytes }, data)
     }
 
-    /// Asks to make durable what was acknowledged before.
+    /// Asks to make acknowledged changes durable.
     ///
     /// # Errors
     /// As [`Sender::send_read`].
@@ -97,7 +97,7 @@ impl Sender {
         self.send(&RawRequest { flags, command: CMD_WRITE_ZEROES, cookie, offset_bytes, len_bytes }, &[])
     }
 
-    /// Takes leave: the server answers what is under way, then closes.
+    /// Asks to disconnect: the server answers requests under way, then closes.
     ///
     /// # Errors
     /// As [`Sender::send_read`].
@@ -135,7 +135,7 @@ impl Sender {
 
     /// Closes the connection at once, in both directions, whatever is under way.
     pub fn hang_up(&mut self) {
-        // The socket may be gone already, which is what was asked for.
+        // The socket may be gone already, which is the aim.
         let _already_gone = self.stream.shutdown();
     }
 }

@@ -17,8 +17,8 @@ use super::reply::Session;
 /// Result of feeding a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Bytes that the handshake took. Fewer than it was given only with an outcome: what is left
-    /// after [`Outcome::Serve`] belongs to the transmission.
+    /// Bytes that the handshake took. Fewer than it was given only with an outcome: the bytes after
+    /// [`Outcome::Serve`] belong to the transmission.
     pub consumed: usize,
     /// End of the handshake, if it ended. The output is to be sent in either case.
     pub outcome: Option<Outcome>,
@@ -128,7 +128,7 @@ impl Handshake {
         }
     }
 
-    /// Handles one complete item and says what is next.
+    /// Handles one complete item and returns the next state.
     fn take(&mut self, bytes: &[u8], exports: &[Option<Export>], output: &mut Vec<u8>) -> State {
         match self.state {
             State::Flags => self.take_flags(bytes),

@@ -89,7 +89,7 @@ impl<'a> InfoRequest<'a> {
                 INFO_NAME => request.wants_name = true,
                 INFO_DESCRIPTION => request.wants_description = true,
                 INFO_BLOCK_SIZE => request.wants_block_sizes = true,
-                // The export's size comes always, and what is unknown is to be ignored.
+                // The export's size is always sent, and unknown information is ignored.
                 _ => {}
             }
         }
@@ -98,8 +98,7 @@ impl<'a> InfoRequest<'a> {
     }
 }
 
-/// The export name in the data of the two metadata context options, which is all that matters
-/// to a server without contexts.
+/// The export name in the data of the two metadata context options; a server without contexts needs nothing else.
 pub(super) fn parse_meta_context(data: &[u8]) -> Result<&[u8], WireError> {
     let mut fields = Fields::new(data);
     let name = fields.string()?;

@@ -100,13 +100,13 @@ pub const INFO_BLOCK_SIZE: u16 = 3;
 pub const FLAG_HAS_FLAGS: u16 = 1;
 /// Transmission flags: no writing.
 pub const FLAG_READ_ONLY: u16 = 1 << 1;
-/// Transmission flags: FLUSH is there.
+/// Transmission flags: FLUSH is supported.
 pub const FLAG_SEND_FLUSH: u16 = 1 << 2;
-/// Transmission flags: FUA is there.
+/// Transmission flags: FUA is supported.
 pub const FLAG_SEND_FUA: u16 = 1 << 3;
-/// Transmission flags: TRIM is there.
+/// Transmission flags: TRIM is supported.
 pub const FLAG_SEND_TRIM: u16 = 1 << 5;
-/// Transmission flags: WRITE_ZEROES is there.
+/// Transmission flags: WRITE_ZEROES is supported.
 pub const FLAG_SEND_WRITE_ZEROES: u16 = 1 << 6;
 /// Transmission flags: a FLUSH on one connection covers writes acknowledged on every other.
 pub const FLAG_CAN_MULTI_CONN: u16 = 1 << 8;
@@ -115,9 +115,9 @@ pub const FLAG_CAN_MULTI_CONN: u16 = 1 << 8;
 pub const CMD_READ: u16 = 0;
 /// Write; its payload follows the request.
 pub const CMD_WRITE: u16 = 1;
-/// Finish what is under way, then close. Has no reply.
+/// Finish the requests under way, then close. Has no reply.
 pub const CMD_DISC: u16 = 2;
-/// Make durable what was acknowledged before.
+/// Make acknowledged changes durable.
 pub const CMD_FLUSH: u16 = 3;
 /// The content is not needed any more.
 pub const CMD_TRIM: u16 = 4;

@@ -1,4 +1,4 @@
-//! Replies of the transmission phase: what stands before (or instead of) a payload.
+//! Replies of the transmission phase: headers before (or instead of) a payload.
 
 use super::protocol::{
     CHUNK_HEADER_BYTES, REPLY_FLAG_DONE, REPLY_TYPE_ERROR, REPLY_TYPE_ERROR_OFFSET, REPLY_TYPE_NONE,
@@ -129,7 +129,7 @@ pub fn error_chunk(cookie: u64, errno: Errno, last: bool) -> [u8; CHUNK_HEADER_B
     chunk
 }
 
-/// A chunk that says at which byte of the export a READ failed.
+/// A chunk with the offset in the export at which a READ failed.
 #[must_use]
 pub fn error_offset_chunk(
     cookie: u64,

@@ -19,7 +19,7 @@ pub struct RawRequest {
     pub cookie: u64,
     /// Where.
     pub offset_bytes: u64,
-    /// How much. After a WRITE as many bytes follow.
+    /// The length. After a WRITE as many bytes follow.
     pub len_bytes: u32,
 }
 
@@ -38,7 +38,7 @@ pub enum Command {
         /// Durable before the reply.
         fua: bool,
     },
-    /// Make durable what was acknowledged before, on any connection.
+    /// Make changes acknowledged on any connection durable.
     Flush,
     /// The content is not needed any more.
     Trim {
@@ -68,7 +68,7 @@ pub enum Verdict {
         /// Bytes that follow the request and belong to it; at most [`SKIPPED_PAYLOAD_BYTES_MAX`].
         skip_payload_bytes: u32,
     },
-    /// The client takes its leave: answer what is under way, then close. Has no reply itself.
+    /// The client disconnects: answer the requests under way, then close. Has no reply itself.
     Finish,
     /// Close: the stream cannot be followed any further.
     Disconnect,
