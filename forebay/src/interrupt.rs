@@ -24,15 +24,15 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Somebody looks after `is_interrupted`; until then a signal ends the process.
+    /// The program looks after `is_interrupted`; until then a signal ends the process.
     is_attended: bool,
     is_interrupted: bool,
     modelled: Vec<Device>,
 }
 
 impl Interrupts {
-    /// Takes over the signals. Called before any other thread exists. An interrupt that comes before somebody
-    /// attends to it ends the process with this status.
+    /// Takes over the signals. Called before any other thread exists. An interrupt before [`Interrupts::attend`] ends
+    /// the process with this status.
     ///
     /// # Errors
     /// If the system refuses.
@@ -54,15 +54,15 @@ impl Interrupts {
         Ok(interrupts)
     }
 
-    /// A modelled disk loses what it has not flushed when the power is cut.
+    /// Makes a modelled disk lose its unflushed data when the power is cut.
     pub fn watch(&self, device: &Device) {
         if device.is_modelled() {
             self.shared.lock().modelled.push(device.clone());
         }
     }
 
-    /// From now on an interrupt does not end the process: whoever calls this looks at
-    /// [`Interrupts::is_interrupted`] or [`Interrupts::wait`].
+    /// Keeps interrupts from ending the process from now on: the caller looks at [`Interrupts::is_interrupted`] or
+    /// [`Interrupts::wait`].
     pub fn attend(&self) {
         self.shared.lock().is_attended = true;
     }
@@ -73,7 +73,7 @@ impl Interrupts {
         self.shared.lock().is_interrupted
     }
 
-    /// Waits for an interrupt, for `patience` at the most. Whether one came.
+    /// Waits for an interrupt, for `patience` at the most; true if one came.
     #[must_use]
     pub fn wait(&self, patience: Duration) -> bool {
         let state = self.shared.lock();
@@ -94,7 +94,7 @@ impl Shared {
     fn interrupt(&self) {
         let mut state = self.lock();
         if !state.is_attended {
-            // Nothing was promised yet: what a start has begun, the next one does again.
+            // No promise was made yet: the next start does again what this one began.
             exit_now(self.unattended_status);
         }
         state.is_interrupted = true;

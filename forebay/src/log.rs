@@ -1,4 +1,4 @@
-//! Log of what the operator is told unasked: one line on standard error each.
+//! Log of unasked messages to the operator: one line on standard error each.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -6,14 +6,14 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-/// Lines that wait for whoever reads standard error; more are dropped.
+/// Lines that wait for the reader of standard error; more are dropped.
 const WAITING_MAX: usize = 256;
 /// Longest wait for the last lines at the end.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Tells the operator something at once. A reader that does not read holds the caller up.
 pub fn notice(text: fmt::Arguments<'_>) {
-    // Nobody is there to be told if this fails.
+    // A failure of standard error cannot be reported.
     let _ = writeln!(io::stderr(), "forebay: {text}");
 }
 
@@ -23,13 +23,13 @@ pub struct Log {
     lines: SyncSender<String>,
 }
 
-/// Prints what was said to a [`Log`].
+/// Prints the lines of a [`Log`].
 pub struct Printer {
     ended: Receiver<()>,
 }
 
 impl Log {
-    /// A log and what prints it.
+    /// A log and its printer.
     ///
     /// # Errors
     /// If the system has no more threads.
@@ -40,7 +40,7 @@ impl Log {
             for line in waiting {
                 notice(format_args!("{line}"));
             }
-            // Nobody may be waiting for it.
+            // The other end may not wait for it.
             let _ = end.send(());
         })?;
         Ok((Log { lines }, Printer { ended }))
@@ -54,7 +54,7 @@ impl Log {
 }
 
 impl Printer {
-    /// Waits a moment for the last lines, once nobody can say anything more.
+    /// Waits a moment for the last lines, when no more can come.
     pub fn finish(self) {
         // Too late, or the printer has ended: both are the end.
         let _ = self.ended.recv_timeout(PATIENCE);

@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     ExitCode::from(status)
 }
 
-/// Whether whoever read the output went away: then nobody is there to be told.
+/// Whether the reader of the output went away: then the error cannot be reported.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()
@@ -62,7 +62,7 @@ fn one_line(text: &str) -> String {
 /// Help and version go to standard output; all else is one line.
 fn explain(error: &clap::Error) -> u8 {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        // Nobody is there to be told if this fails.
+        // A failure to print cannot be reported.
         let _ = error.print();
         return DONE;
     }
@@ -71,7 +71,7 @@ fn explain(error: &clap::Error) -> u8 {
         return USAGE;
     }
     let text = error.to_string();
-    // The first paragraph says what is wrong; the rest repeats the usage.
+    // The first paragraph states the error; the rest repeats the usage.
     let what = text.split("\n\n").next().unwrap_or(&text).trim_start_matches("error: ");
     eprintln!("forebay: {} (see forebay --help)", one_line(what));
     USAGE

@@ -1,4 +1,4 @@
-//! Opens devices for use, and says what to do where that fails.
+//! Opens devices for use, and suggests a remedy where that fails.
 
 use crate::control::Connection;
 use anyhow::{Result, anyhow, bail};

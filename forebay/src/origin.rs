@@ -1,4 +1,4 @@
-//! The origin of a volume: what is noted of it, and whether a device is still the same one (hazard 9).
+//! The origin of a volume: its record, and the check that a device is still the same one (hazard 9).
 //!
 //! Two things are compared: a stable identity of the device (a serial number, an inode), and checksums of
 //! well-known places of its content. The engine takes a checksum back, durably, before it writes to its
@@ -96,7 +96,7 @@ pub enum Growth {
     Grown,
 }
 
-/// Makes sure that `origin` is the disk that was noted in `record`, unchanged.
+/// Makes sure that `origin` is the disk in `record`, unchanged.
 ///
 /// # Errors
 /// If it is another one, has shrunk, or was changed: which it is, and the ways on.

@@ -25,7 +25,7 @@ impl Output {
         self.to.write_all(b"\n")
     }
 
-    /// Sends off what was printed.
+    /// Writes out the printed text.
     ///
     /// # Errors
     /// The error of writing to standard output.

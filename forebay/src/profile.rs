@@ -1,4 +1,4 @@
-//! Profiles: a composition with a name, where its values come from, and what it imitates.
+//! Profiles: a composition with a name, the sources of its values, and the system that it imitates.
 //!
 //! The built-in ones are the files of `profiles/`, which become part of the program when it is built; a
 //! user's own is a file of the same form. What can be said in one, and in which range, the engine's table of
@@ -37,7 +37,7 @@ const FILES: &[(&str, &str)] = &[
 ];
 /// The profile that a cache gets unless another one is named.
 pub const DEFAULT: &str = "forebay";
-/// How a file's name ends.
+/// The end of a file's name.
 const SUFFIX: &str = ".toml";
 
 /// A profile.
@@ -49,9 +49,9 @@ pub struct Profile {
     pub description: String,
     /// The system that it imitates, as tables of results name it.
     pub system: String,
-    /// Which versions of it.
+    /// The versions of the system.
     pub versions: String,
-    /// How well they are known.
+    /// Certainty of the knowledge about it.
     pub confidence: Confidence,
     /// Where it knowingly differs.
     pub deviations: Vec<String>,
@@ -61,7 +61,7 @@ pub struct Profile {
     sources: BTreeMap<&'static str, String>,
 }
 
-/// How well a published system is known.
+/// Certainty of the knowledge about a published system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Confidence {
@@ -71,7 +71,7 @@ pub enum Confidence {
     Documents,
     /// It was seen at work.
     Observed,
-    /// It is somebody's own.
+    /// A user's own system.
     #[default]
     Own,
 }
@@ -89,7 +89,7 @@ impl Confidence {
     }
 }
 
-/// Which profile somebody asked for.
+/// The profile asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// A built-in one.
@@ -137,7 +137,7 @@ pub enum ProfileError {
         file: String,
         /// The line, counted from 1, if one is to blame.
         line: Option<usize>,
-        /// What.
+        /// The fault.
         fault: Fault,
     },
 }
@@ -210,7 +210,7 @@ pub struct NotYet {
     lack: Lack,
 }
 
-/// Checks that the engine carries out what `composition`, that of a profile or a cache, says.
+/// Checks that the engine carries out `composition`, that of a profile or a cache.
 ///
 /// # Errors
 /// [`NotYet`], with the first thing that is missing.
@@ -233,7 +233,7 @@ impl Profile {
         }
     }
 
-    /// Checks that the engine carries out what it says.
+    /// Checks that the engine carries out the profile.
     ///
     /// # Errors
     /// [`NotYet`], with the first thing that is missing.
@@ -282,7 +282,7 @@ pub fn named(name: &str) -> Profile {
     read(&format!("{name}{SUFFIX}"), text).expect("a test reads every built-in profile")
 }
 
-/// The profile that somebody asked for.
+/// Loads the profile asked for.
 ///
 /// # Errors
 /// [`ProfileError`], if it is a file that cannot be read or is wrong.
@@ -349,7 +349,7 @@ fn read(file: &str, text: &str) -> Result<Profile, ProfileError> {
         let at = line_of(name.span());
         let axis = Axis::ALL.into_iter().find(|axis| axis.name() == name.as_ref());
         let axis = axis.ok_or_else(|| fault(at, SetError::Unknown { name: name.as_ref().clone() }.into()))?;
-        // To choose anew what is chosen would take its tunables back to their defaults.
+        // A choice made again would take its tunables back to their defaults.
         if composition.choice(axis).name != choice || form.extends.is_none() {
             composition.choose(axis, choice).map_err(|error| fault(at, error.into()))?;
         }

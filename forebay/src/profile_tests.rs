@@ -39,7 +39,7 @@ fn every_built_in_profile_is_possible_and_complete() {
     }
     let kinds: std::collections::BTreeSet<_> =
         profiles.iter().map(|profile| profile.composition.text()).collect();
-    // bcache did not change between 3.16 and 4.5 in what is imitated.
+    // The imitated parts of bcache did not change between 3.16 and 4.5.
     assert_eq!(kinds.len(), profiles.len() - 1);
 }
 

@@ -1,4 +1,4 @@
-//! The progress line of a long job: how much is left, how fast it goes, when it should be done.
+//! The progress line of a long job: the rest, the speed, the expected end.
 
 use crate::control::{Phase, Progress};
 use crate::output::Size;
@@ -39,7 +39,7 @@ impl Meter {
         }
     }
 
-    /// Shows how far it is.
+    /// Shows the progress.
     pub fn show(&mut self, progress: &Progress) {
         let now = Instant::now();
         self.rate.record(now, progress);
@@ -53,7 +53,7 @@ impl Meter {
     }
 
     fn print(&mut self, line: &str) {
-        // Nobody is there to be told if this fails.
+        // A failure to print cannot be reported.
         let _ = if self.is_terminal {
             self.is_line_open = true;
             write!(io::stderr(), "\r\x1b[K{line}")
@@ -76,7 +76,7 @@ impl Bar {
         Bar { meter: Meter::new(is_wanted), began: Instant::now() }
     }
 
-    /// Shows that `done` of `all` steps are done; while `all` is not known, only how many are.
+    /// Shows that `done` of `all` steps are done; while `all` is not known, only their number.
     pub fn show(&mut self, doing: &str, done: u64, all: Option<u64>) {
         let now = Instant::now();
         let pause = if self.meter.is_terminal { REFRESH } else { REPEAT };
@@ -127,7 +127,7 @@ impl Rate {
         self.past.push((now, progress.left_bytes));
     }
 
-    /// Bytes per second by which the rest shrinks; `None` while that is not known, or while it grows.
+    /// Bytes per second by which the rest shrinks; `None` while unknown, or while the rest grows.
     fn bytes_per_second(&self) -> Option<u64> {
         let ((from, more), (to, less)) = (self.past.first()?, self.past.last()?);
         let milliseconds = u64::try_from((*to - *from).as_millis()).ok().filter(|ms| *ms >= 500)?;

@@ -46,7 +46,7 @@ impl RunDirectory {
         self.check_owner()
     }
 
-    /// Refuses a directory that belongs to somebody else.
+    /// Refuses a directory of another user.
     ///
     /// # Errors
     /// If it does, or cannot be looked at.

@@ -13,8 +13,8 @@ pub enum Setting {
     Mode(WriteMode),
     /// `size=origin`: the volume grows to its origin's size.
     SizeOfOrigin,
-    /// `origin=changed`: the origin was changed or replaced on purpose. What is cached of it is dropped;
-    /// refused while there is dirty data.
+    /// `origin=changed`: the origin was changed or replaced on purpose. Its cached content is dropped; refused while
+    /// there is dirty data.
     OriginChanged,
     /// `origin=changed-discard-dirty`: the same, and dirty data is thrown away.
     OriginChangedDiscardDirty,

@@ -1,5 +1,5 @@
-//! Signatures: what a device seems to hold, by the magic numbers of file systems, partition tables, volume managers and
-//! caches. `create` refuses a cache device that holds any of it.
+//! Signatures: the probable content of a device, by the magic numbers of file systems, partition tables, volume
+//! managers and caches. `create` refuses a cache device that holds any of it.
 
 use engine::effect::Errno;
 use live::devices::BlockingDevice;

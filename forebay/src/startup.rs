@@ -71,7 +71,7 @@ pub struct Started {
     pub recovery: RecoveryReport,
     /// Its identity in reports.
     pub identity: CacheIdentity,
-    /// Memory, by what it is for.
+    /// Memory, by purpose.
     pub memory: MemoryShares,
 }
 
@@ -102,7 +102,7 @@ pub fn start(
     let volumes = open_origins(&superblock, spec, &options.origin, interrupts)?;
     record.volumes = volumes.iter().map(|volume| note(volume, &record)).collect();
     state.claim_name(&mut record, spec)?;
-    // From here on the cache may come to hold what the origin does not have: that is noted first.
+    // From here on the cache may come to hold data that the origin lacks: that is noted first.
     state.store(&record)?;
 
     let config = engine_config(&superblock, &composition, &volumes);
@@ -126,7 +126,7 @@ pub fn start(
     Ok(Started { engine, cache, volumes, record: LiveRecord::new(state, record), recovery, identity, memory })
 }
 
-/// One line that says what a cache does not promise, if it promises less than a disk.
+/// Warns in one line of promises that a cache does not make, if it promises less than a disk.
 fn warn_of_risks(profile: &str, composition: &Composition) {
     if !composition.safe {
         notice(format_args!(
@@ -145,13 +145,13 @@ fn engine_config(superblock: &Superblock, composition: &Composition, volumes: &[
     config
 }
 
-/// Memory, by what it is for.
+/// Memory, by purpose.
 pub struct MemoryShares {
     /// For buffers.
     pub pool_bytes: u64,
     /// Of that, for dirty data that is kept in memory.
     pub kept_bytes: u64,
-    /// For the index of what is cached.
+    /// For the index of cached blocks.
     pub index_bytes: u64,
 }
 
@@ -167,7 +167,7 @@ pub fn index_bytes(superblock: &Superblock) -> u64 {
         Layout::Slots(layout) => {
             Composition::of(superblock).map_or(0, |composition| composition.tables_bytes(layout))
         }
-        // Besides the index there is a list of what lies in each bucket.
+        // Besides the index there is a list of each bucket's content.
         Layout::Keys(layout) => {
             INDEX_BYTES_LEAST
                 + u64::from(layout.buckets) * u64::from(layout.bucket_blocks) * INDEX_BYTES_PER_BLOCK
@@ -369,7 +369,7 @@ fn spot_check(
     Ok(())
 }
 
-/// Random numbers from a seed of the system's: xorshift64*, which is plenty for choosing samples.
+/// Random numbers from a seed of the system's: xorshift64*, which is good enough to choose samples.
 fn random_numbers() -> impl FnMut() -> u64 {
     let mut state = u64::from_le_bytes(random_bytes().unwrap_or([1; 8])) | 1;
     move || {

@@ -1,4 +1,4 @@
-//! The state directory: what must be known of a cache even when the cache is gone.
+//! The state directory: facts about a cache that must be known even when the cache is gone.
 //!
 //! There is one small TOML file for each cache, named by its set id, which no other cache ever has; the
 //! device names under which it was served are inside. A file is replaced as a whole (written
@@ -60,7 +60,7 @@ pub struct VolumeNote {
     pub read_only: bool,
     /// Whether the cache may hold something the origin does not have.
     pub may_be_dirty: bool,
-    /// Whether the origin was written without the cache: what the cache holds of it is void.
+    /// Whether the origin was written without the cache: the volume's cached content is void.
     pub abandoned: bool,
 }
 
@@ -157,8 +157,8 @@ impl StateDirectory {
         Ok(())
     }
 
-    /// Makes `record` the one that is found under the device's name, and no other. A device that was formatted
-    /// anew has an older record under the same name, which speaks of a cache that is no more.
+    /// Makes `record` the only one found under the device's name. A device that was formatted anew has an older
+    /// record under the same name, of a cache that no longer exists.
     ///
     /// # Errors
     /// If records cannot be read or written.

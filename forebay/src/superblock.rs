@@ -27,7 +27,7 @@ pub fn composition(superblock: &Superblock, device: &str) -> Result<Composition>
     Composition::of(superblock).map_err(|error| anyhow!("{device} cannot be used: {error}"))
 }
 
-/// Refuses a mode that the rest of a cache does not go with.
+/// Refuses a mode that does not go with the rest of a cache.
 ///
 /// # Errors
 /// Which rule forbids it.

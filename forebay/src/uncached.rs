@@ -40,8 +40,8 @@ fn may_go_on(note: &VolumeNote) -> bool {
     !note.may_be_dirty || note.abandoned
 }
 
-/// Serves what can be served without the cache until an interrupt. `ready` is told the names of the volumes and where
-/// clients connect.
+/// Serves the volumes that can be served without the cache until an interrupt. `ready` is told the names of the
+/// volumes and the addresses for clients.
 ///
 /// # Errors
 /// If nothing can be served so, with the reason.
@@ -62,7 +62,7 @@ pub fn serve(
     let record = LiveRecord::new(state, record);
     record.change(|record| {
         for note in &mut record.volumes {
-            // A volume that cannot be written stays as it is, and so does what the cache holds of it.
+            // A volume that cannot be written stays as it is, and so does its cached content.
             note.abandoned |= !note.read_only && volumes.iter().any(|volume| volume.note.id == note.id);
         }
     })?;

@@ -26,7 +26,7 @@ impl Connection {
         let path = directory.control_socket(cache)?;
         match UnixStream::connect(&path) {
             Ok(stream) => Ok(Some(Connection { stream: BufReader::new(stream) })),
-            // A socket that nobody listens on was left by a daemon that was killed.
+            // A killed daemon left a socket without a listener.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
                 Ok(None)
             }
@@ -36,7 +36,7 @@ impl Connection {
         }
     }
 
-    /// Asks, gives every progress to `on_progress`, and returns the last answer.
+    /// Asks, passes every progress to `on_progress`, and returns the last answer.
     ///
     /// # Errors
     /// If the daemon refuses, or goes away.

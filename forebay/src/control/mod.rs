@@ -1,5 +1,5 @@
-//! Control socket: how the verbs talk to a running daemon. One unix socket for each cache, one line of JSON for each
-//! question, one or more lines of JSON as the answer.
+//! Control socket: the protocol between the verbs and a running daemon. One unix socket for each cache, one line of
+//! JSON for each question, one or more lines of JSON as the answer.
 
 mod client;
 mod server;

@@ -17,9 +17,9 @@ use std::time::Duration;
 /// A verb that does not read its answer, or asks nothing, is left alone after this.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Somebody who can answer questions about a running cache.
+/// The part of a running cache that answers questions.
 pub trait Answering: Send + Sync + 'static {
-    /// Answers. `on_progress` says whether to go on: it says no when whoever asked went away.
+    /// Answers. `on_progress` returns whether to go on: false when the asking client went away.
     ///
     /// # Errors
     /// Reason why it cannot be done; becomes [`Answer::Refused`].
@@ -30,7 +30,7 @@ pub trait Answering: Send + Sync + 'static {
     ) -> Result<Answer>;
 }
 
-/// The control socket of a running cache. It goes away with this.
+/// The control socket of a running cache; removed when this is dropped.
 pub struct Listener {
     listener: UnixListener,
     path: PathBuf,
@@ -89,7 +89,7 @@ pub struct SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Somebody may have removed it by hand; it is stale then anyway.
+        // The file may have been removed by hand; then it was stale anyway.
         let _ = fs::remove_file(&self.path);
     }
 }

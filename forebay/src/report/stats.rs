@@ -35,7 +35,7 @@ pub struct VolumeStats {
     pub latency: LatencyStats,
 }
 
-/// Counts of clients' requests since the start; the names are those of [`Counters`], where they are explained.
+/// Counts of clients' requests since the start; their names are those of [`Counters`], which explains them.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct RequestStats {
     pub reads: u64,

@@ -70,7 +70,7 @@ pub struct CacheReport {
     pub set_id: String,
     /// The profile it was created with.
     pub profile: String,
-    /// A checksum of what it is made of: caches with one are of one kind.
+    /// A checksum of its composition: caches with the same one are of one kind.
     pub composition: String,
     /// Whether it promises what a disk promises.
     pub safe: bool,
@@ -89,7 +89,7 @@ pub struct CacheReport {
     pub segments_free: u32,
     /// Slots that are free; 0 of a log.
     pub slots_free: u32,
-    /// Slots that hold what their origin does not have; 0 of a log.
+    /// Slots with content that their origin lacks; 0 of a log.
     pub slots_dirty: u32,
     /// Dirty data that lies in memory, too; absent where none does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -103,8 +103,7 @@ pub struct CacheReport {
     pub index_bytes: u64,
     /// Blocks in the index.
     pub index_blocks: u64,
-    /// The most that may count as dirty after a crash without being so; absent if nothing limits it but what is
-    /// cached.
+    /// Limit of clean data that may count as dirty after a crash; absent if only the cached data limits it.
     pub false_dirty_limit_bytes: Option<u64>,
     /// Number of times that the log went past the device's end since the start.
     pub wraps: u64,
@@ -143,8 +142,8 @@ impl VolumeReport {
         }
     }
 
-    /// The origin was written without the cache: what that holds of the volume is void, and the next start
-    /// drops it (hazard 10).
+    /// Marks the cached content as void: the origin was written without the cache, and the next start drops that
+    /// content (hazard 10).
     pub fn forget_content(&mut self) {
         self.state = "abandoned".to_owned();
         self.mode.clone_from(&self.mode_target);

@@ -14,9 +14,9 @@ use std::ops::ControlFlow;
 use std::thread;
 use std::time::Duration;
 
-/// Interval at which a long job reports its progress and looks whether it should go on.
+/// Interval at which a long job reports its progress and checks whether to go on.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
-/// Compared at once; below what [`live::server::Handle::read`] takes.
+/// Bytes compared at once; less than [`live::server::Handle::read`] takes.
 const COMPARE_BYTES_MAX: u64 = 128 << 10;
 /// Most attempts of a read that finds no memory free, with [`PROGRESS_EVERY`] between.
 const READ_TRIES_MAX: u32 = 50;
@@ -100,8 +100,8 @@ impl Running {
         Ok(Detached { volume: name.clone(), origin: served.origin_name.clone(), verified_bytes })
     }
 
-    /// Compares all that the cache holds of a volume, as a client would read it, with the origin. What the
-    /// cache does not hold a client reads from the origin anyway.
+    /// Compares all cached blocks of a volume, as a client would read them, with the origin. Clients read other
+    /// blocks from the origin anyway.
     fn compare(
         &self,
         served: &Served,
@@ -162,7 +162,7 @@ impl Running {
     }
 }
 
-/// Blocks in rising order as runs, none longer than what is compared at once.
+/// Blocks in rising order as runs, each short enough to be compared at once.
 fn runs(blocks: &[u64]) -> Vec<std::ops::Range<u64>> {
     let mut runs: Vec<std::ops::Range<u64>> = Vec::new();
     for &block in blocks {

@@ -1,4 +1,4 @@
-//! A cache that runs: what the daemon and the verbs that work without one have in common.
+//! A running cache: the common part of the daemon and of the verbs that work without one.
 
 mod homecoming;
 mod notices;
@@ -37,8 +37,8 @@ pub struct Running {
     identity: CacheIdentity,
     recovery: RecoveryReport,
     nbd: Vec<ListenAddress>,
-    /// Held from before a note on dirty data is made until what it speaks of has happened, so that
-    /// `may_be_dirty` is never taken away from a volume that is just going into writeback.
+    /// Held from before a note on dirty data is made until its event has happened, so that `may_be_dirty` is never
+    /// taken away from a volume that is just going into writeback.
     note_lock: Mutex<()>,
 }
 
@@ -97,7 +97,7 @@ pub fn run<T: Send + 'static>(
     thread::Builder::new().name("job".to_owned()).spawn(move || {
         let result = job(&worker);
         let stopped = handle.stop().context("the cache did not stop cleanly");
-        // The receiver is there as long as the server runs; if that failed nobody wants to know.
+        // The receiver exists as long as the server runs; after its failure the result is not needed.
         let _ = done.send(result.and_then(|value| stopped.map(|()| value)));
     })?;
     let engine = server.run()?;
@@ -138,7 +138,7 @@ fn exports(volumes: &[Served]) -> Vec<ExportConfig> {
 
 type Abandon = Box<dyn FnMut(VolumeIndex) -> io::Result<()> + Send>;
 
-/// Hazard 10: before a write passes a failed cache to the origin, it is noted that what the cache holds is void.
+/// Hazard 10: notes that the cached content is void, before a write passes a failed cache to the origin.
 fn abandon(volumes: &[Served], record: &Arc<LiveRecord>, log: Log) -> Abandon {
     let ids: Vec<(VolumeIndex, u32)> = volumes.iter().map(|volume| (volume.index, volume.id.0)).collect();
     let record = Arc::clone(record);

@@ -1,4 +1,4 @@
-//! Notices: what a running cache tells its operator unasked.
+//! Notices: unasked messages of a running cache to its operator.
 
 use crate::log::Log;
 use crate::startup::Served;
@@ -7,7 +7,7 @@ use engine::effect::{Notice, Target};
 use engine::units::VolumeIndex;
 use live::server::ServerNotice;
 
-/// Says what the server notices, with the names of volumes where the engine knows numbers.
+/// Reports the server's notices, with the names of volumes where the engine knows numbers.
 pub(super) fn notices(
     volumes: &[Served],
     is_daemon: bool,

@@ -29,7 +29,7 @@ struct Checked {
     payload_blocks_verified: u64,
     /// Batches behind the log's end that a crash left; they are no errors.
     batches_cut: u64,
-    /// Slots, and those of which something is recorded; 0 in a log.
+    /// Slots, and those with a record; 0 in a log.
     slots: u64,
     records: u64,
 }
@@ -92,7 +92,7 @@ pub(super) fn run(arguments: &Check) -> Result<()> {
     }
 }
 
-/// Makes the cache usable, and says what that loses.
+/// Makes the cache usable, and reports the loss.
 fn repair(image: &mut BlockingDevice, spec: &DeviceSpec) -> Result<()> {
     let superblock = superblock::load(image, &spec.to_string())?;
     let taken_back = check::repair(image, index_bytes(&superblock))

@@ -42,7 +42,7 @@ struct Created {
     origin_bytes: u64,
     #[serde(flatten)]
     division: Division,
-    /// Memory for the tables of what is cached, at the most.
+    /// Memory for the tables of cached blocks, at the most.
     index_bytes: u64,
 }
 
@@ -153,7 +153,7 @@ fn divide(profile: &str, composition: &Composition, cache: &Device) -> Result<La
     })
 }
 
-/// Refuses what cannot be an origin and a cache before anything is opened.
+/// Refuses devices that cannot be an origin and a cache before anything is opened.
 pub(super) fn check_pair(origin: &DeviceSpec, cache: &DeviceSpec) -> Result<()> {
     for spec in [origin, cache] {
         if spec.path().is_none() {
@@ -181,7 +181,7 @@ pub(super) fn is_same(one: &DeviceSpec, other: &DeviceSpec) -> bool {
     }
 }
 
-/// Opens an origin that is only read, while nobody else may use it.
+/// Opens an origin read-only, unless it is in use.
 pub(super) fn open_origin(spec: &DeviceSpec) -> Result<Device> {
     opening::open(spec, Access::ReadOnlyExclusive).map_err(|error| {
         let advice = match error {
@@ -245,7 +245,7 @@ fn zero_labels(image: &mut BlockingDevice, size_bytes: u64) -> Result<()> {
         .context("cannot write to the cache device")
 }
 
-/// Zeroes a region in which nothing must be taken for a record: what an earlier cache left there.
+/// Zeroes a region in which remains of an earlier cache could be taken for a record.
 fn zero(image: &mut BlockingDevice, region: Region) -> Result<()> {
     let zeroes = vec![0; ZERO_BYTES as usize];
     let mut at = region.offset_bytes;

@@ -26,7 +26,7 @@ use anyhow::Result;
 use live::devices::DeviceSpec;
 use std::ops::ControlFlow;
 
-/// Does what was asked.
+/// Carries out a verb.
 ///
 /// # Errors
 /// The error of the verb.

@@ -21,7 +21,7 @@ struct Model {
     calibrated: bool,
     size_bytes: u64,
     parameters: Vec<Parameter>,
-    /// Native figures of a study, and what the model gave under the study's procedure.
+    /// Native figures of a study, and those of the model under the study's procedure.
     fits: Vec<FitRow>,
 }
 

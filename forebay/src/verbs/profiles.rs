@@ -1,4 +1,4 @@
-//! `forebay profiles`: what is built in, and what a profile of one's own can say.
+//! `forebay profiles`: the built-in profiles, and the values that a user's own profile can have.
 
 use crate::arguments::Report;
 use crate::output::Output;

@@ -97,7 +97,7 @@ fn missing(spec: &DeviceSpec) -> Result<Option<String>> {
         Err(error @ (DeviceError::Missing { .. } | DeviceError::Empty { .. } | DeviceError::Os { .. })) => {
             return Ok(Some(format!("the cache is missing: {error}")));
         }
-        // Let the start say what is wrong, and what to do.
+        // The start itself will report the error and a remedy.
         Err(_) => return Ok(None),
     };
     let loaded = superblock::load(&mut BlockingDevice::new(&cache), &spec.to_string());
@@ -126,7 +126,7 @@ fn ready(names: &[String], nbd: &[ListenAddress], figures: &str) {
     let addresses: Vec<String> = nbd.iter().map(ToString::to_string).collect();
     let mut output = Output::stdout();
     let line = format!("ready volumes={} nbd={} {figures}", names.join(","), addresses.join(","));
-    // Whoever started it may not care; the clients do.
+    // The line may have no reader; the server has clients all the same.
     let _ = writeln!(output, "{line}").and_then(|()| output.finish());
 }
 

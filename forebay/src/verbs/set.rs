@@ -99,7 +99,7 @@ fn edit(arguments: &Set, volume: Option<&str>, setting: Setting) -> Result<()> {
             let origin = arguments.origin.as_ref();
             change_origin(&mut image, &mut superblock, Change { index, origin, may_discard, cache: spec })?;
         }
-        Setting::GiveUpLost => unreachable!("what is lost is given up by a running cache"),
+        Setting::GiveUpLost => unreachable!("a running cache gives up lost blocks"),
     }
     superblock::store(&mut image, &mut superblock)
 }
@@ -141,7 +141,7 @@ struct Change<'a> {
     cache: &'a DeviceSpec,
 }
 
-/// Accepts an origin as it is: what is cached of the old one is dropped by giving the volume a new number.
+/// Accepts an origin as it is: giving the volume a new number drops the cached content of the old one.
 fn change_origin(image: &mut BlockingDevice, superblock: &mut Superblock, change: Change<'_>) -> Result<()> {
     let Change { index, origin: given, may_discard, cache } = change;
     let options =

@@ -1,4 +1,4 @@
-//! `forebay stats`: what a running cache has done since it started.
+//! `forebay stats`: counters of a running cache since its start.
 
 use crate::arguments::Look;
 use crate::control::{Answer, Connection, Question};

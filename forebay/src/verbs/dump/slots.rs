@@ -24,13 +24,13 @@ struct Dumped {
 struct SlotsDump {
     persistence: &'static str,
     regions: Vec<RegionDump>,
-    /// Slots of which something is recorded that counts.
+    /// Slots with a record that counts.
     recorded: u64,
     dirty: u64,
     lost: u64,
-    /// Records that nobody believes any more.
+    /// Void records.
     void: u64,
-    /// Records that cannot be right; `check` tells which.
+    /// Records that cannot be right; `check` lists them.
     errors: u64,
 }
 

@@ -23,7 +23,7 @@ struct Report {
     /// The share of the blocks that was looked at for all policies but lru.
     sample_rate: f64,
     sample_blocks: u32,
-    /// By how much lru's hit ratio from the sample differs from the exact one.
+    /// Mean difference of lru's hit ratio in the sample from the exact one.
     sample_error_mean: f64,
     sample_error_max: f64,
     /// The hit ratio of a cache without end.

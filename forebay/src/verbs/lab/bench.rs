@@ -30,7 +30,7 @@ struct Measured {
     /// Time to build the world and to warm the cache.
     warming_seconds: f64,
     virtual_seconds: f64,
-    /// Simulated requests in a second of virtual time: what the simulated devices gave.
+    /// Simulated requests in a second of virtual time: the speed of the simulated devices.
     virtual_iops: u64,
     read_latency_ns_p50: u64,
     read_latency_ns_p99: u64,

@@ -1,7 +1,7 @@
-//! Work that may have a defect without ending all others.
+//! Work whose panic does not end the program's other work.
 //!
-//! A release aborts where it panics, which is right for whoever serves data. A study is hours of other people's runs: one
-//! that panics tells so and waits for the end of the program, with whatever it holds.
+//! A release aborts where it panics, which is right for a server of data. A study is hours of other people's runs: a
+//! work that panics reports that and waits for the end of the program, with whatever it holds.
 
 use std::cell::RefCell;
 use std::panic::{self, PanicHookInfo};
@@ -11,11 +11,11 @@ use std::thread;
 type Tell = Box<dyn FnOnce(String)>;
 
 thread_local! {
-    /// Who is told when this thread panics.
+    /// The receiver of this thread's panics.
     static TELL: RefCell<Option<Tell>> = const { RefCell::new(None) };
 }
 
-/// Works on a thread of its own. `tell` gets the result, or what a panic said and where, in one line.
+/// Works on a thread of its own. `tell` gets the result, or the message and place of a panic, in one line.
 pub(super) fn spawn<T: 'static>(
     work: impl FnOnce() -> T + Send + 'static,
     tell: impl Fn(Result<T, String>) + Clone + Send + 'static,
@@ -27,8 +27,8 @@ pub(super) fn spawn<T: 'static>(
             None => usual(info),
             Some(tell) => {
                 tell(line(info));
-                // Whoever returns from here aborts the program, where a panic does not end the thread alone. (Nobody can
-                // change the hook any more then.)
+                // A return from here aborts the program, where a panic does not end the thread alone. (The hook cannot be
+                // changed any more then.)
                 while cfg!(panic = "abort") {
                     thread::park();
                 }

@@ -49,7 +49,7 @@ struct Shared {
     done: AtomicU64,
 }
 
-/// Carries out what is wanted of the studies.
+/// Carries out the requested part of the studies.
 pub(super) fn chapters(studies: Vec<Study>, wanted: &Wanted, carrying: &Carrying) -> Result<Vec<Chapter>> {
     let mut tasks: Vec<Task> = Vec::new();
     for (at, study) in studies.iter().enumerate() {
@@ -73,7 +73,7 @@ pub(super) fn chapters(studies: Vec<Study>, wanted: &Wanted, carrying: &Carrying
     loop {
         for (study, run) in waiting.by_ref().take(threads - under_way) {
             let (shared, sender) = (Arc::clone(&shared), sender.clone());
-            // Nobody listens any more only if this is about to end.
+            // The receiver is gone only if the program is about to end.
             let tell = move |outcome| drop(sender.send((study, run, outcome)));
             defect::spawn(move || carry_out(&shared, study, run), tell);
             under_way += 1;
@@ -110,7 +110,7 @@ fn carry_out(shared: &Shared, study: usize, run: usize) -> Result<Vec<Measured>,
         };
         runner.carry_out(&is_wanted, &mut tell).map_err(|error| error.to_string())
     });
-    // What was not needed, or could not be run, is done with, too.
+    // Steps that were not needed, or could not be run, count as done, too.
     shared.done.fetch_add(study.steps(run) - told, Ordering::Relaxed);
     result
 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 const DEPTH_DEFAULT: u32 = 32;
 /// Ending of the names of fio's job files.
 const JOBS_EXTENSION: &str = "fio";
-/// Sizes of the cache where the command line has none, in percent of what the trace touches.
+/// Default sizes of the cache, in percent of the bytes that the trace touches.
 const SIZES_PERCENT: [u64; 3] = [1, 10, 50];
 /// The least of them: the smallest cache that can be formatted.
 const CACHE_BYTES_MIN: u64 = 32 << 20;
@@ -288,10 +288,10 @@ fn replays(load: &Load, arguments: &LabTrace, tasks: &[Task], bar: &mut Bar) -> 
                     };
                     let run = load.run_one(task, arguments, &mut tell);
                     if run.is_err() {
-                        // Nobody needs the others.
+                        // The remaining replays are not needed.
                         next.store(tasks.len(), Ordering::Relaxed);
                     }
-                    // Nobody listens any more only if this is about to end.
+                    // The receiver is gone only if the program is about to end.
                     drop(sender.send((at, run)));
                 }
             });
@@ -309,7 +309,7 @@ fn replays(load: &Load, arguments: &LabTrace, tasks: &[Task], bar: &mut Bar) -> 
     .map(|()| runs.into_iter().flatten().collect())
 }
 
-/// The next replay that nobody carries out, and its number.
+/// The next replay that no thread has taken, and its number.
 fn take<'a>(next: &AtomicUsize, tasks: &'a [Task]) -> Option<(usize, &'a Task)> {
     let at = next.fetch_add(1, Ordering::Relaxed);
     tasks.get(at).map(|task| (at, task))

@@ -148,14 +148,14 @@ impl Work<'_> {
     }
 }
 
-/// A seed that nobody chose.
+/// A seed that was not chosen by the user.
 fn seed_of_the_moment() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     // In six digits or so, to be read out over the phone.
     now.as_nanos() as u64 / 1000 % 1_000_000_000_000
 }
 
-/// An assertion of the engine ends the process: before that it is told which run it was.
+/// Reports the run before an assertion of the engine ends the process.
 fn say_what_ran_on_panic() {
     let before = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
