@@ -193,7 +193,7 @@ impl Report {
         }
     }
 
-    /// The log, or what a repair would leave of it.
+    /// The log, or the log that a repair would leave.
     fn survey_log<I: Image>(&mut self, image: &mut I, superblock: &Superblock) -> Option<Survey> {
         let error = match survey(image, superblock, false, Mutations::NONE) {
             Ok(survey) => return Some(survey),
@@ -298,7 +298,7 @@ impl Report {
         self.payload_blocks_verified += wide(checksums.len());
     }
 
-    /// Verifies what keys lead to that no later entry says to be void.
+    /// Verifies the data of keys that no later entry makes void.
     fn check_keys<I: Image>(&mut self, image: &mut I, keys: Keys) {
         for (place, (segment, checksum)) in keys {
             let offset_bytes = SEGMENTS_OFFSET + u64::from(place) * BLOCK_BYTES;

@@ -59,16 +59,16 @@ pub struct Composition {
     pub write_mode: WriteMode,
     /// How writes are handled that are not whole.
     pub writes: WritesChoice,
-    /// How it is made durable what the cache holds.
+    /// The way in which the cache's content is made durable.
     pub persistence: PersistenceChoice,
     /// When which dirty blocks go home.
     pub destage: DestageChoice,
-    /// How much a miss reads, and who waits for it.
+    /// The range that a miss reads, and whether the request waits for the fill.
     pub fetch: Fetch,
     /// Tunables of every cache.
     pub common: Common,
-    /// Promises what a disk promises, where the published system does not. Changes no value: it is asked where
-    /// something would be given up.
+    /// Promises what a disk promises, where the published system does not. Changes no value: it is asked where a
+    /// promise would be given up.
     pub safe: bool,
 }
 
@@ -117,7 +117,7 @@ pub enum SetError {
     },
 }
 
-/// Prints what an axis has.
+/// Prints the choices of an axis.
 struct Choices(Axis);
 
 impl core::fmt::Display for Choices {
@@ -259,7 +259,7 @@ impl Composition {
         text
     }
 
-    /// Reads a text, whoever wrote it.
+    /// Reads a text from any source.
     ///
     /// # Errors
     /// [`ParseError`], for everything but what [`Composition::text`] answers for a possible composition.

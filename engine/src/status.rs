@@ -23,11 +23,9 @@ pub enum VolumeState {
     Active,
     /// It left writeback, or is being drained, and still has dirty data.
     Draining,
-    /// Its origin fails; what is dirty stays in the cache and is retried. Writes beyond what it may hold dirty
-    /// wait.
+    /// Its origin fails; dirty data stays in the cache and is retried. Writes beyond the limit of dirty data wait.
     OriginFailing,
-    /// Its origin has failed for long, or is not there; it is retried. Writes beyond what the volume may hold
-    /// dirty fail.
+    /// Its origin has failed for long, or is not there; it is retried. Writes beyond the limit of dirty data fail.
     OriginAbsent,
     /// Its cache failed; it has no dirty data and is served by the origin alone.
     Uncached,
@@ -86,7 +84,7 @@ pub struct VolumeStatus {
     pub counters: Counters,
 }
 
-/// The cache device and its log or its slots; what one of the two does not have is 0.
+/// The cache device and its log or its slots; figures of the one that it lacks are 0.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CacheStatus {
     /// The device's size as formatted.
@@ -101,7 +99,7 @@ pub struct CacheStatus {
     pub segment_bytes: u64,
     /// Slots that hold nothing.
     pub slots_free: u32,
-    /// Slots that hold what their origin does not have.
+    /// Slots with content that their origin lacks.
     pub slots_dirty: u32,
     /// Dirty data that lies in memory, too.
     pub kept_bytes: u64,

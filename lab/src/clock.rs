@@ -1,9 +1,9 @@
-//! Virtual time: what happens when, and a hash of all that happened.
+//! Virtual time: events in their order, and a hash of all events so far.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Virtual time and what is to happen, ordered by time and, at the same time, by when it was asked for.
+/// Virtual time and the events to come, ordered by time and, at the same time, by when they were asked for.
 #[derive(Debug, Default)]
 pub struct Clock {
     now_ns: u64,
@@ -42,7 +42,7 @@ impl Clock {
         self.now_ns = self.now_ns.max(at_ns);
     }
 
-    /// Forgets what is to happen; time goes on from here.
+    /// Forgets the events to come; time goes on from here.
     pub fn clear(&mut self) {
         self.events.clear();
     }

@@ -35,10 +35,10 @@ pub(crate) fn svg(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> Re
     Ok(svg)
 }
 
-/// The width of a strip with the names of what is drawn beside it.
+/// The width of a strip with the names of the drawn lines beside it.
 pub(crate) const KEY_WIDTH: u32 = 190;
 
-/// How a name is told to belong to what was drawn.
+/// The mark by which a name belongs to a drawn line.
 #[derive(Clone, Copy)]
 pub(crate) enum Mark {
     Line,
@@ -48,7 +48,7 @@ pub(crate) enum Mark {
     Dot,
 }
 
-/// The names of what is drawn, one below the other, in a strip of its own: nothing is hidden behind it.
+/// The names of the drawn lines, one below the other, in a strip of its own: nothing is hidden behind it.
 pub(crate) fn key(strip: &Area<'_>, names: &[(String, RGBColor, Mark)]) -> Drawn {
     for (at, (name, colour, mark)) in (0..).zip(names) {
         let y = 44 + 17 * at;
@@ -71,7 +71,7 @@ pub(crate) fn key(strip: &Area<'_>, names: &[(String, RGBColor, Mark)]) -> Drawn
     Ok(())
 }
 
-/// The names of what was drawn, in a corner.
+/// The names of the drawn lines, in a corner.
 pub(crate) fn legend<'a, 'b: 'a, C: CoordTranslate>(
     chart: &mut ChartContext<'a, SVGBackend<'b>, C>,
     corner: SeriesLabelPosition,

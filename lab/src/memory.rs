@@ -3,7 +3,7 @@
 use crate::content::{self, SECTOR, Sector, Tag};
 use engine::memory::{BufferId, Memory, Purpose, Slice};
 
-/// Who pays for a buffer.
+/// The quota that a buffer counts in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     Client,
@@ -93,7 +93,7 @@ impl Pool {
         tags
     }
 
-    /// A client's buffer of `sectors`, nobody filled it yet.
+    /// A client's buffer of `sectors`, not filled yet.
     pub fn client(&mut self, sectors: u64) -> Slice {
         let tags = self.tags_of(sectors as usize);
         let len_bytes = (sectors as usize * SECTOR) as u32;
@@ -200,7 +200,7 @@ impl Memory for Pool {
             Purpose::Metadata => {
                 let mut bytes = self.spare_bytes.pop().unwrap_or_default();
                 bytes.clear();
-                // Undefined, to be noticed if somebody relies on it.
+                // Undefined content, so that a use of it is noticed.
                 bytes.resize(len_bytes as usize, 0xdb);
                 Data::Bytes(bytes)
             }

@@ -17,8 +17,7 @@ impl Random {
         Random { state: std::array::from_fn(|_| splitmix(&mut mix)) }
     }
 
-    /// A generator of its own for one purpose, so that drawing more for one thing does not
-    /// change what is drawn for another.
+    /// A generator of its own for one purpose, so that more draws for one purpose do not change those for another.
     #[must_use]
     pub fn fork(&mut self, purpose: u64) -> Random {
         Random::new(self.next_u64() ^ purpose.wrapping_mul(0xd134_2543_de82_ef95))

@@ -25,11 +25,11 @@ pub enum Axis {
     WriteMode,
     /// How a write is handled that does not cover a whole block, or finds some of its blocks cached.
     Writes,
-    /// How it is made durable what the cache holds.
+    /// The way in which the cache's content is made durable.
     Persistence,
     /// When which dirty blocks go home.
     Destage,
-    /// How much a miss reads, and who waits for it.
+    /// The range that a miss reads, and whether the request waits for the fill.
     Fetch,
 }
 
@@ -155,7 +155,7 @@ pub struct SlotWrites {
     pub rereads_whole: bool,
 }
 
-/// How it is made durable what the cache holds.
+/// The way in which the cache's content is made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PersistenceChoice {
     /// Header and data are one write.
@@ -167,7 +167,7 @@ pub enum PersistenceChoice {
         /// A page is written for each block that went home; else one for the whole set.
         cleans_per_block: bool,
     },
-    /// Mappings are committed by copy-on-write; who is dirty is saved by a clean stop only.
+    /// Mappings are committed by copy-on-write; dirty marks are saved by a clean stop only.
     Commit(Commit),
     /// The same, and a tree of bits tells durably below which leaves something may be dirty.
     BitTree(BitTree),

@@ -30,7 +30,7 @@ pub struct Contract {
 pub enum Keeps {
     /// All.
     All,
-    /// All but the newest few; what is lost is the newest.
+    /// All but the newest few.
     AllButNewest {
         /// How many may be lost.
         writes: u32,
@@ -45,13 +45,13 @@ pub enum Keeps {
 /// The state of the cache after a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aftermath {
-    /// Everything up to some point, and what is dirty.
+    /// All writes up to some point, and all dirty data.
     Prefix,
     /// Dirty blocks; clean data is forgotten.
     DirtyKept,
     /// All that was cached; everything counts as dirty and is written home.
     AllDirty,
-    /// All that was cached; what lies below a leaf that is set counts as dirty.
+    /// All cached data; pieces below a marked leaf count as dirty.
     DirtySuperset {
         /// Pieces below a finest leaf.
         leaf_pieces: u32,
@@ -65,7 +65,7 @@ pub enum Aftermath {
 pub enum Rot {
     /// At every read.
     Always,
-    /// At reads of what was written since the start, or before a clean stop; not across a crash.
+    /// At reads of data written since the start, or before a clean stop; not across a crash.
     Session,
 }
 
@@ -116,7 +116,7 @@ impl Composition {
             aftermath,
             rot,
         };
-        // Most published systems take for clean what the origin has not flushed.
+        // Most published systems take unflushed data of the origin for clean.
         let careless = |contract: Contract| Contract { origin_needs_plp: !self.safe, ..contract };
         match self.persistence {
             PersistenceChoice::Inline => kept(Aftermath::Prefix, Rot::Always),
@@ -149,7 +149,7 @@ impl Composition {
         if self.safe { Keeps::All } else { keeps }
     }
 
-    /// Where a promotion does not wait for its commit, what is written to it may be lost with its mapping.
+    /// Where a promotion does not wait for its commit, data written to it may be lost with its mapping.
     fn keeps_mappings(&self, commit: Commit) -> Keeps {
         let waits = commit.commits_promotions;
         self.unless_safe(if waits { Keeps::All } else { Keeps::AllButLast { within_ms: commit.commit_ms } })

@@ -20,7 +20,7 @@ pub struct Key {
     pub axis: Option<Axis>,
     /// The unit of its value.
     pub unit: Unit,
-    /// Its value if nobody says another, as [`Key::show`] takes it.
+    /// Its value by default, as [`Key::show`] takes it.
     pub default: u64,
     /// The least it may be.
     pub least: u64,
@@ -153,7 +153,7 @@ impl Key {
     }
 }
 
-/// Prints what a key may be set to.
+/// Prints the allowed values of a key.
 #[derive(Clone, Copy, Debug)]
 pub struct Allowed<'a>(&'a Key);
 

@@ -16,7 +16,7 @@ use thiserror::Error;
 
 /// Pieces that may be remembered without being cached, for each slot.
 const REMEMBERED_PER_SLOT_MAX: u64 = 16;
-/// Memory for what is known of a slot: its piece and flags 6, the way to it 8, what is recorded 2, replacement up to 40.
+/// Memory for a slot's state: its piece and flags 6, the way to it 8, its record 2, replacement up to 40.
 const BYTES_PER_SLOT: u64 = 64;
 /// Memory for the checksum of a block.
 const BYTES_PER_BLOCK: u64 = 4;
@@ -32,7 +32,7 @@ pub enum DivideError {
     /// Not into slots.
     #[error(transparent)]
     Slots(#[from] SlotLayoutError),
-    /// It remembers more of what it does not hold than memory is worth.
+    /// The cache would remember more uncached pieces than memory is worth.
     #[error("{pieces} pieces are to be remembered that are not cached: of {slots} slots at most {most}")]
     Remembered {
         /// The number of pieces that was asked for.
@@ -62,7 +62,7 @@ impl DivideError {
     }
 }
 
-/// Why a superblock does not say what its cache is.
+/// Reason why a superblock does not give the composition of its cache.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum StoredError {
     /// The text is none of a composition.
@@ -145,7 +145,7 @@ impl Composition {
         Ok(layout)
     }
 
-    /// Pieces that are remembered without being cached, if it says how many.
+    /// Pieces that are remembered without being cached, if the composition gives their number.
     fn remembered(&self) -> u64 {
         match self.admission {
             AdmissionChoice::Always(AlwaysChoice { ghost_pieces }) => u64::from(ghost_pieces),
@@ -154,7 +154,7 @@ impl Composition {
         }
     }
 
-    /// HAZARD 15: nobody makes us take memory by a number in a superblock.
+    /// HAZARD 15: a number in a superblock cannot make the engine take any amount of memory.
     fn check_remembered(&self, layout: &Layout) -> Result<(), DivideError> {
         let Layout::Slots(layout) = layout else { return Ok(()) };
         let (pieces, slots) = (self.remembered(), layout.shape().frames);
@@ -166,7 +166,7 @@ impl Composition {
     #[must_use]
     pub fn tables_bytes(&self, layout: &SlotLayout) -> u64 {
         let slots = u64::from(layout.shape().frames);
-        // What is remembered unless it says how much is as much as there are slots.
+        // Without such a number, as many pieces are remembered as there are slots.
         let remembered = self.remembered().max(slots);
         slots * (BYTES_PER_SLOT + BYTES_PER_BLOCK * u64::from(layout.slot_blocks()))
             + remembered * BYTES_PER_REMEMBERED

@@ -23,7 +23,7 @@ const BUCKETS: [(&str, u64); 4] = [
     ("fragment_term_mid", 10),
     ("fragment_term_high", 1000),
 ];
-/// Slots do not know what was discarded, read nothing ahead, and are no buckets.
+/// Slots have no record of discards, read nothing ahead, and are no buckets.
 const SLOTS_FIXED: &[(&str, u64)] = &[
     ("readahead_bytes", 0),
     ("discard_promote_adjustment", 1),

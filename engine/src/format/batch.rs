@@ -1,4 +1,4 @@
-//! The header of a batch: what one contiguous write appended to the log.
+//! The header of a batch: one contiguous write that was appended to the log.
 
 use super::bytes::{CHECKSUM_AT, array, put, seal, u16_at, u32_at, u64_at, unseal};
 use super::entry::{ENTRY_BYTES, Entry};
@@ -53,7 +53,7 @@ pub(crate) struct HeaderIdentity {
     pub sequence: u64,
 }
 
-/// A header with what follows its fixed fields.
+/// A header with the content behind its fixed fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodedBatch {
     /// The fixed fields.
@@ -138,7 +138,7 @@ impl BatchHeader {
         })
     }
 
-    /// Reads the header that begins with `bytes`; what is behind it is not looked at.
+    /// Reads the header that begins with `bytes`; bytes behind it are not looked at.
     ///
     /// # Errors
     /// Any [`FormatError`].

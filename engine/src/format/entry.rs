@@ -1,4 +1,4 @@
-//! One line of the log: what became of a range of a volume.
+//! One line of the log: a change of a range of a volume.
 
 use super::FormatError;
 use super::bytes::{put, u8_at, u32_at, u64_at};
@@ -71,8 +71,8 @@ impl EntryKind {
         matches!(self, EntryKind::KeyDirty | EntryKind::KeyClean) || self.is_kept()
     }
 
-    /// Whether it is a key of what was durable before: what lies at its place by now, whole or not, says nothing of its
-    /// batch.
+    /// Whether it is a key of data that was durable before: the present content of its place, whole or not, says
+    /// nothing of its batch.
     #[must_use]
     pub fn is_kept(self) -> bool {
         matches!(self, EntryKind::KeptDirty | EntryKind::KeptClean)

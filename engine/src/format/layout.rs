@@ -1,5 +1,5 @@
-//! The format as it lies on the device, pinned: whoever changes a byte changes this file, and has to think of the
-//! caches that exist. And what every decoder owes to any bytes.
+//! The format on the device, pinned: a change of one byte changes this file, and has to consider the caches that
+//! exist. Also the duties of every decoder towards any bytes.
 
 use super::bytes::{CHECKSUM_AT, checksum_of, put};
 use super::entry::tests::any_entry;
@@ -365,13 +365,13 @@ fn a_superblock_with_a_field_that_is_never_written_is_refused() {
     assert_eq!(Superblock::decode(&encode_superblock(&longest)), Ok(longest));
 }
 
-/// Makes the checksum right again, as somebody would who wants to get past it.
+/// Makes the checksum right again, as an attacker would.
 fn reseal(bytes: &mut [u8]) {
     let checksum = checksum_of(bytes);
     put(bytes, CHECKSUM_AT, &checksum.to_le_bytes());
 }
 
-/// Feeds bytes to every decoder; what one of them takes must be something that can be written.
+/// Feeds bytes to every decoder; whatever one of them takes must be something that can be written.
 fn feed(bytes: &[u8]) {
     if let Ok(superblock) = Superblock::decode(bytes) {
         assert_eq!(Superblock::decode(&encode_superblock(&superblock)), Ok(superblock));

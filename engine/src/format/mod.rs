@@ -82,7 +82,7 @@ pub const SEGMENTS_OFFSET: u64 = 1 << 20;
 const _: () = assert!(SUPERBLOCK_OFFSETS[0] + wide(SUPERBLOCK_BYTES) <= SUPERBLOCK_OFFSETS[1]);
 const _: () = assert!(SUPERBLOCK_OFFSETS[1] + wide(SUPERBLOCK_BYTES) <= SEGMENTS_OFFSET);
 
-/// Why bytes are not what they should be.
+/// Reason why bytes are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {
@@ -100,7 +100,7 @@ pub enum FormatError {
         /// The version of this program.
         supported: u16,
     },
-    /// It is longer than what is there.
+    /// It is longer than the given bytes.
     #[error("It is longer than the bytes that are there")]
     Truncated,
     /// The checksum matches, but a field has a value that is never written.

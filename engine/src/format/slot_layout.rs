@@ -374,7 +374,7 @@ impl SlotLayout {
         Region { offset_bytes: self.data_offset_bytes, len_bytes }
     }
 
-    /// All that tells of slots, in front of them and behind the superblock: zeroed, it says that nothing is cached.
+    /// All records of slots, in front of them and behind the superblock: zeroed, they say that nothing is cached.
     #[must_use]
     pub fn metadata(&self) -> Region {
         let offset_bytes = COMMIT_RECORD_OFFSETS[0];

@@ -34,7 +34,7 @@ const _: () = assert!(512 % RECORD_BYTES == 0, "a torn page has whole records");
 /// A page of slot records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotPage {
-    /// The record of each slot. An error means that it was recorded and nobody knows what.
+    /// The record of each slot. An error means that a record was written and cannot be read.
     pub records: Vec<Result<Option<SlotRecord>, FormatError>>,
 }
 

@@ -44,7 +44,7 @@ pub struct SummaryFooter {
     pub oldest_dirty_sequence: u64,
 }
 
-/// A footer as read, with what it says of its body.
+/// A footer as read, with its description of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DecodedFooter {
     pub footer: SummaryFooter,

@@ -81,7 +81,7 @@ pub enum Layout {
     Log(Geometry),
     /// Into slots of one size, each of which holds a piece of a volume.
     Slots(SlotLayout),
-    /// Into a ring of segments for keys, and buckets for what they lead to.
+    /// Into a ring of segments for keys, and buckets for their data.
     Keys(KeyLayout),
 }
 

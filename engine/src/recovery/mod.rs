@@ -212,7 +212,7 @@ fn begin_session<I: Image>(image: &mut I, mut opened: Opened, mutations: Mutatio
         OpenedStore::Log(log) => log.wipe_dead_tail(image, mutations)?,
         OpenedStore::Slots(store) => slots::recovery::begin_session(image, store, &opened.superblock)?,
     }
-    // RULE 6: what recovery found may be in volatile memory of the device only: it is flushed before a
+    // RULE 6: the state that recovery found may be in the device's volatile memory only: it is flushed before a
     // session builds on it.
     let is_unflushed =
         matches!(opened.store, OpenedStore::Slots(_)) && mutations.has(Mutation::StartUnflushed);

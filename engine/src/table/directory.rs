@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 pub const BUCKETS_MIN: u32 = 1 << SURE_BITS;
 /// Low bits of a hash that its bucket's number gives back.
 pub const SURE_BITS: u32 = 7;
-/// Buckets at the most: a table that has them all goes on with longer buckets.
+/// Limit of buckets: a table that has them all goes on with longer buckets.
 pub const BUCKETS_MAX: u32 = 1 << 25;
 
 /// The buckets of one table.

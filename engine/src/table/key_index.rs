@@ -1,4 +1,4 @@
-//! Finds the entries of somebody's arrays by their keys.
+//! A hash index of entries by their keys.
 //!
 //! A hash table that holds entry numbers only: whoever owns the entries owns their keys and
 //! shows them when asked. So a history of a hundred million pieces keeps each key once.
@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 /// An empty place of the table.
 const EMPTY: u32 = u32::MAX;
 
-/// Entry numbers by key. Full is a bug of the owner, who bounds his entries.
+/// Entry numbers by key. An overflow is a bug of the owner, which bounds its entries.
 #[derive(Clone, Debug)]
 pub struct KeyIndex {
     places: Vec<u32>,

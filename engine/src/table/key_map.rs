@@ -1,7 +1,6 @@
-//! From a key to the number of an entry, with room for a fixed number of them.
+//! A map from keys to entry numbers, with room for a fixed number of them.
 //!
-//! For those who have no other use for the keys; whoever has them in arrays of his own takes a
-//! [`KeyIndex`] alone.
+//! It keeps the keys itself; an owner with the keys in arrays of its own takes a [`KeyIndex`] alone.
 
 use super::key_index::KeyIndex;
 use crate::number::{index, to_u32};

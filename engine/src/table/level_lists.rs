@@ -78,7 +78,7 @@ pub enum Reach {
 /// The top levels of a queue may be kept shorter than the rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TopShare {
-    /// How many levels are top levels; 0 to 63.
+    /// The number of top levels; 0 to 63.
     pub levels: u32,
     /// Entries in all of them together.
     pub entries: u32,

@@ -382,7 +382,7 @@ impl<const ROW: usize, const STEP: usize, const MAX: usize, const LOAD: usize>
         buckets > BUCKETS_MIN && self.len < u64::from(buckets) * (wide(LOAD) / 2)
     }
 
-    /// Adds a bucket and moves to it what belongs there.
+    /// Adds a bucket and moves its entries to it.
     fn split(&mut self, pages: &mut Pages) {
         if self.directory.buckets() == BUCKETS_MAX {
             return;

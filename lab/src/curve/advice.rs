@@ -15,7 +15,7 @@ pub struct Point {
     /// The mean time of an access, one at a time: hits and all writes take the cache's, reads that miss the
     /// origin's.
     pub latency_ns: u64,
-    /// Bytes written to the cache: all that is written, and what reads miss.
+    /// Bytes written to the cache: all writes, and the misses of reads.
     pub written_bytes: u64,
 }
 

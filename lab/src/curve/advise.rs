@@ -133,7 +133,7 @@ fn read(
     Ok(Reading { exact, sampled, sample })
 }
 
-/// Powers of two and what lies half-way between them, ascending, the last one enough for all `blocks`.
+/// Powers of two and the numbers half-way between them, ascending, the last one enough for all `blocks`.
 fn sizes(blocks: u64) -> Vec<u64> {
     let top = blocks.max(SIZE_BLOCKS_MIN).next_power_of_two();
     let mut sizes: Vec<u64> = (0..SIZES)

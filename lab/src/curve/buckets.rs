@@ -42,7 +42,7 @@ impl BucketCache {
         }
     }
 
-    /// Whether it is a hit. What is missed, and what is written, is appended.
+    /// Whether it is a hit. Misses and writes are appended.
     pub(super) fn access(&mut self, SampledAccess { piece, access, at }: SampledAccess) -> bool {
         self.policy.advance(at);
         self.policy.served(BLOCK_SECTORS);
@@ -84,7 +84,7 @@ impl BucketCache {
         }
     }
 
-    /// The block is no longer where it was.
+    /// Notes that the block is no longer at its place.
     fn kill(&mut self, piece: u32) {
         let place = std::mem::replace(&mut self.place_of[piece as usize], NONE);
         if place == NONE {

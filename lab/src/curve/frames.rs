@@ -1,4 +1,4 @@
-//! A cache of frames of one block each, in which a policy says who leaves.
+//! A cache of frames of one block each, in which a policy chooses victims.
 
 use super::sample::SampledAccess;
 use engine::policies::admission::ghost::Ghost;
@@ -35,7 +35,7 @@ impl FrameCache {
         }
     }
 
-    /// Whether it is a hit. What is missed comes in, if the policy makes room for it.
+    /// Whether it is a hit. A miss enters, if the policy makes room for it.
     pub(super) fn access(&mut self, SampledAccess { piece, access, at }: SampledAccess) -> bool {
         self.policy.advance(at);
         self.policy.served(BLOCK_BYTES / SECTOR_BYTES);

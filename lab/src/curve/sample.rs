@@ -8,7 +8,7 @@ use engine::units::Nanos;
 /// An access to a sampled block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SampledAccess {
-    /// The block's number in the sample, in the order in which they came.
+    /// The block's number in the sample, in order of arrival.
     pub(super) piece: u32,
     pub(super) access: Access,
     pub(super) at: Nanos,

@@ -25,7 +25,7 @@ use script::Player;
 use std::fmt;
 use subsets::{cut, fate, is_in, subsets, tear};
 
-/// After one state of so many what was read is read again after another cut, and all is brought home.
+/// One state in so many is read again after another cut, and all its data is brought home.
 const AFTERMATH_EVERY: u64 = 8;
 /// Sectors of the writes by which the log is filled.
 const PRELUDE_SECTORS: u64 = 128;
@@ -58,7 +58,7 @@ impl Visited {
         self.cuts + self.torn + self.kills + self.recovery_cuts
     }
 
-    /// Adds what was visited elsewhere.
+    /// Adds the states visited elsewhere.
     pub fn add(&mut self, other: &Visited) {
         self.events += other.events;
         self.events_exhausted += other.events_exhausted;
@@ -135,7 +135,7 @@ pub struct Explorer<'a> {
     pub script: Script<'a>,
     /// The mode that the volume begins with.
     pub mode: WriteMode,
-    /// Decides the times of devices, and what is drawn.
+    /// The seed of the devices' times and of all draws.
     pub seed: u64,
     /// Planted bugs.
     pub mutations: Mutations,
@@ -290,7 +290,7 @@ impl Explorer<'_> {
         setup.mutations = self.mutations;
         setup.config = small_bounds;
         let mut world = World::new(setup);
-        // What is read before the origin was flushed for the first time is not cached.
+        // Data read before the origin's first flush is not cached.
         world.run_dry()?;
         let wraps = |world: &World| world.engine().map_or(0, |engine| engine.status().cache.wraps);
         let mut start = 0;

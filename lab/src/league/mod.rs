@@ -10,15 +10,15 @@ use serde::Serialize;
 /// Nearer than this is a tie.
 const TIE: f64 = 0.02;
 
-/// Who won.
+/// The outcome of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// We did.
     Win,
-    /// Nobody did.
+    /// No system won.
     Tie,
-    /// Somebody else did.
+    /// Another system won.
     Loss,
     /// The study has no native figure to compare by.
     NoBase,
@@ -90,7 +90,7 @@ impl Sheet<'_> {
         let LeagueRow { label, test, numjobs, metric, is_early_acknowledged, .. } = self.of;
         let is_other = |row: &&Row| !is_ours(&row.system) && self.of.without.as_ref() != Some(&row.system);
         let others: Vec<&Row> = self.candidates().filter(is_other).collect();
-        // What gives nothing up without `safe` has no run of its own for that.
+        // A system that gives nothing up without `safe` has no run of its own for that.
         let unsafe_system = format!("{}-unsafe", crate::study::OUR_SYSTEM);
         let has_unsafe = *is_early_acknowledged && self.candidates().any(|row| row.system == unsafe_system);
         let ours = if has_unsafe { &unsafe_system } else { crate::study::OUR_SYSTEM };

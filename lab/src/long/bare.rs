@@ -33,7 +33,7 @@ impl Bare {
         drive::run(self, workload, until)
     }
 
-    /// Lets `elapsed_ns` of virtual time pass in which nobody asks anything.
+    /// Lets `elapsed_ns` of virtual time pass without requests.
     ///
     /// # Errors
     /// None that are possible.
@@ -47,7 +47,7 @@ impl Bare {
         self.now
     }
 
-    /// Forgets what was measured so far.
+    /// Forgets the measurements so far.
     pub fn begin_measuring(&mut self) {
         self.statistics.clear(self.now);
         self.before = self.totals();

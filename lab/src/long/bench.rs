@@ -117,7 +117,7 @@ impl Row {
         let mut area_blocks = self.origin_bytes / engine::units::BLOCK_BYTES;
         if self.warm_blocks > 0 {
             area_blocks = self.warm_blocks;
-            // What is read before the origin was flushed for the first time is not cached: wait for that.
+            // Data read before the origin's first flush is not cached: the run waits for that.
             run.run(&mut Load::new(LoadOptions::once(32)), Until::End)?;
             run.idle(ORIGIN_LATENCIES.flush_ns * 100)?;
             run.run(&mut Load::new(LoadOptions::once(area_blocks)), Until::End)?;

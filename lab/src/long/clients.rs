@@ -75,7 +75,7 @@ impl Clients {
         self.ledger.as_ref()
     }
 
-    /// Submits what the engine had no room for; stops where it has none again.
+    /// Submits requests that the engine had no room for; stops when it has none again.
     pub(super) fn submit_backlog(&mut self, port: &mut Port<'_>) {
         while let Some(&request) = self.backlog.front() {
             if !port.submit(request) {
@@ -199,7 +199,7 @@ impl Clients {
         Ok(Some(Answer { demand, answered: now, result: error.map_or(Ok(()), Err) }))
     }
 
-    /// Compares what a read returned, and notes what a change put there.
+    /// Compares the data that a read returned, and notes the data of a change.
     fn judge(
         &mut self,
         piece: &Piece,

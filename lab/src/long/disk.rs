@@ -1,4 +1,4 @@
-//! A disk in a long run: when an operation is done, and, if that is wanted, what the blocks hold.
+//! A disk in a long run: the times of operations and, if wanted, the content of blocks.
 
 use super::buffers::Buffers;
 use super::packed::Packed;
@@ -12,7 +12,7 @@ use engine::format::{Geometry, SEGMENTS_OFFSET};
 use engine::units::{BLOCK_BYTES, Nanos, VolumeIndex};
 use std::collections::VecDeque;
 
-/// Content that nobody put there.
+/// Content of a block that was never written.
 const UNTOUCHED: u64 = u64::MAX;
 
 /// How long operations take, whatever their size, and however many are under way.
@@ -53,7 +53,7 @@ enum Timing {
     Plugged(Box<models::Disk>, Plug),
 }
 
-/// Operations of the driver above that nobody waits for, as it tells the block layer.
+/// Operations that no request of the driver above waits for, as it tells the block layer.
 #[derive(Clone, Copy)]
 enum Asynchronous {
     Nothing,
@@ -64,9 +64,9 @@ enum Asynchronous {
 
 /// Content of the blocks.
 pub(super) enum Blocks {
-    /// Nobody asks.
+    /// No content.
     Nothing,
-    /// A tag each; an origin has an image where nobody wrote.
+    /// A tag each; unwritten blocks of an origin have an image.
     Tags { tags: Sparse<u64>, image: Option<VolumeIndex> },
 }
 
@@ -109,7 +109,7 @@ impl Disk {
         Disk::new(size_bytes, true, Timing::Constant(constant))
     }
 
-    /// A modelled disk; `seed` decides what a real one leaves to chance.
+    /// A modelled disk; `seed` decides random effects of a real one.
     #[must_use]
     pub fn modelled(parameters: &models::Parameters, size_bytes: u64, seed: u64) -> Disk {
         let disk = models::Disk::new(parameters, size_bytes, seed);

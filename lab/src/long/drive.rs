@@ -28,7 +28,7 @@ pub enum Trouble {
     /// The cache device is too small.
     #[error(transparent)]
     Geometry(#[from] DivideError),
-    /// A read returned something else than what was written last.
+    /// A read returned other data than was written last.
     #[error(transparent)]
     Mismatch(#[from] Mismatch),
     /// Requests are under way, and nothing will ever happen again.
@@ -45,11 +45,11 @@ pub(super) trait Stage {
     fn now(&self) -> Nanos;
     /// Takes requests until the workload has none now, or there is no room for more.
     fn feed<W: Workload + ?Sized>(&mut self, workload: &mut W) -> Next;
-    /// Answers what can be answered at this time; returns the number of answers.
+    /// Answers all requests that can be answered at this time; returns their number.
     fn answer<W: Workload + ?Sized>(&mut self, workload: &mut W) -> Result<u64, Trouble>;
     /// Requests that are not answered.
     fn unanswered(&self) -> usize;
-    /// Starts on the devices what was gathered at this instant: time is about to go on.
+    /// Starts the operations gathered at this instant on the devices: time is about to go on.
     fn unplug(&mut self);
     /// The time of the next event inside; `None` if nothing will ever happen by itself.
     fn next_ns(&self) -> Option<u64>;
@@ -96,7 +96,7 @@ pub(super) fn run<S: Stage, W: Workload + ?Sized>(
     }
 }
 
-/// Lets `elapsed_ns` of virtual time pass in which nobody asks anything.
+/// Lets `elapsed_ns` of virtual time pass without requests.
 pub(super) fn idle<S: Stage>(stage: &mut S, elapsed_ns: u64) -> Result<(), Trouble> {
     let until = stage.now().plus(elapsed_ns);
     run(stage, &mut Idle { until }, Until::End).map(|_| ())

@@ -9,14 +9,14 @@ use super::sparse::Sparse;
 use super::tag::{self, ZEROES, parts};
 use engine::units::{SECTOR_BYTES, SectorRange, VolumeIndex};
 
-/// Nobody has written the block.
+/// The block was never written.
 const IMAGE: u64 = u64::MAX;
 /// The block has one of several contents, always the same.
 const UNKNOWN: u64 = u64::MAX - 1;
 /// The block was discarded.
 const DROPPED: u64 = u64::MAX - 2;
 
-/// A read returned what nobody wrote last.
+/// A read returned data that is not the newest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Block {block} of volume {} read as {found:#018x}, not {expected:#018x}", volume.0)]
 pub struct Mismatch {
@@ -37,7 +37,7 @@ pub(super) enum Change {
     Write(u64),
     /// Zeroes.
     Zeroes,
-    /// Nobody knows.
+    /// Unknown content.
     Discard,
 }
 
@@ -45,7 +45,7 @@ pub(super) enum Change {
 struct Block {
     /// Its content: a tag, or one of the three above.
     content: u64,
-    /// When a change of it last began or ended.
+    /// The time when a change of it last began or ended.
     changed: u64,
     /// Changes of it under way.
     changes: u32,

@@ -72,7 +72,7 @@ impl LoadOptions {
         }
     }
 
-    /// Every block of an area once, in order, by requests of 128 KiB: what warms a cache.
+    /// Every block of an area once, in order, by requests of 128 KiB, to warm a cache.
     ///
     /// # Panics
     /// If the area is no multiple of 128 KiB.
@@ -91,7 +91,7 @@ impl LoadOptions {
 }
 
 enum Chooser {
-    /// Where each job goes on.
+    /// The next place of each job.
     Sequential(Vec<u64>),
     Random,
     Zipf {
@@ -111,7 +111,7 @@ pub struct Load {
     writes_until_flush: u64,
     /// Slots that have never been used.
     unused: u32,
-    /// When the first one was.
+    /// The time of the first request.
     began: Option<Nanos>,
     /// Jobs with a free slot, by the time from which on they may use it.
     free: VecDeque<(Nanos, u32)>,

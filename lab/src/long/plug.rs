@@ -1,4 +1,4 @@
-//! Operations that are handed over together and lie side by side go to the disk as one, as a block layer does it.
+//! Neighbouring operations that are handed over together go to the disk as one, as in a block layer.
 //!
 //! Source: Linux, which puts what a task asks for in one go into a plug, where neighbours are joined before any of them
 //! begins; what follows from an answer is not in it. In the logs of geomflash-2015 a write that flashcache cuts into 32
@@ -40,12 +40,12 @@ impl Plug {
         Plug { scheduler, ..Plug::default() }
     }
 
-    /// Takes an operation; `is_async` if nobody waits for it.
+    /// Takes an operation; `is_async` if no request waits for it.
     pub(super) fn submit(&mut self, token: u64, submit: Submit, is_async: bool) {
         self.waiting.push(Waiting { token, submit, is_async });
     }
 
-    /// Hands over what waits, in the order in which it came.
+    /// Hands over the waiting operations, in order of arrival.
     pub(super) fn release(&mut self, now: Nanos, disk: &mut Disk) {
         let mut at = 0;
         while let Some(&first) = self.waiting.get(at) {
@@ -146,7 +146,7 @@ mod tests {
         let held = done_async(&operations, |at| at == 0);
         assert!(together[0] < together[1].max(together[2]), "{together:?}");
         assert!(held[0] > held[1].max(held[2]), "{held:?}");
-        // Alone it waits for nobody.
+        // Alone it does not wait.
         assert_eq!(done_async(&operations[..1], |_| true), done(&operations[..1]));
     }
 }

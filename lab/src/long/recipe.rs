@@ -72,7 +72,7 @@ impl Recipe {
     }
 }
 
-/// A device of zeroes that remembers the few blocks written to it: what recovery of a new cache needs.
+/// A device of zeroes that remembers the few blocks written to it, for the recovery of a new cache.
 struct BlankImage {
     size_bytes: u64,
     written: BTreeMap<u64, [u8; BLOCK_BYTES as usize]>,

@@ -23,7 +23,7 @@ use slab::Slab;
 pub enum Contents {
     /// Nothing; every checksum is 0. The least memory, and the fastest.
     Nothing,
-    /// A tag for each block that was written, and a check of what is read: some 50 bytes for each block.
+    /// A tag for each written block, and a check of each read: some 50 bytes for each block.
     Tags,
 }
 
@@ -54,12 +54,12 @@ pub struct LongRun {
     cache: Disk,
     origins: Vec<Disk>,
     operations: Slab<Io>,
-    /// Clients asked something at this instant: what is issued for it is plugged.
+    /// Clients asked something at this instant: the operations issued for it are plugged.
     is_plugged: bool,
     clients: Clients,
     late: Late,
     statistics: Statistics,
-    /// Totals of the devices when measuring began.
+    /// Totals of the devices at the start of measuring.
     before: Statistics,
     digest: u64,
 }
@@ -170,7 +170,7 @@ impl LongRun {
         drive::run(self, workload, until)
     }
 
-    /// Lets `elapsed_ns` of virtual time pass in which nobody asks anything.
+    /// Lets `elapsed_ns` of virtual time pass without requests.
     ///
     /// # Errors
     /// [`Trouble`]: then the run is over.
@@ -190,7 +190,7 @@ impl LongRun {
         self.engine.status()
     }
 
-    /// Forgets what was measured so far.
+    /// Forgets the measurements so far.
     pub fn begin_measuring(&mut self) {
         self.statistics.clear(self.now);
         self.before = self.totals();

@@ -76,7 +76,7 @@ impl Traffic {
 /// Measurements since the run began, or since [`super::LongRun::begin_measuring`].
 #[derive(Clone, Debug)]
 pub struct Statistics {
-    /// When that was.
+    /// The time of that.
     pub began: Nanos,
     /// The virtual time now.
     pub now: Nanos,
@@ -92,7 +92,7 @@ pub struct Statistics {
     pub cache: Traffic,
     /// The origins, in the order of the volumes.
     pub origins: Vec<Traffic>,
-    /// Blocks read that were compared with what was written last.
+    /// Blocks read that were compared with the newest data.
     pub verified_blocks: u64,
     /// Blocks read that could not be: a change overlapped the read, or the range was not whole blocks.
     pub unverified_blocks: u64,

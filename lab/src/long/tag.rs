@@ -21,7 +21,7 @@ pub(super) fn scatter(mut number: u64) -> u64 {
     number ^ (number >> 33)
 }
 
-/// Tag of an origin's block that nobody ever wrote.
+/// Tag of an origin's block that was never written.
 pub(super) fn of_image(volume: VolumeIndex, block: u64) -> u64 {
     (scatter(block | (u64::from(volume.0) + 1) << 48) & TAG_BITS) | 1
 }

@@ -29,7 +29,7 @@ pub enum Action {
         /// Durable before the answer.
         fua: bool,
     },
-    /// Make durable what was answered before.
+    /// Make answered changes durable.
     Flush,
     /// The content is not needed any more.
     Discard(SectorRange),
@@ -54,7 +54,7 @@ impl Action {
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// Comes back with the answer; means what the workload wants it to mean.
+    /// The workload's own name for the request; comes back with the answer.
     pub job: u32,
     /// The volume.
     pub volume: VolumeIndex,
@@ -97,7 +97,7 @@ pub trait Workload {
     fn answered(&mut self, answer: &Answer);
 }
 
-/// Nobody asks anything until a time: destage and reclaim go on.
+/// No request until a time: destage and reclaim go on.
 pub(super) struct Idle {
     pub until: Nanos,
 }

@@ -136,7 +136,7 @@ impl Base {
         })
     }
 
-    /// The published figures of this system beside what `parameters` give.
+    /// The published figures of this system beside those of `parameters`.
     #[must_use]
     pub fn fits(&self, parameters: &Parameters, scale: Scale) -> Vec<Fit> {
         let measured = measure(self.study, self.system, parameters, scale);

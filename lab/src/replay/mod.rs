@@ -24,7 +24,7 @@ use workload::Replay;
 /// Before the trace begins the engine gets this long to open the cache: only after the first flush of the
 /// origin is anything filled.
 const OPENING_NS: u64 = Nanos::SECOND;
-/// Virtual time between two looks at what is dirty, and at the progress.
+/// Virtual time between two looks at the dirty data and the progress.
 const SLICE_NS: u64 = 50 * Nanos::MILLISECOND;
 /// The longest trace whose times are believed: a hundred years.
 const SPAN_NS_MAX: u64 = 100 * 365 * 86_400 * Nanos::SECOND;

@@ -20,7 +20,7 @@ use crate::DrawError;
 use crate::league::Standing;
 use crate::study::{Fidelity, Ranking, Row, Study};
 
-/// A study that was run, and what came of it.
+/// A study that was run, with its results.
 pub struct Chapter {
     /// The study.
     pub study: Study,
@@ -30,7 +30,7 @@ pub struct Chapter {
     pub fidelity: Vec<Fidelity>,
     /// Whether systems come in the published order.
     pub ranking: Ranking,
-    /// Who is best.
+    /// The standings of the systems.
     pub league: Vec<Standing>,
 }
 
@@ -54,7 +54,7 @@ pub struct Page {
     pub html: String,
 }
 
-/// The pages: an overview, and one for each study. `command` is what made them, `version` of what.
+/// The pages: an overview, and one for each study. `command` made them, with `version`.
 ///
 /// # Errors
 /// [`DrawError`].

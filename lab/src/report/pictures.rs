@@ -59,7 +59,7 @@ fn systems(chapter: &Chapter) -> Vec<&str> {
     systems
 }
 
-/// Both lines of each system: what was published, and what was simulated.
+/// Both lines of each system: the published and the simulated figures.
 fn lines_of<'a>(
     chapter: &'a Chapter,
     points: impl Fn(&'a str, fn(&Row) -> Option<f64>) -> Vec<(f64, f64)>,

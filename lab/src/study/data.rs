@@ -71,9 +71,9 @@ pub struct Run {
     pub native_ssd: String,
     /// Time that the system itself takes for each request.
     pub overhead: Overheads,
-    /// The system hands data over to the cache device without saying that somebody waits for it.
+    /// The system hands data over to the cache device as writes that are not waited for.
     pub cache_writes_yield: bool,
-    /// The system writes to the origin directly: to a scheduler somebody waits for each write.
+    /// The system writes to the origin directly: to a scheduler each write is waited for.
     pub origin_writes_are_direct: bool,
 }
 
@@ -184,7 +184,7 @@ pub struct LeagueRow {
     /// Limit of any cache: `ssd`, `hdd` (the row's bases), a native system, the sum of several;
     /// or `replay`: at disk speed what is new, at SSD speed what a repetition asked for before.
     pub limit: Vec<String>,
-    /// Somebody won it by acknowledging before the data are safe.
+    /// A system won it by acknowledging before the data are safe.
     #[serde(default)]
     pub is_early_acknowledged: bool,
 }

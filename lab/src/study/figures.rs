@@ -5,7 +5,7 @@ use super::place::StudyError;
 /// The first line.
 const HEAD: &str = "study,test,iteration,numjobs,system,metric,unit,value";
 
-/// A published figure. What does not apply is empty.
+/// A published figure. Fields that do not apply are empty.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     /// The test.

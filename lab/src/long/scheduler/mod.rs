@@ -33,7 +33,7 @@ impl Scheduler {
         Scheduler::Turning(Turning::default())
     }
 
-    /// Takes a command; `is_async` if nobody waits for it.
+    /// Takes a command; `is_async` if no request waits for it.
     pub(super) fn submit(&mut self, now: Nanos, token: u64, submit: Submit, is_async: bool, disk: &mut Disk) {
         match self {
             Scheduler::None => disk.submit(now.0, token, submit),

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 /// Commands that are held back, and those under way.
 #[derive(Default)]
 pub(in crate::long) struct Solid {
-    /// Asynchronous commands that were not handed over yet, in the order in which they came.
+    /// Asynchronous commands that were not handed over yet, in order of arrival.
     held: VecDeque<(u64, Submit)>,
     /// Asynchronous commands in the disk, in no order.
     async_in_disk: Vec<u64>,
@@ -40,7 +40,7 @@ impl Solid {
         Some(done)
     }
 
-    /// Hands over what was held back, if nothing else is under way.
+    /// Hands over the commands held back, if nothing else is under way.
     pub(super) fn go_on(&mut self, now: Nanos, disk: &mut Disk) {
         if self.sync_in_disk == 0 {
             for (token, submit) in self.held.drain(..) {

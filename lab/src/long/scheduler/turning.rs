@@ -1,4 +1,4 @@
-//! CFQ on a disk that turns: reads, which somebody waits for, before writes, which nobody waits for.
+//! CFQ on a disk that turns: reads, which are waited for, go before writes, which are not.
 //!
 //! Source: CFQ of Linux 4.4, read in part; its times for idling, turns of writes and expiry are its defaults as remembered, not
 //! looked up. It was the default of its time for disks that turn. Its time goes in turns to kinds of
@@ -39,7 +39,7 @@ pub(in crate::long) struct Turning {
     writes: BTreeMap<(u64, u64), Submit>,
     /// The same in the order in which they came: when, and the key.
     arrivals: VecDeque<(Nanos, (u64, u64))>,
-    /// Reads, and whatever else somebody waits for, that came while writes were in the disk.
+    /// Reads, and other commands that are waited for, that came while writes were in the disk.
     reads: VecDeque<(u64, Submit)>,
     /// Writes in the disk, in no order.
     writes_in_disk: Vec<u64>,
@@ -51,7 +51,7 @@ pub(in crate::long) struct Turning {
     last_read: Option<Nanos>,
     /// When a write that waited too long may be next.
     expiry_at: Nanos,
-    /// Where the last write ended.
+    /// The end of the last write.
     head_byte: u64,
 }
 
