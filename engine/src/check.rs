@@ -70,7 +70,7 @@ pub struct Report {
     pub entries: u64,
     /// Payload blocks whose checksum was compared, those included that do not count any more.
     pub payload_blocks_verified: u64,
-    /// Batches behind the end of the log, whole or torn: what a crash left.
+    /// Batches behind the end of the log, whole or torn, left by a crash.
     pub batches_cut: u64,
     /// Slots.
     pub slots: u64,

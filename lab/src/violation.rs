@@ -5,10 +5,10 @@ use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
-/// Which promise was broken.
+/// The broken promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// A read returned what it may not.
+    /// A read returned content that it may not return.
     Content,
     /// A request was not answered, dirty data did not go home, or the engine never comes to rest.
     Liveness,

@@ -100,7 +100,7 @@ impl Commands {
         self.done.pop_front()
     }
 
-    /// When the driver should poll, if the disk itself will next change at `event_ns`.
+    /// The time of the driver's next poll, if the disk itself will next change at `event_ns`.
     pub(crate) fn next_ns(&self, event_ns: Option<u64>) -> Option<u64> {
         if let Some(completion) = self.done.front() {
             return Some(completion.done_ns);

@@ -87,8 +87,7 @@ impl Disk {
         }
     }
 
-    /// Whether the kind of disk knows what to do with a discard. A disk that does not takes the
-    /// command and ignores it.
+    /// Whether this kind of disk carries out discards. A disk that does not takes the command and ignores it.
     #[must_use]
     pub fn supports_discard(&self) -> bool {
         matches!(self, Disk::Ssd(_))
@@ -108,7 +107,7 @@ impl Disk {
         }
     }
 
-    /// How many bytes a power cut at `now_ns` would take.
+    /// The number of bytes that a power cut at `now_ns` would take.
     ///
     /// # Panics
     /// If time went back.

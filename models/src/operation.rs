@@ -18,9 +18,9 @@ pub enum Op {
 pub struct Submit {
     /// Its kind.
     pub op: Op,
-    /// Where the range begins.
+    /// The beginning of the range.
     pub offset_bytes: u64,
-    /// How long it is.
+    /// The length of the range.
     pub len_bytes: u64,
 }
 
@@ -29,6 +29,6 @@ pub struct Submit {
 pub struct Completion {
     /// The token given to [`Disk::submit`](crate::Disk::submit).
     pub token: u64,
-    /// When the operation was done.
+    /// The time when the operation was done.
     pub done_ns: u64,
 }

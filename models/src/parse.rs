@@ -10,7 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Why a disk file was not understood.
+/// The reason why a disk file was not understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
     /// The line, counted from 1; 0 if it is about the file as a whole.
@@ -141,7 +141,7 @@ fn read_lines(text: &str) -> Result<Vec<Line<'_>>, ParseError> {
     Ok(lines)
 }
 
-/// Cuts a value from what may follow it, which is a comment or nothing.
+/// Cuts a value from the comment that may follow it.
 fn read_value(rest: &str) -> Option<Written<'_>> {
     let (value, after) = if let Some(quoted) = rest.strip_prefix('"') {
         let (inside, after) = quoted.split_once('"')?;

@@ -29,7 +29,7 @@ pub(crate) struct RangeSet {
 }
 
 impl RangeSet {
-    /// How many bytes are in the set.
+    /// The number of bytes in the set.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }

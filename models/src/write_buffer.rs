@@ -151,7 +151,7 @@ impl WriteBuffer {
         !self.waiting.is_empty()
     }
 
-    /// Bytes that nobody writes to the medium yet.
+    /// Bytes that are not being written to the medium yet.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.fresh.bytes() + self.flushing.bytes()
     }
@@ -309,7 +309,7 @@ mod tests {
         let (early, _) = buffer.take(0, 4096, 1).unwrap();
         fill(&mut buffer, write(8192, 4096));
         buffer.begin_flush();
-        // A newer version of what the flush covers does not replace it.
+        // A newer version of data that the flush covers does not replace it.
         fill(&mut buffer, write(8192, 4096));
         buffer.written(early);
         assert!(!buffer.is_flushed());

@@ -10,9 +10,9 @@ const HEAD: &str = "study,test,iteration,numjobs,system,metric,unit,value";
 pub struct Figure {
     /// The test.
     pub test: String,
-    /// Which repetition of it.
+    /// The number of the repetition.
     pub iteration: String,
-    /// How many jobs ran beside each other.
+    /// The number of jobs beside each other.
     pub numjobs: String,
     /// The system that was measured: a cache, or a bare disk.
     pub system: String,

@@ -61,7 +61,7 @@ impl FileLoad {
         }
     }
 
-    /// The next chunk to be written of what is copied, if it was read.
+    /// The next chunk of the copy to be written, if it was read.
     fn next_write(&mut self) -> Option<SectorRange> {
         let (at, at_bytes) = self.next_write;
         let &(from, to) = self.files.get(at)?;

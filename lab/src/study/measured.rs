@@ -26,7 +26,7 @@ const BUCKETS: [(u64, &str); 12] = [
 /// Requests of one kind, and how long they took.
 #[derive(Clone, Debug)]
 pub struct Latencies {
-    /// How many there were.
+    /// Their number.
     pub count: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -35,7 +35,7 @@ pub struct Latencies {
     min_ns: u64,
     max_ns: u64,
     percentiles_ns: [u64; PERCENTILES.len()],
-    /// How many were not slower than the end of each bucket.
+    /// The number of requests not slower than the end of each bucket.
     buckets: [u64; BUCKETS.len()],
 }
 

@@ -8,7 +8,7 @@ use engine::units::Nanos;
 const KIB: f64 = 1024.0;
 const MIB: f64 = KIB * KIB;
 
-/// Which way a metric is better.
+/// The better direction of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
     /// More of it.
@@ -19,7 +19,7 @@ pub enum Better {
     Neither,
 }
 
-/// Which way a metric is better.
+/// The better direction of a metric.
 #[must_use]
 pub fn better(metric: &str) -> Better {
     let is = |starts: &[&str]| starts.iter().any(|start| metric.starts_with(start));
@@ -32,7 +32,7 @@ pub fn better(metric: &str) -> Better {
     }
 }
 
-/// Why a figure is no result of the system; `None` if it is one.
+/// The reason why a figure is no result of the system; `None` if it is one.
 pub(super) fn no_result(test: &str, metric: &str) -> Option<&'static str> {
     let is = |starts: &[&str]| starts.iter().any(|start| metric.starts_with(start));
     if is(&["authors_"]) {

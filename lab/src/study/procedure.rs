@@ -19,7 +19,7 @@ const GLOBAL: &str = "[global]\n";
 #[derive(Clone, Debug)]
 pub(super) struct Procedure {
     pub name: String,
-    /// Between two steps, and two repetitions, nobody asks for so long.
+    /// Time without requests between two steps, and two repetitions.
     pub pause_ns: u64,
     /// Files, by name: where each begins on the volume, and its size.
     pub files: BTreeMap<String, File>,
@@ -182,7 +182,7 @@ impl Procedure {
         Ok(())
     }
 
-    /// Where a file lies.
+    /// The place of a file.
     pub(super) fn file(&self, name: &str, volume_bytes: u64) -> Option<File> {
         if name == VOLUME {
             return Some(File { start_bytes: 0, size_bytes: volume_bytes });
@@ -204,12 +204,12 @@ impl Procedure {
 }
 
 impl Step {
-    /// How often it is done.
+    /// The number of its repetitions.
     pub(super) fn repetitions(&self) -> u64 {
         self.iterations.map_or(1, |[first, last]| u64::from(last.saturating_sub(first)) + 1)
     }
 
-    /// How many jobs run beside each other, as tables name it.
+    /// The number of jobs beside each other, as tables name it.
     pub(super) fn numjobs(&self) -> String {
         match &self.doing {
             Doing::Fio(jobs) => jobs.len().to_string(),

@@ -10,14 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Our own system, as tables name it.
 pub const OUR_SYSTEM: &str = "forebay";
 
-/// A figure: what was published, and what came out here.
+/// A figure, published and simulated.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// The study.
     pub study: String,
     /// The test.
     pub test: String,
-    /// Which repetition; empty where there is one.
+    /// The repetition; empty where there is one.
     pub iteration: String,
     /// Jobs beside each other.
     pub numjobs: String,
@@ -31,7 +31,7 @@ pub struct Row {
     pub published: Option<f64>,
     /// The simulated value.
     pub simulated: Option<f64>,
-    /// Why nothing did.
+    /// The reason for a missing result.
     pub reason: Option<String>,
     /// The published figure of the bare disk.
     pub native_hdd: Option<f64>,
@@ -59,7 +59,7 @@ impl Row {
         (&self.test, &self.iteration, &self.numjobs, &self.system, &self.metric)
     }
 
-    /// How far the simulated value is from the published one, as a share of that.
+    /// Distance of the simulated value from the published one, as a share of that.
     #[must_use]
     pub fn error(&self) -> Option<f64> {
         let (published, simulated) = (self.published?, self.simulated?);

@@ -14,12 +14,12 @@ use std::collections::BTreeSet;
 
 /// A new cache gets this long to open before the first step: only after the origin's first flush is anything filled.
 const OPENING_NS: u64 = Nanos::SECOND;
-/// Seeds of the disks: what a real one leaves to chance.
+/// Seeds of the disks' random effects.
 pub const ORIGIN_SEED: u64 = 1;
 /// The cache device's.
 pub const CACHE_SEED: u64 = 2;
 
-/// Why a run has no result.
+/// The reason why a run has no result.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
@@ -32,7 +32,7 @@ pub enum RunError {
     /// A job cannot be run.
     #[error(transparent)]
     Job(#[from] JobError),
-    /// A step asks for what is not known.
+    /// A step asks for an unknown test.
     #[error("there is no iozone test {0}")]
     UnknownTest(String),
 }

@@ -11,7 +11,7 @@ const ALIGNMENT_SECTORS: u64 = (1 << 20) / SECTOR_BYTES;
 /// The largest origin: 128 TiB.
 pub const ORIGIN_BYTES_MAX: u64 = 128 << 40;
 
-/// Where each volume lies.
+/// The places of the volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// First sector and length of each.
@@ -20,7 +20,7 @@ pub struct Layout {
     sectors: u64,
 }
 
-/// Why the volumes of a trace are no origin.
+/// The reason why the volumes of a trace are no origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
@@ -54,7 +54,7 @@ impl Layout {
         self.sectors * SECTOR_BYTES
     }
 
-    /// Where a request of the trace goes; `None` if it is none of those that were surveyed.
+    /// The place of a request of the trace; `None` if it was not surveyed.
     #[must_use]
     pub fn place(&self, entry: &Entry) -> Option<SectorRange> {
         let &(start, sectors) = self.stretches.get(entry.volume as usize)?;

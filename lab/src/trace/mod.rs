@@ -57,7 +57,7 @@ pub enum Op {
 pub struct Entry {
     /// When, in nanoseconds since whatever the trace counts from; `None` if the format has no times.
     pub at_ns: Option<u64>,
-    /// Which disk of the trace: they are numbered in the order in which they come.
+    /// The disk of the trace: disks are numbered in order of arrival.
     pub volume: u32,
     /// Its kind.
     pub op: Op,
@@ -74,7 +74,7 @@ pub trait Source {
     fn next_entry(&mut self) -> Result<Option<Entry>, TraceError>;
 }
 
-/// How the requests of a trace are written.
+/// The format of a trace's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the table above says what each is")]
 pub enum Format {
@@ -135,7 +135,7 @@ impl Format {
     }
 }
 
-/// How a trace is read.
+/// The way to read a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     /// The format; `None`: as [`guess`] says.
@@ -144,7 +144,7 @@ pub struct Reading {
     pub unit_bytes: Option<u64>,
 }
 
-/// Where in a file.
+/// A place in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Nowhere in particular.
@@ -155,13 +155,13 @@ pub enum Place {
     Record(u64),
 }
 
-/// Why a trace cannot be read, in one line.
+/// The reason why a trace cannot be read, in one line.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}{place}: {reason}")]
 pub struct TraceError {
     /// The file as it was named.
     pub file: String,
-    /// Where in it.
+    /// The place in it.
     pub place: Place,
     /// The error, in words.
     pub reason: Reason,
@@ -202,15 +202,15 @@ pub enum Reason {
     /// Fields are missing.
     #[error("there are {found} fields, not {wanted}")]
     Fields {
-        /// How many there are.
+        /// The number found.
         found: usize,
-        /// How many there are at the least.
+        /// The least number wanted.
         wanted: usize,
     },
     /// Not a number, or one that is too large.
     #[error("the {field} is no number that can be: {text}")]
     Number {
-        /// Which field.
+        /// The field.
         field: &'static str,
         /// The text there, shortened.
         text: String,

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-/// Memory that decoding xz may take: what its largest preset needs, twice.
+/// Limit of memory for decoding xz: twice the need of its largest preset.
 const XZ_BYTES_MAX: u64 = 128 << 20;
 /// The largest window of zstd that is decoded, as a power of two: the limit of its command line too.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
@@ -81,8 +81,8 @@ fn try_read<'a>(name: &str, from: impl Read + 'a, reading: Reading) -> Result<Bo
     })
 }
 
-/// The format of a trace, from its name without what tells the compression, in lower case, and from its
-/// first bytes.
+/// The format of a trace, from its name without the suffix of the compression, in lower case, and from its first
+/// bytes.
 #[must_use]
 pub fn guess(name: &str, head: &[u8]) -> Option<Format> {
     let by_name = [

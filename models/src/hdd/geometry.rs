@@ -91,7 +91,7 @@ impl Geometry {
         place_ns / self.period_ns
     }
 
-    /// How long the platter turns after `now_ns` until `place_ns` is under the head of its track.
+    /// The time that the platter turns after `now_ns` until `place_ns` is under the head of its track.
     pub(super) fn rotation_ns(&self, now_ns: u64, place_ns: u64) -> u64 {
         let band = self.track(place_ns) / BAND_TRACKS;
         let turned_ns = (band.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16) % self.period_ns;
@@ -99,7 +99,7 @@ impl Geometry {
         (place_ns % self.period_ns + self.period_ns - under_head_ns) % self.period_ns
     }
 
-    /// How long the arm takes from one place to the track of another.
+    /// The time of the arm from one place to the track of another.
     pub(super) fn seek_ns(&self, from_place_ns: u64, to_place_ns: u64) -> u64 {
         let distance = self.track(from_place_ns).abs_diff(self.track(to_place_ns));
         self.seek.time_ns(distance, self.tracks)

@@ -31,7 +31,7 @@ use read_buffer::ReadBuffer;
 const MICROSECOND_NS: u64 = 1000;
 const MILLISECOND_NS: u64 = 1_000_000;
 
-/// How much is written behind before reads get their turn. By taste: about 6 ms of an outer track.
+/// Bytes written behind before reads get their turn. By taste: about 6 ms of an outer track.
 const BEHIND_BYTES_MAX: u64 = 1 << 20;
 
 /// Event inside the disk.
@@ -87,10 +87,10 @@ pub struct Hdd {
     write_buffer: WriteBuffer,
     read_buffer: ReadBuffer,
     waiting: Vec<Waiting>,
-    /// Reads of what is on its way into the write cache, each with the number of the write that it waits for.
+    /// Reads of data on its way into the write cache, each with the number of the write that it waits for.
     behind_writes: Vec<(u64, Command)>,
     flush: Option<Command>,
-    /// Where the head is, or will be when the job is done. Elsewhere while it reads ahead.
+    /// The place of the head now, or at the end of the job. Elsewhere while it reads ahead.
     head_byte: u64,
     is_arm_busy: bool,
     is_pause_awaited: bool,
@@ -310,7 +310,7 @@ impl Hdd {
         self.use_arm(now_ns);
     }
 
-    /// The read buffer must not answer with what was there before.
+    /// Keeps the read buffer from answering with overwritten data.
     fn overwritten(&mut self, now_ns: u64, range: Range) {
         if self.read_buffer.is_ahead_in(range) {
             self.free_head(now_ns);
@@ -368,7 +368,7 @@ impl Hdd {
         }
     }
 
-    /// Where to write behind next.
+    /// The next place to write behind.
     fn nearest_place(&self, now_ns: u64) -> u64 {
         let places = self.write_buffer.places(self.head_byte, self.write_choices);
         let nearest = places.min_by_key(|&place| self.way_ns(now_ns, place, true));
@@ -410,7 +410,7 @@ impl Hdd {
         best.1
     }
 
-    /// How long it takes until `byte` is under the head.
+    /// The time until `byte` is under the head.
     fn way_ns(&self, now_ns: u64, byte: u64, is_write: bool) -> u64 {
         let place_ns = self.geometry.place_ns(byte);
         let mut way_ns = self.geometry.seek_ns(self.geometry.place_ns(self.head_byte), place_ns);

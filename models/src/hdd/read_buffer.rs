@@ -22,9 +22,9 @@ struct Segment {
 struct Ahead {
     segment: usize,
     from_byte: u64,
-    /// When the head was at `from_byte`, or will be.
+    /// The time when the head was at `from_byte`, or will be.
     from_ns: u64,
-    /// Where it stops for good.
+    /// The place where it stops for good.
     limit_byte: u64,
 }
 
@@ -61,8 +61,7 @@ impl ReadBuffer {
         self.segment_bytes / 2
     }
 
-    /// Brings what is read ahead up to `now_ns`. Every other call speaks of the time of the last
-    /// `advance`.
+    /// Brings the data read ahead up to `now_ns`. Every other call speaks of the time of the last `advance`.
     pub(super) fn advance(&mut self, geometry: &Geometry, now_ns: u64) {
         let Some(ahead) = self.ahead else { return };
         let passed_ns = now_ns.saturating_sub(ahead.from_ns);
@@ -160,7 +159,7 @@ impl ReadBuffer {
         Some(self.segments[ahead.segment].range.end)
     }
 
-    /// Keeps what was read, and returns the stream it belongs to.
+    /// Keeps read data, and returns the stream it belongs to.
     fn segment_of(&mut self, read: Range) -> usize {
         let index = match self.find(read.start, |held| read.start <= held.end) {
             Some(index) => index,

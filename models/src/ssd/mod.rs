@@ -33,7 +33,7 @@ use translation::Translation;
 
 const MICROSECOND_NS: u64 = 1000;
 
-/// How long less than a page waits in the buffer for more. By taste.
+/// The time that less than a page waits in the buffer for more. By taste.
 const GATHER_NS: u64 = 5_000_000;
 
 /// Event inside the disk.
@@ -64,7 +64,7 @@ enum Job {
     Behind(u64),
 }
 
-/// A channel, and what the host wants from it.
+/// A channel, and the host's operations for it.
 #[derive(Debug, Default)]
 struct Channel {
     waiting: VecDeque<Job>,
@@ -243,7 +243,7 @@ impl Ssd {
             if self.is_written(page) {
                 self.enqueue(now_ns, page, Job::Ahead(page));
             } else {
-                // Nobody can be waiting for it yet, and it needs no flash.
+                // No read can be waiting for it yet, and it needs no flash.
                 self.read_ahead.arrived(page);
             }
         }
@@ -369,7 +369,7 @@ impl Ssd {
         }
     }
 
-    /// Whether somebody waits until the buffer has been written.
+    /// Whether a request waits until the buffer has been written.
     fn is_drain_urgent(&self) -> bool {
         !self.flushes.is_empty() || self.write_buffer.is_starved()
     }

@@ -1,4 +1,4 @@
-//! Reading ahead: who reads in order finds the next pages in memory.
+//! Reading ahead: sequential reads find the next pages in memory.
 //!
 //! A read that begins where one of the last few ended continues a stream, and the pages behind it are fetched, a
 //! window of them.
@@ -19,7 +19,7 @@ struct Stream {
     used: u64,
 }
 
-/// A page that was fetched for nobody yet.
+/// A page that was fetched before a read asked for it.
 #[derive(Debug, Default)]
 struct Page {
     is_here: bool,
@@ -45,7 +45,7 @@ pub(super) enum Ahead {
     Here,
     /// On its way.
     Coming,
-    /// Nobody asked for it.
+    /// No read asked for it.
     No,
 }
 
@@ -92,7 +92,7 @@ impl ReadAhead {
         let stream = &mut self.streams[index];
         let fetch = next_page.max(stream.ahead_page)..limit;
         *stream = Stream { end_byte, ahead_page: stream.ahead_page.max(limit), used: self.uses };
-        // What lies wholly behind the reader is not needed any more.
+        // Pages wholly behind the reader are not needed any more.
         self.drop_here(start_byte / self.page_bytes..end_byte / self.page_bytes);
         if self.pages.len() as u64 > 2 * STREAMS as u64 * self.window_pages {
             // Pages that came after their stream was given up.

@@ -19,7 +19,7 @@ const UNIT_BYTES: u64 = 4096;
 const CHUNK_UNITS: u64 = 32;
 /// Chunks that get memory together.
 const LEAF_CHUNKS: u64 = 1024;
-/// At least so many blocks make up what is spare.
+/// Least number of spare blocks.
 const SPARE_BLOCKS_MIN: u64 = 16;
 
 /// Up to so many units that begin scattered are counted one by one. Blocks of a larger disk are large enough to be
@@ -29,7 +29,7 @@ const COUNTED_UNITS_MAX: u64 = 1 << 20;
 /// No block: the unit was never written, or discarded.
 const NOWHERE: u32 = u32::MAX;
 
-/// Where the units of a chunk are.
+/// The places of the units of a chunk.
 #[derive(Clone, Debug)]
 enum Chunk {
     /// As at the beginning.
@@ -53,7 +53,7 @@ pub(super) struct Translation {
     blocks: Vec<Block>,
     erased: Vec<u32>,
     block_units: u64,
-    /// Where the host writes, and how much of it is used.
+    /// The block that the host writes to, and its used part.
     open: u32,
     used: u64,
     /// Cost of each unit written to the open block besides its own programming, in nanoseconds of a channel.
@@ -140,7 +140,7 @@ impl Translation {
         highest - (highest - self.scattered_min) * block / self.fill_blocks
     }
 
-    /// Where a unit was at the beginning.
+    /// The initial place of a unit.
     fn initial(&self, unit: u64) -> u32 {
         if unit >= self.fill_units {
             return NOWHERE;
@@ -180,7 +180,7 @@ impl Translation {
         }
     }
 
-    /// Whether the flash holds some of the range. What was never written needs no flash to be read.
+    /// Whether the flash holds some of the range. Data that was never written needs no flash to be read.
     pub(super) fn holds(&self, range: Range) -> bool {
         (range.start / UNIT_BYTES..range.end.div_ceil(UNIT_BYTES)).any(|unit| self.is_there(unit))
     }

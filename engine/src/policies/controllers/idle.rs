@@ -23,7 +23,7 @@ use crate::units::Nanos;
 /// Time without requests after which it is idle.
 const IDLE_NS: u64 = Nanos::SECOND;
 
-/// Whose rules.
+/// The version of dm-cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IdleEra {
     /// mq 1.0.
@@ -40,7 +40,7 @@ pub enum IdleEra {
 /// The tunables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdleChoice {
-    /// Whose rules; default smq 2.0's.
+    /// The version; default smq 2.0.
     pub era: IdleEra,
     /// Sectors in copies under way; default 2048. With frames larger than this nothing ever goes home by
     /// itself, as published.

@@ -89,7 +89,7 @@ pub struct Budget {
     pub order: HomeOrder,
     /// Dirty neighbours that a run takes along.
     pub join: Join,
-    /// When the answer may be another one although nothing happens.
+    /// The time when the answer may change although nothing happens.
     pub look_again: Option<Nanos>,
 }
 
@@ -107,7 +107,7 @@ impl Budget {
     }
 }
 
-/// Which dirty frames go home first.
+/// The order in which dirty frames are destaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HomeOrder {
     /// Rising address, from where it stopped.
@@ -118,7 +118,7 @@ pub enum HomeOrder {
     Set(u32, OfSet),
 }
 
-/// Which frames of a set.
+/// The frames of a set to destage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OfSet {
     /// All that are dirty.
@@ -175,7 +175,7 @@ pub enum Destage {
     MirrorFill {
         /// The controller.
         choice: MirrorFillChoice,
-        /// When a client last wrote, by volume.
+        /// The time of a client's last write, by volume.
         last_writes: [Option<Nanos>; VOLUMES_MAX],
     },
 }
@@ -228,7 +228,7 @@ impl Destage {
         matches!(self, Destage::Sweep)
     }
 
-    /// A client's request came.
+    /// Notes a client's request.
     pub fn client_request(&mut self, volume: VolumeIndex, access: Access, now: Nanos) {
         match self {
             Destage::Pi(pi) => pi[volume.at()].client_request(),
@@ -275,7 +275,7 @@ impl Destage {
         }
     }
 
-    /// A frame is no longer on its way, home or not.
+    /// Notes that a frame is no longer on its way, home or not.
     pub fn ended(&mut self, frame: Frame) {
         if let Destage::Threshold(threshold) = self {
             threshold.ended(frame);

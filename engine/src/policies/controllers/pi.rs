@@ -39,7 +39,7 @@ use crate::units::Nanos;
 const SHORT_WAIT_NS: u64 = 50 * Nanos::MILLISECOND;
 /// The longest wait of `a`.
 const WAIT_NS_MAX_A: u64 = Nanos::SECOND;
-/// How far behind the time of the next copy may be.
+/// Limit of the arrears of the next copy.
 const BEHIND_NS_MAX: u64 = 2 * Nanos::SECOND;
 /// A sector's time in `a`, divided by the rate.
 const SECTOR_NS_A: u64 = 10_000_000;
@@ -58,7 +58,7 @@ const FRAGMENT_PERCENT: [i64; 3] = [50, 57, 64];
 /// Sectors of dirty buckets for a dirty sector, above which they are fragmented.
 const FRAGMENTED: i64 = 3;
 
-/// Whose rules.
+/// The version of bcache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PiEra {
     /// Linux 3.10.
@@ -73,13 +73,13 @@ pub enum PiEra {
 /// The tunables. Those that an era does not use are left alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PiChoice {
-    /// Whose rules; default today's.
+    /// The version; default today's.
     pub era: PiEra,
     /// The target: percent of the cache that may be dirty; default 10, 0 to 40; 0: no limit of the rate.
     pub writeback_percent: u32,
     /// The rest after a sweep; default 30 s, 0 to 86 400.
     pub writeback_delay_s: u32,
-    /// How often the rate is set; default 5 s (`a`: 30), 1 to 60.
+    /// Period at which the rate is set; default 5 s (`a`: 30), 1 to 60.
     pub update_s: u32,
     /// Default 40 (`b`: 6000, `a`: 64), 1 to 4 294 967 295.
     pub p_inverse: u32,
@@ -142,11 +142,11 @@ pub struct Pi {
     /// Dirty sectors at the last update.
     last_dirty: i64,
     was_dirty: bool,
-    /// When the rate is set next; `a` only while something is dirty.
+    /// The time when the rate is set next; `a` only while something is dirty.
     next_update: Option<Nanos>,
-    /// When the next copy is due.
+    /// The time when the next copy is due.
     due: Nanos,
-    /// When the next copy may begin.
+    /// The time when the next copy may begin.
     wait_until: Nanos,
     /// A sweep ended: until when nothing goes home.
     rest_until: Option<Nanos>,
@@ -181,7 +181,7 @@ impl Pi {
         self.rate
     }
 
-    /// A client's request came.
+    /// Notes a client's request.
     pub fn client_request(&mut self) {
         self.idle_updates = 0;
         if self.is_at_max {
@@ -373,7 +373,7 @@ impl Pi {
     }
 }
 
-/// How much of the volume may be dirty.
+/// The amount of the volume that may be dirty.
 fn target_sectors(pressure: &Pressure, percent: u32) -> i64 {
     let all = u128::from(pressure.cache_sectors) * u128::from(percent) / 100;
     let share = all * u128::from(pressure.origin_sectors) / u128::from(pressure.origins_sectors.max(1));

@@ -74,9 +74,9 @@ pub struct Threshold {
     /// Copies under way, by set.
     runs_of: Vec<u32>,
     runs: u32,
-    /// When a look at the set marks its frames again.
+    /// The time when a look at the set marks its frames again.
     mark_at: Vec<Nanos>,
-    /// When the set's fallow frames may go home again.
+    /// The time when the set's fallow frames may go home again.
     fallow_at: Vec<Nanos>,
     looks: FrameLists,
     retry_at: Option<Nanos>,

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 /// Bits that mq 1.0 looks at together.
 const WORD_FRAMES: u32 = 64;
 
-/// Which free frame is used next.
+/// The order in which free frames are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FreeOrder {
     /// The lowest of the set. Source: EnhanceIO, `find_invalid_dbn`, read.
@@ -84,7 +84,7 @@ impl FreeFrames {
         frames
     }
 
-    /// How many frames are free.
+    /// The number of free frames.
     #[must_use]
     pub fn len(&self) -> u32 {
         self.len
@@ -96,7 +96,7 @@ impl FreeFrames {
         self.len == 0
     }
 
-    /// How many frames of a set are free.
+    /// The number of free frames of a set.
     #[must_use]
     pub fn len_of(&self, set: u32) -> u32 {
         self.counts[index(set)]

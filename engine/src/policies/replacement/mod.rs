@@ -52,7 +52,7 @@ pub const VICTIM_LOOKS_MAX: u32 = 8192;
 /// The frames a policy chooses among.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// How many there are: a whole number of sets.
+    /// The number of frames: a whole number of sets.
     pub frames: u32,
     /// Frames of a set; all of them if a piece may lie anywhere.
     pub ways: u32,
@@ -65,7 +65,7 @@ impl Shape {
         Shape { frames, ways: frames }
     }
 
-    /// How many sets there are.
+    /// The number of sets.
     #[must_use]
     pub fn sets(self) -> u32 {
         assert!(self.ways > 0 && self.frames.is_multiple_of(self.ways), "frames are in whole sets");
@@ -86,7 +86,7 @@ impl Shape {
         Frame(set * self.ways + way)
     }
 
-    /// How many frames of a set one search looks at.
+    /// The number of frames of a set that one search looks at.
     #[must_use]
     pub fn looks(self) -> u32 {
         self.ways.min(VICTIM_LOOKS_MAX)
@@ -102,7 +102,7 @@ pub enum Access {
     Write,
 }
 
-/// How a frame comes to its content.
+/// The way in which a frame comes to its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
     /// The request that brought it.
@@ -136,7 +136,7 @@ pub struct Victim {
     pub is_remembered: bool,
 }
 
-/// Which dirty frames may go home.
+/// The dirty frames that may go home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
     /// Frames that were not used recently. A policy that does not tell age takes all.
@@ -293,7 +293,7 @@ macro_rules! policies {
                 }
             }
 
-            /// Which free frame is used next where the published system lays frames out so.
+            /// The order in which free frames are used where the published system lays frames out so.
             #[must_use]
             #[allow(unused_variables, reason = "most look at none of their parameters")]
             pub fn free_order(&self) -> FreeOrder {
@@ -449,7 +449,7 @@ policies! {
     /// See [`fifo`].
     Fifo(Fifo): "fifo", "a pointer that goes round",
     tunables {
-        /// Which free frame is used next.
+        /// The order in which free frames are used.
         free_order: FreeOrder = FreeOrder::Lowest,
     },
     new |shape, seed| Fifo::new(shape),
@@ -485,7 +485,7 @@ policies! {
     /// See [`mq`].
     Mq(Mq): "mq", "16 levels by the logarithm of hits",
     tunables {
-        /// Which mq.
+        /// The version of mq.
         era: MqEra = MqEra::Split,
     },
     new |shape, seed| Mq::new(shape, era),
@@ -494,7 +494,7 @@ policies! {
     /// See [`smq`].
     Smq(Smq): "smq", "64 levels of even lengths",
     tunables {
-        /// Which smq.
+        /// The version of smq.
         version: SmqVersion = SmqVersion::Two,
     },
     new |shape, seed| Smq::new(shape, version),

@@ -52,7 +52,7 @@ const CLEAN: u32 = 0;
 /// The queue of dirty frames.
 const DIRTY: u32 = 1;
 
-/// Which mq.
+/// The version of mq.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MqEra {
     /// Linux 3.9.
@@ -76,7 +76,7 @@ pub struct Mq {
     hits: Vec<u32>,
     /// The tick in which the frame was last moved.
     ticks: Vec<u32>,
-    /// The tick of the last request that came.
+    /// The tick of the last request.
     tick: u32,
     /// Ticks that have begun.
     ticks_begun: u32,

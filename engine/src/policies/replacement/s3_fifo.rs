@@ -69,7 +69,7 @@ impl S3Fifo {
         }
     }
 
-    /// How many pieces the ghost history shall hold.
+    /// The number of pieces in the ghost history.
     #[must_use]
     pub fn ghosts(&self) -> u32 {
         self.shape.frames - self.small_frames

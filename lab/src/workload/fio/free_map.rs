@@ -25,7 +25,7 @@ impl FreeMap {
     pub(super) fn clear(&mut self) {
         self.words.fill(0);
         self.full_words.fill(0);
-        // What the last words have beyond the end is never free.
+        // The bits of the last words beyond the end are never free.
         for block in self.blocks..self.words.len() as u64 * WORD {
             self.take(block);
         }

@@ -5,14 +5,14 @@ use engine::units::{Nanos, SECTOR_BYTES};
 /// The largest file: as large as a volume.
 const FILE_BYTES_MAX: u64 = 128 << 40;
 
-/// How random blocks are chosen.
+/// The distribution of random blocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Distribution {
     /// All alike.
     Uniform,
     /// Some more than others.
     Zipf {
-        /// How much more: positive, and not 1.
+        /// The exponent: positive, and not 1.
         theta: f64,
     },
 }
@@ -38,19 +38,19 @@ pub struct Job {
     pub read_percent: u32,
     /// The size of each request.
     pub block_bytes: u64,
-    /// Where its part of the file begins.
+    /// The beginning of its part of the file.
     pub offset_bytes: u64,
-    /// How much is asked for in one pass, and, unless `file_bytes` says otherwise, its part of the file.
+    /// Bytes of one pass, and, unless `file_bytes` says otherwise, of its part of the file.
     pub size_bytes: u64,
     /// The size of the file; `None`: offset and size.
     pub file_bytes: Option<u64>,
-    /// How much is asked for in all; `None`: the size. Longer than the size: again from the beginning.
+    /// Bytes in all; `None`: the size. Longer than the size: again from the beginning.
     pub io_bytes: Option<u64>,
     /// Passes.
     pub loops: u64,
     /// Requests under way.
     pub depth: u32,
-    /// How random blocks are chosen.
+    /// The distribution of random blocks.
     pub distribution: Distribution,
     /// Whether a block may come again before all have come.
     pub may_repeat: bool,
@@ -66,7 +66,7 @@ pub struct Job {
     pub is_time_based: bool,
 }
 
-/// Why a job cannot be run.
+/// The reason why a job cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
@@ -142,7 +142,7 @@ impl Job {
         self.offset_bytes.saturating_add(self.part_bytes())
     }
 
-    /// How many requests it may come to; `None` if only its runtime ends it.
+    /// The number of requests that it may come to; `None` if only its runtime ends it.
     #[must_use]
     pub fn requests_max(&self) -> Option<u64> {
         let all_bytes = self.io_bytes.unwrap_or(self.pass_bytes()).saturating_mul(self.loops);

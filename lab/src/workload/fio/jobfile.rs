@@ -32,7 +32,7 @@ const PASSED_OVER: [&str; 24] = [
 /// Engines that have one request under way, whatever the depth; the first one is fio's default.
 const SYNCHRONOUS: [&str; 6] = ["psync", "sync", "vsync", "pvsync", "pvsync2", "mmap"];
 
-/// Why a job file means nothing, in one line.
+/// The reason why a job file means nothing, in one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub struct JobFileError {
@@ -180,7 +180,7 @@ impl Section {
             "directory" => self.directory = Some(value.to_owned()),
             "ioengine" => self.is_synchronous = SYNCHRONOUS.contains(&value),
             "name" => job.name = value.to_owned(),
-            // Only what is the default anyway.
+            // Only the default value.
             "nrfiles" if value == "1" => (),
             "random_generator" if value == "tausworthe" => (),
             "nrfiles" | "random_generator" | "filename" => return Err(wrong()),

@@ -12,7 +12,7 @@ const ALIGNMENT_BYTES: u64 = 1 << 20;
 /// A job under way.
 struct Running {
     sequence: Sequence,
-    /// Where its file begins on the volume.
+    /// The place of its file on the volume.
     file_bytes: u64,
     under_way: u32,
     is_over: bool,

@@ -21,7 +21,7 @@ const BLOCK_PURPOSE: u64 = 6;
 pub struct Ask {
     /// Whether it writes.
     pub is_write: bool,
-    /// Where in the file.
+    /// The place in the file.
     pub offset_bytes: u64,
 }
 
@@ -36,9 +36,9 @@ pub struct Sequence {
     zipf: Option<Zipf>,
     /// Blocks that were not asked for in this pass, if none may repeat.
     free: Option<FreeMap>,
-    /// Where sequential reads and writes go on, in the part.
+    /// The next place of sequential reads and writes, in the part.
     next_bytes: [u64; 2],
-    /// Which way the last request went, and how many there must be of it before the next draw.
+    /// The direction of the last request, and the number of such requests before the next draw.
     is_write: bool,
     draw_at: u64,
     asked: [u64; 2],
@@ -140,7 +140,7 @@ impl Sequence {
         }
     }
 
-    /// Which way the next request goes.
+    /// Draws the direction of the next request.
     fn draw_direction(&mut self) {
         if !(self.job.reads && self.job.writes) {
             self.is_write = self.job.writes;

@@ -1,10 +1,10 @@
-//! A test as the workload of a long run, and what iozone would print of it.
+//! A test of iozone as the workload of a long run, with iozone's figures of it.
 
 use super::sequence::{Sequence, Test};
 use crate::long::{Action, Answer, Demand, Next, Workload};
 use engine::units::{Nanos, SECTOR_BYTES, SectorRange, VolumeIndex};
 
-/// How iozone is called.
+/// iozone's arguments.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// `-r`: bytes of a record, a multiple of 512.
@@ -98,7 +98,7 @@ impl Outcome {
 /// file, for readers to come, but no longer count. At the end each file is flushed, outside all times.
 pub struct IozoneLoad {
     setup: Setup,
-    /// Where the files begin.
+    /// The places of the files.
     starts_bytes: Vec<u64>,
     processes: Vec<Process>,
     began: Option<Nanos>,

@@ -71,7 +71,7 @@ impl Test {
 pub struct Ask {
     /// Whether it writes.
     pub is_write: bool,
-    /// Which record of the process's file.
+    /// The record of the process's file.
     pub record: u64,
 }
 

@@ -52,10 +52,10 @@ pub const FREE_TARGET_PERCENT: u32 = 25;
 const CLEAN: u32 = 0;
 /// The queue of dirty frames.
 const DIRTY: u32 = 1;
-/// How often the marks of a queue turn.
+/// Period at which the marks of a queue turn.
 const TURN_NS: [u64; 2] = [60 * Nanos::SECOND, 10 * Nanos::SECOND];
 
-/// Which smq.
+/// The version of smq.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SmqVersion {
     /// 1.0.
@@ -90,9 +90,9 @@ pub struct Smq {
     hits: u32,
     misses: u32,
     now: Nanos,
-    /// When the cache period ends; none before the first tick, which ends the first one at once.
+    /// The end of the cache period; none before the first tick, which ends the first one at once.
     period_ends: Nanos,
-    /// When the marks of a queue turn, and which one does.
+    /// The next turns of a queue's marks: the time and the mark.
     turns: [(Nanos, Mark); 2],
 }
 
