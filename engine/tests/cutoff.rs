@@ -1,4 +1,4 @@
-//! What passes slots by before admission is asked: long runs, and with a slow cache device short ones, too.
+//! Requests that bypass slots before admission is asked: long runs, and with a slow cache device short ones, too.
 
 mod rig;
 

@@ -1,4 +1,5 @@
-//! What the ages of dm-cache are known for, and what MapperX made of one of them, read off the operations of their devices.
+//! The known behaviour of dm-cache in its ages, and of MapperX, which was made from one of them, read off the
+//! operations of their devices.
 //!
 //! Source: dm-cache of Linux 3.9 to 4.12; geomflash-2015 for what follows from it; mapperx-2021.
 

@@ -1,4 +1,4 @@
-//! What EnhanceIO is known for, read off the operations of its devices.
+//! The known behaviour of EnhanceIO, read off the operations of its devices.
 //!
 //! Source: EnhanceIO of October 2015, and its documents.
 
@@ -60,7 +60,7 @@ fn a_new_block_costs_data_and_then_its_record_and_a_dirty_one_data_only() {
     assert_eq!(rig.cache_writes(&again), (1, 0));
 }
 
-/// A clean block that somebody reads or writes counts as not cached; a dirty one does not.
+/// A clean block that is being read or written counts as not cached; a dirty one does not.
 #[test]
 fn readers_of_a_busy_clean_block_ask_the_origin() {
     let mut rig = rig();

@@ -1,4 +1,4 @@
-//! What flashcache is known for, read off the operations of its devices.
+//! The known behaviour of flashcache, read off the operations of its devices.
 //!
 //! Source: flashcache 3.1.1 and its documents; geomflash-2015 for what follows from them.
 

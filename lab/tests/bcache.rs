@@ -1,4 +1,4 @@
-//! What bcache is known for, of the profiles that are named after it.
+//! The known behaviour of bcache, in the profiles that are named after it.
 
 use engine::effect::{RequestOp, WriteMode};
 use engine::format::{Geometry, KeyLayout};

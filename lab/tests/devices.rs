@@ -122,7 +122,7 @@ fn an_origin_whose_flush_fails_makes_nothing_clean() -> Result<(), Violation> {
     world.expect_origin_equals_view(0)
 }
 
-/// Nobody was told of the failed flush before: the next FLUSH must not promise what is gone.
+/// No client was told of the failed flush before: the next FLUSH must not promise lost writes.
 #[test]
 fn a_flush_after_a_failed_one_that_nobody_saw_fails() -> Result<(), Violation> {
     for seed in 0..8 {

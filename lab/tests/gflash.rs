@@ -1,4 +1,4 @@
-//! What gflash is known for.
+//! The known behaviour of gflash.
 //!
 //! Source: gflash 14 in geomflash-2015, observed from outside.
 

@@ -1,5 +1,5 @@
-//! What a crash costs: dm-cache calls all that it holds dirty, MapperX what lies below the marked leaves of its tree. The
-//! same histories for both, and what then really goes home.
+//! The cost of a crash: dm-cache counts all cached data as dirty, MapperX the pieces below the marked leaves of its
+//! tree. The same histories for both, and the data that then really goes home.
 
 use engine::composition::Composition;
 use engine::effect::RequestOp;

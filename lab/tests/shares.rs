@@ -295,7 +295,7 @@ fn those_who_wait_learn_that_the_cache_failed() -> Result<(), Violation> {
     Ok(())
 }
 
-/// Nor is whoever waits behind them forgotten.
+/// Nor is a request that waits behind them forgotten.
 #[test]
 fn those_who_wait_behind_them_learn_of_it_too() -> Result<(), Violation> {
     let mut world = world(10, 2);

@@ -152,7 +152,7 @@ fn nobody_waits_for_an_absent_origin_to_take_what_is_dirty() -> Result<(), Viola
     Ok(())
 }
 
-/// Goal: an origin that fails for a while costs nobody an error.
+/// Goal: an origin that fails for a while causes no error.
 #[test]
 fn a_change_waits_for_an_origin_that_fails_for_a_while() -> Result<(), Violation> {
     for (writes, change) in AFTER_HOME {

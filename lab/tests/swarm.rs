@@ -178,7 +178,7 @@ const ONCE_FAILED: &[(u64, &str, &str)] = &[
     (
         2_448,
         "company_wait_us=50 growths=30 give_ups=30 metadata_rot=11436",
-        "what had waited for company left the queue, its deadline stayed, and the clock stood still",
+        "the write that waited for group commit left the queue, its deadline stayed, and the clock stood still",
     ),
     (
         1_757,

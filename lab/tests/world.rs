@@ -134,7 +134,7 @@ fn a_drain_learns_that_the_cache_is_gone() -> Result<(), Violation> {
     world.verify_cut()
 }
 
-/// A sector of the cache that cannot be read any more takes one block with it, and holds up nobody.
+/// A sector of the cache that cannot be read any more takes one block with it, and holds up no request.
 #[test]
 fn a_dirty_block_that_stays_unreadable_is_lost() -> Result<(), Violation> {
     let mut world = World::new(Setup::new(4));

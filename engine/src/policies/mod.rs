@@ -1,11 +1,11 @@
-//! Policies: everything a profile can name that decides and carries nothing out.
+//! Policies: the parts of a profile that decide and carry nothing out.
 //!
 //! | folder | decides |
 //! | --- | --- |
-//! | `admission/` | what enters the cache |
-//! | `replacement/` | which frame gives its place up, and which dirty one goes home next |
-//! | `controllers/` | when dirty data goes home, and how much of it |
-//! | `fetch.rs` | how much a miss reads |
+//! | `admission/` | the misses that enter the cache |
+//! | `replacement/` | the victim, and the next dirty frame to destage |
+//! | `controllers/` | the time and amount of destage |
+//! | `fetch.rs` | the range that a miss reads |
 //!
 //! A policy is told what happened and is asked for a choice. It does no I/O and knows no store.
 

@@ -69,7 +69,7 @@ fn volumes_do_not_disturb_each_other() {
     assert_eq!(site.report(&["check", &cache])["ok"], true);
 }
 
-/// An origin that has grown is served at its old size until somebody says otherwise.
+/// An origin that has grown is served at its old size until the operator sets another.
 #[test]
 fn a_grown_origin_waits_to_be_told() {
     let site = Site::new("grown");

@@ -34,7 +34,7 @@ pub enum Bug {
     TornSector,
     /// A write sometimes goes to the next sector.
     Misplaced,
-    /// A read sometimes brings bytes that nobody wrote.
+    /// A read sometimes brings bytes that were never written.
     Garbage,
     /// A write is sometimes acknowledged and dropped.
     WriteDropped,

@@ -1,5 +1,5 @@
-//! What slots and their records have to keep, besides what every cache has. H1 to H19 are the histories that the records were
-//! designed against.
+//! The duties of slots and their records, besides those of every cache. H1 to H19 are the histories that the records
+//! were designed against.
 
 use crate::kinds::{Kind, SLOT_COUNT, SLOTS, TRANSACTIONS, with_slots};
 use crate::steps::*;
@@ -390,7 +390,7 @@ fn hazard_11_leaves_after_a_flush_that_fails(world: &mut World) -> Run {
     read_and_cut(world)
 }
 
-/// The same, where the flush is under way: the origin has lost something, and nobody was told.
+/// The same, where the flush is under way: the origin has lost something, and no client was told.
 fn hazard_11_read_beside_a_flush_that_fails(world: &mut World) -> Run {
     write_unflushed(world)?;
     let is_data = is_data(world);

@@ -1,4 +1,4 @@
-//! What the scripts have in common.
+//! The common steps of the scripts.
 
 use engine::effect::{RequestOp, WriteMode};
 use engine::format::SEGMENTS_OFFSET;

@@ -182,7 +182,7 @@ impl<C: Core + Send + 'static> Running<C> {
         Client::connect_simple(&self.address(), "disk").unwrap()
     }
 
-    /// Waits for the server to end, which somebody else asked for.
+    /// Waits for the end of the server, which another caller asked for.
     pub fn join(&mut self) -> C {
         self.end().unwrap()
     }

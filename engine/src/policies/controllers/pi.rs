@@ -97,8 +97,8 @@ pub struct PiChoice {
     pub copies_max: u32,
     /// `c`: whether fragmented buckets raise the rate; default on.
     pub considers_fragments: bool,
-    /// `c`: what each percent of buckets in use adds then, by how many are; defaults 1, 10, 1000, each 1 to
-    /// 1 000 000.
+    /// `c`: the addition for each percent of buckets in use, by their share; defaults 1, 10, 1000, each 1 to 1 000
+    /// 000.
     pub fragment_terms: [u32; 3],
     /// `c`: whether an idle cache has no limit; default on.
     pub idles_at_max: bool,

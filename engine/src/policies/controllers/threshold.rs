@@ -1,4 +1,4 @@
-//! flashcache's cleaning: what a set has beyond its limit goes home, few copies at a time.
+//! flashcache's cleaning: the excess of a set over its limit is destaged, few copies at a time.
 //!
 //! A set is looked at when a request misses in it or writes to it, and when a copy of it ended. If more than
 //! its limit is dirty (20 %: 102 of 512), the excess goes home in replacement's order; but no more than two copies

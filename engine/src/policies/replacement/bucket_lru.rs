@@ -264,7 +264,7 @@ impl Policy for BucketLru {
     }
 
     fn set_live(&mut self, frame: Frame, sectors: u32) {
-        assert!(sectors <= self.bucket_sectors, "what lives in a bucket fits it");
+        assert!(sectors <= self.bucket_sectors, "the live content of a bucket fits it");
         self.live_sectors[frame.at()] = sectors;
         self.is_exhausted = false;
     }

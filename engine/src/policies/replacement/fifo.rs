@@ -1,4 +1,4 @@
-//! `fifo`: a pointer goes round each set, and a second one for what goes home.
+//! `fifo`: a pointer goes round each set, and a second one for destage.
 //!
 //! Neither hits nor arrivals are noted. A victim is the first frame from the pointer on that may
 //! leave; the pointer then stands behind the last frame that was looked at, so after a round in
@@ -20,7 +20,7 @@ pub struct Fifo {
     shape: Shape,
     /// The frame of each set that is looked at next for a victim, counted in the set.
     next: Vec<u32>,
-    /// The same for what goes home.
+    /// The same for destage.
     next_home: Vec<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! The frames that hold nothing, and which of them is used next.
+//! The frames that hold nothing, and the order in which they are used.
 //!
 //! The order is part of what a published system does: it decides where on the device a new cache
 //! grows, and so how sequential its writes are.

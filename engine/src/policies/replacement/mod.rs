@@ -1,4 +1,4 @@
-//! Replacement: which frame gives its place up, and which dirty frame goes home next.
+//! Replacement: the choice of the frame that gives its place up, and of the dirty frame to destage next.
 //!
 //! A frame is a slot or a bucket. A policy is told what happens to frames and is asked for a
 //! choice; it moves nothing itself, knows no keys, does no I/O and takes no memory after it was

@@ -84,7 +84,7 @@ pub struct Mq {
     is_exhausted: bool,
     /// Frames with a piece.
     listed: u32,
-    /// Of those, frames in the clean queue.
+    /// Frames in the clean queue, among those.
     clean: u32,
     generation_hits: u32,
     threshold: u32,

@@ -1,4 +1,4 @@
-//! `s3-fifo`: a small queue for newcomers, a main queue for what proved itself.
+//! `s3-fifo`: a small queue for newcomers, a main queue for frames that were hit.
 //!
 //! A newcomer enters the small queue, or the main one if the ghost history had it. A hit only
 //! counts, up to 3. While the small queue has its share of frames or more, the victim comes from

@@ -2,12 +2,12 @@
 //!
 //! | room or file | holds |
 //! | --- | --- |
-//! | `table/` | what each slot holds, which set a piece belongs to, and from a piece to its slot |
-//! | `changes/` | what enters slots and leaves them: writes, fills, promotions |
-//! | `records/` | what is durable of the slots, and when |
+//! | `table/` | the content of each slot, the set of a piece, and the way from a piece to its slot |
+//! | `changes/` | data that enters and leaves slots: writes, fills, promotions |
+//! | `records/` | the durable records of the slots |
 //! | `recovery/` | from the pages on the device to a store that can serve |
-//! | `homes.rs` | what the controller sends home |
-//! | `policies.rs` | what the composition says, and the policies it names |
+//! | `homes.rs` | destages that the controller starts |
+//! | `policies.rs` | the composition's choices, and the policies it names |
 //! | `start.rs` | a store as its composition says |
 //! | `store.rs` | the slots as a [`crate::store::Store`] |
 //!

@@ -1,4 +1,4 @@
-//! What every sector of a volume may be, by the promise of a disk and nothing stronger.
+//! The contents that every sector of a volume may have, by the promise of a disk and nothing stronger.
 //!
 //! Time is a counter that moves with every request and every reply. An operation happened at some
 //! moment between its request and its reply; one whose reply never came, at any moment until the

@@ -1,4 +1,4 @@
-//! What a verifying client asks for, drawn from a seed.
+//! The load of a verifying client, drawn from a seed.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};

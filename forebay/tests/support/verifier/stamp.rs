@@ -1,4 +1,4 @@
-//! What a test writes into a sector, and what can be told from a sector that was read.
+//! Stamps: the content that a test writes into a sector, from which a read recognises it.
 //!
 //! A sector is sixteen copies of one stamp: volume seed, sector number, version, checksum.
 
@@ -27,7 +27,7 @@ pub enum Damage {
         /// Which version of that.
         version: u64,
     },
-    /// Nobody wrote this to this volume.
+    /// This was never written to this volume.
     Invented,
 }
 
