@@ -1,9 +1,10 @@
-//! From what is on the cache device to an engine that can serve: the same steps after a clean stop and after any crash.
+//! Recovery: from the content of the cache device to an engine that can serve, in the same steps after a clean stop
+//! and after any crash.
 //!
 //! 1. The superblock is read and judged (`superblock.rs`). It names the kind of store.
 //! 2. The store's records are read and judged. A log is scanned (`store/log/scan/`) and replayed
 //!    (`store/log/recovery.rs`); slots have pages (`store/slots/recovery/`).
-//! 3. The store makes void what the next session must not take for its own: the log wipes heads and footers of a dead
+//! 3. The store makes records void that the next session must not take for its own: the log wipes heads and footers of a dead
 //!    tail, slots take back records of volumes that have another number now.
 //! 4. The cache is flushed, and the new session is written to both copies of the superblock in turn, a flush after each
 //!    (rule 6). A log's superblock has the cut with it. A crash up to here repeats recovery with the same result.

@@ -1,9 +1,9 @@
 //! Destage: dirty blocks go home in origin order, neighbours together, several at a time.
 //!
-//! A run is read from the cache, verified, written to the origin, and counts as clean only
-//! after the origin was flushed (hazard 4). Two lists say what goes next: `urgent`, the dirty blocks of
-//! segments about to be reclaimed, in origin order, each taken along with its dirty neighbours; and the sweep, which
-//! goes round the whole volume by its dirty map.
+//! A run is read from the cache, verified, written to the origin, and counts as clean only after the origin was
+//! flushed (hazard 4). Two lists give the next run: `urgent`, the dirty blocks of segments about to be reclaimed, in
+//! origin order, each taken along with its dirty neighbours; and the sweep, which goes round the whole volume by its
+//! dirty map.
 
 mod choice;
 mod dirty_map;

@@ -1,7 +1,8 @@
 //! Blocks whose only copy rotted, until they are written again or given up.
 //!
-//! A table on the device has them ([`LostTable`]), so that a crash does not forget that they are lost: to a slot's record
-//! rotten bytes are as good as others. It is written anew whenever something changes, one write at a time:
+//! A table on the device lists them ([`LostTable`]), so that a crash does not forget that they are lost: a slot's
+//! record cannot tell rotten bytes from good ones. The table is written anew whenever it changes, one write at a
+//! time:
 //!
 //! * a block that was found rotten is in the next table; its readers wait for nothing;
 //! * a block that was written again leaves the table when a flush covers its new content, and not before (L1): else a power

@@ -4,9 +4,9 @@
 //! (S3). In between its mapping is *pending* until the transaction that holds it is durable: no data is written
 //! to a pending slot (S6), and it does not go home.
 //!
-//! A page is encoded when its write is issued, with the mappings of its own transaction and no later ones: the mark of
-//! a tree that belongs to a mapping is in the same transaction, not in the one before. A removal may be told early:
-//! what leaves is clean.
+//! A page is encoded when its write is issued, with the mappings of its own transaction and no later ones: the mark
+//! of a tree that belongs to a mapping is in the same transaction, not in the one before. A removal may be written
+//! early: a slot that leaves is clean.
 
 use crate::format::{CommitPage, CommitRecord, SetId, SlotLayout, SlotRecord};
 use crate::machine::request::RequestKey;

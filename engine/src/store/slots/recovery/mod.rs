@@ -1,15 +1,14 @@
 //! Recovery of a slot store: from the pages on the device to slots that can serve.
 //!
-//! After a clean stop all records count. After a crash only what is recorded as dirty does; everything else is
-//! forgotten, for nobody wrote down what became of it.
-//! A page is torn at sectors, which hold whole records: a record that is not whole is rotten, and what it
-//! told of is the only copy of something. So it is refused (rule 5).
+//! After a clean stop all records count. After a crash only records of dirty slots count; the other slots are
+//! forgotten, because their changes were not recorded. A page is torn at sectors, which hold whole records: a record
+//! that is not whole is rotten, and its slot may hold the only copy of some data. So it is refused (rule 5).
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `mod.rs` | slots that are recorded by page, and what a start writes |
+//! | `mod.rs` | slots that are recorded by page, and the writes of a start |
 //! | `mappings.rs` | slots that transactions record |
-//! | `plan.rs` | what a record means, and which cannot be |
+//! | `plan.rs` | the meaning of records, and the refusal of impossible ones |
 //! | `check/` | the pages of a cache that is not running |
 
 pub mod check;

@@ -18,11 +18,11 @@
 //!   last record in a volatile cache. If that one got lost after its pages were overwritten, the record before
 //!   it would find neither its pages nor those.
 //!
-//! What changes after [`Commit::begin`] belongs to the next transaction. A page of slots may all the same be
-//! encoded as late as its write is issued, so that not all of them have to be in memory: what it then tells too
-//! early is either a mapping whose data is complete, and covered by the flush that follows, or the removal of
-//! one. No piece gets another slot, and no slot another piece, before the removal is durable by its own
-//! transaction, so no two pages contradict each other. Trees are written as they were at the beginning
+//! Changes after [`Commit::begin`] belong to the next transaction. A page of slots may all the same be encoded as
+//! late as its write is issued, so that not all of them have to be in memory: a later change in it is either a
+//! mapping whose data is complete, and covered by the flush that follows, or a removal. No piece gets another slot,
+//! and no slot another piece, before the removal is durable by its own transaction, so no two pages contradict each
+//! other. Trees are written as they were at the beginning
 //! ([`crate::store::slots::records::persistence::bit_tree::BitTree::page`]).
 //!
 //! Source: dm-cache, whose metadata is committed by writing a superblock after all blocks that it leads to. The
