@@ -16,6 +16,7 @@ use crate::machine::volume::Volume;
 use crate::machine::{Machine, work_slice};
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
+use crate::number::{index_wide, to_u32};
 use crate::store::log::extents::{Change, ExtentKind};
 use crate::units::{BLOCK_BYTES, BlockKey, SECTORS_PER_BLOCK, VolumeIndex};
 
@@ -55,8 +56,8 @@ impl Machine<LogStore> {
         let active = &mut self.requests[key];
         (active.work, active.work_buffer, active.stage) = (Some(work), Some(buffer), Stage::Fetching);
         active.parts += 1;
-        for (edge, block) in [blocks.first, blocks.end() - 1].into_iter().take(edges as usize).enumerate() {
-            let slice = work.part(edge as u32 * BLOCK_BYTES as u32, BLOCK_BYTES as u32);
+        for (edge, block) in (0..).zip([blocks.first, blocks.end() - 1]).take(index_wide(edges)) {
+            let slice = work.part(edge * to_u32(BLOCK_BYTES), to_u32(BLOCK_BYTES));
             self.fetch(key, Blocks { first: block, count: 1 }, slice, false, memory);
         }
         self.requests[key].parts -= 1;
@@ -82,7 +83,7 @@ impl Machine<LogStore> {
         let work = active.work.expect("a partial write has a buffer");
         match active.op {
             RequestOp::Write { range, from, .. } => {
-                let skip = (range.start % SECTORS_PER_BLOCK * 512) as u32;
+                let skip = to_u32(range.start % SECTORS_PER_BLOCK * 512);
                 memory.copy(from, work.part(skip, from.len_bytes));
                 self.append_data(key, blocks, work);
             }
@@ -90,11 +91,11 @@ impl Machine<LogStore> {
                 let inner = self.volume(self.requests[key].volume).whole_blocks(range);
                 let edges = [blocks.first, blocks.end() - 1];
                 let count = if blocks.count == 1 { 1 } else { 2 };
-                for (edge, &block) in edges.iter().take(count).enumerate() {
-                    let slice = work.part(edge as u32 * BLOCK_BYTES as u32, BLOCK_BYTES as u32);
+                for (edge, &block) in (0..count).zip(&edges) {
+                    let slice = work.part(edge * to_u32(BLOCK_BYTES), to_u32(BLOCK_BYTES));
                     let from = range.start.max(block * SECTORS_PER_BLOCK) - block * SECTORS_PER_BLOCK;
                     let to = range.end().min((block + 1) * SECTORS_PER_BLOCK) - block * SECTORS_PER_BLOCK;
-                    memory.zero(slice.part((from * 512) as u32, ((to - from) * 512) as u32));
+                    memory.zero(slice.part(to_u32(from * 512), to_u32((to - from) * 512)));
                     self.append_data(key, Blocks { first: block, count: 1 }, slice);
                 }
                 // What lies between the edges.

@@ -17,7 +17,7 @@ use crate::machine::Machine;
 use crate::machine::guard::Blocks;
 use crate::machine::volume::Standing;
 use crate::memory::Memory;
-use crate::number::to_u32;
+use crate::number::{to_u32, wide};
 use crate::policies::controllers::{Budget, Destage, Join, Pressure};
 use crate::policies::replacement::Shape;
 use crate::store::{Destaging, Lookup, Readiness};
@@ -148,7 +148,7 @@ impl Machine<LogStore> {
             let mut choice = self.choice(index);
             let ready = (blocks.first..blocks.end())
                 .take_while(|&block| choice.can_destage(Blocks { first: block, count: 1 }));
-            let count = ready.count() as u64;
+            let count = wide(ready.count());
             if count > 0 {
                 return Some(Blocks { first: blocks.first, count });
             }
@@ -240,7 +240,7 @@ impl Machine<LogStore> {
             busy_buckets: dirty_frames,
             copies: volume.destage.in_flight,
             runs: volume.destage.in_flight,
-            requests: self.requests.len() as u32,
+            requests: to_u32(self.requests.len()),
             origin_reads: volume.origin.client_reads,
             is_memory_full: LogStore::pressure(self).is_short,
             wants_room: LogStore::pressure(self).is_short,

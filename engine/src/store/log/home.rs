@@ -6,6 +6,7 @@ use crate::machine::destage::{Copied, Run};
 use crate::machine::guard::{Blocks, Hold};
 use crate::machine::{Flight, Machine};
 use crate::mutation::Mutation;
+use crate::number::to_u32;
 use crate::store::Lookup;
 use crate::store::log::extents::ExtentKind;
 use crate::units::{BlockKey, Place, VolumeIndex};
@@ -53,7 +54,7 @@ impl Machine<LogStore> {
                 let (offset_bytes, len_bytes) = volume.origin_bytes(blocks.first, blocks.count);
                 let copy = Copied {
                     first: blocks.first,
-                    blocks: blocks.count as u32,
+                    blocks: to_u32(blocks.count),
                     place: extent.place,
                     life: self.store.life(extent.place),
                     is_zero: true,

@@ -7,6 +7,7 @@ use crate::effect::{RequestOp, WriteMode};
 use crate::machine::Machine;
 use crate::machine::guard::Blocks;
 use crate::machine::request::RequestKey;
+use crate::number::low_u32;
 use crate::policies::admission::always::AlwaysChoice;
 use crate::policies::admission::{Admission, AdmissionChoice, Asked, Cutoff, Sizes, Verdict};
 use crate::policies::replacement::{Access, Standing};
@@ -54,7 +55,7 @@ impl Policies {
     /// Whether a request passes by, whatever of it is cached. Asked once for each.
     fn passes(&mut self, asked: &Asked) -> bool {
         let Policies { cutoff, prng, .. } = self;
-        if cutoff.decide(asked, || prng.next_u64() as u32).is_some() {
+        if cutoff.decide(asked, || low_u32(prng.next_u64())).is_some() {
             return true;
         }
         if !matches!(self.admission, Admission::Always(_)) {

@@ -14,6 +14,7 @@ use crate::machine::guard::Blocks;
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
+use crate::number::{index, to_u32, wide};
 use crate::policies::replacement::ReplacementChoice;
 use crate::policies::replacement::fifo_reinsertion::{FifoReinsertion, Reinsertion};
 use crate::store::Lookup;
@@ -102,7 +103,7 @@ impl Reclaim {
 
     /// Blocks that were being appended again are, or were given up.
     pub fn relocated(&mut self, bytes: u32) {
-        let blocks = bytes / BLOCK_BYTES as u32;
+        let blocks = bytes / to_u32(BLOCK_BYTES);
         assert!(self.relocating_blocks >= blocks);
         self.relocating_blocks -= blocks;
     }
@@ -187,7 +188,7 @@ impl Machine<LogStore> {
     }
 
     fn live_blocks(&self, segment: u32, summary: &Summary) -> Vec<(BlockKey, Place)> {
-        let mut blocks = Vec::with_capacity(self.store.segments.get(segment).live as usize);
+        let mut blocks = Vec::with_capacity(index(self.store.segments.get(segment).live));
         for batch in &summary.batches {
             let mut block_in_segment = batch.payload_block;
             for entry in &batch.entries {
@@ -324,11 +325,11 @@ impl Machine<LogStore> {
                     stuck.push(Kept { key, place, checksum: entry.checksum });
                 }
             }
-            if stuck.len() >= room as usize {
+            if stuck.len() >= index(room) {
                 break;
             }
         }
-        stuck.truncate(room as usize);
+        stuck.truncate(index(room));
         self.read_kept(stuck, memory);
     }
 
@@ -348,7 +349,7 @@ impl Machine<LogStore> {
         let Stage::Listed(list) = &first.stage else { return false };
         let is_tight = self.store.index.is_tight(self.config.index_slack_blocks);
         if !is_pressed && !is_tight {
-            while at < list.len() && (chosen.len() as u32) < room {
+            while at < list.len() && chosen.len() < index(room) {
                 let (key, place) = list[at];
                 at += 1;
                 let entry = self.store.index.get(key).filter(|entry| entry.place == place);
@@ -358,9 +359,9 @@ impl Machine<LogStore> {
                 }
             }
         }
-        let is_done = is_pressed || is_tight || at == list.len() || kept + chosen.len() as u32 >= limit;
+        let is_done = is_pressed || is_tight || at == list.len() || kept + to_u32(chosen.len()) >= limit;
         first.kept_until = at;
-        first.kept_blocks += chosen.len() as u32;
+        first.kept_blocks += to_u32(chosen.len());
         self.read_kept(chosen, memory);
         is_done && !self.store.reclaim.is_relocating()
     }
@@ -390,14 +391,14 @@ impl Machine<LogStore> {
                 .count();
             let (now, later) = rest.split_at(count);
             rest = later;
-            let bytes = count as u32 * BLOCK_BYTES as u32;
+            let bytes = to_u32(wide(count) * BLOCK_BYTES);
             let Some(buffer) = self.allocate(Purpose::Payload, bytes, memory) else {
                 // Without a buffer they are dropped (or, if dirty, looked at again).
                 break;
             };
             let segment = self.store.segments.of(first.place);
             self.store.segments.get_mut(segment).pins += 1;
-            self.store.reclaim.relocating_blocks += count as u32;
+            self.store.reclaim.relocating_blocks += to_u32(count);
             self.store.reclaim.relocate_reads += 1;
             let slice = Slice { buffer, offset_bytes: 0, len_bytes: bytes };
             let op =
@@ -439,7 +440,7 @@ impl Machine<LogStore> {
         }
         for (step, kept) in (0u32..).zip(blocks) {
             let slice =
-                Slice { buffer, offset_bytes: step * BLOCK_BYTES as u32, len_bytes: BLOCK_BYTES as u32 };
+                Slice { buffer, offset_bytes: step * to_u32(BLOCK_BYTES), len_bytes: to_u32(BLOCK_BYTES) };
             let entry = self.store.index.get(kept.key).filter(|entry| entry.place == kept.place);
             let is_good = result.is_ok() && memory.checksum(slice) == kept.checksum;
             match entry {
@@ -456,7 +457,7 @@ impl Machine<LogStore> {
                     if other.is_some_and(|entry| entry.dirty) && result.is_ok() && !is_good {
                         self.append_lost(kept.key);
                     }
-                    self.store.reclaim.relocated(BLOCK_BYTES as u32);
+                    self.store.reclaim.relocated(to_u32(BLOCK_BYTES));
                 }
             }
         }

@@ -157,7 +157,7 @@ impl Replay {
                     self.index.remove_places(held.first, held.place, held.blocks);
                 }
             }
-            let key_place = entry.kind.is_key().then_some(Place(entry.extra as u32));
+            let key_place = entry.kind.is_key().then_some(Place(to_u32(entry.extra)));
             let is_ours = match (&self.keys, key_place) {
                 (Some(keys), Some(_)) => keys.has(entry),
                 (None, Some(_)) => false,
@@ -226,8 +226,8 @@ impl Replay {
                 self.index.remove_range(first, blocks, |_, _| ());
                 self.extents.cut(first, blocks, |_| ());
             }
-            EntryKind::Cleaned => self.cleaned(first, blocks, Place(entry.extra as u32)),
-            EntryKind::ZeroHome => self.zero_home(first, blocks, Place(entry.extra as u32)),
+            EntryKind::Cleaned => self.cleaned(first, blocks, Place(to_u32(entry.extra))),
+            EntryKind::ZeroHome => self.zero_home(first, blocks, Place(to_u32(entry.extra))),
             EntryKind::Freed => (),
         }
     }

@@ -6,6 +6,7 @@ use crate::limits::{ENGINE_BUFFER_BYTES_MAX, SEGMENT_OVERHEAD_BLOCKS};
 use crate::machine::Machine;
 use crate::memory::{BufferId, Memory, Purpose};
 use crate::mutation::Mutation;
+use crate::number::const_u32;
 use crate::units::BLOCK_BYTES;
 
 /// Payload blocks of a batch at the most: 1 MiB.
@@ -13,7 +14,7 @@ pub(super) const BATCH_BLOCKS_MAX: u32 = 256;
 /// Room for a header without entries, and what a summary grows by for it: no other batch takes that.
 const FLOOR_BLOCKS: u32 = 2;
 /// Blocks of a summary at the most.
-const SUMMARY_BLOCKS_MAX: u32 = ENGINE_BUFFER_BYTES_MAX / BLOCK_BYTES as u32;
+const SUMMARY_BLOCKS_MAX: u32 = ENGINE_BUFFER_BYTES_MAX / const_u32(BLOCK_BYTES);
 /// RULE 9: free segments that tombstones and clean records do not take: what the oldest segment holds has to fit in, behind
 /// whatever else is in the way.
 const RELOCATION_SEGMENTS: u32 = 2;
@@ -127,7 +128,7 @@ impl Machine<LogStore> {
         {
             return None;
         }
-        let head = self.allocate(Purpose::Metadata, BLOCK_BYTES as u32, memory)?;
+        let head = self.allocate(Purpose::Metadata, const_u32(BLOCK_BYTES), memory)?;
         let generation = self.store.log.generation + 1;
         let Some(segment) = self.store.segments.open_next(generation, sequence) else {
             memory.release(head);

@@ -18,6 +18,7 @@
 //! what must go home, who reads. They are no part of the ring.
 
 use crate::mutation::{Mutation, Mutations};
+use crate::number::index;
 use crate::units::{BLOCK_BYTES, Place};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -114,7 +115,7 @@ impl Segments {
             buckets_at: Place::END,
             bucket_blocks: 1,
             dirty_buckets: 0,
-            ring: VecDeque::with_capacity(segments as usize),
+            ring: VecDeque::with_capacity(index(segments)),
             next: 0,
             free: segments,
             with_must: 0,
@@ -125,7 +126,7 @@ impl Segments {
 
     /// Adds buckets behind the ring.
     pub fn add_buckets(&mut self, buckets: u32, bucket_blocks: u32) {
-        assert!(self.list.len() == self.in_ring as usize && bucket_blocks > 0);
+        assert!(self.list.len() == index(self.in_ring) && bucket_blocks > 0);
         self.buckets_at = self.in_ring * self.segment_blocks;
         self.bucket_blocks = bucket_blocks;
         self.list.extend((0..buckets).map(|_| Segment::free()));
@@ -182,12 +183,12 @@ impl Segments {
     /// The segment of that number.
     #[must_use]
     pub fn get(&self, segment: u32) -> &Segment {
-        &self.list[segment as usize]
+        &self.list[index(segment)]
     }
 
     /// The segment of that number, to be changed; `live`, `must` and `state` have calls of their own.
     pub fn get_mut(&mut self, segment: u32) -> &mut Segment {
-        &mut self.list[segment as usize]
+        &mut self.list[index(segment)]
     }
 
     /// The segment that `place` is in, or the bucket, which has a number behind those of all segments.
@@ -238,7 +239,7 @@ impl Segments {
     /// Opens the next segment of the ring; `None` if it is not free.
     pub fn open_next(&mut self, generation: u64, first_sequence: u64) -> Option<u32> {
         let at = self.next;
-        let segment = &mut self.list[at as usize];
+        let segment = &mut self.list[index(at)];
         if segment.state != SegmentState::Free {
             return None;
         }
@@ -261,10 +262,10 @@ impl Segments {
 
     /// Puts a segment found by recovery at the head of the ring.
     pub fn restore(&mut self, at: u32, segment: Segment) {
-        assert!(self.list[at as usize].state == SegmentState::Free, "a segment is restored once");
+        assert!(self.list[index(at)].state == SegmentState::Free, "a segment is restored once");
         assert!(segment.live == 0 && segment.must == 0 && segment.pins == 0);
         assert!(self.ring.is_empty() || self.next == at, "I1");
-        self.list[at as usize] = segment;
+        self.list[index(at)] = segment;
         self.ring.push_back(at);
         self.free -= 1;
         self.next = (at + 1) % self.count();
@@ -293,7 +294,7 @@ impl Segments {
     /// A header with sequence `sequence` was assembled, whose floor is above all emptied segments.
     pub fn carry_floor(&mut self, sequence: u64) {
         for at in 0..self.ring.len() {
-            match &mut self.list[self.ring[at] as usize].state {
+            match &mut self.list[index(self.ring[at])].state {
                 SegmentState::Emptied(carrier @ None) => *carrier = Some(sequence),
                 SegmentState::Emptied(Some(_)) => (),
                 _ => break,
@@ -305,7 +306,7 @@ impl Segments {
     /// covered by a flush, and nobody reads them any more (rule 1).
     pub fn free_flushed(&mut self, flushed_sequence: u64) {
         while let Some(&at) = self.ring.front() {
-            let segment = &mut self.list[at as usize];
+            let segment = &mut self.list[index(at)];
             match segment.state {
                 // RULE 1: the flush was issued after the segment was found empty, because the
                 // carrying header was assembled after that and the flush covers it.

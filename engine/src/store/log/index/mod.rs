@@ -17,6 +17,7 @@
 mod permutation;
 mod rows;
 
+use crate::number::{const_u32, index, index_wide, to_u16, to_u32, wide};
 use crate::table::linear_hash::{LinearHash, Position};
 use crate::table::page::{PAGE_BYTES, Pages};
 use crate::units::{BlockKey, Place};
@@ -101,7 +102,7 @@ struct Part<'a> {
 
 impl Part<'_> {
     fn blocks(&self) -> u32 {
-        self.checksums.len() as u32
+        to_u32(self.checksums.len())
     }
 
     /// One bit for each tag of the part.
@@ -137,7 +138,7 @@ impl Index {
         {
             let head = GroupHead::read(row);
             if head.valid & (1 << tag) != 0 {
-                return Some(head.entry(tag, row[CHECKSUMS_AT + tag as usize]));
+                return Some(head.entry(tag, row[CHECKSUMS_AT + index(tag)]));
             }
         }
         if self.singles.is_empty() {
@@ -160,14 +161,14 @@ impl Index {
     /// # Panics
     /// If the run goes beyond the last key or the last place.
     pub fn insert(&mut self, run: Run<'_>, mut replaced: impl FnMut(BlockKey, Entry)) {
-        let blocks = run.checksums.len() as u64;
+        let blocks = wide(run.checksums.len());
         assert!(run.first.0 + blocks <= BlockKey::END, "a run ends before the last key");
         assert!(u64::from(run.place.0) + blocks <= u64::from(Place::END), "a run ends on the device");
         if let &[checksum] = run.checksums {
             // The usual block of a random write is spared the questions that only groups raise.
             let (group, tag) = split(run.first);
             let hash = permute(group);
-            if tag < GROUP_BLOCKS as u32 - 1 && self.find_group(hash).is_none() {
+            if tag < const_u32(GROUP_BLOCKS) - 1 && self.find_group(hash).is_none() {
                 let entry = Entry { place: run.place, dirty: run.dirty, hits: run.hits, checksum };
                 if let Some(old) = self.insert_single(hash, tag, entry) {
                     replaced(run.first, old);
@@ -183,10 +184,10 @@ impl Index {
                 group,
                 hash: permute(group),
                 first_tag,
-                place: Place(run.place.0 + done as u32),
+                place: Place(run.place.0 + to_u32(done)),
                 dirty: run.dirty,
                 hits: run.hits,
-                checksums: &run.checksums[done as usize..(done + count) as usize],
+                checksums: &run.checksums[index_wide(done)..index_wide(done + count)],
             };
             self.insert_part(part, &mut replaced);
             done += count;
@@ -204,7 +205,7 @@ impl Index {
                 Some(entry)
             }
             Found::Group(position, mut head) => {
-                let checksum = self.groups.row(&self.pages, position)[CHECKSUMS_AT + tag as usize];
+                let checksum = self.groups.row(&self.pages, position)[CHECKSUMS_AT + index(tag)];
                 let entry = head.entry(tag, checksum);
                 self.clear_in_group(position, &mut head, 1 << tag);
                 self.dissolve_if_small(hash, position, head);
@@ -234,7 +235,7 @@ impl Index {
             }
             let (group, first_tag) = split(BlockKey(at));
             let count = (GROUP_BLOCKS - u64::from(first_tag)).min(end - at);
-            let (hash, mask) = (permute(group), mask(first_tag, count as u32));
+            let (hash, mask) = (permute(group), mask(first_tag, to_u32(count)));
             self.remove_singles(group, hash, mask, &mut removed);
             if let Some((position, mut head)) = self.find_group(hash) {
                 self.report_group(group, position, head, mask, &mut removed);
@@ -316,7 +317,7 @@ impl Index {
         self.groups.for_each(&self.pages, |hash, _, row| {
             let (group, head) = (unpermute(hash), GroupHead::read(row));
             for tag in bits(head.valid) {
-                f(join(group, tag), head.entry(tag, row[CHECKSUMS_AT + tag as usize]));
+                f(join(group, tag), head.entry(tag, row[CHECKSUMS_AT + index(tag)]));
             }
         });
     }
@@ -334,11 +335,11 @@ impl Index {
             let (hash, _, position) = self.groups.pick(&self.pages, random)?;
             let row = self.groups.row(&self.pages, position);
             let head = GroupHead::read(row);
-            let tag = (random() % GROUP_BLOCKS) as u32;
+            let tag = to_u32(random() % GROUP_BLOCKS);
             // A group with gaps is taken the less often. At the last try any block will do.
             let tag = if tries_left == 0 { head.valid.trailing_zeros() } else { tag };
             if head.valid & (1 << tag) != 0 {
-                let entry = head.entry(tag, row[CHECKSUMS_AT + tag as usize]);
+                let entry = head.entry(tag, row[CHECKSUMS_AT + index(tag)]);
                 return Some((join(unpermute(hash), tag), entry));
             }
         }
@@ -432,7 +433,7 @@ impl Index {
                 replaced(join(part.group, tag), old);
             }
         }
-        if part.first_tag + part.blocks() == GROUP_BLOCKS as u32 {
+        if part.first_tag + part.blocks() == const_u32(GROUP_BLOCKS) {
             self.gather(part.hash);
         }
     }
@@ -465,7 +466,7 @@ impl Index {
         head.set_dirty(part.mask(), part.dirty);
         let row = self.groups.row_mut(&mut self.pages, position);
         head.write(row);
-        let first = CHECKSUMS_AT + part.first_tag as usize;
+        let first = CHECKSUMS_AT + index(part.first_tag);
         row[first..first + part.checksums.len()].copy_from_slice(part.checksums);
     }
 
@@ -474,7 +475,7 @@ impl Index {
     /// order, but in several runs, come to share an entry, at a sixteenth of the cost that
     /// looking each time would have.
     fn gather(&mut self, hash: u64) {
-        let last = GROUP_BLOCKS as u32 - 1;
+        let last = const_u32(GROUP_BLOCKS) - 1;
         if self.singles.tags(&self.pages, hash).count_ones() < GROUP_BLOCKS_NEW
             || self.groups.find(&self.pages, hash, 0).is_some()
         {
@@ -512,7 +513,7 @@ impl Index {
             let entry = single_entry(self.singles.row(&self.pages, single));
             self.singles.remove(&mut self.pages, single);
             head.set_dirty(1 << tag, entry.dirty);
-            self.groups.row_mut(&mut self.pages, position)[CHECKSUMS_AT + tag as usize] = entry.checksum;
+            self.groups.row_mut(&mut self.pages, position)[CHECKSUMS_AT + index(tag)] = entry.checksum;
         }
         head.valid |= tags;
         head.write(self.groups.row_mut(&mut self.pages, position));
@@ -529,7 +530,7 @@ impl Index {
         report: &mut impl FnMut(BlockKey, Entry),
     ) {
         for tag in bits(head.valid & mask) {
-            let checksum = self.groups.row(&self.pages, position)[CHECKSUMS_AT + tag as usize];
+            let checksum = self.groups.row(&self.pages, position)[CHECKSUMS_AT + index(tag)];
             report(join(group, tag), head.entry(tag, checksum));
         }
     }
@@ -553,7 +554,7 @@ impl Index {
         self.group_blocks -= u64::from(head.valid.count_ones());
         self.groups.remove(&mut self.pages, position);
         for tag in bits(head.valid) {
-            let entry = head.entry(tag, row[CHECKSUMS_AT + tag as usize]);
+            let entry = head.entry(tag, row[CHECKSUMS_AT + index(tag)]);
             self.singles.insert(&mut self.pages, hash, tag, &single_row(entry));
         }
     }
@@ -585,7 +586,7 @@ impl Index {
         self.groups.remove_where(&mut self.pages, is_gone, |hash, _, row| {
             let (group, head) = (unpermute(hash), GroupHead::read(row));
             for tag in bits(head.valid) {
-                removed(join(group, tag), head.entry(tag, row[CHECKSUMS_AT + tag as usize]));
+                removed(join(group, tag), head.entry(tag, row[CHECKSUMS_AT + index(tag)]));
                 blocks += 1;
             }
         });
@@ -597,7 +598,7 @@ impl Index {
 #[inline]
 fn split(key: BlockKey) -> (u64, u32) {
     assert!(key.0 < BlockKey::END, "a key is of a volume");
-    (key.0 / GROUP_BLOCKS, (key.0 % GROUP_BLOCKS) as u32)
+    (key.0 / GROUP_BLOCKS, to_u32(key.0 % GROUP_BLOCKS))
 }
 
 fn join(group: u64, tag: u32) -> BlockKey {
@@ -606,7 +607,7 @@ fn join(group: u64, tag: u32) -> BlockKey {
 
 /// One bit for each of `blocks` tags from `first_tag` on.
 fn mask(first_tag: u32, blocks: u32) -> u16 {
-    (((1_u32 << blocks) - 1) << first_tag) as u16
+    to_u16(((1_u32 << blocks) - 1) << first_tag)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! group    │ base 29, unused 1, hits 2 │ valid 16, dirty 16 │ checksum × 16 │
 //! ```
 
+use crate::number::{const_u32, index_wide, to_u8, to_u16};
 use crate::store::log::index::{Entry, GROUP_BLOCKS};
 use crate::table::linear_hash::TAG_BITS;
 use crate::units::Place;
@@ -12,7 +13,7 @@ use crate::units::Place;
 /// Words in the row of a single.
 pub const SINGLE_WORDS: usize = 2;
 /// Words in the row of a group.
-pub const GROUP_WORDS: usize = CHECKSUMS_AT + GROUP_BLOCKS as usize;
+pub const GROUP_WORDS: usize = CHECKSUMS_AT + index_wide(GROUP_BLOCKS);
 /// Where the checksums of a group begin.
 pub const CHECKSUMS_AT: usize = 2;
 
@@ -21,7 +22,8 @@ const HITS_BIT: u32 = DIRTY_BIT + 1;
 const PLACE_MASK: u32 = Place::END - 1;
 
 const _: () = assert!(Place::END.is_power_of_two() && HITS_BIT + 2 == u32::BITS, "one word holds them all");
-const _: () = assert!(GROUP_BLOCKS == 1 << TAG_BITS && GROUP_BLOCKS == u16::BITS as u64, "a tag is a bit");
+const _: () =
+    assert!(GROUP_BLOCKS == 1 << TAG_BITS && const_u32(GROUP_BLOCKS) == u16::BITS, "a tag is a bit");
 
 /// The row of a single.
 #[inline]
@@ -37,7 +39,7 @@ pub fn single_entry(row: &[u32; SINGLE_WORDS]) -> Entry {
     Entry {
         place: Place(row[0] & PLACE_MASK),
         dirty: row[0] & (1 << DIRTY_BIT) != 0,
-        hits: (row[0] >> HITS_BIT) as u8,
+        hits: to_u8(row[0] >> HITS_BIT),
         checksum: row[1],
     }
 }
@@ -62,9 +64,9 @@ impl GroupHead {
     pub fn read(row: &[u32; GROUP_WORDS]) -> GroupHead {
         GroupHead {
             base: row[0] & PLACE_MASK,
-            hits: (row[0] >> HITS_BIT) as u8,
-            valid: row[1] as u16,
-            dirty: (row[1] >> u16::BITS) as u16,
+            hits: to_u8(row[0] >> HITS_BIT),
+            valid: to_u16(row[1] & u32::from(u16::MAX)),
+            dirty: to_u16(row[1] >> u16::BITS),
         }
     }
 

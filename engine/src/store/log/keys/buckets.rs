@@ -12,6 +12,7 @@
 
 use crate::format::KeyLayout;
 use crate::mutation::Mutation;
+use crate::number::{const_u32, index, to_u32};
 use crate::policies::replacement::{Access, Arrival, Policy, Replacement, ReplacementChoice, Shape};
 use crate::store::log::segments::Segments;
 use crate::units::{BLOCK_BYTES, BlockKey, Frame, Place, VolumeIndex};
@@ -98,17 +99,17 @@ impl Buckets {
         held: Vec<Option<Vec<Held>>>,
         seed: u64,
     ) -> Buckets {
-        assert!(held.len() == layout.buckets as usize);
+        assert!(held.len() == index(layout.buckets));
         let shape = Shape { frames: layout.buckets, ways: layout.buckets };
         let mut replacement = Replacement::new(choice, shape, seed);
-        let mut states = vec![State::Free; layout.buckets as usize];
-        let mut free = VecDeque::with_capacity(layout.buckets as usize);
+        let mut states = vec![State::Free; index(layout.buckets)];
+        let mut free = VecDeque::with_capacity(index(layout.buckets));
         for (bucket, held) in (0..).zip(&held) {
             if held.is_none() {
                 free.push_back(bucket);
             } else {
                 // However little is in it: what recovery did not see there may be half written.
-                states[bucket as usize] = State::Full;
+                states[index(bucket)] = State::Full;
                 replacement.insert(Frame(bucket), Arrival::first(Access::Read, false));
             }
         }
@@ -137,7 +138,7 @@ impl Buckets {
 
     /// How many are free.
     pub fn free(&self) -> u32 {
-        self.free.len() as u32
+        to_u32(self.free.len())
     }
 
     /// Bytes in buckets that are not free.
@@ -166,7 +167,7 @@ impl Buckets {
     /// or when no bucket is free.
     pub fn recount(&mut self, segments: &Segments) {
         self.recount_after = self.recount_blocks;
-        self.in_use_percent = (u64::from(segments.dirty_buckets()) * 100 / u64::from(self.count())) as u32;
+        self.in_use_percent = to_u32(u64::from(segments.dirty_buckets()) * 100 / u64::from(self.count()));
     }
 
     /// The number under which `Segments` has a bucket.
@@ -187,7 +188,7 @@ impl Buckets {
     /// A client read what lies there.
     pub fn hit(&mut self, place: Place) {
         let bucket = self.bucket_of(place);
-        if self.states[bucket as usize] == State::Full {
+        if self.states[index(bucket)] == State::Full {
             self.replacement.hit(Frame(bucket), Access::Read);
         }
     }
@@ -213,8 +214,8 @@ impl Buckets {
             Some(at) => at,
             None => {
                 let bucket = self.free.pop_front()?;
-                self.states[bucket as usize] = State::Open;
-                if self.open.len() == OPEN_MAX.min(self.count() as usize / 4) {
+                self.states[index(bucket)] = State::Open;
+                if self.open.len() == OPEN_MAX.min(index(self.count()) / 4) {
                     let oldest = self.open.remove(0);
                     self.close(oldest.bucket);
                 }
@@ -223,13 +224,13 @@ impl Buckets {
             }
         };
         let mut open = self.open.remove(at);
-        let count = (self.layout.bucket_blocks - open.next_block).min(blocks as u32);
+        let count = to_u32(blocks.min(u64::from(self.layout.bucket_blocks - open.next_block)));
         let (base, _) = self.run_of(open.bucket);
         let place = Place(base.0 + open.next_block);
         open.next_block += count;
         open.volume = volume;
         open.continues = BlockKey(first.0 + u64::from(count));
-        let held = &mut self.held[open.bucket as usize];
+        let held = &mut self.held[index(open.bucket)];
         match held.last_mut() {
             Some(last) if last.first.0 + u64::from(last.blocks) == first.0 => last.blocks += count,
             _ => held.push(Held { first, place, blocks: count }),
@@ -254,7 +255,7 @@ impl Buckets {
     }
 
     fn close(&mut self, bucket: u32) {
-        self.states[bucket as usize] = State::Full;
+        self.states[index(bucket)] = State::Full;
         self.replacement.insert(Frame(bucket), Arrival::first(Access::Write, false));
     }
 
@@ -276,9 +277,9 @@ impl Buckets {
     /// Replacement is told how much each bucket still holds.
     pub fn tell_live(&mut self, segments: &Segments) {
         for bucket in 0..self.count() {
-            if self.states[bucket as usize] == State::Full {
+            if self.states[index(bucket)] == State::Full {
                 let live = segments.get(self.layout.geometry.segments + bucket).live;
-                self.replacement.set_live(Frame(bucket), live * (BLOCK_BYTES / 512) as u32);
+                self.replacement.set_live(Frame(bucket), live * const_u32(BLOCK_BYTES / 512));
             }
         }
     }
@@ -334,7 +335,7 @@ impl Buckets {
             segment.flushed_blocks = 0;
             // What was copied out of it is known by that: another life begins.
             segment.generation += 1;
-            states[leaving.bucket as usize] = State::Free;
+            states[index(leaving.bucket)] = State::Free;
             free.push_back(leaving.bucket);
             false
         });
@@ -345,11 +346,11 @@ impl Buckets {
         let ring = self.layout.geometry.segments;
         let mut dirty: Vec<(u32, u32)> = (0..self.count())
             .map(|bucket| (segments.get(ring + bucket).must, bucket))
-            .filter(|&(must, bucket)| must > 0 && self.states[bucket as usize] == State::Full)
+            .filter(|&(must, bucket)| must > 0 && self.states[index(bucket)] == State::Full)
             .collect();
         dirty.sort_unstable();
         dirty.truncate(count);
-        dirty.iter().flat_map(|&(_, bucket)| self.held[bucket as usize].iter().copied()).collect()
+        dirty.iter().flat_map(|&(_, bucket)| self.held[index(bucket)].iter().copied()).collect()
     }
 
     /// Closes all that are being filled, so that they can be given up.

@@ -4,6 +4,7 @@ use super::Keys;
 use super::buckets::Held;
 use crate::composition::Composition;
 use crate::format::{Entry, EntryKind, KeyLayout};
+use crate::number::{self, index_wide, to_u32};
 use crate::store::log::index::Index;
 use crate::store::log::segments::Segments;
 use crate::units::{BlockKey, Place, SECTORS_PER_BLOCK, VolumeIndex};
@@ -20,7 +21,7 @@ pub(crate) struct KeysFound {
 impl KeysFound {
     /// Nothing yet.
     pub fn new(layout: KeyLayout) -> KeysFound {
-        KeysFound { layout, held: vec![None; layout.buckets as usize] }
+        KeysFound { layout, held: vec![None; number::index(layout.buckets)] }
     }
 
     pub fn layout(&self) -> &KeyLayout {
@@ -35,7 +36,7 @@ impl KeysFound {
 
     fn bucket_of(&self, entry: &Entry) -> Option<usize> {
         let place = entry.extra.checked_sub(u64::from(self.layout.ring_blocks()))?;
-        self.has(entry).then_some((place / u64::from(self.layout.bucket_blocks)) as usize)
+        self.has(entry).then_some(index_wide(place / u64::from(self.layout.bucket_blocks)))
     }
 
     /// Notes an entry; what it says to be void. With `keeps_freed` nothing ever is.
@@ -50,7 +51,7 @@ impl KeysFound {
             let held = held.get_or_insert_default();
             if let Some(volume) = volume {
                 let first = BlockKey::new(volume, entry.start_sector / SECTORS_PER_BLOCK);
-                held.push(Held { first, place: Place(entry.extra as u32), blocks: entry.payload_blocks });
+                held.push(Held { first, place: Place(to_u32(entry.extra)), blocks: entry.payload_blocks });
             }
         }
         Vec::new()
@@ -68,7 +69,7 @@ impl KeysFound {
         held.iter_mut().flatten().for_each(Vec::clear);
         let ring = layout.ring_blocks();
         index.for_each(|key, entry| {
-            let bucket = ((entry.place.0 - ring) / layout.bucket_blocks) as usize;
+            let bucket = number::index((entry.place.0 - ring) / layout.bucket_blocks);
             let held = held[bucket].get_or_insert_default();
             held.push(Held { first: key, place: entry.place, blocks: 1 });
         });
@@ -82,7 +83,7 @@ impl KeysFound {
                 is_next
             });
             // Recovery flushes the cache before anything else happens.
-            segments.get_mut(layout.geometry.segments + bucket as u32).flushed_blocks = layout.bucket_blocks;
+            segments.get_mut(layout.geometry.segments + to_u32(bucket)).flushed_blocks = layout.bucket_blocks;
         }
         Keys::new(composition, layout, held, seed)
     }

@@ -3,6 +3,7 @@
 //! A frame has a reference for each of its two owners: this table, and the batch that writes it to the device.
 
 use crate::memory::{BufferId, Slice};
+use crate::number::{to_u32, wide};
 use crate::table::key_map::KeyMap;
 use crate::units::{BLOCK_BYTES, BlockKey};
 use alloc::collections::BTreeMap;
@@ -10,7 +11,7 @@ use alloc::vec::Vec;
 
 /// The slice of a frame.
 pub(super) fn frame_slice(frame: BufferId) -> Slice {
-    Slice { buffer: frame, offset_bytes: 0, len_bytes: BLOCK_BYTES as u32 }
+    Slice { buffer: frame, offset_bytes: 0, len_bytes: to_u32(BLOCK_BYTES) }
 }
 
 /// What of a block lies in memory.
@@ -40,7 +41,7 @@ impl Frames {
 
     /// Blocks in memory; one that is on its way to the device counts once more.
     pub fn used(&self) -> u64 {
-        u64::from(self.published.len()) + self.ahead.len() as u64 + self.flying
+        u64::from(self.published.len()) + wide(self.ahead.len()) + self.flying
     }
 
     /// What a read of a block returns.

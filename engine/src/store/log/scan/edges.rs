@@ -5,12 +5,13 @@ use crate::effect::Errno;
 use crate::format::{DecodedFooter, SegmentHead, Superblock};
 use crate::image::{Image, ReadAt};
 use crate::mutation::{Mutation, Mutations};
+use crate::number::{index, index_wide};
 use crate::units::BLOCK_BYTES;
 use alloc::vec::Vec;
 
 /// Reads in one group.
 const GROUP: u32 = 256;
-const BLOCK: usize = BLOCK_BYTES as usize;
+const BLOCK: usize = index_wide(BLOCK_BYTES);
 
 /// What stands at the two ends of a segment.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,7 +53,7 @@ pub(super) fn read_edges<I: Image>(
     mutations: Mutations,
 ) -> Result<Vec<Edges>, ScanError> {
     let geometry = superblock.geometry();
-    let mut edges = alloc::vec![Edges::default(); geometry.segments as usize];
+    let mut edges = alloc::vec![Edges::default(); index(geometry.segments)];
     let mut group = Vec::new();
     let mut border = 0;
     while border <= geometry.segments {
@@ -74,10 +75,10 @@ pub(super) fn read_edges<I: Image>(
             if read.result.is_ok() {
                 let (footer, head) = read.bytes.split_at(BLOCK);
                 if at > 0 {
-                    edges[at as usize - 1].footer = DecodedFooter::decode(footer).ok();
+                    edges[index(at) - 1].footer = DecodedFooter::decode(footer).ok();
                 }
                 if at < geometry.segments {
-                    edges[at as usize].head = SegmentHead::decode(head).ok();
+                    edges[index(at)].head = SegmentHead::decode(head).ok();
                 }
             }
         }
@@ -101,7 +102,7 @@ fn retry_head<I: Image>(
     }
     let offset_bytes = superblock.geometry().offset_bytes(segment, 0);
     let bytes = image.read(offset_bytes, BLOCK).map_err(|_| ScanError::Device { offset_bytes, errno })?;
-    edges[segment as usize].head = SegmentHead::decode(&bytes).ok();
+    edges[index(segment)].head = SegmentHead::decode(&bytes).ok();
     Ok(())
 }
 

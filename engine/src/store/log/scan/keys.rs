@@ -3,6 +3,7 @@
 use super::{ScanError, read_group_into};
 use crate::format::{Entry, Layout, SEGMENTS_OFFSET, Superblock};
 use crate::image::{Image, ReadAt};
+use crate::number::{index, index_wide, to_u32};
 use crate::units::{BLOCK_BYTES, Place, SECTORS_PER_BLOCK, payload_checksum};
 use alloc::vec::Vec;
 
@@ -18,7 +19,7 @@ pub(crate) fn has_keys(entries: &[Entry]) -> bool {
 pub(crate) fn places_of(superblock: &Superblock, entry: &Entry) -> Option<Place> {
     let Layout::Keys(layout) = superblock.layout else { return None };
     let blocks = u64::from(entry.sectors).div_ceil(SECTORS_PER_BLOCK).max(u64::from(entry.payload_blocks));
-    layout.has_run(entry.extra, blocks).then_some(Place(entry.extra as u32))
+    layout.has_run(entry.extra, blocks).then(|| Place(to_u32(entry.extra)))
 }
 
 /// Verifies the payload of a header's keys: where on the device the first block lies that is not what the key says. What was
@@ -41,21 +42,21 @@ pub(crate) fn verify_keys<I: Image>(
             return Ok(Some(SEGMENTS_OFFSET));
         };
         if entry.kind.is_kept() && !doubts_kept {
-            let skipped = (&mut checksums).take(entry.payload_blocks as usize).count();
-            assert!(skipped == entry.payload_blocks as usize, "a decoded header has one for each block");
+            let skipped = (&mut checksums).take(index(entry.payload_blocks)).count();
+            assert!(skipped == index(entry.payload_blocks), "a decoded header has one for each block");
             continue;
         }
         let offset = |step: u32| SEGMENTS_OFFSET + u64::from(place.0 + step) * BLOCK_BYTES;
-        let pieces = (0..entry.payload_blocks).step_by(PIECE_BLOCKS as usize).map(|step| {
+        let pieces = (0..entry.payload_blocks).step_by(index(PIECE_BLOCKS)).map(|step| {
             let blocks = (entry.payload_blocks - step).min(PIECE_BLOCKS);
-            (offset(step), blocks as usize * BLOCK_BYTES as usize)
+            (offset(step), index_wide(u64::from(blocks) * BLOCK_BYTES))
         });
         read_group_into(image, pieces, &mut group);
         for read in &group {
             if let Err(errno) = read.result {
                 return Err(ScanError::Device { offset_bytes: read.offset_bytes, errno });
             }
-            for (block, step) in read.bytes.chunks_exact(BLOCK_BYTES as usize).zip(0..) {
+            for (block, step) in read.bytes.chunks_exact(index_wide(BLOCK_BYTES)).zip(0..) {
                 let expected = checksums.next().expect("a decoded header has one for each block");
                 if payload_checksum(block) != *expected {
                     return Ok(Some(read.offset_bytes + step * BLOCK_BYTES));

@@ -7,6 +7,7 @@ use super::{Damage, ScanError, SegmentSpan};
 use crate::format::{DecodedBatch, DecodedFooter, SegmentHead, Superblock};
 use crate::image::Image;
 use crate::mutation::{Mutation, Mutations};
+use crate::number::{index, to_u32};
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
@@ -151,7 +152,7 @@ fn order(edges: &[Edges], superblock: &Superblock, mutations: Mutations) -> Vec<
             decoded.footer.session == superblock.session
                 || decoded.footer.last_sequence <= superblock.cut_sequence
         });
-        candidates.push(Candidate { segment: at as u32, head, footer, reach: Reach::default() });
+        candidates.push(Candidate { segment: to_u32(at), head, footer, reach: Reach::default() });
     }
     candidates
 }
@@ -301,7 +302,7 @@ impl<I: Image> Surveyor<'_, I> {
                     return Ok(Err((block, Damage::Payload)));
                 }
             } else if let Some(bad) = walk.verify(self.image, payload_block, checksums, 0)? {
-                return Ok(Err((payload_block + bad as u32, Damage::Payload)));
+                return Ok(Err((payload_block + to_u32(bad), Damage::Payload)));
             }
         }
         Ok(Ok((header.sequence, header.floor_sequence, header.oldest_dirty_sequence)))
@@ -459,7 +460,7 @@ fn stale_blocks(edges: &[Edges], spans: &[Span], behind: &[Candidate], superbloc
     }
     stale.extend(behind.iter().map(|candidate| geometry.offset_bytes(candidate.segment, 0)));
     for span in spans.iter().filter(|span| span.footer.is_none()) {
-        if edges[span.span.segment as usize].footer.is_some() {
+        if edges[index(span.span.segment)].footer.is_some() {
             stale.push(geometry.offset_bytes(span.span.segment, geometry.segment_blocks - 1));
         }
     }

@@ -6,6 +6,7 @@ use super::{BatchRecord, Damage, OpenSegment, ScanError, SegmentSpan, SegmentVie
 use crate::format::{SummaryBatch, SummaryBuilder, Superblock};
 use crate::image::Image;
 use crate::mutation::{Mutation, Mutations};
+use crate::number::{index, index_wide, to_u32};
 use crate::units::{BLOCK_BYTES, crc32c};
 use alloc::vec::Vec;
 
@@ -32,7 +33,7 @@ pub(super) fn visit<I: Image>(
             let footer = span.footer?;
             let block = superblock.geometry().segment_blocks - 1 - footer.body_blocks;
             let offset_bytes = superblock.geometry().offset_bytes(span.span.segment, block);
-            Some((offset_bytes, footer.body_blocks as usize * BLOCK_BYTES as usize))
+            Some((offset_bytes, index_wide(u64::from(footer.body_blocks) * BLOCK_BYTES)))
         });
         read_group_into(image, bodies, &mut group);
         let mut reads = group.iter();
@@ -40,7 +41,7 @@ pub(super) fn visit<I: Image>(
             let read = span.footer.and_then(|footer| Some((footer, reads.next()?)));
             let batches = read.and_then(|(mut footer, read)| {
                 if mutations.has(Mutation::SkipSummaryChecksum) {
-                    footer.body_checksum = crc32c(read.bytes.get(..footer.body_bytes as usize)?);
+                    footer.body_checksum = crc32c(read.bytes.get(..index(footer.body_bytes))?);
                 }
                 let batches = read.result.ok().and_then(|()| footer.decode_body(&read.bytes).ok())?;
                 // HAZARD 15: what points behind the segment is rotten, whatever its checksum says.
@@ -93,7 +94,7 @@ fn visit_summary(
 ) {
     let view = view_of(span);
     for batch in batches {
-        span.span.used_blocks = batch.end_block() as u32;
+        span.span.used_blocks = to_u32(batch.end_block());
         if batch.sequence < floor_sequence {
             continue;
         }

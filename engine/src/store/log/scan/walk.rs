@@ -4,10 +4,11 @@ use super::{BatchRecord, Damage, ScanError, read_group_into};
 use crate::format::{BatchHeader, DecodedBatch, FormatError, SegmentHead, Superblock};
 use crate::image::{Image, ReadAt};
 use crate::mutation::{Mutation, Mutations};
+use crate::number::{index, index_wide, to_u32};
 use crate::units::{BLOCK_BYTES, payload_checksum};
 use alloc::vec::Vec;
 
-const BLOCK: usize = BLOCK_BYTES as usize;
+const BLOCK: usize = index_wide(BLOCK_BYTES);
 /// Blocks of one read: 256 KiB.
 const PIECE_BLOCKS: u32 = 64;
 
@@ -48,32 +49,32 @@ impl SegmentReader {
     /// The blocks from `block` on: at least one, at most `count`; as many as one window has.
     pub fn some<I: Image>(&mut self, image: &mut I, block: u32, count: u32) -> Result<&[u8], ReadError> {
         assert!(count > 0 && block < self.segment_blocks);
-        let end = self.first + (self.bytes.len() / BLOCK) as u32;
+        let end = self.first + to_u32(self.bytes.len() / BLOCK);
         if block < self.first || block >= end {
             self.fill(image, block, self.window_blocks)?;
         }
-        let from = (block - self.first) as usize * BLOCK;
-        let to = self.bytes.len().min(from + count as usize * BLOCK);
+        let from = index(block - self.first) * BLOCK;
+        let to = self.bytes.len().min(from + index(count) * BLOCK);
         Ok(&self.bytes[from..to])
     }
 
     /// Exactly `count` blocks from `block` on, all in the segment.
     pub fn exact<I: Image>(&mut self, image: &mut I, block: u32, count: u32) -> Result<&[u8], ReadError> {
         assert!(count > 0 && count <= self.segment_blocks - block);
-        let end = self.first + (self.bytes.len() / BLOCK) as u32;
+        let end = self.first + to_u32(self.bytes.len() / BLOCK);
         if block < self.first || block + count > end {
             self.fill(image, block, self.window_blocks.max(count))?;
         }
-        let from = (block - self.first) as usize * BLOCK;
-        Ok(&self.bytes[from..from + count as usize * BLOCK])
+        let from = index(block - self.first) * BLOCK;
+        Ok(&self.bytes[from..from + index(count) * BLOCK])
     }
 
     fn fill<I: Image>(&mut self, image: &mut I, block: u32, blocks: u32) -> Result<(), ReadError> {
         let end = self.segment_blocks.min(block + blocks);
         let offset = |at: u32| self.offset_bytes + u64::from(at) * BLOCK_BYTES;
         let pieces = (block..end)
-            .step_by(PIECE_BLOCKS as usize)
-            .map(|at| (offset(at), (end - at).min(PIECE_BLOCKS) as usize * BLOCK));
+            .step_by(index(PIECE_BLOCKS))
+            .map(|at| (offset(at), index((end - at).min(PIECE_BLOCKS)) * BLOCK));
         read_group_into(image, pieces, &mut self.group);
         self.bytes.clear();
         self.first = block;
@@ -245,8 +246,8 @@ impl<'a> Walk<'a> {
     ) -> Result<Option<usize>, ScanError> {
         let mut at = from;
         while at < checksums.len() {
-            let left = (checksums.len() - at) as u32;
-            let bytes = self.reader.some(image, payload_block + at as u32, left)?;
+            let left = to_u32(checksums.len() - at);
+            let bytes = self.reader.some(image, payload_block + to_u32(at), left)?;
             for block in bytes.chunks_exact(BLOCK) {
                 if payload_checksum(block) != checksums[at] {
                     return Ok(Some(at));
