@@ -135,7 +135,8 @@ impl Machine<LogStore> {
     /// All that the request appended is published.
     pub(crate) fn appended<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &self.requests[key];
-        assert!(active.unpublished == 0 && active.stage == Stage::Appending);
+        assert!(active.stage == Stage::Appending, "a request is appended once");
+        assert!(active.unpublished == 0, "a request goes on when all its parts are published");
         let sequence = active.sequence;
         if active.error.is_some() {
             // The rest of it was withdrawn.

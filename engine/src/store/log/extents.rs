@@ -9,7 +9,7 @@ use crate::units::{BlockKey, Place};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// What a range is.
+/// Kinds of ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtentKind {
     /// Reads as zeroes; the origin does not have them yet.
@@ -25,7 +25,7 @@ pub struct Extent {
     pub first: BlockKey,
     /// How many blocks.
     pub blocks: u64,
-    /// What they are.
+    /// The kind of the range.
     pub kind: ExtentKind,
     /// The place of the header that recorded it.
     pub place: Place,
@@ -111,7 +111,7 @@ impl Extents {
 
     /// Adds an extent where there is none now ([`Extents::cut`] comes first).
     pub fn insert(&mut self, extent: Extent) {
-        assert!(extent.blocks > 0);
+        assert!(extent.blocks > 0, "an extent has blocks");
         assert!(
             self.next(extent.first).is_none_or(|next| next.first.0 >= extent.end()),
             "extents do not overlap"
@@ -122,7 +122,7 @@ impl Extents {
     fn insert_piece(&mut self, extent: Extent) {
         let body = Body { blocks: extent.blocks, kind: extent.kind, place: extent.place };
         let old = self.map.insert(extent.first.0, body);
-        assert!(old.is_none());
+        assert!(old.is_none(), "extents do not overlap");
     }
 
     /// All extents in order.
@@ -135,7 +135,7 @@ fn extent(first: u64, body: Body) -> Extent {
     Extent { first: BlockKey(first), blocks: body.blocks, kind: body.kind, place: body.place }
 }
 
-/// What [`Extents::cut`] did.
+/// A piece that [`Extents::cut`] took away, or left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// This piece is not there any more.

@@ -10,7 +10,7 @@ use crate::mutation::Mutation;
 use crate::number::to_u32;
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, VolumeIndex};
 
-/// What a read brought from the origin.
+/// Content that a read brought from the origin, to enter the log as clean data.
 #[derive(Debug)]
 pub(crate) struct Fill {
     pub volume: VolumeIndex,
@@ -19,7 +19,7 @@ pub(crate) struct Fill {
     pub stamp: Stamp,
     /// While it waits for others.
     pub watch: Option<WatchId>,
-    /// What the read has of clients' memory.
+    /// Bytes of clients' memory that the read keeps.
     pub kept_bytes: u64,
     /// When it came.
     pub since: Nanos,

@@ -1,4 +1,4 @@
-//! What waits goes into a batch: the log's own work first, then what clients wrote.
+//! Gathering: waiting appends go into a batch, the log's own work first, then clients' writes.
 
 use super::draft::{Draft, range_entry};
 use super::keys::KeyAppend;

@@ -1,4 +1,4 @@
-//! What is home: copies of the log that the origin has now, and zeroes on their way there.
+//! The way home: copies of the log that the origin has now, and zeroes that are written to it.
 
 use super::{InternalAppend, LogStore};
 use crate::effect::IoOp;

@@ -66,7 +66,7 @@ pub(crate) struct LogStore {
     pub controller: Controller,
 }
 
-/// What an operation of the log's own is for.
+/// Purposes of the log's own operations.
 pub(crate) enum LogFlight {
     /// A batch.
     Batch { sequence: u64 },
@@ -80,22 +80,22 @@ pub(crate) enum LogFlight {
     Data { key: u64, issued: Nanos },
 }
 
-/// What a part of a client's change is made of.
+/// Content of a part of a client's change.
 #[derive(Clone, Copy)]
 pub(crate) enum PartSource {
     Data(Slice),
     Zero,
 }
 
-/// What waits on behalf of clients; held back while free segments are few.
+/// Appends on behalf of clients that wait for a batch; held back while free segments are few.
 pub(crate) enum ClientAppend {
     /// Part of a write or of write-zeroes.
     Part { request: RequestKey, blocks: Blocks, source: PartSource },
-    /// What a read brought from the origin, where it keeps its place among the others.
+    /// Content that a read brought from the origin, where it keeps its place among the others.
     Fill(Fill),
 }
 
-/// What waits on behalf of the log itself; may use the reserve.
+/// Appends on behalf of the log itself that wait for a batch; they may use the reserve.
 #[derive(Debug)]
 pub(crate) enum InternalAppend {
     /// The log holds nothing for these blocks any more.
@@ -116,11 +116,11 @@ pub(crate) enum InternalAppend {
     Zero { extent: Extent },
     /// A dirty block that rotted, or a lost extent that stays.
     Lost { first: BlockKey, blocks: u64, from: Place, life: u64 },
-    /// Of a log of keys alone.
+    /// An append that only a log of keys has.
     Keys(KeyAppend),
 }
 
-/// What publication of a batch does, in order.
+/// Steps of a batch's publication, in order.
 enum Publish {
     Part {
         request: RequestKey,
@@ -157,7 +157,7 @@ enum Publish {
     Head {
         buffer: BufferId,
     },
-    /// Of a log of keys alone.
+    /// A step that only a log of keys has.
     Keys(KeyPublish),
 }
 
@@ -172,7 +172,7 @@ struct Batch {
     is_done: bool,
 }
 
-/// What a header says of the batches before it.
+/// Statements of a header about the batches before it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stated {
     pub floor_sequence: u64,
@@ -288,7 +288,8 @@ impl Log {
 
     /// A new session begins: headers carry its number from here on.
     pub fn begin_session(&mut self, session: u64) {
-        assert!(session > self.session && self.in_flight.is_empty());
+        assert!(session > self.session, "the numbers of sessions rise");
+        assert!(self.in_flight.is_empty(), "no batch of the session before is under way");
         self.session = session;
     }
 

@@ -12,7 +12,7 @@ use crate::units::Nanos;
 /// How long after a flush a header is awaited that has another reason.
 const NOTE_AFTER_NS: u64 = 1000 * Nanos::MILLISECOND;
 
-/// What is flushed and said to be.
+/// Progress of flushes, and of the headers that tell of them.
 #[derive(Debug)]
 pub(super) struct Note {
     /// The last batch with an entry.

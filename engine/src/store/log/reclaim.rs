@@ -104,11 +104,11 @@ impl Reclaim {
     /// Blocks that were being appended again are, or were given up.
     pub fn relocated(&mut self, bytes: u32) {
         let blocks = bytes / to_u32(BLOCK_BYTES);
-        assert!(self.relocating_blocks >= blocks);
+        assert!(self.relocating_blocks >= blocks, "only blocks that are being appended again arrive");
         self.relocating_blocks -= blocks;
     }
 
-    /// Blocks on their way to the head of the log.
+    /// Blocks that are being appended again.
     pub fn relocating_blocks(&self) -> u32 {
         self.relocating_blocks
     }
@@ -479,7 +479,7 @@ impl Machine<LogStore> {
         for (key, place) in list {
             if self.store.index.get(key).is_some_and(|entry| entry.place == place) {
                 let dropped = self.drop_entries(key.volume(), Blocks { first: key.block(), count: 1 });
-                assert!(dropped == 1);
+                assert!(dropped == 1, "the block was just seen in the index");
             }
         }
         self.store.segments.empty(first.segment);

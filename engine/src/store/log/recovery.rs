@@ -90,7 +90,7 @@ struct Replay {
     segment_blocks: u32,
     entries: u64,
     mutations: Mutations,
-    /// What the keys of a log with buckets lead to.
+    /// The content of buckets, by the keys that lead to it.
     keys: Option<KeysFound>,
     /// The summaries of segments that have none on the device.
     unsealed: BTreeMap<u32, (SummaryBuilder, u32)>,

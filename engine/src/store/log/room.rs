@@ -21,7 +21,7 @@ const RELOCATION_SEGMENTS: u32 = 2;
 /// A segment with less room than this for payload is sealed.
 const PAYLOAD_BLOCKS_MIN: u32 = 8;
 
-/// What a batch may have, so that a segment goes on to have room for its summary and for a last header.
+/// Limits of a batch that leave room in its segment for the summary and for a last header.
 pub(super) struct Limits {
     pub entries: usize,
     /// Blocks of the header.
@@ -148,7 +148,7 @@ impl Machine<LogStore> {
         let left = self.store.segments.segment_blocks() - 1;
         let limits = Limits::in_segment(left);
         let payload_max = limits.payload_max(left, &SummaryBuilder::default());
-        assert!(payload_max >= PAYLOAD_BLOCKS_MIN);
+        assert!(payload_max >= PAYLOAD_BLOCKS_MIN, "a fresh segment has room for payload");
         Some(Room { segment, next_block: 1, head: Some(head), limits, payload_max })
     }
 }

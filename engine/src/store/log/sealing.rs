@@ -121,7 +121,7 @@ impl Machine<LogStore> {
         summary
     }
 
-    /// What the next header says.
+    /// The statements of the next header.
     pub(super) fn state(&self) -> Stated {
         Stated {
             floor_sequence: self.store.segments.floor().unwrap_or(self.store.log.next_sequence),

@@ -106,7 +106,9 @@ impl Segments {
     /// A ring of `segments` free segments of `segment_blocks` blocks each.
     #[must_use]
     pub fn new(segments: u32, segment_blocks: u32) -> Segments {
-        assert!(segments > 0 && u64::from(segments) * u64::from(segment_blocks) <= u64::from(Place::END));
+        assert!(segments > 0, "a ring has segments");
+        let blocks = u64::from(segments) * u64::from(segment_blocks);
+        assert!(blocks <= u64::from(Place::END), "every block of the ring has a place");
         let list = (0..segments).map(|_| Segment::free()).collect();
         Segments {
             list,
@@ -126,7 +128,8 @@ impl Segments {
 
     /// Adds buckets behind the ring.
     pub fn add_buckets(&mut self, buckets: u32, bucket_blocks: u32) {
-        assert!(self.list.len() == index(self.in_ring) && bucket_blocks > 0);
+        assert!(self.list.len() == index(self.in_ring), "buckets are added once");
+        assert!(bucket_blocks > 0, "a bucket has blocks");
         self.buckets_at = self.in_ring * self.segment_blocks;
         self.bucket_blocks = bucket_blocks;
         self.list.extend((0..buckets).map(|_| Segment::free()));
@@ -204,7 +207,7 @@ impl Segments {
     /// The place of block `block` of `segment`.
     #[must_use]
     pub fn place(&self, segment: u32, block: u32) -> Place {
-        assert!(block < self.segment_blocks);
+        assert!(block < self.segment_blocks, "the block is in the segment");
         Place(segment * self.segment_blocks + block)
     }
 
@@ -244,7 +247,8 @@ impl Segments {
             return None;
         }
         let is_pinned = segment.pins > 0 && !self.mutations.has(Mutation::ForgetPins);
-        assert!(!is_pinned && segment.live == 0 && segment.must == 0, "I3, I4");
+        let is_bare = !is_pinned && segment.live == 0 && segment.must == 0;
+        assert!(is_bare, "I3, I4: a free segment has nothing that is live, dirty or being read");
         *segment = Segment {
             state: SegmentState::Open,
             generation,
@@ -263,8 +267,9 @@ impl Segments {
     /// Puts a segment found by recovery at the head of the ring.
     pub fn restore(&mut self, at: u32, segment: Segment) {
         assert!(self.list[index(at)].state == SegmentState::Free, "a segment is restored once");
-        assert!(segment.live == 0 && segment.must == 0 && segment.pins == 0);
-        assert!(self.ring.is_empty() || self.next == at, "I1");
+        let is_bare = segment.live == 0 && segment.must == 0 && segment.pins == 0;
+        assert!(is_bare, "what is live and dirty is counted after the ring is restored");
+        assert!(self.ring.is_empty() || self.next == at, "I1: the segments of the ring are consecutive");
         self.list[index(at)] = segment;
         self.ring.push_back(at);
         self.free -= 1;
@@ -274,14 +279,16 @@ impl Segments {
     /// The open segment was closed.
     pub fn seal(&mut self, at: u32) {
         let segment = self.get_mut(at);
-        assert!(segment.state == SegmentState::Open);
+        assert!(segment.state == SegmentState::Open, "only an open segment is sealed");
         segment.state = SegmentState::Sealed;
     }
 
     /// A sealed segment has nothing left that counts.
     pub fn empty(&mut self, at: u32) {
         let segment = self.get_mut(at);
-        assert!(segment.state == SegmentState::Sealed && segment.live == 0 && segment.must == 0, "I3");
+        let is_bare = segment.live == 0 && segment.must == 0;
+        assert!(segment.state == SegmentState::Sealed, "only a sealed segment is emptied");
+        assert!(is_bare, "I3: an emptied segment has nothing that is live or dirty");
         segment.state = SegmentState::Emptied(None);
     }
 
@@ -350,7 +357,7 @@ impl Segments {
     pub fn remove_live(&mut self, place: Place, dirty: bool) {
         let at = self.of(place);
         let segment = self.get_mut(at);
-        assert!(segment.live > 0, "I2");
+        assert!(segment.live > 0, "I2: a segment counts the index entries that point into it");
         segment.live -= 1;
         if dirty {
             self.remove_must(place);
@@ -372,7 +379,7 @@ impl Segments {
     pub fn remove_must(&mut self, place: Place) {
         let at = self.of(place);
         let segment = self.get_mut(at);
-        assert!(segment.must > 0, "I2");
+        assert!(segment.must > 0, "I2: a segment counts what must go home from it");
         segment.must -= 1;
         let is_zero = segment.must == 0;
         self.with_must -= u32::from(is_zero);

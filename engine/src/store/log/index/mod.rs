@@ -43,7 +43,7 @@ const SAMPLE_TRIES: u32 = 64;
 type Singles = LinearHash<SINGLE_WORDS, 3, 63, 22>;
 type Groups = LinearHash<GROUP_WORDS, 1, 8, 3>;
 
-/// What the index knows of a cached block.
+/// The index entry of a cached block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Where on the cache device it lies.

@@ -28,12 +28,12 @@ const _: () =
 /// The row of a single.
 #[inline]
 pub fn single_row(entry: Entry) -> [u32; SINGLE_WORDS] {
-    debug_assert!(entry.place.0 < Place::END && entry.hits < 4);
+    debug_assert!(entry.place.0 < Place::END && entry.hits < 4, "the entry fits into one word");
     let word = entry.place.0 | u32::from(entry.dirty) << DIRTY_BIT | u32::from(entry.hits) << HITS_BIT;
     [word, entry.checksum]
 }
 
-/// What the row of a single says.
+/// The entry in the row of a single.
 #[inline]
 pub fn single_entry(row: &[u32; SINGLE_WORDS]) -> Entry {
     Entry {
@@ -44,7 +44,7 @@ pub fn single_entry(row: &[u32; SINGLE_WORDS]) -> Entry {
     }
 }
 
-/// What the row of a group says besides the checksums.
+/// The row of a group besides its checksums.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupHead {
     /// The place of block 0, whether it is there or not. Counts modulo [`Place::END`]: the
@@ -74,7 +74,7 @@ impl GroupHead {
     #[inline]
     pub fn write(self, row: &mut [u32; GROUP_WORDS]) {
         assert!(self.dirty & !self.valid == 0, "dirty implies valid");
-        debug_assert!(self.base < Place::END && self.hits < 4);
+        debug_assert!(self.base < Place::END && self.hits < 4, "place and hits fit into one word");
         row[0] = self.base | u32::from(self.hits) << HITS_BIT;
         row[1] = u32::from(self.valid) | u32::from(self.dirty) << u16::BITS;
     }

@@ -16,16 +16,22 @@ fn check(index: &Index) {
     index.groups.for_each(&index.pages, |hash, tag, row| {
         let head = GroupHead::read(row);
         assert_eq!(tag, 0);
-        assert_eq!(head.valid & index.singles.tags(&index.pages, hash), 0, "I1");
-        assert!(head.valid.count_ones() >= GROUP_BLOCKS_MIN, "I2");
+        assert_eq!(
+            head.valid & index.singles.tags(&index.pages, hash),
+            0,
+            "I1: a block is in one table at most"
+        );
+        assert!(head.valid.count_ones() >= GROUP_BLOCKS_MIN, "I2: a smaller group is dissolved");
         blocks += u64::from(head.valid.count_ones());
     });
-    assert_eq!(blocks, index.len(), "I3");
+    assert_eq!(blocks, index.len(), "I3: the length counts singles and valid bits of groups");
 }
 
 fn all(index: &Index) -> Model {
     let mut found = Model::new();
-    index.for_each(|key, entry| assert!(found.insert(key, entry).is_none(), "I1"));
+    index.for_each(|key, entry| {
+        assert!(found.insert(key, entry).is_none(), "I1: a block is in one table at most");
+    });
     found
 }
 

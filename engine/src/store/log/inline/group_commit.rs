@@ -29,7 +29,7 @@ const GAP_NS_MAX: u64 = 200_000;
 pub(in crate::store::log) struct GroupCommit {
     /// Writes that a batch waits for.
     wanted: usize,
-    /// What the batch that gathers now waits for, and until when.
+    /// The writes that the batch that gathers now waits for, and the end of its wait.
     gathering: Option<Gathering>,
     /// The batch before went without the writes that it waited for.
     was_short: bool,
@@ -42,7 +42,7 @@ pub(in crate::store::log) struct GroupCommit {
     pause: u32,
 }
 
-/// What no batch has taken yet.
+/// Appends that no batch has taken yet.
 pub(super) struct Pending {
     pub writes: usize,
     pub blocks: u64,

@@ -40,7 +40,7 @@ struct Open {
     bucket: u32,
     next_block: u32,
     volume: VolumeIndex,
-    /// What would continue the last extent in it.
+    /// The key that would continue the last extent in it.
     continues: BlockKey,
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct Buckets {
 }
 
 impl Buckets {
-    /// What recovery found: `held` is what lies in each bucket, none if it may be filled.
+    /// The buckets after recovery: `held` is the content of each, none if it may be filled.
     pub fn new(
         layout: KeyLayout,
         choice: &ReplacementChoice,
@@ -99,7 +99,7 @@ impl Buckets {
         held: Vec<Option<Vec<Held>>>,
         seed: u64,
     ) -> Buckets {
-        assert!(held.len() == index(layout.buckets));
+        assert!(held.len() == index(layout.buckets), "recovery judged every bucket");
         let shape = Shape { frames: layout.buckets, ways: layout.buckets };
         let mut replacement = Replacement::new(choice, shape, seed);
         let mut states = vec![State::Free; index(layout.buckets)];
@@ -310,7 +310,7 @@ impl Buckets {
         self.leaving.iter().all(|leaving| leaving.recorded.is_some_and(|recorded| recorded <= flushed))
     }
 
-    /// What a flush has to cover for the next step of those that leave, and whether a header is missing.
+    /// The sequence that a flush has to cover for the next step of those that leave, and whether a header is missing.
     pub fn wanted(&self, flushed: u64) -> (Option<u64>, bool) {
         let sequences = self.leaving.iter().filter_map(|leaving| leaving.stated.or(leaving.recorded));
         let needs_header = self.leaving.iter().any(|leaving| {
@@ -331,7 +331,8 @@ impl Buckets {
                 return true;
             }
             let segment = segments.get_mut(layout.geometry.segments + leaving.bucket);
-            assert!(segment.live == 0 && segment.must == 0 && segment.pins == 0, "I3, I4");
+            let is_bare = segment.live == 0 && segment.must == 0 && segment.pins == 0;
+            assert!(is_bare, "a bucket is filled again only when nothing in it is live, dirty or being read");
             segment.flushed_blocks = 0;
             // What was copied out of it is known by that: another life begins.
             segment.generation += 1;
@@ -341,7 +342,7 @@ impl Buckets {
         });
     }
 
-    /// What the dirty buckets that have least to go home hold, `count` buckets at the most.
+    /// The content of the dirty buckets that have least to go home, `count` buckets at the most.
     pub fn nearly_clean(&self, count: usize, segments: &Segments) -> Vec<Held> {
         let ring = self.layout.geometry.segments;
         let mut dirty: Vec<(u32, u32)> = (0..self.count())

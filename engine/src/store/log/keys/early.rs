@@ -56,7 +56,7 @@ impl Keys {
         self.waiting.front().is_some_and(|key| key.state == KeyState::Applied)
     }
 
-    /// What a FLUSH has to wait for: that all keys below this number are published. They are wanted from now on.
+    /// The number below which all keys must be published before a FLUSH is answered. They are wanted from now on.
     pub fn want_keys(&mut self) -> Option<u64> {
         let end = self.first_key
             + wide(self.waiting.iter().take_while(|key| key.state == KeyState::Applied).count());

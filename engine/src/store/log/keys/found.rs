@@ -1,4 +1,4 @@
-//! What recovery finds in the buckets.
+//! The content of buckets, as recovery finds it.
 
 use super::Keys;
 use super::buckets::Held;
@@ -11,7 +11,7 @@ use crate::units::{BlockKey, Place, SECTORS_PER_BLOCK, VolumeIndex};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// What keys lead to, in the course of a replay.
+/// Content of the buckets by the keys that lead to it, in the course of a replay.
 pub(crate) struct KeysFound {
     layout: KeyLayout,
     /// By bucket, since its last `Freed`; none if no key leads there.

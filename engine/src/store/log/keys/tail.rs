@@ -23,7 +23,7 @@ const READS_MAX: u32 = 5;
 /// How long after a read that failed it is tried again.
 const READ_AGAIN_NS: u64 = 20 * Nanos::MILLISECOND;
 
-/// What is being done about the oldest segment.
+/// The steps of emptying the oldest segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tail {
     /// Nothing.

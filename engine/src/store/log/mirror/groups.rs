@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 /// How long a group that nobody waits for is held open for others.
 const GROUP_WAIT_NS: u64 = 20 * Nanos::MILLISECOND;
 
-/// What a batch could take now.
+/// Appends that a batch could take now.
 struct Ready {
     /// Writes and fills.
     units: u32,
@@ -79,7 +79,7 @@ impl Machine<LogStore> {
         }
     }
 
-    /// What a batch could take of what waits.
+    /// The waiting appends that a batch could take.
     fn ready(&mut self) -> Ready {
         let memory_room = self.memory_room(self.store.appender.mirror());
         let LogStore { appender, log, .. } = &mut self.store;

@@ -14,13 +14,13 @@ pub(super) fn frame_slice(frame: BufferId) -> Slice {
     Slice { buffer: frame, offset_bytes: 0, len_bytes: to_u32(BLOCK_BYTES) }
 }
 
-/// What of a block lies in memory.
+/// The content of blocks that lies in memory.
 #[derive(Debug)]
 pub(crate) struct Frames {
     /// Of dirty blocks, the content that the index knows.
     published: KeyMap,
     room: u32,
-    /// What was answered for and the index does not know yet. It hides what is published.
+    /// Content that was acknowledged and that the index does not know yet. It hides what is published.
     ahead: BTreeMap<u64, BufferId>,
     /// Frames on their way to the device, or about to be.
     flying: u64,
@@ -44,7 +44,7 @@ impl Frames {
         u64::from(self.published.len()) + wide(self.ahead.len()) + self.flying
     }
 
-    /// What a read of a block returns.
+    /// The content in memory that a read of a block returns.
     pub fn newest(&self, key: BlockKey) -> Option<Slice> {
         if !self.ahead.is_empty()
             && let Some(&frame) = self.ahead.get(&key.0)

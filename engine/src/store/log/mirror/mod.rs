@@ -51,7 +51,7 @@ struct Taken {
     is_rest: bool,
 }
 
-/// What a log has besides whose dirty data lies in memory, too.
+/// State of a log whose dirty data lies in memory, too.
 #[derive(Debug)]
 pub(crate) struct Mirror {
     pub frames: Frames,
@@ -74,7 +74,7 @@ pub(crate) struct Mirror {
 }
 
 impl Mirror {
-    /// That of a composition over `blocks` blocks of cache; `None` if it has none.
+    /// The mirror of a composition over `blocks` blocks of cache; `None` if it has none.
     pub fn new(composition: &Composition, blocks: u64) -> Option<Mirror> {
         let PersistenceChoice::Mirror(choice) = composition.persistence else { return None };
         let room = (choice.ram_bytes / BLOCK_BYTES).min(blocks);

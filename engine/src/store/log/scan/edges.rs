@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 const GROUP: u32 = 256;
 const BLOCK: usize = index_wide(BLOCK_BYTES);
 
-/// What stands at the two ends of a segment.
+/// The structures at the two ends of a segment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Edges {
     /// The head, if it is one of this cache.

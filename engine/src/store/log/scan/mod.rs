@@ -44,7 +44,7 @@ pub(crate) use edges::read_group_into;
 pub(crate) use survey::{Span, Survey, survey};
 pub(crate) use walk::Walk;
 
-/// What is wrong at a place of the device.
+/// Kinds of damage at a place of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
@@ -101,7 +101,7 @@ pub enum ScanError {
         segment: u32,
         /// Where on the device.
         offset_bytes: u64,
-        /// What is wrong.
+        /// The kind of damage.
         what: Damage,
     },
     /// The device failed a read.
@@ -109,7 +109,7 @@ pub enum ScanError {
     Device {
         /// Where.
         offset_bytes: u64,
-        /// What it said.
+        /// The error of the device.
         errno: Errno,
     },
 }
@@ -181,7 +181,7 @@ pub struct OpenSegment {
 pub struct LogEnd {
     /// The sequence of the next batch.
     pub next_sequence: u64,
-    /// What the next header names as the checksum before it.
+    /// The checksum that the next header names as that of the header before it.
     pub last_header_checksum: u32,
     /// The highest generation that was ever used, in dead segments too.
     pub last_generation: u64,
@@ -205,7 +205,7 @@ pub struct Scan {
     pub floor_sequence: u64,
     /// Entries of batches below this one are clean.
     pub oldest_dirty_sequence: u64,
-    /// What [`Superblock::base_sequence`] has to be in the next session.
+    /// The [`Superblock::base_sequence`] of the next session.
     pub base_sequence: u64,
     /// Blocks of the device, in bytes from its start, that recovery has to fill with zeroes *before* the flush that precedes
     /// the new session: heads and footers behind the end, which that session must never take for its own.

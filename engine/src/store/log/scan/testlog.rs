@@ -124,7 +124,7 @@ impl Image for Disk {
     }
 }
 
-/// What was appended under a sequence.
+/// Content of the batch that was appended under a sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Appended {
     pub entries: Vec<Entry>,

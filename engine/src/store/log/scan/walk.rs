@@ -29,7 +29,7 @@ type ReadError = ScanError;
 impl SegmentReader {
     /// A reader that reads `window_blocks` at a time, as a group of smaller pieces.
     pub fn new(superblock: &Superblock, segment: u32, window_blocks: u32) -> SegmentReader {
-        assert!(window_blocks > 0);
+        assert!(window_blocks > 0, "a window has blocks");
         SegmentReader {
             segment,
             segment_blocks: superblock.geometry().segment_blocks,
@@ -48,7 +48,7 @@ impl SegmentReader {
 
     /// The blocks from `block` on: at least one, at most `count`; as many as one window has.
     pub fn some<I: Image>(&mut self, image: &mut I, block: u32, count: u32) -> Result<&[u8], ReadError> {
-        assert!(count > 0 && block < self.segment_blocks);
+        assert!(count > 0 && block < self.segment_blocks, "what is read begins in the segment");
         let end = self.first + to_u32(self.bytes.len() / BLOCK);
         if block < self.first || block >= end {
             self.fill(image, block, self.window_blocks)?;
@@ -60,7 +60,7 @@ impl SegmentReader {
 
     /// Exactly `count` blocks from `block` on, all in the segment.
     pub fn exact<I: Image>(&mut self, image: &mut I, block: u32, count: u32) -> Result<&[u8], ReadError> {
-        assert!(count > 0 && count <= self.segment_blocks - block);
+        assert!(count > 0 && count <= self.segment_blocks - block, "what is read is in the segment");
         let end = self.first + to_u32(self.bytes.len() / BLOCK);
         if block < self.first || block + count > end {
             self.fill(image, block, self.window_blocks.max(count))?;
