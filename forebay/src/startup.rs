@@ -100,26 +100,29 @@ pub fn start(
     renumber_abandoned(&mut image, &mut superblock, &mut record)?;
 
     let volumes = open_origins(&superblock, spec, &options.origin, interrupts)?;
+    let config = engine_config(&superblock, &composition, &volumes);
+    let memory = share_memory(&superblock, &config, options)?;
+    let started_at = Instant::now();
+    let refused = |error| anyhow!("the cache {spec} cannot be recovered: {error}; see forebay check {spec}");
+    let found = recovery::inspect(
+        &mut image,
+        Options { index_budget_bytes: memory.index_bytes, repair: false, mutations: Mutations::NONE },
+    )
+    .map_err(refused)?;
+    // RULE 11: a start that is refused changes nothing on the cache and in the notes. Otherwise the next one would find
+    // no clean stop any more, and with it nothing to compare the origin with.
+    spot_check(&found, &mut image, &volumes, spec)?;
     record.volumes = volumes.iter().map(|volume| note(volume, &record)).collect();
     state.claim_name(&mut record, spec)?;
     // From here on the cache may come to hold data that the origin lacks: that is noted first.
     state.store(&record)?;
-
-    let config = engine_config(&superblock, &composition, &volumes);
-    let memory = share_memory(&superblock, &config, options)?;
-    let started_at = Instant::now();
-    let opened = recovery::open(
-        &mut image,
-        Options { index_budget_bytes: memory.index_bytes, repair: false, mutations: Mutations::NONE },
-    )
-    .map_err(|error| anyhow!("the cache {spec} cannot be recovered: {error}; see forebay check {spec}"))?;
+    let opened = recovery::begin_session(&mut image, found, Mutations::NONE).map_err(refused)?;
     let recovery = RecoveryReport {
         seconds: started_at.elapsed().as_secs_f64(),
         batches_cut: opened.report.batches_cut,
         redestage_bytes: opened.report.redestage_bytes,
         entries: opened.report.entries,
     };
-    spot_check(&opened, &mut image, &volumes, spec)?;
     warn_of_risks(&superblock.profile, &composition);
     let identity = CacheIdentity::new(spec, &superblock, &composition);
     let engine = Engine::new(opened, config);

@@ -109,7 +109,7 @@ pub struct Report {
 
 /// An opened cache, which [`crate::engine::Engine::new`] begins with.
 pub struct Opened {
-    /// The superblock, with the new session.
+    /// The superblock; with the new session once that has begun.
     pub superblock: Superblock,
     /// Figures of the recovery.
     pub report: Report,
@@ -193,10 +193,11 @@ impl Opened {
 /// [`OpenError`]; nothing was written unless it is [`OpenError::Device`].
 pub fn open<I: Image>(image: &mut I, options: Options) -> Result<Opened, OpenError> {
     let opened = inspect(image, options)?;
-    begin_session(image, opened, options.mutations).map_err(OpenError::Device)
+    begin_session(image, opened, options.mutations)
 }
 
-/// Reads the cache on `image` as [`open`] would find it, and writes nothing.
+/// Reads the cache on `image` as [`open`] would find it, and writes nothing: what may still refuse a start comes
+/// between this and [`begin_session`].
 ///
 /// # Errors
 /// As [`open`].
@@ -208,7 +209,20 @@ pub fn inspect<I: Image>(image: &mut I, options: Options) -> Result<Opened, Open
     }
 }
 
-fn begin_session<I: Image>(image: &mut I, mut opened: Opened, mutations: Mutations) -> Result<Opened, Errno> {
+/// Begins a new session with what [`inspect`] found: makes it durable, and takes the mark of a clean stop away.
+///
+/// # Errors
+/// [`OpenError::Device`].
+pub fn begin_session<I: Image>(
+    image: &mut I,
+    mut opened: Opened,
+    mutations: Mutations,
+) -> Result<Opened, OpenError> {
+    make_durable(image, &mut opened, mutations).map_err(OpenError::Device)?;
+    Ok(opened)
+}
+
+fn make_durable<I: Image>(image: &mut I, opened: &mut Opened, mutations: Mutations) -> Result<(), Errno> {
     match &mut opened.store {
         OpenedStore::Log(log) => log.wipe_dead_tail(image, mutations)?,
         OpenedStore::Slots(store) => slots::recovery::begin_session(image, store, &opened.superblock)?,
@@ -234,7 +248,7 @@ fn begin_session<I: Image>(image: &mut I, mut opened: Opened, mutations: Mutatio
     {
         log.store.log.begin_session(superblock.session);
     }
-    Ok(opened)
+    Ok(())
 }
 
 /// Writes the records of a new cache, all but its superblock, which is to be written next.
