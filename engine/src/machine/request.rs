@@ -3,7 +3,8 @@
 use crate::effect::{Errno, Request, RequestId, RequestOp};
 use crate::machine::guard::{Blocks, Hold};
 use crate::memory::{BufferId, Slice};
-use crate::units::VolumeIndex;
+use crate::number::to_u32;
+use crate::units::{SECTORS_PER_BLOCK, VolumeIndex};
 
 /// A request's slot in the engine's table.
 pub(crate) type RequestKey = usize;
@@ -146,6 +147,17 @@ impl Active {
             RequestOp::Write { from, .. } => Some(from),
             _ => None,
         }
+    }
+
+    /// Slice with the content of `part` of a write, in whole blocks.
+    pub fn content_of(&self, part: Blocks) -> Slice {
+        let RequestOp::Write { range, from, .. } = self.op else { unreachable!("a write") };
+        let (work, start) = match self.work {
+            Some(work) => (work, self.blocks.first * SECTORS_PER_BLOCK),
+            None => (from, range.start),
+        };
+        let skip = (part.first * SECTORS_PER_BLOCK - start) * 512;
+        work.part(to_u32(skip), to_u32(part.count * SECTORS_PER_BLOCK * 512))
     }
 
     /// Whether it is answered only when it is durable.

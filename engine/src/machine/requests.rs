@@ -1,7 +1,9 @@
 //! The table of requests under way, and the lists of those that wait.
 
+use crate::effect::Errno;
 use crate::machine::request::{Active, RequestKey, Stage};
 use crate::memory::Memory;
+use crate::units::VolumeIndex;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
@@ -63,6 +65,14 @@ impl Requests {
     /// Forgets a request that is about to be answered.
     pub fn remove(&mut self, key: RequestKey) -> Active {
         self.table.remove(key)
+    }
+
+    /// Fails writes to an origin that are not answered yet, after the origin failed a flush: it may have dropped them,
+    /// and a flush after their answers would not show it.
+    pub fn doubt_written_around(&mut self, volume: VolumeIndex) {
+        for active in self.iter_mut().filter(|active| active.volume == volume && active.is_around) {
+            active.error.get_or_insert(Errno::IO);
+        }
     }
 
     // ---- those that wait for a condition -----------------------------------------------------

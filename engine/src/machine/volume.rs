@@ -85,6 +85,12 @@ impl Volume {
         self.dirty_blocks + self.zero_blocks > 0
     }
 
+    /// Whether the origin flushed all writes to `blocks` that this process gave it.
+    pub fn is_origin_flushed(&self, blocks: Blocks) -> bool {
+        let flushed_epoch = self.origin.flushed_epoch;
+        flushed_epoch > 0 && self.guard.is_origin_flushed(blocks, flushed_epoch)
+    }
+
     /// Whether data read from the origin is put into the cache.
     pub fn caches_reads(&self) -> bool {
         self.standing == Standing::Cached && self.mode != WriteMode::Passthrough

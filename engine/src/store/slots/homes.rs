@@ -13,6 +13,7 @@ use super::table::{SlotState, SlotTable};
 use crate::machine::Machine;
 use crate::machine::guard::Blocks;
 use crate::machine::request::RequestKey;
+use crate::machine::requests::Requests;
 use crate::machine::volume::Standing;
 use crate::machine::volumes::Volumes;
 use crate::memory::Memory;
@@ -36,6 +37,163 @@ pub(crate) struct Cleaning {
     pub runs: u32,
     /// Some slots are home, and their records wait for the others.
     pub is_unrecorded: bool,
+}
+
+impl SlotStore {
+    /// The single frames that smq 2.0 destages while it is busy, because no slot could leave for a newcomer.
+    fn with_demotion(&mut self, budget: Budget) -> Budget {
+        let is_smq2 = matches!(self.destage, Destage::Idle(IdleChoice { era: IdleEra::Smq2, .. }));
+        let wants_room = core::mem::take(&mut self.wants_room);
+        if budget.runs == 0 && is_smq2 && wants_room {
+            return Budget {
+                look_again: budget.look_again,
+                ..Budget::runs(1, HomeOrder::Policy(Urgency::Old))
+            };
+        }
+        budget
+    }
+
+    /// The dirty slots of a set, by number; with `Fallow` only those that are fallow.
+    fn dirty_of_set(&self, set: u32, order: HomeOrder) -> Vec<Frame> {
+        let shape = self.table.shape();
+        let slots = (0..shape.ways).map(|way| shape.frame(set, way));
+        let is_chosen = |slot: &Frame| match &self.destage {
+            Destage::Threshold(threshold) if order == HomeOrder::Set(set, OfSet::Fallow) => {
+                threshold.is_fallow(*slot)
+            }
+            _ => self.table.is_dirty(*slot),
+        };
+        slots.filter(is_chosen).collect()
+    }
+
+    /// The next slot in replacement's order that can be destaged, with the slots that go along.
+    fn next_home(
+        &mut self,
+        set: u32,
+        urgency: Urgency,
+        join: Join,
+        volumes: &Volumes,
+        now: Nanos,
+    ) -> Option<(VolumeIndex, Blocks)> {
+        let SlotStore { replacement, table, writing, records, written_home, layout, .. } = self;
+        let slot_blocks = u64::from(layout.slot_blocks());
+        let may_go = |slot: Frame| {
+            !written_home.get(slot.0) && may_go(slot, table, writing, records, (volumes, slot_blocks), now)
+        };
+        let slot = replacement.next_home(set, urgency, may_go)?;
+        self.run_of(slot, join, volumes, now)
+    }
+
+    /// A run of a slot and the slots that go along; `None` if the slot cannot be destaged now.
+    fn run_of(
+        &mut self,
+        slot: Frame,
+        join: Join,
+        volumes: &Volumes,
+        now: Nanos,
+    ) -> Option<(VolumeIndex, Blocks)> {
+        let piece = self.table.piece(slot)?;
+        let volume = piece.volume();
+        let unit = self.blocks_of(volumes.of(volume), piece);
+        if !self.may_go_home(slot, volumes, now) {
+            return None;
+        }
+        let blocks_max = match join {
+            Join::Nothing | Join::Group { .. } => unit.count,
+            Join::Neighbours { sectors_max } => u64::from(sectors_max) / SECTORS_PER_BLOCK,
+            Join::NeighboursOfSet => RUN_BLOCKS_MAX,
+        };
+        let set = self.directory.set_of(piece);
+        let joins = |m: &Self, block: u64| {
+            let piece = m.piece_of(volumes.of(volume).key(block));
+            let is_of_set = join != Join::NeighboursOfSet || m.directory.set_of(piece) == set;
+            let slot = m.holding(piece).filter(|&slot| is_of_set && m.may_go_home(slot, volumes, now))?;
+            m.table.is_dirty(slot).then(|| m.blocks_of(volumes.of(volume), piece))
+        };
+        let mut run = unit;
+        while run.first > 0 && run.count < blocks_max.min(RUN_BLOCKS_MAX) {
+            let Some(before) = joins(self, run.first - 1) else { break };
+            run = Blocks { first: before.first, count: run.count + before.count };
+        }
+        let end = volumes.of(volume).blocks();
+        while run.end() < end && run.count < blocks_max.min(RUN_BLOCKS_MAX) {
+            let Some(after) = joins(self, run.end()) else { break };
+            run.count += after.count;
+        }
+        Some((volume, run))
+    }
+
+    fn may_go_home(&self, slot: Frame, volumes: &Volumes, now: Nanos) -> bool {
+        let SlotStore { table, writing, records, written_home, .. } = self;
+        !written_home.get(slot.0) && may_go(slot, table, writing, records, (volumes, self.slot_blocks()), now)
+    }
+
+    /// Tells the controller that a slot became dirty or was written home.
+    pub(super) fn tell_dirty(&mut self, slot: Frame, is_dirty: bool, now: Nanos, under_way: usize) {
+        if self.destage.is_sweep() {
+            return;
+        }
+        let set = self.table.shape().set_of(slot);
+        let pressure = Pressure { now, requests: under_way as u32, ..Pressure::default() };
+        self.destage.set_dirty(slot, set, is_dirty, &pressure);
+        if is_dirty {
+            self.destage.touched(set);
+        }
+    }
+
+    /// Notes that slots are about to be read for a destage.
+    pub(super) fn home_begins(&mut self, volume: VolumeIndex, slots: &[Frame], now: Nanos) {
+        let sectors = slots.len() as u64 * self.layout.slot_bytes() / BLOCK_BYTES * SECTORS_PER_BLOCK;
+        self.destage.started(volume, slots, sectors, now);
+    }
+
+    /// Notes that the destage of a slot has ended.
+    pub(super) fn home_ended(&mut self, slot: Frame, is_written: bool, now: Nanos, under_way: usize) {
+        // With `safe` a slot is destaged no second time before the origin's flush confirmed the first.
+        let is_unflushed = is_written && self.table.is_dirty(slot);
+        self.written_home.put(slot.0, is_unflushed);
+        if is_written && !self.table.is_rewritten(slot) {
+            self.tell_dirty(slot, false, now, under_way);
+        }
+        self.destage.ended(slot);
+        self.ask_again = Nanos(0);
+        let set = self.table.shape().set_of(slot);
+        if let Some(cleaning) = self.cleaning.as_mut().filter(|cleaning| cleaning.set == set) {
+            cleaning.runs = cleaning.runs.saturating_sub(1);
+            self.end_cleaning(now);
+        }
+    }
+
+    fn end_cleaning(&mut self, now: Nanos) {
+        if let Some(cleaning) = self.cleaning.filter(|cleaning| cleaning.runs == 0) {
+            self.cleaning = None;
+            if cleaning.is_unrecorded {
+                self.record_cleaned(cleaning.set);
+            }
+            self.destage.set_ended(now);
+            self.is_released = true;
+        }
+    }
+
+    /// Whether a request has to wait because a set that it uses is being cleaned.
+    pub(super) fn is_set_locked(&self, key: RequestKey, requests: &Requests) -> bool {
+        let Some(cleaning) = self.cleaning else { return false };
+        let active = &requests[key];
+        let mut pieces = self.pieces(active.volume, active.blocks);
+        pieces.any(|piece| self.directory.set_of(piece) == cleaning.set)
+    }
+
+    /// Slots that counted as written home may be lost there: they are dirty again.
+    pub(super) fn tell_all_dirty(&mut self, volume: VolumeIndex, now: Nanos, under_way: usize) {
+        let slots: Vec<Frame> = self.all_slots().collect();
+        for slot in slots {
+            let is_of_volume = self.table.piece(slot).is_some_and(|piece| piece.volume() == volume);
+            if is_of_volume && self.table.is_dirty(slot) {
+                self.written_home.put(slot.0, false);
+                self.tell_dirty(slot, true, now, under_way);
+            }
+        }
+    }
 }
 
 impl Machine<SlotStore> {
@@ -64,7 +222,7 @@ impl Machine<SlotStore> {
         loop {
             let pressure = self.home_pressure(volume);
             let Some(budget) = self.store.destage.budget(volume, &pressure) else { return };
-            let budget = self.with_demotion(budget);
+            let budget = self.store.with_demotion(budget);
             if let Some(at) = budget.look_again.filter(|&at| at > self.now) {
                 self.want_tick(at);
             }
@@ -76,7 +234,7 @@ impl Machine<SlotStore> {
                 && matches!(self.store.destage, Destage::ThresholdSets { .. })
             {
                 self.store.cleaning = Some(Cleaning { set, runs: started, is_unrecorded: false });
-                self.end_cleaning();
+                self.store.end_cleaning(self.now);
             }
             if started == 0 {
                 self.store.destage.found_nothing(volume, self.now);
@@ -89,23 +247,10 @@ impl Machine<SlotStore> {
         }
     }
 
-    /// The single frames that smq 2.0 destages while it is busy, because no slot could leave for a newcomer.
-    fn with_demotion(&mut self, budget: Budget) -> Budget {
-        let is_smq2 = matches!(self.store.destage, Destage::Idle(IdleChoice { era: IdleEra::Smq2, .. }));
-        let wants_room = core::mem::take(&mut self.store.wants_room);
-        if budget.runs == 0 && is_smq2 && wants_room {
-            return Budget {
-                look_again: budget.look_again,
-                ..Budget::runs(1, HomeOrder::Policy(Urgency::Old))
-            };
-        }
-        budget
-    }
-
     /// Starts the runs of a budget as far as there are any; returns their number.
     fn start_homes<M: Memory>(&mut self, volume: VolumeIndex, budget: Budget, memory: &mut M) -> u32 {
         let mut of_set = match budget.order {
-            HomeOrder::Set(set, OfSet::All | OfSet::Fallow) => self.dirty_of_set(set, budget.order),
+            HomeOrder::Set(set, OfSet::All | OfSet::Fallow) => self.store.dirty_of_set(set, budget.order),
             _ => Vec::new(),
         };
         of_set.reverse();
@@ -115,11 +260,17 @@ impl Machine<SlotStore> {
                 HomeOrder::Address => self.choice(volume).sweep().map(|blocks| (volume, blocks)),
                 HomeOrder::Set(_, OfSet::All | OfSet::Fallow) => {
                     let Some(slot) = of_set.pop() else { break };
-                    let Some(run) = self.run_of(slot, budget.join) else { continue };
+                    let Some(run) = self.store.run_of(slot, budget.join, &self.volumes, self.now) else {
+                        continue;
+                    };
                     Some(run)
                 }
-                HomeOrder::Set(set, OfSet::InOrder) => self.next_home(set, Urgency::All, budget.join),
-                HomeOrder::Policy(urgency) => self.next_home(0, urgency, budget.join),
+                HomeOrder::Set(set, OfSet::InOrder) => {
+                    self.store.next_home(set, Urgency::All, budget.join, &self.volumes, self.now)
+                }
+                HomeOrder::Policy(urgency) => {
+                    self.store.next_home(0, urgency, budget.join, &self.volumes, self.now)
+                }
             };
             let Some((volume, blocks)) = run else { break };
             if !self.send_run(volume, blocks, memory) {
@@ -128,70 +279,6 @@ impl Machine<SlotStore> {
             started += 1;
         }
         started
-    }
-
-    /// The dirty slots of a set, by number; with `Fallow` only those that are fallow.
-    fn dirty_of_set(&self, set: u32, order: HomeOrder) -> Vec<Frame> {
-        let shape = self.store.table.shape();
-        let slots = (0..shape.ways).map(|way| shape.frame(set, way));
-        let is_chosen = |slot: &Frame| match &self.store.destage {
-            Destage::Threshold(threshold) if order == HomeOrder::Set(set, OfSet::Fallow) => {
-                threshold.is_fallow(*slot)
-            }
-            _ => self.store.table.is_dirty(*slot),
-        };
-        slots.filter(is_chosen).collect()
-    }
-
-    /// The next slot in replacement's order that can be destaged, with the slots that go along.
-    fn next_home(&mut self, set: u32, urgency: Urgency, join: Join) -> Option<(VolumeIndex, Blocks)> {
-        let Machine { store, volumes, now, .. } = self;
-        let SlotStore { replacement, table, writing, records, written_home, layout, .. } = store;
-        let slot_blocks = u64::from(layout.slot_blocks());
-        let may_go = |slot: Frame| {
-            !written_home.get(slot.0) && may_go(slot, table, writing, records, (&*volumes, slot_blocks), *now)
-        };
-        let slot = replacement.next_home(set, urgency, may_go)?;
-        self.run_of(slot, join)
-    }
-
-    /// A run of a slot and the slots that go along; `None` if the slot cannot be destaged now.
-    fn run_of(&mut self, slot: Frame, join: Join) -> Option<(VolumeIndex, Blocks)> {
-        let piece = self.store.table.piece(slot)?;
-        let volume = piece.volume();
-        let unit = self.store.blocks_of(self.volume(volume), piece);
-        if !self.may_go_home(slot) {
-            return None;
-        }
-        let blocks_max = match join {
-            Join::Nothing | Join::Group { .. } => unit.count,
-            Join::Neighbours { sectors_max } => u64::from(sectors_max) / SECTORS_PER_BLOCK,
-            Join::NeighboursOfSet => RUN_BLOCKS_MAX,
-        };
-        let set = self.store.directory.set_of(piece);
-        let joins = |m: &Self, block: u64| {
-            let piece = m.store.piece_of(m.volume(volume).key(block));
-            let is_of_set = join != Join::NeighboursOfSet || m.store.directory.set_of(piece) == set;
-            let slot = m.store.holding(piece).filter(|&slot| is_of_set && m.may_go_home(slot))?;
-            m.store.table.is_dirty(slot).then(|| m.store.blocks_of(m.volume(volume), piece))
-        };
-        let mut run = unit;
-        while run.first > 0 && run.count < blocks_max.min(RUN_BLOCKS_MAX) {
-            let Some(before) = joins(self, run.first - 1) else { break };
-            run = Blocks { first: before.first, count: run.count + before.count };
-        }
-        let end = self.volume(volume).blocks();
-        while run.end() < end && run.count < blocks_max.min(RUN_BLOCKS_MAX) {
-            let Some(after) = joins(self, run.end()) else { break };
-            run.count += after.count;
-        }
-        Some((volume, run))
-    }
-
-    fn may_go_home(&self, slot: Frame) -> bool {
-        let SlotStore { table, writing, records, written_home, .. } = &self.store;
-        !written_home.get(slot.0)
-            && may_go(slot, table, writing, records, (&self.volumes, self.store.slot_blocks()), self.now)
     }
 
     /// The facts that the controller decides on.
@@ -221,75 +308,6 @@ impl Machine<SlotStore> {
             is_memory_full: false,
             wants_room: self.store.wants_room,
             is_draining: false,
-        }
-    }
-
-    /// Tells the controller that a slot became dirty or was written home.
-    pub(super) fn tell_dirty(&mut self, slot: Frame, is_dirty: bool) {
-        if self.store.destage.is_sweep() {
-            return;
-        }
-        let set = self.store.table.shape().set_of(slot);
-        let pressure =
-            Pressure { now: self.now, requests: self.requests.len() as u32, ..Pressure::default() };
-        self.store.destage.set_dirty(slot, set, is_dirty, &pressure);
-        if is_dirty {
-            self.store.destage.touched(set);
-        }
-    }
-
-    /// Notes that slots are about to be read for a destage.
-    pub(super) fn home_begins(&mut self, volume: VolumeIndex, slots: &[Frame]) {
-        let sectors = slots.len() as u64 * self.store.layout.slot_bytes() / BLOCK_BYTES * SECTORS_PER_BLOCK;
-        let now = self.now;
-        self.store.destage.started(volume, slots, sectors, now);
-    }
-
-    /// Notes that the destage of a slot has ended.
-    pub(super) fn home_ended(&mut self, slot: Frame, is_written: bool) {
-        // With `safe` a slot is destaged no second time before the origin's flush confirmed the first.
-        let is_unflushed = is_written && self.store.table.is_dirty(slot);
-        self.store.written_home.put(slot.0, is_unflushed);
-        if is_written && !self.store.table.is_rewritten(slot) {
-            self.tell_dirty(slot, false);
-        }
-        self.store.destage.ended(slot);
-        self.store.ask_again = Nanos(0);
-        let set = self.store.table.shape().set_of(slot);
-        if let Some(cleaning) = self.store.cleaning.as_mut().filter(|cleaning| cleaning.set == set) {
-            cleaning.runs = cleaning.runs.saturating_sub(1);
-            self.end_cleaning();
-        }
-    }
-
-    fn end_cleaning(&mut self) {
-        if let Some(cleaning) = self.store.cleaning.filter(|cleaning| cleaning.runs == 0) {
-            self.store.cleaning = None;
-            if cleaning.is_unrecorded {
-                self.record_cleaned(cleaning.set);
-            }
-            self.store.destage.set_ended(self.now);
-            self.store.is_released = true;
-        }
-    }
-
-    /// Whether a request has to wait because a set that it uses is being cleaned.
-    pub(super) fn is_set_locked(&self, key: RequestKey) -> bool {
-        let Some(cleaning) = self.store.cleaning else { return false };
-        let active = &self.requests[key];
-        let mut pieces = self.store.pieces(active.volume, active.blocks);
-        pieces.any(|piece| self.store.directory.set_of(piece) == cleaning.set)
-    }
-
-    /// Slots that counted as written home may be lost there: they are dirty again.
-    pub(super) fn tell_all_dirty(&mut self, volume: VolumeIndex) {
-        let slots: Vec<Frame> = self.store.all_slots().collect();
-        for slot in slots {
-            let is_of_volume = self.store.table.piece(slot).is_some_and(|piece| piece.volume() == volume);
-            if is_of_volume && self.store.table.is_dirty(slot) {
-                self.store.written_home.put(slot.0, false);
-                self.tell_dirty(slot, true);
-            }
         }
     }
 }

@@ -63,6 +63,7 @@ use crate::machine::piece::ChangingRead;
 use crate::machine::request::RequestKey;
 use crate::machine::volume::Volume;
 use crate::memory::{BufferId, Slice};
+use crate::mutation::Mutations;
 use crate::number::to_u32;
 use crate::policies::controllers::Destage;
 use crate::policies::replacement::free_frames::FreeFrames;
@@ -139,6 +140,8 @@ pub(crate) struct SlotStore {
     pub filling_blocks: [u64; VOLUMES_MAX],
     /// Volumes that are being detached, whose slots leave.
     pub is_volume_leaving: [bool; VOLUMES_MAX],
+    /// Planted bugs, in tests only.
+    pub mutations: Mutations,
     /// Writes of pages under way.
     pub pages_in_flight: u32,
     /// Pages that a clean stop has written, or is writing.

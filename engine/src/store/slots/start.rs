@@ -108,6 +108,7 @@ impl SlotStore {
             recorded,
             filling_blocks: [0; VOLUMES_MAX],
             is_volume_leaving: [false; VOLUMES_MAX],
+            mutations,
             pages_in_flight: 0,
             pages_stopped: 0,
         }

@@ -4,7 +4,7 @@ use super::policies::Partial;
 use super::records::Records;
 use super::table::SlotState;
 use super::{SlotFlight, SlotStore};
-use crate::effect::Errno;
+use crate::effect::{Effect, Errno, Notice};
 use crate::format::SlotPersistence;
 use crate::machine::Machine;
 use crate::machine::destage::Copied;
@@ -48,7 +48,7 @@ impl Operations for SlotStore {
         }
         match flight {
             SlotFlight::Data { request, first, place, slice, makes_dirty, issued } => {
-                m.note_latency(Access::Write, issued);
+                m.store.note_latency(Access::Write, issued, m.now);
                 m.data_written(request, first, (place, slice), makes_dirty, result, memory);
             }
             SlotFlight::Around { request, blocks, beside } => {
@@ -175,7 +175,7 @@ impl Reading for SlotStore {
     }
 
     fn answered(m: &mut Machine<SlotStore>, issued: Nanos) {
-        m.note_latency(Access::Read, issued);
+        m.store.note_latency(Access::Read, issued, m.now);
     }
 
     fn wait_for_change(m: &mut Machine<SlotStore>, read: ChangingRead) {
@@ -186,14 +186,16 @@ impl Reading for SlotStore {
         let piece = m.store.piece_of(key);
         let Some(slot) = m.store.holding(piece) else { return };
         if m.store.may_leave(slot) {
-            m.evict_slot(slot);
+            m.store.evict_slot(slot, &mut m.volumes, m.now);
         } else {
             m.store.rotten.insert(piece);
         }
     }
 
     fn mark_lost(m: &mut Machine<SlotStore>, key: BlockKey) {
-        m.lose(key);
+        if m.store.lose(key, &mut m.volumes) {
+            m.push(Effect::Notice(Notice::Lost { volume: key.volume(), block: key.block() }));
+        }
     }
 }
 
@@ -225,7 +227,7 @@ impl Changing for SlotStore {
     }
 
     fn may_bypass<M: Memory>(m: &mut Machine<SlotStore>, key: RequestKey, memory: &mut M) -> bool {
-        if m.latched.is_none() && m.has_lost(key) {
+        if m.latched.is_none() && m.store.has_lost(key, &m.requests) {
             // Lost blocks cannot be destaged, and hide the origin until they are written or given up.
             m.fail(key, Errno::IO, memory);
             return false;
@@ -249,7 +251,7 @@ impl Changing for SlotStore {
         let volume = m.requests[key].volume;
         // HAZARD 7: the slots must not keep blocks that the origin is about to change.
         if !m.is_mutated(Mutation::ForgetTombstone) {
-            m.evict_blocks(volume, blocks);
+            m.store.evict_blocks(volume, blocks, &mut m.volumes, m.now);
         }
         m.origin_when_forgotten(key, memory);
     }
@@ -271,8 +273,8 @@ impl Changing for SlotStore {
     fn want_forgotten(m: &mut Machine<SlotStore>, key: RequestKey) {
         let active = &m.requests[key];
         let (volume, blocks) = (active.volume, active.blocks);
-        m.evict_blocks(volume, blocks);
-        m.hurry_records();
+        m.store.evict_blocks(volume, blocks, &mut m.volumes, m.now);
+        m.store.hurry_records(&mut m.barrier);
     }
 
     fn is_writing(m: &Machine<SlotStore>, key: RequestKey) -> bool {
@@ -291,9 +293,11 @@ impl Durability for SlotStore {
     }
 
     fn origin_flush_failed(m: &mut Machine<SlotStore>, volume: VolumeIndex) {
-        m.evict_clean(volume);
-        m.tell_all_dirty(volume);
-        m.doubt_written_around(volume);
+        m.store.evict_clean(volume, &mut m.volumes, m.now);
+        m.store.tell_all_dirty(volume, m.now, m.requests.len());
+        if !m.is_mutated(Mutation::TrustWrittenAround) {
+            m.requests.doubt_written_around(volume);
+        }
     }
 
     fn holds_flush(m: &mut Machine<SlotStore>, key: RequestKey) -> bool {
@@ -309,7 +313,7 @@ impl Durability for SlotStore {
     }
 
     fn flushed(m: &mut Machine<SlotStore>, sequence: u64) {
-        m.records_flushed(sequence);
+        m.store.records_flushed(sequence, &mut m.volumes);
     }
 
     fn is_home_when_written(&self) -> bool {
@@ -344,7 +348,7 @@ impl Destaging for SlotStore {
             m.store.replacement.home_begins(slot);
             slots.push(slot);
         }
-        m.home_begins(volume, &slots);
+        m.store.home_begins(volume, &slots, m.now);
     }
 
     fn run_ends(m: &mut Machine<SlotStore>, volume: VolumeIndex, blocks: Blocks, is_written: bool) {
@@ -354,7 +358,7 @@ impl Destaging for SlotStore {
             // Without `safe` it is clean by now.
             let is_dirty = m.store.table.is_dirty(slot);
             m.store.replacement.home_ends(slot, is_dirty);
-            m.home_ended(slot, is_written);
+            m.store.home_ended(slot, is_written, m.now, m.requests.len());
         }
         m.store.is_released = true;
     }
@@ -368,7 +372,7 @@ impl Destaging for SlotStore {
     }
 
     fn copy_is_home(m: &mut Machine<SlotStore>, volume: VolumeIndex, copy: Copied) {
-        m.slots_are_home(volume, copy);
+        m.store.slots_are_home(volume, copy, &mut m.volumes, m.now, m.requests.len());
     }
 
     fn written_through(_m: &Machine<SlotStore>, _volume: VolumeIndex, _blocks: Blocks) -> Vec<Copied> {
@@ -390,7 +394,9 @@ impl Life for SlotStore {
 
     fn pump<M: Memory>(m: &mut Machine<SlotStore>, memory: &mut M) {
         m.store.replacement.advance(m.now);
-        m.let_rotten_leave();
+        if m.latched.is_none() {
+            m.store.let_rotten_leave(&mut m.volumes, m.now);
+        }
         m.pump_records(memory);
         let is_released = core::mem::take(&mut m.store.is_released);
         let is_due = !m.store.waiting.is_empty() && m.now >= m.store.look_again;
@@ -427,7 +433,7 @@ impl Life for SlotStore {
     fn stop<M: Memory>(m: &mut Machine<SlotStore>, memory: &mut M) -> bool {
         match &m.store.records {
             Records::SyncSector(_) => m.record_everything(memory),
-            Records::Commit(_) => m.are_mappings_stopped(),
+            Records::Commit(_) => m.store.are_mappings_stopped(&m.volumes),
         }
     }
 
@@ -436,7 +442,10 @@ impl Life for SlotStore {
     }
 
     fn drop_volume(m: &mut Machine<SlotStore>, volume: VolumeIndex) {
-        m.evict_volume(volume);
+        m.store.evict_all(volume, &mut m.volumes, m.now);
+        if m.latched.is_none() {
+            assert!(m.volume(volume).cached_blocks == 0, "all slots of a clean volume may leave");
+        }
     }
 
     fn drop_end(m: &mut Machine<SlotStore>, volume: VolumeIndex) -> Dropping {
@@ -446,8 +455,8 @@ impl Life for SlotStore {
         if end.size_sectors.is_multiple_of(m.store.slot_blocks() * SECTORS_PER_BLOCK) {
             return Dropping::Done;
         }
-        m.evict_blocks(volume, blocks);
-        m.hurry_records();
+        m.store.evict_blocks(volume, blocks, &mut m.volumes, m.now);
+        m.store.hurry_records(&mut m.barrier);
         match m.store.directory.find(piece, &m.store.table) {
             None => Dropping::Done,
             Some(slot) if m.store.table.is_dirty(slot) => Dropping::Impossible,
@@ -457,7 +466,7 @@ impl Life for SlotStore {
     }
 
     fn give_up_lost(m: &mut Machine<SlotStore>, volume: VolumeIndex) {
-        m.give_up_lost_slots(volume);
+        m.store.give_up_lost_slots(volume, &mut m.volumes);
     }
 
     fn is_dropped_durably(m: &mut Machine<SlotStore>, _volume: VolumeIndex) -> bool {

@@ -5,6 +5,7 @@ use crate::effect::{RequestOp, WriteMode};
 use crate::machine::Machine;
 use crate::machine::guard::Blocks;
 use crate::machine::request::RequestKey;
+use crate::machine::volumes::Volumes;
 use crate::number::to_u32;
 use crate::policies::admission::{Asked, Verdict};
 use crate::policies::controllers::Destage;
@@ -37,7 +38,7 @@ impl Machine<SlotStore> {
                 access,
                 stream: u32::from(volume_index.0),
                 range: part,
-                covers_piece: access == Access::Write && self.covers(part, piece),
+                covers_piece: access == Access::Write && self.store.covers(part, piece, &self.volumes),
                 is_discarded: false,
                 // Every write to a block device counts as synchronous: the cache cannot tell.
                 is_sync_writeback: access == Access::Write && mode == WriteMode::Writeback,
@@ -60,20 +61,6 @@ impl Machine<SlotStore> {
         }
         self.store.destage.client_request(volume_index, access, self.now);
         self.store.answers.insert(key, answers);
-    }
-
-    /// Notes that the cache device answered a client's request issued at that time.
-    pub(in crate::store::slots) fn note_latency(&mut self, access: Access, issued: Nanos) {
-        let now = self.now;
-        self.store.policies.cutoff.device_answered(access, now.since(issued), now);
-    }
-
-    /// Whether a range has all sectors of a piece.
-    pub(in crate::store::slots) fn covers(&self, range: SectorRange, piece: PieceKey) -> bool {
-        let volume = self.volume(piece.volume());
-        let unit = self.store.blocks_of(volume, piece);
-        let end = (unit.end() * SECTORS_PER_BLOCK).min(volume.size_sectors);
-        range.start <= unit.first * SECTORS_PER_BLOCK && range.end() >= end
     }
 }
 
@@ -141,6 +128,24 @@ impl SlotStore {
             self.replacement.tick();
             self.policies.admission.tick(&self.replacement.standing(self.free.len()), now);
         }
+    }
+
+    /// Notes that the cache device answered a client's request issued at that time.
+    pub(in crate::store::slots) fn note_latency(&mut self, access: Access, issued: Nanos, now: Nanos) {
+        self.policies.cutoff.device_answered(access, now.since(issued), now);
+    }
+
+    /// Whether a range has all sectors of a piece.
+    pub(in crate::store::slots) fn covers(
+        &self,
+        range: SectorRange,
+        piece: PieceKey,
+        volumes: &Volumes,
+    ) -> bool {
+        let volume = volumes.of(piece.volume());
+        let unit = self.blocks_of(volume, piece);
+        let end = (unit.end() * SECTORS_PER_BLOCK).min(volume.size_sectors);
+        range.start <= unit.first * SECTORS_PER_BLOCK && range.end() >= end
     }
 }
 

@@ -11,13 +11,14 @@
 //! A read that ended before its piece came into doubt is repeated ([`crate::store::Reading::may_tell`]).
 
 use crate::machine::Machine;
-use crate::machine::guard::Blocks;
 use crate::machine::request::RequestKey;
+use crate::machine::volumes::Volumes;
 use crate::mutation::Mutation;
 use crate::store::slots::SlotStore;
 use crate::store::slots::records::Records;
 use crate::store::slots::records::transactions::slots_of_volume;
 use crate::store::slots::table::SlotState;
+use crate::units::Nanos;
 use crate::units::{Frame, PieceKey, VolumeIndex};
 use alloc::vec::Vec;
 
@@ -26,55 +27,83 @@ impl SlotStore {
     fn revives_clean(&self) -> bool {
         matches!(self.records, Records::Commit(_)) && !self.keeps_clean()
     }
-}
 
-impl Machine<SlotStore> {
     /// Forgets the clean slots of a volume whose origin failed a flush.
-    pub(in crate::store::slots) fn evict_clean(&mut self, volume: VolumeIndex) {
-        for slot in slots_of_volume(&self.store, volume) {
-            let piece = self.store.table.piece(slot).expect("a slot of the volume holds a piece");
-            if self.store.table.is_dirty(slot) {
+    pub(in crate::store::slots) fn evict_clean(
+        &mut self,
+        volume: VolumeIndex,
+        volumes: &mut Volumes,
+        now: Nanos,
+    ) {
+        for slot in slots_of_volume(self, volume) {
+            let piece = self.table.piece(slot).expect("a slot of the volume holds a piece");
+            if self.table.is_dirty(slot) {
                 continue;
             }
-            if self.is_piece_flushed(piece) && self.store.may_leave(slot) {
-                self.evict_slot(slot);
+            if self.is_piece_flushed(piece, volumes) && self.may_leave(slot) {
+                self.evict_slot(slot, volumes, now);
             } else {
-                self.give_up_doubted(slot, piece);
+                self.give_up_doubted(slot, piece, volumes, now);
             }
         }
     }
 
     /// Gives up a slot that is not dirty, or not yet, now or as soon as it may leave: the origin may not have its
     /// content.
-    pub(in crate::store::slots) fn give_up_doubted(&mut self, slot: Frame, piece: PieceKey) {
-        let is_leaving = self.store.table.state(slot) == SlotState::Leaving;
-        if !is_leaving && !self.store.may_leave(slot) {
-            self.store.rotten.insert(piece);
+    pub(in crate::store::slots) fn give_up_doubted(
+        &mut self,
+        slot: Frame,
+        piece: PieceKey,
+        volumes: &mut Volumes,
+        now: Nanos,
+    ) {
+        let is_leaving = self.table.state(slot) == SlotState::Leaving;
+        if !is_leaving && !self.may_leave(slot) {
+            self.rotten.insert(piece);
             return;
         }
-        self.store.rotten.remove(&piece);
-        if self.store.revives_clean() {
-            self.store.doubted.insert(piece);
+        self.rotten.remove(&piece);
+        if self.revives_clean() {
+            self.doubted.insert(piece);
         }
         if !is_leaving {
-            self.evict_slot(slot);
+            self.evict_slot(slot, volumes, now);
         }
     }
 
     /// Lets slots leave that could not leave when they should have.
-    pub(in crate::store::slots) fn let_rotten_leave(&mut self) {
-        if self.store.rotten.is_empty() || self.latched.is_some() || self.is_mutated(Mutation::RottenStays) {
+    pub(in crate::store::slots) fn let_rotten_leave(&mut self, volumes: &mut Volumes, now: Nanos) {
+        if self.rotten.is_empty() || self.mutations.has(Mutation::RottenStays) {
             return;
         }
-        let rotten: Vec<PieceKey> = self.store.rotten.iter().copied().collect();
+        let rotten: Vec<PieceKey> = self.rotten.iter().copied().collect();
         for piece in rotten {
-            let slot = self.store.directory.find(piece, &self.store.table);
-            if let Some(slot) = slot.filter(|slot| self.store.may_leave(*slot)) {
-                self.give_up_doubted(slot, piece);
+            let slot = self.directory.find(piece, &self.table);
+            if let Some(slot) = slot.filter(|slot| self.may_leave(*slot)) {
+                self.give_up_doubted(slot, piece, volumes, now);
             }
         }
     }
 
+    fn is_piece_in_doubt(&self, piece: PieceKey, volumes: &Volumes) -> bool {
+        let store = self;
+        let Some(slot) = store.directory.find(piece, &store.table) else { return false };
+        if self.mutations.has(Mutation::TellDoubted) || self.mutations.has(Mutation::RottenStays) {
+            return false;
+        }
+        let is_moving = matches!(store.table.state(slot), SlotState::Filling | SlotState::Leaving);
+        store.rotten.contains(&piece)
+            || store.doubted.contains(&piece)
+            || is_moving && store.policies.is_safe && !self.is_piece_flushed(piece, volumes)
+    }
+
+    fn is_piece_flushed(&self, piece: PieceKey, volumes: &Volumes) -> bool {
+        let blocks = self.blocks_of(volumes.of(piece.volume()), piece);
+        volumes.of(piece.volume()).is_origin_flushed(blocks)
+    }
+}
+
+impl Machine<SlotStore> {
     /// Whether a read may not return the origin's content of its pieces (D1, D2).
     pub(in crate::store::slots) fn is_in_doubt(&self, key: RequestKey) -> bool {
         let store = &self.store;
@@ -89,30 +118,8 @@ impl Machine<SlotStore> {
             return false;
         }
         let active = &self.requests[key];
-        store.pieces(active.volume, active.blocks).any(|piece| self.is_piece_in_doubt(piece))
-    }
-
-    fn is_piece_in_doubt(&self, piece: PieceKey) -> bool {
-        let store = &self.store;
-        let Some(slot) = store.directory.find(piece, &store.table) else { return false };
-        if self.is_mutated(Mutation::TellDoubted) || self.is_mutated(Mutation::RottenStays) {
-            return false;
-        }
-        let is_moving = matches!(store.table.state(slot), SlotState::Filling | SlotState::Leaving);
-        store.rotten.contains(&piece)
-            || store.doubted.contains(&piece)
-            || is_moving && store.policies.is_safe && !self.is_piece_flushed(piece)
-    }
-
-    fn is_piece_flushed(&self, piece: PieceKey) -> bool {
-        let blocks = self.store.blocks_of(self.volume(piece.volume()), piece);
-        self.is_origin_flushed(piece.volume(), blocks)
-    }
-
-    /// Whether the origin flushed all writes to `blocks` that this process gave it.
-    pub(in crate::store::slots) fn is_origin_flushed(&self, volume: VolumeIndex, blocks: Blocks) -> bool {
-        let volume = self.volume(volume);
-        let flushed_epoch = volume.origin.flushed_epoch;
-        flushed_epoch > 0 && volume.guard.is_origin_flushed(blocks, flushed_epoch)
+        store
+            .pieces(active.volume, active.blocks)
+            .any(|piece| self.store.is_piece_in_doubt(piece, &self.volumes))
     }
 }

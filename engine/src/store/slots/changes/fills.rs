@@ -34,12 +34,12 @@ impl Machine<SlotStore> {
             let is_covered = unit.first >= blocks.first && unit.end() <= blocks.end();
             let filling: u64 = self.store.filling_blocks.iter().sum();
             let is_known = self.store.directory.find(piece, &self.store.table).is_some();
-            let may_enter = is_covered && self.may_enter_clean(volume_index, unit);
+            let may_enter = is_covered && self.store.may_enter_clean(volume_index, unit, &self.volumes);
             if !may_enter || is_known || filling + unit.count > self.config.fill_blocks_max {
                 continue;
             }
             let Some(arrival) = self.store.answer(key, piece) else { continue };
-            let Some(slot) = self.reserve(piece) else {
+            let Some(slot) = self.store.reserve(piece, &mut self.volumes, self.now) else {
                 self.store.refuse(piece, arrival);
                 self.volume_mut(volume_index).counters.bypass_pressure_blocks += unit.count;
                 continue;
@@ -96,7 +96,7 @@ impl Machine<SlotStore> {
         }
         self.store.filling_blocks[volume_index.at()] -= blocks.count;
         if self.latched.is_some() {
-            self.give_back(slot);
+            self.store.give_back(slot);
         } else {
             let block_bytes = to_u32(BLOCK_BYTES);
             for (block, step) in (0..).zip(0..to_u32(blocks.count)) {
@@ -106,7 +106,7 @@ impl Machine<SlotStore> {
             self.store.table.settle(slot);
             self.store.replacement.insert(slot, arrival);
             self.volume_mut(volume_index).cached_blocks += blocks.count;
-            self.slot_is_filled(slot);
+            self.store.slot_is_filled(slot, self.now);
             self.store.is_released = true;
         }
         memory.release(slice.buffer);

@@ -22,8 +22,8 @@ use crate::effect::{RequestOp, WriteMode};
 use crate::machine::Machine;
 use crate::machine::guard::Blocks;
 use crate::machine::request::RequestKey;
-use crate::memory::Slice;
-use crate::number::to_u32;
+use crate::machine::requests::Requests;
+use crate::machine::volumes::Volumes;
 use crate::policies::fetch::Fetch;
 use crate::store::slots::SlotStore;
 use crate::store::slots::changes::asking::part_of;
@@ -58,37 +58,42 @@ pub(in crate::store::slots) struct Part {
     pub is_ragged: bool,
 }
 
-impl Machine<SlotStore> {
+impl SlotStore {
     /// Plans a write as things stand.
-    pub(in crate::store::slots) fn plan_write(&self, key: RequestKey) -> Vec<Part> {
-        let active = &self.requests[key];
+    pub(in crate::store::slots) fn plan_write(
+        &self,
+        key: RequestKey,
+        requests: &Requests,
+        volumes: &Volumes,
+    ) -> Vec<Part> {
+        let active = &requests[key];
         let RequestOp::Write { range, .. } = active.op else { unreachable!("a write") };
         let is_merged = active.work_buffer.is_some();
         let volume = active.volume;
         let blocks = active.blocks;
-        let pieces = self.store.pieces(volume, blocks);
+        let pieces = self.pieces(volume, blocks);
         let plan = pieces.map(|piece| {
-            let unit = self.store.blocks_of(self.volume(volume), piece);
+            let unit = self.blocks_of(volumes.of(volume), piece);
             let first = blocks.first.max(unit.first);
             let part = Blocks { first, count: blocks.end().min(unit.end()) - first };
             let sectors = part_of(range, unit);
             let is_aligned = (sectors.start | sectors.end()).is_multiple_of(SECTORS_PER_BLOCK);
             let is_ragged = !is_merged && !is_aligned;
             // A merged part has whole blocks.
-            let covers = if is_merged && self.store.policies.partial == Partial::InPlace {
+            let covers = if is_merged && self.policies.partial == Partial::InPlace {
                 part == unit
             } else {
-                self.covers(sectors, piece)
+                self.covers(sectors, piece, volumes)
             };
-            Part { blocks: part, piece, way: self.way_of(key, piece, covers), is_ragged }
+            Part { blocks: part, piece, way: self.way_of(key, piece, covers, volumes), is_ragged }
         });
         plan.collect()
     }
 
-    fn way_of(&self, key: RequestKey, piece: PieceKey, covers: bool) -> Way {
-        let SlotStore { policies, table, .. } = &self.store;
-        let is_through = self.volume(piece.volume()).mode != WriteMode::Writeback;
-        match self.store.holding(piece) {
+    fn way_of(&self, key: RequestKey, piece: PieceKey, covers: bool, volumes: &Volumes) -> Way {
+        let SlotStore { policies, table, .. } = self;
+        let is_through = volumes.of(piece.volume()).mode != WriteMode::Writeback;
+        match self.holding(piece) {
             Some(slot) if is_through && (covers || policies.partial != Partial::Invalidate) => {
                 Way::Beside(slot)
             }
@@ -102,22 +107,12 @@ impl Machine<SlotStore> {
                 Partial::BothIfClean if table.is_dirty(slot) => Way::InPlace(slot),
                 Partial::BothIfClean => Way::Beside(slot),
             },
-            None if self.store.answer(key, piece).is_none() => Way::Around,
+            None if self.answer(key, piece).is_none() => Way::Around,
             None if covers => Way::New,
             None if policies.fetch == (Fetch::Frame { waits: true }) => Way::Promote,
             None => Way::Around,
         }
     }
-
-    /// The content of a part, in whole blocks.
-    pub(in crate::store::slots) fn content_of(&self, key: RequestKey, part: Blocks) -> Slice {
-        let active = &self.requests[key];
-        let RequestOp::Write { range, from, .. } = active.op else { unreachable!("a write") };
-        let (work, start) = match active.work {
-            Some(work) => (work, active.blocks.first * SECTORS_PER_BLOCK),
-            None => (from, range.start),
-        };
-        let skip = (part.first * SECTORS_PER_BLOCK - start) * 512;
-        work.part(to_u32(skip), to_u32(part.count * SECTORS_PER_BLOCK * 512))
-    }
 }
+
+impl Machine<SlotStore> {}

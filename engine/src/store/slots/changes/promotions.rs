@@ -11,6 +11,7 @@ use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target};
 use crate::limits::REQUEST_BYTES_MAX;
 use crate::machine::guard::{Blocks, Hold};
 use crate::machine::request::{RequestKey, Stage};
+use crate::machine::requests::Requests;
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::number::{index, to_u32, wide};
@@ -52,6 +53,14 @@ impl Promotion {
     }
 }
 
+impl SlotStore {
+    /// The pieces that a request touches.
+    fn pieces_of(&self, key: RequestKey, requests: &Requests) -> Vec<PieceKey> {
+        let active = &requests[key];
+        self.pieces(active.volume, active.blocks).collect()
+    }
+}
+
 impl Machine<SlotStore> {
     /// Asks the policies for a client's read before its lookup. False if it waits until pieces of it are in slots.
     pub(in crate::store::slots) fn ask_for_read<M: Memory>(
@@ -68,12 +77,12 @@ impl Machine<SlotStore> {
             return true;
         }
         self.ask(key, Access::Read);
-        if self.is_set_locked(key) {
+        if self.store.is_set_locked(key, &self.requests) {
             self.wait_for_slot(key);
             return false;
         }
         let Fetch::Frame { waits } = self.store.policies.fetch else { return true };
-        let pieces = self.pieces_of(key);
+        let pieces = self.store.pieces_of(key, &self.requests);
         let started = self.promote_pieces(key, &pieces, false, memory);
         // Data that the origin returns beside a copy in doubt would be read once more.
         let waits = started && (waits || self.is_in_doubt(key));
@@ -109,12 +118,6 @@ impl Machine<SlotStore> {
         is_any
     }
 
-    /// The pieces that a request touches.
-    fn pieces_of(&self, key: RequestKey) -> Vec<PieceKey> {
-        let active = &self.requests[key];
-        self.store.pieces(active.volume, active.blocks).collect()
-    }
-
     fn promote<M: Memory>(
         &mut self,
         piece: PieceKey,
@@ -129,13 +132,13 @@ impl Machine<SlotStore> {
         let filling: u64 = self.store.filling_blocks.iter().sum();
         let is_too_much = filling > 0 && filling + blocks.count > self.config.fill_blocks_max;
         // RULE 2: a store that keeps clean slots over a crash keeps only data that is durable on the origin.
-        let is_durable = self.may_enter_clean(piece.volume(), blocks);
+        let is_durable = self.store.may_enter_clean(piece.volume(), blocks, &self.volumes);
         if self.latched.is_some() || self.is_stopping || !is_still || !is_durable || is_too_much {
             return false;
         }
         let bytes = blocks.count.min(COPY_BLOCKS_MAX) * BLOCK_BYTES;
         let Some(buffer) = self.allocate(Purpose::Payload, to_u32(bytes), memory) else { return false };
-        let Some(slot) = self.reserve(piece) else {
+        let Some(slot) = self.store.reserve(piece, &mut self.volumes, self.now) else {
             memory.release(buffer);
             return false;
         };
@@ -224,10 +227,10 @@ impl Machine<SlotStore> {
             self.store.table.settle(slot);
             self.store.replacement.insert(slot, arrival);
             self.volume_mut(volume).cached_blocks += blocks.count;
-            self.slot_is_filled(slot);
+            self.store.slot_is_filled(slot, self.now);
             self.store.is_released = true;
         } else {
-            self.give_back(slot);
+            self.store.give_back(slot);
         }
         self.release_guard(volume, blocks, Hold::Copying);
     }
@@ -236,7 +239,7 @@ impl Machine<SlotStore> {
     pub(in crate::store::slots) fn end_asking<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let is_write = matches!(self.requests[key].op, RequestOp::Write { .. });
         if is_write && self.store.policies.fetch == (Fetch::Frame { waits: false }) {
-            let pieces = self.pieces_of(key);
+            let pieces = self.store.pieces_of(key, &self.requests);
             let _ = self.promote_pieces(key, &pieces, false, memory);
         }
         if is_write {
@@ -250,11 +253,14 @@ impl Machine<SlotStore> {
     /// waits for on its way to be durable.
     pub(in crate::store::slots) fn retry_read<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let mut is_held = false;
-        for piece in self.pieces_of(key) {
+        for piece in self.store.pieces_of(key, &self.requests) {
             let Some(slot) = self.store.directory.find(piece, &self.store.table) else { continue };
-            is_held |= self.store.table.state(slot) == SlotState::Filling || self.is_reader_held(slot);
+            is_held |= self.store.table.state(slot) == SlotState::Filling || self.store.is_reader_held(slot);
         }
-        if (is_held && self.latched.is_none()) || self.is_set_locked(key) || self.is_in_doubt(key) {
+        if (is_held && self.latched.is_none())
+            || self.store.is_set_locked(key, &self.requests)
+            || self.is_in_doubt(key)
+        {
             self.wait_for_slot(key);
         } else {
             self.requests[key].stage = Stage::Fetching;

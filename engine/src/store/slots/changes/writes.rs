@@ -9,6 +9,8 @@ use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target, Writ
 use crate::machine::guard::Blocks;
 use crate::machine::piece::ChangingRead;
 use crate::machine::request::{RequestKey, Route, Stage, Then};
+use crate::machine::requests::Requests;
+use crate::machine::volumes::Volumes;
 use crate::machine::{Flight, Machine};
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
@@ -25,6 +27,119 @@ use crate::units::{BLOCK_BYTES, Frame, Nanos, PieceKey, Place, SECTORS_PER_BLOCK
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
+impl SlotStore {
+    /// Whether some of the blocks are being written.
+    fn is_changing(&self, volume_index: VolumeIndex, blocks: Blocks, volumes: &Volumes) -> bool {
+        let volume = volumes.of(volume_index);
+        self.changing.range(volume.key(blocks.first)..volume.key(blocks.end())).next().is_some()
+    }
+
+    /// Whether the piece's slot is busy with work that excludes writes.
+    fn is_in_the_way(&mut self, piece: PieceKey, volumes: &mut Volumes, now: Nanos) -> bool {
+        let Some(slot) = self.directory.find(piece, &self.table) else { return false };
+        if self.rotten.contains(&piece) {
+            if self.may_leave(slot) {
+                self.evict_slot(slot, volumes, now);
+            }
+            return self.directory.find(piece, &self.table).is_some();
+        }
+        self.table.state(slot) != SlotState::Valid || !self.may_write(slot, piece)
+    }
+
+    /// Whether the slot of a part has content that the origin lacks, once the part is written.
+    fn makes_dirty(&self, part: &Part) -> bool {
+        match part.way {
+            // RULE 2: a store that keeps clean slots over a crash does not keep content that the origin has not
+            // flushed.
+            Way::Beside(slot) => self.table.is_dirty(slot) || self.keeps_clean(),
+            _ => true,
+        }
+    }
+
+    fn slot_write_begins(&mut self, part: &Part) {
+        let slot = slot_of_way(part.way).expect("a part in a slot has one");
+        if self.table.state(slot) == SlotState::Filling {
+            self.write_begins(slot);
+        } else {
+            self.replacement.hit(slot, Access::Write);
+            self.destage.used(slot);
+        }
+        assert!(self.table.piece(slot) == Some(part.piece), "a slot is written with its own piece (S1)");
+    }
+
+    /// Slots that stay busy until the write beside them is on the origin.
+    ///
+    /// Source: EnhanceIO, `eio_uncached_write` and `eio_flag_abios`: a block in `DISKWRITEINPROG` until the disk's write has ended.
+    fn keep_busy(&mut self, parts: &[Part]) -> Vec<Frame> {
+        if self.policies.partial != Partial::BothIfClean {
+            return Vec::new();
+        }
+        let slots: Vec<Frame> = parts.iter().filter_map(|part| slot_of_way(part.way)).collect();
+        for &slot in &slots {
+            self.write_begins(slot);
+        }
+        slots
+    }
+
+    /// The arrival of a piece that a write brings.
+    fn arrival(&self, key: RequestKey, slot: Frame) -> Arrival {
+        let piece = self.table.piece(slot).expect("it was written");
+        let arrival = self.answer(key, piece).unwrap_or(Arrival::first(Access::Write, true));
+        Arrival { is_dirty: true, ..arrival }
+    }
+
+    /// Marks a slot as dirty: it has content that the origin lacks.
+    fn slot_is_dirty(
+        &mut self,
+        slot: Frame,
+        arrival: Arrival,
+        volumes: &mut Volumes,
+        now: Nanos,
+        under_way: usize,
+    ) {
+        let piece = self.table.piece(slot).expect("it was written");
+        let blocks = self.blocks_of(volumes.of(piece.volume()), piece);
+        // Data that the origin may have lost goes there again.
+        self.rotten.remove(&piece);
+        if self.table.state(slot) == SlotState::Filling {
+            self.table.settle(slot);
+            self.replacement.insert(slot, arrival);
+            volumes.of_mut(piece.volume()).cached_blocks += blocks.count;
+            self.slot_is_filled(slot, now);
+        }
+        if !self.table.is_dirty(slot) {
+            self.table.set_dirty(slot, true);
+            if let Records::Commit(mappings) = &mut self.records {
+                mappings.dirtied(slot, piece);
+            }
+            self.replacement.set_dirty(slot, true);
+            let volume = volumes.of_mut(piece.volume());
+            volume.dirty_blocks += blocks.count;
+            volume.destage.map.mark(blocks.first, blocks.count);
+        }
+        self.tell_dirty(slot, true, now, under_way);
+        self.ask_again = Nanos(0);
+        if !self.table.is_recorded(slot) {
+            self.table.set_recorded(slot, true);
+            self.recorded[piece.volume().at()] += 1;
+        }
+    }
+
+    /// Drops clean slots that were written beside a failed write to the origin: their content differs from the
+    /// origin's.
+    fn drop_clean(&mut self, key: RequestKey, requests: &Requests, volumes: &mut Volumes, now: Nanos) {
+        let active = &requests[key];
+        let pieces: Vec<PieceKey> = self.pieces(active.volume, active.blocks).collect();
+        for piece in pieces {
+            let Some(slot) = self.holding(piece) else { continue };
+            if self.table.is_dirty(slot) {
+                continue;
+            }
+            self.give_up_doubted(slot, piece, volumes, now);
+        }
+    }
+}
+
 impl Machine<SlotStore> {
     pub(in crate::store::slots) fn write_to_slots<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &self.requests[key];
@@ -32,7 +147,7 @@ impl Machine<SlotStore> {
         let mode = self.volume(active.volume).mode;
         let keeps = matches!(mode, WriteMode::Writeback | WriteMode::Writethrough);
         // A write ends the loss of a lost block, and cannot bypass it.
-        if !keeps && !self.has_lost(key) {
+        if !keeps && !self.store.has_lost(key, &self.requests) {
             self.go_around(key, memory);
             return;
         }
@@ -81,16 +196,17 @@ impl Machine<SlotStore> {
         let pieces: Vec<PieceKey> = self.store.pieces(volume_index, blocks).collect();
         // Each piece is asked, so that one transaction does for all. HAZARD 14: two writes under way to one place
         // have no order.
-        let overlaps = self.is_changing(volume_index, blocks) && !self.is_mutated(Mutation::OverlapInSlot);
-        let mut is_blocked = overlaps || self.is_set_locked(key);
+        let overlaps = self.store.is_changing(volume_index, blocks, &self.volumes)
+            && !self.is_mutated(Mutation::OverlapInSlot);
+        let mut is_blocked = overlaps || self.store.is_set_locked(key, &self.requests);
         for &piece in &pieces {
-            is_blocked |= self.is_in_the_way(piece);
+            is_blocked |= self.store.is_in_the_way(piece, &mut self.volumes, self.now);
         }
         if is_blocked {
             self.wait_for_slot(key);
             return;
         }
-        let mut parts = self.plan_write(key);
+        let mut parts = self.store.plan_write(key, &self.requests, &self.volumes);
         // A write with parts that are not in place holds its pieces alone.
         if !parts.iter().all(|part| matches!(part.way, Way::InPlace(_))) && !self.unshare(key) {
             return;
@@ -105,7 +221,7 @@ impl Machine<SlotStore> {
             if !self.clear_parts(key, &parts, memory) {
                 return;
             }
-            parts = self.plan_write(key);
+            parts = self.store.plan_write(key, &self.requests, &self.volumes);
         }
         let mut taken = Vec::new();
         // Slots in use come first, so that no new part takes their place.
@@ -113,20 +229,20 @@ impl Machine<SlotStore> {
             self.store.write_begins(slot);
         }
         for part in &mut parts {
-            self.take_place(key, part, &mut taken);
+            self.store.take_place(key, part, &mut taken, &mut self.volumes, self.now);
         }
         let is_around = parts.iter().any(|part| matches!(part.way, Way::Around | Way::Beside(_)));
         let is_both = is_around && self.store.policies.writes.all_or_nothing;
         if is_both {
-            taken.drain(..).for_each(|slot| self.give_back(slot));
-            self.put_beside(&mut parts);
+            taken.drain(..).for_each(|slot| self.store.give_back(slot));
+            self.store.put_beside(&mut parts);
         }
         let is_ragged =
             parts.iter().any(|part| part.is_ragged && matches!(part.way, Way::InPlace(_) | Way::Beside(_)));
         if is_ragged || (is_around && !self.take_exclusive(key)) {
             // The places are chosen again when the others are done, or when the rest of the blocks was read.
-            taken.drain(..).for_each(|slot| self.give_back(slot));
-            self.end_parts(&parts);
+            taken.drain(..).for_each(|slot| self.store.give_back(slot));
+            self.store.end_parts(&parts);
             if is_ragged {
                 self.fetch_edges(key, memory);
             }
@@ -158,24 +274,6 @@ impl Machine<SlotStore> {
         is_any
     }
 
-    /// Whether some of the blocks are being written.
-    fn is_changing(&self, volume_index: VolumeIndex, blocks: Blocks) -> bool {
-        let volume = self.volume(volume_index);
-        self.store.changing.range(volume.key(blocks.first)..volume.key(blocks.end())).next().is_some()
-    }
-
-    /// Whether the piece's slot is busy with work that excludes writes.
-    fn is_in_the_way(&mut self, piece: PieceKey) -> bool {
-        let Some(slot) = self.store.directory.find(piece, &self.store.table) else { return false };
-        if self.store.rotten.contains(&piece) {
-            if self.store.may_leave(slot) {
-                self.evict_slot(slot);
-            }
-            return self.store.directory.find(piece, &self.store.table).is_some();
-        }
-        self.store.table.state(slot) != SlotState::Valid || !self.may_write(slot, piece)
-    }
-
     fn write_parts(&mut self, key: RequestKey, parts: &[Part]) {
         self.requests[key].stage = Stage::Appending;
         let mut rest = parts;
@@ -185,7 +283,7 @@ impl Machine<SlotStore> {
                 continue;
             };
             let place = self.store.place(slot, first.blocks.first);
-            let makes_dirty = self.makes_dirty(first);
+            let makes_dirty = self.store.makes_dirty(first);
             let joins = !self.store.policies.writes.splits_requests;
             // Parts that are neighbours on the device are written together.
             let together = rest.iter().take_while(|part| {
@@ -195,7 +293,7 @@ impl Machine<SlotStore> {
                             let distance = part.blocks.first - first.blocks.first;
                             self.store.place(slot, part.blocks.first).0 == place.0 + to_u32(distance)
                         })
-                        && self.makes_dirty(part) == makes_dirty
+                        && self.store.makes_dirty(part) == makes_dirty
             });
             let (now, later) = rest.split_at(together.count());
             rest = later;
@@ -206,19 +304,9 @@ impl Machine<SlotStore> {
         while let Some(start) = rest.iter().position(goes_home) {
             let count = rest[start..].iter().take_while(|part| goes_home(part)).count();
             let span = span_of(&rest[start..start + count]);
-            let beside = self.keep_busy(&rest[start..start + count]);
+            let beside = self.store.keep_busy(&rest[start..start + count]);
             rest = &rest[start + count..];
             self.write_around(key, span, beside);
-        }
-    }
-
-    /// Whether the slot of a part has content that the origin lacks, once the part is written.
-    fn makes_dirty(&self, part: &Part) -> bool {
-        match part.way {
-            // RULE 2: a store that keeps clean slots over a crash does not keep content that the origin has not
-            // flushed.
-            Way::Beside(slot) => self.store.table.is_dirty(slot) || self.store.keeps_clean(),
-            _ => true,
         }
     }
 
@@ -228,7 +316,7 @@ impl Machine<SlotStore> {
         let volume = self.requests[key].volume;
         self.requests[key].parts += 1;
         for part in parts {
-            self.slot_write_begins(part);
+            self.store.slot_write_begins(part);
         }
         for block in span.first..span.end() {
             let block = self.volume(volume).key(block);
@@ -238,40 +326,12 @@ impl Machine<SlotStore> {
                 "a block in a slot has one write under way at a time (S4)"
             );
         }
-        let slice = self.content_of(key, span);
+        let slice = self.requests[key].content_of(span);
         let offset_bytes = self.store.offset_bytes(place);
         let (first, issued) = (span.first, self.now);
         let flight = SlotFlight::Data { request: key, first, place, slice, makes_dirty, issued };
         let op = IoOp::Write { offset_bytes, from: Pieces::One(slice) };
         self.issue(Target::Cache, op, Flight::Store(flight));
-    }
-
-    fn slot_write_begins(&mut self, part: &Part) {
-        let slot = slot_of_way(part.way).expect("a part in a slot has one");
-        if self.store.table.state(slot) == SlotState::Filling {
-            self.store.write_begins(slot);
-        } else {
-            self.store.replacement.hit(slot, Access::Write);
-            self.store.destage.used(slot);
-        }
-        assert!(
-            self.store.table.piece(slot) == Some(part.piece),
-            "a slot is written with its own piece (S1)"
-        );
-    }
-
-    /// Slots that stay busy until the write beside them is on the origin.
-    ///
-    /// Source: EnhanceIO, `eio_uncached_write` and `eio_flag_abios`: a block in `DISKWRITEINPROG` until the disk's write has ended.
-    fn keep_busy(&mut self, parts: &[Part]) -> Vec<Frame> {
-        if self.store.policies.partial != Partial::BothIfClean {
-            return Vec::new();
-        }
-        let slots: Vec<Frame> = parts.iter().filter_map(|part| slot_of_way(part.way)).collect();
-        for &slot in &slots {
-            self.store.write_begins(slot);
-        }
-        slots
     }
 
     /// Writes the client's content of `blocks` to the origin.
@@ -347,19 +407,26 @@ impl Machine<SlotStore> {
             self.store.table.set_checksum(slot, block, checksum);
         }
         if self.latched.is_none() {
-            self.find_again(key, Blocks { first, count: u64::from(blocks) });
-            for slot in slots.into_iter().filter(|_| makes_dirty) {
-                let arrival = self.arrival(key, slot);
-                self.slot_is_dirty(slot, arrival);
+            if self.store.find_again(
+                key,
+                Blocks { first, count: u64::from(blocks) },
+                &self.requests,
+                &mut self.volumes,
+            ) {
                 self.requests[key].unpublished += 1;
-                if self.record_dirty(slot, key).is_some() {
+            }
+            for slot in slots.into_iter().filter(|_| makes_dirty) {
+                let arrival = self.store.arrival(key, slot);
+                self.store.slot_is_dirty(slot, arrival, &mut self.volumes, self.now, self.requests.len());
+                self.requests[key].unpublished += 1;
+                if self.store.record_dirty(slot, key, &self.requests).is_some() {
                     self.requests[key].unpublished -= 1;
                 }
             }
         } else {
             for slot in slots {
                 if self.store.table.state(slot) == SlotState::Filling {
-                    self.give_back(slot);
+                    self.store.give_back(slot);
                 }
             }
         }
@@ -383,43 +450,6 @@ impl Machine<SlotStore> {
         }
     }
 
-    /// The arrival of a piece that a write brings.
-    fn arrival(&self, key: RequestKey, slot: Frame) -> Arrival {
-        let piece = self.store.table.piece(slot).expect("it was written");
-        let arrival = self.store.answer(key, piece).unwrap_or(Arrival::first(Access::Write, true));
-        Arrival { is_dirty: true, ..arrival }
-    }
-
-    /// Marks a slot as dirty: it has content that the origin lacks.
-    fn slot_is_dirty(&mut self, slot: Frame, arrival: Arrival) {
-        let piece = self.store.table.piece(slot).expect("it was written");
-        let blocks = self.store.blocks_of(self.volume(piece.volume()), piece);
-        // Data that the origin may have lost goes there again.
-        self.store.rotten.remove(&piece);
-        if self.store.table.state(slot) == SlotState::Filling {
-            self.store.table.settle(slot);
-            self.store.replacement.insert(slot, arrival);
-            self.volume_mut(piece.volume()).cached_blocks += blocks.count;
-            self.slot_is_filled(slot);
-        }
-        if !self.store.table.is_dirty(slot) {
-            self.store.table.set_dirty(slot, true);
-            if let Records::Commit(mappings) = &mut self.store.records {
-                mappings.dirtied(slot, piece);
-            }
-            self.store.replacement.set_dirty(slot, true);
-            let volume = self.volume_mut(piece.volume());
-            volume.dirty_blocks += blocks.count;
-            volume.destage.map.mark(blocks.first, blocks.count);
-        }
-        self.tell_dirty(slot, true);
-        self.store.ask_again = Nanos(0);
-        if !self.store.table.is_recorded(slot) {
-            self.store.table.set_recorded(slot, true);
-            self.store.recorded[piece.volume().at()] += 1;
-        }
-    }
-
     fn part_done<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &mut self.requests[key];
         active.parts -= 1;
@@ -427,7 +457,7 @@ impl Machine<SlotStore> {
             return;
         }
         if self.requests[key].error.is_some() {
-            self.drop_clean(key);
+            self.store.drop_clean(key, &self.requests, &mut self.volumes, self.now);
         }
         if self.latched.is_some() {
             if self.requests[key].is_around && self.requests[key].error.is_some() {
@@ -437,33 +467,6 @@ impl Machine<SlotStore> {
             }
         } else if self.requests[key].unpublished == 0 {
             self.all_written(key, memory);
-        }
-    }
-
-    /// Puts writes that are not answered yet in doubt after the origin failed a flush: it may have dropped them, and
-    /// a flush after their answers would not show it.
-    pub(in crate::store::slots) fn doubt_written_around(&mut self, volume_index: VolumeIndex) {
-        if self.is_mutated(Mutation::TrustWrittenAround) {
-            return;
-        }
-        for active in self.requests.iter_mut() {
-            if active.volume == volume_index && active.is_around {
-                active.error.get_or_insert(Errno::IO);
-            }
-        }
-    }
-
-    /// Drops clean slots that were written beside a failed write to the origin: their content differs from the
-    /// origin's.
-    fn drop_clean(&mut self, key: RequestKey) {
-        let active = &self.requests[key];
-        let pieces: Vec<PieceKey> = self.store.pieces(active.volume, active.blocks).collect();
-        for piece in pieces {
-            let Some(slot) = self.store.holding(piece) else { continue };
-            if self.store.table.is_dirty(slot) {
-                continue;
-            }
-            self.give_up_doubted(slot, piece);
         }
     }
 

@@ -10,11 +10,13 @@
 //! * the slot of such a block is nobody else's, and does not go home, before the table without it is durable (L3): else the
 //!   next piece in it would be lost after a crash.
 
-use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, Target};
+use crate::effect::{Errno, IoOp, Pieces, Target};
 use crate::format::{LOST_RANGES_MAX, LOST_TABLE_OFFSETS, LostRange, LostTable};
 use crate::image::Image;
 use crate::machine::guard::Blocks;
 use crate::machine::request::RequestKey;
+use crate::machine::requests::Requests;
+use crate::machine::volumes::Volumes;
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
@@ -84,95 +86,111 @@ impl SlotStore {
         }
         ranges
     }
-}
 
-impl Machine<SlotStore> {
     /// Whether a slot that a request touches has lost blocks.
-    pub(in crate::store::slots) fn has_lost(&self, key: RequestKey) -> bool {
-        let active = &self.requests[key];
-        let mut pieces = self.store.pieces(active.volume, active.blocks);
-        !self.store.lost.is_empty() && pieces.any(|piece| self.store.lost_of(piece).next().is_some())
+    pub(in crate::store::slots) fn has_lost(&self, key: RequestKey, requests: &Requests) -> bool {
+        let active = &requests[key];
+        let mut pieces = self.pieces(active.volume, active.blocks);
+        !self.lost.is_empty() && pieces.any(|piece| self.lost_of(piece).next().is_some())
     }
 
-    /// Marks a block as lost, whose dirty copy rotted.
-    pub(in crate::store::slots) fn lose(&mut self, key: BlockKey) {
-        let piece = self.store.piece_of(key);
-        let held = self.store.holding(piece);
-        let Some(slot) = held.filter(|slot| self.store.table.is_dirty(*slot)) else { return };
-        let blocks = self.store.blocks_of(self.volume(key.volume()), piece).count;
-        let is_first = self.store.lost_of(piece).next().is_none();
-        self.store.table.set_lost(slot, true);
-        if self.store.lost.insert(key) {
-            self.store.lost_records.is_wanted |= !self.is_mutated(Mutation::LostForgotten);
-            self.push(Effect::Notice(Notice::Lost { volume: key.volume(), block: key.block() }));
-            let volume = self.volume_mut(key.volume());
+    /// Marks a block as lost, whose dirty copy rotted. True if it was not lost before.
+    pub(in crate::store::slots) fn lose(&mut self, key: BlockKey, volumes: &mut Volumes) -> bool {
+        let piece = self.piece_of(key);
+        let held = self.holding(piece);
+        let Some(slot) = held.filter(|slot| self.table.is_dirty(*slot)) else { return false };
+        let blocks = self.blocks_of(volumes.of(key.volume()), piece).count;
+        let is_first = self.lost_of(piece).next().is_none();
+        self.table.set_lost(slot, true);
+        let is_new = self.lost.insert(key);
+        if is_new {
+            self.lost_records.is_wanted |= !self.mutations.has(Mutation::LostForgotten);
+            let volume = volumes.of_mut(key.volume());
             volume.lost_blocks += 1;
             if is_first {
                 volume.dirty_blocks -= blocks;
             }
         }
+        is_new
     }
 
-    /// Ends the loss of the blocks that a request wrote wholly. The request waits until that is recorded.
-    pub(in crate::store::slots) fn find_again(&mut self, key: RequestKey, blocks: Blocks) {
-        if self.store.lost.is_empty() {
-            return;
+    /// Ends the loss of the blocks that a request wrote wholly. True if there were any: the request
+    /// waits until that is recorded.
+    pub(in crate::store::slots) fn find_again(
+        &mut self,
+        key: RequestKey,
+        blocks: Blocks,
+        requests: &Requests,
+        volumes: &mut Volumes,
+    ) -> bool {
+        if self.lost.is_empty() {
+            return false;
         }
-        let volume = self.requests[key].volume;
-        let lost = self.volume(volume).key(blocks.first)..self.volume(volume).key(blocks.end());
-        let found: Vec<BlockKey> = self.store.lost.range(lost).copied().collect();
+        let volume = requests[key].volume;
+        let lost = volumes.of(volume).key(blocks.first)..volumes.of(volume).key(blocks.end());
+        let found: Vec<BlockKey> = self.lost.range(lost).copied().collect();
         if found.is_empty() {
-            return;
+            return false;
         }
-        self.found(&found);
-        let records = &mut self.store.lost_records;
+        self.found(&found, volumes);
+        let records = &mut self.lost_records;
         // L1, L2.
-        records.needs = self.store.completed;
+        records.needs = self.completed;
         records.waiting_next.push(key);
-        self.requests[key].unpublished += 1;
+        true
     }
 
     /// Ends the loss of blocks.
-    fn found(&mut self, blocks: &[BlockKey]) {
+    fn found(&mut self, blocks: &[BlockKey], volumes: &mut Volumes) {
         for &key in blocks {
-            self.store.lost.remove(&key);
-            self.volume_mut(key.volume()).lost_blocks -= 1;
-            let piece = self.store.piece_of(key);
-            if self.store.lost_of(piece).next().is_none() {
-                let count = self.store.blocks_of(self.volume(piece.volume()), piece).count;
-                self.volume_mut(piece.volume()).dirty_blocks += count;
-                self.store.lost_records.found_next.push(piece);
+            self.lost.remove(&key);
+            volumes.of_mut(key.volume()).lost_blocks -= 1;
+            let piece = self.piece_of(key);
+            if self.lost_of(piece).next().is_none() {
+                let count = self.blocks_of(volumes.of(piece.volume()), piece).count;
+                volumes.of_mut(piece.volume()).dirty_blocks += count;
+                self.lost_records.found_next.push(piece);
             }
         }
-        self.store.lost_records.is_wanted |= !blocks.is_empty();
+        self.lost_records.is_wanted |= !blocks.is_empty();
     }
 
     /// L3: the device no longer says that a part of a slot is lost. The slot is destaged as others are.
-    fn unmark_lost(&mut self, piece: PieceKey) {
-        let Some(slot) = self.store.holding(piece).filter(|slot| self.store.table.is_lost(*slot)) else {
+    fn unmark_lost(&mut self, piece: PieceKey, volumes: &mut Volumes) {
+        let Some(slot) = self.holding(piece).filter(|slot| self.table.is_lost(*slot)) else {
             return;
         };
-        if self.store.lost_of(piece).next().is_none() {
-            let blocks = self.store.blocks_of(self.volume(piece.volume()), piece);
-            self.store.table.set_lost(slot, false);
-            let volume = self.volume_mut(piece.volume());
+        if self.lost_of(piece).next().is_none() {
+            let blocks = self.blocks_of(volumes.of(piece.volume()), piece);
+            self.table.set_lost(slot, false);
+            let volume = volumes.of_mut(piece.volume());
             volume.destage.map.mark(blocks.first, blocks.count);
             volume.destage.wake();
-            self.store.is_released = true;
+            self.is_released = true;
         }
     }
 
     /// Gives up a slot's lost blocks for the operator: the rotten bytes count as content.
-    pub(in crate::store::slots) fn give_up_lost_slots(&mut self, index: VolumeIndex) {
-        let lost: Vec<_> = self.store.lost.iter().copied().filter(|key| key.volume() == index).collect();
+    pub(in crate::store::slots) fn give_up_lost_slots(&mut self, index: VolumeIndex, volumes: &mut Volumes) {
+        let lost: Vec<_> = self.lost.iter().copied().filter(|key| key.volume() == index).collect();
         for &key in &lost {
-            if let Some(slot) = self.store.holding(self.store.piece_of(key)) {
-                self.store.table.forget_checksums(slot);
+            if let Some(slot) = self.holding(self.piece_of(key)) {
+                self.table.forget_checksums(slot);
             }
         }
-        self.found(&lost);
+        self.found(&lost, volumes);
     }
 
+    /// Notes that a flush of the cache covers the first `covered` writes.
+    pub(in crate::store::slots) fn lost_table_flushed(&mut self, covered: u64, volumes: &mut Volumes) {
+        while self.lost_records.settling.front().is_some_and(|(needed, _)| *needed <= covered) {
+            let Some((_, found)) = self.lost_records.settling.pop_front() else { break };
+            found.into_iter().for_each(|piece| self.unmark_lost(piece, volumes));
+        }
+    }
+}
+
+impl Machine<SlotStore> {
     /// Writes the table, if it has changed.
     pub(in crate::store::slots) fn pump_lost<M: Memory>(&mut self, memory: &mut M) {
         let records = &self.store.lost_records;
@@ -227,19 +245,11 @@ impl Machine<SlotStore> {
             if self.store.policies.is_safe {
                 self.barrier.want(completed);
             } else {
-                self.lost_table_flushed(completed);
+                self.store.lost_table_flushed(completed, &mut self.volumes);
             }
         }
         for key in waiting {
             self.record_done(key, memory);
-        }
-    }
-
-    /// Notes that a flush of the cache covers the first `covered` writes.
-    pub(in crate::store::slots) fn lost_table_flushed(&mut self, covered: u64) {
-        while self.store.lost_records.settling.front().is_some_and(|(needed, _)| *needed <= covered) {
-            let Some((_, found)) = self.store.lost_records.settling.pop_front() else { break };
-            found.into_iter().for_each(|piece| self.unmark_lost(piece));
         }
     }
 }

@@ -17,9 +17,12 @@ pub(super) mod trees;
 
 use crate::effect::{Errno, IoOp, Pieces, Target};
 use crate::format::{SlotPage, SlotRecord};
+use crate::machine::barrier::CacheBarrier;
 use crate::machine::destage::Copied;
 use crate::machine::guard::Blocks;
 use crate::machine::request::RequestKey;
+use crate::machine::requests::Requests;
+use crate::machine::volumes::Volumes;
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
@@ -29,6 +32,7 @@ use crate::store::slots::records::mappings::Mappings;
 use crate::store::slots::records::persistence::sync_sector::SyncSector;
 use crate::store::slots::records::transactions::slots_of_volume;
 use crate::store::slots::{SlotFlight, SlotStore};
+use crate::units::Nanos;
 use crate::units::{Frame, PieceKey, VolumeIndex};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -55,6 +59,141 @@ impl Records {
         match self {
             Records::SyncSector(records) => records.is_quiet(),
             Records::Commit(mappings) => mappings.commit.is_at_rest(),
+        }
+    }
+}
+
+impl SlotStore {
+    /// Asks for the flush that a request waits for with a record, or with the end of one.
+    pub(in crate::store::slots) fn hurry_records(&mut self, barrier: &mut CacheBarrier) {
+        let Records::SyncSector(records) = &self.records else { return };
+        for needed in [records.flush_wanted(), records.settling()].into_iter().flatten() {
+            barrier.want(needed);
+        }
+    }
+
+    /// Notes that a flush of the cache covers the first `covered` writes.
+    pub(in crate::store::slots) fn records_flushed(&mut self, covered: u64, volumes: &mut Volumes) {
+        self.lost_table_flushed(covered, volumes);
+        match &mut self.records {
+            Records::SyncSector(records) => records.flushed(covered),
+            Records::Commit(_) => self.transaction_flushed(covered),
+        }
+    }
+
+    /// Records that a slot, clean or dirty before, has content that the origin lacks. `key` waits until that is
+    /// recorded; answered if it is.
+    pub(in crate::store::slots) fn record_dirty(
+        &mut self,
+        slot: Frame,
+        key: RequestKey,
+        requests: &Requests,
+    ) -> Option<RequestKey> {
+        let completed = self.completed;
+        let may_be_late = !requests[key].wants_fua();
+        let is_hasty = self.mutations.has(Mutation::AckBeforeMapping);
+        match &mut self.records {
+            Records::SyncSector(_) if is_hasty => Some(key),
+            Records::SyncSector(records) => records.dirtied(slot.0, completed, key),
+            Records::Commit(mappings) => mappings.wait_for_mapping(slot, key, may_be_late),
+        }
+    }
+
+    /// Marks slots whose content is durable on the origin as clean, if they were not written since.
+    pub(in crate::store::slots) fn slots_are_home(
+        &mut self,
+        volume_index: VolumeIndex,
+        copy: Copied,
+        volumes: &mut Volumes,
+        now: Nanos,
+        under_way: usize,
+    ) {
+        let slots: Vec<Frame> = self.slots_of(copy.place, copy.blocks).collect();
+        for slot in slots {
+            let piece = self.table.piece(slot);
+            self.written_home.put(slot.0, false);
+            let first = copy.first + u64::from(self.place(slot, 0).0 - copy.place.0);
+            let is_same = piece.is_some_and(|piece| {
+                piece == self.piece_of(volumes.of(volume_index).key(first))
+                    && self.table.is_dirty(slot)
+                    && (!self.table.is_rewritten(slot) || self.mutations.has(Mutation::CleanThoughRewritten))
+                    && !self.table.is_lost(slot)
+            });
+            if is_same {
+                self.slot_is_home(slot, piece.expect("seen above"), volumes, now, under_way);
+            }
+        }
+    }
+
+    fn slot_is_home(
+        &mut self,
+        slot: Frame,
+        piece: PieceKey,
+        volumes: &mut Volumes,
+        now: Nanos,
+        under_way: usize,
+    ) {
+        let blocks = self.blocks_of(volumes.of(piece.volume()), piece).count;
+        self.table.set_dirty(slot, false);
+        self.replacement.set_dirty(slot, false);
+        self.tell_dirty(slot, false, now, under_way);
+        volumes.of_mut(piece.volume()).dirty_blocks -= blocks;
+        let SlotStore { records, layout, table, cleaning, policies, .. } = self;
+        match records {
+            Records::SyncSector(records) => {
+                records.cleaned(slot.0);
+                let set = table.shape().set_of(slot);
+                match cleaning.as_mut().filter(|cleaning| cleaning.set == set) {
+                    Some(cleaning) if !policies.cleans_per_block => cleaning.is_unrecorded = true,
+                    _ => records.want(SyncSector::<RequestKey>::page_of(slot.0)),
+                }
+            }
+            Records::Commit(mappings) => mappings.cleaned(piece, layout, now),
+        }
+        self.is_released = true;
+    }
+
+    /// Records the slots of a set whose cleaning is over: destaged slots waited for the others.
+    pub(in crate::store::slots) fn record_cleaned(&mut self, set: u32) {
+        let shape = self.table.shape();
+        let Records::SyncSector(records) = &mut self.records else { return };
+        let [first, last] = [0, shape.ways - 1].map(|way| shape.frame(set, way).0);
+        let page = SyncSector::<RequestKey>::page_of;
+        for page in page(first)..=page(last) {
+            if records.is_clearing(page) {
+                records.want(page);
+            }
+        }
+    }
+
+    /// Forgets those of `blocks` that may be forgotten now.
+    pub(in crate::store::slots) fn evict_blocks(
+        &mut self,
+        volume: VolumeIndex,
+        blocks: Blocks,
+        volumes: &mut Volumes,
+        now: Nanos,
+    ) {
+        let pieces: Vec<PieceKey> = self.pieces(volume, blocks).collect();
+        for piece in pieces {
+            let slot = self.directory.find(piece, &self.table);
+            if let Some(slot) = slot.filter(|slot| self.may_leave(*slot)) {
+                self.evict_slot(slot, volumes, now);
+            }
+        }
+    }
+
+    /// Forgets the slots of a volume that may leave now.
+    pub(in crate::store::slots) fn evict_all(
+        &mut self,
+        volume: VolumeIndex,
+        volumes: &mut Volumes,
+        now: Nanos,
+    ) {
+        for slot in slots_of_volume(self, volume) {
+            if self.may_leave(slot) {
+                self.evict_slot(slot, volumes, now);
+            }
         }
     }
 }
@@ -92,17 +231,9 @@ impl Machine<SlotStore> {
             };
             self.write_page(buffer, memory);
         }
-        self.hurry_records();
+        self.store.hurry_records(&mut self.barrier);
         // The flush is issued now, and not when the clock comes back.
         self.pump_barrier();
-    }
-
-    /// Asks for the flush that a request waits for with a record, or with the end of one.
-    pub(in crate::store::slots) fn hurry_records(&mut self) {
-        let Records::SyncSector(records) = &self.store.records else { return };
-        for needed in [records.flush_wanted(), records.settling()].into_iter().flatten() {
-            self.barrier.want(needed);
-        }
     }
 
     fn write_page<M: Memory>(&mut self, buffer: BufferId, memory: &mut M) {
@@ -142,114 +273,6 @@ impl Machine<SlotStore> {
             (Ok(()), Records::SyncSector(records)) => records.page_written(page, self.store.completed),
             (Ok(()), Records::Commit(_)) => unreachable!("transactions have pages of their own"),
             (Err(errno), _) => self.latch(errno, memory),
-        }
-    }
-
-    /// Notes that a flush of the cache covers the first `covered` writes.
-    pub(in crate::store::slots) fn records_flushed(&mut self, covered: u64) {
-        self.lost_table_flushed(covered);
-        match &mut self.store.records {
-            Records::SyncSector(records) => records.flushed(covered),
-            Records::Commit(_) => self.transaction_flushed(covered),
-        }
-    }
-
-    /// Records that a slot, clean or dirty before, has content that the origin lacks. `key` waits until that is
-    /// recorded; answered if it is.
-    pub(in crate::store::slots) fn record_dirty(
-        &mut self,
-        slot: Frame,
-        key: RequestKey,
-    ) -> Option<RequestKey> {
-        let completed = self.store.completed;
-        let may_be_late = !self.requests[key].wants_fua();
-        let is_hasty = self.is_mutated(Mutation::AckBeforeMapping);
-        match &mut self.store.records {
-            Records::SyncSector(_) if is_hasty => Some(key),
-            Records::SyncSector(records) => records.dirtied(slot.0, completed, key),
-            Records::Commit(mappings) => mappings.wait_for_mapping(slot, key, may_be_late),
-        }
-    }
-
-    /// Marks slots whose content is durable on the origin as clean, if they were not written since.
-    pub(in crate::store::slots) fn slots_are_home(&mut self, volume_index: VolumeIndex, copy: Copied) {
-        let slots: Vec<Frame> = self.store.slots_of(copy.place, copy.blocks).collect();
-        for slot in slots {
-            let piece = self.store.table.piece(slot);
-            self.store.written_home.put(slot.0, false);
-            let first = copy.first + u64::from(self.store.place(slot, 0).0 - copy.place.0);
-            let is_same = piece.is_some_and(|piece| {
-                piece == self.store.piece_of(self.volume(volume_index).key(first))
-                    && self.store.table.is_dirty(slot)
-                    && (!self.store.table.is_rewritten(slot)
-                        || self.is_mutated(Mutation::CleanThoughRewritten))
-                    && !self.store.table.is_lost(slot)
-            });
-            if is_same {
-                self.slot_is_home(slot, piece.expect("seen above"));
-            }
-        }
-    }
-
-    fn slot_is_home(&mut self, slot: Frame, piece: PieceKey) {
-        let blocks = self.store.blocks_of(self.volume(piece.volume()), piece).count;
-        self.store.table.set_dirty(slot, false);
-        self.store.replacement.set_dirty(slot, false);
-        self.tell_dirty(slot, false);
-        self.volume_mut(piece.volume()).dirty_blocks -= blocks;
-        let now = self.now;
-        let SlotStore { records, layout, table, cleaning, policies, .. } = &mut self.store;
-        match records {
-            Records::SyncSector(records) => {
-                records.cleaned(slot.0);
-                let set = table.shape().set_of(slot);
-                match cleaning.as_mut().filter(|cleaning| cleaning.set == set) {
-                    Some(cleaning) if !policies.cleans_per_block => cleaning.is_unrecorded = true,
-                    _ => records.want(SyncSector::<RequestKey>::page_of(slot.0)),
-                }
-            }
-            Records::Commit(mappings) => mappings.cleaned(piece, layout, now),
-        }
-        self.store.is_released = true;
-    }
-
-    /// Records the slots of a set whose cleaning is over: destaged slots waited for the others.
-    pub(in crate::store::slots) fn record_cleaned(&mut self, set: u32) {
-        let shape = self.store.table.shape();
-        let Records::SyncSector(records) = &mut self.store.records else { return };
-        let [first, last] = [0, shape.ways - 1].map(|way| shape.frame(set, way).0);
-        let page = SyncSector::<RequestKey>::page_of;
-        for page in page(first)..=page(last) {
-            if records.is_clearing(page) {
-                records.want(page);
-            }
-        }
-    }
-
-    /// Forgets those of `blocks` that may be forgotten now.
-    pub(in crate::store::slots) fn evict_blocks(&mut self, volume: VolumeIndex, blocks: Blocks) {
-        let pieces: Vec<PieceKey> = self.store.pieces(volume, blocks).collect();
-        for piece in pieces {
-            let slot = self.store.directory.find(piece, &self.store.table);
-            if let Some(slot) = slot.filter(|slot| self.store.may_leave(*slot)) {
-                self.evict_slot(slot);
-            }
-        }
-    }
-
-    /// Forgets all slots of a volume that is detached, or whose cache was given up.
-    pub(in crate::store::slots) fn evict_volume(&mut self, volume: VolumeIndex) {
-        self.evict_all(volume);
-        if self.latched.is_none() {
-            assert!(self.volume(volume).cached_blocks == 0, "all slots of a clean volume may leave");
-        }
-    }
-
-    pub(in crate::store::slots) fn evict_all(&mut self, volume: VolumeIndex) {
-        for slot in slots_of_volume(&self.store, volume) {
-            if self.store.may_leave(slot) {
-                self.evict_slot(slot);
-            }
         }
     }
 }

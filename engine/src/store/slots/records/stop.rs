@@ -5,6 +5,7 @@
 
 use crate::effect::{Errno, IoOp, Pieces, Target};
 use crate::format::{SlotPage, SlotRecord};
+use crate::machine::volumes::Volumes;
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::number::to_u32;
@@ -15,6 +16,18 @@ use crate::units::{Frame, PieceKey};
 
 /// Pages on their way at a time.
 const PAGES_IN_FLIGHT: u32 = 32;
+
+impl SlotStore {
+    /// Whether a clean slot is still right after the stop: its origin has flushed all writes that it was given.
+    fn may_be_kept(&self, slot: Frame, piece: PieceKey, volumes: &Volumes) -> bool {
+        let Some(volume) = &volumes[piece.volume().at()] else { return false };
+        let origin = &volume.origin;
+        self.table.state(slot) == SlotState::Valid
+            && !self.rotten.contains(&piece)
+            && !origin.is_failing()
+            && origin.client_epoch <= origin.flushed_epoch
+    }
+}
 
 impl Machine<SlotStore> {
     /// Writes all pages, at a stop when nothing else is under way; true when that is done.
@@ -38,7 +51,7 @@ impl Machine<SlotStore> {
             let slot = Frame(slot);
             let piece = (slot.0 < table.shape().frames).then(|| table.piece(slot)).flatten()?;
             let is_dirty = table.is_dirty(slot);
-            (is_dirty || self.may_be_kept(slot, piece)).then(|| SlotRecord {
+            (is_dirty || self.store.may_be_kept(slot, piece, &self.volumes)).then(|| SlotRecord {
                 piece,
                 is_dirty,
                 is_lost: table.is_lost(slot),
@@ -51,16 +64,6 @@ impl Machine<SlotStore> {
         self.store.pages_in_flight += 1;
         let op = IoOp::Write { offset_bytes, from: Pieces::One(slice) };
         self.issue(Target::Cache, op, Flight::Store(SlotFlight::StopPage { buffer }));
-    }
-
-    /// Whether a clean slot is still right after the stop: its origin has flushed all writes that it was given.
-    fn may_be_kept(&self, slot: Frame, piece: PieceKey) -> bool {
-        let Some(volume) = &self.volumes[piece.volume().at()] else { return false };
-        let origin = &volume.origin;
-        self.store.table.state(slot) == SlotState::Valid
-            && !self.store.rotten.contains(&piece)
-            && !origin.is_failing()
-            && origin.client_epoch <= origin.flushed_epoch
     }
 
     pub(in crate::store::slots) fn stop_page_written<M: Memory>(

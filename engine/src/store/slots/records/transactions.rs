@@ -6,6 +6,7 @@ use crate::image::Image;
 use crate::machine::guard::Blocks;
 use crate::machine::request::{RequestKey, Stage};
 use crate::machine::volume::Standing;
+use crate::machine::volumes::Volumes;
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
@@ -44,6 +45,118 @@ impl SlotStore {
             Records::SyncSector(_) => None,
         }
     }
+
+    /// Notes that a flush of the cache covers the first `covered` writes.
+    pub(in crate::store::slots) fn transaction_flushed(&mut self, covered: u64) {
+        if self.mappings_mut().is_some_and(|mappings| mappings.flushed(covered)) {
+            // Requests that waited for a slot may write to it now.
+            self.is_released = true;
+        }
+    }
+
+    /// Whether data may be written to a slot that holds its piece. If not, the request waits for the slot.
+    pub(in crate::store::slots) fn may_write(&mut self, slot: Frame, piece: PieceKey) -> bool {
+        let is_dirty = self.table.is_dirty(slot);
+        self.mappings_mut().is_none_or(|mappings| mappings.may_write(slot, piece, is_dirty))
+    }
+
+    /// Whether a read goes on only when the mapping of a slot that it waited for is durable.
+    pub(in crate::store::slots) fn is_reader_held(&mut self, slot: Frame) -> bool {
+        self.mappings_mut().is_some_and(|mappings| mappings.holds_reader(slot))
+    }
+
+    /// Whether the origin's content of `blocks` may be clean in a slot. RULE 2: where clean slots are kept over a
+    /// crash, only content that the origin flushed.
+    pub(in crate::store::slots) fn may_enter_clean(
+        &self,
+        volume: VolumeIndex,
+        blocks: Blocks,
+        volumes: &Volumes,
+    ) -> bool {
+        !self.keeps_clean()
+            || volumes.of(volume).is_origin_flushed(blocks)
+            || self.mutations.has(Mutation::KeepUnflushedFill)
+    }
+
+    /// Has a slot that got its content mapped by the next transaction.
+    pub(in crate::store::slots) fn slot_is_filled(&mut self, slot: Frame, now: Nanos) {
+        let piece = self.table.piece(slot).expect("a filled slot holds a piece");
+        let SlotStore { records: Records::Commit(mappings), layout, table, recorded, .. } = self else {
+            return;
+        };
+        mappings.mapped(slot, layout, now);
+        table.set_recorded(slot, true);
+        recorded[piece.volume().at()] += 1;
+    }
+
+    /// Begins to give a clean slot up (S3): it is free when the removal of its mapping is durable.
+    pub(in crate::store::slots) fn begin_leaving(&mut self, slot: Frame, volumes: &mut Volumes, now: Nanos) {
+        let piece = self.table.piece(slot).expect("a slot that leaves holds a piece");
+        self.table.begin_leaving(slot);
+        self.replacement.remove(slot);
+        let SlotStore { records: Records::Commit(mappings), layout, .. } = self else {
+            unreachable!("without transactions a slot is free at once")
+        };
+        mappings.leaves(slot, piece, layout, now);
+        if self.mutations.has(Mutation::ReuseBeforeRemoval) {
+            self.slot_is_gone(slot, volumes);
+        }
+    }
+
+    fn slot_is_gone(&mut self, slot: Frame, volumes: &mut Volumes) {
+        let is_left = self.table.state(slot) == SlotState::Leaving;
+        if !is_left && self.mutations.has(Mutation::ReuseBeforeRemoval) {
+            return;
+        }
+        let piece = self.table.piece(slot).expect("a slot that left held a piece");
+        self.table.set_recorded(slot, false);
+        self.recorded[piece.volume().at()] -= 1;
+        self.directory.remove(piece, slot);
+        self.table.free(slot);
+        self.rotten.remove(&piece);
+        self.doubted.remove(&piece);
+        self.free.give_back(slot);
+        self.uncount(piece, volumes);
+        if let Some(mappings) = self.mappings_mut() {
+            mappings.leaving -= 1;
+        }
+        self.is_released = true;
+    }
+
+    /// Gives up the slots of volumes that are being detached: they are forgotten durably before the volume is gone.
+    fn let_volumes_leave(&mut self, volumes: &mut Volumes, now: Nanos) {
+        for at in 0..VOLUMES_MAX {
+            let is_leaving =
+                volumes[at].as_ref().is_some_and(|volume| volume.standing == Standing::Detaching);
+            if !is_leaving || self.recorded[at] == 0 {
+                continue;
+            }
+            // A slot that could not leave then can leave when something was released.
+            let is_first = !core::mem::replace(&mut self.is_volume_leaving[at], true);
+            if is_first || self.is_released {
+                self.evict_all(VolumeIndex(to_u8(at)), volumes, now);
+            }
+        }
+    }
+
+    fn adjust_trees(&mut self, volumes: &Volumes, now: Nanos) {
+        let SlotStore { records: Records::Commit(mappings), layout, .. } = self else { return };
+        let requests = |volume: VolumeIndex| {
+            volumes[volume.at()].as_ref().map(|volume| {
+                let counters = &volume.counters;
+                counters.reads + counters.writes + counters.discards + counters.write_zeroes
+            })
+        };
+        mappings.adjust(requests, layout, now);
+    }
+
+    /// Whether all writes of a clean stop are done.
+    pub(in crate::store::slots) fn are_mappings_stopped(&mut self, volumes: &Volumes) -> bool {
+        let mut volumes = volumes.iter().flatten();
+        let is_flushed = volumes.all(|volume| volume.origin.client_epoch <= volume.origin.flushed_epoch);
+        // Data written through to a failing origin may not be there: no clean stop is recorded then.
+        !is_flushed || self.mappings_mut().is_none_or(Mappings::stop)
+    }
 }
 
 impl Machine<SlotStore> {
@@ -52,8 +165,8 @@ impl Machine<SlotStore> {
         if self.store.mappings().is_none() || self.latched.is_some() {
             return;
         }
-        self.let_volumes_leave();
-        self.adjust_trees();
+        self.store.let_volumes_leave(&mut self.volumes, self.now);
+        self.store.adjust_trees(&self.volumes, self.now);
         let before = self.store.leaving();
         while self.transaction_goes_on(memory) {}
         if self.store.leaving() < before && !self.requests.watched().is_empty() {
@@ -74,7 +187,7 @@ impl Machine<SlotStore> {
         if let Some(waiter) = mappings.commit.next_done() {
             match waiter {
                 Waiter::Request(key) => self.record_done(key, memory),
-                Waiter::Gone(slot) => self.slot_is_gone(slot),
+                Waiter::Gone(slot) => self.store.slot_is_gone(slot, &mut self.volumes),
                 Waiter::Flush(key) => self.flush_devices(key, memory),
             }
             return true;
@@ -96,7 +209,7 @@ impl Machine<SlotStore> {
                 let is_void = mutations.has(Mutation::TransactionUnflushed)
                     || mutations.has(Mutation::RecordUnflushed) && mappings.commit.is_record_written();
                 if completed <= self.barrier.flushed || is_void {
-                    self.transaction_flushed(completed);
+                    self.store.transaction_flushed(completed);
                 } else {
                     self.barrier.want(completed);
                     self.pump_barrier();
@@ -165,26 +278,7 @@ impl Machine<SlotStore> {
         }
     }
 
-    /// Notes that a flush of the cache covers the first `covered` writes.
-    pub(in crate::store::slots) fn transaction_flushed(&mut self, covered: u64) {
-        if self.store.mappings_mut().is_some_and(|mappings| mappings.flushed(covered)) {
-            // Requests that waited for a slot may write to it now.
-            self.store.is_released = true;
-        }
-    }
-
     // ---- slots -------------------------------------------------------------------------------
-
-    /// Whether data may be written to a slot that holds its piece. If not, the request waits for the slot.
-    pub(in crate::store::slots) fn may_write(&mut self, slot: Frame, piece: PieceKey) -> bool {
-        let is_dirty = self.store.table.is_dirty(slot);
-        self.store.mappings_mut().is_none_or(|mappings| mappings.may_write(slot, piece, is_dirty))
-    }
-
-    /// Whether a read goes on only when the mapping of a slot that it waited for is durable.
-    pub(in crate::store::slots) fn is_reader_held(&mut self, slot: Frame) -> bool {
-        self.store.mappings_mut().is_some_and(|mappings| mappings.holds_reader(slot))
-    }
 
     /// Lets a FLUSH wait for writes that were answered without a durable mapping. False if there are none.
     pub(in crate::store::slots) fn flush_waits_for_mappings(&mut self, key: RequestKey) -> bool {
@@ -197,100 +291,7 @@ impl Machine<SlotStore> {
         waits
     }
 
-    /// Whether the origin's content of `blocks` may be clean in a slot. RULE 2: where clean slots are kept over a
-    /// crash, only content that the origin flushed.
-    pub(in crate::store::slots) fn may_enter_clean(&self, volume: VolumeIndex, blocks: Blocks) -> bool {
-        !self.store.keeps_clean()
-            || self.is_origin_flushed(volume, blocks)
-            || self.is_mutated(Mutation::KeepUnflushedFill)
-    }
-
-    /// Has a slot that got its content mapped by the next transaction.
-    pub(in crate::store::slots) fn slot_is_filled(&mut self, slot: Frame) {
-        let now = self.now;
-        let piece = self.store.table.piece(slot).expect("a filled slot holds a piece");
-        let SlotStore { records: Records::Commit(mappings), layout, table, recorded, .. } = &mut self.store
-        else {
-            return;
-        };
-        mappings.mapped(slot, layout, now);
-        table.set_recorded(slot, true);
-        recorded[piece.volume().at()] += 1;
-    }
-
-    /// Begins to give a clean slot up (S3): it is free when the removal of its mapping is durable.
-    pub(in crate::store::slots) fn begin_leaving(&mut self, slot: Frame) {
-        let now = self.now;
-        let piece = self.store.table.piece(slot).expect("a slot that leaves holds a piece");
-        self.store.table.begin_leaving(slot);
-        self.store.replacement.remove(slot);
-        let SlotStore { records: Records::Commit(mappings), layout, .. } = &mut self.store else {
-            unreachable!("without transactions a slot is free at once")
-        };
-        mappings.leaves(slot, piece, layout, now);
-        if self.is_mutated(Mutation::ReuseBeforeRemoval) {
-            self.slot_is_gone(slot);
-        }
-    }
-
-    fn slot_is_gone(&mut self, slot: Frame) {
-        let is_left = self.store.table.state(slot) == SlotState::Leaving;
-        if !is_left && self.is_mutated(Mutation::ReuseBeforeRemoval) {
-            return;
-        }
-        let piece = self.store.table.piece(slot).expect("a slot that left held a piece");
-        self.store.table.set_recorded(slot, false);
-        self.store.recorded[piece.volume().at()] -= 1;
-        self.store.directory.remove(piece, slot);
-        self.store.table.free(slot);
-        self.store.rotten.remove(&piece);
-        self.store.doubted.remove(&piece);
-        self.store.free.give_back(slot);
-        self.uncount(piece);
-        if let Some(mappings) = self.store.mappings_mut() {
-            mappings.leaving -= 1;
-        }
-        self.store.is_released = true;
-    }
-
-    /// Gives up the slots of volumes that are being detached: they are forgotten durably before the volume is gone.
-    fn let_volumes_leave(&mut self) {
-        for at in 0..VOLUMES_MAX {
-            let is_leaving =
-                self.volumes[at].as_ref().is_some_and(|volume| volume.standing == Standing::Detaching);
-            if !is_leaving || self.store.recorded[at] == 0 {
-                continue;
-            }
-            // A slot that could not leave then can leave when something was released.
-            let is_first = !core::mem::replace(&mut self.store.is_volume_leaving[at], true);
-            if is_first || self.store.is_released {
-                self.evict_all(VolumeIndex(to_u8(at)));
-            }
-        }
-    }
-
-    fn adjust_trees(&mut self) {
-        let now = self.now;
-        let SlotStore { records: Records::Commit(mappings), layout, .. } = &mut self.store else { return };
-        let volumes = &self.volumes;
-        let requests = |volume: VolumeIndex| {
-            volumes[volume.at()].as_ref().map(|volume| {
-                let counters = &volume.counters;
-                counters.reads + counters.writes + counters.discards + counters.write_zeroes
-            })
-        };
-        mappings.adjust(requests, layout, now);
-    }
-
     // ---- a clean stop ------------------------------------------------------------------------
-
-    /// Whether all writes of a clean stop are done.
-    pub(in crate::store::slots) fn are_mappings_stopped(&mut self) -> bool {
-        let mut volumes = self.volumes.iter().flatten();
-        let is_flushed = volumes.all(|volume| volume.origin.client_epoch <= volume.origin.flushed_epoch);
-        // Data written through to a failing origin may not be there: no clean stop is recorded then.
-        !is_flushed || self.store.mappings_mut().is_none_or(Mappings::stop)
-    }
 }
 
 /// Writes the transaction of a start, before the first request: it replaces what the process before left half done,
