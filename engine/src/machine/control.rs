@@ -118,7 +118,7 @@ impl<S: Store> Machine<S> {
         }
         let volume = self.volume_mut(index);
         volume.size_sectors = volume.size_sectors.max(sectors);
-        let mut map = crate::machine::destage::DirtyMap::new(volume.blocks());
+        let mut map = crate::machine::destage::dirty_map::DirtyMap::new(volume.blocks());
         core::mem::swap(&mut map, &mut volume.destage.map);
         let mut from = 0;
         while let Some(block) = map.next(from) {

@@ -33,7 +33,7 @@ use crate::effect::{Busy, Effect, Errno, IoId, IoOp, Notice, Request, RequestOp,
 use crate::format::Superblock;
 use crate::limits::{Config, RANGE_BYTES_MAX, REQUEST_BYTES_MAX, REQUESTS_MAX};
 use crate::machine::barrier::CacheBarrier;
-use crate::machine::destage::Run;
+use crate::machine::destage::run::Run;
 use crate::machine::guard::{Blocks, Hold};
 use crate::machine::outbox::Outbox;
 use crate::machine::request::{Active, RequestKey};

@@ -1,7 +1,7 @@
 //! One volume of the running engine: its standing, its guard, its counts and its origin.
 
 use crate::effect::{RequestOp, WriteMode};
-use crate::machine::destage::DestageState;
+use crate::machine::destage::state::DestageState;
 use crate::machine::guard::{Blocks, Guard};
 use crate::machine::origin::Origin;
 use crate::status::Counters;

@@ -16,7 +16,7 @@ use crate::composition::support::Lack;
 use crate::effect::Errno;
 use crate::format::{FormatError, Layout, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock};
 use crate::image::Image;
-use crate::machine::destage::DestageState;
+use crate::machine::destage::state::DestageState;
 use crate::machine::guard::Guard;
 use crate::machine::origin::Origin;
 use crate::machine::volume::{Standing, Volume};

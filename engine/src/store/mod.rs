@@ -22,7 +22,7 @@ pub mod slots;
 
 use crate::effect::Errno;
 use crate::machine::Machine;
-use crate::machine::destage::Copied;
+use crate::machine::destage::run::Copied;
 use crate::machine::guard::{Blocks, Hold, Stamp};
 use crate::machine::piece::{ChangingRead, Piece};
 use crate::machine::request::RequestKey;

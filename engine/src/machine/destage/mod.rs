@@ -6,10 +6,10 @@
 //! dirty map.
 
 mod choice;
-mod dirty_map;
+pub(crate) mod dirty_map;
 mod level;
-mod run;
-mod state;
+pub(crate) mod run;
+pub(crate) mod state;
 mod unreadable;
 
 use crate::effect::{Errno, IoOp, Pieces, Target};
@@ -24,11 +24,8 @@ use crate::store::{Lookup, Store};
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, VolumeIndex};
 use alloc::vec::Vec;
 use choice::Choice;
-pub(crate) use dirty_map::DirtyMap;
 use level::{Level, Moment};
-use run::Written;
-pub(crate) use run::{Copied, Run};
-pub(crate) use state::DestageState;
+use run::{Copied, Run, Written};
 
 /// A volume with nothing to start is left alone for this long, if nothing happens.
 const LOOK_AGAIN_NS: u64 = 2 * Nanos::MILLISECOND;

@@ -9,7 +9,7 @@
 //! Each hook is one exhaustive match. Nothing else in the log asks which way its cache has: a fourth one is a folder,
 //! and an arm in each hook below.
 
-use super::draft::Draft;
+use super::draft::{Draft, Placing};
 use super::fills::Fill;
 use super::index::Index;
 use super::inline::Inline;
@@ -38,15 +38,6 @@ pub(crate) enum Appender {
     Mirror(Box<Mirror>),
 }
 
-/// Where the data of a batch lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Placing {
-    /// In the batch, behind its header.
-    BehindHeader,
-    /// Where it was written before.
-    Elsewhere,
-}
-
 /// The units in which dirty data holds the cache: segments of a ring, or buckets.
 pub(crate) struct DirtyUnits {
     pub count: u32,
@@ -65,6 +56,53 @@ impl Appender {
             (Some(keys), _) => Appender::Keys(Box::new(keys)),
             (None, Some(mirror)) => Appender::Mirror(Box::new(mirror)),
             (None, None) => Appender::Inline(Box::default()),
+        }
+    }
+
+    // ---- the state of one way, for its own code ----------------------------------------------
+
+    pub(super) fn inline_mut(&mut self) -> &mut Inline {
+        match self {
+            Appender::Inline(inline) => inline,
+            Appender::Keys(_) | Appender::Mirror(_) => {
+                unreachable!("the hooks call this for inline logs alone")
+            }
+        }
+    }
+
+    pub(super) fn keys(&self) -> &Keys {
+        match self {
+            Appender::Keys(keys) => keys,
+            Appender::Inline(_) | Appender::Mirror(_) => {
+                unreachable!("the hooks call this for logs of keys alone")
+            }
+        }
+    }
+
+    pub(super) fn keys_mut(&mut self) -> &mut Keys {
+        match self {
+            Appender::Keys(keys) => keys,
+            Appender::Inline(_) | Appender::Mirror(_) => {
+                unreachable!("the hooks call this for logs of keys alone")
+            }
+        }
+    }
+
+    pub(super) fn mirror(&self) -> &Mirror {
+        match self {
+            Appender::Mirror(mirror) => mirror,
+            Appender::Inline(_) | Appender::Keys(_) => {
+                unreachable!("the hooks call this for mirrored logs alone")
+            }
+        }
+    }
+
+    pub(super) fn mirror_mut(&mut self) -> &mut Mirror {
+        match self {
+            Appender::Mirror(mirror) => mirror,
+            Appender::Inline(_) | Appender::Keys(_) => {
+                unreachable!("the hooks call this for mirrored logs alone")
+            }
         }
     }
 

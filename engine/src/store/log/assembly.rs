@@ -1,7 +1,6 @@
 //! Assembly: what waits becomes a batch, with its sequence and its place.
 
-use super::appender::Placing;
-use super::draft::Draft;
+use super::draft::{Draft, Placing};
 use super::room::Room;
 use super::{Batch, LogFlight, LogStore, Publish};
 use crate::effect::{IoOp, Pieces, Target};

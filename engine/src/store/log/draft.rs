@@ -9,6 +9,15 @@ use crate::number::{index, to_u32};
 use crate::units::{BLOCK_BYTES, Place, SECTORS_PER_BLOCK, VolumeId};
 use alloc::vec::Vec;
 
+/// Where the data of a batch lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Placing {
+    /// In the batch, behind its header.
+    BehindHeader,
+    /// Where it was written before.
+    Elsewhere,
+}
+
 /// A batch being put together.
 pub(super) struct Draft {
     pub sequence: u64,

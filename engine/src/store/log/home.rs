@@ -2,7 +2,7 @@
 
 use super::{InternalAppend, LogStore};
 use crate::effect::IoOp;
-use crate::machine::destage::{Copied, Run};
+use crate::machine::destage::run::{Copied, Run};
 use crate::machine::guard::{Blocks, Hold};
 use crate::machine::{Flight, Machine};
 use crate::mutation::Mutation;

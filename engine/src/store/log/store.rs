@@ -5,7 +5,7 @@ use super::{InternalAppend, LogFlight, LogStore};
 use crate::effect::{Errno, RequestOp};
 use crate::format::SEGMENTS_OFFSET;
 use crate::machine::Machine;
-use crate::machine::destage::Copied;
+use crate::machine::destage::run::Copied;
 use crate::machine::guard::{Blocks, Hold, Stamp};
 use crate::machine::piece::Piece;
 use crate::machine::request::{RequestKey, Stage};

@@ -7,7 +7,7 @@ use super::{SlotFlight, SlotStore};
 use crate::effect::{Effect, Errno, Notice};
 use crate::format::SlotPersistence;
 use crate::machine::Machine;
-use crate::machine::destage::Copied;
+use crate::machine::destage::run::Copied;
 use crate::machine::guard::{Blocks, Hold, Stamp};
 use crate::machine::piece::{ChangingRead, Piece};
 use crate::machine::request::RequestKey;
@@ -501,6 +501,13 @@ impl SlotStore {
         self.policies.partial == Partial::BothIfClean
             && !self.table.is_dirty(slot)
             && (self.table.is_pinned(slot) || self.is_writing(slot))
+    }
+
+    /// The slots that hold a piece of a volume.
+    pub(super) fn slots_of_volume(&self, volume: VolumeIndex) -> Vec<Frame> {
+        let is_of_volume =
+            |slot: &Frame| self.table.piece(*slot).is_some_and(|piece| piece.volume() == volume);
+        self.all_slots().filter(is_of_volume).collect()
     }
 
     pub(super) fn all_slots(&self) -> impl Iterator<Item = Frame> + use<> {

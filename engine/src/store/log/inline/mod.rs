@@ -36,17 +36,6 @@ impl Inline {
     }
 }
 
-impl super::appender::Appender {
-    fn inline_mut(&mut self) -> &mut Inline {
-        match self {
-            super::appender::Appender::Inline(inline) => inline,
-            super::appender::Appender::Keys(_) | super::appender::Appender::Mirror(_) => {
-                unreachable!("the hooks call this for inline logs alone")
-            }
-        }
-    }
-}
-
 impl Machine<LogStore> {
     /// Sends off what is pending, as far as it may go now.
     pub(super) fn assemble_inline<M: Memory>(&mut self, memory: &mut M) {

@@ -37,7 +37,6 @@ mod leave;
 mod ring;
 mod tail;
 
-use super::appender::Appender;
 use crate::composition::Composition;
 use crate::composition::axes::{
     DestageChoice, ExtentWrites, Journal as JournalChoice, PersistenceChoice, WritesChoice,
@@ -218,26 +217,6 @@ impl Keys {
     /// Whether a key of a volume waits.
     pub fn concern(&self, volume: VolumeIndex) -> bool {
         self.waiting.iter().any(|key| key.state != KeyState::Gone && key.volume == volume)
-    }
-}
-
-impl Appender {
-    fn keys(&self) -> &Keys {
-        match self {
-            Appender::Keys(keys) => keys,
-            Appender::Inline(_) | Appender::Mirror(_) => {
-                unreachable!("the hooks call this for logs of keys alone")
-            }
-        }
-    }
-
-    fn keys_mut(&mut self) -> &mut Keys {
-        match self {
-            Appender::Keys(keys) => keys,
-            Appender::Inline(_) | Appender::Mirror(_) => {
-                unreachable!("the hooks call this for logs of keys alone")
-            }
-        }
     }
 }
 

@@ -26,7 +26,6 @@ mod groups;
 mod memory;
 
 use super::LogStore;
-use super::appender::Appender;
 use crate::composition::Composition;
 use crate::composition::axes::PersistenceChoice;
 use crate::machine::Machine;
@@ -121,26 +120,6 @@ impl Mirror {
     fn was_published(&mut self) {
         self.owed_writes -= 1;
         self.is_hurried &= self.owes();
-    }
-}
-
-impl Appender {
-    fn mirror(&self) -> &Mirror {
-        match self {
-            Appender::Mirror(mirror) => mirror,
-            Appender::Inline(_) | Appender::Keys(_) => {
-                unreachable!("the hooks call this for mirrored logs alone")
-            }
-        }
-    }
-
-    fn mirror_mut(&mut self) -> &mut Mirror {
-        match self {
-            Appender::Mirror(mirror) => mirror,
-            Appender::Inline(_) | Appender::Keys(_) => {
-                unreachable!("the hooks call this for mirrored logs alone")
-            }
-        }
     }
 }
 

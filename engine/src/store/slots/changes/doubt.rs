@@ -16,7 +16,6 @@ use crate::machine::volumes::Volumes;
 use crate::mutation::Mutation;
 use crate::store::slots::SlotStore;
 use crate::store::slots::records::Records;
-use crate::store::slots::records::transactions::slots_of_volume;
 use crate::store::slots::table::SlotState;
 use crate::units::Nanos;
 use crate::units::{Frame, PieceKey, VolumeIndex};
@@ -35,7 +34,7 @@ impl SlotStore {
         volumes: &mut Volumes,
         now: Nanos,
     ) {
-        for slot in slots_of_volume(self, volume) {
+        for slot in self.slots_of_volume(volume) {
             let piece = self.table.piece(slot).expect("a slot of the volume holds a piece");
             if self.table.is_dirty(slot) {
                 continue;

@@ -18,7 +18,7 @@ pub(super) mod trees;
 use crate::effect::{Errno, IoOp, Pieces, Target};
 use crate::format::{SlotPage, SlotRecord};
 use crate::machine::barrier::CacheBarrier;
-use crate::machine::destage::Copied;
+use crate::machine::destage::run::Copied;
 use crate::machine::guard::Blocks;
 use crate::machine::request::RequestKey;
 use crate::machine::requests::Requests;
@@ -30,7 +30,6 @@ use crate::number::to_u32;
 use crate::policies::replacement::Policy;
 use crate::store::slots::records::mappings::Mappings;
 use crate::store::slots::records::persistence::sync_sector::SyncSector;
-use crate::store::slots::records::transactions::slots_of_volume;
 use crate::store::slots::{SlotFlight, SlotStore};
 use crate::units::Nanos;
 use crate::units::{Frame, PieceKey, VolumeIndex};
@@ -190,7 +189,7 @@ impl SlotStore {
         volumes: &mut Volumes,
         now: Nanos,
     ) {
-        for slot in slots_of_volume(self, volume) {
+        for slot in self.slots_of_volume(volume) {
             if self.may_leave(slot) {
                 self.evict_slot(slot, volumes, now);
             }

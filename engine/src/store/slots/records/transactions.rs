@@ -19,7 +19,6 @@ use crate::store::slots::table::SlotState;
 use crate::store::slots::{SlotFlight, SlotStore};
 use crate::units::{Frame, Nanos, PieceKey, VOLUMES_MAX, VolumeIndex};
 use alloc::vec;
-use alloc::vec::Vec;
 
 /// Pages of a transaction that may be in flight at a time: each has a buffer.
 const PAGES_IN_FLIGHT_MAX: u32 = 16;
@@ -334,10 +333,4 @@ pub(in crate::store::slots) fn commit_at_start<I: Image>(
         }
     }
     Ok(())
-}
-
-/// The slots of a volume that hold a piece.
-pub(in crate::store::slots) fn slots_of_volume(store: &SlotStore, volume: VolumeIndex) -> Vec<Frame> {
-    let is_of_volume = |slot: &Frame| store.table.piece(*slot).is_some_and(|piece| piece.volume() == volume);
-    store.all_slots().filter(is_of_volume).collect()
 }
