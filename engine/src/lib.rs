@@ -7,6 +7,7 @@
 //! input gives the same output on every machine.
 #![no_std]
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 extern crate alloc;
 #[cfg(test)]

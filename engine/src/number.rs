@@ -3,6 +3,8 @@
 //! `as` does not, so the engine uses it here alone. What might not fit is checked in release builds, too: a number
 //! that was cut silently would name another block.
 
+#![allow(clippy::as_conversions, reason = "here alone: each function says by its name what it may lose")]
+
 const _: () =
     assert!(usize::BITS == 64, "the engine is built for 64-bit machines: lengths and offsets share a type");
 

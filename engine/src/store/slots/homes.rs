@@ -17,6 +17,7 @@ use crate::machine::requests::Requests;
 use crate::machine::volume::Standing;
 use crate::machine::volumes::Volumes;
 use crate::memory::Memory;
+use crate::number::{to_u8, to_u32, wide};
 use crate::policies::controllers::idle::{IdleChoice, IdleEra};
 use crate::policies::controllers::{Budget, Destage, HomeOrder, Join, OfSet, Pressure};
 use crate::policies::replacement::{Policy, Urgency};
@@ -134,7 +135,7 @@ impl SlotStore {
             return;
         }
         let set = self.table.shape().set_of(slot);
-        let pressure = Pressure { now, requests: under_way as u32, ..Pressure::default() };
+        let pressure = Pressure { now, requests: to_u32(under_way), ..Pressure::default() };
         self.destage.set_dirty(slot, set, is_dirty, &pressure);
         if is_dirty {
             self.destage.touched(set);
@@ -143,7 +144,7 @@ impl SlotStore {
 
     /// Notes that slots are about to be read for a destage.
     pub(super) fn home_begins(&mut self, volume: VolumeIndex, slots: &[Frame], now: Nanos) {
-        let sectors = slots.len() as u64 * self.layout.slot_bytes() / BLOCK_BYTES * SECTORS_PER_BLOCK;
+        let sectors = wide(slots.len()) * self.layout.slot_bytes() / BLOCK_BYTES * SECTORS_PER_BLOCK;
         self.destage.started(volume, slots, sectors, now);
     }
 
@@ -206,7 +207,7 @@ impl Machine<SlotStore> {
         if self.store.destage.is_by_volume() {
             for at in 0..self.volumes.end() {
                 if self.volumes[at].is_some() {
-                    self.ask_controller(VolumeIndex(at as u8), memory);
+                    self.ask_controller(VolumeIndex(to_u8(at)), memory);
                 }
             }
         } else {
@@ -284,10 +285,10 @@ impl Machine<SlotStore> {
     /// The facts that the controller decides on.
     fn home_pressure(&self, volume: VolumeIndex) -> Pressure {
         let shape = self.store.table.shape();
-        let frame_sectors = self.store.layout.slot_blocks() * SECTORS_PER_BLOCK as u32;
+        let frame_sectors = self.store.layout.slot_blocks() * to_u32(SECTORS_PER_BLOCK);
         let volume_now = self.volumes[volume.at()].as_ref();
         let volumes = || self.volumes.iter().flatten();
-        let runs = self.runs.len() as u32;
+        let runs = to_u32(self.runs.len());
         Pressure {
             now: self.now,
             last_request: self.last_client,
@@ -301,9 +302,9 @@ impl Machine<SlotStore> {
             frame_sectors,
             in_use_percent: 0,
             busy_buckets: 0,
-            copies: self.store.promotions.len() as u32 + runs,
+            copies: to_u32(self.store.promotions.len()) + runs,
             runs,
-            requests: self.requests.len() as u32,
+            requests: to_u32(self.requests.len()),
             origin_reads: volumes().map(|volume| volume.origin.client_reads).sum(),
             is_memory_full: false,
             wants_room: self.store.wants_room,

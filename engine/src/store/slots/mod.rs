@@ -306,7 +306,7 @@ impl SlotStore {
             if found.len() == count || self.table.used() == 0 {
                 break;
             }
-            let (slot, within) = (Frame((random() % slots) as u32), random() % slot_blocks);
+            let (slot, within) = (Frame(to_u32(random() % slots)), random() % slot_blocks);
             let Some(piece) = self.table.piece(slot).filter(|_| !self.table.is_dirty(slot)) else {
                 continue;
             };
