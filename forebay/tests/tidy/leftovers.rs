@@ -9,7 +9,7 @@ const MACROS: [&str; 3] = ["todo", "dbg", "unimplemented"];
 /// Words of comments that put something off.
 const WORDS: [&str; 4] = ["FIXME", "XXX", "TODO", "HACK"];
 /// Folders that every machine has otherwise.
-const FOLDERS: [&str; 4] = ["/tmp/", "/work/", "/home/", "/root/"];
+const FOLDERS: [&str; 3] = ["/tmp/", "/home/", "/root/"];
 /// Where such a folder is what the line is about, and why.
 const EXCEPTED: [(&str, &str); 1] =
     [("forebay/src/run_dir.rs", "the folder of sockets where the system names none")];
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn folders_of_one_machine_are_found() {
         let found = |text: &str| check_machines(&Tree::of(&[("a/src/b.rs", text)])).len();
-        assert_eq!(found("let a = \"/tmp/a\";\n// see /work/b"), 2);
+        assert_eq!(found("let a = \"/tmp/a\";\n// see /root/b"), 2);
         assert_eq!(found("let a = temp.join(\"tmp/a\"); // lab/home/b, a/work/c"), 0);
     }
 }
