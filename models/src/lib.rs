@@ -6,9 +6,9 @@
 //! all arithmetic is in integers, all times are nanoseconds.
 //!
 //! ```
-//! use models::{Disk, Op, Submit};
+//! use forebay_models::{Disk, Op, Submit};
 //!
-//! let parameters = models::find("hdd").unwrap();
+//! let parameters = forebay_models::find("hdd").unwrap();
 //! let mut disk = Disk::new(&parameters, 8 << 30, 1);
 //! disk.submit(0, 42, Submit { op: Op::Read, offset_bytes: 1 << 30, len_bytes: 4096 });
 //! let mut now_ns = 0;
