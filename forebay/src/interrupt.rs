@@ -7,6 +7,18 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
+/// Starts a thread.
+///
+/// # Errors
+/// If the system has no more threads, or memory for one.
+pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(body)
+        .map(drop)
+        .with_context(|| format!("cannot start the thread {name}; raise the limit of threads or memory"))
+}
+
 /// The exit status of a process that was ended by a power cut, as if it had been killed.
 const POWER_CUT: i32 = 137;
 

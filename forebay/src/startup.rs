@@ -1,6 +1,7 @@
-//! From a cache device to an engine that may serve: locks, identities, notes, recovery, in that order.
+//! From a cache device to an engine that may serve: locks, identities, notes, recovery, in that order. What is found
+//! so is a [`Prepared`] cache. Its session begins ([`NewSession::begin`]) when all else that a start needs is there.
 //!
-//! Until recovery nothing is written to the cache, with one exception: a volume that was abandoned (its
+//! Until the session begins nothing is written to cache and notes, with one exception: a volume that was abandoned (its
 //! origin was written without its cache) gets a new durable number first, so that nothing the log holds
 //! for the old number can ever be taken for its content again, clean or dirty.
 
@@ -22,12 +23,13 @@ use engine::format::{Layout, Superblock, VolumeRecord};
 use engine::image::Image;
 use engine::limits::Config;
 use engine::mutation::Mutations;
-use engine::recovery::{self, Opened, Options};
+use engine::recovery::{self, OpenError, Opened, Options};
 use engine::units::{BLOCK_BYTES, SECTOR_BYTES, VOLUMES_MAX, VolumeId, VolumeIndex, payload_checksum};
 use live::devices::BlockingDevice;
 use live::devices::{self, Access, Device, DeviceError, DeviceSpec};
 use live::server::POOL_BYTES_DEFAULT;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Cached clean blocks that are compared with the origin at a start.
 const SPOT_CHECKS: usize = 64;
@@ -57,34 +59,75 @@ pub struct Served {
     pub mode: WriteMode,
 }
 
-/// A cache that is ready to be served.
-pub struct Started {
-    /// The engine.
-    pub engine: Engine,
+/// A cache that may be served, and whose session has not begun.
+pub struct Prepared {
     /// The cache device.
     pub cache: Device,
     /// The volumes.
     pub volumes: Vec<Served>,
-    /// The notes on it.
-    pub record: LiveRecord,
-    /// Findings of recovery.
-    pub recovery: RecoveryReport,
+    /// The notes on it, not stored yet.
+    pub record: Arc<LiveRecord>,
     /// Its identity in reports.
     pub identity: CacheIdentity,
     /// Memory, by purpose.
     pub memory: MemoryShares,
+    /// The session that it is to have.
+    pub session: NewSession,
 }
 
-/// Makes a cache ready to be served.
+/// A session that has not begun.
+pub struct NewSession {
+    cache: Device,
+    found: Opened,
+    config: Config,
+    record: Arc<LiveRecord>,
+    prepared_in: Duration,
+}
+
+/// A session that has begun.
+pub struct Begun {
+    /// The engine.
+    pub engine: Engine,
+    /// Findings of recovery.
+    pub recovery: RecoveryReport,
+}
+
+fn refused(spec: &DeviceSpec, error: &OpenError) -> anyhow::Error {
+    anyhow!("the cache {spec} cannot be recovered: {error}; see forebay check {spec}")
+}
+
+impl NewSession {
+    /// Stores the notes and begins the session.
+    ///
+    /// # Errors
+    /// If the notes or the cache cannot be written.
+    pub fn begin(self) -> Result<Begun> {
+        let NewSession { cache, found, config, record, prepared_in } = self;
+        let began_at = Instant::now();
+        // From here on the cache may come to hold data that the origin lacks: that is noted first.
+        record.claim_name(cache.spec())?;
+        let opened = recovery::begin_session(&mut BlockingDevice::new(&cache), found, Mutations::NONE)
+            .map_err(|error| refused(cache.spec(), &error))?;
+        let recovery = RecoveryReport {
+            seconds: (prepared_in + began_at.elapsed()).as_secs_f64(),
+            batches_cut: opened.report.batches_cut,
+            redestage_bytes: opened.report.redestage_bytes,
+            entries: opened.report.entries,
+        };
+        Ok(Begun { engine: Engine::new(opened, config), recovery })
+    }
+}
+
+/// Prepares a cache to be served: does all that may refuse it.
 ///
 /// # Errors
 /// Reason why it must not be served, or cannot be.
-pub fn start(
+pub fn prepare(
     spec: &DeviceSpec,
     options: &RunOptions,
     state: StateDirectory,
     interrupts: &Interrupts,
-) -> Result<Started> {
+) -> Result<Prepared> {
     let cache = open_cache(spec, Access::Exclusive)?;
     interrupts.watch(&cache);
     let mut image = BlockingDevice::new(&cache);
@@ -103,30 +146,22 @@ pub fn start(
     let config = engine_config(&superblock, &composition, &volumes);
     let memory = share_memory(&superblock, &config, options)?;
     let started_at = Instant::now();
-    let refused = |error| anyhow!("the cache {spec} cannot be recovered: {error}; see forebay check {spec}");
     let found = recovery::inspect(
         &mut image,
         Options { index_budget_bytes: memory.index_bytes, repair: false, mutations: Mutations::NONE },
     )
-    .map_err(refused)?;
+    .map_err(|error| refused(spec, &error))?;
     // RULE 11: a start that is refused changes nothing on the cache and in the notes. Otherwise the next one would find
     // no clean stop any more, and with it nothing to compare the origin with.
     spot_check(&found, &mut image, &volumes, spec)?;
     record.volumes = volumes.iter().map(|volume| note(volume, &record)).collect();
-    state.claim_name(&mut record, spec)?;
-    // From here on the cache may come to hold data that the origin lacks: that is noted first.
-    state.store(&record)?;
-    let opened = recovery::begin_session(&mut image, found, Mutations::NONE).map_err(refused)?;
-    let recovery = RecoveryReport {
-        seconds: started_at.elapsed().as_secs_f64(),
-        batches_cut: opened.report.batches_cut,
-        redestage_bytes: opened.report.redestage_bytes,
-        entries: opened.report.entries,
-    };
     warn_of_risks(&superblock.profile, &composition);
     let identity = CacheIdentity::new(spec, &superblock, &composition);
-    let engine = Engine::new(opened, config);
-    Ok(Started { engine, cache, volumes, record: LiveRecord::new(state, record), recovery, identity, memory })
+    let record = Arc::new(LiveRecord::new(state, record));
+    let prepared_in = started_at.elapsed();
+    let session =
+        NewSession { cache: cache.clone(), found, config, record: Arc::clone(&record), prepared_in };
+    Ok(Prepared { cache, volumes, record, identity, memory, session })
 }
 
 /// Warns in one line of promises that a cache does not make, if it promises less than a disk.

@@ -215,6 +215,17 @@ impl LiveRecord {
         LiveRecord { directory, record: Mutex::new(record) }
     }
 
+    /// Makes this record the only one found under the device's name, as [`StateDirectory::claim_name`], and writes it;
+    /// durable on return.
+    ///
+    /// # Errors
+    /// If records cannot be read or written.
+    pub fn claim_name(&self, device: &DeviceSpec) -> Result<()> {
+        let mut record = self.record.lock().expect("no thread panics while it holds the record");
+        self.directory.claim_name(&mut record, device)?;
+        self.directory.store(&record)
+    }
+
     /// Changes the notes; durable on return. Writes nothing if `change` changes nothing.
     ///
     /// # Errors

@@ -6,7 +6,7 @@
 
 use crate::arguments::RunOptions;
 use crate::control::{Answer, Answering, Listener, Progress, Question};
-use crate::interrupt::Interrupts;
+use crate::interrupt::{Interrupts, spawn};
 use crate::log::{Log, notice};
 use crate::opening::open_origin;
 use crate::report::{RequestStats, StatsReport, StatusReport, VolumeReport, VolumeStats};
@@ -18,8 +18,7 @@ use live::devices::{self, Access, Device, DeviceSpec};
 use live::passthrough::Passthrough;
 use live::server::{Config, ExportConfig, Handle, ListenAddress, POOL_BYTES_DEFAULT, Server};
 use std::ops::ControlFlow;
-use std::sync::Arc;
-use std::thread;
+use std::sync::{Arc, mpsc};
 
 /// A volume that its origin serves alone.
 struct Bare {
@@ -60,13 +59,6 @@ pub fn serve(
     let volumes = open_origins(&record, options, interrupts)?;
     let listen = listen(&volumes[0].note.name)?;
     let record = LiveRecord::new(state, record);
-    record.change(|record| {
-        for note in &mut record.volumes {
-            // A volume that cannot be written stays as it is, and so does its cached content.
-            note.abandoned |= !note.read_only && volumes.iter().any(|volume| volume.note.id == note.id);
-        }
-    })?;
-
     let (log, printer) = Log::open()?;
     let config = Config {
         pool_bytes: POOL_BYTES_DEFAULT,
@@ -85,21 +77,32 @@ pub fn serve(
         notice: Box::new(move |said| log.say(said.to_string())),
         reactors: threads,
     };
-    let core = Passthrough::new();
-    let (server, handle) = Server::new(config, core)?;
-    interrupts.attend();
+    let (server, handle) = Server::new(config)?;
     let names: Vec<String> = volumes.iter().map(|volume| volume.note.name.clone()).collect();
     let nbd = server.addresses().to_vec();
     let running = Arc::new(RunningBare { handle: handle.clone(), volumes, nbd });
-    let socket = Listener::open(&RunDirectory::find(), cache)?.answer_with(&running)?;
+    let (answering, answerer) = mpsc::channel();
+    let socket = Listener::open(&RunDirectory::find(), cache)?.answer_with(answerer)?;
     let waiter = interrupts.clone();
-    thread::Builder::new().name("stop".to_owned()).spawn(move || {
+    spawn("stop", move || {
         while !waiter.wait(std::time::Duration::from_secs(3600)) {}
         // If it has stopped by itself there is nothing to stop.
         let _ = handle.stop();
     })?;
-    ready(&names, &running.nbd);
-    server.run()?;
+    server.run(|| {
+        interrupts.attend();
+        record.change(|record| {
+            for note in &mut record.volumes {
+                // A volume that cannot be written stays as it is, and so does its cached content.
+                note.abandoned |=
+                    !note.read_only && running.volumes.iter().any(|volume| volume.note.id == note.id);
+            }
+        })?;
+        ready(&names, &running.nbd);
+        // The thread waits for it.
+        let _ = answering.send(running);
+        Ok::<_, anyhow::Error>(Passthrough::new())
+    })?;
     drop(socket);
     printer.finish();
     Ok(())

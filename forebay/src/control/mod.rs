@@ -5,7 +5,7 @@ mod client;
 mod server;
 
 pub use client::Connection;
-pub use server::{Answering, Listener, SocketFile};
+pub use server::{Answering, Listener};
 
 use crate::report::{StatsReport, StatusReport};
 use crate::setting::Setting;

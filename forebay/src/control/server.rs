@@ -1,6 +1,7 @@
 //! The daemon's end of the control socket.
 
 use super::{Answer, Progress, QUESTION_BYTES_MAX, Question};
+use crate::interrupt::spawn;
 use crate::run_dir::RunDirectory;
 use anyhow::{Context, Result, bail};
 use live::devices::DeviceSpec;
@@ -11,6 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::Duration;
 
@@ -33,7 +35,7 @@ pub trait Answering: Send + Sync + 'static {
 /// The control socket of a running cache; removed when this is dropped.
 pub struct Listener {
     listener: UnixListener,
-    path: PathBuf,
+    file: SocketFile,
 }
 
 impl Listener {
@@ -57,19 +59,20 @@ impl Listener {
         }
         let listener = UnixListener::bind(path)?;
         fs::set_permissions(path, Permissions::from_mode(0o600))?;
-        Ok(Listener { listener, path: path.to_owned() })
+        Ok(Listener { listener, file: SocketFile { path: path.to_owned() } })
     }
 
-    /// Answers from now on, each connection in a thread of its own. The socket file is removed when the
-    /// returned guard is dropped; the threads end with the process.
+    /// Answers as soon as `answering` comes, each connection in a thread of its own; until then verbs wait. The socket
+    /// file is removed when the returned guard is dropped; the threads end with the process.
     ///
     /// # Errors
     /// If the system has no more threads.
-    pub fn answer_with(self, answering: &Arc<impl Answering>) -> io::Result<SocketFile> {
-        let file = SocketFile { path: self.path.clone() };
-        let answering = Arc::clone(answering);
-        thread::Builder::new().name("control".to_owned()).spawn(move || {
-            for stream in self.listener.incoming().flatten() {
+    pub fn answer_with(self, answering: Receiver<Arc<impl Answering>>) -> Result<SocketFile> {
+        let Listener { listener, file } = self;
+        spawn("control", move || {
+            // The start may fail, and then nothing is answered.
+            let Ok(answering) = answering.recv() else { return };
+            for stream in listener.incoming().flatten() {
                 let answering = Arc::clone(&answering);
                 // Without another thread this one verb gets no answer; the daemon goes on.
                 let _ = thread::Builder::new().name("answer".to_owned()).spawn(move || {

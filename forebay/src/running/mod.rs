@@ -3,8 +3,8 @@
 mod homecoming;
 mod notices;
 
-use crate::control::{Answer, Answering, Listener, Progress, Question, SocketFile};
-use crate::interrupt::Interrupts;
+use crate::control::{Answer, Answering, Listener, Progress, Question};
+use crate::interrupt::{Interrupts, spawn};
 use crate::log::{Log, notice};
 use crate::origin;
 use crate::report::{
@@ -12,7 +12,7 @@ use crate::report::{
 };
 use crate::run_dir::RunDirectory;
 use crate::setting::Setting;
-use crate::startup::{Served, Started};
+use crate::startup::{Begun, Prepared, Served};
 use crate::state::LiveRecord;
 use crate::superblock::{check_mode, choose_name, system};
 use anyhow::{Context, Result, bail};
@@ -20,13 +20,12 @@ use engine::effect::WriteMode;
 use engine::engine::Engine;
 use engine::status::{Status, VolumeStatus};
 use engine::units::{SECTOR_BYTES, VOLUMES_MAX, VolumeIndex};
-use live::devices::{Device, DeviceSpec};
+use live::devices::Device;
 use live::server::{Config, ControlOp, ExportConfig, Handle, ListenAddress, Server};
 use notices::notices;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::thread;
 use std::time::Duration;
 
 /// A cache that runs.
@@ -35,6 +34,8 @@ pub struct Running {
     volumes: Vec<Served>,
     record: Arc<LiveRecord>,
     identity: CacheIdentity,
+    /// The number of the session.
+    session: u64,
     recovery: RecoveryReport,
     nbd: Vec<ListenAddress>,
     /// Held from before a note on dirty data is made until its event has happened, so that `may_be_dirty` is never
@@ -54,17 +55,18 @@ pub struct Doors {
 
 /// Runs a cache until `job` is done, then stops it cleanly. The job runs in a thread of its own.
 ///
+/// RULE 11: all that a start can lack (addresses, the control socket, memory, threads, descriptors) is taken before
+/// the session begins. A start that lacks something leaves cache and notes as they were.
+///
 /// # Errors
 /// The error of the job, or of running or stopping the cache.
 pub fn run<T: Send + 'static>(
-    started: Started,
+    prepared: Prepared,
     doors: Doors,
     interrupts: &Interrupts,
     job: impl FnOnce(&Running) -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let Started { engine, cache, volumes, record, recovery, identity, memory } = started;
-    let cache_spec = cache.spec().clone();
-    let record = Arc::new(record);
+    let Prepared { cache, volumes, record, identity, memory, session } = prepared;
     let (log, printer) = Log::open()?;
     let is_daemon = !doors.listen.is_empty();
     let exports = if is_daemon { exports(&volumes) } else { Vec::new() };
@@ -80,37 +82,39 @@ pub fn run<T: Send + 'static>(
         notice: Box::new(notices(&volumes, is_daemon, log)),
         reactors: doors.threads,
     };
-    let (server, handle) = Server::new(config, engine)?;
-    interrupts.attend();
-    let running = Arc::new(Running {
-        handle: handle.clone(),
-        nbd: server.addresses().to_vec(),
-        volumes,
-        record,
-        identity,
-        recovery,
-        note_lock: Mutex::new(()),
-    });
-    let socket = open_control_socket(&cache_spec, &running)?;
+    let (server, handle) = Server::new(config)?;
+    let (answering, answerer) = mpsc::channel();
+    let socket = Listener::open(&RunDirectory::find(), cache.spec())?.answer_with(answerer)?;
+    let (start, started) = mpsc::channel::<Arc<Running>>();
     let (done, outcome) = mpsc::channel();
-    let worker = Arc::clone(&running);
-    thread::Builder::new().name("job".to_owned()).spawn(move || {
-        let result = job(&worker);
-        let stopped = handle.stop().context("the cache did not stop cleanly");
+    spawn("job", move || {
+        // Without a session there is no job.
+        let Ok(running) = started.recv() else { return };
+        let result = job(&running);
+        let stopped = running.handle.stop().context("the cache did not stop cleanly");
         // The receiver exists as long as the server runs; after its failure the result is not needed.
         let _ = done.send(result.and_then(|value| stopped.map(|()| value)));
     })?;
-    let engine = server.run()?;
+    let nbd = server.addresses().to_vec();
+    let mut begun = None;
+    let engine = server.run(|| {
+        interrupts.attend();
+        let Begun { engine, recovery } = session.begin()?;
+        let session = engine.superblock().session;
+        let note_lock = Mutex::new(());
+        let running =
+            Arc::new(Running { handle, volumes, record, identity, session, recovery, nbd, note_lock });
+        begun = Some(Arc::clone(&running));
+        // Both threads wait for it.
+        let _ = answering.send(Arc::clone(&running));
+        let _ = start.send(running);
+        Ok::<_, anyhow::Error>(engine)
+    })?;
     drop(socket);
     printer.finish();
-    running.note_clean(&engine.status());
+    begun.context("the session did not begin")?.note_clean(&engine.status());
     outcome.recv().context("the job ended without a result")?
     // The devices and with them the locks end here, after all notes are made.
-}
-
-fn open_control_socket(cache: &DeviceSpec, running: &Arc<Running>) -> Result<SocketFile> {
-    let listener = Listener::open(&RunDirectory::find(), cache)?;
-    listener.answer_with(running).context("cannot answer on the control socket")
 }
 
 /// The origins by slot.
@@ -174,6 +178,18 @@ impl Running {
     #[must_use]
     pub fn nbd(&self) -> &[ListenAddress] {
         &self.nbd
+    }
+
+    /// The number of its session.
+    #[must_use]
+    pub fn session(&self) -> u64 {
+        self.session
+    }
+
+    /// Findings of recovery.
+    #[must_use]
+    pub fn recovery(&self) -> &RecoveryReport {
+        &self.recovery
     }
 
     /// Its status report.

@@ -72,10 +72,10 @@ impl Job<'_> {
             return of_answer(daemon.ask(question, |progress| meter.show(progress))?);
         }
         let interrupts = Interrupts::install(1)?;
-        let started = startup::start(self.cache, self.options, self.state, &interrupts)?;
+        let prepared = startup::prepare(self.cache, self.options, self.state, &interrupts)?;
         let doors = Doors { listen: Vec::new(), device_timeout: self.options.device_timeout, threads: 1 };
         let watch = interrupts.clone();
-        running::run(started, doors, &interrupts, move |running| {
+        running::run(prepared, doors, &interrupts, move |running| {
             alone(running, &mut |progress| {
                 meter.show(&progress);
                 if watch.is_interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

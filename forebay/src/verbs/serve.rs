@@ -51,8 +51,8 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
     if let Some(wanted) = &profile {
         expect_profile(&cache, wanted)?;
     }
-    let started = startup::start(&cache, &options, state, &interrupts)?;
-    let names: Vec<String> = started
+    let prepared = startup::prepare(&cache, &options, state, &interrupts)?;
+    let names: Vec<String> = prepared
         .volumes
         .iter()
         .filter(|volume| volume.origin.is_some())
@@ -60,11 +60,9 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
         .collect();
     let first = names.first().context("no volume has its origin")?;
     let doors = Doors { listen: listen(nbd, first)?, device_timeout: options.device_timeout, threads };
-    let session = started.engine.superblock().session;
-    let recovery = started.recovery;
     let waiter = interrupts.clone();
-    running::run(started, doors, &interrupts, move |running| {
-        ready(&names, running.nbd(), &figures(session, &recovery));
+    running::run(prepared, doors, &interrupts, move |running| {
+        ready(&names, running.nbd(), &figures(running.session(), running.recovery()));
         attend(running, &waiter);
         Ok(())
     })

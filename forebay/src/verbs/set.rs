@@ -72,10 +72,10 @@ fn give_up_lost(arguments: &Set, volume: Option<&str>) -> Result<()> {
     let interrupts = Interrupts::install(1)?;
     let options = RunOptions::default();
     let state = StateDirectory::find(arguments.places.state_dir.as_deref())?;
-    let started = startup::start(&arguments.cache, &options, state, &interrupts)?;
+    let prepared = startup::prepare(&arguments.cache, &options, state, &interrupts)?;
     let doors = Doors { listen: Vec::new(), device_timeout: options.device_timeout, threads: 1 };
     let volume = volume.map(str::to_owned);
-    running::run(started, doors, &interrupts, move |running| {
+    running::run(prepared, doors, &interrupts, move |running| {
         running.set(volume.as_deref(), Setting::GiveUpLost)
     })
 }

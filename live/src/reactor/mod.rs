@@ -16,6 +16,9 @@ use crate::reactor::shared::Shared;
 use crate::reactor::tokens::Owner;
 use crate::server::{ServeError, ServerNotice};
 use engine::units::Nanos;
+use std::io;
+use std::sync::OnceLock;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 #[expect(unsafe_code, reason = "operations name memory that the kernel reads and writes")]
@@ -68,28 +71,48 @@ struct Reactor<'t, C> {
     spin: Spin,
 }
 
-fn system(step: &'static str) -> impl FnOnce(std::io::Error) -> ServeError {
+fn system(step: &'static str) -> impl FnOnce(io::Error) -> ServeError {
     move |source| ServeError::System { step, source }
 }
 
-/// Runs `count` reactors, the first one here, until the server is stopped. `true` if the kernel has let go of
-/// all memory.
-pub(crate) fn run_all<C: Core + 'static>(
-    shared: &Shared<C>,
+/// Starts `count` reactors, the first one here. When each has its thread and its ring, `begin` makes what they share,
+/// and they run until the server is stopped. `true` if the kernel has let go of all memory.
+///
+/// # Errors
+/// Those of `begin`, and [`ServeError`]; it is not called if a thread or a ring is not to be had.
+pub(crate) fn run_all<C: Core + 'static, E: From<ServeError>>(
+    shared: &OnceLock<Shared<C>>,
     count: usize,
     listeners: Vec<Listener>,
     control: Control<C>,
-) -> Result<bool, ServeError> {
+    begin: impl FnOnce() -> Result<Shared<C>, E>,
+) -> Result<bool, E> {
     std::thread::scope(|scope| {
-        let mut watch = shared.watch();
+        let (report, reports) = channel();
         let mut others = Vec::with_capacity(count);
+        // Dropped before anything was sent, it makes the other threads end.
+        let mut starts = Vec::with_capacity(count);
         for number in 1..count {
+            let (start, started) = channel();
+            let report = report.clone();
             let builder = std::thread::Builder::new().name(format!("reactor-{number}"));
-            let other = builder.spawn_scoped(scope, move || run(shared, number, Vec::new(), None));
+            let other = builder.spawn_scoped(scope, move || stand_by(number, &report, &started));
             others.push(other.map_err(system("start a thread"))?);
+            starts.push(start);
         }
-        watch.is_well = true;
-        let mut result = run(shared, 0, listeners, Some(control));
+        drop(report);
+        let own = Backend::new().map_err(system("start the threads for devices"))?;
+        for _ in 1..count {
+            let made: io::Result<()> = reports.recv().map_err(|_| ServeError::Broken)?;
+            made.map_err(system("start the threads for devices"))?;
+        }
+        let begun = begin()?;
+        let shared = shared.get_or_init(|| begun);
+        for start in starts {
+            // A thread that has ended is noticed when it is joined.
+            let _ = start.send(shared);
+        }
+        let mut result = run(shared, 0, own, listeners, Some(control));
         for other in others {
             let other = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             result = match (result, other) {
@@ -98,18 +121,43 @@ pub(crate) fn run_all<C: Core + 'static>(
                 (Err(error), _) => Err(error),
             };
         }
-        result
+        Ok(result?)
     })
+}
+
+/// A backend, and the errno with which the kernel refused io_uring.
+type Own = (Backend, Option<i32>);
+
+/// Makes the backend of a reactor, reports that, and runs the reactor once it is told to.
+fn stand_by<C: Core + 'static>(
+    number: usize,
+    report: &Sender<io::Result<()>>,
+    started: &Receiver<&Shared<C>>,
+) -> Result<bool, ServeError> {
+    let own = match Backend::new() {
+        Ok(own) => own,
+        Err(error) => {
+            // The first reactor may have failed itself.
+            let _ = report.send(Err(error));
+            return Ok(true);
+        }
+    };
+    let _ = report.send(Ok(()));
+    match started.recv() {
+        Ok(shared) => run(shared, number, own, Vec::new(), None),
+        Err(_) => Ok(true),
+    }
 }
 
 fn run<C: Core + 'static>(
     shared: &Shared<C>,
     number: usize,
+    own: Own,
     listeners: Vec<Listener>,
     control: Option<Control<C>>,
 ) -> Result<bool, ServeError> {
     let mut watch = shared.watch();
-    let has_let_go = Reactor::new(shared, number, listeners, control)?.run()?;
+    let has_let_go = Reactor::new(shared, number, own, listeners, control)?.run()?;
     watch.is_well = true;
     Ok(has_let_go)
 }
@@ -118,10 +166,10 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
     fn new(
         shared: &'t Shared<C>,
         number: usize,
+        (backend, refused): Own,
         listeners: Vec<Listener>,
         control: Option<Control<C>>,
     ) -> Result<Reactor<'t, C>, ServeError> {
-        let (backend, refused) = Backend::new().map_err(system("start the threads for devices"))?;
         if let (Some(errno), 0) = (refused, number) {
             shared.take()?.notices.push(ServerNotice::NoIoUring { errno });
         }
@@ -291,7 +339,7 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
         Ok(has_let_go)
     }
 
-    fn sleep(&mut self, until: Option<Nanos>, may_spin: bool) -> std::io::Result<()> {
+    fn sleep(&mut self, until: Option<Nanos>, may_spin: bool) -> io::Result<()> {
         let backend = &mut self.backend;
         if backend.can_spin() && self.spin.pays() {
             backend.submit()?;

@@ -26,6 +26,15 @@ pub(crate) struct Watch<'t, C> {
     pub is_well: bool,
 }
 
+/// An eventfd for each of `count` reactors.
+///
+/// # Errors
+/// If the process may have no more descriptors.
+pub(crate) fn wake_events(count: usize) -> io::Result<Vec<Arc<OwnedFd>>> {
+    let event = || Ok(Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?));
+    (0..count).map(|_| event()).collect()
+}
+
 impl<C> Drop for Watch<'_, C> {
     fn drop(&mut self) {
         if !self.is_well {
@@ -36,13 +45,9 @@ impl<C> Drop for Watch<'_, C> {
 }
 
 impl<C> Shared<C> {
-    /// Shared state for `count` reactors; `first` is the first one's eventfd, which other threads have already.
-    pub(crate) fn new(driver: Driver<C>, first: Arc<OwnedFd>, count: usize) -> io::Result<Shared<C>> {
-        let mut wake_events = vec![first];
-        while wake_events.len() < count {
-            wake_events.push(Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?));
-        }
-        Ok(Shared { driver: Mutex::new(driver), wake_events, is_broken: AtomicBool::new(false) })
+    /// Shared state for as many reactors as there are eventfds.
+    pub(crate) fn new(driver: Driver<C>, wake_events: Vec<Arc<OwnedFd>>) -> Shared<C> {
+        Shared { driver: Mutex::new(driver), wake_events, is_broken: AtomicBool::new(false) }
     }
 
     /// Takes the driver for this reactor alone. It goes back by [`Shared::give_back`], which wakes the others.

@@ -16,14 +16,14 @@ use crate::doors::{Export, NAME_BYTES_MAX};
 use crate::reactor;
 use crate::reactor::control::Control;
 use crate::reactor::driver::{Abandon, Core, Driver};
-use crate::reactor::shared::Shared;
+use crate::reactor::shared::{Shared, wake_events};
 use engine::limits::ENGINE_POOL_BYTES;
 use engine::units::{SECTOR_BYTES, VOLUMES_MAX, VolumeIndex};
 use rustix::event::EventfdFlags;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use thiserror::Error;
 
@@ -33,6 +33,9 @@ pub const POOL_BYTES_DEFAULT: u64 = ENGINE_POOL_BYTES + (64 << 20);
 pub const POOL_BYTES_MIN: u64 = ENGINE_POOL_BYTES + DOOR_BYTES_MIN;
 /// Default of [`Config::device_timeout`].
 pub const DEVICE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
+
+/// Descriptors that must be free when a server starts: a few clients, connections of verbs, notes.
+const SPARE_DESCRIPTORS: usize = 16;
 
 /// The most threads that serve clients.
 pub const REACTORS_MAX: usize = 16;
@@ -123,7 +126,13 @@ pub enum ServeError {
         /// Its smallest block.
         min_block_bytes: u32,
     },
-    /// A system call that never fails did.
+    /// The process may open too few files.
+    #[error("too few files may be open at once ({open} are); raise the limit, as by: ulimit -n 1024")]
+    Descriptors {
+        /// The number of open files.
+        open: usize,
+    },
+    /// A system call failed.
     #[error("could not {step}: {source}")]
     System {
         /// The step that failed.
@@ -138,13 +147,12 @@ pub enum ServeError {
 
 /// A server that listens but does not serve yet.
 pub struct Server<C> {
-    pub(crate) config: Config,
-    pub(crate) core: C,
-    pub(crate) listeners: Vec<Listener>,
+    config: Config,
+    listeners: Vec<Listener>,
     addresses: Vec<ListenAddress>,
-    pub(crate) messages: Receiver<Message<C>>,
-    pub(crate) wake: Arc<OwnedFd>,
-    pub(crate) pool: Pool,
+    messages: Receiver<Message<C>>,
+    wake_events: Vec<Arc<OwnedFd>>,
+    pool: Pool,
 }
 
 impl<C: Core + 'static> Server<C> {
@@ -152,7 +160,7 @@ impl<C: Core + 'static> Server<C> {
     ///
     /// # Errors
     /// [`ServeError`]: memory or addresses that are not to be had.
-    pub fn new(config: Config, core: C) -> Result<(Server<C>, Handle<C>), ServeError> {
+    pub fn new(config: Config) -> Result<(Server<C>, Handle<C>), ServeError> {
         let pool_bytes = config.pool_bytes;
         assert!(config.origins.len() <= VOLUMES_MAX, "a cache has at most {VOLUMES_MAX} volumes");
         assert!((1..=REACTORS_MAX).contains(&config.reactors), "there are 1 to {REACTORS_MAX} reactors");
@@ -171,12 +179,11 @@ impl<C: Core + 'static> Server<C> {
             .map_err(|source| ServeError::Pool { pool_bytes, source })?;
         let listeners = config.listen.iter().map(listen).collect::<Result<Vec<_>, _>>()?;
         let addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
-        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)
-            .map_err(|errno| ServeError::System { step: "make an eventfd", source: errno.into() })?;
-        let wake = Arc::new(wake);
+        let wake_events = wake_events(config.reactors)
+            .map_err(|source| ServeError::System { step: "make an eventfd", source })?;
         let (sender, messages) = channel();
-        let handle = Handle { messages: sender, wake: Arc::clone(&wake) };
-        Ok((Server { config, core, listeners, addresses, messages, wake, pool }, handle))
+        let handle = Handle { messages: sender, wake: Arc::clone(&wake_events[0]) };
+        Ok((Server { config, listeners, addresses, messages, wake_events, pool }, handle))
     }
 
     /// Addresses it listens on; port 0 has become a real one.
@@ -185,17 +192,21 @@ impl<C: Core + 'static> Server<C> {
         &self.addresses
     }
 
-    /// Serves until [`Handle::stop`]; gives back the core as it then is.
+    /// Serves until [`Handle::stop`]; gives back the core as it then is. `begin` makes the core when all else that is
+    /// needed is there: threads, rings, and some descriptors for clients. What it changes durably is thus not
+    /// changed by a server that cannot start.
     ///
     /// # Errors
-    /// [`ServeError::System`], if the kernel fails what the reactors stand on.
-    pub fn run(self) -> Result<C, ServeError> {
-        let Server { config, core, listeners, messages, wake, pool, .. } = self;
-        let reactors = config.reactors;
-        let shared = Shared::new(Driver::new(core, pool, config), wake, reactors)
-            .map_err(|source| ServeError::System { step: "make an eventfd", source })?;
-        let has_let_go = reactor::run_all(&shared, reactors, listeners, Control::new(messages))?;
-        let driver = shared.into_driver()?;
+    /// Those of `begin`; [`ServeError`], if the system does not give what the reactors stand on, or fails it.
+    pub fn run<E: From<ServeError>>(self, begin: impl FnOnce() -> Result<C, E>) -> Result<C, E> {
+        let Server { config, listeners, messages, wake_events, pool, .. } = self;
+        let shared = OnceLock::new();
+        let control = Control::new(messages);
+        let has_let_go = reactor::run_all(&shared, config.reactors, listeners, control, || {
+            check_spare_descriptors()?;
+            Ok::<_, E>(Shared::new(Driver::new(begin()?, pool, config), wake_events))
+        })?;
+        let driver = shared.into_inner().ok_or(ServeError::Broken)?.into_driver()?;
         if has_let_go {
             return Ok(driver.core);
         }
@@ -205,6 +216,15 @@ impl<C: Core + 'static> Server<C> {
         std::mem::forget((pool, flights));
         Ok(core)
     }
+}
+
+/// Makes sure that clients, and files that are opened for a moment, will find descriptors.
+fn check_spare_descriptors() -> Result<(), ServeError> {
+    let too_few =
+        |_| ServeError::Descriptors { open: std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count) };
+    let first = rustix::event::eventfd(0, EventfdFlags::CLOEXEC).map_err(too_few)?;
+    let spare = (1..SPARE_DESCRIPTORS).map(|_| first.try_clone()).collect::<io::Result<Vec<_>>>();
+    spare.map(drop).map_err(|_| too_few(rustix::io::Errno::MFILE))
 }
 
 fn listen(address: &ListenAddress) -> Result<Listener, ServeError> {

@@ -10,7 +10,7 @@ use forebay_live::doors::nbd::client::{Address, Client};
 use forebay_live::passthrough::Passthrough;
 use forebay_live::reactor::Core;
 use forebay_live::server::{
-    Config, ExportConfig, Handle, ListenAddress, POOL_BYTES_MIN, Server, ServerNotice,
+    Config, ExportConfig, Handle, ListenAddress, POOL_BYTES_MIN, ServeError, Server, ServerNotice,
 };
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -160,8 +160,8 @@ pub fn serve_with<C: Core + Send + 'static>(
         reactors: reactors(),
     };
     adjust(&mut config);
-    let (server, handle) = Server::new(config, core).unwrap();
-    let thread = std::thread::spawn(move || server.run().unwrap());
+    let (server, handle) = Server::new(config).unwrap();
+    let thread = std::thread::spawn(move || server.run(|| Ok::<C, ServeError>(core)).unwrap());
     Running { handle, device, socket, notices, thread: Some(thread), _directory: directory }
 }
 
