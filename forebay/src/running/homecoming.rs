@@ -5,10 +5,10 @@ use crate::control::{Detached, Flushed, Phase, Progress};
 use crate::output::Size;
 use crate::startup::Served;
 use crate::superblock::system;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use engine::effect::Errno;
 use engine::units::{BLOCK_BYTES, VolumeIndex};
-use live::devices::BlockingDevice;
+use live::devices::{self, Access, BlockingDevice, Device, DeviceError};
 use live::server::{ControlError, ControlOp};
 use std::ops::ControlFlow;
 use std::thread;
@@ -38,6 +38,9 @@ impl Running {
         {
             let served = self.served(volume.index)?;
             self.drain(served, on_progress)?;
+            if volume.dirty_bytes > 0 {
+                self.origin_by_name(served)?;
+            }
             flushed.volumes.push(served.name.clone());
             flushed.dirty_bytes += volume.dirty_bytes;
         }
@@ -90,27 +93,69 @@ impl Running {
         let index = self.choose(&self.picture()?, volume)?;
         let served = self.served(index)?;
         let name = &served.name;
+        self.origin_by_name(served)?;
         // Most of the work is done while clients go on; then they are sent away, and the rest is done.
         self.drain(served, on_progress)?;
+        self.origin_by_name(served)?;
         self.handle.close_export(index)?;
         self.drain(served, on_progress)?;
         let verified_bytes = if verify { Some(self.compare(served, on_progress)?) } else { None };
+        // The last word: what this name leads to is what the operator will use.
+        self.origin_by_name(served)?;
         self.request(served, ControlOp::Detach, "cannot detach")?;
         self.record.change(|record| record.volumes.retain(|note| note.id != served.id.0))?;
         Ok(Detached { volume: name.clone(), origin: served.origin_name.clone(), verified_bytes })
     }
 
-    /// Compares all cached blocks of a volume, as a client would read them, with the origin. Clients read other
-    /// blocks from the origin anyway.
+    /// The origin of a volume, opened anew by its name, which must still lead to the file or device that is served,
+    /// with all of its bytes: one that was renamed, removed or cut short meanwhile takes all that is written home, and
+    /// nobody finds it.
+    fn origin_by_name(&self, served: &Served) -> Result<Device> {
+        let name = &served.name;
+        let origin = served.origin.as_ref().with_context(|| {
+            format!("the origin of volume {name} is missing; connect it and restart the daemon")
+        })?;
+        let spec = origin.spec();
+        if spec.path().is_none() {
+            return Ok(origin.clone());
+        }
+        let refuse = |what: &str| {
+            let home = &served.origin_name;
+            anyhow!(
+                "the origin {home} of volume {name} {what} while it was served; put it back, then try again"
+            )
+        };
+        let found = match devices::open(spec, Access::ReadOnly) {
+            Ok(found) => found,
+            Err(DeviceError::Missing { .. }) => {
+                return Err(refuse("was renamed or removed"));
+            }
+            Err(DeviceError::Empty { .. } | DeviceError::StoreTooSmall { .. }) => {
+                return Err(refuse("was cut short"));
+            }
+            Err(error) => {
+                bail!("the origin of volume {name} cannot be used any more: {error}")
+            }
+        };
+        if !found.same_as(origin) {
+            return Err(refuse("was replaced by another one"));
+        }
+        let size_bytes = self.volume(served)?.size_bytes;
+        if found.size_bytes() < size_bytes {
+            return Err(refuse(&format!("has shrunk from {size_bytes} to {} bytes", found.size_bytes())));
+        }
+        Ok(found)
+    }
+
+    /// Compares all cached blocks of a volume, as a client would read them, with the origin as its name finds it.
+    /// Clients read other blocks from the origin anyway.
     fn compare(
         &self,
         served: &Served,
         on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<u64> {
         let name = &served.name;
-        let origin =
-            served.origin.as_ref().with_context(|| format!("the origin of volume {name} is missing"))?;
-        let mut origin = BlockingDevice::new(origin);
+        let mut origin = BlockingDevice::new(&self.origin_by_name(served)?);
         let index = served.index;
         let blocks = self.handle.with_core(move |engine| engine.cached_blocks(index))?;
         let total_bytes = blocks.len() as u64 * BLOCK_BYTES;

@@ -1,0 +1,69 @@
+//! Goal: `detach` and `flush` never report data home that nobody will find there. Method: a served volume whose origin is
+//! renamed, removed, replaced or cut short; then the verbs, and what they say.
+
+mod cli_support;
+
+use cli_support::{Daemon, Scene, pattern};
+use std::fs;
+
+const MIB: u64 = 1 << 20;
+
+/// A served volume with something in the cache.
+fn served() -> (Scene, Daemon) {
+    let scene = Scene::new(64 * MIB, &[]);
+    let daemon = scene.serve();
+    daemon.write("disk", &scene.change);
+    (scene, daemon)
+}
+
+fn stays_refused(scene: &Scene, words: &[&str]) {
+    for more in [&["--verify"][..], &[]] {
+        let detach = [&["detach", &scene.cache][..], more].concat();
+        scene.place.refused(&detach, 1, &[words, &[&scene.origin, "disk", "put it back"]].concat());
+        assert_eq!(
+            scene.status()["volumes"][0]["name"],
+            "disk",
+            "a refused detach leaves the volume on its cache"
+        );
+    }
+}
+
+#[test]
+fn an_origin_that_was_renamed_or_replaced_or_removed() {
+    let (scene, daemon) = served();
+    let aside = scene.place.path("aside.img");
+    fs::rename(&scene.origin, &aside).unwrap();
+    stays_refused(&scene, &["renamed or removed"]);
+    fs::write(&scene.origin, pattern(9, 16 * MIB)).unwrap();
+    stays_refused(&scene, &["replaced by another one"]);
+    assert_eq!(daemon.read("disk"), scene.changed(), "clients go on meanwhile");
+    fs::rename(&aside, &scene.origin).unwrap();
+    let said = scene.place.done(&["detach", "--verify", &scene.cache]);
+    assert!(said.contains("verified"), "{said}");
+    assert!(fs::read(&scene.origin).unwrap() == scene.changed(), "a detached origin has all of the volume");
+    daemon.stop();
+}
+
+#[test]
+fn an_origin_that_was_removed() {
+    let (scene, daemon) = served();
+    fs::remove_file(&scene.origin).unwrap();
+    stays_refused(&scene, &["renamed or removed"]);
+    daemon.write("disk", &scene.change);
+    // What was written is home already, or is not: only then there is something to say.
+    let output = scene.place.forebay(&["flush", &scene.cache]);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() || errors.contains("renamed or removed"), "{errors}");
+    daemon.stop();
+}
+
+#[test]
+fn an_origin_that_was_cut_short() {
+    let (scene, daemon) = served();
+    let origin = fs::File::options().write(true).open(&scene.origin).unwrap();
+    origin.set_len(8 * MIB).unwrap();
+    stays_refused(&scene, &["has shrunk from 16777216 to 8388608 bytes"]);
+    origin.set_len(0).unwrap();
+    stays_refused(&scene, &["was cut short"]);
+    daemon.stop();
+}
