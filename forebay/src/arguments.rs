@@ -178,6 +178,12 @@ pub struct Create {
     /// Format the cache device although it holds something: repeat its name here.
     #[arg(long, value_name = "DEV", value_parser = devices::parse)]
     pub wipe: Option<DeviceSpec>,
+    /// Use the origin although another cache may hold newer data of it, or it is a cache itself: repeat its name here.
+    #[arg(long, value_name = "DEV", value_parser = devices::parse)]
+    pub take_over: Option<DeviceSpec>,
+    /// Where notes are kept.
+    #[command(flatten)]
+    pub places: Places,
     /// How to print.
     #[command(flatten)]
     pub report: Report,
@@ -198,6 +204,12 @@ pub struct Add {
     /// The write mode [default: that of the cache's profile].
     #[arg(long, value_name = "MODE", value_parser = mode)]
     pub mode: Option<WriteMode>,
+    /// Use the origin although another cache may hold newer data of it, or it is a cache itself: repeat its name here.
+    #[arg(long, value_name = "DEV", value_parser = devices::parse)]
+    pub take_over: Option<DeviceSpec>,
+    /// Where notes are kept.
+    #[command(flatten)]
+    pub places: Places,
     /// How to print.
     #[command(flatten)]
     pub report: Report,

@@ -7,6 +7,7 @@ mod log;
 mod opening;
 mod origin;
 mod output;
+mod ownership;
 mod profile;
 mod progress;
 mod report;

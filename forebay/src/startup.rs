@@ -13,7 +13,7 @@ use crate::origin::{self, Growth};
 use crate::output::Size;
 use crate::profile;
 use crate::report::{CacheIdentity, RecoveryReport};
-use crate::state::{CacheRecord, LiveRecord, StateDirectory, VolumeNote, hexadecimal};
+use crate::state::{CacheRecord, LiveRecord, StateDirectory, VolumeNote};
 use crate::superblock::{self, system};
 use anyhow::{Context, Result, anyhow, bail};
 use engine::composition::Composition;
@@ -135,11 +135,7 @@ pub fn prepare(
     let composition = superblock::composition(&superblock, &spec.to_string())?;
     profile::check_support(&superblock.profile, &composition)
         .with_context(|| format!("{spec} was created with profile {}", superblock.profile))?;
-    let mut record = state.load(&superblock.set_id)?.unwrap_or_else(|| CacheRecord {
-        set_id: hexadecimal(&superblock.set_id),
-        caches: vec![],
-        volumes: vec![],
-    });
+    let mut record = state.load_or_new(&superblock.set_id)?;
     renumber_abandoned(&mut image, &mut superblock, &mut record)?;
 
     let volumes = open_origins(&superblock, spec, &options.origin, interrupts)?;

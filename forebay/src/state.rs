@@ -95,6 +95,15 @@ impl StateDirectory {
         self.read(&self.file(&hexadecimal(set_id)))
     }
 
+    /// As [`StateDirectory::load`]; an empty record if there is none.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn load_or_new(&self, set_id: &[u8; 16]) -> Result<CacheRecord> {
+        let new = || CacheRecord { set_id: hexadecimal(set_id), caches: Vec::new(), volumes: Vec::new() };
+        Ok(self.load(set_id)?.unwrap_or_else(new))
+    }
+
     /// The record of the cache that was last served under this device name.
     ///
     /// # Errors
@@ -104,7 +113,11 @@ impl StateDirectory {
         Ok(self.all()?.into_iter().find(|record| record.caches.iter().any(|name| names.contains(name))))
     }
 
-    fn all(&self) -> Result<Vec<CacheRecord>> {
+    /// All records.
+    ///
+    /// # Errors
+    /// If one cannot be read.
+    pub fn all(&self) -> Result<Vec<CacheRecord>> {
         let entries = match fs::read_dir(&self.path) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -185,7 +198,7 @@ impl StateDirectory {
 
 /// The names by which a device is found again when it is missing: as written, which may be a link that is
 /// missing too then, and with links resolved.
-fn names_of(device: &DeviceSpec) -> Vec<String> {
+pub fn names_of(device: &DeviceSpec) -> Vec<String> {
     let absolute = device.absolute();
     let mut names =
         vec![absolute.path().map_or_else(|| absolute.to_string(), |p| p.to_string_lossy().into())];

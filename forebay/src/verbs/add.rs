@@ -1,10 +1,12 @@
 //! `forebay add`: one more volume on a cache that is not running.
 
-use super::create::{check_pair, is_same, open_origin};
+use super::create::{check_pair, open_origin};
 use crate::arguments::Add;
 use crate::opening::open_cache;
 use crate::origin::{self, NewVolume};
 use crate::output::{Output, Size};
+use crate::ownership::{check_origin, is_same, remember};
+use crate::state::StateDirectory;
 use crate::superblock;
 use anyhow::{Context, Result, bail};
 use engine::format::Superblock;
@@ -24,8 +26,9 @@ struct Added {
 }
 
 pub(super) fn run(arguments: Add) -> Result<()> {
-    let Add { cache: cache_spec, origin: origin_spec, name, mode, report } = arguments;
+    let Add { cache: cache_spec, origin: origin_spec, name, mode, take_over, places, report } = arguments;
     check_pair(&origin_spec, &cache_spec)?;
+    let state = StateDirectory::find(places.state_dir.as_deref())?;
     let cache = open_cache(&cache_spec, Access::Exclusive)?;
     let mut image = BlockingDevice::new(&cache);
     let mut superblock = superblock::load(&mut image, &cache_spec.to_string())?;
@@ -39,6 +42,7 @@ pub(super) fn run(arguments: Add) -> Result<()> {
         .position(Option::is_none)
         .with_context(|| format!("{cache_spec} has {VOLUMES_MAX} volumes, which is all it can hold"))?;
     let origin = open_origin(&origin_spec)?;
+    check_origin(&state, &origin, &cache_spec, take_over.as_ref())?;
     let id = VolumeId(superblock.next_volume_id);
     let volume = origin::describe(&origin, NewVolume { id, name, mode })?;
     let added = Added {
@@ -51,6 +55,7 @@ pub(super) fn run(arguments: Add) -> Result<()> {
     superblock.next_volume_id += 1;
     superblock.volumes[slot] = Some(volume);
     superblock::store(&mut image, &mut superblock)?;
+    remember(&state, &superblock, &cache_spec)?;
 
     let mut output = Output::stdout();
     if report.json {

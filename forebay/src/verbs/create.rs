@@ -4,11 +4,12 @@ use crate::arguments::{self, Create};
 use crate::opening;
 use crate::origin::{self, NewVolume};
 use crate::output::{Output, Size};
+use crate::ownership::{as_an_origin, check_origin, is_same, remember};
 use crate::profile;
 use crate::report::Division;
 use crate::signature;
 use crate::startup::{index_bytes, random_bytes};
-use crate::state::hexadecimal;
+use crate::state::{StateDirectory, hexadecimal};
 use crate::superblock::{self, system};
 use anyhow::{Context, Result, anyhow, bail};
 use engine::composition::Composition;
@@ -18,9 +19,7 @@ use engine::units::VolumeId;
 use live::devices::BlockingDevice;
 use live::devices::{Access, Device, DeviceError, DeviceSpec};
 use serde::Serialize;
-use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 /// Bytes that are zeroed at the end of a device that held something: backup labels live there.
@@ -47,9 +46,10 @@ struct Created {
 }
 
 pub(super) fn run(arguments: Create) -> Result<()> {
-    let Create { origin: origin_spec, cache: cache_spec, name, profile, mode, is_unsafe, wipe, report } =
-        arguments;
+    let Create { origin: origin_spec, cache: cache_spec, name, profile, mode, is_unsafe, .. } = arguments;
+    let Create { wipe, take_over, places, report, .. } = arguments;
     check_pair(&origin_spec, &cache_spec)?;
+    let state = StateDirectory::find(places.state_dir.as_deref())?;
     let profile = profile::load(&profile)?;
     profile.runnable()?;
     let composition = profile.composition_of(is_unsafe)?;
@@ -57,6 +57,7 @@ pub(super) fn run(arguments: Create) -> Result<()> {
     superblock::check_mode(&profile.name, &composition, mode)?;
     let origin = open_origin(&origin_spec)?;
     let cache = open_cache(&cache_spec)?;
+    check_origin(&state, &origin, &cache_spec, take_over.as_ref())?;
     let layout = divide(&profile.name, &composition, &cache)?;
     let name = name.unwrap_or_else(|| default_name(&origin_spec));
     let volume = origin::describe(&origin, NewVolume { id: VolumeId(1), name, mode })?;
@@ -91,17 +92,27 @@ pub(super) fn run(arguments: Create) -> Result<()> {
     };
     superblock.volumes[0] = Some(volume);
 
-    format(&cache, wipe.as_ref(), &mut superblock)?;
+    format(&cache, wipe.as_ref(), &state, &mut superblock)?;
+    remember(&state, &superblock, &cache_spec)?;
     print(&created, report.json)
 }
 
 /// Writes the records of a new cache. A device that holds something is formatted only if `wipe` names it.
-fn format(cache: &Device, wipe: Option<&DeviceSpec>, superblock: &mut Superblock) -> Result<()> {
+fn format(
+    cache: &Device,
+    wipe: Option<&DeviceSpec>,
+    state: &StateDirectory,
+    superblock: &mut Superblock,
+) -> Result<()> {
     let spec = cache.spec();
     let mut image = BlockingDevice::new(cache);
-    if let Some(found) = content(&mut image, cache.size_bytes())? {
+    let found = match as_an_origin(state, cache)? {
+        Some(found) => Some(found),
+        None => content(&mut image, cache.size_bytes())?,
+    };
+    if let Some(found) = found {
         if wipe.is_none_or(|wipe| wipe.canonical() != spec.canonical()) {
-            bail!("{spec} holds {found}; to format it all the same, add --wipe {spec}");
+            bail!("{spec} {found}; to format it all the same, add --wipe {spec}");
         }
         zero_labels(&mut image, cache.size_bytes())?;
     }
@@ -168,19 +179,6 @@ pub(super) fn check_pair(origin: &DeviceSpec, cache: &DeviceSpec) -> Result<()> 
     Ok(())
 }
 
-/// Whether two names lead to one file or block device, by whatever links.
-pub(super) fn is_same(one: &DeviceSpec, other: &DeviceSpec) -> bool {
-    let key = |path: &Path| {
-        let metadata = fs::metadata(path).ok()?;
-        let is_block = metadata.file_type().is_block_device();
-        Some(if is_block { (0, metadata.rdev()) } else { (metadata.dev(), metadata.ino()) })
-    };
-    match (one.path().and_then(key), other.path().and_then(key)) {
-        (Some(one), Some(other)) => one == other,
-        _ => one.canonical() == other.canonical(),
-    }
-}
-
 /// Opens an origin read-only, unless it is in use.
 pub(super) fn open_origin(spec: &DeviceSpec) -> Result<Device> {
     opening::open(spec, Access::ReadOnlyExclusive).map_err(|error| {
@@ -213,7 +211,7 @@ fn open_cache(spec: &DeviceSpec) -> Result<Device> {
     })
 }
 
-/// Name of the content that the device seems to hold, if it is recognised.
+/// A statement of the content of the device, if that is recognised.
 fn content(image: &mut BlockingDevice, size_bytes: u64) -> Result<Option<String>> {
     match engine::recovery::load_superblock(image) {
         Err(SuperblockError::NotFormatted) => (),
@@ -221,15 +219,15 @@ fn content(image: &mut BlockingDevice, size_bytes: u64) -> Result<Option<String>
             let names: Vec<&str> =
                 superblock.volumes.iter().flatten().map(|volume| volume.name.as_str()).collect();
             return Ok(Some(if names.is_empty() {
-                "a Forebay cache without volumes".to_owned()
+                "holds a Forebay cache without volumes".to_owned()
             } else {
-                format!("a Forebay cache (volumes: {})", names.join(", "))
+                format!("holds a Forebay cache (volumes: {})", names.join(", "))
             }));
         }
-        Err(_) => return Ok(Some("a damaged Forebay cache".to_owned())),
+        Err(_) => return Ok(Some("holds a damaged Forebay cache".to_owned())),
     }
     let found = signature::find(image, size_bytes).map_err(system).context("cannot read the cache device")?;
-    Ok(found.map(|found| found.to_string()))
+    Ok(found.map(|found| format!("holds {found}")))
 }
 
 /// Zeroes where other systems look for their marks: all before the segments, and the end.
