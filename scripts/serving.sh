@@ -14,7 +14,7 @@ servers=()
 make_work() {
     work=$(mktemp -d "$1/forebay.XXXXXX")
     export FOREBAY_STATE_DIR=$work/state FOREBAY_RUN_DIR=$work/run
-    mkdir -p "$FOREBAY_STATE_DIR" "$FOREBAY_RUN_DIR"
+    mkdir -p -m 700 "$FOREBAY_STATE_DIR" "$FOREBAY_RUN_DIR"
     trap leave EXIT
     trap 'exit 130' INT TERM
 }

@@ -244,6 +244,9 @@ pub struct Serve {
     /// Where NBD clients connect; may be given several times [default: a unix socket in the run directory].
     #[arg(long, value_name = "unix:PATH|HOST:PORT")]
     pub nbd: Vec<ListenAddress>,
+    /// Permissions of unix sockets for NBD clients, octal, whatever the umask.
+    #[arg(long, value_name = "OCTAL", default_value = "0600", value_parser = permissions)]
+    pub nbd_mode: u32,
     /// The profile that the cache must have been created with.
     #[arg(long, value_name = "PROFILE", value_parser = profile::parse_wanted)]
     pub profile: Option<profile::Wanted>,
@@ -409,6 +412,9 @@ pub enum ValueError {
     /// No such format of traces.
     #[error("unknown format; there are {known}", known = lab::trace::Format::ALL.map(|(_, name)| name).join(", "))]
     TraceFormat,
+    /// Not the permissions of a file.
+    #[error("give the permissions in octal, 0 to 0777, for example 0660")]
+    Permissions,
     /// Not a number of seconds.
     #[error("give whole seconds, 1 or more")]
     Seconds,
@@ -441,6 +447,10 @@ fn run_options(text: &str) -> Result<String, lab::swarm::UnknownKnob> {
 fn seconds(text: &str) -> Result<Duration, ValueError> {
     let seconds: u32 = text.parse().map_err(|_| ValueError::Seconds)?;
     if seconds == 0 { Err(ValueError::Seconds) } else { Ok(Duration::from_secs(seconds.into())) }
+}
+
+fn permissions(text: &str) -> Result<u32, ValueError> {
+    u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777).ok_or(ValueError::Permissions)
 }
 
 fn threads(text: &str) -> Result<usize, ValueError> {

@@ -5,10 +5,13 @@ use live::devices::DeviceSpec;
 use std::env;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Longest name of a socket that the system takes, without its final zero.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// Permissions of the directory: nobody else comes in.
+const PERMISSIONS: u32 = 0o700;
 
 /// A run directory.
 pub struct RunDirectory {
@@ -36,32 +39,49 @@ impl RunDirectory {
     /// Makes the directory, closed to other users, if it does not exist.
     ///
     /// # Errors
-    /// If it cannot be made, or belongs to somebody else, who could pretend to be the daemon.
+    /// If it cannot be made, or [`RunDirectory::check`] refuses it.
     pub fn make(&self) -> Result<()> {
         DirBuilder::new()
             .recursive(true)
-            .mode(0o700)
+            .mode(PERMISSIONS)
             .create(&self.path)
             .with_context(|| format!("cannot make the run directory {}", self.path.display()))?;
-        self.check_owner()
+        self.check()
     }
 
-    /// Refuses a directory of another user.
+    /// Refuses a directory that others could use to pretend to be the daemon, or to talk to it: one that is a link,
+    /// belongs to another user, or is open to others.
     ///
     /// # Errors
-    /// If it does, or cannot be looked at.
-    pub fn check_owner(&self) -> Result<()> {
-        let owner = fs::metadata(&self.path)
-            .with_context(|| format!("cannot look at the run directory {}", self.path.display()))?
-            .uid();
-        let us = rustix::process::geteuid();
-        if owner != us.as_raw() && owner != 0 {
+    /// If it is so, or cannot be looked at.
+    pub fn check(&self) -> Result<()> {
+        let path = self.path.display();
+        let found = fs::symlink_metadata(&self.path)
+            .with_context(|| format!("cannot look at the run directory {path}"))?;
+        if found.is_symlink() {
             bail!(
-                "the run directory {} belongs to another user; name your own with FOREBAY_RUN_DIR",
-                self.path.display()
+                "the run directory {path} is a symbolic link; name the directory itself with FOREBAY_RUN_DIR"
+            );
+        }
+        if !found.is_dir() {
+            bail!("the run directory {path} is not a directory; name another one with FOREBAY_RUN_DIR");
+        }
+        if found.uid() != rustix::process::geteuid().as_raw() {
+            bail!("the run directory {path} belongs to another user; name your own with FOREBAY_RUN_DIR");
+        }
+        let permissions = found.mode() & 0o777;
+        if permissions != PERMISSIONS {
+            bail!(
+                "the run directory {path} has mode {permissions:04o} instead of {PERMISSIONS:04o}; chmod 700 {path}"
             );
         }
         Ok(())
+    }
+
+    /// Whether there is something of its name.
+    #[must_use]
+    pub fn exists(&self) -> bool {
+        fs::symlink_metadata(&self.path).is_ok()
     }
 
     /// The control socket of the daemon that runs this cache.
@@ -89,12 +109,6 @@ impl RunDirectory {
             );
         }
         Ok(path)
-    }
-
-    /// The directory itself.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 }
 

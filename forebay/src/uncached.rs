@@ -11,6 +11,7 @@ use crate::log::{Log, notice};
 use crate::opening::open_origin;
 use crate::report::{RequestStats, StatsReport, StatusReport, VolumeReport, VolumeStats};
 use crate::run_dir::RunDirectory;
+use crate::running::Doors;
 use crate::state::{CacheRecord, LiveRecord, StateDirectory, VolumeNote};
 use anyhow::{Context, Result, anyhow, bail};
 use engine::units::VolumeIndex;
@@ -46,9 +47,8 @@ fn may_go_on(note: &VolumeNote) -> bool {
 /// If nothing can be served so, with the reason.
 pub fn serve(
     cache: &DeviceSpec,
-    listen: impl FnOnce(&str) -> Result<Vec<ListenAddress>>,
+    doors: impl FnOnce(&str) -> Result<Doors>,
     options: &RunOptions,
-    threads: usize,
     state: StateDirectory,
     interrupts: &Interrupts,
     ready: impl FnOnce(&[String], &[ListenAddress]),
@@ -57,7 +57,7 @@ pub fn serve(
         format!("nothing is noted of a cache {cache}, so its volumes may have dirty data; connect the cache")
     })?;
     let volumes = open_origins(&record, options, interrupts)?;
-    let listen = listen(&volumes[0].note.name)?;
+    let Doors { listen, socket_permissions, device_timeout, threads } = doors(&volumes[0].note.name)?;
     let record = LiveRecord::new(state, record);
     let (log, printer) = Log::open()?;
     let config = Config {
@@ -71,9 +71,10 @@ pub fn serve(
             .map(|(at, volume)| export(VolumeIndex(at as u8), volume))
             .collect(),
         listen,
+        socket_permissions,
         // There is no cache left to give up.
         abandon: Box::new(|_| Ok(())),
-        device_timeout: options.device_timeout,
+        device_timeout,
         notice: Box::new(move |said| log.say(said.to_string())),
         reactors: threads,
     };

@@ -19,10 +19,10 @@ impl Connection {
     /// If there may be one that cannot be reached.
     pub fn open(cache: &DeviceSpec) -> Result<Option<Connection>> {
         let directory = RunDirectory::find();
-        if !directory.path().exists() {
+        if !directory.exists() {
             return Ok(None);
         }
-        directory.check_owner()?;
+        directory.check()?;
         let path = directory.control_socket(cache)?;
         match UnixStream::connect(&path) {
             Ok(stream) => Ok(Some(Connection { stream: BufReader::new(stream) })),

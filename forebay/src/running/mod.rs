@@ -21,7 +21,9 @@ use engine::engine::Engine;
 use engine::status::{Status, VolumeStatus};
 use engine::units::{SECTOR_BYTES, VOLUMES_MAX, VolumeIndex};
 use live::devices::Device;
-use live::server::{Config, ControlOp, ExportConfig, Handle, ListenAddress, Server};
+use live::server::{
+    Config, ControlOp, ExportConfig, Handle, ListenAddress, SOCKET_PERMISSIONS_DEFAULT, Server,
+};
 use notices::notices;
 use std::io;
 use std::ops::ControlFlow;
@@ -47,10 +49,25 @@ pub struct Running {
 pub struct Doors {
     /// Addresses for NBD clients; none if the cache runs for a verb alone.
     pub listen: Vec<ListenAddress>,
+    /// Permissions of unix sockets among them.
+    pub socket_permissions: u32,
     /// A device that does not answer for this long counts as gone.
     pub device_timeout: Duration,
     /// Number of threads that serve clients.
     pub threads: usize,
+}
+
+impl Doors {
+    /// No doors: the cache runs for a verb alone.
+    #[must_use]
+    pub fn none(device_timeout: Duration) -> Doors {
+        Doors {
+            listen: Vec::new(),
+            socket_permissions: SOCKET_PERMISSIONS_DEFAULT,
+            device_timeout,
+            threads: 1,
+        }
+    }
 }
 
 /// Runs a cache until `job` is done, then stops it cleanly. The job runs in a thread of its own.
@@ -77,6 +94,7 @@ pub fn run<T: Send + 'static>(
         origins: origins(&volumes),
         exports,
         listen: doors.listen,
+        socket_permissions: doors.socket_permissions,
         abandon: abandon(&volumes, &record, log.clone()),
         device_timeout: doors.device_timeout,
         notice: Box::new(notices(&volumes, is_daemon, log)),

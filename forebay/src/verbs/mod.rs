@@ -73,7 +73,7 @@ impl Job<'_> {
         }
         let interrupts = Interrupts::install(1)?;
         let prepared = startup::prepare(self.cache, self.options, self.state, &interrupts)?;
-        let doors = Doors { listen: Vec::new(), device_timeout: self.options.device_timeout, threads: 1 };
+        let doors = Doors::none(self.options.device_timeout);
         let watch = interrupts.clone();
         running::run(prepared, doors, &interrupts, move |running| {
             alone(running, &mut |progress| {

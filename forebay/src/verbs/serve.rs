@@ -18,6 +18,7 @@ use engine::composition::Composition;
 use live::devices::BlockingDevice;
 use live::devices::{self, Access, DeviceError, DeviceSpec};
 use live::server::{ListenAddress, reactors_default};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
 use std::time::Duration;
 
@@ -25,15 +26,20 @@ use std::time::Duration;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) fn run(arguments: Serve) -> Result<()> {
-    let Serve { cache, nbd, profile, uncached, threads, running: options, places } = arguments;
+    let Serve { cache, nbd, nbd_mode, profile, uncached, threads, running: options, places } = arguments;
     let threads = threads.unwrap_or_else(reactors_default);
     let interrupts = Interrupts::install(0)?;
+    allow_many_descriptors();
     let state = StateDirectory::find(places.state_dir.as_deref())?;
+    let device_timeout = options.device_timeout;
+    let doors = |given, first: &str| {
+        Ok(Doors { listen: listen(given, first)?, socket_permissions: nbd_mode, device_timeout, threads })
+    };
     let why_missing = missing(&cache)?;
     match (why_missing, uncached) {
         (Some(why), true) => {
-            let listen = |name: &str| listen(nbd, name);
-            return uncached::serve(&cache, listen, &options, threads, state, &interrupts, |names, nbd| {
+            let doors = |first: &str| doors(nbd, first);
+            return uncached::serve(&cache, doors, &options, state, &interrupts, |names, nbd| {
                 notice(format_args!("{why}; its volumes are served without it"));
                 ready(names, nbd, "uncached=true")
             });
@@ -59,13 +65,20 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
         .map(|volume| volume.name.clone())
         .collect();
     let first = names.first().context("no volume has its origin")?;
-    let doors = Doors { listen: listen(nbd, first)?, device_timeout: options.device_timeout, threads };
+    let doors = doors(nbd, first)?;
     let waiter = interrupts.clone();
     running::run(prepared, doors, &interrupts, move |running| {
         ready(&names, running.nbd(), &figures(running.session(), running.recovery()));
         attend(running, &waiter);
         Ok(())
     })
+}
+
+/// Allows as many open files as the system lets this process have: each client takes one.
+fn allow_many_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    // With the old limit fewer clients come in; the start checks that there is room for some.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
 /// Refuses a cache that was created with another profile. How it is called does not matter, nor do the

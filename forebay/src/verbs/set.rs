@@ -73,7 +73,7 @@ fn give_up_lost(arguments: &Set, volume: Option<&str>) -> Result<()> {
     let options = RunOptions::default();
     let state = StateDirectory::find(arguments.places.state_dir.as_deref())?;
     let prepared = startup::prepare(&arguments.cache, &options, state, &interrupts)?;
-    let doors = Doors { listen: Vec::new(), device_timeout: options.device_timeout, threads: 1 };
+    let doors = Doors::none(options.device_timeout);
     let volume = volume.map(str::to_owned);
     running::run(prepared, doors, &interrupts, move |running| {
         running.set(volume.as_deref(), Setting::GiveUpLost)

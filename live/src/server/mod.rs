@@ -31,6 +31,8 @@ use thiserror::Error;
 pub const POOL_BYTES_DEFAULT: u64 = ENGINE_POOL_BYTES + (64 << 20);
 /// The least memory that a server works with.
 pub const POOL_BYTES_MIN: u64 = ENGINE_POOL_BYTES + DOOR_BYTES_MIN;
+/// Default of [`Config::socket_permissions`]: only the user who serves may connect.
+pub const SOCKET_PERMISSIONS_DEFAULT: u32 = 0o600;
 /// Default of [`Config::device_timeout`].
 pub const DEVICE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 
@@ -60,6 +62,8 @@ pub struct Config {
     pub exports: Vec<ExportConfig>,
     /// Addresses to listen on for NBD clients.
     pub listen: Vec<ListenAddress>,
+    /// Permissions of unix sockets among them.
+    pub socket_permissions: u32,
     /// Notes durably, outside the cache device, that the cached content of a volume must
     /// never be used again ([`engine::effect::IoOp::Abandon`]). Runs in a reactor, and the others wait.
     pub abandon: Abandon,
@@ -177,7 +181,8 @@ impl<C: Core + 'static> Server<C> {
         }
         let pool = Pool::with_kept(pool_bytes - ENGINE_POOL_BYTES - config.kept_bytes, config.kept_bytes)
             .map_err(|source| ServeError::Pool { pool_bytes, source })?;
-        let listeners = config.listen.iter().map(listen).collect::<Result<Vec<_>, _>>()?;
+        let listeners = config.listen.iter().map(|address| listen(address, config.socket_permissions));
+        let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
         let addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
         let wake_events = wake_events(config.reactors)
             .map_err(|source| ServeError::System { step: "make an eventfd", source })?;
@@ -227,8 +232,8 @@ fn check_spare_descriptors() -> Result<(), ServeError> {
     spare.map(drop).map_err(|_| too_few(rustix::io::Errno::MFILE))
 }
 
-fn listen(address: &ListenAddress) -> Result<Listener, ServeError> {
-    Listener::bind_patiently(address).map_err(|source| {
+fn listen(address: &ListenAddress, permissions: u32) -> Result<Listener, ServeError> {
+    Listener::bind_patiently(address, permissions).map_err(|source| {
         let address = address.clone();
         match source.raw_os_error() {
             Some(libc::EADDRINUSE) => ServeError::AddressInUse { address },

@@ -10,7 +10,8 @@ use forebay_live::doors::nbd::client::{Address, Client};
 use forebay_live::passthrough::Passthrough;
 use forebay_live::reactor::Core;
 use forebay_live::server::{
-    Config, ExportConfig, Handle, ListenAddress, POOL_BYTES_MIN, ServeError, Server, ServerNotice,
+    Config, ExportConfig, Handle, ListenAddress, POOL_BYTES_MIN, SOCKET_PERMISSIONS_DEFAULT, ServeError,
+    Server, ServerNotice,
 };
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -154,6 +155,7 @@ pub fn serve_with<C: Core + Send + 'static>(
             read_only: false,
         }],
         listen: vec![ListenAddress::Unix(socket.clone())],
+        socket_permissions: SOCKET_PERMISSIONS_DEFAULT,
         abandon: Box::new(|_| Ok(())),
         device_timeout: Duration::from_secs(30),
         notice: Box::new(move |notice| noticed.lock().unwrap().push(notice)),

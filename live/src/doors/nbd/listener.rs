@@ -1,6 +1,7 @@
 //! Addresses to listen on, and the sockets there.
 
 use crate::patience::try_patiently;
+use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::fmt;
 use std::io;
@@ -11,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use thiserror::Error;
 
-/// Connections that may wait to be accepted.
-const BACKLOG: i32 = 128;
+/// Connections that may wait to be accepted; the kernel takes no more than its own limit, which is 4096 by default. A
+/// client that finds the queue full gets EAGAIN from a unix socket.
+const BACKLOG: i32 = 4096;
 /// The port that NBD has by convention.
 const NBD_PORT: u16 = 10809;
 /// The send buffer to ask for on a connection (the kernel doubles it). Measured with long reads over four
@@ -80,8 +82,10 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Listens at the address. The file of a unix socket without a listener is replaced.
-    pub(crate) fn bind(address: &ListenAddress) -> io::Result<Listener> {
+    /// Listens at the address. The file of a unix socket without a listener is replaced; it gets these permissions,
+    /// whatever the umask.
+    pub(crate) fn bind(address: &ListenAddress, permissions: u32) -> io::Result<Listener> {
+        let permissions = Mode::from_raw_mode(permissions);
         match address {
             ListenAddress::Unix(path) => {
                 remove_stale(path)?;
@@ -91,12 +95,19 @@ impl Listener {
                     SocketFlags::CLOEXEC,
                     None,
                 )?;
+                // The file is made with the socket's own permissions, less the umask: at no time has it more.
+                rustix::fs::fchmod(&socket, permissions)?;
                 rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-                rustix::net::listen(&socket, BACKLOG)?;
-                Ok(Listener { socket, address: address.clone() })
+                let listener = Listener { socket, address: address.clone() };
+                // What the umask took is given back before anybody can connect.
+                rustix::fs::chmod(path, permissions)?;
+                rustix::net::listen(&listener.socket, BACKLOG)?;
+                Ok(listener)
             }
             ListenAddress::Tcp(address) => {
                 let listener = TcpListener::bind(address)?;
+                // The library asks for a short queue; a second call makes it longer.
+                rustix::net::listen(&listener, BACKLOG)?;
                 let address = ListenAddress::Tcp(listener.local_addr()?);
                 Ok(Listener { socket: listener.into(), address })
             }
@@ -104,9 +115,9 @@ impl Listener {
     }
 
     /// As [`Listener::bind`]; an address that is in use is tried again for a moment.
-    pub(crate) fn bind_patiently(address: &ListenAddress) -> io::Result<Listener> {
+    pub(crate) fn bind_patiently(address: &ListenAddress, permissions: u32) -> io::Result<Listener> {
         try_patiently(
-            || Listener::bind(address),
+            || Listener::bind(address, permissions),
             |error: &io::Error| error.raw_os_error() == Some(libc::EADDRINUSE),
         )
     }
@@ -159,6 +170,11 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn bind(address: &ListenAddress) -> io::Result<Listener> {
+        Listener::bind(address, 0o600)
+    }
 
     #[test]
     fn addresses_are_read() {
@@ -184,13 +200,38 @@ mod tests {
     fn the_address_of_a_daemon_that_is_going_is_waited_for() {
         let directory = tempfile::tempdir().unwrap();
         let address = ListenAddress::Unix(directory.path().join("s"));
-        let before = Listener::bind(&address).unwrap();
+        let before = bind(&address).unwrap();
         let going = std::thread::spawn(move || {
             std::thread::sleep(crate::patience::PAUSE * 3);
             drop(before);
         });
-        assert!(Listener::bind_patiently(&address).is_ok());
+        assert!(Listener::bind_patiently(&address, 0o600).is_ok());
         going.join().unwrap();
+    }
+
+    #[test]
+    fn a_socket_has_the_permissions_that_were_asked_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        // The umask takes the write permission of others, most often.
+        for permissions in [0o600, 0o666, 0o660] {
+            let listener = Listener::bind(&ListenAddress::Unix(path.clone()), permissions).unwrap();
+            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777, permissions);
+            drop(listener);
+        }
+    }
+
+    #[test]
+    fn two_hundred_clients_connect_before_the_first_is_accepted() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let _listener = bind(&ListenAddress::Unix(path.clone())).unwrap();
+        let clients = (0..200).map(|_| {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let client = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+            rustix::net::connect(&client, &SocketAddrUnix::new(&path)?).map(|()| client)
+        });
+        assert_eq!(clients.collect::<Result<Vec<_>, _>>().map(|clients| clients.len()), Ok(200));
     }
 
     #[test]
@@ -198,18 +239,18 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         let address = ListenAddress::Unix(path.clone());
-        let first = Listener::bind(&address).unwrap();
-        assert_eq!(Listener::bind(&address).unwrap_err().raw_os_error(), Some(libc::EADDRINUSE));
+        let first = bind(&address).unwrap();
+        assert_eq!(bind(&address).unwrap_err().raw_os_error(), Some(libc::EADDRINUSE));
         drop(first);
         assert!(!path.exists());
         // A killed daemon leaves the file behind.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        let second = Listener::bind(&address).unwrap();
+        let second = bind(&address).unwrap();
         drop(second);
         assert!(!path.exists());
         std::fs::write(&path, b"a file of somebody's").unwrap();
-        assert!(Listener::bind(&address).is_err());
+        assert!(bind(&address).is_err());
         assert!(path.exists());
     }
 }
