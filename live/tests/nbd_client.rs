@@ -98,7 +98,7 @@ fn the_client_lists_and_learns_about_exports() {
     let client = Client::connect(&path.address(), "disk").unwrap();
     let info = client.info();
     assert_eq!((info.size_bytes, info.min_block_bytes(), info.is_read_only()), (SIZE_BYTES, 512, false));
-    assert_eq!(info.block_sizes, Some([512, 4096, 32 << 20]));
+    assert_eq!(info.block_sizes, Some([512, 4096, 64 << 20]));
     assert_eq!((info.name.as_deref(), info.description.as_deref()), (Some("disk"), Some("home")));
     server.join().unwrap();
 

@@ -138,7 +138,7 @@ fn a_go_exchange_has_exactly_these_bytes() {
         "0003",
         "00000200",
         "00001000",
-        "02000000",
+        "04000000",
         "0003e889045565a9",
         "00000007",
         "00000001",
@@ -301,7 +301,7 @@ fn an_export_announces_what_it_can_do() {
     let expected = (all | FLAG_READ_ONLY) & !(FLAG_SEND_TRIM | FLAG_SEND_WRITE_ZEROES);
     assert_eq!(read_only.transmission_flags(), expected);
     let coarse = Export { min_block_bytes: 8192, size_bytes: 20_000, ..export("a") };
-    assert_eq!(coarse.block_sizes(), [8192, 8192, 32 << 20]);
+    assert_eq!(coarse.block_sizes(), [8192, 8192, 64 << 20]);
     assert_eq!(coarse.announced_bytes(), 16384);
 }
 

@@ -67,7 +67,7 @@ fn nbdinfo_sees_what_is_offered() {
         "\"can_trim\": true",
         "\"can_zero\": true",
         "\"block_size_minimum\": 512",
-        "\"block_size_maximum\": 33554432",
+        "\"block_size_maximum\": 67108864",
     ] {
         assert!(info.contains(fact), "{fact} in {info}");
     }

@@ -52,6 +52,8 @@ pub(crate) trait Door<C> {
     fn disconnect(&mut self, place: usize, turn: &mut Turn<'_, C>);
     /// Closes the connections that hold memory and do nothing: other clients get none.
     fn relieve(&mut self, turn: &mut Turn<'_, C>);
+    /// Closes some connections whose clients have asked for nothing: all places are taken, and another client waits.
+    fn make_room(&mut self, turn: &mut Turn<'_, C>);
     /// Accepts no new clients and closes the connections there are.
     fn shut(&mut self, turn: &mut Turn<'_, C>);
     /// Whether a client waits for memory or for replies.
@@ -115,6 +117,7 @@ impl<C: Core + 'static> Doors<C> {
                 self.shut(turn);
                 drop(receipt);
             }
+            Order::MakeRoom => self.doors.iter_mut().for_each(|door| door.make_room(turn)),
             Order::Relieve => self.doors.iter_mut().for_each(|door| door.relieve(turn)),
             Order::Look => {}
         }

@@ -24,6 +24,8 @@ pub(crate) enum Order {
     Shut { receipt: Option<Arc<Receipt>> },
     /// Clients of another door get no memory: disconnect those that hold some and do nothing.
     Relieve,
+    /// A client finds all places taken: disconnect some of those that have asked for nothing yet.
+    MakeRoom,
     /// Look again whether it is time to end.
     Look,
 }

@@ -15,6 +15,11 @@ pub enum ServerNotice {
         /// The device.
         target: Target,
     },
+    /// A client was sent away: as many are connected as can be.
+    TooManyClients {
+        /// The number of clients.
+        clients: usize,
+    },
     /// The kernel refuses io_uring: threads do the work, and more slowly.
     NoIoUring {
         /// The system's error number.
@@ -53,6 +58,9 @@ impl fmt::Display for ServerNotice {
             }
             ServerNotice::DeviceGone { .. } => {
                 f.write_str("the cache did not answer in time and counts as gone")
+            }
+            ServerNotice::TooManyClients { clients } => {
+                write!(f, "a client was sent away: {clients} are connected, which is the most")
             }
             ServerNotice::NoIoUring { errno } => {
                 write!(f, "io_uring is not available ({}); threads are used, which is slower", said(*errno))

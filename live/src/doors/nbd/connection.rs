@@ -45,6 +45,10 @@ pub(crate) struct Connection {
     pub requests: usize,
     /// Memory of the pool that it holds.
     pub held_bytes: u64,
+    /// Time at which it came.
+    pub came: Nanos,
+    /// Whether it has sent a request.
+    pub has_asked: bool,
     /// Time at which bytes last went to or came from the client.
     pub moved: Nanos,
     /// The connection is on the list of those that wait for room.
@@ -70,6 +74,8 @@ impl Connection {
             skip_bytes: 0,
             requests: 0,
             held_bytes: 0,
+            came: now,
+            has_asked: false,
             moved: now,
             blocked: false,
             outgoing: false,
@@ -98,6 +104,12 @@ impl Connection {
     pub(crate) fn stalls_since(&self, then: Nanos) -> bool {
         let waits_for_client = self.outbox.in_flight() || self.arriving.is_some();
         self.held_bytes > 0 && waits_for_client && self.moved <= then && !self.is_closed()
+    }
+
+    /// Whether it has a place since `then` at least, and has asked for nothing or has taken its leave.
+    pub(crate) fn idles_since(&self, then: Nanos) -> bool {
+        let is_of_use = matches!(self.phase, Phase::Serving) && self.has_asked;
+        !is_of_use && self.requests == 0 && self.came <= then && !self.is_closed()
     }
 
     /// Whether it waits for memory and holds none.

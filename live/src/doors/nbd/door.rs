@@ -12,13 +12,22 @@ use crate::doors::{Door, DoorNumber};
 use crate::reactor::backend::{Operation, Token};
 use crate::reactor::driver::{Core, Piece, Turn};
 use crate::reactor::wakeups::Order;
+use crate::server::ServerNotice;
 use engine::effect::Errno;
 use engine::units::Nanos;
 use slab::Slab;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// Most connections; one more is closed at once.
+/// Most connections. One more waits a moment for a place, and is closed if none gets free.
 const CONNECTIONS_MAX: usize = 256;
+/// Longest wait of a new client for a place.
+const PLACE_NS_MAX: u64 = 2 * Nanos::SECOND;
+/// Pause between two looks for a place.
+const PLACE_PAUSE_NS: u64 = 20 * Nanos::MILLISECOND;
+/// Time that a client has to ask for something while others wait for its place.
+const IDLE_NS_MAX: u64 = Nanos::SECOND;
+/// Clients of one door that lose their places at once.
+const IDLE_CLOSED_MAX: usize = 16;
 /// Pause after the system had no descriptor for a connection.
 const ACCEPT_PAUSE_NS: u64 = 100 * Nanos::MILLISECOND;
 /// Longest wait of a client for its first memory; then others have to give up theirs.
@@ -65,6 +74,8 @@ pub(crate) struct NbdDoor {
     pub(super) accepting: Vec<bool>,
     pub(super) accept_again: Option<Nanos>,
     pub(super) open: bool,
+    /// A client for whom there is no place yet, and the end of its wait. Nobody else is accepted meanwhile.
+    newcomer: Option<(OwnedFd, Nanos)>,
     pub(super) connections: Slab<Box<Connection>>,
     pub(super) requests: Slab<ClientRequest>,
     /// Connections that wait for memory or for replies.
@@ -97,6 +108,7 @@ impl NbdDoor {
             listeners,
             accepting,
             open: true,
+            newcomer: None,
             connections: Slab::new(),
             requests: Slab::with_capacity(1024),
             blocked: Vec::new(),
@@ -136,7 +148,7 @@ impl NbdDoor {
     }
 
     fn accept<C: Core>(&mut self, listener: usize, turn: &mut Turn<'_, C>) {
-        if !self.open || self.accepting[listener] {
+        if !self.open || self.accepting[listener] || self.newcomer.is_some() {
             return;
         }
         self.accepting[listener] = true;
@@ -155,14 +167,39 @@ impl NbdDoor {
         }
         // SAFETY: the kernel has just made this descriptor for this call, and no other owner exists.
         let socket = unsafe { OwnedFd::from_raw_fd(result) };
-        if self.open && turn.driver.wakeups.clients() < CONNECTIONS_MAX {
+        if self.open {
             self.listeners[listener].prepare(&socket);
-            match turn.driver.wakeups.admit() {
-                this if this == turn.reactor => self.adopt(socket, turn),
-                other => turn.driver.wakeups.order(other, Order::Adopt { door: self.number, client: socket }),
+            if turn.driver.wakeups.clients() < CONNECTIONS_MAX {
+                self.admit(socket, turn);
+            } else if self.newcomer.is_none() {
+                self.newcomer = Some((socket, turn.driver.now.plus(PLACE_NS_MAX)));
+                self.accept_again = Some(turn.driver.now);
             }
         }
         self.accept(listener, turn);
+    }
+
+    /// Gives a client to the reactor that has the fewest.
+    fn admit<C: Core>(&mut self, client: OwnedFd, turn: &mut Turn<'_, C>) {
+        match turn.driver.wakeups.admit() {
+            this if this == turn.reactor => self.adopt(client, turn),
+            other => turn.driver.wakeups.order(other, Order::Adopt { door: self.number, client }),
+        }
+    }
+
+    /// Gives the new client a place, or makes room, or sends it away.
+    fn place_newcomer<C: Core>(&mut self, turn: &mut Turn<'_, C>) {
+        let Some((client, end)) = self.newcomer.take() else { return };
+        let (clients, now) = (turn.driver.wakeups.clients(), turn.driver.now);
+        if clients < CONNECTIONS_MAX {
+            self.admit(client, turn);
+        } else if now < end {
+            self.newcomer = Some((client, end));
+            self.accept_again = Some(now.plus(PLACE_PAUSE_NS));
+            turn.driver.wakeups.order_all(|| Order::MakeRoom);
+        } else {
+            turn.driver.notices.push(ServerNotice::TooManyClients { clients });
+        }
     }
 
     /// Closes a connection. Its memory goes back when the core and the kernel are done with it.
@@ -221,6 +258,7 @@ impl<C: Core> Door<C> for NbdDoor {
     fn tick(&mut self, turn: &mut Turn<'_, C>) {
         if self.accept_again.is_some_and(|again| again <= turn.driver.now) {
             self.accept_again = None;
+            self.place_newcomer(turn);
             for listener in 0..self.listeners.len() {
                 self.accept(listener, turn);
             }
@@ -302,8 +340,17 @@ impl<C: Core> Door<C> for NbdDoor {
         self.close_stalled(turn);
     }
 
+    fn make_room(&mut self, turn: &mut Turn<'_, C>) {
+        let then = Nanos(turn.driver.now.0.saturating_sub(IDLE_NS_MAX));
+        let idle = self.connections.iter().filter(|(_, connection)| connection.idles_since(then));
+        let mut idle: Vec<(Nanos, usize)> = idle.map(|(key, connection)| (connection.came, key)).collect();
+        idle.sort_unstable();
+        idle.into_iter().take(IDLE_CLOSED_MAX).for_each(|(_, key)| self.close(key, turn));
+    }
+
     fn shut(&mut self, turn: &mut Turn<'_, C>) {
         self.open = false;
+        self.newcomer = None;
         self.accept_again = None;
         self.listeners.iter().for_each(Listener::shut);
         let all: Vec<usize> = self.connections.iter().map(|(key, _)| key).collect();

@@ -157,6 +157,7 @@ impl NbdDoor {
         let header: [u8; REQUEST_BYTES] =
             connection.input.bytes()[..REQUEST_BYTES].try_into().expect("the length was checked");
         connection.input.consume(REQUEST_BYTES);
+        connection.has_asked = true;
         let Some(export) = &turn.driver.offers.exports()[session.export] else {
             self.close(key, turn);
             return false;

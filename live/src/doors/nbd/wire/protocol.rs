@@ -16,9 +16,9 @@ pub const OPTION_REPLY_HEADER_BYTES: usize = 20;
 pub const EXPORT_NAME_ZEROES_BYTES: usize = 124;
 
 /// The longest READ or WRITE, announced to clients as the maximum block size.
-pub const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
+pub const PAYLOAD_BYTES_MAX: u32 = 64 << 20;
 /// The longest payload of a refused WRITE that is read and thrown away; a longer one ends the connection.
-pub const SKIPPED_PAYLOAD_BYTES_MAX: u32 = 64 << 20;
+pub const SKIPPED_PAYLOAD_BYTES_MAX: u32 = 128 << 20;
 /// The block size that clients are told to prefer.
 pub const PREFERRED_BLOCK_BYTES: u32 = 4096;
 /// The longest export name or description (the protocol's limit for strings).
