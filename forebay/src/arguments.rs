@@ -181,6 +181,9 @@ pub struct Create {
     /// Use the origin although another cache may hold newer data of it, or it is a cache itself: repeat its name here.
     #[arg(long, value_name = "DEV", value_parser = devices::parse)]
     pub take_over: Option<DeviceSpec>,
+    /// Reserve no space for a cache that is a file. When its file system is full, the cache fails.
+    #[arg(long)]
+    pub sparse: bool,
     /// Where notes are kept.
     #[command(flatten)]
     pub places: Places,

@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Lines that wait for the reader of standard error; more are dropped.
 const WAITING_MAX: usize = 256;
+/// Lines of one kind are printed no more often than this.
+const PERIOD: Duration = Duration::from_secs(10);
 /// Longest wait for the last lines at the end.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -20,7 +22,13 @@ pub fn notice(text: fmt::Arguments<'_>) {
 /// Tells the operator things from a thread that must not wait for anybody: the one that serves clients.
 #[derive(Clone)]
 pub struct Log {
-    lines: SyncSender<String>,
+    lines: SyncSender<Line>,
+}
+
+/// A message and its kind: a failure that goes on says the same again and again.
+struct Line {
+    kind: String,
+    text: String,
 }
 
 /// Prints the lines of a [`Log`].
@@ -34,22 +42,90 @@ impl Log {
     /// # Errors
     /// If the system has no more threads.
     pub fn open() -> io::Result<(Log, Printer)> {
-        let (lines, waiting) = sync_channel::<String>(WAITING_MAX);
+        let (lines, waiting) = sync_channel(WAITING_MAX);
         let (end, ended) = sync_channel(1);
         thread::Builder::new().name("log".to_owned()).spawn(move || {
-            for line in waiting {
-                notice(format_args!("{line}"));
-            }
+            print_all(&waiting);
             // The other end may not wait for it.
             let _ = end.send(());
         })?;
         Ok((Log { lines }, Printer { ended }))
     }
 
-    /// Says a line, unless too many are waiting already.
-    pub fn say(&self, line: String) {
+    /// Says a line, unless too many are waiting already. Further ones of that kind are counted for a while, and the last
+    /// one is said with their number.
+    pub fn say(&self, kind: String, text: String) {
         // A full log is the reader's fault, and no reason to keep clients waiting.
-        let _ = self.lines.try_send(line);
+        let _ = self.lines.try_send(Line { kind, text });
+    }
+}
+
+/// Prints lines until no more can come.
+fn print_all(waiting: &Receiver<Line>) {
+    let mut repeats = Repeats::default();
+    loop {
+        let next = match repeats.deadline() {
+            None => waiting.recv().map_err(RecvTimeoutError::from),
+            Some(deadline) => waiting.recv_timeout(deadline.saturating_duration_since(Instant::now())),
+        };
+        let now = Instant::now();
+        match next {
+            Ok(line) => repeats.take(now, line).into_iter().for_each(|text| notice(format_args!("{text}"))),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return repeats.due(now + PERIOD).iter().for_each(|text| notice(format_args!("{text}")));
+            }
+        }
+        repeats.due(now).iter().for_each(|text| notice(format_args!("{text}")));
+    }
+}
+
+/// Kinds of lines that were printed within the last period.
+#[derive(Default)]
+struct Repeats {
+    kinds: Vec<Repeat>,
+}
+
+/// A kind of lines, what of it was not printed yet, and when one was.
+struct Repeat {
+    last: Line,
+    count: u64,
+    printed: Instant,
+}
+
+impl Repeats {
+    /// Takes a line; returns what is to be printed at once.
+    fn take(&mut self, now: Instant, line: Line) -> Option<String> {
+        if let Some(repeat) = self.kinds.iter_mut().find(|repeat| repeat.last.kind == line.kind) {
+            repeat.count += 1;
+            repeat.last = line;
+            return None;
+        }
+        let text = line.text.clone();
+        self.kinds.push(Repeat { last: line, count: 0, printed: now });
+        Some(text)
+    }
+
+    /// Lines to be printed by now. A kind that was quiet for a period is forgotten.
+    fn due(&mut self, now: Instant) -> Vec<String> {
+        let mut texts = Vec::new();
+        self.kinds.retain_mut(|repeat| {
+            if now.saturating_duration_since(repeat.printed) < PERIOD {
+                return true;
+            }
+            match std::mem::take(&mut repeat.count) {
+                0 => return false,
+                1 => texts.push(repeat.last.text.clone()),
+                count => texts.push(format!("{} (repeated {count} times)", repeat.last.text)),
+            }
+            repeat.printed = now;
+            true
+        });
+        texts
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.kinds.iter().map(|repeat| repeat.printed + PERIOD).min()
     }
 }
 
@@ -58,5 +134,46 @@ impl Printer {
     pub fn finish(self) {
         // Too late, or the printer has ended: both are the end.
         let _ = self.ended.recv_timeout(PATIENCE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(kind: &str, number: u64) -> Line {
+        Line { kind: kind.to_owned(), text: format!("{kind} failed at {number}") }
+    }
+
+    #[test]
+    fn a_failure_that_goes_on_is_counted() {
+        let start = Instant::now();
+        let mut repeats = Repeats::default();
+        let mut printed = Vec::new();
+        for number in 0..3600 {
+            let now = start + Duration::from_millis(number * 1000 / 60);
+            printed.extend(repeats.take(now, line("origin", number)));
+            printed.extend(repeats.due(now));
+        }
+        printed.extend(repeats.due(start + Duration::from_mins(2)));
+        assert_eq!(printed[0], "origin failed at 0", "the first is said at once");
+        assert!(printed.len() <= 7, "at most one line in a period: {printed:?}");
+        let counted = |text: &String| -> u64 {
+            let count = text.split_once("(repeated ").map(|(_, rest)| rest.trim_end_matches(" times)"));
+            count.map_or(1, |count| count.parse().expect("a number"))
+        };
+        assert_eq!(printed.iter().map(counted).sum::<u64>(), 3600, "none is left out: {printed:?}");
+        assert_eq!(repeats.due(start + Duration::from_mins(3)).len(), 0);
+        assert!(repeats.deadline().is_none(), "a kind that is quiet is forgotten");
+    }
+
+    #[test]
+    fn kinds_do_not_hide_each_other() {
+        let now = Instant::now();
+        let mut repeats = Repeats::default();
+        assert!(repeats.take(now, line("a", 1)).is_some());
+        assert!(repeats.take(now, line("b", 1)).is_some());
+        assert!(repeats.take(now, line("a", 2)).is_none());
+        assert_eq!(repeats.due(now + PERIOD), ["a failed at 2"]);
     }
 }

@@ -34,6 +34,7 @@ const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
+    live::signals::survive_file_size_limit();
     let status = match arguments::Arguments::try_parse() {
         Ok(arguments) => match verbs::run(arguments.verb) {
             Ok(()) => DONE,

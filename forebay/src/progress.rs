@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 /// The rate is taken over this much of the past.
 const WINDOW: Duration = Duration::from_secs(10);
-/// A line that is no terminal is repeated this often.
-const REPEAT: Duration = Duration::from_secs(1);
+/// Where standard error is no terminal, each line stays in a log: there is one no more often than this.
+const REPEAT: Duration = Duration::from_secs(10);
 /// A terminal's line is written no more often than this where the job tells its progress all the time.
 const REFRESH: Duration = Duration::from_millis(100);
 /// A job that is done sooner shows no bar.

@@ -36,6 +36,8 @@ const SPOT_CHECKS: usize = 64;
 
 /// Memory of the index at the least.
 const INDEX_BYTES_LEAST: u64 = 4 << 20;
+/// Memory for all else, roughly: threads, rings, clients.
+const OTHER_BYTES: u64 = 64 << 20;
 /// Memory of the index for a cached block at the most.
 const INDEX_BYTES_PER_BLOCK: u64 = 16;
 
@@ -141,6 +143,7 @@ pub fn prepare(
     let volumes = open_origins(&superblock, spec, &options.origin, interrupts)?;
     let config = engine_config(&superblock, &composition, &volumes);
     let memory = share_memory(&superblock, &config, options)?;
+    check_memory(memory.pool_bytes + index_bytes_least(&superblock) + OTHER_BYTES)?;
     let started_at = Instant::now();
     let found = recovery::inspect(
         &mut image,
@@ -216,6 +219,26 @@ fn index_bytes_least(superblock: &Superblock) -> u64 {
         // There is an entry for each slot, whatever it holds.
         Layout::Slots(_) => index_bytes(superblock),
     }
+}
+
+/// Makes sure that there is memory to look at a cache.
+///
+/// # Errors
+/// If there is not.
+pub fn check_memory_for_index(superblock: &Superblock) -> Result<()> {
+    check_memory(index_bytes_least(superblock))
+}
+
+/// Makes sure that so much memory can be had: the process would be aborted when it is found missing later.
+fn check_memory(bytes: u64) -> Result<()> {
+    let fits = usize::try_from(bytes).is_ok_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok());
+    if !fits {
+        bail!(
+            "there is too little memory: {} are needed at least; raise the limits (ulimit -v), or stop other programs",
+            Size(bytes)
+        );
+    }
+    Ok(())
 }
 
 fn share_memory(superblock: &Superblock, config: &Config, options: &RunOptions) -> Result<MemoryShares> {

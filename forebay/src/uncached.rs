@@ -11,7 +11,7 @@ use crate::log::{Log, notice};
 use crate::opening::open_origin;
 use crate::report::{RequestStats, StatsReport, StatusReport, VolumeReport, VolumeStats};
 use crate::run_dir::RunDirectory;
-use crate::running::Doors;
+use crate::running::{Doors, notices};
 use crate::state::{CacheRecord, LiveRecord, StateDirectory, VolumeNote};
 use anyhow::{Context, Result, anyhow, bail};
 use engine::units::VolumeIndex;
@@ -75,7 +75,7 @@ pub fn serve(
         // There is no cache left to give up.
         abandon: Box::new(|_| Ok(())),
         device_timeout,
-        notice: Box::new(move |said| log.say(said.to_string())),
+        notice: Box::new(move |said| log.say(notices::kind(&said), said.to_string())),
         reactors: threads,
     };
     let (server, handle) = Server::new(config)?;
@@ -120,6 +120,9 @@ fn export(index: VolumeIndex, volume: &Bare) -> ExportConfig {
 }
 
 fn open_origins(record: &CacheRecord, options: &RunOptions, interrupts: &Interrupts) -> Result<Vec<Bare>> {
+    if record.volumes.is_empty() {
+        bail!("nothing is noted of volumes on this cache; there is nothing to serve without it");
+    }
     let kept: Vec<&str> =
         record.volumes.iter().filter(|note| !may_go_on(note)).map(|note| note.name.as_str()).collect();
     if kept.len() == record.volumes.len() {

@@ -5,6 +5,7 @@ mod cli_support;
 
 use cli_support::{Place, overwrite};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 const MIB: u64 = 1 << 20;
 
@@ -34,6 +35,44 @@ fn odd_sizes_are_taken() {
     place.done(&["create", "--origin", &origin, "--cache", &cache]);
     let tiny = place.file("tiny.img", 512);
     place.done(&["add", &cache, "--origin", &tiny, "--name", "tiny"]);
+}
+
+/// Bytes that a file has on its file system.
+fn allocated_bytes(path: &str) -> u64 {
+    fs::metadata(path).unwrap().blocks() * 512
+}
+
+#[test]
+fn a_cache_gets_all_of_its_space_unless_it_shall_not() {
+    let place = Place::new();
+    let origin = place.file("slow.img", 16 * MIB);
+    let (whole, sparse) = (place.file("whole.img", 64 * MIB), place.file("sparse.img", 64 * MIB));
+    place.done(&["create", "--origin", &origin, "--cache", &whole]);
+    place.done(&["create", "--origin", &origin, "--cache", &sparse, "--sparse"]);
+    assert!(allocated_bytes(&whole) >= 64 * MIB, "{}", allocated_bytes(&whole));
+    assert!(allocated_bytes(&sparse) < 8 * MIB, "{}", allocated_bytes(&sparse));
+    assert!(allocated_bytes(&origin) < 8 * MIB, "an origin stays as it is");
+    // More than any file system of a test has.
+    let large = place.file("large.img", 2048 << 30);
+    let create = ["create", "--origin", &origin, "--cache", &large];
+    place.refused(&create, 1, &["no room for all of its 2 TiB", "--sparse"]);
+    assert_eq!(allocated_bytes(&large), 0, "a refused create takes no space");
+}
+
+#[test]
+fn the_end_of_an_origin_that_is_no_sector_is_named() {
+    let place = Place::new();
+    let origin = place.file("slow.img", 16 * MIB + 257);
+    let cache = place.file("fast.img", 32 * MIB);
+    for arguments in [
+        &["create", "--origin", &origin, "--cache", &cache][..],
+        &["add", &cache, "--origin", &place.file("other.img", MIB + 257), "--name", "x"],
+    ] {
+        let output = place.forebay(arguments);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(said.contains("the last 257 bytes of") && said.lines().count() == 1, "{said}");
+    }
 }
 
 #[test]

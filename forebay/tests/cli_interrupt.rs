@@ -99,3 +99,21 @@ fn a_flush_by_the_daemon_ends_with_the_verb() {
     assert_eq!(status["volumes"][0]["name"], "disk");
     daemon.stop();
 }
+
+/// The daemon notices the end of the first verb when it tells it the progress, and must not end the second one's job then.
+#[test]
+fn a_job_goes_on_when_another_one_of_the_volume_is_interrupted() {
+    let slow = Slow::new();
+    let daemon = slow.serve_dirty();
+    let (status, _) = slow.interrupt(&["flush", &slow.cache, "--progress"]);
+    assert_eq!(status, None);
+    let mut detach = slow.place.command(&["detach", &slow.cache]);
+    let mut detach = detach.stderr(Stdio::piped()).spawn().expect("the command starts");
+    std::thread::sleep(Duration::from_secs(2));
+    let left = slow.dirty_bytes();
+    let ended = detach.try_wait().expect("it was started");
+    assert!(ended.is_none() || left == 0, "a detach ended with {left} bytes left: {ended:?}");
+    detach.kill().expect("it was started");
+    detach.wait().expect("it was started");
+    daemon.stop();
+}

@@ -56,6 +56,13 @@ impl Signals {
     }
 }
 
+/// Makes a write beyond the largest file that this process may have (`ulimit -f`) an error, EFBIG, like any other. By
+/// default SIGXFSZ ends the process.
+pub fn survive_file_size_limit() {
+    // SAFETY: ignoring a signal runs no code of ours.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 /// Ends the process at once: nothing is flushed, no destructor runs, other threads stop where they are.
 pub fn exit_now(status: i32) -> ! {
     // SAFETY: ending the process touches no memory of it.

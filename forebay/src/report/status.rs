@@ -99,6 +99,9 @@ pub struct CacheReport {
     pub kept_limit_bytes: Option<u64>,
     /// Whether it failed and is not written any more.
     pub latched: bool,
+    /// Why, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latched_because: Option<String>,
     /// Memory of the index of cached blocks.
     pub index_bytes: u64,
     /// Blocks in the index.
@@ -221,6 +224,7 @@ impl CacheReport {
             kept_bytes: (status.kept_limit_bytes > 0).then_some(status.kept_bytes),
             kept_limit_bytes: (status.kept_limit_bytes > 0).then_some(status.kept_limit_bytes),
             latched: status.latched,
+            latched_because: None,
             index_bytes: status.index_bytes,
             index_blocks: status.index_blocks,
             false_dirty_limit_bytes: match contract.aftermath {
@@ -295,7 +299,9 @@ impl StatusReport {
                     _ => writeln!(to)?,
                 }
                 if cache.latched {
-                    writeln!(to, "FAILED     the cache device failed and is not written any more")?;
+                    let unknown = "the cache device failed and is not written any more";
+                    let because = cache.latched_because.as_deref().unwrap_or(unknown);
+                    writeln!(to, "FAILED     {because}")?;
                 }
             }
             None => writeln!(to, "cache      missing; the origins are served alone")?,

@@ -7,10 +7,11 @@ use crate::startup::Served;
 use crate::superblock::system;
 use anyhow::{Context, Result, anyhow, bail};
 use engine::effect::Errno;
-use engine::units::{BLOCK_BYTES, VolumeIndex};
+use engine::units::{BLOCK_BYTES, VOLUMES_MAX, VolumeIndex};
 use live::devices::{self, Access, BlockingDevice, Device, DeviceError};
-use live::server::{ControlError, ControlOp};
+use live::server::{ControlError, ControlOp, Pending};
 use std::ops::ControlFlow;
+use std::sync::{MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -20,6 +21,12 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 const COMPARE_BYTES_MAX: u64 = 128 << 10;
 /// Most attempts of a read that finds no memory free, with [`PROGRESS_EVERY`] between.
 const READ_TRIES_MAX: u32 = 50;
+
+/// End of a drain that did not fail.
+enum Drained {
+    Wholly,
+    Interrupted { left_bytes: u64 },
+}
 
 impl Running {
     /// Brings dirty data home: of one volume, or of all.
@@ -52,13 +59,44 @@ impl Running {
         if served.origin.is_none() && self.volume(served)?.dirty_bytes > 0 {
             bail!("the origin of volume {name} is missing; connect it and restart the daemon");
         }
-        let drain = self
-            .handle
-            .start(served.index, ControlOp::Drain)
-            .with_context(|| format!("cannot flush volume {name}"))?;
+        let drain = {
+            let mut drains = self.drains();
+            drains[served.index.at()] += 1;
+            self.handle.start(served.index, ControlOp::Drain)
+        };
+        let drained = drain
+            .with_context(|| format!("cannot flush volume {name}"))
+            .and_then(|drain| self.await_drain(served, &drain, on_progress));
+        let mut drains = self.drains();
+        let others = &mut drains[served.index.at()];
+        *others -= 1;
+        if let Ok(Drained::Interrupted { left_bytes }) = drained {
+            // The engine knows no job from another. The lock is held, so that none begins meanwhile.
+            if *others == 0 {
+                self.request(served, ControlOp::CancelDrain, "cannot cancel the flush")?;
+            }
+            bail!(
+                "flushing volume {name} was interrupted with {} left; run it again to go on",
+                Size(left_bytes)
+            );
+        }
+        drained.map(drop)
+    }
+
+    fn drains(&self) -> MutexGuard<'_, [u32; VOLUMES_MAX]> {
+        self.drains.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn await_drain(
+        &self,
+        served: &Served,
+        drain: &Pending,
+        on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Drained> {
+        let name = &served.name;
         loop {
             match drain.wait_for(PROGRESS_EVERY) {
-                Some(Ok(())) => return Ok(()),
+                Some(Ok(())) => return Ok(Drained::Wholly),
                 Some(Err(ControlError::Engine(Errno::SHUTDOWN))) => {
                     bail!("flushing volume {name} was cancelled; run it again to go on")
                 }
@@ -69,11 +107,7 @@ impl Running {
                     let left_bytes = self.volume(served)?.dirty_bytes;
                     let progress = Progress { volume: name.clone(), phase: Phase::Flushing, left_bytes };
                     if on_progress(progress).is_break() {
-                        self.request(served, ControlOp::CancelDrain, "cannot cancel the flush")?;
-                        bail!(
-                            "flushing volume {name} was interrupted with {} left; run it again to go on",
-                            Size(left_bytes)
-                        );
+                        return Ok(Drained::Interrupted { left_bytes });
                     }
                 }
             }

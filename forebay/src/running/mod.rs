@@ -1,7 +1,7 @@
 //! A running cache: the common part of the daemon and of the verbs that work without one.
 
 mod homecoming;
-mod notices;
+pub mod notices;
 
 use crate::control::{Answer, Answering, Listener, Progress, Question};
 use crate::interrupt::{Interrupts, spawn};
@@ -16,7 +16,7 @@ use crate::startup::{Begun, Prepared, Served};
 use crate::state::LiveRecord;
 use crate::superblock::{check_mode, choose_name, system};
 use anyhow::{Context, Result, bail};
-use engine::effect::WriteMode;
+use engine::effect::{Errno, WriteMode};
 use engine::engine::Engine;
 use engine::status::{Status, VolumeStatus};
 use engine::units::{SECTOR_BYTES, VOLUMES_MAX, VolumeIndex};
@@ -27,7 +27,7 @@ use live::server::{
 use notices::notices;
 use std::io;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
 /// A cache that runs.
@@ -40,6 +40,10 @@ pub struct Running {
     session: u64,
     recovery: RecoveryReport,
     nbd: Vec<ListenAddress>,
+    /// The error after which the cache is not written any more.
+    latch: Arc<OnceLock<Errno>>,
+    /// Jobs that bring a volume's data home, by its slot: one that is interrupted must not end the others.
+    drains: Mutex<[u32; VOLUMES_MAX]>,
     /// Held from before a note on dirty data is made until its event has happened, so that `may_be_dirty` is never
     /// taken away from a volume that is just going into writeback.
     note_lock: Mutex<()>,
@@ -85,6 +89,7 @@ pub fn run<T: Send + 'static>(
 ) -> Result<T> {
     let Prepared { cache, volumes, record, identity, memory, session } = prepared;
     let (log, printer) = Log::open()?;
+    let latch = Arc::new(OnceLock::new());
     let is_daemon = !doors.listen.is_empty();
     let exports = if is_daemon { exports(&volumes) } else { Vec::new() };
     let config = Config {
@@ -97,7 +102,7 @@ pub fn run<T: Send + 'static>(
         socket_permissions: doors.socket_permissions,
         abandon: abandon(&volumes, &record, log.clone()),
         device_timeout: doors.device_timeout,
-        notice: Box::new(notices(&volumes, is_daemon, log)),
+        notice: Box::new(notices(&volumes, is_daemon, Arc::clone(&latch), log)),
         reactors: doors.threads,
     };
     let (server, handle) = Server::new(config)?;
@@ -119,9 +124,19 @@ pub fn run<T: Send + 'static>(
         interrupts.attend();
         let Begun { engine, recovery } = session.begin()?;
         let session = engine.superblock().session;
-        let note_lock = Mutex::new(());
-        let running =
-            Arc::new(Running { handle, volumes, record, identity, session, recovery, nbd, note_lock });
+        let (note_lock, drains) = (Mutex::new(()), Mutex::default());
+        let running = Arc::new(Running {
+            handle,
+            volumes,
+            record,
+            identity,
+            session,
+            recovery,
+            nbd,
+            latch,
+            drains,
+            note_lock,
+        });
         begun = Some(Arc::clone(&running));
         // Both threads wait for it.
         let _ = answering.send(Arc::clone(&running));
@@ -172,7 +187,7 @@ fn abandon(volumes: &[Served], record: &Arc<LiveRecord>, log: Log) -> Abandon {
                 note.may_be_dirty = false;
             })
             .map_err(|error| {
-                log.say(format!("{error:#}"));
+                log.say("abandon".to_owned(), format!("{error:#}"));
                 io::Error::other(error)
             })
     })
@@ -220,7 +235,10 @@ impl Running {
         Ok(StatusReport {
             running: true,
             volumes,
-            cache: Some(CacheReport::new(&status.cache, &self.identity)),
+            cache: Some(CacheReport {
+                latched_because: self.latch.get().map(|errno| notices::latched(*errno)),
+                ..CacheReport::new(&status.cache, &self.identity)
+            }),
             session: status.session,
             recovery: Some(self.recovery),
             nbd: self.nbd.iter().map(ToString::to_string).collect(),

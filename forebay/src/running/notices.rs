@@ -3,14 +3,18 @@
 use crate::log::Log;
 use crate::startup::Served;
 use crate::superblock::system;
-use engine::effect::{Notice, Target};
+use engine::effect::{Errno, Notice, Target};
 use engine::units::VolumeIndex;
 use live::server::ServerNotice;
+use std::io;
+use std::sync::{Arc, OnceLock};
 
-/// Reports the server's notices, with the names of volumes where the engine knows numbers.
+/// Reports the server's notices, with the names of volumes where the engine knows numbers, and keeps the reason why the
+/// cache is not written any more.
 pub(super) fn notices(
     volumes: &[Served],
     is_daemon: bool,
+    latch: Arc<OnceLock<Errno>>,
     log: Log,
 ) -> impl FnMut(ServerNotice) + Send + 'static {
     let names: Vec<(VolumeIndex, String)> =
@@ -19,12 +23,38 @@ pub(super) fn notices(
         let name = |index: VolumeIndex| {
             names.iter().find(|(at, _)| *at == index).map_or("?", |(_, name)| name.as_str())
         };
+        if let ServerNotice::Engine(Notice::CacheLatched { errno }) = said {
+            // The first failure is the reason; later ones follow from it.
+            let _ = latch.set(errno);
+        }
         // The verb that drains a volume without a daemon says so itself.
         let is_said_elsewhere = matches!(said, ServerNotice::Engine(Notice::Drained { .. })) && !is_daemon;
         if !is_said_elsewhere {
-            log.say(line(&said, name));
+            log.say(kind(&said), line(&said, name));
         }
     }
+}
+
+/// The kind of a notice, for the log: what differs from one failure to the next is left out.
+pub fn kind(said: &ServerNotice) -> String {
+    match said {
+        ServerNotice::Engine(Notice::CorruptClean { volume, .. }) => format!("rotted, clean, {}", volume.0),
+        ServerNotice::Engine(Notice::Lost { volume, .. }) => format!("rotted, dirty, {}", volume.0),
+        said => format!("{said:?}"),
+    }
+}
+
+/// Why the cache is not written any more, and what to do about it.
+pub fn latched(errno: Errno) -> String {
+    let error = system(errno);
+    let advice = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; there is no space for the cache's file: make room on its file system"
+        }
+        io::ErrorKind::FileTooLarge => "; allow larger files (ulimit -f)",
+        _ => "; look after the device",
+    };
+    format!("the cache device failed: {error}{advice}, then restart the daemon; until then it is not written")
 }
 
 fn line<'a>(said: &ServerNotice, name: impl Fn(VolumeIndex) -> &'a str) -> String {
@@ -43,9 +73,7 @@ fn line<'a>(said: &ServerNotice, name: impl Fn(VolumeIndex) -> &'a str) -> Strin
                 "the origin of volume {name} failed: {error}; it is retried, dirty data stays in the cache"
             )
         }
-        Notice::CacheLatched { errno } => {
-            format!("the cache device failed: {}; it is not written any more", system(errno))
-        }
+        Notice::CacheLatched { errno } => latched(errno),
         Notice::CorruptClean { volume, block } => {
             format!("block {block} of volume {} rotted in the cache; the origin serves it", name(volume))
         }

@@ -4,6 +4,7 @@ use crate::arguments::Check;
 use crate::log::notice;
 use crate::opening::open_cache;
 use crate::output::{Output, Size};
+use crate::startup::check_memory_for_index;
 use crate::startup::index_bytes;
 use crate::superblock;
 use anyhow::{Result, anyhow, bail};
@@ -47,6 +48,9 @@ pub(super) fn run(arguments: &Check) -> Result<()> {
     let access = if arguments.repair { Access::Exclusive } else { Access::ReadOnlyExclusive };
     let cache = open_cache(spec, access)?;
     let mut image = BlockingDevice::new(&cache);
+    if let Ok((superblock, _)) = engine::recovery::load_superblock(&mut image) {
+        check_memory_for_index(&superblock)?;
+    }
     let mut report = check::check(&mut image);
     if let Some(error) = report.superblock_error {
         if arguments.report.json {

@@ -1,6 +1,7 @@
 //! `forebay create`: formats a cache device. Not one byte is written to the origin.
 
 use crate::arguments::{self, Create};
+use crate::log::notice;
 use crate::opening;
 use crate::origin::{self, NewVolume};
 use crate::output::{Output, Size};
@@ -13,6 +14,7 @@ use crate::state::{StateDirectory, hexadecimal};
 use crate::superblock::{self, system};
 use anyhow::{Context, Result, anyhow, bail};
 use engine::composition::Composition;
+use engine::effect::Errno;
 use engine::format::{Layout, Region, SEGMENTS_OFFSET, Superblock};
 use engine::recovery::SuperblockError;
 use engine::units::VolumeId;
@@ -47,7 +49,7 @@ struct Created {
 
 pub(super) fn run(arguments: Create) -> Result<()> {
     let Create { origin: origin_spec, cache: cache_spec, name, profile, mode, is_unsafe, .. } = arguments;
-    let Create { wipe, take_over, places, report, .. } = arguments;
+    let Create { wipe, take_over, sparse, places, report, .. } = arguments;
     check_pair(&origin_spec, &cache_spec)?;
     let state = StateDirectory::find(places.state_dir.as_deref())?;
     let profile = profile::load(&profile)?;
@@ -92,18 +94,17 @@ pub(super) fn run(arguments: Create) -> Result<()> {
     };
     superblock.volumes[0] = Some(volume);
 
-    format(&cache, wipe.as_ref(), &state, &mut superblock)?;
+    check_content(&cache, wipe.as_ref(), &state)?;
+    if !sparse {
+        reserve_space(&cache)?;
+    }
+    format(&cache, &mut superblock)?;
     remember(&state, &superblock, &cache_spec)?;
     print(&created, report.json)
 }
 
-/// Writes the records of a new cache. A device that holds something is formatted only if `wipe` names it.
-fn format(
-    cache: &Device,
-    wipe: Option<&DeviceSpec>,
-    state: &StateDirectory,
-    superblock: &mut Superblock,
-) -> Result<()> {
+/// Refuses a device that holds something, unless `wipe` names it: then its labels are zeroed.
+fn check_content(cache: &Device, wipe: Option<&DeviceSpec>, state: &StateDirectory) -> Result<()> {
     let spec = cache.spec();
     let mut image = BlockingDevice::new(cache);
     let found = match as_an_origin(state, cache)? {
@@ -116,6 +117,34 @@ fn format(
         }
         zero_labels(&mut image, cache.size_bytes())?;
     }
+    Ok(())
+}
+
+/// Makes sure that no write to a cache that is a file will find its file system full.
+fn reserve_space(cache: &Device) -> Result<()> {
+    let (spec, size) = (cache.spec(), Size(cache.size_bytes()));
+    match cache.reserve_space() {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            notice(format_args!(
+                "the file system of {spec} cannot reserve space; keep {size} free for it, or the cache fails when it is full"
+            ));
+            Ok(())
+        }
+        Err(Errno::NOSPC) => bail!(
+            "the file system of {spec} has no room for all of its {size}; make room, use a smaller file, or add \
+             --sparse: the cache then fails when the file system is full"
+        ),
+        Err(errno) => {
+            Err(system(errno)).with_context(|| format!("cannot reserve the {size} of {spec}; see --sparse"))
+        }
+    }
+}
+
+/// Writes the records of a new cache.
+fn format(cache: &Device, superblock: &mut Superblock) -> Result<()> {
+    let spec = cache.spec();
+    let mut image = BlockingDevice::new(cache);
     if let Layout::Slots(slots) = superblock.layout {
         zero(&mut image, slots.metadata())?;
     }
@@ -179,9 +208,9 @@ pub(super) fn check_pair(origin: &DeviceSpec, cache: &DeviceSpec) -> Result<()> 
     Ok(())
 }
 
-/// Opens an origin read-only, unless it is in use.
+/// Opens an origin read-only, unless it is in use. Says what of it will not be in its volume.
 pub(super) fn open_origin(spec: &DeviceSpec) -> Result<Device> {
-    opening::open(spec, Access::ReadOnlyExclusive).map_err(|error| {
+    let origin = opening::open(spec, Access::ReadOnlyExclusive).map_err(|error| {
         let advice = match error {
             DeviceError::Missing { .. } => "; name the slow device with --origin",
             DeviceError::Busy { .. } => "; unmount it: from now on it must be used through Forebay only",
@@ -189,7 +218,15 @@ pub(super) fn open_origin(spec: &DeviceSpec) -> Result<Device> {
             _ => "",
         };
         anyhow!("the origin cannot be used: {error}{advice}")
-    })
+    })?;
+    if origin.unused_bytes() > 0 {
+        notice(format_args!(
+            "the last {} bytes of {spec} are not in the volume: it has whole sectors of {} bytes only",
+            origin.unused_bytes(),
+            origin.sector_bytes()
+        ));
+    }
+    Ok(origin)
 }
 
 fn open_cache(spec: &DeviceSpec) -> Result<Device> {

@@ -143,10 +143,13 @@ fn ready(names: &[String], nbd: &[ListenAddress], figures: &str) {
 
 /// Stays until an interrupt, and keeps the notes on dirty data up to date meanwhile.
 fn attend(running: &Running, interrupts: &Interrupts) {
+    let mut said = String::new();
     while !interrupts.wait(LOOK_EVERY) {
-        if let Err(error) = running.note_drained() {
-            // The notes stay on the safe side; the next look tries again.
-            notice(format_args!("{error:#}"));
+        let error = running.note_drained().err().map_or_else(String::new, |error| format!("{error:#}"));
+        // The notes stay on the safe side; the next look tries again, and says so only if the reason is another one.
+        if !error.is_empty() && error != said {
+            notice(format_args!("{error}"));
         }
+        said = error;
     }
 }

@@ -5,7 +5,7 @@ use crate::control::{Answer, Connection, Question};
 use crate::opening::open_cache;
 use crate::output::Output;
 use crate::report::{CacheIdentity, CacheReport, RecoveryReport, StatusReport, VolumeReport};
-use crate::startup::index_bytes;
+use crate::startup::{check_memory_for_index, index_bytes};
 use crate::state::StateDirectory;
 use crate::superblock;
 use anyhow::{Result, anyhow, bail};
@@ -48,6 +48,7 @@ fn look(spec: &DeviceSpec, state: &StateDirectory) -> Result<StatusReport> {
     let mut image = BlockingDevice::new(&cache);
     let superblock = superblock::load(&mut image, &spec.to_string())?;
     let composition = superblock::composition(&superblock, &spec.to_string())?;
+    check_memory_for_index(&superblock)?;
     let options =
         Options { index_budget_bytes: index_bytes(&superblock), repair: false, mutations: Mutations::NONE };
     let started_at = Instant::now();

@@ -143,14 +143,17 @@ impl Image for BlockingDevice {
         let workers = reads.len().min(GROUP_READS_MAX);
         let queue: Vec<std::sync::Mutex<&mut ReadAt>> = reads.iter_mut().map(std::sync::Mutex::new).collect();
         let next = AtomicUsize::new(0);
-        std::thread::scope(|scope| {
-            for _ in 0..workers {
-                scope.spawn(|| {
-                    while let Some(slot) = queue.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        perform(&mut slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
-                    }
-                });
+        let work = || {
+            while let Some(slot) = queue.get(next.fetch_add(1, Ordering::Relaxed)) {
+                perform(&mut slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
             }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..workers {
+                // Without another thread this one does more.
+                let _ = std::thread::Builder::new().spawn_scoped(scope, work);
+            }
+            work();
         });
     }
 

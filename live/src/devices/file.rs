@@ -37,6 +37,8 @@ pub struct OpenFile {
     /// As last measured; see [`OpenFile::measure`].
     size_bytes: AtomicU64,
     sector_bytes: u32,
+    /// Bytes behind the last whole sector, which are not used.
+    unused_bytes: u64,
     identity: String,
     device_inode: (u64, u64),
     /// Cleared when the device has refused the operation once.
@@ -102,6 +104,7 @@ impl OpenFile {
             memory: false,
             size_bytes: AtomicU64::new(size_bytes),
             sector_bytes,
+            unused_bytes: end - size_bytes,
             identity,
             device_inode,
             zeroes: AtomicBool::new(true),
@@ -127,6 +130,7 @@ impl OpenFile {
             memory: true,
             size_bytes: AtomicU64::new(size_bytes),
             sector_bytes: 512,
+            unused_bytes: 0,
             identity: String::new(),
             device_inode: (stat.st_dev, stat.st_ino),
             zeroes: AtomicBool::new(true),
@@ -153,6 +157,34 @@ impl OpenFile {
         let size_bytes = end - end % u64::from(self.sector_bytes);
         self.size_bytes.fetch_max(size_bytes, Ordering::Relaxed);
         Ok(size_bytes)
+    }
+
+    /// Bytes behind the last whole sector.
+    pub(crate) fn unused_bytes(&self) -> u64 {
+        self.unused_bytes
+    }
+
+    /// Gives a file all of its space, where its file system can. `false` if it cannot.
+    pub(crate) fn reserve_space(&self) -> Result<bool, Errno> {
+        let system = |errno: rustix::io::Errno| Errno(errno.raw_os_error());
+        if self.block || self.memory {
+            return Ok(true);
+        }
+        let (stat, room) =
+            (rustix::fs::fstat(&self.fd).map_err(system)?, rustix::fs::fstatvfs(&self.fd).map_err(system)?);
+        let has_bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
+        // Asked first: an attempt that fails may have taken all there was.
+        if self.size_bytes().saturating_sub(has_bytes) > room.f_bavail.saturating_mul(room.f_frsize) {
+            return Err(Errno::NOSPC);
+        }
+        loop {
+            match rustix::fs::fallocate(&self.fd, FallocateFlags::KEEP_SIZE, 0, self.size_bytes()) {
+                Ok(()) => return Ok(true),
+                Err(errno) if is_refusal(errno.raw_os_error()) => return Ok(false),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(system(errno)),
+            }
+        }
     }
 
     /// The smallest aligned transfer.

@@ -238,6 +238,24 @@ impl Device {
         self.file().sector_bytes()
     }
 
+    /// Bytes at its end that are not used, because they are no whole sector.
+    #[must_use]
+    pub fn unused_bytes(&self) -> u64 {
+        self.file().unused_bytes()
+    }
+
+    /// Gives a file all of its space, so that no write will find its file system full. `false` if the file system cannot
+    /// do that. The store of a modelled disk stays as it is.
+    ///
+    /// # Errors
+    /// What the system says: [`Errno::NOSPC`] if there is not so much space.
+    pub fn reserve_space(&self) -> Result<bool, Errno> {
+        match &self.opened.kind {
+            Kind::File(file) => file.reserve_space(),
+            Kind::Modelled(_) => Ok(true),
+        }
+    }
+
     /// A text that stays the same as long as it is the same device; empty if it has none.
     #[must_use]
     pub fn identity(&self) -> &str {

@@ -79,12 +79,12 @@ pub enum DeviceSpecError {
         text: String,
     },
     /// A size is wrong.
-    #[error("{what}: {source}")]
+    #[error("{what}: {reason}")]
     Size {
         /// The size that is wrong.
         what: &'static str,
         /// The error.
-        source: SizeError,
+        reason: SizeError,
     },
     /// A modelled disk in memory needs a size.
     #[error("model:{name} needs size=SIZE, because it has no store=PATH to take the size from")]
@@ -147,7 +147,7 @@ pub fn parse(spec: &str) -> Result<DeviceSpec, DeviceSpecError> {
         }
         "mem" => {
             let size_bytes =
-                parse_size(rest).map_err(|source| DeviceSpecError::Size { what: "mem:", source })?;
+                parse_size(rest).map_err(|reason| DeviceSpecError::Size { what: "mem:", reason })?;
             Ok(DeviceSpec::Memory { size_bytes })
         }
         "model" => parse_model(rest).map(DeviceSpec::Model),
@@ -189,7 +189,7 @@ fn parse_model(text: &str) -> Result<ModelSpec, DeviceSpecError> {
             "size" => {
                 let size = parse_size(value);
                 spec.size_bytes =
-                    Some(size.map_err(|source| DeviceSpecError::Size { what: "size=", source })?);
+                    Some(size.map_err(|reason| DeviceSpecError::Size { what: "size=", reason })?);
             }
             "speed" => spec.speed = parse_speed(value)?,
             "write_cache" => spec.write_cache = Some(parse_write_cache(value)?),
@@ -207,7 +207,7 @@ fn parse_write_cache(value: &str) -> Result<WriteCache, DeviceSpecError> {
         "off" | "0" => Ok(WriteCache::Off),
         _ => match parse_size(value) {
             Ok(bytes) => Ok(WriteCache::Bytes(bytes)),
-            Err(source) => Err(DeviceSpecError::Size { what: "write_cache= (off or a size)", source }),
+            Err(reason) => Err(DeviceSpecError::Size { what: "write_cache= (off or a size)", reason }),
         },
     }
 }

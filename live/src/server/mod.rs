@@ -101,7 +101,7 @@ pub enum ServeError {
         address: ListenAddress,
     },
     /// Listening failed for another reason.
-    #[error("could not listen on {address}: {source}")]
+    #[error("could not listen on {address}")]
     Listen {
         /// The address.
         address: ListenAddress,
@@ -115,7 +115,7 @@ pub enum ServeError {
         pool_bytes: u64,
     },
     /// The system did not give the memory.
-    #[error("could not get {pool_bytes} bytes of memory: {source}")]
+    #[error("could not get {pool_bytes} bytes of memory for buffers")]
     Pool {
         /// The size asked for.
         pool_bytes: u64,
@@ -137,7 +137,7 @@ pub enum ServeError {
         open: usize,
     },
     /// A system call failed.
-    #[error("could not {step}: {source}")]
+    #[error("could not {step}")]
     System {
         /// The step that failed.
         step: &'static str,
