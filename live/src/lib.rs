@@ -11,8 +11,8 @@
 //! 2. [`devices`]: read a name ([`devices::parse`]), open it ([`devices::open`]) and with that lock it.
 //! 3. [`devices::BlockingDevice`]: recovery, `create` and `check` use a device by waiting for it, before the
 //!    reactors run or beside them.
-//! 4. [`server`]: [`server::Server::new`] takes memory and listens, [`server::Server::run`] serves until
-//!    [`server::Handle::stop`].
+//! 4. [`server`]: [`server::Server::new`] takes memory and listens, [`server::Server::run`] starts the reactors, has
+//!    the core made (which begins the session of a cache), and serves until [`server::Handle::stop`].
 //!
 //! Rooms, from the client to the disk: [`doors`] (what clients connect to, each with its protocol in a folder of
 //! its own), [`reactor`] (the loop, the state that all loops share, wake-ups, io_uring or threads), and

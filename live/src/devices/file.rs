@@ -173,8 +173,9 @@ impl OpenFile {
         let (stat, room) =
             (rustix::fs::fstat(&self.fd).map_err(system)?, rustix::fs::fstatvfs(&self.fd).map_err(system)?);
         let has_bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
-        // Asked first: an attempt that fails may have taken all there was.
-        if self.size_bytes().saturating_sub(has_bytes) > room.f_bavail.saturating_mul(room.f_frsize) {
+        let needs_bytes = self.size_bytes().saturating_sub(has_bytes);
+        // Asked first: an attempt that fails may have taken all there was. Some file systems do not know their size.
+        if room.f_blocks > 0 && needs_bytes > room.f_bavail.saturating_mul(room.f_frsize) {
             return Err(Errno::NOSPC);
         }
         loop {
