@@ -101,6 +101,12 @@ mutations! {
     /// Rule 5: v1 is flushed, and nobody writes any more. A block of an earlier batch rots; after a power cut nothing says that
     /// its batch was whole once: the log is cut there, and v0 is read.
     FlushNotNoted,
+    /// Rule 5: the head of the log's last segment rots. Recovery looks at segments with heads alone, and cuts what was flushed behind
+    /// it without a word.
+    SkipHeadless,
+    /// Rule 5: v1 is flushed, and a clean stop follows at once. While the cache is switched off a block of an earlier batch rots:
+    /// nothing says that its batch was whole once, the log is cut there, and v0 is read.
+    EndNotNoted,
     /// Rule 5: a block rots whose key is put into the ring once more; v1 is flushed behind that. After a power cut the key's batch
     /// passes for torn: the log is cut there, and v0 is read.
     DoubtKeptKeys,

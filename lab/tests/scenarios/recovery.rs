@@ -18,6 +18,8 @@ crate::scenarios! {
     hazard_15_summary_that_points_elsewhere: TrustSummaryPlaces, damaged, on WITH_PAYLOAD;
     rule_05_damage_is_not_cut_silently: CutSilently, writeback;
     rule_05_flush_is_noted_though_nobody_writes: FlushNotNoted, damaged, on RINGS;
+    rule_05_the_last_segment_lost_its_head: SkipHeadless, damaged, on RINGS;
+    rule_05_the_end_of_a_clean_stop_is_known: EndNotNoted, damaged, on RINGS;
     rule_05_clean_copies_after_a_repair: TrustCleanAfterRepair, repaired;
     rule_06_dead_tail_by_its_checksum: ForgetChain, writeback, with TrustDeadTail;
     rule_06_dead_tail_by_the_cut: TrustDeadTail, writeback, with ForgetChain;
@@ -206,6 +208,39 @@ fn rule_05_flush_is_noted_though_nobody_writes(world: &mut World) -> Run {
     world.cut_power(|write| if write.target == Target::Cache { Fate::Kept } else { Fate::Lost });
     world.open()?;
     read(world, 0, 500, 1)
+}
+
+/// Nothing but headers behind it tells of the segment.
+fn rule_05_the_last_segment_lost_its_head(world: &mut World) -> Run {
+    begin(world)?;
+    for block in [10, 20, 30] {
+        write(world, 0, block, 1)?;
+        flush(world, 0)?;
+    }
+    world.cut_power(|_| Fate::Lost);
+    assert!(world.rot_cache(SEGMENTS_SECTOR, 400), "the head is durable");
+    if world.try_open()?.is_err() {
+        return Ok(());
+    }
+    world.verify_cut()
+}
+
+/// No time passes: nothing but the stop can say that the last batches were flushed.
+fn rule_05_the_end_of_a_clean_stop_is_known(world: &mut World) -> Run {
+    begin(world)?;
+    for _ in 0..2 {
+        for block in 0..20 {
+            write(world, 0, 10 + block * 3, 1)?;
+        }
+        flush(world, 0)?;
+    }
+    world.stop()?;
+    rot(world, 0, 13)?;
+    world.open()?;
+    for block in (0..20).filter(|block| *block != 1) {
+        read(world, 0, 10 + block * 3, 1)?;
+    }
+    Ok(())
 }
 
 fn rule_05_clean_copies_after_a_repair(world: &mut World) -> Run {

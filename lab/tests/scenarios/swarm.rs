@@ -30,7 +30,7 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::OverlapInSlot, "the worlds here have no slots"),
     (Mutation::TrustSummaryPlaces, "the swarm forges no metadata"),
     (Mutation::CutSilently, "the swarm damages no durable metadata"),
-    (Mutation::FlushNotNoted, "in the swarm a sector rots only when headers came behind it"),
+    (Mutation::SkipHeadless, "the swarm here damages no durable metadata"),
     (Mutation::DoubtKeptKeys, BUCKETS),
     (Mutation::KeptUnflushed, BUCKETS),
     (Mutation::TrustStaleSuperblock, "the swarm brings no old superblock back"),

@@ -292,7 +292,7 @@ impl Machine<LogStore> {
 
     /// A flush of the cache covered the log up to `sequence`.
     pub(crate) fn log_flushed(&mut self, sequence: u64) {
-        self.store.log.note.flushed(self.now);
+        self.store.log.note.flushed(self.now, sequence);
         while let Some(&(end, segment, block)) = self.store.log.ends.front() {
             if end > sequence {
                 break;

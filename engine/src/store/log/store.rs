@@ -353,6 +353,11 @@ impl Destaging for LogStore {
 }
 
 impl Life for LogStore {
+    fn stop<M: Memory>(m: &mut Machine<LogStore>, _memory: &mut M) -> bool {
+        m.note_end();
+        true
+    }
+
     fn repair<M: Memory>(m: &mut Machine<LogStore>, memory: &mut M) {
         if m.store.log.has_missing_summaries() {
             m.write_missing_summaries(memory);

@@ -18,8 +18,17 @@ const BLOCK: usize = index_wide(BLOCK_BYTES);
 pub(super) struct Edges {
     /// The head, if it is one of this cache.
     pub head: Option<SegmentHead>,
+    /// There is something in the place of the head, and it is none.
+    pub is_head_broken: bool,
     /// The footer, if it belongs to the head.
     pub footer: Option<DecodedFooter>,
+}
+
+impl Edges {
+    fn take_head(&mut self, block: &[u8]) {
+        self.head = SegmentHead::decode(block).ok();
+        self.is_head_broken = self.head.is_none() && block.iter().any(|&byte| byte != 0);
+    }
 }
 
 /// Reads of `len_bytes` each at the offsets, as one group.
@@ -78,7 +87,7 @@ pub(super) fn read_edges<I: Image>(
                     edges[index(at) - 1].footer = DecodedFooter::decode(footer).ok();
                 }
                 if at < geometry.segments {
-                    edges[index(at)].head = SegmentHead::decode(head).ok();
+                    edges[index(at)].take_head(head);
                 }
             }
         }
@@ -102,7 +111,7 @@ fn retry_head<I: Image>(
     }
     let offset_bytes = superblock.geometry().offset_bytes(segment, 0);
     let bytes = image.read(offset_bytes, BLOCK).map_err(|_| ScanError::Device { offset_bytes, errno })?;
-    edges[index(segment)].head = SegmentHead::decode(&bytes).ok();
+    edges[index(segment)].take_head(&bytes);
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use super::edges::{Edges, read_edges};
 use super::keys::{has_keys, verify_keys};
-use super::walk::Walk;
+use super::walk::{Walk, search_headers};
 use super::{Damage, ScanError, SegmentSpan};
 use crate::format::{DecodedBatch, DecodedFooter, SegmentHead, Superblock};
 use crate::image::Image;
@@ -119,6 +119,9 @@ pub(crate) fn survey<I: Image>(
             surveyor.flushed_sequence = surveyor.flushed_sequence.max(footer.flushed_sequence);
         }
         surveyor.seen_sequence = surveyor.seen_sequence.max(reach.last_sequence);
+    }
+    if !mutations.has(Mutation::SkipHeadless) {
+        surveyor.search_headless(&edges, &candidates)?;
     }
     // Only now is it known what was flushed, and with it what has to be verified.
     for candidate in &mut candidates {
@@ -242,6 +245,28 @@ impl<I: Image> Surveyor<'_, I> {
             Err(error) => return Err(error),
         }
         Ok(reach)
+    }
+
+    /// RULE 5: looks for headers in the segment that the log would go on in, if its head is broken: rot may have taken the head, and
+    /// what lies behind it may have been flushed.
+    fn search_headless(&mut self, edges: &[Edges], candidates: &[Candidate]) -> Result<(), ScanError> {
+        let segments = self.superblock.geometry().segments;
+        let last = candidates.last();
+        let segment = last.map_or(0, |last| (last.segment + 1) % segments);
+        if !edges[index(segment)].is_head_broken {
+            return Ok(());
+        }
+        let generation = last.map_or(0, |last| last.head.generation);
+        let sequence = last.map_or(self.superblock.base_sequence, |last| last.reach.last_sequence + 1);
+        match search_headers(self.image, self.superblock, segment, generation, sequence) {
+            Ok((seen, flushed)) => {
+                self.seen_sequence = self.seen_sequence.max(seen);
+                self.flushed_sequence = self.flushed_sequence.max(flushed);
+            }
+            Err(ScanError::Device { .. }) if self.repair => (),
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 
     /// RULE 5: verifies headers and payload of a candidate's batches above the highest flushed one, and shortens its

@@ -267,29 +267,57 @@ impl<'a> Walk<'a> {
     /// # Errors
     /// [`ScanError::Device`].
     pub fn search_rest<I: Image>(&mut self, image: &mut I) -> Result<(u64, u64), ScanError> {
-        let (mut seen, mut flushed) = (self.torn_sequence, 0);
-        let mut block = self.block;
-        let blocks_left = u64::from(self.reader.segment_blocks - block);
-        while block < self.reader.segment_blocks {
-            let first = self.reader.exact(image, block, 1)?;
-            let blocks =
-                BatchHeader::peek_blocks(first).ok().filter(|&b| b <= self.reader.segment_blocks - block);
-            let bytes = match blocks {
-                Some(blocks) => self.reader.exact(image, block, blocks)?,
-                None => &[],
-            };
-            block += 1;
-            let Ok(batch) = BatchHeader::decode(bytes) else { continue };
-            let header = &batch.header;
-            let is_ours = header.set_id == self.superblock.set_id
-                && header.generation == self.head.generation
-                && header.session == self.superblock.session
-                && (self.sequence..self.sequence + blocks_left).contains(&header.sequence);
-            if is_ours {
-                seen = header.sequence.max(seen);
-                flushed = header.flushed_sequence.max(flushed);
-            }
-        }
-        Ok((seen, flushed))
+        let generation = self.head.generation;
+        let (seen, flushed) =
+            search(&mut self.reader, image, self.superblock, self.block, self.sequence, |g| g == generation)?;
+        Ok((seen.max(self.torn_sequence), flushed))
     }
+}
+
+/// The same in a segment whose head is broken: of a life behind `generation`, whose batches follow `sequence` or come later.
+///
+/// # Errors
+/// [`ScanError::Device`].
+pub(super) fn search_headers<I: Image>(
+    image: &mut I,
+    superblock: &Superblock,
+    segment: u32,
+    generation: u64,
+    sequence: u64,
+) -> Result<(u64, u64), ScanError> {
+    let mut reader = SegmentReader::new(superblock, segment, super::survey::WALK_BLOCKS);
+    search(&mut reader, image, superblock, 1, sequence, |found| found > generation)
+}
+
+fn search<I: Image>(
+    reader: &mut SegmentReader,
+    image: &mut I,
+    superblock: &Superblock,
+    first_block: u32,
+    sequence: u64,
+    is_life: impl Fn(u64) -> bool,
+) -> Result<(u64, u64), ScanError> {
+    let (mut seen, mut flushed) = (0, 0);
+    let mut block = first_block;
+    let blocks_left = u64::from(reader.segment_blocks - block);
+    while block < reader.segment_blocks {
+        let first = reader.exact(image, block, 1)?;
+        let blocks = BatchHeader::peek_blocks(first).ok().filter(|&b| b <= reader.segment_blocks - block);
+        let bytes = match blocks {
+            Some(blocks) => reader.exact(image, block, blocks)?,
+            None => &[],
+        };
+        block += 1;
+        let Ok(batch) = BatchHeader::decode(bytes) else { continue };
+        let header = &batch.header;
+        let is_ours = header.set_id == superblock.set_id
+            && is_life(header.generation)
+            && header.session == superblock.session
+            && (sequence..sequence + blocks_left).contains(&header.sequence);
+        if is_ours {
+            seen = header.sequence.max(seen);
+            flushed = header.flushed_sequence.max(flushed);
+        }
+    }
+    Ok((seen, flushed))
 }
