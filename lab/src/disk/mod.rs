@@ -14,7 +14,8 @@
 //! | flush error (what was unflushed: kept, lost, still volatile) | the cache latches | the same | the same | EIO to whoever waits; a destage is repeated |
 //! | latency spike | nothing but time | the same | the same | the same |
 //! | hang | after the driver's timeout the device counts as gone | the same | the same | the same |
-//! | bit rot, misdirected write | not injected by the swarm: `check` reports it | not injected by the swarm | clean: the origin answers; dirty: EIO there, never old data | not injected: an origin has no checksums |
+//! | bit rot | the other copy counts | recovery refuses what was durable; the log's end: `world/log_end.rs` | clean: the origin answers; dirty: EIO there, never old data; the log's end: the same | not injected: an origin has no checksums |
+//! | misdirected write | scripts alone | scripts alone | clean: the origin answers; dirty: EIO there | not injected |
 //! | gone | reads of dirty data, and writes of volumes with dirty data: EIO; all else goes on | | | EIO for what the cache has not |
 //! | gone and back | as gone until the next start | | | all goes on, the dirty data goes home |
 //! | out of space | | | | ENOSPC to a client's write; a destage is repeated |
@@ -106,7 +107,7 @@ impl Disk {
             cells,
             unflushed: Vec::new(),
             serial: 0,
-            notes: Notes::Records { count: 0 },
+            notes: Notes::default(),
             flushed_at: 0,
             faults: Faults::default(),
         }
@@ -222,13 +223,7 @@ impl Disk {
         self.flushed(ticket, &mut || true);
     }
 
-    /// Declares that the device holds a log, which is cut where no header says that more was flushed.
-    pub fn has_log(&mut self) {
-        self.notes = Notes::Headers { count: self.notes.count(), said: 0 };
-    }
-
-    /// Number of times, since the sector's block was written, that a flush made a record durable that may note the
-    /// flush before; in a log, one that does ([`Disk::has_log`]).
+    /// Number of times, since the sector's block was written, that a flush made a record durable that may note the flush before.
     #[must_use]
     pub fn notes_since(&self, sector: u64) -> u64 {
         self.notes.count() - self.written_at[(sector / 8) as usize]
@@ -378,38 +373,5 @@ mod tests {
         assert!(matches!(disk.read(1, 1)[0], Sector::Bytes(_)));
         write(&mut disk, 0, 1, 1);
         assert!(!disk.rot(0, 1));
-    }
-
-    #[test]
-    fn only_what_says_more_is_a_note_of_a_log() {
-        use engine::format::{BatchHeader, header_blocks_for};
-        let header = |flushed_sequence| {
-            let fields = BatchHeader {
-                set_id: [1; 16],
-                session: 1,
-                generation: 1,
-                sequence: 9,
-                previous_checksum: 0,
-                flushed_sequence,
-                floor_sequence: 0,
-                oldest_dirty_sequence: 0,
-            };
-            let mut bytes = vec![0; 4096 * header_blocks_for(0, 0) as usize];
-            fields.encode(&[], &[], &mut bytes);
-            Content::Data(bytes.chunks(512).map(Sector::of_bytes).collect())
-        };
-        let mut disk = Disk::new(64, |_| Tag::ZERO);
-        disk.has_log();
-        let mut count_after = |content: Content| {
-            let serial = disk.land(8, content);
-            disk.answered(serial);
-            disk.flush_all();
-            disk.notes_since(0)
-        };
-        assert_eq!(count_after(header(3)), 1);
-        assert_eq!(count_after(header(3)), 1, "that was known");
-        let other = Content::Data(Rc::new([Sector::of_bytes(&[[7; 256], [8; 256]].concat())]));
-        assert_eq!(count_after(other), 1, "a superblock says nothing of the log");
-        assert_eq!(count_after(header(4)), 2);
     }
 }

@@ -12,7 +12,7 @@ pub use explain::Explained;
 use crate::content::{Source, Tag};
 use crate::violation::{Kind, Violation};
 use engine::units::{SECTORS_PER_BLOCK, SectorRange};
-use sector::{Candidate, Candidates, NEVER, Time, Version};
+use sector::{Candidate, Candidates, Durable, NEVER, Time, Version};
 use std::collections::VecDeque;
 
 /// Promises of a profile. The default is a disk's.
@@ -72,6 +72,10 @@ struct Volume {
     listed: Vec<u32>,
     /// Changes answered before this moment were flushed.
     flushed: Time,
+    /// FLUSHes that were answered, and that rot may still undo: when, and what they cover.
+    flushes: VecDeque<(Time, Time)>,
+    /// Changes that nothing can undo any more; without it all that is durable.
+    told: Option<Durable>,
     /// When the origin lost acknowledged content that no FLUSH covers: somebody has to be told.
     must_fail_flush: Option<Time>,
     /// When the writes were submitted that were acknowledged last, as many as a crash of the process may take.
@@ -90,9 +94,29 @@ impl Volume {
             free: Vec::new(),
             listed: Vec::new(),
             flushed: 0,
+            flushes: VecDeque::new(),
+            told: None,
             must_fail_flush: None,
             newest: VecDeque::new(),
         }
+    }
+
+    /// Changes that are durable unless rot undoes them.
+    fn durable(&self) -> Durable {
+        Durable::flushed(self.flushed)
+    }
+
+    /// Changes that no crash undoes, with or without rot.
+    fn lasting(&self) -> Durable {
+        self.told.unwrap_or_else(|| self.durable())
+    }
+
+    /// Changes that were durable when a moment came.
+    fn durable_at(&self, moment: Time) -> Durable {
+        let flushes = self.flushes.iter().take_while(|(answered, _)| *answered < moment);
+        let flushed = flushes.map(|(_, covered)| *covered).max();
+        let known = self.told.map_or(0, |told| told.flushed);
+        Durable { flushed: flushed.unwrap_or(0).max(known), fua: moment }
     }
 
     fn candidates(&mut self, sector: u64) -> &mut Candidates {
@@ -111,13 +135,13 @@ impl Volume {
 
     /// Closes the sector's candidates if only one is left.
     fn settle(&mut self, sector: u64) {
-        let cell = &mut self.cells[sector as usize];
-        if *cell & OPEN == 0 {
+        let cell = self.cells[sector as usize];
+        if cell & OPEN == 0 {
             return;
         }
-        let at = (*cell & !OPEN) as u32;
-        if let Some(tag) = self.open[at as usize].certain(self.flushed) {
-            *cell = tag.0;
+        let at = (cell & !OPEN) as u32;
+        if let Some(tag) = self.open[at as usize].certain(self.lasting()) {
+            self.cells[sector as usize] = tag.0;
             self.free.push(at);
         }
     }
@@ -184,7 +208,7 @@ impl Oracle {
         let Moment(now) = self.moment();
         let horizon = self.horizon();
         let volume = &mut self.volumes[volume];
-        let flushed = volume.flushed;
+        let lasting = volume.lasting();
         for sector in range.start..range.end() {
             let version = match change {
                 Change::Write(number) => Version::Tag(Tag::written(number, sector - range.start)),
@@ -193,7 +217,7 @@ impl Oracle {
             };
             let candidates = volume.candidates(sector);
             if candidates.list.len() > 2 {
-                candidates.prune(horizon, flushed);
+                candidates.prune(horizon, lasting);
             }
             candidates.list.push(Candidate::new(version, now));
         }
@@ -244,6 +268,7 @@ impl Oracle {
     /// # Errors
     /// A violation of kind [`Kind::Contract`] if what it covers was lost and nobody was told.
     pub fn flushed(&mut self, volume: usize, at: Moment) -> Result<(), Violation> {
+        let Moment(now) = self.moment();
         let state = &mut self.volumes[volume];
         if state.must_fail_flush.is_some_and(|lost| lost < at.0) {
             let what =
@@ -251,7 +276,21 @@ impl Oracle {
             return Err(Violation::new(Kind::Contract, what));
         }
         state.flushed = state.flushed.max(at.0);
+        if state.told.is_some() {
+            state.flushes.push_back((now, state.flushed));
+        }
         Ok(())
+    }
+
+    /// All that was acknowledged as durable before a moment stays, whatever rots; later changes may not. Without a moment
+    /// all stays.
+    pub fn told(&mut self, until: Option<Moment>) {
+        let Moment(now) = until.unwrap_or_else(|| self.moment());
+        for volume in &mut self.volumes {
+            let known = volume.durable_at(now);
+            volume.flushes.retain(|(answered, _)| *answered >= now);
+            volume.told = Some(known);
+        }
     }
 
     /// A FLUSH failed: the client knows.
@@ -284,7 +323,8 @@ impl Oracle {
         for (step, tag) in found.unwrap_or_default().iter().enumerate() {
             let sector = first + step as u64;
             let Oracle { volumes, writes, contract, .. } = self;
-            let Volume { cells, open, flushed, .. } = &mut volumes[volume];
+            let (durable, lasting) = (volumes[volume].durable(), volumes[volume].lasting());
+            let Volume { cells, open, .. } = &mut volumes[volume];
             let cell = cells[sector as usize];
             if cell == tag.0 {
                 continue;
@@ -309,9 +349,9 @@ impl Oracle {
                 return Err(self.wrong_content(volume, sector, at, *tag));
             }
             if contract.reads_pin {
-                candidates.pin(at.0, horizon, *flushed, *tag, explains);
+                candidates.pin(at.0, horizon, durable, *tag, explains);
             }
-            candidates.prune(horizon, *flushed);
+            candidates.prune(horizon, lasting);
             volumes[volume].settle(sector);
         }
         Ok(())
@@ -365,15 +405,23 @@ impl Oracle {
     }
 
     /// The power was cut: anything that may be there after it is there now, and nobody knows which.
-    pub fn power_cut(&mut self) {
+    ///
+    /// Rot may have taken what was acknowledged as durable at `rotten_since` or later.
+    pub fn power_cut(&mut self, rotten_since: Option<Moment>) {
         let Moment(now) = self.moment();
         self.readers.clear();
+        // A clean copy that came back may leave the cache, and then the origin's content is read.
+        self.contract.reads_pin &= rotten_since.is_none();
         let keeps_flushed = self.contract.cut_keeps_flushed;
         for volume in &mut self.volumes {
             volume.must_fail_flush = None;
             volume.newest.clear();
-            let flushed = if keeps_flushed { volume.flushed } else { 0 };
-            volume.for_each_open(|candidates| candidates.power_cut(now, flushed));
+            let durable = match rotten_since {
+                _ if !keeps_flushed => Durable::flushed(0),
+                Some(Moment(since)) => volume.durable_at(since),
+                None => volume.durable(),
+            };
+            volume.for_each_open(|candidates| candidates.power_cut(now, durable));
         }
     }
 
@@ -384,23 +432,35 @@ impl Oracle {
 
     /// The process ended; the devices go on. What was under way may have landed. `is_unflushed_lost` if the
     /// cache lost what no flush of it covered. What was answered at `old` or before survives, whatever the contract says
-    /// of what is newer.
-    pub fn process_crash(&mut self, is_unflushed_lost: bool, old: Option<Moment>) {
+    /// of what is newer. Rot may have taken what was acknowledged at `rotten_since` or later.
+    pub fn process_crash(
+        &mut self,
+        is_unflushed_lost: bool,
+        old: Option<Moment>,
+        rotten_since: Option<Moment>,
+    ) {
         let is_lost = is_unflushed_lost || !self.contract.kill_keeps_acknowledged;
-        let since = if is_unflushed_lost { 0 } else { old.map_or(0, |old| old.0) };
+        let kept_until = if is_unflushed_lost { 0 } else { old.map_or(0, |old| old.0) };
+        let since = match rotten_since {
+            Some(Moment(rotten)) if is_lost => kept_until.min(rotten),
+            Some(Moment(rotten)) => rotten,
+            None => kept_until,
+        };
+        let is_lost = is_lost || rotten_since.is_some();
+        self.contract.reads_pin &= rotten_since.is_none();
         let Moment(now) = self.moment();
         self.readers.clear();
         for volume in &mut self.volumes {
-            let flushed = volume.flushed;
+            let durable = rotten_since.map_or_else(|| volume.durable(), |Moment(at)| volume.durable_at(at));
             volume.must_fail_flush = None;
             let newest = std::mem::take(&mut volume.newest);
             volume.for_each_open(|candidates| {
                 if is_lost {
-                    candidates.lose_unflushed(now, flushed, since);
+                    candidates.lose_unflushed(now, durable, since);
                 }
-                candidates.lose(now, flushed, |submitted| newest.contains(&submitted));
+                candidates.lose(now, durable, |submitted| newest.contains(&submitted));
                 candidates.process_crash(now);
-                candidates.prune(NEVER, flushed);
+                candidates.prune(NEVER, durable);
             });
         }
     }
@@ -413,12 +473,12 @@ impl Oracle {
         let end = range.end().min(volume.cells.len() as u64);
         for sector in range.start..end {
             if volume.cells[sector as usize] & OPEN != 0 {
-                let flushed = volume.flushed;
+                let durable = volume.durable();
                 let candidates = volume.candidates(sector);
-                let is_owed = is_only_copy && candidates.has_unflushed(flushed);
+                let is_owed = is_only_copy && candidates.has_unflushed(durable);
                 // What was under way when the process ended was promised to nobody, and is lost as well.
-                if candidates.has_volatile(flushed) {
-                    candidates.lose_unflushed(now, flushed, 0);
+                if candidates.has_volatile(durable) {
+                    candidates.lose_unflushed(now, durable, 0);
                 }
                 if is_owed {
                     volume.must_fail_flush = Some(now);

@@ -59,8 +59,24 @@ impl Candidate {
         self.answered != NEVER && !self.is_doubtful
     }
 
-    fn is_durable(&self, flushed: Time) -> bool {
-        self.is_done() && (self.is_fua || self.answered < flushed)
+    fn is_durable(&self, durable: Durable) -> bool {
+        self.is_done() && (self.is_fua && self.answered < durable.fua || self.answered < durable.flushed)
+    }
+}
+
+/// The changes that count as durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Durable {
+    /// Those answered before this moment.
+    pub flushed: Time,
+    /// Those answered before this moment that were acknowledged as durable.
+    pub fua: Time,
+}
+
+impl Durable {
+    /// All that was flushed before a moment, or acknowledged as durable at any.
+    pub fn flushed(flushed: Time) -> Durable {
+        Durable { flushed, fua: NEVER }
     }
 }
 
@@ -86,14 +102,14 @@ impl Candidates {
         self.list.iter().filter(is_seen).map(|candidate| candidate.submitted).max().unwrap_or(0)
     }
 
-    fn durable_since(&self, flushed: Time) -> Time {
-        let is_durable = |candidate: &&Candidate| candidate.is_durable(flushed);
+    fn durable_since(&self, durable: Durable) -> Time {
+        let is_durable = |candidate: &&Candidate| candidate.is_durable(durable);
         self.list.iter().filter(is_durable).map(|candidate| candidate.submitted).max().unwrap_or(0)
     }
 
     /// Forgets candidates that neither a read submitted at `reader` or later nor a power cut can bring.
-    pub fn prune(&mut self, reader: Time, flushed: Time) {
-        let (seen, durable) = (self.seen_since(reader), self.durable_since(flushed));
+    pub fn prune(&mut self, reader: Time, durable: Durable) {
+        let (seen, durable) = (self.seen_since(reader), self.durable_since(durable));
         self.list.retain(|candidate| {
             let is_readable = !candidate.is_hidden && candidate.answered >= seen;
             is_readable || candidate.answered >= durable
@@ -101,9 +117,9 @@ impl Candidates {
     }
 
     /// The content, if it is certain for ever.
-    pub fn certain(&self, flushed: Time) -> Option<Tag> {
+    pub fn certain(&self, durable: Durable) -> Option<Tag> {
         match self.list[..] {
-            [only] if only.is_durable(flushed) && !only.is_hidden => match only.version {
+            [only] if only.is_durable(durable) && !only.is_hidden => match only.version {
                 Version::Tag(tag) => Some(tag),
                 Version::Any => None,
             },
@@ -124,7 +140,7 @@ impl Candidates {
         &mut self,
         reader: Time,
         oldest: Time,
-        flushed: Time,
+        durable: Durable,
         found: Tag,
         explains: impl Fn(&Candidate) -> bool,
     ) {
@@ -152,7 +168,7 @@ impl Candidates {
                 // RULE 12: until a discard is flushed, its sectors may read as zeroes once, and as an earlier
                 // version later.
                 let is_over = discard.is_doubtful && !discard.is_failed;
-                if !(discard.is_durable(flushed) || discard.is_settled || is_over) {
+                if !(discard.is_durable(durable) || discard.is_settled || is_over) {
                     return;
                 }
                 chosen
@@ -184,8 +200,8 @@ impl Candidates {
     }
 
     /// Notes a power cut at `time`.
-    pub fn power_cut(&mut self, time: Time, flushed: Time) {
-        let durable = self.durable_since(flushed);
+    pub fn power_cut(&mut self, time: Time, durable: Durable) {
+        let durable = self.durable_since(durable);
         self.list.retain(|candidate| candidate.answered >= durable);
         for candidate in &mut self.list {
             *candidate = Candidate {
@@ -200,37 +216,37 @@ impl Candidates {
     }
 
     /// Whether there is a write that was acknowledged and that no flush covers.
-    pub fn has_unflushed(&self, flushed: Time) -> bool {
-        self.volatile(flushed).any(Candidate::is_done)
+    pub fn has_unflushed(&self, durable: Durable) -> bool {
+        self.volatile(durable).any(Candidate::is_done)
     }
 
     /// Whether there is a write that no flush covers, acknowledged or not.
-    pub fn has_volatile(&self, flushed: Time) -> bool {
-        self.volatile(flushed).any(|candidate| candidate.answered != NEVER)
+    pub fn has_volatile(&self, durable: Durable) -> bool {
+        self.volatile(durable).any(|candidate| candidate.answered != NEVER)
     }
 
-    fn volatile(&self, flushed: Time) -> impl Iterator<Item = &Candidate> {
+    fn volatile(&self, durable: Durable) -> impl Iterator<Item = &Candidate> {
         let is_volatile =
-            move |candidate: &&Candidate| !candidate.is_durable(flushed) && candidate.version != Version::Any;
+            move |candidate: &&Candidate| !candidate.is_durable(durable) && candidate.version != Version::Any;
         self.list.iter().filter(is_volatile)
     }
 
     /// Notes that at `time` devices lost unflushed writes answered after `since`: any content that a power cut might
     /// leave may be there.
-    pub fn lose_unflushed(&mut self, time: Time, flushed: Time, since: Time) {
+    pub fn lose_unflushed(&mut self, time: Time, durable: Durable, since: Time) {
         self.lost = time;
         for candidate in &mut self.list {
             candidate.is_hidden = false;
             let is_newer = candidate.answered != NEVER && candidate.answered > since;
-            candidate.is_doubtful |= is_newer && !candidate.is_durable(flushed);
+            candidate.is_doubtful |= is_newer && !candidate.is_durable(durable);
         }
     }
 
     /// Notes that at `time` acknowledged changes that no flush covers may have been lost: those whose time `is_lost`.
-    pub fn lose(&mut self, time: Time, flushed: Time, is_lost: impl Fn(Time) -> bool) {
+    pub fn lose(&mut self, time: Time, durable: Durable, is_lost: impl Fn(Time) -> bool) {
         let mut has_lost = false;
         for candidate in &mut self.list {
-            if candidate.is_done() && !candidate.is_durable(flushed) && is_lost(candidate.submitted) {
+            if candidate.is_done() && !candidate.is_durable(durable) && is_lost(candidate.submitted) {
                 candidate.is_doubtful = true;
                 has_lost = true;
             }
@@ -261,10 +277,12 @@ mod tests {
     fn what_was_under_way_when_the_process_ended_is_volatile() {
         let mut candidates = Candidates::default();
         candidates.begin(Tag::written(1, 0));
-        assert!(!candidates.has_volatile(0));
+        assert!(!candidates.has_volatile(Durable::flushed(0)));
         candidates.list.push(Candidate::new(Version::Tag(Tag::written(2, 0)), 2));
         candidates.process_crash(3);
-        assert!(candidates.has_volatile(0) && !candidates.has_unflushed(0));
+        assert!(
+            candidates.has_volatile(Durable::flushed(0)) && !candidates.has_unflushed(Durable::flushed(0))
+        );
     }
 
     #[test]
@@ -273,17 +291,17 @@ mod tests {
         let mut candidates = Candidates::default();
         candidates.begin(old);
         candidates.list.push(Candidate { answered: 3, ..Candidate::new(Version::Tag(new), 2) });
-        candidates.lose_unflushed(6, 0, 0);
+        candidates.lose_unflushed(6, Durable::flushed(0), 0);
         let is_new = |candidate: &Candidate| candidate.version == Version::Tag(new);
         let is_old_readable =
             |candidates: &Candidates| candidates.readable(9).any(|c| c.version == Version::Tag(old));
         // It may have been carried out before the loss.
-        candidates.pin(5, NEVER, 0, new, is_new);
+        candidates.pin(5, NEVER, Durable::flushed(0), new, is_new);
         assert!(is_old_readable(&candidates));
         // So may another one that is still under way.
-        candidates.pin(7, 5, 0, new, is_new);
+        candidates.pin(7, 5, Durable::flushed(0), new, is_new);
         assert!(is_old_readable(&candidates));
-        candidates.pin(8, NEVER, 0, new, is_new);
+        candidates.pin(8, NEVER, Durable::flushed(0), new, is_new);
         assert!(!is_old_readable(&candidates));
     }
 }

@@ -19,7 +19,7 @@ const ATTEMPTS: u32 = 20;
 pub(super) struct Load<'a> {
     options: &'a Options,
     random: Random,
-    /// The cache was refused, because its metadata rotted.
+    /// The run is over: the cache was refused because its metadata rotted, or rot took its log's end.
     is_refused: bool,
 }
 
@@ -259,7 +259,10 @@ impl<'a> Load<'a> {
 
     fn stop(&mut self, world: &mut World) -> Result<(), Violation> {
         Load::heal(world);
-        Load::come_to_rest(world)?;
+        // A stop may come right behind a flush, or when all is quiet.
+        if world.oracle().explained.any() || self.random.one_in(2) {
+            Load::come_to_rest(world)?;
+        }
         if world.oracle().explained.any() {
             // A cache that failed cannot be stopped cleanly.
             self.crash(world);
@@ -270,11 +273,20 @@ impl<'a> Load<'a> {
         }
         world.finish()?;
         world.stop()?;
+        self.rot_behind_a_stop(world);
         self.open(world)?;
         if self.is_refused {
             return Ok(());
         }
         world.verify_cut()
+    }
+
+    /// Sectors rot while the cache is switched off after a clean stop.
+    fn rot_behind_a_stop(&mut self, world: &mut World) {
+        let (payload, metadata) = (self.get(Knob::cache_rot) > 0, self.get(Knob::metadata_rot) > 0);
+        if (payload || metadata) && self.random.one_in(4) {
+            world.rot_while_off(payload, metadata);
+        }
     }
 
     fn open(&mut self, world: &mut World) -> Result<(), Violation> {
@@ -288,12 +300,17 @@ impl<'a> Load<'a> {
             let luck = self.random.below(5);
             let mut random = self.random.fork(5);
             if !world.open_and_cut(changes, |write| Fate::draw(write.sectors(), luck, &mut random))? {
-                return Ok(());
+                self.is_refused = world.is_end_lost();
+                return if self.is_refused { world.verify_cut() } else { Ok(()) };
             }
         }
         for _ in 0..ATTEMPTS {
             let may_fail = !world.cache().faults.is_healthy();
             match world.try_open()? {
+                Ok(()) if world.is_end_lost() => {
+                    self.is_refused = true;
+                    return world.verify_cut();
+                }
                 Ok(()) => return Ok(()),
                 Err(_) if may_fail => world.cache().faults.heal(),
                 Err(OpenError::Scan(_) | OpenError::Superblock(_)) if world.is_metadata_rotten() => {

@@ -96,9 +96,11 @@ impl World {
             }
         }
         self.note(What::Crash { power: true, at_stake, kept });
+        self.rot_in_a_crash();
+        let rotten_since = self.end_lost_since();
         self.die();
         self.changed_at.clear();
-        self.oracle.power_cut();
+        self.oracle.power_cut(rotten_since);
         self.is_cache_lossy = false;
         self.late.clear();
     }
@@ -138,18 +140,20 @@ impl World {
             }
         }
         self.note(What::Crash { power: false, at_stake, kept });
+        self.rot_in_a_crash();
+        let rotten_since = self.end_lost_since();
         self.die();
-        self.crash_of_process();
+        self.crash_of_process(rotten_since);
     }
 
-    fn crash_of_process(&mut self) {
+    fn crash_of_process(&mut self, rotten_since: Option<Moment>) {
         let old = self.setup.contract.kill_keeps_after_ns.and_then(|within_ns| {
             let end_ns = self.cache_failed_ns.unwrap_or(self.clock.now_ns());
             let is_old = |(at_ns, _): &&(u64, Moment)| at_ns + within_ns <= end_ns;
             self.changed_at.iter().take_while(is_old).last().map(|(_, moment)| *moment)
         });
         self.changed_at.clear();
-        self.oracle.process_crash(std::mem::take(&mut self.is_cache_lossy), old);
+        self.oracle.process_crash(std::mem::take(&mut self.is_cache_lossy), old, rotten_since);
     }
 
     /// Lets the writes land that [`World::kill_without_lock`] kept back.
@@ -205,9 +209,13 @@ impl World {
         self.is_sound()?;
         if self.engine.as_ref().is_some_and(|engine| !engine.status().cache.latched) {
             self.oracle.stopped();
+            if let Some(log_end) = &mut self.log_end {
+                log_end.stopped();
+            }
         }
+        let rotten_since = self.end_lost_since();
         self.die();
-        self.crash_of_process();
+        self.crash_of_process(rotten_since);
         Ok(())
     }
 
@@ -259,7 +267,12 @@ impl World {
             self.expect_sound_image()?;
         }
         self.expect_aftermath(&opened)?;
-        if self.setup.are_copies_compared {
+        if let Some(log_end) = &mut self.log_end {
+            log_end.started();
+            self.oracle.told(None);
+        }
+        // Behind a lost end a record may have lain that a clean copy is older than the origin.
+        if self.setup.are_copies_compared && !self.is_end_lost {
             self.expect_clean_copies_right(&opened)?;
         }
         let config = self.setup.engine_config();

@@ -53,6 +53,9 @@ impl World {
         if let Some(what) = self.improper(&view, offset_bytes, len_bytes, content.as_ref()) {
             return self.fail(violation::Kind::Effect, format!("device operation @{op}: {what}"));
         }
+        if let (Some(log_end), Target::Cache, Some(content)) = (&mut self.log_end, view.target, &content) {
+            log_end.issued(view.first, content, || self.oracle.moment());
+        }
         let (into, from, volume) = match io.op {
             IoOp::Read { into, .. } => (Some(into), None, None),
             IoOp::Write { from, .. } => (None, Some(from), None),
@@ -256,6 +259,9 @@ impl World {
                     }
                 }
             }
+        }
+        if view.target == Target::Cache && (view.kind == Kind::Flush || self.setup.cache_keeps) {
+            self.log_is_flushed();
         }
         self.check_carried(op);
         if matches!(fault, Some(Fault::Misdirect { .. })) {

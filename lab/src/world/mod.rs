@@ -10,6 +10,7 @@ mod client;
 mod crash;
 mod device;
 mod image;
+mod log_end;
 mod operations;
 mod requests;
 mod rot;
@@ -37,6 +38,7 @@ use engine::engine::Engine;
 use engine::format::{Geometry, Layout, SEGMENTS_OFFSET, Superblock, VolumeRecord};
 use engine::recovery;
 use engine::units::{Nanos, SectorRange, VOLUMES_MAX, VolumeId};
+use log_end::LogEnd;
 use operations::{Filter, InFlight};
 use requests::Outstanding;
 use std::collections::BTreeMap;
@@ -137,6 +139,10 @@ pub struct World {
     asked_sizes: Vec<(u64, usize, u64)>,
     /// A failed flush took writes of the cache that were acknowledged.
     is_cache_lossy: bool,
+    /// The log's last batches, of which the cache device may tell nothing; none where there is no log.
+    log_end: Option<LogEnd>,
+    /// Rot took the log's end at the last crash: what was acknowledged behind it may be lost.
+    is_end_lost: bool,
     violation: Option<Violation>,
     trace: Trace,
     counts: Counts,
@@ -187,6 +193,8 @@ impl World {
             is_metadata_rotten: false,
             asked_sizes: Vec::new(),
             is_cache_lossy: false,
+            log_end: setup.slots.is_none().then(LogEnd::default),
+            is_end_lost: false,
             violation: None,
             trace: Trace::default(),
             counts: Counts::default(),
@@ -300,6 +308,12 @@ impl World {
     #[must_use]
     pub fn is_metadata_rotten(&self) -> bool {
         self.is_metadata_rotten
+    }
+
+    /// Whether rot took the log's end at the last crash.
+    #[must_use]
+    pub fn is_end_lost(&self) -> bool {
+        self.is_end_lost
     }
 
     /// The mode that was asked for last.
@@ -462,9 +476,6 @@ fn formatted(setup: &Setup) -> Disk {
         });
     }
     let mut cache = Disk::new(cache_bytes / 512, |_| Tag::ZERO);
-    if setup.slots.is_none() {
-        cache.has_log();
-    }
     recovery::format(&mut CutImage::whole(&mut cache), &superblock)
         .and_then(|()| recovery::write_superblock(&mut CutImage::whole(&mut cache), &superblock))
         .expect("a healthy device is formatted");

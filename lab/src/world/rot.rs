@@ -5,11 +5,11 @@ use super::operations::InFlight;
 use super::trace::What;
 use crate::content::Sector;
 use crate::disk::Content;
+use crate::oracle::Moment;
 use engine::effect::Target;
 use engine::units::SECTORS_PER_BLOCK;
 
-/// Flushed records after which a sector may rot. Between a flush and the next header that is durable recovery cannot
-/// tell rot from a torn write: it would cut the log there.
+/// Flushed records after which a sector of slots may rot.
 const ROT_NOTES_MIN: u64 = 4;
 
 impl World {
@@ -55,13 +55,70 @@ impl World {
             return;
         }
         let sector = self.random.below(self.cache.sectors());
-        let is_metadata = matches!(self.cache.read(sector, 1)[0], Sector::Bytes(_));
         let bit = self.random.below(4096) as usize;
-        if is_metadata && self.cache.notes_since(sector) >= ROT_NOTES_MIN && self.cache.rot(sector, bit) {
+        self.rot_metadata(sector, bit);
+    }
+
+    fn rot_metadata(&mut self, sector: u64, bit: usize) {
+        let is_metadata = matches!(self.cache.read(sector, 1)[0], Sector::Bytes(_));
+        let may_rot = match &self.log_end {
+            Some(log_end) => !log_end.is_second_header(sector),
+            None => self.cache.notes_since(sector) >= ROT_NOTES_MIN,
+        };
+        if is_metadata && may_rot && self.cache.rot(sector, bit) {
             self.is_metadata_rotten = true;
-            self.counts.faults += 1;
-            self.note(What::Rot { target: Target::Cache, sector });
+            self.has_rotten(sector);
         }
+    }
+
+    fn has_rotten(&mut self, sector: u64) {
+        if let Some(log_end) = &mut self.log_end {
+            log_end.rots(sector);
+        }
+        self.counts.faults += 1;
+        self.note(What::Rot { target: Target::Cache, sector });
+    }
+
+    /// The cache device made something durable.
+    pub(super) fn log_is_flushed(&mut self) {
+        if let Some(log_end) = &mut self.log_end {
+            let until = log_end.flushed(&self.cache, self.clock.now_ns());
+            self.oracle.told(until);
+        }
+    }
+
+    /// In one crash of four, lets a sector rot behind it, where sectors rot.
+    pub(super) fn rot_in_a_crash(&mut self) {
+        let rates = self.cache.faults.rates;
+        if self.engine.is_some() && rates.rot + rates.metadata_rot > 0 && self.random.one_in(4) {
+            self.rot_while_off(rates.rot > 0, rates.metadata_rot > 0);
+        }
+    }
+
+    /// Lets a sector of the cache rot while it is switched off, as often as not one at the end of its log: `payload`, `metadata` or
+    /// both may be struck.
+    pub fn rot_while_off(&mut self, payload: bool, metadata: bool) {
+        let World { random, log_end, cache, .. } = self;
+        let at_end = log_end.as_ref().and_then(|log_end| log_end.draw(&mut |bound| random.below(bound)));
+        let anywhere = random.below(cache.sectors());
+        let sector = at_end.filter(|_| random.one_in(2)).unwrap_or(anywhere);
+        let bit = random.below(4096) as usize;
+        if self.may_rot(sector).is_some() {
+            if payload {
+                self.rot_cache(sector, bit);
+            }
+        } else if metadata {
+            self.rot_metadata(sector, bit);
+        }
+    }
+
+    /// The moment since which this crash may take what was acknowledged, because the log's end rotted.
+    pub(super) fn end_lost_since(&mut self) -> Option<Moment> {
+        let log_end = self.log_end.as_ref()?;
+        let end_ns = self.cache_failed_ns.unwrap_or(self.clock.now_ns());
+        let since = log_end.lost_since(&self.cache, end_ns);
+        self.is_end_lost |= since.is_some();
+        since
     }
 
     /// Lets a sector rot at random, after a write.
@@ -87,7 +144,7 @@ impl World {
             Sector::Tag(tag) => self.oracle.place_of(*tag),
             Sector::Bytes(_) => None,
         };
-        place.filter(|_| self.cache.notes_since(sector) >= ROT_NOTES_MIN)
+        place.filter(|_| self.log_end.is_some() || self.cache.notes_since(sector) >= ROT_NOTES_MIN)
     }
 
     /// Flips a bit of a sector of the cache. False if the sector is only in the device's volatile cache.
@@ -95,8 +152,7 @@ impl World {
         self.suspect(sector, 1);
         let is_done = self.cache.rot(sector, bit);
         if is_done {
-            self.counts.faults += 1;
-            self.note(What::Rot { target: Target::Cache, sector });
+            self.has_rotten(sector);
         }
         is_done
     }

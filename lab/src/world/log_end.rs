@@ -1,0 +1,198 @@
+//! The end of a log: what its device tells of flushes, and what rot may therefore take.
+//!
+//! Recovery tells a flushed batch that has rotted from one that a power cut tore only where a durable record says that the batch
+//! was flushed: a later header, or the superblock. Where none does, the log is cut at the rotten batch, and all that lies in it and
+//! behind it is lost, flushed or not. That is the one loss that rot may bring without an error, and it is bounded:
+//!
+//! * never after a clean stop, whose superblock says where the log ends;
+//! * nothing that was flushed [`TOLD_AFTER_NS`] before the crash, for by then the superblock says so at the latest.
+//!
+//! What lies in batches before the lowest rotten one stays. Everywhere else rot is an error there or the origin's content.
+
+use crate::content::{SECTOR, Sector};
+use crate::disk::{Content, Disk};
+use crate::oracle::Moment;
+use engine::format::{
+    BatchHeader, DecodedBatch, SEGMENTS_OFFSET, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock,
+};
+use engine::units::SECTORS_PER_BLOCK;
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Time after a flush within which the device has to tell of it: a second until a batch or the superblock is written for that, and
+/// a second for these writes and their flushes.
+pub const TOLD_AFTER_NS: u64 = 2_000_000_000;
+
+/// A batch of the log, as its write was issued.
+#[derive(Debug)]
+struct Batch {
+    sequence: u64,
+    /// The flushed sequence that its header states.
+    states: u64,
+    /// Where its header is, in sectors.
+    header: Range<u64>,
+    /// The sectors that have to be whole for it to count: its write, and the data that its keys lead to.
+    sectors: Vec<Range<u64>>,
+    is_empty: bool,
+    issued: Moment,
+    /// When it was first seen to be durable.
+    durable_ns: Option<u64>,
+}
+
+/// The last batches of a log: those that nothing durable may tell to be flushed.
+#[derive(Debug, Default)]
+pub(super) struct LogEnd {
+    batches: VecDeque<Batch>,
+    /// Sectors that rotted since the last start.
+    rotten: Vec<u64>,
+    /// The durable word of the superblock; none after it was written.
+    told_by_superblock: Option<u64>,
+    /// Nothing came behind a clean stop.
+    is_stopped: bool,
+}
+
+impl LogEnd {
+    /// A write of the cache is issued; it counts if it is a batch.
+    pub fn issued(&mut self, first: u64, content: &Content, moment: impl FnOnce() -> Moment) {
+        if first < SEGMENTS_OFFSET / SECTOR as u64 {
+            self.told_by_superblock = None;
+        }
+        let Some((header, decoded)) = header_of(first, content) else { return };
+        let written = first..first + content.sectors();
+        // What was durable before its key says nothing of the key's batch.
+        let keys = decoded.entries.iter().filter(|entry| entry.kind.is_key() && !entry.kind.is_kept());
+        let led_to = keys.map(|entry| {
+            let from = SEGMENTS_OFFSET / SECTOR as u64 + entry.extra * SECTORS_PER_BLOCK;
+            from..from + u64::from(entry.payload_blocks) * SECTORS_PER_BLOCK
+        });
+        let sectors = std::iter::once(written).chain(led_to).collect();
+        self.batches.push_back(Batch {
+            sequence: decoded.header.sequence,
+            states: decoded.header.flushed_sequence,
+            header,
+            sectors,
+            is_empty: decoded.entries.is_empty(),
+            issued: moment(),
+            durable_ns: None,
+        });
+    }
+
+    /// A flush of the cache ended at `now_ns`. Returns the moment before which all that was acknowledged as durable is told to be so,
+    /// whichever single record rots: nothing older can be lost any more.
+    pub fn flushed(&mut self, cache: &Disk, now_ns: u64) -> Option<Moment> {
+        for batch in self.batches.iter_mut().filter(|batch| batch.durable_ns.is_none()) {
+            if is_there(batch, |at| cache.durable(at)) {
+                batch.durable_ns = Some(now_ns);
+            }
+        }
+        let durable = self.batches.iter().rev().filter(|batch| batch.durable_ns.is_some());
+        let by_header = durable.map(|batch| batch.states).nth(1).unwrap_or(0);
+        let by_superblock =
+            self.told_by_superblock.unwrap_or_else(|| told_by_superblock(|at| cache.durable(at)));
+        let is_being_written =
+            cache.unflushed().iter().any(|write| write.first < SEGMENTS_OFFSET / SECTOR as u64);
+        self.told_by_superblock = (!is_being_written).then_some(by_superblock);
+        let told = by_header.max(by_superblock);
+        while self.batches.front().is_some_and(|batch| batch.sequence < told) {
+            self.batches.pop_front();
+        }
+        self.batches.iter().find(|batch| batch.sequence > told).map(|batch| batch.issued)
+    }
+
+    /// A sector rotted.
+    pub fn rots(&mut self, sector: u64) {
+        self.rotten.push(sector);
+    }
+
+    /// Whether a second header would rot whose batch nothing tells to be flushed: two of them can take the word of what the law
+    /// relies on.
+    pub fn is_second_header(&self, sector: u64) -> bool {
+        let is_in = |at: &u64| self.batches.iter().any(|batch| batch.header.contains(at));
+        is_in(&sector) && self.rotten.iter().any(is_in)
+    }
+
+    /// A sector of a batch of which the device may tell nothing, by `choose` of so many.
+    pub fn draw(&self, choose: &mut dyn FnMut(u64) -> u64) -> Option<u64> {
+        let batch = self.batches.get(choose(self.batches.len().max(1) as u64) as usize)?;
+        let range = &batch.sectors[choose(batch.sectors.len() as u64) as usize];
+        Some(range.start + choose(range.end - range.start))
+    }
+
+    /// The moment since which what was acknowledged as durable may be lost to rot, if any may: the issue of the lowest rotten batch
+    /// that nothing on `cache` tells to be flushed. The cache worked until `end_ns`.
+    pub fn lost_since(&self, cache: &Disk, end_ns: u64) -> Option<Moment> {
+        if self.is_stopped {
+            return None;
+        }
+        let by_header = self
+            .batches
+            .iter()
+            .filter(|batch| is_there(batch, |at| &cache.read(at, 1)[0]))
+            .map(|batch| batch.states)
+            .max();
+        let told = by_header.unwrap_or(0).max(told_by_superblock(|at| &cache.read(at, 1)[0]));
+        let is_rotten = |batch: &&Batch| {
+            self.rotten.iter().any(|at| batch.sectors.iter().any(|range| range.contains(at)))
+        };
+        let lowest = self.batches.iter().filter(|batch| batch.sequence > told).find(is_rotten)?;
+        let is_late = lowest.durable_ns.is_some_and(|at_ns| at_ns + TOLD_AFTER_NS <= end_ns);
+        (!is_late || lowest.is_empty).then_some(lowest.issued)
+    }
+
+    /// The cache was stopped cleanly: its superblock tells of all.
+    pub fn stopped(&mut self) {
+        self.is_stopped = true;
+    }
+
+    /// A start succeeded: the superblock tells of all that it found.
+    pub fn started(&mut self) {
+        *self = LogEnd::default();
+    }
+}
+
+/// The header of a batch, and where it is: the first block of the write or, where a segment begins, the second.
+fn header_of(first: u64, content: &Content) -> Option<(Range<u64>, DecodedBatch)> {
+    let Content::Data(sectors) = content else { return None };
+    (0..2).find_map(|block| {
+        let from = block * SECTORS_PER_BLOCK;
+        let decoded = decoded(sectors.get(from as usize..)?.iter())?;
+        let end = from + u64::from(decoded.header_blocks) * SECTORS_PER_BLOCK;
+        Some((first + from..first + end, decoded))
+    })
+}
+
+fn decoded<'a>(sectors: impl Iterator<Item = &'a Sector>) -> Option<DecodedBatch> {
+    let mut bytes = Vec::new();
+    let mut sectors_max = SECTORS_PER_BLOCK as usize;
+    for sector in sectors {
+        if bytes.is_empty() && !matches!(sector, Sector::Bytes(_)) {
+            return None;
+        }
+        let at = bytes.len();
+        bytes.resize(at + SECTOR, 0);
+        sector.expand(&mut bytes[at..]);
+        if at == 0 {
+            sectors_max = BatchHeader::peek_blocks(&bytes).ok()? as usize * SECTORS_PER_BLOCK as usize;
+        }
+        if bytes.len() == sectors_max * SECTOR {
+            break;
+        }
+    }
+    BatchHeader::decode(&bytes).ok()
+}
+
+/// Whether a batch's header is on the device, as it was written.
+fn is_there<'a>(batch: &Batch, sector: impl Fn(u64) -> &'a Sector) -> bool {
+    decoded(batch.header.clone().map(sector)).is_some_and(|found| found.header.sequence == batch.sequence)
+}
+
+fn told_by_superblock<'a>(sector: impl Fn(u64) -> &'a Sector) -> u64 {
+    let copies = SUPERBLOCK_OFFSETS.iter().filter_map(|offset| {
+        let mut bytes = vec![0; SUPERBLOCK_BYTES];
+        for (at, into) in (offset / SECTOR as u64..).zip(bytes.chunks_mut(SECTOR)) {
+            sector(at).expand(into);
+        }
+        Superblock::decode(&bytes).ok()
+    });
+    copies.max_by_key(|superblock| superblock.update).map_or(0, |superblock| superblock.cut_sequence)
+}
