@@ -15,6 +15,7 @@
 use crate::run_dir::non_empty;
 use anyhow::{Context, Result, bail};
 use live::devices::DeviceSpec;
+use rustix::fs::Access;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
@@ -156,6 +157,19 @@ impl StateDirectory {
         let path = self.file(&record.set_id);
         self.replace(&path, record)
             .with_context(|| format!("cannot write the notes to {}; see --state-dir", path.display()))
+    }
+
+    /// Makes the directory if it does not exist, and makes sure that a record can be written there.
+    ///
+    /// # Errors
+    /// If it cannot.
+    pub fn make(&self) -> Result<()> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.path)
+            .and_then(|()| Ok(rustix::fs::access(&self.path, Access::WRITE_OK | Access::EXEC_OK)?))
+            .with_context(|| format!("cannot write notes in {}; see --state-dir", self.path.display()))
     }
 
     fn replace(&self, path: &Path, record: &CacheRecord) -> Result<()> {

@@ -67,3 +67,18 @@ fn an_origin_that_was_cut_short() {
     stays_refused(&scene, &["was cut short"]);
     daemon.stop();
 }
+
+/// Nothing is on the cache any more: then it does not matter that it is missing.
+#[test]
+fn a_cache_without_volumes_is_missing() {
+    let (scene, daemon) = served();
+    scene.place.done(&["detach", &scene.cache]);
+    daemon.stop();
+    fs::remove_file(&scene.cache).unwrap();
+    scene.place.refused(
+        &["serve", &scene.cache, "--uncached"],
+        1,
+        &["nothing is noted of volumes on this cache"],
+    );
+    scene.place.refused(&["serve", &scene.cache], 1, &["does not exist", "name the cache"]);
+}

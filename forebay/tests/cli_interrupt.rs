@@ -107,13 +107,15 @@ fn a_job_goes_on_when_another_one_of_the_volume_is_interrupted() {
     let daemon = slow.serve_dirty();
     let (status, _) = slow.interrupt(&["flush", &slow.cache, "--progress"]);
     assert_eq!(status, None);
-    let mut detach = slow.place.command(&["detach", &slow.cache]);
+    let mut detach = slow.place.command(&["detach", &slow.cache, "--progress"]);
     let mut detach = detach.stderr(Stdio::piped()).spawn().expect("the command starts");
     std::thread::sleep(Duration::from_secs(2));
     let left = slow.dirty_bytes();
     let ended = detach.try_wait().expect("it was started");
     assert!(ended.is_none() || left == 0, "a detach ended with {left} bytes left: {ended:?}");
     detach.kill().expect("it was started");
-    detach.wait().expect("it was started");
+    let output = detach.wait_with_output().expect("it was started");
+    let lines = String::from_utf8(output.stderr).expect("text").lines().count();
+    assert!(lines <= 1, "a log gets no more than a line of progress in ten seconds: {lines} in two");
     daemon.stop();
 }

@@ -121,3 +121,26 @@ fn too_little_memory_is_one_line() {
     }
     panic!("1000 MiB are enough");
 }
+
+#[test]
+fn an_error_of_the_system_is_told_once() {
+    let scene = Scene::new(64 * MIB, &[]);
+    let nowhere = format!("unix:{}", scene.place.path("nowhere/nbd.sock").display());
+    let output = scene.place.forebay(&["serve", &scene.cache, "--nbd", &nowhere]);
+    let errors = String::from_utf8(output.stderr).expect("text");
+    assert_eq!((output.status.code(), errors.lines().count()), (Some(1), 1), "{errors}");
+    assert!(
+        errors.contains("could not listen on unix:") && errors.matches("os error").count() == 1,
+        "{errors}"
+    );
+}
+
+/// Notes that cannot be written are found before anything is formatted.
+#[test]
+fn a_create_without_a_place_for_notes_formats_nothing() {
+    let place = Place::new();
+    let (origin, cache) = (place.file("slow.img", 16 * MIB), place.file("fast.img", 64 * MIB));
+    let create = ["create", "--origin", &origin, "--cache", &cache, "--state-dir", &origin];
+    place.refused(&create, 1, &[&origin]);
+    assert!(fs::read(&cache).expect("a file").iter().all(|&byte| byte == 0), "nothing was written");
+}

@@ -8,7 +8,7 @@ use engine::effect::Errno;
 use forebay_live::doors::nbd::client::Client;
 use forebay_live::passthrough::Passthrough;
 use forebay_live::server::ServerNotice;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use support::{Running, pattern, serve};
@@ -104,6 +104,23 @@ fn requests_of_sixty_four_mebibytes_are_taken() {
         let sent = client.sender().send(&too_long(), &[]);
         assert!(sent.is_ok() && client.receive().unwrap().result == Err(Errno::INVAL));
     }
+}
+
+/// A handshake that goes on and on, a word now and then.
+#[test]
+fn a_handshake_without_end_is_ended() {
+    let server = serve("mem:1M", Passthrough::new());
+    let mut slow = UnixStream::connect(&server.socket).unwrap();
+    let began_at = Instant::now();
+    slow.read_exact(&mut [0; 18]).unwrap();
+    slow.write_all(&3u32.to_be_bytes()).unwrap();
+    // NBD_OPT_LIST, for as long as somebody listens.
+    let list = [&b"IHAVEOPT"[..], &3u32.to_be_bytes(), &0u32.to_be_bytes()].concat();
+    while slow.write_all(&list).is_ok() && began_at.elapsed() < Duration::from_secs(30) {
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    let lasted = began_at.elapsed();
+    assert!((9..20).contains(&lasted.as_secs()), "a handshake has ten seconds in all, not {lasted:?}");
 }
 
 fn too_long() -> forebay_live::doors::nbd::wire::RawRequest {

@@ -54,6 +54,7 @@ pub(super) fn run(arguments: Add) -> Result<()> {
     };
     superblock.next_volume_id += 1;
     superblock.volumes[slot] = Some(volume);
+    state.make()?;
     superblock::store(&mut image, &mut superblock)?;
     remember(&state, &superblock, &cache_spec)?;
 

@@ -94,6 +94,7 @@ pub(super) fn run(arguments: Create) -> Result<()> {
     };
     superblock.volumes[0] = Some(volume);
 
+    state.make()?;
     check_content(&cache, wipe.as_ref(), &state)?;
     if !sparse {
         reserve_space(&cache)?;

@@ -47,7 +47,9 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
         (Some(why), false) if uncached::is_possible(&cache, &state)? => bail!(
             "{why}; connect it, or go on without it (none of its volumes has dirty data): forebay serve {cache} --uncached"
         ),
-        (Some(why), false) if state.find_by_device(&cache)?.is_some() => {
+        (Some(why), false)
+            if state.find_by_device(&cache)?.is_some_and(|record| !record.volumes.is_empty()) =>
+        {
             bail!("{why}; connect it: its volumes may have data that their origins do not have")
         }
         (Some(why), false) => bail!("{why}; name the cache as it was given to create"),
