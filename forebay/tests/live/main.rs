@@ -16,4 +16,5 @@ mod fuse;
 mod kills;
 mod modes;
 mod profiles;
+mod rot;
 mod volumes;

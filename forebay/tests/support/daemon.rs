@@ -151,15 +151,22 @@ pub struct Daemon {
 impl Daemon {
     /// Serves the cache on a unix socket and waits until the doors are open.
     pub fn start(site: &Site, cache: &str, options: &[&str]) -> Daemon {
+        Daemon::try_start(site, cache, options).unwrap_or_else(|last| panic!("the daemon ended: {last}"))
+    }
+
+    /// The same, or the last line of its log if it refuses to start.
+    pub fn try_start(site: &Site, cache: &str, options: &[&str]) -> Result<Daemon, String> {
         let start = Instant::now();
         loop {
             let status = match Daemon::spawn(site, cache, options).until_ready() {
-                Ok(daemon) => return daemon,
+                Ok(daemon) => return Ok(daemon),
                 Err(status) => status,
             };
             let log = std::fs::read_to_string(site.path("daemon.log")).expect("its log");
-            let is_locked = log.lines().last().is_some_and(is_locked);
-            assert!(is_locked && start.elapsed() < LOCK_PATIENCE, "the daemon ended with {status}");
+            let last = log.lines().last().unwrap_or_default();
+            if !is_locked(last) || start.elapsed() >= LOCK_PATIENCE {
+                return Err(format!("{status}: {last}"));
+            }
             std::thread::sleep(Duration::from_millis(5));
         }
     }
