@@ -60,6 +60,26 @@ const SCRIPTS: &[Script<'static>] = &[
         ],
     },
     Script {
+        name: "flush_after_flush",
+        volume_sectors: VOLUME_SECTORS,
+        is_wrapped: false,
+        modes: WRITABLE,
+        acts: &[
+            Write(blocks(4, 1)),
+            Settle,
+            Flush,
+            Settle,
+            Write(blocks(9, 1)),
+            Settle,
+            Flush,
+            Settle,
+            Write(blocks(4, 1)),
+            Settle,
+            Flush,
+            Settle,
+        ],
+    },
+    Script {
         name: "fua",
         volume_sectors: VOLUME_SECTORS,
         is_wrapped: false,
@@ -272,6 +292,11 @@ fn flush_among_writes() {
 }
 
 #[test]
+fn flush_after_flush() {
+    explore("flush_after_flush", 3);
+}
+
+#[test]
 fn fua() {
     explore("fua", 3);
 }
@@ -319,6 +344,38 @@ fn clean_stop() {
 #[test]
 fn wrap() {
     explore("wrap", 1);
+}
+
+/// Goal: the end of a log is known wherever anything can tell, as `lab/src/world/log_end.rs` has it. Method: at every moment of a
+/// script, behind every kind of end, one sector in each block of the cache rots.
+#[test]
+fn rot_at_every_moment() {
+    for name in ["overwrite", "flush_after_flush", "fua", "clean_stop"] {
+        for mode in [WriteMode::Writeback, WriteMode::Writethrough] {
+            let explorer = Explorer { script: script(name), mode, seed: 1, mutations: Mutations::NONE };
+            let visited = explorer.explore_rot().unwrap_or_else(|found| panic!("{found}"));
+            println!("{name} in {}: {visited:?}", mode.name());
+            assert!(visited.states > 100 && visited.refused > 0, "{name} visits little: {visited:?}");
+        }
+    }
+}
+
+/// The same with lines taken out.
+#[cfg(feature = "mutations")]
+#[test]
+fn rot_finds_planted_bugs() {
+    use engine::mutation::Mutation;
+    for mutation in [Mutation::EndNotNoted, Mutation::SkipHeadless, Mutation::CutSilently] {
+        let (script, mode) = (script("flush_after_flush"), WriteMode::Writeback);
+        let mutations = Mutations::NONE.with(mutation);
+        let found = Explorer { script, mode, seed: 1, mutations }.explore_rot().expect_err(mutation.name());
+        assert_eq!(
+            found.violation.kind,
+            forebay_lab::violation::Kind::Content,
+            "{}: {found}",
+            mutation.name()
+        );
+    }
 }
 
 /// Goal: what is looked at from every side is also seen. Method: lines of protection are taken out, and a script

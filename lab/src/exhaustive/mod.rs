@@ -8,9 +8,11 @@
 //! A world is a function of its setup and of what is asked of it, so that playing up to event n always leads to
 //! the same state.
 
+mod rot;
 mod script;
 mod subsets;
 
+pub use rot::{End, Rotten};
 pub use script::{Act, Script};
 pub use subsets::{FEW_WRITES, SAMPLED_SUBSETS};
 
@@ -100,6 +102,13 @@ pub enum Crash {
         changes: u64,
         /// Whether all of recovery's own writes are lost, else chance decides.
         is_all_lost: bool,
+    },
+    /// A sector of the cache rotted behind such an end.
+    Rotten {
+        /// The end.
+        end: End,
+        /// The sector of the cache device.
+        sector: u64,
     },
 }
 
@@ -241,7 +250,7 @@ impl Explorer<'_> {
     fn crash(&self, world: &mut World, events: u64, crash: Crash) -> Result<bool, Violation> {
         let mut random = Random::new(self.seed ^ events << 20 ^ 1);
         match crash {
-            Crash::None => return Ok(false),
+            Crash::None | Crash::Rotten { .. } => return Ok(false),
             Crash::Cut { kept } => cut(world, kept),
             Crash::Torn { kept, torn } => {
                 let mut at = 0;

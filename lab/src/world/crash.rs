@@ -213,6 +213,7 @@ impl World {
                 log_end.stopped();
             }
         }
+        self.rot_in_a_crash();
         let rotten_since = self.end_lost_since();
         self.die();
         self.crash_of_process(rotten_since);

@@ -143,6 +143,8 @@ pub struct World {
     log_end: Option<LogEnd>,
     /// Rot took the log's end at the last crash: what was acknowledged behind it may be lost.
     is_end_lost: bool,
+    /// A sector, and a bit of it, that rots behind the next crash or stop.
+    planned_rot: Option<(u64, usize)>,
     violation: Option<Violation>,
     trace: Trace,
     counts: Counts,
@@ -195,6 +197,7 @@ impl World {
             is_cache_lossy: false,
             log_end: setup.slots.is_none().then(LogEnd::default),
             is_end_lost: false,
+            planned_rot: None,
             violation: None,
             trace: Trace::default(),
             counts: Counts::default(),

@@ -87,8 +87,19 @@ impl World {
         }
     }
 
-    /// In one crash of four, lets a sector rot behind it, where sectors rot.
+    /// Has a sector rot behind the next crash or stop.
+    pub fn rot_behind_next_end(&mut self, sector: u64, bit: usize) {
+        self.planned_rot = Some((sector, bit));
+        // `check` has something to say then.
+        self.setup.is_checked_on_open = false;
+    }
+
+    /// Lets the sector rot that was planned; else, in one crash of four, one by chance, where sectors rot.
     pub(super) fn rot_in_a_crash(&mut self) {
+        if let Some((sector, bit)) = self.planned_rot.take() {
+            self.rot_either(sector, bit, true, true);
+            return;
+        }
         let rates = self.cache.faults.rates;
         if self.engine.is_some() && rates.rot + rates.metadata_rot > 0 && self.random.one_in(4) {
             self.rot_while_off(rates.rot > 0, rates.metadata_rot > 0);
@@ -103,6 +114,10 @@ impl World {
         let anywhere = random.below(cache.sectors());
         let sector = at_end.filter(|_| random.one_in(2)).unwrap_or(anywhere);
         let bit = random.below(4096) as usize;
+        self.rot_either(sector, bit, payload, metadata);
+    }
+
+    fn rot_either(&mut self, sector: u64, bit: usize, payload: bool, metadata: bool) {
         if self.may_rot(sector).is_some() {
             if payload {
                 self.rot_cache(sector, bit);

@@ -135,6 +135,7 @@ fn first_found(mutation: Mutation, seeds: u64) -> Result<(u64, String), String> 
 }
 
 /// `MUTATION=name SEEDS=number` tries one, in a list or not, with as many seeds as one likes.
+#[expect(clippy::disallowed_methods, reason = "mutations are spread over threads; each world has one")]
 #[test]
 fn the_swarm_finds_planted_bugs() {
     let chosen = std::env::var("MUTATION").ok();
