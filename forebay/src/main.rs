@@ -23,6 +23,7 @@ mod verbs;
 
 use clap::Parser;
 use clap::error::ErrorKind;
+use rustix::process::{Resource, getrlimit};
 use std::io;
 use std::process::ExitCode;
 
@@ -35,6 +36,9 @@ const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     live::signals::survive_file_size_limit();
+    if getrlimit(Resource::As).current.is_some() {
+        live::signals::reserve_little_address_space();
+    }
     let status = match arguments::Arguments::try_parse() {
         Ok(arguments) => match verbs::run(arguments.verb) {
             Ok(()) => DONE,

@@ -28,6 +28,7 @@ use engine::units::{BLOCK_BYTES, SECTOR_BYTES, VOLUMES_MAX, VolumeId, VolumeInde
 use live::devices::BlockingDevice;
 use live::devices::{self, Access, Device, DeviceError, DeviceSpec};
 use live::server::POOL_BYTES_DEFAULT;
+use rustix::process::{Resource, getrlimit};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,8 @@ const SPOT_CHECKS: usize = 64;
 const INDEX_BYTES_LEAST: u64 = 4 << 20;
 /// Memory for all else, roughly: threads, rings, clients.
 const OTHER_BYTES: u64 = 64 << 20;
+/// The same where address space is limited.
+const LIMITED_OTHER_BYTES: u64 = 192 << 20;
 /// Memory of the index for a cached block at the most.
 const INDEX_BYTES_PER_BLOCK: u64 = 16;
 
@@ -143,7 +146,10 @@ pub fn prepare(
     let volumes = open_origins(&superblock, spec, &options.origin, interrupts)?;
     let config = engine_config(&superblock, &composition, &volumes);
     let memory = share_memory(&superblock, &config, options)?;
-    check_memory(memory.pool_bytes + index_bytes_least(&superblock) + OTHER_BYTES)?;
+    // Stacks of threads count against a limit of address space, used or not.
+    let other_bytes =
+        if getrlimit(Resource::As).current.is_some() { LIMITED_OTHER_BYTES } else { OTHER_BYTES };
+    check_memory(memory.pool_bytes + index_bytes_least(&superblock) + other_bytes)?;
     let started_at = Instant::now();
     let found = recovery::inspect(
         &mut image,

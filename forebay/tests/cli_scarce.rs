@@ -99,7 +99,7 @@ fn a_cache_without_space_says_so() {
 #[test]
 fn too_little_memory_is_one_line() {
     let scene = Scene::new(64 * MIB, &[]);
-    for (refused, mib) in (40..1000).step_by(15).enumerate() {
+    for (refused, mib) in (30..1000).step_by(10).enumerate() {
         let serve = ["serve", &scene.cache];
         let mut child =
             limited(&scene.place, &format!("--as={}", mib * MIB), &serve).spawn().expect("prlimit starts");

@@ -32,5 +32,5 @@ pub mod passthrough;
 pub mod patience;
 pub mod reactor;
 pub mod server;
-#[expect(unsafe_code, reason = "signal masks, and an end without destructors")]
+#[expect(unsafe_code, reason = "signal masks, the allocator's settings, and an end without destructors")]
 pub mod signals;

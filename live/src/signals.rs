@@ -63,6 +63,15 @@ pub fn survive_file_size_limit() {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
+/// Keeps the allocator from reserving address space for each thread, which a limit of it (`ulimit -v`) would count.
+pub fn reserve_little_address_space() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the call changes a number of the allocator's; it is made before other threads exist.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+    }
+}
+
 /// Ends the process at once: nothing is flushed, no destructor runs, other threads stop where they are.
 pub fn exit_now(status: i32) -> ! {
     // SAFETY: ending the process touches no memory of it.
