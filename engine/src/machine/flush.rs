@@ -352,22 +352,30 @@ impl<S: Store> Machine<S> {
         }
     }
 
+    /// Whether the cache of an origin's volume is durably given up: nothing that it says counts any more.
+    fn is_uncached(&self, target: Target) -> bool {
+        match target {
+            Target::Origin(index) => self.volume(index).standing == Standing::Uncached,
+            Target::Cache | Target::State => false,
+        }
+    }
+
     /// Issues the writes whose update of the superblock is durable. When the cache failed the superblock does not
-    /// count any more, except for a volume whose dirty data may be asked for again: its origin stays as it is.
+    /// count any more for a volume whose cache is durably given up; the origin of any other one stays as it is.
     pub(crate) fn release_deferred<M: Memory>(&mut self, memory: &mut M) {
         let durable = self.superblock_writer.durable();
         for deferred in self.superblock_writer.take_deferred(self.latched.is_some()) {
             let Deferred { update, target, op, flight } = deferred;
+            // An origin whose checksum is still on record would be refused if it changed.
+            let is_on_record = update > durable && !self.is_uncached(target);
             match flight {
                 Flight::DestageWrite { run } if update > durable => {
                     self.destage_write_done(run, Err(Errno::IO), memory);
                 }
-                Flight::OriginChange { request }
-                    if update > durable
-                        && self.volume(self.requests[request].volume).standing == Standing::Failed =>
-                {
+                Flight::OriginChange { request } if is_on_record => {
                     self.origin_change_done(request, Err(Errno::IO), memory);
                 }
+                Flight::Store(flight) if is_on_record => S::complete(self, flight, Err(Errno::IO), memory),
                 flight => self.issue(target, op, flight),
             }
         }

@@ -131,6 +131,9 @@ impl<S: Store> Machine<S> {
         let key = self.requests.insert(Active::new(request, blocks));
         let is_stop = matches!(request.op, RequestOp::Stop);
         match self.volumes.get_mut(request.volume) {
+            // A stop may name any volume, even one that does not exist or is just taken off.
+            _ if is_stop && self.is_stopping => self.fail(key, Errno::SHUTDOWN, memory),
+            _ if is_stop => self.start(key, memory),
             Some(volume) => {
                 volume.active += 1;
                 if volume.standing == Standing::Detaching || self.is_stopping {
@@ -142,7 +145,6 @@ impl<S: Store> Machine<S> {
                     self.start(key, memory);
                 }
             }
-            None if is_stop => self.start(key, memory),
             None => self.fail(key, Errno::NODEV, memory),
         }
         self.settle(memory);
@@ -360,8 +362,9 @@ impl<S: Store> Machine<S> {
             || self.is_mutated(Mutation::AckBeforeWritten) && self.requests[key].is_logged_write();
         let active = self.requests.remove(key);
         assert!(active.parts == 0, "no operation is under way for a request that is answered");
-        if let Some(volume) = self.volumes.get_mut(active.volume) {
-            // A stop may name any volume, even one that does not exist.
+        if let Some(volume) = self.volumes.get_mut(active.volume)
+            && !matches!(active.op, RequestOp::Stop)
+        {
             volume.active = volume.active.saturating_sub(1);
         }
         let result = active.error.map_or(Ok(()), Err);

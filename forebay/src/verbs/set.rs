@@ -117,19 +117,24 @@ fn open_noted_origin(record: &VolumeRecord, given: Option<&DeviceSpec>) -> Resul
 }
 
 fn set_size(superblock: &mut Superblock, index: VolumeIndex, cache: &DeviceSpec) -> Result<()> {
+    // What a slot has behind the old end is not the origin's.
+    let unit_bytes = match &superblock.layout {
+        Layout::Slots(layout) => layout.slot_bytes(),
+        Layout::Log(_) | Layout::Keys(_) => engine::units::BLOCK_BYTES,
+    };
     let record = record(superblock, index);
     let origin = open_noted_origin(record, None)?;
     origin::verify(record, &origin, cache)?;
     origin::check_size(&origin)?;
     let noted_bytes = record.size_sectors * SECTOR_BYTES;
-    if noted_bytes.is_multiple_of(engine::units::BLOCK_BYTES) || noted_bytes == origin.size_bytes() {
+    if noted_bytes.is_multiple_of(unit_bytes) || noted_bytes == origin.size_bytes() {
         record.size_sectors = origin.size_bytes() / SECTOR_BYTES;
         // The well-known places of another size are others.
         record.fingerprint = origin::fingerprint(&origin)?;
         return Ok(());
     }
     bail!(
-        "the size of volume {} is no multiple of 4096, so its last block needs care; set size=origin while it runs",
+        "the size of volume {} is no multiple of {unit_bytes}, so its end needs care; set size=origin while it runs",
         record.name
     )
 }
