@@ -308,6 +308,21 @@ mutations! {
     KeepFingerprint,
     /// Rule 11: a detach is answered before the volume is durably off the cache.
     DetachBeforeDurable,
+    /// Rule 11: a session begins before the origin is compared. The start is refused; the next one finds no clean stop any
+    /// more, and in slots that are all dirty after a crash nothing to compare: old blocks go home over newer ones.
+    SessionBeforeChecks,
+    /// Rule 11: a start that is refused takes the mark of the clean stop away.
+    RefusalForgetsStop,
+    /// Hazard 9: an origin that has shrunk is served: what lay behind its end is gone.
+    AcceptShrunk,
+    /// Hazard 9: nobody is told that an origin has grown.
+    OverlookGrowth,
+    /// Hazard 9: the well-known places of an origin are not compared: another disk is served.
+    TrustChangedOrigin,
+    /// Rule 11: the clean blocks of a cache are not compared with the origin: one that was changed in other places is served.
+    SkipSamples,
+    /// Hazard 9: an older copy of a cache is served in its place: what was dirty then goes home over newer data.
+    TrustOlderCopy,
 
     // ---- slots that are recorded by transactions ---------------------------------------------------
     /// History H1: a write enters a slot, and is answered before the slot is mapped durably, or recorded in a slot page. The

@@ -1,8 +1,6 @@
 //! The origin of a volume: its record, and the check that a device is still the same one (hazard 9).
 //!
-//! Two things are compared: a stable identity of the device (a serial number, an inode), and checksums of
-//! well-known places of its content. The engine takes a checksum back, durably, before it writes to its
-//! place; so a place that is there and differs was changed by somebody else.
+//! What is compared is the engine's to say (`recovery::compare_origin`); here a difference gets its words.
 
 use crate::output::Size;
 use crate::superblock::system;
@@ -10,6 +8,8 @@ use anyhow::{Context, Result, bail};
 use engine::effect::WriteMode;
 use engine::fingerprint::{PLACES, offsets_bytes};
 use engine::format::{Fingerprint, VolumeRecord};
+use engine::mutation::Mutations;
+use engine::recovery::{Difference, Growth, OriginSeen, compare_origin};
 use engine::units::{BLOCK_BYTES, SECTOR_BYTES, VOLUME_BLOCKS_MAX, VolumeId, payload_checksum};
 use live::devices::BlockingDevice;
 use live::devices::{Device, DeviceSpec};
@@ -29,6 +29,8 @@ fn checksum_at(device: &mut BlockingDevice, offset_bytes: u64) -> Result<u32> {
 /// If it cannot be read.
 pub fn fingerprint(origin: &Device) -> Result<[Option<Fingerprint>; PLACES]> {
     let mut device = BlockingDevice::new(origin);
+    // A power cut must not take back what is recorded, or the volume's own origin would be refused.
+    device.flush().map_err(system).context("cannot flush the origin")?;
     let mut fingerprint = [const { None }; PLACES];
     for (slot, offset_bytes) in fingerprint.iter_mut().zip(offsets_bytes(origin.size_bytes() / SECTOR_BYTES))
     {
@@ -87,66 +89,43 @@ pub fn check_size(origin: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Change of an origin's size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Growth {
-    /// Not at all.
-    Same,
-    /// It has more than the volume.
-    Grown,
-}
-
 /// Makes sure that `origin` is the disk in `record`, unchanged.
 ///
 /// # Errors
 /// If it is another one, has shrunk, or was changed: which it is, and the ways on.
 pub fn verify(record: &VolumeRecord, origin: &Device, cache: &DeviceSpec) -> Result<Growth> {
-    let ways_on = || {
-        format!(
-            "connect the right disk, or accept this one and forget what is cached of it: \
-             forebay set {cache} {} origin=changed",
-            record.name
-        )
+    let (spec, name) = (origin.spec(), &record.name);
+    let accepting = format!("forget what is cached of it: forebay set {cache} {name} origin=changed");
+    let ways_on = format!("connect the right disk, or accept this one and {accepting}");
+    let seen = OriginSeen {
+        identity: origin.identity(),
+        size_sectors: origin.size_bytes() / SECTOR_BYTES,
+        sector_bytes: origin.sector_bytes(),
     };
-    let spec = origin.spec();
-    if !record.identity.is_empty() && !origin.identity().is_empty() && record.identity != origin.identity() {
-        bail!(
-            "{spec} is not the origin of volume {}: its identity is {} where {} was noted; {}",
-            record.name,
-            origin.identity(),
-            record.identity,
-            ways_on()
-        );
-    }
-    let noted_bytes = record.size_sectors * SECTOR_BYTES;
-    if origin.size_bytes() < noted_bytes {
-        bail!(
-            "the origin {spec} of volume {} has shrunk from {noted_bytes} to {} bytes; give it its size back, \
-             or accept it and forget what is cached of it: forebay set {cache} {} origin=changed",
-            record.name,
-            origin.size_bytes(),
-            record.name
-        );
-    }
-    if origin.sector_bytes() > record.sector_bytes {
-        bail!(
-            "the origin {spec} of volume {} has sectors of {} bytes where {} were noted; {}",
-            record.name,
-            origin.sector_bytes(),
-            record.sector_bytes,
-            ways_on()
-        );
-    }
     let mut device = BlockingDevice::new(origin);
-    for place in record.fingerprint.iter().flatten() {
-        if checksum_at(&mut device, place.offset_bytes)? != place.checksum {
-            bail!(
-                "the origin {spec} of volume {} was changed behind the cache at byte {}; {}",
-                record.name,
-                place.offset_bytes,
-                ways_on()
-            );
-        }
+    let read = |offset_bytes| checksum_at(&mut device, offset_bytes);
+    let difference = match compare_origin(record, &seen, read, Mutations::NONE)? {
+        Ok(growth) => return Ok(growth),
+        Err(difference) => difference,
+    };
+    let (bytes, noted_bytes) = (origin.size_bytes(), record.size_sectors * SECTOR_BYTES);
+    match difference {
+        Difference::Identity => bail!(
+            "{spec} is not the origin of volume {name}: its identity is {} where {} was noted; {ways_on}",
+            seen.identity,
+            record.identity
+        ),
+        Difference::Shrunk => bail!(
+            "the origin {spec} of volume {name} has shrunk from {noted_bytes} to {bytes} bytes; give it its size \
+             back, or accept it and {accepting}"
+        ),
+        Difference::Sectors => bail!(
+            "the origin {spec} of volume {name} has sectors of {} bytes where {} were noted; {ways_on}",
+            seen.sector_bytes,
+            record.sector_bytes
+        ),
+        Difference::Place { offset_bytes } => bail!(
+            "the origin {spec} of volume {name} was changed behind the cache at byte {offset_bytes}; {ways_on}"
+        ),
     }
-    Ok(if origin.size_bytes() > noted_bytes { Growth::Grown } else { Growth::Same })
 }

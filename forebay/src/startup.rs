@@ -9,7 +9,7 @@ use crate::arguments::{OriginOverride, RunOptions};
 use crate::interrupt::Interrupts;
 use crate::log::notice;
 use crate::opening::{open_cache, open_origin as open_origin_of};
-use crate::origin::{self, Growth};
+use crate::origin;
 use crate::output::Size;
 use crate::profile;
 use crate::report::{CacheIdentity, RecoveryReport};
@@ -23,7 +23,7 @@ use engine::format::{Layout, Superblock, VolumeRecord};
 use engine::image::Image;
 use engine::limits::Config;
 use engine::mutation::Mutations;
-use engine::recovery::{self, OpenError, Opened, Options};
+use engine::recovery::{self, Growth, OpenError, Opened, Options, Sample};
 use engine::units::{BLOCK_BYTES, SECTOR_BYTES, VOLUMES_MAX, VolumeId, VolumeIndex, payload_checksum};
 use live::devices::BlockingDevice;
 use live::devices::{self, Access, Device, DeviceError, DeviceSpec};
@@ -31,9 +31,6 @@ use live::server::POOL_BYTES_DEFAULT;
 use rustix::process::{Resource, getrlimit};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Cached clean blocks that are compared with the origin at a start.
-const SPOT_CHECKS: usize = 64;
 
 /// Memory of the index at the least.
 const INDEX_BYTES_LEAST: u64 = 4 << 20;
@@ -113,6 +110,7 @@ impl NewSession {
         record.claim_name(cache.spec())?;
         let opened = recovery::begin_session(&mut BlockingDevice::new(&cache), found, Mutations::NONE)
             .map_err(|error| refused(cache.spec(), &error))?;
+        record.change(|record| record.superblock_update = opened.superblock.update)?;
         let recovery = RecoveryReport {
             seconds: (prepared_in + began_at.elapsed()).as_secs_f64(),
             batches_cut: opened.report.batches_cut,
@@ -141,6 +139,13 @@ pub fn prepare(
     profile::check_support(&superblock.profile, &composition)
         .with_context(|| format!("{spec} was created with profile {}", superblock.profile))?;
     let mut record = state.load_or_new(&superblock.set_id)?;
+    if recovery::is_rolled_back(&superblock, record.superblock_update, Mutations::NONE) {
+        bail!(
+            "{spec} is an older copy of a cache that was served since; connect the newer one, or give up what was \
+             written to that: move {} away",
+            state.file_of(&superblock.set_id).display()
+        );
+    }
     renumber_abandoned(&mut image, &mut superblock, &mut record)?;
 
     let volumes = open_origins(&superblock, spec, &options.origin, interrupts)?;
@@ -401,17 +406,11 @@ fn spot_check(
     volumes: &[Served],
     cache: &DeviceSpec,
 ) -> Result<()> {
-    let mut random = random_numbers();
-    let mut samples = opened.sample_clean(SPOT_CHECKS, &mut random);
-    for (index, offset_bytes, cache_offset_bytes) in opened.sample_clean_slots(SPOT_CHECKS, &mut random) {
-        let mut block = [0; BLOCK_BYTES as usize];
-        image
-            .read_at(cache_offset_bytes, &mut block)
-            .map_err(system)
-            .with_context(|| format!("cannot read the cache {cache}"))?;
-        samples.push((index, offset_bytes, payload_checksum(&block)));
-    }
-    for (index, offset_bytes, checksum) in samples {
+    let samples = opened
+        .samples(image, Mutations::NONE)
+        .map_err(system)
+        .with_context(|| format!("cannot read the cache {cache}"))?;
+    for Sample { volume: index, offset_bytes, checksum } in samples {
         let Some(volume) = volumes.iter().find(|volume| volume.index == index) else { continue };
         let Some(origin) = &volume.origin else { continue };
         let mut block = [0; BLOCK_BYTES as usize];
@@ -430,17 +429,6 @@ fn spot_check(
         }
     }
     Ok(())
-}
-
-/// Random numbers from a seed of the system's: xorshift64*, which is good enough to choose samples.
-fn random_numbers() -> impl FnMut() -> u64 {
-    let mut state = u64::from_le_bytes(random_bytes().unwrap_or([1; 8])) | 1;
-    move || {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        state.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
 }
 
 /// Bytes from the system's random source.

@@ -39,6 +39,10 @@ pub struct CacheRecord {
     pub set_id: String,
     /// Names under which the device was served, the newest last.
     pub caches: Vec<String>,
+    /// Number of its newest superblock that was durable when this was noted: one that was written less often is that of
+    /// an older copy. Earlier notes do not have it.
+    #[serde(default)]
+    pub superblock_update: u64,
     /// Its volumes.
     #[serde(default)]
     pub volumes: Vec<VolumeNote>,
@@ -101,8 +105,19 @@ impl StateDirectory {
     /// # Errors
     /// As there.
     pub fn load_or_new(&self, set_id: &[u8; 16]) -> Result<CacheRecord> {
-        let new = || CacheRecord { set_id: hexadecimal(set_id), caches: Vec::new(), volumes: Vec::new() };
+        let new = || CacheRecord {
+            set_id: hexadecimal(set_id),
+            caches: Vec::new(),
+            superblock_update: 0,
+            volumes: Vec::new(),
+        };
         Ok(self.load(set_id)?.unwrap_or_else(new))
+    }
+
+    /// The file with the record of a cache.
+    #[must_use]
+    pub fn file_of(&self, set_id: &[u8; 16]) -> PathBuf {
+        self.file(&hexadecimal(set_id))
     }
 
     /// The record of the cache that was last served under this device name.
@@ -302,7 +317,8 @@ mod tests {
             may_be_dirty: true,
             abandoned: false,
         };
-        CacheRecord { set_id: hexadecimal(&[set_id; 16]), caches: Vec::new(), volumes: vec![note] }
+        let set_id = hexadecimal(&[set_id; 16]);
+        CacheRecord { set_id, caches: Vec::new(), superblock_update: 9, volumes: vec![note] }
     }
 
     #[test]

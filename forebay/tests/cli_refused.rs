@@ -86,6 +86,25 @@ fn of_slots_with_transactions() {
     }
 }
 
+/// Goal: what an older copy of a cache calls dirty does not go home over newer data. Method: it is put in the cache's place when
+/// that was served once more.
+#[test]
+fn of_an_older_copy_of_the_cache() {
+    let scene = stopped("forebay");
+    let [older, newer] = ["older.img", "newer.img"].map(|name| scene.place.path(name));
+    fs::copy(&scene.cache, &older).expect("a copy");
+    scene.serve().stop();
+    fs::copy(&scene.cache, &newer).expect("a copy");
+    fs::copy(&older, &scene.cache).expect("rolled back");
+    let before = remains(&scene);
+    for start in 1..=2 {
+        scene.place.refused(&["serve", &scene.cache], 1, &["older copy", "connect the newer one", "move "]);
+        assert!(remains(&scene) == before, "start {start} was refused and changed something");
+    }
+    fs::copy(&newer, &scene.cache).expect("put back");
+    scene.serve().stop();
+}
+
 #[test]
 fn without_an_address_or_a_control_socket() {
     let place = Place::new();

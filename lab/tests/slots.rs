@@ -277,3 +277,35 @@ fn a_write_promotes_nothing_into_a_slot_of_its_own() -> Result<(), Violation> {
     }
     Ok(())
 }
+
+/// Goal: an origin is not changed in a well-known place while its checksum is on record, also where the cache fails meanwhile.
+/// Method: a volume with dirty data; zeroes go around the cache to its first block, and the flush fails that makes it durable that the
+/// checksum is taken back. After a power cut its own origin must not be refused.
+#[test]
+fn a_cache_that_fails_leaves_well_known_places_alone() -> Result<(), Violation> {
+    for persistence in ["sync-sector", "commit", "bit-tree"] {
+        let mut composition = Composition::plain_slots();
+        for (name, value) in [("ways", "0"), ("persistence", persistence)] {
+            composition.set(name, value).expect("names and values of the tables");
+        }
+        let mut setup = Setup::new(6);
+        setup.slots = Some(SlotSetup { slots: 64, composition });
+        let mut world = World::new(setup);
+        world.run_dry()?;
+        world.stop()?;
+        world.open()?;
+        let dirty = world.write_fua(0, blocks(500, 1));
+        world.succeed(dirty)?;
+        world.hold(|io| io.is_cache(Kind::Flush));
+        let zeroes = world.submit(0, RequestOp::WriteZeroes { range: blocks(0, 1), fua: false });
+        let flush = world.until_pending(|io| io.is_cache(Kind::Flush))?;
+        world.complete_failed(flush.id, Errno::IO)?;
+        world.release();
+        let _an_error = world.wait(zeroes)?;
+        world.cut_power(|write| if write.target == Target::Cache { Fate::Lost } else { Fate::Kept });
+        world.cache().faults.heal();
+        world.open()?;
+        world.verify_cut()?;
+    }
+    Ok(())
+}

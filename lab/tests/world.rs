@@ -162,3 +162,15 @@ fn a_dirty_block_that_stays_unreadable_is_lost() -> Result<(), Violation> {
     world.succeed(found)?;
     world.verify_cut()
 }
+
+/// A stop is of the whole cache: it does not matter that the volume it names is just taken off.
+#[test]
+fn a_stop_beside_a_detach_succeeds() -> Result<(), Violation> {
+    let mut world = World::new(Setup::new(5));
+    world.run_dry()?;
+    let detach = world.submit(0, RequestOp::Detach);
+    let stop = world.submit(0, RequestOp::Stop);
+    world.succeed(detach)?;
+    world.succeed(stop)?;
+    world.stopped()
+}

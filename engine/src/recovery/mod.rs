@@ -9,6 +9,9 @@
 //! 4. The cache is flushed, and the new session is written to both copies of the superblock in turn, a flush after each
 //!    (rule 6). A log's superblock has the cut with it. A crash up to here repeats recovery with the same result.
 
+mod origin;
+mod sampling;
+mod start;
 mod superblock;
 
 use crate::composition::stored::StoredError;
@@ -33,6 +36,9 @@ use crate::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeIndex};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+pub use origin::{Difference, Growth, OriginSeen, compare_origin, is_rolled_back};
+pub(crate) use sampling::Sampling;
+pub use start::{Held, SAMPLES, Sample, StartError, start};
 pub use superblock::{CopyHealth, CopyState, SuperblockError, load_superblock};
 
 /// Settings for opening a cache.
@@ -160,7 +166,7 @@ impl Opened {
         }
     }
 
-    /// Up to `count` clean blocks in slots chosen by `random`, as volume, byte offset on the origin and byte offset on the
+    /// Clean blocks in slots, all if there are no more than `count`, else that many chosen by `random`, as volume, byte offset on the origin and byte offset on the
     /// cache device: both must have the same there (rule 11). Their checksums are not known at a start.
     pub fn sample_clean_slots(
         &self,
@@ -173,8 +179,8 @@ impl Opened {
         }
     }
 
-    /// Up to `count` clean cached blocks of a log chosen by `random`, as volume, byte offset on the origin and
-    /// checksum: the origin must have the same there (rule 11).
+    /// Clean cached blocks of a log, all if there are no more than `count`, else that many chosen by `random`, as volume,
+    /// byte offset on the origin and checksum: the origin must have the same there (rule 11).
     pub fn sample_clean(
         &self,
         count: usize,
@@ -262,7 +268,8 @@ pub fn format<I: Image>(image: &mut I, superblock: &Superblock) -> Result<(), Er
     }
 }
 
-/// Writes both copies of a superblock in turn, a flush after each.
+/// Writes both copies of a superblock in turn, a flush after each. Where one copy alone is the newest, because the writing
+/// before was cut off, it is written last: a power cut must not bring back what was before that.
 ///
 /// # Errors
 /// The device's errno.
@@ -275,9 +282,14 @@ fn write_superblock_copies<I: Image>(
     superblock: &Superblock,
     is_flushed: bool,
 ) -> Result<(), Errno> {
+    let [first, second] = SUPERBLOCK_OFFSETS;
+    let order = match load_superblock(image) {
+        Ok((_, [CopyHealth::Current, other])) if other != CopyHealth::Current => [second, first],
+        _ => [first, second],
+    };
     let mut bytes = alloc::vec![0; SUPERBLOCK_BYTES];
     superblock.encode(&mut bytes);
-    for offset in SUPERBLOCK_OFFSETS {
+    for offset in order {
         image.write(offset, &bytes)?;
         if is_flushed {
             image.flush()?;

@@ -158,6 +158,49 @@ mod tests {
     }
 
     #[test]
+    fn the_only_new_copy_is_written_last() {
+        let mut log = TestLog::new();
+        log.superblock.update = 2;
+        let mut bytes = vec![0; SUPERBLOCK_BYTES];
+        log.superblock.encode(&mut bytes);
+        log.disk.write(SUPERBLOCK_OFFSETS[0], &bytes).unwrap();
+        log.disk.flush().unwrap();
+        let mut newer = log.superblock.clone();
+        newer.update = 3;
+        let mut torn = Torn { disk: &mut log.disk, is_over: false };
+        crate::recovery::write_superblock(&mut torn, &newer).unwrap_err();
+        let (found, _) = load_superblock(&mut log.disk).unwrap();
+        assert_eq!(found.update, 2, "a cut brings back nothing that was there before");
+    }
+
+    /// Fails in the middle of its first write.
+    struct Torn<'a, I> {
+        disk: &'a mut I,
+        is_over: bool,
+    }
+
+    impl<I: Image> Image for Torn<'_, I> {
+        fn size_bytes(&self) -> u64 {
+            self.disk.size_bytes()
+        }
+
+        fn read_group(&mut self, reads: &mut [crate::image::ReadAt]) {
+            self.disk.read_group(reads);
+        }
+
+        fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Errno> {
+            assert!(!std::mem::replace(&mut self.is_over, true), "one write");
+            self.disk.write(offset_bytes, &bytes[..4096])?;
+            self.disk.flush()?;
+            Err(Errno::IO)
+        }
+
+        fn flush(&mut self) -> Result<(), Errno> {
+            Err(Errno::IO)
+        }
+    }
+
+    #[test]
     fn refuses_a_device_that_was_shortened_or_mixed() {
         let mut log = TestLog::new();
         log.disk.bytes.truncate(100 << 10);

@@ -145,7 +145,7 @@ pub fn run<T: Send + 'static>(
     })?;
     drop(socket);
     printer.finish();
-    begun.context("the session did not begin")?.note_clean(&engine.status());
+    begun.context("the session did not begin")?.note_clean(&engine.status(), engine.superblock().update);
     outcome.recv().context("the job ended without a result")?
     // The devices and with them the locks end here, after all notes are made.
 }
@@ -347,9 +347,15 @@ impl Running {
     }
 
     /// After a clean stop nothing gets dirty any more, in any mode.
-    fn note_clean(&self, status: &Status) {
+    fn note_clean(&self, status: &Status, superblock_update: u64) {
         let is_clean = |volume: &VolumeStatus| volume.dirty_bytes == 0 && volume.lost_bytes == 0;
-        if let Err(error) = self.note(status, is_clean) {
+        let noted = self.note(status, is_clean).and_then(|()| {
+            if status.cache.latched {
+                return Ok(());
+            }
+            self.record.change(|record| record.superblock_update = superblock_update)
+        });
+        if let Err(error) = noted {
             // The notes stay on the safe side.
             notice(format_args!("{error:#}"));
         }

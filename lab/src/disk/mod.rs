@@ -21,6 +21,36 @@
 //! | out of space | | | | ENOSPC to a client's write; a destage is repeated |
 //!
 //! A process crash leaves the device alone: any of the writes in flight land or do not, each as a whole.
+//!
+//! # Behind the cache's back
+//!
+//! While no engine runs, somebody may change an origin. A start compares its identity, its size, the well-known places
+//! whose checksums are on record, and up to 64 clean blocks; then it is refused, or the origin is served as it is.
+//!
+//! | change | refused for certain | otherwise served: a sector that was changed |
+//! | --- | --- | --- |
+//! | sectors rewritten, or all of it rolled back | if a place on record was changed; if clean blocks were, and all are compared because there are no more than 64; if all clean blocks were | not in the cache: reads as the origin's. Clean in the cache: reads as either, as long as the copy may be there. Dirty: reads as the client wrote it, and goes home |
+//! | another disk | if the identity is on record; else as above | the same |
+//! | shrunk | always | |
+//! | grown | never, and said | all as before, at the old size |
+//!
+//! Of changed clean blocks a start misses a part `f` with the probability `(1 - f)^64`. No clean copy goes home over what
+//! somebody wrote: a crash may call no block dirty that was clean when the origin was changed, except where it calls
+//! clean slots dirty by the kind of their records (`commit` all, `bit-tree` those below a marked leaf). What was
+//! changed after a crash is compared with what recovery finds, which may count clean blocks as dirty within the bounds of
+//! the records: those go home.
+//!
+//! A cache that is an older copy of itself, with fewer writes of its superblock than are noted beside it, is refused. The
+//! notes are of the last start and the last clean stop: an older copy of a session that crashed passes, and nothing is
+//! promised for it; the swarm does not make such copies. A cache in the place of another one has other volumes and so
+//! another origin; an origin in the place of another one is another disk.
+//!
+//! What an operator does while no engine runs (`add`, `set`, `set origin=changed`, `check --repair`) may be cut by the power
+//! at any write and flush: it is done or not, and can be repeated. After a repair of a log a block of which the log had any
+//! entry may have any content that it ever had; every other block is as before.
+//!
+//! A start that is refused writes nothing to the cache; each later one is refused for the same reason, until the origin is
+//! put back, when all is as before, or accepted, when the volume is what its origin is.
 
 mod content;
 pub mod faults;
@@ -82,7 +112,7 @@ impl Fate {
 pub struct FlushTicket(u64);
 
 /// A device.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Disk {
     cells: Vec<Sector>,
     durable: Vec<Sector>,
@@ -93,6 +123,8 @@ pub struct Disk {
     flushed_at: u64,
     /// For each block, the number of notes at its last write.
     written_at: Vec<u64>,
+    /// Sectors that rotted, and their content before.
+    rotten: Vec<(u64, Sector)>,
     /// The faults.
     pub faults: Faults,
 }
@@ -109,6 +141,7 @@ impl Disk {
             serial: 0,
             notes: Notes::default(),
             flushed_at: 0,
+            rotten: Vec::new(),
             faults: Faults::default(),
         }
     }
@@ -126,6 +159,14 @@ impl Disk {
         self.written_at.resize(sectors.div_ceil(8) as usize, self.notes.count());
     }
 
+    /// Makes it shorter. What was unflushed is durable before.
+    pub fn shrink(&mut self, sectors: u64) {
+        self.flush_all();
+        self.cells.truncate(sectors as usize);
+        self.durable.truncate(sectors as usize);
+        self.written_at.truncate(sectors.div_ceil(8) as usize);
+    }
+
     /// Content of a range as reads see it.
     ///
     /// # Panics
@@ -133,6 +174,12 @@ impl Disk {
     #[must_use]
     pub fn read(&self, first: u64, sectors: u64) -> &[Sector] {
         &self.cells[first as usize..(first + sectors) as usize]
+    }
+
+    /// A number that changes with each write and each flush.
+    #[must_use]
+    pub fn writes(&self) -> u64 {
+        self.serial
     }
 
     /// Content of a sector after a power cut that takes everything it can.
@@ -292,9 +339,17 @@ impl Disk {
             return false;
         }
         let rotten = self.cells[sector as usize].rotten(bit);
+        self.rotten.push((sector, self.cells[sector as usize].clone()));
         self.cells[sector as usize] = rotten.clone();
         self.durable[sector as usize] = rotten;
         true
+    }
+
+    /// Gives sectors that rotted their content back: all of them, those that were written since, too.
+    pub fn heal_rot(&mut self) {
+        for (sector, before) in std::mem::take(&mut self.rotten) {
+            self.cells[sector as usize] = before;
+        }
     }
 
     /// Puts content on the medium, durably, as somebody else with access to the device would.

@@ -4,7 +4,7 @@ use super::content::Content;
 use crate::content::Sector;
 
 /// A count of the flushes that made a record of the cache's own durable, newer than the flush before.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Notes(u64);
 
 impl Notes {

@@ -8,7 +8,7 @@ use super::{Act, Crash, EVENTS_MAX, Explorer, Found};
 use crate::content::Tag;
 use crate::disk::Fate;
 use crate::violation::{Kind, Violation, catch};
-use crate::world::World;
+use crate::world::{Refusal, World};
 use engine::format::SEGMENTS_OFFSET;
 use engine::recovery::OpenError;
 use engine::units::SECTORS_PER_BLOCK;
@@ -109,7 +109,9 @@ impl Explorer<'_> {
                     visited.ends_lost += u64::from(world.is_end_lost());
                     world.verify_cut()
                 }
-                Err(OpenError::Scan(_) | OpenError::Superblock(_)) if world.is_metadata_rotten() => {
+                Err(Refusal::Cache(OpenError::Scan(_) | OpenError::Superblock(_)))
+                    if world.is_metadata_rotten() =>
+                {
                     visited.refused += 1;
                     Ok(())
                 }

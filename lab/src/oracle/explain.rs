@@ -62,6 +62,11 @@ impl Explained {
         self.is_all_suspect || self.suspects.range((volume, 0)..(volume + 1, 0)).next().is_some()
     }
 
+    /// Forgets what may be lost of a volume: it begins anew.
+    pub fn forget(&mut self, volume: usize) {
+        self.suspects.retain(|(of, _)| *of != volume);
+    }
+
     /// Whether any block may be lost.
     #[must_use]
     pub fn is_all_suspect(&self) -> bool {

@@ -343,6 +343,7 @@ impl Oracle {
             };
             let explains = |candidate: &Candidate| match candidate.version {
                 Version::Tag(version) => version == *tag,
+                Version::Either(cached, origin) => [cached, origin].contains(tag),
                 Version::Any => was_ever(),
             };
             if !candidates.readable(at.0).any(explains) {
@@ -366,6 +367,9 @@ impl Oracle {
                 .readable(at.0)
                 .map(|candidate| match candidate.version {
                     Version::Tag(tag) => self.name(tag),
+                    Version::Either(cached, origin) => {
+                        format!("{} or {}", self.name(cached), self.name(origin))
+                    }
                     Version::Any => "anything before (discard)".into(),
                 })
                 .collect()
@@ -494,10 +498,13 @@ impl Oracle {
         for (index, volume) in volumes.iter().enumerate() {
             let may_be_zero = |cell: &u64| match cell & OPEN {
                 0 => *cell == 0,
-                _ => volume.open[(cell & !OPEN) as usize]
-                    .list
-                    .iter()
-                    .any(|candidate| matches!(candidate.version, Version::Any | Version::Tag(Tag::ZERO))),
+                _ => volume.open[(cell & !OPEN) as usize].list.iter().any(|candidate| {
+                    match candidate.version {
+                        Version::Any => true,
+                        Version::Tag(tag) => tag == Tag::ZERO,
+                        Version::Either(cached, origin) => [cached, origin].contains(&Tag::ZERO),
+                    }
+                }),
             };
             let end = volume.cells.len().min(sectors(index) as usize);
             for (block, cells) in (0..).zip(volume.cells[..end].chunks(SECTORS_PER_BLOCK as usize)) {
@@ -511,12 +518,55 @@ impl Oracle {
     /// Whether a sector's content is beyond doubt, and what it is then.
     #[must_use]
     pub fn certain(&self, volume: usize, sector: u64) -> Option<Tag> {
-        let cell = self.volumes[volume].cells[sector as usize];
-        (cell & OPEN == 0).then_some(Tag(cell))
+        let state = &self.volumes[volume];
+        match state.cells[sector as usize] {
+            cell if cell & OPEN == 0 => Some(Tag(cell)),
+            cell => state.open[(cell & !OPEN) as usize].certain_now(state.durable()),
+        }
     }
 
     /// The volume has these sectors more.
     pub fn grow(&mut self, volume: usize, content: impl Iterator<Item = Tag>) {
         self.volumes[volume].cells.extend(content.map(|tag| tag.0));
+    }
+
+    /// The origin of a volume has so many sectors now; new ones are as `content` says.
+    pub fn fit(&mut self, volume: usize, sectors: u64, content: impl Fn(u64) -> Tag) {
+        let volume = &mut self.volumes[volume];
+        let old = volume.cells.len() as u64;
+        volume.cells.extend((old..sectors).map(|sector| content(sector).0));
+        volume.cells.truncate(sectors as usize);
+        volume.listed.retain(|sector| u64::from(*sector) < sectors);
+    }
+
+    /// While no engine ran somebody wrote to a sector of an origin of which the cache has nothing.
+    pub fn became(&mut self, volume: usize, sector: u64, now: Tag) {
+        self.become_version(volume, sector, Version::Tag(now));
+    }
+
+    /// While no engine ran somebody wrote to a sector of an origin of which the cache has a clean copy, and no start noticed.
+    pub fn became_either(&mut self, volume: usize, sector: u64, cached: Tag, now: Tag) {
+        self.become_version(volume, sector, Version::Either(cached, now));
+    }
+
+    /// A repair may have lost what a range had: it has any content that it ever had.
+    pub fn may_be_any(&mut self, volume: usize, range: SectorRange) {
+        let end = range.end().min(self.volumes[volume].cells.len() as u64);
+        (range.start..end).for_each(|sector| self.become_version(volume, sector, Version::Any));
+    }
+
+    fn become_version(&mut self, volume: usize, sector: u64, version: Version) {
+        let volume = &mut self.volumes[volume];
+        let candidates = volume.candidates(sector);
+        candidates.begin(Tag::ZERO);
+        candidates.list[0].version = version;
+        volume.settle(sector);
+    }
+
+    /// A volume begins anew with the content of its origin: what the cache has of it is void.
+    pub fn replaced(&mut self, volume: usize, tags: Vec<Tag>) {
+        self.explained.forget(volume);
+        let flushed = self.volumes[volume].flushed;
+        self.volumes[volume] = Volume { flushed, ..Volume::new(tags.into_iter()) };
     }
 }

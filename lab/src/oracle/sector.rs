@@ -15,6 +15,8 @@ pub(super) enum Version {
     Tag(Tag),
     /// A discard: zeroes, or anything that was written here before.
     Any,
+    /// Somebody changed the origin of a cached block: what the cache has, or what the origin has, as often as it likes.
+    Either(Tag, Tag),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -121,8 +123,20 @@ impl Candidates {
         match self.list[..] {
             [only] if only.is_durable(durable) && !only.is_hidden => match only.version {
                 Version::Tag(tag) => Some(tag),
-                Version::Any => None,
+                Version::Any | Version::Either(..) => None,
             },
+            _ => None,
+        }
+    }
+
+    /// The content, if it is certain as long as nothing rots: older ones may come back only with rot.
+    pub fn certain_now(&self, durable: Durable) -> Option<Tag> {
+        let mut readable = self.readable(NEVER);
+        match (readable.next(), readable.next()) {
+            (Some(Candidate { version: Version::Tag(tag), .. }), None) => {
+                let is_durable = self.readable(NEVER).all(|only| only.is_durable(durable));
+                is_durable.then_some(*tag)
+            }
             _ => None,
         }
     }
@@ -185,7 +199,9 @@ impl Candidates {
         self.list.retain_mut(|candidate| {
             at += 1;
             if at - 1 == chosen {
-                candidate.version = Version::Tag(found);
+                if !matches!(candidate.version, Version::Either(..)) {
+                    candidate.version = Version::Tag(found);
+                }
                 candidate.is_doubtful = false;
                 return true;
             }

@@ -34,7 +34,7 @@ fn until(world: &mut World, is_there: impl Fn(&World) -> bool) -> Result<(), Vio
 /// Changes a mode, and waits until the second copy of the superblock is being written.
 fn superblock_under_way(random: &mut Random, world: &mut World) -> Result<(), Violation> {
     let volume = random.below(world.volumes() as u64) as usize;
-    if world.mode(volume) == WriteMode::Readonly {
+    if world.mode(volume) == WriteMode::Readonly || !world.is_served(volume) {
         return Ok(());
     }
     let (mode, _) = WriteMode::ALL[random.below(4) as usize];
@@ -56,7 +56,7 @@ fn rot_under_a_write(random: &mut Random, world: &mut World) -> Result<(), Viola
         return Ok(());
     };
     let is_done = world.rot_cache(rotten, random.below(4096) as usize);
-    if !is_done || world.is_detached(volume) || world.mode(volume) == WriteMode::Readonly {
+    if !is_done || !world.is_served(volume) || world.mode(volume) == WriteMode::Readonly {
         return Ok(());
     }
     let block = blocks(sector / 8, 1);

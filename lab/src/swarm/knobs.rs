@@ -191,4 +191,18 @@ knobs! {
     safe = 1,
     /// Dirty blocks that have room in memory; 0: memory has no dirty blocks.
     memory_blocks = 0,
+    /// Per cent of starts before which somebody changed an origin.
+    origin_changes = 0,
+    /// Whether origins have a stable identity.
+    identities = 0,
+    /// Per cent of starts before which an older copy of the cache is put in its place.
+    older_copies = 0,
+    /// Per cent of crashes that are stops at any moment, which may be cut.
+    hasty_stops = 0,
+    /// Per cent of rounds in which a volume is taken off the cache.
+    detaches = 0,
+    /// Per cent of starts before which a setting is changed.
+    sets = 0,
+    /// Per cent of refused logs that are repaired.
+    repairs = 0,
 }

@@ -3,14 +3,16 @@
 
 use super::aims;
 use super::knobs::Knob;
+use super::off::Off;
 use super::options::Options;
 use crate::disk::Fate;
 use crate::disk::faults::Rates;
 use crate::random::Random;
 use crate::violation::{Kind, Violation};
-use crate::world::World;
+use crate::world::{Refusal, World};
 use engine::effect::{Errno, RequestOp, WriteMode};
 use engine::recovery::OpenError;
+use engine::store::log::scan::ScanError;
 use engine::units::{Nanos, SectorRange};
 
 /// Attempts to open a cache whose device fails.
@@ -21,14 +23,16 @@ pub(super) struct Load<'a> {
     random: Random,
     /// The run is over: the cache was refused because its metadata rotted, or rot took its log's end.
     is_refused: bool,
+    pub(super) off: Off,
 }
 
 impl<'a> Load<'a> {
     pub fn new(options: &'a Options) -> Load<'a> {
-        Load { options, random: Random::new(options.seed).fork(0x10ad), is_refused: false }
+        let (random, off) = (Random::new(options.seed).fork(0x10ad), Off::new(options.seed));
+        Load { options, random, is_refused: false, off }
     }
 
-    fn get(&self, knob: Knob) -> u64 {
+    pub(super) fn get(&self, knob: Knob) -> u64 {
         self.options.get(knob)
     }
 
@@ -43,6 +47,7 @@ impl<'a> Load<'a> {
             self.break_devices(world);
             self.change_modes(world)?;
             self.operate(world)?;
+            self.detach(world)?;
             self.requests(world, self.get(Knob::steps))?;
             if self.per_cent(Knob::stops) {
                 self.stop(world)?;
@@ -54,7 +59,9 @@ impl<'a> Load<'a> {
             if self.per_cent(Knob::aimed) {
                 aims::aim(&mut self.random, world)?;
             }
-            self.crash(world);
+            if !self.stop_hastily(world)? {
+                self.crash(world);
+            }
             if self.per_cent(Knob::doubles) {
                 self.open(world)?;
                 if self.is_refused {
@@ -79,7 +86,7 @@ impl<'a> Load<'a> {
 
     // ---- devices ---------------------------------------------------------------------------
 
-    fn heal(world: &mut World) {
+    pub(super) fn heal(world: &mut World) {
         world.cache().faults.heal();
         for volume in 0..world.volumes() {
             world.origin(volume).faults.heal();
@@ -144,7 +151,7 @@ impl<'a> Load<'a> {
 
     // ---- requests --------------------------------------------------------------------------
 
-    fn requests(&mut self, world: &mut World, steps: u64) -> Result<(), Violation> {
+    pub(super) fn requests(&mut self, world: &mut World, steps: u64) -> Result<(), Violation> {
         let depth = self.get(Knob::depth) as usize;
         for _ in 0..steps {
             if self.per_cent(Knob::refusals) {
@@ -166,8 +173,12 @@ impl<'a> Load<'a> {
         Ok(())
     }
 
-    fn volume(&mut self, world: &World) -> usize {
-        self.random.below(world.volumes() as u64) as usize
+    /// A volume that is served and has clients.
+    fn volume(&mut self, world: &World) -> Option<usize> {
+        let volumes = world.volumes();
+        let drawn = self.random.below(volumes as u64) as usize;
+        let mut all = (drawn..volumes).chain(0..drawn);
+        all.find(|volume| world.is_served(*volume) && self.off.leaving != Some(*volume))
     }
 
     fn range(&mut self, world: &World, volume: usize, most_sectors: u64) -> SectorRange {
@@ -186,7 +197,7 @@ impl<'a> Load<'a> {
     }
 
     fn request(&mut self, world: &mut World) {
-        let volume = self.volume(world);
+        let Some(volume) = self.volume(world) else { return };
         let most = self.get(Knob::request_blocks) * 8;
         let fua = self.per_cent(Knob::fua);
         let (reads, flushes) = (self.get(Knob::reads), self.get(Knob::flushes));
@@ -220,13 +231,13 @@ impl<'a> Load<'a> {
     }
 
     fn change_modes(&mut self, world: &mut World) -> Result<(), Violation> {
-        let volume = self.volume(world);
+        let Some(volume) = self.volume(world) else { return Ok(()) };
         if self.per_cent(Knob::mode_changes) && world.mode(volume) != WriteMode::Readonly {
             let (mode, _) = WriteMode::ALL[self.random.below(4) as usize];
             world.submit(volume, RequestOp::SetMode(mode));
         }
         if self.per_cent(Knob::drains) {
-            let volume = self.volume(world);
+            let Some(volume) = self.volume(world) else { return Ok(()) };
             world.submit(volume, RequestOp::Drain);
             if self.random.one_in(2) {
                 self.requests(world, 20)?;
@@ -238,12 +249,12 @@ impl<'a> Load<'a> {
 
     fn operate(&mut self, world: &mut World) -> Result<(), Violation> {
         if self.per_cent(Knob::growths) {
-            let volume = self.volume(world);
+            let Some(volume) = self.volume(world) else { return Ok(()) };
             let sectors = self.random.between(1, 40);
             world.grow(volume, sectors);
         }
         if self.per_cent(Knob::give_ups) {
-            let volume = self.volume(world);
+            let Some(volume) = self.volume(world) else { return Ok(()) };
             if !world.oracle().explained.is_all_suspect() {
                 world.give_up_lost(volume);
             }
@@ -253,7 +264,7 @@ impl<'a> Load<'a> {
 
     // ---- crashes ---------------------------------------------------------------------------
 
-    fn crash(&mut self, world: &mut World) {
+    pub(super) fn crash(&mut self, world: &mut World) {
         if self.per_cent(Knob::kills) { world.kill_by_chance() } else { world.cut_power_by_chance() }
     }
 
@@ -282,7 +293,7 @@ impl<'a> Load<'a> {
     }
 
     /// Sectors rot while the cache is switched off after a clean stop.
-    fn rot_behind_a_stop(&mut self, world: &mut World) {
+    pub(super) fn rot_behind_a_stop(&mut self, world: &mut World) {
         let (payload, metadata) = (self.get(Knob::cache_rot) > 0, self.get(Knob::metadata_rot) > 0);
         if (payload || metadata) && self.random.one_in(4) {
             world.rot_while_off(payload, metadata);
@@ -290,11 +301,15 @@ impl<'a> Load<'a> {
     }
 
     fn open(&mut self, world: &mut World) -> Result<(), Violation> {
+        self.off.leaving = None;
+        if self.switched_off(world)? {
+            return Ok(());
+        }
         // Recovery on a device that fails is a case of its own.
         if !self.random.one_in(4) {
             Load::heal(world);
         }
-        while !world.is_metadata_rotten() && self.per_cent(Knob::recovery_cuts) {
+        while !world.is_metadata_rotten() && !world.has_stale() && self.per_cent(Knob::recovery_cuts) {
             world.cache().faults.heal();
             let changes = self.random.below(8);
             let luck = self.random.below(5);
@@ -313,10 +328,15 @@ impl<'a> Load<'a> {
                 }
                 Ok(()) => return Ok(()),
                 Err(_) if may_fail => world.cache().faults.heal(),
-                Err(OpenError::Scan(_) | OpenError::Superblock(_)) if world.is_metadata_rotten() => {
+                Err(Refusal::Cache(OpenError::Scan(ScanError::Corrupt { .. })))
+                    if world.is_metadata_rotten() && self.repair(world)? => {}
+                Err(Refusal::Cache(OpenError::Scan(_) | OpenError::Superblock(_)))
+                    if world.is_metadata_rotten() =>
+                {
                     self.is_refused = true;
                     return Ok(());
                 }
+                Err(refusal) if self.accept_late(world, &refusal)? => {}
                 Err(error) => {
                     let what = format!("the cache cannot be opened: {error}");
                     return Err(Violation::new(Kind::Contract, what));
@@ -343,7 +363,7 @@ impl<'a> Load<'a> {
             world.verify()?;
         }
         world.finish()?;
-        for volume in 0..world.volumes() {
+        for volume in (0..world.volumes()).filter(|volume| world.is_served(*volume)).collect::<Vec<_>>() {
             let has_suspects = world.oracle().explained.has_suspects(volume);
             let may_give_up = has_suspects && !world.oracle().explained.is_all_suspect();
             match world.ask(volume, RequestOp::Drain)? {
@@ -369,7 +389,7 @@ impl<'a> Load<'a> {
         world.run_dry()?;
         world.check_memory()?;
         if self.get(Knob::detach) > 0 {
-            let volume = self.volume(world);
+            let Some(volume) = self.volume(world) else { return Ok(()) };
             if !world.oracle().explained.has_suspects(volume)
                 && let Err(errno) = world.ask(volume, RequestOp::Detach)?
             {
@@ -391,11 +411,12 @@ impl<'a> Load<'a> {
 
     /// Opens a cache whose device does not fail.
     fn open_well(&mut self, world: &mut World) -> Result<(), Violation> {
-        if !world.is_metadata_rotten() {
+        if !world.is_metadata_rotten() && !world.has_stale() {
             return world.open();
         }
         match world.try_open()? {
-            Err(OpenError::Scan(_) | OpenError::Superblock(_)) => self.is_refused = true,
+            Err(Refusal::Cache(OpenError::Scan(_) | OpenError::Superblock(_))) => self.is_refused = true,
+            Err(refusal) if self.accept_late(world, &refusal)? => return self.open_well(world),
             Err(error) => {
                 let what = format!("the cache cannot be opened: {error}");
                 return Err(Violation::new(Kind::Contract, what));

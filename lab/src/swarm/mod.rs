@@ -4,6 +4,7 @@
 mod aims;
 mod knobs;
 mod load;
+mod off;
 mod options;
 mod report;
 mod shrink;

@@ -52,6 +52,7 @@ impl Options {
         options.draw_bounds(&mut random.fork(5));
         options.draw_operator(&mut random.fork(6));
         options.draw_aims(&mut random.fork(7));
+        options.draw_off(&mut random.fork(8));
         options
     }
 
@@ -154,10 +155,39 @@ impl Options {
         self.set(Knob::aimed, if random.one_in(8) { random.between(20, 80) } else { 0 });
     }
 
+    fn draw_off(&mut self, random: &mut Random) {
+        self.set(Knob::origin_changes, if random.one_in(3) { random.between(10, 80) } else { 0 });
+        self.set(Knob::identities, random.below(2));
+        self.set(Knob::older_copies, if random.one_in(6) { 30 } else { 0 });
+        self.set(Knob::hasty_stops, if random.one_in(3) { random.between(10, 80) } else { 0 });
+        self.set(Knob::detaches, if random.one_in(4) { random.between(10, 60) } else { 0 });
+        self.set(Knob::sets, if random.one_in(4) { random.between(10, 60) } else { 0 });
+        self.set(Knob::repairs, *random.pick(&[0, 50, 100]));
+    }
+
     /// The same without knobs that the swarm got later: the draws before them stay the same.
     #[must_use]
-    pub fn without_later_knobs(mut self) -> Options {
-        let later = [
+    pub fn without_later_knobs(self) -> Options {
+        self.without(&[
+            Knob::origin_changes,
+            Knob::identities,
+            Knob::older_copies,
+            Knob::hasty_stops,
+            Knob::detaches,
+            Knob::sets,
+            Knob::repairs,
+        ])
+        .with_devices_alone()
+    }
+
+    fn without(mut self, knobs: &[Knob]) -> Options {
+        knobs.iter().for_each(|knob| self.set(*knob, knob.off()));
+        self
+    }
+
+    /// The same without what slots and buckets do not support yet.
+    fn with_devices_alone(self) -> Options {
+        self.without(&[
             Knob::company,
             Knob::company_wait_us,
             Knob::fill_wait_us,
@@ -165,11 +195,7 @@ impl Options {
             Knob::give_ups,
             Knob::metadata_rot,
             Knob::aimed,
-        ];
-        for knob in later {
-            self.set(knob, knob.off());
-        }
-        self
+        ])
     }
 
     /// The same with a cache of another profile. Where that has sets, they are smaller in some runs: of large ones the
@@ -199,23 +225,20 @@ impl Options {
     /// The same with slots instead of a log.
     #[must_use]
     pub fn with_slots(mut self) -> Options {
-        // Slots do not support those yet.
-        self = self.without_later_knobs();
+        self = self.with_devices_alone();
         let random = &mut Random::new(self.seed).fork(0x0_5107);
         let slot_blocks = *random.pick(&[1, 1, 1, 8, 16]);
         self.set(Knob::slot_blocks, slot_blocks);
         self.set(Knob::ways, *random.pick(&[0, 4, 16, 64]));
         self.set(Knob::slots, random.between(16, 1500) / slot_blocks);
         // Rot before a crash is not noticed after it: checksums of slots are not on the device.
-        self.set(Knob::cache_rot, 0);
-        self
+        self.without(&[Knob::cache_rot])
     }
 
     /// The same with keys in the segments and data in buckets.
     #[must_use]
     pub fn with_buckets(mut self) -> Options {
-        // Nor do buckets.
-        self = self.without_later_knobs();
+        self = self.with_devices_alone();
         let random = &mut Random::new(self.seed).fork(0x0_b0c4);
         let bucket_blocks = *random.pick(&[1, 4, 16, 128]);
         self.set(Knob::bucket_blocks, bucket_blocks);
@@ -399,6 +422,7 @@ impl Options {
             origin_latency: latency(Knob::origin_us),
             origin_can_discard: self.get(Knob::origin_discards) > 0,
             memory_blocks: self.get(Knob::memory_blocks),
+            have_origins_identities: self.get(Knob::identities) > 0,
             is_checked_on_open: [Knob::cache_rot, Knob::metadata_rot, Knob::aimed]
                 .into_iter()
                 .all(|rots| self.get(rots) == 0),

@@ -44,7 +44,9 @@ impl World {
             let origin = &self.origins[volume.at()];
             let shown: Vec<Tag> = origin.read(first, sectors).iter().map(Sector::tag).collect();
             let is_durable = (0..sectors).all(|at| origin.durable(first + at).tag() == shown[at as usize]);
-            if cached != shown || !is_durable {
+            let mut all = first_block..first_block + blocks;
+            if (cached != shown || !is_durable) && !all.any(|block| self.behind.is_stale(volume.at(), block))
+            {
                 let what = format!(
                     "blocks {} to {} of volume {} count as clean and are not what the origin has",
                     first_block,

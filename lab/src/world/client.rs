@@ -74,6 +74,10 @@ impl World {
         self.counts.requests += 1;
         let range = range_of(op);
         self.note(What::Submit { request: id, volume, op: name_of(op), range });
+        if let (Some(range), false) = (range, matches!(op, RequestOp::Read { .. })) {
+            let unit_sectors = self.setup.dirty_unit_sectors();
+            self.behind.changed(volume, range, unit_sectors);
+        }
         let mut buffer = None;
         let at = match op {
             RequestOp::Read { into, .. } => {
@@ -95,6 +99,10 @@ impl World {
                 self.oracle.moment()
             }
             RequestOp::GiveUpLost => self.oracle.given_up(volume),
+            RequestOp::Detach => {
+                self.asked_detach[volume] = true;
+                self.oracle.moment()
+            }
             RequestOp::SetMode(mode) => {
                 // The engine follows the mode from now on.
                 self.asked_modes.push((id, volume, mode));
@@ -119,6 +127,12 @@ impl World {
     #[must_use]
     pub fn answer(&self, ticket: Ticket) -> Option<&Answer> {
         self.answers.get(&ticket.0)
+    }
+
+    /// Requests of a volume that were not answered yet.
+    #[must_use]
+    pub fn outstanding_of(&self, volume: usize) -> usize {
+        self.outstanding.values().filter(|left| left.volume == volume).count()
     }
 
     /// Requests that were not answered yet.
@@ -256,7 +270,11 @@ impl World {
                 self.modes[volume] = mode;
                 self.asked_modes.retain(|(asked, of, _)| *of != volume || *asked > id.0);
             }
-            RequestOp::Detach if is_ok => self.detached[volume] = true,
+            RequestOp::Detach => {
+                self.detached[volume] = is_ok;
+                // What a cache that fails has recorded is not known before the next start.
+                self.asked_detach[volume] = !is_ok && self.oracle.explained.is_cache_failed();
+            }
             RequestOp::SetSize(sectors) if is_ok => {
                 self.setup.volumes[volume].sectors = sectors;
                 self.asked_sizes.retain(|(asked, of, _)| *of != volume || *asked > id.0);

@@ -1,18 +1,12 @@
-//! Crashes of the power and of the process, and the recoveries after them.
+//! Crashes of the power and of the process, and clean stops.
 
-use super::image::CutImage;
 use super::operations::InFlight;
-use super::requests::bypasses;
 use super::{What, World};
-use crate::content::{self, Sector, Tag};
 use crate::disk::{Content, Fate};
 use crate::oracle::Moment;
 use crate::violation::{Kind, Violation};
 use engine::effect::{Errno, RequestOp, Target};
-use engine::engine::Engine;
-use engine::recovery::load_superblock;
-use engine::recovery::{self, OpenError};
-use engine::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeId, VolumeIndex};
+use engine::units::VolumeIndex;
 
 /// A write that a crash may take.
 #[derive(Clone, Debug)]
@@ -197,11 +191,18 @@ impl World {
         self.finish()?;
         let ticket = self.submit(0, RequestOp::Stop);
         self.succeed(ticket)?;
-        if !self.in_flight.is_empty() {
-            self.fail(
-                Kind::Effect,
-                format!("{} operations are under way after a stop", self.in_flight.len()),
-            );
+        self.stopped()
+    }
+
+    /// Ends the process when its stop was answered.
+    ///
+    /// # Errors
+    /// A violation.
+    pub fn stopped(&mut self) -> Result<(), Violation> {
+        if !self.in_flight.is_empty() || !self.outstanding.is_empty() {
+            let (operations, requests) = (self.in_flight.len(), self.outstanding.len());
+            let what = format!("{operations} operations and {requests} requests are under way after a stop");
+            self.fail(Kind::Effect, what);
         }
         if self.pool.live() > 0 {
             self.fail(Kind::Physical, format!("{} buffers are left after a stop", self.pool.live()));
@@ -217,164 +218,7 @@ impl World {
         let rotten_since = self.end_lost_since();
         self.die();
         self.crash_of_process(rotten_since);
+        self.note_update();
         Ok(())
-    }
-
-    /// Recovers the cache and starts an engine. Devices that were gone because of a timeout are back.
-    ///
-    /// # Errors
-    /// A violation; a cache that cannot be opened is one of kind [`Kind::Contract`].
-    pub fn open(&mut self) -> Result<(), Violation> {
-        if let Err(error) = self.try_open()? {
-            self.fail(Kind::Contract, format!("the cache cannot be opened: {error}"));
-        }
-        self.is_sound()
-    }
-
-    /// Recovers the cache and starts an engine, or returns why it cannot be opened.
-    ///
-    /// # Errors
-    /// A violation.
-    pub fn try_open(&mut self) -> Result<Result<(), OpenError>, Violation> {
-        self.is_sound()?;
-        self.cache_failed_ns = None;
-        if let Err(error) = self.renumber_abandoned() {
-            return Ok(Err(error));
-        }
-        let World { cache, random, setup, .. } = self;
-        let mut image = CutImage::whole(cache).with_faults(random);
-        let opened = recovery::open(&mut image, setup.options());
-        self.counts.faults += image.faults();
-        let opened = match opened {
-            Ok(opened) => opened,
-            Err(error) => return Ok(Err(error)),
-        };
-        self.counts.recoveries += 1;
-        self.counts.batches_cut += opened.report.batches_cut;
-        let dirty_bytes: u64 = (0..VOLUMES_MAX).map(|at| opened.dirty_bytes(VolumeIndex(at as u8))).sum();
-        self.counts.dirty_recoveries += u64::from(dirty_bytes > 0);
-        self.reports.push(opened.report);
-        self.note(What::Open { session: opened.superblock.session, dirty_bytes });
-        self.oracle.explained.restarted();
-        self.settle_settings(&opened)?;
-        // In slots and buckets a write goes around the cache, too, when there is no room for it.
-        let is_any_bypassed = self.setup.slots.is_some() || self.setup.keys.is_some();
-        for ((is_bypassed, mode), origin) in self.is_bypassed.iter_mut().zip(&self.modes).zip(&self.origins) {
-            // Writes of the process before to the origin alone may still be lost there, and are in no log.
-            let is_left = *is_bypassed && !origin.unflushed().is_empty();
-            *is_bypassed = is_any_bypassed || is_left || bypasses(*mode);
-        }
-        if self.setup.is_checked_on_open {
-            self.expect_sound_image()?;
-        }
-        self.expect_aftermath(&opened)?;
-        if let Some(log_end) = &mut self.log_end {
-            log_end.started();
-            self.oracle.told(None);
-        }
-        // Behind a lost end a record may have lain that a clean copy is older than the origin.
-        if self.setup.are_copies_compared && !self.is_end_lost {
-            self.expect_clean_copies_right(&opened)?;
-        }
-        let config = self.setup.engine_config();
-        self.engine = Some(Engine::new(opened, config));
-        self.clock = crate::clock::Clock::default();
-        self.pump();
-        self.is_sound()?;
-        Ok(Ok(()))
-    }
-
-    /// A mode or a size that was acknowledged is durable; one that was only asked for may be.
-    fn settle_settings(&mut self, opened: &recovery::Opened) -> Result<(), Violation> {
-        let asked = std::mem::take(&mut self.asked_modes);
-        let asked_sizes = std::mem::take(&mut self.asked_sizes);
-        for volume in 0..self.modes.len() {
-            let Some(record) = &opened.superblock.volumes[volume] else { continue };
-            let (known, found) = (self.modes[volume], record.mode);
-            if found != known && !asked.iter().any(|(_, of, mode)| (*of, *mode) == (volume, found)) {
-                self.fail(
-                    Kind::Contract,
-                    format!("volume {volume} was in mode {known:?}, and is in {found:?}"),
-                );
-            }
-            self.modes[volume] = found;
-            let (known, found) = (self.setup.volumes[volume].sectors, record.size_sectors);
-            if found != known && !asked_sizes.iter().any(|(_, of, size)| (*of, *size) == (volume, found)) {
-                self.fail(Kind::Contract, format!("volume {volume} had {known} sectors, and has {found}"));
-            }
-            self.setup.volumes[volume].sectors = found;
-        }
-        self.is_sound()
-    }
-
-    /// Voids the cached data of abandoned volumes, as the daemon does before it recovers.
-    fn renumber_abandoned(&mut self) -> Result<(), OpenError> {
-        if !self.abandoned.contains(&true) {
-            return Ok(());
-        }
-        let mut image = CutImage::whole(&mut self.cache);
-        let (mut superblock, _) = load_superblock(&mut image)?;
-        for (at, is_abandoned) in self.abandoned.iter_mut().enumerate() {
-            if let (true, Some(record)) = (std::mem::take(is_abandoned), &mut superblock.volumes[at]) {
-                record.id = VolumeId(superblock.next_volume_id);
-                record.fingerprint = Default::default();
-                superblock.next_volume_id += 1;
-            }
-        }
-        superblock.update += 1;
-        recovery::write_superblock(&mut image, &superblock).map_err(OpenError::Device)
-    }
-
-    /// RULE 11: checks that clean cached blocks, drawn at random, have the origin's content.
-    fn expect_clean_copies_right(&mut self, opened: &recovery::Opened) -> Result<(), Violation> {
-        let mut random = self.random.fork(3);
-        for (volume, offset_bytes, checksum) in opened.sample_clean(64, &mut || random.next_u64()) {
-            let cells = self.origins[volume.at()].read(offset_bytes / 512, SECTORS_PER_BLOCK);
-            let tags: Vec<Tag> = cells.iter().map(Sector::tag).collect();
-            if content::checksum(&tags) != checksum {
-                let block = offset_bytes / BLOCK_BYTES;
-                let what = format!(
-                    "the clean copy of block {block} of volume {} is not what the origin has",
-                    volume.0
-                );
-                self.fail(Kind::Physical, what);
-            }
-        }
-        self.is_sound()
-    }
-
-    /// Recovers the cache, and cuts the power instead of the write or flush after the first `changes`. False if
-    /// recovery needed no more than those: then the engine runs.
-    ///
-    /// # Errors
-    /// A violation.
-    pub fn open_and_cut(
-        &mut self,
-        changes: u64,
-        mut fate: impl FnMut(&AtStake) -> Fate,
-    ) -> Result<bool, Violation> {
-        self.is_sound()?;
-        let mut image = CutImage::cut_after(&mut self.cache, changes);
-        let opened = recovery::open(&mut image, self.setup.options());
-        if !image.was_cut() {
-            drop(opened);
-            self.open()?;
-            return Ok(false);
-        }
-        self.counts.recovery_cuts += 1;
-        match opened {
-            Err(OpenError::Device(Errno::IO)) => {
-                self.cut_power(&mut fate);
-                Ok(true)
-            }
-            Err(error) => {
-                self.fail(Kind::Contract, format!("the cache cannot be opened: {error}"));
-                self.is_sound().map(|()| true)
-            }
-            Ok(_) => {
-                self.fail(Kind::Contract, "recovery went on although a write of it failed");
-                self.is_sound().map(|()| true)
-            }
-        }
     }
 }

@@ -167,6 +167,12 @@ impl World {
             if !is_right {
                 return Some(format!("sector {at} of origin {volume} would get {:?}", tag.source()));
             }
+            if self.behind.is_older(volume, at, tag) {
+                let source = tag.source();
+                return Some(format!(
+                    "sector {at} of origin {volume} would get {source:?}, and has newer content"
+                ));
+            }
         }
         None
     }

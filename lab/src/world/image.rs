@@ -35,6 +35,14 @@ impl<'a> CutImage<'a> {
         CutImage { random: Some(random), ..self }
     }
 
+    /// Does `body` without the device's faults.
+    pub fn without_faults<R>(&mut self, body: impl FnOnce(&mut Self) -> R) -> R {
+        let random = self.random.take();
+        let result = body(self);
+        self.random = random;
+        result
+    }
+
     /// Whether the cut came.
     #[must_use]
     pub fn was_cut(&self) -> bool {

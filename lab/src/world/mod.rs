@@ -6,16 +6,19 @@
 //! violation ends the world: every call that lets something happen returns it.
 
 mod aftermath;
+mod behind;
 mod client;
 mod crash;
 mod device;
 mod image;
 mod log_end;
 mod operations;
+mod operator;
 mod requests;
 mod rot;
 mod script;
 mod setup;
+mod start;
 mod trace;
 mod verify;
 
@@ -24,6 +27,7 @@ pub use image::CutImage;
 pub use operations::{IoView, OpId};
 pub use requests::{Answer, Ticket};
 pub use setup::{Latency, Setup, SlotSetup, VolumeSetup};
+pub use start::Refusal;
 pub use trace::{Trace, What};
 
 use crate::clock::Clock;
@@ -109,6 +113,11 @@ pub struct World {
     pool: Pool,
     cache: Disk,
     origins: Vec<Disk>,
+    /// The stable identities of the origins; empty for none.
+    identities: Vec<String>,
+    behind: behind::Behind,
+    /// Number of the newest superblock that is noted beside the cache.
+    noted_update: u64,
     modes: Vec<WriteMode>,
     /// Modes asked for, by request: whether they are durable is not known before the answer.
     asked_modes: Vec<(u64, usize, WriteMode)>,
@@ -131,6 +140,8 @@ pub struct World {
     /// Volumes whose cache was given up, by a note outside the cache.
     abandoned: [bool; VOLUMES_MAX],
     detached: [bool; VOLUMES_MAX],
+    /// Volumes that are to be taken off the cache: whether they are is not known before the answer.
+    asked_detach: [bool; VOLUMES_MAX],
     /// Volumes some of whose writes went to the origin alone since the start, or before it and were not flushed then.
     is_bypassed: [bool; VOLUMES_MAX],
     /// Some metadata of the cache rotted: it may be refused.
@@ -174,6 +185,9 @@ impl World {
             pool: Pool::default(),
             cache,
             origins,
+            identities: (0..setup.volumes.len()).map(|at| identity(&setup, at)).collect(),
+            behind: behind::Behind::default(),
+            noted_update: 0,
             modes: setup.volumes.iter().map(|volume| volume.mode).collect(),
             asked_modes: Vec::new(),
             oracle,
@@ -191,6 +205,7 @@ impl World {
             late: Vec::new(),
             abandoned: [false; VOLUMES_MAX],
             detached: [false; VOLUMES_MAX],
+            asked_detach: [false; VOLUMES_MAX],
             is_bypassed: [false; VOLUMES_MAX],
             is_metadata_rotten: false,
             asked_sizes: Vec::new(),
@@ -331,6 +346,12 @@ impl World {
         self.detached[volume]
     }
 
+    /// Whether the volume is on the cache, and nobody asked to take it off.
+    #[must_use]
+    pub fn is_served(&self, volume: usize) -> bool {
+        !self.detached[volume] && !self.asked_detach[volume]
+    }
+
     /// Virtual time.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
@@ -436,6 +457,11 @@ impl World {
     }
 }
 
+/// The stable identity of an origin to begin with.
+fn identity(setup: &Setup, volume: usize) -> String {
+    if setup.have_origins_identities { format!("disk {volume}") } else { String::new() }
+}
+
 /// The cache device of a setup, formatted.
 fn formatted(setup: &Setup) -> Disk {
     let geometry = Geometry { segment_blocks: setup.segment_blocks, segments: setup.segments };
@@ -470,7 +496,7 @@ fn formatted(setup: &Setup) -> Disk {
             id: VolumeId(1 + at as u32),
             name: format!("v{at}"),
             origin: format!("mem:{at}"),
-            identity: String::new(),
+            identity: identity(setup, at),
             size_sectors: volume.sectors,
             sector_bytes: 512,
             mode: volume.mode,

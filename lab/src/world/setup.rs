@@ -8,7 +8,7 @@ use engine::format::{KeyLayout, SlotLayout};
 use engine::limits::Config;
 use engine::mutation::Mutations;
 use engine::recovery::Options;
-use engine::units::{Nanos, VOLUMES_MAX};
+use engine::units::{BLOCK_BYTES, Nanos, VOLUMES_MAX};
 
 /// How long it may take to write what is written after some time at the latest, in milliseconds.
 const WRITING_MS_MAX: u64 = 1000;
@@ -85,6 +85,10 @@ pub struct Setup {
     pub is_checked_on_open: bool,
     /// Whether each start compares the clean copies with the origins. If not, only clients' reads show a difference.
     pub are_copies_compared: bool,
+    /// Whether each start compares the origins with what the cache knows of them, as the daemon does.
+    pub are_origins_compared: bool,
+    /// Whether origins have a stable identity, as block devices and files do.
+    pub have_origins_identities: bool,
     /// Promises that the oracle holds the cache to.
     pub contract: Contract,
     /// Latencies of the cache.
@@ -121,6 +125,8 @@ impl Setup {
             mutations: Mutations::NONE,
             is_checked_on_open: true,
             are_copies_compared: true,
+            are_origins_compared: true,
+            have_origins_identities: false,
             contract: Contract::default(),
             cache_latency: Latency { least_ns: 20_000, most_ns: 200_000 },
             origin_latency: Latency { least_ns: 50_000, most_ns: 2_000_000 },
@@ -197,6 +203,12 @@ impl Setup {
         self.composition = composition.text();
         self.memory_blocks = blocks;
         self.with_promise(&composition.contract())
+    }
+
+    /// Sectors that become dirty with one of them.
+    pub(super) fn dirty_unit_sectors(&self) -> u64 {
+        let slot_bytes = self.slots.map_or(BLOCK_BYTES, |slots| slots.layout().slot_bytes());
+        slot_bytes / 512
     }
 
     pub(super) fn options(&self) -> Options {

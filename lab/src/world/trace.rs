@@ -85,6 +85,15 @@ pub enum What {
         /// Bytes that count as dirty.
         dirty_bytes: u64,
     },
+    /// A start was refused.
+    Refused,
+    /// Somebody changed an origin while no engine ran.
+    Behind {
+        /// Its volume.
+        volume: usize,
+        /// The change.
+        what: &'static str,
+    },
 }
 
 /// The events of a world.
@@ -158,6 +167,8 @@ impl What {
             What::Tick => [8, 0, 0, 0, 0, 0],
             What::Crash { power, at_stake, kept } => [9, u64::from(*power), *at_stake, *kept, 0, 0],
             What::Open { session, dirty_bytes } => [10, *session, *dirty_bytes, 0, 0, 0],
+            What::Refused => [11, 0, 0, 0, 0, 0],
+            What::Behind { volume, what } => [12, *volume as u64, what.len() as u64, 0, 0, 0],
         }
     }
 }
@@ -204,6 +215,8 @@ impl fmt::Display for Line {
             What::Open { session, dirty_bytes } => {
                 write!(f, "{:<8} session {session}, {dirty_bytes} bytes dirty", "open")
             }
+            What::Refused => write!(f, "refused"),
+            What::Behind { volume, what } => write!(f, "{:<8} origin {volume} is {what}", "behind"),
         }
     }
 }

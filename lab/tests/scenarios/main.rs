@@ -38,7 +38,7 @@
 //! | 7 | journal, mirror | `rule_07_tombstone_is_durable_first`, `hazard_07_discard_is_remembered`, `rule_07_dirty_block_is_never_bypassed` |
 //! | 7 | journal | `rule_07_bypass_of_what_a_bucket_had`, `hazard_07_key_before_its_tombstone` |
 //! | 8 | sync-sector, commit, bit-tree, journal, mirror | `hazard_08_two_writes_to_one_block`, `rule_13_the_rest_of_the_block` |
-//! | 9 | sync-sector, commit, bit-tree, journal, mirror | `hazard_09_well_known_place_is_written`; the refusal itself is the daemon's |
+//! | 9 | sync-sector, commit, bit-tree, journal, mirror | `hazard_09_well_known_place_is_written`, `hazard_09_well_known_place_was_changed`, `hazard_09_origin_has_shrunk`, `hazard_09_origin_has_grown`, `hazard_09_older_copy_of_the_cache`, `rule_11_clean_blocks_are_compared` |
 //! | 10 | sync-sector, commit, bit-tree, journal, mirror | `hazard_10_clean_block_rots`, `hazard_10_dirty_block_rots`, `hazard_10_flush_of_the_cache_fails`, `rule_10_verified_before_it_goes_home` |
 //! | 10 | commit, bit-tree, journal, mirror | `hazard_10_cache_fails_and_comes_back` |
 //! | 10 | sync-sector | `hazard_10_cache_fails_before_a_record_is_gone`, `rule_10_lost_in_slots_over_a_kill`, `rule_10_found_again_when_flushed` |
@@ -54,8 +54,7 @@
 //! | 15 | journal | the summaries are our own log's; entries that lead out of the buckets are refused by the decoder, and `fuzz/` |
 //! | 15 | mirror | `hazard_15_summary_that_points_elsewhere` |
 //!
-//! Not here: rule 14, which has no code before there is ordered destage; the refusal of a wrong origin (hazard 9), which
-//! is the daemon's. Hazard 13 is the lock on the open file: a switch of the world, not of the engine.
+//! Not here: rule 14, which has no code before there is ordered destage. Hazard 13 is the lock on the open file: a switch of the world, not of the engine.
 
 mod buckets;
 mod destage;
@@ -68,6 +67,7 @@ mod mirror;
 mod recovery;
 mod segments;
 mod slots;
+mod starts;
 mod steps;
 #[cfg(feature = "mutations")]
 mod swarm;
@@ -127,6 +127,7 @@ const ALL: &[&[Scenario]] = &[
     lost::SCENARIOS,
     mirror::SCENARIOS,
     slots::SCENARIOS,
+    starts::SCENARIOS,
 ];
 
 fn run(scenario: &Scenario, kind: Kind, mutations: Mutations, is_checked: bool) -> Result<(), Violation> {
@@ -135,6 +136,7 @@ fn run(scenario: &Scenario, kind: Kind, mutations: Mutations, is_checked: bool) 
         setup.mutations = mutations;
         setup.is_checked_on_open &= is_checked;
         setup.are_copies_compared = is_checked;
+        setup.are_origins_compared = is_checked || starts::is_of_starts(scenario.mutation);
         let mut world = World::new(setup);
         if std::env::var("EVENTS").is_ok_and(|name| name == scenario.name) {
             world.print_events();

@@ -78,7 +78,6 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::BypassBeforeAbandoned, "a crash within the one operation that notes the abandonment"),
     (Mutation::KeepCleanFlag, "what a start takes for a clean stop is compared in the script alone"),
     (Mutation::TrustCleanAfterRepair, "the swarm repairs nothing"),
-    (Mutation::KeepFingerprint, "fingerprints are compared by the daemon"),
     (Mutation::ForgetFreed, BUCKETS),
     (Mutation::RefillBeforeFlush, BUCKETS),
     (Mutation::RefillBeforeStated, BUCKETS),
@@ -89,14 +88,22 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::KeepStaleFrame, MEMORY),
     (Mutation::AnswerBeyondWindow, MEMORY),
     (Mutation::FlushBeforeOwed, MEMORY),
-    (Mutation::DetachBeforeDurable, "the swarm detaches only before a clean stop"),
 ];
 
 /// What an operator does besides, and rotten metadata, hide more of these bugs than they bring to light.
 fn options(seed: u64) -> Options {
     let drawn = Options::draw(seed);
     let mut options = drawn.clone().without_later_knobs();
-    options.set(Knob::aimed, drawn.get(Knob::aimed));
+    for knob in [
+        Knob::aimed,
+        Knob::origin_changes,
+        Knob::identities,
+        Knob::older_copies,
+        Knob::hasty_stops,
+        Knob::detaches,
+    ] {
+        options.set(knob, drawn.get(knob));
+    }
     options
 }
 

@@ -5,7 +5,7 @@
 use super::appender::Appender;
 use super::controller::Controller;
 use super::extents::{Change, Extent, ExtentKind, Extents};
-use super::index::{Index, Run};
+use super::index::{Entry as Indexed, Index, Run};
 use super::keys::found::KeysFound;
 use super::policies::Policies;
 use super::reclaim::Reclaim;
@@ -19,7 +19,7 @@ use crate::image::Image;
 use crate::machine::volume::Volume;
 use crate::mutation::{Mutation, Mutations};
 use crate::number::{self, to_u8, to_u32};
-use crate::recovery::{OpenError, Opened, OpenedStore, Options, Report, volumes_of};
+use crate::recovery::{OpenError, Opened, OpenedStore, Options, Report, Sampling, volumes_of};
 use crate::units::{BLOCK_BYTES, BlockKey, Place, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeId, VolumeIndex};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -57,26 +57,29 @@ impl OpenedLog {
         }
     }
 
-    /// Up to `count` clean cached blocks chosen by `random`, as volume, byte offset on the origin and checksum.
+    /// Clean cached blocks, all if there are no more than `count`, else that many chosen by `random`, as volume, byte
+    /// offset on the origin and checksum.
     pub fn sample_clean(
         &self,
         volumes: &[Option<Volume>; VOLUMES_MAX],
         count: usize,
         random: &mut dyn FnMut() -> u64,
     ) -> Vec<(VolumeIndex, u64, u32)> {
-        let mut found = Vec::new();
-        for _ in 0..count * 8 {
-            if found.len() == count {
-                break;
-            }
-            let Some((key, entry)) = self.store.index.sample(random) else { break };
+        let mut sampling = Sampling::new(count);
+        let sample = |key: BlockKey, entry: Indexed| {
             // The last block may be short.
             let is_last = volumes[key.volume().at()].as_ref().is_none_or(|v| key.block() + 1 >= v.blocks());
-            if !entry.dirty && !is_last {
-                found.push((key.volume(), key.block() * BLOCK_BYTES, entry.checksum));
-            }
+            (!entry.dirty && !is_last).then_some((key.volume(), key.block() * BLOCK_BYTES, entry.checksum))
+        };
+        let index = &self.store.index;
+        for _ in 0..sampling.tries(index.len()) {
+            let Some((key, entry)) = index.sample(random) else { break };
+            sampling.pick(sample(key, entry));
         }
-        found
+        if sampling.is_short() {
+            index.for_each(|key, entry| sampling.offer(sample(key, entry), random));
+        }
+        sampling.chosen()
     }
 }
 

@@ -69,6 +69,7 @@ use crate::policies::controllers::Destage;
 use crate::policies::replacement::free_frames::FreeFrames;
 use crate::policies::replacement::{Arrival, Policy, Replacement};
 use crate::recovery::CleanSlot;
+use crate::recovery::Sampling;
 use crate::table::bits::Bits;
 use crate::table::key_map::KeyMap;
 use crate::units::{BLOCK_BYTES, BlockKey, Frame, Nanos, PieceKey, Place, VOLUMES_MAX, VolumeIndex};
@@ -291,34 +292,34 @@ impl SlotStore {
         whereabouts.collect()
     }
 
-    /// Up to `count` clean blocks in slots chosen by `random`, as volume, byte offset on the origin and byte offset on
-    /// the cache device.
+    /// Clean blocks in slots, all if there are no more than `count`, else that many chosen by `random`, as volume, byte
+    /// offset on the origin and byte offset on the cache device.
     pub fn sample_clean(
         &self,
         volumes: &[Option<Volume>; VOLUMES_MAX],
         count: usize,
         random: &mut dyn FnMut() -> u64,
     ) -> Vec<(VolumeIndex, u64, u64)> {
-        let mut found = Vec::new();
+        let mut sampling = Sampling::new(count);
         let slots = u64::from(self.layout.shape().frames);
         let slot_blocks = u64::from(self.layout.slot_blocks());
-        for _ in 0..count * 8 {
-            if found.len() == count || self.table.used() == 0 {
-                break;
-            }
-            let (slot, within) = (Frame(to_u32(random() % slots)), random() % slot_blocks);
-            let Some(piece) = self.table.piece(slot).filter(|_| !self.table.is_dirty(slot)) else {
-                continue;
-            };
+        let sample = |slot: Frame, within: u64| {
+            let piece = self.table.piece(slot).filter(|_| !self.table.is_dirty(slot))?;
             let block = piece.piece() * slot_blocks + within;
             // The last block may be short.
             let blocks = volumes[piece.volume().at()].as_ref().map_or(0, Volume::blocks);
-            if block + 1 < blocks {
-                let cache_offset_bytes = self.layout.slot_offset_bytes(slot) + within * BLOCK_BYTES;
-                found.push((piece.volume(), block * BLOCK_BYTES, cache_offset_bytes));
+            let cache_offset_bytes = self.layout.slot_offset_bytes(slot) + within * BLOCK_BYTES;
+            (block + 1 < blocks).then_some((piece.volume(), block * BLOCK_BYTES, cache_offset_bytes))
+        };
+        for _ in 0..sampling.tries(slots * slot_blocks) {
+            sampling.pick(sample(Frame(to_u32(random() % slots)), random() % slot_blocks));
+        }
+        if sampling.is_short() {
+            for slot in self.all_slots() {
+                (0..slot_blocks).for_each(|within| sampling.offer(sample(slot, within), random));
             }
         }
-        found
+        sampling.chosen()
     }
 
     /// Frees a slot that may leave.

@@ -1,0 +1,265 @@
+//! Times in which no engine runs: somebody changes origins, and a service manager repeats starts that are refused.
+
+use super::knobs::Knob;
+use super::load::Load;
+use crate::content::Tag;
+use crate::disk::Disk;
+use crate::random::Random;
+use crate::violation::{Kind, Violation};
+use crate::world::{Refusal, World, sectors};
+use engine::effect::{RequestOp, WriteMode};
+use engine::units::BLOCK_BYTES;
+
+/// Starts of a service manager before it gives up.
+const STARTS_MAX: u64 = 5;
+/// Attempts at a job that is cut.
+const JOBS_MAX: u32 = 12;
+/// Rounds in which a volume may come to be clean.
+const ROUNDS_OF_A_DETACH: u32 = 30;
+/// Events of a stop at the most: one that needs more is cut.
+const STEPS_OF_A_STOP: u64 = 5000;
+/// Writes and flushes that a change of the superblock has at the most.
+const CHANGES_OF_A_SUPERBLOCK: u64 = 4;
+/// Origins that may have to be accepted, and as often as that is cut.
+const ACCEPTANCES_MAX: u32 = 60;
+
+/// State of a load for times in which no engine runs.
+pub(super) struct Off {
+    random: Random,
+    /// Content of the origins some rounds ago.
+    older: Vec<Vec<Tag>>,
+    /// The cache some rounds ago, and the number of its superblock.
+    older_cache: Option<(Disk, u64)>,
+    /// A volume that is about to be detached: its clients are gone.
+    pub leaving: Option<usize>,
+}
+
+impl Off {
+    pub fn new(seed: u64) -> Off {
+        Off { random: Random::new(seed).fork(0x0_0ff0), older: Vec::new(), older_cache: None, leaving: None }
+    }
+
+    fn per_cent(&mut self, per_cent: u64) -> bool {
+        per_cent > 0 && self.random.below(100) < per_cent
+    }
+}
+
+impl Load<'_> {
+    /// Lets time pass in which no engine runs. True if an engine runs when it is over.
+    pub(super) fn switched_off(&mut self, world: &mut World) -> Result<bool, Violation> {
+        self.operate_off(world)?;
+        if self.off.per_cent(self.get(Knob::older_copies)) {
+            Load::heal(world);
+            match self.off.older_cache.take() {
+                Some(copy) => world.start_older_copy(&copy)?,
+                None => self.off.older_cache = world.copy_of_cache(),
+            }
+        }
+        if !self.off.per_cent(self.get(Knob::origin_changes)) || !world.begin_changes() {
+            return Ok(false);
+        }
+        Load::heal(world);
+        self.change_origins(world);
+        if self.off.older.is_empty() || self.off.random.one_in(3) {
+            self.off.older = world.origin_contents();
+        }
+        self.start_repeatedly(world)
+    }
+
+    /// Stops while requests are under way, often right after a flush, and lets that be cut. False if it is not to be.
+    pub(super) fn stop_hastily(&mut self, world: &mut World) -> Result<bool, Violation> {
+        let is_wanted = self.off.per_cent(self.get(Knob::hasty_stops));
+        if !is_wanted || world.oracle().explained.is_cache_failed() {
+            return Ok(false);
+        }
+        Load::heal(world);
+        if !self.off.random.one_in(3) {
+            let volume = self.off.random.below(world.volumes() as u64) as usize;
+            if world.is_served(volume) {
+                let _whatever = world.ask(volume, RequestOp::Flush)?;
+            }
+        }
+        let stop = world.submit(0, RequestOp::Stop);
+        let most = if self.off.random.one_in(2) { STEPS_OF_A_STOP } else { self.off.random.below(60) };
+        for _ in 0..most {
+            if world.answer(stop).is_some_and(|answer| answer.result.is_ok()) {
+                world.stopped()?;
+                self.rot_behind_a_stop(world);
+                return Ok(true);
+            }
+            if !world.step()? {
+                break;
+            }
+        }
+        Ok(false)
+    }
+
+    /// Jobs of an operator: volumes are put on the cache again, and settings are changed.
+    fn operate_off(&mut self, world: &mut World) -> Result<(), Violation> {
+        let is_any_served = (0..world.volumes()).any(|volume| world.is_served(volume));
+        for volume in 0..world.volumes() {
+            if world.is_detached(volume) && (!is_any_served || self.off.random.one_in(2)) {
+                let (mode, _) = WriteMode::ALL[self.off.random.below(4) as usize];
+                self.until_done(|changes| world.attach(volume, mode, changes))?;
+            }
+        }
+        if world.is_metadata_rotten() || !self.off.per_cent(self.get(Knob::sets)) {
+            return Ok(());
+        }
+        Load::heal(world);
+        let volume = self.off.random.below(world.volumes() as u64) as usize;
+        if !world.is_served(volume) {
+            return Ok(());
+        }
+        if self.off.random.one_in(2) {
+            let (mode, _) = WriteMode::ALL[self.off.random.below(4) as usize];
+            if world.mode(volume) != WriteMode::Readonly {
+                self.until_done(|changes| world.set_mode(volume, mode, changes))?;
+            }
+        } else {
+            self.until_done(|changes| world.set_size(volume, changes))?;
+        }
+        Ok(())
+    }
+
+    /// Repairs a log that is refused. False if it is not to be.
+    pub(super) fn repair(&mut self, world: &mut World) -> Result<bool, Violation> {
+        if !self.off.per_cent(self.get(Knob::repairs)) {
+            return Ok(false);
+        }
+        Load::heal(world);
+        self.until_done(|changes| world.repair(changes))?;
+        Ok(true)
+    }
+
+    /// Accepts the origin that a start complains of, if the cache may have older copies of it that the start before did not
+    /// notice. False if that is not the reason.
+    pub(super) fn accept_late(&mut self, world: &mut World, refusal: &Refusal) -> Result<bool, Violation> {
+        match *refusal {
+            Refusal::Sample { volume, offset_bytes }
+                if world.is_stale(volume, offset_bytes / BLOCK_BYTES) =>
+            {
+                Load::heal(world);
+                self.until_done(|changes| world.accept_origin(volume, changes))?;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Repeats a job that is cut until it is done.
+    pub(super) fn until_done(
+        &mut self,
+        mut job: impl FnMut(u64) -> Result<bool, Violation>,
+    ) -> Result<(), Violation> {
+        for attempt in 0..JOBS_MAX {
+            // The power does not fail for ever.
+            let changes = if attempt + 1 == JOBS_MAX { u64::MAX - 1 } else { self.off.random.below(8) };
+            if job(changes)? {
+                return Ok(());
+            }
+        }
+        Err(Violation::new(Kind::Contract, "a job of the operator is never done"))
+    }
+
+    /// Takes a volume off the cache while the clients of others go on: its own are sent away first.
+    pub(super) fn detach(&mut self, world: &mut World) -> Result<(), Violation> {
+        let volume = self.off.random.below(world.volumes() as u64) as usize;
+        if !self.off.per_cent(self.get(Knob::detaches)) || !world.is_served(volume) {
+            return Ok(());
+        }
+        self.off.leaving = Some(volume);
+        let drain = world.submit(volume, RequestOp::Drain);
+        for _ in 0..ROUNDS_OF_A_DETACH {
+            let steps = self.off.random.between(1, 20);
+            self.requests(world, steps)?;
+            let answer = world.answer(drain).map(|answer| answer.result);
+            match answer {
+                Some(Ok(())) if world.outstanding_of(volume) == 0 => {
+                    world.submit(volume, RequestOp::Detach);
+                    return world.is_sound();
+                }
+                Some(Err(_)) => {
+                    self.off.leaving = None;
+                    return Ok(());
+                }
+                _ => (),
+            }
+        }
+        Ok(())
+    }
+
+    fn change_origins(&mut self, world: &mut World) {
+        let random = &mut self.off.random;
+        let volume = random.below(world.volumes() as u64) as usize;
+        let size = world.origin(volume).sectors();
+        match random.below(8) {
+            0..=2 => {
+                for _ in 0..random.between(1, 6) {
+                    let start = random.below(size);
+                    let most = *random.pick(&[1, 8, 64]);
+                    world.write_behind(volume, sectors(start, random.between(1, most).min(size - start)));
+                }
+            }
+            // Well-known places: the first block, and the last.
+            3 => world.write_behind(volume, sectors(random.below(8), 1)),
+            4 => match self.off.older.get(volume) {
+                Some(older) => world.roll_origin_back(volume, older),
+                None => world.write_behind(volume, sectors(size - 1, 1)),
+            },
+            5 => world.replace_origin(volume),
+            6 => world.resize_origin(volume, size + random.between(1, 100)),
+            _ => world.resize_origin(volume, size - random.between(1, 40).min(size - 64)),
+        }
+    }
+
+    /// Starts as a service manager does, until one succeeds or it gives up; then somebody puts the origins back, or accepts
+    /// them.
+    fn start_repeatedly(&mut self, world: &mut World) -> Result<bool, Violation> {
+        let starts = self.off.random.between(1, STARTS_MAX);
+        let mut first: Option<String> = None;
+        for _ in 0..starts {
+            let Some(refusal) = world.start_changed()? else {
+                return match first {
+                    None => Ok(true),
+                    Some(first) => {
+                        let what = format!("a start is refused ({first}), and a later one is not");
+                        Err(Violation::new(Kind::Contract, what))
+                    }
+                };
+            };
+            let told = refusal.to_string();
+            if first.as_ref().is_some_and(|first| *first != told) {
+                let what = format!("a start is refused for one reason, and then for another: {told}");
+                return Err(Violation::new(Kind::Contract, what));
+            }
+            first = Some(told);
+            if self.off.random.one_in(3) {
+                world.cut_power_by_chance();
+            }
+        }
+        if self.off.random.one_in(2) {
+            world.put_origins_back();
+            return Ok(false);
+        }
+        self.accept_origins(world)
+    }
+
+    fn accept_origins(&mut self, world: &mut World) -> Result<bool, Violation> {
+        for _ in 0..ACCEPTANCES_MAX {
+            let Some(refusal) = world.start_changed()? else { return Ok(true) };
+            let Some(volume) = volume_of(&refusal) else { break };
+            let changes = self.off.random.below(2 * CHANGES_OF_A_SUPERBLOCK);
+            let _is_done_or_cut = world.accept_origin(volume, changes)?;
+        }
+        Err(Violation::new(Kind::Contract, "origins were accepted, and are refused all the same"))
+    }
+}
+
+/// The volume of whose origin a start complains.
+fn volume_of(refusal: &Refusal) -> Option<usize> {
+    match refusal {
+        Refusal::Origin { volume, .. } | Refusal::Sample { volume, .. } => Some(*volume),
+        Refusal::Cache(_) | Refusal::RolledBack => None,
+    }
+}

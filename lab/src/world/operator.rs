@@ -1,0 +1,195 @@
+//! Jobs of an operator while no engine runs: `add`, `set`, `check --repair`. The power may be cut instead of any of their
+//! writes and flushes; then they are repeated.
+
+use super::World;
+use super::image::CutImage;
+use super::start::checksum_at;
+use super::trace::What;
+use crate::content::{SECTOR, Sector};
+use crate::disk::Disk;
+use crate::violation::{Kind, Violation};
+use engine::check;
+use engine::effect::WriteMode;
+use engine::fingerprint::{PLACES, offsets_bytes};
+use engine::format::{
+    BatchHeader, Fingerprint, HEADER_BLOCKS_MAX, SEGMENTS_OFFSET, Superblock, VolumeRecord,
+};
+use engine::recovery::{self, load_superblock};
+use engine::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, SectorRange, VolumeId};
+
+/// Checksums of the well-known places of an origin, which is flushed: what a power cut would take back is not recorded.
+pub(super) fn fingerprint(disk: &mut Disk) -> [Option<Fingerprint>; PLACES] {
+    disk.flush_all();
+    offsets_bytes(disk.sectors()).map(|offset| {
+        let offset_bytes = offset?;
+        Some(Fingerprint { offset_bytes, checksum: checksum_at(disk, offset_bytes) })
+    })
+}
+
+impl World {
+    /// Changes the superblock; the power is cut instead of the write or flush after the first `changes`. False if nothing
+    /// has changed because of that.
+    pub(super) fn edit_superblock(
+        &mut self,
+        changes: u64,
+        edit: impl FnOnce(&mut Superblock),
+    ) -> Result<bool, Violation> {
+        self.is_sound()?;
+        let mut image = CutImage::cut_after(&mut self.cache, changes);
+        let mut new_update = 0;
+        let written = load_superblock(&mut image).map_err(|error| error.to_string()).and_then(|loaded| {
+            let (mut superblock, _) = loaded;
+            superblock.update += 1;
+            new_update = superblock.update;
+            edit(&mut superblock);
+            recovery::write_superblock(&mut image, &superblock).map_err(|errno| errno.0.to_string())
+        });
+        if image.was_cut() {
+            self.cut_power_by_chance();
+            // One copy may have got through: then it counts.
+            let loaded = load_superblock(&mut CutImage::whole(&mut self.cache));
+            let is_done = loaded.is_ok_and(|(superblock, _)| superblock.update == new_update);
+            return self.is_sound().map(|()| is_done);
+        }
+        if let Err(error) = written {
+            self.fail(Kind::Contract, format!("the superblock cannot be changed: {error}"));
+        }
+        self.is_sound().map(|()| true)
+    }
+
+    /// Puts a volume that was detached on the cache again, with its origin as it is.
+    ///
+    /// # Errors
+    /// A violation.
+    pub fn attach(&mut self, volume: usize, mode: WriteMode, changes: u64) -> Result<bool, Violation> {
+        let disk = &mut self.origins[volume];
+        let (size_sectors, fingerprint) = (disk.sectors(), fingerprint(disk));
+        let identity = self.identities[volume].clone();
+        let is_done = self.edit_superblock(changes, |superblock| {
+            // After a cut it may be there already.
+            let id = VolumeId(superblock.next_volume_id);
+            superblock.next_volume_id += 1;
+            superblock.volumes[volume] = Some(VolumeRecord {
+                id,
+                name: format!("v{volume}"),
+                origin: format!("mem:{volume}"),
+                identity,
+                size_sectors,
+                sector_bytes: SECTOR as u32,
+                mode,
+                clean_floor_sequence: 0,
+                fingerprint,
+            });
+        })?;
+        if is_done {
+            self.note(What::Behind { volume, what: "added" });
+            self.detached[volume] = false;
+            self.modes[volume] = mode;
+            self.begin_anew(volume);
+        }
+        Ok(is_done)
+    }
+
+    /// A volume begins with the content and the size of its origin.
+    pub(super) fn begin_anew(&mut self, volume: usize) {
+        self.setup.volumes[volume].sectors = self.origins[volume].sectors();
+        self.oracle.replaced(volume, self.origin_contents().swap_remove(volume));
+        self.behind.forget(volume);
+        self.is_bypassed[volume] = false;
+    }
+
+    /// Sets the mode of a volume.
+    ///
+    /// # Errors
+    /// A violation.
+    pub fn set_mode(&mut self, volume: usize, mode: WriteMode, changes: u64) -> Result<bool, Violation> {
+        self.asked_modes.push((0, volume, mode));
+        let is_done = self.edit_superblock(changes, |superblock| {
+            if let Some(record) = &mut superblock.volumes[volume] {
+                record.mode = mode;
+            }
+        })?;
+        if is_done {
+            self.asked_modes.retain(|(_, of, _)| *of != volume);
+            self.modes[volume] = mode;
+        }
+        Ok(is_done)
+    }
+
+    /// Gives a volume the size of its origin, which has grown. Refused where the old end is in the middle of a block or slot.
+    ///
+    /// # Errors
+    /// A violation.
+    pub fn set_size(&mut self, volume: usize, changes: u64) -> Result<bool, Violation> {
+        if !self.volume_sectors(volume).is_multiple_of(self.setup.dirty_unit_sectors()) {
+            return Ok(true);
+        }
+        let disk = &mut self.origins[volume];
+        let (size_sectors, fingerprint) = (disk.sectors(), fingerprint(disk));
+        self.asked_sizes.push((0, volume, size_sectors));
+        let is_done = self.edit_superblock(changes, |superblock| {
+            if let Some(record) = &mut superblock.volumes[volume] {
+                (record.size_sectors, record.fingerprint) = (size_sectors, fingerprint);
+            }
+        })?;
+        if is_done {
+            self.asked_sizes.retain(|(_, of, _)| *of != volume);
+            self.setup.volumes[volume].sectors = size_sectors;
+        }
+        Ok(is_done)
+    }
+
+    /// Repairs a log that is refused. What the repair may lose is any block of which the log had an entry: such a block may
+    /// read as any content that it ever had; every other one reads as before.
+    ///
+    /// # Errors
+    /// A violation.
+    pub fn repair(&mut self, changes: u64) -> Result<bool, Violation> {
+        let mentioned = self.mentioned_in_log();
+        let budget_bytes = self.setup.options().index_budget_bytes;
+        let mut image = CutImage::cut_after(&mut self.cache, changes);
+        let repaired = check::repair(&mut image, budget_bytes);
+        let was_cut = image.was_cut();
+        for (volume, range) in mentioned {
+            self.oracle.may_be_any(volume, range);
+        }
+        if was_cut {
+            self.cut_power_by_chance();
+            return self.is_sound().map(|()| false);
+        }
+        match repaired {
+            Ok(_) => self.note(What::Behind { volume: 0, what: "repaired" }),
+            Err(error) => self.fail(Kind::Contract, format!("a log cannot be repaired: {error}")),
+        }
+        self.is_sound().map(|()| true)
+    }
+
+    /// The ranges of all entries in the log, dead ones and those of rotten headers included.
+    fn mentioned_in_log(&mut self) -> Vec<(usize, SectorRange)> {
+        let Ok((superblock, _)) = load_superblock(&mut CutImage::whole(&mut self.cache)) else {
+            return Vec::new();
+        };
+        let volume_of = |id: VolumeId| {
+            let mut records = superblock.volumes.iter();
+            records.position(|record| record.as_ref().is_some_and(|record| record.id == id))
+        };
+        let mut whole = self.cache.clone();
+        whole.heal_rot();
+        let mut mentioned = Vec::new();
+        let sectors = whole.sectors();
+        for first in (SEGMENTS_OFFSET / SECTOR as u64..sectors).step_by(SECTORS_PER_BLOCK as usize) {
+            if !matches!(whole.read(first, 1)[0], Sector::Bytes(_)) {
+                continue;
+            }
+            let count = (u64::from(HEADER_BLOCKS_MAX) * SECTORS_PER_BLOCK).min(sectors - first);
+            let mut bytes = vec![0; HEADER_BLOCKS_MAX as usize * BLOCK_BYTES as usize];
+            for (cell, into) in whole.read(first, count).iter().zip(bytes.chunks_mut(SECTOR)) {
+                cell.expand(into);
+            }
+            let entries = BatchHeader::decode(&bytes).map_or_else(|_| Vec::new(), |batch| batch.entries);
+            mentioned
+                .extend(entries.iter().filter_map(|entry| Some((volume_of(entry.volume)?, entry.range()))));
+        }
+        mentioned
+    }
+}
