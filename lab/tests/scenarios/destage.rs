@@ -50,7 +50,8 @@ fn hazard_04_destaged_after_the_cache_was_flushed(world: &mut World) -> Run {
     write_fua(world, 0, 500, 1)?;
     write(world, 0, 10, 1)?;
     world.hold(|io| io.is_cache(Kind::Flush));
-    world.pass(IDLE)?;
+    // bcache's controller looks once a second.
+    world.pass(IDLE + 1000 * MS)?;
     cache_loses(world)?;
     verify_and_evict(world)
 }
