@@ -115,6 +115,11 @@ impl Explorer<'_> {
                     visited.refused += 1;
                     Ok(())
                 }
+                // A record that a clean copy is older than the origin may have lain behind the end.
+                Err(Refusal::Sample { .. }) if world.is_end_lost() => {
+                    visited.refused += 1;
+                    Ok(())
+                }
                 Err(error) => {
                     Err(Violation::new(Kind::Contract, format!("the cache cannot be opened: {error}")))
                 }

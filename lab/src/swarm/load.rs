@@ -336,6 +336,11 @@ impl<'a> Load<'a> {
                     self.is_refused = true;
                     return Ok(());
                 }
+                // A record that a clean copy is older than the origin may have lain behind the end.
+                Err(Refusal::Sample { .. }) if world.is_end_lost() => {
+                    self.is_refused = true;
+                    return Ok(());
+                }
                 Err(refusal) if self.accept_late(world, &refusal)? => {}
                 Err(error) => {
                     let what = format!("the cache cannot be opened: {error}");

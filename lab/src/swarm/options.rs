@@ -52,7 +52,15 @@ impl Options {
         options.draw_bounds(&mut random.fork(5));
         options.draw_operator(&mut random.fork(6));
         options.draw_aims(&mut random.fork(7));
-        options.draw_off(&mut random.fork(8));
+        options
+    }
+
+    /// The same with what happens between two lives of a cache: origins and caches that change, refused starts, hasty stops, and an
+    /// operator's jobs.
+    #[must_use]
+    pub fn draw_between_lives(seed: u64) -> Options {
+        let mut options = Options::draw(seed);
+        options.draw_off(&mut Random::new(seed).fork(0x0_5eed).fork(8));
         options
     }
 

@@ -321,8 +321,8 @@ impl World {
                     // RULE 9: a volume whose origin is absent may hold a limited amount of dirty data: beyond it, its
                     // writes fail.
                     || (errno == Errno::IO && explained.may_be_absent(volume) && self.is_absent(volume))
-                    // A stop does not wait for an origin that fails.
-                    || (errno == Errno::SHUTDOWN && explained.may_be_absent(volume) && self.is_stopping())
+                    // A stop waits neither for an origin that fails nor for a share.
+                    || (errno == Errno::SHUTDOWN && self.is_stopping())
             }
             RequestOp::CancelDrain => true,
             // Refused while the block at the old end is dirty.
