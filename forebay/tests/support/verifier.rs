@@ -8,7 +8,7 @@
 //! ```
 //!
 //! `run` judges each read as it goes. See `history` for what is promised.
-#![allow(dead_code, reason = "each test program uses its part of this module")]
+#![allow(dead_code, unused_imports, reason = "each test program uses its part of this module")]
 
 #[path = "verifier/history.rs"]
 mod history;
@@ -16,82 +16,26 @@ mod history;
 mod load;
 #[path = "verifier/stamp.rs"]
 mod stamp;
+#[path = "verifier/violation.rs"]
+mod violation;
 
-pub use history::{Crash, Entry, Wrong};
-pub use load::Load;
+pub use history::{Crash, Effect, Histories, Wrong};
+pub use load::{Kind, Load};
 pub use stamp::{Content, Damage};
+pub use violation::{AnyError, Excuses, Failure, Violation};
 
-use engine::effect::Errno;
-use history::{Effect, Histories};
 use live::doors::nbd::client::{Client, ClientError, Receiver, Reply, Sender};
-use load::{Draw, Kind, Operation};
+use load::{Draw, Operation};
 use stamp::SECTOR_BYTES;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::Range;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a server may take for any answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How much is read at a time when everything is read.
 const SWEEP_SECTORS: usize = 2048;
-
-/// A broken promise.
-#[derive(Debug)]
-pub enum Violation {
-    /// A sector is not what it may be.
-    Content {
-        /// The verifier's seed.
-        seed: u64,
-        /// The sector.
-        sector: usize,
-        /// What was read, if it is a version of the sector at all.
-        read: Result<Content, Damage>,
-        /// What is wrong with it, if it is.
-        wrong: Option<Wrong>,
-        /// When the read was asked for and when it was answered.
-        read_time: Range<u64>,
-        /// The last crash before.
-        crash: Option<(Crash, u64)>,
-        /// The operations that may still show in the sector.
-        history: Vec<Entry>,
-    },
-    /// Reading everything met an error.
-    Unreadable {
-        /// The first sector of the read.
-        sector: usize,
-        /// The error.
-        errno: Errno,
-    },
-    /// The server misbehaves on the wire, or does not answer at all.
-    Wire(ClientError),
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Violation::Content { seed, sector, read, wrong, read_time, crash, history } => {
-                writeln!(f, "Sector {sector} reads as {read:?}, which is {wrong:?}; seed {seed}")?;
-                writeln!(f, "  asked at {}, answered at {}", read_time.start, read_time.end)?;
-                writeln!(f, "  last crash {crash:?}; what may show:")?;
-                history.iter().try_for_each(|entry| writeln!(f, "  {entry:?}"))
-            }
-            Violation::Unreadable { sector, errno } => {
-                write!(f, "Reading from sector {sector} on gives errno {}", errno.0)
-            }
-            Violation::Wire(error) => write!(f, "{error}: {error:?}"),
-        }
-    }
-}
-
-impl std::error::Error for Violation {}
-
-impl From<ClientError> for Violation {
-    fn from(error: ClientError) -> Violation {
-        Violation::Wire(error)
-    }
-}
 
 /// What a run got done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -131,7 +75,7 @@ pub struct Verifier {
     seed: u64,
     now: u64,
     histories: Histories,
-    under_way: BTreeMap<u64, Operation>,
+    under_way: BTreeMap<u64, (Operation, Instant)>,
     draw: Draw,
     /// Of the write that is being sent.
     payload: Vec<u8>,
@@ -157,6 +101,16 @@ impl Verifier {
     /// Keeps the server busy over these connections until the load is done and answered, or a
     /// connection ends, which is no error. After that `after_crash` must come before anything else.
     pub fn run(&mut self, clients: &mut [Client], load: &Load) -> Result<Progress, Box<Violation>> {
+        self.run_on_faulty_devices(clients, load, &AnyError)
+    }
+
+    /// The same, with errors only where there is an excuse.
+    pub fn run_on_faulty_devices(
+        &mut self,
+        clients: &mut [Client],
+        load: &Load,
+        excuses: &dyn Excuses,
+    ) -> Result<Progress, Box<Violation>> {
         assert!(self.under_way.is_empty(), "after_crash is due");
         let (events, arrivals) = mpsc::channel();
         std::thread::scope(|scope| {
@@ -171,7 +125,7 @@ impl Verifier {
                 scope.spawn(move || receive(number, receiver, &credits, &events));
                 lanes.push(Lane { sender, credit, under_way: 0, unit_sectors });
             }
-            let result = self.drive(&mut lanes, &arrivals, load);
+            let result = self.drive(&mut lanes, &arrivals, load, excuses);
             if result.is_err() {
                 // Ends the threads, which wait for answers.
                 lanes.iter_mut().for_each(|lane| lane.sender.hang_up());
@@ -208,11 +162,21 @@ impl Verifier {
         Ok(())
     }
 
+    /// Judges what the origin alone holds, from its first sector on: all that was acknowledged has come home.
+    pub fn verify_home(&mut self, data: &[u8]) -> Result<(), Box<Violation>> {
+        assert!(self.under_way.is_empty(), "after_crash is due");
+        self.now += 1;
+        let asked = self.now;
+        self.now += 1;
+        self.judge(0, &data[..self.histories.sectors() * SECTOR_BYTES], asked)
+    }
+
     fn drive(
         &mut self,
         lanes: &mut [Lane<'_>],
         arrivals: &mpsc::Receiver<Event>,
         load: &Load,
+        excuses: &dyn Excuses,
     ) -> Result<Progress, Box<Violation>> {
         assert!(load.depth > 0 && !lanes.is_empty(), "somebody has to ask for something");
         let mut progress = Progress::default();
@@ -235,7 +199,7 @@ impl Verifier {
             match event {
                 Ok(reply) => {
                     lanes[number].under_way -= 1;
-                    self.take(&reply, &mut progress)?;
+                    self.take(&reply, &mut progress, excuses)?;
                 }
                 Err(error) if error.is_closed() => {
                     lanes[number].under_way = 0;
@@ -263,7 +227,7 @@ impl Verifier {
         if let Some(effect) = effect {
             self.histories.begin(range(&operation), cookie, effect, oldest);
         }
-        self.under_way.insert(cookie, operation);
+        self.under_way.insert(cookie, (operation, Instant::now()));
         let sender = &mut lane.sender;
         let sent = match operation.kind {
             Kind::Read => sender.send_read(cookie, offset_bytes, len_bytes),
@@ -291,13 +255,29 @@ impl Verifier {
     }
 
     /// Takes a reply.
-    fn take(&mut self, reply: &Reply, progress: &mut Progress) -> Result<(), Box<Violation>> {
+    fn take(
+        &mut self,
+        reply: &Reply,
+        progress: &mut Progress,
+        excuses: &dyn Excuses,
+    ) -> Result<(), Box<Violation>> {
         let asked = reply.cookie;
-        let operation = self.under_way.remove(&asked).expect("the client knows what is under way");
+        let (operation, asked_at) =
+            self.under_way.remove(&asked).expect("the client knows what is under way");
         self.now += 1;
         progress.answered += 1;
         let worked = reply.result.is_ok();
         progress.errors += u64::from(!worked);
+        if let Err(errno) = reply.result {
+            let Operation { kind, start, sectors, fua } = operation;
+            let failure = Failure { kind, fua, start, sectors, errno, asked_at, answered_at: Instant::now() };
+            if !excuses.explain(&failure) {
+                return Err(Box::new(Violation::Unexcused(failure)));
+            }
+        }
+        if operation.kind == Kind::Flush {
+            excuses.flush_answered(asked_at);
+        }
         match operation.kind {
             Kind::Read if worked => {
                 progress.reads += 1;

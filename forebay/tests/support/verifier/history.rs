@@ -5,6 +5,8 @@
 //! crash, or never. Each sector has the operations that may still show:
 //!
 //! * An acknowledged operation hides those that had their reply before it was asked for.
+//! * One that failed may have happened or not. What a read rules out comes back in a crash at most, and only
+//!   until an acknowledged operation hides it.
 //! * A read may show whatever was not hidden when it was asked for, or was asked for meanwhile.
 //! * A read that began after all operations in question had their replies settles what the sector is.
 //! * An acknowledged flush makes durable what had its reply before the flush was asked for.
@@ -53,6 +55,8 @@ pub struct Entry {
     pub flushed: bool,
     /// A read after the last crash settled that the sector is this.
     pub settled: bool,
+    /// It was answered with an error, and nothing has hidden it or shown it since: a crash may bring it.
+    pub failed: bool,
 }
 
 impl Entry {
@@ -98,6 +102,7 @@ impl Histories {
             survives: true,
             flushed: true,
             settled: false,
+            failed: false,
         };
         Histories {
             sectors: vec![vec![origin]; sectors],
@@ -130,6 +135,7 @@ impl Histories {
                 survives: true,
                 flushed: false,
                 settled: false,
+                failed: false,
             });
         }
     }
@@ -141,10 +147,12 @@ impl Histories {
             for entry in history.iter_mut().filter(|entry| worked && entry.done < asked) {
                 entry.hidden = entry.hidden.min(now);
                 entry.survives &= !fua;
+                entry.failed = false;
             }
             let own = history.iter_mut().find(|entry| entry.asked == asked && entry.done == NEVER);
             let own = own.expect("an operation that is answered was begun");
             own.done = now;
+            own.failed = !worked;
             own.flushed = worked && fua;
             if !own.flushed {
                 self.unflushed.insert(sector);
@@ -157,8 +165,9 @@ impl Histories {
         self.unflushed.retain(|sector| {
             let history = &mut self.sectors[*sector];
             for entry in history.iter_mut().filter(|entry| entry.done < asked) {
-                // What was hidden when the flush was asked for is older than what the flush covers.
-                entry.survives &= entry.hidden >= asked;
+                // What was hidden when the flush was asked for is older than what the flush covers; but an operation
+                // that failed and was ruled out by a read is not older than anything.
+                entry.survives &= entry.hidden >= asked || entry.failed;
                 entry.flushed = true;
             }
             history.iter().any(|entry| entry.survives && !entry.flushed)
@@ -171,6 +180,9 @@ impl Histories {
         for (sector, history) in self.sectors.iter_mut().enumerate() {
             for entry in &mut *history {
                 entry.settled = false;
+                if std::mem::take(&mut entry.failed) {
+                    entry.hidden = NEVER;
+                }
                 if entry.done == NEVER {
                     entry.done = now;
                     self.unflushed.insert(sector);
@@ -229,15 +241,25 @@ impl Histories {
             if *matches && entry.effect == Effect::Discarded {
                 // From now on it is exact. A read under way may have seen it as it was before, and
                 // unless all is flushed, a power cut may lose what was read and show anything again.
-                fixed.push(Entry { effect: Effect::Becomes(content), flushed, settled: true, ..*entry });
+                let exact = Entry {
+                    effect: Effect::Becomes(content),
+                    flushed,
+                    settled: true,
+                    failed: false,
+                    ..*entry
+                };
+                fixed.push(exact);
+                entry.failed = false;
                 entry.hidden = now;
                 entry.survives &= !flushed;
             } else if *matches {
                 entry.settled = true;
+                entry.failed = false;
             } else if entry.done < asked && entry.is_live() {
                 entry.hidden = now;
-                entry.survives &= !flushed;
-                if let Effect::Becomes(Content::Version(version)) = entry.effect
+                entry.survives &= !flushed || entry.failed;
+                if !entry.failed
+                    && let Effect::Becomes(Content::Version(version)) = entry.effect
                     && latest < entry.asked
                 {
                     self.lost.entry(sector).or_default().push(version);
