@@ -3,6 +3,8 @@
 //!
 //! Method: a disk in memory, which does requests out of order and dies after some number of them.
 
+#[path = "support/server_wire.rs"]
+mod server_wire;
 #[path = "support/verifier/small_histories.rs"]
 mod small_histories;
 #[path = "support/toy_server.rs"]

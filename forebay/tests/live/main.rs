@@ -5,6 +5,8 @@
 
 #[path = "../support/daemon.rs"]
 mod daemon;
+#[path = "../support/server_wire.rs"]
+mod server_wire;
 #[path = "../support/verifier.rs"]
 mod verifier;
 
@@ -13,6 +15,7 @@ mod clients;
 mod faults;
 mod filesystem;
 mod fuse;
+mod judge;
 mod kills;
 mod modes;
 mod profiles;

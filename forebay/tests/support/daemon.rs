@@ -20,6 +20,8 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 /// One test's directory: images, sockets, and the daemon's state and run directories.
 pub struct Site {
     root: PathBuf,
+    /// Environment variables of all that runs here.
+    environment: Vec<(&'static str, &'static str)>,
 }
 
 impl Site {
@@ -29,7 +31,20 @@ impl Site {
         let number = SITES.fetch_add(1, Ordering::Relaxed);
         let root = std::env::temp_dir().join(format!("forebay-{name}-{}-{number}", std::process::id()));
         fs::create_dir(&root).expect("a new directory for the test");
-        Site { root }
+        Site { root, environment: Vec::new() }
+    }
+
+    /// Sets an environment variable for all that runs here.
+    pub fn with(mut self, variable: &'static str, value: &'static str) -> Site {
+        self.environment.push((variable, value));
+        self
+    }
+
+    /// The end of the daemons' log.
+    pub fn last_words(&self) -> String {
+        let log = fs::read_to_string(self.root.join("daemon.log")).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(40)..].join("\n")
     }
 
     /// A path in the site, as text.
@@ -71,6 +86,7 @@ impl Site {
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.env("FOREBAY_STATE_DIR", self.path("state")).env("FOREBAY_RUN_DIR", self.path("run"));
+        command.envs(self.environment.iter().copied());
         command
     }
 
@@ -126,11 +142,7 @@ impl Site {
 impl Drop for Site {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            if let Ok(log) = fs::read_to_string(self.root.join("daemon.log")) {
-                let skip = log.lines().count().saturating_sub(40);
-                eprintln!("the daemon's last words:");
-                log.lines().skip(skip).for_each(|line| eprintln!("  {line}"));
-            }
+            eprintln!("the daemon's last words:\n{}", self.last_words());
             if std::env::var_os("FOREBAY_KEEP").is_some() {
                 eprintln!("kept {}", self.root.display());
                 return;
@@ -239,8 +251,14 @@ impl Daemon {
     }
 
     /// Ends the process at once, as `kill -9` does, and leaves the devices alone.
-    pub fn kill(mut self) {
+    pub fn kill(self) {
+        self.kill_and(|| {});
+    }
+
+    /// The same; `meanwhile` ends what its last operations may wait for.
+    pub fn kill_and(mut self, meanwhile: impl FnOnce()) {
         self.child.kill().expect("it runs");
+        meanwhile();
         let status = self.wait();
         assert_eq!(status.signal(), Some(9), "it ended by itself: {status}");
     }
@@ -253,10 +271,16 @@ impl Daemon {
     }
 
     /// Stops it cleanly.
-    pub fn stop(mut self) {
-        self.signal("TERM");
-        let status = self.wait();
+    pub fn stop(self) {
+        let status = self.stop_and(|| {});
         assert!(status.success(), "the daemon ended with {status}");
+    }
+
+    /// Asks it for a clean stop, and waits for the end, which devices that fail may spoil.
+    pub fn stop_and(mut self, meanwhile: impl FnOnce()) -> ExitStatus {
+        self.signal("TERM");
+        meanwhile();
+        self.wait()
     }
 
     /// Makes every write of the daemon past this size of any file fail; `None` ends that.

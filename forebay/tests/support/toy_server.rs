@@ -1,15 +1,13 @@
 //! A disk in memory behind the NBD wire, with a volatile cache and bugs on request: what the verifying
 //! client is tested against.
 
-use live::doors::nbd::wire::{
-    Command, Export, Handshake, Outcome, RawRequest, Session, Verdict, completion, data_head, decode_request,
-    validate,
-};
+use crate::server_wire::{enter, next_request};
+use live::doors::nbd::wire::{Command, Export, Session, Verdict, completion, data_head, validate};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufReader, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -226,7 +224,7 @@ impl ToyServer {
                     .push(stream.try_clone().expect("a second handle"));
                 threads.push(std::thread::spawn(move || {
                     // The client hung up, or this server died: both are ordinary ends.
-                    let _end = converse(&stream, &disk, export);
+                    let _end = converse(&stream, &disk, &export);
                     // The other handle would keep the connection open.
                     let _closed = stream.shutdown(Shutdown::Both);
                 }));
@@ -242,28 +240,14 @@ impl Drop for ToyServer {
     }
 }
 
-fn converse(mut stream: &UnixStream, disk: &Mutex<Disk>, export: Export) -> io::Result<()> {
+fn converse(mut stream: &UnixStream, disk: &Mutex<Disk>, export: &Export) -> io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
-    let exports = [Some(export.clone())];
-    let mut output = Vec::new();
-    let mut handshake = Handshake::new(&mut output);
-    let session = loop {
-        stream.write_all(&output)?;
-        output.clear();
-        let mut byte = [0];
-        reader.read_exact(&mut byte)?;
-        match handshake.feed(&byte, &exports, &mut output).outcome {
-            Some(Outcome::Serve(session)) => break session,
-            Some(Outcome::Close) => return stream.write_all(&output),
-            None => {}
-        }
-    };
-    stream.write_all(&output)?;
+    let Some(session) = enter(stream, &mut reader, export)? else { return Ok(()) };
     loop {
         // All that has come so far is done in any order, as a disk does.
-        let mut batch = vec![next(&mut reader)?];
+        let mut batch = vec![next_request(&mut reader)?];
         while reader.buffer().len() >= 28 && batch.len() < 32 {
-            batch.push(next(&mut reader)?);
+            batch.push(next_request(&mut reader)?);
         }
         let mut disk = disk.lock().expect("no thread of the server panicked");
         batch.shuffle(&mut disk.random);
@@ -277,7 +261,7 @@ fn converse(mut stream: &UnixStream, disk: &Mutex<Disk>, export: Export) -> io::
                 return Ok(());
             }
             disk.requests_left -= 1;
-            match validate(request, &export) {
+            match validate(request, export) {
                 Verdict::Accept(command) => {
                     replies.push(carry_out(&mut disk, session, request.cookie, command, payload));
                 }
@@ -292,15 +276,6 @@ fn converse(mut stream: &UnixStream, disk: &Mutex<Disk>, export: Export) -> io::
         drop(disk);
         stream.write_all(&replies.concat())?;
     }
-}
-
-fn next(reader: &mut BufReader<UnixStream>) -> io::Result<(RawRequest, Vec<u8>)> {
-    let mut header = [0; 28];
-    reader.read_exact(&mut header)?;
-    let request = decode_request(&header).map_err(io::Error::other)?;
-    let mut payload = vec![0; if request.command == 1 { request.len_bytes as usize } else { 0 }];
-    reader.read_exact(&mut payload)?;
-    Ok((request, payload))
 }
 
 fn carry_out(disk: &mut Disk, session: Session, cookie: u64, command: Command, payload: &[u8]) -> Vec<u8> {
