@@ -308,6 +308,7 @@ impl<S: Store> Machine<S> {
             let Some(buffer) = self.allocate(Purpose::Payload, to_u32(BLOCK_BYTES), memory) else { break };
             let slice = Slice { buffer, offset_bytes: 0, len_bytes: to_u32(BLOCK_BYTES) };
             let op = IoOp::Read { offset_bytes, into: Pieces::One(slice) };
+            self.volume_mut(volume).places_in_reading |= 1 << at;
             self.issue(Target::Origin(volume), op, Flight::Fingerprint { volume, at, buffer });
             is_reading = true;
         }
@@ -325,7 +326,14 @@ impl<S: Store> Machine<S> {
         let slice = Slice { buffer, offset_bytes: 0, len_bytes: to_u32(BLOCK_BYTES) };
         let checksum = memory.checksum(slice);
         memory.release(buffer);
-        let offset = offsets_bytes(self.volume(index).size_sectors)[at];
+        let volume = self.volume_mut(index);
+        let offset = offsets_bytes(volume.size_sectors)[at];
+        // RULE 11: a destage that began beside the read may have changed the place since. The stop reads it again.
+        let is_changed = volume.places_in_reading & (1 << at) == 0;
+        volume.places_in_reading &= !(1 << at);
+        if result.is_ok() && is_changed && !self.is_mutated(Mutation::RecordChangedPlace) {
+            return;
+        }
         match (result, offset, &mut self.superblock.volumes[index.at()]) {
             (Ok(()), Some(offset_bytes), Some(record)) => {
                 record.fingerprint[at] = Some(Fingerprint { offset_bytes, checksum });

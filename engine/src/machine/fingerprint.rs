@@ -1,5 +1,6 @@
 //! The well-known places of an origin by which a changed or wrong disk is recognised (hazard 9).
 
+use crate::machine::guard::Blocks;
 use crate::number::wide;
 use crate::units::{BLOCK_BYTES, SECTOR_BYTES};
 
@@ -28,6 +29,13 @@ pub fn offsets_bytes(size_sectors: u64) -> [Option<u64>; PLACES] {
         previous = Some(block);
     }
     offsets
+}
+
+/// Whether a write to `blocks` changes the place at `offset_bytes`. A place may begin inside a block where the volume's
+/// size is odd.
+pub(crate) fn is_place_touched(offset_bytes: u64, blocks: Blocks) -> bool {
+    let block = offset_bytes / BLOCK_BYTES;
+    block + 1 >= blocks.first && block <= blocks.end()
 }
 
 #[cfg(test)]

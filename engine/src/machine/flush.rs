@@ -4,6 +4,7 @@
 use crate::effect::{Effect, Errno, IoOp, Notice, RequestOp, Target};
 use crate::format::SUPERBLOCK_BYTES;
 use crate::machine::Machine;
+use crate::machine::fingerprint::is_place_touched;
 use crate::machine::flight::Flight;
 use crate::machine::guard::Blocks;
 use crate::machine::origin::{FlushTry, OriginWork};
@@ -14,7 +15,7 @@ use crate::memory::{Memory, Purpose};
 use crate::mutation::Mutation;
 use crate::number::to_u32;
 use crate::store::Store;
-use crate::units::{BLOCK_BYTES, VolumeIndex};
+use crate::units::VolumeIndex;
 
 impl<S: Store> Machine<S> {
     // ---- the cache ---------------------------------------------------------------------------
@@ -302,13 +303,11 @@ impl<S: Store> Machine<S> {
         let target = Target::Origin(volume_index);
         let mut is_changed = false;
         let is_kept = self.is_mutated(Mutation::KeepFingerprint);
+        self.volume_mut(volume_index).forget_places_in_reading(blocks);
         if let Some(record) = &mut self.superblock.volumes[volume_index.at()] {
             for place in &mut record.fingerprint {
-                let is_touched = place.as_ref().is_some_and(|place| {
-                    let block = place.offset_bytes / BLOCK_BYTES;
-                    // A place may begin inside a block where the volume's size is odd.
-                    block + 1 >= blocks.first && block <= blocks.end()
-                });
+                let is_touched =
+                    place.as_ref().is_some_and(|place| is_place_touched(place.offset_bytes, blocks));
                 if is_touched && !is_kept {
                     *place = None;
                     is_changed = true;

@@ -2,6 +2,7 @@
 
 use crate::effect::{RequestOp, WriteMode};
 use crate::machine::destage::state::DestageState;
+use crate::machine::fingerprint::{is_place_touched, offsets_bytes};
 use crate::machine::guard::{Blocks, Guard};
 use crate::machine::origin::Origin;
 use crate::status::Counters;
@@ -50,6 +51,9 @@ pub(crate) struct Volume {
     pub reserved_blocks: u64,
     /// Requests that wait for the volume's share of the cache.
     pub share_waiting: u32,
+    /// Well-known places that a stop is reading, a bit each. A write to one of them takes its bit: nobody knows which content
+    /// the read finds.
+    pub places_in_reading: u16,
     pub origin: Origin,
     pub destage: DestageState,
     pub counters: Counters,
@@ -73,6 +77,18 @@ impl Volume {
         let end = ((first + blocks) * BLOCK_BYTES).min(self.size_sectors * SECTOR_BYTES);
         assert!(end > offset, "the range begins inside the volume");
         (offset, end - offset)
+    }
+
+    /// Takes the bits of the well-known places that a write to `blocks` changes.
+    pub fn forget_places_in_reading(&mut self, blocks: Blocks) {
+        if self.places_in_reading == 0 {
+            return;
+        }
+        for (at, offset_bytes) in offsets_bytes(self.size_sectors).into_iter().enumerate() {
+            if offset_bytes.is_some_and(|offset_bytes| is_place_touched(offset_bytes, blocks)) {
+                self.places_in_reading &= !(1 << at);
+            }
+        }
     }
 
     /// Whether the cache holds data that the origin lacks.

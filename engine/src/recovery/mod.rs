@@ -323,6 +323,7 @@ pub(crate) fn volumes_of(superblock: &Superblock) -> [Option<Volume>; VOLUMES_MA
             active: 0,
             reserved_blocks: 0,
             share_waiting: 0,
+            places_in_reading: 0,
             origin: Origin::new(),
             destage: DestageState::new(blocks),
             counters: Counters::default(),

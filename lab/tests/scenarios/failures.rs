@@ -1,6 +1,6 @@
 //! Hazard 10, rules 10 and 11: devices that return garbage, die, and come back.
 
-use crate::kinds::{ALL, Kind as Records};
+use crate::kinds::{ALL, Kind as Records, RINGS};
 use crate::steps::*;
 use engine::effect::{Errno, RequestOp};
 use engine::recovery::load_superblock;
@@ -8,7 +8,7 @@ use engine::units::payload_checksum;
 use forebay_lab::disk::Fate;
 use forebay_lab::disk::faults::Kind;
 use forebay_lab::violation::{Kind as Broken, Violation};
-use forebay_lab::world::{CutImage, World};
+use forebay_lab::world::{CutImage, IoView, Setup, World};
 
 crate::scenarios! {
     hazard_10_clean_block_rots: SkipReadChecksum, writeback, on ALL;
@@ -16,6 +16,7 @@ crate::scenarios! {
     rule_10_lost_is_recorded: LostNotRecorded, writeback;
     hazard_10_cache_fails_and_comes_back: BypassBeforeAbandoned, writearound_alone, on KEEPING_CLEAN;
     hazard_09_well_known_place_is_written: KeepFingerprint, writeback, on ALL;
+    rule_11_place_is_written_while_a_stop_reads_it: RecordChangedPlace, few_zeroes, on RINGS;
     rule_11_detach_is_durable: DetachBeforeDurable, writeback, on ALL;
 }
 
@@ -74,6 +75,13 @@ fn hazard_09_well_known_place_is_written(world: &mut World) -> Run {
     write_fua(world, 0, 0, 1)?;
     world.pass(2000 * MS)?;
     world.cut_power(|_| Fate::Kept);
+    compare_places(world)?;
+    world.open()?;
+    world.verify_cut()
+}
+
+/// Compares the well-known places of volume 0 with its origin, as a start does.
+fn compare_places(world: &mut World) -> Run {
     let (superblock, _) = load_superblock(&mut CutImage::whole(world.cache())).expect("it is whole");
     let record = superblock.volumes[0].as_ref().expect("the volume is there");
     for place in record.fingerprint.iter().flatten() {
@@ -88,8 +96,33 @@ fn hazard_09_well_known_place_is_written(world: &mut World) -> Run {
             return Err(Violation::new(Broken::Contract, what));
         }
     }
+    Ok(())
+}
+
+fn few_zeroes() -> Setup {
+    let mut setup = writeback();
+    setup.config = |config| config.extents_max = 2;
+    setup
+}
+
+fn rule_11_place_is_written_while_a_stop_reads_it(world: &mut World) -> Run {
+    begin(world)?;
+    let ticket = world.write_zeroes(0, blocks(0, 1));
+    world.succeed(ticket)?;
+    let is_place = |io: &IoView| io.is_origin(0, Kind::Read) && io.first == 0 && io.sectors == 8;
+    world.hold(is_place);
+    let stop = world.submit(0, RequestOp::Stop);
+    let place = world.until_pending(is_place)?;
+    // The read has the old content; its answer comes when the zeroes are home, which leave a log that may hold no more of them
+    // even beside a stop.
+    world.land_op(place.id);
+    world.pass(5000 * MS)?;
+    world.release();
+    world.succeed(stop)?;
+    world.stopped()?;
+    compare_places(world)?;
     world.open()?;
-    world.verify_cut()
+    read(world, 0, 0, 1)
 }
 
 fn rule_11_detach_is_durable(world: &mut World) -> Run {
