@@ -4,8 +4,12 @@
 SHELL := /bin/bash
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 export FOREBAY ?= $(abspath $(TARGET))/release/forebay
+# Seconds after which make soak ends at the next occasion; 0 is never.
+SOAK_SECONDS ?= 0
 # Kills of the daemon, and cuts of its power, in one run of the kill tests.
-SOAK_KILLS ?= 500
+SOAK_KILLS ?= 100
+# Crashes for each profile on devices that fail, in one round of make soak.
+SOAK_CRASHES ?= 20
 # Runs of the simulator in one round of make soak; each has some ten power cuts.
 SOAK_RUNS ?= 20000
 # Seconds for each fuzz target.
@@ -21,7 +25,8 @@ help:
 	@echo "make doc     the reference of all crates, in $(TARGET)/doc"
 	@echo "make package what a registry would get, built from the packages alone"
 	@echo "make deny    licences, sources and duplicates of dependencies (needs cargo-deny)"
-	@echo "make soak    simulated power cuts and kill tests until stopped (SOAK_RUNS=$(SOAK_RUNS), SOAK_KILLS=$(SOAK_KILLS) in a round)"
+	@echo "make soak    simulated power cuts, failing devices and kill tests until stopped, or for SOAK_SECONDS"
+	@echo "             (SOAK_RUNS=$(SOAK_RUNS), SOAK_CRASHES=$(SOAK_CRASHES), SOAK_KILLS=$(SOAK_KILLS) in a round)"
 	@echo "make bench   speed through NBD against nbdkit's file plugin"
 	@echo "make fuzz    each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) (needs cargo-fuzz and nightly)"
 
@@ -62,14 +67,21 @@ deny:
 	cargo deny --offline check licenses bans sources
 
 soak:
-	@scripts/tools cc setpriv prlimit flock
+	@scripts/tools cc setpriv prlimit flock nbdfuse fusermount3 nbdcopy mount
 	cargo build --release --locked -p forebay
 	cargo test --release --locked -p forebay --test live --no-run
-	@for ((round = 1; ; round++)); do \
-		echo "soak: round $$round"; \
-		$(FOREBAY) lab verify --json --runs $(SOAK_RUNS) || exit 1; \
-		FOREBAY_KILLS=$(SOAK_KILLS) FOREBAY_SEED=$$(($$(date +%s%N) / 1000)) \
-			cargo test --release --locked -p forebay --test live -- --nocapture kills:: || exit 1; \
+	@is_over() { (( $(SOAK_SECONDS) > 0 && SECONDS >= $(SOAK_SECONDS) )) && echo "soak: $$SECONDS s without a finding"; }; \
+	live() { FOREBAY_SEED=$$seed FOREBAY_KILLS=$$2 \
+		cargo test --release --locked -p forebay --test live -- --nocapture $$1; }; \
+	for ((round = 1; ; round++)); do \
+		seed=$$(($$(date +%s%N) / 1000)); \
+		echo "soak: round $$round, seed $$seed"; \
+		$(FOREBAY) lab verify --json --seed $$seed --runs $(SOAK_RUNS) || exit 1; \
+		is_over && exit 0; \
+		live judge:: $(SOAK_CRASHES) || exit 1; \
+		is_over && exit 0; \
+		live kills:: $(SOAK_KILLS) || exit 1; \
+		is_over && exit 0; \
 	done
 
 bench:

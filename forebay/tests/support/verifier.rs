@@ -27,7 +27,7 @@ pub use violation::{AnyError, Excuses, Failure, Violation};
 use live::doors::nbd::client::{Client, ClientError, Receiver, Reply, Sender};
 use load::{Draw, Operation};
 use stamp::SECTOR_BYTES;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -36,6 +36,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How much is read at a time when everything is read.
 const SWEEP_SECTORS: usize = 2048;
+/// Sectors in a block, the unit of loss.
+const BLOCK_SECTORS: usize = 8;
 
 /// What a run got done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,6 +81,8 @@ pub struct Verifier {
     draw: Draw,
     /// Of the write that is being sent.
     payload: Vec<u8>,
+    /// Blocks that could not be read when all was read, because a device lost them.
+    lost: BTreeSet<usize>,
     crash: Option<(Crash, u64)>,
 }
 
@@ -94,6 +98,7 @@ impl Verifier {
             under_way: BTreeMap::new(),
             draw: Draw::new(seed, sectors as u64),
             payload: Vec::new(),
+            lost: BTreeSet::new(),
             crash: None,
         }
     }
@@ -160,6 +165,40 @@ impl Verifier {
             self.judge(start, &data, asked)?;
         }
         Ok(())
+    }
+
+    /// The same where devices may have lost blocks: those give errors, and all that can be read is judged. Returns how
+    /// many are lost.
+    pub fn verify_what_is_left(&mut self, client: &mut Client) -> Result<usize, Box<Violation>> {
+        self.lost.clear();
+        match self.verify_all(client).map_err(|violation| *violation) {
+            Ok(()) => return Ok(0),
+            Err(Violation::Unreadable { .. }) => {}
+            Err(violation) => return Err(Box::new(violation)),
+        }
+        for start in (0..self.histories.sectors()).step_by(BLOCK_SECTORS) {
+            self.now += 1;
+            let asked = self.now;
+            let offset_bytes = (start * SECTOR_BYTES) as u64;
+            match client.read(offset_bytes, (BLOCK_SECTORS * SECTOR_BYTES) as u32).map_err(Violation::Wire)? {
+                Ok(data) => {
+                    self.now += 1;
+                    self.judge(start, &data, asked)?;
+                }
+                Err(_) => {
+                    self.lost.insert(start / BLOCK_SECTORS);
+                }
+            }
+        }
+        Ok(self.lost.len())
+    }
+
+    /// Whether an operation meets a block that a device lost.
+    fn meets_lost(&self, operation: &Operation) -> bool {
+        let range = range(operation);
+        let blocks = range.start / BLOCK_SECTORS..range.end.div_ceil(BLOCK_SECTORS);
+        let is_durable = operation.kind == Kind::Flush || operation.fua;
+        self.lost.range(blocks).next().is_some() || (is_durable && !self.lost.is_empty())
     }
 
     /// Judges what the origin alone holds, from its first sector on: all that was acknowledged has come home.
@@ -271,7 +310,7 @@ impl Verifier {
         if let Err(errno) = reply.result {
             let Operation { kind, start, sectors, fua } = operation;
             let failure = Failure { kind, fua, start, sectors, errno, asked_at, answered_at: Instant::now() };
-            if !excuses.explain(&failure) {
+            if !self.meets_lost(&operation) && !excuses.explain(&failure) {
                 return Err(Box::new(Violation::Unexcused(failure)));
             }
         }

@@ -4,6 +4,8 @@
 //! * A change may fail while a device of the volume fails anything, and from the moment on when the cache failed a write
 //!   or a flush, as it is given up then.
 //! * A FLUSH, and whatever is to be durable, may also fail because an origin failed a flush since the last FLUSH.
+//! * Blocks that a failed write of the cache tore may give errors until they are written again; which ones they are is
+//!   seen when everything is read after a start.
 //! * Gone is gone until the next start. Once a clean stop was asked for, changes may be refused with ESHUTDOWN.
 //!
 //! Any other error breaks the promise, and so does every one after a restart with sound devices.
@@ -46,6 +48,8 @@ pub struct Ledger {
     /// Volumes whose origin failed a flush that no FLUSH has told of yet.
     owed: Vec<(usize, Instant)>,
     stopping: Option<Instant>,
+    /// The cache failed a write, in this life or an earlier one, and what it overwrote may be lost.
+    is_torn: bool,
     /// Faults of all lives.
     total: u64,
 }
@@ -65,6 +69,7 @@ impl Ledger {
     /// Notes that the cache may fail writes from now on.
     pub fn fail_cache(&mut self, at: Instant) {
         self.cache_failed.get_or_insert(at);
+        self.is_torn = true;
     }
 
     /// Notes that a device answers nothing until the next start, or nothing but errors.
@@ -88,12 +93,18 @@ impl Ledger {
 
     /// Notes that a new life begins, with sound devices.
     pub fn restart(&mut self) {
-        *self = Ledger { total: self.total, ..Ledger::default() };
+        *self = Ledger { total: self.total, is_torn: self.is_torn, ..Ledger::default() };
     }
 
     /// Whether a device failed anything in this life.
     pub fn is_faulty(&self) -> bool {
         !self.hits.is_empty() || self.cache_failed.is_some() || !self.gone.is_empty()
+    }
+
+    /// Whether the cache may have lost blocks: a write that it failed may have torn what was there, and then they give
+    /// errors until they are written again.
+    pub fn is_torn(&self) -> bool {
+        self.is_torn
     }
 
     /// Operations that failed, in all lives.

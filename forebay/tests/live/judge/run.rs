@@ -138,6 +138,8 @@ impl<'site> Ground<'site> {
             Step::Mode(volume, mode) => {
                 trial.run(self, &["set", trial.cache, VOLUMES[*volume].0, &format!("mode={mode}")])?;
             }
+            // It waits as long as devices fail; and what cannot be read for 30 s is given up.
+            Step::Flush(_) if lock(&self.ledger).is_faulty() => {}
             Step::Flush(volume) => trial.run(self, &["flush", trial.cache, VOLUMES[*volume].0])?,
         }
         Ok(())
@@ -178,7 +180,6 @@ pub fn run(setup: &Setup) -> Result<(Seen, u64), Finding> {
 fn come_through(site: &Site, setup: &Setup) -> Result<(Seen, u64), Finding> {
     let mut draw = Xoshiro256PlusPlus::seed_from_u64(setup.seed);
     let mut ground = Ground::new(site, setup);
-    let scope = ground.scope(setup.crashes > 4);
     let volumes = VOLUMES.iter().zip(&ground.origins).map(|((name, size_bytes), origin)| {
         let mode = MODES[draw.random_range(0..3)];
         Volume { name, size_bytes: *size_bytes, origin: origin.path().to_owned(), mode }
@@ -187,20 +188,36 @@ fn come_through(site: &Site, setup: &Setup) -> Result<(Seen, u64), Finding> {
     let cache = ground.cache.path().to_owned();
     let create = ["--profile", setup.profile, "--sparse"];
     let mut trial = Trial::new(site, &create, cache, volumes, setup.seed, &ground.ledger);
+    let result = all_lives(&mut trial, &mut ground, setup, &mut draw);
+    if result.is_err() {
+        let skip = trial.trail.len().saturating_sub(12);
+        trial.trail.iter().skip(skip).for_each(|event| eprintln!("{event}"));
+    }
+    let faults = lock(&ground.ledger).total();
+    result.map(|()| (trial.seen, faults))
+}
+
+fn all_lives(
+    trial: &mut Trial<'_>,
+    ground: &mut Ground<'_>,
+    setup: &Setup,
+    draw: &mut Xoshiro256PlusPlus,
+) -> Result<(), Finding> {
+    let scope = ground.scope(setup.crashes > 4);
     while trial.seen.kills + trial.seen.cuts < setup.crashes {
-        let life = Life::draw(&mut draw, scope);
-        live(&mut trial, &mut ground, &life)?;
-        for event in between(&mut draw, scope) {
-            pass(&mut trial, &mut ground, event, &mut draw)?;
+        let life = Life::draw(draw, scope);
+        trial.trail.push(format!("{life:?}"));
+        live(trial, ground, &life)?;
+        for event in between(draw, scope) {
+            trial.trail.push(format!("{event:?}"));
+            pass(trial, ground, event, draw)?;
         }
     }
     trial.begin(&[])?;
     for volume in 0..VOLUMES.len() {
         trial.come_home(volume, || ground.origins[volume].content())?;
     }
-    trial.stop()?;
-    let faults = lock(&ground.ledger).total();
-    Ok((trial.seen, faults))
+    trial.stop()
 }
 
 /// One life; afterwards the devices are whole again.
@@ -297,8 +314,9 @@ fn pass(
             ground.heal();
         }
         Between::Homecoming(volume, mode) => {
-            trial.come_home(volume, || ground.origins[volume].content())?;
-            trial.return_with(volume, mode);
+            if trial.come_home(volume, || ground.origins[volume].content())? {
+                trial.return_with(volume, mode);
+            }
         }
     }
     Ok(())
