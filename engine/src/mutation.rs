@@ -107,6 +107,9 @@ mutations! {
     /// Rule 5: v1 is flushed, and a clean stop follows at once. While the cache is switched off a block of an earlier batch rots:
     /// nothing says that its batch was whole once, the log is cut there, and v0 is read.
     EndNotNoted,
+    /// Rule 6: a power cut leaves the footer of a segment and not its head. The next session opens the segment once more and stops
+    /// cleanly, and its superblock moves the cut to the log's end: the dead footer counts, the cache cannot be opened.
+    StopMovesCut,
     /// Rule 5: a block rots whose key is put into the ring once more; v1 is flushed behind that. After a power cut the key's batch
     /// passes for torn: the log is cut there, and v0 is read.
     DoubtKeptKeys,

@@ -215,6 +215,7 @@ mod tests {
             update: 1,
             session: 1,
             cut_sequence: 0,
+            flushed_sequence: 0,
             base_sequence: 1,
             clean_stop: true,
             cache_bytes: CACHE_BYTES,

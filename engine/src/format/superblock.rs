@@ -30,6 +30,7 @@ const KIND_AT: usize = 15;
 const PROFILE_AT: usize = 88;
 const SLOTS_AT: usize = PROFILE_AT + NAME_BYTES_MAX;
 const VOLUMES_AT: usize = 4096;
+const FLUSHED_AT: usize = VOLUMES_AT - 8;
 const VOLUME_BYTES: usize = 2048;
 const VOLUME_NAME_AT: usize = 32;
 const VOLUME_IDENTITY_AT: usize = VOLUME_NAME_AT + NAME_BYTES_MAX;
@@ -37,7 +38,7 @@ const VOLUME_ORIGIN_AT: usize = VOLUME_IDENTITY_AT + IDENTITY_BYTES_MAX;
 const VOLUME_FINGERPRINTS_AT: usize = VOLUME_ORIGIN_AT + ORIGIN_BYTES_MAX;
 const FINGERPRINT_BYTES: usize = 16;
 
-const _: () = assert!(SLOTS_AT + SLOT_LAYOUT_BYTES <= VOLUMES_AT);
+const _: () = assert!(SLOTS_AT + SLOT_LAYOUT_BYTES <= FLUSHED_AT);
 const _: () = assert!(KEY_LAYOUT_BYTES <= SLOT_LAYOUT_BYTES);
 const _: () = assert!(VOLUME_FINGERPRINTS_AT + FINGERPRINTS_MAX * FINGERPRINT_BYTES <= VOLUME_BYTES);
 const COMPOSITION_AT: usize = VOLUMES_AT + VOLUMES_MAX * VOLUME_BYTES;
@@ -56,6 +57,9 @@ pub struct Superblock {
     pub session: u64,
     /// The last batch that is valid of all sessions before this one (rule 6). 0 on a new cache.
     pub cut_sequence: u64,
+    /// The last batch that is known to be flushed since the cut (rule 5): all of the log after a clean stop. 0 where nothing was
+    /// noted. Not the cut itself: what an earlier session left behind the cut stays dead.
+    pub flushed_sequence: u64,
     /// The log holds nothing below this sequence and needs nothing from there. 1 on a new cache; higher only after a repair.
     pub base_sequence: u64,
     /// Whether the last session ended cleanly and none began since.
@@ -177,7 +181,7 @@ impl Superblock {
     /// # Errors
     /// [`FormatError::Field`] with the first one that has not.
     pub fn validate(&self) -> Result<(), FormatError> {
-        let counters = [self.update, self.session, self.cut_sequence];
+        let counters = [self.update, self.session, self.cut_sequence, self.flushed_sequence];
         if counters.into_iter().any(|counter| counter > COUNTER_MAX) {
             return Err(FormatError::Field("session"));
         }
@@ -219,6 +223,7 @@ impl Superblock {
         put(bytes, 32, &self.update.to_le_bytes());
         put(bytes, 40, &self.session.to_le_bytes());
         put(bytes, 48, &self.cut_sequence.to_le_bytes());
+        put(bytes, FLUSHED_AT, &self.flushed_sequence.to_le_bytes());
         put(bytes, 56, &self.base_sequence.to_le_bytes());
         put(bytes, 64, &self.cache_bytes.to_le_bytes());
         self.layout.encode(bytes);
@@ -254,6 +259,7 @@ impl Superblock {
             update: u64_at(bytes, 32)?,
             session: u64_at(bytes, 40)?,
             cut_sequence: u64_at(bytes, 48)?,
+            flushed_sequence: u64_at(bytes, FLUSHED_AT)?,
             base_sequence: u64_at(bytes, 56)?,
             clean_stop: flag(u8_at(bytes, 14)?, "clean_stop")?,
             cache_bytes: u64_at(bytes, 64)?,

@@ -167,6 +167,8 @@ mod tests {
         log.disk.flush().unwrap();
         let mut newer = log.superblock.clone();
         newer.update = 3;
+        // Behind the tear, too, there is something new.
+        newer.composition = "a = b".into();
         let mut torn = Torn { disk: &mut log.disk, is_over: false };
         crate::recovery::write_superblock(&mut torn, &newer).unwrap_err();
         let (found, _) = load_superblock(&mut log.disk).unwrap();

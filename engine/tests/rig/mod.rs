@@ -179,6 +179,7 @@ impl Rig {
             update: 1,
             session: 1,
             cut_sequence: 0,
+            flushed_sequence: 0,
             base_sequence: 1,
             clean_stop: true,
             cache_bytes: layout.cache_bytes(),

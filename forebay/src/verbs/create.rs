@@ -70,6 +70,7 @@ pub(super) fn run(arguments: Create) -> Result<()> {
         update: 0,
         session: 0,
         cut_sequence: 0,
+        flushed_sequence: 0,
         base_sequence: 1,
         clean_stop: true,
         cache_bytes: cache.size_bytes(),

@@ -194,5 +194,7 @@ fn told_by_superblock<'a>(sector: impl Fn(u64) -> &'a Sector) -> u64 {
         }
         Superblock::decode(&bytes).ok()
     });
-    copies.max_by_key(|superblock| superblock.update).map_or(0, |superblock| superblock.cut_sequence)
+    copies
+        .max_by_key(|superblock| superblock.update)
+        .map_or(0, |superblock| superblock.cut_sequence.max(superblock.flushed_sequence))
 }

@@ -21,6 +21,7 @@ crate::scenarios! {
     rule_05_the_last_segment_lost_its_head: SkipHeadless, damaged, on RINGS;
     rule_05_the_end_of_a_clean_stop_is_known: EndNotNoted, damaged, on RINGS;
     rule_05_clean_copies_after_a_repair: TrustCleanAfterRepair, repaired;
+    rule_06_stop_does_not_move_the_cut: StopMovesCut, damaged;
     rule_06_dead_tail_by_its_checksum: ForgetChain, writeback, with TrustDeadTail;
     rule_06_dead_tail_by_the_cut: TrustDeadTail, writeback, with ForgetChain;
     rule_06_dead_tail_by_its_session: ForgetSessionBump, writeback;
@@ -302,6 +303,28 @@ fn rule_06_dead_tail_by_its_checksum(world: &mut World) -> Run {
     lose_the_first_of_two(world)?;
     world.open()?;
     write_the_first_again(world)
+}
+
+fn rule_06_stop_does_not_move_the_cut(world: &mut World) -> Run {
+    begin(world)?;
+    write_fua(world, 0, 5, 1)?;
+    for step in 1..6 {
+        write(world, 0, step * 16, 16)?;
+    }
+    world.pass(MS)?;
+    // Of the second segment only the footer survives, without the head.
+    let is_footer = |write: &AtStake| write.first + write.sectors() == SEGMENTS_SECTOR + 2 * SEGMENT_SECTORS;
+    assert!(world.at_stake().iter().any(is_footer), "the second segment was sealed");
+    world.cut_power(|write| if is_footer(write) { Fate::Kept } else { Fate::Lost });
+    world.open()?;
+    // The next session opens the segment again, and reaches the dead footer's sequence in it.
+    for step in 1..3 {
+        write(world, 0, step * 16, 16)?;
+    }
+    write(world, 0, 200, 1)?;
+    world.stop()?;
+    world.open()?;
+    read(world, 0, 200, 1)
 }
 
 fn rule_06_dead_tail_by_the_cut(world: &mut World) -> Run {

@@ -132,7 +132,7 @@ impl Machine<LogStore> {
         } else {
             // What is left of a full ring is for what empties it.
             let flushed = self.barrier.flushed;
-            self.superblock.cut_sequence = flushed;
+            self.superblock.flushed_sequence = flushed;
             let update = self.superblock_writer.change(&mut self.superblock);
             self.store.log.note.update = Some((update, flushed));
         }
@@ -143,6 +143,9 @@ impl Machine<LogStore> {
         let published = self.store.log.published();
         assert!(self.barrier.flushed >= published, "a clean stop comes when all of the log is flushed");
         if !self.is_mutated(Mutation::EndNotNoted) {
+            self.superblock.flushed_sequence = published;
+        }
+        if self.is_mutated(Mutation::StopMovesCut) {
             self.superblock.cut_sequence = published;
         }
     }

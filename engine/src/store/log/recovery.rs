@@ -48,6 +48,7 @@ impl OpenedLog {
     /// Records in the superblock where the log was cut.
     pub fn record_cut(&self, superblock: &mut Superblock, mutations: Mutations) {
         superblock.cut_sequence = self.store.log.published();
+        superblock.flushed_sequence = 0;
         superblock.base_sequence = self.base_sequence;
         if self.was_repaired && !mutations.has(Mutation::TrustCleanAfterRepair) {
             // Clean copies from before the cut may be older than what the origin got after it.

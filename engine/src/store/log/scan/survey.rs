@@ -103,8 +103,8 @@ pub(crate) fn survey<I: Image>(
         superblock,
         repair,
         mutations,
-        // The recovery that cut the log there flushed all of it first.
-        flushed_sequence: superblock.cut_sequence,
+        // The recovery that cut the log flushed all of it first.
+        flushed_sequence: superblock.cut_sequence.max(superblock.flushed_sequence),
         seen_sequence: 0,
     };
     let mut candidates = order(&edges, superblock, mutations);

@@ -170,6 +170,7 @@ pub(crate) fn new_superblock() -> Superblock {
         update: 1,
         session: 1,
         cut_sequence: 0,
+        flushed_sequence: 0,
         base_sequence: 1,
         clean_stop: false,
         cache_bytes: CACHE_BYTES,

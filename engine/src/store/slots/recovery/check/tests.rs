@@ -42,6 +42,7 @@ impl Scene {
             update: 3,
             session: 2,
             cut_sequence: 0,
+            flushed_sequence: 0,
             base_sequence: 1,
             clean_stop: false,
             cache_bytes: layout.cache_bytes(),
