@@ -312,6 +312,9 @@ mutations! {
     /// Rule 11: a stop records the checksum of a well-known place that a destage changed while it was read: the next start
     /// refuses the volume's own origin.
     RecordChangedPlace,
+    /// Rule 11: a volume grows, which takes the checksums of its origin back. A well-known place is written before that is
+    /// durable: after a crash the volume's own origin is refused.
+    ForgetTakenBack,
     /// Rule 11: a detach is answered before the volume is durably off the cache.
     DetachBeforeDurable,
     /// Rule 11: a session begins before the origin is compared. The start is refused; the next one finds no clean stop any

@@ -136,7 +136,12 @@ impl<S: Store> Machine<S> {
             // Another size has other well-known places.
             record.fingerprint = Default::default();
         }
-        let update = self.superblock_writer.change(&mut self.superblock);
+        // RULE 11: no write to the origin overtakes that, or a crash would bring the checksums back.
+        let update = if self.is_mutated(Mutation::ForgetTakenBack) {
+            self.superblock_writer.change(&mut self.superblock)
+        } else {
+            self.superblock_writer.take_back(&mut self.superblock)
+        };
         self.requests.watch(key, Stage::Superblock(update));
     }
 

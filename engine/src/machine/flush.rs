@@ -314,14 +314,14 @@ impl<S: Store> Machine<S> {
                 }
             }
         }
-        if is_changed && self.latched.is_none() {
-            let update = self.superblock_writer.change(&mut self.superblock);
-            self.superblock_writer.defer(update, target, op, flight);
-        } else if let Some(update) = self.superblock_writer.last_deferred() {
-            // A checksum taken back by an earlier operation is not durably gone yet.
-            self.superblock_writer.defer(update, target, op, flight);
-        } else {
-            self.issue(target, op, flight);
+        let is_latched = self.latched.is_some();
+        if is_changed && !is_latched {
+            self.superblock_writer.take_back(&mut self.superblock);
+        }
+        // A checksum that was taken back, by this operation or before it, may not be durably gone yet.
+        match self.superblock_writer.taking_back().filter(|_| !is_latched) {
+            Some(update) => self.superblock_writer.defer(update, target, op, flight),
+            None => self.issue(target, op, flight),
         }
     }
 

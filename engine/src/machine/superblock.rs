@@ -28,13 +28,15 @@ pub(crate) struct SuperblockWriter<T> {
     /// The update number that is durable in both copies.
     durable: u64,
     is_wanted: bool,
+    /// The last update that takes a checksum of a well-known place back.
+    taken_back: u64,
     writing: Option<(u64, Step, BufferId)>,
     deferred: Vec<Deferred<T>>,
 }
 
 impl<T> Default for SuperblockWriter<T> {
     fn default() -> SuperblockWriter<T> {
-        SuperblockWriter { durable: 0, is_wanted: false, writing: None, deferred: Vec::new() }
+        SuperblockWriter { durable: 0, is_wanted: false, taken_back: 0, writing: None, deferred: Vec::new() }
     }
 }
 
@@ -54,6 +56,17 @@ impl<T> SuperblockWriter<T> {
         superblock.update += 1;
         self.is_wanted = true;
         superblock.update
+    }
+
+    /// Notes a change that takes checksums of well-known places back. Returns its update number.
+    pub fn take_back(&mut self, superblock: &mut Superblock) -> u64 {
+        self.taken_back = self.change(superblock);
+        self.taken_back
+    }
+
+    /// The last update that takes a checksum back, if it is not durable yet.
+    pub fn taking_back(&self) -> Option<u64> {
+        (self.taken_back > self.durable).then_some(self.taken_back)
     }
 
     /// Whether the superblock changed and is not being written.
@@ -106,11 +119,6 @@ impl<T> SuperblockWriter<T> {
     /// Keeps a write to an origin until the superblock's `update` is durable.
     pub fn defer(&mut self, update: u64, target: Target, op: IoOp, flight: Flight<T>) {
         self.deferred.push(Deferred { update, target, op, flight });
-    }
-
-    /// The update that the last deferred write waits for, if there is one.
-    pub fn last_deferred(&self) -> Option<u64> {
-        self.deferred.last().map(|deferred| deferred.update)
     }
 
     /// Takes the deferred writes whose update is durable, or all of them.

@@ -2,7 +2,7 @@
 
 use crate::kinds::{ALL, Kind as Records, RINGS};
 use crate::steps::*;
-use engine::effect::{Errno, RequestOp};
+use engine::effect::{Errno, RequestOp, Target};
 use engine::recovery::load_superblock;
 use engine::units::payload_checksum;
 use forebay_lab::disk::Fate;
@@ -17,6 +17,7 @@ crate::scenarios! {
     hazard_10_cache_fails_and_comes_back: BypassBeforeAbandoned, writearound_alone, on KEEPING_CLEAN;
     hazard_09_well_known_place_is_written: KeepFingerprint, writeback, on ALL;
     rule_11_place_is_written_while_a_stop_reads_it: RecordChangedPlace, few_zeroes, on RINGS;
+    rule_11_written_beside_a_growth: ForgetTakenBack, writearound, on ALL;
     rule_11_detach_is_durable: DetachBeforeDurable, writeback, on ALL;
 }
 
@@ -123,6 +124,24 @@ fn rule_11_place_is_written_while_a_stop_reads_it(world: &mut World) -> Run {
     compare_places(world)?;
     world.open()?;
     read(world, 0, 0, 1)
+}
+
+fn rule_11_written_beside_a_growth(world: &mut World) -> Run {
+    begin(world)?;
+    // A clean stop leaves fingerprints.
+    world.stop()?;
+    world.open()?;
+    begin(world)?;
+    let is_superblock = |io: &IoView| io.is_cache(Kind::Write) && io.first < SEGMENTS_SECTOR;
+    world.hold(is_superblock);
+    world.grow(0, 80);
+    world.until_pending(is_superblock)?;
+    let _not_answered = world.write(0, blocks(0, 1));
+    world.pass(100 * MS)?;
+    world.kill(|write| matches!(write.target, Target::Origin(_)));
+    compare_places(world)?;
+    world.open()?;
+    world.verify_cut()
 }
 
 fn rule_11_detach_is_durable(world: &mut World) -> Run {
