@@ -309,3 +309,28 @@ fn a_cache_that_fails_leaves_well_known_places_alone() -> Result<(), Violation> 
     }
     Ok(())
 }
+
+/// Goal: a detach is answered, whatever happens to the cache. Method: a clean volume is taken off the cache, and the write fails that
+/// takes its slots off the records.
+#[test]
+fn a_detach_is_answered_when_the_cache_fails() -> Result<(), Violation> {
+    for persistence in ["sync-sector", "commit", "bit-tree"] {
+        let mut composition = Composition::plain_slots();
+        for (name, value) in [("ways", "0"), ("persistence", persistence)] {
+            composition.set(name, value).expect("names and values of the tables");
+        }
+        let mut setup = Setup::new(7);
+        setup.slots = Some(SlotSetup { slots: 64, composition });
+        let mut world = World::new(setup);
+        let ticket = world.write_fua(0, blocks(500, 1));
+        world.succeed(ticket)?;
+        assert_eq!(world.ask(0, RequestOp::Drain)?, Ok(()));
+        world.hold(|io| io.is_cache(Kind::Write));
+        let detach = world.submit(0, RequestOp::Detach);
+        let write = world.until_pending(|io| io.is_cache(Kind::Write))?;
+        world.complete_failed(write.id, Errno::IO)?;
+        world.release();
+        assert_eq!(world.wait(detach)?, Err(Errno::IO), "{persistence}: it may be back after a crash");
+    }
+    Ok(())
+}

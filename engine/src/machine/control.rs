@@ -170,6 +170,7 @@ impl<S: Store> Machine<S> {
         let index = active.volume;
         match active.op {
             RequestOp::Drain => self.look_at_drain(key, index, memory),
+            RequestOp::Detach if self.latched.is_some() => self.fail(key, Errno::IO, memory),
             RequestOp::Detach => self.look_at_detach(key, index),
             RequestOp::Stop => self.look_at_stop(key, memory),
             RequestOp::GiveUpLost | RequestOp::SetSize(_) => self.look_at_dropped(key, index, memory),
