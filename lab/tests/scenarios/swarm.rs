@@ -72,6 +72,7 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
         Mutation::FillBeforeFirstFlush,
         "a kill, a fill before the origin's first flush, and a cut that takes what the origin showed: none in 2500 seeds",
     ),
+    (Mutation::ForgetTakenBack, "the worlds here do not grow"),
     (Mutation::CleanNotRecorded, "how much counts as dirty after a crash is compared in the script alone"),
     (Mutation::IndexOverBudget, "the least budget of an index is more than the swarm's worlds fill"),
     (Mutation::WorkUnbounded, "the swarm's requests do not fill the slack of the pool's bound"),
