@@ -7,6 +7,9 @@
 //! * An acknowledged operation hides those that had their reply before it was asked for.
 //! * One that failed may have happened or not. What a read rules out comes back in a crash at most, and only
 //!   until an acknowledged operation hides it.
+//! * A read that shows an operation that failed settles nothing for longer than the server lives: the data is where reads
+//!   find it, and its record may be what failed, so that the next start finds the sector as it was before. That ends with
+//!   a flush or an acknowledged operation. The simulator's oracle has it so, too.
 //! * A read may show whatever was not hidden when it was asked for, or was asked for meanwhile.
 //! * A read that began after all operations in question had their replies settles what the sector is.
 //! * An acknowledged flush makes durable what had its reply before the flush was asked for.
@@ -57,6 +60,10 @@ pub struct Entry {
     pub settled: bool,
     /// It was answered with an error, and nothing has hidden it or shown it since: a crash may bring it.
     pub failed: bool,
+    /// A read ruled it out by showing an operation that failed and that no flush covers: a crash may bring it back.
+    pub doubted: bool,
+    /// It was answered without an error.
+    pub acknowledged: bool,
 }
 
 impl Entry {
@@ -103,6 +110,8 @@ impl Histories {
             flushed: true,
             settled: false,
             failed: false,
+            doubted: false,
+            acknowledged: true,
         };
         Histories {
             sectors: vec![vec![origin]; sectors],
@@ -136,6 +145,8 @@ impl Histories {
                 flushed: false,
                 settled: false,
                 failed: false,
+                doubted: false,
+                acknowledged: false,
             });
         }
     }
@@ -148,11 +159,13 @@ impl Histories {
                 entry.hidden = entry.hidden.min(now);
                 entry.survives &= !fua;
                 entry.failed = false;
+                entry.doubted = false;
             }
             let own = history.iter_mut().find(|entry| entry.asked == asked && entry.done == NEVER);
             let own = own.expect("an operation that is answered was begun");
             own.done = now;
             own.failed = !worked;
+            own.acknowledged = worked;
             own.flushed = worked && fua;
             if !own.flushed {
                 self.unflushed.insert(sector);
@@ -168,6 +181,7 @@ impl Histories {
                 // What was hidden when the flush was asked for is older than what the flush covers; but an operation
                 // that failed and was ruled out by a read is not older than anything.
                 entry.survives &= entry.hidden >= asked || entry.failed;
+                entry.doubted &= entry.hidden >= asked;
                 entry.flushed = true;
             }
             history.iter().any(|entry| entry.survives && !entry.flushed)
@@ -180,7 +194,9 @@ impl Histories {
         for (sector, history) in self.sectors.iter_mut().enumerate() {
             for entry in &mut *history {
                 entry.settled = false;
-                if std::mem::take(&mut entry.failed) {
+                let may_come = entry.failed || entry.doubted;
+                (entry.failed, entry.doubted) = (false, false);
+                if may_come {
                     entry.hidden = NEVER;
                 }
                 if entry.done == NEVER {
@@ -236,6 +252,7 @@ impl Histories {
         let flushed = pairs().filter(|(_, matches)| **matches).all(|(entry, _)| entry.flushed);
         let latest = pairs().filter(|(_, matches)| **matches).map(|(entry, _)| entry.done).max();
         let latest = latest.expect("the read was allowed");
+        let is_doubtful = pairs().any(|(entry, matches)| *matches && entry.failed && !entry.flushed);
         let mut fixed = Vec::new();
         for (entry, matches) in history.iter_mut().zip(matches) {
             if *matches && entry.effect == Effect::Discarded {
@@ -258,6 +275,7 @@ impl Histories {
             } else if entry.done < asked && entry.is_live() {
                 entry.hidden = now;
                 entry.survives &= !flushed || entry.failed;
+                entry.doubted = is_doubtful && !entry.failed;
                 if !entry.failed
                     && let Effect::Becomes(Content::Version(version)) = entry.effect
                     && latest < entry.asked

@@ -183,6 +183,45 @@ fn what_failed_and_was_not_there_may_come_with_a_crash() {
 }
 
 #[test]
+fn what_failed_and_was_there_may_be_gone_after_a_crash() {
+    for crash in [Crash::Process, Crash::Power] {
+        for is_there in [false, true] {
+            let mut sector = Sector::new();
+            let older = sector.write_fua();
+            let old = sector.write_fua();
+            let failed = sector.fail();
+            assert_eq!(sector.shows(failed), Ok(()), "its data is in the cache");
+            assert!(sector.shows(old).is_err(), "it does not flip as long as the daemon lives");
+            sector.crash(crash);
+            assert_eq!(sector.shows(older), Err(Wrong::Lost), "only what it was to replace comes back");
+            let (shown, other) = if is_there { (failed, old) } else { (old, failed) };
+            assert_eq!(sector.shows(shown), Ok(()), "its record may have landed or not");
+            assert!(sector.shows(other).is_err(), "now it is settled");
+            sector.crash(crash);
+            assert_eq!(sector.shows(shown), Ok(()));
+            assert!(sector.shows(other).is_err(), "and in the next life");
+        }
+    }
+}
+
+#[test]
+fn what_was_there_before_a_failed_write_does_not_come_back_over_an_acknowledged_one() {
+    for is_flushed in [false, true] {
+        let mut sector = Sector::new();
+        let old = sector.write_fua();
+        let failed = sector.fail();
+        assert_eq!(sector.shows(failed), Ok(()));
+        let new = if is_flushed { failed } else { sector.write() };
+        if is_flushed {
+            sector.flush();
+        }
+        sector.kill();
+        assert_eq!(sector.shows(old), Err(Wrong::Lost), "a flush and an acknowledged write end the doubt");
+        assert_eq!(sector.shows(new), Ok(()));
+    }
+}
+
+#[test]
 fn what_failed_does_not_come_back_over_an_acknowledged_write() {
     for crash in [Crash::Process, Crash::Power] {
         let mut sector = Sector::new();
