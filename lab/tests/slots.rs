@@ -3,12 +3,13 @@
 
 use engine::composition::Composition;
 use engine::effect::{Errno, RequestOp, Target};
-use engine::units::{Nanos, SectorRange};
+use engine::units::{Frame, Nanos, SectorRange};
+use forebay_lab::content::Tag;
 use forebay_lab::disk::Fate;
 use forebay_lab::disk::faults::Kind;
 use forebay_lab::swarm::{Knob, Options, SLOT_RULES, Totals, run};
 use forebay_lab::violation::Violation;
-use forebay_lab::world::{Setup, SlotSetup, Ticket, World, blocks};
+use forebay_lab::world::{IoView, Setup, SlotSetup, Ticket, World, blocks};
 
 /// Histories of the plain rules, and of each of the others; each has some ten cuts.
 const SEEDS: u64 = 400;
@@ -72,7 +73,7 @@ fn unsafe_slots_lose_data_where_devices_do() {
         let slots = SlotSetup { slots: 512, composition };
         let mut setup = Setup::new(1);
         setup.slots = Some(slots);
-        let first_of_data = slots.layout().slot_offset_bytes(engine::units::Frame(0)) / 512;
+        let first_of_data = slots.layout().slot_offset_bytes(Frame(0)) / 512;
         let mut world = World::new(setup);
         world.run_dry()?;
         let ticket = world.write(0, blocks(10, 1));
@@ -181,6 +182,49 @@ fn a_stop_waits_for_nothing_to_go_home_to_an_origin_that_fails() -> Result<(), V
         assert_eq!(world.wait(stop)?, Ok(()), "{writes}");
     }
     Ok(())
+}
+
+/// Goal: a write that fails may be read as long as the process runs, and be gone after a crash: its data is in a slot, and
+/// its record is what the cache failed to write. What was acknowledged stays. Method: chance decides whether the record
+/// lands, and both are seen.
+#[test]
+fn a_failed_write_is_read_until_a_crash_takes_it() -> Result<(), Violation> {
+    let mut seen = [0; 2];
+    for seed in 0..12 {
+        let mut composition = Composition::plain_slots();
+        composition.set("writes", "invalidate").expect("it is possible");
+        let slots = SlotSetup { slots: 512, composition };
+        let mut setup = Setup::new(seed);
+        setup.slots = Some(slots);
+        let mut world = World::new(setup);
+        let kept = world.write(0, blocks(0, 8));
+        world.succeed(kept)?;
+        let before = content(&mut world, 16)?;
+        let first_page = slots.layout().slot_page_offset_bytes(0, 0) / 512;
+        let first_data = slots.layout().slot_offset_bytes(Frame(0)) / 512;
+        let is_record =
+            move |io: &IoView| io.is_cache(Kind::Write) && (first_page..first_data).contains(&io.first);
+        world.hold(is_record);
+        let failing = world.write(0, blocks(16, 1));
+        let record = world.until_pending(is_record)?;
+        world.complete_failed(record.id, Errno::IO)?;
+        world.release();
+        assert_eq!(world.wait(failing)?, Err(Errno::IO));
+        assert_ne!(content(&mut world, 16)?, before, "its data is in the slot");
+        world.kill(|_| false);
+        world.open()?;
+        seen[usize::from(content(&mut world, 16)? == before)] += 1;
+        world.verify()?;
+    }
+    assert!(seen.iter().all(|&times| times > 0), "a record that fails lands, or does not: {seen:?}");
+    Ok(())
+}
+
+/// The content of a block, as a client reads it.
+fn content(world: &mut World, block: u64) -> Result<Vec<Tag>, Violation> {
+    let ticket = world.read(0, blocks(block, 1));
+    world.succeed(ticket)?;
+    Ok(world.answer(ticket).expect("it was answered").found.clone())
 }
 
 /// Goal: beside a block that rotted the others of a large slot are still the only copies, also when the cache has failed.
