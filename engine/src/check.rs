@@ -185,8 +185,8 @@ impl Report {
     fn add_copies(&mut self, copies: CopyState) {
         for (health, offset_bytes) in copies.into_iter().zip(SUPERBLOCK_OFFSETS) {
             match health {
-                CopyHealth::Current | CopyHealth::Outside => (),
-                CopyHealth::Older => self.add(None, offset_bytes, Damage::SuperblockOlder),
+                // A crash between the writes of two copies leaves an older one: the next start writes both.
+                CopyHealth::Current | CopyHealth::Older | CopyHealth::Outside => (),
                 CopyHealth::Bad(error) => self.add(None, offset_bytes, Damage::SuperblockCopy(error)),
                 CopyHealth::Unreadable(errno) => self.add(None, offset_bytes, Damage::Unreadable(errno)),
             }
@@ -370,7 +370,9 @@ fn read_summary<I: Image>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::SUPERBLOCK_BYTES;
     use crate::store::log::scan::testlog::{Dice, GEOMETRY, TestLog};
+    use alloc::vec;
 
     fn flushed_log(batches: u64) -> TestLog {
         let mut log = TestLog::new();
@@ -458,5 +460,19 @@ mod tests {
         let report = check(&mut log.disk);
         assert!(!report.ok && report.errors_count == 1);
         assert_eq!(report.superblock_error, Some(SuperblockError::NotFormatted));
+    }
+
+    #[test]
+    fn a_copy_that_a_crash_left_older_is_no_error() {
+        let mut log = TestLog::new();
+        log.superblock.update += 1;
+        let mut bytes = vec![0; SUPERBLOCK_BYTES];
+        log.superblock.encode(&mut bytes);
+        log.disk.write(SUPERBLOCK_OFFSETS[0], &bytes).unwrap();
+        log.disk.flush().unwrap();
+        let report = check(&mut log.disk);
+        assert_eq!((report.errors_count, report.superblock.map(|found| found.update)), (0, Some(2)));
+        log.disk.bytes[index_wide(SUPERBLOCK_OFFSETS[1]) + 5000] ^= 1;
+        assert_eq!(check(&mut log.disk).errors_count, 1, "a damaged one is");
     }
 }

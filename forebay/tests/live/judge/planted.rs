@@ -55,7 +55,7 @@ fn an_origin_that_reads_older_versions_is_found() {
 fn a_cache_that_forgets_what_was_flushed_is_found() {
     let Some(finding) = found("forgetful cache", Plant::ForgetsFlushes, Plant::None) else { return };
     assert!(
-        is_named(&finding, &[Wrong::Lost], &["damaged", "older copy"]),
+        is_named(&finding, &[Wrong::Lost], &["damaged", "older copy", "changed behind"]),
         "a flushed write was lost: {finding}"
     );
 }

@@ -51,9 +51,6 @@ pub enum Damage {
     /// A copy of the superblock.
     #[error("the copy of the superblock is damaged: {0}")]
     SuperblockCopy(FormatError),
-    /// A copy of the superblock is not the newest one.
-    #[error("the copy of the superblock is older than the other one")]
-    SuperblockOlder,
     /// A segment that the log needs is not there.
     #[error("a segment of the log is missing or its head is damaged")]
     Segment,
