@@ -260,7 +260,7 @@ impl Report {
             && span.footer.is_some_and(|decoded| {
                 decoded.footer.session == walk.session
                     && (decoded.footer.session == superblock.session
-                        || flushed_sequence > superblock.cut_sequence.max(superblock.flushed_sequence))
+                        || flushed_sequence > superblock.cut_sequence)
             });
         if let Err((offset_bytes, what)) = summary
             && is_durable

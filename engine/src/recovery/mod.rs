@@ -166,8 +166,8 @@ impl Opened {
         }
     }
 
-    /// Clean blocks in slots, all if there are no more than `count`, else that many chosen by `random`, as volume, byte offset on the origin and byte offset on the
-    /// cache device: both must have the same there (rule 11). Their checksums are not known at a start.
+    /// Clean blocks in slots, all if there are no more than `count`, else that many chosen by `random`, as volume, byte
+    /// offset on the origin and byte offset on the cache device: both must have the same there (rule 11). Their checksums are not known at a start.
     pub fn sample_clean_slots(
         &self,
         count: usize,

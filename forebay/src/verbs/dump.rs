@@ -259,7 +259,11 @@ fn entries_of(
 fn print_superblock(to: &mut impl Write, superblock: &Superblock) -> io::Result<()> {
     let dump = superblock_dump(superblock);
     writeln!(to, "set        {}", dump.set_id)?;
-    writeln!(to, "superblock update {}, session {}, cut {}", dump.update, dump.session, dump.cut_sequence)?;
+    let SuperblockDump { update, session, cut_sequence, flushed_sequence, .. } = &dump;
+    writeln!(
+        to,
+        "superblock update {update}, session {session}, cut {cut_sequence}, flushed {flushed_sequence}"
+    )?;
     writeln!(to, "stopped    {}", if dump.clean_stop { "cleanly" } else { "by a crash, or it runs" })?;
     writeln!(to, "device     {}, {}", Size(dump.cache_bytes), dump.division)?;
     writeln!(to, "profile    {}", dump.profile)?;

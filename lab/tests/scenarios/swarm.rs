@@ -110,6 +110,8 @@ const BETWEEN_LIVES: &[Mutation] = &[
     Mutation::SkipSamples,
     Mutation::TrustOlderCopy,
     Mutation::KeepFingerprint,
+    Mutation::DetachBeforeDurable,
+    Mutation::EndNotNoted,
 ];
 
 /// What an operator does besides, and rotten metadata, hide more of these bugs than they bring to light.
