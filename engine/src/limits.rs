@@ -5,6 +5,7 @@ use crate::composition::axes::{DestageChoice, PersistenceChoice, Placement};
 use crate::format::{KeyLayout, SlotLayout};
 use crate::mutation::Mutations;
 use crate::number::{index, wide};
+use crate::store::slots::records::persistence::areas::AREA_IDLE_NS;
 use crate::units::{BLOCK_BYTES, Nanos};
 
 /// The longest read or write that the engine takes; doors cut longer ones.
@@ -68,6 +69,10 @@ pub struct Config {
     pub group_commit_wait_ns_max: u64,
     /// The longest time that a fill waits for others to share its batch; 0: fills go at once.
     pub fill_wait_ns_max: u64,
+    /// Time without a write after which the checksums of an area of slots are written.
+    pub area_idle_ns: u64,
+    /// Limit of open areas of slots, if it is below what the layout says.
+    pub open_areas_max: u32,
     /// Period after which the clock alone makes the engine look at its work.
     pub tick_ns: u64,
     /// Whether the origin of each volume can discard.
@@ -106,6 +111,8 @@ impl Config {
             memory_blocks_max: 0,
             group_commit_wait_ns_max: 500_000,
             fill_wait_ns_max: 10 * Nanos::MILLISECOND,
+            area_idle_ns: AREA_IDLE_NS,
+            open_areas_max: u32::MAX,
             tick_ns: 20 * Nanos::MILLISECOND,
             origin_can_discard: [false; crate::units::VOLUMES_MAX],
             mutations: Mutations::NONE,

@@ -304,6 +304,15 @@ mutations! {
     /// Hazard 14, in slots: two writes to one place are under way. They land in one order and are answered in the other: the
     /// checksum in memory is not that of what lies there.
     OverlapInSlot,
+    /// S9: v2 is written over v1 when the page is written that says that the area is open, and not flushed. A power cut takes the
+    /// page and keeps v2: after the start v2 passes for rot.
+    AreaOpenUnflushed,
+    /// S9: v2 is written over v1, and the area is closed with its checksum before v2 is flushed. A power cut keeps the page and takes
+    /// v2: v1, to which the disk may go back, passes for rot.
+    AreaClosedUnflushed,
+    /// S9: a start takes no notice of the checksums on the device. A slot rots; after a crash the rotten bytes are read, and go
+    /// home.
+    ForgetSlotChecksums,
     /// Hazard 10: the cache failed; the origin is written before that is noted durably. The cache comes back with v0.
     BypassBeforeAbandoned,
     /// Rule 11: an origin's well-known place is written while its checksum is on record: after a crash the

@@ -57,14 +57,14 @@ fn what_the_profiles_promise() {
     };
     let last = |within_ms| Keeps::AllButLast { within_ms };
     assert_eq!(unsafe_of("forebay"), (Keeps::All, 0, Aftermath::Prefix));
-    assert_eq!(unsafe_of("flashcache"), (Keeps::All, 2, Aftermath::DirtyKept));
-    assert_eq!(unsafe_of("enhanceio"), (Keeps::All, 2, Aftermath::DirtyKept));
-    assert_eq!(unsafe_of("dm-cache"), (last(1000), 2, Aftermath::AllDirty));
+    assert_eq!(unsafe_of("flashcache"), (Keeps::All, 3, Aftermath::DirtyKept));
+    assert_eq!(unsafe_of("enhanceio"), (Keeps::All, 3, Aftermath::DirtyKept));
+    assert_eq!(unsafe_of("dm-cache"), (last(1000), 3, Aftermath::AllDirty));
     for era in ["dm-cache@4.5", "dm-cache@3.16", "dm-cache@3.9"] {
-        assert_eq!(unsafe_of(era), (Keeps::All, 1, Aftermath::AllDirty));
+        assert_eq!(unsafe_of(era), (Keeps::All, 2, Aftermath::AllDirty));
     }
     let tree = Aftermath::DirtySuperset { leaf_pieces: 32, leaves: 8192 };
-    assert_eq!(unsafe_of("mapperx"), (Keeps::All, 1, tree));
+    assert_eq!(unsafe_of("mapperx"), (Keeps::All, 2, tree));
     assert_eq!(unsafe_of("bcache"), (last(100), 2, Aftermath::Prefix));
     assert_eq!(unsafe_of("gflash"), (Keeps::AllButNewest { writes: 4 }, 1, Aftermath::Prefix));
 }

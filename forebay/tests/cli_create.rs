@@ -325,7 +325,7 @@ fn lists_of_what_is_built_in() {
         (Some(512), Some(0), Some(8192))
     );
     assert!(["unit", "meaning", "source"].iter().all(|field| ways[field].is_string()));
-    assert_eq!(flashcache.unwrap()["gives_up"].as_array().unwrap().len(), 2);
+    assert_eq!(flashcache.unwrap()["gives_up"].as_array().unwrap().len(), 3);
     assert_eq!(profiles["axes"].as_array().unwrap().len(), 9);
     let text = place.done(&["profiles"]);
     for words in [

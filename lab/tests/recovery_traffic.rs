@@ -37,7 +37,7 @@ fn world(persistence: &str) -> World {
     }
     composition.validate().expect("it is possible");
     let mut setup = Setup::new(1);
-    setup.slots = Some(SlotSetup { slots: SLOTS as u32, composition });
+    setup.slots = Some(SlotSetup::new(SLOTS as u32, composition));
     setup.volumes = vec![VolumeSetup { sectors: PIECES * SLOT_BLOCKS * 8, ..setup.volumes[0] }];
     World::new(setup)
 }

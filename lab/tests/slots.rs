@@ -70,7 +70,7 @@ fn unsafe_slots_lose_data_where_devices_do() {
     let script = |is_safe: bool| -> Result<(), Violation> {
         let mut composition = Composition::plain_slots();
         composition.safe = is_safe;
-        let slots = SlotSetup { slots: 512, composition };
+        let slots = SlotSetup::new(512, composition);
         let mut setup = Setup::new(1);
         setup.slots = Some(slots);
         let first_of_data = slots.layout().slot_offset_bytes(Frame(0)) / 512;
@@ -110,7 +110,7 @@ fn dirty_world(writes: &str) -> Result<World, Violation> {
     let mut composition = Composition::plain_slots();
     composition.set("writes", writes).expect("it is possible");
     let mut setup = Setup::new(1);
-    setup.slots = Some(SlotSetup { slots: 512, composition });
+    setup.slots = Some(SlotSetup::new(512, composition));
     let mut world = World::new(setup);
     let ticket = world.write(0, blocks(0, 8));
     world.succeed(ticket)?;
@@ -193,7 +193,7 @@ fn a_failed_write_is_read_until_a_crash_takes_it() -> Result<(), Violation> {
     for seed in 0..12 {
         let mut composition = Composition::plain_slots();
         composition.set("writes", "invalidate").expect("it is possible");
-        let slots = SlotSetup { slots: 512, composition };
+        let slots = SlotSetup::new(512, composition);
         let mut setup = Setup::new(seed);
         setup.slots = Some(slots);
         let mut world = World::new(setup);
@@ -235,7 +235,7 @@ fn neighbours_of_a_lost_block_are_read_from_the_cache() -> Result<(), Violation>
         composition.set(name, value).expect("names and values of the tables");
     }
     let mut setup = Setup::new(5);
-    setup.slots = Some(SlotSetup { slots: 64, composition });
+    setup.slots = Some(SlotSetup::new(64, composition));
     let mut world = World::new(setup);
     let ticket = world.write_fua(0, blocks(16, 16));
     world.succeed(ticket)?;
@@ -260,7 +260,7 @@ fn neighbours_of_a_lost_block_are_read_from_the_cache() -> Result<(), Violation>
 fn a_read_beside_a_write_does_not_believe_what_a_failed_flush_left() -> Result<(), Violation> {
     for seed in 0..12 {
         let mut setup = Setup::new(seed);
-        setup.slots = Some(SlotSetup { slots: 512, composition: Composition::plain_slots() });
+        setup.slots = Some(SlotSetup::new(512, Composition::plain_slots()));
         let mut world = World::new(setup);
         let filling = world.read(0, blocks(16, 1));
         world.succeed(filling)?;
@@ -298,7 +298,7 @@ fn a_write_promotes_nothing_into_a_slot_of_its_own() -> Result<(), Violation> {
             composition.set(name, value).expect("names and values of the tables");
         }
         let mut setup = Setup::new(3);
-        setup.slots = Some(SlotSetup { slots: 8, composition });
+        setup.slots = Some(SlotSetup::new(8, composition));
         let mut world = World::new(setup);
         let slots_free = |world: &World| world.engine().expect("it runs").status().cache.slots_free;
         for piece in 1..=u64::from(slots_free(&world)) {
@@ -333,7 +333,7 @@ fn a_cache_that_fails_leaves_well_known_places_alone() -> Result<(), Violation> 
             composition.set(name, value).expect("names and values of the tables");
         }
         let mut setup = Setup::new(6);
-        setup.slots = Some(SlotSetup { slots: 64, composition });
+        setup.slots = Some(SlotSetup::new(64, composition));
         let mut world = World::new(setup);
         world.run_dry()?;
         world.stop()?;
@@ -364,7 +364,7 @@ fn a_detach_is_answered_when_the_cache_fails() -> Result<(), Violation> {
             composition.set(name, value).expect("names and values of the tables");
         }
         let mut setup = Setup::new(7);
-        setup.slots = Some(SlotSetup { slots: 64, composition });
+        setup.slots = Some(SlotSetup::new(64, composition));
         let mut world = World::new(setup);
         let ticket = world.write_fua(0, blocks(500, 1));
         world.succeed(ticket)?;
@@ -377,4 +377,46 @@ fn a_detach_is_answered_when_the_cache_fails() -> Result<(), Violation> {
         assert_eq!(world.wait(detach)?, Err(Errno::IO), "{persistence}: it may be back after a crash");
     }
     Ok(())
+}
+
+#[cfg(feature = "mutations")]
+mod planted {
+    use engine::mutation::{Mutation, Mutations};
+    use forebay_lab::swarm::{Knob, Options, run_with};
+    use forebay_lab::violation::Kind;
+
+    /// Histories that a planted bug is tried with at the most.
+    const SEEDS_MAX: u64 = 10_000;
+
+    /// Bugs of the checksums on the device.
+    const PLANTED: [Mutation; 3] =
+        [Mutation::AreaOpenUnflushed, Mutation::AreaClosedUnflushed, Mutation::ForgetSlotChecksums];
+
+    fn first_found(mutation: Mutation) -> Result<(u64, String), String> {
+        for seed in 0..SEEDS_MAX {
+            let drawn = Options::draw(seed);
+            let mut options = match seed % 3 {
+                0 => drawn.with_slots(),
+                kind => drawn.with_transactions(kind == 2),
+            };
+            options.set(Knob::faulty, 0);
+            let failure = run_with(&options, Mutations::NONE.with(mutation), false).failure;
+            if let Some(failure) = failure.filter(|failure| failure.violation.kind != Kind::Assertion) {
+                return Ok((seed, failure.violation.to_string().chars().take(160).collect()));
+            }
+        }
+        Err(format!("{} is not found", mutation.name()))
+    }
+
+    #[test]
+    fn the_swarm_finds_bugs_of_the_checksums() {
+        let mut missed = Vec::new();
+        for mutation in PLANTED {
+            match first_found(mutation) {
+                Ok((seed, what)) => println!("{}: seed {seed}: {what}", mutation.name()),
+                Err(what) => missed.push(what),
+            }
+        }
+        assert!(missed.is_empty(), "{}", missed.join("\n"));
+    }
 }

@@ -51,7 +51,7 @@ fn dirty_after_a_kill(is_safe: bool, is_flushed: bool) -> u64 {
     composition.set("commit_ms", "60000").expect("it is possible");
     composition.safe = is_safe;
     let mut setup = Setup::new(1);
-    setup.slots = Some(SlotSetup { slots: 512, composition });
+    setup.slots = Some(SlotSetup::new(512, composition));
     setup = setup.with_promise(&composition.contract());
     let mut world = World::new(setup);
     let ticket = world.write(0, blocks(3, 1));
@@ -82,7 +82,7 @@ fn a_clean_stop_tells_what_is_dirty() {
         let mut composition = Composition::plain_slots();
         composition.set("persistence", persistence).expect("it is possible");
         let mut setup = Setup::new(1);
-        setup.slots = Some(SlotSetup { slots: 512, composition });
+        setup.slots = Some(SlotSetup::new(512, composition));
         let mut world = World::new(setup);
         let ticket = world.write(0, blocks(0, 64));
         world.succeed(ticket).expect("written");
@@ -112,7 +112,7 @@ fn a_volume_grows_though_its_end_is_cached() {
             composition.set(name, value).expect("it is possible");
         }
         let mut setup = Setup::new(1);
-        setup.slots = Some(SlotSetup { slots: 128, composition });
+        setup.slots = Some(SlotSetup::new(128, composition));
         let mut world = World::new(setup);
         world.run_dry().expect("at rest");
         for _ in 0..2 {

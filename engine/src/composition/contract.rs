@@ -65,6 +65,8 @@ pub enum Aftermath {
 pub enum Rot {
     /// At every read.
     Always,
+    /// At every read, but of slots near those that were written in the second before a crash.
+    Areas,
     /// At reads of data written since the start, or before a clean stop; not across a crash.
     Session,
 }
@@ -100,6 +102,7 @@ impl fmt::Display for Rot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Rot::Always => "at every read",
+            Rot::Areas => "at every read, but near slots that were written in the second before a crash",
             Rot::Session => "at reads of what was written since the start or before a clean stop",
         })
     }
@@ -118,6 +121,7 @@ impl Composition {
         };
         // Most published systems take unflushed data of the origin for clean.
         let careless = |contract: Contract| Contract { origin_needs_plp: !self.safe, ..contract };
+        let in_slots = if self.safe { Rot::Areas } else { Rot::Session };
         match self.persistence {
             PersistenceChoice::Inline => kept(Aftermath::Prefix, Rot::Always),
             PersistenceChoice::Journal(journal) => Contract {
@@ -125,15 +129,15 @@ impl Composition {
                 ..careless(kept(Aftermath::Prefix, Rot::Always))
             },
             PersistenceChoice::SyncSector { .. } => {
-                Contract { cache_needs_plp: !self.safe, ..careless(kept(Aftermath::DirtyKept, Rot::Session)) }
+                Contract { cache_needs_plp: !self.safe, ..careless(kept(Aftermath::DirtyKept, in_slots)) }
             }
             PersistenceChoice::Commit(commit) => Contract {
                 process: self.keeps_mappings(commit),
-                ..careless(kept(Aftermath::AllDirty, Rot::Session))
+                ..careless(kept(Aftermath::AllDirty, in_slots))
             },
             PersistenceChoice::BitTree(BitTree { commit, tree_levels, leaf_pieces, .. }) => {
                 let aftermath = Aftermath::DirtySuperset { leaf_pieces, leaves: 1 << tree_levels };
-                Contract { process: self.keeps_mappings(commit), ..careless(kept(aftermath, Rot::Session)) }
+                Contract { process: self.keeps_mappings(commit), ..careless(kept(aftermath, in_slots)) }
             }
             PersistenceChoice::Mirror(mirror) => Contract {
                 process: self.unless_safe(match mirror.early_ack_writes {
@@ -174,6 +178,9 @@ impl Contract {
                  power-loss protection"
                     .to_string(),
             );
+        }
+        if self.rot != other.rot {
+            lines.push("after a crash rot of a cached block is read as data, and goes home".to_string());
         }
         lines
     }

@@ -20,6 +20,7 @@
 
 mod batch;
 mod bytes;
+mod checksum_page;
 mod commit_page;
 mod commit_record;
 mod entry;
@@ -42,6 +43,7 @@ mod slot_tests;
 
 use crate::number::wide;
 pub use batch::{BatchHeader, DecodedBatch, HEADER_BLOCKS_MAX, HEADER_FIXED_BYTES, header_blocks_for};
+pub use checksum_page::{CHECKSUM_PAGE_RECORDS, ChecksumPage};
 pub use commit_page::{COMMIT_PAGE_RECORDS, CommitPage};
 pub use commit_record::CommitRecord;
 pub use entry::{ENTRY_BYTES, Entry, EntryKind};
@@ -51,8 +53,8 @@ pub use key_layout::{KEY_LAYOUT_BYTES, KeyLayout, KeyLayoutError};
 pub use lost_table::{LOST_RANGES_MAX, LostRange, LostTable};
 pub use paired_page::PAIRED_PAGE_BYTES;
 pub use slot_layout::{
-    CHECKSUM_PAGE_RECORDS, COMMIT_RECORD_OFFSETS, LOST_TABLE_OFFSETS, Region, SLOT_BLOCKS_MAX,
-    SLOT_LAYOUT_BYTES, SlotLayout, SlotLayoutError, SlotPersistence,
+    COMMIT_RECORD_OFFSETS, LOST_TABLE_OFFSETS, Region, SLOT_BLOCKS_MAX, SLOT_LAYOUT_BYTES, SlotLayout,
+    SlotLayoutError, SlotPersistence,
 };
 pub use slot_page::{SLOT_PAGE_RECORDS, SlotPage};
 pub use slot_record::SlotRecord;

@@ -4,24 +4,25 @@
 //! 0 superblock A   512K superblock B   576K, 580K commit records   584K, 648K lost tables
 //! 1 MiB  slot pages     sync-sector: P pages; else two places for each: place c of page p is page c·P + p
 //!        tree pages     bit-tree only: the same with the pages of 16 trees
-//!        checksums      of every block, 1020 to a page; a clean stop writes them
+//!        checksums      of every block: a page for each area of 1020 blocks
 //!        (up to a whole MiB)
 //!        slots
 //! ```
 //!
-//! Everything follows from four numbers; the offsets are on the device all the same, so that a program that
+//! Everything follows from five numbers; the offsets are on the device all the same, so that a program that
 //! would divide it otherwise refuses it.
 
 use super::bytes::{put, u8_at, u32_at, u64_at};
 use super::{
-    CACHE_BYTES_MIN, COMMIT_PAGE_RECORDS, CommitRecord, FormatError, LostTable, SEGMENTS_OFFSET,
-    SLOT_PAGE_RECORDS, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, TreeShape,
+    CACHE_BYTES_MIN, CHECKSUM_PAGE_RECORDS, COMMIT_PAGE_RECORDS, CommitRecord, FormatError, LostTable,
+    SEGMENTS_OFFSET, SLOT_PAGE_RECORDS, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, TreeShape,
 };
 use crate::composition::Composition;
 use crate::composition::axes::{PersistenceChoice, Placement};
-use crate::number::{to_u32, wide};
+use crate::number::{const_u32, to_u32, wide};
 use crate::policies::replacement::Shape;
 use crate::units::{BLOCK_BYTES, Frame, Place, VOLUMES_MAX, VolumeIndex};
+use core::ops::Range;
 
 /// Blocks of the largest slot: 2 MiB.
 pub const SLOT_BLOCKS_MAX: u32 = 512;
@@ -32,8 +33,14 @@ const SLOTS_MIN: u32 = 8;
 /// Slots of a set at the least and at the most.
 const WAYS_MIN: u32 = 4;
 const WAYS_MAX: u32 = 8192;
-/// Checksums of a page of them.
-pub const CHECKSUM_PAGE_RECORDS: u32 = 1020;
+/// Blocks in open areas of a small cache: 256 MiB.
+const OPEN_BLOCKS_SMALL: u32 = const_u32((256 << 20) / BLOCK_BYTES);
+/// Blocks in open areas of a large cache: 4 GiB, because each open area costs memory and time.
+const OPEN_BLOCKS_MAX: u32 = const_u32((4 << 30) / BLOCK_BYTES);
+/// Blocks of an area in a new cache.
+const AREA_BLOCKS: Option<u32> = Some(CHECKSUM_PAGE_RECORDS);
+/// Where they are in the superblock's part: 0 in a cache of an earlier version, which refuses any other number.
+const AREA_BLOCKS_AT: usize = 72;
 /// The first byte of the regions.
 const REGIONS_OFFSET: u64 = SEGMENTS_OFFSET;
 /// The data begins at a multiple of this.
@@ -119,6 +126,8 @@ pub struct SlotLayout {
     slots: u32,
     ways: u32,
     persistence: SlotPersistence,
+    /// Blocks of an area; `None` in a cache of an earlier version, which wrote no checksums.
+    area_blocks: Option<u32>,
     data_offset_bytes: u64,
 }
 
@@ -151,7 +160,7 @@ impl SlotLayout {
         persistence: SlotPersistence,
     ) -> Result<SlotLayout, SlotLayoutError> {
         let slot_blocks = checked_blocks(slot_bytes, ways)?;
-        let of = |slots| SlotLayout::of(slot_blocks, slots, ways, persistence);
+        let of = |slots| SlotLayout::of(slot_blocks, slots, ways, persistence, AREA_BLOCKS);
         let unit = ways.max(1);
         let least = SLOTS_MIN.next_multiple_of(unit);
         let minimum_bytes = of(least).end_bytes().max(CACHE_BYTES_MIN);
@@ -186,7 +195,7 @@ impl SlotLayout {
     ) -> Result<SlotLayout, SlotLayoutError> {
         let slot_blocks = checked_blocks(slot_bytes, ways)?;
         let slots = slots.max(SLOTS_MIN).min((Place::END - 1) / slot_blocks).next_multiple_of(ways.max(1));
-        Ok(SlotLayout::of(slot_blocks, slots, ways, persistence))
+        Ok(SlotLayout::of(slot_blocks, slots, ways, persistence, AREA_BLOCKS))
     }
 
     /// The division of a device of `cache_bytes` for a cache with slots that does what `composition` says.
@@ -223,6 +232,23 @@ impl SlotLayout {
         }
     }
 
+    /// The same with areas of so many blocks: fewer than usual, for tests with small caches.
+    ///
+    /// # Panics
+    /// If there are no such areas.
+    #[must_use]
+    pub fn with_area_blocks(self, area_blocks: u32) -> SlotLayout {
+        assert!(is_area_allowed(area_blocks), "a page has room for the checksums of an area");
+        let SlotLayout { slot_blocks, slots, ways, persistence, .. } = self;
+        SlotLayout::of(slot_blocks, slots, ways, persistence, Some(area_blocks))
+    }
+
+    /// The same with the checksums in use, where an earlier version left room for them.
+    #[must_use]
+    pub fn with_checksums_in_use(self) -> SlotLayout {
+        SlotLayout { area_blocks: Some(self.area_blocks()), ..self }
+    }
+
     /// Bytes of a device that has all of it.
     #[must_use]
     pub fn cache_bytes(&self) -> u64 {
@@ -230,8 +256,15 @@ impl SlotLayout {
     }
 
     /// A layout whose numbers may be any that do not overflow.
-    fn of(slot_blocks: u32, slots: u32, ways: u32, persistence: SlotPersistence) -> SlotLayout {
-        let mut layout = SlotLayout { slot_blocks, slots, ways, persistence, data_offset_bytes: 0 };
+    fn of(
+        slot_blocks: u32,
+        slots: u32,
+        ways: u32,
+        persistence: SlotPersistence,
+        area_blocks: Option<u32>,
+    ) -> SlotLayout {
+        let mut layout =
+            SlotLayout { slot_blocks, slots, ways, persistence, area_blocks, data_offset_bytes: 0 };
         layout.data_offset_bytes = layout.checksums().end_bytes().next_multiple_of(DATA_ALIGN_BYTES);
         layout
     }
@@ -363,8 +396,51 @@ impl SlotLayout {
     #[must_use]
     pub fn checksums(&self) -> Region {
         let blocks = u64::from(self.slots) * u64::from(self.slot_blocks);
-        let pages = blocks.div_ceil(u64::from(CHECKSUM_PAGE_RECORDS));
+        let pages = blocks.div_ceil(u64::from(self.area_blocks()));
         Region { offset_bytes: self.trees().end_bytes(), len_bytes: pages * BLOCK_BYTES }
+    }
+
+    /// Blocks of an area: those whose checksums are in one page. The last area may be short.
+    #[must_use]
+    pub fn area_blocks(&self) -> u32 {
+        self.area_blocks.unwrap_or(CHECKSUM_PAGE_RECORDS)
+    }
+
+    /// How many areas there are, each with a page of checksums.
+    #[must_use]
+    pub fn areas(&self) -> u32 {
+        self.places_end().div_ceil(self.area_blocks())
+    }
+
+    /// The areas that `blocks` places from `place` on lie in.
+    #[must_use]
+    pub fn areas_of(&self, place: Place, blocks: u32) -> Range<u32> {
+        place.0 / self.area_blocks()..(place.0 + blocks).div_ceil(self.area_blocks())
+    }
+
+    /// The places of an area.
+    #[must_use]
+    pub fn places_of_area(&self, area: u32) -> Range<u32> {
+        let first = area * self.area_blocks();
+        first..(first + self.area_blocks()).min(self.places_end())
+    }
+
+    /// Where the page of an area is on the device, in bytes.
+    #[must_use]
+    pub fn checksum_page_offset_bytes(&self, area: u32) -> u64 {
+        assert!(area < self.areas());
+        self.checksums().offset_bytes + u64::from(area) * BLOCK_BYTES
+    }
+
+    /// Areas that may be open at a time: those of a quarter of the cache, but of 256 MiB at the least, and of 4 GiB at the most.
+    #[must_use]
+    pub fn open_areas_max(&self) -> u32 {
+        (self.places_end() / 4).clamp(OPEN_BLOCKS_SMALL, OPEN_BLOCKS_MAX).div_ceil(self.area_blocks())
+    }
+
+    /// Blocks of all slots.
+    fn places_end(&self) -> u32 {
+        self.slots * self.slot_blocks
     }
 
     /// The region of the slots themselves.
@@ -426,6 +502,7 @@ impl SlotLayout {
             put(bytes, at, &region.offset_bytes.to_le_bytes());
             put(bytes, at + 8, &region.len_bytes.to_le_bytes());
         }
+        put(bytes, AREA_BLOCKS_AT, &self.area_blocks.unwrap_or(0).to_le_bytes());
     }
 
     /// Reads the layout of a device of `cache_bytes` from the first [`SLOT_LAYOUT_BYTES`] of `bytes`.
@@ -441,7 +518,7 @@ impl SlotLayout {
             (3, levels) => SlotPersistence::BitTree { tree: TreeShape::new(levels)? },
             _ => return Err(FormatError::Field("slot persistence")),
         };
-        if bytes[14..16].iter().chain(&bytes[72..]).any(|&byte| byte != 0) {
+        if bytes[14..16].iter().chain(&bytes[AREA_BLOCKS_AT + 4..]).any(|&byte| byte != 0) {
             return Err(FormatError::Field("slot layout"));
         }
         let (slot_blocks, slots, ways) = (u32_at(bytes, 0)?, u32_at(bytes, 4)?, u32_at(bytes, 8)?);
@@ -452,7 +529,12 @@ impl SlotLayout {
         if slots >= Place::END {
             return Err(FormatError::Field("slots"));
         }
-        let layout = SlotLayout::of(slot_blocks, slots, ways, persistence);
+        let area_blocks = match u32_at(bytes, AREA_BLOCKS_AT)? {
+            0 => None,
+            blocks if is_area_allowed(blocks) => Some(blocks),
+            _ => return Err(FormatError::Field("area_blocks")),
+        };
+        let layout = SlotLayout::of(slot_blocks, slots, ways, persistence, area_blocks);
         layout.validate(cache_bytes)?;
         if u64_at(bytes, 16)? != layout.data_offset_bytes {
             return Err(FormatError::Field("data_offset"));
@@ -490,6 +572,10 @@ fn is_slot_allowed(slot_blocks: u32) -> bool {
 
 fn are_ways_allowed(ways: u32) -> bool {
     ways == 0 || (ways.is_power_of_two() && (WAYS_MIN..=WAYS_MAX).contains(&ways))
+}
+
+fn is_area_allowed(blocks: u32) -> bool {
+    (1..=CHECKSUM_PAGE_RECORDS).contains(&blocks)
 }
 
 fn paired_offset_bytes(region: Region, pages: u32, places: u32, page: u32, place: u32) -> u64 {

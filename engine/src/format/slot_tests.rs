@@ -3,7 +3,7 @@
 
 use super::bytes::{CHECKSUM_AT, checksum_of, put};
 use super::*;
-use crate::units::{BlockKey, Frame, PieceKey, VolumeIndex, crc32c};
+use crate::units::{BlockKey, Frame, PieceKey, Place, VolumeIndex, crc32c};
 use proptest::prelude::*;
 use std::vec;
 use std::vec::Vec;
@@ -143,9 +143,23 @@ fn a_layout_is_these_bytes() {
     // 4084 slots: 9 pages twice, 16 trees of one page twice, 261376 / 1020 = 257 pages of checksums.
     assert_eq!(
         (16..80).step_by(8).map(number).collect::<Vec<_>>(),
-        [3 * MIB, MIB, 18 * 4096, MIB + 18 * 4096, 32 * 4096, MIB + 50 * 4096, 257 * 4096, 0]
+        [3 * MIB, MIB, 18 * 4096, MIB + 18 * 4096, 32 * 4096, MIB + 50 * 4096, 257 * 4096, 1020]
     );
-    assert!(bytes[72..].iter().all(|&byte| byte == 0));
+    assert!(bytes[76..].iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn a_cache_of_an_earlier_version_opens_and_gets_checksums() {
+    let layout = SlotLayout::choose(1 << 30, 65_536, 512, SlotPersistence::SyncSector).unwrap();
+    let mut bytes = encode_layout(&layout);
+    put(&mut bytes, 72, &[0; 4]);
+    let earlier = SlotLayout::decode(&bytes, 1 << 30).unwrap();
+    assert_eq!(encode_layout(&earlier), bytes, "it is written back as it was");
+    assert_eq!((earlier == layout, earlier.with_checksums_in_use()), (false, layout));
+    let small = layout.with_area_blocks(16);
+    assert_eq!(SlotLayout::decode(&encode_layout(&small), 2 << 30), Ok(small));
+    assert_eq!((small.areas_of(Place(15), 2), small.places_of_area(1)), (0..2, 16..32));
+    assert_eq!((layout.open_areas_max(), small.open_areas_max()), (65, 4096));
 }
 
 // ---- layouts --------------------------------------------------------------------------------------

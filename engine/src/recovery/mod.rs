@@ -136,6 +136,28 @@ pub struct CleanSlot {
     pub offset_bytes: u64,
 }
 
+/// A clean block in a slot, which the origin has too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CleanSample {
+    /// The volume.
+    pub volume: VolumeIndex,
+    /// Where the block is on the origin, in bytes.
+    pub origin_offset_bytes: u64,
+    /// Where it is on the cache device, in bytes.
+    pub cache_offset_bytes: u64,
+    /// Its checksum, if that is known: what the cache device has otherwise rotted there.
+    pub checksum: Option<u32>,
+}
+
+/// A block in a slot whose checksum is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KnownBlock {
+    /// Where it is on the cache device, in bytes.
+    pub offset_bytes: u64,
+    /// Its checksum.
+    pub checksum: u32,
+}
+
 /// The store as recovery found it.
 pub(crate) enum OpenedStore {
     Log(Box<OpenedLog>),
@@ -166,13 +188,17 @@ impl Opened {
         }
     }
 
-    /// Clean blocks in slots, all if there are no more than `count`, else that many chosen by `random`, as volume, byte
-    /// offset on the origin and byte offset on the cache device: both must have the same there (rule 11). Their checksums are not known at a start.
-    pub fn sample_clean_slots(
-        &self,
-        count: usize,
-        random: &mut dyn FnMut() -> u64,
-    ) -> Vec<(VolumeIndex, u64, u64)> {
+    /// Calls `visit` with each slot, and those of its blocks whose checksums the device tells and that are not lost. A log has
+    /// none.
+    pub(crate) fn each_known_block(&self, visit: &mut dyn FnMut(u32, &[KnownBlock])) {
+        if let OpenedStore::Slots(store) = &self.store {
+            store.each_known(&self.volumes, visit);
+        }
+    }
+
+    /// Clean blocks in slots, all if there are no more than `count`, else that many chosen by `random`: the origin must have
+    /// the same (rule 11).
+    pub fn sample_clean_slots(&self, count: usize, random: &mut dyn FnMut() -> u64) -> Vec<CleanSample> {
         match &self.store {
             OpenedStore::Log(_) => Vec::new(),
             OpenedStore::Slots(store) => store.sample_clean(&self.volumes, count, random),

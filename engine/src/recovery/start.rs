@@ -1,6 +1,6 @@
 //! A start: recovery, the checks that may refuse it, and only then the new session (rule 11).
 
-use super::{OpenError, Opened, Options, begin_session, inspect, write_superblock};
+use super::{CleanSample, OpenError, Opened, Options, begin_session, inspect, write_superblock};
 use crate::effect::Errno;
 use crate::image::Image;
 use crate::mutation::{Mutation, Mutations};
@@ -113,9 +113,14 @@ impl Opened {
         let mut samples: Vec<Sample> = of_log
             .map(|(volume, offset_bytes, checksum)| Sample { volume, offset_bytes, checksum })
             .collect();
-        for (volume, offset_bytes, cache_offset_bytes) in self.sample_clean_slots(SAMPLES, &mut random) {
-            let block = image.read(cache_offset_bytes, index_wide(BLOCK_BYTES))?;
-            samples.push(Sample { volume, offset_bytes, checksum: payload_checksum(&block) });
+        for sample in self.sample_clean_slots(SAMPLES, &mut random) {
+            let block = image.read(sample.cache_offset_bytes, index_wide(BLOCK_BYTES))?;
+            let checksum = payload_checksum(&block);
+            // What rotted in the cache says nothing of the origin.
+            if sample.checksum.is_none_or(|known| known == checksum) {
+                let CleanSample { volume, origin_offset_bytes: offset_bytes, .. } = sample;
+                samples.push(Sample { volume, offset_bytes, checksum });
+            }
         }
         Ok(samples)
     }

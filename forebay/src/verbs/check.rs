@@ -33,6 +33,8 @@ struct Checked {
     /// Slots, and those with a record; 0 in a log.
     slots: u64,
     records: u64,
+    /// Pages of checksums of slots that a power cut tore, or that are damaged; they are no errors.
+    checksum_pages_damaged: u64,
 }
 
 #[derive(Serialize)]
@@ -137,12 +139,18 @@ fn checked(report: &Report, repaired: bool) -> Checked {
         batches_cut: report.batches_cut,
         slots: report.slots,
         records: report.records,
+        checksum_pages_damaged: report.checksum_pages_damaged,
     }
 }
 
 fn print(to: &mut impl Write, checked: &Checked) -> io::Result<()> {
     if checked.slots > 0 {
-        writeln!(to, "{} slots, {} recorded", checked.slots, checked.records)?;
+        let verified = Size(checked.payload_blocks_verified * BLOCK_BYTES);
+        writeln!(to, "{} slots, {} recorded, {verified} of data verified", checked.slots, checked.records)?;
+        if checked.checksum_pages_damaged > 0 {
+            let pages = checked.checksum_pages_damaged;
+            writeln!(to, "{pages} pages of checksums are torn or damaged: rot beside them is not noticed")?;
+        }
     } else {
         print_log(to, checked)?;
     }
@@ -151,9 +159,7 @@ fn print(to: &mut impl Write, checked: &Checked) -> io::Result<()> {
             (Some(segment), _) => {
                 writeln!(to, "segment {segment}, byte {}: {}", error.offset_bytes, error.what)?;
             }
-            (_, Some(slot)) => {
-                writeln!(to, "slot {slot}, page at byte {}: {}", error.offset_bytes, error.what)?
-            }
+            (_, Some(slot)) => writeln!(to, "slot {slot}, byte {}: {}", error.offset_bytes, error.what)?,
             (None, None) => writeln!(to, "byte {}: {}", error.offset_bytes, error.what)?,
         }
     }

@@ -20,6 +20,12 @@
 //! | gone and back | as gone until the next start | | | all goes on, the dirty data goes home |
 //! | out of space | | | | ENOSPC to a client's write; a destage is repeated |
 //!
+//! Where sectors rot: in a log those that durable headers came behind (`notes.rs`); in slots any sector of a block whose
+//! checksum is known, at any time, across cuts, kills, stops and the time switched off, and the pages of checksums. Known is what
+//! the process wrote, and what the page of a closed area tells. Rot in a block of which a start knows nothing is taken back
+//! before that start (`world/rot.rs`): it would be read as data. At rest no area that this process opened may be open, so there is
+//! little of that.
+//!
 //! A process crash leaves the device alone: any of the writes in flight land or do not, each as a whole.
 //!
 //! # Behind the cache's back

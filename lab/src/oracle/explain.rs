@@ -24,6 +24,8 @@ pub struct Explained {
     /// Blocks whose copy the cache cannot give back. For good: a newer write may itself be lost in a power cut, and
     /// then that copy is the newest again.
     suspects: BTreeSet<(usize, u64)>,
+    /// Blocks beside those in the same slot: a change around the cache cannot pass a slot that has a lost block.
+    slot_suspects: BTreeSet<(usize, u64)>,
     /// Volumes whose origin failed a flush since their last FLUSH was answered.
     owed: BTreeMap<usize, Moment>,
     /// Whether any block may be lost: until the next start.
@@ -49,6 +51,12 @@ impl Explained {
     /// Notes that the cache cannot give this sector back.
     pub fn suspect(&mut self, volume: usize, sector: u64) {
         self.suspects.insert((volume, sector / SECTORS_PER_BLOCK));
+    }
+
+    /// Notes that the slot of this sector, of so many blocks, may have a lost block: changes of it may fail.
+    pub fn suspect_slot(&mut self, volume: usize, sector: u64, slot_blocks: u64) {
+        let first = sector / SECTORS_PER_BLOCK / slot_blocks * slot_blocks;
+        self.slot_suspects.extend((first..first + slot_blocks).map(|block| (volume, block)));
     }
 
     /// Notes that the cache lost every write that no flush covered.
@@ -142,8 +150,10 @@ impl Explained {
     /// Whether an error of a change submitted at `since` has a reason.
     #[must_use]
     pub fn may_fail_change(&self, volume: usize, range: SectorRange, since: Moment) -> bool {
+        let slots = (volume, range.first_block())..(volume, range.end_block());
         self.is_cache_failed
             || self.is_suspect(volume, range)
+            || self.slot_suspects.range(slots).next().is_some()
             || self.was_origin_hit(volume, Some(range), since, false)
     }
 

@@ -309,6 +309,12 @@ impl<'a> Load<'a> {
         if !self.random.one_in(4) {
             Load::heal(world);
         }
+        let strikes = if world.setup().slots.is_some() && self.get(Knob::cache_rot) > 0 {
+            self.random.below(4)
+        } else {
+            0
+        };
+        world.settle_rot(strikes);
         while !world.is_metadata_rotten() && !world.has_stale() && self.per_cent(Knob::recovery_cuts) {
             world.cache().faults.heal();
             let changes = self.random.below(8);
@@ -416,6 +422,7 @@ impl<'a> Load<'a> {
 
     /// Opens a cache whose device does not fail.
     fn open_well(&mut self, world: &mut World) -> Result<(), Violation> {
+        world.settle_rot(0);
         if !world.is_metadata_rotten() && !world.has_stale() {
             return world.open();
         }

@@ -7,7 +7,7 @@ use crate::world::{Latency, Setup, SlotSetup, VolumeSetup};
 use engine::composition::Composition;
 use engine::composition::axes::{PersistenceChoice, Placement};
 use engine::effect::WriteMode;
-use engine::format::{Geometry, KeyLayout, SlotLayout};
+use engine::format::{CHECKSUM_PAGE_RECORDS, Geometry, KeyLayout, SlotLayout};
 use engine::limits::Config;
 use engine::units::{BLOCK_BYTES, Nanos};
 use std::fmt;
@@ -239,8 +239,15 @@ impl Options {
         self.set(Knob::slot_blocks, slot_blocks);
         self.set(Knob::ways, *random.pick(&[0, 4, 16, 64]));
         self.set(Knob::slots, random.between(16, 1500) / slot_blocks);
-        // Rot before a crash is not noticed after it: checksums of slots are not on the device.
-        self.without(&[Knob::cache_rot])
+        self = self.without(&[Knob::cache_rot]);
+        let random = &mut Random::new(self.seed).fork(0x0_a3ea);
+        self.set(Knob::area_blocks, *random.pick(&[1, 4, 16, 64, 1020]));
+        self.set(Knob::area_idle_ms, *random.pick(&[1, 10, 100, 1000]));
+        self.set(Knob::open_areas, *random.pick(&[1, 4, 65536]));
+        if random.one_in(4) {
+            self.set(Knob::cache_rot, random.between(10_000, 500_000));
+        }
+        self
     }
 
     /// The same with keys in the segments and data in buckets.
@@ -334,6 +341,7 @@ impl Options {
     fn slots(&self) -> Option<SlotSetup> {
         let slot_blocks = self.get(Knob::slot_blocks);
         let slots = self.get(Knob::slots).min(65_536) as u32;
+        let area_blocks = self.get(Knob::area_blocks).clamp(1, u64::from(CHECKSUM_PAGE_RECORDS)) as u32;
         let fits =
             |composition: &Composition| SlotLayout::of_composition_with_slots(slots, composition).is_ok();
         let Some((_, own)) = self.profile else {
@@ -342,7 +350,7 @@ impl Options {
                 (slot_blocks > 0).then(|| slot_rules(rules, slot_blocks, self.get(Knob::ways))).flatten()?;
             self.set_persistence(&mut drawn)?;
             let is_possible = drawn.validate().is_ok() && fits(&drawn);
-            return is_possible.then_some(SlotSetup { slots, composition: drawn });
+            return is_possible.then_some(SlotSetup { slots, composition: drawn, area_blocks });
         };
         let Placement::Slots(_) = own.placement else { return None };
         let mut drawn = own;
@@ -352,7 +360,7 @@ impl Options {
             .all(|(name, value)| drawn.set(name, &value.to_string()).is_ok());
         // A simpler one that cannot be is no other kind of cache.
         let is_possible = is_set && drawn.validate().is_ok() && fits(&drawn);
-        Some(SlotSetup { slots, composition: if is_possible { drawn } else { own } })
+        Some(SlotSetup { slots, composition: if is_possible { drawn } else { own }, area_blocks })
     }
 
     /// `None` where slots cannot be recorded so.
@@ -413,6 +421,8 @@ impl Options {
         bounds.group_commit_wait_ns_max = self.get(Knob::company_wait_us) * 1000;
         bounds.fill_wait_ns_max = self.get(Knob::fill_wait_us) * 1000;
         bounds.group_commit_blocks = self.get(Knob::company);
+        bounds.open_areas_max = self.get(Knob::open_areas).max(1) as u32;
+        bounds.area_idle_ns = self.get(Knob::area_idle_ms) * Nanos::MILLISECOND;
         let slots = self.slots();
         let promise = slots.map(|slots| slots.composition.contract());
         let setup = self.with_log(Setup {

@@ -39,8 +39,12 @@ impl World {
             let first = first_block * SECTORS_PER_BLOCK;
             let size = self.volume_sectors(volume.at());
             let sectors = (blocks * SECTORS_PER_BLOCK).min(size - first);
-            let cached: Vec<Tag> =
-                self.cache.read(offset_bytes / 512, sectors).iter().map(Sector::tag).collect();
+            let at = offset_bytes / 512;
+            // It will be noticed when it is read.
+            if (at..at + sectors).any(|sector| self.is_rotten(sector)) {
+                continue;
+            }
+            let cached: Vec<Tag> = self.cache.read(at, sectors).iter().map(Sector::tag).collect();
             let origin = &self.origins[volume.at()];
             let shown: Vec<Tag> = origin.read(first, sectors).iter().map(Sector::tag).collect();
             let is_durable = (0..sectors).all(|at| origin.durable(first + at).tag() == shown[at as usize]);

@@ -274,6 +274,9 @@ impl World {
             self.misdirected(op);
         }
         if view.kind == Kind::Write {
+            if view.target == Target::Cache {
+                self.note_known(view.first, view.sectors);
+            }
             self.rot_by_chance(view.target);
         }
     }
@@ -283,13 +286,18 @@ impl World {
         if view.target == Target::Cache && view.kind == Kind::Read {
             self.suspect(view.first, view.sectors);
         }
-        let World { cache, origins, in_flight, random, .. } = self;
+        let World { cache, origins, in_flight, random, known, .. } = self;
         let disk = match view.target {
             Target::Origin(volume) => &mut origins[volume.at()],
             _ => cache,
         };
         let Some(in_flight) = in_flight.get_mut(&op) else { return };
         in_flight.result = Err(errno);
+        if view.target == Target::Cache && view.kind == Kind::Write {
+            // It may have the old or the new content: the process forgets the checksum.
+            let blocks = view.first / 8..(view.first + view.sectors).div_ceil(8);
+            known.retain(|block| !blocks.contains(block));
+        }
         // A device that is gone does nothing at all.
         let is_gone = disk.faults.gone.is_some();
         let mut lost = Vec::new();

@@ -31,7 +31,7 @@ pub use start::Refusal;
 pub use trace::{Trace, What};
 
 use crate::clock::Clock;
-use crate::content::Tag;
+use crate::content::{Sector, Tag};
 use crate::disk::Disk;
 use crate::memory::Pool;
 use crate::oracle::{Moment, Oracle};
@@ -45,7 +45,7 @@ use engine::units::{Nanos, SectorRange, VOLUMES_MAX, VolumeId};
 use log_end::LogEnd;
 use operations::{Filter, InFlight};
 use requests::Outstanding;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Whole blocks as a range.
 #[must_use]
@@ -146,6 +146,10 @@ pub struct World {
     is_bypassed: [bool; VOLUMES_MAX],
     /// Some metadata of the cache rotted: it may be refused.
     is_metadata_rotten: bool,
+    /// Blocks of slots whose checksums the process knows, by their number on the device.
+    known: BTreeSet<u64>,
+    /// Sectors of the cache that rotted: what was there, and what is.
+    rotten: BTreeMap<u64, (Sector, Sector)>,
     /// Sizes asked for, by request: whether they are durable is not known before the answer.
     asked_sizes: Vec<(u64, usize, u64)>,
     /// A failed flush took writes of the cache that were acknowledged.
@@ -208,6 +212,8 @@ impl World {
             asked_detach: [false; VOLUMES_MAX],
             is_bypassed: [false; VOLUMES_MAX],
             is_metadata_rotten: false,
+            known: BTreeSet::new(),
+            rotten: BTreeMap::new(),
             asked_sizes: Vec::new(),
             is_cache_lossy: false,
             log_end: setup.slots.is_none().then(LogEnd::default),

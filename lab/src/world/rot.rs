@@ -1,20 +1,26 @@
 //! Damage of the cache device that no operation reports: rot and misdirected writes.
 
 use super::World;
+use super::image::CutImage;
 use super::operations::InFlight;
 use super::trace::What;
-use crate::content::Sector;
+use crate::content::{SECTOR, Sector};
 use crate::disk::Content;
 use crate::oracle::Moment;
+use crate::violation::Kind;
 use engine::effect::Target;
-use engine::units::SECTORS_PER_BLOCK;
+use engine::format::{ChecksumPage, FormatError, SlotLayout, Superblock};
+use engine::recovery::load_superblock;
+use engine::units::{BLOCK_BYTES, SECTORS_PER_BLOCK};
+use std::collections::BTreeSet;
 
-/// Flushed records after which a sector of slots may rot.
+/// Flushed records after which metadata of slots, or a sector of buckets, may rot.
 const ROT_NOTES_MIN: u64 = 4;
 
 impl World {
     /// Notes that the cache cannot give back the content of these sectors.
     pub(super) fn suspect(&mut self, first: u64, sectors: u64) {
+        let slot_blocks = self.setup.slots.map(|slots| u64::from(slots.layout().slot_blocks()));
         let start = first / SECTORS_PER_BLOCK * SECTORS_PER_BLOCK;
         let end = (first + sectors).next_multiple_of(SECTORS_PER_BLOCK);
         for block in self.cache.read(start, end - start).chunks(SECTORS_PER_BLOCK as usize) {
@@ -22,6 +28,9 @@ impl World {
             for sector in block {
                 if let Some((volume, sector)) = self.oracle.place_of(sector.tag()) {
                     self.oracle.explained.suspect(volume, sector);
+                    if let Some(slot_blocks) = slot_blocks {
+                        self.oracle.explained.suspect_slot(volume, sector, slot_blocks);
+                    }
                     is_known = true;
                 }
             }
@@ -146,10 +155,16 @@ impl World {
             return;
         }
         let sector = self.random.below(self.cache.sectors());
-        if self.may_rot(sector).is_some() {
+        if self.may_rot(sector).is_some() || self.is_of_checksums(sector) {
             let bit = self.random.below(4096) as usize;
             self.rot_cache(sector, bit);
         }
+    }
+
+    /// Whether a sector of the cache holds checksums of slots: without them less is known, and nothing else happens.
+    fn is_of_checksums(&self, sector: u64) -> bool {
+        let region = self.setup.slots.map(|slots| slots.layout().checksums()).unwrap_or_default();
+        (region.offset_bytes..region.offset_bytes + region.len_bytes).contains(&(sector * SECTOR as u64))
     }
 
     /// The client's sector (volume and number) whose content lies in a sector of the cache, if that may rot.
@@ -159,14 +174,116 @@ impl World {
             Sector::Tag(tag) => self.oracle.place_of(*tag),
             Sector::Bytes(_) => None,
         };
-        place.filter(|_| self.log_end.is_some() || self.cache.notes_since(sector) >= ROT_NOTES_MIN)
+        place.filter(|_| match self.setup.slots {
+            None => self.log_end.is_some() || self.cache.notes_since(sector) >= ROT_NOTES_MIN,
+            Some(_) => self.known.contains(&(sector / SECTORS_PER_BLOCK)),
+        })
+    }
+
+    /// The page of an area, as it is on the device.
+    fn area_page(
+        &self,
+        superblock: &Superblock,
+        layout: &SlotLayout,
+        area: u32,
+    ) -> Result<Option<ChecksumPage>, FormatError> {
+        let first = layout.checksum_page_offset_bytes(area) / SECTOR as u64;
+        let mut bytes = vec![0; ChecksumPage::BYTES];
+        let sectors = self.cache.read(first, SECTORS_PER_BLOCK);
+        for (sector, into) in sectors.iter().zip(bytes.chunks_mut(SECTOR)) {
+            sector.expand(into);
+        }
+        ChecksumPage::decode(&superblock.set_id, area, &bytes)
+    }
+
+    /// The blocks of slots whose checksums the device tells. Without `safe` none that a start may believe after a crash.
+    fn told(&mut self) -> BTreeSet<u64> {
+        let mut told = BTreeSet::new();
+        let Some(layout) =
+            self.setup.slots.filter(|slots| slots.composition.safe).map(|slots| slots.layout())
+        else {
+            return told;
+        };
+        let Ok((superblock, _)) = load_superblock(&mut CutImage::whole(&mut self.cache)) else { return told };
+        let first_block = layout.data().offset_bytes / BLOCK_BYTES;
+        for area in 0..layout.areas() {
+            let page = self.area_page(&superblock, &layout, area).ok().flatten();
+            let checksums = page.and_then(|page| page.checksums).unwrap_or_default();
+            let places =
+                layout.places_of_area(area).zip(checksums).filter(|(_, checksum)| checksum.is_some());
+            told.extend(places.map(|(place, _)| first_block + u64::from(place)));
+        }
+        told
+    }
+
+    /// Judges the rot in slots before a start. Where the device tells no checksum, a start takes rotten bytes for right
+    /// (S9): there the rot is taken back. Everywhere else `strikes` more sectors rot.
+    pub fn settle_rot(&mut self, strikes: u64) {
+        if self.setup.slots.is_none() {
+            return;
+        }
+        self.known = self.told();
+        for (sector, (was, is)) in std::mem::take(&mut self.rotten) {
+            if !self.known.contains(&(sector / SECTORS_PER_BLOCK)) && self.cache.read(sector, 1)[0] == is {
+                self.cache.tamper(sector, &Content::Data([was].into()));
+            } else {
+                self.rotten.insert(sector, (was, is));
+            }
+        }
+        let known: Vec<u64> = self.known.iter().copied().collect();
+        for _ in 0..strikes.min(known.len() as u64) {
+            let sector = *self.random.pick(&known) * SECTORS_PER_BLOCK + self.random.below(SECTORS_PER_BLOCK);
+            let bit = self.random.below(4096) as usize;
+            if self.may_rot(sector).is_some() {
+                self.rot_cache(sector, bit);
+            }
+        }
+    }
+
+    /// Notes that the process knows what it wrote to these sectors of the cache.
+    pub(super) fn note_known(&mut self, first: u64, sectors: u64) {
+        if self.setup.slots.is_some() {
+            self.known.extend(first / SECTORS_PER_BLOCK..(first + sectors).div_ceil(SECTORS_PER_BLOCK));
+        }
+    }
+
+    /// Whether the content of a sector of the cache rotted, and nothing was written there since.
+    pub(super) fn is_rotten(&self, sector: u64) -> bool {
+        self.rotten.get(&sector).is_some_and(|(_, is)| self.cache.read(sector, 1)[0] == *is)
+    }
+
+    /// Checks that no area is left open that is not written (S9): what may rot unnoticed is bounded in time.
+    pub(super) fn expect_closed_areas(&mut self) {
+        let Some(layout) =
+            self.setup.slots.filter(|slots| slots.composition.safe).map(|slots| slots.layout())
+        else {
+            return;
+        };
+        let is_latched = self.engine.as_ref().is_none_or(|engine| engine.status().cache.latched);
+        if is_latched || self.setup.engine_config().area_idle_ns == u64::MAX {
+            return;
+        }
+        let Ok((superblock, _)) = load_superblock(&mut CutImage::whole(&mut self.cache)) else { return };
+        for area in 0..layout.areas() {
+            let page = self.area_page(&superblock, &layout, area);
+            let is_of_this =
+                |page: &ChecksumPage| page.session == superblock.session && page.checksums.is_none();
+            if matches!(&page, Ok(Some(page)) if is_of_this(page)) {
+                self.fail(Kind::Contract, format!("all is at rest, and area {area} is open"));
+            }
+        }
     }
 
     /// Flips a bit of a sector of the cache. False if the sector is only in the device's volatile cache.
     pub fn rot_cache(&mut self, sector: u64, bit: usize) -> bool {
         self.suspect(sector, 1);
+        let was = self.cache.read(sector, 1)[0].clone();
         let is_done = self.cache.rot(sector, bit);
         if is_done {
+            let is = self.cache.read(sector, 1)[0].clone();
+            // What rots once more goes back to what was there before.
+            let first = self.rotten.get(&sector).filter(|(_, is)| *is == was).map(|(was, _)| was.clone());
+            self.rotten.insert(sector, (first.unwrap_or(was), is));
             self.has_rotten(sector);
         }
         is_done

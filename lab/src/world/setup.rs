@@ -4,7 +4,7 @@ use crate::oracle::Contract;
 use engine::composition::Composition;
 use engine::composition::contract::Keeps;
 use engine::effect::WriteMode;
-use engine::format::{KeyLayout, SlotLayout};
+use engine::format::{CHECKSUM_PAGE_RECORDS, KeyLayout, SlotLayout};
 use engine::limits::Config;
 use engine::mutation::Mutations;
 use engine::recovery::Options;
@@ -29,9 +29,17 @@ pub struct SlotSetup {
     pub slots: u32,
     /// Composition of the cache.
     pub composition: Composition,
+    /// Blocks of an area of checksums.
+    pub area_blocks: u32,
 }
 
 impl SlotSetup {
+    /// Slots with areas as large as usual, of which a small cache has one or two.
+    #[must_use]
+    pub fn new(slots: u32, composition: Composition) -> SlotSetup {
+        SlotSetup { slots, composition, area_blocks: CHECKSUM_PAGE_RECORDS }
+    }
+
     /// How the cache device is divided.
     ///
     /// # Panics
@@ -40,6 +48,7 @@ impl SlotSetup {
     pub fn layout(&self) -> SlotLayout {
         SlotLayout::of_composition_with_slots(self.slots, &self.composition)
             .expect("a composition with slots")
+            .with_area_blocks(self.area_blocks)
     }
 }
 

@@ -176,6 +176,7 @@ impl World {
             );
             self.fail(Kind::Liveness, what);
         }
+        self.expect_closed_areas();
         self.is_sound()
     }
 

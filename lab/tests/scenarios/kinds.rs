@@ -2,7 +2,8 @@
 
 use engine::composition::Composition;
 use engine::format::{Geometry, KeyLayout};
-use forebay_lab::world::{Setup, SlotSetup};
+use engine::limits::Config;
+use forebay_lab::world::{Setup, SlotSetup, World};
 
 /// A way to keep records: the axis `persistence` of a composition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +70,16 @@ impl Kind {
     }
 }
 
+/// How long an area stays open in the worlds here: for ever.
+const AREA_IDLE_NS: u64 = u64::MAX;
+
+/// Whether an area that was opened stays open.
+pub fn stays_open(world: &World) -> bool {
+    let mut config = world.setup().bounds.expect("a world with slots");
+    (world.setup().config)(&mut config);
+    config.area_idle_ns == AREA_IDLE_NS
+}
+
 /// The same with slots of 4 KiB in one set, and these choices.
 pub fn with_slots(mut setup: Setup, settings: &[(&str, &str)]) -> Setup {
     let mut composition = Composition::plain_slots();
@@ -76,6 +87,10 @@ pub fn with_slots(mut setup: Setup, settings: &[(&str, &str)]) -> Setup {
         composition.set(name, value).expect("names and values of the tables");
     }
     composition.validate().expect("the choices go together");
-    setup.slots = Some(SlotSetup { slots: SLOT_COUNT, composition });
+    setup.slots = Some(SlotSetup::new(SLOT_COUNT, composition));
+    setup.bounds = Some(Config {
+        area_idle_ns: AREA_IDLE_NS,
+        ..Config::for_cache(setup.segments, setup.segment_blocks)
+    });
     setup
 }

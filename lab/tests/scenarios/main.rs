@@ -41,6 +41,8 @@
 //! | 9 | sync-sector, commit, bit-tree, journal, mirror | `hazard_09_well_known_place_is_written`, `hazard_09_well_known_place_was_changed`, `hazard_09_origin_has_shrunk`, `hazard_09_origin_has_grown`, `hazard_09_older_copy_of_the_cache`, `rule_11_clean_blocks_are_compared` |
 //! | 10 | sync-sector, commit, bit-tree, journal, mirror | `hazard_10_clean_block_rots`, `hazard_10_dirty_block_rots`, `hazard_10_flush_of_the_cache_fails`, `rule_10_verified_before_it_goes_home` |
 //! | 10 | commit, bit-tree, journal, mirror | `hazard_10_cache_fails_and_comes_back` |
+//! | 10 | sync-sector, commit, bit-tree | `hazard_10_rotten_slot_after_a_kill`, `hazard_10_rotten_slot_after_a_power_cut`, `hazard_10_rotten_clean_slot_after_a_stop` |
+//! | 10 | commit, bit-tree | `hazard_10_rotten_clean_slot_after_a_kill` |
 //! | 10 | sync-sector | `hazard_10_cache_fails_before_a_record_is_gone`, `rule_10_lost_in_slots_over_a_kill`, `rule_10_found_again_when_flushed` |
 //! | 11 | sync-sector, commit, bit-tree, journal, mirror | `hazard_11_flush_of_the_origin_fails`, `hazard_11_origin_fails_a_destage` |
 //! | 11 | commit | `hazard_11_written_to_both_beside_a_flush_that_fails`, `hazard_11_copied_before_a_flush_that_fails`, `hazard_11_leaves_after_a_flush_that_fails`, `hazard_11_read_beside_a_flush_that_fails` |
@@ -56,6 +58,7 @@
 //!
 //! Not here: rule 14, which has no code before there is ordered destage. Hazard 13 is the lock on the open file: a switch of the world, not of the engine.
 
+mod areas;
 mod buckets;
 mod destage;
 mod failures;
@@ -115,6 +118,7 @@ macro_rules! scenarios {
 }
 
 const ALL: &[&[Scenario]] = &[
+    areas::SCENARIOS,
     fills::SCENARIOS,
     recovery::SCENARIOS,
     flushes::SCENARIOS,

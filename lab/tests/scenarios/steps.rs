@@ -57,9 +57,20 @@ pub fn writearound_alone() -> Setup {
 
 // ---- requests that succeed -----------------------------------------------------------------------
 
-/// Lets the engine do what it does after a start: from then on fills are possible.
+/// Lets the engine do what it does after a start: from then on fills are possible. In slots the area of the first ones is
+/// open then, so that the page that says so, and its flush, do not come between what the script is about.
 pub fn begin(world: &mut World) -> Run {
-    world.run_dry()
+    world.run_dry()?;
+    if has_slots(world) && crate::kinds::stays_open(world) {
+        let volume = world.volumes() - 1;
+        // None of the volume's well-known places, and no block of a script.
+        let last = (world.volume_sectors(volume) / 8 / 16 - 1) * 16;
+        let slot_blocks = world.setup().slots.map_or(1, |slots| slots.layout().slot_blocks());
+        write(world, volume, last.min(1216), u64::from(slot_blocks))?;
+        drain(world, volume)?;
+        world.run_dry()?;
+    }
+    Ok(())
 }
 
 /// Reads whole blocks.

@@ -18,6 +18,9 @@ const MEMORY: &str = "the worlds here keep no dirty data in memory";
 
 /// Mutations that only a script brings to light, and why.
 const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
+    (Mutation::AreaOpenUnflushed, "the worlds here have no slots"),
+    (Mutation::AreaClosedUnflushed, "the worlds here have no slots"),
+    (Mutation::ForgetSlotChecksums, "the worlds here have no slots"),
     (Mutation::LostForgotten, "the worlds here have no slots"),
     (Mutation::FoundBeforeFlush, "the worlds here have no slots"),
     (Mutation::TrustWrittenAround, "the worlds here have no slots"),

@@ -22,7 +22,7 @@ use crate::policies::controllers::idle::{IdleChoice, IdleEra};
 use crate::policies::controllers::{Budget, Destage, HomeOrder, Join, OfSet, Pressure};
 use crate::policies::replacement::{Policy, Urgency};
 use crate::table::key_map::KeyMap;
-use crate::units::{BLOCK_BYTES, Frame, Nanos, SECTORS_PER_BLOCK, VolumeIndex};
+use crate::units::{BLOCK_BYTES, Frame, Nanos, PieceKey, SECTORS_PER_BLOCK, VolumeIndex};
 use alloc::vec::Vec;
 
 /// Time of the next question to the controller after all slots that it allowed were busy, if nothing happens.
@@ -129,6 +129,13 @@ impl SlotStore {
         !written_home.get(slot.0) && may_go(slot, table, writing, records, (volumes, self.slot_blocks()), now)
     }
 
+    /// Whether a slot is dirty that may go home some day: those with lost blocks wait for clients.
+    fn has_dirty_to_send(&self) -> bool {
+        let mut lost: Vec<PieceKey> = self.lost.iter().map(|key| self.piece_of(*key)).collect();
+        lost.dedup();
+        self.table.dirty() > to_u32(lost.len())
+    }
+
     /// Tells the controller that a slot became dirty or was written home.
     pub(super) fn tell_dirty(&mut self, slot: Frame, is_dirty: bool, now: Nanos, under_way: usize) {
         if self.destage.is_sweep() {
@@ -216,7 +223,7 @@ impl Machine<SlotStore> {
     }
 
     fn ask_controller<M: Memory>(&mut self, volume: VolumeIndex, memory: &mut M) {
-        if self.store.table.dirty() == 0 || self.now < self.store.ask_again {
+        if !self.store.has_dirty_to_send() || self.now < self.store.ask_again {
             return;
         }
         // A budget that starts something changes the next one; one that starts nothing ends the row.

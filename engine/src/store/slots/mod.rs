@@ -41,6 +41,9 @@
 //!   `records/mappings.rs`, `records/trees.rs` and `records/persistence/bit_tree`.
 //! * **S8**: the counts of dirty slots (in all, by set, by volume) are those of the marks. Else a controller stops sending home
 //!   what is dirty, and writers wait for ever. Kept by `table/`.
+//! * **S9**: data is written to a slot only when a flush covers the page that says that its area is open, and an area is closed
+//!   only when a flush covers all that was written in it. Else a power cut leaves checksums of other content than what is there,
+//!   and sound data passes for rot. Kept by `records/persistence/areas` and `records/checksums.rs`.
 //!
 //! Three parts have a few lines of their own, at their tops: what is in doubt after an origin failed a flush (D1, D2 in
 //! `changes/doubt.rs`), lost blocks (L1 to L3 in `records/lost.rs`), and the state machines of [`records::persistence`]. The
@@ -68,8 +71,7 @@ use crate::number::to_u32;
 use crate::policies::controllers::Destage;
 use crate::policies::replacement::free_frames::FreeFrames;
 use crate::policies::replacement::{Arrival, Policy, Replacement};
-use crate::recovery::CleanSlot;
-use crate::recovery::Sampling;
+use crate::recovery::{CleanSample, CleanSlot, KnownBlock, Sampling};
 use crate::table::bits::Bits;
 use crate::table::key_map::KeyMap;
 use crate::units::{BLOCK_BYTES, BlockKey, Frame, Nanos, PieceKey, Place, VOLUMES_MAX, VolumeIndex};
@@ -77,10 +79,13 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use changes::asking::Answers;
 use changes::promotions::Promotion;
+use core::num::NonZeroU32;
 use homes::Cleaning;
 use policies::Policies;
 use records::Records;
+use records::checksums::Held;
 use records::lost::LostRecords;
+use records::persistence::areas::Areas;
 use slab::Slab;
 use table::directory::Directory;
 use table::{SlotState, SlotTable};
@@ -112,6 +117,8 @@ pub(crate) struct SlotStore {
     /// A newcomer found no slot.
     pub wants_room: bool,
     pub records: Records,
+    /// Where data is written, as far as the pages of checksums have to tell.
+    pub areas: Areas<Held>,
     /// Data writes under way to a slot, where there are any.
     pub writing: KeyMap,
     /// Blocks that are being written in their places: two writes under way to one place have no order.
@@ -171,6 +178,8 @@ pub(crate) enum SlotFlight {
     PromotionWrite { promotion: usize },
     /// The table of lost blocks.
     Lost { buffer: BufferId },
+    /// The page of an area.
+    Checksums { area: u32, buffer: BufferId },
     /// A page of records.
     Page { page: u32, buffer: BufferId },
     /// A page of records at a clean stop.
@@ -292,14 +301,33 @@ impl SlotStore {
         whereabouts.collect()
     }
 
-    /// Clean blocks in slots, all if there are no more than `count`, else that many chosen by `random`, as volume, byte
-    /// offset on the origin and byte offset on the cache device.
+    /// Calls `visit` with each slot, and those of its blocks whose checksums are known and that are not lost.
+    pub fn each_known(
+        &self,
+        volumes: &[Option<Volume>; VOLUMES_MAX],
+        visit: &mut dyn FnMut(u32, &[KnownBlock]),
+    ) {
+        for slot in self.all_slots() {
+            let Some(piece) = self.table.piece(slot) else { continue };
+            let Some(volume) = volumes[piece.volume().at()].as_ref() else { continue };
+            let Blocks { first, count } = self.blocks_of(volume, piece);
+            let known = (first..first + count).zip(0..).filter_map(|(block, within)| {
+                let checksum = self.table.checksum(slot, within)?;
+                let is_lost = self.lost.contains(&volume.key(block));
+                let offset_bytes = self.layout.slot_offset_bytes(slot) + u64::from(within) * BLOCK_BYTES;
+                (!is_lost).then_some(KnownBlock { offset_bytes, checksum: checksum.get() })
+            });
+            visit(slot.0, &known.collect::<Vec<_>>());
+        }
+    }
+
+    /// Clean blocks in slots, all if there are no more than `count`, else that many chosen by `random`.
     pub fn sample_clean(
         &self,
         volumes: &[Option<Volume>; VOLUMES_MAX],
         count: usize,
         random: &mut dyn FnMut() -> u64,
-    ) -> Vec<(VolumeIndex, u64, u64)> {
+    ) -> Vec<CleanSample> {
         let mut sampling = Sampling::new(count);
         let slots = u64::from(self.layout.shape().frames);
         let slot_blocks = u64::from(self.layout.slot_blocks());
@@ -309,7 +337,10 @@ impl SlotStore {
             // The last block may be short.
             let blocks = volumes[piece.volume().at()].as_ref().map_or(0, Volume::blocks);
             let cache_offset_bytes = self.layout.slot_offset_bytes(slot) + within * BLOCK_BYTES;
-            (block + 1 < blocks).then_some((piece.volume(), block * BLOCK_BYTES, cache_offset_bytes))
+            let checksum = self.table.checksum(slot, to_u32(within)).map(NonZeroU32::get);
+            let (volume, origin_offset_bytes) = (piece.volume(), block * BLOCK_BYTES);
+            let sample = CleanSample { volume, origin_offset_bytes, cache_offset_bytes, checksum };
+            (block + 1 < blocks).then_some(sample)
         };
         for _ in 0..sampling.tries(slots * slot_blocks) {
             sampling.pick(sample(Frame(to_u32(random() % slots)), random() % slot_blocks));

@@ -16,6 +16,7 @@ use crate::number::to_u32;
 use crate::policies::controllers::{Destage, Pressure};
 use crate::policies::replacement::free_frames::FreeFrames;
 use crate::policies::replacement::{Policy, Replacement};
+use crate::store::slots::records::persistence::areas::Areas;
 use crate::store::slots::records::persistence::sync_sector::SyncSector;
 use crate::table::bits::Bits;
 use crate::table::key_map::KeyMap;
@@ -87,6 +88,7 @@ impl SlotStore {
             set_id,
             layout,
             records,
+            areas: Areas::new(layout.areas(), layout.open_areas_max(), composition.safe, mutations),
             policies: Policies::new(composition, shape, origin_pieces, seed),
             answers: BTreeMap::new(),
             promotions: Slab::new(),

@@ -42,31 +42,14 @@ impl Operations for SlotStore {
         result: Result<(), Errno>,
         memory: &mut M,
     ) {
-        let is_of_cache = Self::is_of_cache(&flight);
-        if result.is_ok() && is_of_cache {
+        if result.is_ok() && Self::is_of_cache(&flight) {
             m.store.completed += 1;
         }
-        match flight {
-            SlotFlight::Data { request, first, place, slice, makes_dirty, issued } => {
-                m.store.note_latency(Access::Write, issued, m.now);
-                m.data_written(request, first, (place, slice), makes_dirty, result, memory);
-            }
-            SlotFlight::Around { request, blocks, beside } => {
-                m.around_written(request, (blocks, beside), result, memory);
-            }
-            SlotFlight::Fill { volume, blocks, slot, arrival, slice, waiting } => {
-                m.filled((volume, blocks), (slot, arrival), slice, result, memory);
-                if let Some(request) = waiting {
-                    m.fill_waited_for(request, memory);
-                }
-            }
-            SlotFlight::PromotionRead { promotion } => m.promotion_read(promotion, result, memory),
-            SlotFlight::PromotionWrite { promotion } => m.promotion_written(promotion, result, memory),
-            SlotFlight::Page { page, buffer } => m.page_written(page, buffer, result, memory),
-            SlotFlight::Mappings { buffer } => m.mappings_written(buffer, false, result, memory),
-            SlotFlight::CommitRecord { buffer } => m.mappings_written(buffer, true, result, memory),
-            SlotFlight::Lost { buffer } => m.lost_table_written(buffer, result, memory),
-            SlotFlight::StopPage { buffer } => m.stop_page_written(buffer, result, memory),
+        let areas = m.store.areas_of(&flight);
+        let is_forgotten = m.store.is_forgotten_by_crash(&flight);
+        m.slot_operation_done(flight, result, memory);
+        if let Some(areas) = areas {
+            m.data_ended(areas, is_forgotten);
         }
     }
 }
@@ -334,7 +317,9 @@ impl Destaging for SlotStore {
 
     fn readiness(&self, dirty: &Cached) -> Readiness {
         let (slot, _) = self.slot_of(dirty.place);
+        // RULE 10: a slot with a lost block stays, and does not keep its neighbours from going home.
         let is_ready = self.table.state(slot) == SlotState::Valid
+            && !self.table.is_lost(slot)
             && !self.is_writing(slot)
             && self.records.is_written(slot);
         if is_ready { Readiness::Ready } else { Readiness::Busy }
@@ -423,6 +408,7 @@ impl Life for SlotStore {
             && self.writing.is_empty()
             && self.records.is_quiet()
             && self.lost_records.is_quiet()
+            && self.areas.is_quiet()
             && self.pages_in_flight == 0
     }
 
@@ -431,10 +417,12 @@ impl Life for SlotStore {
     }
 
     fn stop<M: Memory>(m: &mut Machine<SlotStore>, memory: &mut M) -> bool {
-        match &m.store.records {
+        let is_closed = m.store.areas.stop();
+        let is_recorded = match &m.store.records {
             Records::SyncSector(_) => m.record_everything(memory),
             Records::Commit(_) => m.store.are_mappings_stopped(&m.volumes),
-        }
+        };
+        is_closed && is_recorded
     }
 
     fn discard_pending<M: Memory>(_m: &mut Machine<SlotStore>, _memory: &mut M) {
@@ -466,11 +454,11 @@ impl Life for SlotStore {
     }
 
     fn give_up_lost(m: &mut Machine<SlotStore>, volume: VolumeIndex) {
-        m.store.give_up_lost_slots(volume, &mut m.volumes);
+        m.store.give_up_lost_slots(volume, &mut m.volumes, m.now);
     }
 
     fn is_dropped_durably(m: &mut Machine<SlotStore>, _volume: VolumeIndex) -> bool {
-        m.store.lost_records.is_quiet()
+        m.store.lost_records.is_quiet() && !m.store.areas.has_waiting()
     }
 
     fn fill_status(&self, status: &mut CacheStatus) {
@@ -488,6 +476,7 @@ impl Life for SlotStore {
             .field("recorded", &self.recorded)
             .field("pages_in_flight", &self.pages_in_flight)
             .field("records_quiet", &self.records.is_quiet())
+            .field("areas_quiet", &self.areas.is_quiet())
             .field("used", &self.table.used())
             .field("dirty", &self.table.dirty());
     }
@@ -512,5 +501,39 @@ impl SlotStore {
 
     pub(super) fn all_slots(&self) -> impl Iterator<Item = Frame> + use<> {
         (0..self.table.shape().frames).map(Frame)
+    }
+}
+
+impl Machine<SlotStore> {
+    /// Takes the outcome of an operation of the slots.
+    pub(super) fn slot_operation_done<M: Memory>(
+        &mut self,
+        flight: SlotFlight,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
+        match flight {
+            SlotFlight::Data { request, first, place, slice, makes_dirty, issued } => {
+                self.store.note_latency(Access::Write, issued, self.now);
+                self.data_written(request, first, (place, slice), makes_dirty, result, memory);
+            }
+            SlotFlight::Around { request, blocks, beside } => {
+                self.around_written(request, (blocks, beside), result, memory);
+            }
+            SlotFlight::Fill { volume, blocks, slot, arrival, slice, waiting } => {
+                self.filled((volume, blocks), (slot, arrival), slice, result, memory);
+                if let Some(request) = waiting {
+                    self.fill_waited_for(request, memory);
+                }
+            }
+            SlotFlight::PromotionRead { promotion } => self.promotion_read(promotion, result, memory),
+            SlotFlight::PromotionWrite { promotion } => self.promotion_written(promotion, result, memory),
+            SlotFlight::Checksums { area, buffer } => self.area_page_written(area, buffer, result, memory),
+            SlotFlight::Page { page, buffer } => self.page_written(page, buffer, result, memory),
+            SlotFlight::Mappings { buffer } => self.mappings_written(buffer, false, result, memory),
+            SlotFlight::CommitRecord { buffer } => self.mappings_written(buffer, true, result, memory),
+            SlotFlight::Lost { buffer } => self.lost_table_written(buffer, result, memory),
+            SlotFlight::StopPage { buffer } => self.stop_page_written(buffer, result, memory),
+        }
     }
 }

@@ -1,9 +1,9 @@
 //! Fills: data read from the origin, or written there, enters slots as clean.
 
-use crate::effect::{Errno, IoOp, Pieces, RequestOp, Target, WriteMode};
+use crate::effect::{Errno, IoOp, Pieces, RequestOp, WriteMode};
+use crate::machine::Machine;
 use crate::machine::guard::{Blocks, Hold};
 use crate::machine::request::RequestKey;
-use crate::machine::{Flight, Machine};
 use crate::memory::{Memory, Slice};
 use crate::number::to_u32;
 use crate::policies::replacement::{Arrival, Policy};
@@ -68,7 +68,7 @@ impl Machine<SlotStore> {
         let offset_bytes = self.store.offset_bytes(self.store.place(slot, blocks.first));
         let op = IoOp::Write { offset_bytes, from: Pieces::One(slice) };
         let flight = SlotFlight::Fill { volume, blocks, slot, arrival, slice, waiting };
-        self.issue(Target::Cache, op, Flight::Store(flight));
+        self.write_data(op, flight);
     }
 
     /// Ends a fill that a read waited for, whether the slot has it or not: the read has its data.

@@ -47,6 +47,11 @@ impl Promotion {
         Blocks { first: self.blocks.first + self.copied, count }
     }
 
+    /// The slot, and the blocks that are copied to it next.
+    pub(in crate::store::slots) fn next_write(&self) -> (Frame, Blocks) {
+        (self.slot, self.next())
+    }
+
     fn slice(&self) -> Slice {
         let len_bytes = to_u32(self.next().count * BLOCK_BYTES);
         Slice { buffer: self.buffer, offset_bytes: 0, len_bytes }
@@ -186,7 +191,7 @@ impl Machine<SlotStore> {
         }
         let offset_bytes = self.store.offset_bytes(self.store.place(promotion.slot, next.first));
         let op = IoOp::Write { offset_bytes, from: Pieces::One(slice) };
-        self.issue(Target::Cache, op, Flight::Store(SlotFlight::PromotionWrite { promotion: key }));
+        self.write_data(op, SlotFlight::PromotionWrite { promotion: key });
     }
 
     pub(in crate::store::slots) fn promotion_written<M: Memory>(

@@ -5,7 +5,7 @@
 //! have no slot and get none go to the origin, in the same request as the others: then the request holds its pieces
 //! exclusively before it changes anything.
 
-use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target, WriteMode};
+use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, WriteMode};
 use crate::machine::guard::Blocks;
 use crate::machine::piece::ChangingRead;
 use crate::machine::request::{RequestKey, Route, Stage, Then};
@@ -330,8 +330,7 @@ impl Machine<SlotStore> {
         let offset_bytes = self.store.offset_bytes(place);
         let (first, issued) = (span.first, self.now);
         let flight = SlotFlight::Data { request: key, first, place, slice, makes_dirty, issued };
-        let op = IoOp::Write { offset_bytes, from: Pieces::One(slice) };
-        self.issue(Target::Cache, op, Flight::Store(flight));
+        self.write_data(IoOp::Write { offset_bytes, from: Pieces::One(slice) }, flight);
     }
 
     /// Writes the client's content of `blocks` to the origin.

@@ -22,7 +22,7 @@ use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
 use crate::number::{to_u16, to_u32};
 use crate::store::slots::{SlotFlight, SlotStore};
-use crate::units::{BlockKey, PieceKey, VolumeIndex};
+use crate::units::{BlockKey, Nanos, PieceKey, VolumeIndex};
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -171,11 +171,16 @@ impl SlotStore {
     }
 
     /// Gives up a slot's lost blocks for the operator: the rotten bytes count as content.
-    pub(in crate::store::slots) fn give_up_lost_slots(&mut self, index: VolumeIndex, volumes: &mut Volumes) {
+    pub(in crate::store::slots) fn give_up_lost_slots(
+        &mut self,
+        index: VolumeIndex,
+        volumes: &mut Volumes,
+        now: Nanos,
+    ) {
         let lost: Vec<_> = self.lost.iter().copied().filter(|key| key.volume() == index).collect();
         for &key in &lost {
             if let Some(slot) = self.holding(self.piece_of(key)) {
-                self.table.forget_checksums(slot);
+                self.forget_checksums(slot, now);
             }
         }
         self.found(&lost, volumes);

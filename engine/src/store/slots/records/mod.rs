@@ -5,9 +5,11 @@
 //! | `mod.rs` | slots that are recorded by page |
 //! | `mappings.rs`, `trees.rs`, `transactions.rs` | slots that transactions record, with trees of dirty bits or without |
 //! | `persistence/` | when a page or a transaction may be written, and who waits for it |
+//! | `checksums.rs` | the checksums of areas, and the data that waits for them |
 //! | `lost.rs` | blocks whose only copy rotted |
 //! | `stop.rs` | a clean stop records everything |
 
+pub mod checksums;
 pub(super) mod lost;
 pub(super) mod mappings;
 pub mod persistence;
@@ -74,6 +76,7 @@ impl SlotStore {
     /// Notes that a flush of the cache covers the first `covered` writes.
     pub(in crate::store::slots) fn records_flushed(&mut self, covered: u64, volumes: &mut Volumes) {
         self.lost_table_flushed(covered, volumes);
+        self.areas.note_flushed(covered);
         match &mut self.records {
             Records::SyncSector(records) => records.flushed(covered),
             Records::Commit(_) => self.transaction_flushed(covered),
@@ -200,6 +203,7 @@ impl SlotStore {
 impl Machine<SlotStore> {
     /// Writes pages that are wanted, asks for the flushes they wait for, and lets waiting requests go on.
     pub(in crate::store::slots) fn pump_records<M: Memory>(&mut self, memory: &mut M) {
+        self.pump_areas(memory);
         self.pump_transactions(memory);
         if self.latched.is_some() {
             return;

@@ -6,7 +6,7 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `mod.rs` | slots that are recorded by page, and the writes of a start |
+//! | `mod.rs` | slots that are recorded by page, checksums, and the writes of a start |
 //! | `mappings.rs` | slots that transactions record |
 //! | `plan.rs` | the meaning of records, and the refusal of impossible ones |
 //! | `check/` | the pages of a cache that is not running |
@@ -19,14 +19,16 @@ use crate::composition::Composition;
 use crate::composition::axes::PersistenceChoice;
 use crate::effect::{Errno, WriteMode};
 use crate::format::{
-    COMMIT_RECORD_OFFSETS, CommitRecord, FormatError, LostTable, SlotLayout, SlotPage, SlotPersistence,
-    SlotRecord, Superblock,
+    COMMIT_RECORD_OFFSETS, CommitRecord, FormatError, Layout, LostTable, SlotLayout, SlotPage,
+    SlotPersistence, SlotRecord, Superblock,
 };
 use crate::image::Image;
 use crate::machine::volume::Volume;
+use crate::mutation::Mutation;
 use crate::number::index;
 use crate::recovery::{OpenError, Opened, OpenedStore, Options, Report, volumes_of};
 use crate::store::log::scan::ScanError;
+use crate::store::slots::records::checksums::each_area;
 use crate::store::slots::records::lost::{LostRecords, read_table, write_table};
 use crate::store::slots::records::transactions::commit_at_start;
 use crate::store::slots::recovery::mappings::{last_record, read_mappings};
@@ -146,10 +148,11 @@ impl Finding {
 /// Reads the slots of a cache and writes nothing.
 pub(crate) fn read<I: Image>(
     image: &mut I,
-    superblock: Superblock,
+    mut superblock: Superblock,
     layout: SlotLayout,
     options: Options,
 ) -> Result<Opened, OpenError> {
+    let layout = layout.with_checksums_in_use();
     let composition = Composition::of(&superblock)?;
     if let Some(lack) = composition.lack() {
         return Err(OpenError::Unsupported(lack));
@@ -177,7 +180,17 @@ pub(crate) fn read<I: Image>(
     for volume in volumes.iter_mut().flatten() {
         volume.is_leaving = volume.mode != WriteMode::Writeback && volume.is_dirty();
     }
-    let Planned { table, directory, .. } = plan.finish();
+    let Planned { mut table, directory, .. } = plan.finish();
+    let is_told = !options.mutations.has(Mutation::ForgetSlotChecksums);
+    each_area(image, &superblock, (&layout, composition.safe), |area, checksums| {
+        // Of a damaged page no more is known than of an open area.
+        let checksums = checksums.ok().filter(|_| is_told).unwrap_or_default();
+        let places = layout.places_of_area(area);
+        let known = checksums.len().min(places.len());
+        table.restore_checksums(places.start, &checksums[..known]);
+    });
+    // A version that writes no checksums refuses the cache from now on.
+    superblock.layout = Layout::Slots(layout);
     let dirty_blocks: u64 = volumes.iter().flatten().map(|volume| volume.dirty_blocks).sum();
     let report = Report {
         batches_cut: 0,

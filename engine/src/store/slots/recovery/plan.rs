@@ -10,7 +10,7 @@
 //! | commit pages, clean stop | all that are mapped | as recorded |
 //! | commit pages, crash | all that are mapped | all, or those below a marked leaf |
 //!
-//! Checksums are unknown after a crash: data may have been written that no record tells of.
+//! Checksums are known but where the device says that data may have been written (`records/checksums.rs`).
 
 use crate::format::{FormatError, LostRange, SlotRecord};
 use crate::store::slots::table::SlotTable;

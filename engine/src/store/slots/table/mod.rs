@@ -229,7 +229,7 @@ impl SlotTable {
         assert!(is_over && !self.is_pinned(slot), "a slot that is freed is not in use (S3)");
         assert!(!self.is_dirty(slot), "a slot that is freed is clean (S3)");
         assert!(!self.is_recorded(slot), "a slot that is freed is named by no durable record (S3)");
-        self.forget_checksums(slot);
+        // The checksums stay: they are those of the places, whatever lies there.
         self.states[slot.at()] = SlotState::Free.code();
         self.used -= 1;
     }
@@ -309,10 +309,23 @@ impl SlotTable {
         self.checksums.get(at).and_then(|&checksum| NonZeroU32::new(checksum))
     }
 
+    /// The checksum of a place, whatever its slot holds; `None` if it is unknown.
+    #[must_use]
+    pub fn checksum_at(&self, place: u32) -> Option<NonZeroU32> {
+        self.checksums.get(index(place)).and_then(|&checksum| NonZeroU32::new(checksum))
+    }
+
+    /// Remembers the checksums of the places from `first` on.
+    pub fn restore_checksums(&mut self, first: u32, checksums: &[Option<NonZeroU32>]) {
+        let places = self.checksums.iter_mut().skip(index(first));
+        for (place, checksum) in places.zip(checksums) {
+            *place = checksum.map_or(0, NonZeroU32::get);
+        }
+    }
+
     /// Remembers the checksum of a block, or forgets it. Does nothing where checksums are off.
     pub fn set_checksum(&mut self, slot: Frame, block: u32, checksum: Option<NonZeroU32>) {
         assert!(block < self.slot_blocks, "a block lies in its slot");
-        assert!(self.state(slot) != SlotState::Free, "a free slot has no content");
         let at = slot.at() * index(self.slot_blocks) + index(block);
         if let Some(place) = self.checksums.get_mut(at) {
             *place = checksum.map_or(0, NonZeroU32::get);

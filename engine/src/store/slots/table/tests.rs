@@ -37,7 +37,7 @@ fn step(prng: &mut Prng, model: &mut [Slot], table: &mut SlotTable) {
         0 if slot.state == SlotState::Free => {
             let volume = prng.below(16) as u8;
             let piece = PieceKey::new(VolumeIndex(volume), prng.next_u64() & ((1 << 35) - 1));
-            *slot = Slot { state: SlotState::Filling, piece: piece.0, ..FREE };
+            *slot = Slot { state: SlotState::Filling, piece: piece.0, checksums: slot.checksums, ..FREE };
             table.occupy(frame, piece);
         }
         1 if !matches!(slot.state, SlotState::Free | SlotState::Valid) => {
@@ -58,7 +58,8 @@ fn step(prng: &mut Prng, model: &mut [Slot], table: &mut SlotTable) {
             && !slot.recorded
             && slot.pins == 0 =>
         {
-            *slot = FREE;
+            // The checksums are those of the places.
+            *slot = Slot { checksums: slot.checksums, ..FREE };
             table.free(frame);
         }
         5 if is_held => {

@@ -9,6 +9,7 @@ use crate::format::{FormatError, SlotLayout, SlotPage, SlotPersistence, SlotReco
 use crate::image::Image;
 use crate::number::{index, wide};
 use crate::recovery::OpenError;
+pub(crate) use crate::store::slots::records::checksums::each_area;
 use crate::store::slots::recovery::mappings::{FoundMappings, Mapping, last_record};
 use crate::store::slots::recovery::plan::{Pages, Plan, PlanError};
 use crate::store::slots::start::set_map;

@@ -3,11 +3,13 @@
 use super::*;
 use crate::check;
 use crate::effect::WriteMode;
-use crate::format::{Layout, SUPERBLOCK_OFFSETS, VolumeRecord};
+use crate::format::{ChecksumPage, Layout, SUPERBLOCK_OFFSETS, VolumeRecord};
 use crate::mutation::Mutations;
 use crate::recovery::{self, Options};
+use crate::store::log::scan::Damage;
 use crate::store::log::scan::testlog::Disk;
-use crate::units::{Frame, VolumeId, VolumeIndex};
+use crate::units::{Frame, VolumeId, VolumeIndex, payload_checksum};
+use core::num::NonZeroU32;
 use std::string::String;
 use std::vec::Vec;
 
@@ -203,6 +205,33 @@ fn a_page_that_cannot_be_read_hides_no_other_and_is_not_repaired() {
     assert_eq!(scene.recorded(), [(1000, false)]);
     let Scene { disk, superblock, layout, composition } = &mut scene;
     assert_eq!(repair(disk, superblock, layout, composition), Err(Errno::IO));
+}
+
+#[test]
+fn rotten_blocks_are_named_as_far_as_checksums_are_known() {
+    let mut scene = Scene::new();
+    for slot in [3, 8, 1022] {
+        scene.record(slot, 0, piece_in(slot, u64::from(slot % WAYS)));
+        let at = scene.layout.slot_offset_bytes(Frame(slot)) as usize;
+        scene.disk.bytes[at + 5] ^= u8::from(slot > 3);
+    }
+    // Of the first area the checksums are those of zeroes; of the second one nothing is known.
+    let page = scene.layout.checksum_page_offset_bytes(0) as usize;
+    let zeroes = NonZeroU32::new(payload_checksum(&[0; 4096]));
+    let bytes = &mut scene.disk.bytes[page..page + ChecksumPage::BYTES];
+    ChecksumPage::encode_closed(&scene.superblock.set_id, 0, 2, |_| zeroes, bytes);
+    let report = check::check(&mut scene.disk);
+    let found: Vec<_> =
+        report.errors.iter().map(|error| (error.slot, error.offset_bytes, error.what)).collect();
+    let what = Damage::Payload.into();
+    assert_eq!(found, [(Some(8), scene.layout.slot_offset_bytes(Frame(8)), what)]);
+    assert_eq!((report.ok, report.payload_blocks_verified), (false, 2));
+    // Nobody believes a page that is damaged itself; a power cut may have torn it.
+    scene.disk.bytes[page + 100] ^= 1;
+    let report = check::check(&mut scene.disk);
+    assert_eq!((report.ok, report.checksum_pages_damaged), (true, 1));
+    assert_eq!(report.payload_blocks_verified, 0);
+    assert!(scene.starts());
 }
 
 #[test]

@@ -1,0 +1,206 @@
+//! The checksums of slots on the device: data waits until its area is open, and areas close again.
+//!
+//! Without `safe` no data waits: only a clean stop writes checksums, and they count only after it.
+
+use crate::effect::{Errno, IoOp, Pieces, Target};
+use crate::format::{ChecksumPage, SlotLayout, Superblock};
+use crate::image::Image;
+use crate::machine::{Flight, Machine};
+use crate::memory::{BufferId, Memory, Purpose, Slice};
+use crate::number::{index, to_u32};
+use crate::store::slots::records::persistence::areas::AreaPage;
+use crate::store::slots::recovery::PAGES_TOGETHER;
+use crate::store::slots::{SlotFlight, SlotStore};
+use crate::units::{BLOCK_BYTES, Frame, Nanos, Place};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::num::NonZeroU32;
+use core::ops::Range;
+
+/// A write that waits for its areas.
+pub(crate) enum Held {
+    /// Data.
+    Write(IoOp, Box<SlotFlight>),
+    /// Nothing is written: the areas have to be open once, for what a page says of their blocks is no longer right.
+    Nothing(Range<u32>),
+}
+
+/// The page of an area is torn, rotten or unreadable: nothing is known of its blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AreaUnknown;
+
+impl SlotStore {
+    /// The areas that an operation writes data in. Where fills leave pages stale, a write has all areas of its slots opened:
+    /// it makes a crash trust the whole slot.
+    pub(in crate::store::slots) fn areas_of(&self, flight: &SlotFlight) -> Option<Range<u32>> {
+        let slot_blocks = self.layout.slot_blocks();
+        let (place, blocks) = match flight {
+            SlotFlight::Data { place, slice, .. } if self.leaves_later() => {
+                (*place, slice.len_bytes / to_u32(BLOCK_BYTES))
+            }
+            SlotFlight::Data { place, slice, .. } => {
+                let first = place.0 / slot_blocks * slot_blocks;
+                let end = place.0 + slice.len_bytes / to_u32(BLOCK_BYTES);
+                (Place(first), end.next_multiple_of(slot_blocks) - first)
+            }
+            SlotFlight::Fill { blocks, slot, .. } => (self.place(*slot, blocks.first), to_u32(blocks.count)),
+            SlotFlight::PromotionWrite { promotion } => {
+                let (slot, next) = self.promotions[*promotion].next_write();
+                (self.place(slot, next.first), to_u32(next.count))
+            }
+            _ => return None,
+        };
+        Some(self.layout.areas_of(place, blocks))
+    }
+
+    /// Whether a crash forgets what an operation writes: it fills a slot, and no record tells of clean slots.
+    pub(in crate::store::slots) fn is_forgotten_by_crash(&self, flight: &SlotFlight) -> bool {
+        !self.leaves_later() && !matches!(flight, SlotFlight::Data { .. })
+    }
+
+    /// Forgets the checksums of a slot, after a crash too: its content counts as right.
+    pub(in crate::store::slots) fn forget_checksums(&mut self, slot: Frame, now: Nanos) {
+        self.table.forget_checksums(slot);
+        let blocks = self.layout.slot_blocks();
+        let areas = self.layout.areas_of(Place(slot.0 * blocks), blocks);
+        if self.areas.begin(areas.clone(), Held::Nothing(areas.clone()), now).is_some() {
+            self.areas.end(areas, self.completed, now);
+        }
+    }
+}
+
+impl Machine<SlotStore> {
+    /// Issues a write of data to slots, as soon as its areas are open (S9).
+    pub(in crate::store::slots) fn write_data(&mut self, op: IoOp, flight: SlotFlight) {
+        let areas = self.store.areas_of(&flight).expect("only data is written so");
+        let now = self.now;
+        let write = if self.store.is_forgotten_by_crash(&flight) {
+            Some(Held::Write(op, Box::new(flight)))
+        } else {
+            self.store.areas.begin(areas, Held::Write(op, Box::new(flight)), now)
+        };
+        if let Some(Held::Write(op, flight)) = write {
+            self.issue(Target::Cache, op, Flight::Store(*flight));
+        }
+    }
+
+    /// Notes that a write of data is over, whose flight this was before.
+    pub(in crate::store::slots) fn data_ended(&mut self, areas: Range<u32>, is_forgotten: bool) {
+        let completed = self.store.completed;
+        if is_forgotten {
+            self.store.areas.note_stale(areas, completed);
+        } else {
+            self.store.areas.end(areas, completed, self.now);
+        }
+    }
+
+    /// Writes pages, asks for the flushes they wait for, and lets data go on.
+    pub(in crate::store::slots) fn pump_areas<M: Memory>(&mut self, memory: &mut M) {
+        let now = self.now;
+        if let Some(errno) = self.latched {
+            for held in self.store.areas.withdraw() {
+                if let Held::Write(_, flight) = held {
+                    self.slot_operation_done(*flight, Err(errno), memory);
+                }
+            }
+            return;
+        }
+        let open_max = self.store.layout.open_areas_max().min(self.config.open_areas_max);
+        self.store.areas.set_bounds(self.config.area_idle_ns, open_max);
+        loop {
+            match self.store.areas.next_ready(now) {
+                Some(Held::Write(op, flight)) => self.issue(Target::Cache, op, Flight::Store(*flight)),
+                Some(Held::Nothing(areas)) => self.data_ended(areas, false),
+                None => break,
+            }
+        }
+        while self.store.areas.has_page(now) {
+            let Some(buffer) = self.allocate(Purpose::Metadata, to_u32(ChecksumPage::BYTES), memory) else {
+                self.want_tick(now.plus(self.config.tick_ns));
+                break;
+            };
+            let Some(page) = self.store.areas.next_page(now) else {
+                memory.release(buffer);
+                break;
+            };
+            self.write_area_page(page, buffer, memory);
+        }
+        if let Some(number) = self.store.areas.flush_wanted() {
+            self.barrier.want(number);
+        }
+        // Where a page is due now, a completion looks again.
+        if let Some(deadline) = self.store.areas.deadline().filter(|deadline| *deadline > now) {
+            self.want_tick(deadline);
+        }
+    }
+
+    fn write_area_page<M: Memory>(&mut self, page: AreaPage, buffer: BufferId, memory: &mut M) {
+        let AreaPage { area, is_closed } = page;
+        let SlotStore { set_id, layout, table, .. } = &self.store;
+        let session = self.superblock.session;
+        let bytes = memory.metadata_mut(buffer);
+        if is_closed {
+            let places = layout.places_of_area(area);
+            let checksum = |block| {
+                let place = places.start + block;
+                (place < places.end).then(|| table.checksum_at(place)).flatten()
+            };
+            ChecksumPage::encode_closed(set_id, area, session, checksum, bytes);
+        } else {
+            ChecksumPage::encode_open(set_id, area, session, bytes);
+        }
+        let offset_bytes = layout.checksum_page_offset_bytes(area);
+        let slice = Slice { buffer, offset_bytes: 0, len_bytes: to_u32(ChecksumPage::BYTES) };
+        let op = IoOp::Write { offset_bytes, from: Pieces::One(slice) };
+        self.issue(Target::Cache, op, Flight::Store(SlotFlight::Checksums { area, buffer }));
+    }
+
+    pub(in crate::store::slots) fn area_page_written<M: Memory>(
+        &mut self,
+        area: u32,
+        buffer: BufferId,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
+        memory.release(buffer);
+        match result {
+            Ok(()) => self.store.areas.page_written(area, self.store.completed),
+            Err(errno) => self.latch(errno, memory),
+        }
+    }
+}
+
+/// Reads the checksums that the device tells. `visit` gets the first place of an area, and its checksums as far as there
+/// are any; an error where its page is damaged.
+pub(crate) fn each_area<I: Image>(
+    image: &mut I,
+    superblock: &Superblock,
+    (layout, is_safe): (&SlotLayout, bool),
+    mut visit: impl FnMut(u32, Result<Vec<Option<NonZeroU32>>, AreaUnknown>),
+) {
+    let mut first = 0;
+    while first < layout.areas() {
+        let count = PAGES_TOGETHER.min(layout.areas() - first);
+        let offset_bytes = layout.checksum_page_offset_bytes(first);
+        let together = image.read(offset_bytes, index(count) * ChecksumPage::BYTES);
+        for area in first..first + count {
+            let at = index(area - first) * ChecksumPage::BYTES;
+            let page = match &together {
+                Ok(bytes) => Ok(ChecksumPage::decode(&superblock.set_id, area, &bytes[at..])),
+                // One bad page shall not hide those around it.
+                Err(_) => image
+                    .read(layout.checksum_page_offset_bytes(area), ChecksumPage::BYTES)
+                    .map(|bytes| ChecksumPage::decode(&superblock.set_id, area, &bytes)),
+            };
+            let checksums = page.ok().and_then(Result::ok).ok_or(AreaUnknown).map(|page| {
+                // Without `safe` nothing says that an area was written since.
+                let counts = |page: &ChecksumPage| {
+                    is_safe || superblock.clean_stop && page.session == superblock.session
+                };
+                page.filter(counts).and_then(|page| page.checksums).unwrap_or_default()
+            });
+            visit(area, checksums);
+        }
+        first += count;
+    }
+}
