@@ -50,6 +50,15 @@ fn the_same_seed_is_the_same_run() {
 /// given here keep the history near what it was.
 const ONCE_FAILED: &[(u64, &str, &str)] = &[
     (
+        166,
+        "sectors0=6887 sectors2=5413 segments=64 depth=16 cuts=7 hot=0 stops=1 doubles=17 faulty=10 \
+         cache_read_error=0 cache_write_error=48330 cache_flush_error=4037 cache_rot=210424 slow=0 cache_us=4999 \
+         origin_us=1000 origin_discards=1 idle_ms=300 destage_runs=16 company_wait_us=0 give_ups=0 slot_blocks=1 \
+         ways=64 slots=427 persistence=2 commit_ms=1 leaf_pieces=2 sla_permille=62 adjust_ms=50 area_blocks=4 \
+         area_idle_ms=10",
+        "a transaction began when the clean stop was answered, and outlived it",
+    ),
+    (
         152,
         "sectors1=8192 sectors2=8192 mode2=0 segments=64 depth=1 steps=44 cuts=1 request_blocks=15 reads=2 \
          writes=1 fua=20 pauses=1 recovery_cuts=0 detach=0 refusals=12 cache_us=100 origin_us=1000 idle_ms=300 \

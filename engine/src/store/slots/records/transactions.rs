@@ -161,7 +161,9 @@ impl SlotStore {
 impl Machine<SlotStore> {
     /// Lets transactions begin and go on.
     pub(in crate::store::slots) fn pump_transactions<M: Memory>(&mut self, memory: &mut M) {
-        if self.store.mappings().is_none() || self.latched.is_some() {
+        // A transaction after the last one of a clean stop would outlive the answer.
+        let is_over = self.latched.is_some() || self.superblock.clean_stop;
+        if self.store.mappings().is_none() || is_over {
             return;
         }
         self.store.let_volumes_leave(&mut self.volumes, self.now);
