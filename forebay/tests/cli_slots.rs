@@ -383,3 +383,26 @@ fn a_stop_leaves_it_warm_and_a_changed_origin_is_found_by_chance() {
     overwrite(&scene.origin, MIB, &pattern(9, 14 * MIB));
     scene.place.refused(&["serve", &scene.cache], 1, &["changed behind the cache", "origin=changed"]);
 }
+
+/// What a slot has behind the volume's old end is not the origin's, and only a cache that runs sees to that.
+#[test]
+fn a_volume_that_ends_inside_a_slot_grows_only_while_it_runs() {
+    let place = Place::new();
+    let (origin, cache) = (place.file("slow.img", 16 * MIB + 4096), place.file("fast.img", 32 * MIB));
+    let create =
+        ["create", "--origin", &origin, "--cache", &cache, "--name", "disk", "--profile", "dm-cache"];
+    place.done(&create);
+    fs::File::options().write(true).open(&origin).unwrap().set_len(20 * MIB).unwrap();
+    let size_bytes = || {
+        let status: Value = serde_json::from_str(&place.done(&["status", &cache, "--json"])).unwrap();
+        status["volumes"][0]["size_bytes"].as_u64().unwrap()
+    };
+    let set = ["set", &cache, "disk", "size=origin"];
+    place.refused(&set, 1, &["volume disk", "set size=origin while it runs"]);
+    assert_eq!(size_bytes(), 16 * MIB + 4096, "what is refused changes nothing");
+    let daemon = place.serve(&cache, &[]);
+    place.done(&set);
+    assert_eq!(daemon.read("disk").len() as u64, 20 * MIB);
+    daemon.stop();
+    assert_eq!(size_bytes(), 20 * MIB);
+}

@@ -13,6 +13,7 @@ mod caches;
 mod layer;
 mod ledger;
 mod medium;
+mod noted;
 mod planted;
 mod run;
 mod steps;
@@ -32,18 +33,37 @@ fn number(variable: &str, default: u64) -> u64 {
     }
 }
 
+/// What carries out the daemon's system calls in a trial.
+enum Backend {
+    IoUring,
+    Threads,
+    /// One of the two, by the trial's seed: for a profile that is judged once.
+    BySeed,
+}
+
+impl Backend {
+    fn has_threads(&self, seed: u64) -> bool {
+        match self {
+            Backend::IoUring => false,
+            Backend::Threads => true,
+            Backend::BySeed => !seed.is_multiple_of(2),
+        }
+    }
+}
+
 /// Runs a trial of that profile, and says how to repeat it. `offset` tells the tests of one run apart.
-fn judge(test: &str, profile: &'static str, offset: u64, has_threads: bool) {
+fn judge(test: &str, profile: &'static str, offset: u64, backend: Backend) {
     if fuse::is_left_out("the test on failing devices") {
         return;
     }
     let default = if profile == "forebay" { 2 } else { 1 };
     let (given, crashes) = (number("FOREBAY_SEED", SEED), number("FOREBAY_KILLS", default));
+    let seed = given + offset;
     let setup = Setup {
         profile,
-        seed: given + offset,
+        seed,
         crashes,
-        has_threads,
+        has_threads: backend.has_threads(seed),
         is_layered: false,
         plant_in_cache: Plant::None,
         plant_in_origins: Plant::None,
@@ -60,39 +80,34 @@ fn judge(test: &str, profile: &'static str, offset: u64, has_threads: bool) {
             );
             panic!(
                 "{profile}, {}: {finding}\nagain: {again}",
-                if has_threads { "threads" } else { "io_uring" }
+                if setup.has_threads { "threads" } else { "io_uring" }
             );
         }
     }
 }
 
 macro_rules! trials {
-    ($($test:ident = $profile:literal, $offset:literal, $has_threads:expr;)+) => {
+    ($($test:ident = $profile:literal, $offset:literal, $backend:ident;)+) => {
         $(#[test]
         fn $test() {
-            judge(stringify!($test), $profile, $offset, $has_threads);
+            judge(stringify!($test), $profile, $offset, Backend::$backend);
         })+
     };
 }
 
-/// Whether the daemon takes threads in a run with that seed, where a profile is judged once.
-fn by_seed(offset: u64) -> bool {
-    (number("FOREBAY_SEED", SEED) + offset) % 2 == 1
-}
-
 trials! {
-    forebay_on_io_uring = "forebay", 0, false;
-    forebay_on_threads = "forebay", 100, true;
-    flashcache = "flashcache", 1, by_seed(1);
-    enhanceio = "enhanceio", 2, by_seed(3);
-    dm_cache = "dm-cache", 3, by_seed(3);
-    dm_cache_4_5 = "dm-cache@4.5", 4, by_seed(4);
-    dm_cache_3_16 = "dm-cache@3.16", 5, by_seed(5);
-    dm_cache_3_9 = "dm-cache@3.9", 6, by_seed(6);
-    mapperx = "mapperx", 7, by_seed(7);
-    bcache = "bcache", 8, by_seed(9);
-    bcache_4_5 = "bcache@4.5", 9, by_seed(10);
-    bcache_3_16 = "bcache@3.16", 10, by_seed(10);
-    bcache_3_10 = "bcache@3.10", 11, by_seed(11);
-    gflash = "gflash", 12, by_seed(12);
+    forebay_on_io_uring = "forebay", 0, IoUring;
+    forebay_on_threads = "forebay", 100, Threads;
+    flashcache = "flashcache", 1, BySeed;
+    enhanceio = "enhanceio", 2, BySeed;
+    dm_cache = "dm-cache", 3, BySeed;
+    dm_cache_4_5 = "dm-cache@4.5", 4, BySeed;
+    dm_cache_3_16 = "dm-cache@3.16", 5, BySeed;
+    dm_cache_3_9 = "dm-cache@3.9", 6, BySeed;
+    mapperx = "mapperx", 7, BySeed;
+    bcache = "bcache", 8, BySeed;
+    bcache_4_5 = "bcache@4.5", 9, BySeed;
+    bcache_3_16 = "bcache@3.16", 10, BySeed;
+    bcache_3_10 = "bcache@3.10", 11, BySeed;
+    gflash = "gflash", 12, BySeed;
 }
