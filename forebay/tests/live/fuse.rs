@@ -65,7 +65,12 @@ pub struct LoopDevice {
 impl LoopDevice {
     /// Makes a block device of the file.
     pub fn attach(file: &FuseFile) -> LoopDevice {
-        LoopDevice { path: tool("losetup", &["--find", "--show", file.path()]).trim().to_owned() }
+        LoopDevice::over(file.path())
+    }
+
+    /// Makes a block device of the file at the path.
+    pub fn over(path: &str) -> LoopDevice {
+        LoopDevice { path: tool("losetup", &["--find", "--show", path]).trim().to_owned() }
     }
 
     /// Makes a block device of a plain file; `None`, with the reason printed, where that is refused.

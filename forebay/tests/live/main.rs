@@ -15,6 +15,7 @@ mod clients;
 mod faults;
 mod filesystem;
 mod fuse;
+mod hangs;
 mod judge;
 mod kills;
 mod modes;

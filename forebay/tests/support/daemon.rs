@@ -290,6 +290,16 @@ impl Daemon {
         tool("prlimit", &["--pid", &self.child.id().to_string(), &format!("--fsize={limit}:")]);
     }
 
+    /// Stops all its threads where they are.
+    pub fn pause(&self) {
+        self.signal("STOP");
+    }
+
+    /// Lets it run again.
+    pub fn go_on(&self) {
+        self.signal("CONT");
+    }
+
     fn signal(&self, name: &str) {
         // The shell's own `kill`: no package has to bring one.
         tool("sh", &["-c", &format!("kill -{name} {}", self.child.id())]);

@@ -6,7 +6,7 @@
 use super::DeviceError;
 use super::identity;
 use engine::effect::Errno;
-use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
+use rustix::fs::{FallocateFlags, FileType, FlockOperation, FsWord, Mode, OFlags, SeekFrom};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
@@ -41,6 +41,10 @@ pub struct OpenFile {
     unused_bytes: u64,
     identity: String,
     device_inode: (u64, u64),
+    /// See [`OpenFile::is_local`].
+    local: bool,
+    /// Whether a transfer can be refused instead of making its caller wait. Cleared when the file cannot do that.
+    nowait: AtomicBool,
     /// Cleared when the device has refused the operation once.
     zeroes: AtomicBool,
     punches: AtomicBool,
@@ -97,6 +101,7 @@ impl OpenFile {
         let identity =
             if block { identity::of_block_device(opened.st_rdev) } else { identity::of_file(&fd, &opened) };
         let device_inode = if block { (0, opened.st_rdev) } else { (opened.st_dev, opened.st_ino) };
+        let local = block || is_on_local_system(fd.as_fd());
         Ok(OpenFile {
             fd,
             block,
@@ -107,6 +112,8 @@ impl OpenFile {
             unused_bytes: end - size_bytes,
             identity,
             device_inode,
+            local,
+            nowait: AtomicBool::new(local),
             zeroes: AtomicBool::new(true),
             punches: AtomicBool::new(true),
         })
@@ -133,6 +140,8 @@ impl OpenFile {
             unused_bytes: 0,
             identity: String::new(),
             device_inode: (stat.st_dev, stat.st_ino),
+            local: true,
+            nowait: AtomicBool::new(false),
             zeroes: AtomicBool::new(true),
             punches: AtomicBool::new(true),
         })
@@ -211,6 +220,27 @@ impl OpenFile {
     /// Whether a transfer is a copy by the CPU, which a second one can do.
     pub(crate) fn is_copied(&self) -> bool {
         !self.direct
+    }
+
+    /// Whether it is memory of this process, at which nothing waits.
+    pub(crate) fn is_memory(&self) -> bool {
+        self.memory
+    }
+
+    /// Whether operations that are handed to io_uring leave their caller alone, whatever state the device is in: a block
+    /// device, or a file of a local file system.
+    pub(crate) fn is_local(&self) -> bool {
+        self.local
+    }
+
+    /// Whether a transfer can be refused instead of making its caller wait.
+    pub(crate) fn has_nowait(&self) -> bool {
+        self.nowait.load(Ordering::Relaxed)
+    }
+
+    /// Remembers that no transfer can be refused instead of making its caller wait.
+    pub(crate) fn lacks_nowait(&self) {
+        self.nowait.store(false, Ordering::Relaxed);
     }
 
     /// Whether a flush has anything to do. Memory has nowhere to flush to.
@@ -344,6 +374,17 @@ fn open_direct(path: &Path, flags: OFlags, direct: bool) -> rustix::io::Result<(
         }
     }
     rustix::fs::open(path, flags, Mode::empty()).map(|fd| (fd, false))
+}
+
+/// Whether the file system of a file is one that leaves the caller of io_uring alone. Of the others some make it wait:
+/// FUSE does when its server has enough to do, and that is for ever if the server hangs.
+fn is_on_local_system(fd: BorrowedFd<'_>) -> bool {
+    const EXT4: FsWord = 0xef53;
+    const XFS: FsWord = 0x5846_5342;
+    const BTRFS: FsWord = 0x9123_683e;
+    const F2FS: FsWord = 0xf2f5_2010;
+    const TMPFS: FsWord = 0x0102_1994;
+    rustix::fs::fstatfs(fd).is_ok_and(|system| [EXT4, XFS, BTRFS, F2FS, TMPFS].contains(&system.f_type))
 }
 
 /// Tells io_uring that a file in memory never waits for a disk: without this flag, every small transfer would go to

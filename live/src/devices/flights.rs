@@ -11,7 +11,7 @@ use crate::buffers::Pool;
 use crate::devices::{
     AlignedBytes, Device, Job, Kind, OpenFile, Submitter, Transfer, ZERO_BYTES, is_refusal,
 };
-use crate::reactor::backend::{Backend, Operation};
+use crate::reactor::backend::{Backend, Operation, Way};
 use crate::reactor::tokens::Owner;
 use engine::effect::{Errno, Io, IoId, IoOp, Pieces, Target};
 use engine::memory::{Memory, Slice};
@@ -21,13 +21,15 @@ use std::collections::VecDeque;
 
 /// Vectors that one system call takes.
 const VECTORS_MAX: usize = 1024;
-/// Shortest transfer through the page cache that a thread of the kernel copies. Handing over a shorter one costs more
+/// Shortest transfer from or to memory or the page cache that a thread of the kernel copies. Handing over a shorter one costs more
 /// than copying it.
 const OFFLOAD_BYTES_MIN: u64 = 64 * 1024;
-/// The longest pause between two looks at the age of operations.
+/// Longest pause between two looks at the age of operations, as long as the reactors are not held up.
 const TIMEOUT_LOOK_NS: u64 = Nanos::SECOND;
 /// Number of devices that a core can name: the cache, and an origin for each volume.
-const LINES: usize = 1 + VOLUMES_MAX;
+pub(crate) const LINES: usize = 1 + VOLUMES_MAX;
+/// Operations of one device that may be at the kernel, where each may need a thread.
+pub(crate) const AT_KERNEL_MAX: usize = 64;
 
 /// System call that a flight is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +58,10 @@ struct Flight {
     /// The first vector that is not wholly done.
     vector: usize,
     issued: Nanos,
+    /// Way it was issued, while a file does it.
+    way: Option<Way>,
+    /// It was refused because it would have to wait.
+    waits: bool,
     /// The core was told that it failed; the kernel still works on it.
     abandoned: bool,
 }
@@ -71,6 +77,8 @@ pub(crate) struct Landed {
 struct Line {
     device: Option<Device>,
     gone: bool,
+    /// Operations under way for which [`Way::is_at_kernel`].
+    at_kernel: usize,
 }
 
 /// All devices and their operations under way.
@@ -153,6 +161,9 @@ impl Flights {
         if !inside {
             return self.answer(io.id, Err(Errno::IO));
         }
+        if self.flights.is_empty() {
+            self.next_look = now.plus(self.look_pause_ns());
+        }
         let mut vectors = self.spare_vectors.pop().unwrap_or_default();
         vectors.extend(pieces.as_slice().iter().map(|piece| vector(*piece, pool)));
         let key = self.flights.insert(Flight {
@@ -166,6 +177,8 @@ impl Flights {
             vectors,
             vector: 0,
             issued: now,
+            way: None,
+            waits: false,
             abandoned: false,
         });
         self.issue(key, now, backend);
@@ -190,10 +203,11 @@ impl Flights {
                 return modelled.submit(now, Submitter::Reactor, key as u64, job);
             }
         };
+        let way = way(file, flight, self.lines[flight.line].at_kernel);
         let operation = match flight.step {
-            Step::Read | Step::Write => transfer(file, flight),
+            Step::Read | Step::Write => transfer(file, flight, way),
             Step::Flush if !file.needs_flush() => return self.finish(key, Ok(())),
-            Step::Flush => Operation::Flush { file: file.raw_fd() },
+            Step::Flush => Operation::Flush { file: file.raw_fd(), way },
             Step::Discard => match file.discard_mode() {
                 None => return self.finish(key, Err(Errno::OPNOTSUPP)),
                 Some(mode) => {
@@ -219,9 +233,11 @@ impl Flights {
                     iov_base: zeroes.as_mut_ptr().cast(),
                     iov_len: usize::try_from(rest).expect("at most the buffer"),
                 });
-                transfer(file, flight)
+                transfer(file, flight, way)
             }
         };
+        flight.way = Some(way);
+        self.lines[flight.line].at_kernel += usize::from(way.is_at_kernel());
         // SAFETY: the vectors are the flight's own and stay where they are until it is finished;
         // what they point to is pool memory with a reference (I2), or the zeroes, which live as
         // long as `self` and are only read.
@@ -239,15 +255,22 @@ impl Flights {
     ) {
         let key = usize::try_from(key).expect("a key of ours");
         let flight = &mut self.flights[key];
+        let way = flight.way.take();
+        self.lines[flight.line].at_kernel -= usize::from(way.is_some_and(Way::is_at_kernel));
         if flight.abandoned {
             return self.bury(key, pool);
-        }
-        if matches!(-result, libc::EAGAIN | libc::EINTR) {
-            return self.issue(key, now, backend);
         }
         let Some(Kind::File(file)) = self.lines[flight.line].device.as_ref().map(Device::kind) else {
             unreachable!("only files do system calls");
         };
+        if matches!(-result, libc::EAGAIN | libc::EINTR) {
+            flight.waits |= result == -libc::EAGAIN;
+            return self.issue(key, now, backend);
+        }
+        if result == -libc::EOPNOTSUPP && way == Some(Way::AtOnce) {
+            file.lacks_nowait();
+            return self.issue(key, now, backend);
+        }
         if result < 0 {
             let refusal = is_refusal(-result);
             match flight.step {
@@ -319,7 +342,17 @@ impl Flights {
         if self.flights.is_empty() || now < self.next_look {
             return;
         }
-        self.next_look = now.plus(TIMEOUT_LOOK_NS.min(self.timeout_ns / 4 + 1));
+        let pause_ns = self.look_pause_ns();
+        let held_up_ns = now.since(self.next_look);
+        self.next_look = now.plus(pause_ns);
+        if held_up_ns > pause_ns {
+            // The reactors themselves were stopped, or got no processor, and nobody took what is done. That time does
+            // not count, and what was done meanwhile comes before the next look.
+            for (_, flight) in &mut self.flights {
+                flight.issued = flight.issued.plus(held_up_ns).min(now);
+            }
+            return;
+        }
         for line in 0..LINES {
             let late = |flight: &Flight| flight.line == line && now.since(flight.issued) >= self.timeout_ns;
             if self.lines[line].gone || !self.flights.iter().any(|(_, flight)| late(flight)) {
@@ -336,6 +369,10 @@ impl Flights {
                 self.finished.push_back(Landed { io: flight.io, result });
             }
         }
+    }
+
+    fn look_pause_ns(&self) -> u64 {
+        TIMEOUT_LOOK_NS.min(self.timeout_ns / 4 + 1)
     }
 
     /// Deadline of [`Flights::poll_models`] and [`Flights::expire`].
@@ -420,16 +457,33 @@ fn vector(piece: Slice, pool: &Pool) -> libc::iovec {
     libc::iovec { iov_base: pool.pointer(piece).cast(), iov_len: piece.len_bytes as usize }
 }
 
-fn transfer(file: &OpenFile, flight: &Flight) -> Operation {
+fn transfer(file: &OpenFile, flight: &Flight, way: Way) -> Operation {
     let rest = &flight.vectors[flight.vector..];
     let vectors = rest.as_ptr();
     let count = u32::try_from(rest.len().min(VECTORS_MAX)).expect("bounded");
     let offset_bytes = flight.offset_bytes + flight.done_bytes;
-    let offload = file.is_copied() && flight.len_bytes - flight.done_bytes >= OFFLOAD_BYTES_MIN;
     let file = file.raw_fd();
     match flight.step {
-        Step::Read => Operation::Read { file, offset_bytes, vectors, count, offload },
-        _ => Operation::Write { file, offset_bytes, vectors, count, offload },
+        Step::Read => Operation::Read { file, offset_bytes, vectors, count, way },
+        _ => Operation::Write { file, offset_bytes, vectors, count, way },
+    }
+}
+
+/// The way of an operation at a file that has `at_kernel` others at the kernel.
+fn way(file: &OpenFile, flight: &Flight, at_kernel: usize) -> Way {
+    let is_transfer = matches!(flight.step, Step::Read | Step::Write | Step::WriteZeroes);
+    let is_copy =
+        is_transfer && file.is_copied() && flight.len_bytes - flight.done_bytes >= OFFLOAD_BYTES_MIN;
+    // io_uring does one discard at a time of a file, and files may have to share a turn.
+    let may_go = file.is_local() && at_kernel < AT_KERNEL_MAX && (is_transfer || flight.step == Step::Flush);
+    if is_transfer && file.is_memory() {
+        if is_copy { Way::Copy } else { Way::Memory }
+    } else if may_go {
+        if is_copy { Way::Copy } else { Way::Kernel }
+    } else if is_transfer && file.has_nowait() && !flight.waits {
+        Way::AtOnce
+    } else {
+        Way::Waiting
     }
 }
 
@@ -443,4 +497,42 @@ fn each_piece(
         offset_bytes += u64::from(piece.len_bytes);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffers::DOOR_BYTES_MIN;
+    use crate::devices::{Access, open, parse};
+    use engine::memory::Purpose;
+    use std::time::Duration;
+
+    const SECOND: u64 = Nanos::SECOND;
+
+    /// Time in which nobody could take results is the reactors' own, and the age of no operation.
+    #[test]
+    fn a_device_is_not_given_up_because_the_reactors_were_held_up() {
+        let device = open(&parse("mem:1M").unwrap(), Access::Exclusive).unwrap();
+        let (mut backend, _) = Backend::new(&[device.raw_fd().unwrap()]).unwrap();
+        let mut pool = Pool::new(DOOR_BYTES_MIN).unwrap();
+        let mut flights = Flights::new(Some(device), Vec::new(), 4 * SECOND);
+        let buffer = pool.allocate(Purpose::Payload, 4096).unwrap();
+        let into = Pieces::One(Slice { buffer, offset_bytes: 0, len_bytes: 4096 });
+        let io = Io { id: IoId(7), target: Target::Cache, op: IoOp::Read { offset_bytes: 0, into } };
+        flights.start(io, Nanos(5 * SECOND), &mut pool, &mut backend);
+        for seconds in [6, 100, 101] {
+            flights.expire(Nanos(seconds * SECOND), &mut pool);
+            assert!(
+                flights.take_gone().is_none(),
+                "in {seconds} s it was looked at for less than the timeout"
+            );
+        }
+        flights.expire(Nanos(102 * SECOND), &mut pool);
+        assert_eq!(flights.take_gone(), Some(Target::Cache), "it had its time");
+        assert_eq!(flights.take_finished().map(|landed| landed.result), Some(Err(Errno::TIMEDOUT)));
+        while backend.outstanding() > 0 {
+            backend.wait(Some(Duration::from_millis(10))).unwrap();
+            backend.reap(&mut Vec::new());
+        }
+    }
 }

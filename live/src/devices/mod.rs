@@ -22,6 +22,7 @@ pub use spec::{DeviceSpec, DeviceSpecError, ModelSpec, SPEED_UNIT, WriteCache, p
 use engine::effect::Errno;
 use file::OpenMode;
 use std::ops::{Deref, DerefMut};
+use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thiserror::Error;
@@ -202,6 +203,14 @@ fn open_model(model: &ModelSpec, mode: OpenMode) -> Result<Modelled, DeviceError
 impl Device {
     pub(crate) fn kind(&self) -> &Kind {
         &self.opened.kind
+    }
+
+    /// The descriptor that operations under way go to; none where a model does them.
+    pub(crate) fn raw_fd(&self) -> Option<RawFd> {
+        match &self.opened.kind {
+            Kind::File(file) => Some(file.raw_fd()),
+            Kind::Modelled(_) => None,
+        }
     }
 
     fn file(&self) -> &OpenFile {

@@ -17,6 +17,7 @@ use crate::reactor::tokens::Owner;
 use crate::server::{ServeError, ServerNotice};
 use engine::units::Nanos;
 use std::io;
+use std::os::fd::RawFd;
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -75,14 +76,15 @@ fn system(step: &'static str) -> impl FnOnce(io::Error) -> ServeError {
     move |source| ServeError::System { step, source }
 }
 
-/// Starts `count` reactors, the first one here. When each has its thread and its ring, `begin` makes what they share,
-/// and they run until the server is stopped. `true` if the kernel has let go of all memory.
+/// Starts `count` reactors for devices in these files, the first one here. When each has its threads and its ring,
+/// `begin` makes what they share, and they run until the server is stopped. `true` if the kernel has let go of all memory.
 ///
 /// # Errors
 /// Those of `begin`, and [`ServeError`]; it is not called if a thread or a ring is not to be had.
 pub(crate) fn run_all<C: Core + 'static, E: From<ServeError>>(
     shared: &OnceLock<Shared<C>>,
     count: usize,
+    files: &[RawFd],
     listeners: Vec<Listener>,
     control: Control<C>,
     begin: impl FnOnce() -> Result<Shared<C>, E>,
@@ -96,12 +98,12 @@ pub(crate) fn run_all<C: Core + 'static, E: From<ServeError>>(
             let (start, started) = channel();
             let report = report.clone();
             let builder = std::thread::Builder::new().name(format!("reactor-{number}"));
-            let other = builder.spawn_scoped(scope, move || stand_by(number, &report, &started));
+            let other = builder.spawn_scoped(scope, move || stand_by(number, files, &report, &started));
             others.push(other.map_err(system("start a thread"))?);
             starts.push(start);
         }
         drop(report);
-        let own = Backend::new().map_err(system("start the threads for devices"))?;
+        let own = Backend::new(files).map_err(system("start the threads for devices"))?;
         for _ in 1..count {
             let made: io::Result<()> = reports.recv().map_err(|_| ServeError::Broken)?;
             made.map_err(system("start the threads for devices"))?;
@@ -131,10 +133,11 @@ type Own = (Backend, Option<i32>);
 /// Makes the backend of a reactor, reports that, and runs the reactor once it is told to.
 fn stand_by<C: Core + 'static>(
     number: usize,
+    files: &[RawFd],
     report: &Sender<io::Result<()>>,
     started: &Receiver<&Shared<C>>,
 ) -> Result<bool, ServeError> {
-    let own = match Backend::new() {
+    let own = match Backend::new(files) {
         Ok(own) => own,
         Err(error) => {
             // The first reactor may have failed itself.

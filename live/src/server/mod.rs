@@ -207,7 +207,9 @@ impl<C: Core + 'static> Server<C> {
         let Server { config, listeners, messages, wake_events, pool, .. } = self;
         let shared = OnceLock::new();
         let control = Control::new(messages);
-        let has_let_go = reactor::run_all(&shared, config.reactors, listeners, control, || {
+        let files = config.cache.iter().chain(config.origins.iter().flatten()).filter_map(Device::raw_fd);
+        let files: Vec<_> = files.collect();
+        let has_let_go = reactor::run_all(&shared, config.reactors, &files, listeners, control, || {
             check_spare_descriptors()?;
             Ok::<_, E>(Shared::new(Driver::new(begin()?, pool, config), wake_events))
         })?;

@@ -2,6 +2,7 @@
 
 mod ring;
 mod threads;
+mod workers;
 
 use ring::Ring;
 use std::io;
@@ -9,6 +10,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use threads::Threads;
+use workers::Workers;
 
 /// The name of an operation under way; comes back with its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +23,30 @@ pub(crate) struct Finished {
     pub token: Token,
     /// Bytes moved or another number that is not negative, or the errno as a negative one.
     pub result: i32,
+}
+
+/// Way to do an operation at a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// The file is memory of this process, and never waits.
+    Memory,
+    /// By the kernel, and by one of its threads if it would have to wait. Each file has at most
+    /// [`AT_KERNEL_MAX`](crate::devices::flights::AT_KERNEL_MAX) operations there.
+    Kernel,
+    /// The same, but a copy of many bytes: better done by a thread of the kernel in any case than by the calling one.
+    Copy,
+    /// By the kernel, and by none of its threads: it fails with `EAGAIN` if it would have to wait, and with `EOPNOTSUPP`
+    /// if the file cannot tell.
+    AtOnce,
+    /// In a thread of its file, however long it takes.
+    Waiting,
+}
+
+impl Way {
+    /// Whether it may take one of the kernel's threads.
+    pub(crate) fn is_at_kernel(self) -> bool {
+        matches!(self, Way::Kernel | Way::Copy)
+    }
 }
 
 /// A system call to be done when possible. Addresses stay valid until it has finished: that is the duty of the caller
@@ -37,11 +63,11 @@ pub(crate) enum Operation {
     /// Read an eventfd.
     Wake { event: RawFd, into: *mut u64 },
     /// Read from a device into the vectors.
-    Read { file: RawFd, offset_bytes: u64, vectors: *const libc::iovec, count: u32, offload: bool },
+    Read { file: RawFd, offset_bytes: u64, vectors: *const libc::iovec, count: u32, way: Way },
     /// Write the vectors to a device.
-    Write { file: RawFd, offset_bytes: u64, vectors: *const libc::iovec, count: u32, offload: bool },
+    Write { file: RawFd, offset_bytes: u64, vectors: *const libc::iovec, count: u32, way: Way },
     /// `fdatasync`.
-    Flush { file: RawFd },
+    Flush { file: RawFd, way: Way },
     /// `fallocate`.
     Allocate { file: RawFd, mode: u32, offset_bytes: u64, len_bytes: u64 },
 }
@@ -61,20 +87,22 @@ static EVENT_COUNT: AtomicU64 = AtomicU64::new(0);
 const NO_IO_URING: &str = "FOREBAY_NO_IO_URING";
 
 impl Backend {
-    /// The best backend that the kernel offers, and the errno with which it refused io_uring.
+    /// The best backend that the kernel offers, and the errno with which it refused io_uring. Device operations may name
+    /// these files only.
     ///
     /// It belongs to the thread that makes it.
-    pub(crate) fn new() -> io::Result<(Backend, Option<i32>)> {
+    pub(crate) fn new(files: &[RawFd]) -> io::Result<(Backend, Option<i32>)> {
+        let workers = Workers::new(files)?;
         let refused = if std::env::var_os(NO_IO_URING).is_some_and(|value| value != "0" && !value.is_empty())
         {
             libc::EPERM
         } else {
-            match Ring::new() {
-                Ok(ring) => return Ok((Backend::Ring(Box::new(ring)), None)),
+            match Ring::build() {
+                Ok(ring) => return Ok((Backend::Ring(Box::new(Ring::with(ring, workers))), None)),
                 Err(error) => error.raw_os_error().unwrap_or(libc::ENOSYS),
             }
         };
-        Ok((Backend::Threads(Box::new(Threads::new()?)), Some(refused)))
+        Ok((Backend::Threads(Box::new(Threads::new(workers))), Some(refused)))
     }
 
     /// Queues an operation.

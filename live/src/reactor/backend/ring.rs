@@ -1,9 +1,16 @@
-//! One io_uring for sockets and devices.
+//! One io_uring for sockets, and for what devices do without waiting.
+//!
+//! All devices share the threads that the kernel has for operations that wait. So a device has only a few operations
+//! there at a time ([`Way::Kernel`]), and the kernel may have a thread for each. Whatever else may wait for a device does
+//! not go to the ring: [`Workers`] do it.
 
-use crate::reactor::backend::{Finished, Operation, Token};
+use crate::devices::flights::{AT_KERNEL_MAX, LINES};
+use crate::reactor::backend::workers::Workers;
+use crate::reactor::backend::{EVENT_COUNT, Finished, Operation, Token, Way};
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 /// Operations that can wait for one system call to start them.
@@ -11,22 +18,38 @@ const SUBMISSIONS: u32 = 1024;
 /// Results that can wait to be picked up; the kernel keeps more elsewhere, at a cost.
 const COMPLETIONS: u32 = 16 * 1024;
 
+/// Threads that the kernel may have for what waits: one for each operation that devices have there by [`Way::Kernel`].
+const KERNEL_THREADS_MAX: u32 = (AT_KERNEL_MAX * LINES) as u32;
+
 /// A ring, used by the thread that made it.
 pub(crate) struct Ring {
     ring: IoUring,
+    workers: Workers,
     outstanding: usize,
+    /// The kernel was told how many threads it may have.
+    has_kernel_threads: bool,
 }
+
+/// Token of the ring's own read of the workers' eventfd; no owner has such a one.
+const WORKERS_DONE: u64 = u64::MAX;
 
 impl Ring {
     /// A ring with the best flags that the kernel knows.
-    pub(crate) fn new() -> io::Result<Ring> {
+    pub(crate) fn build() -> io::Result<IoUring> {
         let ring = build(true).or_else(|_| build(false))?;
         let parameters = ring.params();
         // Waiting with a timeout, and never losing a result.
         if !parameters.is_feature_ext_arg() || !parameters.is_feature_nodrop() {
             return Err(io::Error::from_raw_os_error(libc::ENOSYS));
         }
-        Ok(Ring { ring, outstanding: 0 })
+        Ok(ring)
+    }
+
+    /// The ring with the threads beside it.
+    pub(crate) fn with(ring: IoUring, workers: Workers) -> Ring {
+        let mut ring = Ring { ring, workers, outstanding: 0, has_kernel_threads: false };
+        ring.await_workers();
+        ring
     }
 
     /// See [`crate::reactor::backend::Backend::push`].
@@ -34,11 +57,52 @@ impl Ring {
     /// # Safety
     /// As there.
     pub(crate) unsafe fn push(&mut self, token: Token, operation: Operation) {
-        let entry = entry(operation).user_data(token.0);
         self.outstanding += 1;
-        loop {
+        match operation {
+            Operation::Read { file, way: Way::Waiting, .. }
+            | Operation::Write { file, way: Way::Waiting, .. }
+            | Operation::Flush { file, way: Way::Waiting }
+            | Operation::Allocate { file, .. } => {
+                // SAFETY: the caller promises the same.
+                unsafe { self.workers.push(file, token, operation) };
+            }
+            Operation::Read { way: Way::Kernel, .. }
+            | Operation::Write { way: Way::Kernel, .. }
+            | Operation::Flush { way: Way::Kernel, .. } => {
+                self.allow_kernel_threads();
+                // SAFETY: the caller keeps the memory that the entry points to until the token comes back.
+                unsafe { self.push_entry(&entry(operation).user_data(token.0)) };
+            }
             // SAFETY: the caller keeps the memory that the entry points to until the token comes back.
-            if unsafe { self.ring.submission().push(&entry) }.is_ok() {
+            _ => unsafe { self.push_entry(&entry(operation).user_data(token.0)) },
+        }
+    }
+
+    /// Lets the kernel have a thread for each operation that files can have there.
+    fn allow_kernel_threads(&mut self) {
+        if !self.has_kernel_threads {
+            self.has_kernel_threads = true;
+            // Kernels before 5.15 have only the default, four for each processor.
+            let _ = self.ring.submitter().register_iowq_max_workers(&mut [KERNEL_THREADS_MAX, 0]);
+        }
+    }
+
+    /// Queues a read of the workers' eventfd.
+    fn await_workers(&mut self) {
+        let event = Fd(self.workers.event().as_raw_fd());
+        let entry = opcode::Read::new(event, EVENT_COUNT.as_ptr().cast(), 8).build().user_data(WORKERS_DONE);
+        // SAFETY: the count lives as long as the process, and nothing but the kernel touches it.
+        unsafe { self.push_entry(&entry) };
+    }
+
+    /// Queues an entry.
+    ///
+    /// # Safety
+    /// The memory that it points to stays valid and unshared until its result is there.
+    unsafe fn push_entry(&mut self, entry: &squeue::Entry) {
+        loop {
+            // SAFETY: the caller promises the same.
+            if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return;
             }
             // The ring is full: the kernel takes its entries. A shortage of the kernel's passes.
@@ -73,11 +137,16 @@ impl Ring {
     /// Appends all results.
     pub(crate) fn reap(&mut self, finished: &mut Vec<Finished>) {
         let before = finished.len();
-        finished.extend(
-            self.ring
-                .completion()
-                .map(|entry| Finished { token: Token(entry.user_data()), result: entry.result() }),
-        );
+        let mut workers_done = false;
+        finished.extend(self.ring.completion().filter_map(|entry| {
+            let is_own = entry.user_data() == WORKERS_DONE;
+            workers_done |= is_own;
+            (!is_own).then(|| Finished { token: Token(entry.user_data()), result: entry.result() })
+        }));
+        if workers_done {
+            self.workers.reap(finished);
+            self.await_workers();
+        }
         self.outstanding -= finished.len() - before;
     }
 
@@ -126,15 +195,19 @@ fn entry(operation: Operation) -> squeue::Entry {
             offloaded(entry, offload)
         }
         Operation::Wake { event, into } => opcode::Read::new(Fd(event), into.cast(), 8).build(),
-        Operation::Read { file, offset_bytes, vectors, count, offload } => {
-            offloaded(opcode::Readv::new(Fd(file), vectors, count).offset(offset_bytes).build(), offload)
+        Operation::Read { file, offset_bytes, vectors, count, way } => {
+            let entry = opcode::Readv::new(Fd(file), vectors, count).offset(offset_bytes);
+            offloaded(entry.rw_flags(flags(way)).build(), way == Way::Copy)
         }
-        Operation::Write { file, offset_bytes, vectors, count, offload } => {
-            offloaded(opcode::Writev::new(Fd(file), vectors, count).offset(offset_bytes).build(), offload)
+        Operation::Write { file, offset_bytes, vectors, count, way } => {
+            let entry = opcode::Writev::new(Fd(file), vectors, count).offset(offset_bytes);
+            offloaded(entry.rw_flags(flags(way)).build(), way == Way::Copy)
         }
-        Operation::Flush { file } => opcode::Fsync::new(Fd(file)).flags(FsyncFlags::DATASYNC).build(),
-        Operation::Allocate { file, mode, offset_bytes, len_bytes } => {
-            opcode::Fallocate::new(Fd(file), len_bytes).offset(offset_bytes).mode(mode as i32).build()
-        }
+        Operation::Flush { file, .. } => opcode::Fsync::new(Fd(file)).flags(FsyncFlags::DATASYNC).build(),
+        Operation::Allocate { .. } => unreachable!("it goes to the threads"),
     }
+}
+
+fn flags(way: Way) -> i32 {
+    if way == Way::AtOnce { libc::RWF_NOWAIT } else { 0 }
 }

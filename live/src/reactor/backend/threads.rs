@@ -1,48 +1,22 @@
-//! The backend without io_uring: poll(2) for sockets, a few threads for devices.
+//! The backend without io_uring: poll(2) for sockets, threads for devices.
 //!
 //! Sockets are tried at once when there is something to try, without waiting; only what would wait is
 //! polled for. Device operations go to threads, which ring an eventfd when one is done.
 
+use crate::reactor::backend::workers::Workers;
 use crate::reactor::backend::{Finished, Operation, Token};
-use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
-
-/// Threads that do device operations: enough for a disk to sort them.
-const WORKERS: usize = 8;
 
 struct Job {
     token: Token,
     operation: Operation,
 }
 
-// SAFETY: the caller of `push` keeps its memory valid and unshared until it has
-// finished, whichever thread performs it.
-unsafe impl Send for Job {}
-
-#[derive(Default)]
-struct Queue {
-    jobs: VecDeque<Job>,
-    ended: bool,
-}
-
-struct Shared {
-    queue: Mutex<Queue>,
-    comes: Condvar,
-    done: Mutex<Vec<Finished>>,
-    /// Set while `done` may have a result that the reactor was not told of.
-    any_done: AtomicBool,
-    event: OwnedFd,
-}
-
-/// Operations done by threads.
+/// Operations done by threads, and sockets by the reactor itself.
 pub(crate) struct Threads {
-    shared: Arc<Shared>,
-    workers: Vec<JoinHandle<()>>,
+    workers: Workers,
     /// Socket operations that would have waited when last tried.
     waiting: Vec<Job>,
     /// Socket operations that were not tried yet.
@@ -52,36 +26,17 @@ pub(crate) struct Threads {
     outstanding: usize,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Threads {
-    /// Starts the threads.
-    pub(crate) fn new() -> io::Result<Threads> {
-        let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
-        let shared = Arc::new(Shared {
-            queue: Mutex::default(),
-            comes: Condvar::new(),
-            done: Mutex::default(),
-            any_done: AtomicBool::new(false),
-            event: rustix::event::eventfd(0, flags)?,
-        });
-        let mut workers = Vec::with_capacity(WORKERS);
-        for number in 0..WORKERS {
-            let shared = Arc::clone(&shared);
-            let builder = std::thread::Builder::new().name(format!("device-{number}"));
-            workers.push(builder.spawn(move || work(&shared))?);
-        }
-        Ok(Threads {
-            shared,
+    /// Sockets, with nothing to do, and the threads.
+    pub(crate) fn new(workers: Workers) -> Threads {
+        Threads {
             workers,
             waiting: Vec::new(),
             fresh: Vec::new(),
             finished: Vec::new(),
             polls: Vec::new(),
             outstanding: 0,
-        })
+        }
     }
 
     /// See [`crate::reactor::backend::Backend::push`].
@@ -98,12 +53,12 @@ impl Threads {
             | Operation::Wake { .. } => {
                 self.fresh.push(job);
             }
-            Operation::Read { .. }
-            | Operation::Write { .. }
-            | Operation::Flush { .. }
-            | Operation::Allocate { .. } => {
-                lock(&self.shared.queue).jobs.push_back(job);
-                self.shared.comes.notify_one();
+            Operation::Read { file, .. }
+            | Operation::Write { file, .. }
+            | Operation::Flush { file, .. }
+            | Operation::Allocate { file, .. } => {
+                // SAFETY: the caller promises the same.
+                unsafe { self.workers.push(file, token, operation) };
             }
         }
     }
@@ -131,7 +86,7 @@ impl Threads {
     fn poll(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let wanted = |fd: RawFd, events: i16| libc::pollfd { fd, events, revents: 0 };
         self.polls.clear();
-        self.polls.push(wanted(self.shared.event.as_raw_fd(), libc::POLLIN));
+        self.polls.push(wanted(self.workers.event().as_raw_fd(), libc::POLLIN));
         self.polls.extend(self.waiting.iter().map(|job| match job.operation {
             Operation::Accept { socket } | Operation::Receive { socket, .. } => wanted(socket, libc::POLLIN),
             Operation::Send { socket, .. } => wanted(socket, libc::POLLOUT),
@@ -150,7 +105,7 @@ impl Threads {
             return if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) };
         }
         if self.polls[0].revents != 0 {
-            let _ = rustix::io::read(&self.shared.event, &mut [0; 8]);
+            let _ = rustix::io::read(self.workers.event(), &mut [0; 8]);
         }
         let waiting = std::mem::take(&mut self.waiting);
         for (place, job) in waiting.into_iter().enumerate() {
@@ -165,16 +120,14 @@ impl Threads {
 
     /// Whether results are there.
     pub(crate) fn is_ready(&self) -> bool {
-        !self.finished.is_empty() || self.shared.any_done.load(Ordering::Acquire)
+        !self.finished.is_empty() || self.workers.is_ready()
     }
 
     /// Appends all results.
     pub(crate) fn reap(&mut self, finished: &mut Vec<Finished>) {
         let before = finished.len();
         finished.append(&mut self.finished);
-        if self.shared.any_done.swap(false, Ordering::AcqRel) {
-            finished.append(&mut lock(&self.shared.done));
-        }
+        self.workers.reap(finished);
         self.outstanding -= finished.len() - before;
     }
 
@@ -184,46 +137,7 @@ impl Threads {
     }
 }
 
-impl Drop for Threads {
-    fn drop(&mut self) {
-        lock(&self.shared.queue).ended = true;
-        self.shared.comes.notify_all();
-        if self.outstanding == self.waiting.len() + self.fresh.len() {
-            for worker in self.workers.drain(..) {
-                let _ = worker.join();
-            }
-        }
-        // Otherwise a device hangs: its thread ends with the process.
-    }
-}
-
-fn work(shared: &Shared) {
-    loop {
-        let mut queue = lock(&shared.queue);
-        let job = loop {
-            if let Some(job) = queue.jobs.pop_front() {
-                break job;
-            }
-            if queue.ended {
-                return;
-            }
-            queue = shared.comes.wait(queue).unwrap_or_else(PoisonError::into_inner);
-        };
-        drop(queue);
-        let result = loop {
-            // SAFETY: the memory is valid until the token comes back, as `push` was promised.
-            match unsafe { perform(job.operation) } {
-                result if result == -libc::EINTR => {}
-                result => break result,
-            }
-        };
-        lock(&shared.done).push(Finished { token: job.token, result });
-        shared.any_done.store(true, Ordering::Release);
-        let _ = rustix::io::write(&shared.event, &1u64.to_ne_bytes());
-    }
-}
-
-/// Performs an operation; sockets without waiting.
+/// Performs an operation at a socket, without waiting.
 ///
 /// # Safety
 /// All that the operation points to is valid and unshared meanwhile.
@@ -260,20 +174,11 @@ unsafe fn perform(operation: Operation) -> i32 {
                 libc::read(event, into.cast(), 8) as i64
             }
         }
-        // SAFETY: the caller keeps the vectors and the memory that they point to.
-        Operation::Read { file, offset_bytes, vectors, count, .. } => unsafe {
-            libc::preadv(file, vectors, count as i32, offset_bytes as i64) as i64
-        },
-        // SAFETY: the caller keeps the vectors and the memory that they point to.
-        Operation::Write { file, offset_bytes, vectors, count, .. } => unsafe {
-            libc::pwritev(file, vectors, count as i32, offset_bytes as i64) as i64
-        },
-        // SAFETY: no memory is involved.
-        Operation::Flush { file } => i64::from(unsafe { libc::fdatasync(file) }),
-        Operation::Allocate { file, mode, offset_bytes, len_bytes } => {
-            // SAFETY: no memory is involved.
-            let done = unsafe { libc::fallocate(file, mode as i32, offset_bytes as i64, len_bytes as i64) };
-            i64::from(done)
+        Operation::Read { .. }
+        | Operation::Write { .. }
+        | Operation::Flush { .. }
+        | Operation::Allocate { .. } => {
+            unreachable!("device operations go to the threads")
         }
     };
     if result < 0 {
