@@ -3,7 +3,7 @@
 
 use crate::composition::Composition;
 use crate::format::{
-    EntryKind, Layout, SEGMENTS_OFFSET, SUPERBLOCK_OFFSETS, SlotLayout, SummaryBatch, Superblock,
+    EntryKind, FormatError, Layout, SEGMENTS_OFFSET, SUPERBLOCK_OFFSETS, SlotLayout, SummaryBatch, Superblock,
 };
 use crate::image::Image;
 use crate::mutation::Mutations;
@@ -13,7 +13,7 @@ use crate::recovery::{
 };
 use crate::store::log::scan::keys::places_of;
 use crate::store::log::scan::{BatchRecord, Damage, ScanError, Span, Survey, Walk, read_group_into, survey};
-use crate::store::slots::recovery::check::{self as slots, Found, RecordError};
+use crate::store::slots::recovery::check::{self as slots, AreaDamage, Found, RecordError};
 use crate::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, payload_checksum};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -45,6 +45,9 @@ pub enum Wrong {
     /// In the record of a slot.
     #[error(transparent)]
     Record(#[from] RecordError),
+    /// In a page of the slots' checksums.
+    #[error("the checksums of slots are damaged: {0}")]
+    Checksums(FormatError),
 }
 
 /// The findings of a check.
@@ -78,9 +81,6 @@ pub struct Report {
     pub slots: u64,
     /// Slots of which something is recorded that counts.
     pub records: u64,
-    /// Pages of checksums that are torn or damaged: rot of the blocks that they told of is not noticed. A power cut leaves
-    /// some, so that is not wrong.
-    pub checksum_pages_damaged: u64,
 }
 
 /// Verifies the cache on `image`; nothing is written.
@@ -101,7 +101,6 @@ pub fn check<I: Image>(image: &mut I) -> Report {
         batches_cut: 0,
         slots: 0,
         records: 0,
-        checksum_pages_damaged: 0,
     };
     match load_superblock(image) {
         Err(error) => {
@@ -122,7 +121,8 @@ pub fn check<I: Image>(image: &mut I) -> Report {
 }
 
 /// Makes a cache usable that cannot be opened as it is: cuts its log at the damage, or takes the records of slots back
-/// that cannot be right. What these told of is lost. Answers how many slots those were.
+/// that cannot be right. What these told of is lost. Answers how many slots those were. Of blocks whose checksums rotted
+/// nothing is known then.
 ///
 /// # Errors
 /// [`OpenError`], if there is more wrong than that.
@@ -176,8 +176,14 @@ impl Report {
                     }
                 });
                 self.slots_error = walked.err();
-                slots::each_area(image, superblock, (layout, composition.safe), |_, checksums| {
-                    self.checksum_pages_damaged += u64::from(checksums.is_err());
+                slots::each_area(image, superblock, (layout, composition.safe), |area, checksums| {
+                    let offset_bytes = layout.checksum_page_offset_bytes(area);
+                    let what = match checksums {
+                        Ok(_) => return,
+                        Err(AreaDamage::Unreadable(errno)) => Damage::Unreadable(errno).into(),
+                        Err(AreaDamage::Rotten(error)) => Wrong::Checksums(error),
+                    };
+                    self.push(CheckError { segment: None, slot: None, offset_bytes, what });
                 });
                 // The very judge of a start has the last word.
                 let options = Options { index_budget_bytes: 0, repair: false, mutations: Mutations::NONE };

@@ -313,6 +313,9 @@ mutations! {
     /// S9: a start takes no notice of the checksums on the device. A slot rots; after a crash the rotten bytes are read, and go
     /// home.
     ForgetSlotChecksums,
+    /// S9: a sector of checksums rots, and a start takes its blocks for such as nothing is known of. One of them rots, too:
+    /// the rotten bytes are read, and go home.
+    TrustRottenChecksums,
     /// Hazard 10: the cache failed; the origin is written before that is noted durably. The cache comes back with v0.
     BypassBeforeAbandoned,
     /// Rule 11: an origin's well-known place is written while its checksum is on record: after a crash the

@@ -389,8 +389,12 @@ mod planted {
     const SEEDS_MAX: u64 = 10_000;
 
     /// Bugs of the checksums on the device.
-    const PLANTED: [Mutation; 3] =
-        [Mutation::AreaOpenUnflushed, Mutation::AreaClosedUnflushed, Mutation::ForgetSlotChecksums];
+    const PLANTED: [Mutation; 4] = [
+        Mutation::AreaOpenUnflushed,
+        Mutation::AreaClosedUnflushed,
+        Mutation::ForgetSlotChecksums,
+        Mutation::TrustRottenChecksums,
+    ];
 
     fn first_found(mutation: Mutation) -> Result<(u64, String), String> {
         for seed in 0..SEEDS_MAX {

@@ -1,19 +1,20 @@
-//! The checksums of the blocks of one area of slots, in a page of their own.
+//! The checksums of the blocks of one area of slots, in a page of eight sectors.
 //!
 //! ```text
 //!  0  magic        u32
-//!  4  checksum     u32   CRC-32C of the set id, the page's number (u32) and of all that follows
-//!  8  session      u64   of the daemon that wrote it; bit 63: the area is closed
-//! 16  checksums    1020 · u32   of the area's blocks, 0 where unknown; none in the page of an open area
+//!  4  checksum     u32   CRC-32C of the set id, the sector's number (u32) and of all that follows
+//!  8  session      u64   of the daemon that wrote it; bit 63: the blocks are closed
+//! 16  checksums    124 · u32   of the sector's blocks, 0 where unknown; none where the blocks are open
 //! ```
 //!
-//! A page is rewritten where it is. A power cut may tear it: then its checksum is wrong, and nothing is known of its
-//! area, as if it were open. 4096 zeroes are a page that was never written; a new cache has nothing else.
+//! Sectors are numbered through all pages. A page is rewritten where it is, and a power cut may tear it: then it has old
+//! and new sectors, and each is right for its own blocks. So a sector that is not whole is rot, and no torn write. A
+//! sector of zeroes was never written; a new cache has nothing else.
 
 use super::bytes::{array, put, u32_at, u64_at};
 use super::{COUNTER_MAX, FormatError, SetId};
 use crate::number::{const_u32, index, index_wide, to_u32};
-use crate::units::BLOCK_BYTES;
+use crate::units::{BLOCK_BYTES, SECTOR_BYTES};
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
@@ -22,18 +23,29 @@ const COVERED_AT: usize = 8;
 const CHECKSUMS_AT: usize = 16;
 const CHECKSUM_BYTES: usize = size_of::<u32>();
 const IS_CLOSED: u64 = 1 << 63;
+/// Sectors of a page.
+const SECTORS: u32 = const_u32(BLOCK_BYTES / SECTOR_BYTES);
+/// Checksums of a sector.
+const SECTOR_RECORDS: u32 = const_u32((SECTOR_BYTES - 16) / 4);
 /// Checksums of a page at the most.
-pub const CHECKSUM_PAGE_RECORDS: u32 = const_u32((BLOCK_BYTES - 16) / 4);
+pub const CHECKSUM_PAGE_RECORDS: u32 = SECTORS * SECTOR_RECORDS;
 
 const _: () = assert!(COUNTER_MAX < IS_CLOSED, "a session leaves the last bit free");
+
+/// A sector of a page of checksums.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChecksumSector {
+    /// The session that wrote it.
+    pub session: u64,
+    /// The checksums of closed blocks, as far as they are known; `None` if the blocks are open.
+    pub checksums: Option<Vec<Option<NonZeroU32>>>,
+}
 
 /// A page of checksums.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChecksumPage {
-    /// The session that wrote it.
-    pub session: u64,
-    /// The checksums of a closed area, as far as they are known; `None` if the area is open.
-    pub checksums: Option<Vec<Option<NonZeroU32>>>,
+    /// Its sectors; `None` for one that was never written.
+    pub sectors: Vec<Option<ChecksumSector>>,
 }
 
 impl ChecksumPage {
@@ -61,56 +73,81 @@ impl ChecksumPage {
         bytes: &mut [u8],
     ) {
         bytes.fill(0);
-        for (field, block) in bytes[CHECKSUMS_AT..].chunks_exact_mut(CHECKSUM_BYTES).zip(0..) {
+        let sectors = bytes.chunks_exact_mut(index_wide(SECTOR_BYTES));
+        let fields = sectors.flat_map(|sector| sector[CHECKSUMS_AT..].chunks_exact_mut(CHECKSUM_BYTES));
+        for (field, block) in fields.zip(0..) {
             put(field, 0, &checksum(block).map_or(0, NonZeroU32::get).to_le_bytes());
         }
         seal(set_id, page, session | IS_CLOSED, bytes);
     }
 
-    /// Reads page number `page` from the first [`ChecksumPage::BYTES`] of `bytes`; `None` if it was never written.
+    /// Reads page number `page` from the first [`ChecksumPage::BYTES`] of `bytes`.
     ///
     /// # Errors
-    /// [`FormatError::Truncated`], or another one if nothing is known of the area because of damage.
-    pub fn decode(set_id: &SetId, page: u32, bytes: &[u8]) -> Result<Option<ChecksumPage>, FormatError> {
+    /// [`FormatError::Truncated`], or another one if a sector is damaged.
+    pub fn decode(set_id: &SetId, page: u32, bytes: &[u8]) -> Result<ChecksumPage, FormatError> {
         let bytes = bytes.get(..ChecksumPage::BYTES).ok_or(FormatError::Truncated)?;
-        if bytes.iter().all(|&byte| byte == 0) {
-            return Ok(None);
+        let sectors = bytes.chunks_exact(index_wide(SECTOR_BYTES)).zip(page * SECTORS..);
+        let sectors = sectors.map(|(bytes, sector)| decode_sector(set_id, sector, bytes));
+        Ok(ChecksumPage { sectors: sectors.collect::<Result<_, _>>()? })
+    }
+
+    /// The checksum of each block of the area, as far as sectors tell that `counts` accepts.
+    pub fn checksums(&self, counts: impl Fn(&ChecksumSector) -> bool) -> Vec<Option<NonZeroU32>> {
+        let mut known = Vec::with_capacity(index(CHECKSUM_PAGE_RECORDS));
+        for sector in &self.sectors {
+            let told = sector.as_ref().filter(|sector| counts(sector));
+            match told.and_then(|sector| sector.checksums.as_ref()) {
+                Some(checksums) => known.extend(checksums),
+                None => known.resize(known.len() + index(SECTOR_RECORDS), None),
+            }
         }
-        if array::<4>(bytes, 0)? != MAGIC {
-            return Err(FormatError::Magic);
-        }
-        if u32_at(bytes, 4)? != checksum_of(set_id, page, bytes) {
-            return Err(FormatError::Checksum);
-        }
-        let session = u64_at(bytes, 8)?;
-        let is_closed = session & IS_CLOSED != 0;
-        let session = session & !IS_CLOSED;
-        if session > COUNTER_MAX {
-            return Err(FormatError::Field("checksum session"));
-        }
-        if !is_closed && bytes[CHECKSUMS_AT..].iter().any(|&byte| byte != 0) {
-            return Err(FormatError::Field("checksums of an open area"));
-        }
-        let fields =
-            (0..index(CHECKSUM_PAGE_RECORDS)).map(|at| u32_at(bytes, CHECKSUMS_AT + at * CHECKSUM_BYTES));
-        let checksums = is_closed.then(|| fields.map(|field| field.map(NonZeroU32::new)).collect());
-        Ok(Some(ChecksumPage { session, checksums: checksums.transpose()? }))
+        known
     }
 }
 
-fn seal(set_id: &SetId, page: u32, session: u64, bytes: &mut [u8]) {
-    assert!(bytes.len() == ChecksumPage::BYTES && session & !IS_CLOSED <= COUNTER_MAX);
-    put(bytes, 0, &MAGIC);
-    put(bytes, 8, &session.to_le_bytes());
-    let checksum = checksum_of(set_id, page, bytes);
-    put(bytes, 4, &checksum.to_le_bytes());
+fn decode_sector(set_id: &SetId, sector: u32, bytes: &[u8]) -> Result<Option<ChecksumSector>, FormatError> {
+    if bytes.iter().all(|&byte| byte == 0) {
+        return Ok(None);
+    }
+    if array::<4>(bytes, 0)? != MAGIC {
+        return Err(FormatError::Magic);
+    }
+    if u32_at(bytes, 4)? != checksum_of(set_id, sector, bytes) {
+        return Err(FormatError::Checksum);
+    }
+    let session = u64_at(bytes, 8)?;
+    let is_closed = session & IS_CLOSED != 0;
+    let session = session & !IS_CLOSED;
+    if session > COUNTER_MAX {
+        return Err(FormatError::Field("checksum session"));
+    }
+    if !is_closed && bytes[CHECKSUMS_AT..].iter().any(|&byte| byte != 0) {
+        return Err(FormatError::Field("checksums of open blocks"));
+    }
+    let fields = (0..index(SECTOR_RECORDS)).map(|at| u32_at(bytes, CHECKSUMS_AT + at * CHECKSUM_BYTES));
+    let checksums = is_closed.then(|| fields.map(|field| field.map(NonZeroU32::new)).collect());
+    Ok(Some(ChecksumSector { session, checksums: checksums.transpose()? }))
 }
 
-/// The checksum of a page: of another cache, or in another page's place, it does not match.
-fn checksum_of(set_id: &SetId, page: u32, bytes: &[u8]) -> u32 {
+fn seal(set_id: &SetId, page: u32, session: u64, bytes: &mut [u8]) {
+    assert!(
+        bytes.len() == ChecksumPage::BYTES && session & !IS_CLOSED <= COUNTER_MAX,
+        "a page of checksums has one size, and a session leaves the last bit free"
+    );
+    for (bytes, sector) in bytes.chunks_exact_mut(index_wide(SECTOR_BYTES)).zip(page * SECTORS..) {
+        put(bytes, 0, &MAGIC);
+        put(bytes, 8, &session.to_le_bytes());
+        let checksum = checksum_of(set_id, sector, bytes);
+        put(bytes, 4, &checksum.to_le_bytes());
+    }
+}
+
+/// The checksum of a sector: of another cache, or in another sector's place, it does not match.
+fn checksum_of(set_id: &SetId, sector: u32, bytes: &[u8]) -> u32 {
     let mut crc = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     crc.update(set_id);
-    crc.update(&page.to_le_bytes());
+    crc.update(&sector.to_le_bytes());
     crc.update(&bytes[COVERED_AT..]);
     to_u32(crc.finalize())
 }
@@ -126,50 +163,70 @@ mod tests {
     const SET: SetId = *b"0123456789abcdef";
 
     fn checksum_page(checksum: &dyn Fn(u32) -> Option<NonZeroU32>) -> Vec<u8> {
-        let mut bytes = vec![0xee; ChecksumPage::BYTES];
+        let mut bytes = vec![0xee; BLOCK];
         ChecksumPage::encode_closed(&SET, 2, 9, checksum, &mut bytes);
+        bytes
+    }
+
+    fn open_page() -> Vec<u8> {
+        let mut bytes = vec![0xee; BLOCK];
+        ChecksumPage::encode_open(&SET, 2, 9, &mut bytes);
         bytes
     }
 
     #[test]
     fn a_page_of_checksums_is_these_bytes() {
-        let bytes = checksum_page(&|block| NonZeroU32::new(if block == 3 { 0x1234_5678 } else { 0 }));
-        assert_eq!(bytes[..4], *b"FBCS");
-        assert_eq!(bytes[8..16], [9, 0, 0, 0, 0, 0, 0, 0x80]);
-        assert!(bytes[16..28].iter().chain(&bytes[32..]).all(|&byte| byte == 0));
-        assert_eq!(bytes[16 + 12..16 + 16], [0x78, 0x56, 0x34, 0x12]);
+        // The fourth block of the second sector.
+        let bytes = checksum_page(&|block| NonZeroU32::new(if block == 127 { 0x1234_5678 } else { 0 }));
+        let sector = &bytes[512..1024];
+        assert_eq!(sector[..4], *b"FBCS");
+        assert_eq!(sector[8..16], [9, 0, 0, 0, 0, 0, 0, 0x80]);
+        assert!(sector[16..28].iter().chain(&sector[32..]).all(|&byte| byte == 0));
+        assert_eq!(sector[28..32], [0x78, 0x56, 0x34, 0x12]);
         let mut covered = SET.to_vec();
-        covered.extend(2u32.to_le_bytes());
-        covered.extend(&bytes[8..]);
-        assert_eq!(bytes[4..8], crc32c(&covered).to_le_bytes());
-        let page = ChecksumPage::decode(&SET, 2, &bytes).unwrap().unwrap();
-        let checksums = page.checksums.unwrap();
-        assert_eq!((page.session, checksums.len(), checksums[3]), (9, 1020, NonZeroU32::new(0x1234_5678)));
-        let mut open = vec![0xee; BLOCK];
-        ChecksumPage::encode_open(&SET, 2, 9, &mut open);
-        assert_eq!((open[15], open[16..].iter().all(|&byte| byte == 0)), (0, true));
-        let page = ChecksumPage { session: 9, checksums: None };
-        assert_eq!(ChecksumPage::decode(&SET, 2, &open), Ok(Some(page)));
+        covered.extend((2u32 * 8 + 1).to_le_bytes());
+        covered.extend(&sector[8..]);
+        assert_eq!(sector[4..8], crc32c(&covered).to_le_bytes());
+        let page = ChecksumPage::decode(&SET, 2, &bytes).unwrap();
+        assert!(page.sectors.iter().flatten().all(|sector| sector.session == 9));
+        let known = page.checksums(|_| true);
+        assert_eq!((known.len(), known[127]), (992, NonZeroU32::new(0x1234_5678)));
+        assert_eq!(known.iter().flatten().count(), 1);
+        assert_eq!(page.checksums(|_| false), [None; 992]);
+        let open = ChecksumPage::decode(&SET, 2, &open_page()).unwrap();
+        assert_eq!(open.sectors, vec![Some(ChecksumSector { session: 9, checksums: None }); 8]);
+        let never = ChecksumPage::decode(&SET, 2, &[0; BLOCK]).unwrap();
+        assert_eq!(never.sectors, vec![None; 8]);
     }
 
     #[test]
-    fn a_page_of_checksums_tells_nothing_if_it_is_torn_rotten_or_of_something_else() {
-        let bytes = checksum_page(&|block| NonZeroU32::new(block));
-        assert_eq!(ChecksumPage::decode(&SET, 2, &[0; BLOCK]), Ok(None));
+    fn each_sector_of_a_torn_page_is_right_for_its_own_blocks() {
+        let closed = checksum_page(&NonZeroU32::new);
+        let open = open_page();
+        for sectors in 1..8 {
+            let torn = [&open[..sectors * 512], &closed[sectors * 512..]].concat();
+            let known = ChecksumPage::decode(&SET, 2, &torn).unwrap().checksums(|_| true);
+            let right =
+                (0..992).map(|block| NonZeroU32::new(block).filter(|_| block as usize >= sectors * 124));
+            assert_eq!(known, right.collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_sector_that_is_rotten_or_of_something_else_is_an_error() {
+        let bytes = checksum_page(&NonZeroU32::new);
         assert_eq!(ChecksumPage::decode(&SET, 3, &bytes), Err(FormatError::Checksum));
         assert_eq!(ChecksumPage::decode(&[8; 16], 2, &bytes), Err(FormatError::Checksum));
         assert_eq!(ChecksumPage::decode(&SET, 2, &bytes[..4095]), Err(FormatError::Truncated));
         for bit in (0..BLOCK * 8).step_by(7) {
-            let mut changed = bytes.clone();
-            changed[bit / 8] ^= 1 << (bit % 8);
-            assert!(ChecksumPage::decode(&SET, 2, &changed).is_err(), "bit {bit}");
+            for page in [&bytes, &open_page(), &vec![0; BLOCK]] {
+                let mut changed = page.clone();
+                changed[bit / 8] ^= 1 << (bit % 8);
+                assert!(ChecksumPage::decode(&SET, 2, &changed).is_err(), "bit {bit}");
+            }
         }
-        let mut open = vec![0; BLOCK];
-        ChecksumPage::encode_open(&SET, 2, 9, &mut open);
-        for sectors in 1..8 {
-            let torn = [&open[..sectors * 512], &bytes[sectors * 512..]].concat();
-            assert_eq!(ChecksumPage::decode(&SET, 2, &torn), Err(FormatError::Checksum));
-        }
+        let moved = [&bytes[512..1024], &bytes[..512], &bytes[1024..]].concat();
+        assert_eq!(ChecksumPage::decode(&SET, 2, &moved), Err(FormatError::Checksum));
     }
 
     #[test]
@@ -177,23 +234,20 @@ mod tests {
         let mut prng = Prng::new(3);
         for _ in 0..20_000 {
             let mut bytes = checksum_page(&NonZeroU32::new);
+            let sector = &mut bytes[..512];
             for _ in 0..prng.below(4) {
                 let at = prng.below(40) as usize;
-                bytes[at] = prng.below(256) as u8;
+                sector[at] = prng.below(256) as u8;
             }
-            let sum = checksum_of(&SET, 2, &bytes).to_le_bytes();
-            put(&mut bytes, 4, &sum);
-            if let Ok(Some(page)) = ChecksumPage::decode(&SET, 2, &bytes) {
+            let sum = checksum_of(&SET, 16, sector).to_le_bytes();
+            put(sector, 4, &sum);
+            if let Ok(page) = ChecksumPage::decode(&SET, 2, &bytes)
+                && let Some(ChecksumSector { session, checksums: Some(_) }) = &page.sectors[0]
+            {
+                let known = page.checksums(|_| true);
                 let mut again = vec![0; BLOCK];
-                let Some(checksums) = page.checksums else { continue };
-                ChecksumPage::encode_closed(
-                    &SET,
-                    2,
-                    page.session,
-                    |block| checksums[block as usize],
-                    &mut again,
-                );
-                assert_eq!(again, bytes);
+                ChecksumPage::encode_closed(&SET, 2, *session, |block| known[block as usize], &mut again);
+                assert_eq!(again[..512], bytes[..512]);
             }
         }
     }

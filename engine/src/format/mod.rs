@@ -43,7 +43,7 @@ mod slot_tests;
 
 use crate::number::wide;
 pub use batch::{BatchHeader, DecodedBatch, HEADER_BLOCKS_MAX, HEADER_FIXED_BYTES, header_blocks_for};
-pub use checksum_page::{CHECKSUM_PAGE_RECORDS, ChecksumPage};
+pub use checksum_page::{CHECKSUM_PAGE_RECORDS, ChecksumPage, ChecksumSector};
 pub use commit_page::{COMMIT_PAGE_RECORDS, CommitPage};
 pub use commit_record::CommitRecord;
 pub use entry::{ENTRY_BYTES, Entry, EntryKind};

@@ -4,7 +4,7 @@
 //! 0 superblock A   512K superblock B   576K, 580K commit records   584K, 648K lost tables
 //! 1 MiB  slot pages     sync-sector: P pages; else two places for each: place c of page p is page c·P + p
 //!        tree pages     bit-tree only: the same with the pages of 16 trees
-//!        checksums      of every block: a page for each area of 1020 blocks
+//!        checksums      of every block: a page for each area of 992 blocks
 //!        (up to a whole MiB)
 //!        slots
 //! ```

@@ -79,6 +79,14 @@ pub enum OpenError {
         /// The error in it.
         error: FormatError,
     },
+    /// A page of the slots' checksums cannot be read.
+    #[error("Page {page} of the slots' checksums cannot be trusted: {error}")]
+    ChecksumPage {
+        /// The page.
+        page: u32,
+        /// The error in it.
+        error: FormatError,
+    },
     /// No valid transaction is recorded.
     #[error("There is no record of any transaction that can be trusted")]
     NoCommit,

@@ -33,8 +33,6 @@ struct Checked {
     /// Slots, and those with a record; 0 in a log.
     slots: u64,
     records: u64,
-    /// Pages of checksums of slots that a power cut tore, or that are damaged; they are no errors.
-    checksum_pages_damaged: u64,
 }
 
 #[derive(Serialize)]
@@ -139,7 +137,6 @@ fn checked(report: &Report, repaired: bool) -> Checked {
         batches_cut: report.batches_cut,
         slots: report.slots,
         records: report.records,
-        checksum_pages_damaged: report.checksum_pages_damaged,
     }
 }
 
@@ -147,10 +144,6 @@ fn print(to: &mut impl Write, checked: &Checked) -> io::Result<()> {
     if checked.slots > 0 {
         let verified = Size(checked.payload_blocks_verified * BLOCK_BYTES);
         writeln!(to, "{} slots, {} recorded, {verified} of data verified", checked.slots, checked.records)?;
-        if checked.checksum_pages_damaged > 0 {
-            let pages = checked.checksum_pages_damaged;
-            writeln!(to, "{pages} pages of checksums are torn or damaged: rot beside them is not noticed")?;
-        }
     } else {
         print_log(to, checked)?;
     }

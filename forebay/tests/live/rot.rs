@@ -184,3 +184,10 @@ fn a_flipped_bit_in_a_log_brings_nothing_old() {
         flip_bits(profile);
     }
 }
+
+#[test]
+fn a_flipped_bit_in_slots_brings_nothing_old() {
+    for profile in ["flashcache", "enhanceio", "dm-cache", "mapperx"] {
+        flip_bits(profile);
+    }
+}

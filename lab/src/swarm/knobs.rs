@@ -206,7 +206,7 @@ knobs! {
     /// Per cent of refused logs that are repaired.
     repairs = 0,
     /// Blocks of an area of slots, whose checksums are in one page.
-    area_blocks = 1020,
+    area_blocks = 992,
     /// Time without a write after which an area closes, in milliseconds.
     area_idle_ms = 1000,
     /// Limit of open areas of slots.

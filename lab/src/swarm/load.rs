@@ -301,6 +301,10 @@ impl<'a> Load<'a> {
     }
 
     fn open(&mut self, world: &mut World) -> Result<(), Violation> {
+        if world.setup().slots.is_some() && self.get(Knob::cache_rot) > 0 && self.random.one_in(8) {
+            world.rot_checksums();
+        }
+        world.repair_checksums()?;
         self.off.leaving = None;
         if self.switched_off(world)? {
             return Ok(());
@@ -334,6 +338,7 @@ impl<'a> Load<'a> {
                 }
                 Ok(()) => return Ok(()),
                 Err(_) if may_fail => world.cache().faults.heal(),
+                Err(Refusal::Cache(OpenError::ChecksumPage { .. })) => world.repair_checksums()?,
                 Err(Refusal::Cache(OpenError::Scan(ScanError::Corrupt { .. })))
                     if world.is_metadata_rotten() && self.repair(world)? => {}
                 Err(Refusal::Cache(OpenError::Scan(_) | OpenError::Superblock(_)))

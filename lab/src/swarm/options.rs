@@ -241,7 +241,7 @@ impl Options {
         self.set(Knob::slots, random.between(16, 1500) / slot_blocks);
         self = self.without(&[Knob::cache_rot]);
         let random = &mut Random::new(self.seed).fork(0x0_a3ea);
-        self.set(Knob::area_blocks, *random.pick(&[1, 4, 16, 64, 1020]));
+        self.set(Knob::area_blocks, *random.pick(&[1, 4, 16, 64, 992]));
         self.set(Knob::area_idle_ms, *random.pick(&[1, 10, 100, 1000]));
         self.set(Knob::open_areas, *random.pick(&[1, 4, 65536]));
         if random.one_in(4) {

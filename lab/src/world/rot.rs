@@ -7,12 +7,14 @@ use super::trace::What;
 use crate::content::{SECTOR, Sector};
 use crate::disk::Content;
 use crate::oracle::Moment;
-use crate::violation::Kind;
+use crate::violation::{Kind, Violation};
+use engine::check;
 use engine::effect::Target;
-use engine::format::{ChecksumPage, FormatError, SlotLayout, Superblock};
-use engine::recovery::load_superblock;
+use engine::format::{ChecksumPage, ChecksumSector, FormatError, SlotLayout, Superblock};
+use engine::recovery::{OpenError, inspect, load_superblock};
 use engine::units::{BLOCK_BYTES, SECTORS_PER_BLOCK};
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// Flushed records after which metadata of slots, or a sector of buckets, may rot.
 const ROT_NOTES_MIN: u64 = 4;
@@ -155,16 +157,50 @@ impl World {
             return;
         }
         let sector = self.random.below(self.cache.sectors());
-        if self.may_rot(sector).is_some() || self.is_of_checksums(sector) {
+        if self.may_rot(sector).is_some() || self.checksum_sectors().contains(&sector) {
             let bit = self.random.below(4096) as usize;
             self.rot_cache(sector, bit);
         }
     }
 
-    /// Whether a sector of the cache holds checksums of slots: without them less is known, and nothing else happens.
-    fn is_of_checksums(&self, sector: u64) -> bool {
+    /// The sectors of the cache that hold checksums of slots.
+    fn checksum_sectors(&self) -> Range<u64> {
         let region = self.setup.slots.map(|slots| slots.layout().checksums()).unwrap_or_default();
-        (region.offset_bytes..region.offset_bytes + region.len_bytes).contains(&(sector * SECTOR as u64))
+        region.offset_bytes / SECTOR as u64..(region.offset_bytes + region.len_bytes) / SECTOR as u64
+    }
+
+    /// Lets a sector of checksums of slots rot.
+    pub fn rot_checksums(&mut self) {
+        let sectors = self.checksum_sectors();
+        if !sectors.is_empty() {
+            let sector = self.random.between(sectors.start, sectors.end - 1);
+            let bit = self.random.below(4096) as usize;
+            self.rot_cache(sector, bit);
+        }
+    }
+
+    /// Repairs checksums of slots that rotted, as an operator does: a start refuses them.
+    ///
+    /// # Errors
+    /// A violation: they are not refused, or not repaired.
+    pub fn repair_checksums(&mut self) -> Result<(), Violation> {
+        let mut struck = self.rotten.range(self.checksum_sectors());
+        if !struck.any(|(sector, _)| self.is_rotten(*sector)) {
+            return Ok(());
+        }
+        let options = self.setup.options();
+        let is_safe = self.setup.slots.is_some_and(|slots| slots.composition.safe);
+        let mut image = CutImage::whole(&mut self.cache);
+        match inspect(&mut image, options) {
+            Ok(_) if is_safe => self.fail(Kind::Contract, "a start trusts rotten checksums".to_owned()),
+            Ok(_) | Err(OpenError::ChecksumPage { .. }) => {
+                if let Err(error) = check::repair(&mut image, options.index_budget_bytes) {
+                    self.fail(Kind::Contract, format!("rotten checksums cannot be repaired: {error}"));
+                }
+            }
+            Err(error) => self.fail(Kind::Contract, format!("the cache cannot be opened: {error}")),
+        }
+        self.is_sound()
     }
 
     /// The client's sector (volume and number) whose content lies in a sector of the cache, if that may rot.
@@ -186,7 +222,7 @@ impl World {
         superblock: &Superblock,
         layout: &SlotLayout,
         area: u32,
-    ) -> Result<Option<ChecksumPage>, FormatError> {
+    ) -> Result<ChecksumPage, FormatError> {
         let first = layout.checksum_page_offset_bytes(area) / SECTOR as u64;
         let mut bytes = vec![0; ChecksumPage::BYTES];
         let sectors = self.cache.read(first, SECTORS_PER_BLOCK);
@@ -207,8 +243,8 @@ impl World {
         let Ok((superblock, _)) = load_superblock(&mut CutImage::whole(&mut self.cache)) else { return told };
         let first_block = layout.data().offset_bytes / BLOCK_BYTES;
         for area in 0..layout.areas() {
-            let page = self.area_page(&superblock, &layout, area).ok().flatten();
-            let checksums = page.and_then(|page| page.checksums).unwrap_or_default();
+            let page = self.area_page(&superblock, &layout, area);
+            let checksums = page.map(|page| page.checksums(|_| true)).unwrap_or_default();
             let places =
                 layout.places_of_area(area).zip(checksums).filter(|(_, checksum)| checksum.is_some());
             told.extend(places.map(|(place, _)| first_block + u64::from(place)));
@@ -266,9 +302,9 @@ impl World {
         let Ok((superblock, _)) = load_superblock(&mut CutImage::whole(&mut self.cache)) else { return };
         for area in 0..layout.areas() {
             let page = self.area_page(&superblock, &layout, area);
-            let is_of_this =
-                |page: &ChecksumPage| page.session == superblock.session && page.checksums.is_none();
-            if matches!(&page, Ok(Some(page)) if is_of_this(page)) {
+            let is_open =
+                |sector: &ChecksumSector| sector.session == superblock.session && sector.checksums.is_none();
+            if page.is_ok_and(|page| page.sectors.iter().flatten().any(is_open)) {
                 self.fail(Kind::Contract, format!("all is at rest, and area {area} is open"));
             }
         }

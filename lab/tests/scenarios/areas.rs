@@ -3,11 +3,12 @@
 use crate::kinds::{Kind, SLOTS};
 use crate::steps::*;
 use engine::effect::{Errno, Target};
-use forebay_lab::content::Source;
+use engine::recovery::OpenError;
+use forebay_lab::content::{Sector, Source};
 use forebay_lab::disk::Fate;
 use forebay_lab::disk::faults::Kind as Op;
 use forebay_lab::violation::{Kind as Broken, Violation};
-use forebay_lab::world::{AtStake, Setup, World};
+use forebay_lab::world::{AtStake, Refusal, Setup, World};
 
 const TRANSACTIONS: &[Kind] = crate::kinds::TRANSACTIONS;
 
@@ -16,6 +17,7 @@ crate::scenarios! {
     hazard_10_rotten_slot_after_a_power_cut: ForgetSlotChecksums, quick, on SLOTS;
     hazard_10_rotten_clean_slot_after_a_stop: ForgetSlotChecksums, quick, on SLOTS;
     hazard_10_rotten_clean_slot_after_a_kill: ForgetSlotChecksums, quick, on TRANSACTIONS;
+    invariant_9_rotten_checksums: TrustRottenChecksums, quick, on SLOTS;
     invariant_9_open_before_data: AreaOpenUnflushed, quick, on SLOTS;
     invariant_9_closed_after_data: AreaClosedUnflushed, quick, on SLOTS;
 }
@@ -115,6 +117,23 @@ fn hazard_10_rotten_clean_slot_after_a_kill(world: &mut World) -> Run {
     let ticket = world.read(0, blocks(10, 1));
     let _either = world.wait(ticket)?;
     Ok(())
+}
+
+fn invariant_9_rotten_checksums(world: &mut World) -> Run {
+    begin(world)?;
+    write_and_close(world, 10)?;
+    world.stop()?;
+    let (checksums, data) = regions(world);
+    let written =
+        (checksums..data).find(|sector| matches!(world.cache().read(*sector, 1)[0], Sector::Bytes(_)));
+    world.rot_cache(written.expect("the checksums of a closed area"), 77);
+    rot(world, 0, 10)?;
+    match world.try_open()? {
+        Err(Refusal::Cache(OpenError::ChecksumPage { .. })) => Ok(()),
+        found => {
+            Err(Violation::new(Broken::Contract, format!("the checksums rotted, and a start says {found:?}")))
+        }
+    }
 }
 
 fn invariant_9_open_before_data(world: &mut World) -> Run {

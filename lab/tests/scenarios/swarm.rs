@@ -21,6 +21,7 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::AreaOpenUnflushed, "the worlds here have no slots"),
     (Mutation::AreaClosedUnflushed, "the worlds here have no slots"),
     (Mutation::ForgetSlotChecksums, "the worlds here have no slots"),
+    (Mutation::TrustRottenChecksums, "the worlds here have no slots"),
     (Mutation::LostForgotten, "the worlds here have no slots"),
     (Mutation::FoundBeforeFlush, "the worlds here have no slots"),
     (Mutation::TrustWrittenAround, "the worlds here have no slots"),

@@ -3,7 +3,7 @@
 //! Without `safe` no data waits: only a clean stop writes checksums, and they count only after it.
 
 use crate::effect::{Errno, IoOp, Pieces, Target};
-use crate::format::{ChecksumPage, SlotLayout, Superblock};
+use crate::format::{ChecksumPage, ChecksumSector, FormatError, SlotLayout, Superblock};
 use crate::image::Image;
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
@@ -25,9 +25,14 @@ pub(crate) enum Held {
     Nothing(Range<u32>),
 }
 
-/// The page of an area is torn, rotten or unreadable: nothing is known of its blocks.
+/// Damage of the page of an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AreaUnknown;
+pub(crate) enum AreaDamage {
+    /// The device cannot read it.
+    Unreadable(Errno),
+    /// A sector of it rotted: none was torn.
+    Rotten(FormatError),
+}
 
 impl SlotStore {
     /// The areas that an operation writes data in. Where fills leave pages stale, a write has all areas of its slots opened:
@@ -170,14 +175,19 @@ impl Machine<SlotStore> {
     }
 }
 
-/// Reads the checksums that the device tells. `visit` gets the first place of an area, and its checksums as far as there
-/// are any; an error where its page is damaged.
+/// Reads the checksums that the device tells. `visit` gets an area, and the checksums of its blocks as far as there are
+/// any; an error where its page is damaged.
 pub(crate) fn each_area<I: Image>(
     image: &mut I,
     superblock: &Superblock,
     (layout, is_safe): (&SlotLayout, bool),
-    mut visit: impl FnMut(u32, Result<Vec<Option<NonZeroU32>>, AreaUnknown>),
+    mut visit: impl FnMut(u32, Result<Vec<Option<NonZeroU32>>, AreaDamage>),
 ) {
+    if !is_safe && !superblock.clean_stop {
+        // Nothing says that an area was written since.
+        return;
+    }
+    let counts = |sector: &ChecksumSector| is_safe || sector.session == superblock.session;
     let mut first = 0;
     while first < layout.areas() {
         let count = PAGES_TOGETHER.min(layout.areas() - first);
@@ -192,14 +202,8 @@ pub(crate) fn each_area<I: Image>(
                     .read(layout.checksum_page_offset_bytes(area), ChecksumPage::BYTES)
                     .map(|bytes| ChecksumPage::decode(&superblock.set_id, area, &bytes)),
             };
-            let checksums = page.ok().and_then(Result::ok).ok_or(AreaUnknown).map(|page| {
-                // Without `safe` nothing says that an area was written since.
-                let counts = |page: &ChecksumPage| {
-                    is_safe || superblock.clean_stop && page.session == superblock.session
-                };
-                page.filter(counts).and_then(|page| page.checksums).unwrap_or_default()
-            });
-            visit(area, checksums);
+            let page = page.map_err(AreaDamage::Unreadable).and_then(|page| page.map_err(AreaDamage::Rotten));
+            visit(area, page.map(|page| page.checksums(counts)));
         }
         first += count;
     }

@@ -2,7 +2,8 @@
 //!
 //! After a clean stop all records count. After a crash only records of dirty slots count; the other slots are
 //! forgotten, because their changes were not recorded. A page is torn at sectors, which hold whole records: a record
-//! that is not whole is rotten, and its slot may hold the only copy of some data. So it is refused (rule 5).
+//! that is not whole is rotten, and its slot may hold the only copy of some data. So it is refused (rule 5). The same
+//! holds of sectors of checksums.
 //!
 //! | file | holds |
 //! | --- | --- |
@@ -28,7 +29,7 @@ use crate::mutation::Mutation;
 use crate::number::index;
 use crate::recovery::{OpenError, Opened, OpenedStore, Options, Report, volumes_of};
 use crate::store::log::scan::ScanError;
-use crate::store::slots::records::checksums::each_area;
+use crate::store::slots::records::checksums::{AreaDamage, each_area};
 use crate::store::slots::records::lost::{LostRecords, read_table, write_table};
 use crate::store::slots::records::transactions::commit_at_start;
 use crate::store::slots::recovery::mappings::{last_record, read_mappings};
@@ -181,14 +182,7 @@ pub(crate) fn read<I: Image>(
         volume.is_leaving = volume.mode != WriteMode::Writeback && volume.is_dirty();
     }
     let Planned { mut table, directory, .. } = plan.finish();
-    let is_told = !options.mutations.has(Mutation::ForgetSlotChecksums);
-    each_area(image, &superblock, (&layout, composition.safe), |area, checksums| {
-        // Of a damaged page no more is known than of an open area.
-        let checksums = checksums.ok().filter(|_| is_told).unwrap_or_default();
-        let places = layout.places_of_area(area);
-        let known = checksums.len().min(places.len());
-        table.restore_checksums(places.start, &checksums[..known]);
-    });
+    restore_checksums(image, &superblock, (&layout, composition.safe), options, &mut table)?;
     // A version that writes no checksums refuses the cache from now on.
     superblock.layout = Layout::Slots(layout);
     let dirty_blocks: u64 = volumes.iter().flatten().map(|volume| volume.dirty_blocks).sum();
@@ -222,6 +216,35 @@ pub(crate) fn read<I: Image>(
     };
     let store = SlotStore::new(start, &composition);
     Ok(Opened { superblock, report, volumes, store: OpenedStore::Slots(Box::new(store)) })
+}
+
+/// Tells the table what the device tells of blocks. A rotten sector of checksums is refused: without them rot of its
+/// blocks would pass for data.
+fn restore_checksums<I: Image>(
+    image: &mut I,
+    superblock: &Superblock,
+    (layout, is_safe): (&SlotLayout, bool),
+    options: Options,
+    table: &mut SlotTable,
+) -> Result<(), OpenError> {
+    if options.mutations.has(Mutation::ForgetSlotChecksums) {
+        return Ok(());
+    }
+    let is_trusting = options.repair || options.mutations.has(Mutation::TrustRottenChecksums);
+    let mut refused = None;
+    each_area(image, superblock, (layout, is_safe), |area, checksums| match checksums {
+        Ok(checksums) => {
+            let places = layout.places_of_area(area);
+            table.restore_checksums(places.start, &checksums[..places.len()]);
+        }
+        Err(_) if is_trusting || refused.is_some() => (),
+        Err(AreaDamage::Rotten(error)) => refused = Some(OpenError::ChecksumPage { page: area, error }),
+        Err(AreaDamage::Unreadable(errno)) => {
+            let offset_bytes = layout.checksum_page_offset_bytes(area);
+            refused = Some(ScanError::Device { offset_bytes, errno }.into());
+        }
+    });
+    refused.map_or(Ok(()), Err)
 }
 
 fn read_slot_pages<I: Image>(

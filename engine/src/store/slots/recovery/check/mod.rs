@@ -1,15 +1,18 @@
 //! The records of slots of a cache that is not running, by page or by transactions: verified, listed, repaired.
 //!
 //! Recovery refuses impossible records, because a record may be the only trace of dirty data (rule 5). A repair takes
-//! such records back. The content of their slots is then unknown: the origin decides.
+//! such records back. The content of their slots is then unknown: the origin decides. Recovery refuses rotten checksums, too. A
+//! repair has their areas open: what is there counts as right, whether it rotted or not.
 
 use crate::composition::Composition;
 use crate::effect::Errno;
-use crate::format::{FormatError, SlotLayout, SlotPage, SlotPersistence, SlotRecord, Superblock};
+use crate::format::{
+    ChecksumPage, FormatError, SlotLayout, SlotPage, SlotPersistence, SlotRecord, Superblock,
+};
 use crate::image::Image;
 use crate::number::{index, wide};
 use crate::recovery::OpenError;
-pub(crate) use crate::store::slots::records::checksums::each_area;
+pub(crate) use crate::store::slots::records::checksums::{AreaDamage, each_area};
 use crate::store::slots::recovery::mappings::{FoundMappings, Mapping, last_record};
 use crate::store::slots::recovery::plan::{Pages, Plan, PlanError};
 use crate::store::slots::start::set_map;
@@ -205,6 +208,7 @@ pub fn repair<I: Image>(
     layout: &SlotLayout,
     composition: &Composition,
 ) -> Result<u64, Errno> {
+    open_rotten_areas(image, superblock, layout, composition)?;
     if layout.persistence() != SlotPersistence::SyncSector {
         // Transactions need no repair: a page that is not whole has its other version.
         return Ok(0);
@@ -238,6 +242,28 @@ pub fn repair<I: Image>(
     }
     image.flush()?;
     Ok(wide(void.len()))
+}
+
+/// Writes each damaged page of checksums as that of an open area: nothing is known of its blocks. Durable on return.
+fn open_rotten_areas<I: Image>(
+    image: &mut I,
+    superblock: &Superblock,
+    layout: &SlotLayout,
+    composition: &Composition,
+) -> Result<(), Errno> {
+    let mut damaged = Vec::new();
+    each_area(image, superblock, (layout, composition.safe), |area, checksums| {
+        damaged.extend(checksums.err().map(|_| area));
+    });
+    if damaged.is_empty() {
+        return Ok(());
+    }
+    let mut bytes = vec![0; ChecksumPage::BYTES];
+    for area in damaged {
+        ChecksumPage::encode_open(&superblock.set_id, area, superblock.session, &mut bytes);
+        image.write(layout.checksum_page_offset_bytes(area), &bytes)?;
+    }
+    image.flush()
 }
 
 #[cfg(test)]

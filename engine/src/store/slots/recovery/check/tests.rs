@@ -226,12 +226,25 @@ fn rotten_blocks_are_named_as_far_as_checksums_are_known() {
     let what = Damage::Payload.into();
     assert_eq!(found, [(Some(8), scene.layout.slot_offset_bytes(Frame(8)), what)]);
     assert_eq!((report.ok, report.payload_blocks_verified), (false, 2));
-    // Nobody believes a page that is damaged itself; a power cut may have torn it.
-    scene.disk.bytes[page + 100] ^= 1;
+}
+
+#[test]
+fn rotten_checksums_are_named_and_refused_until_they_are_repaired() {
+    let mut scene = Scene::new();
+    scene.record(8, 0, piece_in(8, u64::from(8 % WAYS)));
+    let page = scene.layout.checksum_page_offset_bytes(1);
+    let bytes = &mut scene.disk.bytes[page as usize..][..ChecksumPage::BYTES];
+    ChecksumPage::encode_closed(&scene.superblock.set_id, 1, 2, NonZeroU32::new, bytes);
+    assert!(check::check(&mut scene.disk).ok && scene.starts());
+    scene.disk.bytes[page as usize + 700] ^= 1;
     let report = check::check(&mut scene.disk);
-    assert_eq!((report.ok, report.checksum_pages_damaged), (true, 1));
-    assert_eq!(report.payload_blocks_verified, 0);
-    assert!(scene.starts());
+    let found: Vec<_> = report.errors.iter().map(|error| (error.offset_bytes, error.what)).collect();
+    assert_eq!(found, [(page, check::Wrong::Checksums(FormatError::Checksum))]);
+    assert!(!report.ok && !scene.starts());
+    let Scene { disk, superblock, layout, composition } = &mut scene;
+    assert_eq!(repair(disk, superblock, layout, composition), Ok(0));
+    assert!(check::check(&mut scene.disk).ok && scene.starts());
+    assert_eq!(scene.recorded(), [(8, false)]);
 }
 
 #[test]
