@@ -1,7 +1,7 @@
 //! The world itself: small scripts in which what is promised is kept.
 
 use engine::effect::{Errno, RequestOp, Target, WriteMode};
-use engine::units::VolumeIndex;
+use engine::units::{Nanos, VolumeIndex};
 use forebay_lab::disk::Fate;
 use forebay_lab::disk::faults::{Fault, Kind, Planned};
 use forebay_lab::violation::Violation;
@@ -164,6 +164,21 @@ fn a_dirty_block_that_stays_unreadable_is_lost() -> Result<(), Violation> {
 }
 
 /// A stop is of the whole cache: it does not matter that the volume it names is just taken off.
+/// Goal: what was flushed is told durably within the stated time though nothing else happens.
+/// Method: all is home when the note is due, so that no other event comes.
+#[test]
+fn a_note_of_a_flush_is_flushed_in_a_silence() -> Result<(), Violation> {
+    let mut world = World::new(Setup::new(6));
+    world.run_dry()?;
+    let write = world.write(0, blocks(10, 4));
+    world.succeed(write)?;
+    let flush = world.flush(0);
+    world.succeed(flush)?;
+    world.pass(2 * Nanos::SECOND)?;
+    assert!(world.at_stake().is_empty(), "the note was written and flushed: {:?}", world.at_stake());
+    Ok(())
+}
+
 #[test]
 fn a_stop_beside_a_detach_succeeds() -> Result<(), Violation> {
     let mut world = World::new(Setup::new(5));

@@ -7,6 +7,7 @@
 
 use super::LogStore;
 use crate::machine::Machine;
+use crate::memory::Memory;
 use crate::mutation::Mutation;
 use crate::units::Nanos;
 
@@ -112,7 +113,7 @@ impl Note {
 
 impl Machine<LogStore> {
     /// Has something durable tell what was flushed, where clients bring about no such header in time.
-    pub(super) fn pump_note(&mut self) {
+    pub(super) fn pump_note<M: Memory>(&mut self, memory: &mut M) {
         let note = &mut self.store.log.note;
         note.superblock_is(self.superblock_writer.durable());
         let Some(due) = note.due() else { return };
@@ -127,6 +128,8 @@ impl Machine<LogStore> {
         }
         if let Some(sequence) = self.store.log.note.stating() {
             self.barrier.want(sequence);
+            // Nothing else may happen for hours.
+            self.pump_barrier();
         } else if self.store.log.open.is_some() && self.clients_may_append() {
             self.store.log.is_floor_wanted = true;
         } else {
@@ -135,6 +138,7 @@ impl Machine<LogStore> {
             self.superblock.flushed_sequence = flushed;
             let update = self.superblock_writer.change(&mut self.superblock);
             self.store.log.note.update = Some((update, flushed));
+            self.pump_superblock(memory);
         }
     }
 

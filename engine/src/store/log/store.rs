@@ -373,7 +373,7 @@ impl Life for LogStore {
     fn pump<M: Memory>(m: &mut Machine<LogStore>, memory: &mut M) {
         m.pump_room(memory);
         m.pump_controller(memory);
-        m.pump_note();
+        m.pump_note(memory);
     }
 
     fn assemble<M: Memory>(m: &mut Machine<LogStore>, memory: &mut M) {
