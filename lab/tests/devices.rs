@@ -1,6 +1,7 @@
 //! Devices that fail while the engine runs: what is served then, and what is refused.
 
 use engine::effect::{Errno, RequestOp, WriteMode};
+use engine::format::SEGMENTS_OFFSET;
 use engine::status::{Status, VolumeState};
 use engine::units::{Nanos, SectorRange};
 use forebay_lab::disk::Fate;
@@ -120,6 +121,25 @@ fn an_origin_whose_flush_fails_makes_nothing_clean() -> Result<(), Violation> {
     world.origin(0).faults.heal();
     assert_eq!(world.ask(0, RequestOp::Drain)?, Ok(()));
     world.expect_origin_equals_view(0)
+}
+
+/// Goal: nothing is asked of a device when a clean stop is answered.
+/// Method: the flush of an origin that failed is due again while a slow cache records the stop.
+#[test]
+fn a_stop_does_not_try_a_failing_origin_again() -> Result<(), Violation> {
+    let mut setup = Setup::new(5);
+    setup.cache_latency = Latency { least_ns: 400 * Nanos::MILLISECOND, most_ns: 400 * Nanos::MILLISECOND };
+    let mut world = World::new(setup);
+    world.run_dry()?;
+    world.origin(0).faults.fail_always(Kind::Flush, Errno::IO);
+    assert_eq!(write(&mut world, blocks(0, 64))?, Ok(()));
+    world.pass(20 * Nanos::SECOND)?;
+    assert_eq!(status(&world).volumes[0].state, VolumeState::OriginFailing);
+    let stop = world.submit(0, RequestOp::Stop);
+    world.until_pending(|io| io.is_cache(Kind::Write) && io.first * 512 < SEGMENTS_OFFSET)?;
+    world.hold(|io| io.is_origin(0, Kind::Flush));
+    world.succeed(stop)?;
+    world.stopped()
 }
 
 /// No client was told of the failed flush before: the next FLUSH must not promise lost writes.

@@ -205,6 +205,10 @@ impl<S: Store> Machine<S> {
 
     /// Issues the flush of an origin, if one is wanted and may be issued now.
     pub(crate) fn pump_origin_flush(&mut self, volume_index: VolumeIndex) {
+        // What a failing origin lost is tried again by the next session: this flush would outlive the answer of the stop.
+        if self.superblock.clean_stop {
+            return;
+        }
         let now = self.now;
         let volume = self.volume_mut(volume_index);
         match volume.origin.begin_flush(now) {
