@@ -212,6 +212,12 @@ const ONCE_FAILED: &[(u64, &str, &str)] = &[
          extents=65536 fill_wait_us=498 growths=28 give_ups=25",
         "a volume grew while what had been cached of its old end could still come back with a segment that was emptied",
     ),
+    (
+        409,
+        "",
+        "a power cut left the footer of a segment whose head it took; after the next clean stop it passed for that of the new head, \
+         and the log was refused",
+    ),
 ];
 
 #[test]

@@ -172,6 +172,11 @@ impl Candidates {
             return;
         }
         let explaining = |candidate: &Candidate| is_readable(candidate) && explains(candidate);
+        // The cache or the origin showed it, and the other one may show what it has next time.
+        let is_either = |candidate: &Candidate| matches!(candidate.version, Version::Either(..));
+        if self.list.iter().any(|candidate| is_either(candidate) && explaining(candidate)) {
+            return;
+        }
         let concrete =
             |candidate: &Candidate| explaining(candidate) && candidate.version == Version::Tag(found);
         let chosen = match self.list.iter().rposition(concrete) {
@@ -199,9 +204,7 @@ impl Candidates {
         self.list.retain_mut(|candidate| {
             at += 1;
             if at - 1 == chosen {
-                if !matches!(candidate.version, Version::Either(..)) {
-                    candidate.version = Version::Tag(found);
-                }
+                candidate.version = Version::Tag(found);
                 candidate.is_doubtful = false;
                 return true;
             }
@@ -298,6 +301,28 @@ mod tests {
         candidates.process_crash(3);
         assert!(
             candidates.has_volatile(Durable::flushed(0)) && !candidates.has_unflushed(Durable::flushed(0))
+        );
+    }
+
+    #[test]
+    fn a_read_of_two_that_differ_settles_nothing() {
+        let (cached, shown) = (Tag::written(1, 0), Tag::written(2, 0));
+        let mut candidates = Candidates::default();
+        candidates.begin(cached);
+        candidates.list[0].version = Version::Either(cached, shown);
+        // A discard that failed, and then a crash.
+        let failed =
+            Candidate { answered: 3, is_failed: true, is_doubtful: true, ..Candidate::new(Version::Any, 2) };
+        candidates.list.push(failed);
+        candidates.process_crash(4);
+        let explains = |candidate: &Candidate| match candidate.version {
+            Version::Either(one, other) => [one, other].contains(&shown),
+            version => version != Version::Tag(cached),
+        };
+        candidates.pin(5, NEVER, Durable::flushed(0), shown, explains);
+        assert!(
+            candidates.readable(6).any(|c| c.version == Version::Either(cached, shown)),
+            "the origin was read once, and the cache may be read next time"
         );
     }
 

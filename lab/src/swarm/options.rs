@@ -52,15 +52,11 @@ impl Options {
         options.draw_bounds(&mut random.fork(5));
         options.draw_operator(&mut random.fork(6));
         options.draw_aims(&mut random.fork(7));
-        options
-    }
-
-    /// The same with what happens between two lives of a cache: origins and caches that change, refused starts, hasty stops, and an
-    /// operator's jobs.
-    #[must_use]
-    pub fn draw_between_lives(seed: u64) -> Options {
-        let mut options = Options::draw(seed);
-        options.draw_off(&mut Random::new(seed).fork(0x0_5eed).fork(8));
+        // Other bugs need runs in which nothing happens between two lives.
+        let mut between_lives = random.fork(8);
+        if between_lives.one_in(3) {
+            options.draw_between_lives(&mut between_lives);
+        }
         options
     }
 
@@ -163,13 +159,14 @@ impl Options {
         self.set(Knob::aimed, if random.one_in(8) { random.between(20, 80) } else { 0 });
     }
 
-    fn draw_off(&mut self, random: &mut Random) {
-        self.set(Knob::origin_changes, if random.one_in(3) { random.between(10, 80) } else { 0 });
+    /// Draws events between two lives of a cache: origins and caches that change, refused starts, hasty stops, an operator's jobs.
+    fn draw_between_lives(&mut self, random: &mut Random) {
+        self.set(Knob::origin_changes, if random.one_in(2) { random.between(10, 80) } else { 0 });
         self.set(Knob::identities, random.below(2));
-        self.set(Knob::older_copies, if random.one_in(6) { 30 } else { 0 });
-        self.set(Knob::hasty_stops, if random.one_in(3) { random.between(10, 80) } else { 0 });
-        self.set(Knob::detaches, if random.one_in(4) { random.between(10, 60) } else { 0 });
-        self.set(Knob::sets, if random.one_in(4) { random.between(10, 60) } else { 0 });
+        self.set(Knob::older_copies, if random.one_in(3) { 30 } else { 0 });
+        self.set(Knob::hasty_stops, if random.one_in(2) { random.between(10, 80) } else { 0 });
+        self.set(Knob::detaches, if random.one_in(3) { random.between(10, 60) } else { 0 });
+        self.set(Knob::sets, if random.one_in(3) { random.between(10, 60) } else { 0 });
         self.set(Knob::repairs, *random.pick(&[0, 50, 100]));
     }
 

@@ -104,44 +104,33 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::FlushBeforeOwed, MEMORY),
 ];
 
-/// Mutations that concern what happens between two lives of a cache.
-const BETWEEN_LIVES: &[Mutation] = &[
-    Mutation::SessionBeforeChecks,
-    Mutation::RefusalForgetsStop,
-    Mutation::AcceptShrunk,
-    Mutation::OverlookGrowth,
-    Mutation::TrustChangedOrigin,
-    Mutation::SkipSamples,
-    Mutation::TrustOlderCopy,
-    Mutation::KeepFingerprint,
-    Mutation::DetachBeforeDurable,
-    Mutation::EndNotNoted,
-];
-
 /// What an operator does besides, and rotten metadata, hide more of these bugs than they bring to light.
-fn options(seed: u64, mutation: Mutation) -> Options {
-    let drawn = Options::draw_between_lives(seed);
+fn options(seed: u64) -> Options {
+    let drawn = Options::draw(seed);
     let mut options = drawn.clone().without_later_knobs();
-    let between =
-        [Knob::origin_changes, Knob::identities, Knob::older_copies, Knob::hasty_stops, Knob::detaches];
-    let knobs = if BETWEEN_LIVES.contains(&mutation) { &between[..] } else { &[] };
-    for knob in knobs.iter().chain(&[Knob::aimed]) {
-        options.set(*knob, drawn.get(*knob));
+    for knob in [
+        Knob::aimed,
+        Knob::origin_changes,
+        Knob::identities,
+        Knob::older_copies,
+        Knob::hasty_stops,
+        Knob::detaches,
+    ] {
+        options.set(knob, drawn.get(knob));
     }
     options
 }
 
 /// Whether a seed finds nothing in the engine as it is: otherwise it would seem to find every mutation.
-fn is_sound(seed: u64, mutation: Mutation) -> bool {
-    static SOUND: Mutex<BTreeMap<(u64, bool), bool>> = Mutex::new(BTreeMap::new());
-    let key = (seed, BETWEEN_LIVES.contains(&mutation));
-    let known = SOUND.lock().expect("violations are values").get(&key).copied();
+fn is_sound(seed: u64) -> bool {
+    static SOUND: Mutex<BTreeMap<u64, bool>> = Mutex::new(BTreeMap::new());
+    let known = SOUND.lock().expect("violations are values").get(&seed).copied();
     known.unwrap_or_else(|| {
-        let failure = run(&options(seed, mutation)).failure;
+        let failure = run(&options(seed)).failure;
         if let Some(failure) = &failure {
             println!("without any mutation: seed {seed}: {}", short(&failure.violation));
         }
-        SOUND.lock().expect("violations are values").insert(key, failure.is_none());
+        SOUND.lock().expect("violations are values").insert(seed, failure.is_none());
         failure.is_none()
     })
 }
@@ -154,8 +143,8 @@ fn short(what: &dyn std::fmt::Display) -> String {
 fn first_found(mutation: Mutation, seeds: u64) -> Result<(u64, String), String> {
     let mut asserted = String::new();
     for seed in 0..seeds {
-        let outcome = run_with(&options(seed, mutation), Mutations::NONE.with(mutation), false);
-        let Some(failure) = outcome.failure.filter(|_| is_sound(seed, mutation)) else { continue };
+        let outcome = run_with(&options(seed), Mutations::NONE.with(mutation), false);
+        let Some(failure) = outcome.failure.filter(|_| is_sound(seed)) else { continue };
         if failure.violation.kind != Kind::Assertion {
             return Ok((seed, short(&failure.violation)));
         }
