@@ -28,6 +28,8 @@ pub struct Explained {
     slot_suspects: BTreeSet<(usize, u64)>,
     /// Volumes whose origin failed a flush since their last FLUSH was answered.
     owed: BTreeMap<usize, Moment>,
+    /// When volumes were last seen without their origin.
+    absent: BTreeMap<usize, Moment>,
     /// Whether any block may be lost: until the next start.
     is_all_suspect: bool,
 }
@@ -92,6 +94,7 @@ impl Explained {
         self.is_cache_failed = false;
         self.is_all_suspect = false;
         self.owed.clear();
+        self.absent.clear();
     }
 
     /// Notes that a FLUSH of the volume, submitted at `since`, was answered: its error may have told the client of
@@ -165,6 +168,18 @@ impl Explained {
         })
     }
 
+    /// Notes that the engine does not wait for a volume's origin.
+    pub fn seen_absent(&mut self, volume: usize, at: Moment) {
+        self.absent.insert(volume, at);
+    }
+
+    /// Whether the engine did not wait for the volume's origin at `since` or later. What failed because of that may be answered when
+    /// an older operation of the origin has succeeded.
+    #[must_use]
+    pub fn was_absent(&self, volume: usize, since: Moment) -> bool {
+        self.absent.get(&volume).is_some_and(|at| *at >= since)
+    }
+
     /// Whether an error of a FLUSH, or of something that the operator asked, has a reason.
     #[must_use]
     pub fn may_fail_flush(&self, volume: usize, since: Moment) -> bool {
@@ -172,5 +187,24 @@ impl Explained {
             || self.owed.contains_key(&volume)
             || self.has_suspects(volume)
             || self.was_origin_hit(volume, None, since, false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::oracle::{Contract, Oracle};
+
+    #[test]
+    fn what_an_absent_origin_failed_may_be_answered_later() {
+        let mut oracle = Oracle::new(Contract::default(), std::iter::empty());
+        let [before, absent, after] = [(); 3].map(|()| oracle.moment());
+        let explained = &mut oracle.explained;
+        assert!(!explained.was_absent(0, before));
+        explained.seen_absent(0, absent);
+        assert!(explained.was_absent(0, before), "the request was there when the origin was not");
+        assert!(!explained.was_absent(0, after), "the origin was back when the request came");
+        assert!(!explained.was_absent(1, before), "another volume has another origin");
+        explained.restarted();
+        assert!(!explained.was_absent(0, before), "a start begins anew");
     }
 }

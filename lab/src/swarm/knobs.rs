@@ -211,4 +211,8 @@ knobs! {
     area_idle_ms = 1000,
     /// Limit of open areas of slots.
     open_areas = 65536,
+    /// Per cent of crashes and stops that come after seconds without a request.
+    silences = 0,
+    /// Per cent of crashes and stops behind which a sector of the cache rots.
+    rot_while_off = 0,
 }

@@ -47,8 +47,10 @@ impl<'a> Load<'a> {
             self.break_devices(world);
             self.change_modes(world)?;
             self.operate(world)?;
-            self.detach(world)?;
-            self.requests(world, self.get(Knob::steps))?;
+            if !self.detach(world)? {
+                self.requests(world, self.get(Knob::steps))?;
+            }
+            self.before_an_end(world)?;
             if self.per_cent(Knob::stops) {
                 self.stop(world)?;
                 if self.is_refused {

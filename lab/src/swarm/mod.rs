@@ -2,6 +2,7 @@
 //! so that rare combinations get runs of their own.
 
 mod aims;
+mod draw;
 mod knobs;
 mod load;
 mod off;

@@ -6,9 +6,9 @@ use crate::content::Tag;
 use crate::disk::Disk;
 use crate::random::Random;
 use crate::violation::{Kind, Violation};
-use crate::world::{Refusal, World, sectors};
-use engine::effect::{RequestOp, WriteMode};
-use engine::units::BLOCK_BYTES;
+use crate::world::{Refusal, Ticket, World, sectors};
+use engine::effect::{Errno, RequestOp, WriteMode};
+use engine::units::{BLOCK_BYTES, Nanos};
 
 /// Starts of a service manager before it gives up.
 const STARTS_MAX: u64 = 5;
@@ -18,8 +18,12 @@ const JOBS_MAX: u32 = 12;
 const ROUNDS_OF_A_DETACH: u32 = 30;
 /// Events of a stop at the most: one that needs more is cut.
 const STEPS_OF_A_STOP: u64 = 5000;
+/// Events of a detach that is cut.
+const STEPS_OF_A_CUT_DETACH: u64 = 20;
 /// Writes and flushes that a change of the superblock has at the most.
 const CHANGES_OF_A_SUPERBLOCK: u64 = 4;
+/// Longest time without a request before a crash.
+const SILENCE_MAX_NS: u64 = 4000 * Nanos::MILLISECOND;
 /// Origins that may have to be accepted, and as often as that is cut.
 const ACCEPTANCES_MAX: u32 = 60;
 
@@ -64,6 +68,28 @@ impl Load<'_> {
             self.off.older = world.origin_contents();
         }
         self.start_repeatedly(world)
+    }
+
+    /// Clients may do nothing for seconds before a crash or a stop, and the cache may rot behind it.
+    pub(super) fn before_an_end(&mut self, world: &mut World) -> Result<(), Violation> {
+        if self.off.per_cent(self.get(Knob::rot_while_off)) {
+            world.rot_by_chance_behind_next_end(self.get(Knob::metadata_rot) > 0);
+        }
+        if !self.off.per_cent(self.get(Knob::silences)) {
+            return Ok(());
+        }
+        let volume = self.off.random.below(world.volumes() as u64) as usize;
+        if world.is_served(volume) && !self.off.random.one_in(4) {
+            let _whatever = world.ask(volume, RequestOp::Flush)?;
+        }
+        // The machine with the origins may be switched off first.
+        if self.off.random.one_in(2) {
+            for volume in 0..world.volumes() {
+                world.origin(volume).faults.gone = Some(Errno::NODEV);
+            }
+        }
+        let least_ns = if self.off.random.one_in(4) { 0 } else { SILENCE_MAX_NS / 2 };
+        world.pass(self.off.random.between(least_ns, SILENCE_MAX_NS))
     }
 
     /// Stops while requests are under way, often right after a flush, and lets that be cut. False if it is not to be.
@@ -162,11 +188,12 @@ impl Load<'_> {
         Err(Violation::new(Kind::Contract, "a job of the operator is never done"))
     }
 
-    /// Takes a volume off the cache while the clients of others go on: its own are sent away first.
-    pub(super) fn detach(&mut self, world: &mut World) -> Result<(), Violation> {
+    /// Takes a volume off the cache while the clients of others go on: its own are sent away first. True if a crash is to follow at
+    /// once.
+    pub(super) fn detach(&mut self, world: &mut World) -> Result<bool, Violation> {
         let volume = self.off.random.below(world.volumes() as u64) as usize;
         if !self.off.per_cent(self.get(Knob::detaches)) || !world.is_served(volume) {
-            return Ok(());
+            return Ok(false);
         }
         self.off.leaving = Some(volume);
         let drain = world.submit(volume, RequestOp::Drain);
@@ -176,17 +203,32 @@ impl Load<'_> {
             let answer = world.answer(drain).map(|answer| answer.result);
             match answer {
                 Some(Ok(())) if world.outstanding_of(volume) == 0 => {
-                    world.submit(volume, RequestOp::Detach);
-                    return world.is_sound();
+                    let detach = world.submit(volume, RequestOp::Detach);
+                    return self.end_a_detach(world, detach);
                 }
                 Some(Err(_)) => {
                     self.off.leaving = None;
-                    return Ok(());
+                    return Ok(false);
                 }
                 _ => (),
             }
         }
-        Ok(())
+        Ok(false)
+    }
+
+    /// Cuts a detach short, or waits for its answer, or lets it go on. True if a crash is to follow at once.
+    fn end_a_detach(&mut self, world: &mut World, detach: Ticket) -> Result<bool, Violation> {
+        let most = match self.off.random.below(3) {
+            0 => return world.is_sound().map(|()| false),
+            1 => self.off.random.below(STEPS_OF_A_CUT_DETACH),
+            _ => STEPS_OF_A_STOP,
+        };
+        for _ in 0..most {
+            if world.answer(detach).is_some() || !world.step()? {
+                break;
+            }
+        }
+        world.is_sound().map(|()| true)
     }
 
     fn change_origins(&mut self, world: &mut World) {

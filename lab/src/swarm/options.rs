@@ -65,111 +65,6 @@ impl Options {
         Options { seed, values: std::array::from_fn(|at| Knob::ALL[at].off()), profile: None }
     }
 
-    fn draw_shape(&mut self, random: &mut Random) {
-        self.set(Knob::volumes, *random.pick(&[1, 1, 2, 3]));
-        for knob in [Knob::sectors0, Knob::sectors1, Knob::sectors2] {
-            let odd = if random.one_in(2) { 0 } else { random.below(8) };
-            let blocks = if random.one_in(4) { random.between(16, 200) } else { random.between(200, 1600) };
-            self.set(knob, blocks * 8 + odd);
-        }
-        for knob in [Knob::mode0, Knob::mode1, Knob::mode2] {
-            self.set(knob, if random.one_in(2) { 0 } else { random.below(5) });
-        }
-        self.set(Knob::segments, 64 + random.below(8));
-        self.set(Knob::segment_blocks, *random.pick(&[32, 32, 32, 64]));
-        self.set(Knob::cache_us, *random.pick(&[20, 100, 1000, 5000]));
-        self.set(Knob::origin_us, *random.pick(&[50, 500, 5000, 20_000]));
-        self.set(Knob::origin_discards, random.below(2));
-    }
-
-    fn draw_load(&mut self, random: &mut Random) {
-        self.set(Knob::depth, *random.pick(&[1, 2, 4, 16, 32]));
-        self.set(Knob::steps, random.between(40, 600));
-        self.set(Knob::request_blocks, *random.pick(&[1, 4, 16, 64]));
-        for knob in [Knob::reads, Knob::flushes, Knob::discards, Knob::zeroes] {
-            let most = if matches!(knob, Knob::reads) { 10 } else { 3 };
-            self.set(knob, if random.one_in(3) { 0 } else { random.between(1, most) });
-        }
-        self.set(Knob::writes, random.between(1, 10));
-        for (knob, most) in [(Knob::fua, 30), (Knob::partial, 60), (Knob::hot, 90)] {
-            self.set(knob, if random.one_in(2) { 0 } else { random.between(1, most) });
-        }
-        self.set(Knob::pauses, if random.one_in(2) { 0 } else { random.between(1, 10) });
-        self.set(Knob::pause_ms, *random.pick(&[1, 20, 400]));
-    }
-
-    fn draw_crashes(&mut self, random: &mut Random) {
-        self.set(Knob::cuts, random.between(4, 16));
-        for (knob, most) in
-            [(Knob::kills, 100), (Knob::stops, 30), (Knob::recovery_cuts, 60), (Knob::doubles, 50)]
-        {
-            self.set(knob, if random.one_in(2) { 0 } else { random.between(1, most) });
-        }
-        self.set(Knob::mode_changes, if random.one_in(3) { 40 } else { 0 });
-        self.set(Knob::drains, if random.one_in(4) { 20 } else { 0 });
-        self.set(Knob::detach, random.below(2));
-    }
-
-    fn draw_faults(&mut self, random: &mut Random) {
-        self.set(Knob::faulty, *random.pick(&[20, 50, 100]));
-        let rates = [
-            Knob::cache_read_error,
-            Knob::cache_write_error,
-            Knob::cache_flush_error,
-            Knob::cache_hang,
-            Knob::origin_read_error,
-            Knob::origin_write_error,
-            Knob::origin_flush_error,
-            Knob::origin_hang,
-            Knob::origin_no_space,
-            Knob::slow,
-        ];
-        for knob in rates {
-            let most = if matches!(knob, Knob::cache_hang | Knob::origin_hang) { 2_000 } else { 100_000 };
-            self.set(knob, if random.one_in(4) { random.between(most / 50, most) } else { 0 });
-        }
-        self.set(Knob::cache_rot, if random.one_in(4) { random.between(10_000, 500_000) } else { 0 });
-        self.set(Knob::cache_gone, if random.one_in(6) { 30 } else { 0 });
-        self.set(Knob::origin_gone, if random.one_in(4) { 30 } else { 0 });
-    }
-
-    fn draw_bounds(&mut self, random: &mut Random) {
-        self.set(Knob::refusals, if random.one_in(6) { random.between(1, 20) } else { 0 });
-        self.set(Knob::idle_ms, *random.pick(&[1, 30, 300]));
-        self.set(Knob::flush_after_ms, *random.pick(&[1, 50, 500]));
-        self.set(Knob::destage_runs, *random.pick(&[1, 2, 16]));
-        self.set(Knob::work_kib, *random.pick(&[512, 16384]));
-        self.set(Knob::fill_blocks, *random.pick(&[64, 2048]));
-        self.set(Knob::false_dirty_blocks, *random.pick(&[16, 256]));
-        self.set(Knob::extents, *random.pick(&[4, 64, 65536]));
-    }
-
-    fn draw_operator(&mut self, random: &mut Random) {
-        self.set(Knob::company, *random.pick(&[96, 96, 8, 1]));
-        self.set(Knob::growths, if random.one_in(4) { 30 } else { 0 });
-        self.set(Knob::give_ups, if random.one_in(2) { 30 } else { 0 });
-        if self.get(Knob::faulty) > 0 && random.one_in(8) {
-            self.set(Knob::metadata_rot, random.between(1_000, 20_000));
-        }
-        self.set(Knob::company_wait_us, *random.pick(&[0, 50, 500, 5000]));
-        self.set(Knob::fill_wait_us, *random.pick(&[0, 0, 500, 10_000]));
-    }
-
-    fn draw_aims(&mut self, random: &mut Random) {
-        self.set(Knob::aimed, if random.one_in(8) { random.between(20, 80) } else { 0 });
-    }
-
-    /// Draws events between two lives of a cache: origins and caches that change, refused starts, hasty stops, an operator's jobs.
-    fn draw_between_lives(&mut self, random: &mut Random) {
-        self.set(Knob::origin_changes, if random.one_in(2) { random.between(10, 80) } else { 0 });
-        self.set(Knob::identities, random.below(2));
-        self.set(Knob::older_copies, if random.one_in(3) { 30 } else { 0 });
-        self.set(Knob::hasty_stops, if random.one_in(2) { random.between(10, 80) } else { 0 });
-        self.set(Knob::detaches, if random.one_in(3) { random.between(10, 60) } else { 0 });
-        self.set(Knob::sets, if random.one_in(3) { random.between(10, 60) } else { 0 });
-        self.set(Knob::repairs, *random.pick(&[0, 50, 100]));
-    }
-
     /// The same without knobs that the swarm got later: the draws before them stay the same.
     #[must_use]
     pub fn without_later_knobs(self) -> Options {
@@ -181,6 +76,8 @@ impl Options {
             Knob::detaches,
             Knob::sets,
             Knob::repairs,
+            Knob::silences,
+            Knob::rot_while_off,
         ])
         .with_devices_alone()
     }
@@ -438,7 +335,7 @@ impl Options {
             origin_can_discard: self.get(Knob::origin_discards) > 0,
             memory_blocks: self.get(Knob::memory_blocks),
             have_origins_identities: self.get(Knob::identities) > 0,
-            is_checked_on_open: [Knob::cache_rot, Knob::metadata_rot, Knob::aimed]
+            is_checked_on_open: [Knob::cache_rot, Knob::metadata_rot, Knob::rot_while_off, Knob::aimed]
                 .into_iter()
                 .all(|rots| self.get(rots) == 0),
             are_copies_compared: true,

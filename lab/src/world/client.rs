@@ -320,7 +320,7 @@ impl World {
                     || explained.may_fail_change(volume, range, at)
                     // RULE 9: a volume whose origin is absent may hold a limited amount of dirty data: beyond it, its
                     // writes fail.
-                    || (errno == Errno::IO && explained.may_be_absent(volume) && self.is_absent(volume))
+                    || (errno == Errno::IO && explained.may_be_absent(volume) && self.was_absent(volume, at))
                     // A stop waits neither for an origin that fails nor for a share.
                     || (errno == Errno::SHUTDOWN && self.is_stopping())
             }
@@ -335,8 +335,12 @@ impl World {
 }
 
 impl World {
+    fn was_absent(&self, volume: usize, since: Moment) -> bool {
+        self.is_absent(volume) || self.oracle.explained.was_absent(volume, since)
+    }
+
     /// Whether the engine says that it does not wait for the volume's origin any more.
-    fn is_absent(&self, volume: usize) -> bool {
+    pub(super) fn is_absent(&self, volume: usize) -> bool {
         let status = self.engine.as_ref().map(engine::engine::Engine::status);
         let volumes = status.iter().flat_map(|status| &status.volumes);
         let is_absent = |status: &VolumeStatus| status.state == VolumeState::OriginAbsent;

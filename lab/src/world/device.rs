@@ -365,7 +365,7 @@ impl World {
         if let Err(errno) = result {
             self.explain(&view, errno);
         }
-        self.tell(op, io, result);
+        self.tell(op, io, view.target, result);
     }
 
     fn has_dirty(&self, volume: VolumeIndex) -> bool {
@@ -382,7 +382,7 @@ impl World {
         self.oracle.explained.hit(view.target, view.kind, range, errno.is_gone(), at);
     }
 
-    fn tell(&mut self, op: u64, io: IoId, result: Result<(), Errno>) {
+    fn tell(&mut self, op: u64, io: IoId, target: Target, result: Result<(), Errno>) {
         self.note(What::Done { op, errno: result.map_or_else(|errno| errno.0, |()| 0) });
         let now = Nanos(self.clock.now_ns());
         if self.violation.is_none()
@@ -391,6 +391,12 @@ impl World {
             engine.complete(now, io, result, &mut self.pool);
         }
         self.pump();
+        if let (Err(_), Target::Origin(volume)) = (result, target)
+            && self.is_absent(volume.at())
+        {
+            let at = self.oracle.moment();
+            self.oracle.explained.seen_absent(volume.at(), at);
+        }
     }
 
     /// Runs into the driver's timeout: the operation's device is gone, and all that is under way there. Some of it
@@ -413,7 +419,7 @@ impl World {
             {
                 self.disk(target).land(view.first, content);
             }
-            self.tell(op, io, Err(Errno::TIMEDOUT));
+            self.tell(op, io, target, Err(Errno::TIMEDOUT));
         }
     }
 }

@@ -159,7 +159,7 @@ pub struct World {
     /// Rot took the log's end at the last crash: what was acknowledged behind it may be lost.
     is_end_lost: bool,
     /// A sector, and a bit of it, that rots behind the next crash or stop.
-    planned_rot: Option<(u64, usize)>,
+    planned_rot: Option<rot::Planned>,
     violation: Option<Violation>,
     trace: Trace,
     counts: Counts,

@@ -19,6 +19,15 @@ use std::ops::Range;
 /// Flushed records after which metadata of slots, or a sector of buckets, may rot.
 const ROT_NOTES_MIN: u64 = 4;
 
+/// Rot that strikes behind the next crash or stop.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Planned {
+    /// This bit of this sector.
+    At(u64, usize),
+    /// Any sector of data, or of metadata as well.
+    ByChance { metadata: bool },
+}
+
 impl World {
     /// Notes that the cache cannot give back the content of these sectors.
     pub(super) fn suspect(&mut self, first: u64, sectors: u64) {
@@ -100,16 +109,22 @@ impl World {
 
     /// Has a sector rot behind the next crash or stop.
     pub fn rot_behind_next_end(&mut self, sector: u64, bit: usize) {
-        self.planned_rot = Some((sector, bit));
+        self.planned_rot = Some(Planned::At(sector, bit));
         // `check` has something to say then.
         self.setup.is_checked_on_open = false;
     }
 
+    /// Has a sector with data, drawn by chance, rot behind the next crash or stop; with `metadata` any sector.
+    pub fn rot_by_chance_behind_next_end(&mut self, metadata: bool) {
+        self.planned_rot = Some(Planned::ByChance { metadata });
+    }
+
     /// Lets the sector rot that was planned; else, in one crash of four, one by chance, where sectors rot.
     pub(super) fn rot_in_a_crash(&mut self) {
-        if let Some((sector, bit)) = self.planned_rot.take() {
-            self.rot_either(sector, bit, true, true);
-            return;
+        match self.planned_rot.take() {
+            Some(Planned::At(sector, bit)) => return self.rot_either(sector, bit, true, true),
+            Some(Planned::ByChance { metadata }) => return self.rot_while_off(true, metadata),
+            None => (),
         }
         let rates = self.cache.faults.rates;
         if self.engine.is_some() && rates.rot + rates.metadata_rot > 0 && self.random.one_in(4) {

@@ -77,15 +77,6 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
         "a kill, a fill before the origin's first flush, and a cut that takes what the origin showed: none in 2500 seeds",
     ),
     (Mutation::ForgetTakenBack, "the worlds here do not grow"),
-    (
-        Mutation::FlushNotNoted,
-        "a flush, silence, rot of its batch and a crash, all within two seconds: none in 2500 seeds",
-    ),
-    (
-        Mutation::EndNotNoted,
-        "rot of the last batches while a stopped cache is switched off: none in 2500 seeds",
-    ),
-    (Mutation::DetachBeforeDurable, "a crash within the one superblock of a detach: none in 2500 seeds"),
     (Mutation::CleanNotRecorded, "how much counts as dirty after a crash is compared in the script alone"),
     (Mutation::IndexOverBudget, "the least budget of an index is more than the swarm's worlds fill"),
     (Mutation::WorkUnbounded, "the swarm's requests do not fill the slack of the pool's bound"),
@@ -115,6 +106,8 @@ fn options(seed: u64) -> Options {
         Knob::older_copies,
         Knob::hasty_stops,
         Knob::detaches,
+        Knob::silences,
+        Knob::rot_while_off,
     ] {
         options.set(knob, drawn.get(knob));
     }
