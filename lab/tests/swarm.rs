@@ -218,6 +218,14 @@ const ONCE_FAILED: &[(u64, &str, &str)] = &[
         "a power cut left the footer of a segment whose head it took; after the next clean stop it passed for that of the new head, \
          and the log was refused",
     ),
+    (
+        50_001_206,
+        "segments=64 depth=10 cuts=4 partial=54 pause_ms=1 stops=1 recovery_cuts=5 doubles=1 faulty=94 cache_read_error=133 \
+         cache_write_error=24794 origin_read_error=616 origin_us=19994 idle_ms=300 flush_after_ms=500 work_kib=16384 \
+         growths=26 give_ups=28 silences=58 rot_while_off=37",
+        "lab: rot took the log's end, a clean copy that came back was older than the origin, and a start that was to be cut may be \
+         refused because of that, too",
+    ),
 ];
 
 #[test]

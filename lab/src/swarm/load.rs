@@ -328,7 +328,8 @@ impl<'a> Load<'a> {
             let mut random = self.random.fork(5);
             if !world.open_and_cut(changes, |write| Fate::draw(write.sectors(), luck, &mut random))? {
                 self.is_refused = world.is_end_lost();
-                return if self.is_refused { world.verify_cut() } else { Ok(()) };
+                let is_served = world.engine().is_some();
+                return if self.is_refused && is_served { world.verify_cut() } else { Ok(()) };
             }
         }
         for _ in 0..ATTEMPTS {
@@ -349,8 +350,7 @@ impl<'a> Load<'a> {
                     self.is_refused = true;
                     return Ok(());
                 }
-                // A record that a clean copy is older than the origin may have lain behind the end.
-                Err(Refusal::Sample { .. }) if world.is_end_lost() => {
+                Err(refusal) if world.may_refuse(&refusal) => {
                     self.is_refused = true;
                     return Ok(());
                 }

@@ -307,8 +307,15 @@ impl World {
         self.is_sound()
     }
 
+    /// Whether a start may be refused because rot took the log's end: behind it a record may have lain that a clean copy is older
+    /// than the origin.
+    #[must_use]
+    pub fn may_refuse(&self, refusal: &Refusal) -> bool {
+        self.is_end_lost && matches!(refusal, Refusal::Sample { .. })
+    }
+
     /// Starts, and cuts the power instead of the write or flush after the first `changes`. False if the start needed no
-    /// more than those: then the engine runs.
+    /// more than those: then the engine runs, unless rot took the log's end and the start was refused.
     ///
     /// # Errors
     /// A violation.
@@ -328,8 +335,12 @@ impl World {
         });
         if !image.was_cut() {
             drop(opened);
-            self.open()?;
-            return Ok(false);
+            if let Err(refusal) = self.try_open()?
+                && !self.may_refuse(&refusal)
+            {
+                self.fail(Kind::Contract, format!("the cache cannot be opened: {refusal}"));
+            }
+            return self.is_sound().map(|()| false);
         }
         self.counts.recovery_cuts += 1;
         match opened {
