@@ -30,6 +30,8 @@ const ACCEPTANCES_MAX: u32 = 60;
 /// State of a load for times in which no engine runs.
 pub(super) struct Off {
     random: Random,
+    /// For silences, rot and cut detaches: the draws of everything else are the same with them and without.
+    quiet: Random,
     /// Content of the origins some rounds ago.
     older: Vec<Vec<Tag>>,
     /// The cache some rounds ago, and the number of its superblock.
@@ -40,11 +42,16 @@ pub(super) struct Off {
 
 impl Off {
     pub fn new(seed: u64) -> Off {
-        Off { random: Random::new(seed).fork(0x0_0ff0), older: Vec::new(), older_cache: None, leaving: None }
+        let (random, quiet) = (Random::new(seed).fork(0x0_0ff0), Random::new(seed).fork(0x0_c01d));
+        Off { random, quiet, older: Vec::new(), older_cache: None, leaving: None }
     }
 
     fn per_cent(&mut self, per_cent: u64) -> bool {
         per_cent > 0 && self.random.below(100) < per_cent
+    }
+
+    fn is_quiet(&mut self, per_cent: u64) -> bool {
+        per_cent > 0 && self.quiet.below(100) < per_cent
     }
 }
 
@@ -72,24 +79,24 @@ impl Load<'_> {
 
     /// Clients may do nothing for seconds before a crash or a stop, and the cache may rot behind it.
     pub(super) fn before_an_end(&mut self, world: &mut World) -> Result<(), Violation> {
-        if self.off.per_cent(self.get(Knob::rot_while_off)) {
+        if self.off.is_quiet(self.get(Knob::rot_while_off)) {
             world.rot_by_chance_behind_next_end(self.get(Knob::metadata_rot) > 0);
         }
-        if !self.off.per_cent(self.get(Knob::silences)) {
+        if !self.off.is_quiet(self.get(Knob::silences)) {
             return Ok(());
         }
-        let volume = self.off.random.below(world.volumes() as u64) as usize;
-        if world.is_served(volume) && !self.off.random.one_in(4) {
+        let volume = self.off.quiet.below(world.volumes() as u64) as usize;
+        if world.is_served(volume) && !self.off.quiet.one_in(4) {
             let _whatever = world.ask(volume, RequestOp::Flush)?;
         }
         // The machine with the origins may be switched off first.
-        if self.off.random.one_in(2) {
+        if self.off.quiet.one_in(2) {
             for volume in 0..world.volumes() {
                 world.origin(volume).faults.gone = Some(Errno::NODEV);
             }
         }
-        let least_ns = if self.off.random.one_in(4) { 0 } else { SILENCE_MAX_NS / 2 };
-        world.pass(self.off.random.between(least_ns, SILENCE_MAX_NS))
+        let least_ns = if self.off.quiet.one_in(4) { 0 } else { SILENCE_MAX_NS / 2 };
+        world.pass(self.off.quiet.between(least_ns, SILENCE_MAX_NS))
     }
 
     /// Stops while requests are under way, often right after a flush, and lets that be cut. False if it is not to be.
@@ -218,9 +225,9 @@ impl Load<'_> {
 
     /// Cuts a detach short, or waits for its answer, or lets it go on. True if a crash is to follow at once.
     fn end_a_detach(&mut self, world: &mut World, detach: Ticket) -> Result<bool, Violation> {
-        let most = match self.off.random.below(3) {
+        let most = match self.off.quiet.below(3) {
             0 => return world.is_sound().map(|()| false),
-            1 => self.off.random.below(STEPS_OF_A_CUT_DETACH),
+            1 => self.off.quiet.below(STEPS_OF_A_CUT_DETACH),
             _ => STEPS_OF_A_STOP,
         };
         for _ in 0..most {
