@@ -12,6 +12,8 @@ use engine::composition::{Composition, axes::Placement};
 use engine::effect::WriteMode;
 use forebay_lab::swarm::{Knob, Options, Totals, run};
 use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Of the points that bring no new pair, every so manyth is taken.
 const STRIDE: u64 = 20;
@@ -77,25 +79,40 @@ fn life(number: u64, point: &Composition) -> Options {
     options
 }
 
+/// Lives the points with their numbers, on all cores; the violations found.
+#[expect(clippy::disallowed_methods, reason = "points are spread over threads; each world has one")]
+fn live(points: &[(u64, Composition)]) -> (Totals, Vec<String>) {
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new((Totals::default(), Vec::new()));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some((number, point)) = points.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let outcome = run(&life(*number, point));
+                    let mut results = results.lock().expect("violations are values");
+                    results.0.add(&outcome.counts, outcome.failure.is_some());
+                    results.1.extend(outcome.failure.map(|failure| format!("{}{failure}", point.text())));
+                }
+            });
+        }
+    });
+    results.into_inner().expect("violations are values")
+}
+
 #[test]
 fn every_kind_of_cache_survives_a_short_life() {
     let mut seen = BTreeSet::new();
-    let mut totals = Totals::default();
-    let mut found = Vec::new();
-    let (mut running, mut lived) = (0u64, 0u64);
+    let mut chosen = Vec::new();
+    let mut running = 0u64;
     for point in points().filter(|point| point.validate().is_ok() && point.lack().is_none()) {
         running += 1;
-        if !has_new_pair(&mut seen, &point) && !running.is_multiple_of(STRIDE) {
-            continue;
-        }
-        lived += 1;
-        let outcome = run(&life(running, &point));
-        totals.add(&outcome.counts, outcome.failure.is_some());
-        if let Some(failure) = outcome.failure {
-            found.push(format!("{}{failure}", point.text()));
+        if has_new_pair(&mut seen, &point) || running.is_multiple_of(STRIDE) {
+            chosen.push((running, point));
         }
     }
-    let counts = totals.counts;
+    let (totals, found) = live(&chosen);
+    let (counts, lived) = (totals.counts, chosen.len() as u64);
     println!("{lived} of {running} points, {} pairs: {counts:?}", seen.len());
     let first: Vec<&String> = found.iter().take(5).collect();
     assert!(found.is_empty(), "{} points: {first:#?}", found.len());
