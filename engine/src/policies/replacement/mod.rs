@@ -16,7 +16,9 @@
 //! | `s3_fifo.rs` | small and main queue | Yang et al., SOSP 2023 |
 //! | `fifo_reinsertion.rs` | the oldest segment of the log; what was hit is appended again | Yang et al., SOSP 2023 |
 //!
-//! The last one is the log's: it chooses no frame, so it is no [`Policy`].
+//! | `forebay/` | worth by age, learned; for the log, which does not use it yet | ours, after EVA, LHD and LIRS |
+//!
+//! The last two are the log's: they choose no frame, so they are no [`Policy`].
 //!
 //! A new policy is one file with an `impl Policy`, its `mod` line, and an entry in the table of `policies!`; CONTRIBUTING.md
 //! adds one as an example.
@@ -24,6 +26,7 @@
 pub mod bucket_lru;
 pub mod fifo;
 pub mod fifo_reinsertion;
+pub mod forebay;
 pub mod free_frames;
 pub mod lru;
 pub mod mq;

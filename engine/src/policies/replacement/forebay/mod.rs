@@ -1,0 +1,274 @@
+//! `forebay`: what each block is worth is learned from when blocks like it came back.
+//!
+//! No fixed rule fits all loads. Recency fails on loops that are larger than the cache, frequency fails where the hot set
+//! moves, and a queue that keeps newcomers out fails where newcomers are what is read next. So nothing is assumed:
+//!
+//! * A sample of all blocks, cached or not, is watched ([`watch`]). It tells after how many accesses a block came back, or
+//!   that it did not, for each class of blocks: by the distance between its last two accesses, and by its count of recent
+//!   accesses.
+//! * From these times follows what a block of a class and an age is worth ([`lessons`]): the hits that it will bring for
+//!   each access to the cache for which it keeps its place, if it is dropped at the best time from now. In a loop the
+//!   worth rises with age, so newcomers stay out and some of the loop stays in; where reuse is near, worth falls with age,
+//!   and the order is that of LRU.
+//! * Where there is no evidence yet, a block is believed to come back the likelier the more often it was used. Evidence
+//!   soon outweighs the belief.
+//! * A bar divides what stays from what leaves: the least worth among a few cached blocks that are drawn at random, averaged
+//!   over time. What is below it does not enter, and leaves when the ring comes round to it. A ring of segments needs no
+//!   more than that: no order among blocks is kept, and a hit moves nothing.
+//!
+//! | part | RAM |
+//! | --- | --- |
+//! | [`Mark`]: last access, class, count; kept by the store beside the block's address | 24 bits for each cached block |
+//! | [`ghosts`]: the marks of as many blocks that left | 4 bytes for each block of the size |
+//! | [`watch`]: at most 16 384 blocks | 350 KiB at most |
+//! | [`lessons`]: times and worths by class and age | 29 KiB |
+//!
+//! An access takes a constant number of steps, but for the lesson each quarter of the cache's size in accesses: 30 000 to
+//! 50 000 times a few integer operations.
+//!
+//! The store drives it:
+//!
+//! 1. every access: [`Forebay::accessed`];
+//! 2. a hit: the block's mark becomes [`Forebay::hit`]; nothing moves on the device;
+//! 3. a miss: the newcomer's mark is [`Forebay::arrives`]; it enters if there is room or [`Forebay::enters`] says so, and
+//!    else [`Forebay::left`] remembers it;
+//! 4. reclaim of the oldest segment: what [`Forebay::stays`] is appended again, the rest leaves ([`Forebay::left`]). At
+//!    each fourth miss of a full cache the marks of [`SAMPLE_BLOCKS`] cached blocks at random go to [`Forebay::gauge`].
+//!
+//! [`ring`] does so for a cache without a device. The sample is what trades SSD writes for hits: the bar is about the share
+//! `1 / SAMPLE_BLOCKS` of the cached blocks high, so the ring appends up to that many blocks again for each one that leaves.
+//!
+//! Sources: N. Beckmann, D. Sanchez, "Maximizing Cache Performance Under Uncertainty", HPCA 2017, and N. Beckmann, H. Chen,
+//! A. Cidon, "LHD: Improving Cache Hit Rate by Maximizing Hit Density", NSDI 2018 (worth by age, learned by class); J. Gittins,
+//! "Bandit Processes and Dynamic Allocation Indices", 1979 (the best time to stop); E. Kaplan, P. Meier, "Nonparametric
+//! Estimation from Incomplete Observations", 1958 (blocks that did not come back yet); C. Waldspurger et al., "Efficient MRC
+//! Construction with SHARDS", FAST 2015 (the sample by hash); S. Jiang, X. Zhang, "LIRS", SIGMETRICS 2002 (the distance
+//! between the last two accesses tells the next one); G. Einziger, R. Friedman, B. Manes, "TinyLFU", 2017 (counts that are
+//! halved). How they are put together, and the bar, are ours.
+
+mod ghosts;
+mod lessons;
+pub mod ring;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use crate::number::{index, low_u32, to_u8, to_u32};
+use crate::prng::scatter;
+use crate::units::PieceKey;
+use ghosts::Ghosts;
+use lessons::Lessons;
+use watch::Watch;
+
+/// Blocks whose marks are shown to [`Forebay::gauge`].
+pub const SAMPLE_BLOCKS: u32 = 16;
+/// Times the size, in accesses: a block that did not come back by then counts as one that never does.
+const HORIZON_SIZES: u64 = 16;
+/// Counts of accesses are halved each so many times the size, in accesses.
+const ERA_SIZES: u64 = 10;
+/// Lessons for each size, in accesses.
+const LESSONS_PER_SIZE: u64 = 4;
+/// The least number of accesses between two lessons.
+const LESSON_ACCESSES_MIN: u64 = 128;
+/// Accesses of a block that are counted, at most.
+const COUNT_MAX: u32 = 15;
+/// The share of the bar that one sample replaces: one in so many.
+const BAR_SAMPLES: u64 = 8;
+/// Units of time for each size, at most; at least half as many if the size has them.
+const SIZE_UNITS_MAX: u64 = 256;
+
+const STAMP_BITS: u32 = 15;
+const STAMP_MASK: u32 = (1 << STAMP_BITS) - 1;
+const CLASS_BITS: u32 = 5;
+
+/// Time in units of accesses.
+#[derive(Clone, Copy, Debug)]
+struct Time {
+    /// Accesses so far.
+    accesses: u64,
+    /// Accesses of a unit, as a power of two.
+    unit_log: u32,
+    /// Units of an era.
+    era_units: u32,
+}
+
+impl Time {
+    fn units(self) -> u32 {
+        low_u32(self.accesses >> self.unit_log)
+    }
+
+    /// The count of accesses of a block that was last used `age` units ago: halved for each era that began since.
+    fn aged(self, count: u32, age: u32) -> u32 {
+        let now = self.accesses >> self.unit_log;
+        let then = now.saturating_sub(u64::from(age));
+        let era_units = u64::from(self.era_units);
+        let eras = now / era_units - then / era_units;
+        count >> low_u32(eras.min(u64::from(u32::BITS - 1)))
+    }
+}
+
+/// Counts of accesses that levels stand for.
+const LEVEL_COUNTS: [u64; 5] = [1, 2, 3, 7, 12];
+/// Levels of distance.
+const DISTANCES: u32 = 6;
+
+/// Class of blocks that are taken for alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Class(u8);
+
+impl Class {
+    /// Number of classes.
+    const COUNT: usize = 31;
+    /// Blocks of which no earlier access is known.
+    const NEW: Class = Class(0);
+
+    /// The class of a block that came back after `distance` units and has `count` recent accesses.
+    ///
+    /// Distances are told apart by two octaves, from 1/16 of the size to 16 times and more; counts by five levels.
+    fn of(distance: u32, count: u32, size_units: u32) -> Class {
+        let parts = (u64::from(distance) * 64 / u64::from(size_units)).max(1);
+        let octaves = (parts.ilog2() / 2).min(DISTANCES - 1);
+        let level = match count {
+            0..=1 => 0,
+            2 => 1,
+            3..=4 => 2,
+            5..=9 => 3,
+            _ => 4,
+        };
+        Class(to_u8(1 + octaves + DISTANCES * level))
+    }
+
+    /// The count of accesses for which the class stands.
+    fn typical_count(self) -> u64 {
+        let level = u32::from(self.0).saturating_sub(1) / DISTANCES;
+        LEVEL_COUNTS[index(level)]
+    }
+}
+
+/// Memory of a block: the time of its last access, its class, its count of accesses. 24 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark(u32);
+
+impl Mark {
+    fn new(now: Time, class: Class, count: u32) -> Mark {
+        assert!(count <= COUNT_MAX, "a count has four bits");
+        let stamp = now.units() & STAMP_MASK;
+        Mark(stamp | (u32::from(class.0) << STAMP_BITS) | (count << (STAMP_BITS + CLASS_BITS)))
+    }
+
+    /// Units since the last access. A block that nobody wanted for 128 sizes looks young again: by then the ring came
+    /// round to it many times.
+    fn age(self, now: Time) -> u32 {
+        now.units().wrapping_sub(self.0) & STAMP_MASK
+    }
+
+    fn class(self) -> Class {
+        Class(to_u8((self.0 >> STAMP_BITS) & ((1 << CLASS_BITS) - 1)))
+    }
+
+    fn count(self) -> u32 {
+        self.0 >> (STAMP_BITS + CLASS_BITS)
+    }
+}
+
+/// Hits that a block will bring for each unit of time in the cache, as a number that can be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Worth(u32);
+
+/// The policy's memory. Takes all that it will ever have when it is made.
+#[derive(Clone, Debug)]
+pub struct Forebay {
+    size_units: u32,
+    now: Time,
+    watch: Watch,
+    lessons: Lessons,
+    ghosts: Ghosts,
+    /// The worth below which blocks leave, times [`BAR_SAMPLES`].
+    bar: u64,
+    lesson_accesses: u64,
+    next_lesson: u64,
+}
+
+impl Forebay {
+    /// Nothing was seen yet, in a cache of `size_blocks`.
+    #[must_use]
+    pub fn new(size_blocks: u32) -> Forebay {
+        assert!(size_blocks > 0, "a cache has blocks");
+        let size = u64::from(size_blocks);
+        let mut unit_log = 0;
+        while size >> unit_log > SIZE_UNITS_MAX {
+            unit_log += 1;
+        }
+        let units = |accesses: u64| to_u32(accesses >> unit_log).max(1);
+        let lesson_accesses = (size / LESSONS_PER_SIZE).max(LESSON_ACCESSES_MIN);
+        Forebay {
+            size_units: units(size),
+            now: Time { accesses: 0, unit_log, era_units: units(size * ERA_SIZES) },
+            watch: Watch::new(size * HORIZON_SIZES, units(size * HORIZON_SIZES), units(size)),
+            lessons: Lessons::new(),
+            ghosts: Ghosts::new(size_blocks, units(size)),
+            bar: 0,
+            lesson_accesses,
+            next_lesson: lesson_accesses,
+        }
+    }
+
+    /// A request asks for `block`, cached or not. Called before anything else of that access.
+    pub fn accessed(&mut self, block: PieceKey) {
+        self.now.accesses += 1;
+        self.watch.accessed(scatter(block.0), self.now, self.ghosts.reach_units(), &mut self.lessons);
+        if self.now.accesses >= self.next_lesson {
+            self.next_lesson = self.now.accesses + self.lesson_accesses;
+            self.lessons.learn(self.watch.outstanding(self.now));
+        }
+    }
+
+    /// The mark of a cached block after a hit.
+    #[must_use]
+    pub fn hit(&self, mark: Mark) -> Mark {
+        self.again(mark.age(self.now), mark.count())
+    }
+
+    /// The mark of `block`, which is not cached. Ghosts forget it: they tell of blocks that are not cached.
+    pub fn arrives(&mut self, block: PieceKey) -> Mark {
+        match self.ghosts.take(block, self.now) {
+            Some(ghost) => self.again(ghost.age, ghost.count),
+            None => Mark::new(self.now, Class::NEW, 1),
+        }
+    }
+
+    fn again(&self, distance: u32, count: u32) -> Mark {
+        let count = (self.now.aged(count, distance) + 1).min(COUNT_MAX);
+        Mark::new(self.now, Class::of(distance, count, self.size_units), count)
+    }
+
+    /// Worth of a block with this mark.
+    #[must_use]
+    pub fn worth(&self, mark: Mark) -> Worth {
+        Worth(self.lessons.worth(mark.class(), mark.age(self.now).min(self.watch.horizon_units())))
+    }
+
+    /// Whether a newcomer enters a full cache. Of equals the newcomer wins: without evidence, that is FIFO.
+    #[must_use]
+    pub fn enters(&self, newcomer: Mark) -> bool {
+        u64::from(self.worth(newcomer).0) * BAR_SAMPLES >= self.bar
+    }
+
+    /// Whether a cached block stays when reclaim comes to it.
+    #[must_use]
+    pub fn stays(&self, mark: Mark) -> bool {
+        u64::from(self.worth(mark).0) * BAR_SAMPLES > self.bar
+    }
+
+    /// `block` was dropped, or not let in.
+    pub fn left(&mut self, block: PieceKey, mark: Mark) {
+        self.ghosts.push(block, mark.age(self.now), mark.count(), self.now);
+    }
+
+    /// Moves the bar towards the least worth of some cached blocks that were drawn at random.
+    pub fn gauge(&mut self, drawn: impl Iterator<Item = Mark>) {
+        if let Some(least) = drawn.map(|mark| self.worth(mark)).min() {
+            self.bar = self.bar - self.bar / BAR_SAMPLES + u64::from(least.0);
+        }
+    }
+}
