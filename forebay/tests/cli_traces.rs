@@ -56,7 +56,7 @@ fn advice_is_a_table_a_plot_and_a_sentence() {
     let report = json(&place.done(&["lab", "advise", file, "--json", "--plot", plot_path]));
     assert_eq!(report["sample_rate"].as_f64(), Some(1.0));
     let last = &report["sizes"].as_array().and_then(|sizes| sizes.last()).expect("sizes")["policies"];
-    assert_eq!(last.as_array().map(Vec::len), Some(9));
+    assert_eq!(last.as_array().map(Vec::len), Some(10));
     let ratio = last[0]["hit_ratio"].as_f64().expect("a ratio");
     assert!((ratio - 10.0 / 11.0).abs() < 1e-9, "LRU has all but the first time: {ratio}");
     // 1000 accesses to write, 10 000 to read, of which 910 are the first ones to their block.
@@ -68,6 +68,30 @@ fn advice_is_a_table_a_plot_and_a_sentence() {
     assert!(svg.starts_with("<svg") && svg.contains("s3-fifo"));
     let text = place.done(&["lab", "advise", file, "--sample", "300"]);
     assert!(text.contains("lru is exact") && text.contains("warm-hot-lru"), "{text}");
+}
+
+#[test]
+fn advice_can_be_exact_at_sizes_of_ones_own() {
+    let place = Place::new();
+    let path = place.path("loop.trace");
+    let text: String = (0..20_000).map(|at| format!("{}\n", at % 500)).collect();
+    std::fs::write(&path, text).expect("a file for the test");
+    let file = path.to_str().expect("a plain path");
+    let report = json(&place.done(&["lab", "advise", file, "--exact", "--sizes", "500,400", "--json"]));
+    let sizes = report["sizes"].as_array().expect("sizes");
+    let bytes: Vec<_> = sizes.iter().map(|row| row["cache_bytes"].as_u64()).collect();
+    assert_eq!(bytes, [Some(400 * 4096), Some(500 * 4096)], "in their order");
+    let ratio = |row: usize, policy: &str| {
+        let policies = sizes[row]["policies"].as_array().expect("policies");
+        let cell = policies.iter().find(|cell| cell["policy"] == policy).expect("it is one of them");
+        cell["hit_ratio"].as_f64().expect("a ratio")
+    };
+    assert_eq!((ratio(0, "lru"), ratio(0, "fifo")), (0.0, 0.0), "a loop that does not fit");
+    assert!(ratio(0, "forebay") > 0.7, "{}", ratio(0, "forebay"));
+    assert_eq!([0.975; 3], ["lru", "fifo", "forebay"].map(|policy| ratio(1, policy)), "a loop that fits");
+    assert_ne!(sizes[0]["best"], "forebay", "what no profile runs is not advised");
+    place.refused(&["lab", "advise", file, "--exact", "--sample", "10"], 2, &["--exact", "--sample"]);
+    place.refused(&["lab", "advise", file, "--sizes", "0"], 2, &["--sizes"]);
 }
 
 #[test]

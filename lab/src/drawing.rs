@@ -4,7 +4,7 @@ use plotters::coord::{CoordTranslate, Shift};
 use plotters::prelude::*;
 
 /// Distinguishable by people who do not see all colours (Okabe and Ito, with one more).
-pub(crate) const COLOURS: [RGBColor; 9] = [
+pub(crate) const COLOURS: [RGBColor; 10] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -14,6 +14,7 @@ pub(crate) const COLOURS: [RGBColor; 9] = [
     RGBColor(86, 180, 233),
     RGBColor(120, 120, 120),
     RGBColor(240, 228, 66),
+    RGBColor(140, 86, 75),
 ];
 
 /// A picture could not be drawn.

@@ -95,6 +95,13 @@ pub struct LabAdvise {
     /// Blocks that are looked at for the policies; more are slower and more exact.
     #[arg(long, value_name = "N", default_value = "16384")]
     pub sample: NonZeroU32,
+    /// Look at all blocks instead of a sample: exact, and slower.
+    #[arg(long, conflicts_with = "sample")]
+    pub exact: bool,
+    /// Sizes of the cache to look at, in blocks of 4 KiB, with commas between them [default: steps up to what the
+    /// trace touches].
+    #[arg(long, value_name = "BLOCKS", value_delimiter = ',')]
+    pub sizes: Vec<NonZeroU32>,
     /// On which disks.
     #[command(flatten)]
     pub disks: Disks,

@@ -1,7 +1,7 @@
 //! The curves of a trace, as they were found.
 
 use super::Counts;
-use super::policy::POLICIES;
+use super::policy::{Compared, POLICIES};
 use super::service::Service;
 use engine::units::Nanos;
 
@@ -63,11 +63,15 @@ pub struct Advice {
 }
 
 impl Advice {
-    /// The policy with the highest hit ratio at a size, and its point. LRU, unless another one is better by more
-    /// than the sample may be wrong.
+    /// The policy with the highest hit ratio at a size of those that profiles can name, and its point. LRU, unless
+    /// another one is better by more than the sample may be wrong.
     #[must_use]
     pub fn best(&self, size: usize) -> (&'static str, Point) {
-        let points = self.curves.iter().filter_map(|curve| Some((curve.policy, curve.points[size]?)));
+        let can_be_named = |name: &str| {
+            POLICIES.iter().any(|&(policy, compared)| policy == name && compared != Compared::Ring)
+        };
+        let curves = self.curves.iter().filter(|curve| can_be_named(curve.policy));
+        let points = curves.filter_map(|curve| Some((curve.policy, curve.points[size]?)));
         let mut best: Option<(&'static str, Point)> = None;
         for (policy, point) in points {
             let least = best.map_or(-1.0, |(_, best)| best.hit_ratio);

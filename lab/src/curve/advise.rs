@@ -10,6 +10,7 @@ use crate::trace::{Layout, LayoutError, Op, Source, Survey, TraceError};
 use engine::policies::replacement::Access;
 use engine::units::{BLOCK_BYTES, Nanos};
 use models::Parameters;
+use std::num::NonZeroU32;
 
 /// Sizes on a curve: ten octaves, two to each.
 const SIZES: u32 = 20;
@@ -24,8 +25,10 @@ const ORIGIN_BYTES_DEFAULT: u64 = 1 << 40;
 /// Question to which advice is the answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
-    /// Blocks in the sample, about.
-    pub sample_blocks: u32,
+    /// Blocks in the sample, about; `None`: all blocks are looked at.
+    pub sample_blocks: Option<NonZeroU32>,
+    /// Sizes to look at, in blocks; none: as the footprint suggests.
+    pub sizes_blocks: &'a [NonZeroU32],
     /// The cache device.
     pub cache: &'a Parameters,
     /// The origin.
@@ -42,7 +45,7 @@ pub fn advise(
     source: &mut dyn Source,
     on_progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Advice, TraceError> {
-    let sizes = sizes(survey.footprint_blocks);
+    let sizes = chosen_sizes(options.sizes_blocks, survey.footprint_blocks);
     // Reading is about as much work as the simulation of one policy.
     let reading_steps = sizes.len() as u64;
     let steps = (POLICIES.len() * sizes.len()) as u64;
@@ -95,14 +98,14 @@ struct Reading {
 
 /// Reads a trace; `on_progress` gets the number of requests that were read.
 fn read(
-    sample_blocks: u32,
+    sample_blocks: Option<NonZeroU32>,
     survey: &Survey,
     source: &mut dyn Source,
     on_progress: &mut dyn FnMut(u64),
 ) -> Result<Reading, TraceError> {
     let mut exact = LruHits::default();
     let mut sampled = LruHits::default();
-    let mut sample = Sample::new(sample_blocks, survey.footprint_blocks);
+    let mut sample = Sample::new(sample_blocks.map_or(u32::MAX, NonZeroU32::get), survey.footprint_blocks);
     let mut requests = 0;
     let (mut first_ns, mut now) = (None, Nanos(0));
     while let Some(entry) = source.next_entry()? {
@@ -131,6 +134,17 @@ fn read(
         }
     }
     Ok(Reading { exact, sampled, sample })
+}
+
+/// The sizes that were asked for, ascending, or those that the footprint suggests.
+fn chosen_sizes(asked: &[NonZeroU32], footprint_blocks: u64) -> Vec<u64> {
+    if asked.is_empty() {
+        return sizes(footprint_blocks);
+    }
+    let mut chosen: Vec<u64> = asked.iter().map(|size| u64::from(size.get())).collect();
+    chosen.sort_unstable();
+    chosen.dedup();
+    chosen
 }
 
 /// Powers of two and the numbers half-way between them, ascending, the last one enough for all `blocks`.

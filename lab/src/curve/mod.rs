@@ -6,6 +6,8 @@
 //!   costs in exactness is measured on LRU, where the truth is known, and told ([`SampleError`]).
 //! * Latency and wear follow from hits and misses ([`Point`]), with the service times of modelled disks.
 //!
+//! Without a sample, and at sizes of one's own, all policies are exact: so they can be held against other simulators.
+//!
 //! Blocks are 4 KiB; reads and writes alike are accesses; the cache begins empty, takes in whatever is
 //! missed, and writes to it stay in it (writeback). Discards are passed over. What a cache needs of its device
 //! for itself is not counted.
@@ -30,7 +32,7 @@ mod service;
 pub use advice::{Advice, Curve, Point, SampleError};
 pub use advise::{Options, advise};
 pub use plot::plot;
-pub use policy::POLICIES;
+pub use policy::{Compared, POLICIES};
 pub use recommend::Recommendation;
 pub use service::Service;
 

@@ -2,13 +2,15 @@
 
 use super::*;
 use crate::trace::{Reading, Survey, read};
+use std::num::NonZeroU32;
 
 const W106: (&str, &[u8]) =
     ("cloudphysics-w106.u32le.xz", include_bytes!("../../tests/traces/cloudphysics-w106.u32le.xz"));
 
 fn advice_of(name: &str, bytes: &[u8], sample_blocks: u32) -> Advice {
     let model = |name| models::find(name).expect("it is built in");
-    let options = Options { sample_blocks, cache: &model("ssd"), origin: &model("hdd") };
+    let (cache, origin) = (&model("ssd"), &model("hdd"));
+    let options = Options { sample_blocks: NonZeroU32::new(sample_blocks), sizes_blocks: &[], cache, origin };
     let open = || read(name, bytes, Reading::default()).expect("it is well-formed");
     let survey = Survey::of(open().as_mut(), &mut |_| ()).expect("it is well-formed");
     advise(&options, &survey, open().as_mut(), &mut |done, all| assert!(done <= all))

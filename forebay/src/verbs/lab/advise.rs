@@ -73,7 +73,8 @@ pub(super) fn run(arguments: &LabAdvise) -> Result<()> {
     let survey = Survey::of(source.as_mut(), &mut |done| bar.show("reading requests", done, None))?;
     let mut source = trace::open(&arguments.trace.file, arguments.trace.reading())?;
     let options = Options {
-        sample_blocks: arguments.sample.get(),
+        sample_blocks: (!arguments.exact).then_some(arguments.sample),
+        sizes_blocks: &arguments.sizes,
         cache: &arguments.disks.cache,
         origin: &arguments.disks.origin,
     };
