@@ -117,7 +117,7 @@ pub struct Report {
     pub entries: u64,
     /// Blocks in the index, dirty and clean.
     pub blocks: u64,
-    /// Whether the last session ended with a clean stop.
+    /// Whether the last session ended with a clean stop, and transactions recorded what was clean then.
     pub was_clean: bool,
 }
 

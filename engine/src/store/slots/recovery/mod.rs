@@ -59,6 +59,7 @@ pub(in crate::store::slots) struct Finding {
     entries: u64,
     lost: BTreeSet<BlockKey>,
     lost_records: LostRecords,
+    is_clean_stop: bool,
 }
 
 impl Finding {
@@ -82,6 +83,7 @@ impl Finding {
             recorded: [0; VOLUMES_MAX],
             hints: Vec::new(),
             entries: 0,
+            is_clean_stop,
             lost: BTreeSet::new(),
             lost_records: LostRecords::default(),
         }
@@ -177,7 +179,8 @@ pub(crate) fn read<I: Image>(
     if let Some(table) = &lost {
         finding.add_lost(table)?;
     }
-    let Finding { plan, mut volumes, recorded, hints, entries, lost, lost_records, .. } = finding;
+    let Finding { plan, mut volumes, recorded, hints, entries, lost, lost_records, is_clean_stop, .. } =
+        finding;
     for volume in volumes.iter_mut().flatten() {
         volume.is_leaving = volume.mode != WriteMode::Writeback && volume.is_dirty();
     }
@@ -191,7 +194,7 @@ pub(crate) fn read<I: Image>(
         redestage_bytes: dirty_blocks * BLOCK_BYTES,
         entries,
         blocks: volumes.iter().flatten().map(|volume| volume.cached_blocks).sum(),
-        was_clean: superblock.clean_stop,
+        was_clean: is_clean_stop,
     };
     let mappings = mappings.map(|found| {
         let slots = (&layout, &table);
