@@ -12,6 +12,8 @@ SOAK_KILLS ?= 100
 SOAK_CRASHES ?= 20
 # Runs of the simulator in one round of make soak; each has some ten power cuts.
 SOAK_RUNS ?= 20000
+# Tests at a time in make test: those of the daemon wait more than they work.
+TEST_THREADS ?= 4
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 30
 
@@ -44,7 +46,7 @@ test:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	$(MAKE) --no-print-directory doc
-	cargo test --workspace --exclude forebay-lab --locked
+	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --workspace --exclude forebay-lab --locked
 	cargo test --profile simulation --locked -p forebay-lab --features mutations
 
 check:

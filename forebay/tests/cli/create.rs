@@ -1,9 +1,7 @@
 //! Goal: `create` and `add` refuse what they must, in one line, and never touch the origin.
 //! Method: the real command on files; what it says, how it ends, and what the files hold afterwards.
 
-mod cli_support;
-
-use cli_support::{Place, overwrite};
+use crate::scene::{Place, overwrite};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 

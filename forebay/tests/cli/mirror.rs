@@ -1,9 +1,7 @@
 //! Goal: a cache with dirty data in memory is a cache: made, served, killed, served again, looked at, emptied and taken
 //! away. Method: the real command on small files, `nbdcopy` as the client.
 
-mod cli_support;
-
-use cli_support::{Place, Scene};
+use crate::scene::{Place, Scene};
 use std::fs;
 
 const MIB: u64 = 1 << 20;

@@ -1,8 +1,6 @@
 //! `lab trace` and `lab advise` with traces of a few lines.
 
-mod cli_support;
-
-use cli_support::Place;
+use crate::scene::Place;
 use serde_json::Value;
 
 /// Reads of 1000 blocks ten times over, and a write to each, one request a millisecond, as SPC has them.

@@ -1,9 +1,7 @@
 //! Goal: `detach` and `flush` never report data home that nobody will find there. Method: a served volume whose origin is
 //! renamed, removed, replaced or cut short; then the verbs, and what they say.
 
-mod cli_support;
-
-use cli_support::{Daemon, Scene, pattern};
+use crate::scene::{Daemon, Scene, pattern};
 use std::fs;
 
 const MIB: u64 = 1 << 20;

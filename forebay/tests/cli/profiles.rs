@@ -1,8 +1,6 @@
 //! Goal: every profile that runs keeps what it promises. Method: the simulator's swarm, a thousand cuts for each.
 
-mod cli_support;
-
-use cli_support::Place;
+use crate::scene::Place;
 use serde_json::Value;
 
 /// Histories of each profile; each has some ten cuts.

@@ -2,9 +2,7 @@
 //! Method: scattered writes into a cache over a modelled hard disk in real time, which needs many
 //! seconds to take them home.
 
-mod cli_support;
-
-use cli_support::{Daemon, Place};
+use crate::scene::{Daemon, Place};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};

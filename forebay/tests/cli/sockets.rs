@@ -1,9 +1,7 @@
 //! Goal: only those who may can connect to a daemon. Method: daemons with all kinds of umasks and run directories; the
 //! permissions of their sockets, and what is refused.
 
-mod cli_support;
-
-use cli_support::Scene;
+use crate::scene::Scene;
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};

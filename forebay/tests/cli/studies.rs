@@ -1,8 +1,6 @@
 //! `lab study` and `studies` on the command line.
 
-mod cli_support;
-
-use cli_support::Place;
+use crate::scene::Place;
 use serde_json::Value;
 
 fn json(text: &str) -> Value {

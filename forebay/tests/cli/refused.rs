@@ -3,9 +3,7 @@
 //! is run several times. It must be refused each time, and leave cache and notes as they are to the byte. So must a start
 //! that lacks an address, its control socket, or file descriptors.
 
-mod cli_support;
-
-use cli_support::{Place, Scene, overwrite, pattern};
+use crate::scene::{Place, Scene, overwrite, pattern};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};

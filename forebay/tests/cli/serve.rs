@@ -1,9 +1,7 @@
 //! Goal: `serve` refuses what it must, and the verbs on a cache do the same with a daemon and without.
 //! Method: the real command on small files, `nbdcopy` as the client.
 
-mod cli_support;
-
-use cli_support::{Place, Scene, overwrite, pattern};
+use crate::scene::{Place, Scene, overwrite, pattern};
 use serde_json::Value;
 use std::fs;
 

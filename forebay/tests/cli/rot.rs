@@ -2,9 +2,7 @@
 //! Method: each way to keep records; 4 MiB are written and flushed, areas have time to close, the daemon is killed or
 //! stopped, and bits of the cache file are flipped where the data lies. `nbdcopy` is the client.
 
-mod cli_support;
-
-use cli_support::{Place, Scene, overwrite, pattern};
+use crate::scene::{Place, Scene, overwrite, pattern};
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;

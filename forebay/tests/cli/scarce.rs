@@ -1,9 +1,7 @@
 //! Goal: what the system does not give is said in one clear line, and harms nothing else. Method: the real command with
 //! limits of file sizes and memory, and failures that go on.
 
-mod cli_support;
-
-use cli_support::{Place, Scene, pattern};
+use crate::scene::{Place, Scene, pattern};
 use live::doors::nbd::client::{Address, Client};
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -1,9 +1,7 @@
 //! Goal: a cache with slots is a cache: made, served, killed, served again, looked at, emptied and taken away, and whatever
 //! does not fit is refused in one line. Method: the real command on small files, `nbdcopy` as the client.
 
-mod cli_support;
-
-use cli_support::{Place, Scene, overwrite, pattern};
+use crate::scene::{Place, Scene, overwrite, pattern};
 use engine::format::{Layout, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, SlotPage, Superblock};
 use serde_json::Value;
 use std::fs;

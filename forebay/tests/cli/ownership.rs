@@ -1,9 +1,7 @@
 //! Goal: no verb gives an origin a second cache while the first may hold newer data, and none formats an origin, unless
 //! the operator names the device once more. Method: the real commands on files, in the wrong order.
 
-mod cli_support;
-
-use cli_support::{Scene, pattern};
+use crate::scene::{Scene, pattern};
 use std::fs;
 
 const MIB: u64 = 1 << 20;

@@ -15,13 +15,11 @@ pub struct Place {
 }
 
 impl Place {
-    #[allow(dead_code, reason = "a test file may need the other kind")]
     pub fn new() -> Place {
         Place::below(&std::env::temp_dir())
     }
 
     /// A place whose files are as fast as memory, whatever else keeps this machine's disks busy.
-    #[allow(dead_code, reason = "only tests of what takes time need it")]
     pub fn in_memory() -> Place {
         Place::below(Path::new("/dev/shm"))
     }
@@ -39,7 +37,6 @@ impl Place {
     }
 
     /// A sparse file.
-    #[allow(dead_code, reason = "not every test file needs a device")]
     pub fn file(&self, name: &str, bytes: u64) -> String {
         let path = self.path(name);
         File::create(&path).and_then(|file| file.set_len(bytes)).expect("a file for the test");
@@ -69,7 +66,6 @@ impl Place {
         String::from_utf8(output.stdout).expect("text")
     }
 
-    #[allow(dead_code, reason = "not every test file provokes")]
     /// Runs the command, which must be refused with this status and one line that has all the words.
     pub fn refused(&self, arguments: &[&str], status: i32, words: &[&str]) {
         let output = self.forebay(arguments);
@@ -92,7 +88,6 @@ impl Drop for Place {
 }
 
 /// Bytes that repeat nowhere soon, other ones for each seed.
-#[allow(dead_code, reason = "not every test file serves")]
 pub fn pattern(seed: u64, bytes: u64) -> Vec<u8> {
     let mut state = seed;
     (0..bytes / 8)
@@ -104,7 +99,6 @@ pub fn pattern(seed: u64, bytes: u64) -> Vec<u8> {
 }
 
 /// An origin with content, a cache on it, and new content to write.
-#[allow(dead_code, reason = "not every test file serves")]
 pub struct Scene {
     pub place: Place,
     pub origin: String,
@@ -113,7 +107,6 @@ pub struct Scene {
     pub change: String,
 }
 
-#[allow(dead_code, reason = "not every test file serves")]
 impl Scene {
     /// A volume `disk` of 16 MiB, and a cache created with these words besides.
     pub fn new(cache_bytes: u64, more: &[&str]) -> Scene {
@@ -162,7 +155,6 @@ impl Scene {
 }
 
 /// Overwrites part of a file.
-#[allow(dead_code, reason = "not every test file damages something")]
 pub fn overwrite(path: impl AsRef<Path>, offset_bytes: u64, bytes: &[u8]) {
     use std::os::unix::fs::FileExt;
     let file = File::options().write(true).open(path).expect("the file is there");
@@ -170,7 +162,6 @@ pub fn overwrite(path: impl AsRef<Path>, offset_bytes: u64, bytes: &[u8]) {
 }
 
 /// A daemon that was started in a place; killed at the end if it still runs.
-#[allow(dead_code, reason = "not every test file serves")]
 pub struct Daemon {
     child: Child,
     /// Its `ready` line.
@@ -180,7 +171,6 @@ pub struct Daemon {
     stderr: PathBuf,
 }
 
-#[allow(dead_code, reason = "not every test file serves")]
 impl Place {
     /// Serves a cache on a unix socket, and waits until it is ready.
     pub fn serve(&self, cache: &str, more: &[&str]) -> Daemon {
@@ -205,7 +195,6 @@ impl Place {
     }
 }
 
-#[allow(dead_code, reason = "not every test file serves")]
 impl Daemon {
     /// The URI of a volume.
     pub fn uri(&self, volume: &str) -> String {
@@ -256,7 +245,6 @@ impl Daemon {
     }
 }
 
-#[allow(dead_code, reason = "not every test file serves")]
 fn copy(arguments: &[&str]) {
     let output =
         Command::new("nbdcopy").args(arguments).output().expect("nbdcopy of libnbd-bin is installed");

@@ -1,0 +1,18 @@
+//! Goal: each command does what the manual says, and says one clear line where it cannot. Method: the real binary, with
+//! files as devices, in a place of its own for each test.
+
+mod create;
+mod detach;
+mod interrupt;
+mod mirror;
+mod ownership;
+mod profiles;
+mod refused;
+mod rot;
+mod scarce;
+mod scene;
+mod serve;
+mod slots;
+mod sockets;
+mod studies;
+mod traces;
