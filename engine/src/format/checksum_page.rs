@@ -23,6 +23,7 @@ const COVERED_AT: usize = 8;
 const CHECKSUMS_AT: usize = 16;
 const CHECKSUM_BYTES: usize = size_of::<u32>();
 const IS_CLOSED: u64 = 1 << 63;
+const ZEROES: [u8; index_wide(SECTOR_BYTES)] = [0; index_wide(SECTOR_BYTES)];
 /// Sectors of a page.
 const SECTORS: u32 = const_u32(BLOCK_BYTES / SECTOR_BYTES);
 /// Checksums of a sector.
@@ -107,7 +108,7 @@ impl ChecksumPage {
 }
 
 fn decode_sector(set_id: &SetId, sector: u32, bytes: &[u8]) -> Result<Option<ChecksumSector>, FormatError> {
-    if bytes.iter().all(|&byte| byte == 0) {
+    if bytes == ZEROES {
         return Ok(None);
     }
     if array::<4>(bytes, 0)? != MAGIC {
@@ -122,12 +123,14 @@ fn decode_sector(set_id: &SetId, sector: u32, bytes: &[u8]) -> Result<Option<Che
     if session > COUNTER_MAX {
         return Err(FormatError::Field("checksum session"));
     }
-    if !is_closed && bytes[CHECKSUMS_AT..].iter().any(|&byte| byte != 0) {
+    let fields = &bytes[CHECKSUMS_AT..];
+    if !is_closed && fields != &ZEROES[CHECKSUMS_AT..] {
         return Err(FormatError::Field("checksums of open blocks"));
     }
-    let fields = (0..index(SECTOR_RECORDS)).map(|at| u32_at(bytes, CHECKSUMS_AT + at * CHECKSUM_BYTES));
-    let checksums = is_closed.then(|| fields.map(|field| field.map(NonZeroU32::new)).collect());
-    Ok(Some(ChecksumSector { session, checksums: checksums.transpose()? }))
+    let fields = fields.as_chunks::<CHECKSUM_BYTES>().0.iter();
+    let checksums =
+        is_closed.then(|| fields.map(|&field| NonZeroU32::new(u32::from_le_bytes(field))).collect());
+    Ok(Some(ChecksumSector { session, checksums }))
 }
 
 fn seal(set_id: &SetId, page: u32, session: u64, bytes: &mut [u8]) {
