@@ -205,8 +205,10 @@ impl<S: Store> Machine<S> {
 
     /// Issues the flush of an origin, if one is wanted and may be issued now.
     pub(crate) fn pump_origin_flush(&mut self, volume_index: VolumeIndex) {
-        // What a failing origin lost is tried again by the next session: this flush would outlive the answer of the stop.
-        if self.superblock.clean_stop {
+        // What a failing origin lost is tried again by the next session: this flush would outlive the answer of the stop. So would
+        // one that nobody waits for, beside a cache that failed.
+        let is_awaited = self.requests.len() > 1 || self.latched.is_none() || !self.is_stopping;
+        if self.superblock.clean_stop || !is_awaited {
             return;
         }
         let now = self.now;
