@@ -101,8 +101,8 @@ mutations! {
     /// Rule 5: v1 is flushed, and nobody writes any more. A block of an earlier batch rots; after a power cut nothing says that
     /// its batch was whole once: the log is cut there, and v0 is read.
     FlushNotNoted,
-    /// Rule 5: the head of the log's last segment rots. Recovery looks at segments with heads alone, and cuts what was flushed behind
-    /// it without a word.
+    /// Rule 5: the head of the log's last segment rots, or a power cut takes it. Recovery looks at segments with heads alone, and
+    /// cuts what was flushed there, or is said there to be flushed, without a word.
     SkipHeadless,
     /// Rule 5: v1 is flushed, and a clean stop follows at once. While the cache is switched off a block of an earlier batch rots:
     /// nothing says that its batch was whole once, the log is cut there, and v0 is read.

@@ -331,6 +331,8 @@ impl<'a> Load<'a> {
                 let is_served = world.engine().is_some();
                 return if self.is_refused && is_served { world.verify_cut() } else { Ok(()) };
             }
+            // The cut may have taken pages of checksums that were closed and not flushed.
+            world.settle_rot(0);
         }
         for _ in 0..ATTEMPTS {
             let may_fail = !world.cache().faults.is_healthy();
@@ -341,7 +343,10 @@ impl<'a> Load<'a> {
                 }
                 Ok(()) => return Ok(()),
                 Err(_) if may_fail => world.cache().faults.heal(),
-                Err(Refusal::Cache(OpenError::ChecksumPage { .. })) => world.repair_checksums()?,
+                Err(Refusal::Cache(OpenError::ChecksumPage { .. })) => {
+                    world.repair_checksums()?;
+                    world.settle_rot(0);
+                }
                 Err(Refusal::Cache(OpenError::Scan(ScanError::Corrupt { .. })))
                     if world.is_metadata_rotten() && self.repair(world)? => {}
                 Err(Refusal::Cache(OpenError::Scan(_) | OpenError::Superblock(_)))

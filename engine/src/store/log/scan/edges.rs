@@ -18,8 +18,6 @@ const BLOCK: usize = index_wide(BLOCK_BYTES);
 pub(super) struct Edges {
     /// The head, if it is one of this cache.
     pub head: Option<SegmentHead>,
-    /// There is something in the place of the head, and it is none.
-    pub is_head_broken: bool,
     /// The footer, if it belongs to the head.
     pub footer: Option<DecodedFooter>,
 }
@@ -27,7 +25,6 @@ pub(super) struct Edges {
 impl Edges {
     fn take_head(&mut self, block: &[u8]) {
         self.head = SegmentHead::decode(block).ok();
-        self.is_head_broken = self.head.is_none() && block.iter().any(|&byte| byte != 0);
     }
 }
 

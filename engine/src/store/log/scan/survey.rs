@@ -120,8 +120,9 @@ pub(crate) fn survey<I: Image>(
         }
         surveyor.seen_sequence = surveyor.seen_sequence.max(reach.last_sequence);
     }
-    if !mutations.has(Mutation::SkipHeadless) {
-        surveyor.search_headless(&edges, &candidates)?;
+    // After a clean stop the superblock has told all.
+    if !superblock.clean_stop && !mutations.has(Mutation::SkipHeadless) {
+        surveyor.search_headless(&candidates)?;
     }
     // Only now is it known what was flushed, and with it what has to be verified.
     for candidate in &mut candidates {
@@ -247,24 +248,25 @@ impl<I: Image> Surveyor<'_, I> {
         Ok(reach)
     }
 
-    /// RULE 5: looks for headers in the segment that the log would go on in, if its head is broken: rot may have taken the head, and
-    /// what lies behind it may have been flushed.
-    fn search_headless(&mut self, edges: &[Edges], candidates: &[Candidate]) -> Result<(), ScanError> {
+    /// RULE 5: looks for headers in the segments that the log would go on in. Rot may have taken a head there, and what lies behind
+    /// it may have been flushed. A power cut may have, too, and what lies behind it may state what was flushed before.
+    fn search_headless(&mut self, candidates: &[Candidate]) -> Result<(), ScanError> {
         let segments = self.superblock.geometry().segments;
         let last = candidates.last();
-        let segment = last.map_or(0, |last| (last.segment + 1) % segments);
-        if !edges[index(segment)].is_head_broken {
-            return Ok(());
-        }
+        let first = last.map_or(0, |last| last.segment + 1);
         let generation = last.map_or(0, |last| last.head.generation);
-        let sequence = last.map_or(self.superblock.base_sequence, |last| last.reach.last_sequence + 1);
-        match search_headers(self.image, self.superblock, segment, generation, sequence) {
-            Ok((seen, flushed)) => {
-                self.seen_sequence = self.seen_sequence.max(seen);
-                self.flushed_sequence = self.flushed_sequence.max(flushed);
+        let mut sequence = last.map_or(self.superblock.base_sequence, |last| last.reach.last_sequence + 1);
+        for segment in (first..segments).chain(0..first).take(index(segments) - candidates.len()) {
+            match search_headers(self.image, self.superblock, segment, generation, sequence) {
+                Ok((0, _)) => break,
+                Ok((seen, flushed)) => {
+                    self.seen_sequence = self.seen_sequence.max(seen);
+                    self.flushed_sequence = self.flushed_sequence.max(flushed);
+                    sequence = seen + 1;
+                }
+                Err(ScanError::Device { .. }) if self.repair => break,
+                Err(error) => return Err(error),
             }
-            Err(ScanError::Device { .. }) if self.repair => (),
-            Err(error) => return Err(error),
         }
         Ok(())
     }

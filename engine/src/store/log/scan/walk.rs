@@ -274,7 +274,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The same in a segment whose head is broken: of a life behind `generation`, whose batches follow `sequence` or come later.
+/// The same in a segment without a head of its own life: of one behind `generation`, whose batches follow `sequence` or come later.
 ///
 /// # Errors
 /// [`ScanError::Device`].
