@@ -49,6 +49,15 @@ fn a_thousand_power_cuts_for_every_profile_that_runs() {
 /// Histories of profiles that found a bug, with what it was; with other options than the seed draws, if any are named.
 const ONCE_FAILED: &[(&str, &str, &str, &str)] = &[
     (
+        "mapperx",
+        "3000005553",
+        "sectors0=8595 segments=64 depth=15 cuts=4 recovery_cuts=7 cache_read_error=817 cache_write_error=14805 \
+         cache_flush_error=33140 cache_rot=209411 origin_write_error=65172 origin_hang=49 origin_gone=2 cache_us=995 \
+         origin_us=19996 idle_ms=300 flush_after_ms=500 destage_runs=16 slot_blocks=0 identities=0 detaches=11 \
+         repairs=0 rot_while_off=18",
+        "a write that waited for its area when the cache failed took the checksum of what it would have replaced along",
+    ),
+    (
         "gflash",
         "3000001013",
         "sectors1=8192 sectors2=8192 mode1=0 segments=64 cuts=13 recovery_cuts=41 drains=6 detach=0 idle_ms=300 \

@@ -89,6 +89,17 @@ impl Machine<SlotStore> {
         }
     }
 
+    /// Fails a write that was never issued: what lies there is known as before.
+    fn withdraw_write<M: Memory>(&mut self, flight: SlotFlight, errno: Errno, memory: &mut M) {
+        let places = match &flight {
+            SlotFlight::Data { place, slice, .. } => place.0..place.0 + slice.len_bytes / to_u32(BLOCK_BYTES),
+            _ => 0..0,
+        };
+        let known: Vec<_> = places.clone().map(|place| self.store.table.checksum_at(place)).collect();
+        self.slot_operation_done(flight, Err(errno), memory);
+        self.store.table.restore_checksums(places.start, &known);
+    }
+
     /// Notes that a write of data is over, whose flight this was before.
     pub(in crate::store::slots) fn data_ended(&mut self, areas: Range<u32>, is_forgotten: bool) {
         let completed = self.store.completed;
@@ -105,7 +116,7 @@ impl Machine<SlotStore> {
         if let Some(errno) = self.latched {
             for held in self.store.areas.withdraw() {
                 if let Held::Write(_, flight) = held {
-                    self.slot_operation_done(*flight, Err(errno), memory);
+                    self.withdraw_write(*flight, errno, memory);
                 }
             }
             return;
