@@ -205,10 +205,10 @@ impl<S: Store> Machine<S> {
 
     /// Issues the flush of an origin, if one is wanted and may be issued now.
     pub(crate) fn pump_origin_flush(&mut self, volume_index: VolumeIndex) {
-        // What a failing origin lost is tried again by the next session: this flush would outlive the answer of the stop. So would
-        // one that nobody waits for, beside a cache that failed.
-        let is_awaited = self.requests.len() > 1 || self.latched.is_none() || !self.is_stopping;
-        if self.superblock.clean_stop || !is_awaited {
+        // A flush that no request waits for would outlive the answer of the stop: behind a clean one, where the next session tries
+        // again what a failing origin lost, and beside a cache that failed.
+        let is_over = self.is_stopping && self.latched.is_some() && self.requests.len() <= 1;
+        if self.superblock.clean_stop || is_over {
             return;
         }
         let now = self.now;

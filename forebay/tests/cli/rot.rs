@@ -47,6 +47,14 @@ fn flip(scene: &Scene, every: usize) -> Vec<u64> {
     flipped
 }
 
+/// Flips a bit of the checksums that lie first in the cache, in a sector of their own.
+fn flip_checksums(scene: &Scene) {
+    let cache = fs::read(&scene.cache).expect("it is there");
+    let at = cache.chunks(512).position(|sector| sector.starts_with(b"FBCS")).expect("a page of checksums");
+    let at = at * 512 + 100;
+    overwrite(&scene.cache, at as u64, &[cache[at] ^ 0x10]);
+}
+
 /// Whether the content of each block is one of those that were written, and of all but `flipped` the newest.
 fn is_right(content: &[u8], scene: &Scene, flipped: &[u64]) -> bool {
     let (newest, oldest) = (scene.changed(), pattern(1, 16 << 20));
@@ -111,5 +119,24 @@ fn rotten_clean_blocks_after_a_stop_are_not_blamed_on_the_origin() {
         let text = scene.place.done(&["detach", &scene.cache, "--verify"]);
         assert!(text.contains("detached disk"), "{profile}: {text}");
         assert!(fs::read(&scene.origin).expect("it is there") == scene.changed(), "{profile}");
+    });
+}
+
+#[test]
+fn rotten_checksums_are_refused_until_they_are_repaired() {
+    each_profile(|profile| {
+        let scene = Scene::new(64 * MIB, &["--profile", profile, "--mode", "writeback"]);
+        let daemon = scene.serve();
+        daemon.write("disk", &scene.change);
+        daemon.stop();
+        flip_checksums(&scene);
+        let serve = ["serve", &scene.cache, "--nbd", "unix:never"];
+        scene.place.refused(&serve, 1, &["checksums cannot be trusted", "forebay check"]);
+        let checked = scene.place.forebay(&["check", &scene.cache]);
+        assert!(!checked.status.success(), "{profile}: it names the page");
+        scene.place.done(&["check", &scene.cache, "--repair"]);
+        let daemon = scene.serve();
+        assert!(daemon.read("disk") == scene.changed(), "{profile}: no data was lost");
+        daemon.stop();
     });
 }

@@ -19,6 +19,7 @@ crate::scenarios! {
     rule_05_damage_is_not_cut_silently: CutSilently, writeback;
     rule_05_flush_is_noted_though_nobody_writes: FlushNotNoted, damaged, on RINGS;
     rule_05_the_last_segment_lost_its_head: SkipHeadless, damaged, on RINGS;
+    rule_05_a_cut_took_the_last_segments_head: SkipHeadless, damaged, on RINGS;
     rule_05_the_end_of_a_clean_stop_is_known: EndNotNoted, damaged, on RINGS;
     rule_05_clean_copies_after_a_repair: TrustCleanAfterRepair, repaired;
     rule_06_stop_does_not_move_the_cut: StopMovesCut, damaged;
@@ -220,6 +221,29 @@ fn rule_05_the_last_segment_lost_its_head(world: &mut World) -> Run {
     }
     world.cut_power(|_| Fate::Lost);
     assert!(world.rot_cache(SEGMENTS_SECTOR, 400), "the head is durable");
+    if world.try_open()?.is_err() {
+        return Ok(());
+    }
+    world.verify_cut()
+}
+
+/// Nothing but a header behind the lost head states what was flushed in the segment before.
+fn rule_05_a_cut_took_the_last_segments_head(world: &mut World) -> Run {
+    const SECOND: u64 = SEGMENTS_SECTOR + SEGMENT_SECTORS;
+    begin(world)?;
+    let mut block = 10;
+    write(world, 0, block, 1)?;
+    while !matches!(world.cache().read(SECOND, 1)[0], Sector::Bytes(_)) {
+        flush(world, 0)?;
+        block += 10;
+        write(world, 0, block, 1)?;
+    }
+    write(world, 0, block + 10, 1)?;
+    world.cut_power(|write| {
+        let is_kept = write.target == Target::Cache && write.first > SECOND;
+        if is_kept { Fate::Kept } else { Fate::Lost }
+    });
+    rot(world, 0, block - 10)?;
     if world.try_open()?.is_err() {
         return Ok(());
     }
