@@ -14,6 +14,10 @@ SOAK_CRASHES ?= 20
 SOAK_RUNS ?= 20000
 # Tests at a time in make test: those of the daemon wait more than they work.
 TEST_THREADS ?= 4
+# What is tested, built once: the simulator wants an optimized engine and planted bugs, and its tests are half of all.
+TESTED := --workspace --profile simulation --features forebay-lab/mutations --locked
+# The profile that make doc shares its builds with.
+PROFILE ?= dev
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 30
 
@@ -44,10 +48,10 @@ demo:
 test:
 	@scripts/tools cc fio jq nbdinfo nbdcopy nbdfuse fusermount3 nbdkit mkfs.ext4 e2fsck losetup mount setpriv prlimit flock
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --locked -- -D warnings
-	$(MAKE) --no-print-directory doc
-	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --workspace --exclude forebay-lab --locked
-	cargo test --profile simulation --locked -p forebay-lab --features mutations
+	cargo clippy $(TESTED) --all-targets -- -D warnings
+	$(MAKE) --no-print-directory doc PROFILE=simulation
+	RUST_TEST_THREADS=$(TEST_THREADS) cargo test $(TESTED) --lib --bins --tests
+	cargo test $(TESTED) --doc
 
 check:
 	@scripts/tools cc
@@ -57,7 +61,7 @@ check:
 	cargo test --locked -p forebay --test tidy
 
 doc:
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked
+	RUSTDOCFLAGS="-D warnings" cargo doc --profile $(PROFILE) --workspace --no-deps --document-private-items --locked
 
 package:
 	@scripts/tools cc

@@ -1,10 +1,8 @@
 //! The swarm over caches with dirty data in memory, too: power cuts and process crashes, on devices that work and on devices
 //! that fail, with `safe` and without.
 
-mod histories;
-
+use crate::histories::run_all;
 use forebay_lab::swarm::{Knob, Options};
-use histories::run_all;
 
 fn with_mirror(mut options: Options, is_faulty: bool, is_early: bool) -> Options {
     options = options.with_mirror();

@@ -1,14 +1,12 @@
 //! The swarm over slots that are recorded by transactions, with trees of dirty bits and without: power cuts, process
 //! crashes and clean stops.
 
-mod histories;
-
+use crate::histories::run_all;
 use engine::composition::Composition;
 use engine::effect::RequestOp;
 use forebay_lab::disk::Fate;
 use forebay_lab::swarm::{Knob, Options};
 use forebay_lab::world::{Setup, SlotSetup, World, blocks};
-use histories::run_all;
 
 /// Histories of each kind; each has some ten cuts.
 const SEEDS: u64 = 400;

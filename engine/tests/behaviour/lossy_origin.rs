@@ -1,9 +1,7 @@
 //! An origin that fails a flush may have lost what it had of late: nothing of that is clean any more.
 
-mod rig;
-
+use crate::rig::{Device, Kind, Rig, bytes, composition};
 use forebay_engine::effect::RequestOp;
-use rig::{Device, Kind, Rig, bytes, composition};
 
 #[test]
 fn what_an_origin_may_have_lost_is_not_clean() {

@@ -1,9 +1,7 @@
 //! Promotion of whole slots, as dm-cache has it: what a part of a piece asks for brings all of it.
 
-mod rig;
-
+use crate::rig::{Device, Kind, Rig, bytes, composition};
 use forebay_engine::composition::Composition;
-use rig::{Device, Kind, Rig, bytes, composition};
 
 const SLOT: u64 = 16;
 

@@ -3,11 +3,9 @@
 //!
 //! Source: dm-cache of Linux 3.9 to 4.12; geomflash-2015 for what follows from it; mapperx-2021.
 
-mod rig;
-
+use crate::rig::{Device, Kind, Op, Rig, bytes, composition};
 use forebay_engine::composition::Composition;
 use forebay_engine::effect::RequestOp;
-use rig::{Device, Kind, Op, Rig, bytes, composition};
 
 /// Blocks of a slot, as in the studies: 256 KiB.
 const SLOT: u64 = 64;

@@ -2,10 +2,8 @@
 //!
 //! Source: EnhanceIO of October 2015, and its documents.
 
-mod rig;
-
+use crate::rig::{Device, Kind, Op, Rig, bytes, composition};
 use forebay_engine::composition::Composition;
-use rig::{Device, Kind, Op, Rig, bytes, composition};
 
 /// Blocks of a set: 2 MiB.
 const SET: u64 = 512;

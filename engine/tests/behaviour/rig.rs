@@ -2,7 +2,6 @@
 //! does can be read off the operations.
 //!
 //! Time stands still until a test lets it pass.
-#![allow(dead_code, reason = "every test uses a part of it")]
 
 use forebay_engine::composition::Composition;
 use forebay_engine::effect::{Effect, Errno, Io, IoOp, Pieces, Request, RequestId, RequestOp, Target};

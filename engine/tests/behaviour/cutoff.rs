@@ -1,9 +1,7 @@
 //! Requests that bypass slots before admission is asked: long runs, and with a slow cache device short ones, too.
 
-mod rig;
-
+use crate::rig::{Device, Kind, Op, Rig, bytes, composition};
 use forebay_engine::composition::Composition;
-use rig::{Device, Kind, Op, Rig, bytes, composition};
 
 const SLOTS: u32 = 1024;
 const ORIGIN_BLOCKS: u64 = 8192;

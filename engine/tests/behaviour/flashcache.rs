@@ -2,10 +2,8 @@
 //!
 //! Source: flashcache 3.1.1 and its documents; geomflash-2015 for what follows from them.
 
-mod rig;
-
+use crate::rig::{Device, Kind, Op, Rig, bytes, composition, count};
 use forebay_engine::composition::Composition;
-use rig::{Device, Kind, Op, Rig, bytes, composition, count};
 
 /// Blocks of a set: 2 MiB.
 const SET: u64 = 512;

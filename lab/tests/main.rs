@@ -1,0 +1,22 @@
+//! The simulator judged and at work, as one program: one link, and no test waits for those of another file.
+
+mod bcache;
+mod buckets;
+mod devices;
+mod exhaustive;
+mod fio;
+mod gflash;
+mod histories;
+mod long;
+mod mirror;
+mod native;
+mod points;
+mod policy;
+mod recovery_traffic;
+mod shares;
+mod slots;
+mod studies;
+mod swarm;
+mod traces;
+mod transactions;
+mod world;
