@@ -273,12 +273,14 @@ pub enum Notice {
         /// The error that it gave.
         errno: Errno,
     },
-    /// Cached blocks did not match their checksum and were clean: the origin serves them.
+    /// A clean block did not match its checksum or could not be read: the origin serves it.
     CorruptClean {
         /// The volume.
         volume: VolumeIndex,
-        /// The first block.
+        /// The block.
         block: u64,
+        /// The error of the read; `None` if what was read does not match the checksum.
+        errno: Option<Errno>,
     },
     /// A dirty block did not match its checksum: reads of it fail until it is written.
     Lost {

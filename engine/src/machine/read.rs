@@ -256,7 +256,8 @@ impl<S: Store> Machine<S> {
             }
             Some(_) => {
                 self.volume_mut(volume_index).counters.corrupt_clean_blocks += 1;
-                self.push(Effect::Notice(Notice::CorruptClean { volume: volume_index, block: bad.block }));
+                let (block, errno) = (bad.block, result.err());
+                self.push(Effect::Notice(Notice::CorruptClean { volume: volume_index, block, errno }));
                 S::drop_rotten(self, key);
                 self.refetch(request, bad.block, bad.slice, memory);
             }

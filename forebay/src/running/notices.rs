@@ -38,7 +38,9 @@ pub(super) fn notices(
 /// The kind of a notice, for the log: what differs from one failure to the next is left out.
 pub fn kind(said: &ServerNotice) -> String {
     match said {
-        ServerNotice::Engine(Notice::CorruptClean { volume, .. }) => format!("rotted, clean, {}", volume.0),
+        ServerNotice::Engine(Notice::CorruptClean { volume, errno, .. }) => {
+            format!("rotted or unread, clean, {}, {errno:?}", volume.0)
+        }
         ServerNotice::Engine(Notice::Lost { volume, .. }) => format!("rotted, dirty, {}", volume.0),
         said => format!("{said:?}"),
     }
@@ -74,8 +76,14 @@ fn line<'a>(said: &ServerNotice, name: impl Fn(VolumeIndex) -> &'a str) -> Strin
             )
         }
         Notice::CacheLatched { errno } => latched(errno),
-        Notice::CorruptClean { volume, block } => {
+        Notice::CorruptClean { volume, block, errno: None } => {
             format!("block {block} of volume {} rotted in the cache; the origin serves it", name(volume))
+        }
+        Notice::CorruptClean { volume, block, errno: Some(errno) } => {
+            let (name, error) = (name(volume), system(errno));
+            format!(
+                "block {block} of volume {name} could not be read from the cache: {error}; the origin serves it"
+            )
         }
         Notice::Lost { volume, block } => format!(
             "block {block} of volume {} rotted in the cache before it went home; reads of it fail until it is written, \

@@ -37,11 +37,14 @@ impl fmt::Display for ServerNotice {
             ServerNotice::Engine(Notice::CacheLatched { errno }) => {
                 write!(f, "the cache failed and is not written any more: {}", said(errno.0))
             }
-            ServerNotice::Engine(Notice::CorruptClean { volume, block }) => write!(
-                f,
-                "cached block {block} of volume {} was corrupt but clean; the origin serves it",
-                volume.0
-            ),
+            ServerNotice::Engine(Notice::CorruptClean { volume, block, errno }) => {
+                write!(f, "cached block {block} of volume {} ", volume.0)?;
+                match errno {
+                    None => f.write_str("was corrupt but clean")?,
+                    Some(errno) => write!(f, "was clean and could not be read ({})", said(errno.0))?,
+                }
+                f.write_str("; the origin serves it")
+            }
             ServerNotice::Engine(Notice::Lost { volume, block }) => write!(
                 f,
                 "block {block} of volume {} is lost: it was not at the origin yet and its cached copy is corrupt",
