@@ -258,11 +258,17 @@ impl<S: Store> Machine<S> {
 
     /// Restores what must hold between two calls: everything that can go on, goes on.
     fn settle<M: Memory>(&mut self, memory: &mut M) {
-        self.let_go_on(memory);
-        S::repair(self, memory);
-        self.pump_superblock(memory);
-        self.pump_barrier();
-        S::pump(self, memory);
+        loop {
+            self.let_go_on(memory);
+            S::repair(self, memory);
+            self.pump_superblock(memory);
+            self.pump_barrier();
+            S::pump(self, memory);
+            // A request that the store ended just now may have held blocks that another waits for, and no other call may come.
+            if !self.is_guard_released || !self.requests.any_for_blocks() {
+                break;
+            }
+        }
         self.pump_destage(memory);
     }
 
