@@ -27,8 +27,12 @@ pub const TOLD_AFTER_NS: u64 = 2_000_000_000;
 #[derive(Debug)]
 struct Batch {
     sequence: u64,
+    /// The checksum of its header. A life that a cut ended may have left another batch of the same sequence in its place.
+    checksum: u32,
     /// The flushed sequence that its header states.
     states: u64,
+    /// The life of its segment.
+    generation: u64,
     /// Where its header is, in sectors.
     header: Range<u64>,
     /// The sectors that have to be whole for it to count: its write, and the data that its keys lead to.
@@ -47,6 +51,8 @@ pub(super) struct LogEnd {
     rotten: Vec<u64>,
     /// The durable word of the superblock; none after it was written.
     told_by_superblock: Option<u64>,
+    /// The segment's life of the last batch that is told to be flushed.
+    told_generation: u64,
     /// Nothing came behind a clean stop.
     is_stopped: bool,
 }
@@ -68,7 +74,9 @@ impl LogEnd {
         let sectors = std::iter::once(written).chain(led_to).collect();
         self.batches.push_back(Batch {
             sequence: decoded.header.sequence,
+            checksum: decoded.checksum,
             states: decoded.header.flushed_sequence,
+            generation: decoded.header.generation,
             header,
             sectors,
             is_empty: decoded.entries.is_empty(),
@@ -94,7 +102,7 @@ impl LogEnd {
         self.told_by_superblock = (!is_being_written).then_some(by_superblock);
         let told = by_header.max(by_superblock);
         while self.batches.front().is_some_and(|batch| batch.sequence < told) {
-            self.batches.pop_front();
+            self.told_generation = self.batches.pop_front().map_or(0, |batch| batch.generation);
         }
         self.batches.iter().find(|batch| batch.sequence > told).map(|batch| batch.issued)
     }
@@ -124,19 +132,29 @@ impl LogEnd {
         if self.is_stopped {
             return None;
         }
-        let by_header = self
-            .batches
-            .iter()
-            .filter(|batch| is_there(batch, |at| &cache.read(at, 1)[0]))
-            .map(|batch| batch.states)
-            .max();
-        let told = by_header.unwrap_or(0).max(told_by_superblock(|at| &cache.read(at, 1)[0]));
+        let told = self.told_by_headers(cache).max(told_by_superblock(|at| &cache.read(at, 1)[0]));
         let is_rotten = |batch: &&Batch| {
             self.rotten.iter().any(|at| batch.sectors.iter().any(|range| range.contains(at)))
         };
         let lowest = self.batches.iter().filter(|batch| batch.sequence > told).find(is_rotten)?;
         let is_late = lowest.durable_ns.is_some_and(|at_ns| at_ns + TOLD_AFTER_NS <= end_ns);
         (!is_late || lowest.is_empty).then_some(lowest.issued)
+    }
+
+    /// What the headers tell that are on `cache`. A start looks for them up to the first segment of which a power cut left none, or it
+    /// would have to look at the whole cache.
+    fn told_by_headers(&self, cache: &Disk) -> u64 {
+        let batches: Vec<&Batch> = self.batches.iter().collect();
+        batches
+            .chunk_by(|one, other| one.generation == other.generation)
+            .map(|segment| {
+                let there = segment.iter().filter(|batch| is_there(batch, |at| &cache.read(at, 1)[0]));
+                let states = there.map(|batch| batch.states).max();
+                states.or((segment[0].generation == self.told_generation).then_some(0))
+            })
+            .map_while(|states| states)
+            .max()
+            .unwrap_or(0)
     }
 
     /// The cache was stopped cleanly: its superblock tells of all.
@@ -183,7 +201,7 @@ fn decoded<'a>(sectors: impl Iterator<Item = &'a Sector>) -> Option<DecodedBatch
 
 /// Whether a batch's header is on the device, as it was written.
 fn is_there<'a>(batch: &Batch, sector: impl Fn(u64) -> &'a Sector) -> bool {
-    decoded(batch.header.clone().map(sector)).is_some_and(|found| found.header.sequence == batch.sequence)
+    decoded(batch.header.clone().map(sector)).is_some_and(|found| found.checksum == batch.checksum)
 }
 
 fn told_by_superblock<'a>(sector: impl Fn(u64) -> &'a Sector) -> u64 {

@@ -20,6 +20,7 @@ crate::scenarios! {
     rule_05_flush_is_noted_though_nobody_writes: FlushNotNoted, damaged, on RINGS;
     rule_05_the_last_segment_lost_its_head: SkipHeadless, damaged, on RINGS;
     rule_05_a_cut_took_the_last_segments_head: SkipHeadless, damaged, on RINGS;
+    rule_05_a_cut_left_the_head_of_the_round_before: SkipHeadless, damaged, on RINGS;
     rule_05_the_end_of_a_clean_stop_is_known: EndNotNoted, damaged, on RINGS;
     rule_05_clean_copies_after_a_repair: TrustCleanAfterRepair, repaired;
     rule_06_stop_does_not_move_the_cut: StopMovesCut, damaged;
@@ -227,13 +228,29 @@ fn rule_05_the_last_segment_lost_its_head(world: &mut World) -> Run {
     world.verify_cut()
 }
 
-/// Nothing but a header behind the lost head states what was flushed in the segment before.
 fn rule_05_a_cut_took_the_last_segments_head(world: &mut World) -> Run {
-    const SECOND: u64 = SEGMENTS_SECTOR + SEGMENT_SECTORS;
     begin(world)?;
+    lose_head(world)
+}
+
+fn rule_05_a_cut_left_the_head_of_the_round_before(world: &mut World) -> Run {
+    begin(world)?;
+    for block in (0..1400).step_by(16).cycle() {
+        if world.counts().wraps > 0 {
+            break;
+        }
+        write(world, 0, block, 8)?;
+    }
+    lose_head(world)
+}
+
+/// Nothing but a header behind the lost head of the second segment states what was flushed in the segment before.
+fn lose_head(world: &mut World) -> Run {
+    const SECOND: u64 = SEGMENTS_SECTOR + SEGMENT_SECTORS;
+    let before = world.cache().read(SECOND, 1)[0].clone();
     let mut block = 10;
     write(world, 0, block, 1)?;
-    while !matches!(world.cache().read(SECOND, 1)[0], Sector::Bytes(_)) {
+    while world.cache().read(SECOND, 1)[0] == before {
         flush(world, 0)?;
         block += 10;
         write(world, 0, block, 1)?;

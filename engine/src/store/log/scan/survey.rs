@@ -248,15 +248,32 @@ impl<I: Image> Surveyor<'_, I> {
         Ok(reach)
     }
 
-    /// RULE 5: looks for headers in the segments that the log would go on in. Rot may have taken a head there, and what lies behind
-    /// it may have been flushed. A power cut may have, too, and what lies behind it may state what was flushed before.
+    /// RULE 5: looks for headers in the segments that the log would go on in, up to the first without any. Rot may have taken a head
+    /// there, and what lies behind it may have been flushed. A power cut may have, too, and what lies behind it may state what was
+    /// flushed before. Then the segment still has the head of the round before, if the ring has been round.
     fn search_headless(&mut self, candidates: &[Candidate]) -> Result<(), ScanError> {
+        if candidates.is_empty() {
+            return self.search_behind(0, 0, self.superblock.base_sequence, None);
+        }
         let segments = self.superblock.geometry().segments;
-        let last = candidates.last();
-        let first = last.map_or(0, |last| last.segment + 1);
-        let generation = last.map_or(0, |last| last.head.generation);
-        let mut sequence = last.map_or(self.superblock.base_sequence, |last| last.reach.last_sequence + 1);
-        for segment in (first..segments).chain(0..first).take(index(segments) - candidates.len()) {
+        for (at, Candidate { segment, head, reach, .. }) in candidates.iter().enumerate() {
+            let next = candidates.get(at + 1).map(|next| next.segment);
+            let first = (segment + 1) % segments;
+            self.search_behind(first, head.generation, reach.last_sequence + 1, next)?;
+        }
+        Ok(())
+    }
+
+    /// The same from segment `first` to the one before `end`, which are all behind `generation` and begin at `sequence` or later.
+    fn search_behind(
+        &mut self,
+        first: u32,
+        generation: u64,
+        mut sequence: u64,
+        end: Option<u32>,
+    ) -> Result<(), ScanError> {
+        let segments = self.superblock.geometry().segments;
+        for segment in (first..segments).chain(0..first).take_while(|segment| Some(*segment) != end) {
             match search_headers(self.image, self.superblock, segment, generation, sequence) {
                 Ok((0, _)) => break,
                 Ok((seen, flushed)) => {

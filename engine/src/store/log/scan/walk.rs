@@ -7,6 +7,7 @@ use crate::mutation::{Mutation, Mutations};
 use crate::number::{index, index_wide, to_u32};
 use crate::units::{BLOCK_BYTES, payload_checksum};
 use alloc::vec::Vec;
+use core::ops::Range;
 
 const BLOCK: usize = index_wide(BLOCK_BYTES);
 /// Blocks of one read: 256 KiB.
@@ -268,8 +269,9 @@ impl<'a> Walk<'a> {
     /// [`ScanError::Device`].
     pub fn search_rest<I: Image>(&mut self, image: &mut I) -> Result<(u64, u64), ScanError> {
         let generation = self.head.generation;
+        let sequences = self.sequence..self.sequence + u64::from(self.reader.segment_blocks - self.block);
         let (seen, flushed) =
-            search(&mut self.reader, image, self.superblock, self.block, self.sequence, |g| g == generation)?;
+            search(&mut self.reader, image, self.superblock, self.block, sequences, |g| g == generation)?;
         Ok((seen.max(self.torn_sequence), flushed))
     }
 }
@@ -286,7 +288,9 @@ pub(super) fn search_headers<I: Image>(
     sequence: u64,
 ) -> Result<(u64, u64), ScanError> {
     let mut reader = SegmentReader::new(superblock, segment, super::survey::WALK_BLOCKS);
-    search(&mut reader, image, superblock, 1, sequence, |found| found > generation)
+    // Of the segment before it, batches may be missing, too.
+    let sequences = sequence..sequence + 2 * u64::from(reader.segment_blocks);
+    search(&mut reader, image, superblock, 1, sequences, |found| found > generation)
 }
 
 fn search<I: Image>(
@@ -294,12 +298,11 @@ fn search<I: Image>(
     image: &mut I,
     superblock: &Superblock,
     first_block: u32,
-    sequence: u64,
+    sequences: Range<u64>,
     is_life: impl Fn(u64) -> bool,
 ) -> Result<(u64, u64), ScanError> {
     let (mut seen, mut flushed) = (0, 0);
     let mut block = first_block;
-    let blocks_left = u64::from(reader.segment_blocks - block);
     while block < reader.segment_blocks {
         let first = reader.exact(image, block, 1)?;
         let blocks = BatchHeader::peek_blocks(first).ok().filter(|&b| b <= reader.segment_blocks - block);
@@ -313,7 +316,7 @@ fn search<I: Image>(
         let is_ours = header.set_id == superblock.set_id
             && is_life(header.generation)
             && header.session == superblock.session
-            && (sequence..sequence + blocks_left).contains(&header.sequence);
+            && sequences.contains(&header.sequence);
         if is_ours {
             seen = header.sequence.max(seen);
             flushed = header.flushed_sequence.max(flushed);
