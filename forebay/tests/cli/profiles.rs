@@ -49,6 +49,47 @@ fn a_thousand_power_cuts_for_every_profile_that_runs() {
 /// Histories of profiles that found a bug, with what it was; with other options than the seed draws, if any are named.
 const ONCE_FAILED: &[(&str, &str, &str, &str)] = &[
     (
+        "gflash",
+        "3000008705",
+        "cuts=12 doubles=1 mode_changes=34 faulty=4 origin_hang=0 work_kib=16384 company_wait_us=0 company=96 \
+         metadata_rot=119 memory_blocks=0 older_copies=1 hasty_stops=16 repairs=0 rot_while_off=62",
+        "a cut took the head of a segment that had one of the round before; the headers behind it were not looked for",
+    ),
+    (
+        "dm-cache@3.9",
+        "3000000609",
+        "sectors1=8192 sectors2=8192 mode2=0 segments=64 steps=124 cuts=12 request_blocks=8 fua=0 partial=19 \
+         pause_ms=399 kills=3 stops=9 mode_changes=34 faulty=47 cache_flush_error=99427 cache_rot=3201 \
+         origin_read_error=88647 origin_gone=7 cache_us=4998 origin_us=4995 idle_ms=300 destage_runs=16 \
+         work_kib=16384 extents=65536 slot_blocks=0 slots=64",
+        "a write that waited for its area was withdrawn as the cache failed, and who waited for its blocks went on no more",
+    ),
+    (
+        "dm-cache",
+        "3000000607",
+        "sectors0=8728 sectors1=9699 sectors2=9847 segments=64 steps=516 cuts=2 writes=2 fua=29 partial=20 \
+         hot=0 pause_ms=1 kills=1 faulty=21 cache_read_error=0 cache_rot=219753 cache_us=4994 \
+         flush_after_ms=500 work_kib=16384 false_dirty_blocks=256 extents=65536 slot_blocks=0 \
+         origin_changes=68 older_copies=0 hasty_stops=0 sets=0 repairs=0 silences=13",
+        "the judge did not ask what a start knows of slots where origins were changed before it",
+    ),
+    (
+        "enhanceio",
+        "3000008411",
+        "sectors2=8192 segments=64 segment_blocks=32 cuts=2 partial=51 kills=0 stops=15 recovery_cuts=41 \
+         drains=1 faulty=44 origin_hang=1862 origin_discards=1 idle_ms=300 flush_after_ms=500 destage_runs=16 \
+         work_kib=16384 false_dirty_blocks=256 slots=1459",
+        "the judge let a write land after a newer one that was flushed: it had run into its timeout",
+    ),
+    (
+        "bcache",
+        "3000008456",
+        "sectors1=8192 sectors2=8192 mode1=0 segments=64 cuts=6 doubles=26 drains=6 detach=0 \
+         origin_discards=1 flush_after_ms=500 work_kib=16384 bucket_blocks=3 buckets=165 rate=0 identities=0 \
+         detaches=3 repairs=0 rot_while_off=90",
+        "the judge took a batch of the life before for one of the same sequence",
+    ),
+    (
         "mapperx",
         "3000005553",
         "sectors0=8595 segments=64 depth=15 cuts=4 recovery_cuts=7 cache_read_error=817 cache_write_error=14805 \

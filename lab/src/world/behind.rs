@@ -241,6 +241,7 @@ impl World {
     /// A violation.
     pub fn start_changed(&mut self) -> Result<Option<Refusal>, Violation> {
         let Some(change) = self.behind.change.take() else { return self.open().map(|()| None) };
+        self.settle_rot(0);
         let reason = self.reason_to_refuse(&change);
         let changed = self.changed_sectors(&change);
         self.behind.follow(&change, &changed);

@@ -409,7 +409,7 @@ impl World {
             self.in_flight.iter().filter(|(_, in_flight)| concerned(in_flight)).map(|(op, _)| *op).collect();
         for op in ops {
             let Some(in_flight) = self.in_flight.remove(&op) else { continue };
-            let InFlight { view, io, content, .. } = in_flight;
+            let InFlight { view, io, content, mut landed, .. } = in_flight;
             self.explain(&view, Errno::TIMEDOUT);
             if target == Target::Cache && view.kind == Kind::Read {
                 self.suspect(view.first, view.sectors);
@@ -417,7 +417,11 @@ impl World {
             if let (false, Some(content)) = (view.has_landed, content)
                 && self.random.one_in(2)
             {
-                self.disk(target).land(view.first, content);
+                landed = Some(self.disk(target).land(view.first, content));
+            }
+            // It is over: later writes there come after it, and later flushes cover it.
+            if let Some(serial) = landed {
+                self.disk(target).answered(serial);
             }
             self.tell(op, io, target, Err(Errno::TIMEDOUT));
         }
