@@ -132,6 +132,9 @@ mutations! {
     KeepDeadTail,
     /// Rule 6: both copies of the superblock are written before a flush; a power cut tears both.
     SuperblockCopiesTogether,
+    /// Rule 6: an operator changes the superblock behind a crash of the process, which left one copy in the device's volatile
+    /// cache. A power cut tears that copy and the one that is being written.
+    EditUnflushed,
     /// Rule 6: recovery finds batches that the device has not made durable, and records a cut behind them. A power
     /// cut takes them and leaves the cut.
     SkipRecoveryFlush,

@@ -5,6 +5,7 @@ use engine::composition::Composition;
 use engine::effect::{Errno, WriteMode};
 use engine::format::{Superblock, VolumeRecord};
 use engine::image::Image;
+use engine::mutation::Mutations;
 use engine::recovery::write_superblock;
 use engine::units::VolumeIndex;
 use std::io;
@@ -45,7 +46,9 @@ pub fn check_mode(profile: &str, composition: &Composition, mode: WriteMode) -> 
 pub fn store(image: &mut impl Image, superblock: &mut Superblock) -> Result<()> {
     superblock.update += 1;
     superblock.validate().map_err(|error| anyhow!("the superblock cannot hold that: {error}"))?;
-    write_superblock(image, superblock).map_err(system).context("cannot write the superblock of the cache")
+    write_superblock(image, superblock, Mutations::NONE)
+        .map_err(system)
+        .context("cannot write the superblock of the cache")
 }
 
 /// An errno as the error it stands for.

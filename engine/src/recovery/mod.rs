@@ -302,12 +302,21 @@ pub fn format<I: Image>(image: &mut I, superblock: &Superblock) -> Result<(), Er
     }
 }
 
-/// Writes both copies of a superblock in turn, a flush after each. Where one copy alone is the newest, because the writing
-/// before was cut off, it is written last: a power cut must not bring back what was before that.
+/// Writes both copies of a superblock in turn, a flush before and after each. Where one copy alone is the newest, because the
+/// writing before was cut off, it is written last: a power cut must not bring back what was before that.
 ///
 /// # Errors
 /// The device's errno.
-pub fn write_superblock<I: Image>(image: &mut I, superblock: &Superblock) -> Result<(), Errno> {
+pub fn write_superblock<I: Image>(
+    image: &mut I,
+    superblock: &Superblock,
+    mutations: Mutations,
+) -> Result<(), Errno> {
+    // RULE 6: a process that crashed may have left one copy in the device's volatile cache. While the other one is written, a
+    // power cut would tear both.
+    if !mutations.has(Mutation::EditUnflushed) {
+        image.flush()?;
+    }
     write_superblock_copies(image, superblock, true)
 }
 

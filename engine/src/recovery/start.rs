@@ -45,7 +45,7 @@ pub fn start<I: Image, E>(
         if mutations.has(Mutation::RefusalForgetsStop) {
             let mut superblock = found.superblock;
             (superblock.update, superblock.clean_stop) = (superblock.update + 1, false);
-            write_superblock(image, &superblock)
+            write_superblock(image, &superblock, mutations)
                 .map_err(|errno| StartError::Open(OpenError::Device(errno)))?;
         }
         return Err(StartError::Refused(refusal));

@@ -132,6 +132,7 @@ fn why_none(state: CopyState) -> SuperblockError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mutation::Mutations;
     use crate::store::log::scan::testlog::{CACHE_BYTES, TestLog};
     use std::vec;
 
@@ -170,7 +171,7 @@ mod tests {
         // Behind the tear, too, there is something new.
         newer.composition = "a = b".into();
         let mut torn = Torn { disk: &mut log.disk, is_over: false };
-        crate::recovery::write_superblock(&mut torn, &newer).unwrap_err();
+        crate::recovery::write_superblock(&mut torn, &newer, Mutations::NONE).unwrap_err();
         let (found, _) = load_superblock(&mut log.disk).unwrap();
         assert_eq!(found.update, 2, "a cut brings back nothing that was there before");
     }

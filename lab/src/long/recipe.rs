@@ -29,7 +29,7 @@ impl Recipe {
         let options = Options { index_budget_bytes, repair: false, mutations: Mutations::NONE };
         let superblock = self.superblock(cache_bytes);
         let opened = recovery::format(&mut image, &superblock)
-            .and_then(|()| recovery::write_superblock(&mut image, &superblock))
+            .and_then(|()| recovery::write_superblock(&mut image, &superblock, Mutations::NONE))
             .map_err(recovery::OpenError::Device)
             .and_then(|()| recovery::open(&mut image, options))
             .expect("a new cache in memory opens");

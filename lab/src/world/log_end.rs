@@ -141,7 +141,7 @@ impl LogEnd {
         (!is_late || lowest.is_empty).then_some(lowest.issued)
     }
 
-    /// What the headers tell that are on `cache`. A start looks for them up to the first segment of which a power cut left none, or it
+    /// The highest flushed sequence that headers on `cache` state. A start looks for them up to the first segment of which a power cut left none, or it
     /// would have to look at the whole cache.
     fn told_by_headers(&self, cache: &Disk) -> u64 {
         let batches: Vec<&Batch> = self.batches.iter().collect();

@@ -40,6 +40,7 @@ use crate::violation::{Kind, Violation};
 use engine::effect::{Effect, Notice, Target, WriteMode};
 use engine::engine::Engine;
 use engine::format::{Geometry, Layout, SEGMENTS_OFFSET, Superblock, VolumeRecord};
+use engine::mutation::Mutations;
 use engine::recovery;
 use engine::units::{Nanos, SectorRange, VOLUMES_MAX, VolumeId};
 use log_end::LogEnd;
@@ -513,7 +514,9 @@ fn formatted(setup: &Setup) -> Disk {
     }
     let mut cache = Disk::new(cache_bytes / 512, |_| Tag::ZERO);
     recovery::format(&mut CutImage::whole(&mut cache), &superblock)
-        .and_then(|()| recovery::write_superblock(&mut CutImage::whole(&mut cache), &superblock))
+        .and_then(|()| {
+            recovery::write_superblock(&mut CutImage::whole(&mut cache), &superblock, Mutations::NONE)
+        })
         .expect("a healthy device is formatted");
     cache.flush_all();
     cache

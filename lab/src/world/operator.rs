@@ -35,6 +35,7 @@ impl World {
         edit: impl FnOnce(&mut Superblock),
     ) -> Result<bool, Violation> {
         self.is_sound()?;
+        let mutations = self.setup.mutations;
         let mut image = CutImage::cut_after(&mut self.cache, changes);
         let mut new_update = 0;
         let written = load_superblock(&mut image).map_err(|error| error.to_string()).and_then(|loaded| {
@@ -42,7 +43,8 @@ impl World {
             superblock.update += 1;
             new_update = superblock.update;
             edit(&mut superblock);
-            recovery::write_superblock(&mut image, &superblock).map_err(|errno| errno.0.to_string())
+            recovery::write_superblock(&mut image, &superblock, mutations)
+                .map_err(|errno| errno.0.to_string())
         });
         if image.was_cut() {
             self.cut_power_by_chance();

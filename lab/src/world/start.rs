@@ -277,6 +277,7 @@ impl World {
         if !self.abandoned.contains(&true) {
             return Ok(());
         }
+        let mutations = self.setup.mutations;
         let mut image = CutImage::whole(&mut self.cache);
         let (mut superblock, _) = load_superblock(&mut image)?;
         for (at, is_abandoned) in self.abandoned.iter_mut().enumerate() {
@@ -287,7 +288,7 @@ impl World {
             }
         }
         superblock.update += 1;
-        recovery::write_superblock(&mut image, &superblock).map_err(OpenError::Device)
+        recovery::write_superblock(&mut image, &superblock, mutations).map_err(OpenError::Device)
     }
 
     /// RULE 11: checks that clean cached blocks, drawn at random, have the origin's content.

@@ -4,11 +4,12 @@ use crate::kinds::{Kind as Records, RINGS};
 use crate::steps::*;
 use engine::effect::{RequestOp, Target, WriteMode};
 use engine::format::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Summary, SummaryBuilder};
+use engine::recovery::{load_superblock, write_superblock};
 use forebay_lab::content::Sector;
 use forebay_lab::disk::faults::Kind;
 use forebay_lab::disk::{Content, Fate};
 use forebay_lab::violation::{Kind as Broken, Violation};
-use forebay_lab::world::{AtStake, Setup, World};
+use forebay_lab::world::{AtStake, CutImage, IoView, Setup, World};
 
 crate::scenarios! {
     hazard_02_payload_of_a_torn_batch: SkipPayloadAtRecovery, writeback, on WITH_PAYLOAD;
@@ -29,6 +30,7 @@ crate::scenarios! {
     rule_06_dead_tail_by_its_session: ForgetSessionBump, writeback;
     rule_06_dead_head_is_wiped: KeepDeadTail, writeback;
     rule_06_one_copy_of_the_superblock_is_whole: SuperblockCopiesTogether, writeback;
+    rule_06_changed_behind_a_crash: EditUnflushed, writeback;
     rule_06_recovery_flushes_first: SkipRecoveryFlush, writeback, on RINGS;
     rule_06_old_superblock_is_refused: TrustStaleSuperblock, writeback;
     rule_06_clean_flag_is_cleared: KeepCleanFlag, writeback;
@@ -300,6 +302,25 @@ fn rule_05_clean_copies_after_a_repair(world: &mut World) -> Run {
     assert!(world.rot_cache(payload - 8, 400));
     world.open()?;
     read(world, 0, 10, 1)
+}
+
+fn rule_06_changed_behind_a_crash(world: &mut World) -> Run {
+    begin(world)?;
+    let is_superblock = |io: &IoView| io.is_cache(Kind::Write) && io.first < SEGMENTS_SECTOR;
+    world.hold(is_superblock);
+    let _unfinished = world.submit(0, RequestOp::SetMode(WriteMode::Writethrough));
+    world.until_pending(is_superblock)?;
+    world.kill(|_| true);
+    // The power fails while an operator changes the mode again.
+    let mutations = world.setup().mutations;
+    let mut image = CutImage::cut_after(world.cache(), 0);
+    let (mut superblock, _) = load_superblock(&mut image).expect("one copy is whole");
+    superblock.update += 1;
+    superblock.volumes[0].as_mut().expect("the volume under test").mode = WriteMode::Readonly;
+    write_superblock(&mut image, &superblock, mutations).expect_err("the power fails");
+    world.cut_power(|write| first_sectors(write, 1));
+    world.open()?;
+    world.verify_cut()
 }
 
 fn rule_06_clean_flag_is_cleared(world: &mut World) -> Run {

@@ -43,6 +43,10 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::DoubtKeptKeys, BUCKETS),
     (Mutation::KeptUnflushed, BUCKETS),
     (Mutation::TrustStaleSuperblock, "the swarm brings no old superblock back"),
+    (
+        Mutation::EditUnflushed,
+        "the first of two crashes cuts a change of the superblock, the second the operator's next one",
+    ),
     (Mutation::ForgetChain, "the other line prevents it: TrustDeadTail"),
     (Mutation::TrustDeadTail, "the other line prevents it: ForgetChain"),
     (Mutation::NoReserve, "other lines prevent it: FloorWithoutRoom, StuckMovedInPart"),

@@ -75,7 +75,8 @@ impl Scene {
     }
 
     fn store(&mut self) {
-        recovery::write_superblock(&mut self.disk, &self.superblock).expect("a device in memory");
+        recovery::write_superblock(&mut self.disk, &self.superblock, Mutations::NONE)
+            .expect("a device in memory");
     }
 
     /// Records `piece` of volume `volume` as dirty in `slot`.
