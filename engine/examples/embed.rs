@@ -344,7 +344,7 @@ fn format(cache: &mut Disk) {
     };
     superblock.volumes[VOLUME.at()] = Some(volume);
     recovery::format(cache, &superblock).expect("memory takes every write");
-    recovery::write_superblock(cache, &superblock).expect("memory takes every write");
+    recovery::write_superblock(cache, &superblock, Mutations::NONE).expect("memory takes every write");
 }
 
 /// Recovery: the same steps after a clean stop and after a crash.

@@ -190,7 +190,7 @@ impl Rig {
         };
         let mut cache = vec![0; layout.cache_bytes() as usize];
         recovery::format(&mut Plain(&mut cache), &superblock)
-            .and_then(|()| recovery::write_superblock(&mut Plain(&mut cache), &superblock))
+            .and_then(|()| recovery::write_superblock(&mut Plain(&mut cache), &superblock, Mutations::NONE))
             .expect("memory takes everything");
         let config = Config::for_slots(&layout, composition);
         let mut rig = Rig {
