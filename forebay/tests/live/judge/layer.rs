@@ -201,8 +201,12 @@ impl Shared {
 
     /// The disk as soon as it answers anything.
     fn awake(&self) -> MutexGuard<'_, State> {
-        let waits =
-            |state: &mut State| !state.is_gone && (state.weather.hangs || state.power == Power::Failing);
+        let waits = |state: &mut State| match state.power {
+            // A disk that hangs without power fails at last: the daemon that waits for it could not be killed.
+            Power::Off => false,
+            Power::On => !state.is_gone && state.weather.hangs,
+            Power::Failing => !state.is_gone,
+        };
         self.changed.wait_while(self.state(), waits).unwrap_or_else(PoisonError::into_inner)
     }
 
