@@ -1,6 +1,6 @@
 //! Files that are NBD volumes, by nbdfuse: for whatever wants a file where there is only a socket.
 
-use crate::daemon::{Site, tool, try_tool};
+use crate::daemon::{Site, end_of, tool, try_tool};
 use std::fs::File;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -52,8 +52,10 @@ impl FuseFile {
 impl Drop for FuseFile {
     fn drop(&mut self) {
         try_tool("fusermount3", &["-u", "-z", &self.directory]);
-        // It ends with its mount; in a failed test it may have ended before.
-        let _ = self.child.wait();
+        // It ends with its mount, but for a failed test that left the file in use.
+        if end_of(&mut self.child).is_none() {
+            let _ = self.child.kill();
+        }
     }
 }
 
@@ -164,7 +166,7 @@ impl Drop for FaultyDisk {
         try_tool("fusermount3", &["-u", "-z", &self.file.directory]);
         // Ours, and of no use without its client.
         let _ = self.server.kill();
-        let _ = self.server.wait();
+        end_of(&mut self.server);
     }
 }
 

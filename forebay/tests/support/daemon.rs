@@ -306,23 +306,28 @@ impl Daemon {
     }
 
     fn wait(&mut self) -> ExitStatus {
-        let start = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().expect("it is our child") {
-                return status;
-            }
-            assert!(start.elapsed() < PATIENCE, "the daemon does not end");
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        end_of(&mut self.child).expect("the daemon does not end")
     }
 }
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It has ended already in most tests.
+        // It has ended already in most tests. In a failed one a device may hold it.
         let _ = self.child.kill();
-        let _ = self.child.wait();
+        end_of(&mut self.child);
     }
+}
+
+/// Waits for the end of a child; `None` if it does not come within the patience of the tests.
+pub fn end_of(child: &mut Child) -> Option<ExitStatus> {
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        if let Some(status) = child.try_wait().expect("it is our child") {
+            return Some(status);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    None
 }
 
 /// Runs a program that must work within two minutes; its standard output.
