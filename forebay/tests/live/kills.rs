@@ -1,8 +1,10 @@
 //! The daemon dies again and again under load, and what was promised is checked each time.
 //!
-//! `FOREBAY_KILLS` is the number of kills (50), `FOREBAY_SEED` what load and moments are drawn from.
+//! `FOREBAY_KILLS` is the number of kills (50), `FOREBAY_SEED` what load and moments are drawn from, `FOREBAY_PROFILES`
+//! the published systems that die.
 
 use crate::daemon::{Daemon, Site, first_difference, tool};
+use crate::settings::{number, profiles};
 use crate::verifier::{Crash, Load, Verifier};
 use live::doors::nbd::client::{Address, Client};
 use rand::rngs::Xoshiro256PlusPlus;
@@ -32,14 +34,7 @@ struct Kind {
 
 const FOREBAY: Kind = Kind { profile: "forebay", is_busy: true };
 /// The published systems, one of each way to keep records.
-const PUBLISHED: [Kind; 6] = [
-    Kind { profile: "flashcache", is_busy: false },
-    Kind { profile: "enhanceio", is_busy: false },
-    Kind { profile: "dm-cache", is_busy: false },
-    Kind { profile: "mapperx", is_busy: false },
-    Kind { profile: "bcache", is_busy: false },
-    Kind { profile: "gflash", is_busy: false },
-];
+const PUBLISHED: [&str; 6] = ["flashcache", "enhanceio", "dm-cache", "mapperx", "bcache", "gflash"];
 
 /// How a life ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -300,15 +295,15 @@ fn power_cuts_lose_nothing_that_was_flushed() {
 /// Fewer for each of the published systems: there are several.
 #[test]
 fn kills_lose_nothing_in_published_systems() {
-    for kind in PUBLISHED {
-        kill_again_and_again(kind, kills().div_ceil(7));
+    for profile in profiles(&PUBLISHED) {
+        kill_again_and_again(Kind { profile, is_busy: false }, kills().div_ceil(7));
     }
 }
 
 #[test]
 fn power_cuts_lose_nothing_in_published_systems() {
-    for kind in PUBLISHED {
-        cut_again_and_again(kind, kills().div_ceil(14));
+    for profile in profiles(&PUBLISHED) {
+        cut_again_and_again(Kind { profile, is_busy: false }, kills().div_ceil(14));
     }
 }
 
@@ -318,11 +313,4 @@ fn kills() -> u64 {
 
 fn connect(daemon: &Daemon, export: &str) -> Client {
     Client::connect(&Address::from(daemon.socket()), export).expect("the doors are open")
-}
-
-fn number(variable: &str, default: u64) -> u64 {
-    match std::env::var(variable) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{variable} is a number, not {text}")),
-        Err(_) => default,
-    }
 }

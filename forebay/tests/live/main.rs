@@ -21,4 +21,5 @@ mod kills;
 mod modes;
 mod profiles;
 mod rot;
+mod settings;
 mod volumes;

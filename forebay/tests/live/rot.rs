@@ -5,9 +5,11 @@
 //! anything, and the next daemon may refuse the cache, but not serve an earlier generation. A kill comes late enough for the cache
 //! to have said durably what was flushed, as `ARCHITECTURE.md` bounds it; a stop comes at once.
 //!
-//! `FOREBAY_ROT_BITS` is the number of flipped bits for each profile (40), `FOREBAY_SEED` what they are drawn from.
+//! `FOREBAY_ROT_BITS` is the number of flipped bits for each profile (40), `FOREBAY_SEED` what they are drawn from,
+//! `FOREBAY_PROFILES` whose caches they are.
 
 use crate::daemon::{Daemon, Site};
+use crate::settings::{number, profiles};
 use live::doors::nbd::client::{Address, Client};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -159,9 +161,6 @@ fn name(data: &[u8], block: u64) -> String {
 }
 
 fn flip_bits(profile: &'static str) {
-    let number = |variable: &str, default: u64| {
-        std::env::var(variable).map_or(default, |text| text.parse().expect("a number"))
-    };
     let site = Site::new(&format!("rot-{profile}"));
     let cache = site.file("cache", CACHE_BYTES);
     let origin = site.file("origin", VOLUME_BYTES);
@@ -180,14 +179,14 @@ fn flip_bits(profile: &'static str) {
 
 #[test]
 fn a_flipped_bit_in_a_log_brings_nothing_old() {
-    for profile in ["forebay", "bcache", "gflash"] {
+    for profile in profiles(&["forebay", "bcache", "gflash"]) {
         flip_bits(profile);
     }
 }
 
 #[test]
 fn a_flipped_bit_in_slots_brings_nothing_old() {
-    for profile in ["flashcache", "enhanceio", "dm-cache", "mapperx"] {
+    for profile in profiles(&["flashcache", "enhanceio", "dm-cache", "mapperx"]) {
         flip_bits(profile);
     }
 }

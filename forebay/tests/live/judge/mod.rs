@@ -20,18 +20,12 @@ mod steps;
 mod trial;
 
 use crate::fuse;
+use crate::settings::number;
 use medium::Plant;
 use run::{Setup, run};
 
 /// A seed for everybody who names none.
 const SEED: u64 = 20_261_122;
-
-fn number(variable: &str, default: u64) -> u64 {
-    match std::env::var(variable) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{variable} is a number, not {text}")),
-        Err(_) => default,
-    }
-}
 
 /// What carries out the daemon's system calls in a trial.
 enum Backend {
