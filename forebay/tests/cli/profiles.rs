@@ -207,6 +207,34 @@ const ONCE_FAILED: &[(&str, &str, &str, &str)] = &[
         "zeroes=4 faulty=100 origin_hang=3000",
         "lab: a drain was waited for on an origin that a late timeout had taken away",
     ),
+    (
+        "forebay",
+        "4000066942",
+        "sectors1=8192 sectors2=8192 mode0=0 mode2=0 segments=64 cuts=2 recovery_cuts=0 \
+         mode_changes=2 faulty=49 slow=37221 idle_ms=300 work_kib=16384 fill_blocks=2048 \
+         extents=65536 company_wait_us=246 fill_wait_us=9995 company=96 growths=1 \
+         origin_changes=33 identities=0 older_copies=1 detaches=1 sets=51 silences=0 \
+         rot_while_off=61",
+        "the judge took one read of a block whose origin somebody had changed for the last word, after a discard of a part",
+    ),
+    (
+        "bcache@3.10",
+        "3000008383",
+        "sectors0=8192 sectors1=8192 sectors2=8192 mode2=0 cuts=1 kills=13 stops=1 \
+         recovery_cuts=21 drains=1 faulty=5 cache_read_error=0 cache_rot=238251 cache_us=100 \
+         origin_us=1000 destage_runs=16 work_kib=16384 fill_blocks=2048 false_dirty_blocks=256 \
+         extents=65536 bucket_blocks=116",
+        "the judge forgot at a kill what the power cut behind it may bring back",
+    ),
+    (
+        "bcache@4.5",
+        "3000004195",
+        "segment_blocks=33 cuts=8 hot=8 detach=0 origin_read_error=664 origin_flush_error=85541 \
+         origin_hang=10 origin_gone=25 origin_discards=1 idle_ms=300 fill_blocks=2048 \
+         extents=65536 cutoff_bytes=0 origin_changes=1 older_copies=1 hasty_stops=68 repairs=0 \
+         rot_while_off=33",
+        "a stop that waited for an origin told of no flush, and rot passed for a torn end",
+    ),
 ];
 
 #[test]

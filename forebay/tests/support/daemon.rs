@@ -101,14 +101,21 @@ impl Site {
 
     /// Runs `forebay` with these arguments, which must work; its standard output.
     pub fn run(&self, arguments: &[&str]) -> String {
-        let start = Instant::now();
-        let mut output = self.try_run(arguments);
-        while is_locked(&text(&output.stderr)) && start.elapsed() < LOCK_PATIENCE {
-            std::thread::sleep(Duration::from_millis(5));
-            output = self.try_run(arguments);
-        }
+        let output = self.run_unlocked(arguments);
         assert!(output.status.success(), "forebay {arguments:?}: {}{}", output.status, text(&output.stderr));
         text(&output.stdout)
+    }
+
+    /// Runs `forebay` with these arguments, when a daemon that was killed has let go of the devices.
+    pub fn run_unlocked(&self, arguments: &[&str]) -> Output {
+        let start = Instant::now();
+        loop {
+            let output = self.try_run(arguments);
+            if !is_locked(&text(&output.stderr)) || start.elapsed() >= LOCK_PATIENCE {
+                return output;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Runs `forebay` with these arguments, which must be refused; its standard error.

@@ -456,6 +456,8 @@ impl Oracle {
         self.readers.clear();
         for volume in &mut self.volumes {
             let durable = rotten_since.map_or_else(|| volume.durable(), |Moment(at)| volume.durable_at(at));
+            // What the devices tell of flushes now, a power cut may take before the next start succeeds.
+            let lasting = rotten_since.map_or_else(|| volume.lasting(), |Moment(at)| volume.durable_at(at));
             volume.must_fail_flush = None;
             let newest = std::mem::take(&mut volume.newest);
             volume.for_each_open(|candidates| {
@@ -464,7 +466,7 @@ impl Oracle {
                 }
                 candidates.lose(now, durable, |submitted| newest.contains(&submitted));
                 candidates.process_crash(now);
-                candidates.prune(NEVER, durable);
+                candidates.prune(NEVER, lasting);
             });
         }
     }
@@ -560,6 +562,7 @@ impl Oracle {
         let candidates = volume.candidates(sector);
         candidates.begin(Tag::ZERO);
         candidates.list[0].version = version;
+        candidates.differs = matches!(version, Version::Either(..));
         volume.settle(sector);
     }
 

@@ -88,6 +88,8 @@ pub(super) struct Candidates {
     pub list: Vec<Candidate>,
     /// The last time when devices lost their unflushed writes.
     lost: Time,
+    /// Somebody changed the origin of the block while the cache had a copy of it; no write has settled the sector since.
+    pub differs: bool,
 }
 
 impl Candidates {
@@ -95,7 +97,7 @@ impl Candidates {
     pub fn begin(&mut self, tag: Tag) {
         self.list.clear();
         self.list.push(Candidate::settled(tag));
-        self.lost = 0;
+        (self.lost, self.differs) = (0, false);
     }
 
     /// The submit time of the newest change that every read submitted at `reader` or later must see.
@@ -187,7 +189,8 @@ impl Candidates {
                 // RULE 12: until a discard is flushed, its sectors may read as zeroes once, and as an earlier
                 // version later.
                 let is_over = discard.is_doubtful && !discard.is_failed;
-                if !(discard.is_durable(durable) || discard.is_settled || is_over) {
+                // One of a part of a block leaves what the cache and the origin have of it, even if that differs.
+                if self.differs || !(discard.is_durable(durable) || discard.is_settled || is_over) {
                     return;
                 }
                 chosen
@@ -324,6 +327,25 @@ mod tests {
             candidates.readable(6).any(|c| c.version == Version::Either(cached, shown)),
             "the origin was read once, and the cache may be read next time"
         );
+    }
+
+    #[test]
+    fn a_discard_leaves_two_that_differ() {
+        let (cached, shown) = (Tag::written(1, 0), Tag::written(2, 0));
+        let mut candidates = Candidates::default();
+        candidates.begin(cached);
+        candidates.list[0].version = Version::Either(cached, shown);
+        candidates.differs = true;
+        let discard = Candidate { answered: 3, ..Candidate::new(Version::Any, 2) };
+        candidates.list.push(discard);
+        let durable = Durable::flushed(4);
+        candidates.power_cut(5, durable);
+        candidates.pin(6, NEVER, durable, cached, |_| true);
+        assert_eq!(candidates.certain(durable), None, "the origin has something else");
+        candidates.list.push(Candidate { answered: 8, ..Candidate::new(Version::Tag(shown), 7) });
+        let durable = Durable::flushed(9);
+        candidates.prune(NEVER, durable);
+        assert_eq!(candidates.certain(durable), Some(shown), "a write settles it");
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! Every header says how far the log had been flushed when it was written (rule 5). Before one of them is durable itself nothing
 //! on the device tells a flushed batch that has rotted since from one that a power cut tore, and recovery would cut the log there.
 //! Where clients flush on, the next flush makes such headers durable. Where they stop, an empty batch is written a second after the
-//! flush, and flushed; where a full ring has no room for it, the superblock says it. A clean stop says it in any case.
+//! flush, and flushed; where a full ring has no room for it, or a stop waits for an origin, the superblock says it. A clean stop
+//! says it in any case.
 
 use super::LogStore;
 use crate::machine::Machine;
@@ -117,8 +118,7 @@ impl Machine<LogStore> {
         let note = &mut self.store.log.note;
         note.superblock_is(self.superblock_writer.durable());
         let Some(due) = note.due() else { return };
-        // A stop has its own last word.
-        let is_over = self.is_stopping || self.superblock.clean_stop || self.latched.is_some();
+        let is_over = self.superblock.clean_stop || self.latched.is_some();
         if is_over || self.is_mutated(Mutation::FlushNotNoted) {
             return;
         }
@@ -130,10 +130,11 @@ impl Machine<LogStore> {
             self.barrier.want(sequence);
             // Nothing else may happen for hours.
             self.pump_barrier();
-        } else if self.store.log.open.is_some() && self.clients_may_append() {
+        } else if self.store.log.open.is_some() && self.clients_may_append() && !self.is_stopping {
             self.store.log.is_floor_wanted = true;
         } else {
-            // What is left of a full ring is for what empties it.
+            // What is left of a full ring is for what empties it. A stop appends nothing more, and its own last word may
+            // have to wait for an origin that hangs.
             let flushed = self.barrier.flushed;
             self.superblock.flushed_sequence = flushed;
             let update = self.superblock_writer.change(&mut self.superblock);
