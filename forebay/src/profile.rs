@@ -184,8 +184,13 @@ impl fmt::Display for Line {
 
 /// There is no such profile.
 #[derive(Debug, thiserror::Error)]
-#[error("unknown profile; there are {}, and files whose names end in {SUFFIX}", known())]
+#[error("unknown profile; there are {}", known())]
 pub struct UnknownProfile;
+
+/// There is no such profile, where a file would do.
+#[derive(Debug, thiserror::Error)]
+#[error("{UnknownProfile}, and files whose names end in {SUFFIX}")]
+pub struct NoProfileOrFile;
 
 fn known() -> String {
     FILES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
@@ -308,12 +313,12 @@ pub fn parse_name(name: &str) -> Result<&'static str, UnknownProfile> {
 /// Takes the name of a built-in profile or of a file, which has a slash or ends in `.toml`.
 ///
 /// # Errors
-/// [`UnknownProfile`], with those that exist.
-pub fn parse_wanted(word: &str) -> Result<Wanted, UnknownProfile> {
+/// [`NoProfileOrFile`], with those that exist.
+pub fn parse_wanted(word: &str) -> Result<Wanted, NoProfileOrFile> {
     if word.contains('/') || word.ends_with(SUFFIX) {
         return Ok(Wanted::File(Path::new(word).to_owned()));
     }
-    parse_name(word).map(Wanted::BuiltIn)
+    parse_name(word).map(Wanted::BuiltIn).map_err(|UnknownProfile| NoProfileOrFile)
 }
 
 fn text_of(name: &str) -> Option<&'static str> {

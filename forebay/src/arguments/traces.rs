@@ -53,9 +53,9 @@ pub struct LabTrace {
     /// The trace.
     #[command(flatten)]
     pub trace: TraceFile,
-    /// A profile; may be repeated.
-    #[arg(long, value_name = "PROFILE", default_value = "forebay", value_parser = profile::parse_name)]
-    pub profile: Vec<&'static str>,
+    /// A profile, or a file of one's own; may be repeated.
+    #[arg(long, value_name = "PROFILE", default_value = "forebay", value_parser = profile::parse_wanted)]
+    pub profile: Vec<profile::Wanted>,
     /// A size of the cache device; may be repeated [default: 1 %, 10 % and 50 % of what the trace touches,
     /// but 32M at the least].
     #[arg(long, value_name = "SIZE", value_parser = devices::parse_size)]

@@ -44,6 +44,24 @@ fn a_trace_is_replayed_on_each_size() {
 }
 
 #[test]
+fn a_profile_of_ones_own_is_replayed_beside_others() {
+    let place = Place::new();
+    let path = place.path("some.spc");
+    std::fs::write(&path, trace()).expect("a file for the test");
+    let own = place.path("mine.toml");
+    let text = "name = \"mine\"\ndescription = \"nothing is appended again\"\nextends = \"forebay\"\n[tunables]\nlaps_max = 0\n";
+    std::fs::write(&own, text).expect("a file for the test");
+    let [file, own] = [&path, &own].map(|path| path.to_str().expect("a plain path"));
+    let profiles = ["--profile", "forebay", "--profile", own];
+    let report = json(
+        &place.done(&[&["lab", "trace", file, "--json", "--cache-size", "32M"], &profiles[..]].concat()),
+    );
+    let names: Vec<&str> =
+        report["runs"].as_array().expect("runs").iter().filter_map(|run| run["profile"].as_str()).collect();
+    assert_eq!(names, ["forebay", "mine"]);
+}
+
+#[test]
 fn advice_is_a_table_a_plot_and_a_sentence() {
     let place = Place::new();
     let path = place.path("some.spc");

@@ -2,7 +2,7 @@
 
 use crate::arguments::traces::LabTrace;
 use crate::output::{Output, Size};
-use crate::profile;
+use crate::profile::{self, Profile};
 use crate::progress::Bar;
 use anyhow::{Context, Result, anyhow, bail};
 use engine::units::VolumeIndex;
@@ -68,7 +68,7 @@ pub(super) struct Surveyed {
 
 #[derive(Serialize)]
 struct Run {
-    profile: &'static str,
+    profile: String,
     mode: &'static str,
     cache_bytes: u64,
     origin_bytes: u64,
@@ -192,9 +192,13 @@ impl Load {
         }
     }
 
-    fn run_one(&self, task: Task, arguments: &LabTrace, on_progress: &mut dyn FnMut(u64)) -> Result<Run> {
-        let (name, cache_bytes) = task;
-        let profile = profile::named(name);
+    fn run_one(
+        &self,
+        (profile, cache_bytes): Task<'_>,
+        arguments: &LabTrace,
+        on_progress: &mut dyn FnMut(u64),
+    ) -> Result<Run> {
+        let name = &profile.name;
         let plan = Plan {
             composition: &profile.composition,
             cache: &arguments.disks.cache,
@@ -225,15 +229,14 @@ impl Load {
 
 pub(super) fn run(arguments: &LabTrace) -> Result<()> {
     let file = arguments.trace.file.display().to_string();
+    let profiles = arguments.profile.iter().map(profile::load).collect::<Result<Vec<Profile>, _>>()?;
+    profiles.iter().try_for_each(Profile::runnable)?;
     let mut bar = Bar::new(arguments.progress);
     let load = Load::read(arguments, &file, &mut bar)?;
     let footprint_bytes = load.footprint_bytes().map_err(|error| anyhow!("{file}: {error}"))?;
     let sizes = cache_sizes(arguments, footprint_bytes);
-    let tasks = arguments.profile.iter().flat_map(|&name| sizes.iter().map(move |&size| (name, size)));
-    let tasks: Vec<Task> = tasks.collect();
-    for (name, _) in &tasks {
-        profile::named(name).runnable()?;
-    }
+    let tasks = profiles.iter().flat_map(|profile| sizes.iter().map(move |&size| (profile, size)));
+    let tasks: Vec<Task<'_>> = tasks.collect();
     let runs =
         replays(&load, arguments, &tasks, &mut bar).with_context(|| format!("{file} cannot be replayed"))?;
     drop(bar);
@@ -264,10 +267,10 @@ pub(super) fn run(arguments: &LabTrace) -> Result<()> {
 }
 
 /// A replay: its profile, and the size of its cache.
-type Task = (&'static str, u64);
+type Task<'t> = (&'t Profile, u64);
 
 /// Carries out all replays, several at a time, in their order.
-fn replays(load: &Load, arguments: &LabTrace, tasks: &[Task], bar: &mut Bar) -> Result<Vec<Run>> {
+fn replays(load: &Load, arguments: &LabTrace, tasks: &[Task<'_>], bar: &mut Bar) -> Result<Vec<Run>> {
     let threads = arguments.threads.map_or_else(
         || thread::available_parallelism().map_or(1, usize::from),
         |threads| usize::from(threads.get()),
@@ -310,7 +313,7 @@ fn replays(load: &Load, arguments: &LabTrace, tasks: &[Task], bar: &mut Bar) -> 
 }
 
 /// The next replay that no thread has taken, and its number.
-fn take<'a>(next: &AtomicUsize, tasks: &'a [Task]) -> Option<(usize, &'a Task)> {
+fn take<'a, 't>(next: &AtomicUsize, tasks: &'a [Task<'t>]) -> Option<(usize, &'a Task<'t>)> {
     let at = next.fetch_add(1, Ordering::Relaxed);
     tasks.get(at).map(|task| (at, task))
 }
@@ -334,9 +337,9 @@ impl Latencies {
 }
 
 impl Run {
-    fn new(profile: &'static str, mode: &'static str, outcome: &Outcome) -> Run {
+    fn new(profile: &str, mode: &'static str, outcome: &Outcome) -> Run {
         Run {
-            profile,
+            profile: profile.to_owned(),
             mode,
             cache_bytes: outcome.cache_bytes,
             origin_bytes: outcome.origin_bytes,
