@@ -5,6 +5,7 @@ mod bench;
 mod defect;
 mod fit;
 mod league;
+mod parallel;
 mod study;
 mod studying;
 mod trace;

@@ -1,6 +1,6 @@
 //! Carrying out the runs of studies, several at a time.
 
-use super::defect;
+use super::parallel;
 use crate::arguments::studies::Carrying;
 use crate::profile;
 use crate::progress::Bar;
@@ -8,13 +8,8 @@ use anyhow::Result;
 use engine::composition::Composition;
 use lab::report::Chapter;
 use lab::study::{self, Measured, Outcome, Run, Runner, Study, Subject};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
-use std::thread;
-use std::time::Duration;
-
-/// Interval at which the bar is redrawn.
-const REFRESH: Duration = Duration::from_millis(200);
 
 /// Selection of studies; all, if nothing is named.
 #[derive(Clone, Default)]
@@ -60,33 +55,18 @@ pub(super) fn chapters(studies: Vec<Study>, wanted: &Wanted, carrying: &Carrying
     // The long ones first, so that none is left alone at the end.
     tasks.sort_by_key(|task| std::cmp::Reverse(steps(task)));
     let all = tasks.iter().map(steps).sum();
-    let threads = carrying.threads.map_or_else(
-        || thread::available_parallelism().map_or(1, usize::from),
-        |threads| usize::from(threads.get()),
-    );
     let mut outcomes: Vec<Vec<Outcome>> =
         studies.iter().map(|study| study.runs.iter().map(|_| None).collect()).collect();
     let shared = Arc::new(Shared { studies, tests: wanted.clone(), done: AtomicU64::new(0) });
-    let (sender, receiver) = mpsc::channel();
     let mut bar = Bar::new(carrying.progress);
-    let (mut waiting, mut under_way) = (tasks.into_iter(), 0);
-    loop {
-        for (study, run) in waiting.by_ref().take(threads - under_way) {
-            let (shared, sender) = (Arc::clone(&shared), sender.clone());
-            // The receiver is gone only if the program is about to end.
-            let tell = move |outcome| drop(sender.send((study, run, outcome)));
-            defect::spawn(move || carry_out(&shared, study, run), tell);
-            under_way += 1;
-        }
-        if under_way == 0 {
-            break;
-        }
-        bar.show("running studies", shared.done.load(Ordering::Relaxed), Some(all));
-        if let Ok((study, run, outcome)) = receiver.recv_timeout(REFRESH) {
-            let outcome = outcome.unwrap_or_else(|defect| Err(format!("a defect: {defect}")));
-            outcomes[study][run] = Some(outcome);
-            under_way -= 1;
-        }
+    let mut show = || bar.show("running studies", shared.done.load(Ordering::Relaxed), Some(all));
+    let work = {
+        let shared = Arc::clone(&shared);
+        move |(study, run)| carry_out(&shared, study, run)
+    };
+    let results = parallel::carry_out(tasks.clone(), parallel::threads(carrying.threads), work, &mut show);
+    for ((study, run), outcome) in tasks.into_iter().zip(results) {
+        outcomes[study][run] = Some(outcome);
     }
     let is_wanted = |system: &str, test: &str| wanted.has_system(system) && wanted.has_test(test);
     let chapters = shared.studies.iter().zip(outcomes).map(|(study, outcomes)| {
