@@ -3,6 +3,7 @@
 //! Values are parsed here into what they mean, so that a wrong mode, a wrong size or a malformed
 //! device is a usage error (exit status 2) before anything is opened.
 
+pub mod duel;
 pub mod studies;
 pub mod traces;
 
@@ -70,6 +71,8 @@ pub enum LabVerb {
     Bench(LabBench),
     /// Replay a trace on modelled disks: hits, latencies, bytes, and what waits to be written home.
     Trace(traces::LabTrace),
+    /// All profiles over traces and sizes of the cache, and whether one of them is the best in each.
+    Duel(duel::LabDuel),
     /// How much cache, and which replacement policy, a trace is worth.
     Advise(traces::LabAdvise),
     /// Run published studies again: published and simulated figures side by side.

@@ -277,6 +277,12 @@ pub fn all() -> Vec<Profile> {
     FILES.iter().map(|(name, _)| named(name)).collect()
 }
 
+/// The built-in profiles without those of older eras, whose names have an `@`.
+#[must_use]
+pub fn newest() -> Vec<Profile> {
+    FILES.iter().map(|(name, _)| *name).filter(|name| !name.contains('@')).map(named).collect()
+}
+
 /// The built-in profile of that name.
 ///
 /// # Panics

@@ -13,6 +13,7 @@
 //! | [`swarm`] | runs drawn from seeds, their report, their shrinking |
 //! | [`long`] | long runs: terabytes, tags only, devices from `models`, no cuts |
 //! | [`trace`], [`replay`] | readers of block traces; a trace through the engine on modelled disks |
+//! | [`duel`] | all profiles over traces, and whether one of them is the best |
 //! | [`curve`] | how much cache, and which policy, a trace is worth |
 //! | [`study`], [`league`], [`report`] | published measurements run again; who is best; pages about it |
 //! | [`workload`] | what published measurements asked for: fio's jobs, iozone's tests |
@@ -24,6 +25,7 @@ pub mod content;
 pub mod curve;
 pub mod disk;
 mod drawing;
+pub mod duel;
 pub mod exhaustive;
 pub mod league;
 pub mod long;

@@ -113,7 +113,7 @@ pub struct LabAdvise {
     pub report: Report,
 }
 
-fn format(text: &str) -> Result<Format, ValueError> {
+pub(super) fn format(text: &str) -> Result<Format, ValueError> {
     Format::parse(text).ok_or(ValueError::TraceFormat)
 }
 

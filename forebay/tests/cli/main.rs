@@ -3,6 +3,7 @@
 
 mod create;
 mod detach;
+mod duel;
 mod interrupt;
 mod mirror;
 mod ownership;

@@ -11,7 +11,7 @@ mod plan;
 mod workload;
 
 pub use outcome::{Backlog, Latency, Moved, Outcome};
-pub use plan::{Pace, Plan, ReplayError};
+pub use plan::{CACHE_BYTES_MIN, Pace, Plan, ReplayError, share_of_footprint};
 
 use crate::long::{Contents, Disk, LongRun, Setup, Until, VolumeSetup, Workload};
 use crate::trace::{Layout, ORIGIN_BYTES_MAX, Source, Survey};

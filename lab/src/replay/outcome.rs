@@ -141,6 +141,16 @@ impl Outcome {
         ratio(self.hit_blocks, self.hit_blocks + self.miss_blocks)
     }
 
+    /// The mean latency of reads and writes; `None` if there were none.
+    #[must_use]
+    pub fn mean_latency_ns(&self) -> Option<u64> {
+        let kinds = || [&self.reads, &self.writes].into_iter().flatten();
+        let count: u128 = kinds().map(|latency| u128::from(latency.count)).sum();
+        let sum_ns: u128 =
+            kinds().map(|latency| u128::from(latency.count) * u128::from(latency.mean_ns)).sum();
+        sum_ns.checked_div(count).and_then(|mean_ns| u64::try_from(mean_ns).ok())
+    }
+
     /// Bytes that the cache device wrote for each byte that entered the cache: headers, old parts of
     /// blocks, what was appended again. `None` if nothing entered.
     #[must_use]

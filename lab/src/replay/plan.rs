@@ -7,6 +7,15 @@ use engine::composition::Composition;
 use engine::effect::WriteMode;
 use models::Parameters;
 
+/// The size of the smallest cache that can be formatted.
+pub const CACHE_BYTES_MIN: u64 = 32 << 20;
+
+/// A cache of so many percent of what a trace touches, in whole MiB, but no smaller than a cache can be.
+#[must_use]
+pub fn share_of_footprint(footprint_bytes: u64, percent: u64) -> u64 {
+    (footprint_bytes / 100 * percent).next_multiple_of(1 << 20).max(CACHE_BYTES_MIN)
+}
+
 /// Times at which requests come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {

@@ -1,14 +1,16 @@
-//! Pages about studies: each one file that needs nothing else, with the pictures inside.
+//! Pages about studies and duels: each one file that needs nothing else, with the pictures inside.
 //!
 //! | file | subject |
 //! | --- | --- |
 //! | `study_page.rs` | the page of one study |
 //! | `overview.rs` | the page of all |
 //! | `tables.rs` | what both have |
+//! | `duel_page.rs` | the page of a duel |
 //! | `html.rs` | text, tables, the frame of a page |
 //! | `pictures.rs` | which rows become which picture |
 //! | `plots.rs` | lines, bars, scatter as SVG |
 
+mod duel_page;
 mod html;
 mod overview;
 mod pictures;
@@ -17,6 +19,7 @@ mod study_page;
 mod tables;
 
 use crate::DrawError;
+use crate::duel::Duel;
 use crate::league::Standing;
 use crate::study::{Fidelity, Ranking, Row, Study};
 
@@ -65,6 +68,14 @@ pub fn pages(chapters: &[Chapter], command: &str, version: &str) -> Result<Vec<P
         pages.push(study_page::page(chapter, &foot)?);
     }
     Ok(pages)
+}
+
+/// The page of a duel. `command` made it, with `version`.
+///
+/// # Errors
+/// [`DrawError`].
+pub fn duel_page(duel: &Duel, command: &str, version: &str) -> Result<String, DrawError> {
+    duel_page::page(duel, &html::foot(command, version))
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
-//! Pages of studies to which values were put by hand.
+//! Pages of studies and duels to which values were put by hand.
 
 use super::*;
+use crate::duel::{self, Row, Size};
+use crate::replay::{Outcome, Pace};
 use crate::study;
 
 /// A study with every simulated value a tenth above the published one.
@@ -41,4 +43,80 @@ fn pages_hold_all_pictures_and_all_figures_and_need_nothing_else() {
         assert!(links.iter().all(|link| names.contains(link)), "{links:?}");
         assert!(!page.html.contains("src=") && !page.html.contains("NaN"), "{}", page.file);
     }
+}
+
+#[test]
+fn the_page_of_a_duel_has_a_picture_of_each_figure_and_says_why_one_is_missing() {
+    let latency = crate::replay::Latency {
+        count: 10,
+        mean_ns: 5_000_000,
+        p50_ns: 0,
+        p99_ns: 7_000_000,
+        p999_ns: 0,
+        max_ns: 0,
+    };
+    let moved = |written_bytes| crate::replay::Moved { read_bytes: 0, written_bytes };
+    let outcome = Outcome {
+        cache_bytes: 32 << 20,
+        origin_bytes: 1 << 30,
+        elapsed_ns: 12_340_000_000,
+        requests: 10,
+        errors: 0,
+        client_written_bytes: 0,
+        hit_blocks: 1,
+        miss_blocks: 3,
+        hits: 1,
+        misses: 3,
+        reads: Some(latency),
+        writes: None,
+        cache: moved(3 << 20),
+        origin: moved(0),
+        entered_bytes: 0,
+        backlog: crate::replay::Backlog {
+            mean_bytes: 0,
+            max_bytes: 0,
+            at_end_bytes: 0,
+            drain_ns: None,
+            drain_origin_written_bytes: 0,
+        },
+    };
+    let row = |bytes, pace| {
+        let cell = |profile: &str, result| duel::Cell {
+            profile: profile.to_owned(),
+            mode: engine::effect::WriteMode::Writeback,
+            result,
+        };
+        let cells = vec![cell("ours", Ok(outcome.clone())), cell("big", Err("no room for <it>".to_owned()))];
+        let size = Size { bytes, footprint_percents: vec![10, 20] };
+        Row::new("a&b.spc".to_owned(), size, pace, cells, "ours")
+    };
+    let duel = Duel {
+        contender: "ours".to_owned(),
+        origin: "hdd".to_owned(),
+        cache: "ssd".to_owned(),
+        rows: vec![
+            row(32 << 20, Pace::Timed),
+            row(32 << 20, Pace::Depth(8)),
+            row(1000 << 20, Pace::Depth(8)),
+        ],
+    };
+    let page = duel_page(&duel, "forebay lab duel a&b.spc", "0").expect("it can be drawn");
+    assert_eq!(page.matches("<svg").count(), 2 * 5, "five figures for each pace");
+    for words in [
+        "a&amp;b.spc, open loop",
+        "a&amp;b.spc, closed loop, 8 under way",
+        "3 rows; time: 3 won",
+        "32 MiB",
+        "1000 MiB",
+        "10, 20",
+        "mean latency: fastest",
+        "no room for &lt;it&gt;",
+        ">12.34<",
+        ">25.00<",
+        ">3.00<",
+        ">7.00<",
+    ] {
+        assert!(page.contains(words), "{words} is missing");
+    }
+    assert!(!page.contains("src=") && !page.contains("href=") && !page.contains("NaN"));
 }

@@ -22,6 +22,7 @@
 //! are passed over. Formats without addresses in sectors have a unit, which can be chosen.
 
 mod binary;
+mod head;
 mod layout;
 mod number;
 mod source;
@@ -29,6 +30,7 @@ pub mod spread;
 mod survey;
 mod text;
 
+pub use head::Head;
 pub use layout::{Layout, LayoutError, ORIGIN_BYTES_MAX};
 pub use source::{guess, open, read};
 pub use survey::Survey;

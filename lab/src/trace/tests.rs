@@ -156,3 +156,17 @@ fn names_of_formats_are_read_back() {
     }
     assert_eq!(Format::parse("blktrace"), None);
 }
+
+#[test]
+fn the_head_of_a_trace_ends_before_what_is_wrong_behind_it() -> Result<(), TraceError> {
+    let text = "7\n8\nnonsense\n";
+    let counted = |requests| {
+        let mut head = Head::new(read("x.trace", text.as_bytes(), Reading::default())?, requests);
+        Survey::of(&mut head, &mut |_| ()).map(|survey| survey.requests())
+    };
+    assert_eq!((counted(1)?, counted(2)?), (1, 2));
+    assert!(counted(3).is_err(), "the third line is no number");
+    let mut short = Head::new(read("x.trace", b"7\n".as_slice(), Reading::default())?, 100);
+    assert_eq!(Survey::of(&mut short, &mut |_| ())?.requests(), 1, "a shorter trace has no more");
+    Ok(())
+}

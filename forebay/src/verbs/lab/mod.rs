@@ -3,6 +3,7 @@
 mod advise;
 mod bench;
 mod defect;
+mod duel;
 mod fit;
 mod league;
 mod parallel;
@@ -18,6 +19,7 @@ pub(super) fn run(verb: &LabVerb) -> Result<()> {
     match verb {
         LabVerb::Advise(arguments) => advise::run(arguments),
         LabVerb::Bench(arguments) => bench::run(arguments),
+        LabVerb::Duel(arguments) => duel::run(arguments),
         LabVerb::Fit(arguments) => fit::run(arguments),
         LabVerb::League(arguments) => league::run(arguments),
         LabVerb::Study(arguments) => study::run(arguments),

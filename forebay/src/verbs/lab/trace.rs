@@ -1,5 +1,6 @@
 //! `forebay lab trace`: a trace, or the jobs of a fio job file, through the engine, in virtual time on modelled disks.
 
+use super::parallel;
 use crate::arguments::traces::LabTrace;
 use crate::output::{Output, Size};
 use crate::profile::{self, Profile};
@@ -17,13 +18,11 @@ use std::thread;
 use std::time::Duration;
 
 /// Requests under way where neither the trace nor the command line says: as a SATA disk takes.
-const DEPTH_DEFAULT: u32 = 32;
+pub(super) const DEPTH_DEFAULT: u32 = 32;
 /// Ending of the names of fio's job files.
-const JOBS_EXTENSION: &str = "fio";
+pub(super) const JOBS_EXTENSION: &str = "fio";
 /// Default sizes of the cache, in percent of the bytes that the trace touches.
 const SIZES_PERCENT: [u64; 3] = [1, 10, 50];
-/// The least of them: the smallest cache that can be formatted.
-const CACHE_BYTES_MIN: u64 = 32 << 20;
 
 /// Interval at which the bar is redrawn.
 const REFRESH: Duration = Duration::from_millis(200);
@@ -67,7 +66,7 @@ pub(super) struct Surveyed {
 }
 
 #[derive(Serialize)]
-struct Run {
+pub(super) struct Run {
     profile: String,
     mode: &'static str,
     cache_bytes: u64,
@@ -271,10 +270,7 @@ type Task<'t> = (&'t Profile, u64);
 
 /// Carries out all replays, several at a time, in their order.
 fn replays(load: &Load, arguments: &LabTrace, tasks: &[Task<'_>], bar: &mut Bar) -> Result<Vec<Run>> {
-    let threads = arguments.threads.map_or_else(
-        || thread::available_parallelism().map_or(1, usize::from),
-        |threads| usize::from(threads.get()),
-    );
+    let threads = parallel::threads(arguments.threads);
     let all = load.requests().map(|requests| requests.saturating_mul(tasks.len() as u64));
     let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
     let mut runs: Vec<Option<Run>> = tasks.iter().map(|_| None).collect();
@@ -322,9 +318,8 @@ fn cache_sizes(arguments: &LabTrace, footprint_bytes: u64) -> Vec<u64> {
     if !arguments.cache_size.is_empty() {
         return arguments.cache_size.clone();
     }
-    let mut sizes = SIZES_PERCENT
-        .map(|percent| (footprint_bytes / 100 * percent).next_multiple_of(1 << 20).max(CACHE_BYTES_MIN))
-        .to_vec();
+    let mut sizes =
+        SIZES_PERCENT.map(|percent| replay::share_of_footprint(footprint_bytes, percent)).to_vec();
     sizes.dedup();
     sizes
 }
@@ -337,7 +332,7 @@ impl Latencies {
 }
 
 impl Run {
-    fn new(profile: &str, mode: &'static str, outcome: &Outcome) -> Run {
+    pub(super) fn new(profile: &str, mode: &'static str, outcome: &Outcome) -> Run {
         Run {
             profile: profile.to_owned(),
             mode,
