@@ -16,12 +16,14 @@ SOAK_RUNS ?= 20000
 TEST_THREADS ?= 4
 # What is tested, built once: the simulator wants an optimized engine and planted bugs, and its tests are half of all.
 TESTED := --workspace --profile simulation --features forebay-lab/mutations --locked
+# The build whose instructions are counted: most of it is there after make test.
+COUNTED ?= $(TESTED)
 # The profile that make doc shares its builds with.
 PROFILE ?= dev
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 30
 
-.PHONY: help build demo check test doc package deny soak bench fuzz
+.PHONY: help build demo check test doc package deny soak bench bench-engine fuzz
 
 help:
 	@echo "make build   the release binary"
@@ -34,6 +36,7 @@ help:
 	@echo "make soak    simulated power cuts, failing devices and kill tests until stopped, or for SOAK_SECONDS"
 	@echo "             (SOAK_RUNS=$(SOAK_RUNS), SOAK_CRASHES=$(SOAK_CRASHES), SOAK_KILLS=$(SOAK_KILLS) in a round)"
 	@echo "make bench   speed through NBD against nbdkit's file plugin"
+	@echo "make bench-engine   instructions of the engine for a request, against the kept figures (KEEP=1 keeps new ones)"
 	@echo "make fuzz    each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) (needs cargo-fuzz and nightly)"
 
 build:
@@ -46,12 +49,13 @@ demo:
 	scripts/demo
 
 test:
-	@scripts/tools cc fio jq nbdinfo nbdcopy nbdfuse fusermount3 nbdkit mkfs.ext4 e2fsck losetup mount setpriv prlimit flock
+	@scripts/tools cc fio jq nbdinfo nbdcopy nbdfuse fusermount3 nbdkit mkfs.ext4 e2fsck losetup mount setpriv prlimit flock valgrind
 	cargo fmt --all --check
 	cargo clippy $(TESTED) --all-targets -- -D warnings
 	$(MAKE) --no-print-directory doc PROFILE=simulation
 	RUST_TEST_THREADS=$(TEST_THREADS) cargo test $(TESTED) --lib --bins --tests
 	cargo test $(TESTED) --doc
+	$(MAKE) --no-print-directory bench-engine
 
 check:
 	@scripts/tools cc
@@ -94,6 +98,10 @@ bench:
 	@scripts/tools cc fio jq nbdkit nbdcopy
 	cargo build --release --locked -p forebay
 	scripts/bench
+
+bench-engine:
+	@scripts/tools cc jq valgrind
+	@COUNTED="$(COUNTED)" KEEP="$(KEEP)" scripts/bench-engine
 
 fuzz:
 	@cargo +nightly fuzz --version >/dev/null 2>&1 || { \
