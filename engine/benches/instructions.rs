@@ -142,7 +142,7 @@ impl Driver {
         }
     }
 
-    /// Writes every block once, takes all of them home, and asserts that the cache has them.
+    /// Writes every block once, takes all of them home, and asserts that the cache has them and is at rest.
     fn fill_cache(&mut self) {
         for block in 0..ORIGIN_BLOCKS {
             self.submit(true, block);
@@ -152,6 +152,7 @@ impl Driver {
         }
         self.ask(RequestOp::Drain);
         self.wait_for_answers(ORIGIN_BLOCKS + 1);
+        while self.go_on() {}
         let cached = self.engine.cached_blocks(VOLUME);
         assert_eq!(wide(cached.len()), ORIGIN_BLOCKS, "all of the volume is cached before the counts begin");
     }
@@ -201,23 +202,27 @@ impl Driver {
     fn wait_for_answers(&mut self, answers: u64) {
         self.poll();
         while self.answered < answers {
-            let ends = [self.cache.front(), self.origin.front()].into_iter().flatten().map(|(end, _)| *end);
-            let end = ends.min();
-            let deadline = counted_deadline(&self.engine);
-            let next =
-                end.into_iter().chain(deadline).min().expect("an unanswered request waits for something");
-            self.now = self.now.max(next);
-            for queue in [&mut self.cache, &mut self.origin] {
-                while queue.front().is_some_and(|(end, _)| *end <= self.now) {
-                    let (_, io) = queue.pop_front().expect("the operation that was looked at");
-                    counted_complete(&mut self.engine, self.now, io, &mut self.buffers);
-                }
-            }
-            if deadline.is_some_and(|deadline| deadline <= self.now) {
-                counted_advance(&mut self.engine, self.now, &mut self.buffers);
-            }
-            self.poll();
+            assert!(self.go_on(), "an unanswered request waits for a device or for the clock");
         }
+    }
+
+    /// Lets the next thing happen: operations end, or the engine's deadline is reached. False if there is none.
+    fn go_on(&mut self) -> bool {
+        let ends = [self.cache.front(), self.origin.front()].into_iter().flatten().map(|(end, _)| *end);
+        let deadline = counted_deadline(&self.engine);
+        let Some(next) = ends.chain(deadline).min() else { return false };
+        self.now = self.now.max(next);
+        for queue in [&mut self.cache, &mut self.origin] {
+            while queue.front().is_some_and(|(end, _)| *end <= self.now) {
+                let (_, io) = queue.pop_front().expect("the operation that was looked at");
+                counted_complete(&mut self.engine, self.now, io, &mut self.buffers);
+            }
+        }
+        if deadline.is_some_and(|deadline| deadline <= self.now) {
+            counted_advance(&mut self.engine, self.now, &mut self.buffers);
+        }
+        self.poll();
+        true
     }
 
     fn poll(&mut self) {

@@ -243,6 +243,7 @@ pub enum Pieces {
 
 impl Pieces {
     /// The pieces in order.
+    #[inline]
     #[must_use]
     pub fn as_slice(&self) -> &[Slice] {
         match self {
@@ -252,6 +253,7 @@ impl Pieces {
     }
 
     /// Their total length in bytes.
+    #[inline]
     #[must_use]
     pub fn len_bytes(&self) -> u64 {
         self.as_slice().iter().map(|slice| u64::from(slice.len_bytes)).sum()

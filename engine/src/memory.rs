@@ -26,6 +26,7 @@ impl Slice {
     ///
     /// # Panics
     /// If that is not inside this slice.
+    #[inline]
     #[must_use]
     pub fn part(self, offset_bytes: u32, len_bytes: u32) -> Slice {
         assert!(

@@ -9,18 +9,21 @@ const _: () =
     assert!(usize::BITS == 64, "the engine is built for 64-bit machines: lengths and offsets share a type");
 
 /// A length as a number of 64 bits. Loses nothing.
+#[inline]
 #[must_use]
 pub const fn wide(length: usize) -> u64 {
     length as u64
 }
 
 /// A number of 32 bits as an index. Loses nothing.
+#[inline]
 #[must_use]
 pub const fn index(number: u32) -> usize {
     number as usize
 }
 
 /// A number of 64 bits as an index. Loses nothing on the 64-bit machines that the engine is built for.
+#[inline]
 #[must_use]
 pub const fn index_wide(number: u64) -> usize {
     number as usize
@@ -41,6 +44,7 @@ pub fn to_u32(number: impl TryInto<u32>) -> u32 {
 ///
 /// # Panics
 /// If it does not fit.
+#[inline]
 #[must_use]
 pub const fn const_u32(number: u64) -> u32 {
     assert!(number <= u32::MAX as u64, "the constant fits into 32 bits");
@@ -70,12 +74,14 @@ pub fn to_u8(number: impl TryInto<u8>) -> u8 {
 }
 
 /// The lower half of a number, meant to lose the upper one: of hashes and packed fields.
+#[inline]
 #[must_use]
 pub const fn low_u32(number: u64) -> u32 {
     number as u32
 }
 
 /// The upper half of a number.
+#[inline]
 #[must_use]
 pub const fn high_u32(number: u64) -> u32 {
     (number >> 32) as u32

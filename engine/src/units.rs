@@ -27,12 +27,14 @@ impl Nanos {
     pub const SECOND: u64 = 1_000_000_000;
 
     /// The point `nanos` nanoseconds later.
+    #[inline]
     #[must_use]
     pub fn plus(self, nanos: u64) -> Nanos {
         Nanos(self.0.saturating_add(nanos))
     }
 
     /// Nanoseconds from `earlier` until now; 0 if `earlier` is later.
+    #[inline]
     #[must_use]
     pub fn since(self, earlier: Nanos) -> u64 {
         self.0.saturating_sub(earlier.0)
@@ -49,6 +51,7 @@ pub struct VolumeIndex(pub u8);
 
 impl VolumeIndex {
     /// The slot as an array index.
+    #[inline]
     #[must_use]
     pub fn at(self) -> usize {
         usize::from(self.0)
@@ -66,6 +69,7 @@ impl BlockKey {
     pub const END: u64 = wide(VOLUMES_MAX) << BLOCK_BITS;
 
     /// The key of `block` of `volume`.
+    #[inline]
     #[must_use]
     pub fn new(volume: VolumeIndex, block: u64) -> BlockKey {
         assert!(volume.at() < VOLUMES_MAX && block < VOLUME_BLOCKS_MAX);
@@ -73,18 +77,21 @@ impl BlockKey {
     }
 
     /// The volume's slot.
+    #[inline]
     #[must_use]
     pub fn volume(self) -> VolumeIndex {
         VolumeIndex(to_u8(self.0 >> BLOCK_BITS))
     }
 
     /// The block number within the volume.
+    #[inline]
     #[must_use]
     pub fn block(self) -> u64 {
         self.0 & (VOLUME_BLOCKS_MAX - 1)
     }
 
     /// The key `blocks` further on in the same volume.
+    #[inline]
     #[must_use]
     pub fn plus(self, blocks: u64) -> BlockKey {
         BlockKey::new(self.volume(), self.block() + blocks)
@@ -106,6 +113,7 @@ pub struct Frame(pub u32);
 
 impl Frame {
     /// The frame as an array index.
+    #[inline]
     #[must_use]
     pub fn at(self) -> usize {
         index(self.0)
@@ -119,12 +127,14 @@ pub struct PieceKey(pub u64);
 
 impl PieceKey {
     /// The key of `piece` of `volume`. A piece is a block or more, so there are no more of them.
+    #[inline]
     #[must_use]
     pub fn new(volume: VolumeIndex, piece: u64) -> PieceKey {
         PieceKey(BlockKey::new(volume, piece).0)
     }
 
     /// The volume's slot.
+    #[inline]
     #[must_use]
     pub fn volume(self) -> VolumeIndex {
         BlockKey(self.0).volume()
@@ -148,24 +158,28 @@ pub struct SectorRange {
 
 impl SectorRange {
     /// The first sector after the range.
+    #[inline]
     #[must_use]
     pub fn end(self) -> u64 {
         self.start + self.sectors
     }
 
     /// The first block the range touches.
+    #[inline]
     #[must_use]
     pub fn first_block(self) -> u64 {
         self.start / SECTORS_PER_BLOCK
     }
 
     /// The first block after the last one the range touches.
+    #[inline]
     #[must_use]
     pub fn end_block(self) -> u64 {
         self.end().div_ceil(SECTORS_PER_BLOCK)
     }
 
     /// Whether the range begins and ends at block borders.
+    #[inline]
     #[must_use]
     pub fn is_block_aligned(self) -> bool {
         self.start.is_multiple_of(SECTORS_PER_BLOCK) && self.sectors.is_multiple_of(SECTORS_PER_BLOCK)

@@ -33,6 +33,7 @@ impl CacheBarrier {
     }
 
     /// Begins a flush, if none is under way and one is wanted for a sequence that is published. True if it is to be issued.
+    #[inline]
     pub fn begin(&mut self, published: u64) -> bool {
         let is_due = !self.is_flushing && self.wanted.first().is_some_and(|&wanted| wanted <= published);
         if is_due {

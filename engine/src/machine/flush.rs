@@ -334,10 +334,14 @@ impl<S: Store> Machine<S> {
     // ---- the superblock ----------------------------------------------------------------------
 
     /// Starts writing the superblock if it changed and is not being written.
+    #[inline]
     pub(crate) fn pump_superblock<M: Memory>(&mut self, memory: &mut M) {
-        if !self.superblock_writer.is_due() || self.latched.is_some() {
-            return;
+        if self.superblock_writer.is_due() && self.latched.is_none() {
+            self.begin_superblock(memory);
         }
+    }
+
+    fn begin_superblock<M: Memory>(&mut self, memory: &mut M) {
         let Some(buffer) = self.allocate(Purpose::Metadata, to_u32(SUPERBLOCK_BYTES), memory) else {
             return;
         };

@@ -64,12 +64,14 @@ pub struct Blocks {
 
 impl Blocks {
     /// The blocks that `range` touches.
+    #[inline]
     #[must_use]
     pub fn touched_by(range: SectorRange) -> Blocks {
         Blocks { first: range.first_block(), count: range.end_block() - range.first_block() }
     }
 
     /// The first block after the range.
+    #[inline]
     #[must_use]
     pub fn end(self) -> u64 {
         self.first + self.count
@@ -125,11 +127,13 @@ impl Guard {
         Guard { slots, watches: Vec::new(), last_watch: 0, mutations: Mutations::NONE }
     }
 
+    #[inline]
     fn slot_of(&self, region: u64) -> usize {
         // Neighbouring regions get neighbouring slots, so that a long range never meets itself.
         index_wide(region % wide(self.slots.len()))
     }
 
+    #[inline]
     fn slots_of(&self, blocks: Blocks) -> impl Iterator<Item = usize> + use<> {
         assert!(blocks.count > 0, "a range of no blocks holds nothing");
         let first = blocks.first / REGION_BLOCKS;
@@ -141,6 +145,7 @@ impl Guard {
     }
 
     /// Whether `hold` could begin on `blocks` now. A change gives way to requests that already wait.
+    #[inline]
     #[must_use]
     pub fn is_free(&self, blocks: Blocks, hold: Hold) -> bool {
         self.slots_of(blocks).all(|at| {
@@ -192,6 +197,7 @@ impl Guard {
     }
 
     /// Begins a hold; [`Guard::is_free`] said yes.
+    #[inline]
     pub fn acquire(&mut self, blocks: Blocks, hold: Hold) {
         for at in self.slots_of(blocks) {
             let slot = &mut self.slots[at];
@@ -212,6 +218,7 @@ impl Guard {
     }
 
     /// Ends a hold.
+    #[inline]
     pub fn release(&mut self, blocks: Blocks, hold: Hold) {
         for at in self.slots_of(blocks) {
             let slot = &mut self.slots[at];
@@ -272,6 +279,7 @@ impl Guard {
         !self.watches.remove(at).is_changed
     }
 
+    #[inline]
     fn tell_watches(&mut self, blocks: Blocks) {
         for watch in &mut self.watches {
             watch.is_changed |= watch.blocks.first < blocks.end() && blocks.first < watch.blocks.end();

@@ -238,6 +238,7 @@ impl<S: Store> Machine<S> {
 
     /// The next thing to do, until `None`. Call it until then after every group of the calls
     /// above: writes that wait for group commit are sent off when the driver has no more input.
+    #[inline]
     pub(crate) fn poll_effect<M: Memory>(&mut self, memory: &mut M) -> Option<Effect> {
         if self.outbox.is_empty() {
             S::assemble(self, memory);
@@ -246,11 +247,13 @@ impl<S: Store> Machine<S> {
     }
 
     /// The time at which the engine wants [`Machine::advance`] called, if nothing else happens before.
+    #[inline]
     #[must_use]
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         self.next_tick.into_iter().chain(self.store.deadline()).min()
     }
 
+    #[inline]
     fn set_now(&mut self, now: Nanos) {
         assert!(now >= self.now, "time does not go back");
         self.now = now;
@@ -273,7 +276,16 @@ impl<S: Store> Machine<S> {
     }
 
     /// Lets requests go on that waited for blocks, buffers, a condition or their share.
+    #[inline]
     fn let_go_on<M: Memory>(&mut self, memory: &mut M) {
+        if self.requests.any_waiting() || self.share.is_changed() {
+            self.let_waiting_go_on(memory);
+        } else {
+            self.is_guard_released = false;
+        }
+    }
+
+    fn let_waiting_go_on<M: Memory>(&mut self, memory: &mut M) {
         loop {
             let is_released = core::mem::take(&mut self.is_guard_released);
             if is_released && self.requests.any_for_blocks() {
@@ -331,6 +343,7 @@ impl<S: Store> Machine<S> {
         self.config.mutations.has(mutation)
     }
 
+    #[inline]
     pub(crate) fn want_tick(&mut self, at: Nanos) {
         self.next_tick = Some(self.next_tick.map_or(at, |old| old.min(at)));
     }
@@ -338,21 +351,25 @@ impl<S: Store> Machine<S> {
     // ---- effects -------------------------------------------------------------------------
 
     /// Issues an operation; `flight` comes back with its completion.
+    #[inline]
     pub(crate) fn issue(&mut self, target: Target, op: IoOp, flight: Flight<S::Flight>) {
         self.outbox.issue(target, op, flight);
     }
 
     /// Sends off a reply or a notice.
+    #[inline]
     pub(crate) fn push(&mut self, effect: Effect) {
         self.outbox.push(effect);
     }
 
     // ---- requests ------------------------------------------------------------------------
 
+    #[inline]
     pub(crate) fn volume(&self, index: VolumeIndex) -> &Volume {
         self.volumes.of(index)
     }
 
+    #[inline]
     pub(crate) fn volume_mut(&mut self, index: VolumeIndex) -> &mut Volume {
         self.volumes.of_mut(index)
     }
@@ -395,6 +412,7 @@ impl<S: Store> Machine<S> {
         self.reply(key, memory);
     }
 
+    #[inline]
     pub(crate) fn release_hold(&mut self, key: RequestKey) {
         let active = &mut self.requests[key];
         let Some(hold) = active.hold.take() else { return };
@@ -453,6 +471,7 @@ impl<S: Store> Machine<S> {
 }
 
 /// The range of a request, if it has one. The door limits its length.
+#[inline]
 fn checked_range(op: RequestOp) -> Option<SectorRange> {
     let (range, bytes_max) = match op {
         RequestOp::Read { range, into: slice } | RequestOp::Write { range, from: slice, .. } => {

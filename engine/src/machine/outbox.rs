@@ -31,6 +31,7 @@ impl<T> Outbox<T> {
     }
 
     /// Queues an operation; `flight` comes back by [`Outbox::land`] when a device answered it.
+    #[inline]
     pub fn issue(&mut self, target: Target, op: IoOp, flight: Flight<T>) {
         let bytes = match target {
             Target::Cache => Some(&mut self.cache_bytes),
@@ -52,21 +53,25 @@ impl<T> Outbox<T> {
     }
 
     /// Queues a reply or a notice.
+    #[inline]
     pub fn push(&mut self, effect: Effect) {
         self.effects.push_back(effect);
     }
 
     /// Whether the driver has fetched all effects.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.effects.is_empty()
     }
 
     /// The next effect for the driver.
+    #[inline]
     pub fn next(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
     /// Takes the completion of operation `io`, and returns its purpose.
+    #[inline]
     pub fn land(&mut self, io: IoId) -> Flight<T> {
         let (serial, key) = (high_u32(io.0), index(low_u32(io.0)));
         assert!(

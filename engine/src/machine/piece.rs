@@ -64,6 +64,7 @@ pub(crate) enum Checksums {
 }
 
 impl Checksums {
+    #[inline]
     pub fn as_slice(&self) -> &[Option<u32>] {
         match self {
             Checksums::One(one) => core::slice::from_ref(one),

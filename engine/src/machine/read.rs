@@ -115,11 +115,9 @@ impl<S: Store> Machine<S> {
                 }
                 continue;
             }
-            let entry = if use_cache { self.store.lookup(key) } else { None };
-            let entry = entry.filter(|entry| entry.dirty || use_clean);
+            let entry = if use_cache { self.store.hit(key, step == 0, use_clean) } else { None };
             if entry.is_some() {
                 hit += 1;
-                self.store.note_hit(key, step == 0);
             } else {
                 missed += 1;
             }

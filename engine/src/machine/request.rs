@@ -115,6 +115,7 @@ pub(crate) struct Active {
 
 impl Active {
     /// A request that was just taken.
+    #[inline]
     pub fn new(request: Request, blocks: Blocks) -> Active {
         Active {
             id: request.id,
@@ -141,6 +142,7 @@ impl Active {
     }
 
     /// The client's buffer.
+    #[inline]
     pub fn client_slice(&self) -> Option<Slice> {
         match self.op {
             RequestOp::Read { into, .. } => Some(into),

@@ -25,12 +25,14 @@ pub(crate) struct Requests {
 
 impl Index<RequestKey> for Requests {
     type Output = Active;
+    #[inline]
     fn index(&self, key: RequestKey) -> &Active {
         &self.table[key]
     }
 }
 
 impl IndexMut<RequestKey> for Requests {
+    #[inline]
     fn index_mut(&mut self, key: RequestKey) -> &mut Active {
         &mut self.table[key]
     }
@@ -38,6 +40,7 @@ impl IndexMut<RequestKey> for Requests {
 
 impl Requests {
     /// The number of requests under way.
+    #[inline]
     pub fn len(&self) -> usize {
         self.table.len()
     }
@@ -53,16 +56,19 @@ impl Requests {
     }
 
     /// A request, if it was not answered meanwhile.
+    #[inline]
     pub fn get(&self, key: RequestKey) -> Option<&Active> {
         self.table.get(key)
     }
 
     /// Takes a request.
+    #[inline]
     pub fn insert(&mut self, active: Active) -> RequestKey {
         self.table.insert(active)
     }
 
     /// Forgets a request that is about to be answered.
+    #[inline]
     pub fn remove(&mut self, key: RequestKey) -> Active {
         self.table.remove(key)
     }
@@ -94,6 +100,7 @@ impl Requests {
     }
 
     /// Requests that wait for a condition, in the order in which they are looked at.
+    #[inline]
     pub fn watched(&self) -> &[RequestKey] {
         &self.watched
     }
@@ -111,7 +118,14 @@ impl Requests {
         self.for_blocks.push_back(key);
     }
 
+    /// Whether some wait for blocks, a buffer or a condition.
+    #[inline]
+    pub fn any_waiting(&self) -> bool {
+        !self.for_blocks.is_empty() || !self.for_buffer.is_empty() || !self.watched.is_empty()
+    }
+
     /// Whether some wait for blocks.
+    #[inline]
     pub fn any_for_blocks(&self) -> bool {
         !self.for_blocks.is_empty()
     }
@@ -135,6 +149,7 @@ impl Requests {
     }
 
     /// The number of those that wait for a work buffer.
+    #[inline]
     pub fn for_buffer(&self) -> usize {
         self.for_buffer.len()
     }
@@ -167,6 +182,7 @@ impl Requests {
     }
 
     /// Gives back a request's work buffer, if it has one.
+    #[inline]
     pub fn release_work<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &mut self.table[key];
         let work = active.work.take();
@@ -178,6 +194,7 @@ impl Requests {
     }
 
     /// Gives back the client's buffer, which nothing reads or writes any more.
+    #[inline]
     pub fn release_client_buffer<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &mut self.table[key];
         if !active.is_client_buffer_released {

@@ -27,7 +27,14 @@ impl ShareQueue {
         self.waiting.push_back(key);
     }
 
+    /// Whether something happened that concerns requests on the queue.
+    #[inline]
+    pub fn is_changed(&self) -> bool {
+        self.is_changed
+    }
+
     /// The volumes whose origins got worse, if something happened that concerns requests on the queue.
+    #[inline]
     pub fn take_failed(&mut self) -> Option<Vec<VolumeIndex>> {
         core::mem::take(&mut self.is_changed).then(|| core::mem::take(&mut self.failed))
     }

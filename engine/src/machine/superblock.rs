@@ -47,6 +47,7 @@ impl<T> SuperblockWriter<T> {
     }
 
     /// The update number that is durable in both copies.
+    #[inline]
     pub fn durable(&self) -> u64 {
         self.durable
     }
@@ -70,6 +71,7 @@ impl<T> SuperblockWriter<T> {
     }
 
     /// Whether the superblock changed and is not being written.
+    #[inline]
     pub fn is_due(&self) -> bool {
         self.is_wanted && self.writing.is_none()
     }

@@ -97,6 +97,7 @@ impl Volume {
     }
 
     /// Whether the volume has data that can be destaged.
+    #[inline]
     pub fn has_destageable(&self) -> bool {
         self.dirty_blocks + self.zero_blocks > 0
     }

@@ -18,12 +18,14 @@ pub(crate) struct Volumes {
 
 impl Index<usize> for Volumes {
     type Output = Option<Volume>;
+    #[inline]
     fn index(&self, at: usize) -> &Option<Volume> {
         &self.slots[at]
     }
 }
 
 impl IndexMut<usize> for Volumes {
+    #[inline]
     fn index_mut(&mut self, at: usize) -> &mut Option<Volume> {
         &mut self.slots[at]
     }
@@ -37,16 +39,19 @@ impl Volumes {
     }
 
     /// One more than the highest index with a volume.
+    #[inline]
     pub fn end(&self) -> usize {
         self.end
     }
 
     /// Every index with or without a volume, up to the highest with one.
+    #[inline]
     pub fn indices(&self) -> impl Iterator<Item = VolumeIndex> + use<> {
         (0..self.end).map(|at| VolumeIndex(to_u8(at)))
     }
 
     /// The places for volumes, by rising index.
+    #[inline]
     pub fn iter(&self) -> core::slice::Iter<'_, Option<Volume>> {
         self.slots[..self.end].iter()
     }
@@ -57,16 +62,19 @@ impl Volumes {
     }
 
     /// The volume that a request under way is for.
+    #[inline]
     pub fn of(&self, index: VolumeIndex) -> &Volume {
         self.slots[index.at()].as_ref().expect("the volume of a request under way exists")
     }
 
     /// The volume that a request under way is for.
+    #[inline]
     pub fn of_mut(&mut self, index: VolumeIndex) -> &mut Volume {
         self.slots[index.at()].as_mut().expect("the volume of a request under way exists")
     }
 
     /// A volume that a request names, if there is one.
+    #[inline]
     pub fn get_mut(&mut self, index: VolumeIndex) -> Option<&mut Volume> {
         self.slots.get_mut(index.at())?.as_mut()
     }

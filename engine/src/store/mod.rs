@@ -96,6 +96,13 @@ pub(crate) trait Operations: Sized {
 pub(crate) trait Lookup {
     /// The cached copy of a block.
     fn lookup(&self, key: BlockKey) -> Option<Cached>;
+    /// The cached copy of a block that a client reads, the first one of its request or not, which is noted. None if
+    /// there is no copy, or if it is clean and `use_clean` is false.
+    fn hit(&mut self, key: BlockKey, is_first: bool, use_clean: bool) -> Option<Cached> {
+        let entry = self.lookup(key).filter(|entry| entry.dirty || use_clean)?;
+        self.note_hit(key, is_first);
+        Some(entry)
+    }
     /// The content of a block, if it lies in memory: what a read returns.
     fn in_memory(&self, _key: BlockKey) -> Option<Slice> {
         None

@@ -28,15 +28,18 @@ impl Address {
     pub const NONE: Address = Address(u32::MAX);
 
     /// The word `word` of page `page`.
+    #[inline]
     #[must_use]
     pub fn new(page: PageNumber, word: u32) -> Address {
         Address((page.0 << WORD_BITS) | word)
     }
 
+    #[inline]
     fn page(self) -> usize {
         index(self.0 >> WORD_BITS)
     }
 
+    #[inline]
     fn word(self) -> usize {
         index(self.0) & (PAGE_WORDS - 1)
     }
@@ -63,6 +66,7 @@ pub struct Pages {
 
 impl Pages {
     /// No pages yet.
+    #[inline]
     #[must_use]
     pub fn new() -> Pages {
         Pages { pages: Vec::new(), links: Vec::new(), first_free: PageNumber::NONE, free: 0 }

@@ -33,7 +33,16 @@ const LOOK_AGAIN_NS: u64 = 2 * Nanos::MILLISECOND;
 const BAD_RUN_PAUSE_NS: u64 = 20 * Nanos::MILLISECOND;
 
 impl<S: Store> Machine<S> {
+    /// Goes on with what is on its way home, as fast as it should.
+    #[inline(always)]
     pub(crate) fn pump_destage<M: Memory>(&mut self, memory: &mut M) {
+        let may_have_work = |volume: &Volume| volume.has_destageable() || volume.destage.has_written();
+        if self.volumes.iter().flatten().any(may_have_work) {
+            self.destage_volumes(memory);
+        }
+    }
+
+    fn destage_volumes<M: Memory>(&mut self, memory: &mut M) {
         // The clean flag is set: dirty data stays where it is, and no run begins.
         if self.superblock.clean_stop {
             return;

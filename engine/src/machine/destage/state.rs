@@ -86,6 +86,7 @@ impl DestageState {
     }
 
     /// Whether something was written home and is not known to be durable there.
+    #[inline]
     pub fn has_written(&self) -> bool {
         !self.written.is_empty() || !self.flushing.is_empty()
     }

@@ -45,6 +45,7 @@ impl Cutoff {
 
     /// The reason why a request bypasses the cache; `None`: it does not. Asked once for every request, hit or miss,
     /// before anything else. `random`: 32 random bits.
+    #[inline]
     pub fn decide(&mut self, asked: &Asked, random: impl FnOnce() -> u32) -> Option<Reason> {
         if self.aligned_sectors > 0 {
             let odd = (asked.range.start | asked.range.sectors) & u64::from(self.aligned_sectors - 1);
@@ -57,6 +58,7 @@ impl Cutoff {
     }
 
     /// Takes the latency `latency_ns` of the cache device's answer to a client's request.
+    #[inline]
     pub fn device_answered(&mut self, access: Access, latency_ns: u64, now: Nanos) {
         if let Some(congestion) = &mut self.congestion {
             congestion.device_answered(access, latency_ns, now);

@@ -61,6 +61,7 @@ impl Appender {
 
     // ---- the state of one way, for its own code ----------------------------------------------
 
+    #[inline]
     pub(super) fn inline_mut(&mut self) -> &mut Inline {
         match self {
             Appender::Inline(inline) => inline,
@@ -109,6 +110,7 @@ impl Appender {
     // ---- what is cached ----------------------------------------------------------------------
 
     /// The newest content of a block, if it lies in memory.
+    #[inline]
     pub fn newest_in_memory(&self, key: BlockKey) -> Option<Slice> {
         match self {
             Appender::Inline(_) | Appender::Keys(_) => None,
@@ -133,6 +135,7 @@ impl Appender {
     }
 
     /// Notes that a client read the cached copy of a block.
+    #[inline]
     pub fn hit(&mut self, key: BlockKey, index: &Index) {
         match self {
             Appender::Inline(_) | Appender::Mirror(_) => (),
@@ -147,6 +150,7 @@ impl Appender {
     // ---- admission ---------------------------------------------------------------------------
 
     /// Whether it has a say in which requests enter the cache.
+    #[inline]
     pub fn has_admission(&self) -> bool {
         match self {
             Appender::Inline(_) | Appender::Mirror(_) => false,
@@ -155,6 +159,7 @@ impl Appender {
     }
 
     /// Whether too much of the cache is dirty for a request to enter.
+    #[inline]
     pub fn is_over_cutoff(&self, access: Access, is_writeback: bool) -> bool {
         match self {
             Appender::Inline(_) | Appender::Mirror(_) => false,
@@ -163,6 +168,7 @@ impl Appender {
     }
 
     /// Notes that a client's request goes through the cache.
+    #[inline]
     pub fn served(&mut self, sectors: u64) {
         match self {
             Appender::Inline(_) | Appender::Mirror(_) => (),
@@ -229,6 +235,7 @@ impl Appender {
     }
 
     /// When to ask again whether a batch may go, if nothing else happens before.
+    #[inline]
     pub fn deadline(&self) -> Option<Nanos> {
         match self {
             Appender::Inline(inline) => inline.deadline(),
@@ -361,8 +368,10 @@ impl Machine<LogStore> {
     }
 
     /// Sends off what is pending, as far as it may go now.
+    #[inline]
     pub(super) fn assemble_pending<M: Memory>(&mut self, memory: &mut M) {
-        match self.store.appender {
+        match &self.store.appender {
+            Appender::Inline(inline) if inline.is_quiet() && !self.store.log.has_pending() => (),
             Appender::Inline(_) => self.assemble_inline(memory),
             Appender::Keys(_) => self.assemble_keys(memory),
             Appender::Mirror(_) => self.assemble_mirror(memory),
@@ -410,6 +419,7 @@ impl Machine<LogStore> {
     }
 
     /// Makes room in the ring, and wherever else it runs short.
+    #[inline]
     pub(super) fn pump_room<M: Memory>(&mut self, memory: &mut M) {
         match self.store.appender {
             Appender::Inline(_) => self.pump_reclaim(memory),

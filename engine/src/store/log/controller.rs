@@ -68,9 +68,16 @@ impl Controller {
 
 impl Machine<LogStore> {
     /// Starts what the controller allows.
+    #[inline]
     pub(super) fn pump_controller<M: Memory>(&mut self, memory: &mut M) {
+        if !self.store.controller.destage.is_sweep() {
+            self.ask_controller(memory);
+        }
+    }
+
+    fn ask_controller<M: Memory>(&mut self, memory: &mut M) {
         let is_over = self.latched.is_some() || self.superblock.clean_stop || self.is_stopping;
-        if is_over || self.store.controller.destage.is_sweep() {
+        if is_over {
             return;
         }
         for at in 0..self.volumes.end() {

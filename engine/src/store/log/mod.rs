@@ -293,12 +293,20 @@ impl Log {
         self.session = session;
     }
 
+    /// Whether anything waits for a batch.
+    #[inline]
+    pub fn has_pending(&self) -> bool {
+        !self.client.is_empty() || !self.internal.is_empty() || self.is_floor_wanted
+    }
+
     /// The highest sequence that is published, and all before it.
+    #[inline]
     pub fn published(&self) -> u64 {
         self.published
     }
 
     /// Whether a crash left segments without a summary.
+    #[inline]
     pub fn has_missing_summaries(&self) -> bool {
         !self.missing_summaries.is_empty()
     }

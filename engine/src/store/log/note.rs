@@ -89,6 +89,7 @@ impl Note {
     }
 
     /// The superblock is durable as of `update`.
+    #[inline]
     fn superblock_is(&mut self, update: u64) {
         if let Some((_, flushed)) = self.update.filter(|(wanted, _)| *wanted <= update) {
             self.update = None;
@@ -96,6 +97,7 @@ impl Note {
         }
     }
 
+    #[inline]
     fn is_owed(&self) -> bool {
         self.told < self.last_filled.min(self.covered)
     }
@@ -107,6 +109,7 @@ impl Note {
     }
 
     /// When something durable has to tell what is flushed.
+    #[inline]
     fn due(&self) -> Option<Nanos> {
         (self.is_owed() && self.update.is_none()).then(|| self.owed_since.plus(NOTE_AFTER_NS))
     }
@@ -114,10 +117,16 @@ impl Note {
 
 impl Machine<LogStore> {
     /// Has something durable tell what was flushed, where clients bring about no such header in time.
+    #[inline]
     pub(super) fn pump_note<M: Memory>(&mut self, memory: &mut M) {
         let note = &mut self.store.log.note;
         note.superblock_is(self.superblock_writer.durable());
-        let Some(due) = note.due() else { return };
+        if let Some(due) = note.due() {
+            self.bring_note(due, memory);
+        }
+    }
+
+    fn bring_note<M: Memory>(&mut self, due: Nanos, memory: &mut M) {
         let is_over = self.superblock.clean_stop || self.latched.is_some();
         if is_over || self.is_mutated(Mutation::FlushNotNoted) {
             return;

@@ -53,6 +53,7 @@ impl Policies {
     }
 
     /// Whether a request passes by, whatever of it is cached. Asked once for each.
+    #[inline]
     fn passes(&mut self, asked: &Asked) -> bool {
         let Policies { cutoff, prng, .. } = self;
         if cutoff.decide(asked, || low_u32(prng.next_u64())).is_some() {
@@ -78,6 +79,9 @@ impl Machine<LogStore> {
             return false;
         };
         self.store.controller.destage.client_request(volume, access, now);
+        if self.store.policies.lets_all_in && !self.store.appender.has_admission() {
+            return false;
+        }
         let is_writeback = self.volume(volume).mode == WriteMode::Writeback;
         let asked = Asked {
             piece: PieceKey(self.volume(volume).key(active.blocks.first).0),
@@ -146,6 +150,7 @@ impl Machine<LogStore> {
     }
 
     /// The cache device answered a client's request.
+    #[inline]
     pub(super) fn note_latency(&mut self, access: Access, issued: Nanos) {
         let now = self.now;
         self.store.policies.cutoff.device_answered(access, now.since(issued), now);

@@ -120,7 +120,20 @@ impl Reclaim {
 
 impl Machine<LogStore> {
     /// Starts and advances reclaim, if free segments or index memory run low.
+    #[inline]
     pub(crate) fn pump_reclaim<M: Memory>(&mut self, memory: &mut M) {
+        let LogStore { segments, reclaim, log, .. } = &self.store;
+        let is_at_rest = reclaim.active.is_empty()
+            && !reclaim.is_tight
+            && reclaim.seen_sequence == log.published()
+            && segments.free() >= self.config.segments_low
+            && !segments.has_emptied();
+        if !is_at_rest {
+            self.make_room_in_ring(memory);
+        }
+    }
+
+    fn make_room_in_ring<M: Memory>(&mut self, memory: &mut M) {
         if self.latched.is_some() || self.superblock.clean_stop {
             return;
         }

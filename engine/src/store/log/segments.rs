@@ -13,6 +13,7 @@
 //!   them that are dirty plus the extents recorded in it.
 //! * I3: an emptied segment has `live == 0`, `must == 0`.
 //! * I4: a free segment has no pins.
+//! * I5: no segment of `ring` before the one at `clean_front` has anything that must go home.
 //!
 //! Where data lies in buckets behind the ring, those are counted here too, as if they were segments behind the last one:
 //! what must go home, who reads. They are no part of the ring.
@@ -65,6 +66,7 @@ pub struct Segment {
 }
 
 impl Segment {
+    #[inline]
     fn free() -> Segment {
         Segment {
             state: SegmentState::Free,
@@ -97,6 +99,8 @@ pub struct Segments {
     next: u32,
     free: u32,
     with_must: u32,
+    /// So many of the ring's oldest segments are skipped in the search for the oldest dirty one: each batch states it.
+    clean_front: usize,
     wraps: u64,
     /// Planted bugs, in tests only.
     pub mutations: Mutations,
@@ -121,6 +125,7 @@ impl Segments {
             next: 0,
             free: segments,
             with_must: 0,
+            clean_front: 0,
             wraps: 0,
             mutations: Mutations::NONE,
         }
@@ -136,6 +141,7 @@ impl Segments {
     }
 
     /// Whether a place is in a bucket.
+    #[inline]
     #[must_use]
     pub fn is_in_bucket(&self, place: Place) -> bool {
         place.0 >= self.buckets_at
@@ -148,6 +154,7 @@ impl Segments {
     }
 
     /// Blocks of one segment.
+    #[inline]
     #[must_use]
     pub fn segment_blocks(&self) -> u32 {
         self.segment_blocks
@@ -160,6 +167,7 @@ impl Segments {
     }
 
     /// How many are free.
+    #[inline]
     #[must_use]
     pub fn free(&self) -> u32 {
         self.free
@@ -184,17 +192,20 @@ impl Segments {
     }
 
     /// The segment of that number.
+    #[inline]
     #[must_use]
     pub fn get(&self, segment: u32) -> &Segment {
         &self.list[index(segment)]
     }
 
     /// The segment of that number, to be changed; `live`, `must` and `state` have calls of their own.
+    #[inline]
     pub fn get_mut(&mut self, segment: u32) -> &mut Segment {
         &mut self.list[index(segment)]
     }
 
     /// The segment that `place` is in, or the bucket, which has a number behind those of all segments.
+    #[inline]
     #[must_use]
     pub fn of(&self, place: Place) -> u32 {
         if place.0 < self.buckets_at {
@@ -205,6 +216,7 @@ impl Segments {
     }
 
     /// The place of block `block` of `segment`.
+    #[inline]
     #[must_use]
     pub fn place(&self, segment: u32, block: u32) -> Place {
         assert!(block < self.segment_blocks, "the block is in the segment");
@@ -236,7 +248,14 @@ impl Segments {
             // Where in the ring their keys are nobody knows.
             return self.floor();
         }
-        self.ring.iter().map(|&at| self.get(at)).find(|segment| segment.must > 0).map(|s| s.first_sequence)
+        let in_doubt = self.ring.range(self.clean_front..).map(|&at| self.get(at));
+        in_doubt.into_iter().find(|segment| segment.must > 0).map(|segment| segment.first_sequence)
+    }
+
+    /// Where in the ring a segment is.
+    fn position(&self, at: u32) -> usize {
+        let oldest = self.ring.front().expect("what must go home is in a segment of the ring");
+        index((at + self.in_ring - oldest) % self.in_ring)
     }
 
     /// Opens the next segment of the ring; `None` if it is not free.
@@ -293,6 +312,7 @@ impl Segments {
     }
 
     /// Whether any segment is emptied and not yet free.
+    #[inline]
     #[must_use]
     pub fn has_emptied(&self) -> bool {
         self.ring.front().is_some_and(|&at| matches!(self.get(at).state, SegmentState::Emptied(_)))
@@ -324,6 +344,7 @@ impl Segments {
                 {
                     *segment = Segment { pins: segment.pins, ..Segment::free() };
                     self.ring.pop_front();
+                    self.clean_front = self.clean_front.saturating_sub(1);
                     self.free += 1;
                 }
                 _ => break,
@@ -345,6 +366,7 @@ impl Segments {
     }
 
     /// An index entry now points into the segment of `place`.
+    #[inline]
     pub fn add_live(&mut self, place: Place, blocks: u32, dirty: bool) {
         let at = self.of(place);
         self.get_mut(at).live += blocks;
@@ -354,6 +376,7 @@ impl Segments {
     }
 
     /// An index entry does not point into the segment of `place` any more.
+    #[inline]
     pub fn remove_live(&mut self, place: Place, dirty: bool) {
         let at = self.of(place);
         let segment = self.get_mut(at);
@@ -365,25 +388,44 @@ impl Segments {
     }
 
     /// Something in the segment of `place` must go home first.
+    #[inline]
     pub fn add_must(&mut self, place: Place, count: u32) {
         let at = self.of(place);
         let segment = self.get_mut(at);
         let was_zero = segment.must == 0;
         segment.must += count;
         let is_zero = segment.must == 0;
-        self.with_must += u32::from(was_zero && !is_zero);
-        self.dirty_buckets += u32::from(was_zero && !is_zero && at >= self.in_ring);
+        if !was_zero || is_zero {
+            return;
+        }
+        let was_ring_clean = self.with_must == self.dirty_buckets;
+        self.with_must += 1;
+        if at >= self.in_ring {
+            self.dirty_buckets += 1;
+        } else if was_ring_clean {
+            self.clean_front = self.position(at);
+        } else {
+            self.clean_front = self.clean_front.min(self.position(at));
+        }
     }
 
     /// One thing less must go home.
+    #[inline]
     pub fn remove_must(&mut self, place: Place) {
         let at = self.of(place);
         let segment = self.get_mut(at);
         assert!(segment.must > 0, "I2: a segment counts what must go home from it");
         segment.must -= 1;
-        let is_zero = segment.must == 0;
-        self.with_must -= u32::from(is_zero);
-        self.dirty_buckets -= u32::from(is_zero && at >= self.in_ring);
+        if segment.must > 0 {
+            return;
+        }
+        self.with_must -= 1;
+        if at >= self.in_ring {
+            self.dirty_buckets -= 1;
+        } else if self.clean_front == self.position(at) {
+            let from_here = self.ring.range(self.clean_front..);
+            self.clean_front += from_here.take_while(|&&at| self.get(at).must == 0).count();
+        }
     }
 
     /// Whether a flush covers what is at `place`.
@@ -402,6 +444,8 @@ impl Segments {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::number::{low_u32, to_u32};
+    use crate::prng::Prng;
 
     #[test]
     fn a_segment_is_reused_only_after_a_flushed_header_says_it_is_empty() {
@@ -437,5 +481,49 @@ mod tests {
         segments.remove_live(Place(3), true);
         segments.remove_live(Place(4), true);
         assert_eq!((segments.with_must(), segments.oldest_dirty()), (0, None));
+    }
+
+    /// Draws what happens to a small ring and compares with a search of all of it.
+    #[test]
+    fn the_oldest_dirty_segment_is_found_wherever_the_ring_is() {
+        let mut prng = Prng::new(1);
+        let mut below = move |end: u32| low_u32(prng.next_u64() >> 32) % end;
+        let mut segments = Segments::new(7, 32);
+        let mut dirty: Vec<Place> = Vec::new();
+        let mut sequence = 0;
+        let mut found = 0;
+        for _ in 0..20_000 {
+            match below(5) {
+                0 => {
+                    sequence += 1;
+                    if let Some(at) = segments.open_next(sequence, sequence) {
+                        segments.seal(at);
+                    }
+                }
+                1 => {
+                    let oldest = segments.ring().next();
+                    if let Some(at) = oldest.filter(|&at| segments.get(at).must == 0) {
+                        segments.empty(at);
+                        segments.carry_floor(sequence);
+                        segments.free_flushed(sequence);
+                    }
+                }
+                2 | 3 if !dirty.is_empty() => {
+                    segments.remove_must(dirty.swap_remove(index(below(to_u32(dirty.len())))))
+                }
+                _ => {
+                    let ring: Vec<u32> = segments.ring().collect();
+                    if dirty.len() < 4 && !ring.is_empty() {
+                        let place = segments.place(ring[index(below(to_u32(ring.len())))], 5);
+                        segments.add_must(place, 1);
+                        dirty.push(place);
+                    }
+                }
+            }
+            let searched = segments.ring().map(|at| segments.get(at)).find(|segment| segment.must > 0);
+            assert_eq!(segments.oldest_dirty(), searched.map(|segment| segment.first_sequence));
+            found += u32::from(searched.is_some());
+        }
+        assert!(found > 1000, "the ring was dirty often enough");
     }
 }

@@ -56,6 +56,13 @@ impl Lookup for LogStore {
         Some(Cached { place: entry.place, dirty: entry.dirty, checksum: Some(entry.checksum) })
     }
 
+    // The same as lookup and note, and one search of the index instead of two.
+    fn hit(&mut self, key: BlockKey, _is_first: bool, use_clean: bool) -> Option<Cached> {
+        let entry = self.index.hit(key, |entry| entry.dirty || use_clean)?;
+        self.appender.hit(key, &self.index);
+        Some(Cached { place: entry.place, dirty: entry.dirty, checksum: Some(entry.checksum) })
+    }
+
     fn extent(&self, key: BlockKey) -> Option<ExtentKind> {
         self.extents.get(key).map(|extent| extent.kind)
     }
@@ -370,6 +377,7 @@ impl Life for LogStore {
         }
     }
 
+    #[inline(always)]
     fn pump<M: Memory>(m: &mut Machine<LogStore>, memory: &mut M) {
         m.pump_room(memory);
         m.pump_controller(memory);

@@ -30,6 +30,8 @@ const GROUP_BLOCKS: u64 = 16;
 const GROUP_BLOCKS_NEW: u32 = 8;
 /// Blocks that a group is kept for at the least: five singles take less than a group does.
 const GROUP_BLOCKS_MIN: u32 = 6;
+/// Hits that are counted at the most.
+const HITS_MAX: u8 = 3;
 /// An index needs some pages of every slot size; a smaller budget is taken for this one.
 pub const BUDGET_BYTES_MIN: u64 = 1 << 20;
 /// Bytes of slots that one more block adds at the most: a single of its own, the five that its
@@ -271,9 +273,38 @@ impl Index {
         }
     }
 
+    /// The entry of a block, if it is cached and accepted: then a hit of it, or of its group, is counted, up to 3.
+    pub fn hit(&mut self, key: BlockKey, accepts: impl FnOnce(&Entry) -> bool) -> Option<Entry> {
+        let (group, tag) = split(key);
+        match self.find(permute(group), tag)? {
+            Found::Single(position) => {
+                let entry = single_entry(self.singles.row(&self.pages, position));
+                if !accepts(&entry) {
+                    return None;
+                }
+                if entry.hits < HITS_MAX {
+                    self.change_single(position, |entry| entry.hits += 1);
+                }
+                Some(entry)
+            }
+            Found::Group(position, mut head) => {
+                let row = self.groups.row_mut(&mut self.pages, position);
+                let entry = head.entry(tag, row[CHECKSUMS_AT + index(tag)]);
+                if !accepts(&entry) {
+                    return None;
+                }
+                if head.hits < HITS_MAX {
+                    head.hits += 1;
+                    head.write(row);
+                }
+                Some(entry)
+            }
+        }
+    }
+
     /// Counts a hit of a block, or of its group, up to 3. Does nothing if it is not cached.
     pub fn touch(&mut self, key: BlockKey) {
-        self.change_hits(key, |hits| (hits + 1).min(3));
+        self.hit(key, |_| true);
     }
 
     /// How many blocks are cached.
@@ -375,20 +406,6 @@ impl Index {
         let mut entry = single_entry(row);
         change(&mut entry);
         *row = single_row(entry);
-    }
-
-    fn change_hits(&mut self, key: BlockKey, change: impl FnOnce(u8) -> u8) {
-        let (group, tag) = split(key);
-        match self.find(permute(group), tag) {
-            None => (),
-            Some(Found::Single(position)) => {
-                self.change_single(position, |entry| entry.hits = change(entry.hits));
-            }
-            Some(Found::Group(position, mut head)) => {
-                head.hits = change(head.hits);
-                head.write(self.groups.row_mut(&mut self.pages, position));
-            }
-        }
     }
 
     // ---- one group -----------------------------------------------------------------------

@@ -167,7 +167,10 @@ impl Pair {
             Step::Touch { at } => {
                 let Some(key) = self.nth(at) else { return };
                 let hits = self.index.get(key).unwrap().hits;
-                self.index.touch(key);
+                assert_eq!(self.index.hit(key, |_| false), None, "an entry that is not accepted is none");
+                let entry = self.index.get(key);
+                assert_eq!(entry.unwrap().hits, hits, "what is not accepted is not hit");
+                assert_eq!(self.index.hit(key, |_| true), entry);
                 assert_eq!(self.index.get(key).unwrap().hits, (hits + 1).min(3));
             }
         }

@@ -45,6 +45,7 @@ enum Share {
 }
 
 impl Gathering {
+    #[inline]
     pub(in crate::store::log) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -54,11 +55,13 @@ impl Gathering {
     }
 
     /// When to ask again whether they may go, if nothing else happens before.
+    #[inline]
     pub(super) fn deadline(&self) -> Option<Nanos> {
         self.until
     }
 
     /// Nobody is to ask again.
+    #[inline]
     pub(super) fn clear_deadline(&mut self) {
         self.until = None;
     }

@@ -82,6 +82,7 @@ impl GroupCommit {
     }
 
     /// When to ask again whether a batch may go, if nothing else happens before.
+    #[inline]
     pub(super) fn deadline(&self) -> Option<Nanos> {
         self.gathering.as_ref().map(|gathering| gathering.until)
     }
@@ -131,6 +132,7 @@ impl GroupCommit {
     }
 
     /// No write waits for others: there is none, or it goes or stays for another reason.
+    #[inline]
     pub(super) fn clear_deadline(&mut self) {
         self.gathering = None;
     }

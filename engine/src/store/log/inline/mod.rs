@@ -30,7 +30,14 @@ pub(crate) struct Inline {
 }
 
 impl Inline {
+    /// Whether no fill waits, and nobody has to ask again.
+    #[inline]
+    pub(super) fn is_quiet(&self) -> bool {
+        self.gathering.is_empty() && self.deadline().is_none()
+    }
+
     /// When to ask again whether a batch may go, if nothing else happens before.
+    #[inline]
     pub(super) fn deadline(&self) -> Option<Nanos> {
         self.group_commit.deadline().into_iter().chain(self.gathering.deadline()).min()
     }
