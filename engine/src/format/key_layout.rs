@@ -16,6 +16,8 @@ use crate::units::{BLOCK_BYTES, Place};
 
 /// Blocks of the smallest bucket and of the largest: 4 KiB and 32 MiB.
 const BUCKET_BLOCKS: core::ops::RangeInclusive<u32> = 1..=8192;
+/// Step of the sizes among which the least one is looked for.
+const SIZE_STEP_BYTES: u64 = 1 << 20;
 /// Buckets at the least.
 const BUCKETS_MIN: u32 = 8;
 /// Bytes that a scattered block's key takes: an entry and a checksum, in a header and in a summary.
@@ -78,11 +80,28 @@ impl KeyLayout {
         }
         let bucket_bytes = u64::from(bucket_blocks) * BLOCK_BYTES;
         let ring_min = u64::from(SEGMENTS_MIN) * u64::from(SEGMENT_BLOCKS_MIN) * BLOCK_BYTES;
-        let minimum_bytes =
+        let least_bytes =
             (SEGMENTS_OFFSET + ring_min + u64::from(BUCKETS_MIN) * bucket_bytes).max(CACHE_BYTES_MIN);
-        if cache_bytes < minimum_bytes {
+        let has_room = |bytes: u64| {
+            bytes >= least_bytes
+                && KeyLayout::of_size(bytes, bucket_blocks, ring_permille).buckets >= BUCKETS_MIN
+        };
+        if !has_room(cache_bytes) {
+            // The larger the cache, the larger its ring: the least size is looked for.
+            let larger =
+                (0..).map(|step| least_bytes.next_multiple_of(SIZE_STEP_BYTES) + step * SIZE_STEP_BYTES);
+            let minimum_bytes = core::iter::once(least_bytes).chain(larger).find(|&bytes| has_room(bytes));
+            let minimum_bytes = minimum_bytes.expect("at least half of a cache is for buckets");
             return Err(KeyLayoutError::CacheTooSmall { cache_bytes, minimum_bytes, bucket_bytes });
         }
+        let layout = KeyLayout::of_size(cache_bytes, bucket_blocks, ring_permille);
+        assert!(layout.validate(cache_bytes).is_ok(), "what is chosen is allowed: {layout:?}");
+        Ok(layout)
+    }
+
+    /// The division of a device that is large enough for a ring, with as many buckets as there is room for.
+    fn of_size(cache_bytes: u64, bucket_blocks: u32, ring_permille: u32) -> KeyLayout {
+        let ring_min = u64::from(SEGMENTS_MIN) * u64::from(SEGMENT_BLOCKS_MIN) * BLOCK_BYTES;
         let blocks = ((cache_bytes - SEGMENTS_OFFSET) / BLOCK_BYTES).min(u64::from(Place::END) - 1);
         let wanted = blocks * u64::from(ring_permille.min(500)) / 1000;
         let needed = 2 * blocks * KEY_BYTES / BLOCK_BYTES;
@@ -92,9 +111,7 @@ impl KeyLayout {
         let geometry = Geometry { segment_blocks, segments: ring_blocks / segment_blocks };
         let ring_blocks = u64::from(geometry.segments) * u64::from(segment_blocks);
         let buckets = to_u32((blocks - ring_blocks) / u64::from(bucket_blocks));
-        let layout = KeyLayout { geometry, bucket_blocks, buckets };
-        assert!(layout.validate(cache_bytes).is_ok(), "what is chosen is allowed: {layout:?}");
-        Ok(layout)
+        KeyLayout { geometry, bucket_blocks, buckets }
     }
 
     /// Blocks of the ring: the place of the first bucket.
@@ -181,6 +198,24 @@ mod tests {
         assert!(!layout.has_run(first + 15, 2) && !layout.has_run(first - 1, 1));
         let end = first + u64::from(layout.buckets) * 16;
         assert!(layout.has_run(end - 1, 1) && !layout.has_run(end, 1) && !layout.has_run(u64::MAX, 1));
+    }
+
+    /// The ring takes more of a larger cache: the least cache for a few buckets is not the least ring and those buckets.
+    #[test]
+    fn every_size_has_its_buckets_or_is_refused_with_the_least_one() {
+        for (bucket_sectors, permille) in [(65_536, 16), (4096, 500), (1024, 16), (8192, 500), (8, 500)] {
+            for cache_bytes in (32..600).map(|mib| mib * MIB) {
+                match KeyLayout::choose(cache_bytes, bucket_sectors, permille) {
+                    Ok(layout) => assert!(layout.buckets >= BUCKETS_MIN, "{layout:?}"),
+                    Err(KeyLayoutError::CacheTooSmall { minimum_bytes, .. }) => {
+                        assert!(minimum_bytes > cache_bytes);
+                        let least = KeyLayout::choose(minimum_bytes, bucket_sectors, permille);
+                        assert!(least.is_ok(), "the least size that is named is enough");
+                    }
+                    Err(other) => panic!("{other}"),
+                }
+            }
+        }
     }
 
     #[test]

@@ -336,3 +336,16 @@ fn lists_of_what_is_built_in() {
         assert!(text.contains(words), "{words}");
     }
 }
+
+/// The ring takes more of a larger cache: eight buckets beside the least ring are no cache of eight buckets.
+#[test]
+fn a_cache_too_small_for_its_buckets_is_refused_with_the_size_it_needs() {
+    let place = Place::new();
+    let origin = place.file("slow.img", 64 * MIB);
+    let cache = place.file("fast.img", 32 * MIB);
+    let path = place.path("keys.toml");
+    let text = "name = \"keys\"\ndescription = \"much of it for keys\"\nextends = \"bcache\"\n[tunables]\njournal_permille = 500\nbucket_sectors = 4096\n";
+    fs::write(&path, text).expect("a file for the test");
+    let create = ["create", "--origin", &origin, "--cache", &cache, "--profile", path.to_str().unwrap()];
+    place.refused(&create, 1, &["the least is 33 MiB", "with profile keys"]);
+}
