@@ -1,9 +1,11 @@
 //! The status of an engine: plain numbers, taken at any moment.
 
 use crate::effect::WriteMode;
+use crate::policies::admission::Reason;
 use crate::units::{VolumeId, VolumeIndex};
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::ops::AddAssign;
 
 /// The status of the whole engine.
 #[derive(Clone, Debug)]
@@ -130,6 +132,124 @@ pub struct DeviceBytes {
     pub flushes: u64,
 }
 
+/// Why blocks of a request bypass the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bypass {
+    /// The mode says so.
+    Mode,
+    /// The cache failed.
+    Failed,
+    /// The cache had no room at that moment.
+    Pressure,
+    /// A policy says so.
+    Policy(Reason),
+}
+
+impl From<Reason> for Bypass {
+    fn from(reason: Reason) -> Bypass {
+        Bypass::Policy(reason)
+    }
+}
+
+/// Blocks that bypassed the cache, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bypasses {
+    /// See [`Bypass::Mode`].
+    pub mode_blocks: u64,
+    /// See [`Bypass::Failed`].
+    pub failed_blocks: u64,
+    /// See [`Bypass::Pressure`].
+    pub pressure_blocks: u64,
+    /// See [`Reason::Sequential`].
+    pub sequential_blocks: u64,
+    /// See [`Reason::Congested`].
+    pub congested_blocks: u64,
+    /// See [`Reason::NotYet`].
+    pub seldom_blocks: u64,
+    /// See [`Reason::CopiesInFlight`].
+    pub copies_blocks: u64,
+    /// See [`Reason::InUse`].
+    pub in_use_blocks: u64,
+    /// See [`Reason::Unaligned`].
+    pub unaligned_blocks: u64,
+    /// See [`Reason::LaterGap`].
+    pub later_gap_blocks: u64,
+}
+
+impl Bypasses {
+    /// Counts blocks.
+    pub(crate) fn add(&mut self, why: Bypass, blocks: u64) {
+        let counter = match why {
+            Bypass::Mode => &mut self.mode_blocks,
+            Bypass::Failed => &mut self.failed_blocks,
+            Bypass::Pressure => &mut self.pressure_blocks,
+            Bypass::Policy(Reason::Sequential) => &mut self.sequential_blocks,
+            Bypass::Policy(Reason::Congested) => &mut self.congested_blocks,
+            Bypass::Policy(Reason::NotYet) => &mut self.seldom_blocks,
+            Bypass::Policy(Reason::CopiesInFlight) => &mut self.copies_blocks,
+            Bypass::Policy(Reason::InUse) => &mut self.in_use_blocks,
+            Bypass::Policy(Reason::Unaligned) => &mut self.unaligned_blocks,
+            Bypass::Policy(Reason::LaterGap) => &mut self.later_gap_blocks,
+        };
+        *counter += blocks;
+    }
+
+    /// Each count with its reason in words.
+    #[must_use]
+    pub fn by_reason(&self) -> [(&'static str, u64); 10] {
+        [
+            ("by mode", self.mode_blocks),
+            ("because the cache failed", self.failed_blocks),
+            ("for want of room", self.pressure_blocks),
+            ("of sequential runs", self.sequential_blocks),
+            ("because the cache was slow", self.congested_blocks),
+            ("requested too seldom", self.seldom_blocks),
+            ("beside too many copies", self.copies_blocks),
+            ("because too much was dirty or in use", self.in_use_blocks),
+            ("of requests that are not aligned", self.unaligned_blocks),
+            ("behind the first gap of a read", self.later_gap_blocks),
+        ]
+    }
+
+    /// Blocks that were counted since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Bypasses) -> Bypasses {
+        Bypasses {
+            mode_blocks: self.mode_blocks - earlier.mode_blocks,
+            failed_blocks: self.failed_blocks - earlier.failed_blocks,
+            pressure_blocks: self.pressure_blocks - earlier.pressure_blocks,
+            sequential_blocks: self.sequential_blocks - earlier.sequential_blocks,
+            congested_blocks: self.congested_blocks - earlier.congested_blocks,
+            seldom_blocks: self.seldom_blocks - earlier.seldom_blocks,
+            copies_blocks: self.copies_blocks - earlier.copies_blocks,
+            in_use_blocks: self.in_use_blocks - earlier.in_use_blocks,
+            unaligned_blocks: self.unaligned_blocks - earlier.unaligned_blocks,
+            later_gap_blocks: self.later_gap_blocks - earlier.later_gap_blocks,
+        }
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.by_reason().iter().map(|(_, blocks)| blocks).sum()
+    }
+}
+
+impl AddAssign for Bypasses {
+    fn add_assign(&mut self, other: Bypasses) {
+        self.mode_blocks += other.mode_blocks;
+        self.failed_blocks += other.failed_blocks;
+        self.pressure_blocks += other.pressure_blocks;
+        self.sequential_blocks += other.sequential_blocks;
+        self.congested_blocks += other.congested_blocks;
+        self.seldom_blocks += other.seldom_blocks;
+        self.copies_blocks += other.copies_blocks;
+        self.in_use_blocks += other.in_use_blocks;
+        self.unaligned_blocks += other.unaligned_blocks;
+        self.later_gap_blocks += other.later_gap_blocks;
+    }
+}
+
 /// Counts since the start of the session.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counters {
@@ -155,16 +275,14 @@ pub struct Counters {
     pub hits: u64,
     /// Reads that needed the origin.
     pub misses: u64,
-    /// Blocks written around the cache because of the mode.
-    pub bypass_mode_blocks: u64,
-    /// Blocks served by the origin because the cache failed.
-    pub bypass_failed_blocks: u64,
+    /// Blocks read that the cache had not and that did not enter it.
+    pub read_bypasses: Bypasses,
+    /// Blocks written to the origin alone.
+    pub write_bypasses: Bypasses,
     /// Blocks put into the cache after a miss.
     pub fill_blocks: u64,
     /// Blocks read but not put into the cache, because they changed meanwhile.
     pub fill_dropped_blocks: u64,
-    /// Fills not taken because the log had no room for them at that moment.
-    pub bypass_pressure_blocks: u64,
     /// Blocks destaged.
     pub destaged_blocks: u64,
     /// Blocks appended again when their segment was reclaimed.

@@ -72,7 +72,7 @@ fn a_stream_passes_by_from_its_cutoff_on() {
     write_all(&mut world, (0..64).map(|step| step * 32), 32, 1).unwrap();
     let cached = status(&world).volumes[0].cached_bytes;
     assert_eq!(cached, 31 * 128 * 1024);
-    assert_eq!(counters(&world).bypass_mode_blocks, 33 * 32);
+    assert_eq!(counters(&world).write_bypasses.sequential_blocks, 33 * 32);
     // The same for a reader.
     world.pass(6 * Nanos::SECOND).unwrap();
     for step in 0..64 {
@@ -81,6 +81,7 @@ fn a_stream_passes_by_from_its_cutoff_on() {
     }
     world.pass(10 * Nanos::MILLISECOND).unwrap();
     assert_eq!(counters(&world).fill_blocks, 31 * 32);
+    assert_eq!(counters(&world).read_bypasses.sequential_blocks, 33 * 32);
 }
 
 /// What went around the cache enters when it is read, though nobody has flushed the origin since; with `safe` what the origin
@@ -91,7 +92,7 @@ fn what_the_origin_may_lose_enters_as_published() {
         let mut world = World::new(setup(&[], safe));
         world.run_dry().unwrap();
         write_all(&mut world, (0..64).map(|step| step * 32), 32, 1).unwrap();
-        assert_eq!(counters(&world).bypass_mode_blocks, 33 * 32);
+        assert_eq!(counters(&world).write_bypasses.sequential_blocks, 33 * 32);
         // Nothing has gone home yet, for which the origin would be flushed.
         let read = world.read(0, blocks(50 * 32, 32));
         world.succeed(read).unwrap();
@@ -111,7 +112,7 @@ fn a_stream_in_flight_passes_by_as_one() {
     write_all(&mut world, (0..128).map(|step| step * 24), 24, 4).unwrap();
     // 42 requests of 96 KiB are less than 4 MiB.
     assert_eq!(status(&world).volumes[0].cached_bytes, 42 * 96 * 1024);
-    assert_eq!(counters(&world).bypass_mode_blocks, (128 - 42) * 24);
+    assert_eq!(counters(&world).write_bypasses.sequential_blocks, (128 - 42) * 24);
 }
 
 /// Above 70 % of the buckets with dirty data writes go to the origin. One dirty block makes a bucket dirty, and what is
@@ -123,7 +124,7 @@ fn writes_go_around_a_cache_with_too_many_dirty_buckets() {
     world.run_dry().unwrap();
     write_all(&mut world, scattered(128 * 128, 65_536), 1, 16).unwrap();
     let dirty = status(&world).volumes[0].dirty_bytes / (512 * 1024);
-    let passed = counters(&world).bypass_mode_blocks;
+    let passed = counters(&world).write_bypasses.in_use_blocks;
     // 71 % of 128 are 91 buckets; a sixteenth is 8.
     assert!((88..=99).contains(&dirty), "{dirty} buckets are dirty");
     assert!(passed > 20 * 128, "{passed} blocks went around");
@@ -141,9 +142,9 @@ fn what_goes_around_is_counted_by_the_first_two_controllers() {
         world.succeed(drain).unwrap();
         // A sixteenth of the cache, and something more.
         write_all(&mut world, scattered(1100, 65_536), 1, 16).unwrap();
-        let before = counters(&world).bypass_mode_blocks;
+        let before = counters(&world).write_bypasses.in_use_blocks;
         write_all(&mut world, scattered(100, 65_536), 1, 16).unwrap();
-        counters(&world).bypass_mode_blocks - before
+        counters(&world).write_bypasses.in_use_blocks - before
     };
     assert_eq!(passes_by(&[("pi_era", "b"), ("p_inverse", "6000")]), 0);
     assert_eq!(passes_by(&[]), 100);

@@ -2,6 +2,7 @@
 
 mod bcache;
 mod buckets;
+mod bypasses;
 mod devices;
 mod exhaustive;
 mod fio;

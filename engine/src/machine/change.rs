@@ -12,6 +12,7 @@ use crate::memory::Memory;
 use crate::mutation::Mutation;
 use crate::number::to_u32;
 use crate::policies::replacement::Access;
+use crate::status::Bypass;
 use crate::store::Store;
 use crate::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, VolumeIndex};
 
@@ -109,11 +110,10 @@ impl<S: Store> Machine<S> {
         };
         // RULE 7: a dirty block is never bypassed, whatever policies say: its older copy would go home over
         // the write.
-        let passes = matches!(op, RequestOp::Write { .. })
-            && route != Route::Origin
-            && self.passes(key, Access::Write)
-            && !self.has_dirty(volume_index, blocks);
-        let route = if passes { Route::Origin } else { route };
+        let is_asked = matches!(op, RequestOp::Write { .. }) && route != Route::Origin;
+        let passes = if is_asked { self.passes(key, Access::Write) } else { None };
+        let around = passes.filter(|_| !self.has_dirty(volume_index, blocks));
+        let route = if around.is_some() { Route::Origin } else { route };
         // RULE 7: the mode may have changed while the request waited. In the cache overlapping writes may go together,
         // to the origin they may not.
         if route != Route::Log && !self.is_mutated(Mutation::SharersGoHome) && !self.unshare(key) {
@@ -123,7 +123,7 @@ impl<S: Store> Machine<S> {
         if route != Route::Origin && !self.pass_share(key, memory) {
             return;
         }
-        self.requests[key].route = route;
+        (self.requests[key].route, self.requests[key].around) = (route, around);
         match (op, route) {
             (RequestOp::Write { .. }, Route::Origin)
             | (RequestOp::WriteZeroes { .. }, Route::Origin)
@@ -260,7 +260,12 @@ impl<S: Store> Machine<S> {
     fn bypass<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &self.requests[key];
         let (op, volume_index, blocks) = (active.op, active.volume, active.blocks);
+        let why = active.around.unwrap_or(Bypass::Mode);
+        let is_discard = matches!(op, RequestOp::Discard { .. });
         if self.volume(volume_index).standing == Standing::Uncached {
+            if !is_discard {
+                self.volume_mut(volume_index).counters.write_bypasses.failed_blocks += blocks.count;
+            }
             self.change_origin(key, memory);
             return;
         }
@@ -275,8 +280,7 @@ impl<S: Store> Machine<S> {
                 whole
             }
             _ => {
-                let mode = self.volume_mut(volume_index);
-                mode.counters.bypass_mode_blocks += blocks.count;
+                self.volume_mut(volume_index).counters.write_bypasses.add(why, blocks.count);
                 blocks
             }
         };

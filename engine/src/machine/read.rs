@@ -13,6 +13,7 @@ use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
 use crate::number::to_u32;
 use crate::policies::replacement::Access;
+use crate::status::Bypass;
 use crate::store::Store;
 use crate::store::log::extents::ExtentKind;
 use crate::units::{BLOCK_BYTES, BlockKey, Place, SECTOR_BYTES, SECTORS_PER_BLOCK};
@@ -58,8 +59,8 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// Whether a request bypasses the cache. Policies are asked once.
-    pub(crate) fn passes(&mut self, key: RequestKey, access: Access) -> bool {
+    /// Why a request bypasses the cache, if it does. Policies are asked once.
+    pub(crate) fn passes(&mut self, key: RequestKey, access: Access) -> Option<Bypass> {
         if let Some(passes) = self.requests[key].passes {
             return passes;
         }
@@ -148,7 +149,7 @@ impl<S: Store> Machine<S> {
         let counters = &mut self.volume_mut(volume_index).counters;
         counters.hit_blocks += hit;
         counters.miss_blocks += missed;
-        counters.bypass_failed_blocks += if is_failed { missed } else { 0 };
+        counters.read_bypasses.failed_blocks += if is_failed { missed } else { 0 };
         missed
     }
 
@@ -170,15 +171,16 @@ impl<S: Store> Machine<S> {
                 self.issue(Target::Cache, op, Flight::CacheRead { request, piece, issued });
             }
             Source::Origin { stamp } => {
+                let count = u64::from(piece.blocks);
                 let may_fill =
-                    may_fill && !self.is_stopping && self.latched.is_none() && S::may_fill(self, request);
+                    may_fill && !self.is_stopping && self.latched.is_none() && self.may_enter(request, count);
                 let is_unflushed_fine = self.is_mutated(Mutation::FillBeforeFirstFlush);
                 let volume = self.volume(volume_index);
                 // RULE 2: what the process before this one left unflushed on the origin is not clean either.
                 let epoch = self.trusted_epoch(volume);
                 let is_flushed = epoch > 0 || is_unflushed_fine;
-                if may_fill && volume.caches_reads() && is_flushed {
-                    let blocks = Blocks { first: piece.first, count: u64::from(piece.blocks) };
+                if may_fill && is_flushed {
+                    let blocks = Blocks { first: piece.first, count };
                     *stamp = volume.guard.stamp(blocks, epoch);
                 }
                 let now = self.now;
@@ -191,6 +193,22 @@ impl<S: Store> Machine<S> {
                 self.issue(Target::Origin(volume_index), op, Flight::OriginRead { request, piece });
             }
         }
+    }
+
+    /// Whether blocks that a client's read is about to fetch from the origin may enter the cache. If not, they are counted.
+    fn may_enter(&mut self, request: RequestKey, blocks: u64) -> bool {
+        let volume_index = self.requests[request].volume;
+        let volume = self.volume(volume_index);
+        let is_cached = volume.standing == Standing::Cached;
+        let why = if volume.caches_reads() {
+            S::bars_fill(self, request)
+        } else {
+            is_cached.then_some(Bypass::Mode)
+        };
+        if let Some(why) = why {
+            self.volume_mut(volume_index).counters.read_bypasses.add(why, blocks);
+        }
+        is_cached && why.is_none()
     }
 
     pub(crate) fn cache_read_done<M: Memory>(

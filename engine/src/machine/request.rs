@@ -4,6 +4,7 @@ use crate::effect::{Errno, Request, RequestId, RequestOp};
 use crate::machine::guard::{Blocks, Hold};
 use crate::memory::{BufferId, Slice};
 use crate::number::to_u32;
+use crate::status::Bypass;
 use crate::units::{SECTORS_PER_BLOCK, VolumeIndex};
 
 /// A request's slot in the engine's table.
@@ -94,8 +95,10 @@ pub(crate) struct Active {
     pub work_buffer: Option<BufferId>,
     /// Whether the client's buffer was released.
     pub is_client_buffer_released: bool,
-    /// Whether it bypasses the cache; `None`: the policies were not asked yet.
-    pub passes: Option<bool>,
+    /// Why it bypasses the cache, if the policies say so; `None`: they were not asked yet.
+    pub passes: Option<Option<Bypass>>,
+    /// Why its route leads around the cache, if the mode does not say so.
+    pub around: Option<Bypass>,
     /// A part of it went to the origin, around the cache.
     pub is_around: bool,
     /// Device operations under way for it.
@@ -130,6 +133,7 @@ impl Active {
             work_buffer: None,
             is_client_buffer_released: false,
             passes: None,
+            around: None,
             is_around: false,
             parts: 0,
             unpublished: 0,

@@ -29,7 +29,7 @@ use crate::machine::request::RequestKey;
 use crate::machine::volume::Volume;
 use crate::memory::{Memory, Slice};
 use crate::policies::replacement::Access;
-use crate::status::CacheStatus;
+use crate::status::{Bypass, CacheStatus};
 use crate::store::log::extents::ExtentKind;
 use crate::units::{BlockKey, Nanos, Place, VolumeIndex};
 use alloc::vec::Vec;
@@ -144,10 +144,10 @@ pub(crate) trait Lookup {
 
 /// Reads under way: whether they may go on, what they fill, and what they find broken.
 pub(crate) trait Reading: Operations {
-    /// Whether a request bypasses the cache, as its policies say. Asked once for each read and write.
-    fn passes_by(m: &mut Machine<Self>, key: RequestKey, access: Access) -> bool {
+    /// Why a request bypasses the cache, if its policies say so. Asked once for each read and write.
+    fn passes_by(m: &mut Machine<Self>, key: RequestKey, access: Access) -> Option<Bypass> {
         let _ = (m, key, access);
-        false
+        None
     }
     /// Whether a client's read may be looked up now. If not, it waits, and the store goes on with
     /// [`Machine::fetch_all`].
@@ -161,10 +161,10 @@ pub(crate) trait Reading: Operations {
         let _ = (m, key);
         true
     }
-    /// Whether a read's fetch from the origin may be offered as a fill.
-    fn may_fill(m: &mut Machine<Self>, key: RequestKey) -> bool {
+    /// Why a read's fetch from the origin may not be offered as a fill, if so. A store that says it later counts it itself.
+    fn bars_fill(m: &mut Machine<Self>, key: RequestKey) -> Option<Bypass> {
         let _ = (m, key);
-        true
+        None
     }
     /// Offers `piece`, which a request brought from the origin: the store may keep it, if nothing changed since
     /// `stamp`.

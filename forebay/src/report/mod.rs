@@ -5,5 +5,5 @@ mod stats;
 mod status;
 
 pub use division::Division;
-pub use stats::{DeviceStats, LatencyStats, RequestStats, StatsReport, VolumeStats};
+pub use stats::{BypassStats, DeviceStats, LatencyStats, Reasons, RequestStats, StatsReport, VolumeStats};
 pub use status::{CacheIdentity, CacheReport, RecoveryReport, StatusReport, VolumeReport};

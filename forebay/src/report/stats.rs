@@ -1,9 +1,10 @@
 //! Report of `stats`.
 
 use crate::output::Size;
-use engine::status::{Counters, DeviceBytes, Status, VolumeStatus};
+use engine::status::{Bypasses, Counters, DeviceBytes, Status, VolumeStatus};
 use live::server::{Latencies, Latency};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::io::{self, Write};
 
 /// `stats`.
@@ -54,19 +55,46 @@ pub struct RequestStats {
     pub destaged_blocks: u64,
     pub relocated_blocks: u64,
     pub corrupt_clean_blocks: u64,
-    /// Blocks that went around the cache, by reason.
+    /// Blocks that bypassed the cache, by reason.
     pub bypasses: BypassStats,
 }
 
-/// Blocks that went around the cache, by reason.
+/// Blocks that bypassed the cache, by reason.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct BypassStats {
-    /// The write mode says so.
-    pub mode_blocks: u64,
-    /// The cache failed.
-    pub failed_blocks: u64,
-    /// The log had no room for a fill at that moment.
-    pub pressure_blocks: u64,
+    /// Blocks read that the cache had not and that did not enter it.
+    #[serde(with = "BypassesForm")]
+    pub reads: Bypasses,
+    /// Blocks written to the origin alone.
+    #[serde(with = "BypassesForm")]
+    pub writes: Bypasses,
+}
+
+/// The form of [`Bypasses`], which explains each.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Bypasses")]
+struct BypassesForm {
+    mode_blocks: u64,
+    failed_blocks: u64,
+    pressure_blocks: u64,
+    sequential_blocks: u64,
+    congested_blocks: u64,
+    seldom_blocks: u64,
+    copies_blocks: u64,
+    in_use_blocks: u64,
+    unaligned_blocks: u64,
+    later_gap_blocks: u64,
+}
+
+/// Prints the reasons that occurred, each with its count.
+pub struct Reasons<'a>(pub &'a Bypasses);
+
+impl fmt::Display for Reasons<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reasons = self.0.by_reason().into_iter().filter(|(_, blocks)| *blocks > 0);
+        let reasons: Vec<String> = reasons.map(|(reason, blocks)| format!("{blocks} {reason}")).collect();
+        f.write_str(if reasons.is_empty() { "none".into() } else { reasons.join(", ") }.as_str())
+    }
 }
 
 /// Bytes to and from a device.
@@ -127,9 +155,8 @@ impl RequestStats {
         self.destaged_blocks += other.destaged_blocks;
         self.relocated_blocks += other.relocated_blocks;
         self.corrupt_clean_blocks += other.corrupt_clean_blocks;
-        self.bypasses.mode_blocks += other.bypasses.mode_blocks;
-        self.bypasses.failed_blocks += other.bypasses.failed_blocks;
-        self.bypasses.pressure_blocks += other.bypasses.pressure_blocks;
+        self.bypasses.reads += other.bypasses.reads;
+        self.bypasses.writes += other.bypasses.writes;
     }
 }
 
@@ -152,11 +179,7 @@ impl From<&Counters> for RequestStats {
             destaged_blocks: counters.destaged_blocks,
             relocated_blocks: counters.relocated_blocks,
             corrupt_clean_blocks: counters.corrupt_clean_blocks,
-            bypasses: BypassStats {
-                mode_blocks: counters.bypass_mode_blocks,
-                failed_blocks: counters.bypass_failed_blocks,
-                pressure_blocks: counters.bypass_pressure_blocks,
-            },
+            bypasses: BypassStats { reads: counters.read_bypasses, writes: counters.write_bypasses },
         }
     }
 }
@@ -297,8 +320,9 @@ impl VolumeStats {
         )?;
         writeln!(
             to,
-            "bypassed   {} blocks by mode, {} because the cache failed, {} for want of room",
-            requests.bypasses.mode_blocks, requests.bypasses.failed_blocks, requests.bypasses.pressure_blocks
+            "bypassed   blocks read: {}; written: {}",
+            Reasons(&requests.bypasses.reads),
+            Reasons(&requests.bypasses.writes)
         )?;
         writeln!(
             to,

@@ -151,3 +151,21 @@ fn the_jobs_of_a_job_file_are_carried_out() {
     std::fs::write(&path, "; nothing\n").expect("a file for the test");
     place.refused(&["lab", "trace", file], 1, &["no job"]);
 }
+
+/// The requests are of 512 bytes, and bcache has blocks of 4 KiB: they never enter, whatever the size.
+#[test]
+fn a_replay_says_why_requests_bypassed_the_cache() {
+    let place = Place::new();
+    let path = place.path("small.lis");
+    let lines: String = (0..500).map(|at| format!("{} 1 0 {at}\n", at % 100)).collect();
+    std::fs::write(&path, lines).expect("a file for the test");
+    let file = path.to_str().expect("a plain path");
+    let replay = ["lab", "trace", file, "--profile", "bcache", "--cache-size", "46M", "--depth", "1"];
+    let text = place.done(&replay);
+    assert!(text.contains("bypassed     blocks read: 500 of requests that are not aligned"), "{text}");
+    let run = &json(&place.done(&[&replay[..], &["--json"]].concat()))["runs"][0];
+    assert_eq!(run["bypasses"]["reads"]["unaligned_blocks"].as_u64(), Some(500));
+    assert_eq!((run["hit_ratio"].as_f64(), run["cache_written_bytes"].as_u64()), (Some(0.0), Some(0)));
+    let aligned = place.done(&[&replay[..], &["--unit", "4096"]].concat());
+    assert!(!aligned.contains("bypassed") && aligned.contains("80.0 % of the blocks read"), "{aligned}");
+}

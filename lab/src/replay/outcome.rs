@@ -2,7 +2,7 @@
 
 use super::plan::Plan;
 use crate::long::{Answers, Statistics};
-use engine::status::Status;
+use engine::status::{Bypasses, Status};
 use engine::units::{BLOCK_BYTES, Nanos};
 
 /// Latencies of one kind of requests, from the time they came to their answer.
@@ -93,6 +93,10 @@ pub struct Outcome {
     pub origin: Moved,
     /// Bytes that clients wrote into the cache or that were filled.
     pub entered_bytes: u64,
+    /// Blocks read that the cache had not and that did not enter it.
+    pub read_bypasses: Bypasses,
+    /// Blocks written to the origin alone.
+    pub write_bypasses: Bypasses,
     /// Dirty data that wait for write-back.
     pub backlog: Backlog,
 }
@@ -107,7 +111,7 @@ impl Outcome {
         backlog: Backlog,
     ) -> Outcome {
         let (before, after) = (&before.volumes[0].counters, &after.volumes[0].counters);
-        let bypassed_blocks = after.bypass_mode_blocks - before.bypass_mode_blocks;
+        let write_bypasses = after.write_bypasses.since(&before.write_bypasses);
         let filled_blocks = after.fill_blocks - before.fill_blocks;
         let origin = statistics.origins[0];
         let answers = [&statistics.reads, &statistics.writes, &statistics.trims];
@@ -129,8 +133,10 @@ impl Outcome {
                 written_bytes: statistics.cache.written_bytes,
             },
             origin: Moved { read_bytes: origin.read_bytes, written_bytes: origin.written_bytes },
-            entered_bytes: statistics.writes.bytes.saturating_sub(bypassed_blocks * BLOCK_BYTES)
+            entered_bytes: statistics.writes.bytes.saturating_sub(write_bypasses.blocks() * BLOCK_BYTES)
                 + filled_blocks * BLOCK_BYTES,
+            read_bypasses: after.read_bypasses.since(&before.read_bypasses),
+            write_bypasses,
             backlog,
         }
     }

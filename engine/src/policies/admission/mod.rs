@@ -94,7 +94,7 @@ impl Verdict {
     pub(crate) const ADMIT: Verdict = Verdict::Admit { hits: 1, is_temporary: false, is_returning: false };
 }
 
-/// Why a request bypasses the cache; counted.
+/// Why a policy has a request bypass the cache; counted (`status::Bypasses`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// Part of a long sequential run.
@@ -105,12 +105,12 @@ pub enum Reason {
     NotYet,
     /// Admissible, but no more copies may be under way.
     CopiesInFlight,
-    /// No place could be had.
-    Full,
-    /// Too much of the cache is in use.
+    /// Too much of the cache is dirty or in use.
     InUse,
-    /// It does not begin and end where blocks do.
+    /// It does not begin and end where the policy, or a slot, wants it to.
     Unaligned,
+    /// Of several missing ranges of a read only the first one enters.
+    LaterGap,
 }
 
 /// A policy's decision.

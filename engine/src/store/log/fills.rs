@@ -58,7 +58,7 @@ impl Machine<LogStore> {
         if !is_new {
             let counters = &mut self.volume_mut(volume).counters;
             let counter = if is_unchanged {
-                &mut counters.bypass_pressure_blocks
+                &mut counters.read_bypasses.pressure_blocks
             } else {
                 &mut counters.fill_dropped_blocks
             };

@@ -9,9 +9,10 @@ use crate::machine::guard::Blocks;
 use crate::machine::request::RequestKey;
 use crate::number::low_u32;
 use crate::policies::admission::always::AlwaysChoice;
-use crate::policies::admission::{Admission, AdmissionChoice, Asked, Cutoff, Sizes, Verdict};
+use crate::policies::admission::{Admission, AdmissionChoice, Asked, Cutoff, Reason, Sizes, Verdict};
 use crate::policies::replacement::{Access, Standing};
 use crate::prng::Prng;
+use crate::status::Bypass;
 use crate::units::{BLOCK_BYTES, Nanos, PieceKey, SectorRange, VolumeIndex};
 use alloc::vec::Vec;
 
@@ -52,12 +53,13 @@ impl Policies {
         }
     }
 
-    /// Whether a request passes by, whatever of it is cached. Asked once for each.
+    /// Why a request passes by, whatever of it is cached, if it does. Asked once for each.
     #[inline]
-    fn passes(&mut self, asked: &Asked) -> bool {
+    fn passes(&mut self, asked: &Asked) -> Option<Reason> {
         let Policies { cutoff, prng, .. } = self;
-        if cutoff.decide(asked, || low_u32(prng.next_u64())).is_some() {
-            return true;
+        let reason = cutoff.decide(asked, || low_u32(prng.next_u64()));
+        if reason.is_some() {
+            return reason;
         }
         if !matches!(self.admission, Admission::Always(_)) {
             let first = asked.piece.0;
@@ -65,22 +67,22 @@ impl Policies {
                 self.admission.seen(&Asked { piece: PieceKey(first + step), ..*asked }, false);
             }
         }
-        false
+        None
     }
 }
 
 impl Machine<LogStore> {
-    /// Asks the policies about a request that has just come.
-    pub(super) fn ask_policies(&mut self, key: RequestKey, access: Access) -> bool {
+    /// Asks the policies about a request that has just come: why it passes by, if it does.
+    pub(super) fn ask_policies(&mut self, key: RequestKey, access: Access) -> Option<Bypass> {
         let now = self.now;
         let active = &self.requests[key];
         let volume = active.volume;
         let (RequestOp::Read { range, .. } | RequestOp::Write { range, .. }) = active.op else {
-            return false;
+            return None;
         };
         self.store.controller.destage.client_request(volume, access, now);
         if self.store.policies.lets_all_in && !self.store.appender.has_admission() {
-            return false;
+            return None;
         }
         let is_writeback = self.volume(volume).mode == WriteMode::Writeback;
         let asked = Asked {
@@ -96,23 +98,22 @@ impl Machine<LogStore> {
             now,
         };
         let passes = self.store.policies.passes(&asked);
-        let passes = passes || self.store.appender.is_over_cutoff(access, is_writeback);
-        if !passes {
+        let is_over = passes.is_none() && self.store.appender.is_over_cutoff(access, is_writeback);
+        let passes = if is_over { Some(Reason::InUse) } else { passes };
+        if passes.is_none() {
             self.store.appender.served(range.sectors);
         }
-        passes
+        passes.map(Bypass::Policy)
     }
 
-    /// Whether what a read is about to fetch from the origin may enter.
-    pub(super) fn ask_fill(&mut self, key: RequestKey) -> bool {
-        if self.requests[key].passes == Some(true) {
-            return false;
-        }
-        if self.store.policies.first_gap_only {
+    /// Why what a read is about to fetch from the origin may not enter, if so.
+    pub(super) fn ask_fill(&mut self, key: RequestKey) -> Option<Bypass> {
+        let passes = self.requests[key].passes.flatten();
+        if passes.is_none() && self.store.policies.first_gap_only {
             // Source: bcache, which inserts the first gap of a request and no other.
-            self.requests[key].passes = Some(true);
+            self.requests[key].passes = Some(Some(Bypass::Policy(Reason::LaterGap)));
         }
-        true
+        passes
     }
 
     /// The admitted ones of blocks that a read brought from the origin.
@@ -138,7 +139,8 @@ impl Machine<LogStore> {
                 now,
             };
             let decision = policies.admission.decide(&asked, &Standing::default());
-            if !matches!(decision.verdict, Verdict::Admit { .. }) {
+            if let Verdict::Pass(reason) = decision.verdict {
+                self.volumes.of_mut(volume).counters.read_bypasses.add(reason.into(), 1);
                 continue;
             }
             match admitted.last_mut() {

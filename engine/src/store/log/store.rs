@@ -14,7 +14,7 @@ use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
 use crate::number::to_u32;
 use crate::policies::replacement::Access;
-use crate::status::CacheStatus;
+use crate::status::{Bypass, CacheStatus};
 use crate::store::log::extents::ExtentKind;
 use crate::store::{
     Cached, Changing, Destaging, Dropping, Durability, Life, Lookup, Operations, Pressure, Readiness, Reading,
@@ -129,7 +129,7 @@ impl Reading for LogStore {
             && m.latched.is_none()
             && !m.is_stopping;
         if !is_room {
-            m.volume_mut(volume).counters.bypass_pressure_blocks += blocks;
+            m.volume_mut(volume).counters.read_bypasses.pressure_blocks += blocks;
             return;
         }
         let all = Blocks { first: piece.first, count: blocks };
@@ -151,12 +151,12 @@ impl Reading for LogStore {
         }
     }
 
-    fn passes_by(m: &mut Machine<LogStore>, key: RequestKey, access: Access) -> bool {
+    fn passes_by(m: &mut Machine<LogStore>, key: RequestKey, access: Access) -> Option<Bypass> {
         m.ask_policies(key, access)
     }
 
-    fn may_fill(m: &mut Machine<LogStore>, key: RequestKey) -> bool {
-        m.store.policies.lets_all_in && !m.store.appender.has_admission() || m.ask_fill(key)
+    fn bars_fill(m: &mut Machine<LogStore>, key: RequestKey) -> Option<Bypass> {
+        m.ask_fill(key)
     }
 
     fn answered(m: &mut Machine<LogStore>, issued: Nanos) {

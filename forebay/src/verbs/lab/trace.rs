@@ -5,6 +5,7 @@ use crate::arguments::traces::LabTrace;
 use crate::output::{Output, Size};
 use crate::profile::{self, Profile};
 use crate::progress::Bar;
+use crate::report::{BypassStats, Reasons};
 use anyhow::{Context, Result, anyhow, bail};
 use engine::units::VolumeIndex;
 use lab::replay::{self, Latency, Outcome, Pace, Plan};
@@ -92,6 +93,8 @@ pub(super) struct Run {
     dirty_max_bytes: u64,
     dirty_end_bytes: u64,
     drain_seconds: Option<f64>,
+    /// Blocks that bypassed the cache, by reason.
+    bypasses: BypassStats,
 }
 
 #[derive(Serialize)]
@@ -356,6 +359,7 @@ impl Run {
             dirty_max_bytes: outcome.backlog.max_bytes,
             dirty_end_bytes: outcome.backlog.at_end_bytes,
             drain_seconds: outcome.backlog.drain_ns.map(|ns| ns as f64 / 1e9),
+            bypasses: BypassStats { reads: outcome.read_bypasses, writes: outcome.write_bypasses },
         }
     }
 }
@@ -406,6 +410,11 @@ impl Run {
                     output,
                     "  {kind:<12} mean {mean}, p50 {p50}, p99 {p99}, p99.9 {p999}, longest {max}"
                 )?;
+            }
+        }
+        for (kind, bypasses) in [("read", &self.bypasses.reads), ("written", &self.bypasses.writes)] {
+            if bypasses.blocks() > 0 {
+                writeln!(output, "  bypassed     blocks {kind}: {}", Reasons(bypasses))?;
             }
         }
         for (device, read, written) in [

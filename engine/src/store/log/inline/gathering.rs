@@ -177,7 +177,7 @@ impl Machine<LogStore> {
         while let Some(fill) = self.store.appender.inline_mut().gathering.pop() {
             self.store.log.pending_fill_blocks -= fill.blocks.count;
             if let Some(volume) = &mut self.volumes[fill.volume.at()] {
-                volume.counters.bypass_pressure_blocks += fill.blocks.count;
+                volume.counters.read_bypasses.pressure_blocks += fill.blocks.count;
                 if let Some(watch) = fill.watch {
                     volume.guard.unwatch(watch);
                 }

@@ -12,6 +12,7 @@ use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
 use crate::number::{index_wide, to_u32};
 use crate::policies::replacement::Access;
+use crate::status::Bypass;
 use crate::store::{Changing, Lookup};
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, VolumeIndex};
 use alloc::vec::Vec;
@@ -138,7 +139,7 @@ impl Machine<LogStore> {
             if let Some(target) = &mut self.volumes[volume.at()] {
                 let counters = &mut target.counters;
                 let counter = if is_current {
-                    &mut counters.bypass_pressure_blocks
+                    &mut counters.read_bypasses.pressure_blocks
                 } else {
                     &mut counters.fill_dropped_blocks
                 };
@@ -282,7 +283,7 @@ impl Machine<LogStore> {
         for (key, blocks) in self.store.log.withdraw(|key| queued.contains(&key)) {
             let active = &mut self.requests[key];
             active.unpublished -= blocks;
-            active.passes = Some(true);
+            active.passes = Some(Some(Bypass::Pressure));
             assert!(active.unpublished == 0, "what is in no batch was withdrawn as a whole");
             self.begin_again(key, memory);
         }

@@ -7,15 +7,17 @@ use crate::machine::guard::Blocks;
 use crate::machine::request::RequestKey;
 use crate::machine::volumes::Volumes;
 use crate::number::to_u32;
-use crate::policies::admission::{Asked, Verdict};
+use crate::policies::admission::{Asked, Reason, Verdict};
 use crate::policies::controllers::Destage;
 use crate::policies::replacement::{Access, Arrival, Policy};
+use crate::status::Bypass;
 use crate::store::slots::SlotStore;
+use crate::store::slots::changes::plan::{Part, Way};
 use crate::units::{Nanos, PieceKey, SECTORS_PER_BLOCK, SectorRange};
 use alloc::vec::Vec;
 
-/// Admission's answers for the pieces of a request: the arrival of each that may enter.
-pub(in crate::store::slots) type Answers = Vec<(PieceKey, Option<Arrival>)>;
+/// Admission's answers for the pieces of a request: the arrival of each that may enter, or why it may not.
+pub(in crate::store::slots) type Answers = Vec<(PieceKey, Result<Arrival, Bypass>)>;
 
 impl Machine<SlotStore> {
     /// Asks for all pieces of a request, if that was not done yet.
@@ -29,6 +31,7 @@ impl Machine<SlotStore> {
         };
         let (volume_index, blocks) = (active.volume, active.blocks);
         let mode = self.volume(volume_index).mode;
+        let caches_reads = self.volume(volume_index).caches_reads();
         let mut answers = Answers::new();
         for piece in self.store.pieces(volume_index, blocks) {
             let unit = self.store.blocks_of(self.volume(volume_index), piece);
@@ -57,25 +60,53 @@ impl Machine<SlotStore> {
                 self.store.last_origin = self.now;
             }
             let arrival = self.store.ask_for(&asked, is_hit, mode);
+            if let Err(why) = arrival
+                && access == Access::Read
+                && caches_reads
+            {
+                let blocks = Blocks::touched_by(part).count;
+                self.volume_mut(volume_index).counters.read_bypasses.add(why, blocks);
+            }
             answers.push((piece, arrival));
         }
         self.store.destage.client_request(volume_index, access, self.now);
         self.store.answers.insert(key, answers);
     }
+
+    /// Counts what of these parts of a write goes to the origin and into no slot.
+    pub(in crate::store::slots) fn count_around(&mut self, key: RequestKey, parts: &[Part]) {
+        let active = &self.requests[key];
+        let RequestOp::Write { range, .. } = active.op else { unreachable!("a write has parts") };
+        let volume_index = active.volume;
+        let is_through = self.volume(volume_index).mode == WriteMode::Writethrough;
+        let enters_later = is_through && range.is_block_aligned();
+        let refused = self.store.answers.get(&key).into_iter().flatten().find_map(|(_, answer)| answer.err());
+        for part in parts.iter().filter(|part| part.way == Way::Around) {
+            let why = match self.store.answer(key, part.piece) {
+                Err(why) => why,
+                // It enters when the origin has it, which counts what finds no room then.
+                Ok(_) if enters_later => continue,
+                // One part without a slot is enough.
+                Ok(_) if self.store.policies.writes.all_or_nothing => refused.unwrap_or(Bypass::Pressure),
+                Ok(_) => Bypass::Policy(Reason::Unaligned),
+            };
+            self.volume_mut(volume_index).counters.write_bypasses.add(why, part.blocks.count);
+        }
+    }
 }
 
 impl SlotStore {
-    fn ask_for(&mut self, asked: &Asked, is_hit: bool, mode: WriteMode) -> Option<Arrival> {
+    fn ask_for(&mut self, asked: &Asked, is_hit: bool, mode: WriteMode) -> Result<Arrival, Bypass> {
         let SlotStore { policies, replacement, free, .. } = self;
         let access = asked.access;
         let first = Arrival::first(access, access == Access::Write && mode == WriteMode::Writeback);
-        if policies.cutoff.decide(asked, || policies.prng.next_u32()).is_some() {
+        if let Some(reason) = policies.cutoff.decide(asked, || policies.prng.next_u32()) {
             // Blocks that are cached already are not bypassed.
-            return is_hit.then_some(first);
+            return if is_hit { Ok(first) } else { Err(reason.into()) };
         }
         policies.admission.seen(asked, is_hit);
         if is_hit {
-            return Some(first);
+            return Ok(first);
         }
         replacement.miss();
         let decision = policies.admission.decide(asked, &replacement.standing(free.len()));
@@ -84,9 +115,9 @@ impl SlotStore {
         }
         match decision.verdict {
             Verdict::Admit { hits, is_temporary, is_returning } => {
-                Some(Arrival { hits, is_temporary, is_returning, ..first })
+                Ok(Arrival { hits, is_temporary, is_returning, ..first })
             }
-            Verdict::Pass(_) => None,
+            Verdict::Pass(reason) => Err(reason.into()),
         }
     }
 
@@ -102,16 +133,20 @@ impl SlotStore {
         }
     }
 
-    /// The arrival with which a piece of a request may enter; `None`: it may not.
-    pub(in crate::store::slots) fn answer(&self, key: RequestKey, piece: PieceKey) -> Option<Arrival> {
-        let answers = self.answers.get(&key)?;
-        answers.iter().find(|(asked, _)| *asked == piece).and_then(|(_, arrival)| *arrival)
+    /// The arrival with which a piece of a request may enter, or why it may not: what was not asked may not by its mode.
+    pub(in crate::store::slots) fn answer(
+        &self,
+        key: RequestKey,
+        piece: PieceKey,
+    ) -> Result<Arrival, Bypass> {
+        let mut answers = self.answers.get(&key).into_iter().flatten();
+        answers.find(|(asked, _)| *asked == piece).map_or(Err(Bypass::Mode), |(_, answer)| *answer)
     }
 
-    /// Takes back the answer for a piece of a request that does not enter after all.
+    /// Takes back the answer for a piece of a request that does not enter after all: there is no room for it.
     pub(in crate::store::slots) fn take_back_answer(&mut self, key: RequestKey, piece: PieceKey) {
         let answers = self.answers.get_mut(&key).into_iter().flatten();
-        answers.filter(|(asked, _)| *asked == piece).for_each(|(_, arrival)| *arrival = None);
+        answers.filter(|(asked, _)| *asked == piece).for_each(|(_, answer)| *answer = Err(Bypass::Pressure));
     }
 
     /// Notes that a piece that may enter found no slot.

@@ -38,10 +38,14 @@ impl Machine<SlotStore> {
             if !may_enter || is_known || filling + unit.count > self.config.fill_blocks_max {
                 continue;
             }
-            let Some(arrival) = self.store.answer(key, piece) else { continue };
+            let Ok(arrival) = self.store.answer(key, piece) else { continue };
             let Some(slot) = self.store.reserve(piece, &mut self.volumes, self.now) else {
                 self.store.refuse(piece, arrival);
-                self.volume_mut(volume_index).counters.bypass_pressure_blocks += unit.count;
+                let is_read = matches!(self.requests[key].op, RequestOp::Read { .. });
+                let counters = &mut self.volume_mut(volume_index).counters;
+                let bypasses =
+                    if is_read { &mut counters.read_bypasses } else { &mut counters.write_bypasses };
+                bypasses.pressure_blocks += unit.count;
                 continue;
             };
             let skip = to_u32((unit.first - blocks.first) * BLOCK_BYTES);

@@ -107,7 +107,7 @@ impl SlotStore {
                 Partial::BothIfClean if table.is_dirty(slot) => Way::InPlace(slot),
                 Partial::BothIfClean => Way::Beside(slot),
             },
-            None if self.answer(key, piece).is_none() => Way::Around,
+            None if self.answer(key, piece).is_err() => Way::Around,
             None if covers => Way::New,
             None if policies.fetch == (Fetch::Frame { waits: true }) => Way::Promote,
             None => Way::Around,

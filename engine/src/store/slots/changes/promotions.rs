@@ -20,6 +20,7 @@ use crate::policies::replacement::{Access, Arrival, Policy};
 use crate::store::Lookup;
 use crate::store::slots::SlotFlight;
 use crate::store::slots::SlotStore;
+use crate::store::slots::changes::asking::part_of;
 use crate::store::slots::table::SlotState;
 use crate::units::{BLOCK_BYTES, Frame, Nanos, PieceKey, VolumeIndex};
 use alloc::vec::Vec;
@@ -66,6 +67,15 @@ impl SlotStore {
     }
 }
 
+/// Why a piece that may enter was not promoted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NotPromoted {
+    /// Its data changes, may be lost by the origin, or nothing enters any more.
+    NotNow,
+    /// No slot is free for it, or too many copies are under way.
+    NoRoom,
+}
+
 impl Machine<SlotStore> {
     /// Asks the policies for a client's read before its lookup. False if it waits until pieces of it are in slots.
     pub(in crate::store::slots) fn ask_for_read<M: Memory>(
@@ -108,19 +118,34 @@ impl Machine<SlotStore> {
     ) -> bool {
         let mut is_any = false;
         for &piece in pieces {
-            let Some(arrival) = self.store.answer(key, piece) else { continue };
+            let Ok(arrival) = self.store.answer(key, piece) else { continue };
             if self.store.directory.find(piece, &self.store.table).is_some() {
                 continue;
             }
             // Only once for a request: the slot may be gone again before the request's turn.
             self.store.take_back_answer(key, piece);
-            if self.promote(piece, arrival, is_held, memory) {
-                is_any = true;
-            } else {
-                self.store.refuse(piece, arrival);
+            match self.promote(piece, arrival, is_held, memory) {
+                Ok(()) => is_any = true,
+                Err(why) => {
+                    self.store.refuse(piece, arrival);
+                    self.count_not_promoted(key, piece, why);
+                }
             }
         }
         is_any
+    }
+
+    /// Counts what of a read's piece the origin serves; a write counts what it sends there when it does.
+    fn count_not_promoted(&mut self, key: RequestKey, piece: PieceKey, why: NotPromoted) {
+        let active = &self.requests[key];
+        let RequestOp::Read { range, .. } = active.op else { return };
+        let volume = self.volume(active.volume);
+        let part = part_of(range, self.store.blocks_of(volume, piece));
+        let is_counted = why == NotPromoted::NoRoom && volume.caches_reads();
+        if is_counted {
+            let blocks = Blocks::touched_by(part).count;
+            self.volume_mut(piece.volume()).counters.read_bypasses.pressure_blocks += blocks;
+        }
     }
 
     fn promote<M: Memory>(
@@ -129,7 +154,7 @@ impl Machine<SlotStore> {
         arrival: Arrival,
         is_held: bool,
         memory: &mut M,
-    ) -> bool {
+    ) -> Result<(), NotPromoted> {
         let volume = self.volume(piece.volume());
         let blocks = self.store.blocks_of(volume, piece);
         // HAZARD 1: no change of the copied blocks is about to begin; a later one finds the slot being filled.
@@ -138,14 +163,19 @@ impl Machine<SlotStore> {
         let is_too_much = filling > 0 && filling + blocks.count > self.config.fill_blocks_max;
         // RULE 2: a store that keeps clean slots over a crash keeps only data that is durable on the origin.
         let is_durable = self.store.may_enter_clean(piece.volume(), blocks, &self.volumes);
-        if self.latched.is_some() || self.is_stopping || !is_still || !is_durable || is_too_much {
-            return false;
+        if self.latched.is_some() || self.is_stopping || !is_still || !is_durable {
+            return Err(NotPromoted::NotNow);
+        }
+        if is_too_much {
+            return Err(NotPromoted::NoRoom);
         }
         let bytes = blocks.count.min(COPY_BLOCKS_MAX) * BLOCK_BYTES;
-        let Some(buffer) = self.allocate(Purpose::Payload, to_u32(bytes), memory) else { return false };
+        let Some(buffer) = self.allocate(Purpose::Payload, to_u32(bytes), memory) else {
+            return Err(NotPromoted::NoRoom);
+        };
         let Some(slot) = self.store.reserve(piece, &mut self.volumes, self.now) else {
             memory.release(buffer);
-            return false;
+            return Err(NotPromoted::NoRoom);
         };
         let volume = piece.volume();
         // The request itself marks the data that it makes dirty.
@@ -155,7 +185,7 @@ impl Machine<SlotStore> {
         let promotion = Promotion { volume, blocks, slot, arrival, buffer, copied: 0 };
         let key = self.store.promotions.insert(promotion);
         self.read_for_promotion(key);
-        true
+        Ok(())
     }
 
     fn read_for_promotion(&mut self, key: usize) {

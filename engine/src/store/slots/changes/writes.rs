@@ -304,6 +304,7 @@ impl Machine<SlotStore> {
         while let Some(start) = rest.iter().position(goes_home) {
             let count = rest[start..].iter().take_while(|part| goes_home(part)).count();
             let span = span_of(&rest[start..start + count]);
+            self.count_around(key, &rest[start..start + count]);
             let beside = self.store.keep_busy(&rest[start..start + count]);
             rest = &rest[start + count..];
             self.write_around(key, span, beside);
@@ -345,7 +346,6 @@ impl Machine<SlotStore> {
         let volume = self.volume_mut(volume_index);
         let epoch = volume.origin.epoch;
         volume.guard.origin_written(blocks, epoch);
-        volume.counters.bypass_pressure_blocks += blocks.count;
         let op = IoOp::Write { offset_bytes: sectors.start * 512, from: Pieces::One(slice) };
         let flight = Flight::Store(SlotFlight::Around { request: key, blocks, beside });
         self.issue_origin_write(volume_index, blocks, op, flight);

@@ -1,0 +1,129 @@
+//! What bypasses the cache is counted, reads and writes apart, by the reason that keeps it out.
+
+use engine::composition::Composition;
+use engine::effect::{RequestOp, WriteMode};
+use engine::format::{Geometry, KeyLayout};
+use engine::status::{Bypasses, Counters};
+use engine::units::{Nanos, SectorRange};
+use forebay_lab::world::{Setup, SlotSetup, World, blocks};
+
+/// 16 MiB of data in buckets of 512 KiB.
+const LAYOUT: KeyLayout =
+    KeyLayout { geometry: Geometry { segments: 64, segment_blocks: 64 }, bucket_blocks: 128, buckets: 32 };
+const NONE: Bypasses = Bypasses {
+    mode_blocks: 0,
+    failed_blocks: 0,
+    pressure_blocks: 0,
+    sequential_blocks: 0,
+    congested_blocks: 0,
+    seldom_blocks: 0,
+    copies_blocks: 0,
+    in_use_blocks: 0,
+    unaligned_blocks: 0,
+    later_gap_blocks: 0,
+};
+
+fn counters(world: &World) -> Counters {
+    world.engine().expect("an engine runs").status().volumes[0].counters
+}
+
+fn opened(setup: Setup) -> World {
+    let mut world = World::new(setup);
+    world.run_dry().unwrap();
+    world
+}
+
+fn with_slots(besides: &[(&str, &str)]) -> Setup {
+    let mut composition = Composition::plain_slots();
+    for (name, value) in besides {
+        composition.set(name, value).unwrap();
+    }
+    let mut setup = Setup::new(1);
+    setup.slots = Some(SlotSetup::new(512, composition));
+    setup
+}
+
+fn write(world: &mut World, range: SectorRange) {
+    let ticket = world.write(0, range);
+    world.succeed(ticket).unwrap();
+}
+
+fn read(world: &mut World, range: SectorRange) {
+    let ticket = world.read(0, range);
+    world.succeed(ticket).unwrap();
+    world.pass(20 * Nanos::MILLISECOND).unwrap();
+}
+
+#[test]
+fn a_mode_that_goes_around_is_the_reason() {
+    for with in [Setup::new, |_| with_slots(&[])] {
+        let mut world = opened(with(1).with_modes(&[WriteMode::Writearound]));
+        write(&mut world, blocks(3, 2));
+        read(&mut world, blocks(3, 2));
+        let Counters { read_bypasses, write_bypasses, .. } = counters(&world);
+        assert_eq!(write_bypasses, Bypasses { mode_blocks: 2, ..NONE });
+        assert_eq!(read_bypasses, NONE, "reads are cached");
+        let ticket = world.submit(0, RequestOp::SetMode(WriteMode::Passthrough));
+        world.succeed(ticket).unwrap();
+        write(&mut world, blocks(100, 4));
+        read(&mut world, blocks(200, 8));
+        let Counters { read_bypasses, write_bypasses, .. } = counters(&world);
+        assert_eq!(write_bypasses, Bypasses { mode_blocks: 6, ..NONE });
+        assert_eq!(read_bypasses, Bypasses { mode_blocks: 8, ..NONE });
+    }
+}
+
+/// Slots are asked piece by piece: of a read that is not aligned only its first and last block are counted there.
+#[test]
+fn what_is_not_aligned_is_counted_as_that() {
+    let cutoff: &[(&str, &str)] = &[("cutoff", "none"), ("aligned_sectors", "8")];
+    let setups = [(Setup::new(1).with_buckets(LAYOUT, cutoff, true), 3), (with_slots(&cutoff[1..]), 2)];
+    for (setup, of_read) in setups {
+        let mut world = opened(setup);
+        write(&mut world, SectorRange { start: 80, sectors: 3 });
+        read(&mut world, SectorRange { start: 801, sectors: 16 });
+        write(&mut world, blocks(40, 2));
+        read(&mut world, blocks(40, 2));
+        let Counters { read_bypasses, write_bypasses, .. } = counters(&world);
+        assert_eq!(write_bypasses, Bypasses { unaligned_blocks: 1, ..NONE });
+        assert_eq!(read_bypasses, Bypasses { unaligned_blocks: of_read, ..NONE });
+    }
+}
+
+/// A read hits the block in the middle: what is missing before it enters, and what is missing behind it does not.
+#[test]
+fn of_two_gaps_of_a_read_the_second_is_counted() {
+    let setup = Setup::new(1).with_buckets(LAYOUT, &[("cutoff", "none"), ("first_gap_only", "true")], false);
+    let mut world = opened(setup);
+    write(&mut world, blocks(12, 1));
+    read(&mut world, blocks(10, 6));
+    assert_eq!(counters(&world).read_bypasses, Bypasses { later_gap_blocks: 3, ..NONE });
+}
+
+#[test]
+fn a_read_that_comes_too_seldom_is_counted_until_it_enters() {
+    let mut composition = Composition::forebay();
+    composition.set("admission", "second-read").unwrap();
+    let mut setup = Setup::new(1);
+    setup.composition = composition.text();
+    let mut world = opened(setup);
+    // What the origin holds unflushed does not enter; the first flush is behind this.
+    write(&mut world, blocks(0, 1));
+    let drain = world.submit(0, RequestOp::Drain);
+    world.succeed(drain).unwrap();
+    read(&mut world, blocks(50, 4));
+    assert_eq!(counters(&world).read_bypasses, Bypasses { seldom_blocks: 4, ..NONE });
+    read(&mut world, blocks(50, 4));
+    read(&mut world, blocks(50, 4));
+    let Counters { read_bypasses, fill_blocks, .. } = counters(&world);
+    assert_eq!((read_bypasses, fill_blocks), (Bypasses { seldom_blocks: 4, ..NONE }, 4));
+}
+
+/// A write-through to slots goes to the origin and then into a slot: it bypasses nothing.
+#[test]
+fn a_write_through_that_enters_is_none() {
+    let mut world = opened(with_slots(&[]).with_modes(&[WriteMode::Writethrough]));
+    write(&mut world, blocks(7, 3));
+    write(&mut world, blocks(7, 3));
+    assert_eq!(counters(&world).write_bypasses, NONE);
+}
