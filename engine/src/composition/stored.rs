@@ -6,11 +6,13 @@ use crate::format::{
     Geometry, GeometryError, KeyLayout, KeyLayoutError, Layout, SlotLayout, SlotLayoutError, SlotPersistence,
     Superblock,
 };
-use crate::limits::Config;
+use crate::limits::{Config, SEGMENT_OVERHEAD_BLOCKS};
 use crate::policies::admission::AdmissionChoice;
 use crate::policies::admission::always::AlwaysChoice;
 use crate::policies::admission::second_read::SecondReadChoice;
 use crate::policies::replacement::ReplacementChoice;
+use crate::store::log::keys::buckets::free_low;
+use crate::units::BLOCK_BYTES;
 use alloc::string::String;
 use thiserror::Error;
 
@@ -22,6 +24,9 @@ const BYTES_PER_SLOT: u64 = 64;
 const BYTES_PER_BLOCK: u64 = 4;
 /// Memory for a piece that is remembered: 10, and some room.
 const BYTES_PER_REMEMBERED: u64 = 16;
+
+/// Steps in which a size is looked for, for each time that it is as large as the present one.
+const ROOM_STEPS: u64 = 256;
 
 /// Why a device cannot be divided as a composition wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -170,6 +175,37 @@ impl Composition {
         let remembered = self.remembered().max(slots);
         slots * (BYTES_PER_SLOT + BYTES_PER_BLOCK * u64::from(layout.slot_blocks()))
             + remembered * BYTES_PER_REMEMBERED
+    }
+
+    /// Bytes of clients' blocks that a cache divided like this can hold at the same time. The rest is for its records, or is
+    /// kept free so that there is always room for what comes next.
+    #[must_use]
+    pub fn room_bytes(&self, layout: &Layout) -> u64 {
+        let blocks = match layout {
+            Layout::Log(geometry) => {
+                let config = Config::for_cache(geometry.segments, geometry.segment_blocks);
+                let segments = geometry.segments.saturating_sub(config.segments_low);
+                u64::from(segments) * u64::from(geometry.segment_blocks - SEGMENT_OVERHEAD_BLOCKS)
+            }
+            Layout::Keys(keys) => {
+                let buckets = keys.buckets.saturating_sub(free_low(keys.buckets));
+                u64::from(buckets) * u64::from(keys.bucket_blocks)
+            }
+            Layout::Slots(slots) => u64::from(slots.shape().frames) * u64::from(slots.slot_blocks()),
+        };
+        blocks * BLOCK_BYTES
+    }
+
+    /// The least size above `cache_bytes` of which blocks can have half or more, in steps of 1 MiB and of a part of the
+    /// size; `None` if there is none up to 64 times as much.
+    #[must_use]
+    pub fn size_with_room(&self, cache_bytes: u64) -> Option<u64> {
+        let step_bytes = (cache_bytes / ROOM_STEPS).next_multiple_of(1 << 20).max(1 << 20);
+        let sizes =
+            (1..=ROOM_STEPS * 64).map(|step| cache_bytes.next_multiple_of(1 << 20) + step * step_bytes);
+        sizes
+            .into_iter()
+            .find(|&bytes| self.divide(bytes).is_ok_and(|layout| self.room_bytes(&layout) * 2 >= bytes))
     }
 
     /// Sectors of a bucket and the share of the ring, where data lies in buckets.

@@ -17,7 +17,7 @@ use engine::composition::Composition;
 use engine::effect::Errno;
 use engine::format::{Layout, Region, SEGMENTS_OFFSET, Superblock};
 use engine::recovery::SuperblockError;
-use engine::units::VolumeId;
+use engine::units::{SECTOR_BYTES, VolumeId};
 use live::devices::BlockingDevice;
 use live::devices::{Access, Device, DeviceError, DeviceSpec};
 use serde::Serialize;
@@ -63,6 +63,7 @@ pub(super) fn run(arguments: Create) -> Result<()> {
     let layout = divide(&profile.name, &composition, &cache)?;
     let name = name.unwrap_or_else(|| default_name(&origin_spec));
     let volume = origin::describe(&origin, NewVolume { id: VolumeId(1), name, mode })?;
+    let sector_bytes = volume.sector_bytes;
 
     let set_id = random_bytes().context("cannot make a new set id")?;
     let mut superblock = Superblock {
@@ -102,6 +103,8 @@ pub(super) fn run(arguments: Create) -> Result<()> {
     }
     format(&cache, &mut superblock)?;
     remember(&state, &superblock, &cache_spec)?;
+    warn_of_alignment(&profile.name, &composition, sector_bytes);
+    warn_of_room(&profile.name, &composition, &layout, &cache);
     print(&created, report.json)
 }
 
@@ -193,6 +196,36 @@ fn divide(profile: &str, composition: &Composition, cache: &Device) -> Result<La
         ),
         None => anyhow!("profile {profile}: {error}"),
     })
+}
+
+/// Says which requests never enter, if the origin lets clients make them.
+fn warn_of_alignment(profile: &str, composition: &Composition, sector_bytes: u32) {
+    let aligned_sectors = composition.cutoff.aligned_sectors;
+    let aligned_bytes = u64::from(aligned_sectors) * SECTOR_BYTES;
+    if aligned_bytes > u64::from(sector_bytes) {
+        notice(format_args!(
+            "with profile {profile} requests that do not begin and end at multiples of {aligned_bytes} bytes bypass \
+             the cache (aligned_sectors = {aligned_sectors})"
+        ));
+    }
+}
+
+/// Says so if most of the cache cannot hold what clients read and write.
+fn warn_of_room(profile: &str, composition: &Composition, layout: &Layout, cache: &Device) {
+    let (spec, size_bytes) = (cache.spec(), cache.size_bytes());
+    let room_bytes = composition.room_bytes(layout);
+    if room_bytes >= size_bytes / 2 {
+        return;
+    }
+    let way_out = match composition.size_with_room(size_bytes) {
+        Some(needed_bytes) => format!("of {} it is half or more", Size(needed_bytes)),
+        None => "a larger device does not change that".into(),
+    };
+    notice(format_args!(
+        "only {} of the {} of {spec} can hold blocks with profile {profile}; {way_out}",
+        Size(room_bytes),
+        Size(size_bytes)
+    ));
 }
 
 /// Refuses devices that cannot be an origin and a cache before anything is opened.

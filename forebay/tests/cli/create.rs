@@ -349,3 +349,37 @@ fn a_cache_too_small_for_its_buckets_is_refused_with_the_size_it_needs() {
     let create = ["create", "--origin", &origin, "--cache", &cache, "--profile", path.to_str().unwrap()];
     place.refused(&create, 1, &["the least is 33 MiB", "with profile keys"]);
 }
+
+/// Goal: what keeps much from being cached is said when the cache is made, in one line, and only then.
+#[test]
+fn a_cache_that_can_hold_little_is_made_with_a_warning() {
+    let place = Place::new();
+    let origin = place.file("slow.img", 64 * MIB);
+    let made_with = |profile: &str, bytes: u64| {
+        let cache = place.file(&format!("{bytes}.img"), bytes);
+        let create =
+            ["create", "--origin", &origin, "--cache", &cache, "--profile", profile, "--wipe", &cache];
+        let output = place.forebay(&create);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).expect("text")
+    };
+    assert_eq!(made_with("forebay", 32 * MIB), "");
+    let said = made_with("bcache", 46 * MIB);
+    assert!(said.contains("multiples of 4096 bytes bypass the cache") && said.lines().count() == 1, "{said}");
+    let path = place.path("keys.toml");
+    let profile = |tunables: &str| {
+        let text = format!(
+            "name = \"keys\"\ndescription = \"much of it for keys\"\nextends = \"bcache\"\n[tunables]\naligned_sectors = 1\n{tunables}\n"
+        );
+        fs::write(&path, text).expect("a file for the test");
+    };
+    let keys = path.to_str().expect("a plain path");
+    profile("journal_permille = 500");
+    let said = made_with(keys, 64 * MIB);
+    assert!(said.contains("can hold blocks") && said.contains("larger device does not change"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    profile("journal_permille = 400\nbucket_sectors = 16384");
+    let said = made_with(keys, 112 * MIB);
+    assert!(said.contains("can hold blocks") && said.contains("it is half or more"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}

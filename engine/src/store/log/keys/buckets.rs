@@ -25,6 +25,12 @@ use alloc::vec::Vec;
 /// Source: bcache's `MAX_OPEN_BUCKETS`.
 const OPEN_MAX: usize = 128;
 
+/// Below this many free buckets of `count` others are given up: two at the least, so that one can be on its way.
+#[must_use]
+pub(crate) fn free_low(count: u32) -> u32 {
+    (count / 64).clamp(2, 64)
+}
+
 /// Where a bucket is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -146,9 +152,9 @@ impl Buckets {
         u64::from(self.count() - self.free()) * u64::from(self.layout.bucket_blocks) * BLOCK_BYTES
     }
 
-    /// Below this many free ones others are given up: two at the least, so that one can be on its way.
+    /// See [`free_low`].
     pub fn free_low(&self) -> u32 {
-        (self.count() / 64).clamp(2, 64)
+        free_low(self.count())
     }
 
     /// Whether some are on their way to be free.
