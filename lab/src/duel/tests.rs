@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::replay::{Backlog, Latency, Moved, share_of_footprint};
+use engine::status::Bypasses;
 
 const MIB: u64 = 1 << 20;
 
@@ -23,6 +24,8 @@ fn outcome(elapsed_ns: u64, hit_blocks: u64, written_bytes: u64) -> Outcome {
         cache: Moved { read_bytes: 0, written_bytes },
         origin: Moved { read_bytes: 0, written_bytes: 0 },
         entered_bytes: 0,
+        read_bypasses: Bypasses::default(),
+        write_bypasses: Bypasses::default(),
         backlog: Backlog {
             mean_bytes: 0,
             max_bytes: 0,

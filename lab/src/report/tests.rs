@@ -4,6 +4,7 @@ use super::*;
 use crate::duel::{self, Row, Size};
 use crate::replay::{Outcome, Pace};
 use crate::study;
+use engine::status::Bypasses;
 
 /// A study with every simulated value a tenth above the published one.
 fn chapter(name: &str) -> Chapter {
@@ -72,6 +73,8 @@ fn the_page_of_a_duel_has_a_picture_of_each_figure_and_says_why_one_is_missing()
         cache: moved(3 << 20),
         origin: moved(0),
         entered_bytes: 0,
+        read_bypasses: Bypasses::default(),
+        write_bypasses: Bypasses::default(),
         backlog: crate::replay::Backlog {
             mean_bytes: 0,
             max_bytes: 0,
