@@ -235,6 +235,14 @@ const ONCE_FAILED: &[(&str, &str, &str, &str)] = &[
          rot_while_off=33",
         "a stop that waited for an origin told of no flush, and rot passed for a torn end",
     ),
+    (
+        "forebay",
+        "4000067009",
+        "sectors1=8192 sectors2=8192 mode1=0 mode2=0 cuts=4 pause_ms=1 stops=3 recovery_cuts=54 \
+         doubles=10 drains=17 detach=0 faulty=94 origin_hang=1138 extents=65536 company_wait_us=495 \
+         origin_changes=69 older_copies=1 hasty_stops=62 repairs=0",
+        "lab: a drain was waited for on an origin that hung when a stop began",
+    ),
 ];
 
 #[test]

@@ -457,7 +457,7 @@ impl Oracle {
         for volume in &mut self.volumes {
             let durable = rotten_since.map_or_else(|| volume.durable(), |Moment(at)| volume.durable_at(at));
             // What the devices tell of flushes now, a power cut may take before the next start succeeds.
-            let lasting = rotten_since.map_or_else(|| volume.lasting(), |Moment(at)| volume.durable_at(at));
+            let lasting = volume.told.unwrap_or(durable);
             volume.must_fail_flush = None;
             let newest = std::mem::take(&mut volume.newest);
             volume.for_each_open(|candidates| {

@@ -95,16 +95,23 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Waits until everything is answered, on healed devices. Operations that hung before end in a timeout, and their
-    /// device is gone until a restart: a drain would wait for it.
+    /// Waits until everything is answered and all faults are told, on healed devices.
     fn come_to_rest(world: &mut World) -> Result<(), Violation> {
         world.tell_faults()?;
+        Load::finish(world)?;
+        world.tell_faults()
+    }
+
+    /// Waits until everything is answered, on healed devices. Operations that hang end in a timeout, and their device is
+    /// gone until a restart: a drain would wait for it.
+    fn finish(world: &mut World) -> Result<(), Violation> {
         for volume in 0..world.volumes() {
-            if world.origin(volume).faults.gone.is_some() && world.is_draining(volume) {
+            let is_gone = world.origin(volume).faults.gone.is_some() || world.hangs(volume);
+            if is_gone && world.is_draining(volume) {
                 world.submit(volume, RequestOp::CancelDrain);
             }
         }
-        world.finish_with_faults()
+        world.finish()
     }
 
     fn break_devices(&mut self, world: &mut World) {
@@ -284,7 +291,7 @@ impl<'a> Load<'a> {
                 return Ok(());
             }
         }
-        world.finish()?;
+        Load::finish(world)?;
         world.stop()?;
         self.rot_behind_a_stop(world);
         self.open(world)?;
@@ -385,7 +392,7 @@ impl<'a> Load<'a> {
             }
             world.verify()?;
         }
-        world.finish()?;
+        Load::finish(world)?;
         for volume in (0..world.volumes()).filter(|volume| world.is_served(*volume)).collect::<Vec<_>>() {
             let has_suspects = world.oracle().explained.has_suspects(volume);
             let may_give_up = has_suspects && !world.oracle().explained.is_all_suspect();

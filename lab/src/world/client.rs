@@ -205,17 +205,8 @@ impl World {
         self.outstanding.values().any(|left| left.volume == volume && matches!(left.op, RequestOp::Drain))
     }
 
-    /// Lets things happen until all requests are answered and all injected faults are reported: an operation of the
-    /// engine's own may fail when no request waits for it, and after its device was healed.
-    ///
-    /// # Errors
-    /// A violation.
-    pub fn finish_with_faults(&mut self) -> Result<(), Violation> {
-        self.finish()?;
-        self.tell_faults()
-    }
-
-    /// Lets things happen until all injected faults are reported.
+    /// Lets things happen until all injected faults are reported: an operation of the engine's own may fail when no
+    /// request waits for it, and after its device was healed.
     ///
     /// # Errors
     /// A violation.

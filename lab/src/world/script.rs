@@ -4,7 +4,8 @@ use super::World;
 use super::operations::{IoView, OpId};
 use crate::disk::faults::Fault;
 use crate::violation;
-use engine::effect::Errno;
+use engine::effect::{Errno, Target};
+use engine::units::VolumeIndex;
 
 impl World {
     /// Makes every device operation wait for [`World::complete`] from now on.
@@ -100,6 +101,13 @@ impl World {
     /// Whether a fault was injected into an operation whose answer is still to come.
     pub(super) fn has_faults_under_way(&self) -> bool {
         self.in_flight.values().any(|in_flight| in_flight.fault.is_some())
+    }
+
+    /// Whether an operation on the origin of a volume hangs: it is never answered before the driver's timeout.
+    #[must_use]
+    pub fn hangs(&self, volume: usize) -> bool {
+        let origin = Target::Origin(VolumeIndex(volume as u8));
+        self.in_flight.values().any(|op| op.view.target == origin && op.fault == Some(Fault::Hang))
     }
 
     /// How many operations are under way.
