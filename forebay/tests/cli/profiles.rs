@@ -243,6 +243,14 @@ const ONCE_FAILED: &[(&str, &str, &str, &str)] = &[
          origin_changes=69 older_copies=1 hasty_stops=62 repairs=0",
         "lab: a drain was waited for on an origin that hung when a stop began",
     ),
+    (
+        "forebay",
+        "4000098232",
+        "sectors2=8192 cuts=6 pause_ms=1 kills=70 doubles=9 mode_changes=34 faulty=95 \
+         origin_flush_error=33585 origin_hang=28 origin_us=4995 company_wait_us=45 fill_wait_us=9995 \
+         growths=29",
+        "lab: a read after a kill pinned zeroes of a discard that the origin then lost",
+    ),
 ];
 
 #[test]

@@ -187,8 +187,9 @@ impl Candidates {
                 let Some(chosen) = self.list.iter().rposition(explaining) else { return };
                 let discard = &self.list[chosen];
                 // RULE 12: until a discard is flushed, its sectors may read as zeroes once, and as an earlier
-                // version later.
-                let is_over = discard.is_doubtful && !discard.is_failed;
+                // version later. Of one that a kill interrupted the read tells that it was done; but the origin may lose it
+                // yet, with a flush that fails.
+                let is_over = discard.is_doubtful && !discard.is_failed && discard.answered < durable.flushed;
                 // One of a part of a block leaves what the cache and the origin have of it, even if that differs.
                 if self.differs || !(discard.is_durable(durable) || discard.is_settled || is_over) {
                     return;
@@ -305,6 +306,19 @@ mod tests {
         assert!(
             candidates.has_volatile(Durable::flushed(0)) && !candidates.has_unflushed(Durable::flushed(0))
         );
+    }
+
+    #[test]
+    fn a_read_after_a_kill_settles_no_discard_that_was_not_flushed() {
+        let mut candidates = Candidates::default();
+        candidates.begin(Tag::written(1, 0));
+        candidates.list.push(Candidate::new(Version::Any, 2));
+        candidates.process_crash(3);
+        let zeroes = |candidate: &Candidate| candidate.version == Version::Any;
+        candidates.pin(4, NEVER, Durable::flushed(0), Tag::ZERO, zeroes);
+        assert_eq!(candidates.readable(6).count(), 2, "zeroes, or what was there before");
+        candidates.pin(4, NEVER, Durable::flushed(4), Tag::ZERO, zeroes);
+        assert_eq!(candidates.readable(6).count(), 1, "zeroes");
     }
 
     #[test]
