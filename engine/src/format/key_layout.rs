@@ -82,19 +82,20 @@ impl KeyLayout {
         let ring_min = u64::from(SEGMENTS_MIN) * u64::from(SEGMENT_BLOCKS_MIN) * BLOCK_BYTES;
         let least_bytes =
             (SEGMENTS_OFFSET + ring_min + u64::from(BUCKETS_MIN) * bucket_bytes).max(CACHE_BYTES_MIN);
-        let has_room = |bytes: u64| {
-            bytes >= least_bytes
-                && KeyLayout::of_size(bytes, bucket_blocks, ring_permille).buckets >= BUCKETS_MIN
+        let of_size = |bytes: u64| {
+            let layout =
+                (bytes >= least_bytes).then(|| KeyLayout::of_size(bytes, bucket_blocks, ring_permille));
+            layout.filter(|layout| layout.buckets >= BUCKETS_MIN)
         };
-        if !has_room(cache_bytes) {
+        let Some(layout) = of_size(cache_bytes) else {
             // The larger the cache, the larger its ring: the least size is looked for.
             let larger =
                 (0..).map(|step| least_bytes.next_multiple_of(SIZE_STEP_BYTES) + step * SIZE_STEP_BYTES);
-            let minimum_bytes = core::iter::once(least_bytes).chain(larger).find(|&bytes| has_room(bytes));
+            let minimum_bytes =
+                core::iter::once(least_bytes).chain(larger).find(|&bytes| of_size(bytes).is_some());
             let minimum_bytes = minimum_bytes.expect("at least half of a cache is for buckets");
             return Err(KeyLayoutError::CacheTooSmall { cache_bytes, minimum_bytes, bucket_bytes });
-        }
-        let layout = KeyLayout::of_size(cache_bytes, bucket_blocks, ring_permille);
+        };
         assert!(layout.validate(cache_bytes).is_ok(), "what is chosen is allowed: {layout:?}");
         Ok(layout)
     }

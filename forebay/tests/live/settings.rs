@@ -1,4 +1,4 @@
-//! What a run of these tests is told by environment variables.
+//! Settings of a run of these tests, from environment variables.
 
 /// The number in a variable, or the default.
 pub fn number(variable: &str, default: u64) -> u64 {
