@@ -345,6 +345,7 @@ impl<S: Store> Machine<S> {
         let Some(buffer) = self.allocate(Purpose::Metadata, to_u32(SUPERBLOCK_BYTES), memory) else {
             return;
         };
+        S::superblock_goes_out(self);
         let op = self.superblock_writer.begin(&self.superblock, buffer, memory);
         self.issue(Target::Cache, op, Flight::Superblock);
     }

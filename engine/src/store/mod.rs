@@ -295,6 +295,10 @@ pub(crate) trait Life: Operations {
     }
     /// Writes those of the store's own structures that the process before left unwritten.
     fn repair<M: Memory>(m: &mut Machine<Self>, memory: &mut M);
+    /// Adds to the superblock, which is about to be written, what the store has to say.
+    fn superblock_goes_out(m: &mut Machine<Self>) {
+        let _ = m;
+    }
     /// Lets everything go on that can. Called after every call of the engine.
     fn pump<M: Memory>(m: &mut Machine<Self>, memory: &mut M);
     /// Sends off writes that waited for group commit: the driver has no more input.

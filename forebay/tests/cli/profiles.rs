@@ -251,6 +251,14 @@ const ONCE_FAILED: &[(&str, &str, &str, &str)] = &[
          growths=29",
         "lab: a read after a kill pinned zeroes of a discard that the origin then lost",
     ),
+    (
+        "forebay",
+        "1795449714953383",
+        "sectors1=8192 sectors2=8192 mode2=0 depth=25 cuts=3 zeroes=1 fua=20 pause_ms=1 stops=16 doubles=1 faulty=24 \
+         cache_flush_error=4905 cache_rot=96348 origin_no_space=0 idle_ms=300 work_kib=16384 company_wait_us=0 \
+         fill_wait_us=623 growths=25",
+        "the superblock told of a grown volume, and rot in the second after took the tombstone of the old end for torn",
+    ),
 ];
 
 #[test]

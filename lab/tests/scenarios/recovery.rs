@@ -5,6 +5,7 @@ use crate::steps::*;
 use engine::effect::{RequestOp, Target, WriteMode};
 use engine::format::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Summary, SummaryBuilder};
 use engine::recovery::{load_superblock, write_superblock};
+use engine::units::SectorRange;
 use forebay_lab::content::Sector;
 use forebay_lab::disk::faults::Kind;
 use forebay_lab::disk::{Content, Fate};
@@ -19,6 +20,7 @@ crate::scenarios! {
     hazard_15_summary_that_points_elsewhere: TrustSummaryPlaces, damaged, on WITH_PAYLOAD;
     rule_05_damage_is_not_cut_silently: CutSilently, writeback;
     rule_05_flush_is_noted_though_nobody_writes: FlushNotNoted, damaged, on RINGS;
+    rule_05_a_growth_is_noted_with_what_it_dropped: FlushNotNoted, damaged, on RINGS;
     rule_05_the_last_segment_lost_its_head: SkipHeadless, damaged, on RINGS;
     rule_05_a_cut_took_the_last_segments_head: SkipHeadless, damaged, on RINGS;
     rule_05_a_cut_left_the_head_of_the_round_before: SkipHeadless, damaged, on RINGS;
@@ -213,6 +215,29 @@ fn rule_05_flush_is_noted_though_nobody_writes(world: &mut World) -> Run {
     world.cut_power(|write| if write.target == Target::Cache { Fate::Kept } else { Fate::Lost });
     world.open()?;
     read(world, 0, 500, 1)
+}
+
+fn rule_05_a_growth_is_noted_with_what_it_dropped(world: &mut World) -> Run {
+    let end = world.volume_sectors(0) / 8;
+    let grown = world.grow(0, 3);
+    world.succeed(grown)?;
+    begin(world)?;
+    for _ in 0..2 {
+        let short = world.read(0, SectorRange { start: end * 8, sectors: 3 });
+        world.succeed(short)?;
+        world.pass(50 * MS)?;
+    }
+    flush(world, 0)?;
+    world.pass(2000 * MS)?;
+    world.hold(|io| io.is_origin(0, Kind::Write));
+    // No flush tells of this but the growth's own.
+    write(world, 0, 10, 1)?;
+    let grown = world.grow(0, 80);
+    world.succeed(grown)?;
+    rot(world, 0, 10)?;
+    world.cut_power(|write| if write.target == Target::Cache { Fate::Kept } else { Fate::Lost });
+    world.open()?;
+    read(world, 0, end, 1)
 }
 
 /// Nothing but headers behind it tells of the segment.

@@ -3,8 +3,8 @@
 //! Every header says how far the log had been flushed when it was written (rule 5). Before one of them is durable itself nothing
 //! on the device tells a flushed batch that has rotted since from one that a power cut tore, and recovery would cut the log there.
 //! Where clients flush on, the next flush makes such headers durable. Where they stop, an empty batch is written a second after the
-//! flush, and flushed; where a full ring has no room for it, or a stop waits for an origin, the superblock says it. A clean stop
-//! says it in any case.
+//! flush, and flushed; where a full ring has no room for it, or a stop waits for an origin, the superblock says it. Whenever the
+//! superblock is written it says so, too, and at a clean stop in any case.
 
 use super::LogStore;
 use crate::machine::Machine;
@@ -144,11 +144,16 @@ impl Machine<LogStore> {
         } else {
             // What is left of a full ring is for what empties it. A stop appends nothing more, and its own last word may
             // have to wait for an origin that hangs.
-            let flushed = self.barrier.flushed;
-            self.superblock.flushed_sequence = flushed;
             let update = self.superblock_writer.change(&mut self.superblock);
-            self.store.log.note.update = Some((update, flushed));
+            self.store.log.note.update = Some((update, self.barrier.flushed));
             self.pump_superblock(memory);
+        }
+    }
+
+    /// RULE 5: what the superblock tells may rest on what the log has just dropped: no rot behind that may pass for the log's end.
+    pub(super) fn note_in_superblock(&mut self) {
+        if !self.superblock.clean_stop && !self.is_mutated(Mutation::FlushNotNoted) {
+            self.superblock.flushed_sequence = self.barrier.flushed;
         }
     }
 

@@ -365,6 +365,10 @@ impl Life for LogStore {
         true
     }
 
+    fn superblock_goes_out(m: &mut Machine<LogStore>) {
+        m.note_in_superblock();
+    }
+
     fn repair<M: Memory>(m: &mut Machine<LogStore>, memory: &mut M) {
         if m.store.log.has_missing_summaries() {
             m.write_missing_summaries(memory);
