@@ -5,7 +5,7 @@ use engine::units::{Nanos, VolumeIndex};
 use forebay_lab::disk::Fate;
 use forebay_lab::disk::faults::{Fault, Kind, Planned};
 use forebay_lab::violation::Violation;
-use forebay_lab::world::{Setup, World, blocks, sectors};
+use forebay_lab::world::{IoView, Setup, World, blocks, sectors};
 
 #[test]
 fn a_flushed_write_survives_a_power_cut() -> Result<(), Violation> {
@@ -163,7 +163,6 @@ fn a_dirty_block_that_stays_unreadable_is_lost() -> Result<(), Violation> {
     world.verify_cut()
 }
 
-/// A stop is of the whole cache: it does not matter that the volume it names is just taken off.
 /// Goal: what was flushed is told durably within the stated time though nothing else happens.
 /// Method: all is home when the note is due, so that no other event comes.
 #[test]
@@ -179,6 +178,7 @@ fn a_note_of_a_flush_is_flushed_in_a_silence() -> Result<(), Violation> {
     Ok(())
 }
 
+/// A stop is of the whole cache: it does not matter that the volume it names is just taken off.
 #[test]
 fn a_stop_beside_a_detach_succeeds() -> Result<(), Violation> {
     let mut world = World::new(Setup::new(5));
@@ -188,4 +188,30 @@ fn a_stop_beside_a_detach_succeeds() -> Result<(), Violation> {
     world.succeed(detach)?;
     world.succeed(stop)?;
     world.stopped()
+}
+
+/// Goal: a volume is not gone while the origin answers a flush that nobody waits for any more.
+/// Method: a growth asks for a flush beyond the one that a run home waits for, and goes on when that one is answered.
+#[test]
+fn a_detach_waits_for_a_flush_under_way() -> Result<(), Violation> {
+    let is_flush = |io: &IoView| io.is_origin(0, Kind::Flush);
+    let mut world = World::new(Setup::new(7));
+    world.run_dry()?;
+    let last = world.volume_sectors(0) / 8 - 1;
+    let write = world.write(0, blocks(last, 1));
+    world.succeed(write)?;
+    world.hold(is_flush);
+    let drain = world.submit(0, RequestOp::Drain);
+    let first = world.until_pending(is_flush)?;
+    let growth = world.grow(0, 80);
+    world.pass(Nanos::MILLISECOND)?;
+    world.release();
+    world.hold(move |io| is_flush(io) && io.id != first.id);
+    world.succeed(drain)?;
+    world.succeed(growth)?;
+    let detach = world.submit(0, RequestOp::Detach);
+    world.pass(100 * Nanos::MILLISECOND)?;
+    world.release();
+    world.succeed(detach)?;
+    world.run_dry()
 }

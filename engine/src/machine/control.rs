@@ -219,6 +219,7 @@ impl<S: Store> Machine<S> {
         let is_quiet = volume.active == 1
             && volume.destage.is_quiet()
             && !S::concerns(self, index)
+            && origin.flushing.is_none()
             && !origin.is_unflushed();
         if !is_quiet {
             if origin.is_unflushed() {
