@@ -396,3 +396,34 @@ fn zeroes_do_not_wait_for_an_origin_that_nobody_tries() -> Result<(), Violation>
     assert_ne!(status(&world, SICK).state, VolumeState::OriginFailing, "it was tried");
     world.verify()
 }
+
+/// Goal: discards that wait for room in the log do not keep off the run home that makes it.
+/// Method: the oldest segment has one dirty block. Behind it the log is full, and tombstones have taken what they may
+/// take, when a discard comes to the blocks beside that one.
+#[test]
+fn discards_without_room_let_the_oldest_block_go_home() -> Result<(), Violation> {
+    let mut world = world(3, 1);
+    world.run_dry()?;
+    // Nothing goes home that no flush covers.
+    world.hold(|io| io.is_cache(Kind::Flush));
+    let oldest = world.write(0, blocks(3008, 1));
+    world.succeed(oldest)?;
+    let cached = 2 * CACHE_BLOCKS - 400;
+    for first in (cached..cached + 400).step_by(16).chain([3009]) {
+        let read = world.read(0, blocks(first, 15));
+        world.succeed(read)?;
+    }
+    world.pass(50 * Nanos::MILLISECOND)?;
+    let mut tickets: Vec<Ticket> = (2..100).map(|at| world.write(0, step(at))).collect();
+    world.pass(Nanos::SECOND)?;
+    for block in cached..cached + 400 {
+        tickets.push(world.discard(0, blocks(block, 1)));
+        world.pass(5 * Nanos::MILLISECOND)?;
+    }
+    tickets.push(world.discard(0, blocks(3009, 1)));
+    world.pass(Nanos::SECOND)?;
+    assert!(world.outstanding_of(0) > 10, "the log is full");
+    world.release();
+    tickets.into_iter().try_for_each(|ticket| world.succeed(ticket))?;
+    world.verify()
+}

@@ -236,6 +236,25 @@ impl<S: Store> Machine<S> {
         false
     }
 
+    /// Whether a request that has its blocks to itself may keep them so until the cache has forgotten them. If not, it lets
+    /// others bring home what is in the way of that, and begins again.
+    pub(crate) fn keep_exclusive(&mut self, key: RequestKey) -> bool {
+        // HAZARD 12: what waits for room must not keep off the destage that makes it.
+        let active = &self.requests[key];
+        let (volume_index, blocks) = (active.volume, active.held);
+        let may_keep = S::has_room_to_forget(self) || !S::has_to_forget(self, volume_index, blocks);
+        if may_keep || self.is_mutated(Mutation::WaitersBlockDestage) {
+            return true;
+        }
+        let active = &mut self.requests[key];
+        active.hold = Some(Hold::Merging);
+        let guard = &mut self.volume_mut(volume_index).guard;
+        guard.release(blocks, Hold::Exclusive);
+        guard.acquire(blocks, Hold::Merging);
+        self.requests.watch(key, Stage::Room);
+        false
+    }
+
     /// The log entry of a write-through is durable: the origin is next.
     pub(crate) fn home<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         if self.take_exclusive(key) {
@@ -267,6 +286,9 @@ impl<S: Store> Machine<S> {
                 self.volume_mut(volume_index).counters.write_bypasses.failed_blocks += blocks.count;
             }
             self.change_origin(key, memory);
+            return;
+        }
+        if !self.keep_exclusive(key) {
             return;
         }
         let whole = match op {

@@ -101,6 +101,9 @@ impl<S: Store> Machine<S> {
 
     /// Nobody else is busy with the block at the old end.
     pub(crate) fn grow<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        if !self.keep_exclusive(key) {
+            return;
+        }
         let active = &self.requests[key];
         let RequestOp::SetSize(sectors) = active.op else { unreachable!("a volume grows") };
         let index = active.volume;

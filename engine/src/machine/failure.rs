@@ -45,7 +45,7 @@ impl<S: Store> Machine<S> {
             let Some(active) = self.requests.get(key) else { continue };
             match active.stage {
                 Stage::Appending if !S::is_writing(self, key) => self.cut_off(key, memory),
-                Stage::CacheFlush(_, Then::Forgotten) | Stage::Forgetting | Stage::Settling => {
+                Stage::CacheFlush(_, Then::Forgotten) | Stage::Forgetting | Stage::Settling | Stage::Room => {
                     self.requests.unwatch(key);
                     self.cut_off(key, memory);
                 }

@@ -129,10 +129,13 @@ impl<S: Store> Machine<S> {
                     self.superblock_durable(key, memory);
                 }
                 Stage::Settling => self.look_at_settling(key, memory),
+                Stage::Room if S::has_room_to_forget(self) => self.begin_change(key, memory),
                 Stage::Draining | Stage::Quiet => self.look_at_control(key, memory),
-                Stage::CacheFlush(..) | Stage::OriginFlush(_) | Stage::Superblock(_) | Stage::Keys(_) => {
-                    self.requests.watch_on(key)
-                }
+                Stage::CacheFlush(..)
+                | Stage::OriginFlush(_)
+                | Stage::Superblock(_)
+                | Stage::Keys(_)
+                | Stage::Room => self.requests.watch_on(key),
                 // The request went on another way since it was put on the list.
                 _ => unreachable!("only waiting requests are watched"),
             }

@@ -31,6 +31,8 @@ pub(crate) enum Stage {
     CacheFlush(u64, Then),
     /// Destages under way in its blocks to end.
     Settling,
+    /// Room for the word that what is cached of it is void.
+    Room,
     /// A slot that it needs, and that others are busy with.
     Slot,
     /// A FLUSH: the mappings of what was written.

@@ -211,6 +211,16 @@ pub(crate) trait Changing: Operations {
     /// Whether the cached copies of a request's blocks may be forgotten now. If not, the store answers the request or lets it
     /// go on by [`Machine::begin_bypass`] when it may.
     fn may_bypass<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M) -> bool;
+    /// Whether [`Changing::forget`] waits for nothing, room above all, that may in turn wait for the blocks.
+    fn has_room_to_forget(m: &Machine<Self>) -> bool {
+        let _ = m;
+        true
+    }
+    /// Whether [`Changing::forget`] may have anything to do.
+    fn has_to_forget(m: &Machine<Self>, volume: VolumeIndex, blocks: Blocks) -> bool {
+        let _ = (m, volume, blocks);
+        true
+    }
     /// Makes sure that the cache has nothing of `blocks`, after a crash too (rule 7, hazard 7); the request holds its
     /// blocks exclusively. Then [`Machine::change_origin`].
     fn forget<M: Memory>(m: &mut Machine<Self>, key: RequestKey, blocks: Blocks, memory: &mut M);

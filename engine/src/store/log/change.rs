@@ -20,6 +20,9 @@ use crate::number::{index_wide, to_u32};
 use crate::store::log::extents::{Change, ExtentKind};
 use crate::units::{BLOCK_BYTES, BlockKey, SECTORS_PER_BLOCK, VolumeIndex};
 
+/// A request of more blocks counts as cached in part.
+const ASKED_BLOCKS_MAX: u64 = 1024;
+
 impl Machine<LogStore> {
     pub(super) fn append_write<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &self.requests[key];
@@ -186,6 +189,16 @@ impl Machine<LogStore> {
                 active.error = Some(Errno::IO);
             }
         }
+    }
+
+    /// Whether anything of `blocks` is cached, or a tombstone of them on its way. Of many blocks it is not asked.
+    pub(super) fn has_to_forget(&self, volume_index: VolumeIndex, blocks: Blocks) -> bool {
+        let first = self.volume(volume_index).key(blocks.first).0;
+        let LogStore { index, extents, log, .. } = &self.store;
+        let is_cached = |key| index.get(key).is_some() || extents.get(key).is_some();
+        blocks.count > ASKED_BLOCKS_MAX
+            || (first..first + blocks.count).any(|key| is_cached(BlockKey(key)))
+            || log.has_tombstone_pending(volume_index, blocks)
     }
 
     /// Drops whatever the index has in `blocks`; returns how many blocks that were.

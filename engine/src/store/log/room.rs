@@ -18,6 +18,8 @@ const SUMMARY_BLOCKS_MAX: u32 = ENGINE_BUFFER_BYTES_MAX / const_u32(BLOCK_BYTES)
 /// RULE 9: free segments that tombstones and clean records do not take: what the oldest segment holds has to fit in, behind
 /// whatever else is in the way.
 const RELOCATION_SEGMENTS: u32 = 2;
+/// What may wait to be appended when one more tombstone comes: all of it fits into one segment.
+const TOMBSTONES_WAITING_MAX: usize = 512;
 /// A segment with less room than this for payload is sealed.
 const PAYLOAD_BLOCKS_MIN: u32 = 8;
 
@@ -66,6 +68,12 @@ impl Machine<LogStore> {
         let free = self.store.segments.free();
         let reserved = self.reserved();
         if self.store.log.open.is_some() { free >= reserved } else { free > reserved }
+    }
+
+    /// HAZARD 12: whether a tombstone is appended whatever goes home meanwhile.
+    pub(super) fn has_room_for_tombstones(&self) -> bool {
+        self.store.segments.free() > self.kept_for_relocation()
+            && self.store.log.internal.len() < TOMBSTONES_WAITING_MAX
     }
 
     /// RULE 9: segments that clients may not take.

@@ -212,6 +212,14 @@ impl Changing for LogStore {
         m.append_merged(key, memory);
     }
 
+    fn has_room_to_forget(m: &Machine<LogStore>) -> bool {
+        m.has_room_for_tombstones()
+    }
+
+    fn has_to_forget(m: &Machine<LogStore>, volume: VolumeIndex, blocks: Blocks) -> bool {
+        m.has_to_forget(volume, blocks)
+    }
+
     fn forget<M: Memory>(m: &mut Machine<LogStore>, key: RequestKey, blocks: Blocks, memory: &mut M) {
         let active = &m.requests[key];
         let (op, volume) = (active.op, active.volume);
