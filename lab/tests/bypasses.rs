@@ -5,7 +5,8 @@ use engine::effect::{RequestOp, WriteMode};
 use engine::format::{Geometry, KeyLayout};
 use engine::status::{Bypasses, Counters};
 use engine::units::{Nanos, SectorRange};
-use forebay_lab::world::{Setup, SlotSetup, World, blocks};
+use forebay_lab::disk::faults::Kind;
+use forebay_lab::world::{IoView, Setup, SlotSetup, Ticket, World, blocks, sectors};
 
 /// 16 MiB of data in buckets of 512 KiB.
 const LAYOUT: KeyLayout =
@@ -126,4 +127,48 @@ fn a_write_through_that_enters_is_none() {
     write(&mut world, blocks(7, 3));
     write(&mut world, blocks(7, 3));
     assert_eq!(counters(&world).write_bypasses, NONE);
+}
+
+/// Our own log, where a write waits for no read of the origin and for no room.
+fn without_waits() -> Setup {
+    let mut composition = Composition::forebay();
+    composition.set("writes", "merge-or-bypass").unwrap();
+    Setup { composition: composition.text(), ..Setup::new(1) }
+}
+
+#[test]
+fn a_write_waits_for_no_read_of_the_origin() {
+    let mut world = opened(without_waits());
+    world.hold(|io| io.is_origin(0, Kind::Read));
+    write(&mut world, sectors(83, 8));
+    assert_eq!(counters(&world).write_bypasses, Bypasses { unaligned_blocks: 2, ..NONE });
+    // What the cache has is read from there.
+    write(&mut world, blocks(10, 2));
+    write(&mut world, sectors(83, 8));
+    // Dirty copies stay, and FUA waits for no flush of the origin.
+    let beside_dirty = world.write(0, sectors(92, 8));
+    let durable = world.write_fua(0, sectors(401, 2));
+    world.pass(Nanos::SECOND).unwrap();
+    assert_eq!(world.outstanding_of(0), 2, "both read the origin first");
+    world.release();
+    world.succeed(beside_dirty).unwrap();
+    world.succeed(durable).unwrap();
+    assert_eq!(counters(&world).write_bypasses, Bypasses { unaligned_blocks: 2, ..NONE });
+    world.verify().unwrap();
+}
+
+#[test]
+fn a_write_waits_for_no_room() {
+    let mut world = opened(without_waits().with_modes(&[WriteMode::Writeback; 2]));
+    // Nothing of the steps comes home.
+    let is_home = |io: &IoView| io.is_origin(0, Kind::Write) || io.is_origin(1, Kind::Write);
+    world.hold(move |io| is_home(io) && io.sectors > 8);
+    let steps: Vec<Ticket> = (0..116).map(|at| world.write(at % 2, blocks(at as u64 / 2 * 16, 16))).collect();
+    world.pass(Nanos::SECOND).unwrap();
+    assert!(world.outstanding_of(0) > 2, "the log is full");
+    write(&mut world, blocks(992, 1));
+    assert!(counters(&world).write_bypasses.in_use_blocks > 0);
+    world.release();
+    steps.into_iter().try_for_each(|step| world.succeed(step)).unwrap();
+    world.verify().unwrap();
 }

@@ -121,6 +121,9 @@ pub enum SetMap {
 pub enum WritesChoice {
     /// The missing part of a block is read first; whole blocks are appended.
     Merge,
+    /// The same, but a write goes around the cache where the origin would have to be read first, or dirty blocks would have to
+    /// go home to make room.
+    MergeOrBypass,
     /// Extents are appended to buckets; buckets in use decide whether at all.
     Extents(ExtentWrites),
     /// A cached piece is written in place, in part too.

@@ -208,6 +208,12 @@ const CHOICES: &[Choice] = &[
     ),
     choice!(
         Writes,
+        "merge-or-bypass",
+        "the same, but where the origin would have to be read, or room to be made, a write goes around the cache",
+        writes = WritesChoice::MergeOrBypass
+    ),
+    choice!(
+        Writes,
         "extents",
         "extents go to buckets, as long as few enough of them are in use",
         writes = WritesChoice::Extents(EXTENT_WRITES)
@@ -355,6 +361,7 @@ impl Composition {
             Axis::WriteMode => self.write_mode.name(),
             Axis::Writes => match self.writes {
                 WritesChoice::Merge => "merge",
+                WritesChoice::MergeOrBypass => "merge-or-bypass",
                 WritesChoice::Extents(_) => "extents",
                 WritesChoice::InPlace(_) => "in-place",
                 WritesChoice::Invalidate(_) => "invalidate",

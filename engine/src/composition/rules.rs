@@ -54,6 +54,11 @@ fn is_ring(composition: &Composition) -> bool {
     is_log(composition) && !is_journal(composition)
 }
 
+/// Whether whole blocks are appended, with what their writes left out merged in.
+fn is_merge(writes: WritesChoice) -> bool {
+    matches!(writes, WritesChoice::Merge | WritesChoice::MergeOrBypass)
+}
+
 /// Slots of a set; 0: no sets.
 fn ways(composition: &Composition) -> u32 {
     match composition.placement {
@@ -241,9 +246,9 @@ pub const COUPLINGS: &[Coupling] = &[
     },
     Coupling {
         name: "merge-needs-ring",
-        rule: "writes = merge needs placement = log without a journal",
+        rule: "writes = merge or merge-or-bypass needs placement = log without a journal",
         why: "whole blocks are appended with their header",
-        breaks: |c| c.writes == WritesChoice::Merge && !is_ring(c),
+        breaks: |c| is_merge(c.writes) && !is_ring(c),
     },
     Coupling {
         name: "extents-need-journal",
@@ -255,7 +260,7 @@ pub const COUPLINGS: &[Coupling] = &[
         name: "places-need-slots",
         rule: "writes = in-place, invalidate or both-if-clean needs placement = slots",
         why: "the log overwrites nothing",
-        breaks: |c| !matches!(c.writes, WritesChoice::Merge | WritesChoice::Extents(_)) && is_log(c),
+        breaks: |c| !is_merge(c.writes) && !matches!(c.writes, WritesChoice::Extents(_)) && is_log(c),
     },
     Coupling {
         name: "both-needs-sync-sector",

@@ -112,7 +112,9 @@ impl<S: Store> Machine<S> {
         // the write.
         let is_asked = matches!(op, RequestOp::Write { .. }) && route != Route::Origin;
         let passes = if is_asked { self.passes(key, Access::Write) } else { None };
-        let around = passes.filter(|_| !self.has_dirty(volume_index, blocks));
+        let passes = if is_asked { passes.or_else(|| S::bars_write(self, key)) } else { None };
+        let may_bypass = |m: &Self| !m.has_dirty(volume_index, blocks) || m.is_mutated(Mutation::BypassDirty);
+        let around = passes.filter(|_| may_bypass(self));
         let route = if around.is_some() { Route::Origin } else { route };
         // RULE 7: the mode may have changed while the request waited. In the cache overlapping writes may go together,
         // to the origin they may not.

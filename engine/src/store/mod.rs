@@ -197,6 +197,11 @@ pub(crate) trait Changing: Operations {
     fn held(&self, volume: &Volume, blocks: Blocks) -> Blocks;
     /// The hold of a change that enters the cache, given whether it covers all of its blocks.
     fn first_hold(m: &Machine<Self>, key: RequestKey, is_whole: bool) -> Hold;
+    /// Why a write goes around the cache by what is cached when it holds its blocks, if it does.
+    fn bars_write(m: &Machine<Self>, key: RequestKey) -> Option<Bypass> {
+        let _ = (m, key);
+        None
+    }
     /// Carries out a write whose route leads into the cache; its blocks are held.
     fn begin_write<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
     /// Carries out a write-zeroes whose route leads into the cache; its blocks are held.

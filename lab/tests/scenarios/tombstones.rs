@@ -1,7 +1,8 @@
 //! Hazard 7, rules 2, 3, 5, 7, 8 and 12: what is dropped must not come back, and must not take along what is newer.
 
-use crate::kinds::{ALL, RINGS};
+use crate::kinds::{ALL, INLINE, RINGS};
 use crate::steps::*;
+use engine::composition::Composition;
 use engine::effect::{Errno, RequestOp, WriteMode};
 use engine::limits::Config;
 use forebay_lab::disk::Fate;
@@ -20,6 +21,7 @@ crate::scenarios! {
     rule_07_bypass_of_what_was_forgotten: BypassBeforeFloor, writearound;
     rule_07_bypass_of_zeroes_that_are_home: ForgetZeroesHome, writearound;
     rule_07_dirty_block_is_never_bypassed: BypassDirty, writeback, on RINGS;
+    rule_07_part_of_a_dirty_block_bypasses_nothing: BypassDirty, without_waits, on INLINE;
     rule_08_what_is_dropped_leaves_a_tombstone: DropWithoutTombstone, writearound;
     rule_08_tombstone_is_not_overtaken: OvertakeTombstone, writearound;
 }
@@ -143,6 +145,25 @@ fn rule_07_dirty_block_is_never_bypassed(world: &mut World) -> Run {
     let ticket = world.write(0, sectors(80, 1));
     world.succeed(ticket)?;
     read(world, 0, 10, 1)
+}
+
+/// A write goes around the cache rather than wait.
+fn without_waits() -> Setup {
+    let mut composition = Composition::forebay();
+    composition.set("writes", "merge-or-bypass").expect("a choice of that axis");
+    Setup { composition: composition.text(), ..writeback() }
+}
+
+fn rule_07_part_of_a_dirty_block_bypasses_nothing(world: &mut World) -> Run {
+    begin(world)?;
+    write_fua(world, 0, 10, 1)?;
+    // A destage that failed: the next one waits, and the block stays dirty for the moment.
+    world.origin(0).faults.gone = Some(Errno::IO);
+    world.pass(400 * MS)?;
+    world.origin(0).faults.heal();
+    let ticket = world.write(0, sectors(84, 8));
+    world.succeed(ticket)?;
+    read(world, 0, 10, 2)
 }
 
 fn rule_08_what_is_dropped_leaves_a_tombstone(world: &mut World) -> Run {

@@ -13,7 +13,7 @@ use crate::policies::admission::{Admission, AdmissionChoice, Asked, Cutoff, Reas
 use crate::policies::replacement::{Access, Standing};
 use crate::prng::Prng;
 use crate::status::Bypass;
-use crate::units::{BLOCK_BYTES, Nanos, PieceKey, SectorRange, VolumeIndex};
+use crate::units::{BLOCK_BYTES, Nanos, PieceKey, SECTORS_PER_BLOCK, SectorRange, VolumeIndex};
 use alloc::vec::Vec;
 
 /// The policies with their state.
@@ -26,6 +26,8 @@ pub(crate) struct Policies {
     prng: Prng,
     /// Only the first missing range of a read enters.
     first_gap_only: bool,
+    /// A write goes around the cache where the origin would have to be read first, or room to be made.
+    bypasses_waits: bool,
 }
 
 impl Policies {
@@ -50,6 +52,7 @@ impl Policies {
             cutoff: Cutoff::new(composition.cutoff),
             prng: Prng::new(seed),
             first_gap_only,
+            bypasses_waits: composition.writes == WritesChoice::MergeOrBypass,
         }
     }
 
@@ -114,6 +117,30 @@ impl Machine<LogStore> {
             self.requests[key].passes = Some(Some(Bypass::Policy(Reason::LaterGap)));
         }
         passes
+    }
+
+    /// Why a write goes around the cache so that it waits for no read of the origin, and for no dirty block to go home, if it
+    /// does.
+    ///
+    /// The origin, which mostly has a write cache of its own, takes the write in less time than it takes for a read.
+    pub(super) fn bypasses_wait(&self, key: RequestKey) -> Option<Bypass> {
+        let active = &self.requests[key];
+        let RequestOp::Write { range, fua, .. } = active.op else { unreachable!("only writes merge") };
+        if !self.store.policies.bypasses_waits {
+            return None;
+        }
+        if !self.clients_may_append() {
+            return Some(Reason::InUse.into());
+        }
+        let volume = self.volume(active.volume);
+        let is_read_first = |sector: u64| {
+            let key = volume.key(sector / SECTORS_PER_BLOCK);
+            let is_partial = !sector.is_multiple_of(SECTORS_PER_BLOCK);
+            is_partial && self.store.index.get(key).is_none() && self.store.extents.get(key).is_none()
+        };
+        // FUA would have to wait for a flush of the origin's write cache.
+        (!fua && (is_read_first(range.start) || is_read_first(range.end())))
+            .then_some(Reason::Unaligned.into())
     }
 
     /// The admitted ones of blocks that a read brought from the origin.

@@ -206,6 +206,10 @@ impl Changing for LogStore {
         unreachable!("a write that is appended to the log waits for no destage");
     }
 
+    fn bars_write(m: &Machine<LogStore>, key: RequestKey) -> Option<Bypass> {
+        m.bypasses_wait(key)
+    }
+
     fn origin_changed<M: Memory>(_m: &mut Machine<LogStore>, _key: RequestKey, _memory: &mut M) {}
 
     fn merge<M: Memory>(m: &mut Machine<LogStore>, key: RequestKey, memory: &mut M) {

@@ -40,7 +40,9 @@ impl Policies {
             WritesChoice::InPlace(writes) => (Partial::InPlace, writes),
             WritesChoice::Invalidate(writes) => (Partial::Invalidate, writes),
             WritesChoice::BothIfClean(writes) => (Partial::BothIfClean, writes),
-            WritesChoice::Merge | WritesChoice::Extents(_) => unreachable!("slots have writes of their own"),
+            WritesChoice::Merge | WritesChoice::MergeOrBypass | WritesChoice::Extents(_) => {
+                unreachable!("slots have writes of their own")
+            }
         };
         Policies {
             admission: Admission::new(&composition.admission, Sizes { frames: shape.frames, origin_pieces }),
