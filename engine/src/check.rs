@@ -11,10 +11,10 @@ use crate::number::{index, index_wide, to_u32, wide};
 use crate::recovery::{
     self, CopyHealth, CopyState, KnownBlock, OpenError, Opened, Options, SuperblockError, load_superblock,
 };
-use crate::store::log::scan::keys::places_of;
+use crate::store::log::scan::keys::{places_of, split};
 use crate::store::log::scan::{BatchRecord, Damage, ScanError, Span, Survey, Walk, read_group_into, survey};
 use crate::store::slots::recovery::check::{self as slots, AreaDamage, Found, RecordError};
-use crate::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, payload_checksum};
+use crate::units::{BLOCK_BYTES, Place, SECTORS_PER_BLOCK, payload_checksum};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -110,7 +110,7 @@ pub fn check<I: Image>(image: &mut I) -> Report {
         Ok((superblock, copies)) => {
             report.add_copies(copies);
             match superblock.layout {
-                Layout::Log(_) | Layout::Keys(_) => report.check_log(image, &superblock),
+                Layout::Log(_) | Layout::Keys(_) | Layout::Frames(_) => report.check_log(image, &superblock),
                 Layout::Slots(layout) => report.check_slots(image, &superblock, &layout),
             }
             report.superblock = Some(superblock);
@@ -129,7 +129,7 @@ pub fn check<I: Image>(image: &mut I) -> Report {
 pub fn repair<I: Image>(image: &mut I, index_budget_bytes: u64) -> Result<u64, OpenError> {
     let (superblock, _) = load_superblock(image)?;
     match superblock.layout {
-        Layout::Log(_) | Layout::Keys(_) => {
+        Layout::Log(_) | Layout::Keys(_) | Layout::Frames(_) => {
             let options = Options { index_budget_bytes, repair: true, mutations: Mutations::NONE };
             recovery::open(image, options).map(|_| 0)
         }
@@ -281,11 +281,11 @@ impl Report {
                         && batch.checksums == record.checksums
                 });
             }
-            if matches!(superblock.layout, Layout::Keys(_)) {
+            if matches!(superblock.layout, Layout::Keys(_) | Layout::Frames(_)) {
                 note_keys(segment, superblock, &record, keys);
-            } else {
-                self.check_payload(image, &mut walk, segment, record.payload_block, &record.checksums);
             }
+            let (_, _, behind) = split(&record.entries, &record.checksums);
+            self.check_payload(image, &mut walk, segment, record.payload_block, &behind);
         }
         // A summary that a crash tore is not wrong: its segment is read from the headers then. It is durable
         // once a flush covers a batch behind it, unless a later session had to write it again. A session may
@@ -362,12 +362,18 @@ type Keys = BTreeMap<u32, (u32, u32)>;
 fn note_keys(segment: u32, superblock: &Superblock, batch: &BatchRecord, keys: &mut Keys) {
     let mut checksums = batch.checksums.iter();
     for entry in &batch.entries {
-        let place = places_of(superblock, entry);
-        if let (Some(place), EntryKind::Freed) = (place, entry.kind) {
+        let place = match entry.kind {
+            EntryKind::Evicted => Some(Place(to_u32(entry.extra))),
+            _ => places_of(superblock, entry),
+        };
+        if let (Some(place), EntryKind::Freed | EntryKind::Evicted) = (place, entry.kind) {
             let end = place.0 + entry.sectors / to_u32(SECTORS_PER_BLOCK);
             let mut behind = keys.split_off(&place.0);
             keys.append(&mut behind.split_off(&end));
         }
+        // Frames of a volume that is gone are free, whatever keys say.
+        let has_volume = superblock.volumes.iter().flatten().any(|volume| volume.id == entry.volume);
+        let place = place.filter(|_| has_volume || matches!(superblock.layout, Layout::Keys(_)));
         for step in 0..entry.payload_blocks {
             let checksum = checksums.next();
             if let (Some(place), Some(checksum)) = (place, checksum) {

@@ -133,6 +133,17 @@ impl Config {
         }
     }
 
+    /// Sensible bounds for a cache with frames: dirty data is in the ring alone.
+    #[must_use]
+    pub fn for_frames(layout: &KeyLayout) -> Config {
+        let blocks = u64::from(layout.buckets) * u64::from(layout.bucket_blocks);
+        let geometry = layout.geometry;
+        Config {
+            index_slack_blocks: (blocks / 64).min(65_536),
+            ..Config::for_cache(geometry.segments, geometry.segment_blocks)
+        }
+    }
+
     /// Sensible bounds for a cache with slots.
     #[must_use]
     pub fn for_slots(layout: &SlotLayout, composition: &Composition) -> Config {

@@ -69,6 +69,9 @@ mutations! {
     /// Rule 7: v0 was dropped with its bucket, v1 goes around the cache, and a power cut takes the entry that says that the
     /// bucket was given up: v0 is read again.
     BypassBeforeFreed,
+    /// Rule 3: the key of a clean block is appended behind a newer version that is on its way, and is the last that
+    /// recovery finds.
+    KeyBehindNewer,
     /// Hazard 7, without `safe`: v1 is answered for, and its key waits; it is dropped by a discard, and the tombstone gets into the
     /// log before the key. v2 goes around the cache: after a crash v1 is read.
     RecordsBeforeKeys,

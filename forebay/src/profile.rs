@@ -22,6 +22,7 @@ use toml::Spanned;
 /// The built-in files, by name.
 const FILES: &[(&str, &str)] = &[
     ("forebay", include_str!("../profiles/forebay.toml")),
+    ("forebay@0.2", include_str!("../profiles/forebay@0.2.toml")),
     ("dm-cache", include_str!("../profiles/dm-cache.toml")),
     ("dm-cache@4.5", include_str!("../profiles/dm-cache@4.5.toml")),
     ("dm-cache@3.16", include_str!("../profiles/dm-cache@3.16.toml")),

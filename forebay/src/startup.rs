@@ -216,7 +216,7 @@ pub fn index_bytes(superblock: &Superblock) -> u64 {
             Composition::of(superblock).map_or(0, |composition| composition.tables_bytes(layout))
         }
         // Besides the index there is a list of each bucket's content.
-        Layout::Keys(layout) => {
+        Layout::Keys(layout) | Layout::Frames(layout) => {
             INDEX_BYTES_LEAST
                 + u64::from(layout.buckets) * u64::from(layout.bucket_blocks) * INDEX_BYTES_PER_BLOCK
         }
@@ -226,7 +226,7 @@ pub fn index_bytes(superblock: &Superblock) -> u64 {
 /// Least memory that the index of cached blocks needs.
 fn index_bytes_least(superblock: &Superblock) -> u64 {
     match &superblock.layout {
-        Layout::Log(_) | Layout::Keys(_) => INDEX_BYTES_LEAST,
+        Layout::Log(_) | Layout::Keys(_) | Layout::Frames(_) => INDEX_BYTES_LEAST,
         // There is an entry for each slot, whatever it holds.
         Layout::Slots(_) => index_bytes(superblock),
     }

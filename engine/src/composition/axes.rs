@@ -176,6 +176,9 @@ pub enum PersistenceChoice {
     BitTree(BitTree),
     /// Header and data in groups, and the data stays in memory until it is home.
     Mirror(Mirror),
+    /// Header and data of a client's write are one write; clean data lies in frames of one block, and keys of it are
+    /// appended.
+    Frames(Frames),
 }
 
 /// bcache's journal.
@@ -213,6 +216,13 @@ pub struct BitTree {
     pub adjust_ms: u32,
     /// How many of them at a time.
     pub adjust_steps: u32,
+}
+
+/// A ring, and frames of one block behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frames {
+    /// Share of the device for the ring, permille.
+    pub ring_permille: u32,
 }
 
 /// gflash's mirror.

@@ -2,8 +2,8 @@
 
 use super::Composition;
 use super::axes::{
-    Axis, BitTree, Commit, DestageChoice, ExtentWrites, Journal, Mirror, PersistenceChoice, Placement,
-    SetMap, SlotWrites, Slots, Sweep, WritesChoice,
+    Axis, BitTree, Commit, DestageChoice, ExtentWrites, Frames, Journal, Mirror, PersistenceChoice,
+    Placement, SetMap, SlotWrites, Slots, Sweep, WritesChoice,
 };
 use super::keys::{self, KEYS, Key};
 use crate::effect::WriteMode;
@@ -281,6 +281,12 @@ const CHOICES: &[Choice] = &[
         })
     ),
     choice!(
+        Persistence,
+        "frames",
+        "header and data of a write are one write; clean data lies in frames of one block",
+        persistence = PersistenceChoice::Frames(Frames { ring_permille: 1 })
+    ),
+    choice!(
         Destage,
         "sweep",
         "round and round in the order of the origin",
@@ -374,6 +380,7 @@ impl Composition {
                 PersistenceChoice::Commit(_) => "commit",
                 PersistenceChoice::BitTree(_) => "bit-tree",
                 PersistenceChoice::Mirror(_) => "mirror",
+                PersistenceChoice::Frames(_) => "frames",
             },
             Axis::Destage => match self.destage {
                 DestageChoice::Sweep(_) => "sweep",

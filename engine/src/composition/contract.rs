@@ -123,7 +123,7 @@ impl Composition {
         let careless = |contract: Contract| Contract { origin_needs_plp: !self.safe, ..contract };
         let in_slots = if self.safe { Rot::Areas } else { Rot::Session };
         match self.persistence {
-            PersistenceChoice::Inline => kept(Aftermath::Prefix, Rot::Always),
+            PersistenceChoice::Inline | PersistenceChoice::Frames(_) => kept(Aftermath::Prefix, Rot::Always),
             PersistenceChoice::Journal(journal) => Contract {
                 process: self.unless_safe(Keeps::AllButLast { within_ms: journal.journal_delay_ms }),
                 ..careless(kept(Aftermath::Prefix, Rot::Always))

@@ -49,6 +49,10 @@ fn is_journal(composition: &Composition) -> bool {
     matches!(composition.persistence, PersistenceChoice::Journal(_))
 }
 
+fn has_frames(composition: &Composition) -> bool {
+    matches!(composition.persistence, PersistenceChoice::Frames(_))
+}
+
 /// Whether data lies in the segments of a ring.
 fn is_ring(composition: &Composition) -> bool {
     is_log(composition) && !is_journal(composition)
@@ -126,16 +130,47 @@ pub const COUPLINGS: &[Coupling] = &[
         breaks: |c| is_journal(c) && !matches!(c.replacement, ReplacementChoice::BucketLru { .. }),
     },
     Coupling {
+        name: "frames-need-log",
+        rule: "persistence = frames needs placement = log",
+        why: "what clients write is appended, and so are the keys of clean data",
+        breaks: |c| has_frames(c) && !is_log(c),
+    },
+    Coupling {
+        name: "frames-need-worth",
+        rule: "persistence = frames needs replacement = forebay",
+        why: "a frame has no neighbours whose order could say which of them leaves",
+        breaks: |c| has_frames(c) && !matches!(c.replacement, ReplacementChoice::Forebay(_)),
+    },
+    Coupling {
+        name: "worth-admits",
+        rule: "replacement = forebay needs admission = always",
+        why: "worth decides what enters, too",
+        breaks: |c| {
+            matches!(c.replacement, ReplacementChoice::Forebay(_))
+                && !matches!(c.admission, AdmissionChoice::Always(_))
+        },
+    },
+    Coupling {
+        name: "worth-needs-frames",
+        rule: "replacement = forebay needs persistence = frames",
+        why: "a block that stays has to stay where it is",
+        breaks: |c| !has_frames(c) && matches!(c.replacement, ReplacementChoice::Forebay(_)),
+    },
+    Coupling {
         name: "ring-is-fifo",
-        rule: "placement = log without a journal needs replacement = fifo-reinsertion",
+        rule: "placement = log without journal and frames needs replacement = fifo-reinsertion",
         why: "segments are reused in the order of the ring, or old copies come back after a crash",
-        breaks: |c| is_ring(c) && !matches!(c.replacement, ReplacementChoice::FifoReinsertion(_)),
+        breaks: |c| {
+            is_ring(c) && !has_frames(c) && !matches!(c.replacement, ReplacementChoice::FifoReinsertion(_))
+        },
     },
     Coupling {
         name: "reinsertion-needs-ring",
-        rule: "replacement = fifo-reinsertion needs placement = log without a journal",
+        rule: "replacement = fifo-reinsertion needs placement = log without journal and frames",
         why: "only there is a block that stays appended again",
-        breaks: |c| !is_ring(c) && matches!(c.replacement, ReplacementChoice::FifoReinsertion(_)),
+        breaks: |c| {
+            (!is_ring(c) || has_frames(c)) && matches!(c.replacement, ReplacementChoice::FifoReinsertion(_))
+        },
     },
     Coupling {
         name: "whole-needs-any-place",

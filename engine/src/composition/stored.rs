@@ -1,6 +1,6 @@
 //! A composition as it is kept with a cache: its text in the superblock, and how it divides the device.
 
-use super::axes::{Axis, Journal, PersistenceChoice, Placement};
+use super::axes::{Axis, Frames, Journal, PersistenceChoice, Placement};
 use super::{Composition, ParseError};
 use crate::format::{
     Geometry, GeometryError, KeyLayout, KeyLayoutError, Layout, SlotLayout, SlotLayoutError, SlotPersistence,
@@ -16,6 +16,8 @@ use crate::units::BLOCK_BYTES;
 use alloc::string::String;
 use thiserror::Error;
 
+/// Sectors of a group of frames: 512 KiB.
+const FRAME_GROUP_SECTORS: u32 = 1024;
 /// Pieces that may be remembered without being cached, for each slot.
 const REMEMBERED_PER_SLOT_MAX: u64 = 16;
 /// Memory for a slot's state: its piece and flags 6, the way to it 8, its record 2, replacement up to 40.
@@ -115,10 +117,13 @@ impl Composition {
             },
         };
         let is_divided_so = match (superblock.layout, composition.placement) {
-            (Layout::Log(_), Placement::Log { .. }) => composition.key_shape().is_none(),
+            (Layout::Log(_), Placement::Log { .. }) => {
+                composition.key_shape().is_none() && composition.frames_permille().is_none()
+            }
             (Layout::Keys(layout), Placement::Log { .. }) => {
                 composition.key_shape().is_some_and(|(sectors, _)| sectors == layout.bucket_blocks * 8)
             }
+            (Layout::Frames(_), Placement::Log { .. }) => composition.frames_permille().is_some(),
             (Layout::Slots(layout), Placement::Slots(slots)) => {
                 layout.slot_bytes() == u64::from(slots.slot_bytes)
                     && layout.ways() == slots.ways
@@ -140,9 +145,14 @@ impl Composition {
     /// [`DivideError`], most often because the device is too small.
     pub fn divide(&self, cache_bytes: u64) -> Result<Layout, DivideError> {
         let layout = match self.placement {
-            Placement::Log { .. } => match self.key_shape() {
-                None => Layout::Log(Geometry::choose(cache_bytes)?),
-                Some((sectors, permille)) => Layout::Keys(KeyLayout::choose(cache_bytes, sectors, permille)?),
+            Placement::Log { .. } => match (self.key_shape(), self.frames_permille()) {
+                (None, None) => Layout::Log(Geometry::choose(cache_bytes)?),
+                (Some((sectors, permille)), _) => {
+                    Layout::Keys(KeyLayout::choose(cache_bytes, sectors, permille)?)
+                }
+                (None, Some(permille)) => {
+                    Layout::Frames(KeyLayout::choose(cache_bytes, FRAME_GROUP_SECTORS, permille)?)
+                }
             },
             Placement::Slots(_) => Layout::Slots(SlotLayout::of_composition(cache_bytes, self)?),
         };
@@ -191,6 +201,14 @@ impl Composition {
                 let buckets = keys.buckets.saturating_sub(free_low(keys.buckets));
                 u64::from(buckets) * u64::from(keys.bucket_blocks)
             }
+            Layout::Frames(frames) => {
+                // Dirty data has the ring, clean data the frames.
+                let config = Config::for_frames(frames);
+                let segments = frames.geometry.segments.saturating_sub(config.segments_low);
+                let ring =
+                    u64::from(segments) * u64::from(frames.geometry.segment_blocks - SEGMENT_OVERHEAD_BLOCKS);
+                ring + u64::from(frames.buckets) * u64::from(frames.bucket_blocks)
+            }
             Layout::Slots(slots) => u64::from(slots.shape().frames) * u64::from(slots.slot_blocks()),
         };
         blocks * BLOCK_BYTES
@@ -219,6 +237,14 @@ impl Composition {
         }
     }
 
+    /// The share of the ring, where clean data lies in frames.
+    fn frames_permille(&self) -> Option<u32> {
+        match self.persistence {
+            PersistenceChoice::Frames(Frames { ring_permille }) => Some(ring_permille),
+            _ => None,
+        }
+    }
+
     /// The engine's bounds over a device that it divided.
     #[must_use]
     pub fn config(&self, layout: &Layout) -> Config {
@@ -230,6 +256,11 @@ impl Composition {
             }
             Layout::Keys(layout) => {
                 let mut config = Config::for_keys(layout);
+                config.tune(self);
+                config
+            }
+            Layout::Frames(layout) => {
+                let mut config = Config::for_frames(layout);
                 config.tune(self);
                 config
             }

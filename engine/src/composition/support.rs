@@ -55,6 +55,15 @@ const SUPPORT: &[Support] = &[
         fixed: &[("ghost_pieces", 0), ("readahead_bytes", 0)],
     },
     Support {
+        persistence: "frames",
+        choices: &[
+            (Axis::Admission, &["always"]),
+            (Axis::Destage, &["sweep", "pi"]),
+            (Axis::Fetch, &["request"]),
+        ],
+        fixed: &[("ghost_pieces", 0), ("readahead_bytes", 0), BUCKETS[0], BUCKETS[1], BUCKETS[2], BUCKETS[3]],
+    },
+    Support {
         persistence: "mirror",
         choices: &[
             (Axis::Admission, &["always", "second-read"]),

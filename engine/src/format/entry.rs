@@ -41,10 +41,13 @@ pub enum EntryKind {
     /// The places from `extra` on, as many as the range has blocks, are to be written anew: what entries before this one
     /// say of them is void. The volume and the range's start say nothing. No payload.
     Freed,
+    /// The copies of the range at consecutive places from `extra` on gave their places up; a copy elsewhere did not. No
+    /// payload.
+    Evicted,
 }
 
 impl EntryKind {
-    const ALL: [EntryKind; 12] = [
+    const ALL: [EntryKind; 13] = [
         EntryKind::Dirty,
         EntryKind::Clean,
         EntryKind::Zero,
@@ -57,6 +60,7 @@ impl EntryKind {
         EntryKind::KeptDirty,
         EntryKind::KeptClean,
         EntryKind::Freed,
+        EntryKind::Evicted,
     ];
 
     /// Whether payload blocks belong to such an entry.
@@ -95,7 +99,9 @@ impl EntryKind {
     }
 
     fn has_place(self) -> bool {
-        matches!(self, EntryKind::Cleaned | EntryKind::ZeroHome | EntryKind::Freed) || self.is_key()
+        let names_place =
+            matches!(self, EntryKind::Cleaned | EntryKind::ZeroHome | EntryKind::Freed | EntryKind::Evicted);
+        names_place || self.is_key()
     }
 
     /// The kind's name.
@@ -114,6 +120,7 @@ impl EntryKind {
             EntryKind::KeptDirty => "kept-dirty",
             EntryKind::KeptClean => "kept-clean",
             EntryKind::Freed => "freed",
+            EntryKind::Evicted => "evicted",
         }
     }
 
@@ -131,6 +138,7 @@ impl EntryKind {
             EntryKind::Freed => 10,
             EntryKind::KeptDirty => 11,
             EntryKind::KeptClean => 12,
+            EntryKind::Evicted => 13,
         }
     }
 }
@@ -183,7 +191,8 @@ impl Entry {
             return Err(FormatError::Field("entry payload_blocks"));
         }
         // What lies at places ends on the device; what was there once is only compared.
-        let places = if self.kind.is_key() || self.kind == EntryKind::Freed { touched } else { 1 };
+        let ends_on_device = self.kind.is_key() || matches!(self.kind, EntryKind::Freed | EntryKind::Evicted);
+        let places = if ends_on_device { touched } else { 1 };
         let is_extra_allowed = if self.kind.has_place() {
             self.extra <= u64::from(Place::END) && places <= u64::from(Place::END) - self.extra
         } else {

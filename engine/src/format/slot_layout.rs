@@ -83,7 +83,10 @@ impl SlotPersistence {
                 let levels = u8::try_from(tree.tree_levels).ok()?;
                 TreeShape::new(levels).ok().map(|tree| SlotPersistence::BitTree { tree })
             }
-            PersistenceChoice::Inline | PersistenceChoice::Journal(_) | PersistenceChoice::Mirror(_) => None,
+            PersistenceChoice::Inline
+            | PersistenceChoice::Journal(_)
+            | PersistenceChoice::Mirror(_)
+            | PersistenceChoice::Frames(_) => None,
         }
     }
 }

@@ -87,6 +87,8 @@ pub enum Layout {
     Slots(SlotLayout),
     /// Into a ring of segments for keys, and buckets for their data.
     Keys(KeyLayout),
+    /// Into a ring of segments, and frames of one block for clean data, in groups.
+    Frames(KeyLayout),
 }
 
 impl Layout {
@@ -94,12 +96,13 @@ impl Layout {
     const LOG: u8 = 0;
     const KEYS: u8 = 1;
     const SLOTS: u8 = 2;
+    const FRAMES: u8 = 3;
 
     fn validate(&self, cache_bytes: u64) -> Result<(), FormatError> {
         match self {
             Layout::Log(geometry) => geometry.validate(cache_bytes),
             Layout::Slots(slots) => slots.validate(cache_bytes),
-            Layout::Keys(keys) => keys.validate(cache_bytes),
+            Layout::Keys(keys) | Layout::Frames(keys) => keys.validate(cache_bytes),
         }
     }
 
@@ -114,9 +117,9 @@ impl Layout {
                 bytes[KIND_AT] = Layout::SLOTS;
                 slots.encode(&mut bytes[SLOTS_AT..SLOTS_AT + SLOT_LAYOUT_BYTES]);
             }
-            Layout::Keys(keys) => {
+            Layout::Keys(keys) | Layout::Frames(keys) => {
                 Layout::Log(keys.geometry).encode(bytes);
-                bytes[KIND_AT] = Layout::KEYS;
+                bytes[KIND_AT] = if matches!(self, Layout::Keys(_)) { Layout::KEYS } else { Layout::FRAMES };
                 keys.encode(&mut bytes[SLOTS_AT..SLOTS_AT + KEY_LAYOUT_BYTES]);
             }
         }
@@ -127,6 +130,7 @@ impl Layout {
         match u8_at(bytes, KIND_AT)? {
             Layout::LOG => Ok(Layout::Log(geometry)),
             Layout::KEYS => Ok(Layout::Keys(KeyLayout::decode(geometry, &bytes[SLOTS_AT..])?)),
+            Layout::FRAMES => Ok(Layout::Frames(KeyLayout::decode(geometry, &bytes[SLOTS_AT..])?)),
             Layout::SLOTS => Ok(Layout::Slots(SlotLayout::decode(&bytes[SLOTS_AT..], u64_at(bytes, 64)?)?)),
             _ => Err(FormatError::Field("layout")),
         }
@@ -171,7 +175,9 @@ impl Superblock {
     #[must_use]
     pub fn geometry(&self) -> Geometry {
         match self.layout {
-            Layout::Log(geometry) | Layout::Keys(KeyLayout { geometry, .. }) => geometry,
+            Layout::Log(geometry)
+            | Layout::Keys(KeyLayout { geometry, .. })
+            | Layout::Frames(KeyLayout { geometry, .. }) => geometry,
             Layout::Slots(_) => Geometry { segment_blocks: 0, segments: 0 },
         }
     }

@@ -8,6 +8,8 @@ pub(crate) struct CacheBarrier {
     /// All batches up to this sequence are covered by a flush.
     pub flushed: u64,
     wanted: BTreeSet<u64>,
+    /// A flush is wanted whatever was published.
+    is_any_wanted: bool,
     is_flushing: bool,
     /// Flushes issued.
     issued: u64,
@@ -22,7 +24,14 @@ pub(crate) struct FlushMoment(u64);
 impl CacheBarrier {
     /// A barrier over a cache that has everything up to `flushed` durably.
     pub fn new(flushed: u64) -> CacheBarrier {
-        CacheBarrier { flushed, wanted: BTreeSet::new(), is_flushing: false, issued: 0, succeeded: 0 }
+        CacheBarrier {
+            flushed,
+            wanted: BTreeSet::new(),
+            is_any_wanted: false,
+            is_flushing: false,
+            issued: 0,
+            succeeded: 0,
+        }
     }
 
     /// Asks for a flush that covers `sequence`, as soon as that is published.
@@ -32,11 +41,18 @@ impl CacheBarrier {
         }
     }
 
+    /// Asks for a flush of what the device has by now besides batches.
+    pub fn want_any(&mut self) {
+        self.is_any_wanted = true;
+    }
+
     /// Begins a flush, if none is under way and one is wanted for a sequence that is published. True if it is to be issued.
     #[inline]
     pub fn begin(&mut self, published: u64) -> bool {
-        let is_due = !self.is_flushing && self.wanted.first().is_some_and(|&wanted| wanted <= published);
+        let is_wanted = self.is_any_wanted || self.wanted.first().is_some_and(|&wanted| wanted <= published);
+        let is_due = !self.is_flushing && is_wanted;
         if is_due {
+            self.is_any_wanted = false;
             self.is_flushing = true;
             self.issued += 1;
         }

@@ -244,7 +244,9 @@ pub fn open<I: Image>(image: &mut I, options: Options) -> Result<Opened, OpenErr
 pub fn inspect<I: Image>(image: &mut I, options: Options) -> Result<Opened, OpenError> {
     let (superblock, _) = load_superblock(image)?;
     match superblock.layout {
-        Layout::Log(_) | Layout::Keys(_) => log::recovery::read(image, superblock, options),
+        Layout::Log(_) | Layout::Keys(_) | Layout::Frames(_) => {
+            log::recovery::read(image, superblock, options)
+        }
         Layout::Slots(layout) => slots::recovery::read(image, superblock, layout, options),
     }
 }
@@ -297,7 +299,7 @@ fn make_durable<I: Image>(image: &mut I, opened: &mut Opened, mutations: Mutatio
 /// The device's errno.
 pub fn format<I: Image>(image: &mut I, superblock: &Superblock) -> Result<(), Errno> {
     match &superblock.layout {
-        Layout::Log(_) | Layout::Keys(_) => Ok(()),
+        Layout::Log(_) | Layout::Keys(_) | Layout::Frames(_) => Ok(()),
         Layout::Slots(layout) => slots::recovery::format(image, superblock, layout),
     }
 }

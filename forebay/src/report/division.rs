@@ -28,6 +28,17 @@ pub enum Division {
         /// Bytes of one.
         bucket_bytes: u64,
     },
+    /// Into segments of a log, and frames.
+    Frames {
+        /// Number of segments.
+        segments: u32,
+        /// Bytes of one.
+        segment_bytes: u64,
+        /// Number of frames.
+        frames: u64,
+        /// Bytes of one.
+        frame_bytes: u64,
+    },
     /// Into slots.
     Slots {
         /// Number of slots.
@@ -51,6 +62,12 @@ impl From<&Layout> for Division {
                 buckets: keys.buckets,
                 bucket_bytes: u64::from(keys.bucket_blocks) * BLOCK_BYTES,
             },
+            Layout::Frames(layout) => Division::Frames {
+                segments: layout.geometry.segments,
+                segment_bytes: layout.geometry.segment_bytes(),
+                frames: u64::from(layout.buckets) * u64::from(layout.bucket_blocks),
+                frame_bytes: BLOCK_BYTES,
+            },
             Layout::Slots(slots) => Division::Slots {
                 slots: slots.shape().frames,
                 slot_bytes: slots.slot_bytes(),
@@ -70,6 +87,10 @@ impl fmt::Display for Division {
             Division::Buckets { segments, segment_bytes, buckets, bucket_bytes } => {
                 let (segment, bucket) = (Size(segment_bytes), Size(bucket_bytes));
                 write!(f, "{buckets} buckets of {bucket}, keys in {segments} segments of {segment}")
+            }
+            Division::Frames { segments, segment_bytes, frames, frame_bytes } => {
+                let (segment, frame) = (Size(segment_bytes), Size(frame_bytes));
+                write!(f, "{frames} frames of {frame}, a ring of {segments} segments of {segment}")
             }
             Division::Slots { slots, slot_bytes, ways } => {
                 write!(f, "{slots} slots of {}", Size(slot_bytes))?;

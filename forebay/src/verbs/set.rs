@@ -120,7 +120,7 @@ fn set_size(superblock: &mut Superblock, index: VolumeIndex, cache: &DeviceSpec)
     // What a slot has behind the old end is not the origin's.
     let unit_bytes = match &superblock.layout {
         Layout::Slots(layout) => layout.slot_bytes(),
-        Layout::Log(_) | Layout::Keys(_) => engine::units::BLOCK_BYTES,
+        Layout::Log(_) | Layout::Keys(_) | Layout::Frames(_) => engine::units::BLOCK_BYTES,
     };
     let record = record(superblock, index);
     let origin = open_noted_origin(record, None)?;
@@ -172,7 +172,7 @@ fn change_origin(image: &mut BlockingDevice, superblock: &mut Superblock, change
     // start takes them back.
     let clean_floor_sequence = match superblock.layout {
         Layout::Slots(_) => old.clean_floor_sequence,
-        Layout::Log(_) | Layout::Keys(_) => new.clean_floor_sequence,
+        Layout::Log(_) | Layout::Keys(_) | Layout::Frames(_) => new.clean_floor_sequence,
     };
     superblock.volumes[index.at()] = Some(VolumeRecord { clean_floor_sequence, ..new });
     if dirty_bytes > 0 {

@@ -60,6 +60,7 @@ macro_rules! profiles {
 }
 
 profiles! {
+    forebay_0_2 = "forebay@0.2",
     flashcache = "flashcache",
     enhanceio = "enhanceio",
     dm_cache = "dm-cache",

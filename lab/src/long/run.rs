@@ -101,9 +101,9 @@ impl LongRun {
         }
         configure(&mut config);
         match layout {
-            Layout::Log(geometry) | Layout::Keys(KeyLayout { geometry, .. }) => {
-                cache.keep_summaries(geometry)
-            }
+            Layout::Log(geometry)
+            | Layout::Keys(KeyLayout { geometry, .. })
+            | Layout::Frames(KeyLayout { geometry, .. }) => cache.keep_summaries(geometry),
             Layout::Slots(_) => (),
         }
         if contents == Contents::Tags {

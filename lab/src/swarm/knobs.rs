@@ -164,7 +164,7 @@ knobs! {
     slots = 64,
     /// Composition of a cache with slots: a number below [`SLOT_RULES`](super::SLOT_RULES).
     slot_rules = 0,
-    /// Blocks of a bucket, with keys alone in the segments; 0 for none.
+    /// Blocks of a bucket, with keys alone in the segments, or of a group of frames; 0 for none.
     bucket_blocks = 0,
     /// Buckets.
     buckets = 64,

@@ -120,6 +120,9 @@ impl Options {
         if matches!(composition.persistence, PersistenceChoice::Mirror(_)) {
             self = self.with_mirror();
         }
+        if matches!(composition.persistence, PersistenceChoice::Frames(_)) {
+            self = self.with_frames();
+        }
         self.profile = Some((profile, composition));
         self
     }
@@ -163,6 +166,20 @@ impl Options {
         self
     }
 
+    /// The same with frames for clean data: few, so that blocks leave.
+    #[must_use]
+    pub fn with_frames(mut self) -> Options {
+        let random = &mut Random::new(self.seed).fork(0x0_f4a3);
+        let group_blocks = *random.pick(&[4, 16, 128]);
+        self.set(Knob::bucket_blocks, group_blocks);
+        self.set(Knob::buckets, (random.between(64, 2000) / group_blocks).clamp(8, 600));
+        self
+    }
+
+    fn has_frames(&self) -> bool {
+        self.profile.is_some_and(|(_, own)| matches!(own.persistence, PersistenceChoice::Frames(_)))
+    }
+
     /// The same with dirty data in memory, too.
     #[must_use]
     pub fn with_mirror(mut self) -> Options {
@@ -187,7 +204,7 @@ impl Options {
     fn with_log(&self, mut setup: Setup) -> Setup {
         let keys = self.keys();
         if let Some((_, mut composition)) = self.profile.filter(|_| setup.slots.is_none()) {
-            if let Some(keys) = keys {
+            if let Some(keys) = keys.filter(|_| !self.has_frames()) {
                 let sectors = (keys.bucket_blocks * 8).to_string();
                 composition.set("bucket_sectors", &sectors).expect("a profile with buckets");
             }
@@ -302,6 +319,7 @@ impl Options {
         let (segments, segment_blocks) = self.ring();
         let keys = self.keys();
         let mut bounds = match &keys {
+            Some(keys) if self.has_frames() => Config::for_frames(keys),
             Some(keys) => Config::for_keys(keys),
             None => Config::for_cache(segments, segment_blocks),
         };

@@ -475,6 +475,7 @@ fn formatted(setup: &Setup) -> Disk {
     let slots = setup.slots.map(|slots| slots.layout());
     let (layout, cache_bytes) = match (slots, &setup.keys) {
         (Some(layout), _) => (Layout::Slots(layout), layout.cache_bytes()),
+        (None, Some(keys)) if setup.has_frames() => (Layout::Frames(*keys), keys.cache_bytes()),
         (None, Some(keys)) => (Layout::Keys(*keys), keys.cache_bytes()),
         (None, None) => {
             let bytes = u64::from(setup.segments) * geometry.segment_bytes();

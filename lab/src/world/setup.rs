@@ -2,6 +2,7 @@
 
 use crate::oracle::Contract;
 use engine::composition::Composition;
+use engine::composition::axes::PersistenceChoice;
 use engine::composition::contract::Keeps;
 use engine::effect::WriteMode;
 use engine::format::{CHECKSUM_PAGE_RECORDS, KeyLayout, SlotLayout};
@@ -72,7 +73,7 @@ pub struct Setup {
     pub segment_blocks: u32,
     /// Slots instead of segments.
     pub slots: Option<SlotSetup>,
-    /// Buckets, and segments for keys.
+    /// Buckets, and segments for keys; or frames, if the composition has them.
     pub keys: Option<KeyLayout>,
     /// Composition of a cache without slots, as text; empty for our own.
     pub composition: String,
@@ -192,6 +193,21 @@ impl Setup {
         self.with_promise(&composition.contract())
     }
 
+    /// The same with frames for clean data.
+    ///
+    /// # Panics
+    /// Never: the choices go together.
+    #[must_use]
+    pub fn with_frames(mut self, layout: KeyLayout) -> Setup {
+        let mut composition = Composition::forebay();
+        for (name, value) in [("replacement", "forebay"), ("persistence", "frames")] {
+            composition.set(name, value).expect("every name and value is one of a composition");
+        }
+        composition.validate().expect("the choices go together");
+        (self.keys, self.composition) = (Some(layout), composition.text());
+        self.with_promise(&composition.contract())
+    }
+
     /// The same with dirty data in memory, too, as in gflash: room for so many blocks there; not `safe`, it answers
     /// writes early. `bounds` and `config` are to leave that room.
     ///
@@ -220,6 +236,12 @@ impl Setup {
         slot_bytes / 512
     }
 
+    /// Whether clean data lies in frames behind the ring.
+    pub(super) fn has_frames(&self) -> bool {
+        let composition = Composition::parse(&self.composition).unwrap_or_else(|_| Composition::forebay());
+        matches!(composition.persistence, PersistenceChoice::Frames(_))
+    }
+
     pub(super) fn options(&self) -> Options {
         let Setup { index_budget_bytes, repair, mutations, .. } = *self;
         Options { index_budget_bytes, repair, mutations }
@@ -227,6 +249,7 @@ impl Setup {
 
     pub(super) fn engine_config(&self) -> Config {
         let mut config = self.bounds.unwrap_or_else(|| match &self.keys {
+            Some(keys) if self.has_frames() => Config::for_frames(keys),
             Some(keys) => Config::for_keys(keys),
             None => Config::for_cache(self.segments, self.segment_blocks),
         });

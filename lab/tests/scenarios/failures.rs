@@ -23,7 +23,7 @@ crate::scenarios! {
 
 /// Where a crash does not forget all that is clean.
 const KEEPING_CLEAN: &[Records] =
-    &[Records::Inline, Records::Commit, Records::BitTree, Records::Journal, Records::Mirror];
+    &[Records::Inline, Records::Commit, Records::BitTree, Records::Journal, Records::Mirror, Records::Frames];
 
 fn hazard_10_clean_block_rots(world: &mut World) -> Run {
     begin(world)?;

@@ -87,7 +87,7 @@ fn rule_04_answered_when_written(world: &mut World) -> Run {
 
 fn hazard_14_published_in_log_order(world: &mut World) -> Run {
     begin(world)?;
-    let has_buckets = world.setup().keys.is_some();
+    let has_buckets = world.setup().keys.is_some() && !has_frames(world);
     let is_batch = if has_buckets { is_batch_of_ring } else { is_batch };
     world.hold(is_batch);
     // The first goes alone, the others go when they are enough for a batch of their own.

@@ -20,16 +20,18 @@ pub enum Kind {
     Journal,
     /// The log with dirty data in memory, too.
     Mirror,
+    /// The log with clean data in frames.
+    Frames,
 }
 
-use Kind::{BitTree, Commit, Inline, Journal, Mirror, SyncSector};
+use Kind::{BitTree, Commit, Frames, Inline, Journal, Mirror, SyncSector};
 
 /// All.
-pub const ALL: &[Kind] = &[Inline, SyncSector, Commit, BitTree, Journal, Mirror];
+pub const ALL: &[Kind] = &[Inline, SyncSector, Commit, BitTree, Journal, Mirror, Frames];
 /// Our own alone.
 pub const INLINE: &[Kind] = &[Inline];
 /// All that append.
-pub const RINGS: &[Kind] = &[Inline, Journal, Mirror];
+pub const RINGS: &[Kind] = &[Inline, Journal, Mirror, Frames];
 /// All with slots.
 pub const SLOTS: &[Kind] = &[SyncSector, Commit, BitTree];
 /// Slots that transactions record.
@@ -40,6 +42,9 @@ pub const SLOT_COUNT: u32 = 64;
 /// Buckets of four blocks.
 pub const KEY_LAYOUT: KeyLayout =
     KeyLayout { geometry: Geometry { segments: 64, segment_blocks: 32 }, bucket_blocks: 4, buckets: 24 };
+/// Frames in groups of 16.
+pub const FRAME_LAYOUT: KeyLayout =
+    KeyLayout { geometry: Geometry { segments: 64, segment_blocks: 32 }, bucket_blocks: 16, buckets: 8 };
 /// Dirty blocks that have room in memory.
 pub const MEMORY_BLOCKS: u64 = 512;
 
@@ -53,6 +58,7 @@ impl Kind {
             BitTree => "bit-tree",
             Journal => "journal",
             Mirror => "mirror",
+            Frames => "frames",
         }
     }
 
@@ -66,6 +72,7 @@ impl Kind {
             SyncSector | Commit | BitTree => with_slots(setup, &[("persistence", self.name())]),
             Journal => setup.with_buckets(KEY_LAYOUT, &[], true),
             Mirror => setup.with_mirror(MEMORY_BLOCKS, true),
+            Frames => setup.with_frames(FRAME_LAYOUT),
         }
     }
 }

@@ -9,52 +9,58 @@
 //!
 //! | hazard | records | scenarios, or why there are none |
 //! | --- | --- | --- |
-//! | 1 | sync-sector, commit, bit-tree, journal, mirror | `hazard_01_fill_races_with_write_that_came_and_went`, `hazard_01_fill_while_the_origin_is_written`, `hazard_01_fill_published_behind_a_bypass` |
+//! | 1 | sync-sector, commit, bit-tree, journal, mirror, frames | `hazard_01_fill_races_with_write_that_came_and_went`, `hazard_01_fill_while_the_origin_is_written` |
+//! | 1 | sync-sector, commit, bit-tree, journal, mirror | `hazard_01_fill_published_behind_a_bypass` |
+//! | 1 | frames | `hazard_01_changed_on_its_way_to_a_frame` |
 //! | 1 | commit, bit-tree | `hazard_01_promotion_while_the_origin_is_written` |
 //! | 2 | sync-sector | a page tears at sectors, which hold whole records, each right for itself; data in place tears as on any disk |
 //! | 2 | commit, bit-tree | `hazard_02_page_is_not_written_where_it_counts` |
 //! | 2 | journal | `hazard_02_key_of_torn_data`, `hazard_02_key_of_data_between_two_flushes`; of headers and summaries the code is our own log's |
 //! | 2 | mirror | `hazard_02_payload_of_a_torn_batch`; of headers and summaries the code is our own log's |
-//! | 3 | sync-sector, commit, bit-tree, journal, mirror | `hazard_03_flush_of_the_cache`, `hazard_03_flush_covers_what_was_before_it`, `rule_07_flush_of_the_origin`, `rule_04_fua_is_flushed` |
+//! | 2 | frames | keys are of durable data alone, and recovery reads none of it; the rest of the code is our own log's |
+//! | 3 | sync-sector, commit, bit-tree, journal, mirror, frames | `hazard_03_flush_of_the_cache`, `hazard_03_flush_covers_what_was_before_it`, `rule_07_flush_of_the_origin`, `rule_04_fua_is_flushed` |
 //! | 3 | sync-sector, commit, bit-tree | `hazard_03_recorded_before_the_answer` |
 //! | 3 | sync-sector | `hazard_03_data_is_flushed_before_its_record` |
 //! | 3 | commit, bit-tree | `hazard_03_data_is_flushed_before_its_mapping` |
-//! | 3 | journal, mirror | `rule_04_answered_when_written`, `rule_06_recovery_flushes_first` |
-//! | 4 | sync-sector, commit, bit-tree, journal, mirror | `hazard_04_clean_after_the_origin_was_flushed`, `hazard_04_flush_covers_what_was_home_before_it` |
+//! | 3 | journal, mirror, frames | `rule_04_answered_when_written`, `rule_06_recovery_flushes_first` |
+//! | 4 | sync-sector, commit, bit-tree, journal, mirror, frames | `hazard_04_clean_after_the_origin_was_flushed`, `hazard_04_flush_covers_what_was_home_before_it` |
 //! | 4 | sync-sector, commit, bit-tree | `hazard_04_rewritten_after_it_went_home`; what goes home unflushed is dirty or forgotten after a crash, not clean and older |
 //! | 4 | bit-tree | `hazard_04_marked_before_it_is_written`, `hazard_04_mark_that_is_on_its_way_away`, `hazard_04_mapping_and_mark_together` |
-//! | 4 | journal, mirror | `hazard_04_destaged_after_the_cache_was_flushed`, `hazard_04_rewritten_while_it_goes_home` |
+//! | 4 | journal, mirror, frames | `hazard_04_destaged_after_the_cache_was_flushed`, `hazard_04_rewritten_while_it_goes_home` |
 //! | 5 | sync-sector | `hazard_05_record_is_gone_before_the_slot_is_reused`, `hazard_05_record_is_taken_back_before_the_slot_is_reused` |
 //! | 5 | commit, bit-tree | `hazard_05_mapping_is_gone_before_the_slot_is_reused`, `hazard_05_removal_counts_when_its_record_is_flushed` |
 //! | 5 | journal | `hazard_05_bucket_given_up_is_forgotten`, `rule_01_bucket_refilled_before_a_flush`, `rule_05_bucket_refilled_before_a_header_tells`, `hazard_05_tail_keeps_keys_that_hold` |
 //! | 5 | mirror | `rule_01_segment_reused_before_a_flush` |
+//! | 5 | frames | `hazard_05_block_that_left_is_forgotten`, `rule_01_frame_written_again_before_a_flush`, `rule_03_key_of_a_block_that_changes` |
 //! | 6 | sync-sector | a crash forgets what is clean, and what is written through is: the origin alone tells |
 //! | 6 | commit | after a crash every slot is dirty: it alone tells, and goes home |
 //! | 6 | bit-tree | `hazard_06_marked_before_it_is_written_to_both` |
-//! | 6 | journal, mirror | `hazard_06_writethrough_is_dirty_until_it_is_home`, `hazard_06_writethrough_is_in_the_log_before_it_goes_home` |
-//! | 7 | sync-sector, commit, bit-tree, journal, mirror | `hazard_07_bypass_leaves_a_tombstone` |
+//! | 6 | journal, mirror, frames | `hazard_06_writethrough_is_dirty_until_it_is_home`, `hazard_06_writethrough_is_in_the_log_before_it_goes_home` |
+//! | 7 | sync-sector, commit, bit-tree, journal, mirror, frames | `hazard_07_bypass_leaves_a_tombstone` |
 //! | 7 | sync-sector | `hazard_07_record_is_gone_before_a_bypass`, `hazard_07_record_is_taken_back_before_a_bypass` |
 //! | 7 | commit, bit-tree | `hazard_07_mapping_is_gone_before_a_bypass` |
-//! | 7 | journal, mirror | `rule_07_tombstone_is_durable_first`, `hazard_07_discard_is_remembered`, `rule_07_dirty_block_is_never_bypassed` |
+//! | 7 | journal, mirror, frames | `rule_07_tombstone_is_durable_first`, `hazard_07_discard_is_remembered`, `rule_07_dirty_block_is_never_bypassed` |
 //! | 7 | journal | `rule_07_bypass_of_what_a_bucket_had`, `hazard_07_key_before_its_tombstone` |
-//! | 8 | sync-sector, commit, bit-tree, journal, mirror | `hazard_08_two_writes_to_one_block`, `rule_13_the_rest_of_the_block` |
-//! | 9 | sync-sector, commit, bit-tree, journal, mirror | `hazard_09_well_known_place_is_written`, `hazard_09_well_known_place_was_changed`, `hazard_09_origin_has_shrunk`, `hazard_09_origin_has_grown`, `hazard_09_older_copy_of_the_cache`, `rule_11_clean_blocks_are_compared` |
-//! | 10 | sync-sector, commit, bit-tree, journal, mirror | `hazard_10_clean_block_rots`, `hazard_10_dirty_block_rots`, `hazard_10_flush_of_the_cache_fails`, `rule_10_verified_before_it_goes_home` |
-//! | 10 | commit, bit-tree, journal, mirror | `hazard_10_cache_fails_and_comes_back` |
+//! | 8 | sync-sector, commit, bit-tree, journal, mirror, frames | `hazard_08_two_writes_to_one_block`, `rule_13_the_rest_of_the_block` |
+//! | 9 | sync-sector, commit, bit-tree, journal, mirror, frames | `hazard_09_well_known_place_is_written`, `hazard_09_well_known_place_was_changed`, `hazard_09_origin_has_shrunk`, `hazard_09_origin_has_grown`, `hazard_09_older_copy_of_the_cache`, `rule_11_clean_blocks_are_compared` |
+//! | 10 | sync-sector, commit, bit-tree, journal, mirror, frames | `hazard_10_clean_block_rots`, `hazard_10_dirty_block_rots`, `hazard_10_flush_of_the_cache_fails`, `rule_10_verified_before_it_goes_home` |
+//! | 10 | commit, bit-tree, journal, mirror, frames | `hazard_10_cache_fails_and_comes_back` |
 //! | 10 | sync-sector, commit, bit-tree | `hazard_10_rotten_slot_after_a_kill`, `hazard_10_rotten_slot_after_a_power_cut`, `hazard_10_rotten_clean_slot_after_a_stop` |
 //! | 10 | commit, bit-tree | `hazard_10_rotten_clean_slot_after_a_kill` |
 //! | 10 | sync-sector | `hazard_10_cache_fails_before_a_record_is_gone`, `rule_10_lost_in_slots_over_a_kill`, `rule_10_found_again_when_flushed` |
-//! | 11 | sync-sector, commit, bit-tree, journal, mirror | `hazard_11_flush_of_the_origin_fails`, `hazard_11_origin_fails_a_destage` |
+//! | 11 | sync-sector, commit, bit-tree, journal, mirror, frames | `hazard_11_flush_of_the_origin_fails`, `hazard_11_origin_fails_a_destage` |
 //! | 11 | commit | `hazard_11_written_to_both_beside_a_flush_that_fails`, `hazard_11_copied_before_a_flush_that_fails`, `hazard_11_leaves_after_a_flush_that_fails`, `hazard_11_read_beside_a_flush_that_fails` |
 //! | 12 | sync-sector, commit, bit-tree | `hazard_12_who_waits_for_what_is_dirty_to_go_home` |
 //! | 12 | journal | what finds no bucket goes around the cache and waits for nobody; a ring that is short is our own log's |
 //! | 12 | mirror | `hazard_12_who_waits_for_memory_lets_it_be_made` |
-//! | 13 | sync-sector, commit, bit-tree, journal, mirror | the lock is on the open file, below all records |
+//! | 12 | frames | no request waits for a frame: what finds none is not cached |
+//! | 13 | sync-sector, commit, bit-tree, journal, mirror, frames | the lock is on the open file, below all records |
 //! | 14 | sync-sector, commit, bit-tree | `hazard_14_one_write_to_a_place_at_a_time` |
-//! | 14 | journal, mirror | `hazard_14_published_in_log_order` |
+//! | 14 | journal, mirror, frames | `hazard_14_published_in_log_order` |
 //! | 15 | sync-sector, commit, bit-tree | decoders and recovery refuse what cannot be: their own tests, and `fuzz/` |
 //! | 15 | journal | the summaries are our own log's; entries that lead out of the buckets are refused by the decoder, and `fuzz/` |
 //! | 15 | mirror | `hazard_15_summary_that_points_elsewhere` |
+//! | 15 | frames | entries that lead out of the frames are refused by the decoder, and `fuzz/` |
 //!
 //! Not here: rule 14, which has no code before there is ordered destage. Hazard 13 is the lock on the open file: a switch of the world, not of the engine.
 
@@ -64,6 +70,7 @@ mod destage;
 mod failures;
 mod fills;
 mod flushes;
+mod frames;
 mod kinds;
 mod lost;
 mod mirror;
@@ -128,6 +135,7 @@ const ALL: &[&[Scenario]] = &[
     writes::SCENARIOS,
     failures::SCENARIOS,
     buckets::SCENARIOS,
+    frames::SCENARIOS,
     lost::SCENARIOS,
     mirror::SCENARIOS,
     slots::SCENARIOS,

@@ -108,7 +108,18 @@ pub fn fill(world: &mut World, volume: usize, first: u64, count: u64) -> Run {
     make_known(world, volume, first, count)?;
     read(world, volume, first, count)?;
     let is_grouped = world.setup().memory_blocks > 0;
-    world.pass(if is_grouped { 50 * MS } else { 20 * MS })
+    world.pass(if is_grouped { 50 * MS } else { 20 * MS })?;
+    if has_frames(world) {
+        // Keys wait a second for company.
+        world.pass(2000 * MS)?;
+        flush(world, world.volumes() - 1)?;
+    }
+    Ok(())
+}
+
+/// Whether clean data lies in frames, which has keys of its own.
+pub fn has_frames(world: &World) -> bool {
+    world.setup().composition.contains("\npersistence = frames\n")
 }
 
 /// The next read of these blocks brings them into the cache, also where the first one does not.

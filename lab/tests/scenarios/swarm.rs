@@ -98,6 +98,7 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::BypassBeforeFreed, BUCKETS),
     (Mutation::RecordsBeforeKeys, BUCKETS),
     (Mutation::DropTailKeys, BUCKETS),
+    (Mutation::KeyBehindNewer, "the worlds here have no frames"),
     (Mutation::DropFrameEarly, MEMORY),
     (Mutation::KeepStaleFrame, MEMORY),
     (Mutation::AnswerBeyondWindow, MEMORY),

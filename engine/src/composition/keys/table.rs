@@ -1,7 +1,7 @@
 //! The table of tunables.
 
 use super::super::axes::{
-    Axis, BitTree, Commit, Common, DestageChoice, ExtentWrites, Journal, Mirror, PersistenceChoice,
+    Axis, BitTree, Commit, Common, DestageChoice, ExtentWrites, Frames, Journal, Mirror, PersistenceChoice,
     Placement, SetMap, SlotWrites, Slots, Sweep, WritesChoice,
 };
 use super::{Grain, Key, Unit};
@@ -25,6 +25,7 @@ use crate::policies::fetch::Fetch;
 use crate::policies::replacement::ReplacementChoice;
 use crate::policies::replacement::bucket_lru::BucketKind;
 use crate::policies::replacement::fifo_reinsertion::Reinsertion;
+use crate::policies::replacement::forebay::ForebayChoice;
 use crate::policies::replacement::free_frames::FreeOrder;
 use crate::policies::replacement::mq::MqEra;
 use crate::policies::replacement::random::RandomKind;
@@ -242,6 +243,8 @@ pub const KEYS: &[Key] = &[
         "a write to the cache device is slow above this; 0: writes do not count", BCACHE),
     name!(Replacement: free_order in replacement = ReplacementChoice::Fifo { free_order }, FREE_ORDERS, 0,
         "which free frame is used next", "EnhanceIO, find_invalid_dbn: read"),
+    number!(Replacement: draw_blocks in replacement = ReplacementChoice::Forebay(ForebayChoice { draw_blocks }), "blocks",
+        16, 2..=64u64, "cached blocks that are drawn at a time; of the least worth of them follows what leaves", TASTE),
     number!(Replacement: laps_max in replacement = ReplacementChoice::FifoReinsertion(Reinsertion { laps_max, .. }),
         "laps",
         3, 0..=3u64, "laps of the ring that hits earn a block, one each; 0: nothing is appended again",
@@ -308,6 +311,8 @@ pub const KEYS: &[Key] = &[
     number!(Persistence: journal_permille in persistence = PersistenceChoice::Journal(Journal { journal_permille, .. }), "permille",
         16, 1..=500u64, "share of the device for keys",
         "ours: room for 4 KiB extents; bcache: buckets/128, 2 to 256 of them, and the b-tree"),
+    number!(Persistence: ring_permille in persistence = PersistenceChoice::Frames(Frames { ring_permille }), "permille",
+        150, 1..=500u64, "share of the device for the ring, where what clients write lies until it is home", TASTE),
     number!(Persistence: recount_part in persistence = PersistenceChoice::Journal(Journal { recount_part,
         .. }), "parts",
         16, 1..=1024u64, "what is in use is counted again after this part of the cache was written: 1/n",

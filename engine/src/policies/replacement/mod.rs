@@ -15,8 +15,7 @@
 //! | `bucket_lru.rs` | by age and live content | bcache |
 //! | `s3_fifo.rs` | small and main queue | Yang et al., SOSP 2023 |
 //! | `fifo_reinsertion.rs` | the oldest segment of the log; what was hit is appended again | Yang et al., SOSP 2023 |
-//!
-//! | `forebay/` | worth by age, learned; for the log, which does not use it yet | ours, after EVA, LHD and LIRS |
+//! | `forebay/` | worth by age, learned; for a log with frames | ours, after EVA, LHD and LIRS |
 //!
 //! The last two are the log's: they choose no frame, so they are no [`Policy`].
 //!
@@ -39,6 +38,7 @@ use crate::units::{Frame, Nanos};
 use bucket_lru::{BucketKind, BucketLru};
 use fifo::Fifo;
 use fifo_reinsertion::Reinsertion;
+use forebay::ForebayChoice;
 use free_frames::FreeOrder;
 use lru::Lru;
 use mq::{Mq, MqEra};
@@ -528,6 +528,10 @@ policies! {
         FifoReinsertion(Reinsertion): "fifo-reinsertion",
             "the oldest segment of the log; blocks of it that were hit are appended again",
             Reinsertion::NONE;
+        /// See [`forebay`].
+        Forebay(ForebayChoice): "forebay",
+            "the block that is worth least, by when blocks like it came back",
+            ForebayChoice { draw_blocks: 1 };
     }
 }
 

@@ -1,16 +1,18 @@
-//! The three ways to append, and every hook on which they differ.
+//! The four ways to append, and every hook on which they differ.
 //!
 //! | way | a client's data goes | folder |
 //! | --- | --- | --- |
 //! | inline | into the ring, behind the header of its batch | `inline/` |
 //! | keys | into a bucket; the ring gets its key | `keys/` |
 //! | mirror | as inline, and dirty data stays in memory, too | `mirror/` |
+//! | frames | as inline; what reads brought goes to frames, and the ring gets its keys | `frames/` |
 //!
-//! Each hook is one exhaustive match. Nothing else in the log asks which way its cache has: a fourth one is a folder,
+//! Each hook is one exhaustive match. Nothing else in the log asks which way its cache has: a fifth one is a folder,
 //! and an arm in each hook below.
 
 use super::draft::{Draft, Placing};
 use super::fills::Fill;
+use super::frames::{Frames, KeysDue};
 use super::index::Index;
 use super::inline::Inline;
 use super::keys::Keys;
@@ -27,7 +29,7 @@ use crate::mutation::Mutation;
 use crate::number::to_u32;
 use crate::policies::replacement::Access;
 use crate::status::CacheStatus;
-use crate::units::{BLOCK_BYTES, BlockKey, Nanos, VolumeIndex};
+use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, VolumeIndex};
 use alloc::boxed::Box;
 
 /// One of the ways to append, with its state.
@@ -36,6 +38,7 @@ pub(crate) enum Appender {
     Inline(Box<Inline>),
     Keys(Box<Keys>),
     Mirror(Box<Mirror>),
+    Frames(Box<Frames>),
 }
 
 /// The units in which dirty data holds the cache: segments of a ring, or buckets.
@@ -50,12 +53,11 @@ pub(crate) struct DirtyUnits {
 }
 
 impl Appender {
-    /// The appender of a composition over `cache_blocks` blocks; `keys` is what recovery found in buckets.
-    pub fn new(composition: &Composition, cache_blocks: u64, keys: Option<Keys>) -> Appender {
-        match (keys, Mirror::new(composition, cache_blocks)) {
-            (Some(keys), _) => Appender::Keys(Box::new(keys)),
-            (None, Some(mirror)) => Appender::Mirror(Box::new(mirror)),
-            (None, None) => Appender::Inline(Box::default()),
+    /// The appender of a composition over `cache_blocks` blocks whose data lies in the ring.
+    pub fn new(composition: &Composition, cache_blocks: u64) -> Appender {
+        match Mirror::new(composition, cache_blocks) {
+            Some(mirror) => Appender::Mirror(Box::new(mirror)),
+            None => Appender::Inline(Box::default()),
         }
     }
 
@@ -65,6 +67,7 @@ impl Appender {
     pub(super) fn inline_mut(&mut self) -> &mut Inline {
         match self {
             Appender::Inline(inline) => inline,
+            Appender::Frames(frames) => &mut frames.inline,
             Appender::Keys(_) | Appender::Mirror(_) => {
                 unreachable!("the hooks call this for inline logs alone")
             }
@@ -74,7 +77,7 @@ impl Appender {
     pub(super) fn keys(&self) -> &Keys {
         match self {
             Appender::Keys(keys) => keys,
-            Appender::Inline(_) | Appender::Mirror(_) => {
+            Appender::Inline(_) | Appender::Mirror(_) | Appender::Frames(_) => {
                 unreachable!("the hooks call this for logs of keys alone")
             }
         }
@@ -83,7 +86,7 @@ impl Appender {
     pub(super) fn keys_mut(&mut self) -> &mut Keys {
         match self {
             Appender::Keys(keys) => keys,
-            Appender::Inline(_) | Appender::Mirror(_) => {
+            Appender::Inline(_) | Appender::Mirror(_) | Appender::Frames(_) => {
                 unreachable!("the hooks call this for logs of keys alone")
             }
         }
@@ -92,7 +95,7 @@ impl Appender {
     pub(super) fn mirror(&self) -> &Mirror {
         match self {
             Appender::Mirror(mirror) => mirror,
-            Appender::Inline(_) | Appender::Keys(_) => {
+            Appender::Inline(_) | Appender::Keys(_) | Appender::Frames(_) => {
                 unreachable!("the hooks call this for mirrored logs alone")
             }
         }
@@ -101,9 +104,35 @@ impl Appender {
     pub(super) fn mirror_mut(&mut self) -> &mut Mirror {
         match self {
             Appender::Mirror(mirror) => mirror,
-            Appender::Inline(_) | Appender::Keys(_) => {
+            Appender::Inline(_) | Appender::Keys(_) | Appender::Frames(_) => {
                 unreachable!("the hooks call this for mirrored logs alone")
             }
+        }
+    }
+
+    pub(super) fn frames(&self) -> &Frames {
+        match self {
+            Appender::Frames(frames) => frames,
+            Appender::Inline(_) | Appender::Keys(_) | Appender::Mirror(_) => {
+                unreachable!("the hooks call this for logs with frames alone")
+            }
+        }
+    }
+
+    pub(super) fn frames_mut(&mut self) -> &mut Frames {
+        match self {
+            Appender::Frames(frames) => frames,
+            Appender::Inline(_) | Appender::Keys(_) | Appender::Mirror(_) => {
+                unreachable!("the hooks call this for logs with frames alone")
+            }
+        }
+    }
+
+    /// Whether clean data lies in frames.
+    pub fn has_frames(&self) -> bool {
+        match self {
+            Appender::Frames(_) => true,
+            Appender::Inline(_) | Appender::Keys(_) | Appender::Mirror(_) => false,
         }
     }
 
@@ -113,7 +142,7 @@ impl Appender {
     #[inline]
     pub fn newest_in_memory(&self, key: BlockKey) -> Option<Slice> {
         match self {
-            Appender::Inline(_) | Appender::Keys(_) => None,
+            Appender::Inline(_) | Appender::Keys(_) | Appender::Frames(_) => None,
             Appender::Mirror(mirror) => mirror.frames.newest(key),
         }
     }
@@ -121,7 +150,7 @@ impl Appender {
     /// The content of a dirty block as the index has it, if it lies in memory.
     pub fn kept_in_memory(&self, key: BlockKey) -> Option<Slice> {
         match self {
-            Appender::Inline(_) | Appender::Keys(_) => None,
+            Appender::Inline(_) | Appender::Keys(_) | Appender::Frames(_) => None,
             Appender::Mirror(mirror) => mirror.frames.published(key),
         }
     }
@@ -129,7 +158,7 @@ impl Appender {
     /// Drops the content that memory has of a block: it is not dirty any more, or not cached.
     pub fn forget(&mut self, key: BlockKey) {
         match self {
-            Appender::Inline(_) | Appender::Keys(_) => (),
+            Appender::Inline(_) | Appender::Keys(_) | Appender::Frames(_) => (),
             Appender::Mirror(mirror) => mirror.frames.forget(key),
         }
     }
@@ -144,6 +173,51 @@ impl Appender {
                     keys.hit(entry.place);
                 }
             }
+            Appender::Frames(frames) => {
+                if let Some(entry) = index.get(key) {
+                    frames.worths.hit(entry.place);
+                }
+            }
+        }
+    }
+
+    /// Notes that clients ask for blocks.
+    pub fn accessed(&mut self, first: BlockKey, blocks: u64) {
+        match self {
+            Appender::Inline(_) | Appender::Keys(_) | Appender::Mirror(_) => (),
+            Appender::Frames(frames) => frames.accessed(first, blocks),
+        }
+    }
+
+    /// Notes that the index has no copy of a block at a place any more.
+    pub fn lost(&mut self, key: BlockKey, place: Place) {
+        match self {
+            Appender::Inline(_) | Appender::Keys(_) | Appender::Mirror(_) => (),
+            Appender::Frames(frames) => frames.lost(key, place),
+        }
+    }
+
+    /// Notes that a block is about to leave the cache, whose copy is at a place.
+    pub fn leaves(&mut self, key: BlockKey, place: Place) {
+        match self {
+            Appender::Inline(_) | Appender::Keys(_) | Appender::Mirror(_) => (),
+            Appender::Frames(frames) => frames.worths.leaves(key, place),
+        }
+    }
+
+    /// Notes that a copy is about to be at another place.
+    pub fn moved(&mut self, from: Place, place: Place) {
+        match self {
+            Appender::Inline(_) | Appender::Keys(_) | Appender::Mirror(_) => (),
+            Appender::Frames(frames) => frames.worths.moved(from, place),
+        }
+    }
+
+    /// Whether the copy at a place is about to leave, so that it has no key any more.
+    pub fn is_leaving(&self, place: Place) -> bool {
+        match self {
+            Appender::Inline(_) | Appender::Keys(_) | Appender::Mirror(_) => false,
+            Appender::Frames(frames) => frames.places.is_leaving(place),
         }
     }
 
@@ -153,7 +227,7 @@ impl Appender {
     #[inline]
     pub fn has_admission(&self) -> bool {
         match self {
-            Appender::Inline(_) | Appender::Mirror(_) => false,
+            Appender::Inline(_) | Appender::Mirror(_) | Appender::Frames(_) => false,
             Appender::Keys(_) => true,
         }
     }
@@ -162,7 +236,7 @@ impl Appender {
     #[inline]
     pub fn is_over_cutoff(&self, access: Access, is_writeback: bool) -> bool {
         match self {
-            Appender::Inline(_) | Appender::Mirror(_) => false,
+            Appender::Inline(_) | Appender::Mirror(_) | Appender::Frames(_) => false,
             Appender::Keys(keys) => keys.is_over_cutoff(access, is_writeback),
         }
     }
@@ -171,7 +245,7 @@ impl Appender {
     #[inline]
     pub fn served(&mut self, sectors: u64) {
         match self {
-            Appender::Inline(_) | Appender::Mirror(_) => (),
+            Appender::Inline(_) | Appender::Mirror(_) | Appender::Frames(_) => (),
             Appender::Keys(keys) => keys.served(sectors),
         }
     }
@@ -179,7 +253,7 @@ impl Appender {
     /// Notes that so many blocks were written around the cache.
     pub fn passed(&mut self, blocks: u64, segments: &Segments) {
         match self {
-            Appender::Inline(_) | Appender::Mirror(_) => (),
+            Appender::Inline(_) | Appender::Mirror(_) | Appender::Frames(_) => (),
             Appender::Keys(keys) => keys.passed(blocks, segments),
         }
     }
@@ -188,6 +262,7 @@ impl Appender {
     pub fn write_came(&mut self, now: Nanos) {
         match self {
             Appender::Inline(inline) => inline.group_commit.came(now),
+            Appender::Frames(frames) => frames.inline.group_commit.came(now),
             Appender::Keys(_) | Appender::Mirror(_) => (),
         }
     }
@@ -197,7 +272,7 @@ impl Appender {
     /// Appends of clients that a batch takes at the most.
     pub fn batch_units_max(&self) -> u32 {
         match self {
-            Appender::Inline(_) | Appender::Keys(_) => u32::MAX,
+            Appender::Inline(_) | Appender::Keys(_) | Appender::Frames(_) => u32::MAX,
             Appender::Mirror(mirror) => mirror.batch_writes_max(),
         }
     }
@@ -205,8 +280,17 @@ impl Appender {
     /// Blocks that a batch covers at the most, given the room for payload and for entries.
     pub fn batch_blocks_max(&self, payload_max: u32, entries_max: usize) -> u32 {
         match self {
-            Appender::Inline(_) | Appender::Mirror(_) => payload_max,
+            Appender::Inline(_) | Appender::Mirror(_) | Appender::Frames(_) => payload_max,
             Appender::Keys(_) => Keys::batch_blocks_max(payload_max, entries_max),
+        }
+    }
+
+    /// Checksums that a batch has at the most, of keys and of payload.
+    pub fn batch_checksums_max(&self, payload_max: u32, entries_max: usize) -> u32 {
+        match self {
+            Appender::Inline(_) | Appender::Mirror(_) => payload_max,
+            Appender::Keys(_) => u32::MAX,
+            Appender::Frames(_) => Keys::batch_blocks_max(payload_max, entries_max),
         }
     }
 
@@ -214,14 +298,33 @@ impl Appender {
     pub(super) fn placing(&self) -> Placing {
         match self {
             Appender::Inline(_) | Appender::Mirror(_) => Placing::BehindHeader,
+            Appender::Frames(_) => Placing::Both,
             Appender::Keys(_) => Placing::Elsewhere,
+        }
+    }
+
+    /// Whether anything waits that goes with whatever batch there is.
+    pub fn has_company(&self) -> bool {
+        match self {
+            Appender::Inline(inline) => !inline.gathering.is_empty(),
+            Appender::Frames(frames) => frames.has_unlogged(),
+            Appender::Keys(_) | Appender::Mirror(_) => false,
+        }
+    }
+
+    /// Nobody is to ask again whether it may go alone.
+    pub fn clear_company_deadline(&mut self) {
+        match self {
+            Appender::Inline(inline) => inline.gathering.clear_deadline(),
+            Appender::Frames(frames) => frames.clear_deadline(),
+            Appender::Keys(_) | Appender::Mirror(_) => (),
         }
     }
 
     /// Notes that the header of a batch says that all up to `flushed` was flushed.
     pub fn carry(&mut self, sequence: u64, flushed: u64) {
         match self {
-            Appender::Inline(_) | Appender::Mirror(_) => (),
+            Appender::Inline(_) | Appender::Mirror(_) | Appender::Frames(_) => (),
             Appender::Keys(keys) => keys.buckets.carry(sequence, flushed),
         }
     }
@@ -229,7 +332,7 @@ impl Appender {
     /// Whether the device reads a buffer of a request outside of batches.
     pub fn is_writing(&self, request: RequestKey) -> bool {
         match self {
-            Appender::Inline(_) | Appender::Mirror(_) => false,
+            Appender::Inline(_) | Appender::Mirror(_) | Appender::Frames(_) => false,
             Appender::Keys(keys) => keys.is_writing(request),
         }
     }
@@ -239,6 +342,7 @@ impl Appender {
     pub fn deadline(&self) -> Option<Nanos> {
         match self {
             Appender::Inline(inline) => inline.deadline(),
+            Appender::Frames(frames) => frames.deadline(),
             Appender::Keys(_) => None,
             Appender::Mirror(mirror) => mirror.deadline(),
         }
@@ -248,6 +352,7 @@ impl Appender {
     pub fn is_quiet(&self) -> bool {
         match self {
             Appender::Inline(inline) => inline.gathering.is_empty(),
+            Appender::Frames(frames) => frames.is_quiet(),
             Appender::Keys(keys) => keys.is_quiet(),
             Appender::Mirror(mirror) => mirror.is_quiet(),
         }
@@ -258,6 +363,7 @@ impl Appender {
         match self {
             Appender::Inline(_) | Appender::Mirror(_) => false,
             Appender::Keys(keys) => keys.is_busy(),
+            Appender::Frames(frames) => frames.places.has_leaving(),
         }
     }
 
@@ -266,7 +372,7 @@ impl Appender {
     /// Acknowledged writes that are not in the log, as a number for [`Appender::are_logged`]; they are wanted there.
     pub fn unlogged(&mut self, segments: &Segments) -> Option<u64> {
         match self {
-            Appender::Inline(_) => None,
+            Appender::Inline(_) | Appender::Frames(_) => None,
             Appender::Keys(keys) => keys.want_keys(),
             Appender::Mirror(mirror) => {
                 let is_skipped = segments.mutations.has(Mutation::FlushBeforeOwed);
@@ -278,7 +384,7 @@ impl Appender {
     /// Whether all acknowledged writes up to such a number are in the log.
     pub fn are_logged(&self, number: u64) -> bool {
         match self {
-            Appender::Inline(_) => true,
+            Appender::Inline(_) | Appender::Frames(_) => true,
             Appender::Keys(keys) => keys.are_published(number),
             Appender::Mirror(mirror) => !mirror.owes(),
         }
@@ -287,7 +393,7 @@ impl Appender {
     /// Whether acknowledged writes, if lost, would be lost instead of what goes around them.
     pub fn owes(&self) -> bool {
         match self {
-            Appender::Inline(_) | Appender::Keys(_) => false,
+            Appender::Inline(_) | Appender::Keys(_) | Appender::Frames(_) => false,
             Appender::Mirror(mirror) => mirror.owes(),
         }
     }
@@ -295,7 +401,7 @@ impl Appender {
     /// Asks for those writes to be published soon.
     pub fn hurry(&mut self) {
         match self {
-            Appender::Inline(_) | Appender::Keys(_) => (),
+            Appender::Inline(_) | Appender::Keys(_) | Appender::Frames(_) => (),
             Appender::Mirror(mirror) => {
                 mirror.hurry();
             }
@@ -305,7 +411,7 @@ impl Appender {
     /// Whether data counts as home when it is written to an origin that was not flushed.
     pub fn is_home_when_written(&self) -> bool {
         match self {
-            Appender::Inline(_) | Appender::Mirror(_) => false,
+            Appender::Inline(_) | Appender::Mirror(_) | Appender::Frames(_) => false,
             Appender::Keys(keys) => keys.is_early(),
         }
     }
@@ -313,7 +419,7 @@ impl Appender {
     /// Whether all places that were given up outside of the ring are void after a crash, too.
     pub fn are_freed(&self, flushed: u64) -> bool {
         match self {
-            Appender::Inline(_) | Appender::Mirror(_) => true,
+            Appender::Inline(_) | Appender::Mirror(_) | Appender::Frames(_) => true,
             Appender::Keys(keys) => keys.buckets.are_freed(flushed),
         }
     }
@@ -323,7 +429,7 @@ impl Appender {
     /// How dirty data holds the cache.
     pub fn dirty_units(&self, segments: &Segments) -> DirtyUnits {
         match self {
-            Appender::Inline(_) | Appender::Mirror(_) => {
+            Appender::Inline(_) | Appender::Mirror(_) | Appender::Frames(_) => {
                 let (count, dirty) = (segments.count(), segments.with_must());
                 let in_use_percent = to_u32(u64::from(dirty) * 100 / u64::from(count));
                 DirtyUnits { count, dirty, unit_blocks: segments.segment_blocks(), in_use_percent }
@@ -345,6 +451,7 @@ impl Appender {
         match self {
             Appender::Inline(_) => (),
             Appender::Keys(keys) => status.used_bytes += keys.buckets.used_bytes(),
+            Appender::Frames(frames) => status.used_bytes += frames.places.used_bytes(),
             Appender::Mirror(mirror) => {
                 status.kept_bytes = mirror.frames.used() * BLOCK_BYTES;
                 status.kept_limit_bytes = mirror.frames.room() * BLOCK_BYTES;
@@ -357,7 +464,7 @@ impl Machine<LogStore> {
     /// Queues a fill; `retain` of its buffer is done here.
     pub(super) fn queue_fill<M: Memory>(&mut self, fill: Fill, memory: &mut M) {
         match self.store.appender {
-            Appender::Inline(_) => self.gather_fill(fill, memory),
+            Appender::Inline(_) | Appender::Frames(_) => self.gather_fill(fill, memory),
             // It keeps its place among the writes.
             Appender::Keys(_) | Appender::Mirror(_) => {
                 memory.retain(fill.slice.buffer);
@@ -372,16 +479,60 @@ impl Machine<LogStore> {
     pub(super) fn assemble_pending<M: Memory>(&mut self, memory: &mut M) {
         match &self.store.appender {
             Appender::Inline(inline) if inline.is_quiet() && !self.store.log.has_pending() => (),
-            Appender::Inline(_) => self.assemble_inline(memory),
+            Appender::Inline(_) | Appender::Frames(_) => self.assemble_inline(memory),
             Appender::Keys(_) => self.assemble_keys(memory),
             Appender::Mirror(_) => self.assemble_mirror(memory),
+        }
+    }
+
+    /// Whether what goes with whatever batch there is need not wait for one.
+    pub(super) fn is_company_due(&mut self) -> bool {
+        let (now, is_ending) = (self.now, self.is_stopping);
+        match &mut self.store.appender {
+            Appender::Inline(_) => self.are_fills_due(),
+            Appender::Frames(frames) => {
+                let due = frames.are_keys_due(now, is_ending, &self.barrier);
+                if due == KeysDue::Unflushed {
+                    self.barrier.want_any();
+                    // This turn's flushes were looked at already, and nothing else need be to come.
+                    self.pump_barrier();
+                }
+                due == KeysDue::Now
+            }
+            Appender::Keys(_) | Appender::Mirror(_) => false,
+        }
+    }
+
+    /// A run of keys of a segment is published again, or needs not be.
+    pub(super) fn rekeyed(&mut self, segment: u32) {
+        match self.store.appender {
+            Appender::Inline(_) | Appender::Mirror(_) => (),
+            Appender::Keys(_) => self.tail_rekeyed(),
+            Appender::Frames(_) => self.segment_rekeyed(segment),
+        }
+    }
+
+    /// A client's write is published: blocks have their newest copies from `place` on.
+    pub(super) fn note_written(&mut self, first: BlockKey, blocks: u64, place: Place) {
+        let LogStore { appender, index, .. } = &mut self.store;
+        match appender {
+            Appender::Inline(_) | Appender::Keys(_) | Appender::Mirror(_) => (),
+            Appender::Frames(frames) => {
+                for step in 0..blocks {
+                    let (key, place) = (BlockKey(first.0 + step), Place(place.0 + to_u32(step)));
+                    match index.get(key) {
+                        Some(old) => frames.worths.rewritten(old.place, place),
+                        None => frames.worths.arrives(key, place),
+                    }
+                }
+            }
         }
     }
 
     /// Puts what has to be there before the log's own work into a batch. False if some of it is left.
     pub(super) fn gather_first<M: Memory>(&mut self, draft: &mut Draft, memory: &mut M) -> bool {
         match self.store.appender {
-            Appender::Inline(_) | Appender::Mirror(_) => true,
+            Appender::Inline(_) | Appender::Mirror(_) | Appender::Frames(_) => true,
             Appender::Keys(_) => self.gather_applied(draft, memory),
         }
     }
@@ -394,6 +545,10 @@ impl Machine<LogStore> {
                 self.take_fills(draft, memory);
             }
             Appender::Keys(_) => self.gather_keys(draft, memory),
+            Appender::Frames(_) => {
+                self.gather_clients(draft, memory);
+                self.gather_frame_keys(draft);
+            }
             Appender::Mirror(_) => {
                 if self.gather_taken(draft, memory) {
                     self.gather_clients(draft, memory);
@@ -412,7 +567,9 @@ impl Machine<LogStore> {
         memory: &mut M,
     ) -> Option<ClientAppend> {
         match self.store.appender {
-            Appender::Inline(_) => self.gather_inline(request, blocks, slice, draft, memory),
+            Appender::Inline(_) | Appender::Frames(_) => {
+                self.gather_inline(request, blocks, slice, draft, memory)
+            }
             Appender::Keys(_) => unreachable!("data goes to a bucket before its key goes to a batch"),
             Appender::Mirror(_) => self.gather_mirrored(request, blocks, slice, draft, memory),
         }
@@ -424,6 +581,10 @@ impl Machine<LogStore> {
         match self.store.appender {
             Appender::Inline(_) => self.pump_reclaim(memory),
             Appender::Keys(_) => self.pump_keys(memory),
+            Appender::Frames(_) => {
+                self.pump_frames();
+                self.pump_reclaim(memory);
+            }
             Appender::Mirror(_) => {
                 self.release_frames(memory);
                 self.pump_reclaim(memory);
@@ -434,7 +595,7 @@ impl Machine<LogStore> {
     /// Whether clients wait for room outside of the ring, or soon will.
     pub(super) fn is_appender_short(&self) -> bool {
         match &self.store.appender {
-            Appender::Inline(_) => false,
+            Appender::Inline(_) | Appender::Frames(_) => false,
             Appender::Keys(keys) => keys.is_starved(),
             Appender::Mirror(mirror) => self.is_memory_full(mirror),
         }
@@ -450,7 +611,9 @@ impl Machine<LogStore> {
     ) {
         let summary = self.decode_summary(segment, buffer, result, memory);
         match self.store.appender {
-            Appender::Inline(_) | Appender::Mirror(_) => self.list_segment(segment, summary.ok()),
+            Appender::Inline(_) | Appender::Mirror(_) | Appender::Frames(_) => {
+                self.list_segment(segment, summary.ok());
+            }
             Appender::Keys(_) => self.rekey_tail(segment, summary, memory),
         }
     }
@@ -460,6 +623,7 @@ impl Machine<LogStore> {
         match &self.store.appender {
             Appender::Inline(inline) => inline.gathering.iter().any(|fill| fill.volume == volume),
             Appender::Keys(keys) => keys.concern(volume),
+            Appender::Frames(frames) => frames.concern(volume),
             // Each belongs to a request.
             Appender::Mirror(_) => false,
         }
@@ -469,6 +633,10 @@ impl Machine<LogStore> {
     pub(super) fn discard_waiting<M: Memory>(&mut self, memory: &mut M) {
         match self.store.appender {
             Appender::Inline(_) => self.drop_fills(memory),
+            Appender::Frames(_) => {
+                self.drop_fills(memory);
+                self.store.appender.frames_mut().forget_keys();
+            }
             Appender::Keys(_) => self.discard_keys(memory),
             Appender::Mirror(_) => self.discard_taken(memory),
         }
@@ -477,7 +645,7 @@ impl Machine<LogStore> {
     /// A clean stop ended: gives back what it has of the driver's memory.
     pub(super) fn release_memory<M: Memory>(&mut self, memory: &mut M) {
         match self.store.appender {
-            Appender::Inline(_) | Appender::Keys(_) => (),
+            Appender::Inline(_) | Appender::Keys(_) | Appender::Frames(_) => (),
             Appender::Mirror(_) => self.release_all_frames(memory),
         }
     }

@@ -83,6 +83,7 @@ impl Machine<LogStore> {
             pieces,
             payload_blocks: 0,
             payload_max: appender.batch_blocks_max(room.payload_max, room.limits.entries),
+            checksums_max: appender.batch_checksums_max(room.payload_max, room.limits.entries),
             entries_max: room.limits.entries,
             checksums: Vec::new(),
             publish: Vec::new(),
@@ -106,7 +107,7 @@ impl Machine<LogStore> {
     /// Drafts number payload blocks from 0; now that the header's length is known they get their places.
     fn fix_places(&self, outgoing: &mut Outgoing) {
         match self.store.appender.placing() {
-            Placing::BehindHeader => (),
+            Placing::BehindHeader | Placing::Both => (),
             Placing::Elsewhere => return,
         }
         let base = self.store.segments.place(outgoing.segment, 0).0 + outgoing.first_payload();

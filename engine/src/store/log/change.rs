@@ -215,6 +215,7 @@ impl Machine<LogStore> {
                 appender.forget(key);
             }
             segments.remove_live(entry.place, entry.dirty);
+            appender.lost(key, entry.place);
             volume.dirty_blocks -= u64::from(entry.dirty);
             volume.cached_blocks -= 1;
             dropped += 1;

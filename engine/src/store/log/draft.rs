@@ -5,7 +5,7 @@ use super::keys::KeyPublish;
 use crate::format::{Entry, EntryKind};
 use crate::machine::guard::Blocks;
 use crate::memory::{Memory, Slice};
-use crate::number::{index, to_u32};
+use crate::number::{index, to_u32, wide};
 use crate::units::{BLOCK_BYTES, Place, SECTORS_PER_BLOCK, VolumeId};
 use alloc::vec::Vec;
 
@@ -16,6 +16,8 @@ pub(super) enum Placing {
     BehindHeader,
     /// Where it was written before.
     Elsewhere,
+    /// Behind the header, and that of keys where it was written before.
+    Both,
 }
 
 /// A batch being put together.
@@ -27,6 +29,8 @@ pub(super) struct Draft {
     pub pieces: Vec<Slice>,
     pub payload_blocks: u32,
     pub payload_max: u32,
+    /// Checksums that its header has room for, where keys have some of them.
+    pub checksums_max: u32,
     pub entries_max: usize,
     pub checksums: Vec<u32>,
     pub publish: Vec<Publish>,
@@ -42,12 +46,17 @@ impl Draft {
 
     /// Blocks of payload that it may still take.
     pub fn room(&self) -> u64 {
-        u64::from(self.payload_max - self.payload_blocks)
+        u64::from((self.payload_max - self.payload_blocks).min(self.key_room()))
+    }
+
+    /// Checksums of keys that it may still take, whose data lies elsewhere.
+    pub fn key_room(&self) -> u32 {
+        self.checksums_max - to_u32(wide(self.checksums.len()))
     }
 
     /// Whether it has no room for another entry, or for payload.
     pub fn is_full(&self) -> bool {
-        self.entries.len() >= self.entries_max || self.payload_blocks >= self.payload_max
+        self.entries.len() >= self.entries_max || self.room() == 0
     }
 
     /// Whether it may take another append of a client.

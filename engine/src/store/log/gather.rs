@@ -44,7 +44,7 @@ impl Machine<LogStore> {
         let (volume, blocks) = match append {
             InternalAppend::Tombstone { request: Some(_), .. }
             | InternalAppend::Cleaned { .. }
-            | InternalAppend::Keys(KeyAppend::Freed { .. }) => return true,
+            | InternalAppend::Keys(KeyAppend::Freed { .. } | KeyAppend::Leave { .. }) => return true,
             InternalAppend::Tombstone { volume, blocks, request: None, .. } => (*volume, *blocks),
             InternalAppend::Relocate { key, .. } => (key.volume(), Blocks { first: key.block(), count: 1 }),
             InternalAppend::Zero { extent: Extent { first, blocks, .. } }

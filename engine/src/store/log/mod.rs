@@ -12,6 +12,7 @@ pub(crate) mod controller;
 mod draft;
 pub(crate) mod extents;
 mod fills;
+pub(crate) mod frames;
 mod gather;
 mod home;
 pub mod index;
@@ -78,6 +79,8 @@ pub(crate) enum LogFlight {
     RelocateRead { buffer: BufferId, blocks: Vec<Kept>, segment: u32 },
     /// Data on its way to a bucket, and since when; the number of its key.
     Data { key: u64, issued: Nanos },
+    /// Blocks on their way to frames.
+    Frames { write: u64 },
 }
 
 /// Content of a part of a client's change.

@@ -84,6 +84,8 @@ impl Machine<LogStore> {
             return None;
         };
         self.store.controller.destage.client_request(volume, access, now);
+        let (first, count) = (self.volume(volume).key(active.blocks.first), active.blocks.count);
+        self.store.appender.accessed(first, count);
         if self.store.policies.lets_all_in && !self.store.appender.has_admission() {
             return None;
         }

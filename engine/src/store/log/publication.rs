@@ -62,6 +62,7 @@ impl Machine<LogStore> {
                         let checksums = checksums_of(checksums, checksums_at, blocks);
                         let first = BlockKey::new(volume, blocks.first);
                         let run = IndexRun { first, place, dirty: true, hits: 0, checksums };
+                        self.note_written(first, blocks.count, place);
                         self.insert_run(volume, blocks, run);
                         self.release_share(request, blocks.count);
                     }
@@ -94,6 +95,7 @@ impl Machine<LogStore> {
                         (dirty && entry.dirty, self.store.reclaim.policy.hits_left(entry.hits));
                     let checksums = checksums_of(checksums, checksums_at, blocks);
                     let run = IndexRun { first: key, place, dirty, hits, checksums };
+                    self.store.appender.moved(from, place);
                     self.insert_run(key.volume(), blocks, run);
                     self.volume_mut(key.volume()).counters.relocated_blocks += 1;
                 }
@@ -146,10 +148,11 @@ impl Machine<LogStore> {
         if !self.store.extents.is_empty() {
             self.drop_extents(volume_index, blocks);
         }
-        let Machine { volumes, store: LogStore { index, segments, .. }, .. } = self;
+        let Machine { volumes, store: LogStore { index, segments, appender, .. }, .. } = self;
         let volume = volumes[volume_index.at()].as_mut().expect("the volume exists");
-        index.insert(run, |_, old| {
+        index.insert(run, |key, old| {
             segments.remove_live(old.place, old.dirty);
+            appender.lost(key, old.place);
             volume.dirty_blocks -= u64::from(old.dirty);
             volume.cached_blocks -= 1;
         });

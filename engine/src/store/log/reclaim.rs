@@ -19,6 +19,8 @@ use crate::policies::replacement::ReplacementChoice;
 use crate::policies::replacement::fifo_reinsertion::{FifoReinsertion, Reinsertion};
 use crate::store::Lookup;
 use crate::store::log::extents::{Extent, ExtentKind};
+use crate::store::log::frames::Move;
+use crate::store::log::keys::KeyAppend;
 use crate::store::log::segments::SegmentState;
 use crate::store::log::{InternalAppend, LogFlight, LogStore};
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTORS_PER_BLOCK};
@@ -57,6 +59,8 @@ struct Reclaiming {
     kept_blocks: u32,
     /// Up to which entry of the list hits were looked at.
     kept_until: usize,
+    /// Runs of its keys that are appended again, and not published yet.
+    rekeying: u32,
     look_again: Nanos,
 }
 
@@ -176,12 +180,19 @@ impl Machine<LogStore> {
             stage: Stage::Reading,
             kept_blocks: 0,
             kept_until: 0,
+            rekeying: 0,
             look_again: Nanos(0),
         });
     }
 
     /// Lists the blocks that are live in a segment, by its summary.
     pub(super) fn list_segment(&mut self, segment: u32, summary: Option<Summary>) {
+        // HAZARD 5: keys that still hold are appended again before their segment is reused. Without its summary nobody
+        // knows them; after a crash their blocks are not cached then.
+        let rekeys = match &summary {
+            Some(summary) if self.store.appender.has_frames() => self.live_keys(summary),
+            _ => Vec::new(),
+        };
         let listed = summary.map(|summary| self.live_blocks(segment, &summary));
         // Without its summary a segment is listed from the index, which takes longer.
         let listed = listed.unwrap_or_else(|| {
@@ -197,7 +208,23 @@ impl Machine<LogStore> {
         let active = self.store.reclaim.active.iter_mut().find(|active| active.segment == segment);
         if let Some(active) = active {
             active.stage = Stage::Listed(listed);
+            active.rekeying = to_u32(wide(rekeys.len()));
+            for (first, blocks, place) in rekeys {
+                let rekey = KeyAppend::Rekey { segment, first, blocks, place };
+                self.store.log.push_internal(InternalAppend::Keys(rekey));
+            }
         }
+    }
+
+    /// A run of keys of a segment is published again, or needs not be.
+    pub(super) fn segment_rekeyed(&mut self, segment: u32) {
+        let active = self.store.reclaim.active.iter_mut().find(|active| active.segment == segment);
+        if let Some(active) = active {
+            assert!(active.rekeying > 0, "a run is published once");
+            active.rekeying -= 1;
+        }
+        // The last one may have needed no batch, and nothing else need be to come.
+        self.want_tick(self.now.plus(self.config.tick_ns));
     }
 
     fn live_blocks(&self, segment: u32, summary: &Summary) -> Vec<(BlockKey, Place)> {
@@ -270,7 +297,7 @@ impl Machine<LogStore> {
             // HAZARD 5: a segment with dirty blocks is not emptied: it has their only copy.
             let must_stay = self.store.segments.get(segment).must > 0
                 && !(self.is_mutated(Mutation::EmptyWithoutDestage) && self.store.extents.is_empty());
-            if !is_listed || must_stay {
+            if !is_listed || must_stay || first.rekeying > 0 {
                 return;
             }
             // What is moved out of the segments behind it must not hold up one that has nothing left.
@@ -353,7 +380,12 @@ impl Machine<LogStore> {
             Some(first) => (first.segment, first.kept_until, first.kept_blocks),
             None => return true,
         };
-        let limit = self.store.reclaim.policy.quota_blocks(self.store.segments.get(segment).used_blocks);
+        let has_frames = self.store.appender.has_frames();
+        let limit = match has_frames {
+            // What is moved to frames takes no room in the ring.
+            true => u32::MAX,
+            false => self.store.reclaim.policy.quota_blocks(self.store.segments.get(segment).used_blocks),
+        };
         let room =
             limit.saturating_sub(kept).min(RELOCATING_BLOCKS_MAX - self.store.reclaim.relocating_blocks);
         let mut chosen = Vec::new();
@@ -366,7 +398,10 @@ impl Machine<LogStore> {
                 let (key, place) = list[at];
                 at += 1;
                 let entry = self.store.index.get(key).filter(|entry| entry.place == place);
-                let entry = entry.filter(|entry| self.store.reclaim.policy.stays(entry.hits));
+                let entry = entry.filter(|entry| match has_frames {
+                    true => self.store.appender.frames().is_worth_a_frame(entry.place),
+                    false => self.store.reclaim.policy.stays(entry.hits),
+                });
                 if let Some(entry) = entry {
                     chosen.push(Kept { key, place, checksum: entry.checksum });
                 }
@@ -419,15 +454,33 @@ impl Machine<LogStore> {
             let flight = Flight::Store(LogFlight::RelocateRead { buffer, blocks: now.to_vec(), segment });
             self.issue(Target::Cache, op, flight);
         }
-        self.append_gathered();
+        self.append_gathered(memory);
     }
 
-    /// Queues what is to be appended again, when all of it is there.
-    fn append_gathered(&mut self) {
-        if self.store.reclaim.relocate_reads == 0 {
-            for append in core::mem::take(&mut self.store.reclaim.gathered) {
-                self.store.log.push_internal(append);
+    /// Queues what is to be appended again, when all of it is there. Clean blocks go to frames, if there are any.
+    fn append_gathered<M: Memory>(&mut self, memory: &mut M) {
+        if self.store.reclaim.relocate_reads > 0 {
+            return;
+        }
+        let has_frames = self.store.appender.has_frames();
+        let mut moves = Vec::new();
+        for append in core::mem::take(&mut self.store.reclaim.gathered) {
+            match append {
+                InternalAppend::Relocate { key, from, checksum, slice }
+                    if has_frames
+                        && self
+                            .store
+                            .index
+                            .get(key)
+                            .is_none_or(|entry| entry.place != from || !entry.dirty) =>
+                {
+                    moves.push(Move { key, from, checksum, slice });
+                }
+                append => self.store.log.push_internal(append),
             }
+        }
+        if !moves.is_empty() {
+            self.place_moves(moves, memory);
         }
     }
 
@@ -476,7 +529,7 @@ impl Machine<LogStore> {
         }
         memory.release(buffer);
         self.store.reclaim.relocate_reads -= 1;
-        self.append_gathered();
+        self.append_gathered(memory);
         if self.store.reclaim.relocate_reads == 0 && self.latched.is_some() {
             self.discard_appends(memory);
         }
@@ -491,6 +544,7 @@ impl Machine<LogStore> {
         let Stage::Listed(list) = first.stage else { unreachable!("it was listed") };
         for (key, place) in list {
             if self.store.index.get(key).is_some_and(|entry| entry.place == place) {
+                self.store.appender.leaves(key, place);
                 let dropped = self.drop_entries(key.volume(), Blocks { first: key.block(), count: 1 });
                 assert!(dropped == 1, "the block was just seen in the index");
             }

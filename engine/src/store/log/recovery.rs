@@ -5,6 +5,8 @@
 use super::appender::Appender;
 use super::controller::Controller;
 use super::extents::{Change, Extent, ExtentKind, Extents};
+use super::frames::Frames;
+use super::frames::found::FramesFound;
 use super::index::{Entry as Indexed, Index, Run};
 use super::keys::found::KeysFound;
 use super::policies::Policies;
@@ -14,7 +16,7 @@ use super::segments::{Segment, SegmentState, Segments};
 use super::{Log, LogStart, LogStore, MissingSummary, Stated};
 use crate::composition::Composition;
 use crate::effect::{Errno, WriteMode};
-use crate::format::{Entry, EntryKind, Layout, SummaryBuilder, Superblock};
+use crate::format::{Entry, EntryKind, KeyLayout, Layout, SummaryBuilder, Superblock};
 use crate::image::Image;
 use crate::machine::volume::Volume;
 use crate::mutation::{Mutation, Mutations};
@@ -84,6 +86,53 @@ impl OpenedLog {
     }
 }
 
+/// The content of the device behind the ring, by the keys that lead to it.
+enum BehindRing {
+    Nothing,
+    Buckets(KeysFound),
+    Frames(FramesFound),
+}
+
+impl BehindRing {
+    fn layout(&self) -> Option<&KeyLayout> {
+        match self {
+            BehindRing::Nothing => None,
+            BehindRing::Buckets(keys) => Some(keys.layout()),
+            BehindRing::Frames(frames) => Some(&frames.layout),
+        }
+    }
+
+    /// The index has the block of a place no more, or elsewhere.
+    fn lost(&mut self, key: BlockKey, place: Place) {
+        if let BehindRing::Frames(frames) = self {
+            frames.lost(key, place);
+        }
+    }
+
+    /// The index never got blocks although the log has their keys.
+    fn refused(&mut self, first: BlockKey, place: Place, blocks: u64) {
+        if let BehindRing::Frames(frames) = self {
+            frames.refused(first, place, blocks);
+        }
+    }
+
+    /// Blocks lie at places from now on, or a record says that nothing does.
+    fn settled(&mut self, place: Place, blocks: u64) {
+        if let BehindRing::Frames(frames) = self {
+            frames.settled(place, blocks);
+        }
+    }
+
+    /// Whether what an entry names lies where this cache has such data.
+    fn has(&self, entry: &Entry) -> bool {
+        match self {
+            BehindRing::Nothing => !entry.kind.is_key(),
+            BehindRing::Buckets(keys) => keys.has(entry) || !entry.kind.has_payload(),
+            BehindRing::Frames(frames) => !entry.kind.is_key() || frames.has(entry) && !entry.kind.is_dirty(),
+        }
+    }
+}
+
 struct Replay {
     index: Index,
     extents: Extents,
@@ -94,8 +143,7 @@ struct Replay {
     segment_blocks: u32,
     entries: u64,
     mutations: Mutations,
-    /// The content of buckets, by the keys that lead to it.
-    keys: Option<KeysFound>,
+    behind: BehindRing,
     /// The summaries of segments that have none on the device.
     unsealed: BTreeMap<u32, (SummaryBuilder, u32)>,
 }
@@ -126,9 +174,10 @@ pub(crate) fn read<I: Image>(
         segment_blocks: superblock.geometry().segment_blocks,
         entries: 0,
         mutations: options.mutations,
-        keys: match superblock.layout {
-            Layout::Keys(layout) => Some(KeysFound::new(layout)),
-            Layout::Log(_) | Layout::Slots(_) => None,
+        behind: match superblock.layout {
+            Layout::Keys(layout) => BehindRing::Buckets(KeysFound::new(layout)),
+            Layout::Frames(layout) => BehindRing::Frames(FramesFound::new(layout)),
+            Layout::Log(_) | Layout::Slots(_) => BehindRing::Nothing,
         },
         unsealed: BTreeMap::new(),
     };
@@ -155,19 +204,14 @@ impl Replay {
             let blocks = number::index(entry.payload_blocks);
             let checksums = &batch.checksums[checksums_at..checksums_at + blocks];
             let volume = self.by_id.get(&entry.volume).copied();
-            if let Some(keys) = &mut self.keys {
+            if let BehindRing::Buckets(keys) = &mut self.behind {
                 let is_off = self.mutations.has(Mutation::ForgetFreed);
                 for held in keys.pass(volume, entry, is_off) {
                     self.index.remove_places(held.first, held.place, held.blocks);
                 }
             }
             let key_place = entry.kind.is_key().then_some(Place(to_u32(entry.extra)));
-            let is_ours = match (&self.keys, key_place) {
-                (Some(keys), Some(_)) => keys.has(entry),
-                (None, Some(_)) => false,
-                (_, None) => true,
-            };
-            if let Some(volume) = volume.filter(|_| is_ours) {
+            if let Some(volume) = volume.filter(|_| self.behind.has(entry)) {
                 self.entry(volume, entry, key_place.unwrap_or(Place(place)), header_place, checksums);
             }
             place += entry.inline_blocks();
@@ -212,28 +256,50 @@ impl Replay {
             | EntryKind::KeptDirty
             | EntryKind::KeptClean => {
                 let is_dirty = entry.kind.is_dirty();
-                if !is_dirty && self.index.is_tight(blocks) {
+                let Replay { index, behind, .. } = self;
+                if !is_dirty && index.is_tight(blocks) {
                     // A smaller budget than before: clean data is dropped, dirty data never.
-                    self.index.remove_range(first, blocks, |_, _| ());
+                    index.remove_range(first, blocks, |key, old| behind.lost(key, old.place));
+                    behind.refused(first, place, blocks);
                 } else {
-                    self.index.insert(Run { first, place, dirty: is_dirty, hits: 0, checksums }, |_, _| ());
+                    let run = Run { first, place, dirty: is_dirty, hits: 0, checksums };
+                    index.insert(run, |key, old| behind.lost(key, old.place));
+                    behind.settled(place, blocks);
                 }
                 self.extents.cut(first, blocks, |_| ());
             }
             EntryKind::Zero | EntryKind::Lost => {
-                self.index.remove_range(first, blocks, |_, _| ());
-                self.extents.cut(first, blocks, |_| ());
+                self.drop_range(first, blocks);
                 let kind = if entry.kind == EntryKind::Zero { ExtentKind::Zero } else { ExtentKind::Lost };
                 self.extents.insert(Extent { first, blocks, kind, place: header_place });
             }
-            EntryKind::Tombstone => {
-                self.index.remove_range(first, blocks, |_, _| ());
-                self.extents.cut(first, blocks, |_| ());
-            }
+            EntryKind::Tombstone => self.drop_range(first, blocks),
             EntryKind::Cleaned => self.cleaned(first, blocks, Place(to_u32(entry.extra))),
             EntryKind::ZeroHome => self.zero_home(first, blocks, Place(to_u32(entry.extra))),
+            EntryKind::Evicted => self.evicted(first, blocks, Place(to_u32(entry.extra))),
             EntryKind::Freed => (),
         }
+    }
+
+    /// Nothing counts any more of what entries before said of a range.
+    fn drop_range(&mut self, first: BlockKey, blocks: u64) {
+        let Replay { index, behind, .. } = self;
+        index.remove_range(first, blocks, |key, old| behind.lost(key, old.place));
+        self.extents.cut(first, blocks, |_| ());
+    }
+
+    /// These very copies left; copies elsewhere did not.
+    fn evicted(&mut self, first: BlockKey, blocks: u64, place: Place) {
+        if blocks > self.index.len().saturating_mul(2).max(1024) || self.mutations.has(Mutation::ForgetFreed)
+        {
+            return;
+        }
+        for (key, place) in (first.0..first.0 + blocks).zip(place.0..) {
+            if self.index.get(BlockKey(key)).is_some_and(|entry| entry.place.0 == place && !entry.dirty) {
+                self.index.remove(BlockKey(key));
+            }
+        }
+        self.behind.settled(place, blocks);
     }
 
     /// The zeroes that this very header recorded went home; newer ones did not.
@@ -285,7 +351,7 @@ impl Replay {
         if self.clean_floors.is_empty() {
             return;
         }
-        let Replay { clean_floors, index, volumes, .. } = self;
+        let Replay { clean_floors, index, volumes, behind, .. } = self;
         clean_floors.retain(|&(floor, volume)| {
             if sequence < floor {
                 return true;
@@ -294,11 +360,12 @@ impl Replay {
             let mut clean = Vec::new();
             index.for_each(|key, entry| {
                 if key.volume() == volume && key.block() < blocks && !entry.dirty {
-                    clean.push(key);
+                    clean.push((key, entry.place));
                 }
             });
-            for key in clean {
+            for (key, place) in clean {
                 index.remove(key);
+                behind.lost(key, place);
             }
             false
         });
@@ -309,7 +376,7 @@ impl Replay {
         let (mut segments, missing_summaries) = self.restore_segments(&superblock, &found);
         self.clean_below(found.oldest_dirty_sequence, &segments);
         self.count(&mut segments);
-        let Replay { index, extents, volumes, entries, mutations, keys, .. } = self;
+        let Replay { index, extents, volumes, entries, mutations, behind, .. } = self;
         let dirty_blocks: u64 =
             volumes.iter().flatten().map(|volume| volume.dirty_blocks + volume.zero_blocks).sum();
         let report = Report {
@@ -337,14 +404,22 @@ impl Replay {
         let seed = u64::from_le_bytes(core::array::from_fn(|at| superblock.set_id[at]));
         let policies = Policies::new(composition, to_u32(cache_blocks), seed);
         let controller = Controller::new(composition, &segments);
-        let keys = keys.map(|keys| keys.into_keys(composition, &index, &mut segments, seed));
+        let appender = match behind {
+            BehindRing::Nothing => Appender::new(composition, cache_blocks),
+            BehindRing::Buckets(keys) => {
+                Appender::Keys(Box::new(keys.into_keys(composition, &index, &mut segments, seed)))
+            }
+            BehindRing::Frames(found) => {
+                Appender::Frames(Box::new(Frames::new(composition, found, &index, seed)))
+            }
+        };
         let store = LogStore {
             index,
             extents,
             segments,
             log,
             reclaim: Reclaim::new(composition),
-            appender: Appender::new(composition, cache_blocks, keys),
+            appender,
             policies,
             controller,
         };
@@ -361,8 +436,8 @@ impl Replay {
     fn restore_segments(&mut self, superblock: &Superblock, found: &Scan) -> (Segments, Vec<MissingSummary>) {
         let geometry = superblock.geometry();
         let mut segments = Segments::new(geometry.segments, geometry.segment_blocks);
-        if let Some(keys) = &self.keys {
-            segments.add_buckets(keys.layout().buckets, keys.layout().bucket_blocks);
+        if let Some(layout) = self.behind.layout() {
+            segments.add_buckets(layout.buckets, layout.bucket_blocks);
         }
         let open_segment = found.end.open.as_ref().map(|open| open.segment);
         let mut missing_summaries = Vec::new();

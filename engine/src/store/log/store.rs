@@ -42,6 +42,7 @@ impl Operations for LogStore {
                 m.summary_done(segment, result, memory);
             }
             LogFlight::Data { key, issued } => m.data_done(key, issued, result, memory),
+            LogFlight::Frames { write } => m.frames_written(write, result, memory),
             LogFlight::SummaryRead { segment, buffer } => m.summary_read(segment, buffer, result, memory),
             LogFlight::RelocateRead { buffer, blocks, segment } => {
                 m.relocate_read_done(buffer, &blocks, segment, result, memory);

@@ -104,4 +104,5 @@ trials! {
     bcache_3_16 = "bcache@3.16", 10, BySeed;
     bcache_3_10 = "bcache@3.10", 11, BySeed;
     gflash = "gflash", 12, BySeed;
+    forebay_0_2 = "forebay@0.2", 13, BySeed;
 }

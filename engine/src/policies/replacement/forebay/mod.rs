@@ -60,8 +60,15 @@ use ghosts::Ghosts;
 use lessons::Lessons;
 use watch::Watch;
 
-/// Blocks whose marks are shown to [`Forebay::gauge`].
+/// Blocks whose marks are shown to [`Forebay::gauge`], if nobody says otherwise.
 pub const SAMPLE_BLOCKS: u32 = 16;
+
+/// The policy's parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForebayChoice {
+    /// Cached blocks that are drawn at random at a time; the least worth of them moves the bar.
+    pub draw_blocks: u32,
+}
 /// Times the size, in accesses: a block that did not come back by then counts as one that never does.
 const HORIZON_SIZES: u64 = 16;
 /// Counts of accesses are halved each so many times the size, in accesses.
@@ -150,6 +157,19 @@ impl Class {
 pub struct Mark(u32);
 
 impl Mark {
+    /// Its 24 bits.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 3] {
+        let [low, middle, high, _] = self.0.to_le_bytes();
+        [low, middle, high]
+    }
+
+    /// The mark of these bits, which [`Mark::to_bytes`] gave.
+    #[must_use]
+    pub fn of_bytes([low, middle, high]: [u8; 3]) -> Mark {
+        Mark(u32::from_le_bytes([low, middle, high, 0]))
+    }
+
     fn new(now: Time, class: Class, count: u32) -> Mark {
         assert!(count <= COUNT_MAX, "a count has four bits");
         let stamp = now.units() & STAMP_MASK;

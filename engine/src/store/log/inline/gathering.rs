@@ -62,7 +62,7 @@ impl Gathering {
 
     /// Nobody is to ask again.
     #[inline]
-    pub(super) fn clear_deadline(&mut self) {
+    pub(in crate::store::log) fn clear_deadline(&mut self) {
         self.until = None;
     }
 
@@ -91,7 +91,7 @@ impl Gathering {
         self.waiting.push_front(fill);
     }
 
-    pub(super) fn pop(&mut self) -> Option<Fill> {
+    pub(in crate::store::log) fn pop(&mut self) -> Option<Fill> {
         let fill = self.waiting.pop_front()?;
         self.blocks -= fill.blocks.count;
         self.kept_bytes -= fill.kept_bytes;
@@ -133,7 +133,7 @@ impl Machine<LogStore> {
     }
 
     /// Whether fills may go now without waiting for more.
-    pub(super) fn are_fills_due(&mut self) -> bool {
+    pub(in crate::store::log) fn are_fills_due(&mut self) -> bool {
         let blocks_enough =
             if self.is_write_quiet() { u64::from(BATCH_BLOCKS_MAX) } else { BLOCKS_BESIDE_WRITES };
         let (now, wait_ns_max) = (self.now, self.config.fill_wait_ns_max);

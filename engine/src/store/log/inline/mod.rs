@@ -38,7 +38,7 @@ impl Inline {
 
     /// When to ask again whether a batch may go, if nothing else happens before.
     #[inline]
-    pub(super) fn deadline(&self) -> Option<Nanos> {
+    pub(in crate::store::log) fn deadline(&self) -> Option<Nanos> {
         self.group_commit.deadline().into_iter().chain(self.gathering.deadline()).min()
     }
 }
@@ -49,12 +49,14 @@ impl Machine<LogStore> {
         if self.store.segments.free() <= self.config.segments_reserved {
             self.drop_fills(memory);
         }
+        if self.store.appender.has_frames() && self.latched.is_none() && self.are_fills_due() {
+            self.place_fills(memory);
+        }
         loop {
             let log = &self.store.log;
-            let inline = self.store.appender.inline_mut();
             let has_internal = !log.internal.is_empty() || log.is_floor_wanted;
             let has_writes = !log.client.is_empty();
-            let has_fills = !inline.gathering.is_empty();
+            let has_fills = self.store.appender.has_company();
             let in_flight = log.in_flight.len();
             let is_full = in_flight >= BATCHES_IN_FLIGHT_MAX;
             let is_enough = log.pending_blocks >= self.config.group_commit_blocks;
@@ -70,14 +72,14 @@ impl Machine<LogStore> {
             }
             let may_fill = has_fills && may_append;
             if !may_fill {
-                inline.gathering.clear_deadline();
+                self.store.appender.clear_company_deadline();
             }
             let may_go = match in_flight {
                 0 if is_hurried => true,
                 0 => may_wait && self.may_commit_group(),
                 _ => is_enough,
             };
-            let may_go = (may_fill && self.are_fills_due()) || may_go;
+            let may_go = (may_fill && self.is_company_due()) || may_go;
             if is_stopped || !may_go || !self.assemble_one(memory) {
                 return;
             }

@@ -13,9 +13,11 @@ use crate::units::{BlockKey, Place, VolumeId, VolumeIndex};
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum KeyAppend {
     /// Keys that stay when their segment is emptied.
-    Rekey { first: BlockKey, blocks: u64, place: Place },
+    Rekey { segment: u32, first: BlockKey, blocks: u64, place: Place },
     /// A bucket is about to be written anew.
     Freed { bucket: u32 },
+    /// Frames are void; by the number of their record.
+    Leave { number: u64 },
 }
 
 /// Part of a batch's publication.
@@ -28,9 +30,11 @@ pub(in crate::store::log) enum KeyPublish {
     /// A key that the index has already; of a fill, if there is no request.
     Applied { request: Option<RequestKey>, volume: VolumeIndex, blocks: Blocks },
     /// Keys were appended again.
-    Rekeyed { volume: VolumeIndex, blocks: Blocks },
+    Rekeyed { segment: u32, volume: VolumeIndex, blocks: Blocks },
     /// A bucket's places are void.
     Freed { bucket: u32 },
+    /// Frames are void; by the number of their record.
+    Left { number: u64 },
 }
 
 impl KeyAppend {
@@ -38,7 +42,7 @@ impl KeyAppend {
     pub fn volume(&self) -> Option<VolumeIndex> {
         match self {
             KeyAppend::Rekey { first, .. } => Some(first.volume()),
-            KeyAppend::Freed { .. } => None,
+            KeyAppend::Freed { .. } | KeyAppend::Leave { .. } => None,
         }
     }
 
@@ -46,7 +50,7 @@ impl KeyAppend {
     pub fn empties(&self) -> bool {
         match self {
             KeyAppend::Rekey { .. } => true,
-            KeyAppend::Freed { .. } => false,
+            KeyAppend::Freed { .. } | KeyAppend::Leave { .. } => false,
         }
     }
 }
@@ -56,7 +60,10 @@ impl KeyPublish {
     pub fn request(&self) -> Option<RequestKey> {
         match self {
             KeyPublish::Applied { request, .. } => *request,
-            KeyPublish::Placed { .. } | KeyPublish::Rekeyed { .. } | KeyPublish::Freed { .. } => None,
+            KeyPublish::Placed { .. }
+            | KeyPublish::Rekeyed { .. }
+            | KeyPublish::Freed { .. }
+            | KeyPublish::Left { .. } => None,
         }
     }
 
@@ -64,7 +71,7 @@ impl KeyPublish {
     pub fn volume(&self) -> Option<VolumeIndex> {
         match self {
             KeyPublish::Applied { volume, .. } | KeyPublish::Rekeyed { volume, .. } => Some(*volume),
-            KeyPublish::Placed { .. } | KeyPublish::Freed { .. } => None,
+            KeyPublish::Placed { .. } | KeyPublish::Freed { .. } | KeyPublish::Left { .. } => None,
         }
     }
 }
@@ -77,8 +84,15 @@ impl Machine<LogStore> {
         draft: &mut Draft,
     ) -> Option<KeyAppend> {
         match append {
-            KeyAppend::Rekey { first, blocks, place } => {
-                let has_room = self.gather_rekey((first, blocks, place), draft);
+            KeyAppend::Rekey { segment, first, blocks, place } => {
+                let has_room = self.gather_rekey(segment, (first, blocks, place), draft);
+                (!has_room).then_some(append)
+            }
+            KeyAppend::Leave { number } => {
+                let has_room = self.gather_leave(number, draft);
+                if has_room {
+                    draft.push_key_publish(KeyPublish::Left { number });
+                }
                 (!has_room).then_some(append)
             }
             KeyAppend::Freed { bucket } => {
@@ -95,8 +109,8 @@ impl Machine<LogStore> {
     /// An append never gets into a batch.
     pub(in crate::store::log) fn forget_key_append(&mut self, append: KeyAppend) {
         match append {
-            KeyAppend::Rekey { .. } => self.rekeyed(),
-            KeyAppend::Freed { .. } => (),
+            KeyAppend::Rekey { segment, .. } => self.rekeyed(segment),
+            KeyAppend::Freed { .. } | KeyAppend::Leave { .. } => (),
         }
     }
 
@@ -111,12 +125,15 @@ impl Machine<LogStore> {
             KeyPublish::Applied { request, volume, blocks } => {
                 self.publish_applied(request, volume, blocks, memory);
             }
-            KeyPublish::Rekeyed { volume, blocks } => {
+            KeyPublish::Rekeyed { segment, volume, blocks } => {
                 self.release_guard(volume, blocks, Hold::Copying);
-                self.rekeyed();
+                self.rekeyed(segment);
             }
             KeyPublish::Freed { bucket } => {
                 self.store.appender.keys_mut().buckets.recorded(bucket, published);
+            }
+            KeyPublish::Left { number } => {
+                self.store.appender.frames_mut().places.recorded(number, published);
             }
         }
     }
@@ -132,11 +149,11 @@ impl Machine<LogStore> {
             KeyPublish::Applied { request: None, volume, blocks } => {
                 self.release_guard(volume, blocks, Hold::Copying);
             }
-            KeyPublish::Rekeyed { volume, blocks } => {
+            KeyPublish::Rekeyed { segment, volume, blocks } => {
                 self.release_guard(volume, blocks, Hold::Copying);
-                self.rekeyed();
+                self.rekeyed(segment);
             }
-            KeyPublish::Freed { .. } => (),
+            KeyPublish::Freed { .. } | KeyPublish::Left { .. } => (),
         }
         None
     }

@@ -1,7 +1,7 @@
 //! From a bucket to the ring: keys become entries of a batch.
 
 use super::super::assembly::BATCHES_IN_FLIGHT_MAX;
-use super::super::draft::{Draft, range_entry};
+use super::super::draft::{Draft, Placing, range_entry};
 use super::super::{LogStore, Publish};
 use super::{Key, KeyPublish, KeyState, Keys, Source};
 use crate::format::EntryKind;
@@ -10,7 +10,7 @@ use crate::machine::guard::{Blocks, Hold};
 use crate::machine::request::Route;
 use crate::memory::Memory;
 use crate::mutation::Mutation;
-use crate::number::{to_u32, wide};
+use crate::number::{index, to_u32, wide};
 use crate::store::log::index::Entry as Cached;
 use crate::units::{BlockKey, Place, VolumeId};
 use alloc::vec::Vec;
@@ -136,7 +136,7 @@ impl Machine<LogStore> {
     }
 
     /// Adds a key, or lengthens the last one where they meet in the volume and in a bucket.
-    fn push_key_entry(
+    pub(in crate::store::log) fn push_key_entry(
         &self,
         draft: &mut Draft,
         kind: EntryKind,
@@ -163,12 +163,14 @@ impl Machine<LogStore> {
     /// Puts keys into a batch once more. False if it has no room for them.
     pub(in crate::store::log) fn gather_rekey(
         &mut self,
+        segment: u32,
         (first, blocks, place): (BlockKey, u64, Place),
         draft: &mut Draft,
     ) -> bool {
         let current = |step: u64| -> Option<Cached> {
             let place = Place(place.0 + to_u32(step));
-            self.store.index.get(BlockKey(first.0 + step)).filter(|entry| entry.place == place)
+            let entry = self.store.index.get(BlockKey(first.0 + step))?;
+            (entry.place == place && !self.store.appender.is_leaving(place)).then_some(entry)
         };
         // RULE 3: only the newest version counts: a block that has another place by now needs no key of the
         // old one.
@@ -185,11 +187,13 @@ impl Machine<LogStore> {
             }
         }
         if runs.is_empty() {
-            self.rekeyed();
+            self.rekeyed(segment);
             return true;
         }
         let checksums: usize = runs.iter().map(|(.., checksums)| checksums.len()).sum();
-        if checksums > draft.checksums_left() || draft.entries.len() + runs.len() > draft.entries_max {
+        let is_both = self.store.appender.placing() == Placing::Both;
+        let left = if is_both { index(draft.key_room()) } else { draft.checksums_left() };
+        if checksums > left || draft.entries.len() + runs.len() > draft.entries_max {
             return false;
         }
         let volume = first.volume();
@@ -203,7 +207,7 @@ impl Machine<LogStore> {
             self.push_key_entry(draft, kind, volume_id, now, Place(place.0 + to_u32(step)));
             draft.checksums.extend_from_slice(&checksums);
         }
-        draft.push_key_publish(KeyPublish::Rekeyed { volume, blocks: all });
+        draft.push_key_publish(KeyPublish::Rekeyed { segment, volume, blocks: all });
         true
     }
 }

@@ -129,12 +129,13 @@ impl Machine<LogStore> {
         let runs = self.live_keys(&summary);
         self.set_tail(Tail::Rekeying { segment, runs: to_u32(runs.len()) });
         for (first, blocks, place) in runs {
-            self.store.log.push_internal(InternalAppend::Keys(KeyAppend::Rekey { first, blocks, place }));
+            let rekey = KeyAppend::Rekey { segment, first, blocks, place };
+            self.store.log.push_internal(InternalAppend::Keys(rekey));
         }
     }
 
     /// The keys of a segment that still hold, in runs.
-    fn live_keys(&self, summary: &Summary) -> Vec<(BlockKey, u64, Place)> {
+    pub(in crate::store::log) fn live_keys(&self, summary: &Summary) -> Vec<(BlockKey, u64, Place)> {
         let mut runs: Vec<(BlockKey, u64, Place)> = Vec::new();
         // HAZARD 5: a key that still holds is appended again before its segment is reused; else a crash would
         // find an older one, or none.
@@ -147,7 +148,8 @@ impl Machine<LogStore> {
             for step in 0..entry.payload_blocks {
                 let key = volume.key(entry.start_sector / SECTORS_PER_BLOCK + u64::from(step));
                 let place = Place(to_u32(entry.extra) + step);
-                if self.store.index.get(key).is_none_or(|entry| entry.place != place) {
+                let is_there = self.store.index.get(key).is_some_and(|entry| entry.place == place);
+                if !is_there || self.store.appender.is_leaving(place) {
                     continue;
                 }
                 match runs.last_mut() {
@@ -168,7 +170,7 @@ impl Machine<LogStore> {
     }
 
     /// A run of keys is published again, or needs not be.
-    pub(in crate::store::log) fn rekeyed(&mut self) {
+    pub(in crate::store::log) fn tail_rekeyed(&mut self) {
         let Tail::Rekeying { segment, runs } = self.tail() else { return };
         assert!(runs > 0, "a run is published once");
         self.set_tail(Tail::Rekeying { segment, runs: runs - 1 });

@@ -15,9 +15,26 @@ pub(crate) fn has_keys(entries: &[Entry]) -> bool {
     entries.iter().any(|entry| entry.kind.is_key())
 }
 
+/// The keys among the entries of a batch with their checksums, and the checksums of what lies behind its header.
+pub(crate) fn split(entries: &[Entry], checksums: &[u32]) -> (Vec<Entry>, Vec<u32>, Vec<u32>) {
+    let (mut keys, mut of_keys, mut behind) = (Vec::new(), Vec::new(), Vec::new());
+    let mut rest = checksums;
+    for entry in entries {
+        let (its, others) = rest.split_at(index(entry.payload_blocks).min(rest.len()));
+        rest = others;
+        if entry.kind.is_key() {
+            keys.push(*entry);
+            of_keys.extend_from_slice(its);
+        } else {
+            behind.extend_from_slice(its);
+        }
+    }
+    (keys, of_keys, behind)
+}
+
 /// The places that a key names, if the device has a bucket with all of them.
 pub(crate) fn places_of(superblock: &Superblock, entry: &Entry) -> Option<Place> {
-    let Layout::Keys(layout) = superblock.layout else { return None };
+    let (Layout::Keys(layout) | Layout::Frames(layout)) = superblock.layout else { return None };
     let blocks = u64::from(entry.sectors).div_ceil(SECTORS_PER_BLOCK).max(u64::from(entry.payload_blocks));
     layout.has_run(entry.extra, blocks).then(|| Place(to_u32(entry.extra)))
 }

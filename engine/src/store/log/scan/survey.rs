@@ -1,10 +1,10 @@
 //! Which segments are the log, and where it ends.
 
 use super::edges::{Edges, read_edges};
-use super::keys::{has_keys, verify_keys};
+use super::keys::{has_keys, split, verify_keys};
 use super::walk::{Walk, search_headers};
 use super::{Damage, ScanError, SegmentSpan};
-use crate::format::{DecodedBatch, DecodedFooter, SegmentHead, Superblock};
+use crate::format::{DecodedBatch, DecodedFooter, Layout, SegmentHead, Superblock};
 use crate::image::Image;
 use crate::mutation::{Mutation, Mutations};
 use crate::number::{index, to_u32};
@@ -339,13 +339,16 @@ impl<I: Image> Surveyor<'_, I> {
         if header.sequence > self.flushed_sequence && !self.mutations.has(Mutation::SkipPayloadAtRecovery) {
             let payload_block = found.payload_block();
             let DecodedBatch { entries, checksums, .. } = &found.batch;
-            if has_keys(entries) {
-                let doubts_kept = self.mutations.has(Mutation::DoubtKeptKeys);
-                let bad = verify_keys(self.image, self.superblock, entries, checksums, doubts_kept)?;
-                if bad.is_some() {
-                    return Ok(Err((block, Damage::Payload)));
-                }
-            } else if let Some(bad) = walk.verify(self.image, payload_block, checksums, 0)? {
+            let doubts_kept = self.mutations.has(Mutation::DoubtKeptKeys);
+            let (keys, of_keys, behind) = match self.superblock.layout {
+                Layout::Frames(_) => split(entries, checksums),
+                _ if has_keys(entries) => (entries.clone(), checksums.clone(), Vec::new()),
+                _ => (Vec::new(), Vec::new(), checksums.clone()),
+            };
+            if verify_keys(self.image, self.superblock, &keys, &of_keys, doubts_kept)?.is_some() {
+                return Ok(Err((block, Damage::Payload)));
+            }
+            if let Some(bad) = walk.verify(self.image, payload_block, &behind, 0)? {
                 return Ok(Err((payload_block + to_u32(bad), Damage::Payload)));
             }
         }

@@ -1,0 +1,311 @@
+//! The frames: which are free, and how others become so.
+//!
+//! Frames are counted in groups (the buckets of [`KeyLayout`]), in which `Segments` counts what is live and who reads.
+
+use super::found::FramesFound;
+use crate::format::KeyLayout;
+use crate::mutation::Mutation;
+use crate::store::log::index::Index;
+use crate::store::log::segments::Segments;
+use crate::table::bits::Bits;
+use crate::units::{BLOCK_BYTES, BlockKey, Place};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// Runs that leave together at the most: their records fit one header.
+pub(in crate::store::log) const RUNS_MAX: usize = 96;
+/// Blocks of a run at the most.
+const RUN_BLOCKS_MAX: u32 = 128;
+/// Frames that are kept free: one in so many.
+const FREE_PART: u32 = 128;
+/// The least and the most of them.
+const FREE_BLOCKS: core::ops::RangeInclusive<u32> = 32..=8192;
+
+/// Consecutive blocks in consecutive frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FrameRun {
+    pub first: BlockKey,
+    pub place: Place,
+    pub blocks: u32,
+}
+
+impl FrameRun {
+    /// Lengthens it by a block, if that continues it.
+    fn join(&mut self, key: BlockKey, place: Place) -> bool {
+        let is_next = self.first.0 + u64::from(self.blocks) == key.0
+            && self.place.0 + self.blocks == place.0
+            && self.blocks < RUN_BLOCKS_MAX
+            && self.first.volume() == key.volume();
+        self.blocks += u32::from(is_next);
+        is_next
+    }
+
+    /// Its blocks with their places.
+    pub fn each(self) -> impl Iterator<Item = (BlockKey, Place)> {
+        (0..self.blocks)
+            .map(move |step| (BlockKey(self.first.0 + u64::from(step)), Place(self.place.0 + step)))
+    }
+}
+
+/// Frames on their way to be free.
+#[derive(Debug)]
+struct Leaving {
+    number: u64,
+    runs: Vec<FrameRun>,
+    /// The sequence of the batch that says so, once that is published.
+    recorded: Option<u64>,
+}
+
+/// All frames.
+pub(crate) struct FramePlaces {
+    layout: KeyLayout,
+    count: u32,
+    free: Bits,
+    free_blocks: u32,
+    /// Frames that leave, or whose block is gone: what is in them has no key any more.
+    is_leaving: Bits,
+    /// Where the next search for a free frame begins.
+    cursor: u32,
+    /// Frames whose block is gone, and nobody has said so yet.
+    orphans: Vec<FrameRun>,
+    orphan_blocks: u32,
+    leaving: VecDeque<Leaving>,
+    leaving_blocks: u32,
+    /// Frames that would be free if nobody read near them.
+    read: Vec<FrameRun>,
+    next_number: u64,
+}
+
+impl FramePlaces {
+    /// The frames after recovery.
+    pub fn new(found: FramesFound, index: &Index) -> FramePlaces {
+        let FramesFound { layout, voided } = found;
+        let count = layout.buckets * layout.bucket_blocks;
+        let mut places = FramePlaces {
+            layout,
+            count,
+            free: Bits::new(count),
+            free_blocks: count,
+            is_leaving: Bits::new(count),
+            cursor: 0,
+            orphans: Vec::new(),
+            orphan_blocks: 0,
+            leaving: VecDeque::new(),
+            leaving_blocks: 0,
+            read: Vec::new(),
+            next_number: 0,
+        };
+        (0..count).for_each(|frame| {
+            places.free.put(frame, true);
+        });
+        index.for_each(|_, entry| {
+            if places.is_frame(entry.place) {
+                places.occupy(entry.place);
+            }
+        });
+        // HAZARD 7: the log has their keys still, and a later start may believe them.
+        for (place, key) in voided {
+            let place = Place(place);
+            // HAZARD 15: of two keys that lead to one frame both may be none of ours.
+            if places.free.get(places.frame(place)) {
+                places.occupy(place);
+                places.orphan(key, place);
+            }
+        }
+        places
+    }
+
+    fn occupy(&mut self, place: Place) {
+        let was_free = self.free.put(self.frame(place), false);
+        self.free_blocks -= u32::from(was_free);
+    }
+
+    /// Whether a place is a frame: else it is in the ring.
+    pub fn is_frame(&self, place: Place) -> bool {
+        place.0 >= self.layout.ring_blocks()
+    }
+
+    fn frame(&self, place: Place) -> u32 {
+        place.0 - self.layout.ring_blocks()
+    }
+
+    /// A frame's place.
+    pub fn place(&self, frame: u32) -> Place {
+        Place(self.layout.ring_blocks() + frame)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Bytes in frames that are not free.
+    pub fn used_bytes(&self) -> u64 {
+        u64::from(self.count - self.free_blocks) * BLOCK_BYTES
+    }
+
+    /// Below this many free ones others leave.
+    fn low(&self) -> u32 {
+        (self.count / FREE_PART).clamp(*FREE_BLOCKS.start(), *FREE_BLOCKS.end()).min(self.count / 8)
+    }
+
+    /// Whether all frames are taken but those that are kept free: whatever enters makes another block leave.
+    pub fn is_full(&self) -> bool {
+        self.free_blocks <= self.low() * 2
+    }
+
+    /// Blocks that have to leave now.
+    pub fn wanted_blocks(&self) -> u32 {
+        let coming = self.free_blocks + self.leaving_blocks + self.orphan_blocks;
+        if self.free_blocks + self.leaving_blocks < self.low() {
+            (self.low() * 2).saturating_sub(coming)
+        } else {
+            0
+        }
+    }
+
+    /// Whether what nobody has yet said to be gone shall be said now.
+    pub fn has_orphans_to_tell(&self) -> bool {
+        !self.orphans.is_empty()
+            && (self.free_blocks + self.leaving_blocks < self.low() || self.orphans.len() >= RUNS_MAX)
+    }
+
+    /// Whether a frame leaves, or its block is gone.
+    pub fn is_leaving(&self, place: Place) -> bool {
+        self.is_frame(place) && self.is_leaving.get(self.frame(place))
+    }
+
+    /// Whether a frame holds a block that stays.
+    pub fn is_taken(&self, frame: u32) -> bool {
+        !self.free.get(frame) && !self.is_leaving.get(frame)
+    }
+
+    /// Takes free frames, consecutive ones of one group, `blocks` at the most.
+    pub fn take(&mut self, blocks: u64) -> Option<(Place, u32)> {
+        let first =
+            self.free.first_in(self.cursor..self.count).or_else(|| self.free.first_in(0..self.cursor))?;
+        let group_end = (first / self.layout.bucket_blocks + 1) * self.layout.bucket_blocks;
+        let mut end = first;
+        while end < group_end && u64::from(end - first) < blocks && self.free.get(end) {
+            self.free.put(end, false);
+            end += 1;
+        }
+        self.free_blocks -= end - first;
+        self.cursor = if end == self.count { 0 } else { end };
+        Some((self.place(first), end - first))
+    }
+
+    /// Frames that were taken, and of which no key is in any batch, are free again.
+    pub fn give_back(&mut self, place: Place, blocks: u32) {
+        for frame in self.frame(place)..self.frame(place) + blocks {
+            let was_free = self.free.put(frame, true);
+            assert!(!was_free, "only a frame that was taken is given back");
+        }
+        self.free_blocks += blocks;
+    }
+
+    /// The index has the block of a frame no more, or elsewhere.
+    pub fn orphan(&mut self, key: BlockKey, place: Place) {
+        if self.is_leaving.put(self.frame(place), true) {
+            return;
+        }
+        self.orphan_blocks += 1;
+        push_block(&mut self.orphans, key, place);
+    }
+
+    /// Blocks of these frames leave, and with them those that are gone; the number of a record that says so.
+    pub fn leave(&mut self, mut runs: Vec<FrameRun>) -> Option<u64> {
+        for (_, place) in runs.iter().flat_map(|run| run.each()) {
+            let frame = self.frame(place);
+            let was_leaving = self.is_leaving.put(frame, true);
+            assert!(!was_leaving, "a block leaves once");
+        }
+        let room = RUNS_MAX.saturating_sub(runs.len()).min(self.orphans.len());
+        for run in self.orphans.drain(..room) {
+            self.orphan_blocks -= run.blocks;
+            runs.push(run);
+        }
+        if runs.is_empty() {
+            return None;
+        }
+        let number = self.next_number;
+        self.next_number += 1;
+        self.leaving_blocks += runs.iter().map(|run| run.blocks).sum::<u32>();
+        self.leaving.push_back(Leaving { number, runs, recorded: None });
+        Some(number)
+    }
+
+    /// The runs of a record.
+    pub fn runs_of(&self, number: u64) -> &[FrameRun] {
+        self.leaving.iter().find(|leaving| leaving.number == number).map_or(&[], |leaving| &leaving.runs)
+    }
+
+    /// A record is published.
+    pub fn recorded(&mut self, number: u64, sequence: u64) {
+        if let Some(leaving) = self.leaving.iter_mut().find(|leaving| leaving.number == number) {
+            leaving.recorded = Some(sequence);
+        }
+    }
+
+    /// The sequence that a flush has to cover for those that leave.
+    pub fn wanted(&self) -> Option<u64> {
+        self.leaving.iter().filter_map(|leaving| leaving.recorded).max()
+    }
+
+    /// Whether some are on their way to be free.
+    pub fn has_leaving(&self) -> bool {
+        !self.leaving.is_empty() || !self.read.is_empty()
+    }
+
+    /// A flush covered the log up to `flushed`: the runs whose record is durable. Their blocks leave the index, then
+    /// [`FramePlaces::free`] takes them.
+    pub fn take_flushed(&mut self, flushed: u64, segments: &Segments) -> Vec<FrameRun> {
+        let is_hasty = segments.mutations.has(Mutation::RefillBeforeFlush);
+        let mut void = core::mem::take(&mut self.read);
+        while let Some(first) = self.leaving.front() {
+            // RULE 1: what was there is void after a crash, too, before something else is.
+            if !first.recorded.is_some_and(|recorded| is_hasty || recorded <= flushed) {
+                break;
+            }
+            let Leaving { runs, .. } = self.leaving.pop_front().expect("just seen");
+            self.leaving_blocks -= runs.iter().map(|run| run.blocks).sum::<u32>();
+            void.extend(runs);
+        }
+        void
+    }
+
+    /// The blocks of a run are in no index: its frames are free, but those in groups where somebody still reads.
+    pub fn free(&mut self, run: FrameRun, segments: &Segments) {
+        for (key, place) in run.each() {
+            let frame = self.frame(place);
+            let pins = segments.get(segments.of(place)).pins;
+            if pins > 0 && !segments.mutations.has(Mutation::ForgetPins) {
+                push_block(&mut self.read, key, place);
+                continue;
+            }
+            self.is_leaving.put(frame, false);
+            let was_free = self.free.put(frame, true);
+            assert!(!was_free, "a frame becomes free once");
+            self.free_blocks += 1;
+        }
+    }
+}
+
+/// Adds a block to runs: to the last one, if it continues that.
+fn push_block(runs: &mut Vec<FrameRun>, key: BlockKey, place: Place) {
+    if runs.last_mut().is_none_or(|last| !last.join(key, place)) {
+        runs.push(FrameRun { first: key, place, blocks: 1 });
+    }
+}
+
+impl core::fmt::Debug for FramePlaces {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("FramePlaces")
+            .field("count", &self.count)
+            .field("free_blocks", &self.free_blocks)
+            .field("orphan_blocks", &self.orphan_blocks)
+            .field("leaving_blocks", &self.leaving_blocks)
+            .field("read", &self.read.len())
+            .finish_non_exhaustive()
+    }
+}
