@@ -309,3 +309,172 @@ impl core::fmt::Debug for FramePlaces {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::Geometry;
+    use alloc::vec;
+    use proptest::prelude::*;
+
+    const LAYOUT: KeyLayout =
+        KeyLayout { geometry: Geometry { segments: 4, segment_blocks: 32 }, bucket_blocks: 16, buckets: 8 };
+    const FRAMES: u32 = 128;
+
+    fn segments() -> Segments {
+        let mut segments = Segments::new(4, 32);
+        segments.add_buckets(LAYOUT.buckets, LAYOUT.bucket_blocks);
+        segments
+    }
+
+    fn places() -> FramePlaces {
+        FramePlaces::new(FramesFound::new(LAYOUT), &Index::new(1 << 20))
+    }
+
+    fn key_of(frame: u32) -> BlockKey {
+        BlockKey(u64::from(1000 + frame))
+    }
+
+    /// What a frame is to the model.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Is {
+        Free,
+        Taken,
+        Orphan,
+        Leaving(u64),
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Take(u64),
+        GiveBack(u32),
+        Orphan(u32),
+        Leave(u32, u32),
+        Record,
+        Flush(u64),
+        Pin(u32),
+        Unpin,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (1u64..40).prop_map(Step::Take),
+            1 => (0..FRAMES).prop_map(Step::GiveBack),
+            2 => (0..FRAMES).prop_map(Step::Orphan),
+            2 => (0..FRAMES, 1u32..9).prop_map(|(first, blocks)| Step::Leave(first, blocks)),
+            2 => Just(Step::Record),
+            2 => (0u64..3).prop_map(Step::Flush),
+            1 => (0..LAYOUT.buckets).prop_map(Step::Pin),
+            1 => Just(Step::Unpin),
+        ]
+    }
+
+    proptest! {
+        /// A frame is handed out once, and again only when a durable record says that it is void, and nobody reads there.
+        #[test]
+        fn frames_are_free_when_a_durable_record_says_so(steps in prop::collection::vec(step(), 1..200)) {
+            let (mut places, mut segments) = (places(), segments());
+            let mut model = vec![Is::Free; FRAMES as usize];
+            let mut unrecorded: VecDeque<u64> = VecDeque::new();
+            let mut recorded: Vec<(u64, u64)> = Vec::new();
+            let mut pinned: Vec<u32> = Vec::new();
+            let (mut sequence, mut flushed) = (0, 0);
+            for step in steps {
+                match step {
+                    Step::Take(blocks) => match places.take(blocks) {
+                        Some((place, taken)) => {
+                            let first = place.0 - LAYOUT.ring_blocks();
+                            prop_assert!(taken > 0 && u64::from(taken) <= blocks);
+                            prop_assert_eq!(first / 16, (first + taken - 1) / 16, "of one group");
+                            for frame in first..first + taken {
+                                prop_assert_eq!(model[frame as usize], Is::Free);
+                                model[frame as usize] = Is::Taken;
+                            }
+                        }
+                        None => prop_assert!(!model.contains(&Is::Free)),
+                    },
+                    Step::GiveBack(frame) if model[frame as usize] == Is::Taken => {
+                        places.give_back(places.place(frame), 1);
+                        model[frame as usize] = Is::Free;
+                    }
+                    Step::Orphan(frame) if model[frame as usize] == Is::Taken => {
+                        places.orphan(key_of(frame), places.place(frame));
+                        model[frame as usize] = Is::Orphan;
+                    }
+                    Step::Leave(first, blocks) => {
+                        let blocks = (first..FRAMES.min(first + blocks))
+                            .take_while(|&frame| model[frame as usize] == Is::Taken)
+                            .count() as u32;
+                        let run = FrameRun { first: key_of(first), place: places.place(first), blocks };
+                        let runs = if blocks > 0 { vec![run] } else { Vec::new() };
+                        if let Some(number) = places.leave(runs) {
+                            for (_, place) in places.runs_of(number).iter().flat_map(|run| run.each()) {
+                                model[(place.0 - LAYOUT.ring_blocks()) as usize] = Is::Leaving(number);
+                            }
+                            unrecorded.push_back(number);
+                        }
+                    }
+                    Step::Record => if let Some(number) = unrecorded.pop_front() {
+                        sequence += 1;
+                        places.recorded(number, sequence);
+                        recorded.push((number, sequence));
+                        prop_assert_eq!(places.wanted(), Some(sequence));
+                    },
+                    Step::Flush(behind) => {
+                        flushed = flushed.max(sequence.saturating_sub(behind));
+                        let durable: Vec<u64> = recorded.iter().filter(|r| r.1 <= flushed).map(|r| r.0).collect();
+                        for run in places.take_flushed(flushed, &segments) {
+                            for (_, place) in run.each() {
+                                let frame = place.0 - LAYOUT.ring_blocks();
+                                let Is::Leaving(number) = model[frame as usize] else { panic!("it left") };
+                                prop_assert!(durable.contains(&number));
+                                if !pinned.contains(&(frame / 16)) {
+                                    model[frame as usize] = Is::Free;
+                                }
+                            }
+                            places.free(run, &segments);
+                        }
+                    }
+                    Step::Pin(group) => {
+                        segments.get_mut(4 + group).pins += 1;
+                        pinned.push(group);
+                    }
+                    Step::Unpin => if let Some(group) = pinned.pop() {
+                        segments.get_mut(4 + group).pins -= 1;
+                    },
+                    Step::GiveBack(_) | Step::Orphan(_) => (),
+                }
+                let free = model.iter().filter(|&&is| is == Is::Free).count();
+                prop_assert_eq!(places.used_bytes(), (FRAMES as u64 - free as u64) * BLOCK_BYTES);
+                for (frame, is) in (0..).zip(&model) {
+                    prop_assert_eq!(places.is_taken(frame), *is == Is::Taken);
+                    prop_assert_eq!(places.is_leaving(places.place(frame)), !matches!(is, Is::Free | Is::Taken));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_is_of_one_volume_and_no_longer_than_a_record_says() {
+        let mut run = FrameRun { first: BlockKey(5), place: Place(700), blocks: 1 };
+        assert!(!run.join(BlockKey(6), Place(702)) && !run.join(BlockKey(7), Place(701)));
+        for step in 1..RUN_BLOCKS_MAX {
+            assert!(run.join(BlockKey(5 + u64::from(step)), Place(700 + step)), "block {step}");
+        }
+        assert!(!run.join(BlockKey(5 + u64::from(RUN_BLOCKS_MAX)), Place(700 + RUN_BLOCKS_MAX)));
+    }
+
+    #[test]
+    fn what_recovery_found_void_is_told_before_it_is_free() {
+        let mut found = FramesFound::new(LAYOUT);
+        found.lost(BlockKey(3), Place(LAYOUT.ring_blocks() + 1));
+        let mut places = FramePlaces::new(found, &Index::new(1 << 20));
+        assert_eq!(places.take(1), Some((places.place(0), 1)));
+        assert_eq!(places.take(1), Some((places.place(2), 1)), "frame 1 waits for its record");
+        let number = places.leave(Vec::new()).expect("an orphan");
+        places.recorded(number, 9);
+        assert!(places.take_flushed(8, &segments()).is_empty());
+        let void = places.take_flushed(9, &segments());
+        assert_eq!(void.iter().map(|run| run.blocks).sum::<u32>(), 1);
+    }
+}
