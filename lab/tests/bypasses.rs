@@ -1,7 +1,7 @@
 //! What bypasses the cache is counted, reads and writes apart, by the reason that keeps it out.
 
 use engine::composition::Composition;
-use engine::effect::{RequestOp, WriteMode};
+use engine::effect::{Errno, RequestOp, WriteMode};
 use engine::format::{Geometry, KeyLayout};
 use engine::status::{Bypasses, Counters};
 use engine::units::{Nanos, SectorRange};
@@ -171,4 +171,26 @@ fn a_write_waits_for_no_room() {
     world.release();
     steps.into_iter().try_for_each(|step| world.succeed(step)).unwrap();
     world.verify().unwrap();
+}
+
+#[test]
+fn a_write_waits_for_an_origin_that_fails() {
+    let mut world = opened(without_waits().with_modes(&[WriteMode::Writeback; 2]));
+    world.hold(|io| io.is_origin(0, Kind::Write) || io.is_origin(1, Kind::Write));
+    for at in 0..116 {
+        let _whenever = world.write(at % 2, blocks(at as u64 / 2 * 16, 16));
+    }
+    world.pass(Nanos::SECOND).unwrap();
+    for volume in 0..2 {
+        world.origin(volume).faults.gone = Some(Errno::IO);
+    }
+    world.release();
+    world.pass(500 * Nanos::MILLISECOND).unwrap();
+    let waiting = world.write(0, blocks(992, 1));
+    world.pass(Nanos::SECOND).unwrap();
+    assert!(world.answer(waiting).is_none(), "around the cache it would have failed");
+    for volume in 0..2 {
+        world.origin(volume).faults.heal();
+    }
+    world.succeed(waiting).unwrap();
 }

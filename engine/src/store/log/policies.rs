@@ -128,7 +128,8 @@ impl Machine<LogStore> {
     pub(super) fn bypasses_wait(&self, key: RequestKey) -> Option<Bypass> {
         let active = &self.requests[key];
         let RequestOp::Write { range, fua, .. } = active.op else { unreachable!("only writes merge") };
-        if !self.store.policies.bypasses_waits {
+        // In the log a write waits for an origin that fails; around the cache it would fail with it.
+        if !self.store.policies.bypasses_waits || self.volume(active.volume).origin.is_failing() {
             return None;
         }
         if !self.clients_may_append() {

@@ -314,6 +314,7 @@ impl core::fmt::Debug for FramePlaces {
 mod tests {
     use super::*;
     use crate::format::Geometry;
+    use crate::number::{to_u32, wide};
     use alloc::vec;
     use proptest::prelude::*;
 
@@ -445,7 +446,7 @@ mod tests {
                     Step::GiveBack(_) | Step::Orphan(_) => (),
                 }
                 let free = model.iter().filter(|&&is| is == Is::Free).count();
-                prop_assert_eq!(places.used_bytes(), (FRAMES as u64 - free as u64) * BLOCK_BYTES);
+                prop_assert_eq!(places.used_bytes(), u64::from(FRAMES - to_u32(wide(free))) * BLOCK_BYTES);
                 for (frame, is) in (0..).zip(&model) {
                     prop_assert_eq!(places.is_taken(frame), *is == Is::Taken);
                     prop_assert_eq!(places.is_leaving(places.place(frame)), !matches!(is, Is::Free | Is::Taken));
