@@ -18,7 +18,7 @@ const SUMMARY_BLOCKS_MAX: u32 = ENGINE_BUFFER_BYTES_MAX / const_u32(BLOCK_BYTES)
 /// RULE 9: free segments that tombstones and clean records do not take: what the oldest segment holds has to fit in, behind
 /// whatever else is in the way.
 const RELOCATION_SEGMENTS: u32 = 2;
-/// What may wait to be appended when one more tombstone comes: all of it fits into one segment.
+/// Appends that may wait when one more tombstone comes: all of them fit into one segment.
 const TOMBSTONES_WAITING_MAX: usize = 512;
 /// A segment with less room than this for payload is sealed.
 const PAYLOAD_BLOCKS_MIN: u32 = 8;

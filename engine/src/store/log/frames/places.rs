@@ -336,7 +336,7 @@ mod tests {
         BlockKey(u64::from(1000 + frame))
     }
 
-    /// What a frame is to the model.
+    /// A frame, as the model has it.
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Is {
         Free,
