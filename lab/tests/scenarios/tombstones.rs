@@ -157,10 +157,7 @@ fn without_waits() -> Setup {
 fn rule_07_part_of_a_dirty_block_bypasses_nothing(world: &mut World) -> Run {
     begin(world)?;
     write_fua(world, 0, 10, 1)?;
-    // A destage that failed: the next one waits, and the block stays dirty for the moment.
-    world.origin(0).faults.gone = Some(Errno::IO);
-    world.pass(400 * MS)?;
-    world.origin(0).faults.heal();
+    // Before the block goes home.
     let ticket = world.write(0, sectors(84, 8));
     world.succeed(ticket)?;
     read(world, 0, 10, 2)
