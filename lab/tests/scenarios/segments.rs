@@ -18,6 +18,7 @@ crate::scenarios! {
     hazard_12_who_waits_for_room_lets_it_be_made: WaitersBlockDestage, large;
     rule_09_failing_origin_does_not_stop_the_ring: StuckNotMoved, writeback;
     rule_09_records_leave_room_for_the_oldest_segment: StuckMovedInPart, writeback;
+    rule_09_what_is_moved_leaves_room_for_the_oldest_segment: StuckMovedInPart, writeback;
     rule_09_last_room_is_for_the_floor: FloorWithoutRoom, writeback, with NoReserve, with StuckMovedInPart;
     rule_09_lost_extent_does_not_stop_the_ring: ExtentsNotMoved, writeback;
     rule_15_index_within_its_budget: IndexOverBudget, much;
@@ -160,6 +161,31 @@ fn rule_09_records_leave_room_for_the_oldest_segment(world: &mut World) -> Run {
     world.release();
     wrap(world, 1)?;
     world.origin(0).faults.heal();
+    world.finish()?;
+    world.verify()
+}
+
+fn rule_09_what_is_moved_leaves_room_for_the_oldest_segment(world: &mut World) -> Run {
+    begin(world)?;
+    // All segments have blocks of both volumes: of one whose origin is slow, and of one whose origin fails.
+    let are_both_slow = Rc::new(Cell::new(true));
+    let both = are_both_slow.clone();
+    world.hold(move |io| io.is_origin(1, Kind::Write) || both.get() && io.is_origin(0, Kind::Write));
+    for step in 0..46 {
+        for volume in [0, 1] {
+            let _whenever = world.write(volume, blocks(step * 16, 16));
+        }
+    }
+    world.pass(200 * MS)?;
+    are_both_slow.set(false);
+    world.origin(0).faults.fail_always(Kind::Write, Errno::IO);
+    for id in pending(world, |io| io.is_origin(0, Kind::Write)) {
+        world.complete_failed(id, Errno::IO)?;
+    }
+    // Nothing that is moved away from it empties the oldest one now.
+    world.pass(2000 * MS)?;
+    world.origin(0).faults.heal();
+    world.release();
     world.finish()?;
     world.verify()
 }

@@ -28,7 +28,7 @@ impl Machine<LogStore> {
                 continue;
             }
             // RULE 9: the last free segments are for what empties others.
-            if (is_short && !append.empties()) || !self.may_gather(&append) {
+            if (is_short && !append.empties(&self.store.segments)) || !self.may_gather(&append) {
                 self.store.log.internal.push_back(append);
                 continue;
             }

@@ -251,7 +251,8 @@ impl core::fmt::Debug for Log {
             .field("published", &self.published)
             .field("open", &self.open.as_ref().map(|open| (open.segment, open.next_block)))
             .field("client", &self.client.len())
-            .field("internal", &self.internal)
+            .field("internal", &self.internal.len())
+            .field("internal_first", &self.internal.front())
             .field("in_flight", &self.in_flight.len())
             .field("is_floor_wanted", &self.is_floor_wanted)
             .finish_non_exhaustive()
@@ -413,13 +414,17 @@ impl InternalAppend {
         }
     }
 
-    /// Whether it takes something out of the oldest segment.
-    fn empties(&self) -> bool {
+    /// Whether it takes something out of the oldest segments.
+    fn empties(&self, segments: &Segments) -> bool {
         match self {
             InternalAppend::Relocate { .. } | InternalAppend::Zero { .. } | InternalAppend::Lost { .. } => {
                 true
             }
-            InternalAppend::Tombstone { .. } | InternalAppend::Cleaned { .. } => false,
+            InternalAppend::Tombstone { .. } => false,
+            InternalAppend::Cleaned { place, .. } => {
+                segments.oldest() == Some(segments.of(*place))
+                    && !segments.mutations.has(Mutation::StuckMovedInPart)
+            }
             InternalAppend::Keys(append) => append.empties(),
         }
     }

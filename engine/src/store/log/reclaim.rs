@@ -21,6 +21,7 @@ use crate::store::Lookup;
 use crate::store::log::extents::{Extent, ExtentKind};
 use crate::store::log::frames::Move;
 use crate::store::log::keys::KeyAppend;
+use crate::store::log::room::RELOCATION_SEGMENTS;
 use crate::store::log::segments::SegmentState;
 use crate::store::log::{InternalAppend, LogFlight, LogStore};
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTORS_PER_BLOCK};
@@ -341,21 +342,22 @@ impl Machine<LogStore> {
         {
             return;
         }
-        // What was emptied by the last round is free first; and what is moved now takes half of what is free, so
-        // that the header which frees the segments it came from has a place for certain. It is never less than what the
-        // oldest segment holds: half of that frees nothing.
+        // What was emptied by the last round is free first.
         let free = self.store.segments.free();
         if self.store.segments.has_emptied() && free <= self.config.segments_reserved {
             self.want_floor();
             return;
         }
+        // What is moved now takes half of what is free, so that the header which frees the segments it came from has a place
+        // for certain. The oldest segment is moved whole: half of it frees nothing. What lies behind that does not take the
+        // room that is kept for it: where something else in the oldest segment is still to go home, moving the rest frees
+        // nothing either, however often.
         let payload_blocks = self.store.segments.segment_blocks() - SEGMENT_OVERHEAD_BLOCKS;
-        let oldest =
-            self.store.reclaim.active.front().map_or(0, |first| self.store.segments.get(first.segment).live);
-        let oldest = if self.is_mutated(Mutation::StuckMovedInPart) { payload_blocks } else { oldest };
-        let room = (free / 2 * payload_blocks).max(oldest).min(RELOCATING_BLOCKS_MAX);
+        let is_in_part = self.is_mutated(Mutation::StuckMovedInPart);
+        let spare = if is_in_part { free.max(2) } else { free.saturating_sub(RELOCATION_SEGMENTS) };
+        let mut most = index(spare / 2 * payload_blocks);
         let mut stuck = Vec::new();
-        for active in &self.store.reclaim.active {
+        for (number, active) in self.store.reclaim.active.iter().enumerate() {
             let Stage::Listed(list) = &active.stage else { break };
             for &(key, place) in list {
                 let is_failing =
@@ -365,11 +367,14 @@ impl Machine<LogStore> {
                     stuck.push(Kept { key, place, checksum: entry.checksum });
                 }
             }
-            if stuck.len() >= index(room) {
+            if number == 0 {
+                most = most.max(stuck.len()).min(index(RELOCATING_BLOCKS_MAX));
+            }
+            if stuck.len() >= most {
                 break;
             }
         }
-        stuck.truncate(index(room));
+        stuck.truncate(most);
         self.read_kept(stuck, memory);
     }
 

@@ -1,6 +1,6 @@
 //! Room: where the next batch goes, and what it may have; segments are opened.
 
-use super::{InternalAppend, LogStore, Open};
+use super::{LogStore, Open};
 use crate::format::{SegmentHead, SummaryBuilder};
 use crate::limits::{ENGINE_BUFFER_BYTES_MAX, SEGMENT_OVERHEAD_BLOCKS};
 use crate::machine::Machine;
@@ -15,9 +15,9 @@ pub(super) const BATCH_BLOCKS_MAX: u32 = 256;
 const FLOOR_BLOCKS: u32 = 2;
 /// Blocks of a summary at the most.
 const SUMMARY_BLOCKS_MAX: u32 = ENGINE_BUFFER_BYTES_MAX / const_u32(BLOCK_BYTES);
-/// RULE 9: free segments that tombstones and clean records do not take: what the oldest segment holds has to fit in, behind
-/// whatever else is in the way.
-const RELOCATION_SEGMENTS: u32 = 2;
+/// RULE 9: free segments that are kept for the oldest segment: one for what is appended again, behind whatever else is in the
+/// way, and one for the records that the rest of it is home.
+pub(super) const RELOCATION_SEGMENTS: u32 = 2;
 /// Appends that may wait when one more tombstone comes: all of them fit into one segment.
 const TOMBSTONES_WAITING_MAX: usize = 512;
 /// A segment with less room than this for payload is sealed.
@@ -131,7 +131,7 @@ impl Machine<LogStore> {
         }
         if self.store.segments.free() <= self.kept_for_relocation()
             && !self.store.log.is_floor_wanted
-            && !self.store.log.internal.iter().any(InternalAppend::empties)
+            && !self.store.log.internal.iter().any(|append| append.empties(&self.store.segments))
             && !self.is_mutated(Mutation::StuckMovedInPart)
         {
             return None;

@@ -231,11 +231,13 @@ impl Segments {
     /// The lowest sequence that still counts: that of the oldest segment not emptied; `None` if there is none.
     #[must_use]
     pub fn floor(&self) -> Option<u64> {
-        self.ring
-            .iter()
-            .map(|&at| self.get(at))
-            .find(|segment| !matches!(segment.state, SegmentState::Emptied(_)))
-            .map(|segment| segment.first_sequence)
+        self.oldest().map(|at| self.get(at).first_sequence)
+    }
+
+    /// The oldest segment that is not emptied.
+    #[must_use]
+    pub fn oldest(&self) -> Option<u32> {
+        self.ring().find(|&at| !matches!(self.get(at).state, SegmentState::Emptied(_)))
     }
 
     /// The lowest sequence that may still be dirty; `None` if nothing is.
