@@ -143,6 +143,8 @@ pub struct World {
     detached: [bool; VOLUMES_MAX],
     /// Volumes that are to be taken off the cache: whether they are is not known before the answer.
     asked_detach: [bool; VOLUMES_MAX],
+    /// One copy of the superblock alone may have an operator's last change, which was cut.
+    is_edit_alone: bool,
     /// Volumes some of whose writes went to the origin alone since the start, or before it and were not flushed then.
     is_bypassed: [bool; VOLUMES_MAX],
     /// Some metadata of the cache rotted: it may be refused.
@@ -211,6 +213,7 @@ impl World {
             abandoned: [false; VOLUMES_MAX],
             detached: [false; VOLUMES_MAX],
             asked_detach: [false; VOLUMES_MAX],
+            is_edit_alone: false,
             is_bypassed: [false; VOLUMES_MAX],
             is_metadata_rotten: false,
             known: BTreeSet::new(),

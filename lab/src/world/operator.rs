@@ -51,8 +51,10 @@ impl World {
             // One copy may have got through: then it counts.
             let loaded = load_superblock(&mut CutImage::whole(&mut self.cache));
             let is_done = loaded.is_ok_and(|(superblock, _)| superblock.update == new_update);
+            self.is_edit_alone = is_done;
             return self.is_sound().map(|()| is_done);
         }
+        self.is_edit_alone = false;
         if let Err(error) = written {
             self.fail(Kind::Contract, format!("the superblock cannot be changed: {error}"));
         }

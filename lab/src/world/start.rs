@@ -133,8 +133,12 @@ impl World {
             return Ok(Err(Refusal::Cache(error)));
         }
         let writes = self.cache.writes();
+        let is_edit_alone = self.is_edit_alone;
         let World { cache, origins, identities, random, setup, noted_update, .. } = self;
-        let mut image = CutImage::whole(cache).with_faults(random);
+        let image = CutImage::whole(cache);
+        // A start that cannot read that copy takes the older one. The operator was told of no success, so either will do;
+        // but the oracle believes in the newer.
+        let mut image = if is_edit_alone { image } else { image.with_faults(random) };
         let mutations = setup.mutations;
         let compared = Origins { disks: origins, identities, noted_update: *noted_update, mutations };
         let mut growths = [Growth::Same; VOLUMES_MAX];
@@ -194,6 +198,7 @@ impl World {
 
     /// Begins a life with an opened cache.
     fn opened(&mut self, opened: Opened) -> Result<(), Violation> {
+        self.is_edit_alone = false;
         self.counts.recoveries += 1;
         self.counts.batches_cut += opened.report.batches_cut;
         let dirty_bytes: u64 = (0..VOLUMES_MAX).map(|at| opened.dirty_bytes(VolumeIndex(at as u8))).sum();
