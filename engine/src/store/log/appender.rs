@@ -182,6 +182,7 @@ impl Appender {
     }
 
     /// Notes that clients ask for blocks.
+    #[inline]
     pub fn accessed(&mut self, first: BlockKey, blocks: u64) {
         match self {
             Appender::Inline(_) | Appender::Keys(_) | Appender::Mirror(_) => (),

@@ -26,20 +26,12 @@ pub(crate) struct Fill {
 }
 
 impl Machine<LogStore> {
-    /// Puts a fill into a batch if its blocks are as they were; returns what has no room in it.
-    pub(super) fn append_fill<M: Memory>(
-        &mut self,
-        fill: Fill,
-        draft: &mut Draft,
-        memory: &mut M,
-    ) -> Option<Fill> {
-        let Fill { volume, blocks, slice, stamp, watch, kept_bytes, since } = fill;
-        self.store.log.pending_fill_blocks -= blocks.count;
-        let is_pressed = self.store.segments.free() <= self.config.segments_reserved;
+    /// Whether a fill may enter: its blocks are as they were when they were read, and none is cached. If not, it is counted.
+    pub(super) fn fill_may_enter(&mut self, fill: &Fill, is_pressed: bool) -> bool {
+        let &Fill { volume, blocks, stamp, watch, .. } = fill;
         let is_blind = self.is_mutated(Mutation::FillAfterChange);
         let Some(epoch) = self.volumes[volume.at()].as_ref().map(|target| self.trusted_epoch(target)) else {
-            memory.release(slice.buffer);
-            return None;
+            return false;
         };
         let target = self.volumes[volume.at()].as_mut().expect("seen above");
         // HAZARD 1: nothing was written, destaged, discarded, bypassed or dropped here since
@@ -56,16 +48,31 @@ impl Machine<LogStore> {
             && (blocks.first..blocks.end())
                 .all(|block| self.store.index.get(BlockKey::new(volume, block)).is_none());
         if !is_new {
-            let counters = &mut self.volume_mut(volume).counters;
             let counter = if is_unchanged {
-                &mut counters.read_bypasses.pressure_blocks
+                &mut target.counters.read_bypasses.pressure_blocks
             } else {
-                &mut counters.fill_dropped_blocks
+                &mut target.counters.fill_dropped_blocks
             };
             *counter += blocks.count;
+        }
+        is_new
+    }
+
+    /// Puts a fill into a batch if it may enter; returns what has no room in it.
+    pub(super) fn append_fill<M: Memory>(
+        &mut self,
+        fill: Fill,
+        draft: &mut Draft,
+        memory: &mut M,
+    ) -> Option<Fill> {
+        self.store.log.pending_fill_blocks -= fill.blocks.count;
+        let is_pressed = self.store.segments.free() <= self.config.segments_reserved;
+        let Fill { volume, blocks, slice, stamp, kept_bytes, since, .. } = fill;
+        if !self.fill_may_enter(&fill, is_pressed) {
             memory.release(slice.buffer);
             return None;
         }
+        let target = self.volumes.of_mut(volume);
         // What does not fit goes on in the next batch.
         let now = Blocks { first: blocks.first, count: blocks.count.min(draft.room()) };
         let rest = Blocks { first: now.end(), count: blocks.count - now.count };

@@ -73,33 +73,14 @@ impl Machine<LogStore> {
     }
 
     fn place_in_frames<M: Memory>(&mut self, fill: Fill, parts: &mut Vec<Part>, memory: &mut M) {
-        let Fill { volume, blocks, slice, watch, .. } = fill;
+        let Fill { volume, blocks, slice, .. } = fill;
         self.store.log.pending_fill_blocks -= blocks.count;
-        let Some(target) = self.volumes[volume.at()].as_mut() else {
-            return memory.release(slice.buffer);
-        };
-        // HAZARD 1: nothing was written, destaged, discarded, bypassed or dropped here since the read began.
-        let is_same = watch.is_none_or(|watch| target.guard.unwatch(watch));
-        let is_blind = self.config.mutations.has(Mutation::FillAfterChange);
-        let is_unchanged = (is_same || is_blind) && target.caches_reads();
-        let is_new = is_unchanged
-            && !self.store.index.is_tight(blocks.count)
-            && (blocks.first..blocks.end())
-                .all(|block| self.store.index.get(BlockKey::new(volume, block)).is_none());
-        if is_new {
+        if self.fill_may_enter(&fill, false) {
             for (blocks, marks) in self.worthy(volume, blocks) {
                 let skip = to_u32((blocks.first - fill.blocks.first) * BLOCK_BYTES);
                 let slice = slice.part(skip, to_u32(blocks.count * BLOCK_BYTES));
                 self.frames_for((volume, blocks), &marks, slice, parts, memory);
             }
-        } else {
-            let counters = &mut self.volume_mut(volume).counters;
-            let counter = if is_unchanged {
-                &mut counters.read_bypasses.pressure_blocks
-            } else {
-                &mut counters.fill_dropped_blocks
-            };
-            *counter += blocks.count;
         }
         memory.release(slice.buffer);
     }
