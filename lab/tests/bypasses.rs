@@ -194,3 +194,49 @@ fn a_write_waits_for_an_origin_that_fails() {
     }
     world.succeed(waiting).unwrap();
 }
+
+/// Around the cache every flush would have to wait for the origin's write cache.
+#[test]
+fn a_write_between_flushes_reads_the_origin_first() {
+    let mut world = opened(without_waits());
+    let flush = world.flush(0);
+    world.succeed(flush).unwrap();
+    write(&mut world, sectors(83, 2));
+    write(&mut world, sectors(85, 2));
+    assert_eq!(counters(&world).write_bypasses, NONE);
+    world.pass(2 * Nanos::SECOND).unwrap();
+    write(&mut world, sectors(403, 2));
+    assert_eq!(counters(&world).write_bypasses, Bypasses { unaligned_blocks: 1, ..NONE });
+    world.verify().unwrap();
+}
+
+/// A write that went around the cache so that it need not wait goes into it when the origin refuses it.
+#[test]
+fn a_write_that_the_origin_refuses_goes_into_the_cache() {
+    let mut world = opened(without_waits());
+    world.origin(0).faults.fail_next(Kind::Write, Errno::IO);
+    write(&mut world, sectors(83, 8));
+    let status = world.engine().expect("an engine runs").status().volumes[0].clone();
+    assert_eq!((status.dirty_bytes, status.origin_errors), (8192, 1));
+    world.pass(5 * Nanos::SECOND).unwrap();
+    world.verify().unwrap();
+}
+
+/// It waits for room there like others.
+#[test]
+fn a_write_that_the_origin_refuses_waits_for_room() {
+    let mut world = opened(without_waits().with_modes(&[WriteMode::Writeback; 2]));
+    // Nothing goes home that no flush covers.
+    world.hold(|io| io.is_cache(Kind::Flush));
+    let steps: Vec<Ticket> = (0..116).map(|at| world.write(at % 2, blocks(at as u64 / 2 * 16, 15))).collect();
+    world.pass(Nanos::SECOND).unwrap();
+    assert!(world.outstanding_of(0) > 2, "the log is full");
+    world.origin(0).faults.fail_next(Kind::Write, Errno::IO);
+    let refused = world.write(0, blocks(15, 1));
+    world.pass(Nanos::SECOND).unwrap();
+    assert_eq!(world.engine().expect("an engine runs").status().volumes[0].origin_errors, 1);
+    world.release();
+    world.succeed(refused).unwrap();
+    steps.into_iter().try_for_each(|step| world.succeed(step)).unwrap();
+    world.verify().unwrap();
+}

@@ -5,6 +5,7 @@
 use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target, WriteMode};
 use crate::machine::flight::Flight;
 use crate::machine::guard::{Blocks, Hold};
+use crate::machine::origin::OriginWork;
 use crate::machine::request::{RequestKey, Route, Stage};
 use crate::machine::volume::Standing;
 use crate::machine::{Machine, work_slice};
@@ -111,8 +112,8 @@ impl<S: Store> Machine<S> {
         // RULE 7: a dirty block is never bypassed, whatever policies say: its older copy would go home over
         // the write.
         let is_asked = matches!(op, RequestOp::Write { .. }) && route != Route::Origin;
-        let passes = if is_asked { self.passes(key, Access::Write) } else { None };
-        let passes = if is_asked { passes.or_else(|| S::bars_write(self, key)) } else { None };
+        let passes =
+            is_asked.then(|| self.passes(key, Access::Write).or_else(|| S::bars_write(self, key))).flatten();
         let may_bypass = |m: &Self| !m.has_dirty(volume_index, blocks) || m.is_mutated(Mutation::BypassDirty);
         let around = passes.filter(|_| may_bypass(self));
         let route = if around.is_some() { Route::Origin } else { route };
@@ -248,13 +249,38 @@ impl<S: Store> Machine<S> {
         if may_keep || self.is_mutated(Mutation::WaitersBlockDestage) {
             return true;
         }
+        self.end_exclusive(key);
+        self.requests.watch(key, Stage::Room);
+        false
+    }
+
+    /// Turns an exclusive hold back into a merging one, which keeps no destage off.
+    fn end_exclusive(&mut self, key: RequestKey) {
         let active = &mut self.requests[key];
-        active.hold = Some(Hold::Merging);
+        let (volume_index, blocks) = (active.volume, active.held);
+        let before = active.hold.replace(Hold::Merging);
+        assert!(before == Some(Hold::Exclusive), "only an exclusive hold is turned back");
         let guard = &mut self.volume_mut(volume_index).guard;
         guard.release(blocks, Hold::Exclusive);
         guard.acquire(blocks, Hold::Merging);
-        self.requests.watch(key, Stage::Room);
-        false
+    }
+
+    /// Lets a write that its origin refused go into the cache instead; false if it is not to. It was its store's wish that
+    /// it went around, so its client is not to learn of a failure that the cache outlasts.
+    fn take_refused<M: Memory>(&mut self, key: RequestKey, errno: Errno, memory: &mut M) -> bool {
+        let active = &self.requests[key];
+        let volume_index = active.volume;
+        if active.around.is_none()
+            || self.volume(volume_index).mode != WriteMode::Writeback
+            || !S::takes_refused(self)
+        {
+            return false;
+        }
+        self.origin_failed(volume_index, OriginWork::Write, errno);
+        // HAZARD 12: in the cache it may wait for room.
+        self.end_exclusive(key);
+        self.begin_again(key, memory);
+        true
     }
 
     /// The log entry of a write-through is durable: the origin is next.
@@ -404,6 +430,12 @@ impl<S: Store> Machine<S> {
         let volume = self.volume_mut(volume_index);
         let epoch = volume.origin.epoch;
         volume.guard.origin_written(blocks, epoch);
+        if let Err(errno) = result
+            && self.take_refused(key, errno, memory)
+        {
+            return;
+        }
+        let volume = self.volume_mut(volume_index);
         volume.origin.client_epoch = epoch;
         let is_cached = volume.standing == Standing::Cached;
         match result {

@@ -146,6 +146,8 @@ impl<S: Store> Machine<S> {
 
     pub(crate) fn start_flush<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let volume_index = self.requests[key].volume;
+        let now = self.now;
+        self.volume_mut(volume_index).origin.last_client_flush = Some(now);
         if self.volume(volume_index).standing == Standing::Failed {
             // Acknowledged writes may be gone: nothing may be promised any more.
             self.fail(key, Errno::IO, memory);

@@ -6,7 +6,7 @@ use crate::units::Nanos;
 /// A kind of the engine's own operations on an origin: each fails and works for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OriginWork {
-    /// A destage.
+    /// A destage, or a write that goes into the cache if it fails.
     Write,
     /// A flush.
     Flush,
@@ -61,6 +61,8 @@ pub(crate) struct Origin {
     flush_wanted: u64,
     /// The last epoch in which a client's write to the origin completed.
     pub client_epoch: u64,
+    /// The last time that a client asked for a flush.
+    pub last_client_flush: Option<Nanos>,
     /// The error of a flush after which clients' writes may be gone, not yet told to a client: the next FLUSH answers
     /// with it.
     pub owed: Option<Errno>,
@@ -86,6 +88,7 @@ impl Origin {
             flushing: None,
             flush_wanted: 1,
             client_epoch: 1,
+            last_client_flush: None,
             owed: None,
             client_reads: 0,
             last_client_read: Nanos(0),

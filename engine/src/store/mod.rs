@@ -202,6 +202,11 @@ pub(crate) trait Changing: Operations {
         let _ = (m, key);
         None
     }
+    /// Whether a write that went around the cache, and that the origin refused, goes into the cache.
+    fn takes_refused(m: &Machine<Self>) -> bool {
+        let _ = m;
+        false
+    }
     /// Carries out a write whose route leads into the cache; its blocks are held.
     fn begin_write<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
     /// Carries out a write-zeroes whose route leads into the cache; its blocks are held.

@@ -27,8 +27,11 @@ pub(crate) struct Policies {
     /// Only the first missing range of a read enters.
     first_gap_only: bool,
     /// A write goes around the cache where the origin would have to be read first, or room to be made.
-    bypasses_waits: bool,
+    pub bypasses_waits: bool,
 }
+
+/// A client that asked for a flush so recently will soon ask again.
+const FLUSHES_WITHIN_NS: u64 = Nanos::SECOND;
 
 impl Policies {
     /// The policies of a composition over `blocks` blocks.
@@ -128,21 +131,24 @@ impl Machine<LogStore> {
     pub(super) fn bypasses_wait(&self, key: RequestKey) -> Option<Bypass> {
         let active = &self.requests[key];
         let RequestOp::Write { range, fua, .. } = active.op else { unreachable!("only writes merge") };
-        // In the log a write waits for an origin that fails; around the cache it would fail with it.
-        if !self.store.policies.bypasses_waits || self.volume(active.volume).origin.is_failing() {
+        let volume = self.volume(active.volume);
+        // In the log a write waits for an origin that fails; around the cache it would only be refused.
+        if !self.store.policies.bypasses_waits || volume.origin.is_failing() {
             return None;
         }
         if !self.clients_may_append() {
             return Some(Reason::InUse.into());
         }
-        let volume = self.volume(active.volume);
+        // Who flushes would wait for the origin's write cache instead; in the log the next write of the block does not read
+        // it again.
+        let is_flushed_soon = fua
+            || volume.origin.last_client_flush.is_some_and(|last| self.now.since(last) < FLUSHES_WITHIN_NS);
         let is_read_first = |sector: u64| {
             let key = volume.key(sector / SECTORS_PER_BLOCK);
             let is_partial = !sector.is_multiple_of(SECTORS_PER_BLOCK);
             is_partial && self.store.index.get(key).is_none() && self.store.extents.get(key).is_none()
         };
-        // FUA would have to wait for a flush of the origin's write cache.
-        (!fua && (is_read_first(range.start) || is_read_first(range.end())))
+        (!is_flushed_soon && (is_read_first(range.start) || is_read_first(range.end())))
             .then_some(Reason::Unaligned.into())
     }
 

@@ -211,6 +211,10 @@ impl Changing for LogStore {
         m.bypasses_wait(key)
     }
 
+    fn takes_refused(m: &Machine<LogStore>) -> bool {
+        m.store.policies.bypasses_waits
+    }
+
     fn origin_changed<M: Memory>(_m: &mut Machine<LogStore>, _key: RequestKey, _memory: &mut M) {}
 
     fn merge<M: Memory>(m: &mut Machine<LogStore>, key: RequestKey, memory: &mut M) {
@@ -483,7 +487,7 @@ impl Life for LogStore {
 
     fn describe(&self, f: &mut core::fmt::DebugStruct<'_, '_>) {
         let ring: Vec<_> = self.segments.ring().take(6).map(|at| (at, self.segments.get(at))).collect();
-        f.field("appender", &self.appender);
+        f.field("appender", &self.appender).field("free_segments", &self.segments.free());
         f.field("log", &self.log).field("reclaim", &self.reclaim).field("tail", &ring);
     }
 }
