@@ -30,6 +30,8 @@ struct Checked {
     payload_blocks_verified: u64,
     /// Batches behind the log's end that a crash left; they are no errors.
     batches_cut: u64,
+    /// Copies of the superblock that a crash tore; the other one counts. They are no errors.
+    superblock_copies_torn: u64,
     /// Slots, and those with a record; 0 in a log.
     slots: u64,
     records: u64,
@@ -135,6 +137,7 @@ fn checked(report: &Report, repaired: bool) -> Checked {
         entries: report.entries,
         payload_blocks_verified: report.payload_blocks_verified,
         batches_cut: report.batches_cut,
+        superblock_copies_torn: report.superblock_copies_torn,
         slots: report.slots,
         records: report.records,
     }
@@ -146,6 +149,12 @@ fn print(to: &mut impl Write, checked: &Checked) -> io::Result<()> {
         writeln!(to, "{} slots, {} recorded, {verified} of data verified", checked.slots, checked.records)?;
     } else {
         print_log(to, checked)?;
+    }
+    if checked.superblock_copies_torn > 0 {
+        writeln!(
+            to,
+            "a crash tore one copy of the superblock; the other one counts, and the next start writes both"
+        )?;
     }
     for error in &checked.errors {
         match (error.segment, error.slot) {

@@ -102,8 +102,9 @@ impl Site {
     /// Runs `forebay` with these arguments, which must work; its standard output.
     pub fn run(&self, arguments: &[&str]) -> String {
         let output = self.run_unlocked(arguments);
-        assert!(output.status.success(), "forebay {arguments:?}: {}{}", output.status, text(&output.stderr));
-        text(&output.stdout)
+        let (told, wrong) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "forebay {arguments:?}: {}: {wrong}{told}", output.status);
+        told
     }
 
     /// Runs `forebay` with these arguments, when a daemon that was killed has let go of the devices.
