@@ -5,6 +5,7 @@ use crate::composition::axes::{DestageChoice, PersistenceChoice, Placement};
 use crate::format::{KeyLayout, SlotLayout};
 use crate::mutation::Mutations;
 use crate::number::{index, wide};
+use crate::policies::fetch::Fetch;
 use crate::store::slots::records::persistence::areas::AREA_IDLE_NS;
 use crate::units::{BLOCK_BYTES, Nanos};
 
@@ -16,7 +17,7 @@ pub const RANGE_BYTES_MAX: u64 = 64 << 20;
 pub const REQUESTS_MAX: usize = 8192;
 /// Memory that the engine takes from the driver's pool at the most, for all purposes. A pool has to hold this much
 /// besides what the doors lend to clients.
-pub const ENGINE_POOL_BYTES: u64 = 48 << 20;
+pub const ENGINE_POOL_BYTES: u64 = 56 << 20;
 /// The largest single buffer that the engine asks for.
 pub const ENGINE_BUFFER_BYTES_MAX: u32 = 1 << 20;
 
@@ -65,6 +66,8 @@ pub struct Config {
     pub shared_dirty_blocks_max: u64,
     /// Limit of dirty blocks that lie in memory, too; beyond it writes wait. 0 in a store that keeps none in memory.
     pub memory_blocks_max: u64,
+    /// Memory for blocks that were read beside those that a miss asked for; 0: none are read.
+    pub neighbour_bytes_max: u64,
     /// The longest time that a write waits for group commit; 0: writes do not wait.
     pub group_commit_wait_ns_max: u64,
     /// The longest time that a fill waits for others to share its batch; 0: fills go at once.
@@ -109,6 +112,7 @@ impl Config {
             failing_dirty_blocks_max: payload_blocks / 2,
             shared_dirty_blocks_max: payload_blocks / 4 * 3,
             memory_blocks_max: 0,
+            neighbour_bytes_max: 0,
             group_commit_wait_ns_max: 500_000,
             fill_wait_ns_max: 10 * Nanos::MILLISECOND,
             area_idle_ns: AREA_IDLE_NS,
@@ -174,6 +178,9 @@ impl Config {
             self.idle_ns = nanos(sweep.idle_ms);
             self.destage_runs_max = sweep.destage_runs;
         }
+        if let Fetch::Neighbourhood { neighbour_bytes } = composition.fetch {
+            self.neighbour_bytes_max = u64::from(neighbour_bytes);
+        }
         self.flush_after_ns = nanos(composition.common.flush_after_ms);
         self.backoff_ns = nanos(composition.common.backoff_ms);
         self.absent_after_ns = nanos(composition.common.absent_ms);
@@ -198,6 +205,6 @@ impl Config {
     pub fn pool_bytes(&self) -> u64 {
         let runs = u64::from(self.destage_runs_max) * u64::from(REQUEST_BYTES_MAX);
         // Headers, summaries and the superblock are few and small; relocation has 8 MiB at the most.
-        self.work_bytes_max + runs + (8 << 20) + (8 << 20) + self.memory_bytes()
+        self.work_bytes_max + runs + (8 << 20) + (8 << 20) + self.memory_bytes() + self.neighbour_bytes_max
     }
 }

@@ -271,6 +271,10 @@ pub struct Counters {
     pub hit_blocks: u64,
     /// Blocks read that it had not.
     pub miss_blocks: u64,
+    /// Blocks read from the origin beside what was asked for.
+    pub beside_blocks: u64,
+    /// Blocks read by clients that had been read beside others, and were in memory.
+    pub beside_hit_blocks: u64,
     /// Reads all of whose blocks the cache had.
     pub hits: u64,
     /// Reads that needed the origin.

@@ -227,7 +227,7 @@ pub struct RunOptions {
     /// Use DEV as the origin (of volume NAME) instead of the one given to create. It must be the same disk.
     #[arg(long, value_name = "[NAME=]DEV", value_parser = origin_override)]
     pub origin: Vec<OriginOverride>,
-    /// Memory for buffers and the index of cached blocks [default: 112M and what the cache needs].
+    /// Memory for buffers and the index of cached blocks [default: 120M and what the cache needs].
     #[arg(long, value_name = "SIZE", value_parser = devices::parse_size)]
     pub memory: Option<u64>,
     /// A device that does not answer for this many seconds counts as gone.

@@ -11,6 +11,7 @@ mod histories;
 mod long;
 mod mirror;
 mod native;
+mod neighbours;
 mod points;
 mod policy;
 mod recovery_traffic;

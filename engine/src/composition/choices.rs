@@ -340,6 +340,12 @@ const CHOICES: &[Choice] = &[
         "what was asked for; the request waits until that is in the cache, too",
         fetch = Fetch::Filled
     ),
+    choice!(
+        Fetch,
+        "neighbourhood",
+        "what was asked for, and what lies beside it as far as that pays, which stays in memory",
+        fetch = Fetch::Neighbourhood { neighbour_bytes: 16 << 20 }
+    ),
     choice!(Fetch, "frame", "every frame that is touched, wholly", fetch = Fetch::Frame { waits: false }),
 ];
 
@@ -394,6 +400,7 @@ impl Composition {
             Axis::Fetch => match self.fetch {
                 Fetch::Request { .. } => "request",
                 Fetch::Filled => "filled-request",
+                Fetch::Neighbourhood { .. } => "neighbourhood",
                 Fetch::Frame { .. } => "frame",
             },
         };

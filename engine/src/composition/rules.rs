@@ -280,6 +280,15 @@ pub const COUPLINGS: &[Coupling] = &[
         breaks: |c| matches!(c.fetch, Fetch::Frame { .. } | Fetch::Filled) && is_log(c),
     },
     Coupling {
+        name: "neighbourhood-needs-inline-or-frames",
+        rule: "fetch = neighbourhood needs persistence = inline or frames",
+        why: "the published systems read what was asked for, or slots wholly",
+        breaks: |c| {
+            let is_ours = matches!(c.persistence, PersistenceChoice::Inline | PersistenceChoice::Frames(_));
+            matches!(c.fetch, Fetch::Neighbourhood { .. }) && !is_ours
+        },
+    },
+    Coupling {
         name: "merge-needs-ring",
         rule: "writes = merge or merge-or-bypass needs placement = log without a journal",
         why: "whole blocks are appended with their header",

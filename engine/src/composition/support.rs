@@ -41,7 +41,7 @@ const SUPPORT: &[Support] = &[
             (Axis::Admission, &["always", "second-read"]),
             (Axis::Replacement, &["fifo-reinsertion"]),
             (Axis::Destage, &["sweep", "pi"]),
-            (Axis::Fetch, &["request"]),
+            (Axis::Fetch, &["request", "neighbourhood"]),
         ],
         fixed: &[("ghost_pieces", 0), ("readahead_bytes", 0), BUCKETS[0], BUCKETS[1], BUCKETS[2], BUCKETS[3]],
     },
@@ -59,7 +59,7 @@ const SUPPORT: &[Support] = &[
         choices: &[
             (Axis::Admission, &["always"]),
             (Axis::Destage, &["sweep", "pi"]),
-            (Axis::Fetch, &["request"]),
+            (Axis::Fetch, &["request", "neighbourhood"]),
         ],
         fixed: &[("ghost_pieces", 0), ("readahead_bytes", 0), BUCKETS[0], BUCKETS[1], BUCKETS[2], BUCKETS[3]],
     },

@@ -43,6 +43,7 @@ impl<S: Store> Machine<S> {
                     return;
                 }
                 self.volume_mut(index).standing = Standing::Detaching;
+                self.neighbours.clear(Some(index), memory);
                 self.watch(key, Stage::Quiet);
             }
             RequestOp::GiveUpLost => {
@@ -51,6 +52,7 @@ impl<S: Store> Machine<S> {
             }
             RequestOp::Stop => {
                 self.is_stopping = true;
+                self.neighbours.clear(None, memory);
                 self.end_drains(None, memory);
                 self.watch(key, Stage::Quiet);
             }

@@ -16,6 +16,7 @@ pub mod fingerprint;
 pub(crate) mod flight;
 pub(crate) mod flush;
 pub(crate) mod guard;
+pub(crate) mod neighbours;
 pub(crate) mod origin;
 pub(crate) mod outbox;
 pub(crate) mod piece;
@@ -35,6 +36,7 @@ use crate::limits::{Config, RANGE_BYTES_MAX, REQUEST_BYTES_MAX, REQUESTS_MAX};
 use crate::machine::barrier::CacheBarrier;
 use crate::machine::destage::run::Run;
 use crate::machine::guard::{Blocks, Hold};
+use crate::machine::neighbours::Neighbours;
 use crate::machine::outbox::Outbox;
 use crate::machine::request::{Active, RequestKey};
 use crate::machine::requests::Requests;
@@ -70,6 +72,7 @@ pub(crate) struct Machine<S: Operations> {
     pub(crate) requests: Requests,
     /// A hold ended: requests that wait for blocks are looked at.
     is_guard_released: bool,
+    pub(crate) neighbours: Neighbours,
     pub(crate) share: ShareQueue,
     outbox: Outbox<S::Flight>,
     pub(crate) runs: Slab<Run>,
@@ -101,6 +104,7 @@ impl<S: Store> Machine<S> {
             superblock_writer: SuperblockWriter::default(),
             requests: Requests::default(),
             is_guard_released: false,
+            neighbours: Neighbours::new(config.neighbour_bytes_max),
             share: ShareQueue::default(),
             outbox: Outbox::new(),
             runs: Slab::new(),

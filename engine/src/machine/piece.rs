@@ -1,6 +1,7 @@
 //! Consecutive blocks on their way to a request, and where they come from.
 
 use crate::machine::guard::Stamp;
+use crate::machine::neighbours::Beside;
 use crate::machine::request::RequestKey;
 use crate::memory::Slice;
 use crate::number::to_u32;
@@ -53,8 +54,8 @@ impl Piece {
 pub(crate) enum Source {
     /// From consecutive places of the cache, with the checksums to find there.
     Cache { place: Place, checksums: Checksums },
-    /// From the origin; with a stamp if the data may enter the cache.
-    Origin { stamp: Option<Stamp> },
+    /// From the origin; with a stamp if the data may enter the cache, and with what is read beside.
+    Origin { stamp: Option<Stamp>, beside: Beside },
 }
 
 /// The checksums of a piece, as far as they are known; one block is the common case.
@@ -80,9 +81,9 @@ impl Checksums {
     }
 }
 
-/// A block that was read while it was overwritten in its place: it may be neither the old content nor the new one. It
-/// counts as a part of its request.
-pub(crate) struct ChangingRead {
+/// A block of a read that waits: it was overwritten in its place while it was read, so that it may be neither the old
+/// content nor the new one, or another read brings it. It counts as a part of its request.
+pub(crate) struct WaitingRead {
     pub request: RequestKey,
     pub key: BlockKey,
     pub slice: Slice,

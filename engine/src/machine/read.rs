@@ -5,18 +5,20 @@
 use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target};
 use crate::machine::flight::Flight;
 use crate::machine::guard::Blocks;
-use crate::machine::piece::{ChangingRead, Checksums, Piece, Source};
+use crate::machine::neighbours::{Beside, Neighbour};
+use crate::machine::piece::{Checksums, Piece, Source, WaitingRead};
 use crate::machine::request::{RequestKey, Stage};
 use crate::machine::volume::{Standing, Volume};
 use crate::machine::{Machine, work_slice};
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
-use crate::number::to_u32;
+use crate::number::{to_u32, wide};
 use crate::policies::replacement::Access;
 use crate::status::Bypass;
 use crate::store::Store;
 use crate::store::log::extents::ExtentKind;
 use crate::units::{BLOCK_BYTES, BlockKey, Place, SECTOR_BYTES, SECTORS_PER_BLOCK};
+use alloc::vec::Vec;
 
 impl<S: Store> Machine<S> {
     pub(crate) fn start_read<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
@@ -90,16 +92,15 @@ impl<S: Store> Machine<S> {
         let has_extents = volume.zero_blocks + volume.lost_blocks > 0;
         let first_key = volume.key(blocks.first);
         let use_clean = self.latched.is_none() && self.store.reads_clean(first_key, blocks.count);
-        let mut open: Option<Piece> = None;
-        let mut missed = 0;
-        let mut hit = 0;
+        let (mut open, mut used) = (None::<Piece>, Vec::new());
+        let (mut missed, mut hit) = (0, 0);
         for step in 0..blocks.count {
             let block = blocks.first + step;
             let key = BlockKey(first_key.0 + step);
             let slice = work.part(to_u32(step * BLOCK_BYTES), to_u32(BLOCK_BYTES));
             if let Some(kept) = self.store.in_memory(key) {
                 if let Some(piece) = open.take() {
-                    self.issue_piece(request, piece, may_fill);
+                    self.issue_piece(request, piece, may_fill, memory);
                 }
                 hit += 1;
                 self.store.note_hit(key, step == 0);
@@ -108,7 +109,7 @@ impl<S: Store> Machine<S> {
             }
             if has_extents && let Some(extent) = self.store.extent(key) {
                 if let Some(piece) = open.take() {
-                    self.issue_piece(request, piece, may_fill);
+                    self.issue_piece(request, piece, may_fill, memory);
                 }
                 match extent {
                     ExtentKind::Zero => memory.zero(slice),
@@ -117,6 +118,24 @@ impl<S: Store> Machine<S> {
                 continue;
             }
             let entry = if use_cache { self.store.hit(key, step == 0, use_clean) } else { None };
+            if entry.is_none() && !self.neighbours.is_empty() {
+                let neighbour = self.neighbour(request, key, slice, memory);
+                if !matches!(neighbour, Neighbour::Unknown)
+                    && let Some(piece) = open.take()
+                {
+                    self.issue_piece(request, piece, may_fill, memory);
+                }
+                match neighbour {
+                    Neighbour::There(there) => {
+                        memory.copy(there, slice);
+                        hit += 1;
+                        used.push((block, there));
+                        continue;
+                    }
+                    Neighbour::Coming => continue,
+                    Neighbour::Unknown => (),
+                }
+            }
             if entry.is_some() {
                 hit += 1;
             } else {
@@ -136,15 +155,17 @@ impl<S: Store> Machine<S> {
                 Some(entry) => {
                     Source::Cache { place: entry.place, checksums: Checksums::One(entry.checksum) }
                 }
-                None => Source::Origin { stamp: None },
+                None => Source::Origin { stamp: None, beside: Beside::default() },
             };
             if let Some(before) = open.replace(Piece { first: block, blocks: 1, slice, source }) {
-                self.issue_piece(request, before, may_fill);
+                self.issue_piece(request, before, may_fill, memory);
             }
         }
         if let Some(piece) = open {
-            self.issue_piece(request, piece, may_fill);
+            self.issue_piece(request, piece, may_fill, memory);
         }
+        self.offer_neighbours(request, &used, memory);
+        used.iter().for_each(|(_, there)| memory.release(there.buffer));
         let is_failed = self.latched.is_some();
         let counters = &mut self.volume_mut(volume_index).counters;
         counters.hit_blocks += hit;
@@ -158,7 +179,13 @@ impl<S: Store> Machine<S> {
         if self.store.trusts_unflushed_origin() { u64::MAX } else { volume.origin.flushed_epoch }
     }
 
-    fn issue_piece(&mut self, request: RequestKey, mut piece: Piece, may_fill: bool) {
+    fn issue_piece<M: Memory>(
+        &mut self,
+        request: RequestKey,
+        mut piece: Piece,
+        may_fill: bool,
+        memory: &mut M,
+    ) {
         let volume_index = self.requests[request].volume;
         self.requests[request].parts += 1;
         match &mut piece.source {
@@ -170,28 +197,73 @@ impl<S: Store> Machine<S> {
                 let issued = self.now;
                 self.issue(Target::Cache, op, Flight::CacheRead { request, piece, issued });
             }
-            Source::Origin { stamp } => {
-                let count = u64::from(piece.blocks);
-                let may_fill =
-                    may_fill && !self.is_stopping && self.latched.is_none() && self.may_enter(request, count);
+            Source::Origin { stamp, beside } => {
+                let blocks = Blocks { first: piece.first, count: u64::from(piece.blocks) };
+                let may_fill = may_fill
+                    && !self.is_stopping
+                    && self.latched.is_none()
+                    && self.may_enter(request, blocks.count);
                 let is_unflushed_fine = self.is_mutated(Mutation::FillBeforeFirstFlush);
                 let volume = self.volume(volume_index);
                 // RULE 2: what the process before this one left unflushed on the origin is not clean either.
                 let epoch = self.trusted_epoch(volume);
                 let is_flushed = epoch > 0 || is_unflushed_fine;
                 if may_fill && is_flushed {
-                    let blocks = Blocks { first: piece.first, count };
                     *stamp = volume.guard.stamp(blocks, epoch);
                 }
-                let now = self.now;
-                let volume = self.volume_mut(volume_index);
-                volume.origin.client_reads += 1;
-                volume.origin.last_client_read = now;
-                let (offset_bytes, len_bytes) = volume.origin_bytes(piece.first, u64::from(piece.blocks));
-                let into = Pieces::One(piece.slice.part(0, to_u32(len_bytes)));
-                let op = IoOp::Read { offset_bytes, into };
-                self.issue(Target::Origin(volume_index), op, Flight::OriginRead { request, piece });
+                if stamp.is_some() {
+                    *beside = self.choose_beside(volume_index, blocks, memory);
+                }
+                self.read_origin(request, piece);
             }
+        }
+    }
+
+    /// Reads a piece from the origin, with what is read beside.
+    fn read_origin(&mut self, request: RequestKey, piece: Piece) {
+        let Source::Origin { beside, .. } = piece.source else { unreachable!("read from the origin") };
+        let volume_index = self.requests[request].volume;
+        let now = self.now;
+        let volume = self.volume_mut(volume_index);
+        volume.origin.client_reads += 1;
+        volume.origin.last_client_read = now;
+        let (mut offset_bytes, len_bytes) = volume.origin_bytes(piece.first, u64::from(piece.blocks));
+        let asked = piece.slice.part(0, to_u32(len_bytes));
+        let mut into = Pieces::One(asked);
+        if !beside.is_none() {
+            let [before, behind] = [beside.before, beside.behind].map(|run| run.map(|(_, slice)| slice));
+            offset_bytes -= before.map_or(0, |slice| u64::from(slice.len_bytes));
+            into = Pieces::Many(before.into_iter().chain([asked]).chain(behind).collect());
+        }
+        let op = IoOp::Read { offset_bytes, into };
+        self.issue(Target::Origin(volume_index), op, Flight::OriginRead { request, piece });
+    }
+
+    /// Offers neighbours that a client asked for to the cache, like blocks that its read brought.
+    fn offer_neighbours<M: Memory>(&mut self, request: RequestKey, used: &[(u64, Slice)], memory: &mut M) {
+        let is_read = matches!(self.requests[request].op, RequestOp::Read { .. });
+        if !is_read || self.is_stopping || self.latched.is_some() {
+            return;
+        }
+        let mut rest = used;
+        while let Some(&(first, start)) = rest.first() {
+            let joins = |(step, (block, there)): (u32, &(u64, Slice))| {
+                *block == first + u64::from(step)
+                    && there.buffer == start.buffer
+                    && there.offset_bytes == start.offset_bytes + step * to_u32(BLOCK_BYTES)
+            };
+            let count = (0..).zip(rest).take_while(|pair| joins(*pair)).count();
+            rest = &rest[count..];
+            let blocks = Blocks { first, count: wide(count) };
+            if !self.may_enter(request, blocks.count) {
+                continue;
+            }
+            let volume = self.volume(self.requests[request].volume);
+            let Some(stamp) = volume.guard.stamp(blocks, self.trusted_epoch(volume)) else { continue };
+            let slice = Slice { len_bytes: to_u32(blocks.count * BLOCK_BYTES), ..start };
+            let source = Source::Origin { stamp: Some(stamp), beside: Beside::default() };
+            let piece = Piece { first, blocks: to_u32(blocks.count), slice, source };
+            S::offer_fill(self, request, &piece, stamp, memory);
         }
     }
 
@@ -258,7 +330,7 @@ impl<S: Store> Machine<S> {
         }
         if result.is_ok() && self.store.is_changing(key) {
             self.requests[request].parts += 1;
-            S::wait_for_change(self, ChangingRead { request, key, slice: bad.slice });
+            S::wait_for_change(self, WaitingRead { request, key, slice: bad.slice });
             return;
         }
         let entry = there.filter(|entry| entry.checksum == bad.checksum);
@@ -286,9 +358,9 @@ impl<S: Store> Machine<S> {
         self.fetch(request, Blocks { first: block, count: 1 }, into, false, memory);
     }
 
-    /// The write that a read waited for has ended.
-    pub(crate) fn read_changed<M: Memory>(&mut self, read: ChangingRead, memory: &mut M) {
-        let ChangingRead { request, key, slice } = read;
+    /// Goes on with a block of a read whose wait is over.
+    pub(crate) fn read_changed<M: Memory>(&mut self, read: WaitingRead, memory: &mut M) {
+        let WaitingRead { request, key, slice } = read;
         self.requests[request].parts -= 1;
         self.refetch(request, key.block(), slice, memory);
         if self.requests[request].parts == 0 {
@@ -299,14 +371,24 @@ impl<S: Store> Machine<S> {
     pub(crate) fn origin_read_done<M: Memory>(
         &mut self,
         request: RequestKey,
-        piece: Piece,
+        mut piece: Piece,
         result: Result<(), Errno>,
         memory: &mut M,
     ) {
         let volume_index = self.requests[request].volume;
+        self.volume_mut(volume_index).origin.client_reads -= 1;
+        let Source::Origin { stamp, beside } = &mut piece.source else {
+            unreachable!("read from the origin")
+        };
+        let (stamp, beside) = (*stamp, core::mem::take(beside));
+        if result.is_err() && !beside.is_none() {
+            // Nobody asked for what could not be read, perhaps.
+            self.read_origin(request, piece);
+            self.beside_read(beside, false, memory);
+            return;
+        }
         self.requests[request].parts -= 1;
         let volume = self.volume_mut(volume_index);
-        volume.origin.client_reads -= 1;
         match result {
             Err(errno) => {
                 volume.origin.errors += 1;
@@ -321,7 +403,7 @@ impl<S: Store> Machine<S> {
                     // The volume ends inside this block.
                     memory.zero(piece.slice.part(len_bytes, rest));
                 }
-                if let Source::Origin { stamp: Some(stamp) } = piece.source {
+                if let Some(stamp) = stamp {
                     S::offer_fill(self, request, &piece, stamp, memory);
                 }
             }
@@ -329,6 +411,7 @@ impl<S: Store> Machine<S> {
         if self.requests[request].parts == 0 {
             self.fetched(request, memory);
         }
+        self.beside_read(beside, true, memory);
     }
 
     /// All blocks of a request were read, or failed.

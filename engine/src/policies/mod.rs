@@ -5,7 +5,7 @@
 //! | `admission/` | the misses that enter the cache |
 //! | `replacement/` | the victim, and the next dirty frame to destage |
 //! | `controllers/` | the time and amount of destage |
-//! | `fetch.rs` | the range that a miss reads |
+//! | `fetch/` | the range that a miss reads |
 //!
 //! A policy is told what happened and is asked for a choice. It does no I/O and knows no store.
 

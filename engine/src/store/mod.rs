@@ -24,7 +24,7 @@ use crate::effect::Errno;
 use crate::machine::Machine;
 use crate::machine::destage::run::Copied;
 use crate::machine::guard::{Blocks, Hold, Stamp};
-use crate::machine::piece::{ChangingRead, Piece};
+use crate::machine::piece::{Piece, WaitingRead};
 use crate::machine::request::RequestKey;
 use crate::machine::volume::Volume;
 use crate::memory::{Memory, Slice};
@@ -181,7 +181,7 @@ pub(crate) trait Reading: Operations {
     }
     /// Keeps a read of a block that [`Lookup::is_changing`]; it goes on by [`Machine::read_changed`] when the change
     /// is over.
-    fn wait_for_change(m: &mut Machine<Self>, read: ChangingRead) {
+    fn wait_for_change(m: &mut Machine<Self>, read: WaitingRead) {
         let _ = (m, read);
         unreachable!("a store that overwrites no block in its place has no read that waits for that")
     }

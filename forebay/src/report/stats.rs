@@ -50,6 +50,8 @@ pub struct RequestStats {
     pub misses: u64,
     pub hit_blocks: u64,
     pub miss_blocks: u64,
+    pub beside_blocks: u64,
+    pub beside_hit_blocks: u64,
     pub fill_blocks: u64,
     pub fill_dropped_blocks: u64,
     pub destaged_blocks: u64,
@@ -150,6 +152,8 @@ impl RequestStats {
         self.misses += other.misses;
         self.hit_blocks += other.hit_blocks;
         self.miss_blocks += other.miss_blocks;
+        self.beside_blocks += other.beside_blocks;
+        self.beside_hit_blocks += other.beside_hit_blocks;
         self.fill_blocks += other.fill_blocks;
         self.fill_dropped_blocks += other.fill_dropped_blocks;
         self.destaged_blocks += other.destaged_blocks;
@@ -174,6 +178,8 @@ impl From<&Counters> for RequestStats {
             misses: counters.misses,
             hit_blocks: counters.hit_blocks,
             miss_blocks: counters.miss_blocks,
+            beside_blocks: counters.beside_blocks,
+            beside_hit_blocks: counters.beside_hit_blocks,
             fill_blocks: counters.fill_blocks,
             fill_dropped_blocks: counters.fill_dropped_blocks,
             destaged_blocks: counters.destaged_blocks,
@@ -308,6 +314,11 @@ impl VolumeStats {
             to,
             "reads      {} hits, {} misses; by block {} hits, {} misses",
             requests.hits, requests.misses, requests.hit_blocks, requests.miss_blocks
+        )?;
+        writeln!(
+            to,
+            "beside     {} blocks read, {} of them asked for later",
+            requests.beside_blocks, requests.beside_hit_blocks
         )?;
         writeln!(
             to,

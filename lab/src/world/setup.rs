@@ -8,6 +8,7 @@ use engine::effect::WriteMode;
 use engine::format::{CHECKSUM_PAGE_RECORDS, KeyLayout, SlotLayout};
 use engine::limits::Config;
 use engine::mutation::Mutations;
+use engine::policies::fetch::Fetch;
 use engine::recovery::Options;
 use engine::units::{BLOCK_BYTES, Nanos, VOLUMES_MAX};
 
@@ -237,9 +238,12 @@ impl Setup {
     }
 
     /// Whether clean data lies in frames behind the ring.
+    fn log_composition(&self) -> Composition {
+        Composition::parse(&self.composition).unwrap_or_else(|_| Composition::forebay())
+    }
+
     pub(super) fn has_frames(&self) -> bool {
-        let composition = Composition::parse(&self.composition).unwrap_or_else(|_| Composition::forebay());
-        matches!(composition.persistence, PersistenceChoice::Frames(_))
+        matches!(self.log_composition().persistence, PersistenceChoice::Frames(_))
     }
 
     pub(super) fn options(&self) -> Options {
@@ -255,6 +259,10 @@ impl Setup {
         });
         if self.memory_blocks > 0 {
             config.limit_memory(self.memory_blocks);
+        }
+        if matches!(self.log_composition().fetch, Fetch::Neighbourhood { .. }) {
+            // Little, so that neighbours are dropped for others.
+            config.neighbour_bytes_max = 1 << 20;
         }
         config.origin_can_discard = [self.origin_can_discard; VOLUMES_MAX];
         config.mutations = self.mutations;

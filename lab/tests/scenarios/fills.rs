@@ -2,16 +2,25 @@
 
 use crate::kinds::{ALL, Kind as Records, RINGS};
 use crate::steps::*;
+use engine::composition::Composition;
 use forebay_lab::disk::faults::Kind;
-use forebay_lab::world::World;
+use forebay_lab::world::{Setup, World};
 
 crate::scenarios! {
     hazard_01_fill_races_with_write_that_came_and_went: FillAfterChange, writearound, on ALL;
     hazard_01_write_overtakes_a_fill_that_gathers: FillAfterChange, writearound;
+    hazard_01_neighbour_changes_in_memory: FillAfterChange, beside;
     hazard_01_fill_while_the_origin_is_written: FillDuringChange, writearound, on ALL;
     hazard_01_fill_published_behind_a_bypass: FillBehindBypass, writearound, on HELD_BACK;
     rule_02_fill_of_what_the_origin_may_lose: FillOverUnflushedOrigin, writearound, on RINGS;
     rule_02_fill_of_what_a_life_before_wrote: FillBeforeFirstFlush, writearound, on RINGS;
+}
+
+/// Reads of the origin bring what lies beside, and keep it in memory.
+fn beside() -> Setup {
+    let mut composition = Composition::forebay();
+    composition.set("fetch", "neighbourhood").expect("a choice of that axis");
+    Setup { composition: composition.text(), ..writearound_alone() }
 }
 
 /// A write waits until a copy is in the index; with frames the copy is forgotten instead.
@@ -37,6 +46,13 @@ fn hazard_01_fill_races_with_write_that_came_and_went(world: &mut World) -> Run 
     world.succeed(early)?;
     world.pass(50 * MS)?;
     read(world, 0, 10, 1)
+}
+
+fn hazard_01_neighbour_changes_in_memory(world: &mut World) -> Run {
+    begin(world)?;
+    read(world, 0, 10, 1)?;
+    write(world, 0, 12, 1)?;
+    read(world, 0, 12, 1)
 }
 
 fn hazard_01_write_overtakes_a_fill_that_gathers(world: &mut World) -> Run {

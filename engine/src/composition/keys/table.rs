@@ -447,6 +447,8 @@ pub const KEYS: &[Key] = &[
         512, 8..=2048u64, Grain::Multiple(8), "neighbours of one run at the most", TASTE),
     number!(Fetch: readahead_bytes in fetch = Fetch::Request { readahead_bytes }, "bytes",
         0, 0..=MIB, Grain::Multiple(512), "read beyond the end of what was asked for", BCACHE),
+    number!(Fetch: neighbour_bytes in fetch = Fetch::Neighbourhood { neighbour_bytes }, "bytes",
+        16 << 20, 256 << 10..=16 << 20u64, Grain::Multiple(4096), "memory for what was read beside", TASTE),
     flag!(Fetch: waits in fetch = Fetch::Frame { waits }, false,
         "the request waits for the copy and is served from it", "Linux 4.12 and later, dm-cache-target.c"),
     key!(None, flush_after_ms in common = Common { flush_after_ms, .. }, Unit::Count("ms"), 500,

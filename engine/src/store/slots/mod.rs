@@ -62,7 +62,7 @@ pub mod table;
 
 use crate::format::{SetId, SlotLayout, SlotPersistence};
 use crate::machine::guard::Blocks;
-use crate::machine::piece::ChangingRead;
+use crate::machine::piece::WaitingRead;
 use crate::machine::request::RequestKey;
 use crate::machine::volume::Volume;
 use crate::memory::{BufferId, Slice};
@@ -124,7 +124,7 @@ pub(crate) struct SlotStore {
     /// Blocks that are being written in their places: two writes under way to one place have no order.
     pub changing: BTreeSet<BlockKey>,
     /// Reads that wait for such a write to end.
-    pub changing_reads: Vec<ChangingRead>,
+    pub changing_reads: Vec<WaitingRead>,
     /// Requests in `Stage::Slot`, first come first.
     pub waiting: VecDeque<RequestKey>,
     /// An event may let one of the waiting requests go on.

@@ -9,7 +9,7 @@ use crate::format::SlotPersistence;
 use crate::machine::Machine;
 use crate::machine::destage::run::Copied;
 use crate::machine::guard::{Blocks, Hold, Stamp};
-use crate::machine::piece::{ChangingRead, Piece};
+use crate::machine::piece::{Piece, WaitingRead};
 use crate::machine::request::RequestKey;
 use crate::machine::volume::Volume;
 use crate::memory::Memory;
@@ -161,7 +161,7 @@ impl Reading for SlotStore {
         m.store.note_latency(Access::Read, issued, m.now);
     }
 
-    fn wait_for_change(m: &mut Machine<SlotStore>, read: ChangingRead) {
+    fn wait_for_change(m: &mut Machine<SlotStore>, read: WaitingRead) {
         m.store.changing_reads.push(read);
     }
 

@@ -7,7 +7,7 @@
 
 use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, WriteMode};
 use crate::machine::guard::Blocks;
-use crate::machine::piece::ChangingRead;
+use crate::machine::piece::WaitingRead;
 use crate::machine::request::{RequestKey, Route, Stage, Then};
 use crate::machine::requests::Requests;
 use crate::machine::volumes::Volumes;
@@ -443,7 +443,7 @@ impl Machine<SlotStore> {
             .into_iter()
             .partition(|read| written.contains(&read.key));
         self.store.changing_reads = others;
-        let over: Vec<ChangingRead> = over;
+        let over: Vec<WaitingRead> = over;
         for read in over {
             self.read_changed(read, memory);
         }

@@ -1,5 +1,7 @@
 //! Fetch: the range that a miss reads from the origin, and whether the request waits for the fill.
 
+pub(crate) mod neighbourhood;
+
 use crate::units::SectorRange;
 
 /// The range that an admitted miss reads.
@@ -17,6 +19,12 @@ pub enum Fetch {
     /// Source: flashcache 3.1.1, `flashcache_io_callback`: a read of the disk goes on as a write to the cache, and only
     /// the end of that is the end of the request.
     Filled,
+    /// The range of the request, and what lies beside it as far as that pays, which stays in memory; see
+    /// [`neighbourhood`].
+    Neighbourhood {
+        /// Memory for what was read beside; default 16 MiB.
+        neighbour_bytes: u32,
+    },
     /// Every frame that it touches, wholly.
     ///
     /// Source: dm-cache, which promotes whole blocks.
@@ -38,7 +46,7 @@ impl Fetch {
             Fetch::Request { readahead_bytes } => {
                 (asked.start, asked.end() + u64::from(readahead_bytes / 512))
             }
-            Fetch::Filled => (asked.start, asked.end()),
+            Fetch::Filled | Fetch::Neighbourhood { .. } => (asked.start, asked.end()),
             Fetch::Frame { .. } => {
                 (asked.start - asked.start % frame_sectors, asked.end().next_multiple_of(frame_sectors))
             }

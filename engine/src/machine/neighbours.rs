@@ -1,0 +1,272 @@
+//! Neighbours: blocks beside those that a miss asked for, read with them and kept in memory for the reads that follow.
+//!
+//! The cache device sees a neighbour when a client asks for it, as it sees any other block that a read brought. One that
+//! nobody asks for is dropped, so reading far costs no wear. How far is learned
+//! ([`neighbourhood`](crate::policies::fetch::neighbourhood)).
+//!
+//! HAZARD 1: a neighbour counts only while its stamp holds: nothing was written, destaged, discarded or bypassed there since
+//! its read began. It is compared at each use, so whatever changes a block need not know of neighbours.
+
+use crate::machine::Machine;
+use crate::machine::guard::{Blocks, Stamp};
+use crate::machine::piece::WaitingRead;
+use crate::machine::request::RequestKey;
+use crate::memory::{Memory, Purpose, Slice};
+use crate::mutation::Mutation;
+use crate::number::{to_u32, wide};
+use crate::policies::fetch::neighbourhood::Neighbourhood;
+use crate::store::Store;
+use crate::units::{BLOCK_BYTES, BlockKey, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeIndex};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+/// Neighbours in a row, on one side of what was asked for.
+struct Run {
+    number: u64,
+    blocks: u32,
+    slice: Slice,
+    stamp: Stamp,
+    /// Which of them lie in the outer ring, and which were used: a bit for each.
+    outer: u64,
+    used: u64,
+    /// Who waits for them, while they are being read.
+    waiting: Option<Vec<WaitingRead>>,
+}
+
+/// The neighbours that an operation reads: the first ones of a run before, and of one behind what was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Beside {
+    pub before: Option<(BlockKey, Slice)>,
+    pub behind: Option<(BlockKey, Slice)>,
+}
+
+impl Beside {
+    pub fn is_none(self) -> bool {
+        self == Beside::default()
+    }
+
+    fn runs(self) -> impl Iterator<Item = BlockKey> {
+        self.before.into_iter().chain(self.behind).map(|(first, _)| first)
+    }
+}
+
+/// A block that is looked for.
+pub(crate) enum Neighbour {
+    /// Its content is here, and stays there until the caller releases the buffer.
+    There(Slice),
+    /// It is on its way, and the request waits for it.
+    Coming,
+    Unknown,
+}
+
+/// The neighbours in memory, and what is learned from them.
+pub(crate) struct Neighbours {
+    bytes_max: u64,
+    bytes: u64,
+    /// Of those that are being read: half of all at the most, so that others stay a while.
+    reading_bytes: u64,
+    /// By the first block. They do not overlap.
+    runs: BTreeMap<BlockKey, Run>,
+    /// Those that were read, oldest first, with their numbers.
+    order: VecDeque<(BlockKey, u64)>,
+    last_number: u64,
+    learned: [Neighbourhood; VOLUMES_MAX],
+}
+
+impl Neighbours {
+    /// None yet, and no more than `bytes_max` ever.
+    pub fn new(bytes_max: u64) -> Neighbours {
+        Neighbours {
+            bytes_max,
+            bytes: 0,
+            reading_bytes: 0,
+            runs: BTreeMap::new(),
+            order: VecDeque::new(),
+            last_number: 0,
+            learned: core::array::from_fn(|_| Neighbourhood::default()),
+        }
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// The run that a block lies in.
+    fn run_of(&mut self, key: BlockKey) -> Option<(BlockKey, &mut Run)> {
+        let (first, run) = self.runs.range_mut(..=key).next_back()?;
+        (key.0 - first.0 < u64::from(run.blocks)).then_some((*first, run))
+    }
+
+    /// Drops a run, and learns from it.
+    fn drop_run<M: Memory>(&mut self, first: BlockKey, memory: &mut M) {
+        let Some(run) = self.runs.remove(&first) else { return };
+        self.bytes -= u64::from(run.slice.len_bytes);
+        memory.release(run.slice.buffer);
+        let count = |bits: u64| u64::from(bits.count_ones());
+        let all = u64::MAX >> (u64::BITS - run.blocks);
+        let learned = &mut self.learned[first.volume().at()];
+        for (ring, bits) in [all & !run.outer, run.outer].into_iter().enumerate() {
+            learned.learn(ring, count(bits), count(bits & run.used));
+        }
+    }
+
+    /// A run is there, and the last one to be dropped.
+    fn was_read(&mut self, first: BlockKey, number: u64) {
+        self.order.push_back((first, number));
+        // Runs that were dropped for other reasons than room are still in there.
+        if self.order.len() > 2 * self.runs.len() + 64 {
+            let Neighbours { runs, order, .. } = self;
+            order.retain(|(first, number)| runs.get(first).is_some_and(|run| run.number == *number));
+        }
+    }
+
+    /// Makes room for a run that is about to be read, by dropping the oldest; false if there is not enough.
+    fn make_room<M: Memory>(&mut self, bytes: u64, memory: &mut M) -> bool {
+        if self.reading_bytes + bytes > self.bytes_max / 2 {
+            return false;
+        }
+        while self.bytes + bytes > self.bytes_max {
+            let Some((first, number)) = self.order.pop_front() else { return false };
+            if self.runs.get(&first).is_some_and(|run| run.number == number) {
+                self.drop_run(first, memory);
+            }
+        }
+        true
+    }
+
+    /// Drops all runs that are not being read, of one volume or all.
+    pub fn clear<M: Memory>(&mut self, only: Option<VolumeIndex>, memory: &mut M) {
+        let is_one = |first: &BlockKey, run: &Run| {
+            run.waiting.is_none() && only.is_none_or(|volume| volume == first.volume())
+        };
+        let there: Vec<BlockKey> =
+            self.runs.iter().filter(|(first, run)| is_one(first, run)).map(|(first, _)| *first).collect();
+        there.into_iter().for_each(|first| self.drop_run(first, memory));
+    }
+}
+
+impl<S: Store> Machine<S> {
+    /// Looks for a block that is not cached among the neighbours.
+    pub(crate) fn neighbour<M: Memory>(
+        &mut self,
+        request: RequestKey,
+        key: BlockKey,
+        into: Slice,
+        memory: &mut M,
+    ) -> Neighbour {
+        let is_blind = self.is_mutated(Mutation::FillAfterChange);
+        let Some((first, run)) = self.neighbours.run_of(key) else { return Neighbour::Unknown };
+        if let Some(waiting) = &mut run.waiting {
+            waiting.push(WaitingRead { request, key, slice: into });
+            self.requests[request].parts += 1;
+            return Neighbour::Coming;
+        }
+        let blocks = Blocks { first: first.block(), count: u64::from(run.blocks) };
+        let volume = self.volumes.of_mut(key.volume());
+        let epoch = if self.store.trusts_unflushed_origin() { u64::MAX } else { volume.origin.flushed_epoch };
+        if volume.guard.stamp(blocks, epoch) != Some(run.stamp) && !is_blind {
+            self.neighbours.drop_run(first, memory);
+            return Neighbour::Unknown;
+        }
+        let step = key.0 - first.0;
+        run.used |= 1 << step;
+        volume.counters.beside_hit_blocks += 1;
+        // What is read beside the rest of the request may take the run's room.
+        memory.retain(run.slice.buffer);
+        Neighbour::There(run.slice.part(to_u32(step * BLOCK_BYTES), to_u32(BLOCK_BYTES)))
+    }
+
+    /// Chooses what is read beside blocks that are about to be read from the origin, and makes room for it.
+    pub(crate) fn choose_beside<M: Memory>(
+        &mut self,
+        volume: VolumeIndex,
+        asked: Blocks,
+        memory: &mut M,
+    ) -> Beside {
+        if self.neighbours.bytes_max == 0 {
+            return Beside::default();
+        }
+        let width = self.neighbours.learned[volume.at()].next_blocks();
+        let start = asked.first - asked.first % width;
+        // A block that the volume ends in has no content of its own behind the end.
+        let whole = self.volume(volume).size_sectors / SECTORS_PER_BLOCK;
+        let end = asked.end().next_multiple_of(width).min(whole);
+        let is_free = |m: &mut Self, block: u64| {
+            let key = BlockKey::new(volume, block);
+            m.store.lookup(key).is_none()
+                && m.store.extent(key).is_none()
+                && m.store.in_memory(key).is_none()
+                && m.neighbours.run_of(key).is_none()
+        };
+        let before = (start..asked.first).rev().take_while(|block| is_free(self, *block)).count();
+        let behind = (asked.end()..end).take_while(|block| is_free(self, *block)).count();
+        let before = Blocks { first: asked.first - wide(before), count: wide(before) };
+        let behind = Blocks { first: asked.end(), count: wide(behind) };
+        Beside {
+            before: self.begin_run(volume, before, asked.first, memory),
+            behind: self.begin_run(volume, behind, asked.end() - 1, memory),
+        }
+    }
+
+    fn begin_run<M: Memory>(
+        &mut self,
+        volume: VolumeIndex,
+        blocks: Blocks,
+        asked: u64,
+        memory: &mut M,
+    ) -> Option<(BlockKey, Slice)> {
+        if blocks.count == 0 {
+            return None;
+        }
+        let epoch = self.trusted_epoch(self.volume(volume));
+        let stamp = self.volume(volume).guard.stamp(blocks, epoch)?;
+        let len_bytes = to_u32(blocks.count * BLOCK_BYTES);
+        if !self.neighbours.make_room(u64::from(len_bytes), memory) {
+            return None;
+        }
+        let buffer = memory.allocate(Purpose::Payload, len_bytes)?;
+        let slice = Slice { buffer, offset_bytes: 0, len_bytes };
+        let outer = (blocks.first..blocks.end())
+            .enumerate()
+            .filter(|(_, block)| Neighbourhood::ring_of(*block, asked) == 1)
+            .fold(0, |bits, (step, _)| bits | 1 << step);
+        let Neighbours { bytes, reading_bytes, runs, last_number, .. } = &mut self.neighbours;
+        *bytes += u64::from(len_bytes);
+        *reading_bytes += u64::from(len_bytes);
+        *last_number += 1;
+        self.volumes.of_mut(volume).counters.beside_blocks += blocks.count;
+        let first = BlockKey::new(volume, blocks.first);
+        let run = Run {
+            number: *last_number,
+            blocks: to_u32(blocks.count),
+            slice,
+            stamp,
+            outer,
+            used: 0,
+            waiting: Some(Vec::new()),
+        };
+        let before = runs.insert(first, run);
+        assert!(before.is_none(), "neighbours are read where there are none");
+        Some((first, slice))
+    }
+
+    /// The read of neighbours has ended; who waited for them looks again.
+    pub(crate) fn beside_read<M: Memory>(&mut self, beside: Beside, is_good: bool, memory: &mut M) {
+        for first in beside.runs() {
+            let keeps = is_good && !self.is_stopping && self.volume(first.volume()).caches_reads();
+            let run = self.neighbours.runs.get_mut(&first).expect("it stays while it is read");
+            let waiting = run.waiting.take().expect("it is read once");
+            let (number, len_bytes) = (run.number, run.slice.len_bytes);
+            self.neighbours.reading_bytes -= u64::from(len_bytes);
+            if keeps {
+                self.neighbours.was_read(first, number);
+            } else {
+                self.neighbours.drop_run(first, memory);
+            }
+            for read in waiting {
+                self.read_changed(read, memory);
+            }
+        }
+    }
+}
