@@ -17,6 +17,7 @@ use crate::number::{to_u32, wide};
 use crate::policies::fetch::neighbourhood::Neighbourhood;
 use crate::store::Store;
 use crate::units::{BLOCK_BYTES, BlockKey, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeIndex};
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
@@ -41,10 +42,6 @@ pub(crate) struct Beside {
 }
 
 impl Beside {
-    pub fn is_none(self) -> bool {
-        self == Beside::default()
-    }
-
     fn runs(self) -> impl Iterator<Item = BlockKey> {
         self.before.into_iter().chain(self.behind).map(|(first, _)| first)
     }
@@ -183,9 +180,9 @@ impl<S: Store> Machine<S> {
         volume: VolumeIndex,
         asked: Blocks,
         memory: &mut M,
-    ) -> Beside {
+    ) -> Option<Box<Beside>> {
         if self.neighbours.bytes_max == 0 {
-            return Beside::default();
+            return None;
         }
         let width = self.neighbours.learned[volume.at()].next_blocks();
         let start = asked.first - asked.first % width;
@@ -203,10 +200,11 @@ impl<S: Store> Machine<S> {
         let behind = (asked.end()..end).take_while(|block| is_free(self, *block)).count();
         let before = Blocks { first: asked.first - wide(before), count: wide(before) };
         let behind = Blocks { first: asked.end(), count: wide(behind) };
-        Beside {
+        let beside = Beside {
             before: self.begin_run(volume, before, asked.first, memory),
             behind: self.begin_run(volume, behind, asked.end() - 1, memory),
-        }
+        };
+        (beside != Beside::default()).then(|| Box::new(beside))
     }
 
     fn begin_run<M: Memory>(

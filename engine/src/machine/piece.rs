@@ -6,6 +6,7 @@ use crate::machine::request::RequestKey;
 use crate::memory::Slice;
 use crate::number::to_u32;
 use crate::units::{BLOCK_BYTES, BlockKey, Place};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// Consecutive blocks read by one operation.
@@ -55,7 +56,7 @@ pub(crate) enum Source {
     /// From consecutive places of the cache, with the checksums to find there.
     Cache { place: Place, checksums: Checksums },
     /// From the origin; with a stamp if the data may enter the cache, and with what is read beside.
-    Origin { stamp: Option<Stamp>, beside: Beside },
+    Origin { stamp: Option<Stamp>, beside: Option<Box<Beside>> },
 }
 
 /// The checksums of a piece, as far as they are known; one block is the common case.

@@ -5,7 +5,7 @@
 use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, RequestOp, Target};
 use crate::machine::flight::Flight;
 use crate::machine::guard::Blocks;
-use crate::machine::neighbours::{Beside, Neighbour};
+use crate::machine::neighbours::Neighbour;
 use crate::machine::piece::{Checksums, Piece, Source, WaitingRead};
 use crate::machine::request::{RequestKey, Stage};
 use crate::machine::volume::{Standing, Volume};
@@ -155,7 +155,7 @@ impl<S: Store> Machine<S> {
                 Some(entry) => {
                     Source::Cache { place: entry.place, checksums: Checksums::One(entry.checksum) }
                 }
-                None => Source::Origin { stamp: None, beside: Beside::default() },
+                None => Source::Origin { stamp: None, beside: None },
             };
             if let Some(before) = open.replace(Piece { first: block, blocks: 1, slice, source }) {
                 self.issue_piece(request, before, may_fill, memory);
@@ -164,8 +164,7 @@ impl<S: Store> Machine<S> {
         if let Some(piece) = open {
             self.issue_piece(request, piece, may_fill, memory);
         }
-        self.offer_neighbours(request, &used, memory);
-        used.iter().for_each(|(_, there)| memory.release(there.buffer));
+        self.end_neighbours(request, &used, memory);
         let is_failed = self.latched.is_some();
         let counters = &mut self.volume_mut(volume_index).counters;
         counters.hit_blocks += hit;
@@ -221,7 +220,8 @@ impl<S: Store> Machine<S> {
 
     /// Reads a piece from the origin, with what is read beside.
     fn read_origin(&mut self, request: RequestKey, piece: Piece) {
-        let Source::Origin { beside, .. } = piece.source else { unreachable!("read from the origin") };
+        let Source::Origin { beside, .. } = &piece.source else { unreachable!("read from the origin") };
+        let beside = beside.as_deref().copied();
         let volume_index = self.requests[request].volume;
         let now = self.now;
         let volume = self.volume_mut(volume_index);
@@ -230,13 +230,22 @@ impl<S: Store> Machine<S> {
         let (mut offset_bytes, len_bytes) = volume.origin_bytes(piece.first, u64::from(piece.blocks));
         let asked = piece.slice.part(0, to_u32(len_bytes));
         let mut into = Pieces::One(asked);
-        if !beside.is_none() {
+        if let Some(beside) = beside {
             let [before, behind] = [beside.before, beside.behind].map(|run| run.map(|(_, slice)| slice));
             offset_bytes -= before.map_or(0, |slice| u64::from(slice.len_bytes));
             into = Pieces::Many(before.into_iter().chain([asked]).chain(behind).collect());
         }
         let op = IoOp::Read { offset_bytes, into };
         self.issue(Target::Origin(volume_index), op, Flight::OriginRead { request, piece });
+    }
+
+    /// Lets go of the neighbours that a read used, when they were offered to the cache.
+    #[inline]
+    fn end_neighbours<M: Memory>(&mut self, request: RequestKey, used: &[(u64, Slice)], memory: &mut M) {
+        if !used.is_empty() {
+            self.offer_neighbours(request, used, memory);
+            used.iter().for_each(|(_, there)| memory.release(there.buffer));
+        }
     }
 
     /// Offers neighbours that a client asked for to the cache, like blocks that its read brought.
@@ -261,7 +270,7 @@ impl<S: Store> Machine<S> {
             let volume = self.volume(self.requests[request].volume);
             let Some(stamp) = volume.guard.stamp(blocks, self.trusted_epoch(volume)) else { continue };
             let slice = Slice { len_bytes: to_u32(blocks.count * BLOCK_BYTES), ..start };
-            let source = Source::Origin { stamp: Some(stamp), beside: Beside::default() };
+            let source = Source::Origin { stamp: Some(stamp), beside: None };
             let piece = Piece { first, blocks: to_u32(blocks.count), slice, source };
             S::offer_fill(self, request, &piece, stamp, memory);
         }
@@ -380,11 +389,13 @@ impl<S: Store> Machine<S> {
         let Source::Origin { stamp, beside } = &mut piece.source else {
             unreachable!("read from the origin")
         };
-        let (stamp, beside) = (*stamp, core::mem::take(beside));
-        if result.is_err() && !beside.is_none() {
+        let (stamp, beside) = (*stamp, beside.take());
+        if result.is_err()
+            && let Some(beside) = beside
+        {
             // Nobody asked for what could not be read, perhaps.
             self.read_origin(request, piece);
-            self.beside_read(beside, false, memory);
+            self.beside_read(*beside, false, memory);
             return;
         }
         self.requests[request].parts -= 1;
@@ -411,7 +422,9 @@ impl<S: Store> Machine<S> {
         if self.requests[request].parts == 0 {
             self.fetched(request, memory);
         }
-        self.beside_read(beside, true, memory);
+        if let Some(beside) = beside {
+            self.beside_read(*beside, true, memory);
+        }
     }
 
     /// All blocks of a request were read, or failed.

@@ -133,7 +133,7 @@ impl Machine<LogStore> {
         let RequestOp::Write { range, fua, .. } = active.op else { unreachable!("only writes merge") };
         let volume = self.volume(active.volume);
         // In the log a write waits for an origin that fails; around the cache it would only be refused.
-        if !self.store.policies.bypasses_waits || volume.origin.is_failing() {
+        if volume.origin.is_failing() {
             return None;
         }
         if !self.clients_may_append() {

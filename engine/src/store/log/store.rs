@@ -208,7 +208,7 @@ impl Changing for LogStore {
     }
 
     fn bars_write(m: &Machine<LogStore>, key: RequestKey) -> Option<Bypass> {
-        m.bypasses_wait(key)
+        if m.store.policies.bypasses_waits { m.bypasses_wait(key) } else { None }
     }
 
     fn takes_refused(m: &Machine<LogStore>) -> bool {
