@@ -153,6 +153,7 @@ impl<S: Store> Machine<S> {
         memory: &mut M,
     ) -> Neighbour {
         let is_blind = self.is_mutated(Mutation::FillAfterChange);
+        let epoch = self.trusted_epoch(self.volume(key.volume()));
         let Some((first, run)) = self.neighbours.run_of(key) else { return Neighbour::Unknown };
         if let Some(waiting) = &mut run.waiting {
             waiting.push(WaitingRead { request, key, slice: into });
@@ -161,7 +162,6 @@ impl<S: Store> Machine<S> {
         }
         let blocks = Blocks { first: first.block(), count: u64::from(run.blocks) };
         let volume = self.volumes.of_mut(key.volume());
-        let epoch = if self.store.trusts_unflushed_origin() { u64::MAX } else { volume.origin.flushed_epoch };
         if volume.guard.stamp(blocks, epoch) != Some(run.stamp) && !is_blind {
             self.neighbours.drop_run(first, memory);
             return Neighbour::Unknown;
