@@ -256,6 +256,7 @@ fn every_mode_survives_cuts_kills_and_stops() {
                 (Knob::rot_while_off, 0),
                 // Origins may be away in a silence.
                 (Knob::silences, 0),
+                (Knob::sick_stops, 0),
                 (Knob::aimed, 0),
                 // A volume whose last block is dirty does not grow: that would count as an error.
                 (Knob::growths, 0),

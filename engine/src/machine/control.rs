@@ -13,8 +13,12 @@ use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
 use crate::number::to_u32;
 use crate::store::{Dropping, Store};
-use crate::units::{BLOCK_BYTES, VolumeIndex};
+use crate::units::{BLOCK_BYTES, Nanos, VolumeIndex};
 use alloc::vec::Vec;
+
+/// Time without any operation after which a stop does not wait any longer for requests that wait for room. Writes wait
+/// for others for less than that.
+const STANDSTILL_NS: u64 = 300 * Nanos::MILLISECOND;
 
 impl<S: Store> Machine<S> {
     pub(crate) fn start_control<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
@@ -28,9 +32,7 @@ impl<S: Store> Machine<S> {
             RequestOp::SetMode(mode) => self.set_mode(key, index, mode),
             RequestOp::SetSize(sectors) => self.set_size(key, index, sectors, memory),
             RequestOp::Drain => {
-                let destage = &mut self.volume_mut(index).destage;
-                destage.drains += 1;
-                destage.wake();
+                self.volume_mut(index).destage.begin_drain();
                 self.watch(key, Stage::Draining);
             }
             RequestOp::CancelDrain => {
@@ -164,9 +166,14 @@ impl<S: Store> Machine<S> {
         for key in ended {
             self.requests.unwatch(key);
             let index = self.requests[key].volume;
-            self.volume_mut(index).destage.drains -= 1;
+            self.end_drain(index);
             self.fail(key, Errno::SHUTDOWN, memory);
         }
+    }
+
+    fn end_drain(&mut self, index: VolumeIndex) {
+        self.volume_mut(index).destage.drains -= 1;
+        self.share.wake();
     }
 
     /// Looks whether a drain, a detach or a stop can go on.
@@ -203,7 +210,7 @@ impl<S: Store> Machine<S> {
         let is_home = dirty_blocks == 0 && volume.destage.is_quiet();
         if is_home && !origin.is_unflushed() {
             let has_lost = volume.lost_blocks > 0;
-            self.volume_mut(index).destage.drains -= 1;
+            self.end_drain(index);
             if has_lost {
                 self.fail(key, Errno::IO, memory);
             } else {
@@ -253,6 +260,11 @@ impl<S: Store> Machine<S> {
             }
             return;
         }
+        self.note_standstill();
+        if self.stands_still() {
+            // RULE 9: what waits for room waits for ever where the origins that could make it fail.
+            S::refuse_waiting(self, memory);
+        }
         let mut is_ready = self.requests.len() == 1 && self.runs.is_empty();
         for at in 0..self.volumes.end() {
             let Some(volume) = &self.volumes[at] else { continue };
@@ -298,6 +310,17 @@ impl<S: Store> Machine<S> {
         self.superblock.clean_stop = true;
         let update = self.superblock_writer.change(&mut self.superblock);
         self.requests.watch(key, Stage::Superblock(update));
+    }
+
+    /// Notes since when requests wait beside a stop while no device has anything to do.
+    fn note_standstill(&mut self) {
+        let is_still = self.requests.len() > 1 && self.outbox.in_air() == 0;
+        self.still_since = is_still.then(|| self.still_since.unwrap_or(self.now));
+    }
+
+    /// Whether requests wait beside a stop for what will not happen.
+    pub(crate) fn stands_still(&self) -> bool {
+        self.still_since.is_some_and(|since| self.now.since(since) >= STANDSTILL_NS)
     }
 
     /// Starts reading the well-known places whose checksums were taken back; false if none is missing.

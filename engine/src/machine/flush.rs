@@ -130,6 +130,7 @@ impl<S: Store> Machine<S> {
                 }
                 Stage::Settling => self.look_at_settling(key, memory),
                 Stage::Room if S::has_room_to_forget(self) => self.begin_change(key, memory),
+                Stage::Room if self.stands_still() => self.fail(key, Errno::SHUTDOWN, memory),
                 Stage::Draining | Stage::Quiet => self.look_at_control(key, memory),
                 Stage::CacheFlush(..)
                 | Stage::OriginFlush(_)

@@ -79,6 +79,8 @@ pub(crate) struct Machine<S: Operations> {
     /// Why the cache is not written any more.
     pub(crate) latched: Option<Errno>,
     pub(crate) is_stopping: bool,
+    /// Since when requests wait beside a stop, and no device has anything to do.
+    still_since: Option<Nanos>,
     pub(crate) last_client: Nanos,
     pub(crate) next_tick: Option<Nanos>,
 }
@@ -110,6 +112,7 @@ impl<S: Store> Machine<S> {
             runs: Slab::new(),
             latched: None,
             is_stopping: false,
+            still_since: None,
             last_client: Nanos(0),
             next_tick: Some(Nanos(0)),
         }

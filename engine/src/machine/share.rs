@@ -9,6 +9,7 @@
 //! | works, with other volumes | three quarters of it | waits here until something went home |
 //! | fails | its part of one half of it | waits here for the origin |
 //! | is absent | the same | fails |
+//! | works, and everything is to go home | what it holds | waits here: one block for three that went home |
 //!
 //! One half, because then each block that the other volumes append costs at most one block that is appended again; a
 //! part for each volume, because all origins may fail together. Three quarters, because an origin that hangs gives
@@ -43,13 +44,16 @@ impl<S: Store> Machine<S> {
     /// Lets a change into the log, or puts it on the queue, or fails it. True if it may go on.
     pub(crate) fn pass_share<M: Memory>(&mut self, key: RequestKey, memory: &mut M) -> bool {
         self.release_share(key, u64::MAX);
-        let (admission, needed) = self.admission(key);
+        let (admission, needed) =
+            if self.is_held_by_drain(key) { (Admission::Waits, 0) } else { self.admission(key) };
         match admission {
             Admission::Granted => {
                 let active = &mut self.requests[key];
                 active.reserved_blocks = needed;
-                let volume = active.volume;
-                self.volume_mut(volume).reserved_blocks += needed;
+                let (volume, blocks) = (active.volume, active.blocks.count);
+                let volume = self.volume_mut(volume);
+                volume.reserved_blocks += needed;
+                volume.destage.change_begins(blocks);
                 true
             }
             Admission::Waits => {
@@ -66,6 +70,14 @@ impl<S: Store> Machine<S> {
                 false
             }
         }
+    }
+
+    /// Whether the volume is being drained, and so slowly that a change has to wait for that.
+    fn is_held_by_drain(&self, key: RequestKey) -> bool {
+        let active = &self.requests[key];
+        let volume = self.volume(active.volume);
+        let is_held = volume.share_waiting > 0 || volume.destage.holds_change(active.blocks.count);
+        volume.destage.drains > 0 && !volume.origin.is_failing() && is_held
     }
 
     /// Whether a change may enter the log, and how many dirty blocks that may add.

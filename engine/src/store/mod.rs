@@ -242,6 +242,8 @@ pub(crate) trait Changing: Operations {
     fn origin_changed<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
     /// Decides again about the queued changes of a volume whose origin began to fail, or became absent (rule 9).
     fn withdraw<M: Memory>(m: &mut Machine<Self>, volume: VolumeIndex, memory: &mut M);
+    /// Refuses what waits for room that does not come before the cache stops (rule 9).
+    fn refuse_waiting<M: Memory>(m: &mut Machine<Self>, memory: &mut M);
 }
 
 /// Flushes: their coverage, and the requests that have to wait for them.

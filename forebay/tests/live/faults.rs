@@ -64,6 +64,40 @@ fn an_origin_that_fails_writes_gets_them_later() {
 }
 
 /// An origin that has lost its end gives errors there, and only there.
+/// A stop gives what waits for an origin that fails a few seconds, and no more: the origin would count as absent after 30 s
+/// only.
+#[test]
+fn a_stop_does_not_wait_for_an_origin_that_fails() {
+    let site = Site::new("stop-beside-waiting");
+    let origin = site.file("origin", 160 * MIB);
+    let cache = site.file("cache", 64 * MIB);
+    site.run(&["create", "--origin", &origin, "--cache", &cache, "--name", "disk"]);
+    let daemon = Daemon::start(&site, &cache, &[]);
+    daemon.limit_file_size(Some(80 * MIB));
+    let mut client = connect(&daemon, "disk");
+    write(&mut client, 84 * MIB, 1).expect("the cache takes it");
+    client.flush().expect("the daemon answers").expect("the cache can be flushed");
+    site.wait_for_status(&cache, "the origin fails", |status| {
+        status["volumes"][0]["state"] == "origin-failing"
+    });
+    // More than the half of the cache that it may hold now, and less than the daemon has memory for.
+    let writes = 40;
+    for number in 0..writes {
+        let data = vec![2; MIB as usize];
+        client.sender().send_write(number, (90 + number) * MIB, &data, false).expect("the daemon takes it");
+    }
+    let began = Instant::now();
+    let written =
+        std::thread::spawn(move || (0..writes).map_while(|_| client.receive().ok()?.result.ok()).count());
+    daemon.stop();
+    let took = began.elapsed();
+    let written = written.join().expect("the replies are read");
+    assert!(written > 10 && written < 35, "{written} of {writes} were written, the others waited");
+    assert!(took < Duration::from_secs(20), "nobody waits for the origin: {took:?}");
+    site.run(&["detach", &cache, "--verify"]);
+    assert_eq!(std::fs::read(&origin).expect("the origin")[(84 * MIB) as usize], 1, "it came home");
+}
+
 #[test]
 fn a_read_that_the_origin_cannot_answer_is_an_error() {
     let site = Site::new("truncated");

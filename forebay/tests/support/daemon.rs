@@ -166,6 +166,8 @@ pub struct Daemon {
     child: Child,
     socket: String,
     ready: String,
+    /// Asks it for its status.
+    status: Command,
 }
 
 impl Daemon {
@@ -240,7 +242,9 @@ impl Daemon {
             .stderr(log)
             .spawn()
             .expect("setpriv starts");
-        Daemon { child, socket, ready: String::new() }
+        let mut status = site.command("timeout");
+        status.args(["10", env!("CARGO_BIN_EXE_forebay"), "status", cache, "--json"]);
+        Daemon { child, socket, ready: String::new(), status }
     }
 
     /// The line it printed when its doors opened.
@@ -314,7 +318,11 @@ impl Daemon {
     }
 
     fn wait(&mut self) -> ExitStatus {
-        end_of(&mut self.child).expect("the daemon does not end")
+        end_of(&mut self.child).unwrap_or_else(|| {
+            let status =
+                self.status.output().map_or_else(|error| error.to_string(), |said| text(&said.stdout));
+            panic!("the daemon does not end; its status: {status}")
+        })
     }
 }
 

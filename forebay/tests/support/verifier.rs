@@ -34,6 +34,9 @@ use std::time::{Duration, Instant};
 
 /// How long a server may take for any answer.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a client waits after an operation that failed. On a device that is gone all operations fail at once, and
+/// clients that ask on and on take the processor from the server, and grow the histories without bound.
+const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(2);
 /// How much is read at a time when everything is read.
 const SWEEP_SECTORS: usize = 2048;
 /// Sectors in a block, the unit of loss.
@@ -238,7 +241,11 @@ impl Verifier {
             match event {
                 Ok(reply) => {
                     lanes[number].under_way -= 1;
+                    let has_failed = reply.result.is_err();
                     self.take(&reply, &mut progress, excuses)?;
+                    if has_failed {
+                        std::thread::sleep(PAUSE_AFTER_ERROR);
+                    }
                 }
                 Err(error) if error.is_closed() => {
                     lanes[number].under_way = 0;

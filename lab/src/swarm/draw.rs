@@ -110,5 +110,6 @@ impl Options {
         self.set(Knob::repairs, *random.pick(&[0, 50, 100]));
         self.set(Knob::silences, if random.one_in(2) { random.between(20, 100) } else { 0 });
         self.set(Knob::rot_while_off, if random.one_in(2) { random.between(20, 100) } else { 0 });
+        self.set(Knob::sick_stops, if random.one_in(2) { random.between(10, 60) } else { 0 });
     }
 }

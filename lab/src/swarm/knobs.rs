@@ -215,4 +215,6 @@ knobs! {
     silences = 0,
     /// Per cent of crashes and stops behind which a sector of the cache rots.
     rot_while_off = 0,
+    /// Per cent of crashes that are stops while devices fail.
+    sick_stops = 0,
 }

@@ -61,7 +61,7 @@ impl<'a> Load<'a> {
             if self.per_cent(Knob::aimed) {
                 aims::aim(&mut self.random, world)?;
             }
-            if !self.stop_hastily(world)? {
+            if !self.stop_sick(world)? && !self.stop_hastily(world)? {
                 self.crash(world);
             }
             if self.per_cent(Knob::doubles) {

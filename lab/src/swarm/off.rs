@@ -4,6 +4,7 @@ use super::knobs::Knob;
 use super::load::Load;
 use crate::content::Tag;
 use crate::disk::Disk;
+use crate::disk::faults::Kind as Fault;
 use crate::random::Random;
 use crate::violation::{Kind, Violation};
 use crate::world::{Refusal, Ticket, World, sectors};
@@ -18,6 +19,8 @@ const JOBS_MAX: u32 = 12;
 const ROUNDS_OF_A_DETACH: u32 = 30;
 /// Events of a stop at the most: one that needs more is cut.
 const STEPS_OF_A_STOP: u64 = 5000;
+/// Longest stop: a device that hangs gets its time, and what waited for it may meet the next one.
+const STOP_MAX_NS: u64 = 120 * Nanos::SECOND;
 /// Events of a detach that is cut.
 const STEPS_OF_A_CUT_DETACH: u64 = 20;
 /// Writes and flushes that a change of the superblock has at the most.
@@ -125,6 +128,45 @@ impl Load<'_> {
             }
         }
         Ok(false)
+    }
+
+    /// Stops while requests are under way and devices fail: that ends all the same, and everybody is answered. False if it
+    /// is not to be.
+    pub(super) fn stop_sick(&mut self, world: &mut World) -> Result<bool, Violation> {
+        if !self.off.is_quiet(self.get(Knob::sick_stops)) {
+            return Ok(false);
+        }
+        for volume in 0..world.volumes() {
+            match self.off.quiet.below(3) {
+                0 => world.origin(volume).faults.gone = Some(Errno::NODEV),
+                1 => world.origin(volume).faults.fail_always(Fault::Write, Errno::IO),
+                _ => (),
+            }
+        }
+        // Some wait for these devices before the stop, as clients do that ask for nothing more.
+        let ask = self.off.quiet.below(20);
+        self.requests(world, ask)?;
+        if self.off.quiet.one_in(2) {
+            world.pass(self.off.quiet.below(SILENCE_MAX_NS))?;
+        }
+        let began_ns = world.now_ns();
+        let stop = world.submit(0, RequestOp::Stop);
+        let result = world.wait(stop)?;
+        let took_ns = world.now_ns() - began_ns;
+        if took_ns > STOP_MAX_NS {
+            let what = format!("a stop takes {} s", took_ns / Nanos::SECOND);
+            return Err(Violation::new(Kind::Liveness, what));
+        }
+        if result.is_err() {
+            return Ok(false);
+        }
+        let is_clean = !world.oracle().explained.is_cache_failed();
+        world.stopped()?;
+        // A cache that failed could not tell any more where its log ends.
+        if is_clean {
+            self.rot_behind_a_stop(world);
+        }
+        Ok(true)
     }
 
     /// Jobs of an operator: volumes are put on the cache again, and settings are changed.

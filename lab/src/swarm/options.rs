@@ -78,6 +78,7 @@ impl Options {
             Knob::repairs,
             Knob::silences,
             Knob::rot_while_off,
+            Knob::sick_stops,
         ])
         .with_devices_alone()
     }

@@ -5,7 +5,7 @@ use crate::reactor::wakeups::{Order, Receipt};
 use crate::server::{Answer, ControlError, ControlOp, Message};
 use engine::effect::{Errno, RequestOp};
 use engine::memory::{Memory, Slice};
-use engine::units::{BLOCK_BYTES, SECTOR_BYTES, SectorRange, VolumeIndex};
+use engine::units::{BLOCK_BYTES, Nanos, SECTOR_BYTES, SectorRange, VolumeIndex};
 use slab::Slab;
 use std::sync::mpsc::Receiver;
 
@@ -20,13 +20,17 @@ enum Asked {
 enum Ending {
     /// No thread asked for it.
     No,
-    /// Clients' requests are under way.
-    Quieting { answers: Vec<Answer<()>> },
+    /// Clients' requests are under way, and have until then.
+    Quieting { answers: Vec<Answer<()>>, until: Nanos },
     /// The core is stopping.
     Stopping { answers: Vec<Answer<()>> },
     /// The server has ended.
     Over,
 }
+
+/// Time that clients' requests have to end before the core stops. Then it refuses those that wait, for an origin that fails or
+/// for room that such origins do not make. Nobody gets these replies: the connections are closed.
+const QUIETING_NS: u64 = 5 * Nanos::SECOND;
 
 /// Messages of other threads, and the requests made from them.
 pub(crate) struct Control<C> {
@@ -146,20 +150,29 @@ impl<C: Core> Control<C> {
         match &mut self.ending {
             Ending::No => {
                 turn.driver.wakeups.order_all(|| Order::Shut { receipt: None });
-                self.ending = Ending::Quieting { answers: vec![answer] };
+                let until = turn.driver.now.plus(QUIETING_NS);
+                self.ending = Ending::Quieting { answers: vec![answer], until };
             }
-            Ending::Quieting { answers } | Ending::Stopping { answers } => answers.push(answer),
+            Ending::Quieting { answers, .. } | Ending::Stopping { answers } => answers.push(answer),
             Ending::Over => {
                 let _ = answer.send(Err(ControlError::Stopped));
             }
         }
     }
 
-    /// Tells the core to stop once no client's request is under way; `true` if it did.
+    /// The time at which the core is stopped, whether or not clients' requests are under way.
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        match self.ending {
+            Ending::Quieting { until, .. } => Some(until),
+            Ending::No | Ending::Stopping { .. } | Ending::Over => None,
+        }
+    }
+
+    /// Tells the core to stop once no client's request is under way, or they had their time; `true` if it did.
     pub(crate) fn end_if_quiet(&mut self, turn: &mut Turn<'_, C>) -> bool {
-        let Ending::Quieting { answers } = &mut self.ending else { return false };
+        let Ending::Quieting { answers, until } = &mut self.ending else { return false };
         // A client counts until its last request is answered.
-        if turn.driver.wakeups.clients() > 0 {
+        if turn.driver.wakeups.clients() > 0 && turn.driver.now < *until {
             return false;
         }
         let answers = std::mem::take(answers);

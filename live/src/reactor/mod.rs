@@ -314,7 +314,9 @@ impl<'t, C: Core + 'static> Reactor<'t, C> {
             return Next::End;
         }
         let waits_since = self.doors.is_blocked().then(|| driver.pool.door_returns());
-        let (own, shared) = (self.doors.deadline(), driver.deadline());
+        let of_control = self.control.as_ref().and_then(Control::deadline);
+        let own = [self.doors.deadline(), of_control].into_iter().flatten().min();
+        let shared = driver.deadline();
         let until = driver.wakeups.sleep(self.number, own, shared, waits_since);
         let may_spin = driver.flights.in_flight() == 0 && driver.wakeups.is_alone(self.number);
         Next::Sleep { until, may_spin }

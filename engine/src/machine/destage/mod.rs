@@ -305,6 +305,10 @@ impl<S: Store> Machine<S> {
         let volume = self.volume_mut(index);
         volume.counters.destaged_blocks += blocks.count;
         volume.destage.pause_after_run(held_up, now);
+        volume.destage.run_is_home(blocks.count);
+        if volume.destage.drains > 0 {
+            self.share.wake();
+        }
         if self.store.is_home_when_written() {
             copies.iter().for_each(|copy| S::copy_is_home(self, index, *copy));
             self.release_guard(index, blocks, Hold::Destaging);

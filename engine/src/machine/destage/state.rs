@@ -47,8 +47,15 @@ pub(crate) struct DestageState {
     pub pause_until: Nanos,
     /// Requests that want everything home.
     pub drains: u32,
+    /// Blocks that runs wrote home since the first of them began, and blocks that clients changed.
+    home_blocks: u64,
+    changed_blocks: u64,
     pub unreadable: Unreadable,
 }
+
+/// Blocks that go home, for each one that clients may change meanwhile, while everything is to go home. Two are what it
+/// takes to stand still: the block that becomes dirty, and the one whose run the change made useless.
+const HOME_FOR_ONE_CHANGED: u64 = 3;
 
 impl core::fmt::Debug for DestageState {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -81,8 +88,35 @@ impl DestageState {
             run_began: Nanos(0),
             pause_until: Nanos(0),
             drains: 0,
+            home_blocks: 0,
+            changed_blocks: 0,
             unreadable: Unreadable::default(),
         }
+    }
+
+    /// A request wants everything home.
+    pub fn begin_drain(&mut self) {
+        if self.drains == 0 {
+            (self.home_blocks, self.changed_blocks) = (0, 0);
+        }
+        self.drains += 1;
+        self.wake();
+    }
+
+    /// Whether a change of so many blocks has to wait for what goes home. Clients that are faster than the origin would
+    /// otherwise keep everything from ever being home.
+    pub fn holds_change(&self, blocks: u64) -> bool {
+        self.drains > 0 && (self.changed_blocks + blocks) * HOME_FOR_ONE_CHANGED > self.home_blocks
+    }
+
+    /// A change begins.
+    pub fn change_begins(&mut self, blocks: u64) {
+        self.changed_blocks += blocks;
+    }
+
+    /// A run is written home.
+    pub fn run_is_home(&mut self, blocks: u64) {
+        self.home_blocks += blocks;
     }
 
     /// Whether something was written home and is not known to be durable there.

@@ -177,17 +177,31 @@ impl Machine<LogStore> {
             active.volume == index && (active.sequence == 0 || is_absent)
         });
         for (key, blocks) in withdrawn {
-            let active = &mut self.requests[key];
-            active.unpublished -= blocks;
-            if active.sequence == 0 {
-                assert!(active.unpublished == 0, "what is in no batch was withdrawn as a whole");
+            if self.requests[key].sequence == 0 {
+                self.requests[key].unpublished -= blocks;
+                assert!(self.requests[key].unpublished == 0, "what is in no batch was withdrawn as a whole");
                 self.begin_again(key, memory);
-            } else if active.unpublished == 0 {
-                self.fail(key, Errno::IO, memory);
             } else {
-                // Answered when the part that is in a batch is published.
-                active.error = Some(Errno::IO);
+                self.refuse_append(key, blocks, Errno::IO, memory);
             }
+        }
+    }
+
+    /// Takes out of the log's queue what clients have there: the cache stops, and nothing makes room before that.
+    pub(super) fn refuse_appends<M: Memory>(&mut self, memory: &mut M) {
+        for (key, blocks) in self.store.log.withdraw(|_| true) {
+            self.refuse_append(key, blocks, Errno::SHUTDOWN, memory);
+        }
+    }
+
+    /// A part of a change was taken out of the log's queue: it fails, once what else is on its way is published.
+    fn refuse_append<M: Memory>(&mut self, key: RequestKey, blocks: u64, errno: Errno, memory: &mut M) {
+        let active = &mut self.requests[key];
+        active.unpublished -= blocks;
+        if active.unpublished == 0 {
+            self.fail(key, errno, memory);
+        } else {
+            active.error = Some(errno);
         }
     }
 

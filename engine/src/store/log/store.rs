@@ -276,6 +276,10 @@ impl Changing for LogStore {
     fn withdraw<M: Memory>(m: &mut Machine<LogStore>, volume: VolumeIndex, memory: &mut M) {
         m.withdraw_appends(volume, memory);
     }
+
+    fn refuse_waiting<M: Memory>(m: &mut Machine<LogStore>, memory: &mut M) {
+        m.refuse_appends(memory);
+    }
 }
 
 impl Durability for LogStore {

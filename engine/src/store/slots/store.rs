@@ -267,6 +267,10 @@ impl Changing for SlotStore {
     fn withdraw<M: Memory>(_m: &mut Machine<SlotStore>, _volume: VolumeIndex, _memory: &mut M) {
         // Nothing is queued: writes without room go around the cache.
     }
+
+    fn refuse_waiting<M: Memory>(_m: &mut Machine<SlotStore>, _memory: &mut M) {
+        // Who waits for an origin is refused where it looks again.
+    }
 }
 
 impl Durability for SlotStore {
