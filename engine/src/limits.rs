@@ -28,6 +28,10 @@ pub(crate) const SEGMENT_OVERHEAD_BLOCKS: u32 = 8;
 const _: () =
     assert!(wide(index(REQUEST_BYTES_MAX)).is_multiple_of(BLOCK_BYTES), "a request is cut at block borders");
 
+/// Bytes of the ring that no flush covers, at the most, where clients do not flush. A start reads and verifies them before anybody
+/// is served: a SATA SSD needs half a second for that. So rare a flush costs less than a thousandth of the writes' time.
+const UNFLUSHED_BYTES_MAX: u64 = 256 << 20;
+
 /// The bounds and periods that are chosen when an engine starts.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
@@ -50,6 +54,8 @@ pub struct Config {
     pub destage_runs_max: u32,
     /// Blocks that may count as dirty after a crash without being so (rule 2).
     pub false_dirty_blocks_max: u64,
+    /// Blocks of the ring that no flush of the cache covers; with more the engine flushes by itself.
+    pub unflushed_blocks_max: u64,
     /// The longest time that blocks written home wait for a flush of the origin.
     pub flush_after_ns: u64,
     /// Time without a client's request after which the cache destages its dirty data.
@@ -104,6 +110,7 @@ impl Config {
             destage_runs_max: 16,
             // 256 MiB, or an eighth of a small cache.
             false_dirty_blocks_max: ((256 << 20) / BLOCK_BYTES).min(cache_blocks / 8),
+            unflushed_blocks_max: u64::MAX,
             flush_after_ns: 500 * Nanos::MILLISECOND,
             idle_ns: 300 * Nanos::MILLISECOND,
             backoff_ns: Nanos::SECOND,
@@ -173,6 +180,9 @@ impl Config {
         if let PersistenceChoice::Mirror(mirror) = composition.persistence {
             // The dirty data is no more than the cache holds.
             self.limit_memory((mirror.ram_bytes / BLOCK_BYTES).min(self.failing_dirty_blocks_max * 2));
+        }
+        if matches!(composition.persistence, PersistenceChoice::Inline | PersistenceChoice::Frames(_)) {
+            self.unflushed_blocks_max = UNFLUSHED_BYTES_MAX / BLOCK_BYTES;
         }
         if let DestageChoice::Sweep(sweep) = composition.destage {
             self.idle_ns = nanos(sweep.idle_ms);

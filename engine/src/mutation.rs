@@ -221,6 +221,11 @@ mutations! {
     /// Rule 9: records take the last segments but one, and what is appended again is less than the oldest segment holds: the
     /// rest of it finds no room.
     StuckMovedInPart,
+    /// Rule 9: two origins fail when their volumes have filled the cache. A write of the third volume waits for room, and a stop for
+    /// that write: the daemon does not end.
+    StopWaitsForRoom,
+    /// Rule 9: all of a volume is to go home, and its clients write on: something is always dirty, and the job never ends.
+    WritersOutrunDrain,
     /// Rule 9: what is appended again fills the last segment; those it came from are empty, and the header that would
     /// say so has no place.
     FloorWithoutRoom,
@@ -393,33 +398,45 @@ impl Mutation {
         self.number() >= Mutation::AckBeforeMapping.number()
     }
 
+    /// The word and the bit that stand for it in a set.
+    #[cfg(feature = "mutations")]
+    const fn place(self) -> (usize, u128) {
+        let word = if self.number() < WORD_BITS { 0 } else { 1 };
+        (word, 1 << (self.number() % WORD_BITS))
+    }
+
     #[allow(clippy::as_conversions, reason = "a variant's number has no other name, and loses nothing")]
     const fn number(self) -> u32 {
         self as u32
     }
 }
 
-const _: () = assert!(Mutation::ALL.len() <= 128, "a set is a number of 128 bits");
+/// Bits of a word of a set.
+#[cfg(feature = "mutations")]
+const WORD_BITS: u32 = u128::BITS;
+
+const _: () = assert!(Mutation::ALL.len() <= 256, "a set is two words of 128 bits");
 
 /// A set of planted bugs; always empty without the feature `mutations`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mutations {
     #[cfg(feature = "mutations")]
-    bits: u128,
+    words: [u128; 2],
 }
 
 impl Mutations {
     /// No bug is planted.
     pub const NONE: Mutations = Mutations {
         #[cfg(feature = "mutations")]
-        bits: 0,
+        words: [0; 2],
     };
 
     /// Whether that bug is planted.
     #[cfg(feature = "mutations")]
     #[must_use]
     pub const fn has(self, mutation: Mutation) -> bool {
-        self.bits & (1 << mutation.number()) != 0
+        let (word, bit) = mutation.place();
+        self.words[word] & bit != 0
     }
 
     /// Whether that bug is planted: without the feature none ever is.
@@ -433,6 +450,9 @@ impl Mutations {
     #[cfg(feature = "mutations")]
     #[must_use]
     pub const fn with(self, mutation: Mutation) -> Mutations {
-        Mutations { bits: self.bits | (1 << mutation.number()) }
+        let (word, bit) = mutation.place();
+        let mut words = self.words;
+        words[word] |= bit;
+        Mutations { words }
     }
 }

@@ -1,14 +1,12 @@
 //! Rule 9: the ring never stops. Dirty data of an origin that fails is appended again, its volume is held to
 //! a share of the cache, and the other volumes go on.
 
-use engine::composition::Composition;
 use engine::effect::{Errno, RequestOp, WriteMode};
 use engine::status::{Status, VolumeState, VolumeStatus};
 use engine::units::{BLOCK_BYTES, Nanos, SectorRange};
 use forebay_lab::disk::faults::Kind;
-use forebay_lab::random::Random;
 use forebay_lab::violation::{Violation, catch};
-use forebay_lab::world::{Latency, Setup, SlotSetup, Ticket, VolumeSetup, World, blocks};
+use forebay_lab::world::{Setup, Ticket, VolumeSetup, World, blocks};
 
 /// Blocks of the cache, which is the smallest one.
 const CACHE_BLOCKS: u64 = 64 * 32;
@@ -448,84 +446,4 @@ fn discards_without_room_learn_that_the_cache_failed() -> Result<(), Violation> 
         let _either = world.wait(ticket)?;
     }
     world.verify()
-}
-
-/// Two origins fail after their volumes have filled the cache between them, so that the third volume finds no room. A stop
-/// waits for no room either: who waits for it is told that the server ends.
-#[test]
-fn a_stop_does_not_wait_for_room_that_cannot_come() -> Result<(), Violation> {
-    const OTHER_SICK: usize = 2;
-    let mut setup = setup(13, 3);
-    setup.config = |config| config.idle_ns = u64::MAX;
-    let mut world = World::new(setup);
-    let sick_bytes = |world: &World| status(world, SICK).dirty_bytes + status(world, OTHER_SICK).dirty_bytes;
-    for number in 0..250 {
-        world.write(SICK, step(number));
-        world.write(OTHER_SICK, step(number));
-    }
-    while sick_bytes(&world) < ROOM_BYTES * 85 / 100 {
-        assert!(world.step()?, "there is more to write");
-    }
-    for volume in [SICK, OTHER_SICK] {
-        for kind in [Kind::Write, Kind::Discard, Kind::WriteZeroes] {
-            world.origin(volume).faults.fail_always(kind, Errno::IO);
-        }
-    }
-    let waiting: Vec<Ticket> = (0..40).map(|number| world.write(WELL, step(number))).collect();
-    pass(&mut world, 60)?;
-    let is_waiting = |world: &World| waiting.iter().any(|ticket| world.answer(*ticket).is_none());
-    assert!(is_waiting(&world), "there is no room: {} dirty", sick_bytes(&world));
-    let before_ns = world.now_ns();
-    assert_eq!(world.ask(WELL, RequestOp::Stop)?, Ok(()), "it stops");
-    assert_eq!(world.outstanding(), 0, "everybody is answered");
-    assert!(world.now_ns() - before_ns < 5 * Nanos::SECOND);
-    world.kill_by_chance();
-    for volume in [SICK, OTHER_SICK] {
-        world.origin(volume).faults.heal();
-    }
-    world.open()?;
-    world.verify_cut()
-}
-
-/// Everything goes home while clients write without a pause, some blocks again and again. Method: closed loops beside the
-/// drain, on an origin that is slower than the cache.
-#[test]
-fn a_drain_ends_while_clients_write() -> Result<(), Violation> {
-    let slots = SlotSetup::new(1000, Composition::plain_slots());
-    for mode in [WriteMode::Writeback, WriteMode::Writethrough] {
-        drain_under_load(setup(14, 1), mode)?;
-        drain_under_load(Setup { slots: Some(slots), ..setup(15, 1) }, mode)?;
-    }
-    Ok(())
-}
-
-fn drain_under_load(mut setup: Setup, mode: WriteMode) -> Result<(), Violation> {
-    setup.volumes[0].mode = mode;
-    setup.origin_latency = Latency { least_ns: 5_000_000, most_ns: 10_000_000 };
-    let mut world = World::new(setup);
-    let mut random = Random::new(16);
-    let mut clients = |world: &mut World, under_way: &mut Vec<Ticket>, count: usize| {
-        under_way.retain(|ticket| world.answer(*ticket).is_none());
-        while under_way.len() < count {
-            let number = random.below(100);
-            let block = if number < 50 { number % 4 } else { 10 + 8 * number };
-            under_way.push(world.write(SICK, blocks(block, 1)));
-        }
-    };
-    let mut under_way = Vec::new();
-    let until = world.now_ns() + 200 * Nanos::MILLISECOND;
-    while world.now_ns() < until {
-        clients(&mut world, &mut under_way, 8);
-        world.step()?;
-    }
-    let began_ns = world.now_ns();
-    let drain = world.submit(SICK, RequestOp::Drain);
-    while world.answer(drain).is_none() {
-        assert!(world.now_ns() - began_ns < 5 * Nanos::SECOND, "the drain goes on and on");
-        clients(&mut world, &mut under_way, 8);
-        world.step()?;
-    }
-    world.finish()?;
-    world.verify()?;
-    world.stop()
 }

@@ -1,11 +1,28 @@
 //! The world itself: small scripts in which what is promised is kept.
 
 use engine::effect::{Errno, RequestOp, Target, WriteMode};
-use engine::units::{Nanos, VolumeIndex};
+use engine::units::{BLOCK_BYTES, Nanos, VolumeIndex};
 use forebay_lab::disk::Fate;
 use forebay_lab::disk::faults::{Fault, Kind, Planned};
 use forebay_lab::violation::Violation;
 use forebay_lab::world::{IoView, Setup, World, blocks, sectors};
+
+/// Where no client flushes the engine does, so that a crash leaves little to verify.
+#[test]
+fn a_log_is_flushed_in_time_without_clients_flushes() -> Result<(), Violation> {
+    let mut setup = Setup::new(1);
+    setup.config = |config| (config.unflushed_blocks_max, config.idle_ns) = (64, u64::MAX);
+    let mut world = World::new(setup);
+    for block in 0..200 {
+        let ticket = world.write(0, blocks(block, 1));
+        world.succeed(ticket)?;
+    }
+    world.cut_power(|_| Fate::Lost);
+    world.open()?;
+    let kept_bytes = world.engine().expect("an engine runs").status().volumes[0].dirty_bytes;
+    assert!(kept_bytes >= (200 - 150) * BLOCK_BYTES, "{kept_bytes} bytes were flushed");
+    world.verify_cut()
+}
 
 #[test]
 fn a_flushed_write_survives_a_power_cut() -> Result<(), Violation> {

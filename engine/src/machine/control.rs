@@ -32,7 +32,8 @@ impl<S: Store> Machine<S> {
             RequestOp::SetMode(mode) => self.set_mode(key, index, mode),
             RequestOp::SetSize(sectors) => self.set_size(key, index, sectors, memory),
             RequestOp::Drain => {
-                self.volume_mut(index).destage.begin_drain();
+                let volume = self.volume_mut(index);
+                volume.destage.begin_drain(volume.dirty_blocks);
                 self.watch(key, Stage::Draining);
             }
             RequestOp::CancelDrain => {
@@ -320,7 +321,8 @@ impl<S: Store> Machine<S> {
 
     /// Whether requests wait beside a stop for what will not happen.
     pub(crate) fn stands_still(&self) -> bool {
-        self.still_since.is_some_and(|since| self.now.since(since) >= STANDSTILL_NS)
+        let is_over = self.still_since.is_some_and(|since| self.now.since(since) >= STANDSTILL_NS);
+        is_over && !self.is_mutated(Mutation::StopWaitsForRoom)
     }
 
     /// Starts reading the well-known places whose checksums were taken back; false if none is missing.

@@ -9,7 +9,7 @@
 //! | works, with other volumes | three quarters of it | waits here until something went home |
 //! | fails | its part of one half of it | waits here for the origin |
 //! | is absent | the same | fails |
-//! | works, and everything is to go home | what it holds | waits here: one block for three that went home |
+//! | works, and everything is to go home | a third more | waits here for what goes home |
 //!
 //! One half, because then each block that the other volumes append costs at most one block that is appended again; a
 //! part for each volume, because all origins may fail together. Three quarters, because an origin that hangs gives
@@ -28,6 +28,7 @@ use crate::machine::Machine;
 use crate::machine::guard::Blocks;
 use crate::machine::request::{RequestKey, Stage};
 use crate::memory::Memory;
+use crate::mutation::Mutation;
 use crate::number::wide;
 use crate::store::Store;
 use alloc::vec::Vec;
@@ -72,12 +73,15 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// Whether the volume is being drained, and so slowly that a change has to wait for that.
+    /// Whether the volume is being drained, and so slowly that a change has to wait for that (rule 9).
     fn is_held_by_drain(&self, key: RequestKey) -> bool {
         let active = &self.requests[key];
         let volume = self.volume(active.volume);
+        if volume.destage.drains == 0 || volume.origin.is_failing() {
+            return false;
+        }
         let is_held = volume.share_waiting > 0 || volume.destage.holds_change(active.blocks.count);
-        volume.destage.drains > 0 && !volume.origin.is_failing() && is_held
+        is_held && !self.is_mutated(Mutation::WritersOutrunDrain)
     }
 
     /// Whether a change may enter the log, and how many dirty blocks that may add.

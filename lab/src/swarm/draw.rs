@@ -82,6 +82,7 @@ impl Options {
         self.set(Knob::fill_blocks, *random.pick(&[64, 2048]));
         self.set(Knob::false_dirty_blocks, *random.pick(&[16, 256]));
         self.set(Knob::extents, *random.pick(&[4, 64, 65536]));
+        self.set(Knob::unflushed_blocks, *random.pick(&[0, 0, 16, 256]));
     }
 
     pub(super) fn draw_operator(&mut self, random: &mut Random) {

@@ -217,4 +217,6 @@ knobs! {
     rot_while_off = 0,
     /// Per cent of crashes that are stops while devices fail.
     sick_stops = 0,
+    /// Blocks of the ring that no flush covers, at the most; 0: as many as there are.
+    unflushed_blocks = 0,
 }

@@ -79,6 +79,7 @@ impl Options {
             Knob::silences,
             Knob::rot_while_off,
             Knob::sick_stops,
+            Knob::unflushed_blocks,
         ])
         .with_devices_alone()
     }
@@ -331,6 +332,10 @@ impl Options {
         bounds.fill_blocks_max = self.get(Knob::fill_blocks);
         bounds.false_dirty_blocks_max = self.get(Knob::false_dirty_blocks);
         bounds.extents_max = self.get(Knob::extents) as usize;
+        bounds.unflushed_blocks_max = match self.get(Knob::unflushed_blocks) {
+            0 => u64::MAX,
+            most => most,
+        };
         bounds.group_commit_wait_ns_max = self.get(Knob::company_wait_us) * 1000;
         bounds.fill_wait_ns_max = self.get(Knob::fill_wait_us) * 1000;
         bounds.group_commit_blocks = self.get(Knob::company);

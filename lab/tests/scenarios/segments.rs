@@ -1,12 +1,15 @@
 //! Hazards 5 and 12, rules 1, 9 and 15: the ring is reused in order, goes on, and keeps its bounds.
 
-use crate::kinds::Kind as Records;
+use crate::kinds::{self, Kind as Records};
 use crate::steps::*;
-use engine::effect::{Errno, WriteMode};
+use engine::effect::{Errno, RequestOp, WriteMode};
 use engine::limits::Config;
+use engine::units::Nanos;
 use forebay_lab::disk::Fate;
 use forebay_lab::disk::faults::Kind;
-use forebay_lab::world::{Setup, VolumeSetup, World};
+use forebay_lab::random::Random;
+use forebay_lab::violation::{Kind as Broken, Violation};
+use forebay_lab::world::{Latency, Setup, Ticket, VolumeSetup, World, blocks};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -21,6 +24,8 @@ crate::scenarios! {
     rule_09_what_is_moved_leaves_room_for_the_oldest_segment: StuckMovedInPart, writeback;
     rule_09_last_room_is_for_the_floor: FloorWithoutRoom, writeback, with NoReserve, with StuckMovedInPart;
     rule_09_lost_extent_does_not_stop_the_ring: ExtentsNotMoved, writeback;
+    rule_09_a_stop_does_not_wait_for_room: StopWaitsForRoom, three_volumes;
+    rule_09_a_drain_ends_while_clients_write: WritersOutrunDrain, slow_origin, on kinds::ALL;
     rule_15_index_within_its_budget: IndexOverBudget, much;
     rule_15_partial_writes_within_their_memory: WorkUnbounded, little_memory;
 }
@@ -48,6 +53,20 @@ fn little_memory() -> Setup {
     let mut setup = writeback_alone();
     setup.config = |config| config.work_bytes_max = 512 << 10;
     setup.volumes = vec![VolumeSetup { sectors: 60_000 * 8, mode: WriteMode::Writeback }];
+    setup
+}
+
+/// Volumes of twice the size of the cache that rest only when they are told to.
+fn three_volumes() -> Setup {
+    let mut setup = writeback_alone();
+    setup.volumes = vec![VolumeSetup { sectors: 2 * 64 * 32 * 8, mode: WriteMode::Writeback }; 3];
+    setup.config = |config| config.idle_ns = u64::MAX;
+    setup
+}
+
+fn slow_origin() -> Setup {
+    let mut setup = writeback_alone();
+    setup.origin_latency = Latency { least_ns: 2 * MS, most_ns: 4 * MS };
     setup
 }
 
@@ -227,4 +246,64 @@ fn rule_15_partial_writes_within_their_memory(world: &mut World) -> Run {
     world.release();
     world.finish()?;
     world.check_memory()
+}
+
+/// Two origins fail after their volumes have filled the cache between them: the third volume finds no room.
+fn rule_09_a_stop_does_not_wait_for_room(world: &mut World) -> Run {
+    const WELL: usize = 2;
+    for number in 0..250 {
+        for volume in [0, 1] {
+            world.write(volume, blocks(number * 16, 16));
+        }
+    }
+    while free_segments(world) > Config::for_cache(64, 32).segments_reserved {
+        assert!(world.step()?, "there is more to write");
+    }
+    for volume in [0, 1] {
+        for kind in [Kind::Write, Kind::Discard, Kind::WriteZeroes] {
+            world.origin(volume).faults.fail_always(kind, Errno::IO);
+        }
+    }
+    let waiting: Vec<Ticket> = (0..40).map(|number| world.write(WELL, blocks(number * 16, 16))).collect();
+    world.pass(60 * Nanos::SECOND)?;
+    assert!(waiting.iter().any(|ticket| world.answer(*ticket).is_none()), "there is no room");
+    let began_ns = world.now_ns();
+    let stop = world.submit(WELL, RequestOp::Stop);
+    world.succeed(stop)?;
+    assert!(world.now_ns() - began_ns < 5 * Nanos::SECOND, "it does not take long");
+    world.kill_by_chance();
+    for volume in [0, 1] {
+        world.origin(volume).faults.heal();
+    }
+    world.open()?;
+    world.verify_cut()
+}
+
+/// Clients write without a pause, half of it to the same few blocks, faster than the origin.
+fn rule_09_a_drain_ends_while_clients_write(world: &mut World) -> Run {
+    let mut random = Random::new(16);
+    let mut under_way: Vec<Ticket> = Vec::new();
+    let mut keep_writing = |world: &mut World| {
+        under_way.retain(|ticket| world.answer(*ticket).is_none());
+        while under_way.len() < 8 {
+            let number = random.below(100);
+            let block = if number < 50 { number % 4 } else { 10 + 8 * number };
+            under_way.push(world.write(0, blocks(block, 1)));
+        }
+        world.step()
+    };
+    let until_ns = world.now_ns() + 100 * MS;
+    while world.now_ns() < until_ns {
+        keep_writing(world)?;
+    }
+    let began_ns = world.now_ns();
+    let drain = world.submit(0, RequestOp::Drain);
+    while world.answer(drain).is_none() {
+        if world.now_ns() - began_ns > 2 * Nanos::SECOND {
+            return Err(Violation::new(Broken::Liveness, "the drain goes on and on"));
+        }
+        keep_writing(world)?;
+    }
+    world.finish()?;
+    world.verify()
 }

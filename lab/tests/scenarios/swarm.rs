@@ -23,6 +23,8 @@ const MEMORY: &str = "the worlds here keep no dirty data in memory";
 
 /// Mutations that only a script brings to light, and why.
 const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
+    (Mutation::StopWaitsForRoom, "the swarm finds it with buckets, of which these worlds have none"),
+    (Mutation::WritersOutrunDrain, "a load of the swarm ends, and then a drain does, too"),
     (Mutation::AreaOpenUnflushed, "the worlds here have no slots"),
     (Mutation::AreaClosedUnflushed, "the worlds here have no slots"),
     (Mutation::ForgetSlotChecksums, "the worlds here have no slots"),

@@ -47,14 +47,16 @@ pub(crate) struct DestageState {
     pub pause_until: Nanos,
     /// Requests that want everything home.
     pub drains: u32,
-    /// Blocks that runs wrote home since the first of them began, and blocks that clients changed.
+    /// Blocks that were dirty when the first of them began, and that runs wrote home since.
     home_blocks: u64,
+    /// Blocks that clients changed since.
     changed_blocks: u64,
     pub unreadable: Unreadable,
 }
 
-/// Blocks that go home, for each one that clients may change meanwhile, while everything is to go home. Two are what it
-/// takes to stand still: the block that becomes dirty, and the one whose run the change made useless.
+/// While everything is to go home, clients may change one block for so many that were dirty then, or went home since. Two are
+/// what it takes to stand still: the block that becomes dirty, and the one whose run the change made useless. What was
+/// dirty counts so that clients which write little never wait.
 const HOME_FOR_ONE_CHANGED: u64 = 3;
 
 impl core::fmt::Debug for DestageState {
@@ -94,19 +96,19 @@ impl DestageState {
         }
     }
 
-    /// A request wants everything home.
-    pub fn begin_drain(&mut self) {
+    /// A request wants all of these dirty blocks home.
+    pub fn begin_drain(&mut self, dirty_blocks: u64) {
         if self.drains == 0 {
-            (self.home_blocks, self.changed_blocks) = (0, 0);
+            (self.home_blocks, self.changed_blocks) = (dirty_blocks, 0);
         }
         self.drains += 1;
         self.wake();
     }
 
-    /// Whether a change of so many blocks has to wait for what goes home. Clients that are faster than the origin would
+    /// Whether a change of so many blocks has to wait, while everything is to go home. Clients that are faster than the origin would
     /// otherwise keep everything from ever being home.
     pub fn holds_change(&self, blocks: u64) -> bool {
-        self.drains > 0 && (self.changed_blocks + blocks) * HOME_FOR_ONE_CHANGED > self.home_blocks
+        (self.changed_blocks + blocks) * HOME_FOR_ONE_CHANGED > self.home_blocks
     }
 
     /// A change begins.

@@ -157,6 +157,17 @@ impl Machine<LogStore> {
         let limits = Limits::in_segment(left);
         let payload_max = limits.payload_max(left, &SummaryBuilder::default());
         assert!(payload_max >= PAYLOAD_BLOCKS_MIN, "a fresh segment has room for payload");
+        if self.unflushed_blocks() > self.config.unflushed_blocks_max {
+            self.barrier.want(self.store.log.published());
+        }
         Some(Room { segment, next_block: 1, head: Some(head), limits, payload_max })
+    }
+
+    /// Blocks of the ring behind the last flush: what a start verifies before anybody is served.
+    fn unflushed_blocks(&self) -> u64 {
+        let LogStore { log, segments, .. } = &self.store;
+        let Some(&(_, segment, _)) = log.ends.front() else { return 0 };
+        let segments_behind = log.generation - segments.get(segment).generation;
+        segments_behind * u64::from(segments.segment_blocks())
     }
 }
