@@ -9,7 +9,7 @@ pub mod traces;
 
 use crate::profile;
 use crate::setting::Setting;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use engine::effect::WriteMode;
 use live::devices::{self, DeviceSpec};
 use live::server::{DEVICE_TIMEOUT_DEFAULT, ListenAddress, REACTORS_MAX};
@@ -60,6 +60,37 @@ pub enum Verb {
     /// The simulator: the same engine in virtual time.
     #[command(subcommand)]
     Lab(Box<LabVerb>),
+    /// Print the script that completes verbs and options in a shell.
+    Completions(Completions),
+    /// Write the manual pages: one for the program, and one for each verb.
+    Man(Man),
+}
+
+/// `completions`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Completions {
+    /// The shell that reads the script.
+    #[arg(value_name = "SHELL")]
+    pub shell: Shell,
+}
+
+/// A shell that completes command lines by a script.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Shell {
+    /// As /usr/share/bash-completion/completions/forebay.
+    Bash,
+    /// As /usr/share/zsh/vendor-completions/_forebay.
+    Zsh,
+    /// As /usr/share/fish/vendor_completions.d/forebay.fish.
+    Fish,
+}
+
+/// `man`.
+#[derive(Debug, Args)]
+pub struct Man {
+    /// The directory that gets the pages; it is made if there is none.
+    #[arg(value_name = "DIRECTORY")]
+    pub directory: PathBuf,
 }
 
 /// The verbs of the simulator.

@@ -92,6 +92,16 @@ impl RunDirectory {
         self.socket(&format!("{}.sock", key(&cache.canonical())))
     }
 
+    /// Where to look for the control socket of the daemon that runs this cache. First by its name as it is written, which most
+    /// daemons were given, too: a cache that hangs may hold up who asks where that name leads.
+    pub fn control_sockets(&self, cache: &DeviceSpec) -> impl Iterator<Item = Result<PathBuf>> {
+        let as_written = match cache.path().map(std::path::absolute) {
+            Some(Ok(path)) => Some(self.socket(&format!("{}.sock", key(&path.to_string_lossy())))),
+            Some(Err(_)) | None => None,
+        };
+        as_written.into_iter().chain(std::iter::once_with(|| self.control_socket(cache)))
+    }
+
     /// Socket for NBD clients if the operator names no address.
     ///
     /// # Errors
@@ -139,6 +149,29 @@ mod tests {
     fn the_hash_is_fnv1a() {
         assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(fnv1a(b"a"), 0xaf63_dc4c_8601_ec8c);
+    }
+
+    /// The name as it is written comes without a look at the file system; what is behind a link is found, too.
+    #[test]
+    fn a_daemon_is_looked_for_by_name_first() {
+        let place = env::temp_dir().join(format!("forebay-run-dir-{}", std::process::id()));
+        std::fs::create_dir_all(&place).expect("a directory for the test");
+        let (file, link) = (place.join("cache"), place.join("link"));
+        std::fs::write(&file, "").expect("a file for the test");
+        let _left_from_before = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(&file, &link).expect("a link for the test");
+        let directory = RunDirectory { path: PathBuf::from("/run/x") };
+        let spec =
+            |path: &PathBuf| live::devices::parse(path.to_str().expect("a plain path")).expect("a path");
+        let sockets = |path: &PathBuf| -> Vec<PathBuf> {
+            directory.control_sockets(&spec(path)).map(|path| path.expect("it is short")).collect()
+        };
+        let own = directory.control_socket(&spec(&file)).expect("it is short");
+        assert_eq!(sockets(&file)[0], own, "most daemons are found at once");
+        let by_link = sockets(&link);
+        assert_ne!(by_link[0], own);
+        assert_eq!(by_link[1], own, "behind the link");
+        std::fs::remove_dir_all(&place).expect("what the test made");
     }
 
     #[test]

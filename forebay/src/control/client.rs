@@ -23,17 +23,21 @@ impl Connection {
             return Ok(None);
         }
         directory.check()?;
-        let path = directory.control_socket(cache)?;
-        match UnixStream::connect(&path) {
-            Ok(stream) => Ok(Some(Connection { stream: BufReader::new(stream) })),
-            // A killed daemon left a socket without a listener.
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
-                Ok(None)
-            }
-            Err(error) => {
-                Err(error).with_context(|| format!("cannot reach the daemon at {}", path.display()))
+        for path in directory.control_sockets(cache) {
+            let path = path?;
+            match UnixStream::connect(&path) {
+                Ok(stream) => return Ok(Some(Connection { stream: BufReader::new(stream) })),
+                // A killed daemon left a socket without a listener.
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
+                    ()
+                }
+                Err(error) => {
+                    return Err(error)
+                        .with_context(|| format!("cannot reach the daemon at {}", path.display()));
+                }
             }
         }
+        Ok(None)
     }
 
     /// Asks, passes every progress to `on_progress`, and returns the last answer.

@@ -2,11 +2,13 @@
 
 mod add;
 mod check;
+mod completions;
 mod create;
 mod detach;
 mod dump;
 mod flush;
 mod lab;
+mod man;
 mod models;
 mod profiles;
 mod serve;
@@ -46,6 +48,8 @@ pub fn run(verb: Verb) -> Result<()> {
         Verb::Models(report) => models::run(&report),
         Verb::Studies(report) => studies::run(&report),
         Verb::Lab(verb) => lab::run(&verb),
+        Verb::Completions(arguments) => completions::run(arguments),
+        Verb::Man(arguments) => man::run(&arguments),
     }
 }
 

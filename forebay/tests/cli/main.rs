@@ -7,6 +7,7 @@ mod duel;
 mod interrupt;
 mod mirror;
 mod ownership;
+mod pages;
 mod profiles;
 mod refused;
 mod rot;
