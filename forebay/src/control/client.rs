@@ -28,9 +28,7 @@ impl Connection {
             match UnixStream::connect(&path) {
                 Ok(stream) => return Ok(Some(Connection { stream: BufReader::new(stream) })),
                 // A killed daemon left a socket without a listener.
-                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
-                    ()
-                }
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {}
                 Err(error) => {
                     return Err(error)
                         .with_context(|| format!("cannot reach the daemon at {}", path.display()));
