@@ -234,7 +234,11 @@ pub(crate) fn scan_mutated<I: Image>(
     mutations: Mutations,
     visitor: &mut dyn FnMut(SegmentView, &BatchRecord),
 ) -> Result<Scan, ScanError> {
-    let mut survey = survey(image, superblock, repair, mutations)?;
+    let mut survey = if repair {
+        survey::survey_for_repair(image, superblock, mutations)?
+    } else {
+        survey(image, superblock, repair, mutations)?
+    };
     let open = visit::visit(image, superblock, &mut survey, mutations, visitor)?;
     let Survey { spans, end, .. } = survey;
     Ok(Scan {

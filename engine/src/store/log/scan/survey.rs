@@ -2,6 +2,7 @@
 
 use super::edges::{Edges, read_edges};
 use super::keys::{has_keys, split, verify_keys};
+use super::visit::visit;
 use super::walk::{Walk, search_headers};
 use super::{Damage, ScanError, SegmentSpan};
 use crate::format::{DecodedBatch, DecodedFooter, Layout, SegmentHead, Superblock};
@@ -97,7 +98,53 @@ pub(crate) fn survey<I: Image>(
     repair: bool,
     mutations: Mutations,
 ) -> Result<Survey, ScanError> {
-    let edges = read_edges(image, superblock, repair, mutations)?;
+    survey_without(image, superblock, repair, mutations, &[])
+}
+
+/// Surveys a log for a repair: no segment in it is without both its summary and a header.
+///
+/// A footer vouches for headers that were not read. Where its summary turns out to be damaged, and a header too, the log
+/// is cut at that header.
+///
+/// # Errors
+/// [`ScanError`].
+pub(super) fn survey_for_repair<I: Image>(
+    image: &mut I,
+    superblock: &Superblock,
+    mutations: Mutations,
+) -> Result<Survey, ScanError> {
+    let mut without: Vec<u32> = Vec::new();
+    let geometry = superblock.geometry();
+    loop {
+        let mut survey = survey_without(image, superblock, true, mutations, &without)?;
+        let error = match visit(image, superblock, &mut survey, mutations, &mut |_, _| ()) {
+            Ok(_) => return Ok(survey),
+            Err(error) => error,
+        };
+        let segment = match error {
+            ScanError::Corrupt { segment, .. } => Some(segment),
+            ScanError::Device { offset_bytes, .. } => {
+                (0..geometry.segments).rfind(|segment| geometry.offset_bytes(*segment, 0) <= offset_bytes)
+            }
+            _ => None,
+        };
+        match segment.filter(|segment| !without.contains(segment)) {
+            Some(segment) => without.push(segment),
+            None => return Err(error),
+        }
+    }
+}
+
+/// Surveys a log as if some segments had no footer.
+fn survey_without<I: Image>(
+    image: &mut I,
+    superblock: &Superblock,
+    repair: bool,
+    mutations: Mutations,
+    without_footer: &[u32],
+) -> Result<Survey, ScanError> {
+    let mut edges = read_edges(image, superblock, repair, mutations)?;
+    without_footer.iter().for_each(|segment| edges[index(*segment)].footer = None);
     let mut surveyor = Surveyor {
         image,
         superblock,

@@ -220,6 +220,26 @@ fn the_footer_of_a_dead_life_does_not_count() {
 }
 
 #[test]
+fn a_repair_cuts_where_a_summary_and_a_header_are_damaged() {
+    let (mut log, mut dice) = log_of(40, 3);
+    log.flush();
+    log.append(1, &mut dice);
+    log.flush();
+    let footer = GEOMETRY.offset_bytes(1, 0) as usize - BLOCK;
+    log.disk.bytes[footer - BLOCK] ^= 4;
+    assert_reads(&mut log, 41);
+    let header = log.offset_of(2);
+    log.disk.bytes[header + 200] ^= 4;
+    assert!(matches!(log.scan(false), Err(ScanError::Corrupt { segment: 0, .. })));
+    let (found, visited) = log.scan(true).unwrap();
+    log.assert_matches(&found, &visited);
+    assert_eq!(found.end.next_sequence, 2);
+    assert!(log.recover(found, 9, &mut dice));
+    log.append(2, &mut dice);
+    assert_reads(&mut log, 2);
+}
+
+#[test]
 fn what_a_repair_cut_off_stays_off() {
     // A header that was unreadable once and is whole again.
     let (mut log, mut dice) = log_of(40, 3);
