@@ -166,6 +166,16 @@ impl Composition {
     /// Our own.
     #[must_use]
     pub fn forebay() -> Composition {
+        let mut composition = Composition::plain_log();
+        for (name, value) in [("writes", "merge-or-bypass"), ("fetch", "neighbourhood")] {
+            composition.set(name, value).expect("names and values of the tables");
+        }
+        composition
+    }
+
+    /// A log with data and records in one write, which is otherwise as simple as can be.
+    #[must_use]
+    pub fn plain_log() -> Composition {
         let mut composition = Composition {
             placement: Placement::Log { false_dirty_bytes: 0 },
             admission: AdmissionChoice::Always(AlwaysChoice { ghost_pieces: 0 }),
@@ -188,7 +198,7 @@ impl Composition {
     /// Slots of 4 KiB in sets of 512, which are otherwise as simple as can be.
     #[must_use]
     pub fn plain_slots() -> Composition {
-        let mut composition = Composition::forebay();
+        let mut composition = Composition::plain_log();
         for (name, value) in [
             ("placement", "slots"),
             ("replacement", "fifo"),
@@ -269,7 +279,7 @@ impl Composition {
         }
         let mut lines = Lines { rest: text, line: 0 };
         lines.expect_line(TITLE)?;
-        let mut composition = Composition::forebay();
+        let mut composition = Composition::plain_log();
         composition.safe = match lines.value("safe")? {
             "true" => true,
             "false" => false,

@@ -347,7 +347,7 @@ fn read(file: &str, text: &str) -> Result<Profile, ProfileError> {
             versions: String::new(),
             confidence: Confidence::Own,
             deviations: Vec::new(),
-            composition: Composition::forebay(),
+            composition: Composition::plain_log(),
             sources: BTreeMap::new(),
         },
         Some(base) => {

@@ -103,7 +103,7 @@ fn of_two_gaps_of_a_read_the_second_is_counted() {
 
 #[test]
 fn a_read_that_comes_too_seldom_is_counted_until_it_enters() {
-    let mut composition = Composition::forebay();
+    let mut composition = Composition::plain_log();
     composition.set("admission", "second-read").unwrap();
     let mut setup = Setup::new(1);
     setup.composition = composition.text();
@@ -131,7 +131,7 @@ fn a_write_through_that_enters_is_none() {
 
 /// Our own log, where a write waits for no read of the origin and for no room.
 fn without_waits() -> Setup {
-    let mut composition = Composition::forebay();
+    let mut composition = Composition::plain_log();
     composition.set("writes", "merge-or-bypass").unwrap();
     Setup { composition: composition.text(), ..Setup::new(1) }
 }
@@ -158,19 +158,25 @@ fn a_write_waits_for_no_read_of_the_origin() {
 }
 
 #[test]
-fn a_write_waits_for_no_room() {
-    let mut world = opened(without_waits().with_modes(&[WriteMode::Writeback; 2]));
-    // Nothing of the steps comes home.
+fn a_write_waits_for_no_room_that_comes_slowly() {
+    // Nothing of the steps comes home. They have gaps between them, or not.
     let is_home = |io: &IoView| io.is_origin(0, Kind::Write) || io.is_origin(1, Kind::Write);
-    world.hold(move |io| is_home(io) && io.sectors > 8);
-    let steps: Vec<Ticket> = (0..116).map(|at| world.write(at % 2, blocks(at as u64 / 2 * 16, 16))).collect();
-    world.pass(Nanos::SECOND).unwrap();
-    assert!(world.outstanding_of(0) > 2, "the log is full");
-    write(&mut world, blocks(992, 1));
-    assert!(counters(&world).write_bypasses.in_use_blocks > 0);
-    world.release();
-    steps.into_iter().try_for_each(|step| world.succeed(step)).unwrap();
-    world.verify().unwrap();
+    for (stride, goes_around) in [(17, true), (16, false)] {
+        let mut world = opened(without_waits().with_modes(&[WriteMode::Writeback; 2]));
+        world.hold(move |io| is_home(io) && io.sectors >= 128);
+        let steps: Vec<Ticket> =
+            (0..116).map(|at| world.write(at % 2, blocks(at as u64 / 2 * stride, 16))).collect();
+        world.pass(Nanos::SECOND).unwrap();
+        assert!(world.outstanding_of(0) > 2, "the log is full");
+        let before = counters(&world).write_bypasses.in_use_blocks;
+        let last = world.write(0, blocks(992, 12));
+        world.pass(Nanos::SECOND).unwrap();
+        assert_eq!(world.answer(last).is_some(), goes_around, "runs of {stride} blocks and more");
+        assert_eq!(counters(&world).write_bypasses.in_use_blocks - before, if goes_around { 12 } else { 0 });
+        world.release();
+        steps.into_iter().chain([last]).try_for_each(|step| world.succeed(step)).unwrap();
+        world.verify().unwrap();
+    }
 }
 
 #[test]
@@ -232,7 +238,7 @@ fn a_write_that_the_origin_refuses_waits_for_room() {
     world.pass(Nanos::SECOND).unwrap();
     assert!(world.outstanding_of(0) > 2, "the log is full");
     world.origin(0).faults.fail_next(Kind::Write, Errno::IO);
-    let refused = world.write(0, blocks(15, 1));
+    let refused = world.write(0, sectors(121, 4));
     world.pass(Nanos::SECOND).unwrap();
     assert_eq!(world.engine().expect("an engine runs").status().volumes[0].origin_errors, 1);
     world.release();

@@ -296,7 +296,7 @@ fn every_way_to_keep_data_runs() -> Result<(), Trouble> {
         composition.set("persistence", persistence).expect("it is possible");
         composition
     };
-    let mut buckets = Composition::forebay();
+    let mut buckets = Composition::plain_log();
     for (axis, choice) in [("writes", "extents"), ("persistence", "journal"), ("replacement", "bucket-lru")] {
         buckets.set(axis, choice).expect("it is possible");
     }

@@ -132,7 +132,7 @@ fn small() -> Study {
 
 fn carry_out(study: &Study, system: &str, is_wanted: &dyn Fn(&str) -> bool) -> Vec<Measured> {
     let run = study.runs.iter().find(|run| run.system == system).expect("it is a system");
-    let composition = run.compose(Composition::forebay()).expect("nothing is changed");
+    let composition = run.compose(Composition::plain_log()).expect("nothing is changed");
     let runner = Runner::new(study, run, Some(&composition)).expect("it can be run");
     runner.carry_out(is_wanted, &mut |_, _| ()).expect("nothing goes wrong")
 }
@@ -303,7 +303,7 @@ fn what_was_fitted_to_is_marked_and_left_out_of_the_fidelity() {
 #[test]
 fn a_profile_that_cannot_run_says_what_is_lacking() {
     let study = small();
-    let mut composition = Composition::forebay();
+    let mut composition = Composition::plain_log();
     composition.set("readahead_bytes", "4096").expect("it is in range");
     let error = Runner::new(&study, &study.runs[0], Some(&composition)).err().expect("nothing reads ahead");
     assert_eq!(error.to_string(), "this version cannot run readahead_bytes = 4096 yet");
@@ -352,7 +352,7 @@ fn a_published_procedure_runs() {
     let study = study::named("mapperx-2021").expect("it is built in");
     let run =
         study.runs.iter().find(|run| run.system == "forebay" && run.procedure == "256k").expect("it is run");
-    let composition = run.compose(Composition::forebay()).expect("nothing is changed");
+    let composition = run.compose(Composition::plain_log()).expect("nothing is changed");
     let runner = Runner::new(&study, run, Some(&composition)).expect("it can be run");
     let measured = runner.carry_out(&|_| true, &mut |_, _| ()).expect("nothing goes wrong");
     // 50 threads of 100 MiB, 256 KiB each time.

@@ -252,6 +252,8 @@ fn every_mode_survives_cuts_kills_and_stops() {
                 (Knob::mode_changes, 0),
                 (Knob::drains, 0),
                 (Knob::faulty, 0),
+                // It rots behind a stop, too.
+                (Knob::cache_rot, 0),
                 (Knob::metadata_rot, 0),
                 (Knob::rot_while_off, 0),
                 // Origins may be away in a silence.

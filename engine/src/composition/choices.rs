@@ -57,7 +57,7 @@ impl Choice {
 
     /// The tunables of this choice.
     pub fn keys(&self) -> impl Iterator<Item = &'static Key> {
-        let mut composition = Composition::forebay();
+        let mut composition = Composition::plain_log();
         self.choose(&mut composition);
         let axis = self.axis;
         KEYS.iter().filter(move |key| key.axis == Some(axis) && key.get(&composition).is_some())

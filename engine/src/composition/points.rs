@@ -27,7 +27,7 @@ pub fn points() -> impl Iterator<Item = Composition> {
     let answers: Vec<Vec<Composition>> = Axis::ALL.into_iter().map(answers).collect();
     let count: usize = answers.iter().map(Vec::len).product();
     (0..count).map(move |number| {
-        let mut composition = Composition::forebay();
+        let mut composition = Composition::plain_log();
         let mut number = number;
         for (axis, answers) in Axis::ALL.into_iter().zip(&answers) {
             composition.take_answer(axis, &answers[number % answers.len()]);
@@ -41,7 +41,7 @@ pub fn points() -> impl Iterator<Item = Composition> {
 fn answers(axis: Axis) -> Vec<Composition> {
     let mut answers = Vec::new();
     for choice in axis.choices() {
-        let mut chosen = Composition::forebay();
+        let mut chosen = Composition::plain_log();
         chosen.choose(axis, choice.name).expect("a choice of the table can be made");
         let mut ways = vec![chosen];
         for (name, values) in VARIED {

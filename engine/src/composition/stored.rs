@@ -110,7 +110,7 @@ impl Composition {
     pub fn of(superblock: &Superblock) -> Result<Composition, StoredError> {
         let composition = match superblock.composition.as_str() {
             // Caches of early builds have none.
-            "" => Composition::forebay(),
+            "" => Composition::plain_log(),
             text => match with_reinsertion_named(text) {
                 Some(text) => Composition::parse(&text)?,
                 None => Composition::parse(text)?,
@@ -295,7 +295,7 @@ mod tests {
     }
 
     fn slots() -> Composition {
-        let mut composition = Composition::forebay();
+        let mut composition = Composition::plain_log();
         for (name, value) in [
             ("placement", "slots"),
             ("replacement", "fifo"),
@@ -327,9 +327,9 @@ mod tests {
 
     #[test]
     fn a_cache_without_a_text_is_our_own() {
-        let mut old = superblock(&Composition::forebay());
+        let mut old = superblock(&Composition::plain_log());
         old.composition = String::new();
-        assert_eq!(Composition::of(&old), Ok(Composition::forebay()));
+        assert_eq!(Composition::of(&old), Ok(Composition::plain_log()));
         let mut slots = superblock(&slots());
         slots.composition = String::new();
         let error = Composition::of(&slots).expect_err("it has slots");
@@ -339,14 +339,14 @@ mod tests {
     /// Goal: caches from before reinsertion had a name are opened, and keep as many hit blocks as they did.
     #[test]
     fn a_ring_that_says_fifo_reinserts_as_it_did() {
-        let mut gflash = Composition::forebay();
+        let mut gflash = Composition::plain_log();
         for (name, value) in
             [("persistence", "mirror"), ("destage", "mirror"), ("laps_max", "1"), ("credit_percent", "0")]
         {
             gflash.set(name, value).expect("it is there");
         }
         for (today, lines) in [
-            (Composition::forebay(), "laps_max = 3\nkeep_percent = 50\ncredit_percent = 50\n"),
+            (Composition::plain_log(), "laps_max = 3\nkeep_percent = 50\ncredit_percent = 50\n"),
             (gflash, "laps_max = 1\nkeep_percent = 50\ncredit_percent = 0\n"),
         ] {
             let mut old = superblock(&today);

@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 fn set(changes: &[(&str, &str)]) -> Composition {
-    let mut composition = Composition::forebay();
+    let mut composition = Composition::plain_log();
     for (name, value) in changes {
         composition.set(name, value).expect("the test sets what there is");
     }
@@ -89,9 +89,9 @@ fn defaults_are_what_the_policies_call_published() {
 #[test]
 fn what_cannot_be_set_is_answered_with_what_can() {
     let refused = |name: &str, value: &str| {
-        let mut composition = Composition::forebay();
+        let mut composition = Composition::plain_log();
         let error = composition.set(name, value).expect_err("it cannot be set").to_string();
-        assert_eq!(composition, Composition::forebay(), "nothing has changed");
+        assert_eq!(composition, Composition::plain_log(), "nothing has changed");
         error
     };
     assert_eq!(refused("colour", "red"), "there is no colour");
@@ -124,7 +124,7 @@ fn couplings_of_tunables() {
     assert!(bcache.validate().is_ok());
     bcache.set("cutoff_writeback_sync_percent", "96").unwrap();
     assert_eq!(bcache.validate().unwrap_err().name, "bucket-cutoffs-rise");
-    let mut deaf = Composition::forebay();
+    let mut deaf = Composition::plain_log();
     deaf.cutoff.congestion = Some(CongestionChoice::PUBLISHED);
     assert_eq!(deaf.validate().unwrap_err().name, "congestion-needs-runs");
 }
@@ -155,9 +155,9 @@ fn safe_promises_what_a_disk_does_and_unsafe_says_what_it_gives_up() {
 }
 
 #[test]
-fn the_text_of_forebay() {
+fn the_text_of_a_plain_log() {
     assert_eq!(
-        Composition::forebay().text(),
+        Composition::plain_log().text(),
         "forebay composition 1\n\
          safe = true\n\
          placement = log\n\
@@ -186,8 +186,8 @@ fn the_text_of_forebay() {
 
 #[test]
 fn a_text_is_read_only_as_it_was_written() {
-    let text = Composition::forebay().text();
-    assert_eq!(Composition::parse(&text), Ok(Composition::forebay()));
+    let text = Composition::plain_log().text();
+    assert_eq!(Composition::parse(&text), Ok(Composition::plain_log()));
     let refused = |text: &str| Composition::parse(text).expect_err("it was changed").to_string();
     assert_eq!(refused(""), "line 1 of the composition: forebay composition 1 is missing");
     assert_eq!(

@@ -228,13 +228,12 @@ fn a_profile_that_does_not_run_yet_is_refused_and_leaves_the_cache_alone() {
     }
     let mine = place.file("mine.toml", 0);
     let profile = |tunables: &str| {
-        let text =
-            format!("name = \"mine\"\ndescription = \"\"\nextends = \"forebay\"\n[tunables]\n{tunables}\n");
-        std::fs::write(&mine, text).unwrap();
+        let head = "name = \"mine\"\ndescription = \"\"\nextends = \"forebay\"\n[axes]\nfetch = \"request\"";
+        std::fs::write(&mine, format!("{head}\n[tunables]\n{tunables}\n")).unwrap();
     };
     let create = ["create", "--origin", &origin, "--cache", &cache, "--profile", &mine];
     profile("idle_ms = 0");
-    place.refused(&create, 1, &["mine.toml:5", "idle_ms = 0", "1 to 600000 ms"]);
+    place.refused(&create, 1, &["mine.toml:7", "idle_ms = 0", "1 to 600000 ms"]);
     profile("readahead_bytes = 4096");
     place.refused(&create, 1, &["profile mine", "readahead_bytes = 4096"]);
     assert!(std::fs::read(&cache).unwrap() == before, "not one byte was written");

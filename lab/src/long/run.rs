@@ -65,7 +65,7 @@ pub struct LongRun {
 }
 
 impl LongRun {
-    /// A new cache with new volumes, and the engine opened on it: our own kind of cache. `configure` may change
+    /// A new cache with new volumes, and the engine opened on it: a plain log. `configure` may change
     /// the engine's bounds.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl LongRun {
     /// # Panics
     /// If there are no volumes or too many, or an origin without a whole block.
     pub fn new(setup: Setup, configure: impl FnOnce(&mut Config)) -> Result<LongRun, Trouble> {
-        LongRun::composed(setup, &Composition::forebay(), configure)
+        LongRun::composed(setup, &Composition::plain_log(), configure)
     }
 
     /// The same with a cache of any kind that the engine carries out.

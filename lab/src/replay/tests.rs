@@ -14,7 +14,7 @@ fn outcome(text: &str, mode: WriteMode, pace: Pace) -> Result<Outcome, ReplayErr
 fn outcome_of(name: &str, bytes: &[u8], mode: WriteMode, pace: Pace) -> Result<Outcome, ReplayError> {
     let model = |name| models::find(name).expect("it is built in");
     let (cache, origin) = (model("ssd"), model("hdd"));
-    let composition = Composition::forebay();
+    let composition = Composition::plain_log();
     let plan =
         Plan { composition: &composition, cache: &cache, cache_bytes: 32 * MIB, origin: &origin, mode };
     let mut source = read(name, bytes, Reading::default())?;
@@ -100,7 +100,7 @@ fn a_real_excerpt_is_the_same_each_time() -> Result<(), ReplayError> {
 #[test]
 fn jobs_ask_what_fio_asks_and_then_all_goes_home() -> Result<(), Box<dyn std::error::Error>> {
     let model = |name| models::find(name).expect("it is built in");
-    let (cache, origin, composition) = (model("ssd"), model("hdd"), Composition::forebay());
+    let (cache, origin, composition) = (model("ssd"), model("hdd"), Composition::plain_log());
     let mode = WriteMode::Writeback;
     let plan =
         Plan { composition: &composition, cache: &cache, cache_bytes: 32 * MIB, origin: &origin, mode };

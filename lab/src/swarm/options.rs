@@ -202,7 +202,8 @@ impl Options {
         })
     }
 
-    /// The same world with a log of the profile that was asked for, or with the buckets that were drawn.
+    /// The same world with a log of the profile that was asked for, or with the buckets or the memory that were drawn, or
+    /// with our own.
     fn with_log(&self, mut setup: Setup) -> Setup {
         let keys = self.keys();
         if let Some((_, mut composition)) = self.profile.filter(|_| setup.slots.is_none()) {
@@ -220,8 +221,14 @@ impl Options {
         let is_safe = self.get(Knob::early) == 0;
         let Some(keys) = keys else {
             let memory_blocks = self.get(Knob::memory_blocks);
-            let has_mirror = memory_blocks > 0 && setup.slots.is_none();
-            return if has_mirror { setup.with_mirror(memory_blocks, is_safe) } else { setup };
+            return match (setup.slots, memory_blocks) {
+                (Some(_), _) => setup,
+                (None, 0) => {
+                    let own = Composition::forebay();
+                    Setup { composition: own.text(), ..setup }.with_promise(&own.contract())
+                }
+                (None, _) => setup.with_mirror(memory_blocks, is_safe),
+            };
         };
         let cutoff = self.get(Knob::cutoff_bytes).to_string();
         let passes: &[(&str, &str)] = &[("cutoff", "runs-and-congestion"), ("cutoff_bytes", &cutoff)];

@@ -2,7 +2,7 @@
 
 use crate::oracle::Contract;
 use engine::composition::Composition;
-use engine::composition::axes::PersistenceChoice;
+use engine::composition::axes::{PersistenceChoice, WritesChoice};
 use engine::composition::contract::Keeps;
 use engine::effect::WriteMode;
 use engine::format::{CHECKSUM_PAGE_RECORDS, KeyLayout, SlotLayout};
@@ -178,7 +178,7 @@ impl Setup {
     /// If there are no such ones.
     #[must_use]
     pub fn with_buckets(mut self, layout: KeyLayout, besides: &[(&str, &str)], safe: bool) -> Setup {
-        let mut composition = Composition { safe, ..Composition::forebay() };
+        let mut composition = Composition { safe, ..Composition::plain_log() };
         let bucket_sectors = (layout.bucket_blocks * 8).to_string();
         let buckets = [
             ("replacement", "bucket-lru"),
@@ -200,7 +200,7 @@ impl Setup {
     /// Never: the choices go together.
     #[must_use]
     pub fn with_frames(mut self, layout: KeyLayout) -> Setup {
-        let mut composition = Composition::forebay();
+        let mut composition = Composition::plain_log();
         for (name, value) in [("replacement", "forebay"), ("persistence", "frames")] {
             composition.set(name, value).expect("every name and value is one of a composition");
         }
@@ -216,7 +216,7 @@ impl Setup {
     /// If there is no such cache.
     #[must_use]
     pub fn with_mirror(mut self, blocks: u64, safe: bool) -> Setup {
-        let mut composition = Composition { safe, ..Composition::forebay() };
+        let mut composition = Composition { safe, ..Composition::plain_log() };
         for (name, value) in [
             ("admission", "second-read"),
             ("persistence", "mirror"),
@@ -237,11 +237,16 @@ impl Setup {
         slot_bytes / 512
     }
 
-    /// Whether clean data lies in frames behind the ring.
     fn log_composition(&self) -> Composition {
-        Composition::parse(&self.composition).unwrap_or_else(|_| Composition::forebay())
+        Composition::parse(&self.composition).unwrap_or_else(|_| Composition::plain_log())
     }
 
+    /// Whether writes that would have to wait go around the cache.
+    pub(super) fn bypasses_waits(&self) -> bool {
+        self.log_composition().writes == WritesChoice::MergeOrBypass
+    }
+
+    /// Whether clean data lies in frames behind the ring.
     pub(super) fn has_frames(&self) -> bool {
         matches!(self.log_composition().persistence, PersistenceChoice::Frames(_))
     }

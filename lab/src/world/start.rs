@@ -207,8 +207,10 @@ impl World {
         self.note(What::Open { session: opened.superblock.session, dirty_bytes });
         self.oracle.explained.restarted();
         self.settle_settings(&opened)?;
-        // In slots and buckets a write goes around the cache, too, when there is no room for it.
-        let is_any_bypassed = self.setup.slots.is_some() || self.setup.keys.is_some();
+        // In slots and buckets a write goes around the cache, too, when there is no room for it; and elsewhere if the
+        // composition says so.
+        let is_any_bypassed =
+            self.setup.slots.is_some() || self.setup.keys.is_some() || self.setup.bypasses_waits();
         for ((is_bypassed, mode), origin) in self.is_bypassed.iter_mut().zip(&self.modes).zip(&self.origins) {
             // Writes of the process before to the origin alone may still be lost there, and are in no log.
             let is_left = *is_bypassed && !origin.unflushed().is_empty();

@@ -149,7 +149,7 @@ fn rule_07_dirty_block_is_never_bypassed(world: &mut World) -> Run {
 
 /// A write goes around the cache rather than wait.
 fn without_waits() -> Setup {
-    let mut composition = Composition::forebay();
+    let mut composition = Composition::plain_log();
     composition.set("writes", "merge-or-bypass").expect("a choice of that axis");
     Setup { composition: composition.text(), ..writeback() }
 }

@@ -7,7 +7,7 @@ use crate::mutation::{Mutation, Mutations};
 use crate::store::{Destaging, Durability, Lookup, Readiness};
 
 /// Blocks of one run at the most: 256 KiB.
-const RUN_BLOCKS_MAX: u64 = 64;
+pub(super) const RUN_BLOCKS_MAX: u64 = 64;
 
 /// The choice among the dirty blocks of one volume.
 pub(crate) struct Choice<'a, S> {

@@ -1,5 +1,6 @@
 //! The destager's state of one volume: dirty blocks, their order, and runs that wait for the origin's flush.
 
+use super::choice::RUN_BLOCKS_MAX;
 use super::dirty_map::DirtyMap;
 use super::run::{Copied, Written};
 use super::unreadable::Unreadable;
@@ -43,6 +44,8 @@ pub(crate) struct DestageState {
     pub behind_blocks: u64,
     /// The time at which the last run began.
     run_began: Nanos,
+    /// The usual length of late runs, in eighths of a block.
+    run_block_eighths: u64,
     /// The next background run waits until then.
     pub pause_until: Nanos,
     /// Requests that want everything home.
@@ -88,6 +91,7 @@ impl DestageState {
             look_again: Nanos(0),
             behind_blocks: 0,
             run_began: Nanos(0),
+            run_block_eighths: 8 * RUN_BLOCKS_MAX,
             pause_until: Nanos(0),
             drains: 0,
             home_blocks: 0,
@@ -146,6 +150,14 @@ impl DestageState {
         self.in_flight += 1;
         self.behind_blocks = self.behind_blocks.saturating_sub(blocks);
         self.run_began = now;
+        self.run_block_eighths = self.run_block_eighths - self.run_block_eighths / 8 + blocks;
+    }
+
+    /// Whether the origin would take that many blocks around a full cache in less time than it takes until there is room for
+    /// them. Long runs make room as fast as the origin writes; short ones cost it as much as the write itself.
+    pub fn is_faster_around(&self, blocks: u64) -> bool {
+        let run_blocks = self.run_block_eighths / 8;
+        run_blocks < RUN_BLOCKS_MAX / 2 && blocks >= run_blocks / 2
     }
 
     /// Sets the pause after a run. While clients are busy the origin rests for as long as the run took, at least for

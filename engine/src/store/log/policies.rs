@@ -128,7 +128,18 @@ impl Machine<LogStore> {
     /// does.
     ///
     /// The origin, which mostly has a write cache of its own, takes the write in less time than it takes for a read.
+    #[inline]
     pub(super) fn bypasses_wait(&self, key: RequestKey) -> Option<Bypass> {
+        let has_room = self.clients_may_append();
+        if has_room
+            && matches!(self.requests[key].op, RequestOp::Write { range, .. } if range.is_block_aligned())
+        {
+            return None;
+        }
+        self.bypasses_long_wait(key, has_room)
+    }
+
+    fn bypasses_long_wait(&self, key: RequestKey, has_room: bool) -> Option<Bypass> {
         let active = &self.requests[key];
         let RequestOp::Write { range, fua, .. } = active.op else { unreachable!("only writes merge") };
         let volume = self.volume(active.volume);
@@ -136,7 +147,7 @@ impl Machine<LogStore> {
         if volume.origin.is_failing() {
             return None;
         }
-        if !self.clients_may_append() {
+        if !has_room && volume.destage.is_faster_around(active.blocks.count) {
             return Some(Reason::InUse.into());
         }
         // Who flushes would wait for the origin's write cache instead; in the log the next write of the block does not read

@@ -28,7 +28,7 @@ struct Scene {
 impl Scene {
     fn new() -> Scene {
         let layout = SlotLayout::with_slots(SLOTS, 4096, WAYS, SlotPersistence::SyncSector).expect("slots");
-        let mut composition = Composition::forebay();
+        let mut composition = Composition::plain_log();
         for (name, value) in [
             ("placement", "slots"),
             ("replacement", "fifo"),
