@@ -275,6 +275,8 @@ pub struct Counters {
     pub beside_blocks: u64,
     /// Blocks read by clients that had been read beside others, and were in memory.
     pub beside_hit_blocks: u64,
+    /// Blocks read beside others that nobody had asked for, and that were offered to a cache with room.
+    pub warm_up_blocks: u64,
     /// Reads all of whose blocks the cache had.
     pub hits: u64,
     /// Reads that needed the origin.

@@ -10,7 +10,7 @@ use forebay_lab::world::{IoView, Setup, VolumeSetup, World, blocks, sectors};
 
 /// A cache of 32 MiB before a volume of 64 MiB that ends in the middle of a block.
 fn world(fetch: &str) -> Result<World, Violation> {
-    let mut composition = Composition::forebay();
+    let mut composition = Composition::plain_log();
     composition.set("fetch", fetch).expect("a choice of that axis");
     let mut setup = Setup { composition: composition.text(), segments: 256, ..Setup::new(1) };
     setup.volumes = vec![VolumeSetup { sectors: 16 * 1024 * 8 - 3, mode: WriteMode::Writeback }];
@@ -134,4 +134,22 @@ fn memory_for_neighbours_is_bounded_and_given_back() -> Result<(), Violation> {
     let stop = world.submit(0, RequestOp::Stop);
     world.succeed(stop)?;
     world.stopped()
+}
+
+/// A cache with room takes what lies beside a miss as well, if misses come back to it.
+#[test]
+fn a_cache_with_room_is_warmed_by_what_lies_beside() -> Result<(), Violation> {
+    // Regions that are missed again and again, or once.
+    for (regions, is_warmed) in [(48, true), (256, false)] {
+        let mut world = world("neighbourhood")?;
+        for at in 0..1000 {
+            read(&mut world, at * 7 % regions * 64 + at / regions * 11 % 64, 1)?;
+        }
+        let Counters { misses, warm_up_blocks, fill_blocks, .. } = status(&world).counters;
+        assert_eq!(misses < 400, is_warmed, "{misses} misses in {regions} regions");
+        assert_eq!(warm_up_blocks > 1000, is_warmed, "{warm_up_blocks} blocks in {regions} regions");
+        assert!(fill_blocks <= 8192, "no more than the cache holds");
+        world.verify()?;
+    }
+    Ok(())
 }

@@ -1,8 +1,9 @@
 //! Neighbours: blocks beside those that a miss asked for, read with them and kept in memory for the reads that follow.
 //!
 //! The cache device sees a neighbour when a client asks for it, as it sees any other block that a read brought. One that
-//! nobody asks for is dropped, so reading far costs no wear. How far is learned
-//! ([`neighbourhood`](crate::policies::fetch::neighbourhood)).
+//! nobody asks for is dropped, so reading far costs no wear; but while the cache has room, it enters if that pays. How far is
+//! learned ([`neighbourhood`](crate::policies::fetch::neighbourhood)), and what pays
+//! ([`warm_up`](crate::policies::fetch::warm_up)).
 //!
 //! HAZARD 1: a neighbour counts only while its stamp holds: nothing was written, destaged, discarded or bypassed there since
 //! its read began. It is compared at each use, so whatever changes a block need not know of neighbours.
@@ -15,6 +16,7 @@ use crate::memory::{Memory, Purpose, Slice};
 use crate::mutation::Mutation;
 use crate::number::{to_u32, wide};
 use crate::policies::fetch::neighbourhood::Neighbourhood;
+use crate::policies::fetch::warm_up::WarmUp;
 use crate::store::Store;
 use crate::units::{BLOCK_BYTES, BlockKey, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeIndex};
 use alloc::boxed::Box;
@@ -68,6 +70,7 @@ pub(crate) struct Neighbours {
     order: VecDeque<(BlockKey, u64)>,
     last_number: u64,
     learned: [Neighbourhood; VOLUMES_MAX],
+    warm_ups: [WarmUp; VOLUMES_MAX],
 }
 
 impl Neighbours {
@@ -81,6 +84,7 @@ impl Neighbours {
             order: VecDeque::new(),
             last_number: 0,
             learned: core::array::from_fn(|_| Neighbourhood::default()),
+            warm_ups: core::array::from_fn(|_| WarmUp::default()),
         }
     }
 
@@ -118,18 +122,14 @@ impl Neighbours {
         }
     }
 
-    /// Makes room for a run that is about to be read, by dropping the oldest; false if there is not enough.
-    fn make_room<M: Memory>(&mut self, bytes: u64, memory: &mut M) -> bool {
-        if self.reading_bytes + bytes > self.bytes_max / 2 {
-            return false;
-        }
-        while self.bytes + bytes > self.bytes_max {
-            let Some((first, number)) = self.order.pop_front() else { return false };
+    /// The run that was read first of those that are here.
+    fn oldest(&mut self) -> Option<BlockKey> {
+        loop {
+            let (first, number) = self.order.pop_front()?;
             if self.runs.get(&first).is_some_and(|run| run.number == number) {
-                self.drop_run(first, memory);
+                return Some(first);
             }
         }
-        true
     }
 
     /// Drops all runs that are not being read, of one volume or all.
@@ -184,7 +184,11 @@ impl<S: Store> Machine<S> {
         if self.neighbours.bytes_max == 0 {
             return None;
         }
-        let width = self.neighbours.learned[volume.at()].next_blocks();
+        let room_blocks = S::room_blocks(self);
+        let warm_up = &mut self.neighbours.warm_ups[volume.at()];
+        warm_up.miss(BlockKey::new(volume, asked.first));
+        let warming = warm_up.next_blocks(room_blocks);
+        let width = self.neighbours.learned[volume.at()].next_blocks().max(warming);
         let start = asked.first - asked.first % width;
         // A block that the volume ends in has no content of its own behind the end.
         let whole = self.volume(volume).size_sectors / SECTORS_PER_BLOCK;
@@ -207,6 +211,56 @@ impl<S: Store> Machine<S> {
         (beside != Beside::default()).then(|| Box::new(beside))
     }
 
+    /// Makes room for a run that is about to be read, by giving up the oldest; false if there is not enough.
+    fn make_room_beside<M: Memory>(&mut self, bytes: u64, memory: &mut M) -> bool {
+        if self.neighbours.reading_bytes + bytes > self.neighbours.bytes_max / 2 {
+            return false;
+        }
+        while self.neighbours.bytes + bytes > self.neighbours.bytes_max {
+            let Some(first) = self.neighbours.oldest() else { return false };
+            self.keep_beside(first, memory);
+            self.neighbours.drop_run(first, memory);
+        }
+        true
+    }
+
+    /// Offers what nobody asked for of a run to the cache, while that has room and if it pays.
+    fn keep_beside<M: Memory>(&mut self, first: BlockKey, memory: &mut M) {
+        let room_blocks = S::room_blocks(self);
+        let Neighbours { runs, warm_ups, .. } = &mut self.neighbours;
+        let Run { blocks, slice, stamp, used, .. } = runs[&first];
+        let volume = first.volume();
+        let warm_up = &mut warm_ups[volume.at()];
+        let unused_blocks = u64::from(blocks - used.count_ones());
+        if unused_blocks == 0 {
+            return;
+        }
+        if !warm_up.enters(room_blocks) {
+            warm_up.left(first, u64::from(blocks), unused_blocks);
+            return;
+        }
+        let all = Blocks { first: first.block(), count: u64::from(blocks) };
+        let epoch = self.trusted_epoch(self.volume(volume));
+        let is_same = self.volume(volume).guard.stamp(all, epoch) == Some(stamp);
+        if !is_same && !self.is_mutated(Mutation::FillAfterChange) {
+            return;
+        }
+        let is_unused = |step: &u32| used & 1 << step == 0;
+        let mut step = 0;
+        while step < blocks {
+            let count = to_u32(wide((step..blocks).take_while(is_unused).count()));
+            let unused = Blocks { first: all.first + u64::from(step), count: u64::from(count) };
+            if count > 0
+                && let Some(stamp) = self.volume(volume).guard.stamp(unused, epoch)
+            {
+                let block_bytes = to_u32(BLOCK_BYTES);
+                let slice = slice.part(step * block_bytes, count * block_bytes);
+                S::offer_beside(self, volume, unused, slice, stamp, memory);
+            }
+            step += count + 1;
+        }
+    }
+
     fn begin_run<M: Memory>(
         &mut self,
         volume: VolumeIndex,
@@ -220,7 +274,7 @@ impl<S: Store> Machine<S> {
         let epoch = self.trusted_epoch(self.volume(volume));
         let stamp = self.volume(volume).guard.stamp(blocks, epoch)?;
         let len_bytes = to_u32(blocks.count * BLOCK_BYTES);
-        if !self.neighbours.make_room(u64::from(len_bytes), memory) {
+        if !self.make_room_beside(u64::from(len_bytes), memory) {
             return None;
         }
         let buffer = memory.allocate(Purpose::Payload, len_bytes)?;

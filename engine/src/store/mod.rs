@@ -175,6 +175,22 @@ pub(crate) trait Reading: Operations {
         stamp: Stamp,
         memory: &mut M,
     );
+    /// Blocks that may yet enter without pushing any other one out.
+    fn room_blocks(m: &Machine<Self>) -> u64 {
+        let _ = m;
+        0
+    }
+    /// Offers blocks that were read beside others, and are as they were when `stamp` was taken. Nobody asked for them.
+    fn offer_beside<M: Memory>(
+        m: &mut Machine<Self>,
+        volume: VolumeIndex,
+        blocks: Blocks,
+        slice: Slice,
+        stamp: Stamp,
+        memory: &mut M,
+    ) {
+        let _ = (m, volume, blocks, slice, stamp, memory);
+    }
     /// Notes that the cache device answered a client's read that was issued at `issued`.
     fn answered(m: &mut Machine<Self>, issued: Nanos) {
         let _ = (m, issued);

@@ -52,6 +52,7 @@ pub struct RequestStats {
     pub miss_blocks: u64,
     pub beside_blocks: u64,
     pub beside_hit_blocks: u64,
+    pub warm_up_blocks: u64,
     pub fill_blocks: u64,
     pub fill_dropped_blocks: u64,
     pub destaged_blocks: u64,
@@ -154,6 +155,7 @@ impl RequestStats {
         self.miss_blocks += other.miss_blocks;
         self.beside_blocks += other.beside_blocks;
         self.beside_hit_blocks += other.beside_hit_blocks;
+        self.warm_up_blocks += other.warm_up_blocks;
         self.fill_blocks += other.fill_blocks;
         self.fill_dropped_blocks += other.fill_dropped_blocks;
         self.destaged_blocks += other.destaged_blocks;
@@ -180,6 +182,7 @@ impl From<&Counters> for RequestStats {
             miss_blocks: counters.miss_blocks,
             beside_blocks: counters.beside_blocks,
             beside_hit_blocks: counters.beside_hit_blocks,
+            warm_up_blocks: counters.warm_up_blocks,
             fill_blocks: counters.fill_blocks,
             fill_dropped_blocks: counters.fill_dropped_blocks,
             destaged_blocks: counters.destaged_blocks,
@@ -317,8 +320,8 @@ impl VolumeStats {
         )?;
         writeln!(
             to,
-            "beside     {} blocks read, {} of them asked for later",
-            requests.beside_blocks, requests.beside_hit_blocks
+            "beside     {} blocks read, {} of them asked for later, {} taken to warm up",
+            requests.beside_blocks, requests.beside_hit_blocks, requests.warm_up_blocks
         )?;
         writeln!(
             to,

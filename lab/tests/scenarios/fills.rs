@@ -3,13 +3,15 @@
 use crate::kinds::{ALL, Kind as Records, RINGS};
 use crate::steps::*;
 use engine::composition::Composition;
+use engine::effect::WriteMode;
 use forebay_lab::disk::faults::Kind;
-use forebay_lab::world::{Setup, World};
+use forebay_lab::world::{Setup, VolumeSetup, World};
 
 crate::scenarios! {
     hazard_01_fill_races_with_write_that_came_and_went: FillAfterChange, writearound, on ALL;
     hazard_01_write_overtakes_a_fill_that_gathers: FillAfterChange, writearound;
     hazard_01_neighbour_changes_in_memory: FillAfterChange, beside;
+    hazard_01_neighbour_changes_before_it_enters: FillAfterChange, beside_with_room;
     hazard_01_fill_while_the_origin_is_written: FillDuringChange, writearound, on ALL;
     hazard_01_fill_published_behind_a_bypass: FillBehindBypass, writearound, on HELD_BACK;
     rule_02_fill_of_what_the_origin_may_lose: FillOverUnflushedOrigin, writearound, on RINGS;
@@ -18,9 +20,15 @@ crate::scenarios! {
 
 /// Reads of the origin bring what lies beside, and keep it in memory.
 fn beside() -> Setup {
-    let mut composition = Composition::forebay();
+    let mut composition = Composition::plain_log();
     composition.set("fetch", "neighbourhood").expect("a choice of that axis");
     Setup { composition: composition.text(), ..writearound_alone() }
+}
+
+/// The same, with room for all of the volume.
+fn beside_with_room() -> Setup {
+    let volumes = vec![VolumeSetup { sectors: 64 * 64 * 8, mode: WriteMode::Writearound }];
+    Setup { segments: 512, volumes, ..beside() }
 }
 
 /// A write waits until a copy is in the index; with frames the copy is forgotten instead.
@@ -53,6 +61,30 @@ fn hazard_01_neighbour_changes_in_memory(world: &mut World) -> Run {
     read(world, 0, 10, 1)?;
     write(world, 0, 12, 1)?;
     read(world, 0, 12, 1)
+}
+
+fn hazard_01_neighbour_changes_before_it_enters(world: &mut World) -> Run {
+    begin(world)?;
+    let region = |number: u64| number * 64;
+    for at in 0..10 * 32 {
+        // Each region is missed again and again: neighbours are worth their room.
+        read(world, 0, region(at * 7 % 32) + at / 32 * 6, 1)?;
+    }
+    // Of two in a row one enters at the least.
+    for number in [40, 41] {
+        read(world, 0, region(number) + 10, 1)?;
+        write(world, 0, region(number) + 12, 1)?;
+    }
+    flush(world, 0)?;
+    // Memory gives up what was read before the writes.
+    for number in 42..50 {
+        read(world, 0, region(number) + 10, 1)?;
+    }
+    world.pass(50 * MS)?;
+    let status = world.engine().expect("an engine runs").status();
+    assert!(status.volumes[0].counters.warm_up_blocks > 1000, "neighbours enter");
+    read(world, 0, region(40) + 12, 1)?;
+    read(world, 0, region(41) + 12, 1)
 }
 
 fn hazard_01_write_overtakes_a_fill_that_gathers(world: &mut World) -> Run {

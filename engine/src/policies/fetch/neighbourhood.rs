@@ -8,6 +8,8 @@
 
 /// The sizes of the rings, in blocks.
 const RING_BLOCKS: [u64; 2] = [16, 64];
+/// The widest that is read.
+pub(crate) const WIDTH_BLOCKS_MAX: u64 = RING_BLOCKS[1];
 /// A ring pays if one in so many of its blocks is used. On a hard disk, where a block takes 27 us to read, one in 300 would
 /// pay for itself if a place takes 8 ms to find, and one in 80 if a full queue makes that 2 ms. The rest is for the memory
 /// that they take from each other, and for faster origins.

@@ -17,6 +17,7 @@ use super::index::Index;
 use super::inline::Inline;
 use super::keys::Keys;
 use super::mirror::Mirror;
+use super::reclaim::LISTED_MAX;
 use super::segments::Segments;
 use super::{ClientAppend, LogStore};
 use crate::composition::Composition;
@@ -26,7 +27,7 @@ use crate::machine::guard::Blocks;
 use crate::machine::request::RequestKey;
 use crate::memory::{BufferId, Memory, Slice};
 use crate::mutation::Mutation;
-use crate::number::to_u32;
+use crate::number::{to_u32, wide};
 use crate::policies::replacement::Access;
 use crate::status::CacheStatus;
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, VolumeIndex};
@@ -239,6 +240,19 @@ impl Appender {
         match self {
             Appender::Inline(_) | Appender::Mirror(_) | Appender::Frames(_) => false,
             Appender::Keys(keys) => keys.is_over_cutoff(access, is_writeback),
+        }
+    }
+
+    /// Clean blocks that may yet enter without pushing any other one out, if the ring keeps so many segments free.
+    pub fn room_blocks(&self, segments: &Segments, segments_low: u32) -> u64 {
+        match self {
+            Appender::Inline(_) => {
+                // Those that reclaim empties at the same time are no room: others had to leave for them.
+                let kept = segments_low + segments_low.max(to_u32(wide(LISTED_MAX)));
+                u64::from(segments.free().saturating_sub(kept)) * u64::from(segments.segment_blocks())
+            }
+            Appender::Frames(frames) => u64::from(frames.places.room_blocks()),
+            Appender::Keys(_) | Appender::Mirror(_) => 0,
         }
     }
 

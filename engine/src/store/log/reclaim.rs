@@ -29,7 +29,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 /// Segments listed at the same time at the most: what is dirty in them goes home in one sweep.
-const LISTED_MAX: usize = 16;
+pub(super) const LISTED_MAX: usize = 16;
 /// Blocks of one read of what stays: 256 KiB.
 const KEEP_READ_BLOCKS: u32 = 64;
 /// Blocks being appended again at the same time at the most: 8 MiB.

@@ -125,11 +125,7 @@ impl Reading for LogStore {
     ) {
         let volume = m.requests[request].volume;
         let blocks = u64::from(piece.blocks);
-        let is_room = m.store.log.pending_fill_blocks + blocks <= m.config.fill_blocks_max
-            && m.store.segments.free() > m.config.segments_reserved
-            && m.latched.is_none()
-            && !m.is_stopping;
-        if !is_room {
+        if !m.has_room_for_fill(blocks) {
             m.volume_mut(volume).counters.read_bypasses.pressure_blocks += blocks;
             return;
         }
@@ -150,6 +146,31 @@ impl Reading for LogStore {
                 m.offer_blocks(request, blocks, slice, stamp, memory);
             }
         }
+    }
+
+    fn room_blocks(m: &Machine<LogStore>) -> u64 {
+        if m.store.policies.lets_all_in {
+            m.store.appender.room_blocks(&m.store.segments, m.config.segments_low)
+        } else {
+            0
+        }
+    }
+
+    fn offer_beside<M: Memory>(
+        m: &mut Machine<LogStore>,
+        volume: VolumeIndex,
+        blocks: Blocks,
+        slice: Slice,
+        stamp: Stamp,
+        memory: &mut M,
+    ) {
+        if !m.has_room_for_fill(blocks.count) || !m.volume(volume).caches_reads() {
+            return;
+        }
+        m.volume_mut(volume).counters.warm_up_blocks += blocks.count;
+        let kept_bytes = u64::from(slice.len_bytes);
+        let fill = Fill { volume, blocks, slice, stamp, watch: None, kept_bytes, since: m.now };
+        m.queue_fill(fill, memory);
     }
 
     fn passes_by(m: &mut Machine<LogStore>, key: RequestKey, access: Access) -> Option<Bypass> {
@@ -497,6 +518,13 @@ impl Life for LogStore {
 }
 
 impl Machine<LogStore> {
+    fn has_room_for_fill(&self, blocks: u64) -> bool {
+        self.store.log.pending_fill_blocks + blocks <= self.config.fill_blocks_max
+            && self.store.segments.free() > self.config.segments_reserved
+            && self.latched.is_none()
+            && !self.is_stopping
+    }
+
     fn offer_blocks<M: Memory>(
         &mut self,
         request: RequestKey,

@@ -151,7 +151,12 @@ impl FramePlaces {
 
     /// Whether all frames are taken but those that are kept free: whatever enters makes another block leave.
     pub fn is_full(&self) -> bool {
-        self.free_blocks <= self.low() * 2
+        self.room_blocks() == 0
+    }
+
+    /// Blocks that may yet enter before others have to leave.
+    pub fn room_blocks(&self) -> u32 {
+        self.free_blocks.saturating_sub(self.low() * 2)
     }
 
     /// Blocks that have to leave now.
