@@ -303,6 +303,10 @@ impl<'a> Load<'a> {
 
     /// Sectors rot while the cache is switched off after a clean stop.
     pub(super) fn rot_behind_a_stop(&mut self, world: &mut World) {
+        // A cache that failed could not say where its log ends: rot there is that behind a crash.
+        if world.oracle().explained.is_cache_failed() {
+            return;
+        }
         let (payload, metadata) = (self.get(Knob::cache_rot) > 0, self.get(Knob::metadata_rot) > 0);
         if (payload || metadata) && self.random.one_in(4) {
             world.rot_while_off(payload, metadata);

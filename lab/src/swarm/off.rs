@@ -160,12 +160,8 @@ impl Load<'_> {
         if result.is_err() {
             return Ok(false);
         }
-        let is_clean = !world.oracle().explained.is_cache_failed();
         world.stopped()?;
-        // A cache that failed could not tell any more where its log ends.
-        if is_clean {
-            self.rot_behind_a_stop(world);
-        }
+        self.rot_behind_a_stop(world);
         Ok(true)
     }
 
