@@ -208,6 +208,36 @@ fn a_stop_beside_a_detach_succeeds() -> Result<(), Violation> {
 }
 
 /// Goal: a volume is not gone while the origin answers a flush that nobody waits for any more.
+/// What was written around the cache cannot be made durable there: neither a detach nor a stop waits for that.
+#[test]
+fn a_detach_does_not_wait_for_an_origin_that_is_gone() -> Result<(), Violation> {
+    for is_stopped in [false, true] {
+        let mut world = World::new(Setup::new(7).with_modes(&[WriteMode::Writearound]));
+        world.run_dry()?;
+        let write = world.write(0, blocks(3, 1));
+        world.succeed(write)?;
+        world.origin(0).faults.gone = Some(Errno::NODEV);
+        let detach = world.submit(0, RequestOp::Detach);
+        if is_stopped {
+            let stop = world.submit(0, RequestOp::Stop);
+            world.succeed(stop)?;
+        } else {
+            world.pass(5 * Nanos::SECOND)?;
+        }
+        assert_eq!(world.answer(detach).map(|answer| answer.result), Some(Err(Errno::IO)));
+        if !is_stopped {
+            world.origin(0).faults.heal();
+            let again = world.write(0, blocks(3, 1));
+            world.succeed(again)?;
+            // The origin is tried again once a second.
+            world.pass(2 * Nanos::SECOND)?;
+            let detach = world.submit(0, RequestOp::Detach);
+            world.succeed(detach)?;
+        }
+    }
+    Ok(())
+}
+
 /// Method: a growth asks for a flush beyond the one that a run home waits for, and goes on when that one is answered.
 #[test]
 fn a_detach_waits_for_a_flush_under_way() -> Result<(), Violation> {

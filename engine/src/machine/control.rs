@@ -184,7 +184,7 @@ impl<S: Store> Machine<S> {
         match active.op {
             RequestOp::Drain => self.look_at_drain(key, index, memory),
             RequestOp::Detach if self.latched.is_some() => self.fail(key, Errno::IO, memory),
-            RequestOp::Detach => self.look_at_detach(key, index),
+            RequestOp::Detach => self.look_at_detach(key, index, memory),
             RequestOp::Stop => self.look_at_stop(key, memory),
             RequestOp::GiveUpLost | RequestOp::SetSize(_) => self.look_at_dropped(key, index, memory),
             _ => unreachable!("only these wait for quiet"),
@@ -226,7 +226,7 @@ impl<S: Store> Machine<S> {
         self.requests.watch_on(key);
     }
 
-    fn look_at_detach(&mut self, key: RequestKey, index: VolumeIndex) {
+    fn look_at_detach<M: Memory>(&mut self, key: RequestKey, index: VolumeIndex, memory: &mut M) {
         let volume = self.volume(index);
         let origin = &volume.origin;
         let is_quiet = volume.active == 1
@@ -236,6 +236,12 @@ impl<S: Store> Machine<S> {
             && !origin.is_unflushed();
         if !is_quiet {
             if origin.is_unflushed() {
+                if origin.is_absent() || self.is_stopping && origin.is_failing() {
+                    // What clients wrote around the cache cannot be made durable: the volume stays as it is.
+                    self.volume_mut(index).standing = Standing::Cached;
+                    self.fail(key, Errno::IO, memory);
+                    return;
+                }
                 let epoch = origin.client_epoch;
                 self.want_origin_flush(index, epoch);
             }
