@@ -352,7 +352,7 @@ fn a_published_procedure_runs() {
     let study = study::named("mapperx-2021").expect("it is built in");
     let run =
         study.runs.iter().find(|run| run.system == "forebay" && run.procedure == "256k").expect("it is run");
-    let composition = run.compose(Composition::plain_log()).expect("nothing is changed");
+    let composition = run.compose(Composition::forebay()).expect("nothing is changed");
     let runner = Runner::new(&study, run, Some(&composition)).expect("it can be run");
     let measured = runner.carry_out(&|_| true, &mut |_, _| ()).expect("nothing goes wrong");
     // 50 threads of 100 MiB, 256 KiB each time.

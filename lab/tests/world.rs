@@ -207,7 +207,6 @@ fn a_stop_beside_a_detach_succeeds() -> Result<(), Violation> {
     world.stopped()
 }
 
-/// Goal: a volume is not gone while the origin answers a flush that nobody waits for any more.
 /// What was written around the cache cannot be made durable there: neither a detach nor a stop waits for that.
 #[test]
 fn a_detach_does_not_wait_for_an_origin_that_is_gone() -> Result<(), Violation> {
@@ -238,6 +237,7 @@ fn a_detach_does_not_wait_for_an_origin_that_is_gone() -> Result<(), Violation> 
     Ok(())
 }
 
+/// Goal: a volume is not gone while the origin answers a flush that nobody waits for any more.
 /// Method: a growth asks for a flush beyond the one that a run home waits for, and goes on when that one is answered.
 #[test]
 fn a_detach_waits_for_a_flush_under_way() -> Result<(), Violation> {

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_without_a_text_is_our_own() {
+    fn a_cache_without_a_text_is_a_plain_log() {
         let mut old = superblock(&Composition::plain_log());
         old.composition = String::new();
         assert_eq!(Composition::of(&old), Ok(Composition::plain_log()));

@@ -159,7 +159,7 @@ mod tests {
     /// Goal: nothing is refused without a name, and our own runs. Method: every possible point.
     #[test]
     fn what_is_lacking_has_a_name() {
-        assert_eq!(Composition::plain_log().lack(), None);
+        assert_eq!(Composition::forebay().lack(), None);
         let mut idle = Composition::plain_log();
         idle.set("idle_ms", "400").expect("in range");
         assert_eq!(idle.lack(), None, "the engine obeys it");
