@@ -12,7 +12,7 @@ mod toy_server;
 #[path = "support/verifier.rs"]
 mod verifier;
 
-use live::doors::nbd::client::{Address, Client};
+use live::nbd::client::{Address, Client};
 use toy_server::{Bug, ToyServer};
 use verifier::{Crash, Damage, Load, Progress, Verifier, Violation, Wrong};
 

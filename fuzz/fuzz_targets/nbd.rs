@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use live::doors::nbd::wire::{
+use live::nbd::wire::{
     Command, Export, Handshake, Outcome, REQUEST_BYTES, SKIPPED_PAYLOAD_BYTES_MAX, Verdict, completion,
     decode_request, encode_request, validate,
 };

@@ -28,6 +28,7 @@ pub mod buffers;
 pub mod clock;
 pub mod devices;
 pub mod doors;
+pub mod nbd;
 pub mod passthrough;
 pub mod patience;
 pub mod reactor;

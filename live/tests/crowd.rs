@@ -5,7 +5,7 @@
 mod support;
 
 use engine::effect::Errno;
-use forebay_live::doors::nbd::client::Client;
+use forebay_live::nbd::client::Client;
 use forebay_live::passthrough::Passthrough;
 use forebay_live::server::ServerNotice;
 use std::io::{Read, Write};
@@ -123,7 +123,7 @@ fn a_handshake_without_end_is_ended() {
     assert!((9..20).contains(&lasted.as_secs()), "a handshake has ten seconds in all, not {lasted:?}");
 }
 
-fn too_long() -> forebay_live::doors::nbd::wire::RawRequest {
+fn too_long() -> forebay_live::nbd::wire::RawRequest {
     let len_bytes = (64 << 20) + 512;
-    forebay_live::doors::nbd::wire::RawRequest { flags: 0, command: 0, cookie: 7, offset_bytes: 0, len_bytes }
+    forebay_live::nbd::wire::RawRequest { flags: 0, command: 0, cookie: 7, offset_bytes: 0, len_bytes }
 }

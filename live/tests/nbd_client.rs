@@ -4,9 +4,9 @@
 //! right or wrong.
 
 use engine::effect::Errno;
-use forebay_live::doors::nbd::client::{Address, Client, ClientError, list};
-use forebay_live::doors::nbd::wire::protocol::*;
-use forebay_live::doors::nbd::wire::{
+use forebay_live::nbd::client::{Address, Client, ClientError, list};
+use forebay_live::nbd::wire::protocol::*;
+use forebay_live::nbd::wire::{
     Export, Handshake, Outcome, RawRequest, Session, completion, data_head, decode_request,
     error_offset_chunk, none_chunk, simple_reply, structured_header,
 };

@@ -4,8 +4,8 @@
 
 use engine::effect::Errno;
 use engine::units::SectorRange;
-use forebay_live::doors::nbd::wire::protocol::*;
-use forebay_live::doors::nbd::wire::{
+use forebay_live::nbd::wire::protocol::*;
+use forebay_live::nbd::wire::{
     Command, Export, Handshake, Outcome, RawRequest, Session, Verdict, WireError, completion, data_head,
     decode_request, encode_request, error_chunk, error_offset_chunk, nbd_errno, none_chunk, simple_reply,
     structured_header, validate,

@@ -6,8 +6,8 @@
 mod support;
 
 use engine::effect::Errno;
-use forebay_live::doors::nbd::client::Client;
-use forebay_live::doors::nbd::wire::RawRequest;
+use forebay_live::nbd::client::Client;
+use forebay_live::nbd::wire::RawRequest;
 use forebay_live::passthrough::Passthrough;
 use forebay_live::server::{ControlError, ControlOp, ServerNotice};
 use std::io::{Read, Write};

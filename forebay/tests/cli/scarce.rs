@@ -2,7 +2,7 @@
 //! limits of file sizes and memory, and failures that go on.
 
 use crate::scene::{Place, Scene, pattern};
-use live::doors::nbd::client::{Address, Client};
+use live::nbd::client::{Address, Client};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};

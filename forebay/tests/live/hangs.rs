@@ -7,7 +7,7 @@
 use crate::daemon::{Daemon, Site};
 use crate::fuse::{self, FaultyDisk, LoopDevice};
 use engine::effect::Errno;
-use live::doors::nbd::client::{Address, Client};
+use live::nbd::client::{Address, Client};
 use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;

@@ -6,7 +6,7 @@
 use crate::daemon::{Daemon, Site, first_difference, tool};
 use crate::settings::{number, profiles};
 use crate::verifier::{Crash, Load, Verifier};
-use live::doors::nbd::client::{Address, Client};
+use live::nbd::client::{Address, Client};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use serde_json::Value;

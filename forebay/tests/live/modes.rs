@@ -3,7 +3,7 @@
 use crate::daemon::{Daemon, Site, tool};
 use crate::verifier::{Crash, Load, Verifier};
 use engine::effect::Errno;
-use live::doors::nbd::client::{Address, Client};
+use live::nbd::client::{Address, Client};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: usize = 4096;

@@ -10,7 +10,7 @@
 
 use crate::daemon::{Daemon, Site};
 use crate::settings::{number, profiles};
-use live::doors::nbd::client::{Address, Client};
+use live::nbd::client::{Address, Client};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use std::fs::File;

@@ -1,6 +1,6 @@
 //! The server's side of NBD on a blocking socket, for servers that are part of a test.
 
-use live::doors::nbd::wire::{Export, Handshake, Outcome, RawRequest, Session, decode_request};
+use live::nbd::wire::{Export, Handshake, Outcome, RawRequest, Session, decode_request};
 use std::io::{self, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 

@@ -2,7 +2,7 @@
 //! client is tested against.
 
 use crate::server_wire::{enter, next_request};
-use live::doors::nbd::wire::{Command, Export, Session, Verdict, completion, data_head, validate};
+use live::nbd::wire::{Command, Export, Session, Verdict, completion, data_head, validate};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};

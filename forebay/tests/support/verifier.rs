@@ -24,7 +24,7 @@ pub use load::{Kind, Load};
 pub use stamp::{Content, Damage};
 pub use violation::{AnyError, Excuses, Failure, Violation};
 
-use live::doors::nbd::client::{Client, ClientError, Receiver, Reply, Sender};
+use live::nbd::client::{Client, ClientError, Receiver, Reply, Sender};
 use load::{Draw, Operation};
 use stamp::SECTOR_BYTES;
 use std::collections::{BTreeMap, BTreeSet};

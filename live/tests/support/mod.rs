@@ -6,7 +6,7 @@ use engine::memory::Memory;
 use engine::units::{Nanos, SectorRange, VolumeIndex};
 use forebay_live::buffers::Pool;
 use forebay_live::devices::{Access, Device, open, parse};
-use forebay_live::doors::nbd::client::{Address, Client};
+use forebay_live::nbd::client::{Address, Client};
 use forebay_live::passthrough::Passthrough;
 use forebay_live::reactor::Core;
 use forebay_live::server::{

@@ -6,9 +6,7 @@ use crate::daemon::Site;
 use crate::fuse::FuseFile;
 use crate::server_wire::{enter, next_request};
 use engine::effect::Errno;
-use live::doors::nbd::wire::{
-    Command, Export, RawRequest, Session, Verdict, completion, data_head, validate,
-};
+use live::nbd::wire::{Command, Export, RawRequest, Session, Verdict, completion, data_head, validate};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use std::io::{self, BufReader, Write};

@@ -5,7 +5,7 @@ use super::ledger::{Ledger, Place};
 use super::medium::Plant;
 use crate::daemon::{Daemon, Site};
 use crate::fuse;
-use live::doors::nbd::client::{Address, Client};
+use live::nbd::client::{Address, Client};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex};

@@ -3,7 +3,7 @@
 use super::ledger::Ledger;
 use crate::daemon::{Daemon, Site};
 use crate::verifier::{Crash, Excuses, Failure, Load, Verifier, Violation};
-use live::doors::nbd::client::{Address, Client};
+use live::nbd::client::{Address, Client};
 use serde_json::Value;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

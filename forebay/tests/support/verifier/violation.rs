@@ -4,7 +4,7 @@ use super::history::{Crash, Entry, Wrong};
 use super::load::Kind;
 use super::stamp::{Content, Damage};
 use engine::effect::Errno;
-use live::doors::nbd::client::ClientError;
+use live::nbd::client::ClientError;
 use std::fmt;
 use std::ops::Range;
 use std::time::Instant;

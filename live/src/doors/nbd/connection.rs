@@ -2,7 +2,7 @@
 
 use super::input::{Arriving, Input};
 use super::outbox::Outbox;
-use crate::doors::nbd::wire::{Handshake, Session};
+use crate::nbd::wire::{Handshake, Session};
 use engine::units::Nanos;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 

@@ -4,9 +4,11 @@ use super::connection::{Connection, Phase, REQUESTS_MAX};
 use super::door::{NbdDoor, Progress, SHARE, Waiting};
 use super::input::{OFFLOAD_BYTES_MIN, STRAIGHT_BYTES_MIN};
 use super::requests::{ClientRequest, Delivery, InOrder};
-use super::wire::protocol::CMD_READ;
-use super::wire::{Command, Outcome, REQUEST_BYTES, Session, Verdict, completion, decode_request, validate};
 use crate::doors::pieces::Kind;
+use crate::nbd::wire::protocol::CMD_READ;
+use crate::nbd::wire::{
+    Command, Outcome, REQUEST_BYTES, Session, Verdict, completion, decode_request, validate,
+};
 use crate::reactor::backend::Operation;
 use crate::reactor::driver::{Core, Turn};
 use engine::limits::REQUEST_BYTES_MAX;

@@ -3,8 +3,8 @@
 use super::pending::{Pending, PendingRead, lock};
 use super::stream::Stream;
 use super::{ClientError, Reply};
-use crate::doors::nbd::wire::WireError;
-use crate::doors::nbd::wire::protocol::{
+use crate::nbd::wire::WireError;
+use crate::nbd::wire::protocol::{
     CHUNK_HEADER_BYTES, REPLY_FLAG_DONE, REPLY_TYPE_ERROR, REPLY_TYPE_ERROR_OFFSET, REPLY_TYPE_NONE,
     REPLY_TYPE_OFFSET_DATA, REPLY_TYPE_OFFSET_HOLE, SIMPLE_REPLY_BYTES, SIMPLE_REPLY_MAGIC, STRING_BYTES_MAX,
     STRUCTURED_REPLY_MAGIC,

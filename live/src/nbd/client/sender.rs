@@ -3,10 +3,10 @@
 use super::ClientError;
 use super::pending::{Pending, PendingRead, lock};
 use super::stream::Stream;
-use crate::doors::nbd::wire::protocol::{
+use crate::nbd::wire::protocol::{
     CMD_DISC, CMD_FLAG_FUA, CMD_FLUSH, CMD_READ, CMD_TRIM, CMD_WRITE, CMD_WRITE_ZEROES, PAYLOAD_BYTES_MAX,
 };
-use crate::doors::nbd::wire::{RawRequest, encode_request};
+use crate::nbd::wire::{RawRequest, encode_request};
 use std::io::Write;
 
 /// The half of a client that sends requests. Cookies are the caller's, each used once at a time.

@@ -6,7 +6,7 @@
 //! one function everybody may assume a request that is valid for its export. Replies are encoded
 //! into small arrays, and the payload never passes through here.
 //!
-//! [`super::client`] is the other side: blocking, for tests and tools.
+//! [`crate::nbd::client`] is the other side.
 //!
 //! Source: the protocol document of the NBD project (`doc/proto.md`). Not offered: TLS, block
 //! status, extended headers, resize, cache hints, fast zeroing.

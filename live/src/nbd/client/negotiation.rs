@@ -2,9 +2,9 @@
 
 use super::stream::Stream;
 use super::{Address, ClientError};
-use crate::doors::nbd::wire::WireError;
-use crate::doors::nbd::wire::option::Fields;
-use crate::doors::nbd::wire::protocol::{
+use crate::nbd::wire::WireError;
+use crate::nbd::wire::option::Fields;
+use crate::nbd::wire::protocol::{
     FLAG_FIXED_NEWSTYLE, FLAG_NO_ZEROES, FLAG_READ_ONLY, GREETING_BYTES, GREETING_MAGIC, INFO_BLOCK_SIZE,
     INFO_DESCRIPTION, INFO_EXPORT, INFO_NAME, OPT_ABORT, OPT_GO, OPT_LIST, OPT_STRUCTURED_REPLY,
     OPTION_MAGIC, OPTION_REPLY_HEADER_BYTES, OPTION_REPLY_MAGIC, REP_ACK, REP_ERR_UNSUP, REP_ERROR_BIT,
