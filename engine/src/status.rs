@@ -117,6 +117,12 @@ pub struct CacheStatus {
     pub false_dirty_limit_bytes: u64,
     /// Traffic of the cache device since the start.
     pub device: DeviceBytes,
+    /// Bytes written to it since the start, by reason.
+    pub written: WrittenBytes,
+    /// The sequence that the next batch gets; 0 of slots.
+    pub next_sequence: u64,
+    /// The sequence of the oldest batch with dirty data; that of the next batch if nothing is dirty, and 0 of slots.
+    pub oldest_dirty_sequence: u64,
     /// Laps of the log round the device since the start.
     pub wraps: u64,
 }
@@ -130,6 +136,49 @@ pub struct DeviceBytes {
     pub written_bytes: u64,
     /// Flushes.
     pub flushes: u64,
+}
+
+/// Why content is written to the cache device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// A client wrote it.
+    User,
+    /// It was read from the origin, and enters the cache.
+    Fill,
+    /// The cache had it already, and moves it.
+    Relocation,
+}
+
+/// Bytes written to the cache device since the start, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WrittenBytes {
+    /// Content that clients wrote, in whole blocks.
+    pub user_bytes: u64,
+    /// Content that was read from the origin and entered the cache.
+    pub fill_bytes: u64,
+    /// Content that the cache had already, written again.
+    pub relocation_bytes: u64,
+    /// Everything that the cache says of its content: headers, summaries, records, checksums, superblocks.
+    pub header_bytes: u64,
+}
+
+impl WrittenBytes {
+    /// Counts content.
+    #[inline]
+    pub(crate) fn add(&mut self, why: Content, bytes: u64) {
+        match why {
+            Content::User => self.user_bytes += bytes,
+            Content::Fill => self.fill_bytes += bytes,
+            Content::Relocation => self.relocation_bytes += bytes,
+        }
+    }
+
+    /// With all that was written as well and is no content.
+    pub(crate) fn with_headers(self, written_bytes: u64) -> WrittenBytes {
+        let content_bytes = self.user_bytes + self.fill_bytes + self.relocation_bytes;
+        assert!(content_bytes <= written_bytes, "content is counted when it is written");
+        WrittenBytes { header_bytes: written_bytes - content_bytes, ..self }
+    }
 }
 
 /// Why blocks of a request bypass the cache.

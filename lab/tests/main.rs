@@ -22,3 +22,4 @@ mod swarm;
 mod traces;
 mod transactions;
 mod world;
+mod written;

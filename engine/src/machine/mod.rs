@@ -47,6 +47,7 @@ use crate::machine::volumes::Volumes;
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
 use crate::number::to_u32;
+use crate::status::Content;
 use crate::store::{Operations, Store};
 use crate::units::{BLOCK_BYTES, Nanos, SECTOR_BYTES, SectorRange, VOLUMES_MAX, VolumeIndex};
 use slab::Slab;
@@ -361,6 +362,12 @@ impl<S: Store> Machine<S> {
     #[inline]
     pub(crate) fn issue(&mut self, target: Target, op: IoOp, flight: Flight<S::Flight>) {
         self.outbox.issue(target, op, flight);
+    }
+
+    /// Counts content in the write to the cache that is issued now.
+    #[inline]
+    pub(crate) fn count_content(&mut self, why: Content, bytes: u64) {
+        self.outbox.count_content(why, bytes);
     }
 
     /// Sends off a reply or a notice.

@@ -3,7 +3,7 @@
 use crate::effect::{Effect, Io, IoId, IoOp, Target};
 use crate::machine::flight::Flight;
 use crate::number::{high_u32, index, low_u32, wide};
-use crate::status::DeviceBytes;
+use crate::status::{Content, DeviceBytes, WrittenBytes};
 use crate::units::{VOLUMES_MAX, VolumeIndex};
 use alloc::collections::VecDeque;
 use slab::Slab;
@@ -15,6 +15,8 @@ pub(crate) struct Outbox<T> {
     flights: Slab<(u32, Flight<T>)>,
     serial: u32,
     cache_bytes: DeviceBytes,
+    /// The content among what was written to the cache.
+    content: WrittenBytes,
     origin_bytes: [DeviceBytes; VOLUMES_MAX],
 }
 
@@ -26,6 +28,7 @@ impl<T> Outbox<T> {
             flights: Slab::new(),
             serial: 0,
             cache_bytes: DeviceBytes::default(),
+            content: WrittenBytes::default(),
             origin_bytes: [DeviceBytes::default(); VOLUMES_MAX],
         }
     }
@@ -50,6 +53,12 @@ impl<T> Outbox<T> {
         let key = self.flights.insert((self.serial, flight));
         let id = IoId((u64::from(self.serial) << 32) | wide(key));
         self.effects.push_back(Effect::Io(Io { id, target, op }));
+    }
+
+    /// Counts content in the write to the cache that is issued now.
+    #[inline]
+    pub fn count_content(&mut self, why: Content, bytes: u64) {
+        self.content.add(why, bytes);
     }
 
     /// Queues a reply or a notice.
@@ -89,6 +98,11 @@ impl<T> Outbox<T> {
     /// Bytes that the cache device was asked for.
     pub fn cache_bytes(&self) -> DeviceBytes {
         self.cache_bytes
+    }
+
+    /// Bytes that the cache device was given to write, by reason.
+    pub fn written(&self) -> WrittenBytes {
+        self.content.with_headers(self.cache_bytes.written_bytes)
     }
 
     /// Bytes that the origin of a volume was asked for.

@@ -35,6 +35,7 @@ impl<S: Store> Machine<S> {
             latched: self.latched.is_some(),
             false_dirty_limit_bytes: self.config.false_dirty_blocks_max * BLOCK_BYTES,
             device: self.outbox.cache_bytes(),
+            written: self.outbox.written(),
             ..CacheStatus::default()
         };
         self.store.fill_status(&mut cache);

@@ -7,3 +7,4 @@ mod flashcache;
 mod lossy_origin;
 mod promotion;
 mod rig;
+mod written;

@@ -8,7 +8,7 @@ use engine::composition::axes::Axis;
 use engine::composition::contract::Aftermath;
 use engine::effect::WriteMode;
 use engine::format::Superblock;
-use engine::status::{CacheStatus, VolumeStatus};
+use engine::status::{CacheStatus, VolumeStatus, WrittenBytes};
 use live::devices::DeviceSpec;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
@@ -110,6 +110,26 @@ pub struct CacheReport {
     pub false_dirty_limit_bytes: Option<u64>,
     /// Number of times that the log went past the device's end since the start.
     pub wraps: u64,
+    /// Bytes written to it since the start, by reason.
+    #[serde(default)]
+    pub written: WrittenReport,
+}
+
+/// Bytes written to the cache device since the start, by reason; their names are those of [`WrittenBytes`], which
+/// explains them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WrittenReport {
+    pub user_bytes: u64,
+    pub fill_bytes: u64,
+    pub relocation_bytes: u64,
+    pub header_bytes: u64,
+}
+
+impl From<WrittenBytes> for WrittenReport {
+    fn from(written: WrittenBytes) -> WrittenReport {
+        let WrittenBytes { user_bytes, fill_bytes, relocation_bytes, header_bytes } = written;
+        WrittenReport { user_bytes, fill_bytes, relocation_bytes, header_bytes }
+    }
 }
 
 /// Findings of a start.
@@ -233,6 +253,7 @@ impl CacheReport {
                 Aftermath::AllDirty | Aftermath::DirtySuperset { .. } => None,
             },
             wraps: status.wraps,
+            written: status.written.into(),
         }
     }
 }

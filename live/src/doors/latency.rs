@@ -34,21 +34,95 @@ pub struct Latencies {
     pub flush: Latency,
 }
 
+/// Upper bounds of the steps of [`Steps`], in nanoseconds.
+pub const STEPS_NS: [u64; 16] = [
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    500_000_000,
+    2_500_000_000,
+    30_000_000_000,
+];
+
+/// A histogram in few steps: how many requests took at most as long as each bound of [`STEPS_NS`], and longer than
+/// the one before. Times near a bound may count on its other side: they are known to one part in a hundred.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Steps {
+    /// Requests by step.
+    pub counts: [u64; STEPS_NS.len()],
+    /// Requests that took longer than the last bound.
+    pub beyond: u64,
+    /// The sum of all times, as far as they are known.
+    pub sum_ns: u64,
+}
+
+impl Steps {
+    fn new(histogram: &Histogram<u64>) -> Steps {
+        let mut steps = Steps::default();
+        for recorded in histogram.iter_recorded() {
+            let (waited_ns, count) = (recorded.value_iterated_to(), recorded.count_at_value());
+            match STEPS_NS.iter().position(|bound_ns| waited_ns <= *bound_ns) {
+                Some(at) => steps.counts[at] += count,
+                None => steps.beyond += count,
+            }
+            steps.sum_ns = steps.sum_ns.saturating_add(waited_ns.saturating_mul(count));
+        }
+        steps
+    }
+
+    /// All requests.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum::<u64>() + self.beyond
+    }
+}
+
 /// The histograms of one volume.
-pub(crate) struct Histograms {
-    pub read: Histogram<u64>,
-    pub write: Histogram<u64>,
-    pub flush: Histogram<u64>,
+#[derive(Clone)]
+pub struct Histograms {
+    pub(crate) read: Histogram<u64>,
+    pub(crate) write: Histogram<u64>,
+    pub(crate) flush: Histogram<u64>,
+    pub(crate) discard: Histogram<u64>,
+    pub(crate) write_zeroes: Histogram<u64>,
 }
 
 impl Histograms {
     pub(crate) fn new() -> Histograms {
         let histogram = || Histogram::new_with_max(LATENCY_NS_MAX, DIGITS).expect("the bounds are valid");
-        Histograms { read: histogram(), write: histogram(), flush: histogram() }
+        Histograms {
+            read: histogram(),
+            write: histogram(),
+            flush: histogram(),
+            discard: histogram(),
+            write_zeroes: histogram(),
+        }
     }
 
     pub(crate) fn summary(&self) -> Latencies {
         Latencies { read: summary(&self.read), write: summary(&self.write), flush: summary(&self.flush) }
+    }
+
+    /// The histograms in few steps, each with its kind of request.
+    #[must_use]
+    pub fn steps(&self) -> [(&'static str, Steps); 5] {
+        [
+            ("read", Steps::new(&self.read)),
+            ("write", Steps::new(&self.write)),
+            ("flush", Steps::new(&self.flush)),
+            ("discard", Steps::new(&self.discard)),
+            ("write_zeroes", Steps::new(&self.write_zeroes)),
+        ]
     }
 }
 
@@ -78,5 +152,19 @@ mod tests {
         assert!((985_000..=1_000_000).contains(&read.p99_ns));
         assert!(read.max_ns >= 1_000_000);
         assert_eq!(histograms.summary().flush, Latency::default());
+    }
+
+    #[test]
+    fn steps_count_every_sample_once() {
+        let mut histograms = Histograms::new();
+        for waited_ns in [1, 9_000, 11_000, 700_000, 40_000_000_000] {
+            histograms.read.saturating_record(waited_ns);
+        }
+        let [(_, read), .., (_, none)] = histograms.steps();
+        assert_eq!((read.counts[0], read.counts[1], read.counts[6], read.beyond), (2, 1, 1, 1));
+        assert_eq!(read.count(), 5);
+        let exact_ns = 40_000_720_001_f64;
+        assert!((read.sum_ns as f64 / exact_ns - 1.0).abs() < 0.01, "{}", read.sum_ns);
+        assert_eq!(none, Steps::default());
     }
 }

@@ -72,12 +72,18 @@ impl Offers {
             Kind::Read => histograms.read.saturating_record(waited_ns),
             Kind::Write => histograms.write.saturating_record(waited_ns),
             Kind::Flush => histograms.flush.saturating_record(waited_ns),
-            Kind::Trim | Kind::WriteZeroes => {}
+            Kind::Trim => histograms.discard.saturating_record(waited_ns),
+            Kind::WriteZeroes => histograms.write_zeroes.saturating_record(waited_ns),
         }
     }
 
     /// Latencies of a volume's clients so far.
     pub(crate) fn latencies(&self, volume: VolumeIndex) -> Latencies {
         self.place_of(volume).map_or_else(Latencies::default, |place| self.served[place].histograms.summary())
+    }
+
+    /// A copy of the histograms of a volume's clients; `None` if it is not offered.
+    pub(crate) fn histograms(&self, volume: VolumeIndex) -> Option<Histograms> {
+        self.place_of(volume).map(|place| self.served[place].histograms.clone())
     }
 }

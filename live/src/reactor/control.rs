@@ -59,6 +59,9 @@ impl<C: Core> Control<C> {
             Message::Latencies { volume, answer } => {
                 let _ = answer.send(Ok(driver.offers.latencies(volume)));
             }
+            Message::Histograms { volume, answer } => {
+                let _ = answer.send(Ok(driver.offers.histograms(volume).map(Box::new)));
+            }
             Message::ResizeExport { volume, size_bytes, answer } => {
                 let place = driver.offers.resize(volume, size_bytes);
                 disconnect(place, answer, turn);

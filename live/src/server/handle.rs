@@ -1,6 +1,6 @@
 //! Handles: the interface of other threads to a running server.
 
-use crate::doors::latency::Latencies;
+use crate::doors::latency::{Histograms, Latencies};
 use crate::reactor::Core;
 use engine::effect::{Errno, RequestOp, WriteMode};
 use engine::limits::REQUEST_BYTES_MAX;
@@ -68,6 +68,7 @@ pub(crate) enum Message<C> {
     WithCore(Box<dyn FnOnce(&mut C) + Send>),
     Read { volume: VolumeIndex, offset_bytes: u64, len_bytes: u32, answer: Answer<Vec<u8>> },
     Latencies { volume: VolumeIndex, answer: Answer<Latencies> },
+    Histograms { volume: VolumeIndex, answer: Answer<Option<Box<Histograms>>> },
     ResizeExport { volume: VolumeIndex, size_bytes: u64, answer: Answer<()> },
     SetReadOnly { volume: VolumeIndex, read_only: bool, answer: Answer<()> },
     CloseExport { volume: VolumeIndex, answer: Answer<()> },
@@ -189,6 +190,15 @@ impl<C: Core + 'static> Handle<C> {
     /// That the server has stopped.
     pub fn latencies(&self, volume: VolumeIndex) -> Result<Latencies, ControlError> {
         self.call(|answer| Message::Latencies { volume, answer })
+    }
+
+    /// A copy of the histograms of a volume's latencies; `None` if it is not offered to clients. Copying is all that
+    /// the reactors wait for.
+    ///
+    /// # Errors
+    /// That the server has stopped.
+    pub fn histograms(&self, volume: VolumeIndex) -> Result<Option<Box<Histograms>>, ControlError> {
+        self.call(|answer| Message::Histograms { volume, answer })
     }
 
     /// Offers a volume with another size; connections to it are closed, so that clients ask again.

@@ -3,7 +3,7 @@
 mod handle;
 mod notice;
 
-pub use crate::doors::latency::{Latencies, Latency};
+pub use crate::doors::latency::{Histograms, Latencies, Latency, STEPS_NS, Steps};
 pub use crate::doors::nbd::listener::{AddressError, ListenAddress};
 pub(crate) use handle::{Answer, Message};
 pub use handle::{ControlError, ControlOp, Handle, Pending};

@@ -8,6 +8,7 @@ use crate::format::{BatchHeader, header_blocks_for};
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::number::{index, to_u32};
+use crate::status::Content;
 use crate::store::Lookup;
 use crate::units::BLOCK_BYTES;
 use alloc::vec::Vec;
@@ -82,6 +83,8 @@ impl Machine<LogStore> {
             entries,
             pieces,
             payload_blocks: 0,
+            fill_blocks: 0,
+            relocated_blocks: 0,
             payload_max: appender.batch_blocks_max(room.payload_max, room.limits.entries),
             checksums_max: appender.batch_checksums_max(room.payload_max, room.limits.entries),
             entries_max: room.limits.entries,
@@ -143,6 +146,14 @@ impl Machine<LogStore> {
         all.append(&mut draft.pieces);
         let first = self.store.segments.place(segment, next_block - u32::from(head.is_some()));
         let op = IoOp::Write { offset_bytes: self.store.offset_bytes(first), from: Pieces::Many(all) };
+        let content = [
+            (Content::User, draft.payload_blocks - draft.fill_blocks - draft.relocated_blocks),
+            (Content::Fill, draft.fill_blocks),
+            (Content::Relocation, draft.relocated_blocks),
+        ];
+        for (why, blocks) in content {
+            self.count_content(why, u64::from(blocks) * BLOCK_BYTES);
+        }
         self.issue(Target::Cache, op, Flight::Store(LogFlight::Batch { sequence }));
         let Draft { header_place, entries, pieces, checksums, publish, .. } = outgoing.draft;
         self.store.log.in_flight.push_back(Batch {

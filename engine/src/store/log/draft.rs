@@ -28,6 +28,10 @@ pub(super) struct Draft {
     /// The payload, in the order of the entries.
     pub pieces: Vec<Slice>,
     pub payload_blocks: u32,
+    /// Of that, what was read from the origin.
+    pub fill_blocks: u32,
+    /// Of that, what the cache had already.
+    pub relocated_blocks: u32,
     pub payload_max: u32,
     /// Checksums that its header has room for, where keys have some of them.
     pub checksums_max: u32,

@@ -96,6 +96,7 @@ impl Machine<LogStore> {
         let buffer = slice.buffer;
         draft.publish.push(Publish::Fill { volume, blocks: now, place, checksums_at, buffer });
         draft.add_payload(now.count);
+        draft.fill_blocks += to_u32(now.count);
         left
     }
 }

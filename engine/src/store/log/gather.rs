@@ -173,6 +173,7 @@ impl Machine<LogStore> {
         });
         draft.checksums.push(checksum);
         draft.payload_blocks += 1;
+        draft.relocated_blocks += 1;
     }
 
     /// Records an extent in this batch's header; so far `extent.place` has it.

@@ -508,6 +508,8 @@ impl Life for LogStore {
         status.index_bytes = self.index.allocated_bytes();
         status.index_blocks = self.index.len();
         status.wraps = self.segments.wraps();
+        status.next_sequence = self.log.next_sequence;
+        status.oldest_dirty_sequence = self.segments.oldest_dirty().unwrap_or(self.log.next_sequence);
     }
 
     fn describe(&self, f: &mut core::fmt::DebugStruct<'_, '_>) {

@@ -162,13 +162,15 @@ pub(crate) enum SlotFlight {
     Data { request: RequestKey, first: u64, place: Place, slice: Slice, makes_dirty: bool, issued: Nanos },
     /// A part of a client's write that has no slot.
     Around { request: RequestKey, blocks: Blocks, beside: Vec<Frame> },
-    /// Data read from the origin, on its way into a slot.
+    /// Data read from the origin, or written there, on its way into a slot.
     Fill {
         volume: VolumeIndex,
         blocks: Blocks,
         slot: Frame,
         arrival: Arrival,
         slice: Slice,
+        /// Whether a client wrote it.
+        is_written: bool,
         /// The read that waits for it.
         waiting: Option<RequestKey>,
     },

@@ -524,7 +524,7 @@ impl Machine<SlotStore> {
             SlotFlight::Around { request, blocks, beside } => {
                 self.around_written(request, (blocks, beside), result, memory);
             }
-            SlotFlight::Fill { volume, blocks, slot, arrival, slice, waiting } => {
+            SlotFlight::Fill { volume, blocks, slot, arrival, slice, waiting, is_written: _ } => {
                 self.filled((volume, blocks), (slot, arrival), slice, result, memory);
                 if let Some(request) = waiting {
                     self.fill_waited_for(request, memory);

@@ -14,6 +14,7 @@ use crate::memory::{BufferId, Memory, Slice};
 use crate::mutation::Mutation;
 use crate::number::{index_wide, to_u32, wide};
 use crate::policies::replacement::forebay::Mark;
+use crate::status::Content;
 use crate::store::Lookup;
 use crate::units::{BLOCK_BYTES, BlockKey, Place, VolumeIndex};
 use alloc::vec::Vec;
@@ -189,6 +190,10 @@ impl Machine<LogStore> {
             }) {
                 end += to_u32(next.blocks().count);
                 run.push(next);
+            }
+            for part in &run {
+                let why = if part.from.is_some() { Content::Relocation } else { Content::Fill };
+                self.count_content(why, part.slice.len_bytes.into());
             }
             let slices = run.iter().map(|part| part.slice).collect();
             let op = IoOp::Write { offset_bytes: self.store.offset_bytes(start), from: Pieces::Many(slices) };

@@ -12,7 +12,7 @@ use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
 use crate::number::{index_wide, to_u32};
 use crate::policies::replacement::Access;
-use crate::status::Bypass;
+use crate::status::{Bypass, Content};
 use crate::store::{Changing, Lookup};
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, VolumeIndex};
 use alloc::vec::Vec;
@@ -171,6 +171,11 @@ impl Machine<LogStore> {
             .map(|step| memory.checksum(slice.part(step * len_bytes, len_bytes)))
             .collect();
         let segment = self.keys().buckets.segment_of(space.bucket);
+        let why = match &source {
+            Source::Write { .. } => Content::User,
+            Source::Read { .. } => Content::Fill,
+        };
+        self.count_content(why, slice.len_bytes.into());
         let key = self.push_key(Key {
             source,
             volume,

@@ -51,7 +51,8 @@ impl Machine<SlotStore> {
             let skip = to_u32((unit.first - blocks.first) * BLOCK_BYTES);
             let slice = slice.part(skip, to_u32(unit.count * BLOCK_BYTES));
             let arrival = Arrival { is_dirty: false, ..arrival };
-            self.fill_slot((volume_index, unit), (slot, arrival), slice, waiting, memory);
+            let is_written = matches!(self.requests[key].op, RequestOp::Write { .. });
+            self.fill_slot((volume_index, unit), (slot, arrival), (slice, is_written), waiting, memory);
         }
     }
 
@@ -59,7 +60,7 @@ impl Machine<SlotStore> {
         &mut self,
         (volume, blocks): (VolumeIndex, Blocks),
         (slot, arrival): (Frame, Arrival),
-        slice: Slice,
+        (slice, is_written): (Slice, bool),
         waiting: Option<RequestKey>,
         memory: &mut M,
     ) {
@@ -71,7 +72,7 @@ impl Machine<SlotStore> {
         memory.retain(slice.buffer);
         let offset_bytes = self.store.offset_bytes(self.store.place(slot, blocks.first));
         let op = IoOp::Write { offset_bytes, from: Pieces::One(slice) };
-        let flight = SlotFlight::Fill { volume, blocks, slot, arrival, slice, waiting };
+        let flight = SlotFlight::Fill { volume, blocks, slot, arrival, slice, is_written, waiting };
         self.write_data(op, flight);
     }
 

@@ -8,6 +8,7 @@ use crate::image::Image;
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::number::{index, to_u32};
+use crate::status::Content;
 use crate::store::slots::records::persistence::areas::AreaPage;
 use crate::store::slots::recovery::PAGES_TOGETHER;
 use crate::store::slots::{SlotFlight, SlotStore};
@@ -85,8 +86,20 @@ impl Machine<SlotStore> {
             self.store.areas.begin(areas, Held::Write(op, Box::new(flight)), now)
         };
         if let Some(Held::Write(op, flight)) = write {
-            self.issue(Target::Cache, op, Flight::Store(*flight));
+            self.issue_data(op, *flight);
         }
+    }
+
+    /// Issues a write of data to slots whose areas are open.
+    fn issue_data(&mut self, op: IoOp, flight: SlotFlight) {
+        if let IoOp::Write { from, .. } = &op {
+            let why = match &flight {
+                SlotFlight::Data { .. } | SlotFlight::Fill { is_written: true, .. } => Content::User,
+                _ => Content::Fill,
+            };
+            self.count_content(why, from.len_bytes());
+        }
+        self.issue(Target::Cache, op, Flight::Store(flight));
     }
 
     /// Fails a write that was never issued: what lies there is known as before.
@@ -125,7 +138,7 @@ impl Machine<SlotStore> {
         self.store.areas.set_bounds(self.config.area_idle_ns, open_max);
         loop {
             match self.store.areas.next_ready(now) {
-                Some(Held::Write(op, flight)) => self.issue(Target::Cache, op, Flight::Store(*flight)),
+                Some(Held::Write(op, flight)) => self.issue_data(op, *flight),
                 Some(Held::Nothing(areas)) => self.data_ended(areas, false),
                 None => break,
             }
