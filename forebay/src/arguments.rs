@@ -7,6 +7,7 @@ pub mod duel;
 pub mod studies;
 pub mod traces;
 
+use crate::metrics::MetricsAddress;
 use crate::profile;
 use crate::setting::Setting;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -293,12 +294,32 @@ pub struct Serve {
     /// Threads that serve clients, 1 to 16; a client stays with one of them [default: 2, or 1 on one processor].
     #[arg(long, value_name = "N", value_parser = threads)]
     pub threads: Option<usize>,
+    /// How it is watched.
+    #[command(flatten)]
+    pub watching: Watching,
     /// How it is run.
     #[command(flatten)]
     pub running: RunOptions,
     /// Where notes are kept.
     #[command(flatten)]
     pub places: Places,
+}
+
+/// How a daemon is watched.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Watching {
+    /// Serve metrics for Prometheus at http://HOST:PORT/metrics, or at a unix socket.
+    #[arg(long, value_name = "HOST:PORT|unix:PATH")]
+    pub metrics: Option<MetricsAddress>,
+    /// Permissions of a unix socket for metrics, octal, whatever the umask [default: 0600].
+    #[arg(long, value_name = "OCTAL", value_parser = permissions, requires = "metrics")]
+    pub metrics_mode: Option<u32>,
+    /// Serve metrics at an address that other machines reach: there is no password, and no encryption.
+    #[arg(long, requires = "metrics")]
+    pub metrics_remote: bool,
+    /// Bytes that the cache device may be written in its life, as its maker rates it (600T for 600 TBW).
+    #[arg(long, value_name = "SIZE", value_parser = devices::parse_size)]
+    pub endurance: Option<u64>,
 }
 
 /// `status` and `stats`.

@@ -4,6 +4,7 @@ mod arguments;
 mod control;
 mod interrupt;
 mod log;
+mod metrics;
 mod opening;
 mod origin;
 mod output;

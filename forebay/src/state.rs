@@ -43,6 +43,9 @@ pub struct CacheRecord {
     /// an older copy. Earlier notes do not have it.
     #[serde(default)]
     pub superblock_update: u64,
+    /// Bytes written to it by sessions before this note; a session that was killed wrote more than it noted.
+    #[serde(default)]
+    pub written_bytes: u64,
     /// Its volumes.
     #[serde(default)]
     pub volumes: Vec<VolumeNote>,
@@ -109,6 +112,7 @@ impl StateDirectory {
             set_id: hexadecimal(set_id),
             caches: Vec::new(),
             superblock_update: 0,
+            written_bytes: 0,
             volumes: Vec::new(),
         };
         Ok(self.load(set_id)?.unwrap_or_else(new))
@@ -268,6 +272,12 @@ impl LiveRecord {
         self.directory.store(&record)
     }
 
+    /// Bytes written to the cache by the sessions that were noted.
+    #[must_use]
+    pub fn written_bytes(&self) -> u64 {
+        self.record.lock().expect("no thread panics while it holds the record").written_bytes
+    }
+
     /// Changes the notes; durable on return. Writes nothing if `change` changes nothing.
     ///
     /// # Errors
@@ -318,7 +328,13 @@ mod tests {
             abandoned: false,
         };
         let set_id = hexadecimal(&[set_id; 16]);
-        CacheRecord { set_id, caches: Vec::new(), superblock_update: 9, volumes: vec![note] }
+        CacheRecord {
+            set_id,
+            caches: Vec::new(),
+            superblock_update: 9,
+            written_bytes: 7,
+            volumes: vec![note],
+        }
     }
 
     #[test]

@@ -8,16 +8,17 @@ use crate::arguments::RunOptions;
 use crate::control::{Answer, Answering, Listener, Progress, Question};
 use crate::interrupt::{Interrupts, spawn};
 use crate::log::{Log, notice};
+use crate::metrics::{Endpoint, Figures, Source};
 use crate::opening::open_origin;
 use crate::report::{RequestStats, StatsReport, StatusReport, VolumeReport, VolumeStats};
 use crate::run_dir::RunDirectory;
-use crate::running::{Doors, notices};
+use crate::running::{Doors, Watched, notices};
 use crate::state::{CacheRecord, LiveRecord, StateDirectory, VolumeNote};
 use anyhow::{Context, Result, anyhow, bail};
 use engine::units::VolumeIndex;
 use live::devices::{self, Access, Device, DeviceSpec};
 use live::passthrough::Passthrough;
-use live::server::{Config, ExportConfig, Handle, ListenAddress, POOL_BYTES_DEFAULT, Server};
+use live::server::{Config, ControlError, ExportConfig, Handle, ListenAddress, POOL_BYTES_DEFAULT, Server};
 use std::ops::ControlFlow;
 use std::sync::{Arc, mpsc};
 
@@ -52,12 +53,14 @@ pub fn serve(
     state: StateDirectory,
     interrupts: &Interrupts,
     ready: impl FnOnce(&[String], &[ListenAddress]),
+    endpoint: Option<Endpoint>,
 ) -> Result<()> {
     let record = state.find_by_device(cache)?.with_context(|| {
         format!("nothing is noted of a cache {cache}, so its volumes may have dirty data; connect the cache")
     })?;
     let volumes = open_origins(&record, options, interrupts)?;
-    let Doors { listen, socket_permissions, device_timeout, threads } = doors(&volumes[0].note.name)?;
+    let Doors { listen, socket_permissions, device_timeout, threads, watching } =
+        doors(&volumes[0].note.name)?;
     let record = LiveRecord::new(state, record);
     let (log, printer) = Log::open()?;
     let config = Config {
@@ -81,7 +84,8 @@ pub fn serve(
     let (server, handle) = Server::new(config)?;
     let names: Vec<String> = volumes.iter().map(|volume| volume.note.name.clone()).collect();
     let nbd = server.addresses().to_vec();
-    let running = Arc::new(RunningBare { handle: handle.clone(), volumes, nbd });
+    let running = Arc::new(RunningBare { handle: handle.clone(), volumes, nbd, watching });
+    let source = Arc::clone(&running);
     let (answering, answerer) = mpsc::channel();
     let socket = Listener::open(&RunDirectory::find(), cache)?.answer_with(answerer)?;
     let waiter = interrupts.clone();
@@ -90,6 +94,7 @@ pub fn serve(
         // If it has stopped by itself there is nothing to stop.
         let _ = handle.stop();
     })?;
+    let metrics = endpoint.map(|endpoint| endpoint.serve(source)).transpose()?;
     server.run(|| {
         interrupts.attend();
         record.change(|record| {
@@ -104,7 +109,7 @@ pub fn serve(
         let _ = answering.send(running);
         Ok::<_, anyhow::Error>(Passthrough::new())
     })?;
-    drop(socket);
+    drop((socket, metrics));
     printer.finish();
     Ok(())
 }
@@ -177,6 +182,7 @@ struct RunningBare {
     handle: Handle<Passthrough>,
     volumes: Vec<Bare>,
     nbd: Vec<ListenAddress>,
+    watching: Watched,
 }
 
 impl RunningBare {
@@ -192,6 +198,8 @@ impl RunningBare {
             session: 0,
             recovery: None,
             nbd: self.nbd.iter().map(ToString::to_string).collect(),
+            metrics: self.watching.metrics.as_ref().map(ToString::to_string),
+            oldest_dirty_seconds: None,
         }
     }
 
@@ -216,6 +224,17 @@ impl RunningBare {
             });
         }
         Ok(StatsReport::without_cache(volumes))
+    }
+}
+
+impl Source for RunningBare {
+    fn figures(&self) -> Result<Figures> {
+        let latencies = (0..self.volumes.len()).map(|at| {
+            let histograms = self.handle.histograms(VolumeIndex(at as u8))?;
+            Ok(histograms.map_or_else(Vec::new, |histograms| histograms.steps().into()))
+        });
+        let latencies = latencies.collect::<Result<_, ControlError>>()?;
+        Ok(Figures { status: self.status(), stats: self.stats()?, latencies })
     }
 }
 

@@ -28,6 +28,12 @@ pub struct StatusReport {
     pub recovery: Option<RecoveryReport>,
     /// Addresses for NBD clients.
     pub nbd: Vec<String>,
+    /// The address of its metrics, if it serves them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<String>,
+    /// The age of the oldest dirty data, 0 if there is none; absent if it does not run, or without the cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest_dirty_seconds: Option<f64>,
 }
 
 /// One volume in `status`.
@@ -59,6 +65,9 @@ pub struct VolumeReport {
     pub origin_errors: u64,
     /// Whether it is served without its cache.
     pub uncached: bool,
+    /// Bytes that went home each second, over the last ten seconds.
+    #[serde(default)]
+    pub destage_bytes_per_second: u64,
 }
 
 /// The cache in `status`.
@@ -113,6 +122,12 @@ pub struct CacheReport {
     /// Bytes written to it since the start, by reason.
     #[serde(default)]
     pub written: WrittenReport,
+    /// Bytes written to it in all sessions, as far as they were noted.
+    #[serde(default)]
+    pub lifetime_written_bytes: u64,
+    /// Bytes that it may be written in its life, as set with `serve --endurance`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endurance_bytes: Option<u64>,
 }
 
 /// Bytes written to the cache device since the start, by reason; their names are those of [`WrittenBytes`], which
@@ -162,6 +177,7 @@ impl VolumeReport {
             cached_bytes: status.cached_bytes,
             origin_errors: status.origin_errors,
             uncached: status.uncached,
+            destage_bytes_per_second: 0,
         }
     }
 
@@ -190,6 +206,7 @@ impl VolumeReport {
             cached_bytes: 0,
             origin_errors: 0,
             uncached: true,
+            destage_bytes_per_second: 0,
         }
     }
 }
@@ -254,6 +271,8 @@ impl CacheReport {
             },
             wraps: status.wraps,
             written: status.written.into(),
+            lifetime_written_bytes: 0,
+            endurance_bytes: None,
         }
     }
 }

@@ -2,13 +2,16 @@
 
 mod homecoming;
 pub mod notices;
+mod watch;
 
 use crate::control::{Answer, Answering, Listener, Progress, Question};
 use crate::interrupt::{Interrupts, spawn};
 use crate::log::{Log, notice};
+use crate::metrics::{Figures, Source, VolumeLatencies};
 use crate::origin;
 use crate::report::{
     CacheIdentity, CacheReport, LatencyStats, RecoveryReport, StatsReport, StatusReport, VolumeReport,
+    VolumeStats,
 };
 use crate::run_dir::RunDirectory;
 use crate::setting::Setting;
@@ -28,7 +31,8 @@ use notices::notices;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use watch::Watch;
 
 /// A cache that runs.
 pub struct Running {
@@ -44,12 +48,26 @@ pub struct Running {
     latch: Arc<OnceLock<Errno>>,
     /// Jobs that bring a volume's data home, by its slot: one that is interrupted must not end the others.
     drains: Mutex<[u32; VOLUMES_MAX]>,
+    /// Figures that need to know the past.
+    watch: Mutex<Watch>,
+    /// Bytes written to the cache by earlier sessions, as far as they were noted.
+    written_before_bytes: u64,
+    watching: Watched,
     /// Held from before a note on dirty data is made until its event has happened, so that `may_be_dirty` is never
     /// taken away from a volume that is just going into writeback.
     note_lock: Mutex<()>,
 }
 
-/// Doors of a daemon: addresses, device timeout, threads.
+/// Settings of how a daemon is watched.
+#[derive(Clone, Debug, Default)]
+pub struct Watched {
+    /// The address of its metrics.
+    pub metrics: Option<ListenAddress>,
+    /// Bytes that the cache device may be written in its life.
+    pub endurance_bytes: Option<u64>,
+}
+
+/// Doors of a daemon: addresses, device timeout, threads; and how it is watched.
 pub struct Doors {
     /// Addresses for NBD clients; none if the cache runs for a verb alone.
     pub listen: Vec<ListenAddress>,
@@ -59,6 +77,8 @@ pub struct Doors {
     pub device_timeout: Duration,
     /// Number of threads that serve clients.
     pub threads: usize,
+    /// How it is watched.
+    pub watching: Watched,
 }
 
 impl Doors {
@@ -70,6 +90,7 @@ impl Doors {
             socket_permissions: SOCKET_PERMISSIONS_DEFAULT,
             device_timeout,
             threads: 1,
+            watching: Watched::default(),
         }
     }
 }
@@ -85,7 +106,7 @@ pub fn run<T: Send + 'static>(
     prepared: Prepared,
     doors: Doors,
     interrupts: &Interrupts,
-    job: impl FnOnce(&Running) -> Result<T> + Send + 'static,
+    job: impl FnOnce(&Arc<Running>) -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let Prepared { cache, volumes, record, identity, memory, session } = prepared;
     let (log, printer) = Log::open()?;
@@ -119,6 +140,8 @@ pub fn run<T: Send + 'static>(
         let _ = done.send(result.and_then(|value| stopped.map(|()| value)));
     })?;
     let nbd = server.addresses().to_vec();
+    let watching = doors.watching;
+    let written_before_bytes = record.written_bytes();
     let mut begun = None;
     let engine = server.run(|| {
         interrupts.attend();
@@ -135,6 +158,9 @@ pub fn run<T: Send + 'static>(
             nbd,
             latch,
             drains,
+            watch: Mutex::new(Watch::new()),
+            written_before_bytes,
+            watching,
             note_lock,
         });
         begun = Some(Arc::clone(&running));
@@ -231,18 +257,52 @@ impl Running {
     /// If it is stopping.
     pub fn status(&self) -> Result<StatusReport> {
         let status = self.picture()?;
-        let volumes = status.volumes.iter().map(|volume| self.report(volume)).collect();
+        let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        let rate = |volume: &VolumeStatus| watch.destage_bytes_per_second(volume.index);
+        let volumes = status
+            .volumes
+            .iter()
+            .map(|volume| VolumeReport { destage_bytes_per_second: rate(volume), ..self.report(volume) });
+        let volumes = volumes.collect();
+        let oldest_dirty_seconds = Some(watch.oldest_dirty_seconds(Instant::now()));
         Ok(StatusReport {
             running: true,
             volumes,
             cache: Some(CacheReport {
                 latched_because: self.latch.get().map(|errno| notices::latched(*errno)),
+                lifetime_written_bytes: self.lifetime_written_bytes(&status),
+                endurance_bytes: self.watching.endurance_bytes,
                 ..CacheReport::new(&status.cache, &self.identity)
             }),
             session: status.session,
             recovery: Some(self.recovery),
             nbd: self.nbd.iter().map(ToString::to_string).collect(),
+            metrics: self.watching.metrics.as_ref().map(ToString::to_string),
+            oldest_dirty_seconds,
         })
+    }
+
+    fn lifetime_written_bytes(&self, status: &Status) -> u64 {
+        self.written_before_bytes + status.cache.device.written_bytes
+    }
+
+    /// Looks after the cache: to be called once a second.
+    ///
+    /// # Errors
+    /// If it is stopping, or the notes cannot be written.
+    pub fn look(&self) -> Result<()> {
+        let status = self.picture()?;
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner).look(&status, Instant::now());
+        self.note_drained()
+    }
+
+    /// Notes how much was written to the cache.
+    ///
+    /// # Errors
+    /// If it is stopping, or the notes cannot be written.
+    pub fn note_written(&self) -> Result<()> {
+        let written_bytes = self.lifetime_written_bytes(&self.picture()?);
+        self.record.change(|record| record.written_bytes = written_bytes)
     }
 
     fn report(&self, status: &VolumeStatus) -> VolumeReport {
@@ -353,7 +413,10 @@ impl Running {
             if status.cache.latched {
                 return Ok(());
             }
-            self.record.change(|record| record.superblock_update = superblock_update)
+            self.record.change(|record| {
+                record.superblock_update = superblock_update;
+                record.written_bytes = self.lifetime_written_bytes(status);
+            })
         });
         if let Err(error) = noted {
             // The notes stay on the safe side.
@@ -372,6 +435,20 @@ impl Running {
                 }
             }
         })
+    }
+}
+
+impl Source for Running {
+    fn figures(&self) -> Result<Figures> {
+        let stats = self.stats()?;
+        let index = |name: &str| self.volumes.iter().find(|volume| volume.name == name);
+        let latencies = |volume: &VolumeStats| -> Result<VolumeLatencies> {
+            let Some(served) = index(&volume.name) else { return Ok(Vec::new()) };
+            let histograms = self.handle.histograms(served.index)?;
+            Ok(histograms.map_or_else(Vec::new, |histograms| histograms.steps().into()))
+        };
+        let latencies = stats.volumes.iter().map(latencies).collect::<Result<_>>()?;
+        Ok(Figures { status: self.status()?, stats, latencies })
     }
 }
 

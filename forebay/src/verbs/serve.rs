@@ -1,14 +1,15 @@
 //! `forebay serve`: recovers a cache, opens its doors, and stays until it is told to stop.
 
-use crate::arguments::Serve;
+use crate::arguments::{Serve, Watching};
 use crate::interrupt::Interrupts;
 use crate::log::notice;
+use crate::metrics::Endpoint;
 use crate::opening::open_cache;
 use crate::output::Output;
 use crate::profile::{self, Wanted};
 use crate::report::RecoveryReport;
 use crate::run_dir::RunDirectory;
-use crate::running::{self, Doors, Running};
+use crate::running::{self, Doors, Running, Watched};
 use crate::startup;
 use crate::state::StateDirectory;
 use crate::superblock;
@@ -17,32 +18,48 @@ use anyhow::{Context, Result, bail};
 use engine::composition::Composition;
 use live::devices::BlockingDevice;
 use live::devices::{self, Access, DeviceError, DeviceSpec};
-use live::server::{ListenAddress, reactors_default};
+use live::server::{ListenAddress, SOCKET_PERMISSIONS_DEFAULT, reactors_default};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-/// Interval at which a drain is looked after.
+/// Interval at which a drain is looked after, and figures are taken.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Interval at which it is noted how much was written to the cache.
+const NOTE_EVERY: Duration = Duration::from_secs(600);
 
 pub(super) fn run(arguments: Serve) -> Result<()> {
-    let Serve { cache, nbd, nbd_mode, profile, uncached, threads, running: options, places } = arguments;
+    let Serve { cache, nbd, nbd_mode, profile, uncached, threads, watching, running: options, places } =
+        arguments;
+    let endpoint = endpoint(&watching)?;
+    let watching = Watched {
+        metrics: endpoint.as_ref().map(|endpoint| endpoint.address().clone()),
+        endurance_bytes: watching.endurance,
+    };
     let threads = threads.unwrap_or_else(reactors_default);
     let interrupts = Interrupts::install(0)?;
     allow_many_descriptors();
     let state = StateDirectory::find(places.state_dir.as_deref())?;
     let device_timeout = options.device_timeout;
     let doors = |given, first: &str| {
-        Ok(Doors { listen: listen(given, first)?, socket_permissions: nbd_mode, device_timeout, threads })
+        Ok(Doors {
+            listen: listen(given, first)?,
+            socket_permissions: nbd_mode,
+            device_timeout,
+            threads,
+            watching: watching.clone(),
+        })
     };
     let why_missing = missing(&cache)?;
     match (why_missing, uncached) {
         (Some(why), true) => {
             let doors = |first: &str| doors(nbd, first);
-            return uncached::serve(&cache, doors, &options, state, &interrupts, |names, nbd| {
+            let ready = |names: &[String], nbd: &[ListenAddress]| {
                 notice(format_args!("{why}; its volumes are served without it"));
-                ready(names, nbd, "uncached=true")
-            });
+                ready(names, nbd, &watching, "uncached=true");
+            };
+            return uncached::serve(&cache, doors, &options, state, &interrupts, ready, endpoint);
         }
         (Some(why), false) if uncached::is_possible(&cache, &state)? => bail!(
             "{why}; connect it, or go on without it (none of its volumes has dirty data): forebay serve {cache} --uncached"
@@ -68,12 +85,29 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
         .collect();
     let first = names.first().context("no volume has its origin")?;
     let doors = doors(nbd, first)?;
+    let watched = doors.watching.clone();
     let waiter = interrupts.clone();
     running::run(prepared, doors, &interrupts, move |running| {
-        ready(&names, running.nbd(), &figures(running.session(), running.recovery()));
+        // The file of its socket is there as long as this is.
+        let metrics = endpoint.map(|endpoint| endpoint.serve(Arc::clone(running))).transpose()?;
+        ready(&names, running.nbd(), &watched, &figures(running.session(), running.recovery()));
         attend(running, &waiter);
+        drop(metrics);
         Ok(())
     })
+}
+
+/// The endpoint of metrics, if it is wanted: taken before anything begins, like all that a start may lack.
+fn endpoint(watching: &Watching) -> Result<Option<Endpoint>> {
+    let Watching { metrics, metrics_mode, metrics_remote, .. } = watching;
+    let Some(address) = metrics else { return Ok(None) };
+    if !address.is_local() && !metrics_remote {
+        bail!(
+            "metrics at {} would be open to other machines, without a password; say --metrics-remote if that is meant",
+            address.0
+        );
+    }
+    Endpoint::bind(address, metrics_mode.unwrap_or(SOCKET_PERMISSIONS_DEFAULT)).map(Some)
 }
 
 /// Allows as many open files as the system lets this process have: each client takes one.
@@ -135,10 +169,11 @@ fn figures(session: u64, recovery: &RecoveryReport) -> String {
 }
 
 /// The one line that says that clients may come.
-fn ready(names: &[String], nbd: &[ListenAddress], figures: &str) {
+fn ready(names: &[String], nbd: &[ListenAddress], watched: &Watched, figures: &str) {
     let addresses: Vec<String> = nbd.iter().map(ToString::to_string).collect();
     let mut output = Output::stdout();
-    let line = format!("ready volumes={} nbd={} {figures}", names.join(","), addresses.join(","));
+    let metrics = watched.metrics.as_ref().map_or_else(String::new, |address| format!(" metrics={address}"));
+    let line = format!("ready volumes={} nbd={} {figures}{metrics}", names.join(","), addresses.join(","));
     // The line may have no reader; the server has clients all the same.
     let _ = writeln!(output, "{line}").and_then(|()| output.finish());
 }
@@ -146,8 +181,14 @@ fn ready(names: &[String], nbd: &[ListenAddress], figures: &str) {
 /// Stays until an interrupt, and keeps the notes on dirty data up to date meanwhile.
 fn attend(running: &Running, interrupts: &Interrupts) {
     let mut said = String::new();
+    let mut noted_at = Instant::now();
     while !interrupts.wait(LOOK_EVERY) {
-        let error = running.note_drained().err().map_or_else(String::new, |error| format!("{error:#}"));
+        let mut looked = running.look();
+        if noted_at.elapsed() >= NOTE_EVERY {
+            noted_at = Instant::now();
+            looked = looked.and(running.note_written());
+        }
+        let error = looked.err().map_or_else(String::new, |error| format!("{error:#}"));
         // The notes stay on the safe side; the next look tries again, and says so only if the reason is another one.
         if !error.is_empty() && error != said {
             notice(format_args!("{error}"));

@@ -61,7 +61,8 @@ fn look(spec: &DeviceSpec, state: &StateDirectory) -> Result<StatusReport> {
         redestage_bytes: opened.report.redestage_bytes,
         entries: opened.report.entries,
     };
-    let notes = state.load(&superblock.set_id)?.map_or_else(Vec::new, |record| record.volumes);
+    let record = state.load_or_new(&superblock.set_id)?;
+    let (notes, lifetime_written_bytes) = (record.volumes, record.written_bytes);
     let is_abandoned =
         |volume: &VolumeStatus| notes.iter().any(|note| note.id == volume.id.0 && note.abandoned);
     let engine = Engine::new(opened, composition.config(&superblock.layout));
@@ -83,9 +84,11 @@ fn look(spec: &DeviceSpec, state: &StateDirectory) -> Result<StatusReport> {
     Ok(StatusReport {
         running: false,
         volumes,
-        cache: Some(CacheReport::new(&status.cache, &identity)),
+        cache: Some(CacheReport { lifetime_written_bytes, ..CacheReport::new(&status.cache, &identity) }),
         session: status.session,
         recovery: Some(recovery),
         nbd: Vec::new(),
+        metrics: None,
+        oldest_dirty_seconds: None,
     })
 }

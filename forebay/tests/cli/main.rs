@@ -5,6 +5,7 @@ mod create;
 mod detach;
 mod duel;
 mod interrupt;
+mod metrics;
 mod mirror;
 mod ownership;
 mod pages;

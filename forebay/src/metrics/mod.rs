@@ -1,0 +1,89 @@
+//! Metrics: what a daemon does, for Prometheus, at `http://ADDRESS/metrics`.
+//!
+//! The page is made anew for each scrape from the same reports that `status` and `stats` print: nothing is counted
+//! twice, and clients' requests pay for no counter of it.
+
+mod http;
+mod page;
+
+pub use http::Endpoint;
+
+use crate::report::{StatsReport, StatusReport};
+use anyhow::Result;
+use live::server::{ListenAddress, Steps};
+use std::net::IpAddr;
+use std::str::FromStr;
+use thiserror::Error;
+
+/// Figures of a daemon, for one page.
+pub struct Figures {
+    /// Its status.
+    pub status: StatusReport,
+    /// Its statistics.
+    pub stats: StatsReport,
+    /// Latencies by operation, for each volume of the statistics.
+    pub latencies: Vec<VolumeLatencies>,
+}
+
+/// Latencies of one volume by operation.
+pub type VolumeLatencies = Vec<(&'static str, Steps)>;
+
+/// A daemon that tells its figures.
+pub trait Source: Send + Sync + 'static {
+    /// The figures now.
+    ///
+    /// # Errors
+    /// If it is stopping.
+    fn figures(&self) -> Result<Figures>;
+}
+
+/// An address to serve metrics at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricsAddress(pub ListenAddress);
+
+/// A text that is no address for metrics.
+#[derive(Debug, Error)]
+#[error("`{text}` is no address for metrics; write HOST:PORT with a numeric host, :PORT, or unix:PATH")]
+pub struct MetricsAddressError {
+    text: String,
+}
+
+impl FromStr for MetricsAddress {
+    type Err = MetricsAddressError;
+
+    fn from_str(text: &str) -> Result<MetricsAddress, MetricsAddressError> {
+        let wrong = || MetricsAddressError { text: text.to_owned() };
+        // A host alone would get the port of NBD.
+        if text.trim_matches(['[', ']']).parse::<IpAddr>().is_ok() {
+            return Err(wrong());
+        }
+        text.parse().map(MetricsAddress).map_err(|_| wrong())
+    }
+}
+
+impl MetricsAddress {
+    /// Whether only this machine reaches it.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        match &self.0 {
+            ListenAddress::Unix(_) => true,
+            ListenAddress::Tcp(address) => address.ip().is_loopback(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_a_port() {
+        let address: MetricsAddress = ":9419".parse().expect("a port on loopback");
+        assert!(address.is_local());
+        assert!(!"0.0.0.0:9419".parse::<MetricsAddress>().expect("any host").is_local());
+        assert!("unix:/run/m".parse::<MetricsAddress>().expect("a socket").is_local());
+        for wrong in ["127.0.0.1", "[::1]", "example.org:9419", "9419", ""] {
+            assert!(wrong.parse::<MetricsAddress>().is_err(), "{wrong}");
+        }
+    }
+}
