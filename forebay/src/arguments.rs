@@ -61,10 +61,31 @@ pub enum Verb {
     /// The simulator: the same engine in virtual time.
     #[command(subcommand)]
     Lab(Box<LabVerb>),
+    /// Look after configuration files.
+    #[command(subcommand)]
+    Config(ConfigVerb),
     /// Print the script that completes verbs and options in a shell.
     Completions(Completions),
     /// Write the manual pages: one for the program, and one for each verb.
     Man(Man),
+}
+
+/// The verbs of configuration files.
+#[derive(Debug, Subcommand)]
+pub enum ConfigVerb {
+    /// Say what is wrong with configuration files, by file and line.
+    Check(ConfigCheck),
+}
+
+/// `config check`.
+#[derive(Debug, Args)]
+pub struct ConfigCheck {
+    /// The files [default: all .toml in FOREBAY_CONFIG_DIR, or /etc/forebay].
+    #[arg(value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// How to print.
+    #[command(flatten)]
+    pub report: Report,
 }
 
 /// `completions`.
@@ -277,8 +298,11 @@ impl Default for RunOptions {
 #[derive(Debug, Args)]
 pub struct Serve {
     /// The cache device, as given to create.
-    #[arg(value_name = "CACHE", value_parser = devices::parse)]
-    pub cache: DeviceSpec,
+    #[arg(value_name = "CACHE", value_parser = devices::parse, required_unless_present = "config")]
+    pub cache: Option<DeviceSpec>,
+    /// Read FILE for the cache and all options that are not given here: forebay.toml(5).
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// Where NBD clients connect; may be given several times [default: a unix socket in the run directory].
     #[arg(long, value_name = "unix:PATH|HOST:PORT")]
     pub nbd: Vec<ListenAddress>,
@@ -493,7 +517,7 @@ pub(crate) fn is_volume_character(character: char) -> bool {
     character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.')
 }
 
-fn volume_name(text: &str) -> Result<String, ValueError> {
+pub(crate) fn volume_name(text: &str) -> Result<String, ValueError> {
     let is_good = (1..=64).contains(&text.len()) && text.chars().all(is_volume_character);
     if is_good { Ok(text.to_owned()) } else { Err(ValueError::VolumeName) }
 }

@@ -39,6 +39,9 @@ struct State {
     /// The program looks after `is_interrupted`; until then a signal ends the process.
     is_attended: bool,
     is_interrupted: bool,
+    /// The program has a configuration to read again; without one a hangup is an interrupt.
+    may_reload: bool,
+    is_reload_wanted: bool,
     modelled: Vec<Device>,
 }
 
@@ -58,6 +61,7 @@ impl Interrupts {
                 loop {
                     match signals.wait() {
                         Signal::Terminate | Signal::Interrupt => shared.interrupt(),
+                        Signal::HangUp => shared.hang_up(),
                         Signal::LoseUnflushed => shared.cut_power(),
                     }
                 }
@@ -85,14 +89,25 @@ impl Interrupts {
         self.shared.lock().is_interrupted
     }
 
-    /// Waits for an interrupt, for `patience` at the most; true if one came.
+    /// Takes hangups for the wish that the configuration is read again, from now on.
+    pub fn reload_on_hangup(&self) {
+        self.shared.lock().may_reload = true;
+    }
+
+    /// Whether the configuration is to be read again; asks once for each time.
+    #[must_use]
+    pub fn take_reload(&self) -> bool {
+        std::mem::take(&mut self.shared.lock().is_reload_wanted)
+    }
+
+    /// Waits for an interrupt or the wish to reload, for `patience` at the most; true if an interrupt came.
     #[must_use]
     pub fn wait(&self, patience: Duration) -> bool {
         let state = self.shared.lock();
         let (state, _) = self
             .shared
             .changed
-            .wait_timeout_while(state, patience, |state| !state.is_interrupted)
+            .wait_timeout_while(state, patience, |state| !state.is_interrupted && !state.is_reload_wanted)
             .expect("no thread panics while it holds the state");
         state.is_interrupted
     }
@@ -101,6 +116,17 @@ impl Interrupts {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no thread panics while it holds the state")
+    }
+
+    fn hang_up(&self) {
+        let mut state = self.lock();
+        if state.may_reload {
+            state.is_reload_wanted = true;
+            self.changed.notify_all();
+        } else {
+            drop(state);
+            self.interrupt();
+        }
     }
 
     fn interrupt(&self) {

@@ -200,6 +200,7 @@ impl RunningBare {
             nbd: self.nbd.iter().map(ToString::to_string).collect(),
             metrics: self.watching.metrics.as_ref().map(ToString::to_string),
             oldest_dirty_seconds: None,
+            config: self.watching.configuration.as_ref().map(|file| file.path.display().to_string()),
         }
     }
 

@@ -9,6 +9,8 @@ pub enum Signal {
     Terminate,
     /// SIGINT: stop cleanly.
     Interrupt,
+    /// SIGHUP: read the configuration again, or stop cleanly if there is none.
+    HangUp,
     /// SIGUSR1: lose what modelled devices have not flushed, and end at once.
     LoseUnflushed,
 }
@@ -29,7 +31,7 @@ impl Signals {
         unsafe {
             let mut set = std::mem::zeroed();
             libc::sigemptyset(&raw mut set);
-            for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGUSR1] {
+            for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1] {
                 libc::sigaddset(&raw mut set, signal);
             }
             match libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) {
@@ -49,6 +51,7 @@ impl Signals {
             match (result, signal) {
                 (0, libc::SIGTERM) => return Signal::Terminate,
                 (0, libc::SIGINT) => return Signal::Interrupt,
+                (0, libc::SIGHUP) => return Signal::HangUp,
                 (0, libc::SIGUSR1) => return Signal::LoseUnflushed,
                 _ => {}
             }

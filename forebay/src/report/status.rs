@@ -34,6 +34,9 @@ pub struct StatusReport {
     /// The age of the oldest dirty data, 0 if there is none; absent if it does not run, or without the cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_dirty_seconds: Option<f64>,
+    /// The configuration file that it was started with, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<String>,
 }
 
 /// One volume in `status`.
@@ -47,6 +50,9 @@ pub struct VolumeReport {
     pub mode: String,
     /// The mode that writes follow.
     pub mode_target: String,
+    /// The mode that the configuration file says, if it says one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode_configured: Option<String>,
     /// How it is doing: active, draining, origin-failing, origin-absent, uncached, failed, detaching,
     /// origin-missing, abandoned.
     pub state: String,
@@ -169,6 +175,7 @@ impl VolumeReport {
             origin,
             mode: status.mode.name().to_owned(),
             mode_target: status.mode_target.name().to_owned(),
+            mode_configured: None,
             state: status.state.name().to_owned(),
             size_bytes: status.size_bytes,
             dirty_bytes: status.dirty_bytes,
@@ -198,6 +205,7 @@ impl VolumeReport {
             origin,
             mode: WriteMode::Passthrough.name().to_owned(),
             mode_target: WriteMode::Passthrough.name().to_owned(),
+            mode_configured: None,
             state: "uncached".to_owned(),
             size_bytes,
             dirty_bytes: 0,
@@ -358,6 +366,12 @@ impl StatusReport {
         for address in &self.nbd {
             writeln!(to, "nbd        {address}")?;
         }
+        if let Some(address) = &self.metrics {
+            writeln!(to, "metrics    {address}")?;
+        }
+        if let Some(file) = &self.config {
+            writeln!(to, "config     {file}")?;
+        }
         if self.volumes.is_empty() {
             writeln!(to, "no volumes; forebay add puts one on it")?;
         }
@@ -377,6 +391,9 @@ impl VolumeReport {
             writeln!(to, "mode       {}", self.mode)?;
         } else {
             writeln!(to, "mode       {} until drained, then {}", self.mode, self.mode_target)?;
+        }
+        if let Some(configured) = self.mode_configured.as_ref().filter(|mode| **mode != self.mode_target) {
+            writeln!(to, "           the configuration file says {configured}")?;
         }
         writeln!(to, "cached     {}, of that {} dirty", Size(self.cached_bytes), Size(self.dirty_bytes))?;
         if let Some(limit_bytes) = self.dirty_limit_bytes.filter(|_| self.state.starts_with("origin-")) {

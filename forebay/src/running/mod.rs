@@ -4,6 +4,7 @@ mod homecoming;
 pub mod notices;
 mod watch;
 
+use crate::configuration::Configuration;
 use crate::control::{Answer, Answering, Listener, Progress, Question};
 use crate::interrupt::{Interrupts, spawn};
 use crate::log::{Log, notice};
@@ -53,6 +54,8 @@ pub struct Running {
     /// Bytes written to the cache by earlier sessions, as far as they were noted.
     written_before_bytes: u64,
     watching: Watched,
+    /// The configuration as it was read last.
+    configuration: Mutex<Option<Arc<Configuration>>>,
     /// Held from before a note on dirty data is made until its event has happened, so that `may_be_dirty` is never
     /// taken away from a volume that is just going into writeback.
     note_lock: Mutex<()>,
@@ -65,6 +68,8 @@ pub struct Watched {
     pub metrics: Option<ListenAddress>,
     /// Bytes that the cache device may be written in its life.
     pub endurance_bytes: Option<u64>,
+    /// The configuration file that it was started with.
+    pub configuration: Option<Arc<Configuration>>,
 }
 
 /// Doors of a daemon: addresses, device timeout, threads; and how it is watched.
@@ -160,6 +165,7 @@ pub fn run<T: Send + 'static>(
             drains,
             watch: Mutex::new(Watch::new()),
             written_before_bytes,
+            configuration: Mutex::new(watching.configuration.clone()),
             watching,
             note_lock,
         });
@@ -245,6 +251,27 @@ impl Running {
         self.session
     }
 
+    /// The configuration as it was read last, if there is one.
+    #[must_use]
+    pub fn configuration(&self) -> Option<Arc<Configuration>> {
+        self.configuration.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes up a configuration that was read again.
+    pub fn configure(&self, configuration: Configuration) {
+        *self.configuration.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(configuration));
+    }
+
+    /// The mode that writes to a volume follow; `None` if there is no such volume.
+    ///
+    /// # Errors
+    /// If it is stopping.
+    pub fn mode_of(&self, volume: &str) -> Result<Option<WriteMode>> {
+        let status = self.picture()?;
+        let found = status.volumes.iter().find(|status| status.name == volume);
+        Ok(found.map(|status| status.mode_target))
+    }
+
     /// Findings of recovery.
     #[must_use]
     pub fn recovery(&self) -> &RecoveryReport {
@@ -257,12 +284,17 @@ impl Running {
     /// If it is stopping.
     pub fn status(&self) -> Result<StatusReport> {
         let status = self.picture()?;
+        let configuration = self.configuration();
         let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
         let rate = |volume: &VolumeStatus| watch.destage_bytes_per_second(volume.index);
-        let volumes = status
-            .volumes
-            .iter()
-            .map(|volume| VolumeReport { destage_bytes_per_second: rate(volume), ..self.report(volume) });
+        let configured = |volume: &VolumeStatus| {
+            configuration.as_ref()?.mode_of(&volume.name).map(|mode| mode.name().to_owned())
+        };
+        let volumes = status.volumes.iter().map(|volume| VolumeReport {
+            destage_bytes_per_second: rate(volume),
+            mode_configured: configured(volume),
+            ..self.report(volume)
+        });
         let volumes = volumes.collect();
         let oldest_dirty_seconds = Some(watch.oldest_dirty_seconds(Instant::now()));
         Ok(StatusReport {
@@ -279,6 +311,7 @@ impl Running {
             nbd: self.nbd.iter().map(ToString::to_string).collect(),
             metrics: self.watching.metrics.as_ref().map(ToString::to_string),
             oldest_dirty_seconds,
+            config: configuration.as_ref().map(|configuration| configuration.path.display().to_string()),
         })
     }
 

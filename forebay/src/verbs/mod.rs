@@ -3,6 +3,7 @@
 mod add;
 mod check;
 mod completions;
+mod config;
 mod create;
 mod detach;
 mod dump;
@@ -48,6 +49,7 @@ pub fn run(verb: Verb) -> Result<()> {
         Verb::Models(report) => models::run(&report),
         Verb::Studies(report) => studies::run(&report),
         Verb::Lab(verb) => lab::run(&verb),
+        Verb::Config(verb) => config::run(&verb),
         Verb::Completions(arguments) => completions::run(arguments),
         Verb::Man(arguments) => man::run(&arguments),
     }

@@ -1,6 +1,7 @@
 //! `forebay serve`: recovers a cache, opens its doors, and stays until it is told to stop.
 
 use crate::arguments::{Serve, Watching};
+use crate::configuration::{self, Configuration};
 use crate::interrupt::Interrupts;
 use crate::log::notice;
 use crate::metrics::Endpoint;
@@ -10,7 +11,8 @@ use crate::profile::{self, Wanted};
 use crate::report::RecoveryReport;
 use crate::run_dir::RunDirectory;
 use crate::running::{self, Doors, Running, Watched};
-use crate::startup;
+use crate::setting::Setting;
+use crate::startup::{self, Prepared};
 use crate::state::StateDirectory;
 use crate::superblock;
 use crate::uncached;
@@ -30,12 +32,25 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const NOTE_EVERY: Duration = Duration::from_secs(600);
 
 pub(super) fn run(arguments: Serve) -> Result<()> {
-    let Serve { cache, nbd, nbd_mode, profile, uncached, threads, watching, running: options, places } =
-        arguments;
+    let (arguments, configuration) = configuration::complete(arguments)?;
+    let Serve {
+        cache,
+        config: _,
+        nbd,
+        nbd_mode,
+        profile,
+        uncached,
+        threads,
+        watching,
+        running: options,
+        places,
+    } = arguments;
+    let cache = cache.context("name the cache")?;
     let endpoint = endpoint(&watching)?;
     let watching = Watched {
         metrics: endpoint.as_ref().map(|endpoint| endpoint.address().clone()),
         endurance_bytes: watching.endurance,
+        configuration: configuration.map(Arc::new),
     };
     let threads = threads.unwrap_or_else(reactors_default);
     let interrupts = Interrupts::install(0)?;
@@ -83,6 +98,11 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
         .filter(|volume| volume.origin.is_some())
         .map(|volume| volume.name.clone())
         .collect();
+    if let Some(configuration) = &watching.configuration {
+        expect_volumes(configuration, &cache, &prepared)?;
+        // Whoever reads that it is ready may ask for a reload at once.
+        interrupts.reload_on_hangup();
+    }
     let first = names.first().context("no volume has its origin")?;
     let doors = doors(nbd, first)?;
     let watched = doors.watching.clone();
@@ -178,11 +198,48 @@ fn ready(names: &[String], nbd: &[ListenAddress], watched: &Watched, figures: &s
     let _ = writeln!(output, "{line}").and_then(|()| output.finish());
 }
 
+/// Refuses a configuration with volumes that the cache does not have, and tells of those that it leaves out, and of
+/// modes that are others than it says.
+fn expect_volumes(configuration: &Configuration, cache: &DeviceSpec, prepared: &Prepared) -> Result<()> {
+    let file = configuration.path.display();
+    for wish in &configuration.volumes {
+        let Some(volume) = prepared.volumes.iter().find(|volume| volume.name == wish.name) else {
+            bail!(
+                "{file}:{}: there is no volume {} on {cache}; forebay add {cache} --origin DEV --name {} puts it there",
+                wish.line,
+                wish.name,
+                wish.name
+            );
+        };
+        if let Some(mode) = wish.mode.filter(|mode| *mode != volume.mode) {
+            notice(format_args!(
+                "volume {} is in {}, and {file}:{} says {}; forebay set {cache} {} mode={}, or a reload, changes it",
+                wish.name,
+                volume.mode.name(),
+                wish.line,
+                mode.name(),
+                wish.name,
+                mode.name()
+            ));
+        }
+    }
+    let is_named = |name: &str| configuration.volumes.iter().any(|wish| wish.name == name);
+    for volume in prepared.volumes.iter().filter(|volume| !is_named(&volume.name)) {
+        if !configuration.volumes.is_empty() {
+            notice(format_args!("volume {} is served, and {file} says nothing of it", volume.name));
+        }
+    }
+    Ok(())
+}
+
 /// Stays until an interrupt, and keeps the notes on dirty data up to date meanwhile.
 fn attend(running: &Running, interrupts: &Interrupts) {
     let mut said = String::new();
     let mut noted_at = Instant::now();
     while !interrupts.wait(LOOK_EVERY) {
+        if interrupts.take_reload() {
+            reload(running);
+        }
         let mut looked = running.look();
         if noted_at.elapsed() >= NOTE_EVERY {
             noted_at = Instant::now();
@@ -195,4 +252,35 @@ fn attend(running: &Running, interrupts: &Interrupts) {
         }
         said = error;
     }
+}
+
+/// Reads the configuration again, and does what of it can be done while the cache is served: sets the modes that it
+/// says. A file with an error changes nothing.
+fn reload(running: &Running) {
+    let Some(old) = running.configuration() else { return };
+    let new = match configuration::load(&old.path) {
+        Ok(new) => new,
+        Err(error) => return notice(format_args!("nothing is changed: {error:#}")),
+    };
+    for wish in &new.volumes {
+        let Some(mode) = wish.mode else { continue };
+        match running.mode_of(&wish.name) {
+            Ok(Some(now)) if now == mode => {}
+            Ok(Some(_)) => match running.set(Some(&wish.name), Setting::Mode(mode)) {
+                Ok(()) => notice(format_args!("volume {} is set to {}", wish.name, mode.name())),
+                Err(error) => notice(format_args!("{}:{}: {error:#}", new.path.display(), wish.line)),
+            },
+            Ok(None) => notice(format_args!(
+                "{}:{}: there is no volume {}; it can be added when the cache is not served",
+                new.path.display(),
+                wish.line,
+                wish.name
+            )),
+            Err(error) => return notice(format_args!("{error:#}")),
+        }
+    }
+    for key in old.changed_keys(&new) {
+        notice(format_args!("{}: `{key}` has changed, which the next start takes up", new.path.display()));
+    }
+    running.configure(new);
 }

@@ -90,5 +90,6 @@ fn look(spec: &DeviceSpec, state: &StateDirectory) -> Result<StatusReport> {
         nbd: Vec::new(),
         metrics: None,
         oldest_dirty_seconds: None,
+        config: None,
     })
 }

@@ -22,6 +22,9 @@ fn every_verb_has_a_manual_page() {
     expected.extend(verbs(&place.done(&["--help"])).iter().map(|verb| format!("forebay-{verb}.1")));
     let of_lab = verbs(&place.done(&["lab", "--help"]));
     expected.extend(of_lab.iter().map(|verb| format!("forebay-lab-{verb}.1")));
+    let of_config = verbs(&place.done(&["config", "--help"]));
+    expected.extend(of_config.iter().map(|verb| format!("forebay-config-{verb}.1")));
+    expected.insert("forebay.toml.5".to_owned());
     assert!(expected.len() > 20 && expected.contains("forebay-lab-verify.1"), "{expected:?}");
     let pages = std::fs::read_dir(&directory).expect("the directory was made");
     let pages: BTreeSet<String> = pages
