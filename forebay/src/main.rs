@@ -15,6 +15,7 @@ mod progress;
 mod report;
 mod run_dir;
 mod running;
+mod service;
 mod setting;
 mod signature;
 mod startup;

@@ -13,6 +13,7 @@ use crate::opening::open_origin;
 use crate::report::{RequestStats, StatsReport, StatusReport, VolumeReport, VolumeStats};
 use crate::run_dir::RunDirectory;
 use crate::running::{Doors, Watched, notices};
+use crate::service::{self, Watchdog};
 use crate::state::{CacheRecord, LiveRecord, StateDirectory, VolumeNote};
 use anyhow::{Context, Result, anyhow, bail};
 use engine::units::VolumeIndex;
@@ -21,6 +22,7 @@ use live::passthrough::Passthrough;
 use live::server::{Config, ControlError, ExportConfig, Handle, ListenAddress, POOL_BYTES_DEFAULT, Server};
 use std::ops::ControlFlow;
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 /// A volume that its origin serves alone.
 struct Bare {
@@ -90,7 +92,14 @@ pub fn serve(
     let socket = Listener::open(&RunDirectory::find(), cache)?.answer_with(answerer)?;
     let waiter = interrupts.clone();
     spawn("stop", move || {
-        while !waiter.wait(std::time::Duration::from_secs(3600)) {}
+        let mut watchdog = Watchdog::of_service();
+        while !waiter.wait(Duration::from_secs(1)) {
+            // An answer is the proof that it works.
+            if handle.with_core(|_| ()).is_ok() {
+                watchdog.pat();
+            }
+        }
+        service::stopping();
         // If it has stopped by itself there is nothing to stop.
         let _ = handle.stop();
     })?;

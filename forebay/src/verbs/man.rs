@@ -15,7 +15,6 @@ const CONFIGURATION_PAGE: &str = "forebay.toml.5";
 /// A file that shows all that one can say of volumes.
 const EXAMPLE: &str = r#"cache = "/dev/disk/by-id/nvme-Samsung_SSD_990_PRO_S6Z-part4"
 nbd = ["unix:/run/forebay/data.sock", ":10809"]
-nbd-mode = "0660"
 metrics = ":9419"
 endurance = "600T"
 

@@ -11,6 +11,7 @@ use crate::profile::{self, Wanted};
 use crate::report::RecoveryReport;
 use crate::run_dir::RunDirectory;
 use crate::running::{self, Doors, Running, Watched};
+use crate::service::{self, Watchdog};
 use crate::setting::Setting;
 use crate::startup::{self, Prepared};
 use crate::state::StateDirectory;
@@ -194,6 +195,7 @@ fn ready(names: &[String], nbd: &[ListenAddress], watched: &Watched, figures: &s
     let mut output = Output::stdout();
     let metrics = watched.metrics.as_ref().map_or_else(String::new, |address| format!(" metrics={address}"));
     let line = format!("ready volumes={} nbd={} {figures}{metrics}", names.join(","), addresses.join(","));
+    service::ready(&format!("serving {}", names.join(", ")));
     // The line may have no reader; the server has clients all the same.
     let _ = writeln!(output, "{line}").and_then(|()| output.finish());
 }
@@ -236,11 +238,18 @@ fn expect_volumes(configuration: &Configuration, cache: &DeviceSpec, prepared: &
 fn attend(running: &Running, interrupts: &Interrupts) {
     let mut said = String::new();
     let mut noted_at = Instant::now();
+    let mut watchdog = Watchdog::of_service();
     while !interrupts.wait(LOOK_EVERY) {
         if interrupts.take_reload() {
+            service::reloading();
             reload(running);
+            service::ready("the configuration was read again");
         }
         let mut looked = running.look();
+        // An answer of the engine is the proof that it works.
+        if looked.is_ok() {
+            watchdog.pat();
+        }
         if noted_at.elapsed() >= NOTE_EVERY {
             noted_at = Instant::now();
             looked = looked.and(running.note_written());
@@ -252,6 +261,7 @@ fn attend(running: &Running, interrupts: &Interrupts) {
         }
         said = error;
     }
+    service::stopping();
 }
 
 /// Reads the configuration again, and does what of it can be done while the cache is served: sets the modes that it

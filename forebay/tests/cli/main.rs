@@ -16,6 +16,7 @@ mod rot;
 mod scarce;
 mod scene;
 mod serve;
+mod service;
 mod slots;
 mod sockets;
 mod studies;
