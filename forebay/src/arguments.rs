@@ -3,6 +3,7 @@
 //! Values are parsed here into what they mean, so that a wrong mode, a wrong size or a malformed
 //! device is a usage error (exit status 2) before anything is opened.
 
+pub mod attach;
 pub mod duel;
 pub mod studies;
 pub mod traces;
@@ -38,6 +39,10 @@ pub enum Verb {
     Add(Add),
     /// Recover a cache and serve its volumes until SIGTERM.
     Serve(Serve),
+    /// Make a block device of a volume that a daemon serves: /dev/forebay/VOLUME.
+    Attach(attach::Attach),
+    /// Take the block device of a volume away, unless somebody uses it.
+    Unattach(attach::Unattach),
     /// Show how a cache and its volumes are doing.
     Status(Look),
     /// Show what a running cache has done: requests, hits, bytes, latencies.
@@ -315,6 +320,12 @@ pub struct Serve {
     /// The cache is missing: serve the volumes that cannot have dirty data by their origins alone.
     #[arg(long)]
     pub uncached: bool,
+    /// Make a block device of each volume, too: /dev/forebay/VOLUME.
+    #[arg(long, conflicts_with = "uncached")]
+    pub attach: bool,
+    /// Connections and patience of the devices.
+    #[command(flatten)]
+    pub connection: attach::Connection,
     /// Threads that serve clients, 1 to 16; a client stays with one of them [default: 2, or 1 on one processor].
     #[arg(long, value_name = "N", value_parser = threads)]
     pub threads: Option<usize>,

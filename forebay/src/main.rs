@@ -1,6 +1,7 @@
 //! The `forebay` command: reads the command line, does one verb, and says in one line why if it could not.
 
 mod arguments;
+mod attachment;
 mod configuration;
 mod control;
 mod interrupt;

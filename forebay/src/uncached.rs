@@ -257,7 +257,11 @@ impl Answering for RunningBare {
         match question {
             Question::Status => Ok(Answer::Status(self.status())),
             Question::Stats => self.stats().map(Answer::Stats),
-            Question::Set { .. } | Question::Flush { .. } | Question::Detach { .. } => {
+            Question::Set { .. }
+            | Question::Flush { .. }
+            | Question::Detach { .. }
+            | Question::Attach { .. }
+            | Question::Unattach { .. } => {
                 bail!(
                     "the cache is missing and its volumes are served without it; connect it and start again"
                 )

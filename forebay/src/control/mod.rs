@@ -7,6 +7,7 @@ mod server;
 pub use client::Connection;
 pub use server::{Answering, Listener};
 
+use crate::attachment::{AttachOptions, Attached};
 use crate::report::{StatsReport, StatusReport};
 use crate::setting::Setting;
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,18 @@ pub enum Question {
         /// Compare it with its origin before.
         verify: bool,
     },
+    /// Make a device of a volume; the only one if it is not named.
+    Attach {
+        /// The volume.
+        volume: Option<String>,
+        /// How.
+        options: AttachOptions,
+    },
+    /// Take the device of a volume away; of the only one if it is not named.
+    Unattach {
+        /// The volume.
+        volume: Option<String>,
+    },
 }
 
 /// Answer of a daemon. [`Answer::Progress`] may come any number of times before the last one.
@@ -59,6 +72,10 @@ pub enum Answer {
     Flushed(Flushed),
     /// The volume is off the cache.
     Detached(Detached),
+    /// The volume has a device.
+    Attached(Attached),
+    /// It has none any more.
+    Unattached(Attached),
     /// It could not be done.
     Refused {
         /// Why, in one line.

@@ -46,6 +46,9 @@ pub struct VolumeReport {
     pub name: String,
     /// Its origin, as a device name.
     pub origin: String,
+    /// The block device that it is on this machine; absent if it is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
     /// The mode whose risks it has now.
     pub mode: String,
     /// The mode that writes follow.
@@ -69,12 +72,6 @@ pub struct VolumeReport {
     pub cached_bytes: u64,
     /// Errors of the origin since the start.
     pub origin_errors: u64,
-    /// Time for which the origin's server is away; absent while it is there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub origin_away_seconds: Option<f64>,
-    /// Why it cannot be had now.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub origin_away_because: Option<String>,
     /// Whether it is served without its cache.
     pub uncached: bool,
     /// Bytes that went home each second, over the last ten seconds.
@@ -179,6 +176,7 @@ impl VolumeReport {
         VolumeReport {
             name: status.name.clone(),
             origin,
+            device: None,
             mode: status.mode.name().to_owned(),
             mode_target: status.mode_target.name().to_owned(),
             mode_configured: None,
@@ -189,8 +187,6 @@ impl VolumeReport {
             lost_bytes: status.lost_bytes,
             cached_bytes: status.cached_bytes,
             origin_errors: status.origin_errors,
-            origin_away_seconds: None,
-            origin_away_because: None,
             uncached: status.uncached,
             destage_bytes_per_second: 0,
         }
@@ -211,6 +207,7 @@ impl VolumeReport {
         VolumeReport {
             name,
             origin,
+            device: None,
             mode: WriteMode::Passthrough.name().to_owned(),
             mode_target: WriteMode::Passthrough.name().to_owned(),
             mode_configured: None,
@@ -221,8 +218,6 @@ impl VolumeReport {
             lost_bytes: 0,
             cached_bytes: 0,
             origin_errors: 0,
-            origin_away_seconds: None,
-            origin_away_because: None,
             uncached: true,
             destage_bytes_per_second: 0,
         }
@@ -397,6 +392,9 @@ impl VolumeReport {
         writeln!(to)?;
         writeln!(to, "volume     {} ({}, {})", self.name, Size(self.size_bytes), self.state)?;
         writeln!(to, "origin     {}", self.origin)?;
+        if let Some(device) = &self.device {
+            writeln!(to, "device     {device}")?;
+        }
         if self.mode == self.mode_target {
             writeln!(to, "mode       {}", self.mode)?;
         } else {
@@ -411,10 +409,6 @@ impl VolumeReport {
         }
         if self.lost_bytes > 0 {
             writeln!(to, "LOST       {} rotted in the cache before it went home", Size(self.lost_bytes))?;
-        }
-        if let Some(seconds) = self.origin_away_seconds {
-            let because = self.origin_away_because.as_deref().unwrap_or("its server is gone");
-            writeln!(to, "AWAY       the origin, for {seconds:.0} s: {because}; it is looked for")?;
         }
         if self.origin_errors > 0 {
             writeln!(to, "ERRORS     the origin failed {} times; it is retried", self.origin_errors)?;

@@ -127,6 +127,7 @@ impl Running {
         let index = self.choose(&self.picture()?, volume)?;
         let served = self.served(index)?;
         let name = &served.name;
+        self.refuse_attached(served)?;
         self.origin_by_name(served)?;
         // Most of the work is done while clients go on; then they are sent away, and the rest is done.
         self.drain(served, on_progress)?;

@@ -1,5 +1,6 @@
 //! A running cache: the common part of the daemon and of the verbs that work without one.
 
+mod devices;
 mod homecoming;
 pub mod notices;
 mod watch;
@@ -59,6 +60,8 @@ pub struct Running {
     /// Held from before a note on dirty data is made until its event has happened, so that `may_be_dirty` is never
     /// taken away from a volume that is just going into writeback.
     note_lock: Mutex<()>,
+    /// The volumes that are devices of this machine.
+    attachments: Mutex<Vec<devices::Attachment>>,
 }
 
 /// Settings of how a daemon is watched.
@@ -168,6 +171,7 @@ pub fn run<T: Send + 'static>(
             configuration: Mutex::new(watching.configuration.clone()),
             watching,
             note_lock,
+            attachments: Mutex::default(),
         });
         begun = Some(Arc::clone(&running));
         // Both threads wait for it.
@@ -345,10 +349,7 @@ impl Running {
         if served.is_some_and(|served| served.origin.is_none()) {
             report.state = "origin-missing".to_owned();
         }
-        if let Some(away) = served.and_then(|served| served.origin.as_ref()).and_then(Device::away) {
-            report.origin_away_seconds = Some(away.lasts.as_secs_f64());
-            report.origin_away_because = Some(away.reason);
-        }
+        report.device = self.device_of(status.index);
         report
     }
 
@@ -396,9 +397,6 @@ impl Running {
 
     fn set_mode(&self, served: &Served, mode: WriteMode) -> Result<()> {
         check_mode(&self.identity.profile, &self.identity.composition, mode)?;
-        if let Some(origin) = &served.origin {
-            origin::check_mode(origin, mode)?;
-        }
         let _held = self.note_lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.record.change_volume(served.id.0, |note| {
             note.may_be_dirty |= mode == WriteMode::Writeback;
@@ -509,6 +507,10 @@ impl Answering for Running {
             Question::Detach { volume, verify } => {
                 self.detach(volume.as_deref(), verify, on_progress).map(Answer::Detached)
             }
+            Question::Attach { volume, options } => {
+                self.attach(volume.as_deref(), &options).map(Answer::Attached)
+            }
+            Question::Unattach { volume } => self.unattach(volume.as_deref()).map(Answer::Unattached),
         }
     }
 }

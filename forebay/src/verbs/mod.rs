@@ -1,6 +1,7 @@
 //! The verbs of the command line, one file each.
 
 mod add;
+mod attach;
 mod check;
 mod completions;
 mod config;
@@ -17,6 +18,7 @@ mod set;
 mod stats;
 mod status;
 mod studies;
+mod unattach;
 
 use crate::arguments::{RunOptions, Verb};
 use crate::control::{Answer, Connection, Progress, Question};
@@ -38,6 +40,8 @@ pub fn run(verb: Verb) -> Result<()> {
         Verb::Create(arguments) => create::run(arguments),
         Verb::Add(arguments) => add::run(arguments),
         Verb::Serve(arguments) => serve::run(arguments),
+        Verb::Attach(arguments) => attach::run(&arguments),
+        Verb::Unattach(arguments) => unattach::run(&arguments),
         Verb::Status(arguments) => status::run(&arguments),
         Verb::Stats(arguments) => stats::run(&arguments),
         Verb::Set(arguments) => set::run(&arguments),

@@ -1,6 +1,7 @@
 //! `forebay serve`: recovers a cache, opens its doors, and stays until it is told to stop.
 
 use crate::arguments::{Serve, Watching};
+use crate::attachment;
 use crate::configuration::{self, Configuration};
 use crate::interrupt::Interrupts;
 use crate::log::notice;
@@ -21,13 +22,14 @@ use anyhow::{Context, Result, bail};
 use engine::composition::Composition;
 use live::devices::BlockingDevice;
 use live::devices::{self, Access, DeviceError, DeviceSpec};
+use live::kernel::NbdDriver;
 use live::server::{ListenAddress, SOCKET_PERMISSIONS_DEFAULT, reactors_default};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Interval at which a drain is looked after, and figures are taken.
+/// Interval at which drains and devices are looked after, and figures are taken.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Interval at which it is noted how much was written to the cache.
 const NOTE_EVERY: Duration = Duration::from_secs(600);
@@ -41,6 +43,8 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
         nbd_mode,
         profile,
         uncached,
+        attach,
+        connection,
         threads,
         watching,
         running: options,
@@ -54,6 +58,8 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
         configuration: configuration.map(Arc::new),
     };
     let threads = threads.unwrap_or_else(reactors_default);
+    // Before there are threads, which then are the same.
+    attachment::flush_for_others();
     let interrupts = Interrupts::install(0)?;
     allow_many_descriptors();
     let state = StateDirectory::find(places.state_dir.as_deref())?;
@@ -92,6 +98,10 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
     if let Some(wanted) = &profile {
         expect_profile(&cache, wanted)?;
     }
+    if attach {
+        // RULE 11: what would keep the volumes from being attached is found before the session begins.
+        NbdDriver::open().context("cannot attach the volumes")?;
+    }
     let prepared = startup::prepare(&cache, &options, state, &interrupts)?;
     let names: Vec<String> = prepared
         .volumes
@@ -108,13 +118,19 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
     let doors = doors(nbd, first)?;
     let watched = doors.watching.clone();
     let waiter = interrupts.clone();
+    let devices = connection.options(None);
     running::run(prepared, doors, &interrupts, move |running| {
         // The file of its socket is there as long as this is.
         let metrics = endpoint.map(|endpoint| endpoint.serve(Arc::clone(running))).transpose()?;
-        ready(&names, running.nbd(), &watched, &figures(running.session(), running.recovery()));
-        attend(running, &waiter);
+        running.take_over_devices(&devices);
+        let attached = if attach { running.attach_all(&devices) } else { Ok(()) };
+        if attached.is_ok() {
+            ready(&names, running.nbd(), &watched, &figures(running.session(), running.recovery()));
+            attend(running, &waiter);
+        }
+        running.let_go_of_devices();
         drop(metrics);
-        Ok(())
+        attached
     })
 }
 
@@ -234,7 +250,7 @@ fn expect_volumes(configuration: &Configuration, cache: &DeviceSpec, prepared: &
     Ok(())
 }
 
-/// Stays until an interrupt, and keeps the notes on dirty data up to date meanwhile.
+/// Stays until an interrupt, and keeps devices alive and the notes on dirty data up to date meanwhile.
 fn attend(running: &Running, interrupts: &Interrupts) {
     let mut said = String::new();
     let mut noted_at = Instant::now();
@@ -245,6 +261,7 @@ fn attend(running: &Running, interrupts: &Interrupts) {
             reload(running);
             service::ready("the configuration was read again");
         }
+        running.look_after_devices();
         let mut looked = running.look();
         // An answer of the engine is the proof that it works.
         if looked.is_ok() {

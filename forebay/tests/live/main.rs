@@ -19,7 +19,6 @@ mod hangs;
 mod judge;
 mod kills;
 mod modes;
-mod nbd_origin;
 mod profiles;
 mod rot;
 mod settings;

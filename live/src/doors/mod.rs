@@ -27,6 +27,9 @@ use std::os::fd::OwnedFd;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DoorNumber(u8);
 
+/// The place of the NBD door.
+const NBD: DoorNumber = DoorNumber(0);
+
 impl DoorNumber {
     /// The token of an operation of this door. `event` is the door's own name for it, below 2^48.
     pub(crate) fn token(self, event: u64) -> Token {
@@ -48,6 +51,8 @@ pub(crate) trait Door<C> {
     fn send(&mut self, turn: &mut Turn<'_, C>);
     /// Serves a client that the same kind of door at another reactor has accepted.
     fn adopt(&mut self, client: OwnedFd, turn: &mut Turn<'_, C>);
+    /// Serves the export at this place to a client that needs no handshake: the kernel, at the other end of the socket.
+    fn serve(&mut self, socket: OwnedFd, place: usize, turn: &mut Turn<'_, C>);
     /// Closes the connections to the export at this place.
     fn disconnect(&mut self, place: usize, turn: &mut Turn<'_, C>);
     /// Closes the connections that hold memory and do nothing: other clients get none.
@@ -71,7 +76,7 @@ pub(crate) struct Doors<C> {
 impl<C: Core + 'static> Doors<C> {
     /// Opens one door of each kind. Only the first reactor's doors get listeners.
     pub(crate) fn open(listeners: Vec<Listener>) -> Doors<C> {
-        Doors { doors: vec![Box::new(NbdDoor::new(DoorNumber(0), listeners))] }
+        Doors { doors: vec![Box::new(NbdDoor::new(NBD, listeners))] }
     }
 
     /// As [`Door::tick`].
@@ -109,6 +114,7 @@ impl<C: Core + 'static> Doors<C> {
     pub(crate) fn obey(&mut self, order: Order, turn: &mut Turn<'_, C>) {
         match order {
             Order::Adopt { door, client } => self.doors[usize::from(door.0)].adopt(client, turn),
+            Order::Serve { socket, place } => self.doors[usize::from(NBD.0)].serve(socket, place, turn),
             Order::Disconnect { place, receipt } => {
                 self.doors.iter_mut().for_each(|door| door.disconnect(place, turn));
                 drop(receipt);

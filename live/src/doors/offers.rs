@@ -39,6 +39,12 @@ impl Offers {
         self.served.iter().position(|served| served.volume == volume)
     }
 
+    /// The place of a volume, and how it is offered now; `None` if it is not.
+    pub(crate) fn find(&self, volume: VolumeIndex) -> Option<(usize, &Export)> {
+        let place = self.place_of(volume)?;
+        Some((place, self.exports[place].as_ref()?))
+    }
+
     /// Offers a volume no longer; its place. Connections to it have to be closed.
     pub(crate) fn close(&mut self, volume: VolumeIndex) -> Option<usize> {
         let place = self.place_of(volume)?;

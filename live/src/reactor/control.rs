@@ -1,5 +1,6 @@
 //! Control thread: the first reactor's other duty, to answer requests of other threads and to end the server.
 
+use crate::doors::Export;
 use crate::reactor::driver::{Asker, Core, Turn};
 use crate::reactor::wakeups::{Order, Receipt};
 use crate::server::{Answer, ControlError, ControlOp, Message};
@@ -7,6 +8,7 @@ use engine::effect::{Errno, RequestOp};
 use engine::memory::{Memory, Slice};
 use engine::units::{BLOCK_BYTES, Nanos, SECTOR_BYTES, SectorRange, VolumeIndex};
 use slab::Slab;
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::Receiver;
 
 /// Request of another thread that the core has not answered yet.
@@ -69,6 +71,9 @@ impl<C: Core> Control<C> {
             Message::SetReadOnly { volume, read_only, answer } => {
                 driver.offers.set_read_only(volume, read_only);
                 let _ = answer.send(Ok(()));
+            }
+            Message::ServeSockets { volume, sockets, answer } => {
+                let _ = answer.send(serve_sockets(volume, sockets, turn));
             }
             Message::CloseExport { volume, answer } => {
                 let place = driver.offers.close(volume);
@@ -184,6 +189,22 @@ impl<C: Core> Control<C> {
         turn.driver.ask(VolumeIndex(0), RequestOp::Stop, Asker::Control(key));
         true
     }
+}
+
+/// Orders reactors to serve a volume at these sockets.
+fn serve_sockets<C>(
+    volume: VolumeIndex,
+    sockets: Vec<OwnedFd>,
+    turn: &mut Turn<'_, C>,
+) -> Result<Export, ControlError> {
+    let driver = &mut *turn.driver;
+    let (place, export) = driver.offers.find(volume).ok_or(ControlError::Engine(Errno::INVAL))?;
+    let export = export.clone();
+    for socket in sockets {
+        let reactor = driver.wakeups.admit();
+        driver.wakeups.order(reactor, Order::Serve { socket, place });
+    }
+    Ok(export)
 }
 
 /// Orders all doors to close the connections to an export; answers when they have.

@@ -18,6 +18,8 @@ const FOR_EVER: Nanos = Nanos(u64::MAX);
 pub(crate) enum Order {
     /// Serve this client, which the same kind of door has accepted elsewhere.
     Adopt { door: DoorNumber, client: OwnedFd },
+    /// Serve the kernel, which is the client at the other end of this socket, the export at this place.
+    Serve { socket: OwnedFd, place: usize },
     /// Send away the clients of the export at this place.
     Disconnect { place: usize, receipt: Option<Arc<Receipt>> },
     /// Take no new clients, and disconnect the present ones.

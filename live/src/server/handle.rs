@@ -1,5 +1,6 @@
 //! Handles: the interface of other threads to a running server.
 
+use crate::doors::Export;
 use crate::doors::latency::{Histograms, Latencies};
 use crate::reactor::Core;
 use engine::effect::{Errno, RequestOp, WriteMode};
@@ -71,6 +72,7 @@ pub(crate) enum Message<C> {
     Histograms { volume: VolumeIndex, answer: Answer<Option<Box<Histograms>>> },
     ResizeExport { volume: VolumeIndex, size_bytes: u64, answer: Answer<()> },
     SetReadOnly { volume: VolumeIndex, read_only: bool, answer: Answer<()> },
+    ServeSockets { volume: VolumeIndex, sockets: Vec<OwnedFd>, answer: Answer<Export> },
     CloseExport { volume: VolumeIndex, answer: Answer<()> },
     CloseDoors { answer: Answer<()> },
     Stop { answer: Answer<()> },
@@ -216,6 +218,16 @@ impl<C: Core + 'static> Handle<C> {
     /// That the server has stopped.
     pub fn set_read_only(&self, volume: VolumeIndex, read_only: bool) -> Result<(), ControlError> {
         self.call(|answer| Message::SetReadOnly { volume, read_only, answer })
+    }
+
+    /// Serves a volume at these sockets, whose other ends are for the kernel: what comes from there is NBD's
+    /// transmission phase, with simple replies. The volume as it is offered now. A socket that is closed by either side
+    /// is not served again.
+    ///
+    /// # Errors
+    /// [`Errno::INVAL`] if the volume is not offered, or that the server has stopped.
+    pub fn serve_sockets(&self, volume: VolumeIndex, sockets: Vec<OwnedFd>) -> Result<Export, ControlError> {
+        self.call(|answer| Message::ServeSockets { volume, sockets, answer })
     }
 
     /// Offers a volume no longer; connections to it are closed.

@@ -63,12 +63,27 @@ impl Connection {
         let mut machine = None;
         outbox.push_with(|output| machine = Some(Handshake::new(output)));
         let machine = Box::new(machine.expect("the greeting was made"));
+        let phase = Phase::Handshake { machine, deadline: now.plus(HANDSHAKE_NS_MAX) };
+        Connection { outbox, ..Connection::begun(socket, phase, now) }
+    }
+
+    /// A connection that is in this session from its beginning.
+    pub(crate) fn without_handshake(socket: OwnedFd, session: Session, now: Nanos) -> Connection {
+        // It keeps its place without having asked: nobody could connect it again from outside.
+        Connection {
+            session: Some(session),
+            has_asked: true,
+            ..Connection::begun(socket, Phase::Serving, now)
+        }
+    }
+
+    fn begun(socket: OwnedFd, phase: Phase, now: Nanos) -> Connection {
         Connection {
             socket,
-            phase: Phase::Handshake { machine, deadline: now.plus(HANDSHAKE_NS_MAX) },
+            phase,
             session: None,
             input: Input::new(),
-            outbox,
+            outbox: Outbox::new(),
             head: None,
             arriving: None,
             skip_bytes: 0,

@@ -6,9 +6,10 @@
 //! memory, nor more than what is left for the others.
 
 use super::connection::{Connection, Phase};
-use super::listener::Listener;
+use super::listener::{Listener, prepare_pair};
 use super::requests::ClientRequest;
 use crate::doors::{Door, DoorNumber};
+use crate::nbd::wire::Session;
 use crate::reactor::backend::{Operation, Token};
 use crate::reactor::driver::{Core, Piece, Turn};
 use crate::reactor::wakeups::Order;
@@ -323,6 +324,18 @@ impl<C: Core> Door<C> for NbdDoor {
         let key = self.connections.insert(connection);
         self.handshakes += 1;
         self.note_outgoing(key);
+        self.listen(key, turn);
+    }
+
+    fn serve(&mut self, socket: OwnedFd, place: usize, turn: &mut Turn<'_, C>) {
+        if !self.open {
+            return turn.driver.wakeups.left(turn.reactor);
+        }
+        prepare_pair(&socket);
+        // The kernel understands simple replies alone.
+        let session = Session { export: place, structured: false };
+        let connection = Box::new(Connection::without_handshake(socket, session, turn.driver.now));
+        let key = self.connections.insert(connection);
         self.listen(key, turn);
     }
 

@@ -146,6 +146,11 @@ impl Listener {
     }
 }
 
+/// Sets the options of a socket whose other end is the kernel's. They only make it faster.
+pub(super) fn prepare_pair(socket: &OwnedFd) {
+    let _ = rustix::net::sockopt::set_socket_send_buffer_size(socket, SEND_BUFFER_BYTES);
+}
+
 impl Drop for Listener {
     fn drop(&mut self) {
         if let ListenAddress::Unix(path) = &self.address {

@@ -3,19 +3,18 @@
 use super::Address;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// A connected socket of either kind.
 #[derive(Debug)]
-pub(crate) enum Stream {
+pub(super) enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
 }
 
 impl Stream {
-    pub(crate) fn connect(address: &Address) -> io::Result<Stream> {
+    pub(super) fn connect(address: &Address) -> io::Result<Stream> {
         Ok(match address {
             Address::Unix(path) => Stream::Unix(UnixStream::connect(path)?),
             Address::Tcp(address) => {
@@ -26,30 +25,21 @@ impl Stream {
         })
     }
 
-    pub(crate) fn try_clone(&self) -> io::Result<Stream> {
+    pub(super) fn try_clone(&self) -> io::Result<Stream> {
         Ok(match self {
             Stream::Unix(stream) => Stream::Unix(stream.try_clone()?),
             Stream::Tcp(stream) => Stream::Tcp(stream.try_clone()?),
         })
     }
 
-    pub(crate) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+    pub(super) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         match self {
             Stream::Unix(stream) => stream.set_read_timeout(timeout),
             Stream::Tcp(stream) => stream.set_read_timeout(timeout),
         }
     }
 
-    /// Lets neither a read nor a write wait longer; `None` for ever.
-    pub(crate) fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.set_read_timeout(timeout)?;
-        match self {
-            Stream::Unix(stream) => stream.set_write_timeout(timeout),
-            Stream::Tcp(stream) => stream.set_write_timeout(timeout),
-        }
-    }
-
-    pub(crate) fn shutdown(&self) -> io::Result<()> {
+    pub(super) fn shutdown(&self) -> io::Result<()> {
         match self {
             Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
             Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
@@ -76,14 +66,5 @@ impl Write for Stream {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Stream::Unix(stream) => stream.as_fd(),
-            Stream::Tcp(stream) => stream.as_fd(),
-        }
     }
 }

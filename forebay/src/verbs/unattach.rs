@@ -1,0 +1,49 @@
+//! `forebay unattach`: the block device of a volume goes away, unless somebody uses it. Works without a daemon, too: a
+//! device may be left of one that was killed.
+
+use super::unexpected;
+use crate::arguments::attach::Unattach;
+use crate::attachment::{Attached, Identifier, Link, device_path, end_left_alone};
+use crate::control::{Answer, Connection, Question};
+use crate::opening::open_cache;
+use crate::output::Output;
+use crate::state::hexadecimal;
+use crate::superblock::{choose, load};
+use anyhow::{Context, Result};
+use live::devices::{Access, BlockingDevice, DeviceSpec};
+use std::io::Write;
+
+pub(super) fn run(arguments: &Unattach) -> Result<()> {
+    let volume = arguments.volume.as_deref();
+    let attached = match Connection::open(&arguments.cache)? {
+        Some(mut daemon) => {
+            let question = Question::Unattach { volume: arguments.volume.clone() };
+            match daemon.ask(&question, |_| ())? {
+                Answer::Unattached(attached) => attached,
+                other => return unexpected(&other),
+            }
+        }
+        None => alone(&arguments.cache, volume)?,
+    };
+    let mut output = Output::stdout();
+    if arguments.report.json {
+        output.json(&attached)?;
+    } else {
+        writeln!(output, "unattached {} from {}", attached.volume, attached.device)?;
+    }
+    Ok(output.finish()?)
+}
+
+fn alone(cache: &DeviceSpec, volume: Option<&str>) -> Result<Attached> {
+    let device = open_cache(cache, Access::ReadOnlyExclusive)?;
+    let superblock = load(&mut BlockingDevice::new(&device), &cache.to_string())?;
+    let index = choose(&superblock, volume)?;
+    let record = superblock.volumes[index.at()].as_ref().context("the volume is gone")?;
+    let name = &record.name;
+    let found = Identifier::find(&hexadecimal(&superblock.set_id), record.id.0);
+    let (number, _) = found.with_context(|| format!("volume {name} is not attached"))?;
+    end_left_alone(number)?;
+    let link = Link::of(name);
+    link.remove(number);
+    Ok(Attached { volume: name.clone(), device: device_path(number), link: link.path() })
+}
