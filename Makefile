@@ -20,16 +20,19 @@ TESTED := --workspace --profile simulation --features forebay-lab/mutations --lo
 COUNTED ?= $(TESTED)
 # The profile that make doc shares its builds with.
 PROFILE ?= dev
+# Tests of forebay/tests/guest that make test-guest runs.
+GUEST_TESTS ?= nbd
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 30
 
-.PHONY: help build demo check test doc package deny soak bench bench-engine fuzz
+.PHONY: help build demo check test test-guest doc package deny soak bench bench-engine fuzz
 
 help:
 	@echo "make build   the release binary"
 	@echo "make demo    a modelled disk with and without a cache in front, in two minutes"
 	@echo "make check   the quick lane: format, lints, unit tests, the rules of the tree"
 	@echo "make test    everything that CI runs"
+	@echo "make test-guest   kernel devices, in a virtual machine with Debian's kernel (GUEST_TESTS=$(GUEST_TESTS))"
 	@echo "make doc     the reference of all crates, in $(TARGET)/doc"
 	@echo "make package what a registry would get, built from the packages alone"
 	@echo "make deny    licences, sources and duplicates of dependencies (needs cargo-deny)"
@@ -56,6 +59,11 @@ test:
 	RUST_TEST_THREADS=$(TEST_THREADS) cargo test $(TESTED) --lib --bins --tests
 	cargo test $(TESTED) --doc
 	$(MAKE) --no-print-directory bench-engine
+
+test-guest:
+	@scripts/tools cc qemu-system-x86_64 busybox cpio depmod xz mkfs.ext4 e2fsck
+	cargo build --release --locked -p forebay
+	TARGET=$(abspath $(TARGET)) scripts/guest $(GUEST_TESTS)
 
 check:
 	@scripts/tools cc
