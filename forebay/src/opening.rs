@@ -39,6 +39,7 @@ pub fn open_origin(spec: &DeviceSpec, access: Access, volume: &str) -> Result<De
     open(spec, access).map_err(|error| {
         let advice = match error {
             DeviceError::Missing { .. } => "; connect it, or say with --origin where it is now",
+            DeviceError::Unreachable { .. } => "; start its server, or say with --origin where it is now",
             DeviceError::Busy { .. } => "; unmount it: it must be used through Forebay only",
             DeviceError::Locked { .. } => "; stop the daemon that serves it",
             _ => "",

@@ -89,6 +89,20 @@ pub fn check_size(origin: &Device) -> Result<()> {
     Ok(())
 }
 
+/// Refuses a mode that writes to an origin that cannot be written.
+///
+/// # Errors
+/// If it is.
+pub fn check_mode(origin: &Device, mode: WriteMode) -> Result<()> {
+    if origin.is_read_only() && mode != WriteMode::Readonly {
+        bail!(
+            "the server of {} lets nobody write to it; use mode readonly, or make it writable there",
+            origin.spec()
+        );
+    }
+    Ok(())
+}
+
 /// Makes sure that `origin` is the disk in `record`, unchanged.
 ///
 /// # Errors

@@ -360,7 +360,9 @@ fn open_origins(
 
 /// The origin; the inner error if it is merely missing, which other volumes need not suffer from.
 fn open_origin(spec: &DeviceSpec, record: &VolumeRecord, cache: &DeviceSpec) -> Result<Result<Device>> {
-    if let Err(DeviceError::Missing { .. }) = devices::open(spec, Access::ReadOnly) {
+    if let Err(DeviceError::Missing { .. } | DeviceError::Unreachable { .. }) =
+        devices::open(spec, Access::ReadOnly)
+    {
         return Ok(Err(open_origin_of(spec, Access::Exclusive, &record.name)
             .err()
             .unwrap_or_else(|| anyhow!("the origin of volume {} comes and goes", record.name))));
@@ -371,6 +373,13 @@ fn open_origin(spec: &DeviceSpec, record: &VolumeRecord, cache: &DeviceSpec) -> 
             "the origin of volume {} has grown; it is served at its old size until \
              forebay set {cache} {} size=origin",
             record.name, record.name
+        ));
+    }
+    origin::check_mode(&device, record.mode)?;
+    if !device.can_make_durable() {
+        notice(format_args!(
+            "WARNING: the server of {spec} has neither FLUSH nor FUA: what it acknowledged may be lost when it fails, \
+             and what is written home counts as safe at once"
         ));
     }
     if !device.is_direct() {

@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 
 /// Time for which an attempt is repeated.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Time for which an operation waits for an origin whose server is away. A restart takes less; a client waits no longer
+/// for data that only the origin has.
+pub const FOR_ORIGIN: Duration = Duration::from_secs(10);
 /// Pause between two attempts.
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 

@@ -72,6 +72,12 @@ pub struct VolumeReport {
     pub cached_bytes: u64,
     /// Errors of the origin since the start.
     pub origin_errors: u64,
+    /// Time for which the origin's server is away; absent while it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin_away_seconds: Option<f64>,
+    /// Why it cannot be had now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin_away_because: Option<String>,
     /// Whether it is served without its cache.
     pub uncached: bool,
     /// Bytes that went home each second, over the last ten seconds.
@@ -187,6 +193,8 @@ impl VolumeReport {
             lost_bytes: status.lost_bytes,
             cached_bytes: status.cached_bytes,
             origin_errors: status.origin_errors,
+            origin_away_seconds: None,
+            origin_away_because: None,
             uncached: status.uncached,
             destage_bytes_per_second: 0,
         }
@@ -218,6 +226,8 @@ impl VolumeReport {
             lost_bytes: 0,
             cached_bytes: 0,
             origin_errors: 0,
+            origin_away_seconds: None,
+            origin_away_because: None,
             uncached: true,
             destage_bytes_per_second: 0,
         }
@@ -409,6 +419,10 @@ impl VolumeReport {
         }
         if self.lost_bytes > 0 {
             writeln!(to, "LOST       {} rotted in the cache before it went home", Size(self.lost_bytes))?;
+        }
+        if let Some(seconds) = self.origin_away_seconds {
+            let because = self.origin_away_because.as_deref().unwrap_or("its server is gone");
+            writeln!(to, "AWAY       the origin, for {seconds:.0} s: {because}; it is looked for")?;
         }
         if self.origin_errors > 0 {
             writeln!(to, "ERRORS     the origin failed {} times; it is retried", self.origin_errors)?;

@@ -349,6 +349,10 @@ impl Running {
         if served.is_some_and(|served| served.origin.is_none()) {
             report.state = "origin-missing".to_owned();
         }
+        if let Some(away) = served.and_then(|served| served.origin.as_ref()).and_then(Device::away) {
+            report.origin_away_seconds = Some(away.lasts.as_secs_f64());
+            report.origin_away_because = Some(away.reason);
+        }
         report.device = self.device_of(status.index);
         report
     }
@@ -397,6 +401,9 @@ impl Running {
 
     fn set_mode(&self, served: &Served, mode: WriteMode) -> Result<()> {
         check_mode(&self.identity.profile, &self.identity.composition, mode)?;
+        if let Some(origin) = &served.origin {
+            origin::check_mode(origin, mode)?;
+        }
         let _held = self.note_lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.record.change_volume(served.id.0, |note| {
             note.may_be_dirty |= mode == WriteMode::Writeback;

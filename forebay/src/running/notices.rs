@@ -42,6 +42,9 @@ pub fn kind(said: &ServerNotice) -> String {
             format!("rotted or unread, clean, {}, {errno:?}", volume.0)
         }
         ServerNotice::Engine(Notice::Lost { volume, .. }) => format!("rotted, dirty, {}", volume.0),
+        ServerNotice::OriginAway { target, .. } => format!("away, {target:?}"),
+        ServerNotice::OriginOther { target, .. } => format!("another disk, {target:?}"),
+        ServerNotice::OriginBack { target, .. } => format!("back, {target:?}"),
         said => format!("{said:?}"),
     }
 }
@@ -65,6 +68,25 @@ fn line<'a>(said: &ServerNotice, name: impl Fn(VolumeIndex) -> &'a str) -> Strin
         ServerNotice::DeviceGone { target: Target::Origin(volume) } => {
             let name = name(*volume);
             return format!("the origin of volume {name} did not answer in time; it is not used any more");
+        }
+        ServerNotice::OriginAway { target: Target::Origin(volume), reason } => {
+            let name = name(*volume);
+            return format!("the origin of volume {name} is away: {reason}; it is looked for");
+        }
+        ServerNotice::OriginOther { target: Target::Origin(volume), reason } => {
+            let name = name(*volume);
+            return format!(
+                "the server of the origin of volume {name} serves another disk: {reason}; nothing is written to it, \
+                 bring the right one back"
+            );
+        }
+        ServerNotice::OriginBack { target: Target::Origin(volume), away_ms } => {
+            let name = name(*volume);
+            return format!(
+                "the origin of volume {name} is back after {}.{:03} s",
+                away_ms / 1000,
+                away_ms % 1000
+            );
         }
         said => return said.to_string(),
     };

@@ -42,6 +42,7 @@ pub(super) fn run(arguments: Add) -> Result<()> {
         .position(Option::is_none)
         .with_context(|| format!("{cache_spec} has {VOLUMES_MAX} volumes, which is all it can hold"))?;
     let origin = open_origin(&origin_spec)?;
+    origin::check_mode(&origin, mode)?;
     check_origin(&state, &origin, &cache_spec, take_over.as_ref())?;
     let id = VolumeId(superblock.next_volume_id);
     let volume = origin::describe(&origin, NewVolume { id, name, mode })?;

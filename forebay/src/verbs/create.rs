@@ -58,6 +58,7 @@ pub(super) fn run(arguments: Create) -> Result<()> {
     let mode = mode.unwrap_or(composition.write_mode);
     superblock::check_mode(&profile.name, &composition, mode)?;
     let origin = open_origin(&origin_spec)?;
+    origin::check_mode(&origin, mode)?;
     let cache = open_cache(&cache_spec)?;
     check_origin(&state, &origin, &cache_spec, take_over.as_ref())?;
     let layout = divide(&profile.name, &composition, &cache)?;
@@ -230,8 +231,13 @@ fn warn_of_room(profile: &str, composition: &Composition, layout: &Layout, cache
 
 /// Refuses devices that cannot be an origin and a cache before anything is opened.
 pub(super) fn check_pair(origin: &DeviceSpec, cache: &DeviceSpec) -> Result<()> {
+    if matches!(cache, DeviceSpec::Nbd(_)) {
+        bail!(
+            "{cache} cannot be a cache: what is cached must be near; use a file or block device of this machine"
+        );
+    }
     for spec in [origin, cache] {
-        if spec.path().is_none() {
+        if spec.is_fleeting() {
             bail!(
                 "{spec} is gone when this command ends; use a file (in /dev/shm, if it shall be in memory)"
             );
@@ -333,7 +339,11 @@ fn zero(image: &mut BlockingDevice, region: Region) -> Result<()> {
 
 /// The end of the origin's name, as far as an export's name can have it.
 fn default_name(origin: &DeviceSpec) -> String {
-    let stem = origin.path().and_then(Path::file_stem).unwrap_or_default();
+    let path = match origin {
+        DeviceSpec::Nbd(uri) => Some(Path::new(&uri.export)),
+        _ => origin.path(),
+    };
+    let stem = path.and_then(Path::file_stem).unwrap_or_default();
     let name: String = stem
         .to_string_lossy()
         .chars()
@@ -353,6 +363,8 @@ mod tests {
             ("/dev/sdb", "sdb"),
             ("/srv/my disk.img", "my-disk"),
             ("model:hdd?store=/x/slow.img&size=8G", "slow"),
+            ("nbd://nas/vg/my%20disk", "my-disk"),
+            ("nbd://nas", "volume"),
         ] {
             assert_eq!(default_name(&live::devices::parse(spec).unwrap()), name);
         }

@@ -19,6 +19,7 @@ mod hangs;
 mod judge;
 mod kills;
 mod modes;
+mod nbd_origin;
 mod profiles;
 mod rot;
 mod settings;

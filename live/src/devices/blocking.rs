@@ -1,5 +1,7 @@
 //! A device used by one synchronous job, such as recovery, `create` and `check`.
 
+use crate::devices::nbd::memory::Span;
+use crate::devices::nbd::{Kind as NbdKind, NbdDevice, Operation};
 use crate::devices::{AlignedBytes, Device, Job, Kind, Transfer};
 use engine::effect::Errno;
 use engine::image::{Image, ReadAt};
@@ -55,6 +57,7 @@ impl BlockingDevice {
                     file.write_at(offset_bytes, &bounce[..chunk.len()])?;
                 }
                 Kind::File(file) => file.write_at(offset_bytes, chunk)?,
+                Kind::Nbd(nbd) => write_to_export(nbd, offset_bytes, chunk)?,
                 Kind::Modelled(modelled) => {
                     let len_bytes = chunk.len() as u64;
                     match modelled.perform(token(), Job::Write { offset_bytes, len_bytes }) {
@@ -75,6 +78,10 @@ impl BlockingDevice {
     pub fn flush(&mut self) -> Result<(), Errno> {
         match self.device.kind() {
             Kind::File(file) => file.flush(),
+            Kind::Nbd(nbd) => {
+                let operation = Operation { kind: NbdKind::Flush, offset_bytes: 0, len_bytes: 0 };
+                nbd.perform(operation, Span::default())
+            }
             Kind::Modelled(modelled) => match modelled.perform(token(), Job::Flush) {
                 Transfer::None(result) => result,
                 Transfer::Read { .. } | Transfer::Write { .. } => Ok(()),
@@ -110,6 +117,7 @@ fn read(device: &Device, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), Errn
                     AlignedBytes::new(usize::try_from(len_bytes).expect("a chunk and its edges"));
                 match kind {
                     Kind::File(file) => file.read_at(start, &mut bounce)?,
+                    Kind::Nbd(nbd) => read_from_export(nbd, start, &mut bounce)?,
                     Kind::Modelled(modelled) => {
                         match modelled.perform(token(), Job::Read { offset_bytes: start, len_bytes }) {
                             Transfer::None(result) => result?,
@@ -124,6 +132,22 @@ fn read(device: &Device, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), Errn
         offset_bytes = end;
     }
     Ok(())
+}
+
+#[expect(unsafe_code, reason = "the device's threads fill the caller's memory")]
+fn read_from_export(nbd: &NbdDevice, offset_bytes: u64, into: &mut [u8]) -> Result<(), Errno> {
+    let vector = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    // SAFETY: the memory is borrowed, for this call alone, until the operation is answered.
+    let span = unsafe { Span::new(&[vector]) };
+    nbd.perform(Operation { kind: NbdKind::Read, offset_bytes, len_bytes: into.len() as u64 }, span)
+}
+
+#[expect(unsafe_code, reason = "the device's threads read the caller's memory")]
+fn write_to_export(nbd: &NbdDevice, offset_bytes: u64, from: &[u8]) -> Result<(), Errno> {
+    let vector = libc::iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: from.len() };
+    // SAFETY: the memory is borrowed until the operation is answered, and a write only reads it.
+    let span = unsafe { Span::new(&[vector]) };
+    nbd.perform(Operation { kind: NbdKind::Write, offset_bytes, len_bytes: from.len() as u64 }, span)
 }
 
 impl Image for BlockingDevice {

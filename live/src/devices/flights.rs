@@ -8,6 +8,8 @@
 //!   not find a newer one done.
 
 use crate::buffers::Pool;
+use crate::devices::nbd::memory::Span;
+use crate::devices::nbd::{Event, Kind as NbdKind, NbdDevice, Operation as NbdOperation};
 use crate::devices::{
     AlignedBytes, Device, Job, Kind, OpenFile, Submitter, Transfer, ZERO_BYTES, is_refusal,
 };
@@ -18,6 +20,8 @@ use engine::memory::{Memory, Slice};
 use engine::units::{Nanos, VOLUMES_MAX, VolumeIndex};
 use slab::Slab;
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// Vectors that one system call takes.
 const VECTORS_MAX: usize = 1024;
@@ -81,6 +85,15 @@ struct Line {
     at_kernel: usize,
 }
 
+impl Line {
+    fn nbd(&self) -> Option<&NbdDevice> {
+        match self.device.as_ref()?.kind() {
+            Kind::Nbd(nbd) => Some(nbd),
+            Kind::File(_) | Kind::Modelled(_) => None,
+        }
+    }
+}
+
 /// All devices and their operations under way.
 pub(crate) struct Flights {
     lines: [Line; LINES],
@@ -90,10 +103,13 @@ pub(crate) struct Flights {
     finished: VecDeque<Landed>,
     /// Devices that were given up and not reported yet.
     gone: Vec<Target>,
+    /// Events of exports, not reported yet.
+    events: VecDeque<(Target, Event)>,
     zeroes: Option<AlignedBytes>,
     timeout_ns: u64,
     next_look: Nanos,
     any_modelled: bool,
+    any_nbd: bool,
 }
 
 // SAFETY: the vectors' addresses are the only part that is not `Send` here. They name pool memory and the zeroes,
@@ -124,21 +140,31 @@ impl Flights {
             line.device = device;
         }
         let any_modelled = lines.iter().any(|line| line.device.as_ref().is_some_and(Device::is_modelled));
+        let any_nbd = lines.iter().any(|line| line.nbd().is_some());
         Flights {
             lines,
             flights: Slab::with_capacity(1024),
             spare_vectors: Vec::new(),
             finished: VecDeque::new(),
             gone: Vec::new(),
+            events: VecDeque::new(),
             zeroes: None,
             timeout_ns,
             next_look: Nanos(0),
             any_modelled,
+            any_nbd,
         }
     }
 
-    /// Starts an operation by the backend of the reactor that drew it from the core.
-    pub(crate) fn start(&mut self, io: Io, now: Nanos, pool: &mut Pool, backend: &mut Backend) {
+    /// Starts an operation by the backend of the reactor that drew it from the core; `waker` wakes that reactor.
+    pub(crate) fn start(
+        &mut self,
+        io: Io,
+        now: Nanos,
+        pool: &mut Pool,
+        backend: &mut Backend,
+        waker: &Arc<OwnedFd>,
+    ) {
         let line = line_of(io.target);
         if self.lines[line].gone {
             return self.answer(io.id, Err(Errno::TIMEDOUT));
@@ -181,7 +207,58 @@ impl Flights {
             waits: false,
             abandoned: false,
         });
-        self.issue(key, now, backend);
+        if self.lines[line].nbd().is_some() {
+            self.ask(key, waker);
+        } else {
+            self.issue(key, now, backend);
+        }
+    }
+
+    /// Hands a flight to the export that it goes to.
+    fn ask(&mut self, key: usize, waker: &Arc<OwnedFd>) {
+        let flight = &self.flights[key];
+        let nbd = self.lines[flight.line].nbd().expect("the caller has just seen it");
+        let kind = match flight.step {
+            Step::Read => NbdKind::Read,
+            Step::Write => NbdKind::Write,
+            Step::Flush => NbdKind::Flush,
+            Step::Discard => NbdKind::Discard,
+            Step::Zero { .. } | Step::WriteZeroes => NbdKind::Zero,
+        };
+        let operation = NbdOperation { kind, offset_bytes: flight.offset_bytes, len_bytes: flight.len_bytes };
+        // SAFETY: what the vectors point to is pool memory with a reference until the answer (I2). The core
+        // lets nobody else use what is read into, nor write to what is written from.
+        let span = unsafe { Span::new(&flight.vectors) };
+        nbd.submit(operation, span, key as u64, waker);
+    }
+
+    /// Picks up the answers and events of exports.
+    pub(crate) fn poll_exports(&mut self, pool: &mut Pool) {
+        if !self.any_nbd {
+            return;
+        }
+        for line in 0..LINES {
+            let Some((answers, events)) = self.lines[line].nbd().and_then(NbdDevice::news) else { continue };
+            self.events.extend(events.into_iter().map(|event| (target_of(line), event)));
+            for (token, result) in answers {
+                let key = usize::try_from(token).expect("a token of ours");
+                if self.flights[key].abandoned {
+                    self.bury(key, pool);
+                } else {
+                    self.finish(key, result);
+                }
+            }
+        }
+    }
+
+    /// The next event of an export.
+    pub(crate) fn take_event(&mut self) -> Option<(Target, Event)> {
+        self.events.pop_front()
+    }
+
+    /// Makes exports let go of the memory of all operations.
+    pub(crate) fn let_go_of_exports(&self) {
+        self.lines.iter().filter_map(Line::nbd).for_each(NbdDevice::let_go);
     }
 
     /// Hands the rest of a flight to its device.
@@ -192,6 +269,7 @@ impl Flights {
         let (offset_bytes, len_bytes) = (flight.offset_bytes, flight.len_bytes);
         let file = match device.kind() {
             Kind::File(file) => file,
+            Kind::Nbd(_) => unreachable!("what goes to an export is asked for"),
             Kind::Modelled(modelled) => {
                 let job = match flight.step {
                     Step::Read => Job::Read { offset_bytes, len_bytes },
@@ -354,11 +432,18 @@ impl Flights {
             return;
         }
         for line in 0..LINES {
-            let late = |flight: &Flight| flight.line == line && now.since(flight.issued) >= self.timeout_ns;
+            // While the server of an export is away nothing is under way there: other limits hold.
+            let up_since = self.lines[line].nbd().map_or(Nanos(0), NbdDevice::up_since);
+            let late = |flight: &Flight| {
+                flight.line == line && now.since(flight.issued.max(up_since)) >= self.timeout_ns
+            };
             if self.lines[line].gone || !self.flights.iter().any(|(_, flight)| late(flight)) {
                 continue;
             }
             self.lines[line].gone = true;
+            if let Some(nbd) = self.lines[line].nbd() {
+                nbd.give_up();
+            }
             self.gone.push(target_of(line));
             for (_, flight) in self.flights.iter_mut().filter(|(_, flight)| flight.line == line) {
                 for piece in flight.pieces.as_slice() {
@@ -519,7 +604,8 @@ mod tests {
         let buffer = pool.allocate(Purpose::Payload, 4096).unwrap();
         let into = Pieces::One(Slice { buffer, offset_bytes: 0, len_bytes: 4096 });
         let io = Io { id: IoId(7), target: Target::Cache, op: IoOp::Read { offset_bytes: 0, into } };
-        flights.start(io, Nanos(5 * SECOND), &mut pool, &mut backend);
+        let waker = crate::reactor::shared::wake_events(1).unwrap().remove(0);
+        flights.start(io, Nanos(5 * SECOND), &mut pool, &mut backend, &waker);
         for seconds in [6, 100, 101] {
             flights.expire(Nanos(seconds * SECOND), &mut pool);
             assert!(

@@ -1,7 +1,7 @@
 //! Devices: opening by name, operations under way, and the queues behind them.
 //!
-//! A device is a file or block device, memory, or a modelled disk over one of the two. Memory is a
-//! file without a name, so that all data goes one way.
+//! A device is a file or block device, memory, a modelled disk over one of the two, or an export of an NBD server.
+//! Memory is a file without a name, so that all data goes one way.
 
 mod blocking;
 mod file;
@@ -9,6 +9,7 @@ mod file;
 pub(crate) mod flights;
 mod identity;
 mod modelled;
+pub(crate) mod nbd;
 mod size;
 mod spec;
 mod volatile;
@@ -16,11 +17,13 @@ mod volatile;
 pub use blocking::BlockingDevice;
 pub(crate) use file::{OpenFile, ZERO_BYTES, is_refusal};
 pub(crate) use modelled::{Job, Modelled, Submitter, Transfer};
+pub use nbd::Away;
 pub use size::{SizeError, parse_size};
 pub use spec::{DeviceSpec, DeviceSpecError, ModelSpec, SPEED_UNIT, WriteCache, parse};
 
 use engine::effect::Errno;
 use file::OpenMode;
+use nbd::NbdDevice;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
@@ -90,6 +93,22 @@ pub enum DeviceError {
         /// The system's error number.
         errno: i32,
     },
+    /// Nobody answers at the address of a server.
+    #[error("{name} cannot be used: {reason}")]
+    Unreachable {
+        /// The export.
+        name: String,
+        /// The system's error.
+        reason: String,
+    },
+    /// A server answers, and its export cannot be used.
+    #[error("{name} cannot be used: {reason}")]
+    Refused {
+        /// The export.
+        name: String,
+        /// Why.
+        reason: String,
+    },
     /// No memory for a device in memory.
     #[error("could not get {size_bytes} bytes for a device in memory: {}", std::io::Error::from_raw_os_error(*errno))]
     Memory {
@@ -143,6 +162,8 @@ pub(crate) enum Kind {
     File(OpenFile),
     /// At the times of a model, over a file.
     Modelled(Box<Modelled>),
+    /// By requests to a server.
+    Nbd(Box<NbdDevice>),
 }
 
 #[derive(Debug)]
@@ -171,6 +192,7 @@ pub fn open(spec: &DeviceSpec, access: Access) -> Result<Device, DeviceError> {
         DeviceSpec::File { path } => Kind::File(OpenFile::open(path, mode)?),
         DeviceSpec::Memory { size_bytes } => Kind::File(OpenFile::in_memory(*size_bytes)?),
         DeviceSpec::Model(model) => Kind::Modelled(Box::new(open_model(model, mode)?)),
+        DeviceSpec::Nbd(uri) => Kind::Nbd(Box::new(NbdDevice::open(uri, mode.exclusive, mode.write)?)),
     };
     Ok(Device { opened: Arc::new(Opened { spec: spec.clone(), kind }) })
 }
@@ -209,14 +231,23 @@ impl Device {
     pub(crate) fn raw_fd(&self) -> Option<RawFd> {
         match &self.opened.kind {
             Kind::File(file) => Some(file.raw_fd()),
-            Kind::Modelled(_) => None,
+            Kind::Modelled(_) | Kind::Nbd(_) => None,
         }
     }
 
-    fn file(&self) -> &OpenFile {
+    /// The file that holds its content, if that is on this machine.
+    fn file(&self) -> Option<&OpenFile> {
         match &self.opened.kind {
-            Kind::File(file) => file,
-            Kind::Modelled(modelled) => modelled.store(),
+            Kind::File(file) => Some(file),
+            Kind::Modelled(modelled) => Some(modelled.store()),
+            Kind::Nbd(_) => None,
+        }
+    }
+
+    fn nbd(&self) -> Option<&NbdDevice> {
+        match &self.opened.kind {
+            Kind::Nbd(nbd) => Some(nbd),
+            Kind::File(_) | Kind::Modelled(_) => None,
         }
     }
 
@@ -226,6 +257,7 @@ impl Device {
         match &self.opened.kind {
             Kind::File(file) => file.size_bytes(),
             Kind::Modelled(modelled) => modelled.size_bytes(),
+            Kind::Nbd(nbd) => nbd.size_bytes(),
         }
     }
 
@@ -238,19 +270,28 @@ impl Device {
         match &self.opened.kind {
             Kind::File(file) => file.measure(),
             Kind::Modelled(modelled) => Ok(modelled.size_bytes()),
+            Kind::Nbd(nbd) => nbd.measure(),
         }
     }
 
     /// The smallest aligned transfer in bytes, at least 512.
     #[must_use]
     pub fn sector_bytes(&self) -> u32 {
-        self.file().sector_bytes()
+        match &self.opened.kind {
+            Kind::File(file) => file.sector_bytes(),
+            Kind::Modelled(modelled) => modelled.store().sector_bytes(),
+            Kind::Nbd(nbd) => nbd.sector_bytes(),
+        }
     }
 
     /// Bytes at its end that are not used, because they are no whole sector.
     #[must_use]
     pub fn unused_bytes(&self) -> u64 {
-        self.file().unused_bytes()
+        match &self.opened.kind {
+            Kind::File(file) => file.unused_bytes(),
+            Kind::Modelled(modelled) => modelled.store().unused_bytes(),
+            Kind::Nbd(nbd) => nbd.unused_bytes(),
+        }
     }
 
     /// Gives a file all of its space, so that no write will find its file system full. `false` if the file system cannot
@@ -261,14 +302,33 @@ impl Device {
     pub fn reserve_space(&self) -> Result<bool, Errno> {
         match &self.opened.kind {
             Kind::File(file) => file.reserve_space(),
-            Kind::Modelled(_) => Ok(true),
+            Kind::Modelled(_) | Kind::Nbd(_) => Ok(true),
         }
     }
 
-    /// A text that stays the same as long as it is the same device; empty if it has none.
+    /// A text that stays the same as long as it is the same device; empty if it has none. An export has none: the name
+    /// says only where it is now, and another server may serve the same disk.
     #[must_use]
     pub fn identity(&self) -> &str {
-        self.file().identity()
+        self.file().map_or("", OpenFile::identity)
+    }
+
+    /// Whether it is an export that its server does not let anybody write to.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.nbd().is_some_and(NbdDevice::is_read_only)
+    }
+
+    /// Whether it can say when writes are durable. Not an export whose server knows neither FLUSH nor FUA.
+    #[must_use]
+    pub fn can_make_durable(&self) -> bool {
+        self.nbd().is_none_or(NbdDevice::can_make_durable)
+    }
+
+    /// The state of an export whose server is away.
+    #[must_use]
+    pub fn away(&self) -> Option<Away> {
+        self.nbd().and_then(NbdDevice::away)
     }
 
     /// Whether a model sets the times of its operations.
@@ -280,20 +340,24 @@ impl Device {
     /// Whether it is a block device, not a file.
     #[must_use]
     pub fn is_block_device(&self) -> bool {
-        self.file().is_block_device()
+        self.file().is_some_and(OpenFile::is_block_device)
     }
 
     /// Whether its I/O goes past the page cache, or there is nothing behind the page cache. False
     /// deserves a warning: data is then cached twice.
     #[must_use]
     pub fn is_direct(&self) -> bool {
-        self.is_modelled() || self.file().is_direct()
+        self.is_modelled() || self.file().is_none_or(OpenFile::is_direct)
     }
 
     /// Whether it can drop ranges, as far as is known: a device may refuse the first time.
     #[must_use]
     pub fn supports_discard(&self) -> bool {
-        self.file().discard_mode().is_some()
+        match &self.opened.kind {
+            Kind::File(file) => file.discard_mode().is_some(),
+            Kind::Modelled(modelled) => modelled.store().discard_mode().is_some(),
+            Kind::Nbd(nbd) => nbd.can_discard(),
+        }
     }
 
     /// The name it was opened by.
@@ -302,10 +366,16 @@ impl Device {
         &self.opened.spec
     }
 
-    /// Whether both are one file or block device underneath.
+    /// Whether both are one file, block device or export underneath.
     #[must_use]
     pub fn same_as(&self, other: &Device) -> bool {
-        self.file().same_as(other.file())
+        match (self.file(), other.file()) {
+            (Some(one), Some(other)) => one.same_as(other),
+            _ => self
+                .nbd()
+                .zip(other.nbd())
+                .is_some_and(|(one, other)| one.uri().canonical() == other.uri().canonical()),
+        }
     }
 
     /// Plays a power cut of a modelled disk: unflushed data is lost, wholly or in part, and the disk does nothing any

@@ -1,8 +1,9 @@
 //! Names of devices on the command line: a path, or a URI.
 //!
-//! `/dev/sdb`, `file:/x.img`, `mem:1G`, `model:hdd?store=/x.img&size=8G&speed=4&write_cache=off`.
+//! `/dev/sdb`, `file:/x.img`, `mem:1G`, `model:hdd?store=/x.img&size=8G&speed=4&write_cache=off`, `nbd://host/export`.
 
 use super::size::{SizeError, parse_size};
+use crate::nbd::uri::{self, NbdUri, NbdUriError};
 use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -29,6 +30,8 @@ pub enum DeviceSpec {
     },
     /// A modelled disk in real time.
     Model(ModelSpec),
+    /// An export of an NBD server.
+    Nbd(NbdUri),
 }
 
 /// A modelled disk as named.
@@ -63,14 +66,14 @@ pub enum DeviceSpecError {
     #[error("a device is missing; name a path, or mem:SIZE, or model:NAME?store=PATH&size=SIZE")]
     Empty,
     /// A kind of device that a later version will have.
-    #[error("{scheme}: devices are not supported yet; use a file, a block device, mem: or model:")]
+    #[error("{scheme}: devices are not supported yet; use a file, a block device, nbd:, mem: or model:")]
     NotYet {
         /// The text before the colon.
         scheme: String,
     },
     /// A kind of device that does not exist.
     #[error(
-        "`{scheme}:` is no kind of device; known are file:, mem: and model: (a file of that name: ./{text})"
+        "`{scheme}:` is no kind of device; known are file:, mem:, model: and nbd: (a file of that name: ./{text})"
     )]
     UnknownScheme {
         /// The text before the colon.
@@ -78,6 +81,9 @@ pub enum DeviceSpecError {
         /// The whole text.
         text: String,
     },
+    /// The name of an export is wrong.
+    #[error(transparent)]
+    Nbd(#[from] NbdUriError),
     /// A size is wrong.
     #[error("{what}: {reason}")]
     Size {
@@ -151,7 +157,8 @@ pub fn parse(spec: &str) -> Result<DeviceSpec, DeviceSpecError> {
             Ok(DeviceSpec::Memory { size_bytes })
         }
         "model" => parse_model(rest).map(DeviceSpec::Model),
-        "nbd" | "nbd+unix" | "s3" | "rbd" => Err(DeviceSpecError::NotYet { scheme: scheme.to_owned() }),
+        _ if uri::is_nbd_scheme(scheme) => Ok(DeviceSpec::Nbd(uri::parse(spec)?)),
+        "s3" | "rbd" => Err(DeviceSpecError::NotYet { scheme: scheme.to_owned() }),
         _ => Err(DeviceSpecError::UnknownScheme { scheme: scheme.to_owned(), text: spec.to_owned() }),
     }
 }
@@ -264,9 +271,15 @@ impl DeviceSpec {
     pub fn path(&self) -> Option<&Path> {
         match self {
             DeviceSpec::File { path } => Some(path),
-            DeviceSpec::Memory { .. } => None,
+            DeviceSpec::Memory { .. } | DeviceSpec::Nbd(_) => None,
             DeviceSpec::Model(model) => model.store.as_deref(),
         }
+    }
+
+    /// Whether its content is gone when the process ends.
+    #[must_use]
+    pub fn is_fleeting(&self) -> bool {
+        self.path().is_none() && !matches!(self, DeviceSpec::Nbd(_))
     }
 
     /// A name that stays the same however the device was written: the absolute path of the file under it
@@ -278,7 +291,10 @@ impl DeviceSpec {
                 let resolved = path.canonicalize().or_else(|_| std::path::absolute(path));
                 resolved.unwrap_or_else(|_| path.to_owned()).to_string_lossy().into_owned()
             }
-            None => self.to_string(),
+            None => match self {
+                DeviceSpec::Nbd(uri) => uri.canonical(),
+                _ => self.to_string(),
+            },
         }
     }
 
@@ -289,6 +305,7 @@ impl DeviceSpec {
         match self {
             DeviceSpec::File { path } => DeviceSpec::File { path: absolute(path) },
             DeviceSpec::Memory { .. } => self.clone(),
+            DeviceSpec::Nbd(uri) => DeviceSpec::Nbd(uri.absolute()),
             DeviceSpec::Model(model) => {
                 let store = model.store.as_deref().map(absolute);
                 DeviceSpec::Model(ModelSpec { store, ..model.clone() })
@@ -308,6 +325,7 @@ impl fmt::Display for DeviceSpec {
             }
             DeviceSpec::Memory { size_bytes } => write!(f, "mem:{size_bytes}"),
             DeviceSpec::Model(model) => write_model(model, f),
+            DeviceSpec::Nbd(uri) => write!(f, "{uri}"),
         }
     }
 }
@@ -375,6 +393,8 @@ mod tests {
             "/dev/sdb",
             "file:mem:1",
             "mem:1048576",
+            "nbd://nas:10810/disk",
+            "nbd+unix:///?socket=/run/nbd.sock",
             "model:hdd?store=/a%26b.img&size=8589934592&speed=2.500&write_cache=off",
             "model:ssd?size=1073741824&write_cache=4096",
         ] {
@@ -389,7 +409,7 @@ mod tests {
         let line = |text: &str| parse(text).unwrap_err().to_string();
         assert!(matches!(parse(""), Err(DeviceSpecError::Empty)));
         assert!(matches!(parse("file:"), Err(DeviceSpecError::Empty)));
-        assert!(line("nbd+unix:///?socket=/x").contains("not supported yet"));
+        assert!(line("nbd+unix:///disk").contains("add ?socket="));
         assert!(line("s3://b/p").contains("not supported yet"));
         assert!(line("rbd:p/i").contains("not supported yet"));
         assert!(line("tape:0").contains("no kind of device"));

@@ -1,7 +1,9 @@
 //! NBD, both sides: what the door that serves it and the device that uses it have in common.
 //!
-//! [`wire`] is the protocol's bytes, pure. [`client`] is a blocking client. [`uri`] reads the names of exports.
+//! [`wire`] is the protocol's bytes, pure. [`client`] is a blocking client, [`replies`]
+//! its ear, which the device has, too. [`uri`] reads the names of exports.
 
 pub mod client;
+pub mod replies;
 pub mod uri;
 pub mod wire;

@@ -17,6 +17,8 @@ use engine::units::{Nanos, VolumeIndex};
 use slab::Slab;
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// Decider behind the doors: the engine, or [`crate::passthrough::Passthrough`]. See [`Engine`] for the calls.
 pub trait Core: Send {
@@ -93,6 +95,8 @@ pub(crate) struct Driver<C> {
     pub notices: Vec<ServerNotice>,
     /// Time of everything in the current turn of a reactor.
     pub now: Nanos,
+    /// The eventfds that wake reactors.
+    wake_events: Vec<Arc<OwnedFd>>,
     abandon: Abandon,
     tell: Tell,
     askers: Slab<Asker>,
@@ -121,7 +125,7 @@ impl<C: Core> Turn<'_, C> {
 
     /// Carries out effects of the core until it has no more.
     pub(crate) fn settle(&mut self) {
-        self.driver.settle(self.backend);
+        self.driver.settle(self.backend, self.reactor);
     }
 
     /// Whether this reactor has all the clients. Then a long copy between a socket and memory is for a thread of the
@@ -133,7 +137,7 @@ impl<C: Core> Turn<'_, C> {
 }
 
 impl<C: Core> Driver<C> {
-    pub(crate) fn new(core: C, pool: Pool, config: Config) -> Driver<C> {
+    pub(crate) fn new(core: C, pool: Pool, config: Config, wake_events: Vec<Arc<OwnedFd>>) -> Driver<C> {
         let timeout_ns = u64::try_from(config.device_timeout.as_nanos()).unwrap_or(u64::MAX);
         let Config { cache, origins, exports, abandon, notice, reactors, .. } = config;
         let flights = Flights::new(cache, origins, timeout_ns);
@@ -146,6 +150,7 @@ impl<C: Core> Driver<C> {
             wakeups: WakeUps::new(reactors),
             notices: Vec::new(),
             now: clock::now(),
+            wake_events,
             abandon,
             tell: notice,
             askers: Slab::with_capacity(1024),
@@ -162,12 +167,15 @@ impl<C: Core> Driver<C> {
         }
     }
 
-    fn settle(&mut self, backend: &mut Backend) {
+    fn settle(&mut self, backend: &mut Backend, reactor: usize) {
         loop {
             while let Some(effect) = self.core.poll_effect(&mut self.pool) {
                 match effect {
                     Effect::Io(io) if io.target == Target::State => self.note(io.id, &io.op),
-                    Effect::Io(io) => self.flights.start(io, self.now, &mut self.pool, backend),
+                    Effect::Io(io) => {
+                        let waker = &self.wake_events[reactor];
+                        self.flights.start(io, self.now, &mut self.pool, backend, waker);
+                    }
                     Effect::Reply { id, result } => {
                         let key = usize::try_from(id.0).expect("an id of ours");
                         self.wakeups.reply(self.askers.remove(key), result);
@@ -191,6 +199,9 @@ impl<C: Core> Driver<C> {
                 break;
             }
         }
+        while let Some((target, event)) = self.flights.take_event() {
+            self.notices.push(ServerNotice::of_export(target, event));
+        }
         while let Some(target) = self.flights.take_gone() {
             self.notices.push(ServerNotice::DeviceGone { target });
         }
@@ -209,6 +220,7 @@ impl<C: Core> Driver<C> {
     /// Makes the calls that are due by now.
     pub(crate) fn tick(&mut self) {
         self.flights.poll_models(self.now, &mut self.pool);
+        self.flights.poll_exports(&mut self.pool);
         self.flights.expire(self.now, &mut self.pool);
         if self.core.deadline().is_some_and(|deadline| deadline <= self.now) {
             self.core.advance(self.now, &mut self.pool);

@@ -211,9 +211,11 @@ impl<C: Core + 'static> Server<C> {
         let files: Vec<_> = files.collect();
         let has_let_go = reactor::run_all(&shared, config.reactors, &files, listeners, control, || {
             check_spare_descriptors()?;
-            Ok::<_, E>(Shared::new(Driver::new(begin()?, pool, config), wake_events))
+            let driver = Driver::new(begin()?, pool, config, wake_events.clone());
+            Ok::<_, E>(Shared::new(driver, wake_events))
         })?;
         let driver = shared.into_inner().ok_or(ServeError::Broken)?.into_driver()?;
+        driver.flights.let_go_of_exports();
         if has_let_go {
             return Ok(driver.core);
         }

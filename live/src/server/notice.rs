@@ -1,11 +1,12 @@
 //! Notices: events that the operator should know.
 
+use crate::devices::nbd::Event;
 use engine::effect::{Notice, Target};
 use std::fmt;
 use std::io;
 
 /// Event that the operator should know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ServerNotice {
     /// Something the engine noticed.
@@ -14,6 +15,27 @@ pub enum ServerNotice {
     DeviceGone {
         /// The device.
         target: Target,
+    },
+    /// The server of an origin is away.
+    OriginAway {
+        /// The origin.
+        target: Target,
+        /// Why.
+        reason: String,
+    },
+    /// The server of an origin serves something else now.
+    OriginOther {
+        /// The origin.
+        target: Target,
+        /// The difference.
+        reason: String,
+    },
+    /// The server of an origin is back.
+    OriginBack {
+        /// The origin.
+        target: Target,
+        /// It was away for so long.
+        away_ms: u64,
     },
     /// A client was sent away: as many are connected as can be.
     TooManyClients {
@@ -25,6 +47,16 @@ pub enum ServerNotice {
         /// The system's error number.
         errno: i32,
     },
+}
+
+impl ServerNotice {
+    pub(crate) fn of_export(target: Target, event: Event) -> ServerNotice {
+        match event {
+            Event::Away { reason } => ServerNotice::OriginAway { target, reason },
+            Event::Other { reason } => ServerNotice::OriginOther { target, reason },
+            Event::Back { away_ns } => ServerNotice::OriginBack { target, away_ms: away_ns / 1_000_000 },
+        }
+    }
 }
 
 impl fmt::Display for ServerNotice {
@@ -61,6 +93,15 @@ impl fmt::Display for ServerNotice {
             }
             ServerNotice::DeviceGone { .. } => {
                 f.write_str("the cache did not answer in time and counts as gone")
+            }
+            ServerNotice::OriginAway { reason, .. } => {
+                write!(f, "the origin is away: {reason}; it is looked for")
+            }
+            ServerNotice::OriginOther { reason, .. } => {
+                write!(f, "the origin's server serves another disk, which is not used: {reason}")
+            }
+            ServerNotice::OriginBack { away_ms, .. } => {
+                write!(f, "the origin is back after {}.{:03} s", away_ms / 1000, away_ms % 1000)
             }
             ServerNotice::TooManyClients { clients } => {
                 write!(f, "a client was sent away: {clients} are connected, which is the most")

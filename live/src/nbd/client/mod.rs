@@ -5,15 +5,16 @@
 //! come. Both share only the table of reads under way, because the wire does not say how much
 //! data follows a simple reply.
 
+use super::replies::Replies;
 use super::wire::WireError;
 use engine::effect::Errno;
 use pending::Pending;
 use std::io::{self, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use stream::Stream;
+pub(crate) use stream::Stream;
 
-mod negotiation;
+pub(crate) mod negotiation;
 mod pending;
 mod receiver;
 mod sender;
@@ -133,12 +134,17 @@ impl Client {
 
     fn connect_as(address: &Address, export: &str, structured: bool) -> Result<Client, ClientError> {
         let mut stream = Stream::connect(address).map_err(ClientError::Socket)?;
+        negotiation::greet(&mut stream)?;
         let info = negotiation::enter(&mut stream, export, structured)?;
         let pending = Pending::default();
         let writer = stream.try_clone().map_err(ClientError::Socket)?;
         Ok(Client {
             sender: Sender { stream: writer, pending: pending.clone(), frame: Vec::new() },
-            receiver: Receiver { stream: BufReader::with_capacity(128 << 10, stream), pending },
+            receiver: Receiver {
+                stream: BufReader::with_capacity(128 << 10, stream),
+                pending,
+                replies: Replies::default(),
+            },
             info,
         })
     }

@@ -75,9 +75,12 @@ pub fn list(address: &Address) -> Result<Vec<(String, String)>, ClientError> {
     Err(WireError::Number { what: "reply", found: REPLIES_MAX as u64 }.into())
 }
 
-/// Goes through the whole handshake with `NBD_OPT_GO`.
-pub(super) fn enter(stream: &mut Stream, export: &str, structured: bool) -> Result<ExportInfo, ClientError> {
-    greet(stream)?;
+/// Enters transmission with `NBD_OPT_GO`.
+pub(crate) fn enter(
+    stream: &mut (impl Read + Write),
+    export: &str,
+    structured: bool,
+) -> Result<ExportInfo, ClientError> {
     let mut info = ExportInfo::default();
     if structured {
         send_option(stream, OPT_STRUCTURED_REPLY, &[])?;
@@ -126,7 +129,8 @@ impl ExportInfo {
     }
 }
 
-fn greet(stream: &mut Stream) -> Result<(), ClientError> {
+/// Takes the server's greeting, and answers it.
+pub(crate) fn greet(stream: &mut (impl Read + Write)) -> Result<(), ClientError> {
     let mut greeting = [0; GREETING_BYTES];
     stream.read_exact(&mut greeting)?;
     let mut fields = Fields::new(&greeting);
@@ -144,7 +148,7 @@ fn greet(stream: &mut Stream) -> Result<(), ClientError> {
     Ok(stream.write_all(&ours.to_be_bytes())?)
 }
 
-fn send_option(stream: &mut Stream, option: u32, data: &[u8]) -> Result<(), ClientError> {
+fn send_option(stream: &mut impl Write, option: u32, data: &[u8]) -> Result<(), ClientError> {
     let mut frame = Vec::new();
     frame.extend_from_slice(&OPTION_MAGIC.to_be_bytes());
     frame.extend_from_slice(&option.to_be_bytes());
@@ -154,7 +158,7 @@ fn send_option(stream: &mut Stream, option: u32, data: &[u8]) -> Result<(), Clie
 }
 
 /// One reply to `option`: its type and its data.
-fn receive_reply(stream: &mut Stream, option: u32) -> Result<(u32, Vec<u8>), ClientError> {
+fn receive_reply(stream: &mut impl Read, option: u32) -> Result<(u32, Vec<u8>), ClientError> {
     let mut header = [0; OPTION_REPLY_HEADER_BYTES];
     stream.read_exact(&mut header)?;
     let mut fields = Fields::new(&header);

@@ -122,8 +122,6 @@ impl Sender {
             } else {
                 Vec::new()
             },
-            pieces: Vec::new(),
-            error: None,
         });
         let earlier = lock(&self.pending).insert(request.cookie, read);
         assert!(earlier.is_none(), "cookie {:#x} is in use", request.cookie);

@@ -1,0 +1,236 @@
+//! Origins behind NBD servers: they go away, come back, grow, shrink, and come back as others.
+
+mod server;
+
+use crate::daemon::{Daemon, Site, first_difference, tool};
+use engine::effect::Errno;
+use live::nbd::client::{Address, Client};
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use serde_json::Value;
+use server::Server;
+use std::time::{Duration, Instant};
+
+const MIB: u64 = 1 << 20;
+const PIECE: u64 = 64 << 10;
+
+fn create(site: &Site, origin: &str, cache_bytes: u64, more: &[&str]) -> String {
+    let cache = site.file("cache", cache_bytes);
+    let create = ["create", "--origin", origin, "--cache", &cache, "--name", "disk"];
+    site.run(&[&create[..], more].concat());
+    cache
+}
+
+fn connect(daemon: &Daemon) -> Client {
+    let mut client = Client::connect(&Address::from(daemon.socket()), "disk").expect("the daemon is ready");
+    client.receiver().set_timeout(Some(Duration::from_secs(60))).expect("a timeout can be set");
+    client
+}
+
+fn volume(site: &Site, cache: &str) -> Value {
+    site.report(&["status", cache])["volumes"][0].clone()
+}
+
+/// A volume as clients should see it.
+struct Known {
+    bytes: Vec<u8>,
+    draw: Xoshiro256PlusPlus,
+}
+
+impl Known {
+    fn new(size_bytes: u64) -> Known {
+        Known { bytes: vec![0; size_bytes as usize], draw: Xoshiro256PlusPlus::seed_from_u64(20) }
+    }
+
+    /// Writes pieces at random places.
+    fn write(&mut self, client: &mut Client, pieces: usize) {
+        for _ in 0..pieces {
+            let places = self.bytes.len() as u64 / PIECE;
+            let at = self.draw.random_range(0..places) * PIECE;
+            let data: Vec<u8> = (0..PIECE).map(|_| self.draw.random::<u8>()).collect();
+            self.bytes[at as usize..][..PIECE as usize].copy_from_slice(&data);
+            client.write(at, &data).expect("the daemon answers").expect("the cache takes it");
+        }
+    }
+
+    /// Compares all that clients can read.
+    fn compare(&self, client: &mut Client) {
+        for at in (0..self.bytes.len()).step_by(MIB as usize) {
+            let data =
+                client.read(at as u64, MIB as u32).expect("the daemon answers").expect("it can be read");
+            assert!(
+                data == self.bytes[at..at + MIB as usize],
+                "MiB {} is as it was written",
+                at as u64 / MIB
+            );
+        }
+    }
+
+    fn compare_file(&self, path: &str) {
+        let found = std::fs::read(path).expect("the origin's file");
+        assert_eq!(found.len(), self.bytes.len());
+        let difference = found.iter().zip(&self.bytes).position(|(found, known)| found != known);
+        assert_eq!(difference, None, "the origin has all that was written");
+    }
+}
+
+/// Each kind of server: a file goes in, through a cache that is smaller, and is at the origin when it is detached.
+#[test]
+fn servers_that_others_wrote_are_origins() {
+    let size_bytes = 96 * MIB;
+    type Serve = fn(&Site, &str, &str) -> Server;
+    let kinds: [(&str, Serve); 3] =
+        [("nbdkit", Server::file), ("forgetful", Server::forgetful), ("qemu-nbd", Server::qemu)];
+    for (kind, serve) in kinds {
+        let site = Site::new(&format!("origin-{kind}"));
+        let input = site.noise("input", size_bytes, 3);
+        let image = site.file("image", size_bytes);
+        let server = serve(&site, "origin", &image);
+        let cache = create(&site, &server.uri(), 64 * MIB, &[]);
+        let daemon = Daemon::start(&site, &cache, &[]);
+        assert_eq!(volume(&site, &cache)["origin"], server.uri());
+        tool("nbdcopy", &["--flush", &input, &daemon.uri("disk")]);
+        let output = site.path("output");
+        tool("nbdcopy", &[&daemon.uri("disk"), &output]);
+        assert_eq!(first_difference(&input, &output), None, "{kind}: read as it was written");
+        site.run(&["detach", &cache, "--verify"]);
+        daemon.stop();
+        drop(server);
+        assert_eq!(first_difference(&input, &image), None, "{kind}: it is at home");
+    }
+}
+
+/// A cache in front of a cache: the door serves the device.
+#[test]
+fn another_forebay_is_an_origin() {
+    let (far, near) = (Site::new("far"), Site::new("near"));
+    let image = far.file("image", 64 * MIB);
+    let far_cache = create(&far, &image, 32 * MIB, &[]);
+    let far_daemon = Daemon::start(&far, &far_cache, &[]);
+    let cache = create(&near, &far_daemon.uri("disk"), 32 * MIB, &[]);
+    let daemon = Daemon::start(&near, &cache, &[]);
+    let mut known = Known::new(64 * MIB);
+    let mut client = connect(&daemon);
+    known.write(&mut client, 300);
+    known.compare(&mut client);
+    near.run(&["detach", &cache, "--verify"]);
+    daemon.stop();
+    far.run(&["detach", &far_cache, "--verify"]);
+    far_daemon.stop();
+    known.compare_file(&image);
+}
+
+/// The server dies under load, with all that it acknowledged and did not flush. Nothing is lost, and no client notices.
+#[test]
+fn a_server_that_dies_loses_nothing() {
+    let site = Site::new("origin-dies");
+    let image = site.file("image", 48 * MIB);
+    let mut server = Server::forgetful(&site, "origin", &image);
+    // Smaller than what is written: much goes home on the way.
+    let cache = create(&site, &server.uri(), 32 * MIB, &[]);
+    let daemon = Daemon::start(&site, &cache, &[]);
+    let mut known = Known::new(48 * MIB);
+    let mut client = connect(&daemon);
+    for life in 0..5 {
+        known.write(&mut client, 150);
+        server.kill();
+        std::thread::sleep(Duration::from_millis(40 * life));
+        server.again();
+        known.write(&mut client, 50);
+    }
+    known.compare(&mut client);
+    let away = site.wait_for_status(&cache, "the origin is back", |status| {
+        status["volumes"][0]["origin_away_seconds"].is_null()
+    });
+    assert_eq!(away["volumes"][0]["lost_bytes"], 0);
+    site.run(&["detach", &cache, "--verify"]);
+    daemon.stop();
+    drop(server);
+    known.compare_file(&image);
+}
+
+/// The daemon dies, the server lives on.
+#[test]
+fn a_daemon_that_dies_finds_its_origin_again() {
+    let site = Site::new("daemon-dies");
+    let image = site.file("image", 48 * MIB);
+    let server = Server::file(&site, "origin", &image);
+    let cache = create(&site, &server.uri(), 32 * MIB, &[]);
+    let mut known = Known::new(48 * MIB);
+    for _ in 0..4 {
+        let daemon = Daemon::start(&site, &cache, &[]);
+        let mut client = connect(&daemon);
+        known.compare(&mut client);
+        known.write(&mut client, 200);
+        daemon.kill();
+    }
+    let daemon = Daemon::start(&site, &cache, &[]);
+    known.compare(&mut connect(&daemon));
+    site.run(&["detach", &cache, "--verify"]);
+    daemon.stop();
+    known.compare_file(&image);
+}
+
+/// While the server is away the cache goes on; what needs the origin waits, and fails in the end.
+#[test]
+fn the_cache_goes_on_while_the_origin_is_away() {
+    let site = Site::new("origin-away");
+    let image = site.noise("image", 64 * MIB, 8);
+    let mut server = Server::file(&site, "origin", &image);
+    let cache = create(&site, &server.uri(), 64 * MIB, &[]);
+    let daemon = Daemon::start(&site, &cache, &[]);
+    let mut client = connect(&daemon);
+    client.write(0, &[1; 4096]).expect("the daemon answers").expect("the cache takes it");
+    server.kill();
+    let status = site.wait_for_status(&cache, "the origin is away", |status| {
+        status["volumes"][0]["origin_away_seconds"].is_number()
+    });
+    let because = status["volumes"][0]["origin_away_because"].as_str().expect("a reason").to_owned();
+    assert!(because.contains("closed") || because.contains("reached"), "{because}");
+    assert!(site.run(&["status", &cache]).contains("AWAY"));
+    assert_eq!(client.read(0, 4096).expect("the daemon answers"), Ok(vec![1; 4096]), "it is cached");
+    for piece in 0..50 {
+        let written = client.write(piece * PIECE, &[2; PIECE as usize]).expect("the daemon answers");
+        assert_eq!(written, Ok(()), "the cache has room");
+    }
+    client.flush().expect("the daemon answers").expect("the cache makes it durable");
+    let began = Instant::now();
+    assert_eq!(client.read(48 * MIB, 4096).expect("the daemon answers"), Err(Errno::IO));
+    let waited = began.elapsed();
+    assert!(waited > Duration::from_secs(5) && waited < Duration::from_secs(20), "{waited:?}");
+    let began = Instant::now();
+    assert_eq!(client.read(48 * MIB, 4096).expect("the daemon answers"), Err(Errno::IO));
+    assert!(began.elapsed() < Duration::from_secs(1), "everybody knows by now");
+    server.again();
+    site.wait_for_status(&cache, "the origin is back", |status| {
+        status["volumes"][0]["origin_away_seconds"].is_null()
+    });
+    assert!(client.read(48 * MIB, 4096).expect("the daemon answers").is_ok());
+    site.run(&["detach", &cache, "--verify"]);
+    daemon.stop();
+    drop(server);
+    let image = std::fs::read(&image).expect("the image");
+    assert!(image[..50 * PIECE as usize].iter().all(|&byte| byte == 2), "it came home");
+}
+
+/// A disk that grows at its server: the volume grows when it is told to, and nothing notices the new connection.
+#[test]
+fn an_origin_that_has_grown_is_taken_over() {
+    let site = Site::new("origin-grows");
+    let image = site.file("image", 32 * MIB);
+    let server = Server::file(&site, "origin", &image);
+    let cache = create(&site, &server.uri(), 32 * MIB, &[]);
+    let daemon = Daemon::start(&site, &cache, &[]);
+    let mut client = connect(&daemon);
+    client.write(0, &[1; 4096]).expect("the daemon answers").expect("the cache takes it");
+    assert!(site.refused(&["set", &cache, "disk", "size=origin"]).contains("already"));
+    std::fs::File::options().write(true).open(&image).unwrap().set_len(48 * MIB).unwrap();
+    site.run(&["set", &cache, "disk", "size=origin"]);
+    assert_eq!(volume(&site, &cache)["size_bytes"], 48 * MIB);
+    let mut client = connect(&daemon);
+    client.write(40 * MIB, &[2; 4096]).expect("the daemon answers").expect("the cache takes it");
+    site.run(&["detach", &cache, "--verify"]);
+    daemon.stop();
+    let image = std::fs::read(&image).expect("the image");
+    assert_eq!((image[0], image[40 * MIB as usize]), (1, 2));
+}

@@ -1,0 +1,232 @@
+//! Dialling: a connection to a server, its handshake, and a few reads before it is used.
+
+use super::places::{self, Place};
+use crate::nbd::client::negotiation::{self, ExportInfo};
+use crate::nbd::client::{ClientError, Stream};
+use crate::nbd::replies::{Asked, Replies, Requests};
+use crate::nbd::uri::{NbdUri, Server};
+use crate::nbd::wire::protocol::{
+    CMD_FLUSH, CMD_READ, FLAG_SEND_FLUSH, OPT_GO, OPT_STARTTLS, REP_ERR_UNKNOWN, REP_ERR_UNSUP,
+};
+use crate::nbd::wire::{RawRequest, encode_request};
+use engine::effect::Errno;
+use engine::units::BLOCK_BYTES;
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+use thiserror::Error;
+
+/// Longest wait for a server to take a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Longest wait for a server's next word in the handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// A server whose host says nothing for about this long counts as gone.
+const SILENCE: Duration = Duration::from_secs(15);
+/// `NBD_REP_ERR_TLS_REQD`: the server wants TLS first.
+const REP_ERR_TLS_REQD: u32 = 1 << 31 | 5;
+/// `NBD_REP_ERR_POLICY`: the server's settings forbid it.
+const REP_ERR_POLICY: u32 = 1 << 31 | 2;
+
+/// Reason why an export cannot be had now.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(super) enum DialError {
+    /// Nobody answers at the address.
+    #[error("{server} cannot be reached: {reason}")]
+    Unreachable { server: String, reason: String },
+    /// Somebody answers, and it does not work out.
+    #[error("{server} {reason}")]
+    Refused { server: String, reason: String },
+}
+
+/// A connection in its transmission phase.
+pub(super) struct Dialed {
+    pub socket: Stream,
+    pub info: ExportInfo,
+}
+
+/// The end of a connection by which replies are heard.
+pub(super) struct Reader {
+    socket: Stream,
+}
+
+impl Reader {
+    pub(super) fn plain(socket: Stream) -> Reader {
+        Reader { socket }
+    }
+}
+
+impl Read for Reader {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.socket.read(bytes)
+    }
+}
+
+/// Connects to an export.
+pub(super) fn dial(uri: &NbdUri) -> Result<Dialed, DialError> {
+    let server = uri.server.to_string();
+    let unreachable =
+        |error: io::Error| DialError::Unreachable { server: server.clone(), reason: plain(&error) };
+    if uri.tls.is_some() {
+        let reason = "is to be used over TLS, which is not possible yet".to_owned();
+        return Err(DialError::Refused { server, reason });
+    }
+    let mut socket = connect(&uri.server).map_err(unreachable)?;
+    socket.set_timeout(Some(HANDSHAKE_TIMEOUT)).map_err(unreachable)?;
+    let refused =
+        |error: ClientError| DialError::Refused { server: server.clone(), reason: reason(&error, uri) };
+    negotiation::greet(&mut socket).map_err(refused)?;
+    let info = negotiation::enter(&mut socket, &uri.export, true).map_err(refused)?;
+    Ok(Dialed { socket, info })
+}
+
+fn connect(server: &Server) -> io::Result<Stream> {
+    match server {
+        Server::Unix { socket } => Ok(Stream::Unix(UnixStream::connect(socket)?)),
+        Server::Tcp { host, port } => {
+            let mut last = io::Error::from(io::ErrorKind::NotFound);
+            for address in (host.as_str(), *port).to_socket_addrs()? {
+                match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
+                    Ok(stream) => {
+                        prepare(&stream)?;
+                        return Ok(Stream::Tcp(stream));
+                    }
+                    Err(error) => last = error,
+                }
+            }
+            Err(last)
+        }
+    }
+}
+
+/// Makes a TCP socket send at once, and notice a host that is gone.
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    use rustix::net::sockopt;
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, SILENCE / 3)?;
+    sockopt::set_tcp_keepintvl(stream, SILENCE / 5)?;
+    sockopt::set_tcp_keepcnt(stream, 3)?;
+    sockopt::set_tcp_user_timeout(stream, u32::try_from(SILENCE.as_millis()).expect("seconds"))?;
+    Ok(())
+}
+
+/// An error without the system's number.
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.find(" (os error") {
+        Some(end) => text[..end].to_lowercase(),
+        None => text,
+    }
+}
+
+fn reason(error: &ClientError, uri: &NbdUri) -> String {
+    match error {
+        ClientError::Closed => "closed the connection in the handshake".to_owned(),
+        ClientError::Socket(error)
+            if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) =>
+        {
+            "does not answer: it may serve one client at a time, and have one".to_owned()
+        }
+        ClientError::Socket(error) => format!("failed in the handshake: {}", plain(error)),
+        ClientError::Refused { reply: REP_ERR_UNKNOWN, .. } => {
+            format!("has no export `{}`", uri.export)
+        }
+        ClientError::Refused { reply: REP_ERR_TLS_REQD, .. } => {
+            "wants TLS; name it with nbds: and tls-certificates=DIR".to_owned()
+        }
+        ClientError::Refused { option: OPT_STARTTLS, .. } => "does not offer TLS".to_owned(),
+        ClientError::Refused { reply: REP_ERR_POLICY, .. } => {
+            format!("does not let this client use export `{}`", uri.export)
+        }
+        ClientError::Refused { option: OPT_GO, reply: REP_ERR_UNSUP } => {
+            "is too old: it does not know NBD_OPT_GO".to_owned()
+        }
+        ClientError::Refused { option, reply } => format!("refused option {option} with {reply:#x}"),
+        ClientError::Wire(error) => format!("does not speak NBD: {error}"),
+        other => format!("does not keep to the protocol: {other}"),
+    }
+}
+
+/// Why a connection in use is lost.
+pub(super) fn lost_because(error: &ClientError) -> String {
+    match error {
+        ClientError::Closed => "the server closed the connection".to_owned(),
+        ClientError::Socket(error) => format!("the connection failed: {}", plain(error)),
+        other => format!("the server does not keep to the protocol: {other}"),
+    }
+}
+
+/// A request that is alone on a connection that is not in use yet.
+struct Alone<'b> {
+    asked: Asked,
+    into: &'b mut [u8],
+}
+
+impl Requests for Alone<'_> {
+    fn asked(&mut self, cookie: u64) -> Option<Asked> {
+        (cookie == 1).then_some(self.asked)
+    }
+
+    fn take(&mut self, _cookie: u64, at_bytes: u32, len_bytes: u32, input: &mut impl Read) -> io::Result<()> {
+        input.read_exact(&mut self.into[at_bytes as usize..(at_bytes + len_bytes) as usize])
+    }
+
+    fn zero(&mut self, _cookie: u64, at_bytes: u32, len_bytes: u32) {
+        self.into[at_bytes as usize..(at_bytes + len_bytes) as usize].fill(0);
+    }
+}
+
+impl Dialed {
+    /// Makes a request and waits for its reply. Nothing else is under way.
+    fn ask(
+        &mut self,
+        command: u16,
+        offset_bytes: u64,
+        into: &mut [u8],
+    ) -> Result<Result<(), Errno>, ClientError> {
+        let len_bytes = u32::try_from(into.len()).expect("a short read");
+        let request = RawRequest { flags: 0, command, cookie: 1, offset_bytes, len_bytes };
+        self.socket.write_all(&encode_request(&request))?;
+        let asked = Asked { offset_bytes, read_bytes: len_bytes };
+        let ending = Replies::default().hear(&mut self.socket, &mut Alone { asked, into })?;
+        Ok(ending.result)
+    }
+
+    /// The checksum of the block at an offset.
+    pub(super) fn checksum_at(&mut self, uri: &NbdUri, offset_bytes: u64) -> Result<u32, DialError> {
+        let mut block = [0; BLOCK_BYTES as usize];
+        let result = self.ask(CMD_READ, offset_bytes, &mut block);
+        settle(result, uri, "be read")?;
+        Ok(places::checksum(&block))
+    }
+
+    /// The places spread over the export, made durable before they are read.
+    pub(super) fn spread_places(&mut self, uri: &NbdUri) -> Result<Vec<Place>, DialError> {
+        if self.info.flags & FLAG_SEND_FLUSH != 0 && !self.info.is_read_only() {
+            // A power cut must not take back what is remembered.
+            let result = self.ask(CMD_FLUSH, 0, &mut []);
+            settle(result, uri, "be flushed")?;
+        }
+        let offsets: Vec<u64> = places::spread_offsets(self.info.size_bytes).collect();
+        let place = |offset_bytes| Ok(Place { offset_bytes, checksum: self.checksum_at(uri, offset_bytes)? });
+        offsets.into_iter().map(place).collect()
+    }
+
+    /// Ends the handshake's limits of time: from now on a server may take as long as it likes.
+    pub(super) fn into_socket(self) -> io::Result<Stream> {
+        self.socket.set_timeout(None)?;
+        Ok(self.socket)
+    }
+}
+
+fn settle(result: Result<Result<(), Errno>, ClientError>, uri: &NbdUri, what: &str) -> Result<(), DialError> {
+    let reason = match result {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(errno)) => {
+            format!("has an export that cannot {what}: {}", plain(&io::Error::from_raw_os_error(errno.0)))
+        }
+        Err(error) => reason(&error, uri),
+    };
+    Err(DialError::Refused { server: uri.server.to_string(), reason })
+}

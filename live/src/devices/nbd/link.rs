@@ -1,0 +1,244 @@
+//! A connection in use: requests go out in order, and a thread hears the replies.
+//!
+//! Invariant:
+//! - I1: memory of an operation is touched only by the threads of the link on which it is under way, and by the caller of
+//!   [`Link::send`] with the outgoing frames locked. After [`Link::close`] and the end of both threads nobody does.
+
+use super::dial::Reader;
+use super::memory::Span;
+use crate::nbd::client::Stream;
+use crate::nbd::replies::{Asked, Requests};
+use crate::nbd::wire::protocol::{CMD_DISC, CMD_READ, CMD_WRITE};
+use crate::nbd::wire::{RawRequest, encode_request};
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, IoSlice, Read};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// The longest payload that is copied to the socket by the thread that asks; a longer one holds up what else it has to
+/// do.
+const DIRECT_BYTES_MAX: u64 = 16 << 10;
+/// Slices that one system call takes.
+const SLICES_MAX: usize = 512;
+
+/// A request on its way out.
+struct Frame {
+    header: [u8; crate::nbd::wire::REQUEST_BYTES],
+    /// The data of a write.
+    payload: Span,
+    payload_at: u64,
+    payload_bytes: u64,
+    sent_bytes: u64,
+}
+
+#[derive(Default)]
+struct Outgoing {
+    frames: VecDeque<Frame>,
+    /// The thread is sending a frame that it took off the front.
+    is_busy: bool,
+    is_closed: bool,
+}
+
+/// A request that waits for its reply on this link.
+struct Awaited {
+    asked: Asked,
+    /// Where a read's data goes; taken out while it is filled.
+    into: Span,
+    into_at: u64,
+}
+
+/// A connection in use.
+pub(super) struct Link {
+    socket: Stream,
+    outgoing: Mutex<Outgoing>,
+    comes: Condvar,
+    awaited: Mutex<HashMap<u64, Awaited>>,
+    in_flight: AtomicUsize,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No code panics while it holds one of these locks in a way that leaves something half changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Link {
+    /// A link over a socket in its transmission phase.
+    pub(super) fn new(socket: Stream) -> Arc<Link> {
+        Arc::new(Link {
+            socket,
+            outgoing: Mutex::default(),
+            comes: Condvar::new(),
+            awaited: Mutex::default(),
+            in_flight: AtomicUsize::new(0),
+        })
+    }
+
+    /// Requests on it that were not answered.
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Sends a request whose data begins at `at_bytes` of the operation's memory. On a closed link nothing happens.
+    pub(super) fn send(&self, request: &RawRequest, span: &Span, at_bytes: u64) {
+        let is_write = request.command == CMD_WRITE;
+        let is_read = request.command == CMD_READ;
+        let mut outgoing = lock(&self.outgoing);
+        if outgoing.is_closed {
+            return;
+        }
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        let asked = Asked {
+            offset_bytes: request.offset_bytes,
+            read_bytes: if is_read { request.len_bytes } else { 0 },
+        };
+        let into = if is_read { span.clone() } else { Span::default() };
+        lock(&self.awaited).insert(request.cookie, Awaited { asked, into, into_at: at_bytes });
+        let mut frame = Frame {
+            header: encode_request(request),
+            payload: if is_write { span.clone() } else { Span::default() },
+            payload_at: at_bytes,
+            payload_bytes: if is_write { u64::from(request.len_bytes) } else { 0 },
+            sent_bytes: 0,
+        };
+        let is_first = outgoing.frames.is_empty() && !outgoing.is_busy;
+        if is_first && frame.payload_bytes <= DIRECT_BYTES_MAX {
+            // An error shows itself to the thread that hears.
+            if frame.send_more(&self.socket, SendFlags::DONTWAIT).is_ok() && frame.is_sent() {
+                return;
+            }
+        }
+        outgoing.frames.push_back(frame);
+        drop(outgoing);
+        self.comes.notify_one();
+    }
+
+    /// Ends the connection at once; its threads end soon.
+    pub(super) fn close(&self) {
+        let mut outgoing = lock(&self.outgoing);
+        outgoing.is_closed = true;
+        outgoing.frames.clear();
+        drop(outgoing);
+        let _already_gone = self.socket.shutdown();
+        self.comes.notify_all();
+    }
+
+    /// Takes leave of the server, if that takes no time.
+    pub(super) fn say_goodbye(&self) {
+        let outgoing = lock(&self.outgoing);
+        if outgoing.frames.is_empty() && !outgoing.is_busy && !outgoing.is_closed {
+            let request =
+                RawRequest { flags: 0, command: CMD_DISC, cookie: 0, offset_bytes: 0, len_bytes: 0 };
+            let header = encode_request(&request);
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let _ =
+                sendmsg(&self.socket, &[IoSlice::new(&header)], &mut SendAncillaryBuffer::default(), flags);
+        }
+    }
+
+    /// Sends frames until the link is closed; the thread of those that did not go out at once.
+    pub(super) fn send_all(&self) {
+        let mut outgoing = lock(&self.outgoing);
+        loop {
+            if outgoing.is_closed {
+                return;
+            }
+            let Some(mut frame) = outgoing.frames.pop_front() else {
+                outgoing = self.comes.wait(outgoing).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            outgoing.is_busy = true;
+            drop(outgoing);
+            while !frame.is_sent() {
+                if frame.send_more(&self.socket, SendFlags::empty()).is_err() {
+                    // The thread that hears ends, too, and says so.
+                    let _already_gone = self.socket.shutdown();
+                    break;
+                }
+            }
+            outgoing = lock(&self.outgoing);
+            outgoing.is_busy = false;
+        }
+    }
+
+    /// A request was answered.
+    pub(super) fn forget(&self, cookie: u64) {
+        lock(&self.awaited).remove(&cookie);
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// A second descriptor of the socket, to hear by.
+    pub(super) fn reader(&self) -> io::Result<Reader> {
+        Ok(Reader::plain(self.socket.try_clone()?))
+    }
+}
+
+impl Frame {
+    fn len_bytes(&self) -> u64 {
+        self.header.len() as u64 + self.payload_bytes
+    }
+
+    fn is_sent(&self) -> bool {
+        self.sent_bytes == self.len_bytes()
+    }
+
+    /// Sends some of what is left.
+    fn send_more(&mut self, socket: &Stream, flags: SendFlags) -> io::Result<()> {
+        let header_bytes = self.header.len() as u64;
+        let (header, payload_sent) = match self.sent_bytes.checked_sub(header_bytes) {
+            Some(payload_sent) => (&[][..], payload_sent),
+            None => (&self.header[usize::try_from(self.sent_bytes).expect("inside the header")..], 0),
+        };
+        let payload = self.payload.slices(self.payload_at + payload_sent, self.payload_bytes - payload_sent);
+        let header = std::iter::once(IoSlice::new(header)).filter(|header| !header.is_empty());
+        let slices: Vec<IoSlice<'_>> = header.chain(payload).take(SLICES_MAX).collect();
+        loop {
+            let flags = flags | SendFlags::NOSIGNAL;
+            match sendmsg(socket, &slices, &mut SendAncillaryBuffer::default(), flags) {
+                Ok(sent) => {
+                    drop(slices);
+                    self.sent_bytes += sent as u64;
+                    return Ok(());
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+}
+
+impl Requests for &Link {
+    fn asked(&mut self, cookie: u64) -> Option<Asked> {
+        lock(&self.awaited).get(&cookie).map(|awaited| awaited.asked)
+    }
+
+    fn take(&mut self, cookie: u64, at_bytes: u32, len_bytes: u32, input: &mut impl Read) -> io::Result<()> {
+        let (mut into, into_at) = self.borrow(cookie);
+        let mut slices = into.slices_mut(into_at + u64::from(at_bytes), u64::from(len_bytes));
+        let taken = slices.iter_mut().try_for_each(|slice| input.read_exact(slice));
+        drop(slices);
+        self.give_back(cookie, into);
+        taken
+    }
+
+    fn zero(&mut self, cookie: u64, at_bytes: u32, len_bytes: u32) {
+        let (mut into, into_at) = self.borrow(cookie);
+        let slices = into.slices_mut(into_at + u64::from(at_bytes), u64::from(len_bytes));
+        slices.into_iter().for_each(|mut slice| slice.fill(0));
+        self.give_back(cookie, into);
+    }
+}
+
+impl Link {
+    fn borrow(&self, cookie: u64) -> (Span, u64) {
+        let mut awaited = lock(&self.awaited);
+        let awaited = awaited.get_mut(&cookie).expect("the parser has just seen this request");
+        (std::mem::take(&mut awaited.into), awaited.into_at)
+    }
+
+    fn give_back(&self, cookie: u64, into: Span) {
+        if let Some(awaited) = lock(&self.awaited).get_mut(&cookie) {
+            awaited.into = into;
+        }
+    }
+}
