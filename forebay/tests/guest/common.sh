@@ -1,6 +1,7 @@
 # Words of the tests in the virtual machine. /dev/vda is the origin, /dev/vdb the cache.
 set -eu
 export FOREBAY_STATE_DIR=/run/state FOREBAY_RUN_DIR=/run/forebay
+kills=$(sed -n 's/.*kills=\([0-9]*\).*/\1/p' /proc/cmdline)
 origin=/dev/vda cache=/dev/vdb daemon=
 
 step() { echo "guest: [$(cut -d' ' -f1 /proc/uptime)] $*"; }
