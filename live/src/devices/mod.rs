@@ -94,7 +94,7 @@ pub enum DeviceError {
         errno: i32,
     },
     /// Nobody answers at the address of a server.
-    #[error("{name} cannot be used: {reason}")]
+    #[error("{name}: {reason}")]
     Unreachable {
         /// The export.
         name: String,
@@ -102,7 +102,7 @@ pub enum DeviceError {
         reason: String,
     },
     /// A server answers, and its export cannot be used.
-    #[error("{name} cannot be used: {reason}")]
+    #[error("{name}: {reason}")]
     Refused {
         /// The export.
         name: String,

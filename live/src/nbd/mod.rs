@@ -5,5 +5,6 @@
 
 pub mod client;
 pub mod replies;
+pub(crate) mod tls;
 pub mod uri;
 pub mod wire;

@@ -1,6 +1,9 @@
 //! Origins behind NBD servers: they go away, come back, grow, shrink, and come back as others.
 
+mod identity;
+mod refused;
 mod server;
+mod tls;
 
 use crate::daemon::{Daemon, Site, first_difference, tool};
 use engine::effect::Errno;
@@ -40,6 +43,10 @@ struct Known {
 impl Known {
     fn new(size_bytes: u64) -> Known {
         Known { bytes: vec![0; size_bytes as usize], draw: Xoshiro256PlusPlus::seed_from_u64(20) }
+    }
+
+    fn of_file(path: &str) -> Known {
+        Known { bytes: std::fs::read(path).expect("the file"), ..Known::new(0) }
     }
 
     /// Writes pieces at random places.

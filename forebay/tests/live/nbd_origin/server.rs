@@ -48,6 +48,11 @@ impl Server {
         server
     }
 
+    /// Its socket.
+    pub fn socket(&self) -> &str {
+        &self.socket
+    }
+
     /// The name of its export.
     pub fn uri(&self) -> String {
         format!("nbd+unix:///{}?socket={}", self.export, self.socket)
@@ -70,6 +75,13 @@ impl Server {
             assert!(start.elapsed() < PATIENCE, "{:?} does not listen", self.command);
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Starts it again with another image, under the same name.
+    pub fn again_with(&mut self, image: &str) {
+        let last = self.command.iter().rposition(|word| word.starts_with('/')).expect("it serves a file");
+        image.clone_into(&mut self.command[last]);
+        self.again();
     }
 
     /// Ends it at once, as `kill -9` does.

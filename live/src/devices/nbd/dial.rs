@@ -4,6 +4,7 @@ use super::places::{self, Place};
 use crate::nbd::client::negotiation::{self, ExportInfo};
 use crate::nbd::client::{ClientError, Stream};
 use crate::nbd::replies::{Asked, Replies, Requests};
+use crate::nbd::tls::{self, Channel, Cipher, SecureReader};
 use crate::nbd::uri::{NbdUri, Server};
 use crate::nbd::wire::protocol::{
     CMD_FLUSH, CMD_READ, FLAG_SEND_FLUSH, OPT_GO, OPT_STARTTLS, REP_ERR_UNKNOWN, REP_ERR_UNSUP,
@@ -11,6 +12,7 @@ use crate::nbd::wire::protocol::{
 use crate::nbd::wire::{RawRequest, encode_request};
 use engine::effect::Errno;
 use engine::units::BLOCK_BYTES;
+use rustls::StreamOwned;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
@@ -41,24 +43,22 @@ pub(super) enum DialError {
 
 /// A connection in its transmission phase.
 pub(super) struct Dialed {
-    pub socket: Stream,
+    channel: Channel,
     pub info: ExportInfo,
 }
 
 /// The end of a connection by which replies are heard.
-pub(super) struct Reader {
-    socket: Stream,
-}
-
-impl Reader {
-    pub(super) fn plain(socket: Stream) -> Reader {
-        Reader { socket }
-    }
+pub(super) enum Reader {
+    Plain(Stream),
+    Secure(SecureReader),
 }
 
 impl Read for Reader {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.socket.read(bytes)
+        match self {
+            Reader::Plain(socket) => socket.read(bytes),
+            Reader::Secure(reader) => reader.read(bytes),
+        }
     }
 }
 
@@ -67,17 +67,29 @@ pub(super) fn dial(uri: &NbdUri) -> Result<Dialed, DialError> {
     let server = uri.server.to_string();
     let unreachable =
         |error: io::Error| DialError::Unreachable { server: server.clone(), reason: plain(&error) };
-    if uri.tls.is_some() {
-        let reason = "is to be used over TLS, which is not possible yet".to_owned();
-        return Err(DialError::Refused { server, reason });
-    }
+    let tls = uri.tls.as_ref().map(|tls| tls::prepare(uri, tls)).transpose();
+    let tls = tls.map_err(|error| {
+        let reason = format!("is not connected to: {error}");
+        DialError::Refused { server: server.clone(), reason }
+    })?;
     let mut socket = connect(&uri.server).map_err(unreachable)?;
     socket.set_timeout(Some(HANDSHAKE_TIMEOUT)).map_err(unreachable)?;
     let refused =
         |error: ClientError| DialError::Refused { server: server.clone(), reason: reason(&error, uri) };
     negotiation::greet(&mut socket).map_err(refused)?;
-    let info = negotiation::enter(&mut socket, &uri.export, true).map_err(refused)?;
-    Ok(Dialed { socket, info })
+    let mut channel = match tls {
+        None => Channel::Plain(socket),
+        Some(connection) => {
+            negotiation::start_tls(&mut socket).map_err(refused)?;
+            let mut secure = StreamOwned::new(connection, socket);
+            // The handshake, so that what is wrong with it is not taken for something else.
+            let done = secure.conn.complete_io(&mut secure.sock);
+            done.map_err(|error| refused(ClientError::Socket(error)))?;
+            Channel::Secure(Box::new(secure))
+        }
+    };
+    let info = negotiation::enter(&mut channel, &uri.export, true).map_err(refused)?;
+    Ok(Dialed { channel, info })
 }
 
 fn connect(server: &Server) -> io::Result<Stream> {
@@ -120,6 +132,15 @@ fn plain(error: &io::Error) -> String {
     }
 }
 
+/// An error of TLS in one line.
+fn of_tls(error: &rustls::Error) -> String {
+    match error {
+        rustls::Error::InvalidCertificate(reason) => format!("its certificate is not valid ({reason})"),
+        rustls::Error::AlertReceived(alert) => format!("it refused us ({alert:?}); see its tls-certificates"),
+        other => other.to_string(),
+    }
+}
+
 fn reason(error: &ClientError, uri: &NbdUri) -> String {
     match error {
         ClientError::Closed => "closed the connection in the handshake".to_owned(),
@@ -128,7 +149,10 @@ fn reason(error: &ClientError, uri: &NbdUri) -> String {
         {
             "does not answer: it may serve one client at a time, and have one".to_owned()
         }
-        ClientError::Socket(error) => format!("failed in the handshake: {}", plain(error)),
+        ClientError::Socket(error) => match error.get_ref().and_then(|inner| inner.downcast_ref()) {
+            Some(error) => format!("is not trusted: {}", of_tls(error)),
+            None => format!("failed in the handshake: {}", plain(error)),
+        },
         ClientError::Refused { reply: REP_ERR_UNKNOWN, .. } => {
             format!("has no export `{}`", uri.export)
         }
@@ -187,9 +211,9 @@ impl Dialed {
     ) -> Result<Result<(), Errno>, ClientError> {
         let len_bytes = u32::try_from(into.len()).expect("a short read");
         let request = RawRequest { flags: 0, command, cookie: 1, offset_bytes, len_bytes };
-        self.socket.write_all(&encode_request(&request))?;
+        self.channel.write_all(&encode_request(&request))?;
         let asked = Asked { offset_bytes, read_bytes: len_bytes };
-        let ending = Replies::default().hear(&mut self.socket, &mut Alone { asked, into })?;
+        let ending = Replies::default().hear(&mut self.channel, &mut Alone { asked, into })?;
         Ok(ending.result)
     }
 
@@ -214,9 +238,9 @@ impl Dialed {
     }
 
     /// Ends the handshake's limits of time: from now on a server may take as long as it likes.
-    pub(super) fn into_socket(self) -> io::Result<Stream> {
-        self.socket.set_timeout(None)?;
-        Ok(self.socket)
+    pub(super) fn into_parts(self) -> io::Result<(Stream, Option<Cipher>)> {
+        self.channel.socket().set_timeout(None)?;
+        Ok(self.channel.into_parts())
     }
 }
 

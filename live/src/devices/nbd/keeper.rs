@@ -180,8 +180,9 @@ impl Keeper {
 
     /// Puts connections to use.
     fn install(&mut self, dialed: Vec<Dialed>) -> io::Result<()> {
-        let sockets = dialed.into_iter().map(Dialed::into_socket).collect::<io::Result<Vec<_>>>()?;
-        let links: Vec<Arc<Link>> = sockets.into_iter().map(Link::new).collect();
+        let parts = dialed.into_iter().map(Dialed::into_parts).collect::<io::Result<Vec<_>>>()?;
+        let link = |(socket, cipher)| Link::new(socket, cipher);
+        let links: Vec<Arc<Link>> = parts.into_iter().map(link).collect();
         let readers = links.iter().map(|link| link.reader()).collect::<io::Result<Vec<_>>>()?;
         let generation = self.shared.go_up(links.clone());
         for (link, reader) in links.into_iter().zip(readers) {

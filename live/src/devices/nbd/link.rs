@@ -8,6 +8,7 @@ use super::dial::Reader;
 use super::memory::Span;
 use crate::nbd::client::Stream;
 use crate::nbd::replies::{Asked, Requests};
+use crate::nbd::tls::{Cipher, SecureReader};
 use crate::nbd::wire::protocol::{CMD_DISC, CMD_READ, CMD_WRITE};
 use crate::nbd::wire::{RawRequest, encode_request};
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
@@ -51,6 +52,7 @@ struct Awaited {
 /// A connection in use.
 pub(super) struct Link {
     socket: Stream,
+    cipher: Option<Cipher>,
     outgoing: Mutex<Outgoing>,
     comes: Condvar,
     awaited: Mutex<HashMap<u64, Awaited>>,
@@ -64,9 +66,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Link {
     /// A link over a socket in its transmission phase.
-    pub(super) fn new(socket: Stream) -> Arc<Link> {
+    pub(super) fn new(socket: Stream, cipher: Option<Cipher>) -> Arc<Link> {
         Arc::new(Link {
             socket,
+            cipher,
             outgoing: Mutex::default(),
             comes: Condvar::new(),
             awaited: Mutex::default(),
@@ -102,7 +105,7 @@ impl Link {
             sent_bytes: 0,
         };
         let is_first = outgoing.frames.is_empty() && !outgoing.is_busy;
-        if is_first && frame.payload_bytes <= DIRECT_BYTES_MAX {
+        if is_first && self.cipher.is_none() && frame.payload_bytes <= DIRECT_BYTES_MAX {
             // An error shows itself to the thread that hears.
             if frame.send_more(&self.socket, SendFlags::DONTWAIT).is_ok() && frame.is_sent() {
                 return;
@@ -126,7 +129,8 @@ impl Link {
     /// Takes leave of the server, if that takes no time.
     pub(super) fn say_goodbye(&self) {
         let outgoing = lock(&self.outgoing);
-        if outgoing.frames.is_empty() && !outgoing.is_busy && !outgoing.is_closed {
+        let is_idle = outgoing.frames.is_empty() && !outgoing.is_busy && !outgoing.is_closed;
+        if is_idle && self.cipher.is_none() {
             let request =
                 RawRequest { flags: 0, command: CMD_DISC, cookie: 0, offset_bytes: 0, len_bytes: 0 };
             let header = encode_request(&request);
@@ -138,6 +142,7 @@ impl Link {
 
     /// Sends frames until the link is closed; the thread of those that did not go out at once.
     pub(super) fn send_all(&self) {
+        let mut encrypted = Vec::new();
         let mut outgoing = lock(&self.outgoing);
         loop {
             if outgoing.is_closed {
@@ -150,7 +155,13 @@ impl Link {
             outgoing.is_busy = true;
             drop(outgoing);
             while !frame.is_sent() {
-                if frame.send_more(&self.socket, SendFlags::empty()).is_err() {
+                let sent = match &self.cipher {
+                    None => frame.send_more(&self.socket, SendFlags::empty()),
+                    Some(cipher) => frame
+                        .encrypt_more(cipher, &mut encrypted)
+                        .and_then(|()| self.send_bytes(&mut encrypted)),
+                };
+                if sent.is_err() {
                     // The thread that hears ends, too, and says so.
                     let _already_gone = self.socket.shutdown();
                     break;
@@ -161,6 +172,21 @@ impl Link {
         }
     }
 
+    /// Sends all of these bytes.
+    fn send_bytes(&self, bytes: &mut Vec<u8>) -> io::Result<()> {
+        let mut sent = 0;
+        while sent < bytes.len() {
+            let rest = [IoSlice::new(&bytes[sent..])];
+            match sendmsg(&self.socket, &rest, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL) {
+                Ok(some) => sent += some,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        bytes.clear();
+        Ok(())
+    }
+
     /// A request was answered.
     pub(super) fn forget(&self, cookie: u64) {
         lock(&self.awaited).remove(&cookie);
@@ -169,7 +195,11 @@ impl Link {
 
     /// A second descriptor of the socket, to hear by.
     pub(super) fn reader(&self) -> io::Result<Reader> {
-        Ok(Reader::plain(self.socket.try_clone()?))
+        let socket = self.socket.try_clone()?;
+        Ok(match &self.cipher {
+            None => Reader::Plain(socket),
+            Some(cipher) => Reader::Secure(SecureReader::new(socket, cipher.clone())),
+        })
     }
 }
 
@@ -182,8 +212,8 @@ impl Frame {
         self.sent_bytes == self.len_bytes()
     }
 
-    /// Sends some of what is left.
-    fn send_more(&mut self, socket: &Stream, flags: SendFlags) -> io::Result<()> {
+    /// The bytes that are left.
+    fn rest(&self) -> Vec<IoSlice<'_>> {
         let header_bytes = self.header.len() as u64;
         let (header, payload_sent) = match self.sent_bytes.checked_sub(header_bytes) {
             Some(payload_sent) => (&[][..], payload_sent),
@@ -191,7 +221,18 @@ impl Frame {
         };
         let payload = self.payload.slices(self.payload_at + payload_sent, self.payload_bytes - payload_sent);
         let header = std::iter::once(IoSlice::new(header)).filter(|header| !header.is_empty());
-        let slices: Vec<IoSlice<'_>> = header.chain(payload).take(SLICES_MAX).collect();
+        header.chain(payload).take(SLICES_MAX).collect()
+    }
+
+    /// Encrypts some of what is left.
+    fn encrypt_more(&mut self, cipher: &Cipher, output: &mut Vec<u8>) -> io::Result<()> {
+        self.sent_bytes += cipher.encrypt(&self.rest(), output)? as u64;
+        Ok(())
+    }
+
+    /// Sends some of what is left.
+    fn send_more(&mut self, socket: &Stream, flags: SendFlags) -> io::Result<()> {
+        let slices = self.rest();
         loop {
             let flags = flags | SendFlags::NOSIGNAL;
             match sendmsg(socket, &slices, &mut SendAncillaryBuffer::default(), flags) {

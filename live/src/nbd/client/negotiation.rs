@@ -6,9 +6,9 @@ use crate::nbd::wire::WireError;
 use crate::nbd::wire::option::Fields;
 use crate::nbd::wire::protocol::{
     FLAG_FIXED_NEWSTYLE, FLAG_NO_ZEROES, FLAG_READ_ONLY, GREETING_BYTES, GREETING_MAGIC, INFO_BLOCK_SIZE,
-    INFO_DESCRIPTION, INFO_EXPORT, INFO_NAME, OPT_ABORT, OPT_GO, OPT_LIST, OPT_STRUCTURED_REPLY,
-    OPTION_MAGIC, OPTION_REPLY_HEADER_BYTES, OPTION_REPLY_MAGIC, REP_ACK, REP_ERR_UNSUP, REP_ERROR_BIT,
-    REP_INFO, REP_SERVER, STRING_BYTES_MAX,
+    INFO_DESCRIPTION, INFO_EXPORT, INFO_NAME, OPT_ABORT, OPT_GO, OPT_LIST, OPT_STARTTLS,
+    OPT_STRUCTURED_REPLY, OPTION_MAGIC, OPTION_REPLY_HEADER_BYTES, OPTION_REPLY_MAGIC, REP_ACK,
+    REP_ERR_UNSUP, REP_ERROR_BIT, REP_INFO, REP_SERVER, STRING_BYTES_MAX,
 };
 use std::io::{Read, Write};
 
@@ -73,6 +73,15 @@ pub fn list(address: &Address) -> Result<Vec<(String, String)>, ClientError> {
         }
     }
     Err(WireError::Number { what: "reply", found: REPLIES_MAX as u64 }.into())
+}
+
+/// Asks the server to go on over TLS, after which the options begin anew.
+pub(crate) fn start_tls(stream: &mut (impl Read + Write)) -> Result<(), ClientError> {
+    send_option(stream, OPT_STARTTLS, &[])?;
+    match receive_reply(stream, OPT_STARTTLS)? {
+        (REP_ACK, _) => Ok(()),
+        (other, _) => Err(unexpected(OPT_STARTTLS, other)),
+    }
 }
 
 /// Enters transmission with `NBD_OPT_GO`.
