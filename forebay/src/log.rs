@@ -1,7 +1,10 @@
 //! Log of unasked messages to the operator: one line on standard error each.
 
+use crate::events::Event;
+use rustix::fs::fstat;
 use std::fmt;
 use std::io::{self, Write};
+use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,6 +22,27 @@ pub fn notice(text: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "forebay: {text}");
 }
 
+/// Tells the operator of an event at once, as [`notice`].
+pub fn event(event: Event, text: fmt::Arguments<'_>) {
+    // A failure of standard error cannot be reported.
+    let _ = writeln!(io::stderr(), "{}forebay: {}", prefix(event), marked(event, text));
+}
+
+/// A text with the event's id.
+fn marked(event: Event, text: fmt::Arguments<'_>) -> String {
+    format!("[{}] {text}", event.id())
+}
+
+/// The level of an event, as the journal reads it at the beginning of a line; empty where it does not.
+fn prefix(event: Event) -> String {
+    static IS_JOURNAL: OnceLock<bool> = OnceLock::new();
+    let is_journal = *IS_JOURNAL.get_or_init(|| {
+        let Ok(journal) = std::env::var("JOURNAL_STREAM") else { return false };
+        fstat(io::stderr()).is_ok_and(|found| format!("{}:{}", found.st_dev, found.st_ino) == journal)
+    });
+    if is_journal { format!("<{}>", event.level() as u8) } else { String::new() }
+}
+
 /// Tells the operator things from a thread that must not wait for anybody: the one that serves clients.
 #[derive(Clone)]
 pub struct Log {
@@ -27,6 +51,7 @@ pub struct Log {
 
 /// A message and its kind: a failure that goes on says the same again and again.
 struct Line {
+    event: Event,
     kind: String,
     text: String,
 }
@@ -54,9 +79,9 @@ impl Log {
 
     /// Says a line, unless too many are waiting already. Further ones of that kind are counted for a while, and the last
     /// one is said with their number.
-    pub fn say(&self, kind: String, text: String) {
+    pub fn say(&self, event: Event, kind: String, text: String) {
         // A full log is the reader's fault, and no reason to keep clients waiting.
-        let _ = self.lines.try_send(Line { kind, text });
+        let _ = self.lines.try_send(Line { event, kind, text });
     }
 }
 
@@ -70,14 +95,18 @@ fn print_all(waiting: &Receiver<Line>) {
         };
         let now = Instant::now();
         match next {
-            Ok(line) => repeats.take(now, line).into_iter().for_each(|text| notice(format_args!("{text}"))),
+            Ok(line) => repeats.take(now, line).into_iter().for_each(print),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
-                return repeats.due(now + PERIOD).iter().for_each(|text| notice(format_args!("{text}")));
+                return repeats.due(now + PERIOD).into_iter().for_each(print);
             }
         }
-        repeats.due(now).iter().for_each(|text| notice(format_args!("{text}")));
+        repeats.due(now).into_iter().for_each(print);
     }
+}
+
+fn print((of, text): (Event, String)) {
+    event(of, format_args!("{text}"));
 }
 
 /// Kinds of lines that were printed within the last period.
@@ -95,19 +124,19 @@ struct Repeat {
 
 impl Repeats {
     /// Takes a line; returns what is to be printed at once.
-    fn take(&mut self, now: Instant, line: Line) -> Option<String> {
+    fn take(&mut self, now: Instant, line: Line) -> Option<(Event, String)> {
         if let Some(repeat) = self.kinds.iter_mut().find(|repeat| repeat.last.kind == line.kind) {
             repeat.count += 1;
             repeat.last = line;
             return None;
         }
-        let text = line.text.clone();
+        let said = (line.event, line.text.clone());
         self.kinds.push(Repeat { last: line, count: 0, printed: now });
-        Some(text)
+        Some(said)
     }
 
     /// Lines to be printed by now. A kind that was quiet for a period is forgotten.
-    fn due(&mut self, now: Instant) -> Vec<String> {
+    fn due(&mut self, now: Instant) -> Vec<(Event, String)> {
         let mut texts = Vec::new();
         self.kinds.retain_mut(|repeat| {
             if now.saturating_duration_since(repeat.printed) < PERIOD {
@@ -115,8 +144,10 @@ impl Repeats {
             }
             match std::mem::take(&mut repeat.count) {
                 0 => return false,
-                1 => texts.push(repeat.last.text.clone()),
-                count => texts.push(format!("{} (repeated {count} times)", repeat.last.text)),
+                1 => texts.push((repeat.last.event, repeat.last.text.clone())),
+                count => {
+                    texts.push((repeat.last.event, format!("{} (repeated {count} times)", repeat.last.text)));
+                }
             }
             repeat.printed = now;
             true
@@ -142,7 +173,7 @@ mod tests {
     use super::*;
 
     fn line(kind: &str, number: u64) -> Line {
-        Line { kind: kind.to_owned(), text: format!("{kind} failed at {number}") }
+        Line { event: Event::OriginFailed, kind: kind.to_owned(), text: format!("{kind} failed at {number}") }
     }
 
     #[test]
@@ -152,10 +183,10 @@ mod tests {
         let mut printed = Vec::new();
         for number in 0..3600 {
             let now = start + Duration::from_millis(number * 1000 / 60);
-            printed.extend(repeats.take(now, line("origin", number)));
-            printed.extend(repeats.due(now));
+            printed.extend(repeats.take(now, line("origin", number)).map(|(_, text)| text));
+            printed.extend(repeats.due(now).into_iter().map(|(_, text)| text));
         }
-        printed.extend(repeats.due(start + Duration::from_mins(2)));
+        printed.extend(repeats.due(start + Duration::from_mins(2)).into_iter().map(|(_, text)| text));
         assert_eq!(printed[0], "origin failed at 0", "the first is said at once");
         assert!(printed.len() <= 7, "at most one line in a period: {printed:?}");
         let counted = |text: &String| -> u64 {
@@ -174,6 +205,6 @@ mod tests {
         assert!(repeats.take(now, line("a", 1)).is_some());
         assert!(repeats.take(now, line("b", 1)).is_some());
         assert!(repeats.take(now, line("a", 2)).is_none());
-        assert_eq!(repeats.due(now + PERIOD), ["a failed at 2"]);
+        assert_eq!(repeats.due(now + PERIOD), [(Event::OriginFailed, "a failed at 2".to_owned())]);
     }
 }

@@ -4,6 +4,7 @@ mod arguments;
 mod attachment;
 mod configuration;
 mod control;
+mod events;
 mod interrupt;
 mod log;
 mod metrics;

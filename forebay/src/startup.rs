@@ -6,8 +6,9 @@
 //! for the old number can ever be taken for its content again, clean or dirty.
 
 use crate::arguments::{OriginOverride, RunOptions};
+use crate::events::Event;
 use crate::interrupt::Interrupts;
-use crate::log::notice;
+use crate::log::event;
 use crate::opening::{open_cache, open_origin as open_origin_of};
 use crate::origin;
 use crate::output::Size;
@@ -177,10 +178,13 @@ pub fn prepare(
 /// Warns in one line of promises that a cache does not make, if it promises less than a disk.
 fn warn_of_risks(profile: &str, composition: &Composition) {
     if !composition.safe {
-        notice(format_args!(
-            "WARNING: profile {profile} without safety, as published: {}",
-            profile::gives_up(composition).join("; ")
-        ));
+        event(
+            Event::PromisesLess,
+            format_args!(
+                "WARNING: profile {profile} without safety, as published: {}",
+                profile::gives_up(composition).join("; ")
+            ),
+        );
     }
 }
 
@@ -283,10 +287,13 @@ fn renumber_abandoned(
         let Some(volume) = &superblock.volumes[at] else { continue };
         let Some(note) = record.volumes.iter_mut().find(|note| note.id == volume.id.0) else { continue };
         if note.abandoned {
-            notice(format_args!(
-                "volume {} was served without its cache: what the cache held of it is dropped",
-                volume.name
-            ));
+            event(
+                Event::ContentDropped,
+                format_args!(
+                    "volume {} was served without its cache: what the cache held of it is dropped",
+                    volume.name
+                ),
+            );
             let id = renumber(superblock, VolumeIndex(at as u8));
             // The places of the fingerprint may have been written meanwhile.
             superblock.volumes[at].as_mut().expect("just seen").fingerprint = Default::default();
@@ -354,7 +361,7 @@ fn open_origins(
     if volumes.iter().all(|volume| volume.origin.is_none()) {
         bail!("{why}");
     }
-    notice(format_args!("{why}; the other volumes are served"));
+    event(Event::OriginMissing, format_args!("{why}; the other volumes are served"));
     Ok(volumes)
 }
 
@@ -369,21 +376,30 @@ fn open_origin(spec: &DeviceSpec, record: &VolumeRecord, cache: &DeviceSpec) -> 
     }
     let device = open_origin_of(spec, Access::Exclusive, &record.name)?;
     if origin::verify(record, &device, cache)? == Growth::Grown {
-        notice(format_args!(
-            "the origin of volume {} has grown; it is served at its old size until \
+        event(
+            Event::OriginGrown,
+            format_args!(
+                "the origin of volume {} has grown; it is served at its old size until \
              forebay set {cache} {} size=origin",
-            record.name, record.name
-        ));
+                record.name, record.name
+            ),
+        );
     }
     origin::check_mode(&device, record.mode)?;
     if !device.can_make_durable() {
-        notice(format_args!(
-            "WARNING: the server of {spec} has neither FLUSH nor FUA: what it acknowledged may be lost when it fails, \
+        event(
+            Event::NotDurable,
+            format_args!(
+                "WARNING: the server of {spec} has neither FLUSH nor FUA: what it acknowledged may be lost when it fails, \
              and what is written home counts as safe at once"
-        ));
+            ),
+        );
     }
     if !device.is_direct() {
-        notice(format_args!("{spec} is used through the page cache: its file system refuses direct I/O"));
+        event(
+            Event::PageCache,
+            format_args!("{spec} is used through the page cache: its file system refuses direct I/O"),
+        );
     }
     Ok(Ok(device))
 }

@@ -6,11 +6,12 @@
 
 use crate::arguments::RunOptions;
 use crate::control::{Answer, Answering, Listener, Progress, Question};
+use crate::events::Event;
 use crate::interrupt::{Interrupts, spawn};
-use crate::log::{Log, notice};
+use crate::log::{Log, event};
 use crate::metrics::{Endpoint, Figures, Source};
 use crate::opening::open_origin;
-use crate::report::{RequestStats, StatsReport, StatusReport, VolumeReport, VolumeStats};
+use crate::report::{Measured, RequestStats, StatsReport, StatusReport, VolumeReport, VolumeStats};
 use crate::run_dir::RunDirectory;
 use crate::running::{Doors, Watched, notices};
 use crate::service::{self, Watchdog};
@@ -19,7 +20,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use engine::units::VolumeIndex;
 use live::devices::{self, Access, Device, DeviceSpec};
 use live::passthrough::Passthrough;
-use live::server::{Config, ControlError, ExportConfig, Handle, ListenAddress, POOL_BYTES_DEFAULT, Server};
+use live::server::{Config, ExportConfig, Handle, ListenAddress, POOL_BYTES_DEFAULT, Server};
 use std::ops::ControlFlow;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -80,7 +81,7 @@ pub fn serve(
         // There is no cache left to give up.
         abandon: Box::new(|_| Ok(())),
         device_timeout,
-        notice: Box::new(move |said| log.say(notices::kind(&said), said.to_string())),
+        notice: Box::new(move |said| log.say(notices::event(&said), notices::kind(&said), said.to_string())),
         reactors: threads,
     };
     let (server, handle) = Server::new(config)?;
@@ -148,10 +149,13 @@ fn open_origins(record: &CacheRecord, options: &RunOptions, interrupts: &Interru
     let mut volumes = Vec::new();
     for note in &record.volumes {
         if !may_go_on(note) {
-            notice(format_args!(
-                "volume {} is not served: its cache may hold data that its origin does not have; connect the cache",
-                note.name
-            ));
+            event(
+                Event::NotServed,
+                format_args!(
+                    "volume {} is not served: its cache may hold data that its origin does not have; connect the cache",
+                    note.name
+                ),
+            );
             continue;
         }
         let given = options.origin.iter().find(|one| match &one.volume {
@@ -216,21 +220,22 @@ impl RunningBare {
     fn stats(&self) -> Result<StatsReport> {
         let mut volumes = Vec::new();
         for (at, volume) in self.volumes.iter().enumerate() {
-            let latencies = self
-                .handle
-                .latencies(VolumeIndex(at as u8))
-                .map_err(|_| anyhow!("the daemon is stopping"))?;
+            let histograms = self.handle.histograms(VolumeIndex(at as u8));
+            let histograms = histograms.map_err(|_| anyhow!("the daemon is stopping"))?;
+            let Measured { latency, durations } =
+                histograms.as_deref().map_or_else(Measured::default, Measured::from);
             let requests = RequestStats {
-                reads: latencies.read.count,
-                writes: latencies.write.count,
-                flushes: latencies.flush.count,
+                reads: latency.read.count,
+                writes: latency.write.count,
+                flushes: latency.flush.count,
                 ..RequestStats::default()
             };
             volumes.push(VolumeStats {
                 name: volume.note.name.clone(),
                 requests,
                 origin: crate::report::DeviceStats::default(),
-                latency: (&latencies).into(),
+                latency,
+                durations,
             });
         }
         Ok(StatsReport::without_cache(volumes))
@@ -239,12 +244,7 @@ impl RunningBare {
 
 impl Source for RunningBare {
     fn figures(&self) -> Result<Figures> {
-        let latencies = (0..self.volumes.len()).map(|at| {
-            let histograms = self.handle.histograms(VolumeIndex(at as u8))?;
-            Ok(histograms.map_or_else(Vec::new, |histograms| histograms.steps().into()))
-        });
-        let latencies = latencies.collect::<Result<_, ControlError>>()?;
-        Ok(Figures { status: self.status(), stats: self.stats()?, latencies })
+        Ok(Figures { status: self.status(), stats: self.stats()? })
     }
 }
 

@@ -23,7 +23,7 @@ const HEAD_BYTES_MAX: usize = 8192;
 /// Headers of a request at the most.
 const HEADERS_MAX: usize = 64;
 /// Connections at a time; more are closed at once.
-const CONNECTIONS_MAX: usize = 8;
+const CONNECTIONS_MAX: usize = 16;
 /// Time for one connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Time for a scraper to take its leave.

@@ -10,7 +10,7 @@ pub use http::Endpoint;
 
 use crate::report::{StatsReport, StatusReport};
 use anyhow::Result;
-use live::server::{ListenAddress, Steps};
+use live::server::ListenAddress;
 use std::net::IpAddr;
 use std::str::FromStr;
 use thiserror::Error;
@@ -21,12 +21,7 @@ pub struct Figures {
     pub status: StatusReport,
     /// Its statistics.
     pub stats: StatsReport,
-    /// Latencies by operation, for each volume of the statistics.
-    pub latencies: Vec<VolumeLatencies>,
 }
-
-/// Latencies of one volume by operation.
-pub type VolumeLatencies = Vec<(&'static str, Steps)>;
 
 /// A daemon that tells its figures.
 pub trait Source: Send + Sync + 'static {

@@ -1,10 +1,12 @@
 //! The page of metrics: every family with its type, its help and its labels.
 
-use super::{Figures, VolumeLatencies};
-use crate::report::{BypassStats, CacheReport, RecoveryReport, StatusReport, VolumeReport, VolumeStats};
+use super::Figures;
+use crate::report::{
+    BypassStats, CacheReport, DurationStats, RecoveryReport, StatusReport, VolumeReport, VolumeStats,
+};
 use engine::status::{Bypasses, VolumeState};
 use engine::units::BLOCK_BYTES;
-use live::server::{STEPS_NS, Steps};
+use live::server::STEPS_NS;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
@@ -46,7 +48,7 @@ pub fn encode(figures: &Figures) -> Result<String, fmt::Error> {
     }
     body.volumes(&figures.status.volumes);
     body.requests(&figures.stats.volumes);
-    body.latencies(&figures.stats.volumes, &figures.latencies);
+    body.latencies(&figures.stats.volumes);
     let mut registry = Registry::default();
     registry.register_collector(Box::new(body));
     let mut page = String::new();
@@ -66,7 +68,7 @@ struct Family {
 enum Samples {
     Counters(Vec<(OwnLabels, u64)>),
     Gauges(Vec<(OwnLabels, f64)>),
-    Histograms(Vec<(OwnLabels, Steps)>),
+    Histograms(Vec<(OwnLabels, DurationStats)>),
 }
 
 type OwnLabels = Vec<(&'static str, String)>;
@@ -107,9 +109,9 @@ impl Family {
         {
             return metric.encode_counter::<NoLabelSet, u64, f64>(value, None);
         }
-        let buckets = |steps: &Steps| -> Vec<(f64, u64)> {
+        let buckets = |durations: &DurationStats| -> Vec<(f64, u64)> {
             let bounds = STEPS_NS.iter().map(|bound_ns| *bound_ns as f64 / 1e9).chain([f64::INFINITY]);
-            bounds.zip(steps.counts.into_iter().chain([steps.beyond])).collect()
+            bounds.zip(durations.counts.iter().copied()).collect()
         };
         match &self.samples {
             Samples::Counters(samples) => samples.iter().try_for_each(|(labels, value)| {
@@ -119,10 +121,10 @@ impl Family {
             Samples::Gauges(samples) => samples
                 .iter()
                 .try_for_each(|(labels, value)| metric.encode_family(labels)?.encode_gauge(value)),
-            Samples::Histograms(samples) => samples.iter().try_for_each(|(labels, steps)| {
-                let sum_seconds = steps.sum_ns as f64 / 1e9;
+            Samples::Histograms(samples) => samples.iter().try_for_each(|(labels, durations)| {
+                let (sum_seconds, count) = (durations.sum_seconds, durations.counts.iter().sum());
                 let mut metric = metric.encode_family(labels)?;
-                metric.encode_histogram::<NoLabelSet>(sum_seconds, steps.count(), &buckets(steps), None)
+                metric.encode_histogram::<NoLabelSet>(sum_seconds, count, &buckets(durations), None)
             }),
         }
     }
@@ -389,9 +391,10 @@ impl Body {
         );
     }
 
-    fn latencies(&mut self, volumes: &[VolumeStats], latencies: &[VolumeLatencies]) {
-        let samples = volumes.iter().zip(latencies).flat_map(|(volume, latencies)| {
-            latencies.iter().map(|(operation, steps)| (operation_of(&volume.name, operation), *steps))
+    fn latencies(&mut self, volumes: &[VolumeStats]) {
+        let samples = volumes.iter().flat_map(|volume| {
+            let durations = volume.durations.iter();
+            durations.map(|durations| (operation_of(&volume.name, &durations.operation), durations.clone()))
         });
         self.add(
             "forebay_request_duration_seconds",

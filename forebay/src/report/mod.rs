@@ -5,5 +5,7 @@ mod stats;
 mod status;
 
 pub use division::Division;
-pub use stats::{BypassStats, DeviceStats, LatencyStats, Reasons, RequestStats, StatsReport, VolumeStats};
+pub use stats::{
+    BypassStats, DeviceStats, DurationStats, Measured, Reasons, RequestStats, StatsReport, VolumeStats,
+};
 pub use status::{CacheIdentity, CacheReport, RecoveryReport, StatusReport, VolumeReport};

@@ -2,7 +2,7 @@
 
 use crate::output::Size;
 use engine::status::{Bypasses, Counters, DeviceBytes, Status, VolumeStatus};
-use live::server::{Latencies, Latency};
+use live::server::{Histograms, Latencies, Latency};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::{self, Write};
@@ -34,6 +34,40 @@ pub struct VolumeStats {
     pub origin: DeviceStats,
     /// Latencies of its clients' requests.
     pub latency: LatencyStats,
+    /// The same as histograms in few steps, by operation.
+    #[serde(default)]
+    pub durations: Vec<DurationStats>,
+}
+
+/// Latencies of one operation, as a histogram in few steps.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DurationStats {
+    /// The operation.
+    pub operation: String,
+    /// Requests by step: the bounds are [`live::server::STEPS_NS`], and the last step has none.
+    pub counts: Vec<u64>,
+    /// The sum of all times, in seconds.
+    pub sum_seconds: f64,
+}
+
+/// Latencies of one volume, as the server measured them.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    /// In percentiles.
+    pub latency: LatencyStats,
+    /// In steps.
+    pub durations: Vec<DurationStats>,
+}
+
+impl From<&Histograms> for Measured {
+    fn from(histograms: &Histograms) -> Measured {
+        let durations = histograms.steps().map(|(operation, steps)| DurationStats {
+            operation: operation.to_owned(),
+            counts: steps.counts.into_iter().chain([steps.beyond]).collect(),
+            sum_seconds: steps.sum_ns as f64 / 1e9,
+        });
+        Measured { latency: (&histograms.summary()).into(), durations: durations.into() }
+    }
 }
 
 /// Counts of clients' requests since the start; their names are those of [`Counters`], which explains them.
@@ -227,19 +261,20 @@ impl From<&Latencies> for LatencyStats {
 }
 
 impl StatsReport {
-    /// The report on a running engine; `latencies` are in the order of the volumes.
+    /// The report on a running engine; `measured` are in the order of the volumes.
     #[must_use]
-    pub fn new(status: &Status, latencies: &[LatencyStats]) -> StatsReport {
-        assert!(status.volumes.len() == latencies.len(), "every volume was measured");
-        let volume = |(volume, latency): (&VolumeStatus, &LatencyStats)| VolumeStats {
+    pub fn new(status: &Status, measured: Vec<Measured>) -> StatsReport {
+        assert!(status.volumes.len() == measured.len(), "every volume was measured");
+        let volume = |(volume, measured): (&VolumeStatus, Measured)| VolumeStats {
             name: volume.name.clone(),
             requests: (&volume.counters).into(),
             origin: volume.counters.origin.into(),
-            latency: *latency,
+            latency: measured.latency,
+            durations: measured.durations,
         };
         let mut report = StatsReport {
             running: true,
-            volumes: status.volumes.iter().zip(latencies).map(volume).collect(),
+            volumes: status.volumes.iter().zip(measured).map(volume).collect(),
             total: RequestStats::default(),
             cache: status.cache.device.into(),
             cache_wraps: status.cache.wraps,

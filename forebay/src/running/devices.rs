@@ -4,7 +4,8 @@ use super::Running;
 use crate::attachment::{
     AttachOptions, Attached, Identifier, KernelDevice, Link, end_if_unused, end_when_closed, stay_in_memory,
 };
-use crate::log::notice;
+use crate::events::Event;
+use crate::log::event;
 use crate::startup::Served;
 use anyhow::{Context, Result, bail};
 use engine::units::VolumeIndex;
@@ -57,7 +58,10 @@ impl Running {
             .with_context(|| format!("cannot attach volume {}", served.name))?;
         // Not of a device that is taken over: the kernel would first wait for all requests that are under way there.
         if let Err(error) = device.set_limits() {
-            notice(format_args!("{error:#}; the device works, with the kernel's own limits"));
+            event(
+                Event::KernelLimits,
+                format_args!("{error:#}; the device works, with the kernel's own limits"),
+            );
         }
         let attached = self.enter(served, device, &mut attachments);
         if attached.is_err() {
@@ -98,9 +102,12 @@ impl Running {
         attachments: &mut Vec<Attachment>,
     ) -> Result<Attached> {
         if !stay_in_memory() {
-            notice(format_args!(
-                "the daemon may be swapped out, and then wait for its own device; allow it to lock memory (ulimit -l)"
-            ));
+            event(
+                Event::NotLocked,
+                format_args!(
+                    "the daemon may be swapped out, and then wait for its own device; allow it to lock memory (ulimit -l)"
+                ),
+            );
         }
         let link = Link::of(&served.name);
         let number = device.index();
@@ -130,9 +137,15 @@ impl Running {
             let entered = self.enter(served, device, &mut attachments);
             match result.and(entered) {
                 Ok(attached) => {
-                    notice(format_args!("volume {} is served at {} again", attached.volume, attached.device));
+                    event(
+                        Event::AttachedAgain,
+                        format_args!("volume {} is served at {} again", attached.volume, attached.device),
+                    );
                 }
-                Err(error) => notice(format_args!("cannot take {path} over: {error:#}; it is tried again")),
+                Err(error) => event(
+                    Event::NotAttached,
+                    format_args!("cannot take {path} over: {error:#}; it is tried again"),
+                ),
             }
         }
     }
@@ -146,13 +159,16 @@ impl Running {
                     return true;
                 }
                 Link::of(&served.name).remove(attachment.device.index());
-                notice(format_args!("{} was taken away by somebody else", attachment.device.path()));
+                event(
+                    Event::TakenAway,
+                    format_args!("{} was taken away by somebody else", attachment.device.path()),
+                );
                 return false;
             }
             let result = attachment.device.reconnect(None, &|sockets| self.serve_sockets(served, sockets));
             let said = result.err().map_or_else(String::new, |error| format!("{error:#}"));
             if !said.is_empty() && said != attachment.said {
-                notice(format_args!("{said}; it is tried again"));
+                event(Event::NotAttached, format_args!("{said}; it is tried again"));
             }
             attachment.said = said;
             true
@@ -199,11 +215,14 @@ impl Running {
         for attachment in attachments {
             match self.let_go(&attachment) {
                 Ok(None) => {}
-                Ok(Some(users)) => notice(format_args!(
-                    "{} is in use ({users}) and waits for the next daemon: start it soon, or its users get errors",
-                    attachment.device.path()
-                )),
-                Err(error) => notice(format_args!("{error:#}")),
+                Ok(Some(users)) => event(
+                    Event::WaitsForDaemon,
+                    format_args!(
+                        "{} is in use ({users}) and waits for the next daemon: start it soon, or its users get errors",
+                        attachment.device.path()
+                    ),
+                ),
+                Err(error) => event(Event::NotAttached, format_args!("{error:#}")),
             }
         }
     }

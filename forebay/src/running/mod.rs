@@ -7,13 +7,13 @@ mod watch;
 
 use crate::configuration::Configuration;
 use crate::control::{Answer, Answering, Listener, Progress, Question};
+use crate::events::Event;
 use crate::interrupt::{Interrupts, spawn};
-use crate::log::{Log, notice};
-use crate::metrics::{Figures, Source, VolumeLatencies};
+use crate::log::{Log, event};
+use crate::metrics::{Figures, Source};
 use crate::origin;
 use crate::report::{
-    CacheIdentity, CacheReport, LatencyStats, RecoveryReport, StatsReport, StatusReport, VolumeReport,
-    VolumeStats,
+    CacheIdentity, CacheReport, Measured, RecoveryReport, StatsReport, StatusReport, VolumeReport,
 };
 use crate::run_dir::RunDirectory;
 use crate::setting::Setting;
@@ -27,7 +27,7 @@ use engine::status::{Status, VolumeStatus};
 use engine::units::{SECTOR_BYTES, VOLUMES_MAX, VolumeIndex};
 use live::devices::Device;
 use live::server::{
-    Config, ControlOp, ExportConfig, Handle, ListenAddress, SOCKET_PERMISSIONS_DEFAULT, Server,
+    Config, ControlError, ControlOp, ExportConfig, Handle, ListenAddress, SOCKET_PERMISSIONS_DEFAULT, Server,
 };
 use notices::notices;
 use std::io;
@@ -223,7 +223,7 @@ fn abandon(volumes: &[Served], record: &Arc<LiveRecord>, log: Log) -> Abandon {
                 note.may_be_dirty = false;
             })
             .map_err(|error| {
-                log.say("abandon".to_owned(), format!("{error:#}"));
+                log.say(Event::NotNoted, "abandon".to_owned(), format!("{error:#}"));
                 io::Error::other(error)
             })
     })
@@ -363,13 +363,12 @@ impl Running {
     /// If it is stopping.
     pub fn stats(&self) -> Result<StatsReport> {
         let status = self.picture()?;
-        let latency = |volume: &VolumeStatus| self.handle.latencies(volume.index);
-        let latencies = status
-            .volumes
-            .iter()
-            .map(|volume| latency(volume).map(|latencies| LatencyStats::from(&latencies)))
-            .collect::<Result<Vec<_>, _>>()?;
-        Ok(StatsReport::new(&status, &latencies))
+        let measured = |volume: &VolumeStatus| {
+            let histograms = self.handle.histograms(volume.index)?;
+            Ok(histograms.as_deref().map_or_else(Measured::default, Measured::from))
+        };
+        let measured = status.volumes.iter().map(measured).collect::<Result<Vec<_>, ControlError>>()?;
+        Ok(StatsReport::new(&status, measured))
     }
 
     fn choose(&self, status: &Status, name: Option<&str>) -> Result<VolumeIndex> {
@@ -465,7 +464,7 @@ impl Running {
         });
         if let Err(error) = noted {
             // The notes stay on the safe side.
-            notice(format_args!("{error:#}"));
+            event(Event::NotNoted, format_args!("{error:#}"));
         }
     }
 
@@ -485,15 +484,7 @@ impl Running {
 
 impl Source for Running {
     fn figures(&self) -> Result<Figures> {
-        let stats = self.stats()?;
-        let index = |name: &str| self.volumes.iter().find(|volume| volume.name == name);
-        let latencies = |volume: &VolumeStats| -> Result<VolumeLatencies> {
-            let Some(served) = index(&volume.name) else { return Ok(Vec::new()) };
-            let histograms = self.handle.histograms(served.index)?;
-            Ok(histograms.map_or_else(Vec::new, |histograms| histograms.steps().into()))
-        };
-        let latencies = stats.volumes.iter().map(latencies).collect::<Result<_>>()?;
-        Ok(Figures { status: self.status()?, stats, latencies })
+        Ok(Figures { status: self.status()?, stats: self.stats()? })
     }
 }
 

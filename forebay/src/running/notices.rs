@@ -1,5 +1,6 @@
 //! Notices: unasked messages of a running cache to its operator.
 
+use crate::events::Event;
 use crate::log::Log;
 use crate::startup::Served;
 use crate::superblock::system;
@@ -30,8 +31,29 @@ pub(super) fn notices(
         // The verb that drains a volume without a daemon says so itself.
         let is_said_elsewhere = matches!(said, ServerNotice::Engine(Notice::Drained { .. })) && !is_daemon;
         if !is_said_elsewhere {
-            log.say(kind(&said), line(&said, name));
+            log.say(event(&said), kind(&said), line(&said, name));
         }
+    }
+}
+
+/// The event that a notice tells of.
+#[must_use]
+pub fn event(said: &ServerNotice) -> Event {
+    match said {
+        ServerNotice::Engine(Notice::OriginError { .. }) => Event::OriginFailed,
+        ServerNotice::Engine(Notice::CacheLatched { .. }) => Event::CacheFailed,
+        ServerNotice::Engine(Notice::CorruptClean { errno: None, .. }) => Event::CleanRotted,
+        ServerNotice::Engine(Notice::CorruptClean { errno: Some(_), .. }) => Event::CleanUnread,
+        ServerNotice::Engine(Notice::Lost { .. }) => Event::DataLost,
+        ServerNotice::Engine(Notice::Uncached { .. }) => Event::Uncached,
+        ServerNotice::Engine(Notice::Drained { .. }) => Event::Drained,
+        ServerNotice::DeviceGone { .. } => Event::DeviceGone,
+        ServerNotice::OriginAway { .. } => Event::OriginAway,
+        ServerNotice::OriginOther { .. } => Event::OriginOther,
+        ServerNotice::OriginBack { .. } => Event::OriginBack,
+        ServerNotice::TooManyClients { .. } => Event::TooManyClients,
+        ServerNotice::NoIoUring { .. } => Event::NoIoUring,
+        _ => Event::Other,
     }
 }
 

@@ -3,8 +3,9 @@
 use crate::arguments::{Serve, Watching};
 use crate::attachment;
 use crate::configuration::{self, Configuration};
+use crate::events::Event;
 use crate::interrupt::Interrupts;
-use crate::log::notice;
+use crate::log::event;
 use crate::metrics::Endpoint;
 use crate::opening::open_cache;
 use crate::output::Output;
@@ -78,7 +79,7 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
         (Some(why), true) => {
             let doors = |first: &str| doors(nbd, first);
             let ready = |names: &[String], nbd: &[ListenAddress]| {
-                notice(format_args!("{why}; its volumes are served without it"));
+                event(Event::CacheMissing, format_args!("{why}; its volumes are served without it"));
                 ready(names, nbd, &watching, "uncached=true");
             };
             return uncached::serve(&cache, doors, &options, state, &interrupts, ready, endpoint);
@@ -230,21 +231,27 @@ fn expect_volumes(configuration: &Configuration, cache: &DeviceSpec, prepared: &
             );
         };
         if let Some(mode) = wish.mode.filter(|mode| *mode != volume.mode) {
-            notice(format_args!(
-                "volume {} is in {}, and {file}:{} says {}; forebay set {cache} {} mode={}, or a reload, changes it",
-                wish.name,
-                volume.mode.name(),
-                wish.line,
-                mode.name(),
-                wish.name,
-                mode.name()
-            ));
+            event(
+                Event::ModeDiffers,
+                format_args!(
+                    "volume {} is in {}, and {file}:{} says {}; forebay set {cache} {} mode={}, or a reload, changes it",
+                    wish.name,
+                    volume.mode.name(),
+                    wish.line,
+                    mode.name(),
+                    wish.name,
+                    mode.name()
+                ),
+            );
         }
     }
     let is_named = |name: &str| configuration.volumes.iter().any(|wish| wish.name == name);
     for volume in prepared.volumes.iter().filter(|volume| !is_named(&volume.name)) {
         if !configuration.volumes.is_empty() {
-            notice(format_args!("volume {} is served, and {file} says nothing of it", volume.name));
+            event(
+                Event::NotConfigured,
+                format_args!("volume {} is served, and {file} says nothing of it", volume.name),
+            );
         }
     }
     Ok(())
@@ -274,7 +281,7 @@ fn attend(running: &Running, interrupts: &Interrupts) {
         let error = looked.err().map_or_else(String::new, |error| format!("{error:#}"));
         // The notes stay on the safe side; the next look tries again, and says so only if the reason is another one.
         if !error.is_empty() && error != said {
-            notice(format_args!("{error}"));
+            event(Event::NotNoted, format_args!("{error}"));
         }
         said = error;
     }
@@ -287,27 +294,37 @@ fn reload(running: &Running) {
     let Some(old) = running.configuration() else { return };
     let new = match configuration::load(&old.path) {
         Ok(new) => new,
-        Err(error) => return notice(format_args!("nothing is changed: {error:#}")),
+        Err(error) => return event(Event::NotReloaded, format_args!("nothing is changed: {error:#}")),
     };
     for wish in &new.volumes {
         let Some(mode) = wish.mode else { continue };
         match running.mode_of(&wish.name) {
             Ok(Some(now)) if now == mode => {}
             Ok(Some(_)) => match running.set(Some(&wish.name), Setting::Mode(mode)) {
-                Ok(()) => notice(format_args!("volume {} is set to {}", wish.name, mode.name())),
-                Err(error) => notice(format_args!("{}:{}: {error:#}", new.path.display(), wish.line)),
+                Ok(()) => {
+                    event(Event::ModeSet, format_args!("volume {} is set to {}", wish.name, mode.name()))
+                }
+                Err(error) => {
+                    event(Event::ModeNotSet, format_args!("{}:{}: {error:#}", new.path.display(), wish.line))
+                }
             },
-            Ok(None) => notice(format_args!(
-                "{}:{}: there is no volume {}; it can be added when the cache is not served",
-                new.path.display(),
-                wish.line,
-                wish.name
-            )),
-            Err(error) => return notice(format_args!("{error:#}")),
+            Ok(None) => event(
+                Event::ModeNotSet,
+                format_args!(
+                    "{}:{}: there is no volume {}; it can be added when the cache is not served",
+                    new.path.display(),
+                    wish.line,
+                    wish.name
+                ),
+            ),
+            Err(error) => return event(Event::ModeNotSet, format_args!("{error:#}")),
         }
     }
     for key in old.changed_keys(&new) {
-        notice(format_args!("{}: `{key}` has changed, which the next start takes up", new.path.display()));
+        event(
+            Event::NextStart,
+            format_args!("{}: `{key}` has changed, which the next start takes up", new.path.display()),
+        );
     }
     running.configure(new);
 }

@@ -159,3 +159,31 @@ fn systemd_takes_the_unit() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && !said.contains("forebay@x"), "{said}");
 }
+
+/// An event has its id in any log, and its level in the journal.
+#[test]
+fn the_journal_gets_the_level_of_an_event() {
+    use std::os::unix::fs::MetadataExt;
+    let scene = Scene::new(64 * MIB, &["--profile", "flashcache", "--unsafe"]);
+    let manager = Manager::new(&scene.place);
+    for (is_journal, expected) in [(true, "<4>forebay: [F16] WARNING"), (false, "forebay: [F16] WARNING")] {
+        let path = scene.place.path("journal");
+        let journal = fs::File::create(&path).expect("a file for the test");
+        let found = journal.metadata().expect("it is there");
+        let inode = if is_journal { found.ino() } else { found.ino() + 1 };
+        let mut daemon = scene
+            .place
+            .command(&["serve", &scene.cache])
+            .env("JOURNAL_STREAM", format!("{}:{inode}", found.dev()))
+            .env("NOTIFY_SOCKET", &manager.path)
+            .stdout(Stdio::null())
+            .stderr(journal)
+            .spawn()
+            .expect("the daemon starts");
+        manager.wait_for("READY=1");
+        let said = fs::read_to_string(&path).expect("text");
+        assert!(said.starts_with(expected), "{said}");
+        signal(&daemon, "TERM");
+        assert_eq!(daemon.wait().expect("it was started").code(), Some(0));
+    }
+}

@@ -109,7 +109,9 @@ impl Histograms {
         }
     }
 
-    pub(crate) fn summary(&self) -> Latencies {
+    /// Summaries of reads, writes and flushes.
+    #[must_use]
+    pub fn summary(&self) -> Latencies {
         Latencies { read: summary(&self.read), write: summary(&self.write), flush: summary(&self.flush) }
     }
 
