@@ -52,7 +52,7 @@ demo:
 	scripts/demo
 
 test:
-	@scripts/tools cc fio jq nbdinfo nbdcopy nbdfuse fusermount3 nbdkit qemu-nbd openssl mkfs.ext4 e2fsck losetup mount setpriv prlimit flock valgrind promtool systemd-analyze
+	@scripts/tools cc fio jq nbdinfo nbdcopy nbdfuse fusermount3 nbdkit qemu-nbd openssl mkfs.ext4 e2fsck losetup mount setpriv prlimit flock valgrind promtool systemd-analyze tmux
 	cargo fmt --all --check
 	cargo clippy $(TESTED) --all-targets -- -D warnings
 	$(MAKE) --no-print-directory doc PROFILE=simulation

@@ -47,6 +47,8 @@ pub enum Verb {
     Status(Look),
     /// Show what a running cache has done: requests, hits, bytes, latencies.
     Stats(Look),
+    /// Watch a running cache in the terminal: rates, hits, latencies, dirty data, destage.
+    Top(Top),
     /// Change a volume: mode=MODE, size=origin, origin=changed, lost=give-up.
     Set(Set),
     /// Bring all dirty data home to the origin.
@@ -372,6 +374,17 @@ pub struct Look {
     /// How to print.
     #[command(flatten)]
     pub report: Report,
+}
+
+/// `top`.
+#[derive(Debug, Args)]
+pub struct Top {
+    /// The cache device, as given to create.
+    #[arg(value_name = "CACHE", value_parser = devices::parse)]
+    pub cache: DeviceSpec,
+    /// Seconds from one look to the next.
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    pub interval: Duration,
 }
 
 /// `set`.

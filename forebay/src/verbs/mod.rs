@@ -18,6 +18,7 @@ mod set;
 mod stats;
 mod status;
 mod studies;
+mod top;
 mod unattach;
 
 use crate::arguments::{RunOptions, Verb};
@@ -44,6 +45,7 @@ pub fn run(verb: Verb) -> Result<()> {
         Verb::Unattach(arguments) => unattach::run(&arguments),
         Verb::Status(arguments) => status::run(&arguments),
         Verb::Stats(arguments) => stats::run(&arguments),
+        Verb::Top(arguments) => top::run(&arguments),
         Verb::Set(arguments) => set::run(&arguments),
         Verb::Flush(arguments) => flush::run(&arguments),
         Verb::Detach(arguments) => detach::run(&arguments),

@@ -21,4 +21,5 @@ mod service;
 mod slots;
 mod sockets;
 mod studies;
+mod top;
 mod traces;
