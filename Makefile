@@ -25,7 +25,7 @@ GUEST_TESTS ?= nbd
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 30
 
-.PHONY: help build demo check test test-guest doc package deny soak bench bench-engine fuzz
+.PHONY: deb test-deb help build demo check test test-guest doc package deny soak bench bench-engine fuzz
 
 help:
 	@echo "make build   the release binary"
@@ -35,6 +35,8 @@ help:
 	@echo "make test-guest   kernel devices, in a virtual machine with Debian's kernel (GUEST_TESTS=$(GUEST_TESTS))"
 	@echo "make doc     the reference of all crates, in $(TARGET)/doc"
 	@echo "make package what a registry would get, built from the packages alone"
+	@echo "make deb     the Debian package, in $(TARGET)/debian (needs cargo-deb)"
+	@echo "make test-deb  installs, upgrades, removes and purges it in a root of its own"
 	@echo "make deny    licences, sources and duplicates of dependencies (needs cargo-deny)"
 	@echo "make soak    simulated power cuts, failing devices and kill tests until stopped, or for SOAK_SECONDS"
 	@echo "             (SOAK_RUNS=$(SOAK_RUNS), SOAK_CRASHES=$(SOAK_CRASHES), SOAK_KILLS=$(SOAK_KILLS) in a round)"
@@ -78,6 +80,14 @@ doc:
 package:
 	@scripts/tools cc
 	cargo package --workspace --locked
+
+deb:
+	@scripts/tools cc dpkg-deb
+	@scripts/deb
+
+test-deb:
+	@scripts/tools cc dpkg-deb nbdcopy
+	@scripts/test-deb
 
 deny:
 	@cargo deny --version >/dev/null 2>&1 || { \
