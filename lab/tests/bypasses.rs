@@ -120,6 +120,37 @@ fn a_read_that_comes_too_seldom_is_counted_until_it_enters() {
     assert_eq!((read_bypasses, fill_blocks), (Bypasses { seldom_blocks: 4, ..NONE }, 4));
 }
 
+/// A plain log whose origin has nothing unflushed: what is read from it may enter.
+fn flushed(besides: &[(&str, &str)]) -> World {
+    let mut composition = Composition::plain_log();
+    for (name, value) in besides {
+        composition.set(name, value).unwrap();
+    }
+    let mut world = opened(Setup { composition: composition.text(), ..Setup::new(1) });
+    write(&mut world, blocks(0, 1));
+    let drain = world.submit(0, RequestOp::Drain);
+    world.succeed(drain).unwrap();
+    world
+}
+
+/// Two reads under way at the same time share a block, as those of a file system that is not aligned do: the second one's
+/// other blocks enter all the same.
+#[test]
+fn reads_that_overlap_are_both_cached() {
+    let mut world = flushed(&[]);
+    world.hold(|io| io.is_origin(0, Kind::Read));
+    let reads = [world.read(0, blocks(20, 5)), world.read(0, blocks(24, 5))];
+    world.until_pending(|io| io.is_origin(0, Kind::Read)).unwrap();
+    let [first, second] = world.pending(|io| io.is_origin(0, Kind::Read))[..] else { panic!("both miss") };
+    for (io, read) in [first, second].into_iter().zip(reads) {
+        world.complete(io.id).unwrap();
+        world.succeed(read).unwrap();
+        world.pass(20 * Nanos::MILLISECOND).unwrap();
+    }
+    let Counters { read_bypasses, fill_blocks, fill_dropped_blocks, .. } = counters(&world);
+    assert_eq!((read_bypasses, fill_blocks, fill_dropped_blocks), (NONE, 9, 0));
+}
+
 /// A write-through to slots goes to the origin and then into a slot: it bypasses nothing.
 #[test]
 fn a_write_through_that_enters_is_none() {

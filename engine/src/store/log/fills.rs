@@ -25,8 +25,27 @@ pub(crate) struct Fill {
     pub since: Nanos,
 }
 
+impl Fill {
+    /// The content of some of its blocks.
+    pub fn part(&self, blocks: Blocks) -> Slice {
+        let skip = to_u32((blocks.first - self.blocks.first) * BLOCK_BYTES);
+        self.slice.part(skip, to_u32(blocks.count * BLOCK_BYTES))
+    }
+}
+
+impl LogStore {
+    /// The first blocks in a row that the index does not have. Reads that overlap bring some blocks twice.
+    pub(super) fn first_uncached(&self, volume: VolumeIndex, blocks: Blocks) -> Option<Blocks> {
+        let is_cached = |block: &u64| self.index.get(BlockKey::new(volume, *block)).is_some();
+        let first = (blocks.first..blocks.end()).find(|block| !is_cached(block))?;
+        let end = (first..blocks.end()).find(is_cached).unwrap_or(blocks.end());
+        Some(Blocks { first, count: end - first })
+    }
+}
+
 impl Machine<LogStore> {
-    /// Whether a fill may enter: its blocks are as they were when they were read, and none is cached. If not, it is counted.
+    /// Whether blocks of a fill may enter: they are as they were when they were read, and there is room. If not, they are
+    /// counted.
     pub(super) fn fill_may_enter(&mut self, fill: &Fill, is_pressed: bool) -> bool {
         let &Fill { volume, blocks, stamp, watch, .. } = fill;
         let is_blind = self.is_mutated(Mutation::FillAfterChange);
@@ -41,24 +60,18 @@ impl Machine<LogStore> {
             None => target.guard.stamp(blocks, epoch) == Some(stamp),
         };
         let is_unchanged = (is_same || is_blind) && target.caches_reads();
-        let is_new = is_unchanged
-            && !is_pressed
+        let has_room = !is_pressed
             && (!self.store.index.is_tight(blocks.count)
-                || self.config.mutations.has(Mutation::IndexOverBudget))
-            && (blocks.first..blocks.end())
-                .all(|block| self.store.index.get(BlockKey::new(volume, block)).is_none());
-        if !is_new {
-            let counter = if is_unchanged {
-                &mut target.counters.read_bypasses.pressure_blocks
-            } else {
-                &mut target.counters.fill_dropped_blocks
-            };
-            *counter += blocks.count;
+                || self.config.mutations.has(Mutation::IndexOverBudget));
+        if !is_unchanged {
+            target.counters.fill_dropped_blocks += blocks.count;
+        } else if !has_room {
+            target.counters.read_bypasses.pressure_blocks += blocks.count;
         }
-        is_new
+        is_unchanged && has_room
     }
 
-    /// Puts a fill into a batch if it may enter; returns what has no room in it.
+    /// Puts what is not cached of a fill into a batch if it may enter; returns what has no room in it.
     pub(super) fn append_fill<M: Memory>(
         &mut self,
         fill: Fill,
@@ -67,36 +80,42 @@ impl Machine<LogStore> {
     ) -> Option<Fill> {
         self.store.log.pending_fill_blocks -= fill.blocks.count;
         let is_pressed = self.store.segments.free() <= self.config.segments_reserved;
-        let Fill { volume, blocks, slice, stamp, kept_bytes, since, .. } = fill;
         if !self.fill_may_enter(&fill, is_pressed) {
-            memory.release(slice.buffer);
+            memory.release(fill.slice.buffer);
             return None;
         }
-        let target = self.volumes.of_mut(volume);
-        // What does not fit goes on in the next batch.
-        let now = Blocks { first: blocks.first, count: blocks.count.min(draft.room()) };
-        let rest = Blocks { first: now.end(), count: blocks.count - now.count };
-        let mut left = None;
-        if rest.count > 0 {
-            memory.retain(slice.buffer);
-            let skip = to_u32(now.count * BLOCK_BYTES);
-            let slice = slice.part(skip, to_u32(rest.count * BLOCK_BYTES));
-            self.store.log.pending_fill_blocks += rest.count;
-            let watch = Some(target.guard.watch(rest));
-            left = Some(Fill { volume, blocks: rest, slice, stamp, watch, kept_bytes, since });
+        let mut rest = fill.blocks;
+        while let Some(new) = self.store.first_uncached(fill.volume, rest) {
+            rest = Blocks { first: new.first, count: rest.end() - new.first };
+            if !draft.has_units() || draft.room() == 0 {
+                // What does not fit goes on in the next batch.
+                self.store.log.pending_fill_blocks += rest.count;
+                let watch = Some(self.volumes.of_mut(fill.volume).guard.watch(rest));
+                let slice = fill.part(rest);
+                return Some(Fill { blocks: rest, slice, watch, ..fill });
+            }
+            let now = Blocks { first: new.first, count: new.count.min(draft.room()) };
+            self.append_run(&fill, now, draft, memory);
+            rest = Blocks { first: now.end(), count: rest.end() - now.end() };
         }
-        target.guard.acquire(now, Hold::Copying);
-        target.counters.fill_blocks += now.count;
-        let volume_id = target.id;
+        memory.release(fill.slice.buffer);
+        None
+    }
+
+    fn append_run<M: Memory>(&mut self, fill: &Fill, run: Blocks, draft: &mut Draft, memory: &mut M) {
+        let slice = fill.part(run);
+        let target = self.volumes.of_mut(fill.volume);
+        target.guard.acquire(run, Hold::Copying);
+        target.counters.fill_blocks += run.count;
         let place = draft.next_place();
         let checksums_at = draft.checksums.len();
-        draft.add_checksums(slice, now.count, memory);
-        draft.push_payload_entry(EntryKind::Clean, volume_id, now);
-        draft.pieces.push(slice.part(0, to_u32(now.count * BLOCK_BYTES)));
+        draft.add_checksums(slice, run.count, memory);
+        draft.push_payload_entry(EntryKind::Clean, target.id, run);
+        draft.pieces.push(slice);
         let buffer = slice.buffer;
-        draft.publish.push(Publish::Fill { volume, blocks: now, place, checksums_at, buffer });
-        draft.add_payload(now.count);
-        draft.fill_blocks += to_u32(now.count);
-        left
+        memory.retain(buffer);
+        draft.publish.push(Publish::Fill { volume: fill.volume, blocks: run, place, checksums_at, buffer });
+        draft.add_payload(run.count);
+        draft.fill_blocks += to_u32(run.count);
     }
 }

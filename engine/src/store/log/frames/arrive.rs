@@ -74,16 +74,18 @@ impl Machine<LogStore> {
     }
 
     fn place_in_frames<M: Memory>(&mut self, fill: Fill, parts: &mut Vec<Part>, memory: &mut M) {
-        let Fill { volume, blocks, slice, .. } = fill;
-        self.store.log.pending_fill_blocks -= blocks.count;
+        let volume = fill.volume;
+        let mut rest = fill.blocks;
+        self.store.log.pending_fill_blocks -= rest.count;
         if self.fill_may_enter(&fill, false) {
-            for (blocks, marks) in self.worthy(volume, blocks) {
-                let skip = to_u32((blocks.first - fill.blocks.first) * BLOCK_BYTES);
-                let slice = slice.part(skip, to_u32(blocks.count * BLOCK_BYTES));
-                self.frames_for((volume, blocks), &marks, slice, parts, memory);
+            while let Some(new) = self.store.first_uncached(volume, rest) {
+                for (blocks, marks) in self.worthy(volume, new) {
+                    self.frames_for((volume, blocks), &marks, fill.part(blocks), parts, memory);
+                }
+                rest = Blocks { first: new.end(), count: rest.end() - new.end() };
             }
         }
-        memory.release(slice.buffer);
+        memory.release(fill.slice.buffer);
     }
 
     /// The blocks of a fill that may enter, in runs with their marks.
