@@ -15,7 +15,7 @@ use crate::machine::request::RequestKey;
 use crate::memory::{Memory, Purpose, Slice};
 use crate::mutation::Mutation;
 use crate::number::{to_u32, wide};
-use crate::policies::fetch::neighbourhood::Neighbourhood;
+use crate::policies::fetch::neighbourhood::{Neighbourhood, saved_parts};
 use crate::policies::fetch::warm_up::WarmUp;
 use crate::store::Store;
 use crate::units::{BLOCK_BYTES, BlockKey, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeIndex};
@@ -29,9 +29,12 @@ struct Run {
     blocks: u32,
     slice: Slice,
     stamp: Stamp,
-    /// Which of them lie in the outer ring, and which were used: a bit for each.
+    /// Which of them lie in the outer ring, which were used, and which were asked for while they were being read: a bit for each.
     outer: u64,
     used: u64,
+    awaited: u64,
+    /// The requests that each ring saved, in parts.
+    saved_parts: [u64; 2],
     /// Who waits for them, while they are being read.
     waiting: Option<Vec<WaitingRead>>,
 }
@@ -108,7 +111,7 @@ impl Neighbours {
         let all = u64::MAX >> (u64::BITS - run.blocks);
         let learned = &mut self.learned[first.volume().at()];
         for (ring, bits) in [all & !run.outer, run.outer].into_iter().enumerate() {
-            learned.learn(ring, count(bits), count(bits & run.used));
+            learned.learn(ring, count(bits), run.saved_parts[ring]);
         }
     }
 
@@ -155,7 +158,13 @@ impl<S: Store> Machine<S> {
         let is_blind = self.is_mutated(Mutation::FillAfterChange);
         let epoch = self.trusted_epoch(self.volume(key.volume()));
         let Some((first, run)) = self.neighbours.run_of(key) else { return Neighbour::Unknown };
+        let bit = 1 << (key.0 - first.0);
+        let ring = usize::from(run.outer & bit != 0);
+        let is_first = (run.used | run.awaited) & bit == 0;
+        let parts = saved_parts(self.requests[request].blocks.count, run.waiting.is_some());
         if let Some(waiting) = &mut run.waiting {
+            run.saved_parts[ring] += if is_first { parts } else { 0 };
+            run.awaited |= bit;
             waiting.push(WaitingRead { request, key, slice: into });
             self.requests[request].parts += 1;
             return Neighbour::Coming;
@@ -166,8 +175,9 @@ impl<S: Store> Machine<S> {
             self.neighbours.drop_run(first, memory);
             return Neighbour::Unknown;
         }
+        run.saved_parts[ring] += if is_first { parts } else { 0 };
+        run.used |= bit;
         let step = key.0 - first.0;
-        run.used |= 1 << step;
         volume.counters.beside_hit_blocks += 1;
         // What is read beside the rest of the request may take the run's room.
         memory.retain(run.slice.buffer);
@@ -296,6 +306,8 @@ impl<S: Store> Machine<S> {
             stamp,
             outer,
             used: 0,
+            awaited: 0,
+            saved_parts: [0; 2],
             waiting: Some(Vec::new()),
         };
         let before = runs.insert(first, run);

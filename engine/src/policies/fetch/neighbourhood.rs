@@ -3,17 +3,23 @@
 //! A disk reads a quarter of a mebibyte in less time than it takes to find a place. So blocks beside those that were
 //! asked for are worth reading even if few of them are asked for later; but in a load that jumps about none is. There are
 //! two rings around what was asked for: the aligned 64 KiB that it lies in, and the aligned 256 KiB around those. Each ring
-//! is read as long as enough of its blocks are used before they are dropped, the outer one only with the inner one. Of the
+//! is read as long as it saves enough requests before its blocks are dropped, the outer one only with the inner one. Of the
 //! misses that would read less, a few read one ring more, to learn.
+//!
+//! It is requests that cost a disk time, not blocks: long ones that follow each other save few, however many blocks they use.
 
 /// The sizes of the rings, in blocks.
 const RING_BLOCKS: [u64; 2] = [16, 64];
 /// The widest that is read.
 pub(crate) const WIDTH_BLOCKS_MAX: u64 = RING_BLOCKS[1];
-/// A ring pays if one in so many of its blocks is used. On a hard disk, where a block takes 27 us to read, one in 300 would
-/// pay for itself if a place takes 8 ms to find, and one in 80 if a full queue makes that 2 ms. The rest is for the memory
-/// that they take from each other, and for faster origins.
-const PAYS_ONE_IN: u64 = 16;
+/// A ring pays if so many of its blocks save a request. A hard disk reads them in 1.7 ms, and takes 8 ms to find a place,
+/// or 2 ms from a full queue.
+const PAYS_ONE_IN: u64 = 64;
+/// Parts of a request in which what is saved is counted.
+const REQUEST_PARTS: u64 = 64;
+/// A block that is asked for while it is being read counts so much less. The request would have been in the disk's queue beside
+/// the one that reads it, where the way to it is short.
+const AWAITED_ONE_IN: u64 = 4;
 /// A ring is believed to pay until so many blocks of it were dropped unused.
 const BELIEF_BLOCKS: u64 = 512;
 /// Beyond so many blocks older outcomes count half.
@@ -25,24 +31,31 @@ const TRIAL_EVERY: u32 = 32;
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
     read: u64,
-    used: u64,
+    saved_parts: u64,
 }
 
 impl Outcome {
-    const BELIEF: Outcome = Outcome { read: BELIEF_BLOCKS, used: 2 * BELIEF_BLOCKS / PAYS_ONE_IN };
+    const BELIEF: Outcome =
+        Outcome { read: BELIEF_BLOCKS, saved_parts: 2 * BELIEF_BLOCKS * REQUEST_PARTS / PAYS_ONE_IN };
 
     fn pays(self) -> bool {
-        self.used * PAYS_ONE_IN >= self.read
+        self.saved_parts * PAYS_ONE_IN >= self.read * REQUEST_PARTS
     }
 
-    fn add(&mut self, read: u64, used: u64) {
-        assert!(used <= read, "what is used was read");
+    fn add(&mut self, read: u64, saved_parts: u64) {
+        assert!(saved_parts <= read * REQUEST_PARTS, "a block saves one request at the most");
         self.read += read;
-        self.used += used;
+        self.saved_parts += saved_parts;
         if self.read > OUTCOME_BLOCKS_MAX {
-            (self.read, self.used) = (self.read / 2, self.used / 2);
+            (self.read, self.saved_parts) = (self.read / 2, self.saved_parts / 2);
         }
     }
+}
+
+/// The saving by a block of a request, in parts of a request: of one with n blocks an nth, and less if it is awaited.
+pub(crate) fn saved_parts(request_blocks: u64, is_awaited: bool) -> u64 {
+    let parts = REQUEST_PARTS / request_blocks.clamp(1, REQUEST_PARTS);
+    if is_awaited { parts / AWAITED_ONE_IN } else { parts }
 }
 
 /// The lessons of one volume's reads.
@@ -73,9 +86,9 @@ impl Neighbourhood {
         usize::from(block / RING_BLOCKS[0] != asked / RING_BLOCKS[0])
     }
 
-    /// Takes in what became of blocks of a ring: so many were read, and so many of those were used.
-    pub fn learn(&mut self, ring: usize, read: u64, used: u64) {
-        self.rings[ring].add(read, used);
+    /// Takes in what became of blocks of a ring: so many were read, and they saved so much ([`saved_parts`]).
+    pub fn learn(&mut self, ring: usize, read: u64, saved_parts: u64) {
+        self.rings[ring].add(read, saved_parts);
     }
 }
 
@@ -112,7 +125,7 @@ mod tests {
         while widths(&mut neighbourhood)[2] < 32 {
             misses += TRIAL_EVERY;
             let tried = usize::from(neighbourhood.rings[0].pays());
-            neighbourhood.learn(tried, 48, 12);
+            neighbourhood.learn(tried, 48, 12 * saved_parts(1, false));
             assert!(misses < 5000, "a quarter of them is used");
         }
     }
@@ -121,14 +134,26 @@ mod tests {
     fn one_of_few_is_enough() {
         let mut neighbourhood = Neighbourhood::default();
         for _ in 0..1000 {
-            neighbourhood.learn(1, 48, 4);
+            neighbourhood.learn(1, 48, saved_parts(1, false));
             neighbourhood.learn(0, 15, 0);
         }
         assert_eq!(widths(&mut neighbourhood), [31, 1, 0], "there is no outer ring without the inner one");
         for _ in 0..1000 {
-            neighbourhood.learn(0, 15, 2);
+            neighbourhood.learn(0, 15, saved_parts(1, false));
         }
         assert_eq!(widths(&mut neighbourhood), [0, 0, 32]);
+    }
+
+    #[test]
+    fn requests_count_not_their_blocks() {
+        let mut neighbourhood = Neighbourhood::default();
+        for _ in 0..1000 {
+            // Half of a ring is used by what would have been a tenth of a request each, and was in the queue already.
+            neighbourhood.learn(1, 48, 24 * saved_parts(10, true));
+            neighbourhood.learn(0, 15, 15 * saved_parts(10, false));
+        }
+        assert_eq!(widths(&mut neighbourhood), [0, 31, 1]);
+        assert_eq!([1, 16, 64, 500].map(|blocks| saved_parts(blocks, false)), [64, 4, 1, 1]);
     }
 
     #[test]
