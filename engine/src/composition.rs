@@ -167,7 +167,9 @@ impl Composition {
     #[must_use]
     pub fn forebay() -> Composition {
         let mut composition = Composition::plain_log();
-        for (name, value) in [("writes", "merge-or-bypass"), ("fetch", "neighbourhood")] {
+        for (name, value) in
+            [("admission", "room-or-second-read"), ("writes", "merge-or-bypass"), ("fetch", "neighbourhood")]
+        {
             composition.set(name, value).expect("names and values of the tables");
         }
         composition

@@ -155,7 +155,10 @@ fn what_does_not_run_yet_is_refused_by_name() {
     };
     mine("[axes]\nwrite_mode = \"writethrough\"").runnable().expect("a volume has its own mode");
     mine("[tunables]\nidle_ms = 301").runnable().expect("it is kept with the cache");
-    let error = mine("[tunables]\nghost_pieces = 1").runnable().expect_err("nothing looks at it").to_string();
+    let error = mine("[axes]\nadmission = \"always\"\n[tunables]\nghost_pieces = 1")
+        .runnable()
+        .expect_err("nothing looks at it")
+        .to_string();
     assert!(error.contains("ghost_pieces = 1"), "{error}");
 }
 

@@ -151,6 +151,21 @@ fn reads_that_overlap_are_both_cached() {
     assert_eq!((read_bypasses, fill_blocks, fill_dropped_blocks), (NONE, 9, 0));
 }
 
+#[test]
+fn what_is_read_once_enters_while_there_is_room() {
+    let mut world = flushed(&[("admission", "room-or-second-read")]);
+    let reads = 4 * world.volume_sectors(0) / 8 / 5;
+    for step in 0..reads / 4 {
+        read(&mut world, blocks(1 + step * 4, 4));
+    }
+    let Counters { read_bypasses, fill_blocks, .. } = counters(&world);
+    assert!(fill_blocks > 200, "{fill_blocks} while there was room");
+    assert!(read_bypasses.seldom_blocks > 200, "{read_bypasses:?} when there was none");
+    let filled = fill_blocks;
+    (0..2).for_each(|_| read(&mut world, blocks(1 + (reads / 4 - 1) * 4, 4)));
+    assert_eq!(counters(&world).fill_blocks, filled + 4, "the second read");
+}
+
 /// A write-through to slots goes to the origin and then into a slot: it bypasses nothing.
 #[test]
 fn a_write_through_that_enters_is_none() {

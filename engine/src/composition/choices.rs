@@ -148,6 +148,12 @@ const CHOICES: &[Choice] = &[
     ),
     choice!(
         Admission,
+        "room-or-second-read",
+        "everything while there is room; then a block that is read for the second time, or written",
+        admission = AdmissionChoice::RoomOrSecondRead
+    ),
+    choice!(
+        Admission,
         "mq",
         "what was asked for often enough, counted piece by piece",
         admission = AdmissionChoice::Mq(MqChoice::PUBLISHED)
@@ -361,6 +367,7 @@ impl Composition {
             Axis::Admission => match self.admission {
                 AdmissionChoice::Always(_) => "always",
                 AdmissionChoice::SecondRead(_) => "second-read",
+                AdmissionChoice::RoomOrSecondRead => "room-or-second-read",
                 AdmissionChoice::Mq(_) => "mq",
                 AdmissionChoice::SmqHotspot(_) => "smq-hotspot",
             },

@@ -165,7 +165,7 @@ impl Composition {
         match self.admission {
             AdmissionChoice::Always(AlwaysChoice { ghost_pieces }) => u64::from(ghost_pieces),
             AdmissionChoice::SecondRead(SecondReadChoice { ghost_pieces }) => u64::from(ghost_pieces),
-            AdmissionChoice::Mq(_) | AdmissionChoice::SmqHotspot(_) => 0,
+            AdmissionChoice::RoomOrSecondRead | AdmissionChoice::Mq(_) | AdmissionChoice::SmqHotspot(_) => 0,
         }
     }
 

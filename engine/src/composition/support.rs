@@ -38,7 +38,7 @@ const SUPPORT: &[Support] = &[
     Support {
         persistence: "inline",
         choices: &[
-            (Axis::Admission, &["always", "second-read"]),
+            (Axis::Admission, &["always", "second-read", "room-or-second-read"]),
             (Axis::Replacement, &["fifo-reinsertion"]),
             (Axis::Destage, &["sweep", "pi"]),
             (Axis::Fetch, &["request", "neighbourhood"]),
@@ -48,7 +48,7 @@ const SUPPORT: &[Support] = &[
     Support {
         persistence: "journal",
         choices: &[
-            (Axis::Admission, &["always", "second-read"]),
+            (Axis::Admission, &["always", "second-read", "room-or-second-read"]),
             (Axis::Destage, &["sweep", "pi"]),
             (Axis::Fetch, &["request"]),
         ],
@@ -66,7 +66,7 @@ const SUPPORT: &[Support] = &[
     Support {
         persistence: "mirror",
         choices: &[
-            (Axis::Admission, &["always", "second-read"]),
+            (Axis::Admission, &["always", "second-read", "room-or-second-read"]),
             (Axis::Replacement, &["fifo-reinsertion"]),
             (Axis::Fetch, &["request"]),
         ],

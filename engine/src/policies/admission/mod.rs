@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | `always.rs` | everything enters |
 //! | `second_read.rs` | what is read for the second time (gflash) |
+//! | `room_or_second_read.rs` | everything while there is room, then what is read for the second time |
 //! | `mq.rs` | what was asked for often enough (dm-cache until 4.1) |
 //! | `smq_hotspot.rs` | what lies in a region that is asked for often enough (dm-cache since) |
 //!
@@ -27,6 +28,7 @@ pub mod cutoff;
 pub mod ghost;
 pub mod mq;
 mod recency;
+pub mod room_or_second_read;
 pub mod run_detector;
 pub mod runs;
 pub mod second_read;
@@ -38,6 +40,7 @@ use crate::policies::replacement::{Access, Standing};
 use crate::units::{Nanos, PieceKey, SectorRange};
 use always::{Always, AlwaysChoice};
 use mq::{MqChoice, MqPromotion};
+use room_or_second_read::RoomOrSecondRead;
 use second_read::{SecondRead, SecondReadChoice};
 use smq_hotspot::{SmqHotspot, SmqHotspotChoice};
 
@@ -145,6 +148,8 @@ pub enum AdmissionChoice {
     Always(AlwaysChoice),
     /// See [`second_read`].
     SecondRead(SecondReadChoice),
+    /// See [`room_or_second_read`].
+    RoomOrSecondRead,
     /// See [`mq`].
     Mq(MqChoice),
     /// See [`smq_hotspot`].
@@ -158,6 +163,8 @@ pub enum Admission {
     Always(Always),
     /// See [`second_read`].
     SecondRead(SecondRead),
+    /// See [`room_or_second_read`].
+    RoomOrSecondRead(RoomOrSecondRead),
     /// See [`mq`].
     Mq(MqPromotion),
     /// See [`smq_hotspot`].
@@ -173,6 +180,9 @@ impl Admission {
             AdmissionChoice::SecondRead(choice) => {
                 Admission::SecondRead(SecondRead::new(choice, sizes.frames))
             }
+            AdmissionChoice::RoomOrSecondRead => {
+                Admission::RoomOrSecondRead(RoomOrSecondRead::new(sizes.frames))
+            }
             AdmissionChoice::Mq(choice) => Admission::Mq(MqPromotion::new(choice, sizes.frames)),
             AdmissionChoice::SmqHotspot(choice) => Admission::SmqHotspot(SmqHotspot::new(choice, sizes)),
         }
@@ -181,7 +191,7 @@ impl Admission {
     /// Notes a request that passed the cutoff. Called for each, hit or miss, before anything else.
     pub fn seen(&mut self, asked: &Asked, is_hit: bool) {
         match self {
-            Admission::Always(_) => {}
+            Admission::Always(_) | Admission::RoomOrSecondRead(_) => {}
             Admission::SecondRead(policy) => policy.seen(asked),
             Admission::Mq(policy) => policy.seen(asked),
             Admission::SmqHotspot(policy) => policy.seen(asked, is_hit),
@@ -193,6 +203,7 @@ impl Admission {
         match self {
             Admission::Always(policy) => Decision::plain(policy.decide(asked)),
             Admission::SecondRead(policy) => Decision::plain(policy.decide(asked)),
+            Admission::RoomOrSecondRead(policy) => Decision::plain(policy.decide(asked, standing)),
             Admission::Mq(policy) => policy.decide(asked, standing),
             Admission::SmqHotspot(policy) => Decision::plain(policy.decide(asked, standing)),
         }
@@ -202,7 +213,10 @@ impl Admission {
     pub fn refused(&mut self, piece: PieceKey, hits: u32) {
         match self {
             Admission::Mq(policy) => policy.refused(piece, hits),
-            Admission::Always(_) | Admission::SecondRead(_) | Admission::SmqHotspot(_) => {}
+            Admission::Always(_)
+            | Admission::SecondRead(_)
+            | Admission::RoomOrSecondRead(_)
+            | Admission::SmqHotspot(_) => {}
         }
     }
 
@@ -211,14 +225,14 @@ impl Admission {
         match self {
             Admission::Always(policy) => policy.evicted(piece),
             Admission::Mq(policy) => policy.evicted(piece),
-            Admission::SecondRead(_) | Admission::SmqHotspot(_) => {}
+            Admission::SecondRead(_) | Admission::RoomOrSecondRead(_) | Admission::SmqHotspot(_) => {}
         }
     }
 
     /// Notes that a request ended, or a second went by: dm-cache's tick.
     pub fn tick(&mut self, standing: &Standing, now: Nanos) {
         match self {
-            Admission::Always(_) | Admission::SecondRead(_) => {}
+            Admission::Always(_) | Admission::SecondRead(_) | Admission::RoomOrSecondRead(_) => {}
             Admission::Mq(policy) => policy.tick(),
             Admission::SmqHotspot(policy) => policy.tick(standing, now),
         }

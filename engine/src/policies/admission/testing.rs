@@ -78,6 +78,7 @@ fn the_same_history_gives_the_same_decisions() {
     let choices = [
         AdmissionChoice::Always(AlwaysChoice { ghost_pieces: 50 }),
         AdmissionChoice::SecondRead(SecondReadChoice::default()),
+        AdmissionChoice::RoomOrSecondRead,
         mq(MqEra::Single),
         mq(MqEra::Split),
         mq(MqEra::Coldest),

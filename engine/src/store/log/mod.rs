@@ -29,6 +29,7 @@ pub mod scan;
 mod sealing;
 pub(crate) mod segments;
 mod store;
+mod trials;
 
 use crate::format::{Entry, SummaryBuilder};
 use crate::machine::Machine;

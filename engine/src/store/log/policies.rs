@@ -1,12 +1,14 @@
 //! Admission to the log, and the cutoff that is asked before it.
 
 use super::LogStore;
+use super::trials::Trials;
 use crate::composition::Composition;
 use crate::composition::axes::WritesChoice;
 use crate::effect::{RequestOp, WriteMode};
 use crate::machine::Machine;
 use crate::machine::guard::Blocks;
 use crate::machine::request::RequestKey;
+use crate::machine::volume::Volume;
 use crate::number::low_u32;
 use crate::policies::admission::always::AlwaysChoice;
 use crate::policies::admission::{Admission, AdmissionChoice, Asked, Cutoff, Reason, Sizes, Verdict};
@@ -19,8 +21,12 @@ use alloc::vec::Vec;
 /// The policies with their state.
 #[derive(Debug)]
 pub(crate) struct Policies {
-    /// Nothing passes by and everything enters: the others need not be asked.
+    /// Nothing passes by, and while there is room everything enters: the others need not be asked about requests.
+    pub lets_all_in_with_room: bool,
+    /// The same without room.
     pub lets_all_in: bool,
+    /// First reads that enter a full cache.
+    pub trials: Trials,
     admission: Admission,
     cutoff: Cutoff,
     prng: Prng,
@@ -40,17 +46,19 @@ impl Policies {
             WritesChoice::Extents(writes) => writes.first_gap_only,
             _ => false,
         };
-        let lets_all_in = matches!(composition.admission, AdmissionChoice::Always(_))
-            && composition.cutoff.runs.is_none()
-            && composition.cutoff.aligned_sectors == 0
-            && !first_gap_only;
+        let passes_none =
+            composition.cutoff.runs.is_none() && composition.cutoff.aligned_sectors == 0 && !first_gap_only;
+        let lets_all_in = passes_none && matches!(composition.admission, AdmissionChoice::Always(_));
+        let fills_room = passes_none && composition.admission == AdmissionChoice::RoomOrSecondRead;
         let admission = match composition.admission {
             // The log tells admission of nothing that left, so there is nothing to remember.
             AdmissionChoice::Always(_) => AdmissionChoice::Always(AlwaysChoice { ghost_pieces: 0 }),
             other => other,
         };
         Policies {
+            lets_all_in_with_room: lets_all_in || fills_room,
             lets_all_in,
+            trials: Trials::new(u64::from(blocks)),
             admission: Admission::new(&admission, Sizes { frames: blocks, origin_pieces: 0 }),
             cutoff: Cutoff::new(composition.cutoff),
             prng: Prng::new(seed),
@@ -89,7 +97,7 @@ impl Machine<LogStore> {
         self.store.controller.destage.client_request(volume, access, now);
         let (first, count) = (self.volume(volume).key(active.blocks.first), active.blocks.count);
         self.store.appender.accessed(first, count);
-        if self.store.policies.lets_all_in && !self.store.appender.has_admission() {
+        if self.store.policies.lets_all_in_with_room && !self.store.appender.has_admission() {
             return None;
         }
         let is_writeback = self.volume(volume).mode == WriteMode::Writeback;
@@ -167,10 +175,16 @@ impl Machine<LogStore> {
     pub(super) fn admitted(&mut self, volume: VolumeIndex, blocks: Blocks) -> Vec<Blocks> {
         let first = self.volume(volume).key(blocks.first).0;
         let now = self.now;
+        // A neighbour counts as a hit a little later.
+        let hits =
+            |volume: &Volume| volume.counters.hit_blocks.saturating_sub(volume.counters.beside_hit_blocks);
+        let hits = self.volumes.iter().flatten().map(hits).sum();
         let policies = &mut self.store.policies;
         if matches!(policies.admission, Admission::Always(_)) {
             return alloc::vec![blocks];
         }
+        let tries_first_reads = matches!(policies.admission, Admission::RoomOrSecondRead(_));
+        policies.trials.asked(blocks.count, hits);
         let mut admitted: Vec<Blocks> = Vec::new();
         for block in blocks.first..blocks.end() {
             let sectors = BLOCK_BYTES / 512;
@@ -186,7 +200,10 @@ impl Machine<LogStore> {
                 now,
             };
             let decision = policies.admission.decide(&asked, &Standing::default());
-            if let Verdict::Pass(reason) = decision.verdict {
+            let is_tried = |trials: &mut Trials| trials.may_enter(blocks.count);
+            if let Verdict::Pass(reason) = decision.verdict
+                && !(tries_first_reads && is_tried(&mut policies.trials))
+            {
                 self.volumes.of_mut(volume).counters.read_bypasses.add(reason.into(), 1);
                 continue;
             }

@@ -547,13 +547,16 @@ impl Machine<LogStore> {
         let (low, segment_blocks) = (self.config.segments_low, self.store.segments.segment_blocks());
         self.store.reclaim.policy.reclaimed(used_blocks, first.kept_blocks, low, segment_blocks);
         let Stage::Listed(list) = first.stage else { unreachable!("it was listed") };
+        let mut left_blocks = 0;
         for (key, place) in list {
             if self.store.index.get(key).is_some_and(|entry| entry.place == place) {
+                left_blocks += 1;
                 self.store.appender.leaves(key, place);
                 let dropped = self.drop_entries(key.volume(), Blocks { first: key.block(), count: 1 });
                 assert!(dropped == 1, "the block was just seen in the index");
             }
         }
+        self.store.policies.trials.tail_left(left_blocks, u64::from(first.kept_blocks), segment_blocks);
         self.store.segments.empty(first.segment);
         if self.is_mutated(Mutation::ReuseBeforeCacheFlush) {
             self.store.segments.free_flushed(0);

@@ -130,7 +130,7 @@ impl Reading for LogStore {
             return;
         }
         let all = Blocks { first: piece.first, count: blocks };
-        if m.store.policies.lets_all_in {
+        if m.store.policies.lets_all_in || Self::room_blocks(m) >= blocks {
             m.offer_blocks(request, all, piece.slice, stamp, memory);
             return;
         }
@@ -149,7 +149,7 @@ impl Reading for LogStore {
     }
 
     fn room_blocks(m: &Machine<LogStore>) -> u64 {
-        if m.store.policies.lets_all_in {
+        if m.store.policies.lets_all_in_with_room {
             m.store.appender.room_blocks(&m.store.segments, m.config.segments_low)
         } else {
             0
