@@ -272,7 +272,7 @@ impl Body {
             Samples::Gauges(state.collect()),
         );
         type Gauge = fn(&VolumeReport) -> Option<f64>;
-        let gauges: [(&str, &str, Gauge); 7] = [
+        let gauges: [(&str, &str, Gauge); 8] = [
             ("forebay_volume_size_bytes", "The size of a volume.", |volume| Some(volume.size_bytes as f64)),
             ("forebay_volume_dirty_bytes", "Bytes that the origin does not have yet.", |volume| {
                 Some(volume.dirty_bytes as f64)
@@ -292,6 +292,11 @@ impl Body {
                 "forebay_destage_bytes_per_second",
                 "Bytes that went home each second, over the last ten seconds.",
                 |volume| Some(volume.destage_bytes_per_second as f64),
+            ),
+            (
+                "forebay_origin_away_seconds",
+                "How long the server of an origin is away; 0 while it is there.",
+                |volume| Some(volume.origin_away_seconds.unwrap_or(0.0)),
             ),
             (
                 "forebay_destage_lag_seconds",

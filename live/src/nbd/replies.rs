@@ -226,3 +226,7 @@ fn skip(input: &mut impl Read, len_bytes: u64) -> Result<(), ClientError> {
 fn errno(error: u32) -> Errno {
     i32::try_from(error).map_or(Errno::IO, Errno)
 }
+
+#[cfg(test)]
+#[path = "replies_tests.rs"]
+mod tests;

@@ -1,6 +1,7 @@
 //! Origins behind NBD servers: they go away, come back, grow, shrink, and come back as others.
 
 mod identity;
+mod recipe;
 mod refused;
 mod server;
 mod tls;

@@ -79,7 +79,7 @@ impl Facts {
         if let (Some(before), Some(now)) = (name, &now.name)
             && before != now
         {
-            return Some(format!("it is called `{now}` and was called `{before}`"));
+            return Some(format!("it is called {now:?} and was called {before:?}"));
         }
         if now.sector_bytes > self.sector_bytes {
             return Some(format!(

@@ -27,8 +27,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Changes wait for so long after a connection ended on which some were not answered, ours or that of a process before
 /// this one: a server that goes on with them must not overwrite newer ones.
 pub(super) const SETTLE_NS: u64 = Nanos::SECOND;
-/// Bytes that are heard at once.
-const HEAR_BYTES: usize = 64 << 10;
+/// Bytes that are heard at once: a few replies to short reads. The data of a long one goes past this buffer.
+const HEAR_BYTES: usize = 8 << 10;
 /// Stack of a thread.
 const STACK_BYTES: usize = 256 << 10;
 
