@@ -21,7 +21,7 @@ COUNTED ?= $(TESTED)
 # The profile that make doc shares its builds with.
 PROFILE ?= dev
 # Tests of forebay/tests/guest that make test-guest runs.
-GUEST_TESTS ?= nbd
+GUEST_TESTS ?= nbd boot
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 30
 
@@ -63,7 +63,7 @@ test:
 	$(MAKE) --no-print-directory bench-engine
 
 test-guest:
-	@scripts/tools cc qemu-system-x86_64 busybox cpio depmod xz mkfs.ext4 e2fsck
+	@scripts/tools cc qemu-system-x86_64 busybox cpio depmod xz mkfs.ext4 e2fsck mkfs.xfs udevadm
 	cargo build --release --locked -p forebay
 	TARGET=$(abspath $(TARGET)) scripts/guest $(GUEST_TESTS)
 

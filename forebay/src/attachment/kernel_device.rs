@@ -89,6 +89,7 @@ impl KernelDevice {
     pub fn set_limits(&self) -> Result<()> {
         let poll_ms = (self.identifier.connections == 1).then_some(POLL_MS);
         sysfs::set_limits(self.index, poll_ms)
+            .and_then(|()| sysfs::announce(self.index))
             .with_context(|| format!("cannot set the limits of {}", self.path()))
     }
 

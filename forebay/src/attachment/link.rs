@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     fn identifier() -> Identifier {
-        Identifier { set_id: "00".to_owned(), volume_id: 1, connections: 1 }
+        Identifier { set_id: "00".to_owned(), volume_id: 1, connections: 1, name: "data".to_owned() }
     }
 
     #[test]

@@ -51,6 +51,7 @@ impl Running {
             set_id: self.identity.set_id.clone(),
             volume_id: served.id.0,
             connections: options.connections(),
+            name: served.name.clone(),
         };
         let link = Link::of(&served.name);
         link.check(&identifier)?;

@@ -101,6 +101,15 @@ pub fn set_limits(index: u32, poll_ms: Option<u32>) -> io::Result<()> {
     Ok(())
 }
 
+/// Tells programs that follow the kernel's events to look at a device again: the driver gives it its identifier after
+/// its own event.
+///
+/// # Errors
+/// If the kernel sends none.
+pub fn announce(index: u32) -> io::Result<()> {
+    std::fs::write(place(index).join("uevent"), "change")
+}
+
 /// Gives a device that was let go of the kernel's own times back: the next one to use it may be another program.
 pub fn restore_limits(index: u32) {
     // A device that has vanished needs nothing.
