@@ -4,6 +4,8 @@
 //! device is a usage error (exit status 2) before anything is opened.
 
 pub mod attach;
+#[cfg(test)]
+mod documented;
 pub mod duel;
 pub mod studies;
 pub mod traces;

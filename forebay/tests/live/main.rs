@@ -21,6 +21,7 @@ mod kills;
 mod modes;
 mod nbd_origin;
 mod profiles;
+mod recipes;
 mod rot;
 mod settings;
 mod volumes;

@@ -12,6 +12,7 @@
 //! | `assertions.rs` | an assertion says what must hold |
 //! | `paths.rs` | paths in documents and comments exist |
 //! | `first_sentences.rs` | a doc comment begins with what its item is |
+//! | `guide.rs` | the guide explains every event and quotes messages as they are; links lead somewhere |
 //! | `lengths.rs` | files, functions and lines of documents are short |
 //! | `leftovers.rs` | marks of unfinished work, paths of one machine |
 //!
@@ -21,6 +22,7 @@ mod assertions;
 mod citations;
 mod findings;
 mod first_sentences;
+mod guide;
 mod leftovers;
 mod lengths;
 mod module_invariants;
@@ -114,6 +116,24 @@ fn functions_are_short() {
 fn lines_of_documents_are_short() {
     let Some(tree) = repository() else { return };
     Ratchet::none("lines of 100 columns at most").judge(lengths::check_documents(tree));
+}
+
+#[test]
+fn the_guide_explains_every_event() {
+    let Some(tree) = repository() else { return };
+    Ratchet::none("every event is explained").judge(guide::check_events(tree));
+}
+
+#[test]
+fn the_guide_quotes_messages_as_they_are() {
+    let Some(tree) = repository() else { return };
+    Ratchet::none("messages are quoted as they are").judge(guide::check_messages(tree));
+}
+
+#[test]
+fn links_in_documents_lead_somewhere() {
+    let Some(tree) = repository() else { return };
+    Ratchet::none("links lead somewhere").judge(guide::check_links(tree));
 }
 
 #[test]

@@ -92,6 +92,11 @@ impl Tree {
         self.with_ending("md").filter(|(path, _)| !path.contains('/') || path.starts_with("docs/"))
     }
 
+    /// Whether there is a file of exactly this path.
+    pub fn has_file(&self, path: &str) -> bool {
+        self.names.contains(path)
+    }
+
     /// The files whose path is this or ends with it, folder by folder.
     pub fn ending_with(&self, path: &str) -> Vec<&str> {
         let suffix = format!("/{path}");
