@@ -40,7 +40,7 @@ help:
 	@echo "make deny    licences, sources and duplicates of dependencies (needs cargo-deny)"
 	@echo "make soak    simulated power cuts, failing devices and kill tests until stopped, or for SOAK_SECONDS"
 	@echo "             (SOAK_RUNS=$(SOAK_RUNS), SOAK_CRASHES=$(SOAK_CRASHES), SOAK_KILLS=$(SOAK_KILLS) in a round)"
-	@echo "make bench   speed through NBD against nbdkit's file plugin"
+	@echo "make bench   speed through NBD against qemu-nbd, on block devices in memory (needs root)"
 	@echo "make bench-engine   instructions of the engine for a request, against the kept figures (KEEP=1 keeps new ones)"
 	@echo "make fuzz    each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) (needs cargo-fuzz and nightly)"
 
@@ -113,7 +113,7 @@ soak:
 	done
 
 bench:
-	@scripts/tools cc fio jq nbdkit nbdcopy
+	@scripts/tools cc fio jq nbdkit nbdcopy qemu-nbd
 	cargo build --release --locked -p forebay
 	scripts/bench
 

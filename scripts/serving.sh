@@ -9,6 +9,7 @@ fi
 
 work=
 servers=()
+zrams=()
 
 # Makes $work below directory $1, with a state and a run directory of its own for the daemons.
 make_work() {
@@ -25,7 +26,24 @@ leave() {
         kill -KILL "$pid" 2>/dev/null || true
         wait "$pid" 2>/dev/null || true
     done
+    local number
+    for number in "${zrams[@]}"; do
+        echo 1 >"/sys/block/zram$number/reset" && echo "$number" >/sys/class/zram-control/hot_remove
+    done
     [ -z "$work" ] || rm -rf "$work"
+}
+
+# Makes a block device in memory of $1 bytes, which goes away with the script; its path is in $zram.
+make_zram() {
+    [ -e /sys/class/zram-control/hot_add ] || modprobe zram num_devices=0 2>/dev/null || true
+    local number
+    number=$(cat /sys/class/zram-control/hot_add 2>/dev/null) || {
+        echo "cannot make a block device in memory: needs root and the kernel's module zram" >&2
+        exit 1
+    }
+    zrams+=("$number")
+    echo "$1" >"/sys/block/zram$number/disksize"
+    zram=/dev/zram$number
 }
 
 # Serves cache $1 on socket $2, waits for the doors to open, and leaves the process id in $server.
@@ -46,18 +64,28 @@ serve() {
     exit 1
 }
 
-# Starts nbdkit's file plugin over file $1 on socket $2; its process id is in $server.
-serve_by_nbdkit() {
-    nbdkit --foreground --unix "$2" file "$1" &
+# Starts NBD server $2 with the arguments that follow, which listens on socket $1; its process id is in $server.
+serve_by() {
+    local socket=$1 tries
+    shift
+    "$@" &
     server=$!
     servers+=("$server")
-    local tries
     for ((tries = 0; tries < 200; tries++)); do
-        [ -S "$2" ] && return
+        [ -S "$socket" ] && return
         sleep 0.05
     done
-    echo "nbdkit did not start on $2" >&2
+    echo "$1 did not start on $socket" >&2
     exit 1
+}
+
+# Serves file or device $1 on socket $2 by nbdkit's file plugin.
+serve_by_nbdkit() { serve_by "$2" nbdkit --foreground --unix "$2" file "$1"; }
+
+# Serves device $1 on socket $2 by qemu-nbd, which goes to the device as we do.
+serve_by_qemu() {
+    serve_by "$2" qemu-nbd --format=raw --aio=io_uring --cache=none --discard=unmap --persistent --shared=16 \
+        --socket="$2" "$1"
 }
 
 # Stops process $1 cleanly and waits for it.
