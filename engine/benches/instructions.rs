@@ -351,6 +351,8 @@ fn format(disk: &mut Disk) {
         cut_sequence: 0,
         flushed_sequence: 0,
         base_sequence: 1,
+        history: Default::default(),
+        line: Default::default(),
         clean_stop: true,
         cache_bytes: disk.size_bytes(),
         layout: composition.divide(disk.size_bytes()).expect("the cache is large enough"),

@@ -334,6 +334,8 @@ fn format(cache: &mut Disk) {
         cut_sequence: 0,
         flushed_sequence: 0,
         base_sequence: 1,
+        history: Default::default(),
+        line: Default::default(),
         clean_stop: true,
         cache_bytes: cache.size_bytes(),
         layout: composition.divide(cache.size_bytes()).expect("the cache is large enough"),

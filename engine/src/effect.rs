@@ -13,6 +13,8 @@ impl Errno {
     pub const PERM: Errno = Errno(1);
     /// The device failed, or data is lost.
     pub const IO: Errno = Errno(5);
+    /// Something else uses it.
+    pub const BUSY: Errno = Errno(16);
     /// No such device.
     pub const NODEV: Errno = Errno(19);
     /// A range or a length that is not allowed.
@@ -148,6 +150,9 @@ pub enum RequestOp {
     /// Take the volume off the cache: refused with [`Errno::IO`] while it has dirty data.
     /// Answered when its removal is durable. The volume takes no other request afterwards.
     Detach,
+    /// Put the volume on the cache that [`crate::engine::Engine::propose`] named, at a place without one. Answered when
+    /// that is durable; it takes requests from then on.
+    Add,
     /// Give up the volume's lost blocks: they read as the origin has them. Answered when that is durable.
     GiveUpLost,
     /// Stop cleanly: destage nothing more, finish what is under way, leave the clean flag. `volume`

@@ -2,7 +2,7 @@
 
 pub use crate::effect::Busy;
 use crate::effect::{Effect, Errno, IoId, Request};
-use crate::format::Superblock;
+use crate::format::{Superblock, VolumeRecord};
 use crate::limits::Config;
 use crate::machine::volume::Volume;
 use crate::machine::{Machine, Start};
@@ -50,6 +50,23 @@ impl Engine {
         match &mut self.0 {
             Inner::Log(machine) => machine.submit(now, request, memory),
             Inner::Slots(machine) => machine.submit(now, request, memory),
+        }
+    }
+
+    /// Names the volume that the next [`crate::effect::RequestOp::Add`] puts on the cache, and whether its origin can drop
+    /// ranges. The engine gives it a number of its own, whatever `record` says.
+    pub fn propose(&mut self, record: VolumeRecord, can_discard: bool) {
+        match &mut self.0 {
+            Inner::Log(machine) => machine.propose(record, can_discard),
+            Inner::Slots(machine) => machine.propose(record, can_discard),
+        }
+    }
+
+    /// Tells the time of day, in seconds since 1970: what changes a setting from now on is noted with it.
+    pub fn tell_time(&mut self, unix_seconds: u64) {
+        match &mut self.0 {
+            Inner::Log(machine) => machine.unix_seconds = unix_seconds,
+            Inner::Slots(machine) => machine.unix_seconds = unix_seconds,
         }
     }
 

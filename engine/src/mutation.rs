@@ -340,6 +340,25 @@ mutations! {
     ForgetTakenBack,
     /// Rule 11: a detach is answered before the volume is durably off the cache.
     DetachBeforeDurable,
+    /// Rule 11: a volume is added and serves before it is durably on the cache: v1 is flushed, and after a crash there is no
+    /// such volume.
+    AddBeforeDurable,
+    /// Rule 11: a volume gets the number of one that was taken off. Somebody wrote v1 to the origin in between; after a crash
+    /// the log's entries of the old volume count for the new one: v0 is read.
+    ReuseVolumeId,
+    /// Rule 16: a cache is replaced while it holds v1 as dirty: v0 is read.
+    HandOverDirty,
+    /// Rule 16: the new cache is believed before the old one is not: after a crash both are, and what the one takes the other
+    /// does not know.
+    HeirBeforeRetired,
+    /// Rule 16: that the old cache is not to be believed any more is written, and not flushed, before the new one is
+    /// believed: a power cut takes it, and both are.
+    RetireUnflushed,
+    /// Rule 16: a cache is made anew, and does not say so before: a crash between the two copies of its superblock leaves those
+    /// of two caches, and neither counts.
+    RemakeWithoutNote,
+    /// Rule 16: a cache that is made anew keeps its id: what is left of its log on the device is believed.
+    RemakeKeepsSetId,
     /// Rule 11: a session begins before the origin is compared. The start is refused; the next one finds no clean stop any
     /// more, and in slots that are all dirty after a crash nothing to compare: old blocks go home over newer ones.
     SessionBeforeChecks,

@@ -7,6 +7,7 @@ pub mod attach;
 #[cfg(test)]
 mod documented;
 pub mod duel;
+pub mod look;
 pub mod studies;
 pub mod traces;
 
@@ -46,7 +47,7 @@ pub enum Verb {
     /// Take the block device of a volume away, unless somebody uses it.
     Unattach(attach::Unattach),
     /// Show how a cache and its volumes are doing.
-    Status(Look),
+    Status(look::Status),
     /// Show what a running cache has done: requests, hits, bytes, latencies.
     Stats(Look),
     /// Watch a running cache in the terminal: rates, hits, latencies, dirty data, destage.

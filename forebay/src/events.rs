@@ -112,6 +112,10 @@ events! {
     TakenAway "F33" Error,
     /// An attached volume is in use and waits for the next daemon.
     WaitsForDaemon "F34" Warning,
+    /// A reload added a volume.
+    VolumeAdded "F35" Notice,
+    /// A reload could not add a volume.
+    VolumeNotAdded "F36" Error,
     /// Something else that the server noticed.
     Other "F99" Warning,
 }

@@ -1,5 +1,6 @@
 //! The `forebay` command: reads the command line, does one verb, and says in one line why if it could not.
 
+mod addition;
 mod arguments;
 mod attachment;
 mod configuration;

@@ -70,6 +70,8 @@ pub struct Prepared {
     pub volumes: Vec<Served>,
     /// The notes on it, not stored yet.
     pub record: Arc<LiveRecord>,
+    /// The directory with the notes.
+    pub state: StateDirectory,
     /// Its identity in reports.
     pub identity: CacheIdentity,
     /// Memory, by purpose.
@@ -168,11 +170,11 @@ pub fn prepare(
     record.volumes = volumes.iter().map(|volume| note(volume, &record)).collect();
     warn_of_risks(&superblock.profile, &composition);
     let identity = CacheIdentity::new(spec, &superblock, &composition);
-    let record = Arc::new(LiveRecord::new(state, record));
+    let record = Arc::new(LiveRecord::new(state.clone(), record));
     let prepared_in = started_at.elapsed();
     let session =
         NewSession { cache: cache.clone(), found, config, record: Arc::clone(&record), prepared_in };
-    Ok(Prepared { cache, volumes, record, identity, memory, session })
+    Ok(Prepared { cache, volumes, record, state, identity, memory, session })
 }
 
 /// Warns in one line of promises that a cache does not make, if it promises less than a disk.
@@ -294,6 +296,8 @@ fn renumber_abandoned(
                     volume.name
                 ),
             );
+            let name = volume.name.clone();
+            superblock::note_change(superblock, &name, "content", "cached", "dropped");
             let id = renumber(superblock, VolumeIndex(at as u8));
             // The places of the fingerprint may have been written meanwhile.
             superblock.volumes[at].as_mut().expect("just seen").fingerprint = Default::default();
@@ -386,6 +390,13 @@ fn open_origin(spec: &DeviceSpec, record: &VolumeRecord, cache: &DeviceSpec) -> 
         );
     }
     origin::check_mode(&device, record.mode)?;
+    warn_of_origin(&device);
+    Ok(Ok(device))
+}
+
+/// Warns of what an origin lacks.
+pub fn warn_of_origin(device: &Device) {
+    let spec = device.spec();
     if !device.can_make_durable() {
         event(
             Event::NotDurable,
@@ -401,7 +412,6 @@ fn open_origin(spec: &DeviceSpec, record: &VolumeRecord, cache: &DeviceSpec) -> 
             format_args!("{spec} is used through the page cache: its file system refuses direct I/O"),
         );
     }
-    Ok(Ok(device))
 }
 
 /// The note on a volume from the moment it is served.

@@ -1,9 +1,10 @@
 //! The superblock as the command line reads and edits it, while no daemon has the cache.
 
+use crate::report::now_seconds;
 use anyhow::{Context, Result, anyhow, bail};
 use engine::composition::Composition;
 use engine::effect::{Errno, WriteMode};
-use engine::format::{Superblock, VolumeRecord};
+use engine::format::{Change, Superblock, VolumeRecord};
 use engine::image::Image;
 use engine::mutation::Mutations;
 use engine::recovery::write_superblock;
@@ -49,6 +50,12 @@ pub fn store(image: &mut impl Image, superblock: &mut Superblock) -> Result<()> 
     write_superblock(image, superblock, Mutations::NONE)
         .map_err(system)
         .context("cannot write the superblock of the cache")
+}
+
+/// Notes a change of a volume's setting, or of the cache's if no volume is named; it is durable with the next
+/// [`store`].
+pub fn note_change(superblock: &mut Superblock, volume: &str, what: &str, old: &str, new: &str) {
+    superblock.history.note(Change::new(now_seconds(), volume, what, old, new));
 }
 
 /// An errno as the error it stands for.

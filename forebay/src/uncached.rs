@@ -62,7 +62,7 @@ pub fn serve(
         format!("nothing is noted of a cache {cache}, so its volumes may have dirty data; connect the cache")
     })?;
     let volumes = open_origins(&record, options, interrupts)?;
-    let Doors { listen, socket_permissions, device_timeout, threads, watching } =
+    let Doors { listen, socket_permissions, device_timeout, threads, watching, .. } =
         doors(&volumes[0].note.name)?;
     let record = LiveRecord::new(state, record);
     let (log, printer) = Log::open()?;
@@ -214,6 +214,7 @@ impl RunningBare {
             metrics: self.watching.metrics.as_ref().map(ToString::to_string),
             oldest_dirty_seconds: None,
             config: self.watching.configuration.as_ref().map(|file| file.path.display().to_string()),
+            history: Vec::new(),
         }
     }
 
@@ -260,6 +261,7 @@ impl Answering for RunningBare {
             Question::Set { .. }
             | Question::Flush { .. }
             | Question::Detach { .. }
+            | Question::Add { .. }
             | Question::Attach { .. }
             | Question::Unattach { .. } => {
                 bail!(

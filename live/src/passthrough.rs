@@ -92,7 +92,11 @@ impl Core for Passthrough {
             RequestOp::Drain | RequestOp::CancelDrain => self.reply(id, Ok(())),
             RequestOp::Stop if self.passing.is_empty() => self.reply(id, Ok(())),
             RequestOp::Stop => self.stopping = Some(id),
-            RequestOp::SetMode(_) | RequestOp::SetSize(_) | RequestOp::Detach | RequestOp::GiveUpLost => {
+            RequestOp::SetMode(_)
+            | RequestOp::SetSize(_)
+            | RequestOp::Detach
+            | RequestOp::Add
+            | RequestOp::GiveUpLost => {
                 self.reply(id, Err(Errno::OPNOTSUPP));
             }
         }

@@ -284,6 +284,8 @@ mod tests {
             cut_sequence: 0,
             flushed_sequence: 0,
             base_sequence: 1,
+            history: Default::default(),
+            line: Default::default(),
             clean_stop: true,
             cache_bytes: CACHE_BYTES,
             layout: composition.divide(CACHE_BYTES).expect("there is room"),

@@ -3,13 +3,16 @@
 //! ```text
 //!   0 .. 4096      the cache's own fields
 //!   4096 + 2048·n  the record of volume slot n
-//!   36864 .. 61440 the composition, as text
+//!   36864 .. 61442 the composition, as text
+//!   61952 .. 65536 the last changes of settings
 //! ```
 
 use super::bytes::{array, put, seal, u8_at, u16_at, u32_at, u64_at, unseal};
 use super::geometry::Geometry;
+use super::history::{HISTORY_BYTES, History};
 use super::key_layout::{KEY_LAYOUT_BYTES, KeyLayout};
 use super::slot_layout::{SLOT_LAYOUT_BYTES, SlotLayout};
+use super::succession::{LINE_BYTES, Line};
 use super::{COUNTER_MAX, FormatError, SUPERBLOCK_BYTES, SetId, VERSION};
 use crate::effect::WriteMode;
 use crate::number::to_u16;
@@ -38,13 +41,16 @@ const VOLUME_ORIGIN_AT: usize = VOLUME_IDENTITY_AT + IDENTITY_BYTES_MAX;
 const VOLUME_FINGERPRINTS_AT: usize = VOLUME_ORIGIN_AT + ORIGIN_BYTES_MAX;
 const FINGERPRINT_BYTES: usize = 16;
 
-const _: () = assert!(SLOTS_AT + SLOT_LAYOUT_BYTES <= FLUSHED_AT);
+/// Where the place in a line of caches is.
+const LINE_AT: usize = FLUSHED_AT - LINE_BYTES;
+const _: () = assert!(SLOTS_AT + SLOT_LAYOUT_BYTES <= LINE_AT);
 const _: () = assert!(KEY_LAYOUT_BYTES <= SLOT_LAYOUT_BYTES);
 const _: () = assert!(VOLUME_FINGERPRINTS_AT + FINGERPRINTS_MAX * FINGERPRINT_BYTES <= VOLUME_BYTES);
 const COMPOSITION_AT: usize = VOLUMES_AT + VOLUMES_MAX * VOLUME_BYTES;
 /// Bytes of a composition's text at the most.
 pub const COMPOSITION_BYTES_MAX: usize = 24 * 1024;
-const _: () = assert!(COMPOSITION_AT + 2 + COMPOSITION_BYTES_MAX <= SUPERBLOCK_BYTES);
+const HISTORY_AT: usize = SUPERBLOCK_BYTES - HISTORY_BYTES;
+const _: () = assert!(COMPOSITION_AT + 2 + COMPOSITION_BYTES_MAX <= HISTORY_AT);
 
 /// The superblock of a cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +82,10 @@ pub struct Superblock {
     pub next_volume_id: u32,
     /// The volumes by slot.
     pub volumes: [Option<VolumeRecord>; VOLUMES_MAX],
+    /// The last changes of settings.
+    pub history: History,
+    /// Its place in a line of caches that took each other's places.
+    pub line: Line,
 }
 
 /// How a cache device is divided.
@@ -243,6 +253,8 @@ impl Superblock {
                 volume.encode(slot);
             }
         }
+        self.line.encode(&mut bytes[LINE_AT..FLUSHED_AT]);
+        self.history.encode(&mut bytes[HISTORY_AT..]);
         seal(bytes, MAGIC, VERSION);
     }
 
@@ -280,6 +292,8 @@ impl Superblock {
             )?,
             next_volume_id: u32_at(bytes, 80)?,
             volumes,
+            history: History::decode(&bytes[HISTORY_AT..])?,
+            line: Line::decode(&bytes[LINE_AT..FLUSHED_AT])?,
         };
         superblock.validate()?;
         Ok(superblock)

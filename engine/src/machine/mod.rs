@@ -5,8 +5,9 @@
 //! (`volume`, `guard`, `origin`), `outbox` (`flight`, `piece`), `barrier`, `superblock`, `share_queue`, and `destage`'s
 //! `state`, `run`, `choice` and `level`. The others add calls to [`Machine`] that bring such parts together: `read`,
 //! `change` (writes, discards, write-zeroes), `share` (who may hold how much dirty), `flush`, `destage`, `control`
-//! (the operator) and `failure` (a cache that fails).
+//! (the operator), `adding` (of them, a new volume) and `failure` (a cache that fails).
 
+pub(crate) mod adding;
 pub(crate) mod barrier;
 pub(crate) mod change;
 pub(crate) mod control;
@@ -33,6 +34,7 @@ pub(crate) mod volumes;
 use crate::effect::{Busy, Effect, Errno, IoId, IoOp, Notice, Request, RequestOp, Target};
 use crate::format::Superblock;
 use crate::limits::{Config, RANGE_BYTES_MAX, REQUEST_BYTES_MAX, REQUESTS_MAX};
+use crate::machine::adding::Proposed;
 use crate::machine::barrier::CacheBarrier;
 use crate::machine::destage::run::Run;
 use crate::machine::guard::{Blocks, Hold};
@@ -79,6 +81,10 @@ pub(crate) struct Machine<S: Operations> {
     pub(crate) runs: Slab<Run>,
     /// Why the cache is not written any more.
     pub(crate) latched: Option<Errno>,
+    /// The time of day, as it was told last: for what is noted of settings.
+    pub(crate) unix_seconds: u64,
+    /// The volume that is to be added.
+    proposed: Option<Proposed>,
     pub(crate) is_stopping: bool,
     /// Since when requests wait beside a stop, and no device has anything to do.
     still_since: Option<Nanos>,
@@ -112,6 +118,8 @@ impl<S: Store> Machine<S> {
             outbox: Outbox::new(),
             runs: Slab::new(),
             latched: None,
+            unix_seconds: 0,
+            proposed: None,
             is_stopping: false,
             still_since: None,
             last_client: Nanos(0),
@@ -142,6 +150,10 @@ impl<S: Store> Machine<S> {
             // A stop may name any volume, even one that does not exist or is just taken off.
             _ if is_stop && self.is_stopping => self.fail(key, Errno::SHUTDOWN, memory),
             _ if is_stop => self.start(key, memory),
+            None if matches!(request.op, RequestOp::Add) && self.is_stopping => {
+                self.fail(key, Errno::SHUTDOWN, memory);
+            }
+            None if matches!(request.op, RequestOp::Add) => self.start(key, memory),
             Some(volume) => {
                 volume.active += 1;
                 if volume.standing == Standing::Detaching || self.is_stopping {

@@ -1,7 +1,7 @@
 //! Reading the two copies of the superblock: the newer whole one counts.
 
 use crate::effect::Errno;
-use crate::format::{FormatError, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock};
+use crate::format::{FormatError, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Succession, Superblock};
 use crate::image::Image;
 use crate::number::wide;
 
@@ -86,7 +86,12 @@ pub fn load_superblock<I: Image>(image: &mut I) -> Result<(Superblock, CopyState
     }
     let superblock = match copies {
         [Some(a), Some(b)] => {
-            if a.set_id != b.set_id {
+            // RULE 16: a cache that is made anew on its own device says in its last superblock whose place it gives up.
+            let gives_up_to = |one: &Superblock, other: &Superblock| match one.line.succession {
+                Succession::Remade { by, .. } => by == other.set_id,
+                _ => false,
+            };
+            if a.set_id != b.set_id && !gives_up_to(&a, &b) && !gives_up_to(&b, &a) {
                 return Err(SuperblockError::MixedSets);
             }
             if a.update < b.update {

@@ -21,6 +21,8 @@ pub mod log;
 pub mod slots;
 
 use crate::effect::Errno;
+#[cfg(doc)]
+use crate::format::VolumeRecord;
 use crate::machine::Machine;
 use crate::machine::destage::run::Copied;
 use crate::machine::guard::{Blocks, Hold, Stamp};
@@ -31,7 +33,7 @@ use crate::memory::{Memory, Slice};
 use crate::policies::replacement::Access;
 use crate::status::{Bypass, CacheStatus};
 use crate::store::log::extents::ExtentKind;
-use crate::units::{BlockKey, Nanos, Place, VolumeIndex};
+use crate::units::{BlockKey, Nanos, Place, VolumeId, VolumeIndex};
 use alloc::vec::Vec;
 
 /// A cached copy of a block.
@@ -361,6 +363,9 @@ pub(crate) trait Life: Operations {
     fn discard_pending<M: Memory>(m: &mut Machine<Self>, memory: &mut M);
     /// Forgets all of a volume, in memory: it is being detached, or its cache was given up.
     fn drop_volume(m: &mut Machine<Self>, volume: VolumeIndex);
+    /// Notes that a volume is about to come to a place where none is, and returns the number from which on its records
+    /// count ([`VolumeRecord::clean_floor_sequence`]); its own is `id`.
+    fn volume_comes(m: &mut Machine<Self>, volume: VolumeIndex, id: VolumeId, blocks: u64) -> u64;
     /// Forgets the copy of the last block of a volume that is about to grow: it would hide the origin behind the old
     /// end.
     fn drop_end(m: &mut Machine<Self>, volume: VolumeIndex) -> Dropping;

@@ -180,6 +180,8 @@ impl Rig {
             cut_sequence: 0,
             flushed_sequence: 0,
             base_sequence: 1,
+            history: Default::default(),
+            line: Default::default(),
             clean_stop: true,
             cache_bytes: layout.cache_bytes(),
             layout: Layout::Slots(layout),

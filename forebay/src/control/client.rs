@@ -1,6 +1,6 @@
 //! The verb's end of the control socket.
 
-use super::{Answer, Progress, Question};
+use super::{Answer, NOT_UNDERSTOOD, Progress, Question};
 use crate::run_dir::RunDirectory;
 use anyhow::{Context, Result, anyhow, bail};
 use live::devices::DeviceSpec;
@@ -55,6 +55,9 @@ impl Connection {
             }
             match serde_json::from_str(&line).context("the daemon speaks another version")? {
                 Answer::Progress(progress) => on_progress(&progress),
+                Answer::Refused { why } if why == NOT_UNDERSTOOD => {
+                    bail!("the daemon is of another version and cannot do that; restart it with this one")
+                }
                 Answer::Refused { why } => bail!(why),
                 answer => return Ok(answer),
             }

@@ -7,13 +7,17 @@ mod server;
 pub use client::Connection;
 pub use server::{Answering, Listener};
 
+use crate::addition::{Added, Wish};
 use crate::attachment::{AttachOptions, Attached};
 use crate::report::{StatsReport, StatusReport};
 use crate::setting::Setting;
 use serde::{Deserialize, Serialize};
 
-/// The longest question in bytes: a volume's name and a setting are far shorter.
-const QUESTION_BYTES_MAX: u64 = 4096;
+/// The longest question in bytes: the names of an origin, twice, are far shorter.
+const QUESTION_BYTES_MAX: u64 = 16 << 10;
+
+/// Answer to a question that a daemon of another version does not know.
+const NOT_UNDERSTOOD: &str = "the daemon does not understand the question";
 
 /// Question to a daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +45,11 @@ pub enum Question {
         volume: Option<String>,
         /// Compare it with its origin before.
         verify: bool,
+    },
+    /// Put one more volume on the cache.
+    Add {
+        /// The volume.
+        wish: Wish,
     },
     /// Make a device of a volume; the only one if it is not named.
     Attach {
@@ -72,6 +81,8 @@ pub enum Answer {
     Flushed(Flushed),
     /// The volume is off the cache.
     Detached(Detached),
+    /// The volume is on the cache, and offered to clients.
+    Added(Added),
     /// The volume has a device.
     Attached(Attached),
     /// It has none any more.

@@ -1,6 +1,6 @@
 //! The daemon's end of the control socket.
 
-use super::{Answer, Progress, QUESTION_BYTES_MAX, Question};
+use super::{Answer, NOT_UNDERSTOOD, Progress, QUESTION_BYTES_MAX, Question};
 use crate::interrupt::spawn;
 use crate::run_dir::RunDirectory;
 use anyhow::{Context, Result, bail};
@@ -116,7 +116,7 @@ fn converse(stream: &UnixStream, answering: &impl Answering) -> io::Result<()> {
                     .answer(question, &mut on_progress)
                     .unwrap_or_else(|error| Answer::Refused { why: format!("{error:#}") })
             }
-            Err(_) => Answer::Refused { why: "the daemon does not understand the question".to_owned() },
+            Err(_) => Answer::Refused { why: NOT_UNDERSTOOD.to_owned() },
         };
         say(stream, &answer)?;
     }

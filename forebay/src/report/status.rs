@@ -1,6 +1,6 @@
 //! Report of `status`.
 
-use super::Division;
+use super::{ChangeReport, Division};
 use crate::output::Size;
 use crate::state::hexadecimal;
 use engine::composition::Composition;
@@ -37,6 +37,9 @@ pub struct StatusReport {
     /// The configuration file that it was started with, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
+    /// The last changes of its settings, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<ChangeReport>,
 }
 
 /// One volume in `status`.
@@ -394,6 +397,20 @@ impl StatusReport {
             volume.print(to)?;
         }
         Ok(())
+    }
+}
+
+impl StatusReport {
+    /// Prints the last changes of settings for people.
+    ///
+    /// # Errors
+    /// The error of writing.
+    pub fn print_history(&self, to: &mut impl Write) -> io::Result<()> {
+        writeln!(to)?;
+        if self.history.is_empty() {
+            writeln!(to, "changed    nothing that is known")?;
+        }
+        self.history.iter().try_for_each(|change| writeln!(to, "changed    {change}"))
     }
 }
 

@@ -39,7 +39,7 @@ impl Running {
     /// If there is one, or the kernel makes none; then nothing is left of it.
     pub fn attach(&self, volume: Option<&str>, options: &AttachOptions) -> Result<Attached> {
         let index = self.choose(&self.picture()?, volume)?;
-        let served = self.served(index)?;
+        let served = &*self.served(index)?;
         if served.origin.is_none() {
             bail!("the origin of volume {} is missing; connect it and restart the daemon", served.name);
         }
@@ -77,7 +77,7 @@ impl Running {
     /// # Errors
     /// As [`Running::attach`].
     pub fn attach_all(&self, options: &AttachOptions) -> Result<()> {
-        for served in self.volumes.iter().filter(|served| served.origin.is_some()) {
+        for served in self.volumes.all().iter().filter(|served| served.origin.is_some()) {
             if self.device_of(served.index).is_none() {
                 self.attach(Some(&served.name), options)?;
             }
@@ -122,7 +122,7 @@ impl Running {
     pub fn take_over_devices(&self, options: &AttachOptions) {
         let hold = options.hold_seconds.map(|_| options.hold());
         let mut attachments = self.attachments();
-        for served in self.volumes.iter().filter(|served| served.origin.is_some()) {
+        for served in self.volumes.all().iter().filter(|served| served.origin.is_some()) {
             let Some((number, identifier)) = Identifier::find(&self.identity.set_id, served.id.0) else {
                 continue;
             };
@@ -166,7 +166,7 @@ impl Running {
                 );
                 return false;
             }
-            let result = attachment.device.reconnect(None, &|sockets| self.serve_sockets(served, sockets));
+            let result = attachment.device.reconnect(None, &|sockets| self.serve_sockets(&served, sockets));
             let said = result.err().map_or_else(String::new, |error| format!("{error:#}"));
             if !said.is_empty() && said != attachment.said {
                 event(Event::NotAttached, format_args!("{said}; it is tried again"));

@@ -1,10 +1,13 @@
 //! A running cache: the common part of the daemon and of the verbs that work without one.
 
+mod adding;
 mod devices;
 mod homecoming;
 pub mod notices;
+mod volumes;
 mod watch;
 
+use crate::attachment::AttachOptions;
 use crate::configuration::Configuration;
 use crate::control::{Answer, Answering, Listener, Progress, Question};
 use crate::events::Event;
@@ -13,12 +16,13 @@ use crate::log::{Log, event};
 use crate::metrics::{Figures, Source};
 use crate::origin;
 use crate::report::{
-    CacheIdentity, CacheReport, Measured, RecoveryReport, StatsReport, StatusReport, VolumeReport,
+    CacheIdentity, CacheReport, Measured, RecoveryReport, StatsReport, StatusReport, VolumeReport, changes,
+    now_seconds,
 };
 use crate::run_dir::RunDirectory;
 use crate::setting::Setting;
 use crate::startup::{Begun, Prepared, Served};
-use crate::state::LiveRecord;
+use crate::state::{LiveRecord, StateDirectory};
 use crate::superblock::{check_mode, choose_name, system};
 use anyhow::{Context, Result, bail};
 use engine::effect::{Errno, WriteMode};
@@ -34,12 +38,13 @@ use std::io;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
+use volumes::ServedVolumes;
 use watch::Watch;
 
 /// A cache that runs.
 pub struct Running {
     handle: Handle<Engine>,
-    volumes: Vec<Served>,
+    volumes: ServedVolumes,
     record: Arc<LiveRecord>,
     identity: CacheIdentity,
     /// The number of the session.
@@ -60,6 +65,13 @@ pub struct Running {
     /// Held from before a note on dirty data is made until its event has happened, so that `may_be_dirty` is never
     /// taken away from a volume that is just going into writeback.
     note_lock: Mutex<()>,
+    /// Held while volumes are added or taken off.
+    changing: Mutex<()>,
+    /// How volumes that are added become devices, if all volumes are.
+    attach_all: Option<AttachOptions>,
+    /// Notes on all caches.
+    state: StateDirectory,
+    interrupts: Interrupts,
     /// The volumes that are devices of this machine.
     attachments: Mutex<Vec<devices::Attachment>>,
 }
@@ -87,6 +99,8 @@ pub struct Doors {
     pub threads: usize,
     /// How it is watched.
     pub watching: Watched,
+    /// How volumes become devices, if all are to be.
+    pub attach: Option<AttachOptions>,
 }
 
 impl Doors {
@@ -99,6 +113,7 @@ impl Doors {
             device_timeout,
             threads: 1,
             watching: Watched::default(),
+            attach: None,
         }
     }
 }
@@ -116,7 +131,8 @@ pub fn run<T: Send + 'static>(
     interrupts: &Interrupts,
     job: impl FnOnce(&Arc<Running>) -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let Prepared { cache, volumes, record, identity, memory, session } = prepared;
+    let Prepared { cache, volumes, record, state, identity, memory, session } = prepared;
+    let volumes = ServedVolumes::new(volumes);
     let (log, printer) = Log::open()?;
     let latch = Arc::new(OnceLock::new());
     let is_daemon = !doors.listen.is_empty();
@@ -131,7 +147,7 @@ pub fn run<T: Send + 'static>(
         socket_permissions: doors.socket_permissions,
         abandon: abandon(&volumes, &record, log.clone()),
         device_timeout: doors.device_timeout,
-        notice: Box::new(notices(&volumes, is_daemon, Arc::clone(&latch), log)),
+        notice: Box::new(notices(volumes.clone(), is_daemon, Arc::clone(&latch), log)),
         reactors: doors.threads,
     };
     let (server, handle) = Server::new(config)?;
@@ -155,7 +171,7 @@ pub fn run<T: Send + 'static>(
         interrupts.attend();
         let Begun { engine, recovery } = session.begin()?;
         let session = engine.superblock().session;
-        let (note_lock, drains) = (Mutex::new(()), Mutex::default());
+        let (note_lock, drains, changing) = (Mutex::new(()), Mutex::default(), Mutex::new(()));
         let running = Arc::new(Running {
             handle,
             volumes,
@@ -171,6 +187,10 @@ pub fn run<T: Send + 'static>(
             configuration: Mutex::new(watching.configuration.clone()),
             watching,
             note_lock,
+            changing,
+            attach_all: doors.attach,
+            state,
+            interrupts: interrupts.clone(),
             attachments: Mutex::default(),
         });
         begun = Some(Arc::clone(&running));
@@ -187,38 +207,38 @@ pub fn run<T: Send + 'static>(
 }
 
 /// The origins by slot.
-fn origins(volumes: &[Served]) -> Vec<Option<Device>> {
+fn origins(volumes: &ServedVolumes) -> Vec<Option<Device>> {
     let mut origins = vec![None; VOLUMES_MAX];
-    for volume in volumes {
+    for volume in volumes.all() {
         origins[volume.index.at()].clone_from(&volume.origin);
     }
     origins
 }
 
-fn exports(volumes: &[Served]) -> Vec<ExportConfig> {
-    volumes
-        .iter()
-        .filter(|volume| volume.origin.is_some())
-        .map(|volume| ExportConfig {
-            volume: volume.index,
-            name: volume.name.clone(),
-            size_bytes: volume.size_bytes,
-            min_block_bytes: volume.min_block_bytes,
-            read_only: volume.mode == WriteMode::Readonly,
-        })
-        .collect()
+fn exports(volumes: &ServedVolumes) -> Vec<ExportConfig> {
+    volumes.all().iter().filter(|volume| volume.origin.is_some()).map(|volume| export(volume)).collect()
+}
+
+/// A volume as its clients see it.
+fn export(volume: &Served) -> ExportConfig {
+    ExportConfig {
+        volume: volume.index,
+        name: volume.name.clone(),
+        size_bytes: volume.size_bytes,
+        min_block_bytes: volume.min_block_bytes,
+        read_only: volume.mode == WriteMode::Readonly,
+    }
 }
 
 type Abandon = Box<dyn FnMut(VolumeIndex) -> io::Result<()> + Send>;
 
 /// Hazard 10: notes that the cached content is void, before a write passes a failed cache to the origin.
-fn abandon(volumes: &[Served], record: &Arc<LiveRecord>, log: Log) -> Abandon {
-    let ids: Vec<(VolumeIndex, u32)> = volumes.iter().map(|volume| (volume.index, volume.id.0)).collect();
-    let record = Arc::clone(record);
+fn abandon(volumes: &ServedVolumes, record: &Arc<LiveRecord>, log: Log) -> Abandon {
+    let (volumes, record) = (volumes.clone(), Arc::clone(record));
     Box::new(move |index| {
-        let (_, id) = ids.iter().find(|(at, _)| *at == index).ok_or(io::ErrorKind::NotFound)?;
+        let volume = volumes.of(index).ok_or(io::ErrorKind::NotFound)?;
         record
-            .change_volume(*id, |note| {
+            .change_volume(volume.id.0, |note| {
                 note.abandoned = true;
                 note.may_be_dirty = false;
             })
@@ -239,8 +259,8 @@ impl Running {
         volumes.find(|volume| volume.index == served.index).context("the volume is gone")
     }
 
-    fn served(&self, index: VolumeIndex) -> Result<&Served> {
-        self.volumes.iter().find(|volume| volume.index == index).context("the volume is gone")
+    fn served(&self, index: VolumeIndex) -> Result<Arc<Served>> {
+        self.volumes.of(index).context("the volume is gone")
     }
 
     /// Addresses for NBD clients.
@@ -300,6 +320,7 @@ impl Running {
             ..self.report(volume)
         });
         let volumes = volumes.collect();
+        let history = self.handle.with_core(|engine| changes(&engine.superblock().history))?;
         let oldest_dirty_seconds = Some(watch.oldest_dirty_seconds(Instant::now()));
         Ok(StatusReport {
             running: true,
@@ -316,6 +337,7 @@ impl Running {
             metrics: self.watching.metrics.as_ref().map(ToString::to_string),
             oldest_dirty_seconds,
             config: configuration.as_ref().map(|configuration| configuration.path.display().to_string()),
+            history,
         })
     }
 
@@ -343,7 +365,8 @@ impl Running {
     }
 
     fn report(&self, status: &VolumeStatus) -> VolumeReport {
-        let served = self.volumes.iter().find(|volume| volume.index == status.index);
+        let served = self.volumes.of(status.index);
+        let served = served.as_deref();
         let mut report =
             VolumeReport::new(status, served.map_or_else(String::new, |served| served.origin_name.clone()));
         if served.is_some_and(|served| served.origin.is_none()) {
@@ -383,7 +406,8 @@ impl Running {
     /// If it cannot be changed so, or not while it runs.
     pub fn set(&self, volume: Option<&str>, setting: Setting) -> Result<()> {
         let index = self.choose(&self.picture()?, volume)?;
-        let served = self.served(index)?;
+        let served = &*self.served(index)?;
+        self.tell_time()?;
         match setting {
             Setting::Mode(mode) => self.set_mode(served, mode),
             Setting::SizeOfOrigin => self.set_size(served),
@@ -392,6 +416,12 @@ impl Running {
                 bail!("an origin cannot change under a running daemon; stop it first, then set {setting}")
             }
         }
+    }
+
+    /// Tells the engine the time of day, for what it notes of the change of a setting that follows.
+    fn tell_time(&self) -> Result<()> {
+        let now = now_seconds();
+        Ok(self.handle.with_core(move |engine| engine.tell_time(now))?)
     }
 
     fn request(&self, served: &Served, op: ControlOp, what: &str) -> Result<()> {
@@ -505,6 +535,7 @@ impl Answering for Running {
             Question::Detach { volume, verify } => {
                 self.detach(volume.as_deref(), verify, on_progress).map(Answer::Detached)
             }
+            Question::Add { wish } => self.add(&wish).map(Answer::Added),
             Question::Attach { volume, options } => {
                 self.attach(volume.as_deref(), &options).map(Answer::Attached)
             }

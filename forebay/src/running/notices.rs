@@ -1,8 +1,8 @@
 //! Notices: unasked messages of a running cache to its operator.
 
+use super::volumes::ServedVolumes;
 use crate::events::Event;
 use crate::log::Log;
-use crate::startup::Served;
 use crate::superblock::system;
 use engine::effect::{Errno, Notice, Target};
 use engine::units::VolumeIndex;
@@ -13,17 +13,13 @@ use std::sync::{Arc, OnceLock};
 /// Reports the server's notices, with the names of volumes where the engine knows numbers, and keeps the reason why the
 /// cache is not written any more.
 pub(super) fn notices(
-    volumes: &[Served],
+    volumes: ServedVolumes,
     is_daemon: bool,
     latch: Arc<OnceLock<Errno>>,
     log: Log,
 ) -> impl FnMut(ServerNotice) + Send + 'static {
-    let names: Vec<(VolumeIndex, String)> =
-        volumes.iter().map(|volume| (volume.index, volume.name.clone())).collect();
     move |said| {
-        let name = |index: VolumeIndex| {
-            names.iter().find(|(at, _)| *at == index).map_or("?", |(_, name)| name.as_str())
-        };
+        let name = |index: VolumeIndex| volumes.name(index);
         if let ServerNotice::Engine(Notice::CacheLatched { errno }) = said {
             // The first failure is the reason; later ones follow from it.
             let _ = latch.set(errno);
@@ -84,7 +80,7 @@ pub fn latched(errno: Errno) -> String {
     format!("the cache device failed: {error}{advice}, then restart the daemon; until then it is not written")
 }
 
-fn line<'a>(said: &ServerNotice, name: impl Fn(VolumeIndex) -> &'a str) -> String {
+fn line(said: &ServerNotice, name: impl Fn(VolumeIndex) -> String) -> String {
     let said = match said {
         ServerNotice::Engine(said) => said,
         ServerNotice::DeviceGone { target: Target::Origin(volume) } => {

@@ -1,11 +1,12 @@
 //! `forebay create`: formats a cache device. Not one byte is written to the origin.
 
+use crate::addition::{check_pair, open_origin};
 use crate::arguments::{self, Create};
 use crate::log::notice;
 use crate::opening;
 use crate::origin::{self, NewVolume};
 use crate::output::{Output, Size};
-use crate::ownership::{as_an_origin, check_origin, is_same, remember};
+use crate::ownership::{as_an_origin, check_origin, remember};
 use crate::profile;
 use crate::report::Division;
 use crate::signature;
@@ -57,7 +58,7 @@ pub(super) fn run(arguments: Create) -> Result<()> {
     let composition = profile.composition_of(is_unsafe)?;
     let mode = mode.unwrap_or(composition.write_mode);
     superblock::check_mode(&profile.name, &composition, mode)?;
-    let origin = open_origin(&origin_spec)?;
+    let origin = open_origin(&origin_spec, Access::ReadOnlyExclusive)?;
     origin::check_mode(&origin, mode)?;
     let cache = open_cache(&cache_spec)?;
     check_origin(&state, &origin, &cache_spec, take_over.as_ref())?;
@@ -74,6 +75,8 @@ pub(super) fn run(arguments: Create) -> Result<()> {
         cut_sequence: 0,
         flushed_sequence: 0,
         base_sequence: 1,
+        history: Default::default(),
+        line: Default::default(),
         clean_stop: true,
         cache_bytes: cache.size_bytes(),
         layout,
@@ -95,6 +98,8 @@ pub(super) fn run(arguments: Create) -> Result<()> {
         division: (&layout).into(),
         index_bytes: index_bytes(&superblock),
     };
+    superblock::note_change(&mut superblock, "", "profile", "", &created.profile);
+    superblock::note_change(&mut superblock, &volume.name, "origin", "", &volume.origin);
     superblock.volumes[0] = Some(volume);
 
     state.make()?;
@@ -227,47 +232,6 @@ fn warn_of_room(profile: &str, composition: &Composition, layout: &Layout, cache
         Size(room_bytes),
         Size(size_bytes)
     ));
-}
-
-/// Refuses devices that cannot be an origin and a cache before anything is opened.
-pub(super) fn check_pair(origin: &DeviceSpec, cache: &DeviceSpec) -> Result<()> {
-    if matches!(cache, DeviceSpec::Nbd(_)) {
-        bail!(
-            "{cache} cannot be a cache: what is cached must be near; use a file or block device of this machine"
-        );
-    }
-    for spec in [origin, cache] {
-        if spec.is_fleeting() {
-            bail!(
-                "{spec} is gone when this command ends; use a file (in /dev/shm, if it shall be in memory)"
-            );
-        }
-    }
-    if is_same(origin, cache) {
-        bail!("the origin and the cache are both {cache}; they must be two devices");
-    }
-    Ok(())
-}
-
-/// Opens an origin read-only, unless it is in use. Says what of it will not be in its volume.
-pub(super) fn open_origin(spec: &DeviceSpec) -> Result<Device> {
-    let origin = opening::open(spec, Access::ReadOnlyExclusive).map_err(|error| {
-        let advice = match error {
-            DeviceError::Missing { .. } => "; name the slow device with --origin",
-            DeviceError::Busy { .. } => "; unmount it: from now on it must be used through Forebay only",
-            DeviceError::Locked { .. } => "; stop the daemon that serves it",
-            _ => "",
-        };
-        anyhow!("the origin cannot be used: {error}{advice}")
-    })?;
-    if origin.unused_bytes() > 0 {
-        notice(format_args!(
-            "the last {} bytes of {spec} are not in the volume: it has whole sectors of {} bytes only",
-            origin.unused_bytes(),
-            origin.sector_bytes()
-        ));
-    }
-    Ok(origin)
 }
 
 fn open_cache(spec: &DeviceSpec) -> Result<Device> {

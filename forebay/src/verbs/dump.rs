@@ -6,7 +6,7 @@ mod slots;
 use crate::arguments::Dump;
 use crate::opening::open_cache;
 use crate::output::{Output, Size};
-use crate::report::Division;
+use crate::report::{ChangeReport, Division, changes};
 use crate::state::hexadecimal;
 use crate::superblock;
 use anyhow::{Result, anyhow, bail};
@@ -43,6 +43,8 @@ struct SuperblockDump {
     composition: Vec<String>,
     next_volume_id: u32,
     volumes: Vec<VolumeDump>,
+    /// The last changes of settings, oldest first.
+    history: Vec<ChangeReport>,
 }
 
 #[derive(Serialize)]
@@ -203,6 +205,7 @@ fn superblock_dump(superblock: &Superblock) -> SuperblockDump {
         composition: superblock.composition.lines().map(str::to_owned).collect(),
         next_volume_id: superblock.next_volume_id,
         volumes: superblock.volumes.iter().enumerate().filter_map(volume).collect(),
+        history: changes(&superblock.history),
     }
 }
 
@@ -283,6 +286,9 @@ fn print_superblock(to: &mut impl Write, superblock: &Superblock) -> io::Result<
             volume.identity,
             volume.fingerprint.len()
         )?;
+    }
+    for change in &dump.history {
+        writeln!(to, "changed    {change}")?;
     }
     Ok(())
 }

@@ -39,7 +39,7 @@ use std::ops::ControlFlow;
 pub fn run(verb: Verb) -> Result<()> {
     match verb {
         Verb::Create(arguments) => create::run(arguments),
-        Verb::Add(arguments) => add::run(arguments),
+        Verb::Add(arguments) => add::run(&arguments),
         Verb::Serve(arguments) => serve::run(arguments),
         Verb::Attach(arguments) => attach::run(&arguments),
         Verb::Unattach(arguments) => unattach::run(&arguments),

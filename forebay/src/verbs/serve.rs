@@ -1,5 +1,6 @@
 //! `forebay serve`: recovers a cache, opens its doors, and stays until it is told to stop.
 
+use crate::addition;
 use crate::arguments::{Serve, Watching};
 use crate::attachment;
 use crate::configuration::{self, Configuration};
@@ -19,7 +20,7 @@ use crate::startup::{self, Prepared};
 use crate::state::StateDirectory;
 use crate::superblock;
 use crate::uncached;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use engine::composition::Composition;
 use live::devices::BlockingDevice;
 use live::devices::{self, Access, DeviceError, DeviceSpec};
@@ -72,6 +73,7 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
             device_timeout,
             threads,
             watching: watching.clone(),
+            attach: attach.then(|| connection.options(None)),
         })
     };
     let why_missing = missing(&cache)?;
@@ -288,14 +290,40 @@ fn attend(running: &Running, interrupts: &Interrupts) {
     service::stopping();
 }
 
-/// Reads the configuration again, and does what of it can be done while the cache is served: sets the modes that it
-/// says. A file with an error changes nothing.
+/// Adds the volumes that a configuration names and the cache does not have.
+fn add_volumes(running: &Running, configuration: &Configuration) {
+    for wish in &configuration.volumes {
+        if !matches!(running.mode_of(&wish.name), Ok(None)) {
+            continue;
+        }
+        let added = match &wish.origin {
+            Some(origin) => running.add(&addition::wish(&wish.name, origin, wish.mode, None)),
+            None => {
+                Err(anyhow!("there is no volume {}; it can be added if its `origin` is named", wish.name))
+            }
+        };
+        match added {
+            Ok(added) => event(
+                Event::VolumeAdded,
+                format_args!("volume {} of {} was added ({})", added.name, added.origin, added.mode),
+            ),
+            Err(error) => event(
+                Event::VolumeNotAdded,
+                format_args!("{}:{}: {error:#}", configuration.path.display(), wish.line),
+            ),
+        }
+    }
+}
+
+/// Reads the configuration again, and does what of it can be done while the cache is served: adds new volumes, and sets
+/// the modes that it says. A file with an error changes nothing.
 fn reload(running: &Running) {
     let Some(old) = running.configuration() else { return };
     let new = match configuration::load(&old.path) {
         Ok(new) => new,
         Err(error) => return event(Event::NotReloaded, format_args!("nothing is changed: {error:#}")),
     };
+    add_volumes(running, &new);
     for wish in &new.volumes {
         let Some(mode) = wish.mode else { continue };
         match running.mode_of(&wish.name) {
@@ -308,19 +336,16 @@ fn reload(running: &Running) {
                     event(Event::ModeNotSet, format_args!("{}:{}: {error:#}", new.path.display(), wish.line))
                 }
             },
-            Ok(None) => event(
-                Event::ModeNotSet,
-                format_args!(
-                    "{}:{}: there is no volume {}; it can be added when the cache is not served",
-                    new.path.display(),
-                    wish.line,
-                    wish.name
-                ),
-            ),
+            Ok(None) => {}
             Err(error) => return event(Event::ModeNotSet, format_args!("{error:#}")),
         }
     }
-    for key in old.changed_keys(&new) {
+    // Of volumes that are new something was said already.
+    let is_new = |key: &str| {
+        let name = key.strip_prefix("volume.");
+        name.is_some_and(|name| old.volumes.iter().all(|wish| wish.name != name))
+    };
+    for key in old.changed_keys(&new).into_iter().filter(|key| !is_new(key)) {
         event(
             Event::NextStart,
             format_args!("{}: `{key}` has changed, which the next start takes up", new.path.display()),

@@ -91,7 +91,8 @@ fn edit(arguments: &Set, volume: Option<&str>, setting: Setting) -> Result<()> {
         Setting::Mode(mode) => {
             let composition = superblock::composition(&superblock, &spec.to_string())?;
             superblock::check_mode(&superblock.profile, &composition, mode)?;
-            record(&mut superblock, index).mode = mode;
+            let before = std::mem::replace(&mut record(&mut superblock, index).mode, mode);
+            note(&mut superblock, index, "mode", (before.name(), mode.name()));
         }
         Setting::SizeOfOrigin => set_size(&mut superblock, index, spec)?,
         Setting::OriginChanged | Setting::OriginChangedDiscardDirty => {
@@ -106,6 +107,11 @@ fn edit(arguments: &Set, volume: Option<&str>, setting: Setting) -> Result<()> {
 
 fn record(superblock: &mut Superblock, index: VolumeIndex) -> &mut VolumeRecord {
     superblock.volumes[index.at()].as_mut().expect("the volume was chosen among those there are")
+}
+
+fn note(superblock: &mut Superblock, index: VolumeIndex, what: &str, (old, new): (&str, &str)) {
+    let name = record(superblock, index).name.clone();
+    superblock::note_change(superblock, &name, what, old, new);
 }
 
 fn open_noted_origin(record: &VolumeRecord, given: Option<&DeviceSpec>) -> Result<Device> {
@@ -131,6 +137,8 @@ fn set_size(superblock: &mut Superblock, index: VolumeIndex, cache: &DeviceSpec)
         record.size_sectors = origin.size_bytes() / SECTOR_BYTES;
         // The well-known places of another size are others.
         record.fingerprint = origin::fingerprint(&origin)?;
+        let (old, new) = (noted_bytes.to_string(), origin.size_bytes().to_string());
+        note(superblock, index, "size_bytes", (&old, &new));
         return Ok(());
     }
     bail!(
@@ -174,7 +182,9 @@ fn change_origin(image: &mut BlockingDevice, superblock: &mut Superblock, change
         Layout::Slots(_) => old.clean_floor_sequence,
         Layout::Log(_) | Layout::Keys(_) | Layout::Frames(_) => new.clean_floor_sequence,
     };
+    let accepted = format!("{} as it was then", new.origin);
     superblock.volumes[index.at()] = Some(VolumeRecord { clean_floor_sequence, ..new });
+    note(superblock, index, "origin", (&old.origin, &accepted));
     if dirty_bytes > 0 {
         let mut output = Output::stdout();
         writeln!(output, "{} of dirty data of volume {name} were thrown away", Size(dirty_bytes))?;

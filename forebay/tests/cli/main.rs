@@ -1,6 +1,7 @@
 //! Goal: each command does what the manual says, and says one clear line where it cannot. Method: the real binary, with
 //! files as devices, in a place of its own for each test.
 
+mod add;
 mod attach;
 mod config;
 mod create;

@@ -62,6 +62,8 @@ impl Recipe {
             cut_sequence: 0,
             flushed_sequence: 0,
             base_sequence: 1,
+            history: Default::default(),
+            line: Default::default(),
             clean_stop: true,
             cache_bytes,
             layout: self.layout,

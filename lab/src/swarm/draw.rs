@@ -112,5 +112,7 @@ impl Options {
         self.set(Knob::silences, if random.one_in(2) { random.between(20, 100) } else { 0 });
         self.set(Knob::rot_while_off, if random.one_in(2) { random.between(20, 100) } else { 0 });
         self.set(Knob::sick_stops, if random.one_in(2) { random.between(10, 60) } else { 0 });
+        self.set(Knob::additions, if random.one_in(2) { random.between(20, 100) } else { 0 });
+        self.set(Knob::successions, if random.one_in(2) { random.between(20, 100) } else { 0 });
     }
 }

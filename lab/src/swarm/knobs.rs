@@ -219,4 +219,8 @@ knobs! {
     sick_stops = 0,
     /// Blocks of the ring that no flush covers, at the most; 0: as many as there are.
     unflushed_blocks = 0,
+    /// Per cent of rounds in which a volume that was taken off is added while clients of others work.
+    additions = 0,
+    /// Per cent of clean stops behind which the cache gives its place to another device, or is made anew.
+    successions = 0,
 }

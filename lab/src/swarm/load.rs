@@ -47,7 +47,7 @@ impl<'a> Load<'a> {
             self.break_devices(world);
             self.change_modes(world)?;
             self.operate(world)?;
-            if !self.detach(world)? {
+            if !self.detach(world)? && !self.add(world)? {
                 self.requests(world, self.get(Knob::steps))?;
             }
             self.before_an_end(world)?;

@@ -35,6 +35,10 @@ pub(super) struct Off {
     random: Random,
     /// For silences, rot and cut detaches: the draws of everything else are the same with them and without.
     quiet: Random,
+    /// For volumes that are added.
+    added: Random,
+    /// For caches that take the place of others.
+    lined: Random,
     /// Content of the origins some rounds ago.
     older: Vec<Vec<Tag>>,
     /// The cache some rounds ago, and the number of its superblock.
@@ -46,7 +50,9 @@ pub(super) struct Off {
 impl Off {
     pub fn new(seed: u64) -> Off {
         let (random, quiet) = (Random::new(seed).fork(0x0_0ff0), Random::new(seed).fork(0x0_c01d));
-        Off { random, quiet, older: Vec::new(), older_cache: None, leaving: None }
+        let added = Random::new(seed).fork(0x0_add5);
+        let lined = Random::new(seed).fork(0x0_11fe);
+        Off { random, quiet, added, lined, older: Vec::new(), older_cache: None, leaving: None }
     }
 
     fn per_cent(&mut self, per_cent: u64) -> bool {
@@ -61,6 +67,7 @@ impl Off {
 impl Load<'_> {
     /// Lets time pass in which no engine runs. True if an engine runs when it is over.
     pub(super) fn switched_off(&mut self, world: &mut World) -> Result<bool, Violation> {
+        self.succeed_cache(world)?;
         self.operate_off(world)?;
         if self.off.per_cent(self.get(Knob::older_copies)) {
             Load::heal(world);
@@ -193,6 +200,31 @@ impl Load<'_> {
         Ok(())
     }
 
+    /// Another device takes the cache's place, or the cache is made anew in another size; somebody puts an old device back.
+    fn succeed_cache(&mut self, world: &mut World) -> Result<(), Violation> {
+        let per_cent = self.get(Knob::successions);
+        if per_cent == 0 || self.off.lined.below(100) >= per_cent || !world.may_succeed() {
+            return Ok(());
+        }
+        Load::heal(world);
+        // An older copy of the cache before is none of this one.
+        self.off.older_cache = None;
+        let is_remade = self.off.lined.one_in(2);
+        let segments = 64 + self.off.lined.below(10) as u32;
+        for attempt in 0..JOBS_MAX {
+            let changes = if attempt + 1 == JOBS_MAX { u64::MAX - 1 } else { self.off.lined.below(10) };
+            let is_done = if is_remade {
+                world.remake_cache(segments, changes)?
+            } else {
+                world.replace_cache(segments, changes)?
+            };
+            if is_done {
+                break;
+            }
+        }
+        world.start_retired()
+    }
+
     /// Repairs a log that is refused. False if it is not to be.
     pub(super) fn repair(&mut self, world: &mut World) -> Result<bool, Violation> {
         if !self.off.per_cent(self.get(Knob::repairs)) {
@@ -274,6 +306,32 @@ impl Load<'_> {
             }
         }
         world.is_sound().map(|()| true)
+    }
+
+    /// Adds a volume that was taken off while the clients of others go on. True if a crash is to follow at once.
+    pub(super) fn add(&mut self, world: &mut World) -> Result<bool, Violation> {
+        let Some(volume) = (0..world.volumes()).find(|volume| world.may_be_added(*volume)) else {
+            return Ok(false);
+        };
+        let per_cent = self.get(Knob::additions);
+        if per_cent == 0 || self.off.added.below(100) >= per_cent || world.outstanding_of(volume) > 0 {
+            return Ok(false);
+        }
+        let (mode, _) = WriteMode::ALL[self.off.added.below(4) as usize];
+        let add = world.add(volume, mode);
+        let most = match self.off.added.below(3) {
+            0 => return world.is_sound().map(|()| false),
+            1 => self.off.added.below(STEPS_OF_A_CUT_DETACH),
+            _ => STEPS_OF_A_STOP,
+        };
+        for _ in 0..most {
+            if world.answer(add).is_some() || !world.step()? {
+                break;
+            }
+        }
+        // A crash at once, or some requests before it, of the new volume, too.
+        world.is_sound()?;
+        Ok(self.off.added.one_in(2))
     }
 
     fn change_origins(&mut self, world: &mut World) {

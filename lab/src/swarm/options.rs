@@ -80,6 +80,8 @@ impl Options {
             Knob::rot_while_off,
             Knob::sick_stops,
             Knob::unflushed_blocks,
+            Knob::additions,
+            Knob::successions,
         ])
         .with_devices_alone()
     }

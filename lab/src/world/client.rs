@@ -66,6 +66,19 @@ impl World {
         self.submit(volume, RequestOp::GiveUpLost)
     }
 
+    /// Puts a volume that was taken off on the cache again while the engine runs, with its origin as it is.
+    ///
+    /// # Panics
+    /// If no engine runs.
+    pub fn add(&mut self, volume: usize, mode: WriteMode) -> Ticket {
+        let record = self.record_of(volume, mode);
+        self.begin_anew(volume);
+        self.asked_add[volume] = Some(mode);
+        let can_discard = self.setup.engine_config().origin_can_discard[volume];
+        self.engine.as_mut().expect("an engine runs").propose(record, can_discard);
+        self.submit(volume, RequestOp::Add)
+    }
+
     /// Submits anything. A buffer in `op` must come from [`crate::memory::Pool::client`]; of a write the
     /// content is filled in here.
     pub fn submit(&mut self, volume: usize, op: RequestOp) -> Ticket {
@@ -266,6 +279,7 @@ impl World {
                 // What a cache that fails has recorded is not known before the next start.
                 self.asked_detach[volume] = !is_ok && self.oracle.explained.is_cache_failed();
             }
+            RequestOp::Add if is_ok => self.added(volume),
             RequestOp::SetSize(sectors) if is_ok => {
                 self.setup.volumes[volume].sectors = sectors;
                 self.asked_sizes.retain(|(asked, of, _)| *of != volume || *asked > id.0);
@@ -326,6 +340,14 @@ impl World {
 }
 
 impl World {
+    /// A volume was put on the cache while the engine runs.
+    fn added(&mut self, volume: usize) {
+        let Some(mode) = self.asked_add[volume].take() else { return };
+        self.detached[volume] = false;
+        self.modes[volume] = mode;
+        self.is_bypassed[volume] = self.is_any_bypassed() || bypasses(mode);
+    }
+
     fn was_absent(&self, volume: usize, since: Moment) -> bool {
         self.is_absent(volume) || self.oracle.explained.was_absent(volume, since)
     }

@@ -19,6 +19,7 @@ mod rot;
 mod script;
 mod setup;
 mod start;
+mod succession;
 mod trace;
 mod verify;
 
@@ -117,6 +118,8 @@ pub struct World {
     /// The stable identities of the origins; empty for none.
     identities: Vec<String>,
     behind: behind::Behind,
+    /// Other caches in the line of this one.
+    line: succession::Line,
     /// Number of the newest superblock that is noted beside the cache.
     noted_update: u64,
     modes: Vec<WriteMode>,
@@ -143,6 +146,8 @@ pub struct World {
     detached: [bool; VOLUMES_MAX],
     /// Volumes that are to be taken off the cache: whether they are is not known before the answer.
     asked_detach: [bool; VOLUMES_MAX],
+    /// Volumes that are to be added while the engine runs, with their modes: whether they are is not known before the answer.
+    asked_add: [Option<WriteMode>; VOLUMES_MAX],
     /// One copy of the superblock alone may have an operator's last change, which was cut.
     is_edit_alone: bool,
     /// Volumes some of whose writes went to the origin alone since the start, or before it and were not flushed then.
@@ -194,6 +199,7 @@ impl World {
             origins,
             identities: (0..setup.volumes.len()).map(|at| identity(&setup, at)).collect(),
             behind: behind::Behind::default(),
+            line: succession::Line::default(),
             noted_update: 0,
             modes: setup.volumes.iter().map(|volume| volume.mode).collect(),
             asked_modes: Vec::new(),
@@ -213,6 +219,7 @@ impl World {
             abandoned: [false; VOLUMES_MAX],
             detached: [false; VOLUMES_MAX],
             asked_detach: [false; VOLUMES_MAX],
+            asked_add: [None; VOLUMES_MAX],
             is_edit_alone: false,
             is_bypassed: [false; VOLUMES_MAX],
             is_metadata_rotten: false,
@@ -362,6 +369,12 @@ impl World {
         !self.detached[volume] && !self.asked_detach[volume]
     }
 
+    /// Whether the volume may be put on the cache: it was taken off, and nobody asked to add it.
+    #[must_use]
+    pub fn may_be_added(&self, volume: usize) -> bool {
+        self.detached[volume] && self.asked_add[volume].is_none()
+    }
+
     /// Virtual time.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
@@ -472,11 +485,11 @@ fn identity(setup: &Setup, volume: usize) -> String {
     if setup.have_origins_identities { format!("disk {volume}") } else { String::new() }
 }
 
-/// The cache device of a setup, formatted.
-fn formatted(setup: &Setup) -> Disk {
+/// How the cache device of a setup is divided, and its size.
+fn layout_of(setup: &Setup) -> (Layout, u64) {
     let geometry = Geometry { segment_blocks: setup.segment_blocks, segments: setup.segments };
     let slots = setup.slots.map(|slots| slots.layout());
-    let (layout, cache_bytes) = match (slots, &setup.keys) {
+    match (slots, &setup.keys) {
         (Some(layout), _) => (Layout::Slots(layout), layout.cache_bytes()),
         (None, Some(keys)) if setup.has_frames() => (Layout::Frames(*keys), keys.cache_bytes()),
         (None, Some(keys)) => (Layout::Keys(*keys), keys.cache_bytes()),
@@ -484,7 +497,12 @@ fn formatted(setup: &Setup) -> Disk {
             let bytes = u64::from(setup.segments) * geometry.segment_bytes();
             (Layout::Log(geometry), SEGMENTS_OFFSET + bytes)
         }
-    };
+    }
+}
+
+/// The cache device of a setup, formatted.
+fn formatted(setup: &Setup) -> Disk {
+    let (layout, cache_bytes) = layout_of(setup);
     let mut superblock = Superblock {
         set_id: [7; 16],
         update: 1,
@@ -492,6 +510,8 @@ fn formatted(setup: &Setup) -> Disk {
         cut_sequence: 0,
         flushed_sequence: 0,
         base_sequence: 1,
+        history: Default::default(),
+        line: Default::default(),
         clean_stop: true,
         cache_bytes,
         layout,

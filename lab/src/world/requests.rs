@@ -58,6 +58,7 @@ pub(super) fn name_of(op: RequestOp) -> &'static str {
         RequestOp::Drain => "drain",
         RequestOp::CancelDrain => "cancel-drain",
         RequestOp::Detach => "detach",
+        RequestOp::Add => "add",
         RequestOp::GiveUpLost => "give-up-lost",
         RequestOp::Stop => "stop",
     }

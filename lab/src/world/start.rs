@@ -207,10 +207,7 @@ impl World {
         self.note(What::Open { session: opened.superblock.session, dirty_bytes });
         self.oracle.explained.restarted();
         self.settle_settings(&opened)?;
-        // In slots and buckets a write goes around the cache, too, when there is no room for it; and elsewhere if the
-        // composition says so.
-        let is_any_bypassed =
-            self.setup.slots.is_some() || self.setup.keys.is_some() || self.setup.bypasses_waits();
+        let is_any_bypassed = self.is_any_bypassed();
         for ((is_bypassed, mode), origin) in self.is_bypassed.iter_mut().zip(&self.modes).zip(&self.origins) {
             // Writes of the process before to the origin alone may still be lost there, and are in no log.
             let is_left = *is_bypassed && !origin.unflushed().is_empty();
@@ -238,16 +235,27 @@ impl World {
         self.is_sound()
     }
 
+    /// Whether writes go around the cache in any mode: in slots and buckets when there is no room for them, elsewhere if the
+    /// composition says so.
+    pub(super) fn is_any_bypassed(&self) -> bool {
+        self.setup.slots.is_some() || self.setup.keys.is_some() || self.setup.bypasses_waits()
+    }
+
     /// A mode or a size that was acknowledged is durable; one that was only asked for may be.
     fn settle_settings(&mut self, opened: &Opened) -> Result<(), Violation> {
         let asked = std::mem::take(&mut self.asked_modes);
         let asked_sizes = std::mem::take(&mut self.asked_sizes);
         let asked_detach = std::mem::take(&mut self.asked_detach);
+        let asked_add = std::mem::take(&mut self.asked_add);
         for (volume, is_asked) in asked_detach.into_iter().enumerate().take(self.modes.len()) {
             let Some(record) = &opened.superblock.volumes[volume] else {
                 self.expect_detached(volume, is_asked)?;
                 continue;
             };
+            if let (true, Some(mode)) = (self.detached[volume], asked_add[volume]) {
+                self.detached[volume] = false;
+                self.modes[volume] = mode;
+            }
             if self.detached[volume] {
                 self.fail(Kind::Contract, format!("volume {volume} was detached, and is back"));
             }

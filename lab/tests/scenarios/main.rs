@@ -79,6 +79,7 @@ mod segments;
 mod slots;
 mod starts;
 mod steps;
+mod succession;
 #[cfg(feature = "mutations")]
 mod swarm;
 mod tombstones;
@@ -138,6 +139,7 @@ const ALL: &[&[Scenario]] = &[
     frames::SCENARIOS,
     lost::SCENARIOS,
     mirror::SCENARIOS,
+    succession::SCENARIOS,
     slots::SCENARIOS,
     starts::SCENARIOS,
 ];

@@ -120,6 +120,8 @@ fn options(seed: u64) -> Options {
         Knob::detaches,
         Knob::silences,
         Knob::rot_while_off,
+        Knob::additions,
+        Knob::successions,
     ] {
         options.set(knob, drawn.get(knob));
     }

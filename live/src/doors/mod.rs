@@ -119,6 +119,19 @@ impl<C: Core + 'static> Doors<C> {
                 self.doors.iter_mut().for_each(|door| door.disconnect(place, turn));
                 drop(receipt);
             }
+            Order::Learn { file, receipt } => {
+                if let Err(error) = turn.backend.learn(file) {
+                    receipt.fail(Errno(error.raw_os_error().unwrap_or(Errno::IO.0)));
+                }
+            }
+            Order::Forget { device, receipt } => {
+                if let Some(file) = device.raw_fd() {
+                    turn.backend.forget(file);
+                }
+                // Who asked may open the device again: the file is closed before the answer.
+                drop(device);
+                drop(receipt);
+            }
             Order::Shut { receipt } => {
                 self.shut(turn);
                 drop(receipt);

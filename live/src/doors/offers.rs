@@ -45,6 +45,22 @@ impl Offers {
         Some((place, self.exports[place].as_ref()?))
     }
 
+    /// Offers one more volume: at the place that it had before, if it was offered then and nobody is connected to that any
+    /// more, as after [`Offers::close`].
+    pub(crate) fn open(&mut self, (volume, export): (VolumeIndex, Export)) {
+        let served = Served { volume, histograms: Histograms::new() };
+        match self.place_of(volume) {
+            Some(place) => {
+                self.exports[place] = Some(export);
+                self.served[place] = served;
+            }
+            None => {
+                self.exports.push(Some(export));
+                self.served.push(served);
+            }
+        }
+    }
+
     /// Offers a volume no longer; its place. Connections to it have to be closed.
     pub(crate) fn close(&mut self, volume: VolumeIndex) -> Option<usize> {
         let place = self.place_of(volume)?;

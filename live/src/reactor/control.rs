@@ -1,5 +1,6 @@
 //! Control thread: the first reactor's other duty, to answer requests of other threads and to end the server.
 
+use crate::devices::Device;
 use crate::doors::Export;
 use crate::reactor::driver::{Asker, Core, Turn};
 use crate::reactor::wakeups::{Order, Receipt};
@@ -75,13 +76,31 @@ impl<C: Core> Control<C> {
             Message::ServeSockets { volume, sockets, answer } => {
                 let _ = answer.send(serve_sockets(volume, sockets, turn));
             }
+            Message::TakeOrigin { volume, device, answer } => take_origin(volume, device, answer, turn),
+            Message::LetGoOfOrigin { volume, answer } => {
+                let receipt = Receipt::new(answer);
+                let device = driver.flights.let_go_of_origin(volume);
+                if let Some(device) = device {
+                    driver
+                        .wakeups
+                        .order_all(|| Order::Forget { device: device.clone(), receipt: receipt.clone() });
+                }
+            }
+            Message::OpenExport { export, answer } => {
+                let is_allowed = export.is_allowed();
+                if is_allowed {
+                    driver.offers.open(export.offered());
+                }
+                let _ =
+                    answer.send(if is_allowed { Ok(()) } else { Err(ControlError::Engine(Errno::INVAL)) });
+            }
             Message::CloseExport { volume, answer } => {
                 let place = driver.offers.close(volume);
                 disconnect(place, answer, turn);
             }
             Message::CloseDoors { answer } => {
                 let receipt = Receipt::new(answer);
-                driver.wakeups.order_all(|| Order::Shut { receipt: receipt.clone() });
+                driver.wakeups.order_all(|| Order::Shut { receipt: Some(receipt.clone()) });
             }
             Message::Stop { answer } => self.stop(answer, turn),
             Message::Request { answer, .. } if !matches!(self.ending, Ending::No) => {
@@ -90,9 +109,33 @@ impl<C: Core> Control<C> {
             Message::Read { answer, .. } if !matches!(self.ending, Ending::No) => {
                 let _ = answer.send(Err(ControlError::Stopped));
             }
-            Message::Request { volume, op, answer } => {
+            Message::Request { volume, op, passes_gate, answer } => {
                 let key = self.asked.insert(Asked::Request { volume, op, answer });
-                driver.ask(volume, op.request(), Asker::Control(key));
+                if passes_gate {
+                    driver.ask_behind_gate(volume, op.request(), Asker::Control(key));
+                } else {
+                    driver.ask(volume, op.request(), Asker::Control(key));
+                }
+            }
+            Message::CloseGate { answer } => driver.close_gate(answer),
+            Message::OpenGate { answer } => {
+                driver.open_gate();
+                let _ = answer.send(Ok(()));
+            }
+            Message::LearnCache { device, answer } => {
+                let receipt = Receipt::new(answer);
+                if let Some(file) = device.raw_fd() {
+                    driver.wakeups.order_all(|| Order::Learn { file, receipt: receipt.clone() });
+                }
+            }
+            Message::ForgetCache { device, answer } => {
+                let receipt = Receipt::new(answer);
+                driver
+                    .wakeups
+                    .order_all(|| Order::Forget { device: device.clone(), receipt: receipt.clone() });
+            }
+            Message::Swap { core, cache, answer } => {
+                let _ = answer.send(driver.swap(core, cache).map_err(ControlError::Engine));
             }
             Message::Read { volume, offset_bytes, len_bytes, answer } => {
                 self.read(volume, offset_bytes, len_bytes, answer, turn);
@@ -188,6 +231,17 @@ impl<C: Core> Control<C> {
         let key = self.asked.insert(Asked::Stop);
         turn.driver.ask(VolumeIndex(0), RequestOp::Stop, Asker::Control(key));
         true
+    }
+}
+
+/// Takes a device as an origin; answers when every reactor has a thread for what waits there.
+fn take_origin<C>(volume: VolumeIndex, device: Device, answer: Answer<()>, turn: &mut Turn<'_, C>) {
+    let file = device.raw_fd();
+    let receipt = Receipt::new(answer);
+    if turn.driver.flights.take_origin(volume, device).is_err() {
+        receipt.fail(Errno::BUSY);
+    } else if let Some(file) = file {
+        turn.driver.wakeups.order_all(|| Order::Learn { file, receipt: receipt.clone() });
     }
 }
 

@@ -4,12 +4,13 @@
 
 use crate::buffers::Pool;
 use crate::clock;
+use crate::devices::Device;
 use crate::devices::flights::{Flights, Landed};
 use crate::doors::DoorNumber;
 use crate::doors::offers::Offers;
 use crate::reactor::backend::Backend;
 use crate::reactor::wakeups::WakeUps;
-use crate::server::{Config, ExportConfig, ServerNotice};
+use crate::server::{Answer, Config, ExportConfig, ServerNotice};
 use engine::effect::{Effect, Errno, IoId, IoOp, Request, RequestId, RequestOp, Target};
 use engine::engine::{Busy, Engine};
 use engine::memory::{Memory, Slice};
@@ -100,8 +101,17 @@ pub(crate) struct Driver<C> {
     abandon: Abandon,
     tell: Tell,
     askers: Slab<Asker>,
-    /// Requests that the core had no room for, in order.
+    /// Requests that the core had no room for, or that wait at the gate, in order.
     deferred: VecDeque<Request>,
+    gate: Gate,
+}
+
+/// The gate before the core: closed while another core takes the place of one.
+enum Gate {
+    Open,
+    /// Nothing passes, and the core has requests under way; who closed it waits for their end.
+    Closing(Answer<()>),
+    Closed,
 }
 
 /// The driver while one reactor has it, and that reactor's backend.
@@ -155,6 +165,47 @@ impl<C: Core> Driver<C> {
             tell: notice,
             askers: Slab::with_capacity(1024),
             deferred: VecDeque::new(),
+            gate: Gate::Open,
+        }
+    }
+
+    /// Keeps requests back from now on; answers when the core has none.
+    pub(crate) fn close_gate(&mut self, answer: Answer<()>) {
+        self.gate = Gate::Closing(answer);
+        self.look_at_gate();
+    }
+
+    fn look_at_gate(&mut self) {
+        // An asker waits for the core, or its request waits here.
+        if self.askers.len() > self.deferred.len() {
+            return;
+        }
+        if let Gate::Closing(answer) = std::mem::replace(&mut self.gate, Gate::Closed) {
+            // The thread that asked may be gone.
+            let _ = answer.send(Ok(()));
+        }
+    }
+
+    /// Lets requests go on, in their order: at once, in the turn that this is called in.
+    pub(crate) fn open_gate(&mut self) {
+        self.gate = Gate::Open;
+    }
+
+    /// Puts a core in the place of one that was stopped, and a device in that of the cache.
+    pub(crate) fn swap(&mut self, core: C, cache: Option<Device>) -> Result<Option<Device>, Errno> {
+        if !matches!(self.gate, Gate::Closed) || self.flights.is_cache_under_way() {
+            return Err(Errno::BUSY);
+        }
+        self.core = core;
+        Ok(cache.and_then(|cache| self.flights.replace_cache(cache)))
+    }
+
+    /// Asks the core for something that the gate keeps nobody from.
+    pub(crate) fn ask_behind_gate(&mut self, volume: VolumeIndex, op: RequestOp, asker: Asker) {
+        let id = RequestId(self.askers.insert(asker) as u64);
+        if self.core.submit(self.now, Request { id, volume, op }, &mut self.pool).is_err() {
+            let key = usize::try_from(id.0).expect("an id of ours");
+            self.wakeups.reply(self.askers.remove(key), Err(Errno::BUSY));
         }
     }
 
@@ -162,7 +213,11 @@ impl<C: Core> Driver<C> {
     pub(crate) fn ask(&mut self, volume: VolumeIndex, op: RequestOp, asker: Asker) {
         let id = RequestId(self.askers.insert(asker) as u64);
         let request = Request { id, volume, op };
-        if !self.deferred.is_empty() || self.core.submit(self.now, request, &mut self.pool).is_err() {
+        let is_open = matches!(self.gate, Gate::Open);
+        if !is_open
+            || !self.deferred.is_empty()
+            || self.core.submit(self.now, request, &mut self.pool).is_err()
+        {
             self.deferred.push_back(request);
         }
     }
@@ -188,7 +243,7 @@ impl<C: Core> Driver<C> {
                 self.core.complete(self.now, io, result, &mut self.pool);
                 any = true;
             }
-            while let Some(request) = self.deferred.front() {
+            while let Some(request) = self.deferred.front().filter(|_| matches!(self.gate, Gate::Open)) {
                 if self.core.submit(self.now, *request, &mut self.pool).is_err() {
                     break;
                 }
@@ -198,6 +253,9 @@ impl<C: Core> Driver<C> {
             if !any {
                 break;
             }
+        }
+        if matches!(self.gate, Gate::Closing(_)) {
+            self.look_at_gate();
         }
         while let Some((target, event)) = self.flights.take_event() {
             self.notices.push(ServerNotice::of_export(target, event));

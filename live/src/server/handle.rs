@@ -1,5 +1,7 @@
 //! Handles: the interface of other threads to a running server.
 
+use super::ExportConfig;
+use crate::devices::Device;
 use crate::doors::Export;
 use crate::doors::latency::{Histograms, Latencies};
 use crate::reactor::Core;
@@ -31,8 +33,12 @@ pub enum ControlOp {
     CancelDrain,
     /// [`RequestOp::Detach`]; the volume's clients are disconnected when it is done.
     Detach,
+    /// [`RequestOp::Add`], of the volume that was proposed to the core.
+    Add,
     /// [`RequestOp::GiveUpLost`]
     GiveUpLost,
+    /// [`RequestOp::Stop`], of a core whose place another one takes ([`Handle::swap`]).
+    Stop,
 }
 
 impl ControlOp {
@@ -44,7 +50,9 @@ impl ControlOp {
             ControlOp::Drain => RequestOp::Drain,
             ControlOp::CancelDrain => RequestOp::CancelDrain,
             ControlOp::Detach => RequestOp::Detach,
+            ControlOp::Add => RequestOp::Add,
             ControlOp::GiveUpLost => RequestOp::GiveUpLost,
+            ControlOp::Stop => RequestOp::Stop,
         }
     }
 }
@@ -65,7 +73,12 @@ pub(crate) type Answer<T> = Sender<Result<T, ControlError>>;
 
 /// Message of another thread to the control thread.
 pub(crate) enum Message<C> {
-    Request { volume: VolumeIndex, op: ControlOp, answer: Answer<()> },
+    Request { volume: VolumeIndex, op: ControlOp, passes_gate: bool, answer: Answer<()> },
+    CloseGate { answer: Answer<()> },
+    OpenGate { answer: Answer<()> },
+    LearnCache { device: Device, answer: Answer<()> },
+    ForgetCache { device: Device, answer: Answer<()> },
+    Swap { core: C, cache: Option<Device>, answer: Answer<Option<Device>> },
     WithCore(Box<dyn FnOnce(&mut C) + Send>),
     Read { volume: VolumeIndex, offset_bytes: u64, len_bytes: u32, answer: Answer<Vec<u8>> },
     Latencies { volume: VolumeIndex, answer: Answer<Latencies> },
@@ -73,6 +86,9 @@ pub(crate) enum Message<C> {
     ResizeExport { volume: VolumeIndex, size_bytes: u64, answer: Answer<()> },
     SetReadOnly { volume: VolumeIndex, read_only: bool, answer: Answer<()> },
     ServeSockets { volume: VolumeIndex, sockets: Vec<OwnedFd>, answer: Answer<Export> },
+    TakeOrigin { volume: VolumeIndex, device: Device, answer: Answer<()> },
+    LetGoOfOrigin { volume: VolumeIndex, answer: Answer<()> },
+    OpenExport { export: ExportConfig, answer: Answer<()> },
     CloseExport { volume: VolumeIndex, answer: Answer<()> },
     CloseDoors { answer: Answer<()> },
     Stop { answer: Answer<()> },
@@ -143,8 +159,62 @@ impl<C: Core + 'static> Handle<C> {
     /// That the server has stopped.
     pub fn start(&self, volume: VolumeIndex, op: ControlOp) -> Result<Pending, ControlError> {
         let (answer, receiver) = channel();
-        self.send(Message::Request { volume, op, answer })?;
+        self.send(Message::Request { volume, op, passes_gate: false, answer })?;
         Ok(Pending { answer: receiver })
+    }
+
+    /// The same, also while the gate is closed.
+    ///
+    /// # Errors
+    /// That the server has stopped.
+    pub fn start_behind_gate(&self, volume: VolumeIndex, op: ControlOp) -> Result<Pending, ControlError> {
+        let (answer, receiver) = channel();
+        self.send(Message::Request { volume, op, passes_gate: true, answer })?;
+        Ok(Pending { answer: receiver })
+    }
+
+    /// Keeps all requests back from now on, those of clients, too: they wait. Answered when those that the core has are
+    /// done.
+    ///
+    /// # Errors
+    /// That the server has stopped.
+    pub fn close_gate(&self) -> Result<Pending, ControlError> {
+        let (answer, receiver) = channel();
+        self.send(Message::CloseGate { answer })?;
+        Ok(Pending { answer: receiver })
+    }
+
+    /// Lets requests go on.
+    ///
+    /// # Errors
+    /// That the server has stopped.
+    pub fn open_gate(&self) -> Result<(), ControlError> {
+        self.call(|answer| Message::OpenGate { answer })
+    }
+
+    /// Gets ready for a device that is to be the cache.
+    ///
+    /// # Errors
+    /// The system's error if it has no threads for it, or that the server has stopped.
+    pub fn learn_cache(&self, device: Device) -> Result<(), ControlError> {
+        self.call(|answer| Message::LearnCache { device, answer })
+    }
+
+    /// Lets go of a device that is not the cache, or is not any more.
+    ///
+    /// # Errors
+    /// That the server has stopped.
+    pub fn forget_cache(&self, device: Device) -> Result<(), ControlError> {
+        self.call(|answer| Message::ForgetCache { device, answer })
+    }
+
+    /// Puts a core in the place of one that was stopped behind the gate, and a device in that of the cache if one is
+    /// given. Returns the device that was the cache before, if that is another one now.
+    ///
+    /// # Errors
+    /// [`Errno::BUSY`] while the gate is open or the cache has operations under way, or that the server has stopped.
+    pub fn swap(&self, core: C, cache: Option<Device>) -> Result<Option<Device>, ControlError> {
+        self.call(|answer| Message::Swap { core, cache, answer })
     }
 
     /// Runs `look` in a reactor, and all of them wait for it: be quick.
@@ -228,6 +298,32 @@ impl<C: Core + 'static> Handle<C> {
     /// [`Errno::INVAL`] if the volume is not offered, or that the server has stopped.
     pub fn serve_sockets(&self, volume: VolumeIndex, sockets: Vec<OwnedFd>) -> Result<Export, ControlError> {
         self.call(|answer| Message::ServeSockets { volume, sockets, answer })
+    }
+
+    /// Takes a device as the origin of a volume that is not served yet: from then on the core may use it.
+    ///
+    /// # Errors
+    /// [`Errno::BUSY`] while an origin that was there before has operations under way, the system's error if it has no
+    /// threads for it, or that the server has stopped.
+    pub fn take_origin(&self, volume: VolumeIndex, device: Device) -> Result<(), ControlError> {
+        self.call(|answer| Message::TakeOrigin { volume, device, answer })
+    }
+
+    /// Lets go of the origin of a volume that is not served any more, and with it of its lock, unless an operation that
+    /// timed out is still under way there.
+    ///
+    /// # Errors
+    /// That the server has stopped.
+    pub fn let_go_of_origin(&self, volume: VolumeIndex) -> Result<(), ControlError> {
+        self.call(|answer| Message::LetGoOfOrigin { volume, answer })
+    }
+
+    /// Offers one more volume.
+    ///
+    /// # Errors
+    /// [`Errno::INVAL`] if it cannot be offered so, or that the server has stopped.
+    pub fn open_export(&self, export: ExportConfig) -> Result<(), ControlError> {
+        self.call(|answer| Message::OpenExport { export, answer })
     }
 
     /// Offers a volume no longer; connections to it are closed.

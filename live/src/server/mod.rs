@@ -171,13 +171,9 @@ impl<C: Core + 'static> Server<C> {
         if pool_bytes < POOL_BYTES_MIN + config.kept_bytes {
             return Err(ServeError::PoolTooSmall { pool_bytes });
         }
-        for export in &config.exports {
-            let blocks_fit = export.min_block_bytes.is_power_of_two()
-                && (SECTOR_BYTES..=65536).contains(&u64::from(export.min_block_bytes));
-            if !blocks_fit || export.name.len() > NAME_BYTES_MAX {
-                let (name, min_block_bytes) = (export.name.clone(), export.min_block_bytes);
-                return Err(ServeError::Export { name, min_block_bytes });
-            }
+        if let Some(export) = config.exports.iter().find(|export| !export.is_allowed()) {
+            let (name, min_block_bytes) = (export.name.clone(), export.min_block_bytes);
+            return Err(ServeError::Export { name, min_block_bytes });
         }
         let pool = Pool::with_kept(pool_bytes - ENGINE_POOL_BYTES - config.kept_bytes, config.kept_bytes)
             .map_err(|source| ServeError::Pool { pool_bytes, source })?;
@@ -247,6 +243,13 @@ fn listen(address: &ListenAddress, permissions: u32) -> Result<Listener, ServeEr
 }
 
 impl ExportConfig {
+    /// Whether clients understand it.
+    pub(crate) fn is_allowed(&self) -> bool {
+        let blocks_fit = self.min_block_bytes.is_power_of_two()
+            && (SECTOR_BYTES..=65536).contains(&u64::from(self.min_block_bytes));
+        blocks_fit && self.name.len() <= NAME_BYTES_MAX
+    }
+
     pub(crate) fn offered(self) -> (VolumeIndex, Export) {
         let ExportConfig { volume, name, size_bytes, min_block_bytes, read_only } = self;
         let description = String::new();

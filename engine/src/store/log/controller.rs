@@ -64,6 +64,11 @@ impl Controller {
         let destage = Destage::new(&composition.destage, shape, segment_bytes);
         Controller { destage, found: Default::default() }
     }
+
+    /// Forgets what was found of a volume: another one comes to its place.
+    pub fn volume_comes(&mut self, volume: VolumeIndex) {
+        self.found[volume.at()] = Found::default();
+    }
 }
 
 impl Machine<LogStore> {

@@ -19,7 +19,7 @@ use crate::store::log::extents::ExtentKind;
 use crate::store::{
     Cached, Changing, Destaging, Dropping, Durability, Life, Lookup, Operations, Pressure, Readiness, Reading,
 };
-use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTORS_PER_BLOCK, VolumeIndex};
+use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTORS_PER_BLOCK, VolumeId, VolumeIndex};
 use alloc::vec::Vec;
 
 impl Operations for LogStore {
@@ -458,6 +458,12 @@ impl Life for LogStore {
     fn drop_volume(m: &mut Machine<LogStore>, volume: VolumeIndex) {
         let count = m.volume(volume).blocks();
         m.drop_entries(volume, Blocks { first: 0, count });
+    }
+
+    fn volume_comes(m: &mut Machine<LogStore>, volume: VolumeIndex, _id: VolumeId, _blocks: u64) -> u64 {
+        m.store.controller.volume_comes(volume);
+        // No entry has its number: none can count.
+        0
     }
 
     fn drop_end(m: &mut Machine<LogStore>, volume: VolumeIndex) -> Dropping {

@@ -21,7 +21,7 @@ use crate::store::log::extents::ExtentKind;
 use crate::store::{
     Cached, Changing, Destaging, Dropping, Durability, Life, Lookup, Operations, Pressure, Readiness, Reading,
 };
-use crate::units::{BLOCK_BYTES, BlockKey, Frame, Nanos, Place, SECTORS_PER_BLOCK, VolumeIndex};
+use crate::units::{BLOCK_BYTES, BlockKey, Frame, Nanos, Place, SECTORS_PER_BLOCK, VolumeId, VolumeIndex};
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
@@ -438,6 +438,13 @@ impl Life for SlotStore {
         if m.latched.is_none() {
             assert!(m.volume(volume).cached_blocks == 0, "all slots of a clean volume may leave");
         }
+    }
+
+    fn volume_comes(m: &mut Machine<SlotStore>, volume: VolumeIndex, id: VolumeId, blocks: u64) -> u64 {
+        m.store.begin_volume(volume, blocks);
+        // What is recorded of the place from now on is the new volume's. Nothing is recorded of it now: a detach waits
+        // for that.
+        u64::from(id.0)
     }
 
     fn drop_end(m: &mut Machine<SlotStore>, volume: VolumeIndex) -> Dropping {

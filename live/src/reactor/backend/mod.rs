@@ -105,6 +105,23 @@ impl Backend {
         Ok((Backend::Threads(Box::new(Threads::new(workers))), Some(refused)))
     }
 
+    fn workers(&mut self) -> &mut Workers {
+        match self {
+            Backend::Ring(ring) => ring.workers(),
+            Backend::Threads(threads) => threads.workers(),
+        }
+    }
+
+    /// Gets ready for operations of one more file.
+    pub(crate) fn learn(&mut self, file: RawFd) -> io::Result<()> {
+        self.workers().learn(file)
+    }
+
+    /// Forgets a file that has no operations under way, and gets no more.
+    pub(crate) fn forget(&mut self, file: RawFd) {
+        self.workers().forget(file);
+    }
+
     /// Queues an operation.
     ///
     /// # Safety

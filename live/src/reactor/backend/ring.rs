@@ -87,6 +87,11 @@ impl Ring {
         }
     }
 
+    /// The threads for what may wait.
+    pub(crate) fn workers(&mut self) -> &mut Workers {
+        &mut self.workers
+    }
+
     /// Queues a read of the workers' eventfd.
     fn await_workers(&mut self) {
         let event = Fd(self.workers.event().as_raw_fd());

@@ -39,6 +39,11 @@ impl Threads {
         }
     }
 
+    /// The threads for devices.
+    pub(crate) fn workers(&mut self) -> &mut Workers {
+        &mut self.workers
+    }
+
     /// See [`crate::reactor::backend::Backend::push`].
     ///
     /// # Safety

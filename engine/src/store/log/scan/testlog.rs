@@ -172,6 +172,8 @@ pub(crate) fn new_superblock() -> Superblock {
         cut_sequence: 0,
         flushed_sequence: 0,
         base_sequence: 1,
+        history: Default::default(),
+        line: Default::default(),
         clean_stop: false,
         cache_bytes: CACHE_BYTES,
         layout: Layout::Log(GEOMETRY),

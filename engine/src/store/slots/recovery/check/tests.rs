@@ -46,6 +46,8 @@ impl Scene {
             cut_sequence: 0,
             flushed_sequence: 0,
             base_sequence: 1,
+            history: Default::default(),
+            line: Default::default(),
             clean_stop: false,
             cache_bytes: layout.cache_bytes(),
             layout: Layout::Slots(layout),
