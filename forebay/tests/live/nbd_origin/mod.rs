@@ -1,10 +1,16 @@
 //! Origins behind NBD servers: they go away, come back, grow, shrink, and come back as others.
 
+pub mod bucket;
+pub mod cluster;
 mod identity;
+mod kills;
+mod ordeal;
 mod recipe;
 mod refused;
+mod scripts;
 mod server;
 mod tls;
+mod troubles;
 
 use crate::daemon::{Daemon, Site, first_difference, tool};
 use engine::effect::Errno;
