@@ -115,20 +115,30 @@ fn check_is_new(superblock: &Superblock, name: &str, origin: &DeviceSpec) -> Res
 /// # Errors
 /// Why they cannot be.
 pub fn check_pair(origin: &DeviceSpec, cache: &DeviceSpec) -> Result<()> {
+    check_cache(cache)?;
+    check_lasting(origin)?;
+    if is_same(origin, cache) {
+        bail!("the origin and the cache are both {cache}; they must be two devices");
+    }
+    Ok(())
+}
+
+/// Refuses a device that cannot be a cache.
+///
+/// # Errors
+/// Why it cannot be.
+pub fn check_cache(cache: &DeviceSpec) -> Result<()> {
     if matches!(cache, DeviceSpec::Nbd(_)) {
         bail!(
             "{cache} cannot be a cache: what is cached must be near; use a file or block device of this machine"
         );
     }
-    for spec in [origin, cache] {
-        if spec.is_fleeting() {
-            bail!(
-                "{spec} is gone when this command ends; use a file (in /dev/shm, if it shall be in memory)"
-            );
-        }
-    }
-    if is_same(origin, cache) {
-        bail!("the origin and the cache are both {cache}; they must be two devices");
+    check_lasting(cache)
+}
+
+fn check_lasting(spec: &DeviceSpec) -> Result<()> {
+    if spec.is_fleeting() {
+        bail!("{spec} is gone when this command ends; use a file (in /dev/shm, if it shall be in memory)");
     }
     Ok(())
 }

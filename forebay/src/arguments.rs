@@ -9,6 +9,7 @@ mod documented;
 pub mod duel;
 pub mod look;
 pub mod studies;
+pub mod succession;
 pub mod traces;
 
 use crate::metrics::MetricsAddress;
@@ -58,6 +59,10 @@ pub enum Verb {
     Flush(Flush),
     /// Bring all dirty data home and take the volume off the cache.
     Detach(Detach),
+    /// Put another device in the place of a cache, while clients work.
+    Replace(succession::Replace),
+    /// Give a cache another size, while clients work.
+    Resize(succession::Resize),
     /// Verify every header, summary, checksum and record of a cache that is not running.
     Check(Check),
     /// Print superblock, segments and entries, or records of slots, of a cache that is not running.

@@ -6,6 +6,7 @@ mod attachment;
 mod configuration;
 mod control;
 mod events;
+mod formatting;
 mod interrupt;
 mod log;
 mod metrics;

@@ -26,6 +26,9 @@ use std::sync::Mutex;
 /// Device names that a record keeps; the oldest go first.
 const NAMES_MAX: usize = 8;
 
+/// Caches of a line that are followed from the first to the one of today.
+const LINE_MAX: u32 = 1000;
+
 /// The directory with the notes on all caches.
 #[derive(Clone, Debug)]
 pub struct StateDirectory {
@@ -46,6 +49,9 @@ pub struct CacheRecord {
     /// Bytes written to it by sessions before this note; a session that was killed wrote more than it noted.
     #[serde(default)]
     pub written_bytes: u64,
+    /// The set id of the cache that took its place, in hexadecimal, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub succeeded_by: Option<String>,
     /// Its volumes.
     #[serde(default)]
     pub volumes: Vec<VolumeNote>,
@@ -113,6 +119,7 @@ impl StateDirectory {
             caches: Vec::new(),
             superblock_update: 0,
             written_bytes: 0,
+            succeeded_by: None,
             volumes: Vec::new(),
         };
         Ok(self.load(set_id)?.unwrap_or_else(new))
@@ -122,6 +129,22 @@ impl StateDirectory {
     #[must_use]
     pub fn file_of(&self, set_id: &[u8; 16]) -> PathBuf {
         self.file(&hexadecimal(set_id))
+    }
+
+    /// The name of the cache that is the one today in the line of the cache with this set id.
+    ///
+    /// # Errors
+    /// If a record cannot be read.
+    pub fn name_of_line(&self, set_id: &[u8; 16]) -> Result<Option<String>> {
+        let mut set_id = hexadecimal(set_id);
+        for _ in 0..LINE_MAX {
+            let Some(record) = self.read(&self.file(&set_id))? else { return Ok(None) };
+            match record.succeeded_by {
+                Some(next) => set_id = next,
+                None => return Ok(record.caches.last().cloned()),
+            }
+        }
+        Ok(None)
     }
 
     /// The record of the cache that was last served under this device name.
@@ -272,6 +295,25 @@ impl LiveRecord {
         self.directory.store(&record)
     }
 
+    /// Keeps `next` from now on: the notes on the cache that takes the place of this one, with its volumes. This one has none
+    /// any more: nobody is to serve their origins without the cache because of it. Durable on return.
+    ///
+    /// # Errors
+    /// If records cannot be read or written; a crash, too, leaves notes that err to the safe side.
+    pub fn succeed(&self, mut next: CacheRecord, device: &DeviceSpec) -> Result<()> {
+        let mut record = self.record.lock().expect("no thread panics while it holds the record");
+        next.volumes.clone_from(&record.volumes);
+        self.directory.claim_name(&mut next, device)?;
+        self.directory.store(&next)?;
+        let mut left =
+            self.directory.read(&self.directory.file(&record.set_id))?.unwrap_or_else(|| record.clone());
+        left.volumes.clear();
+        left.succeeded_by = Some(next.set_id.clone());
+        self.directory.store(&left)?;
+        *record = next;
+        Ok(())
+    }
+
     /// Bytes written to the cache by the sessions that were noted.
     #[must_use]
     pub fn written_bytes(&self) -> u64 {
@@ -333,6 +375,7 @@ mod tests {
             caches: Vec::new(),
             superblock_update: 9,
             written_bytes: 7,
+            succeeded_by: None,
             volumes: vec![note],
         }
     }

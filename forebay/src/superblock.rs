@@ -1,10 +1,11 @@
 //! The superblock as the command line reads and edits it, while no daemon has the cache.
 
 use crate::report::now_seconds;
+use crate::state::{StateDirectory, hexadecimal};
 use anyhow::{Context, Result, anyhow, bail};
 use engine::composition::Composition;
 use engine::effect::{Errno, WriteMode};
-use engine::format::{Change, Superblock, VolumeRecord};
+use engine::format::{Change, SetId, Succession, Superblock, VolumeRecord};
 use engine::image::Image;
 use engine::mutation::Mutations;
 use engine::recovery::write_superblock;
@@ -18,7 +19,41 @@ use std::io;
 pub fn load(image: &mut impl Image, device: &str) -> Result<Superblock> {
     let (superblock, _) = engine::recovery::load_superblock(image)
         .map_err(|error| anyhow!("{device} cannot be used: {error}"))?;
+    check_line(&superblock, device)?;
     Ok(superblock)
+}
+
+/// Refuses a cache that is not the one of its line (rule 16).
+///
+/// # Errors
+/// What became of it, and what to do.
+pub fn check_line(superblock: &Superblock, device: &str) -> Result<()> {
+    let known = |set_id: &SetId| {
+        let state = StateDirectory::find(None).ok()?;
+        state.name_of_line(set_id).ok()?
+    };
+    match &superblock.line.succession {
+        Succession::None => Ok(()),
+        Succession::Replaced { by } => {
+            let by = known(by).unwrap_or_else(|| format!("the cache with set id {}", hexadecimal(by)));
+            bail!(
+                "the cache {device} was replaced by {by}: serve that one; if it has no volumes, forebay replace {device} \
+                 {by} finishes what was cut off"
+            )
+        }
+        Succession::Heir { of } => {
+            let of = known(of).unwrap_or_else(|| format!("the cache with set id {}", hexadecimal(of)));
+            bail!(
+                "the cache {device} was to replace {of}, and that was cut off: serve {of}, or finish it: forebay replace \
+                 {of} {device}"
+            )
+        }
+        Succession::Remade { .. } => {
+            bail!(
+                "the cache {device} gets another size, and that was cut off; forebay serve {device} finishes it"
+            )
+        }
+    }
 }
 
 /// Composition of a cache.

@@ -262,6 +262,8 @@ impl Answering for RunningBare {
             | Question::Flush { .. }
             | Question::Detach { .. }
             | Question::Add { .. }
+            | Question::Replace { .. }
+            | Question::Resize { .. }
             | Question::Attach { .. }
             | Question::Unattach { .. } => {
                 bail!(

@@ -5,11 +5,12 @@ mod client;
 mod server;
 
 pub use client::Connection;
-pub use server::{Answering, Listener};
+pub use server::{Answering, Listener, SocketFile};
 
 use crate::addition::{Added, Wish};
 use crate::attachment::{AttachOptions, Attached};
 use crate::report::{StatsReport, StatusReport};
+use crate::running::succession::{ReplaceWish, Succeeded};
 use crate::setting::Setting;
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +52,16 @@ pub enum Question {
         /// The volume.
         wish: Wish,
     },
+    /// Put another device in the place of the cache.
+    Replace {
+        /// The device.
+        wish: ReplaceWish,
+    },
+    /// Give the cache another size.
+    Resize {
+        /// The size; absent for that of its device.
+        wanted_bytes: Option<u64>,
+    },
     /// Make a device of a volume; the only one if it is not named.
     Attach {
         /// The volume.
@@ -83,6 +94,8 @@ pub enum Answer {
     Detached(Detached),
     /// The volume is on the cache, and offered to clients.
     Added(Added),
+    /// Another device is the cache, or the cache has another size.
+    Succeeded(Succeeded),
     /// The volume has a device.
     Attached(Attached),
     /// It has none any more.

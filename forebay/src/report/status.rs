@@ -243,12 +243,20 @@ pub struct CacheIdentity {
     pub device: String,
     /// Its set id in hexadecimal.
     pub set_id: String,
+    /// The set id of the first cache of its line, by which devices of volumes are known, in hexadecimal.
+    pub line_id: String,
     /// Its profile.
     pub profile: String,
     /// Its division into segments, slots or buckets.
     pub division: Division,
     /// Its composition.
     pub composition: Composition,
+}
+
+/// The set id of the first cache of a line, in hexadecimal.
+#[must_use]
+pub fn line_id(superblock: &Superblock) -> String {
+    hexadecimal(&superblock.line.ancestor.unwrap_or(superblock.set_id))
 }
 
 impl CacheIdentity {
@@ -258,6 +266,7 @@ impl CacheIdentity {
         CacheIdentity {
             device: device.absolute().to_string(),
             set_id: hexadecimal(&superblock.set_id),
+            line_id: line_id(superblock),
             profile: superblock.profile.clone(),
             division: (&superblock.layout).into(),
             composition: *composition,

@@ -32,7 +32,7 @@ impl Running {
     /// Why it cannot be there; then it is not.
     pub fn add(&self, wish: &Wish) -> Result<Added> {
         let _changing = self.change_volumes()?;
-        let cache = devices::parse(&self.identity.device)?;
+        let cache = devices::parse(&self.era().identity.device)?;
         let superblock = self.handle.with_core(|engine| engine.superblock().clone())?;
         let checked = addition::check(wish, &cache, &superblock, &self.state, Access::Exclusive)?;
         let added = checked.report(&cache);

@@ -44,11 +44,11 @@ impl Running {
             bail!("the origin of volume {} is missing; connect it and restart the daemon", served.name);
         }
         let mut attachments = self.attachments();
-        if let Some((number, _)) = Identifier::find(&self.identity.set_id, served.id.0) {
+        if let Some((number, _)) = Identifier::find(&self.era().identity.line_id, served.id.0) {
             bail!("volume {} is attached already, as /dev/nbd{number}", served.name);
         }
         let identifier = Identifier {
-            set_id: self.identity.set_id.clone(),
+            set_id: self.era().identity.line_id.clone(),
             volume_id: served.id.0,
             connections: options.connections(),
             name: served.name.clone(),
@@ -123,7 +123,8 @@ impl Running {
         let hold = options.hold_seconds.map(|_| options.hold());
         let mut attachments = self.attachments();
         for served in self.volumes.all().iter().filter(|served| served.origin.is_some()) {
-            let Some((number, identifier)) = Identifier::find(&self.identity.set_id, served.id.0) else {
+            let Some((number, identifier)) = Identifier::find(&self.era().identity.line_id, served.id.0)
+            else {
                 continue;
             };
             let mut device = KernelDevice::left(number, identifier);
@@ -184,7 +185,7 @@ impl Running {
         let index = self.choose(&self.picture()?, volume)?;
         let served = self.served(index)?;
         let name = &served.name;
-        let found = Identifier::find(&self.identity.set_id, served.id.0);
+        let found = Identifier::find(&self.era().identity.line_id, served.id.0);
         let (number, identifier) = found.with_context(|| format!("volume {name} is not attached"))?;
         // Without the lock: what was written to the device may take long to get through, and needs its connections.
         self.mark_leaving(index, true);
@@ -244,8 +245,9 @@ impl Running {
     /// # Errors
     /// If it has one.
     pub(super) fn refuse_attached(&self, served: &Served) -> Result<()> {
-        if let Some((number, _)) = Identifier::find(&self.identity.set_id, served.id.0) {
-            let (name, cache) = (&served.name, &self.identity.device);
+        if let Some((number, _)) = Identifier::find(&self.era().identity.line_id, served.id.0) {
+            let era = self.era();
+            let (name, cache) = (&served.name, &era.identity.device);
             bail!("volume {name} is attached as /dev/nbd{number}; first: forebay unattach {cache} {name}");
         }
         Ok(())

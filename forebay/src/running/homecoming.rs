@@ -54,7 +54,11 @@ impl Running {
         Ok(flushed)
     }
 
-    fn drain(&self, served: &Served, on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>) -> Result<()> {
+    pub(super) fn drain(
+        &self,
+        served: &Served,
+        on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<()> {
         let name = &served.name;
         if served.origin.is_none() && self.volume(served)?.dirty_bytes > 0 {
             bail!("the origin of volume {name} is missing; connect it and restart the daemon");

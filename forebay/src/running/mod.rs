@@ -4,12 +4,14 @@ mod adding;
 mod devices;
 mod homecoming;
 pub mod notices;
+pub mod succession;
 mod volumes;
 mod watch;
 
+use crate::arguments::RunOptions;
 use crate::attachment::AttachOptions;
 use crate::configuration::Configuration;
-use crate::control::{Answer, Answering, Listener, Progress, Question};
+use crate::control::{Answer, Answering, Listener, Progress, Question, SocketFile};
 use crate::events::Event;
 use crate::interrupt::{Interrupts, spawn};
 use crate::log::{Log, event};
@@ -21,7 +23,7 @@ use crate::report::{
 };
 use crate::run_dir::RunDirectory;
 use crate::setting::Setting;
-use crate::startup::{Begun, Prepared, Served};
+use crate::startup::{Begun, MemoryShares, Prepared, Served};
 use crate::state::{LiveRecord, StateDirectory};
 use crate::superblock::{check_mode, choose_name, system};
 use anyhow::{Context, Result, bail};
@@ -36,7 +38,7 @@ use live::server::{
 use notices::notices;
 use std::io;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak, mpsc};
 use std::time::{Duration, Instant};
 use volumes::ServedVolumes;
 use watch::Watch;
@@ -46,10 +48,8 @@ pub struct Running {
     handle: Handle<Engine>,
     volumes: ServedVolumes,
     record: Arc<LiveRecord>,
-    identity: CacheIdentity,
-    /// The number of the session.
-    session: u64,
-    recovery: RecoveryReport,
+    /// The cache that it runs with now.
+    era: RwLock<Arc<Era>>,
     nbd: Vec<ListenAddress>,
     /// The error after which the cache is not written any more.
     latch: Arc<OnceLock<Errno>>,
@@ -57,8 +57,6 @@ pub struct Running {
     drains: Mutex<[u32; VOLUMES_MAX]>,
     /// Figures that need to know the past.
     watch: Mutex<Watch>,
-    /// Bytes written to the cache by earlier sessions, as far as they were noted.
-    written_before_bytes: u64,
     watching: Watched,
     /// The configuration as it was read last.
     configuration: Mutex<Option<Arc<Configuration>>>,
@@ -72,8 +70,32 @@ pub struct Running {
     /// Notes on all caches.
     state: StateDirectory,
     interrupts: Interrupts,
+    options: RunOptions,
+    memory: MemoryShares,
+    /// Itself, to answer verbs under another name.
+    me: OnceLock<Weak<Running>>,
+    /// The file of the control socket, as long as it is there.
+    socket: Mutex<Option<SocketFile>>,
+    /// Why the daemon cannot go on.
+    broken: OnceLock<String>,
     /// The volumes that are devices of this machine.
     attachments: Mutex<Vec<devices::Attachment>>,
+}
+
+/// A cache, from the beginning of a session with it to the end.
+pub struct Era {
+    /// The device.
+    pub cache: Device,
+    /// Its size.
+    pub cache_bytes: u64,
+    /// Its identity in reports.
+    pub identity: CacheIdentity,
+    /// The number of the session.
+    pub session: u64,
+    /// Findings of recovery.
+    pub recovery: RecoveryReport,
+    /// Bytes written to it by earlier sessions, as far as they were noted.
+    pub written_before_bytes: u64,
 }
 
 /// Settings of how a daemon is watched.
@@ -131,7 +153,7 @@ pub fn run<T: Send + 'static>(
     interrupts: &Interrupts,
     job: impl FnOnce(&Arc<Running>) -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let Prepared { cache, volumes, record, state, identity, memory, session } = prepared;
+    let Prepared { cache, volumes, record, state, identity, memory, options, session } = prepared;
     let volumes = ServedVolumes::new(volumes);
     let (log, printer) = Log::open()?;
     let latch = Arc::new(OnceLock::new());
@@ -170,20 +192,24 @@ pub fn run<T: Send + 'static>(
     let engine = server.run(|| {
         interrupts.attend();
         let Begun { engine, recovery } = session.begin()?;
-        let session = engine.superblock().session;
+        let era = Era {
+            cache,
+            cache_bytes: engine.superblock().cache_bytes,
+            identity,
+            session: engine.superblock().session,
+            recovery,
+            written_before_bytes,
+        };
         let (note_lock, drains, changing) = (Mutex::new(()), Mutex::default(), Mutex::new(()));
         let running = Arc::new(Running {
             handle,
             volumes,
             record,
-            identity,
-            session,
-            recovery,
+            era: RwLock::new(Arc::new(era)),
             nbd,
             latch,
             drains,
             watch: Mutex::new(Watch::new()),
-            written_before_bytes,
             configuration: Mutex::new(watching.configuration.clone()),
             watching,
             note_lock,
@@ -191,17 +217,24 @@ pub fn run<T: Send + 'static>(
             attach_all: doors.attach,
             state,
             interrupts: interrupts.clone(),
+            options,
+            memory,
+            me: OnceLock::new(),
+            socket: Mutex::new(Some(socket)),
+            broken: OnceLock::new(),
             attachments: Mutex::default(),
         });
+        let _ = running.me.set(Arc::downgrade(&running));
         begun = Some(Arc::clone(&running));
         // Both threads wait for it.
         let _ = answering.send(Arc::clone(&running));
         let _ = start.send(running);
         Ok::<_, anyhow::Error>(engine)
     })?;
-    drop(socket);
+    let begun = begun.context("the session did not begin")?;
+    drop(begun.socket.lock().unwrap_or_else(PoisonError::into_inner).take());
     printer.finish();
-    begun.context("the session did not begin")?.note_clean(&engine.status(), engine.superblock().update);
+    begun.note_clean(&engine.status(), engine.superblock().update);
     outcome.recv().context("the job ended without a result")?
     // The devices and with them the locks end here, after all notes are made.
 }
@@ -269,10 +302,10 @@ impl Running {
         &self.nbd
     }
 
-    /// The number of its session.
+    /// The cache that it runs with now.
     #[must_use]
-    pub fn session(&self) -> u64 {
-        self.session
+    pub fn era(&self) -> Arc<Era> {
+        Arc::clone(&self.era.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The configuration as it was read last, if there is one.
@@ -296,18 +329,12 @@ impl Running {
         Ok(found.map(|status| status.mode_target))
     }
 
-    /// Findings of recovery.
-    #[must_use]
-    pub fn recovery(&self) -> &RecoveryReport {
-        &self.recovery
-    }
-
     /// Its status report.
     ///
     /// # Errors
     /// If it is stopping.
     pub fn status(&self) -> Result<StatusReport> {
-        let status = self.picture()?;
+        let (status, era) = (self.picture()?, self.era());
         let configuration = self.configuration();
         let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
         let rate = |volume: &VolumeStatus| watch.destage_bytes_per_second(volume.index);
@@ -329,10 +356,10 @@ impl Running {
                 latched_because: self.latch.get().map(|errno| notices::latched(*errno)),
                 lifetime_written_bytes: self.lifetime_written_bytes(&status),
                 endurance_bytes: self.watching.endurance_bytes,
-                ..CacheReport::new(&status.cache, &self.identity)
+                ..CacheReport::new(&status.cache, &era.identity)
             }),
             session: status.session,
-            recovery: Some(self.recovery),
+            recovery: Some(era.recovery),
             nbd: self.nbd.iter().map(ToString::to_string).collect(),
             metrics: self.watching.metrics.as_ref().map(ToString::to_string),
             oldest_dirty_seconds,
@@ -342,7 +369,7 @@ impl Running {
     }
 
     fn lifetime_written_bytes(&self, status: &Status) -> u64 {
-        self.written_before_bytes + status.cache.device.written_bytes
+        self.era().written_before_bytes + status.cache.device.written_bytes
     }
 
     /// Looks after the cache: to be called once a second.
@@ -429,7 +456,8 @@ impl Running {
     }
 
     fn set_mode(&self, served: &Served, mode: WriteMode) -> Result<()> {
-        check_mode(&self.identity.profile, &self.identity.composition, mode)?;
+        let era = self.era();
+        check_mode(&era.identity.profile, &era.identity.composition, mode)?;
         if let Some(origin) = &served.origin {
             origin::check_mode(origin, mode)?;
         }
@@ -536,6 +564,10 @@ impl Answering for Running {
                 self.detach(volume.as_deref(), verify, on_progress).map(Answer::Detached)
             }
             Question::Add { wish } => self.add(&wish).map(Answer::Added),
+            Question::Replace { wish } => self.replace(&wish, on_progress).map(Answer::Succeeded),
+            Question::Resize { wanted_bytes } => {
+                self.resize(wanted_bytes, on_progress).map(Answer::Succeeded)
+            }
             Question::Attach { volume, options } => {
                 self.attach(volume.as_deref(), &options).map(Answer::Attached)
             }

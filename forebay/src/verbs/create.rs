@@ -2,31 +2,26 @@
 
 use crate::addition::{check_pair, open_origin};
 use crate::arguments::{self, Create};
+use crate::formatting::{self, NewCache};
 use crate::log::notice;
-use crate::opening;
 use crate::origin::{self, NewVolume};
 use crate::output::{Output, Size};
-use crate::ownership::{as_an_origin, check_origin, remember};
+use crate::ownership::{check_origin, remember};
 use crate::profile;
 use crate::report::Division;
-use crate::signature;
 use crate::startup::{index_bytes, random_bytes};
 use crate::state::{StateDirectory, hexadecimal};
 use crate::superblock::{self, system};
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use engine::composition::Composition;
-use engine::effect::Errno;
-use engine::format::{Layout, Region, SEGMENTS_OFFSET, Superblock};
-use engine::recovery::SuperblockError;
+use engine::format::{Layout, Region, Superblock};
 use engine::units::{SECTOR_BYTES, VolumeId};
 use live::devices::BlockingDevice;
-use live::devices::{Access, Device, DeviceError, DeviceSpec};
+use live::devices::{Access, Device, DeviceSpec};
 use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
 
-/// Bytes that are zeroed at the end of a device that held something: backup labels live there.
-const TAIL_BYTES: u64 = 1 << 20;
 /// Bytes that are zeroed at once.
 const ZERO_BYTES: u64 = 1 << 20;
 
@@ -60,9 +55,9 @@ pub(super) fn run(arguments: Create) -> Result<()> {
     superblock::check_mode(&profile.name, &composition, mode)?;
     let origin = open_origin(&origin_spec, Access::ReadOnlyExclusive)?;
     origin::check_mode(&origin, mode)?;
-    let cache = open_cache(&cache_spec)?;
+    let cache = formatting::open(&cache_spec)?;
     check_origin(&state, &origin, &cache_spec, take_over.as_ref())?;
-    let layout = divide(&profile.name, &composition, &cache)?;
+    let layout = formatting::divide(&profile.name, &composition, &cache_spec, cache.size_bytes())?;
     let name = name.unwrap_or_else(|| default_name(&origin_spec));
     let volume = origin::describe(&origin, NewVolume { id: VolumeId(1), name, mode })?;
     let sector_bytes = volume.sector_bytes;
@@ -103,53 +98,12 @@ pub(super) fn run(arguments: Create) -> Result<()> {
     superblock.volumes[0] = Some(volume);
 
     state.make()?;
-    check_content(&cache, wipe.as_ref(), &state)?;
-    if !sparse {
-        reserve_space(&cache)?;
-    }
+    NewCache { device: &cache, wipe: wipe.as_ref(), sparse }.prepare(&state)?;
     format(&cache, &mut superblock)?;
     remember(&state, &superblock, &cache_spec)?;
     warn_of_alignment(&profile.name, &composition, sector_bytes);
     warn_of_room(&profile.name, &composition, &layout, &cache);
     print(&created, report.json)
-}
-
-/// Refuses a device that holds something, unless `wipe` names it: then its labels are zeroed.
-fn check_content(cache: &Device, wipe: Option<&DeviceSpec>, state: &StateDirectory) -> Result<()> {
-    let spec = cache.spec();
-    let mut image = BlockingDevice::new(cache);
-    let found = match as_an_origin(state, cache)? {
-        Some(found) => Some(found),
-        None => content(&mut image, cache.size_bytes())?,
-    };
-    if let Some(found) = found {
-        if wipe.is_none_or(|wipe| wipe.canonical() != spec.canonical()) {
-            bail!("{spec} {found}; to format it all the same, add --wipe {spec}");
-        }
-        zero_labels(&mut image, cache.size_bytes())?;
-    }
-    Ok(())
-}
-
-/// Makes sure that no write to a cache that is a file will find its file system full.
-fn reserve_space(cache: &Device) -> Result<()> {
-    let (spec, size) = (cache.spec(), Size(cache.size_bytes()));
-    match cache.reserve_space() {
-        Ok(true) => Ok(()),
-        Ok(false) => {
-            notice(format_args!(
-                "the file system of {spec} cannot reserve space; keep {size} free for it, or the cache fails when it is full"
-            ));
-            Ok(())
-        }
-        Err(Errno::NOSPC) => bail!(
-            "the file system of {spec} has no room for all of its {size}; make room, use a smaller file, or add \
-             --sparse: the cache then fails when the file system is full"
-        ),
-        Err(errno) => {
-            Err(system(errno)).with_context(|| format!("cannot reserve the {size} of {spec}; see --sparse"))
-        }
-    }
 }
 
 /// Writes the records of a new cache.
@@ -191,19 +145,6 @@ fn print(created: &Created, json: bool) -> Result<()> {
     Ok(output.finish()?)
 }
 
-fn divide(profile: &str, composition: &Composition, cache: &Device) -> Result<Layout> {
-    composition.divide(cache.size_bytes()).map_err(|error| match error.bytes_needed() {
-        Some(needed_bytes) => anyhow!(
-            "the cache {} has {}, the least is {}{}; use a larger device",
-            cache.spec(),
-            Size(cache.size_bytes()),
-            Size(needed_bytes),
-            if profile == profile::DEFAULT { String::new() } else { format!(" with profile {profile}") }
-        ),
-        None => anyhow!("profile {profile}: {error}"),
-    })
-}
-
 /// Says which requests never enter, if the origin lets clients make them.
 fn warn_of_alignment(profile: &str, composition: &Composition, sector_bytes: u32) {
     let aligned_sectors = composition.cutoff.aligned_sectors;
@@ -232,57 +173,6 @@ fn warn_of_room(profile: &str, composition: &Composition, layout: &Layout, cache
         Size(room_bytes),
         Size(size_bytes)
     ));
-}
-
-fn open_cache(spec: &DeviceSpec) -> Result<Device> {
-    opening::open(spec, Access::Exclusive).map_err(|error| {
-        let advice = match (&error, spec.path()) {
-            (DeviceError::Missing { .. }, Some(path))
-                if !path.starts_with("/dev") || path.starts_with("/dev/shm") =>
-            {
-                format!("; a file for it is made by: truncate -s 1G {}", path.display())
-            }
-            (DeviceError::Missing { .. }, _) => "; name the fast device with --cache".to_owned(),
-            (DeviceError::Empty { .. }, Some(path)) => {
-                format!("; give it a size by: truncate -s 1G {}", path.display())
-            }
-            (DeviceError::Locked { .. }, _) => "; stop the daemon that serves it".to_owned(),
-            _ => String::new(),
-        };
-        anyhow!("the cache cannot be used: {error}{advice}")
-    })
-}
-
-/// A statement of the content of the device, if that is recognised.
-fn content(image: &mut BlockingDevice, size_bytes: u64) -> Result<Option<String>> {
-    match engine::recovery::load_superblock(image) {
-        Err(SuperblockError::NotFormatted) => (),
-        Ok((superblock, _)) => {
-            let names: Vec<&str> =
-                superblock.volumes.iter().flatten().map(|volume| volume.name.as_str()).collect();
-            return Ok(Some(if names.is_empty() {
-                "holds a Forebay cache without volumes".to_owned()
-            } else {
-                format!("holds a Forebay cache (volumes: {})", names.join(", "))
-            }));
-        }
-        Err(_) => return Ok(Some("holds a damaged Forebay cache".to_owned())),
-    }
-    let found = signature::find(image, size_bytes).map_err(system).context("cannot read the cache device")?;
-    Ok(found.map(|found| format!("holds {found}")))
-}
-
-/// Zeroes where other systems look for their marks: all before the segments, and the end.
-fn zero_labels(image: &mut BlockingDevice, size_bytes: u64) -> Result<()> {
-    let zeroes = vec![0; SEGMENTS_OFFSET as usize];
-    let tail_at = (size_bytes - TAIL_BYTES) / 4096 * 4096;
-    let tail = vec![0; (size_bytes / 4096 * 4096 - tail_at) as usize];
-    image
-        .write_at(0, &zeroes)
-        .and_then(|()| image.write_at(tail_at, &tail))
-        .and_then(|()| image.flush())
-        .map_err(system)
-        .context("cannot write to the cache device")
 }
 
 /// Zeroes a region in which remains of an earlier cache could be taken for a record.

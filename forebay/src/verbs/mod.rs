@@ -13,6 +13,7 @@ mod lab;
 mod man;
 mod models;
 mod profiles;
+mod replace;
 mod serve;
 mod set;
 mod stats;
@@ -49,6 +50,8 @@ pub fn run(verb: Verb) -> Result<()> {
         Verb::Set(arguments) => set::run(&arguments),
         Verb::Flush(arguments) => flush::run(&arguments),
         Verb::Detach(arguments) => detach::run(&arguments),
+        Verb::Replace(arguments) => replace::replace(&arguments),
+        Verb::Resize(arguments) => replace::resize(&arguments),
         Verb::Check(arguments) => check::run(&arguments),
         Verb::Dump(arguments) => dump::run(&arguments),
         Verb::Profiles(report) => profiles::run(&report),

@@ -11,9 +11,8 @@ use crate::metrics::Endpoint;
 use crate::opening::open_cache;
 use crate::output::Output;
 use crate::profile::{self, Wanted};
-use crate::report::RecoveryReport;
 use crate::run_dir::RunDirectory;
-use crate::running::{self, Doors, Running, Watched};
+use crate::running::{self, Doors, Era, Running, Watched};
 use crate::service::{self, Watchdog};
 use crate::setting::Setting;
 use crate::startup::{self, Prepared};
@@ -127,13 +126,13 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
         let metrics = endpoint.map(|endpoint| endpoint.serve(Arc::clone(running))).transpose()?;
         running.take_over_devices(&devices);
         let attached = if attach { running.attach_all(&devices) } else { Ok(()) };
-        if attached.is_ok() {
-            ready(&names, running.nbd(), &watched, &figures(running.session(), running.recovery()));
-            attend(running, &waiter);
-        }
+        let ended = attached.and_then(|()| {
+            ready(&names, running.nbd(), &watched, &figures(&running.era()));
+            attend(running, &waiter)
+        });
         running.let_go_of_devices();
         drop(metrics);
-        attached
+        ended
     })
 }
 
@@ -187,8 +186,9 @@ fn missing(spec: &DeviceSpec) -> Result<Option<String>> {
         // The start itself will report the error and a remedy.
         Err(_) => return Ok(None),
     };
-    let loaded = superblock::load(&mut BlockingDevice::new(&cache), &spec.to_string());
-    Ok(loaded.err().map(|error| format!("the cache cannot be read: {error:#}")))
+    // One that gave its place up is refused by the start itself.
+    let loaded = engine::recovery::load_superblock(&mut BlockingDevice::new(&cache));
+    Ok(loaded.err().map(|error| format!("the cache cannot be read: {spec} cannot be used: {error}")))
 }
 
 /// Addresses for NBD clients: the operator's, or a unix socket in the run directory.
@@ -201,7 +201,7 @@ fn listen(given: Vec<ListenAddress>, volume: &str) -> Result<Vec<ListenAddress>>
     Ok(vec![ListenAddress::Unix(directory.nbd_socket(volume)?)])
 }
 
-fn figures(session: u64, recovery: &RecoveryReport) -> String {
+fn figures(Era { session, recovery, .. }: &Era) -> String {
     format!(
         "session={session} recovery_seconds={:.3} batches_cut={} redestage_bytes={}",
         recovery.seconds, recovery.batches_cut, recovery.redestage_bytes
@@ -260,11 +260,17 @@ fn expect_volumes(configuration: &Configuration, cache: &DeviceSpec, prepared: &
 }
 
 /// Stays until an interrupt, and keeps devices alive and the notes on dirty data up to date meanwhile.
-fn attend(running: &Running, interrupts: &Interrupts) {
+///
+/// # Errors
+/// Why the daemon cannot go on.
+fn attend(running: &Running, interrupts: &Interrupts) -> Result<()> {
     let mut said = String::new();
     let mut noted_at = Instant::now();
     let mut watchdog = Watchdog::of_service();
     while !interrupts.wait(LOOK_EVERY) {
+        if let Some(why) = running.broken() {
+            bail!("{why}");
+        }
         if interrupts.take_reload() {
             service::reloading();
             reload(running);
@@ -288,6 +294,7 @@ fn attend(running: &Running, interrupts: &Interrupts) {
         said = error;
     }
     service::stopping();
+    Ok(())
 }
 
 /// Adds the volumes that a configuration names and the cache does not have.

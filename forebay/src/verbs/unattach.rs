@@ -7,7 +7,7 @@ use crate::attachment::{Attached, Identifier, Link, device_path, end_left_alone}
 use crate::control::{Answer, Connection, Question};
 use crate::opening::open_cache;
 use crate::output::Output;
-use crate::state::hexadecimal;
+use crate::report::line_id;
 use crate::superblock::{choose, load};
 use anyhow::{Context, Result};
 use live::devices::{Access, BlockingDevice, DeviceSpec};
@@ -40,7 +40,7 @@ fn alone(cache: &DeviceSpec, volume: Option<&str>) -> Result<Attached> {
     let index = choose(&superblock, volume)?;
     let record = superblock.volumes[index.at()].as_ref().context("the volume is gone")?;
     let name = &record.name;
-    let found = Identifier::find(&hexadecimal(&superblock.set_id), record.id.0);
+    let found = Identifier::find(&line_id(&superblock), record.id.0);
     let (number, _) = found.with_context(|| format!("volume {name} is not attached"))?;
     end_left_alone(number)?;
     let link = Link::of(name);

@@ -22,5 +22,6 @@ mod service;
 mod slots;
 mod sockets;
 mod studies;
+mod succession;
 mod top;
 mod traces;

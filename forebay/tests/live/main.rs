@@ -24,4 +24,5 @@ mod profiles;
 mod recipes;
 mod rot;
 mod settings;
+mod succession;
 mod volumes;

@@ -21,7 +21,7 @@ pub(super) struct Line {
     /// The device whose place was taken last.
     retired: Option<Disk>,
     /// Caches that were formatted besides the first one.
-    sets: u8,
+    sets: u32,
 }
 
 impl World {
@@ -43,8 +43,9 @@ impl World {
 
     fn new_set(&mut self) -> SetId {
         self.line.sets += 1;
-        let mut set_id = [7; 16];
-        set_id[0] = self.line.sets;
+        // The first cache has sevens alone.
+        let mut set_id = [8; 16];
+        set_id[..4].copy_from_slice(&self.line.sets.to_le_bytes());
         set_id
     }
 

@@ -87,6 +87,11 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
         Mutation::FillBeforeFirstFlush,
         "a kill, a fill before the origin's first flush, and a cut that takes what the origin showed: none in 2500 seeds",
     ),
+    (Mutation::ReuseVolumeId, "the swarm writes to no origin between a detach and an addition in one life"),
+    (
+        Mutation::RetireUnflushed,
+        "a cut between the superblocks of two devices that takes one write of the one",
+    ),
     (Mutation::ForgetTakenBack, "the worlds here do not grow"),
     (Mutation::CleanNotRecorded, "how much counts as dirty after a crash is compared in the script alone"),
     (Mutation::IndexOverBudget, "the least budget of an index is more than the swarm's worlds fill"),
