@@ -402,7 +402,8 @@ pub struct Set {
     #[arg(value_name = "CACHE", value_parser = devices::parse)]
     pub cache: DeviceSpec,
     /// The volume (may be left out if there is only one) and what to set: mode=MODE,
-    /// size=origin, origin=changed, origin=changed-discard-dirty, lost=give-up.
+    /// size=origin, origin=changed, origin=changed-discard-dirty, lost=give-up;
+    /// limits: iops=N[,burst=N], bandwidth=SIZE[,burst=SIZE], or none.
     #[arg(value_name = "[VOLUME] KEY=VALUE", required = true, value_parser = word)]
     pub words: Vec<Word>,
     /// Use DEV as the origin with origin=changed.

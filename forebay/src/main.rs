@@ -10,6 +10,7 @@ mod formatting;
 mod interrupt;
 mod log;
 mod metrics;
+mod nearest;
 mod opening;
 mod origin;
 mod output;

@@ -13,10 +13,12 @@
 //!   volume's content, durably, before the mark is taken away.
 
 use crate::run_dir::non_empty;
+use crate::setting::{Kept, keep};
 use anyhow::{Context, Result, bail};
 use live::devices::DeviceSpec;
 use rustix::fs::Access;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -55,6 +57,22 @@ pub struct CacheRecord {
     /// Its volumes.
     #[serde(default)]
     pub volumes: Vec<VolumeNote>,
+    /// What was set of them, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, Vec<Kept>>,
+}
+
+impl CacheRecord {
+    /// Keeps a setting of a volume.
+    pub fn keep(&mut self, volume: &str, kept: Kept) {
+        keep(self.settings.entry(volume.to_owned()).or_default(), kept);
+    }
+
+    /// What was set of a volume.
+    #[must_use]
+    pub fn settings_of(&self, volume: &str) -> &[Kept] {
+        self.settings.get(volume).map_or(&[], Vec::as_slice)
+    }
 }
 
 /// Notes on one volume.
@@ -121,6 +139,7 @@ impl StateDirectory {
             written_bytes: 0,
             succeeded_by: None,
             volumes: Vec::new(),
+            settings: BTreeMap::new(),
         };
         Ok(self.load(set_id)?.unwrap_or_else(new))
     }
@@ -303,6 +322,7 @@ impl LiveRecord {
     pub fn succeed(&self, mut next: CacheRecord, device: &DeviceSpec) -> Result<()> {
         let mut record = self.record.lock().expect("no thread panics while it holds the record");
         next.volumes.clone_from(&record.volumes);
+        next.settings.clone_from(&record.settings);
         self.directory.claim_name(&mut next, device)?;
         self.directory.store(&next)?;
         let mut left =
@@ -318,6 +338,13 @@ impl LiveRecord {
     #[must_use]
     pub fn written_bytes(&self) -> u64 {
         self.record.lock().expect("no thread panics while it holds the record").written_bytes
+    }
+
+    /// What was set of a volume.
+    #[must_use]
+    pub fn settings_of(&self, volume: &str) -> Vec<Kept> {
+        let record = self.record.lock().expect("no thread panics while it holds the record");
+        record.settings_of(volume).to_vec()
     }
 
     /// Changes the notes; durable on return. Writes nothing if `change` changes nothing.
@@ -377,6 +404,7 @@ mod tests {
             written_bytes: 7,
             succeeded_by: None,
             volumes: vec![note],
+            settings: BTreeMap::from([("disk".to_owned(), vec![Kept::Iops(None)])]),
         }
     }
 

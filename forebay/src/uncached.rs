@@ -11,14 +11,18 @@ use crate::interrupt::{Interrupts, spawn};
 use crate::log::{Log, event};
 use crate::metrics::{Endpoint, Figures, Source};
 use crate::opening::open_origin;
-use crate::report::{Measured, RequestStats, StatsReport, StatusReport, VolumeReport, VolumeStats};
+use crate::report::{
+    LimitsReport, Measured, RequestStats, StatsReport, StatusReport, VolumeReport, VolumeStats,
+};
 use crate::run_dir::RunDirectory;
 use crate::running::{Doors, Watched, notices};
 use crate::service::{self, Watchdog};
+use crate::setting::VolumeSettings;
 use crate::state::{CacheRecord, LiveRecord, StateDirectory, VolumeNote};
 use anyhow::{Context, Result, anyhow, bail};
 use engine::units::VolumeIndex;
 use live::devices::{self, Access, Device, DeviceSpec};
+use live::limits::Limits;
 use live::passthrough::Passthrough;
 use live::server::{Config, ExportConfig, Handle, ListenAddress, POOL_BYTES_DEFAULT, Server};
 use std::ops::ControlFlow;
@@ -29,6 +33,7 @@ use std::time::Duration;
 struct Bare {
     note: VolumeNote,
     origin: Device,
+    settings: VolumeSettings,
 }
 
 /// Whether all volumes of the cache that was served from this device could be served without it.
@@ -61,9 +66,15 @@ pub fn serve(
     let record = state.find_by_device(cache)?.with_context(|| {
         format!("nothing is noted of a cache {cache}, so its volumes may have dirty data; connect the cache")
     })?;
-    let volumes = open_origins(&record, options, interrupts)?;
+    let mut volumes = open_origins(&record, options, interrupts)?;
     let Doors { listen, socket_permissions, device_timeout, threads, watching, .. } =
         doors(&volumes[0].note.name)?;
+    for volume in &mut volumes {
+        let (name, file) = (&volume.note.name, watching.configuration.as_ref());
+        let configured = file.map_or(&[][..], |file| file.settings_of(name));
+        volume.settings = VolumeSettings::of(configured.iter().chain(record.settings_of(name)).copied());
+    }
+    let limits: Vec<Limits> = volumes.iter().map(|volume| volume.settings.limits).collect();
     let record = LiveRecord::new(state, record);
     let (log, printer) = Log::open()?;
     let config = Config {
@@ -93,6 +104,10 @@ pub fn serve(
     let socket = Listener::open(&RunDirectory::find(), cache)?.answer_with(answerer)?;
     let waiter = interrupts.clone();
     spawn("stop", move || {
+        for (at, limits) in limits.into_iter().enumerate() {
+            // It fails only if the server has ended.
+            let _ = handle.set_limits(VolumeIndex(at as u8), limits);
+        }
         let mut watchdog = Watchdog::of_service();
         while !waiter.wait(Duration::from_secs(1)) {
             // An answer is the proof that it works.
@@ -185,7 +200,8 @@ fn open_origins(record: &CacheRecord, options: &RunOptions, interrupts: &Interru
                 origin.size_bytes()
             );
         }
-        volumes.push(Bare { note: note.clone(), origin });
+        let settings = VolumeSettings::default();
+        volumes.push(Bare { note: note.clone(), origin, settings });
     }
     Ok(volumes)
 }
@@ -202,7 +218,10 @@ impl RunningBare {
     fn status(&self) -> StatusReport {
         let report = |volume: &Bare| {
             let note = &volume.note;
-            VolumeReport::without_cache(note.name.clone(), note.origin.clone(), note.size_bytes)
+            VolumeReport {
+                limits: LimitsReport::new(volume.settings),
+                ..VolumeReport::without_cache(note.name.clone(), note.origin.clone(), note.size_bytes)
+            }
         };
         StatusReport {
             running: true,
@@ -223,8 +242,10 @@ impl RunningBare {
         for (at, volume) in self.volumes.iter().enumerate() {
             let histograms = self.handle.histograms(VolumeIndex(at as u8));
             let histograms = histograms.map_err(|_| anyhow!("the daemon is stopping"))?;
-            let Measured { latency, durations } =
+            let Measured { latency, durations, .. } =
                 histograms.as_deref().map_or_else(Measured::default, Measured::from);
+            let held_back = self.handle.held_back(VolumeIndex(at as u8));
+            let held_back = held_back.map_err(|_| anyhow!("the daemon is stopping"))?.into();
             let requests = RequestStats {
                 reads: latency.read.count,
                 writes: latency.write.count,
@@ -237,6 +258,7 @@ impl RunningBare {
                 origin: crate::report::DeviceStats::default(),
                 latency,
                 durations,
+                held_back,
             });
         }
         Ok(StatsReport::without_cache(volumes))

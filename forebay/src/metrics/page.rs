@@ -1,5 +1,7 @@
 //! The page of metrics: every family with its type, its help and its labels.
 
+mod limits;
+
 use super::Figures;
 use crate::report::{
     BypassStats, CacheReport, DurationStats, RecoveryReport, StatusReport, VolumeReport, VolumeStats,
@@ -47,7 +49,9 @@ pub fn encode(figures: &Figures) -> Result<String, fmt::Error> {
         body.recovery(recovery);
     }
     body.volumes(&figures.status.volumes);
+    body.limits(&figures.status.volumes);
     body.requests(&figures.stats.volumes);
+    body.held_back(&figures.stats.volumes);
     body.latencies(&figures.stats.volumes);
     let mut registry = Registry::default();
     registry.register_collector(Box::new(body));
@@ -67,6 +71,8 @@ struct Family {
 #[derive(Debug)]
 enum Samples {
     Counters(Vec<(OwnLabels, u64)>),
+    /// Counters of seconds.
+    Times(Vec<(OwnLabels, f64)>),
     Gauges(Vec<(OwnLabels, f64)>),
     Histograms(Vec<(OwnLabels, DurationStats)>),
 }
@@ -92,7 +98,7 @@ impl Collector for Body {
 impl Family {
     fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let kind = match &self.samples {
-            Samples::Counters(_) => MetricType::Counter,
+            Samples::Counters(_) | Samples::Times(_) => MetricType::Counter,
             Samples::Gauges(_) => MetricType::Gauge,
             Samples::Histograms(_) => MetricType::Histogram,
         };
@@ -117,6 +123,10 @@ impl Family {
             Samples::Counters(samples) => samples.iter().try_for_each(|(labels, value)| {
                 let mut metric = metric.encode_family(labels)?;
                 metric.encode_counter::<NoLabelSet, u64, f64>(value, None)
+            }),
+            Samples::Times(samples) => samples.iter().try_for_each(|(labels, value)| {
+                let mut metric = metric.encode_family(labels)?;
+                metric.encode_counter::<NoLabelSet, f64, f64>(value, None)
             }),
             Samples::Gauges(samples) => samples
                 .iter()

@@ -10,4 +10,6 @@ pub use history::{ChangeReport, changes, now_seconds};
 pub use stats::{
     BypassStats, DeviceStats, DurationStats, Measured, Reasons, RequestStats, StatsReport, VolumeStats,
 };
-pub use status::{CacheIdentity, CacheReport, RecoveryReport, StatusReport, VolumeReport, line_id};
+pub use status::{
+    CacheIdentity, CacheReport, LimitsReport, RecoveryReport, StatusReport, VolumeReport, line_id,
+};

@@ -2,6 +2,7 @@
 
 use super::{ChangeReport, Division};
 use crate::output::Size;
+use crate::setting::VolumeSettings;
 use crate::state::hexadecimal;
 use engine::composition::Composition;
 use engine::composition::axes::Axis;
@@ -10,6 +11,7 @@ use engine::effect::WriteMode;
 use engine::format::Superblock;
 use engine::status::{CacheStatus, VolumeStatus, WrittenBytes};
 use live::devices::DeviceSpec;
+use live::limits::Limits;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
 
@@ -59,6 +61,12 @@ pub struct VolumeReport {
     /// The mode that the configuration file says, if it says one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode_configured: Option<String>,
+    /// The limits of its clients.
+    #[serde(default)]
+    pub limits: LimitsReport,
+    /// Settings that the configuration file says and that were set otherwise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub configured: Vec<String>,
     /// How it is doing: active, draining, origin-failing, origin-absent, uncached, failed, detaching,
     /// origin-missing, abandoned.
     pub state: String,
@@ -86,6 +94,41 @@ pub struct VolumeReport {
     /// Bytes that went home each second, over the last ten seconds.
     #[serde(default)]
     pub destage_bytes_per_second: u64,
+}
+
+/// The limits of a volume's clients in `status`; absent figures have no limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitsReport {
+    /// Requests a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iops: Option<u64>,
+    /// Requests that may go at once after a rest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iops_burst: Option<u64>,
+    /// Bytes a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth_bytes: Option<u64>,
+    /// Bytes that may go at once after a rest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth_burst_bytes: Option<u64>,
+    /// All settings of the volume, as they would be set.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<String>,
+}
+
+impl LimitsReport {
+    /// The report on the settings of a volume.
+    #[must_use]
+    pub fn new(settings: VolumeSettings) -> LimitsReport {
+        let Limits { iops, bandwidth } = settings.limits;
+        LimitsReport {
+            iops: iops.map(|rate| rate.per_second),
+            iops_burst: iops.map(|rate| rate.burst),
+            bandwidth_bytes: bandwidth.map(|rate| rate.per_second),
+            bandwidth_burst_bytes: bandwidth.map(|rate| rate.burst),
+            settings: settings.chosen().iter().map(ToString::to_string).collect(),
+        }
+    }
 }
 
 /// The cache in `status`.
@@ -189,6 +232,8 @@ impl VolumeReport {
             mode: status.mode.name().to_owned(),
             mode_target: status.mode_target.name().to_owned(),
             mode_configured: None,
+            limits: LimitsReport::default(),
+            configured: Vec::new(),
             state: status.state.name().to_owned(),
             size_bytes: status.size_bytes,
             dirty_bytes: status.dirty_bytes,
@@ -222,6 +267,8 @@ impl VolumeReport {
             mode: WriteMode::Passthrough.name().to_owned(),
             mode_target: WriteMode::Passthrough.name().to_owned(),
             mode_configured: None,
+            limits: LimitsReport::default(),
+            configured: Vec::new(),
             state: "uncached".to_owned(),
             size_bytes,
             dirty_bytes: 0,
@@ -437,6 +484,12 @@ impl VolumeReport {
             writeln!(to, "mode       {} until drained, then {}", self.mode, self.mode_target)?;
         }
         if let Some(configured) = self.mode_configured.as_ref().filter(|mode| **mode != self.mode_target) {
+            writeln!(to, "           the configuration file says {configured}")?;
+        }
+        if !self.limits.settings.is_empty() {
+            writeln!(to, "limits     {}", self.limits.settings.join(" "))?;
+        }
+        for configured in &self.configured {
             writeln!(to, "           the configuration file says {configured}")?;
         }
         writeln!(to, "cached     {}, of that {} dirty", Size(self.cached_bytes), Size(self.dirty_bytes))?;

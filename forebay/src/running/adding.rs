@@ -8,6 +8,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use engine::effect::{Errno, WriteMode};
 use engine::units::{SECTOR_BYTES, VolumeIndex};
 use live::devices::{self, Access, Device};
+use live::limits::Limits;
 use live::server::{ControlError, ControlOp};
 use std::sync::{Arc, MutexGuard, TryLockError};
 
@@ -121,7 +122,8 @@ impl Running {
             mode,
         });
         let export = export(&served);
-        self.volumes.enter(served);
+        self.volumes.enter(Arc::clone(&served));
+        self.apply_settings_of(&served)?;
         Ok(self.handle.open_export(export)?)
     }
 
@@ -132,6 +134,8 @@ impl Running {
             self.interrupts.unwatch(origin);
         }
         let index = served.index;
+        // Another volume may get its place.
+        self.handle.set_limits(index, Limits::default())?;
         // The lock ends with the last user of the file.
         drop(served);
         Ok(self.handle.let_go_of_origin(index)?)

@@ -145,7 +145,11 @@ impl Running {
         // The last word: what this name leads to is what the operator will use.
         self.origin_by_name(served)?;
         self.request(served, ControlOp::Detach, "cannot detach")?;
-        self.record.change(|record| record.volumes.retain(|note| note.id != served.id.0))?;
+        self.record.change(|record| {
+            record.volumes.retain(|note| note.id != served.id.0);
+            // Another volume may get its name.
+            record.settings.remove(name);
+        })?;
         let detached = Detached { volume: name.clone(), origin: served.origin_name.clone(), verified_bytes };
         self.let_go_of_volume(of_list)?;
         Ok(detached)

@@ -4,6 +4,7 @@ mod adding;
 mod devices;
 mod homecoming;
 pub mod notices;
+mod settings;
 pub mod succession;
 mod volumes;
 mod watch;
@@ -18,8 +19,8 @@ use crate::log::{Log, event};
 use crate::metrics::{Figures, Source};
 use crate::origin;
 use crate::report::{
-    CacheIdentity, CacheReport, Measured, RecoveryReport, StatsReport, StatusReport, VolumeReport, changes,
-    now_seconds,
+    CacheIdentity, CacheReport, LimitsReport, Measured, RecoveryReport, StatsReport, StatusReport,
+    VolumeReport, changes, now_seconds,
 };
 use crate::run_dir::RunDirectory;
 use crate::setting::Setting;
@@ -314,11 +315,6 @@ impl Running {
         self.configuration.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes up a configuration that was read again.
-    pub fn configure(&self, configuration: Configuration) {
-        *self.configuration.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(configuration));
-    }
-
     /// The mode that writes to a volume follow; `None` if there is no such volume.
     ///
     /// # Errors
@@ -344,6 +340,8 @@ impl Running {
         let volumes = status.volumes.iter().map(|volume| VolumeReport {
             destage_bytes_per_second: rate(volume),
             mode_configured: configured(volume),
+            limits: LimitsReport::new(self.settings_of(&volume.name)),
+            configured: self.differing_settings(&volume.name).iter().map(ToString::to_string).collect(),
             ..self.report(volume)
         });
         let volumes = volumes.collect();
@@ -415,7 +413,8 @@ impl Running {
         let status = self.picture()?;
         let measured = |volume: &VolumeStatus| {
             let histograms = self.handle.histograms(volume.index)?;
-            Ok(histograms.as_deref().map_or_else(Measured::default, Measured::from))
+            let measured = histograms.as_deref().map_or_else(Measured::default, Measured::from);
+            Ok(Measured { held_back: self.handle.held_back(volume.index)?.into(), ..measured })
         };
         let measured = status.volumes.iter().map(measured).collect::<Result<Vec<_>, ControlError>>()?;
         Ok(StatsReport::new(&status, measured))
@@ -438,6 +437,7 @@ impl Running {
         match setting {
             Setting::Mode(mode) => self.set_mode(served, mode),
             Setting::SizeOfOrigin => self.set_size(served),
+            Setting::Kept(kept) => self.keep(served, kept),
             Setting::GiveUpLost => self.request(served, ControlOp::GiveUpLost, "cannot give up what is lost"),
             Setting::OriginChanged | Setting::OriginChangedDiscardDirty => {
                 bail!("an origin cannot change under a running daemon; stop it first, then set {setting}")

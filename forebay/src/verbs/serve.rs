@@ -124,6 +124,7 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
     running::run(prepared, doors, &interrupts, move |running| {
         // The file of its socket is there as long as this is.
         let metrics = endpoint.map(|endpoint| endpoint.serve(Arc::clone(running))).transpose()?;
+        running.apply_settings()?;
         running.take_over_devices(&devices);
         let attached = if attach { running.attach_all(&devices) } else { Ok(()) };
         let ended = attached.and_then(|()| {
@@ -323,7 +324,7 @@ fn add_volumes(running: &Running, configuration: &Configuration) {
 }
 
 /// Reads the configuration again, and does what of it can be done while the cache is served: adds new volumes, and sets
-/// the modes that it says. A file with an error changes nothing.
+/// the modes and the settings that it says. A file with an error changes nothing.
 fn reload(running: &Running) {
     let Some(old) = running.configuration() else { return };
     let new = match configuration::load(&old.path) {
@@ -358,5 +359,7 @@ fn reload(running: &Running) {
             format_args!("{}: `{key}` has changed, which the next start takes up", new.path.display()),
         );
     }
-    running.configure(new);
+    if let Err(error) = running.configure(new) {
+        event(Event::ModeNotSet, format_args!("{error:#}"));
+    }
 }

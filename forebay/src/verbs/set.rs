@@ -8,7 +8,7 @@ use crate::opening::{open_cache, open_origin};
 use crate::origin;
 use crate::output::{Output, Size};
 use crate::running::{self, Doors};
-use crate::setting::Setting;
+use crate::setting::{Kept, Setting};
 use crate::startup::{self, index_bytes, renumber};
 use crate::state::StateDirectory;
 use crate::superblock;
@@ -63,6 +63,7 @@ fn set(arguments: &Set, volume: Option<&str>, setting: Setting) -> Result<()> {
     }
     match setting {
         Setting::GiveUpLost => give_up_lost(arguments, volume),
+        Setting::Kept(kept) => keep(arguments, volume, kept),
         _ => edit(arguments, volume, setting),
     }
 }
@@ -78,6 +79,20 @@ fn give_up_lost(arguments: &Set, volume: Option<&str>) -> Result<()> {
     running::run(prepared, doors, &interrupts, move |running| {
         running.set(volume.as_deref(), Setting::GiveUpLost)
     })
+}
+
+/// Notes a setting that the next daemon works by.
+fn keep(arguments: &Set, volume: Option<&str>, kept: Kept) -> Result<()> {
+    let spec = &arguments.cache;
+    // The lock keeps a daemon from writing its notes meanwhile.
+    let cache = open_cache(spec, Access::Exclusive)?;
+    let superblock = superblock::load(&mut BlockingDevice::new(&cache), &spec.to_string())?;
+    let index = superblock::choose(&superblock, volume)?;
+    let name = superblock.volumes[index.at()].as_ref().map(|record| record.name.as_str());
+    let state = StateDirectory::find(arguments.places.state_dir.as_deref())?;
+    let mut record = state.load_or_new(&superblock.set_id)?;
+    record.keep(name.unwrap_or_default(), kept);
+    state.store(&record)
 }
 
 /// Changes the superblock of a cache that is not running.
@@ -101,6 +116,7 @@ fn edit(arguments: &Set, volume: Option<&str>, setting: Setting) -> Result<()> {
             change_origin(&mut image, &mut superblock, Change { index, origin, may_discard, cache: spec })?;
         }
         Setting::GiveUpLost => unreachable!("a running cache gives up lost blocks"),
+        Setting::Kept(_) => unreachable!("it is kept among the notes"),
     }
     superblock::store(&mut image, &mut superblock)
 }

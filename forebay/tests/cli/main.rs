@@ -8,6 +8,7 @@ mod create;
 mod detach;
 mod duel;
 mod interrupt;
+mod limits;
 mod metrics;
 mod mirror;
 mod ownership;

@@ -18,6 +18,7 @@ mod fuse;
 mod hangs;
 mod judge;
 mod kills;
+mod limits;
 mod modes;
 mod nbd_origin;
 mod profiles;

@@ -65,6 +65,13 @@ impl<C: Core> Control<C> {
             Message::Histograms { volume, answer } => {
                 let _ = answer.send(Ok(driver.offers.histograms(volume).map(Box::new)));
             }
+            Message::SetLimits { volume, limits, answer } => {
+                driver.brakes.set(volume, limits, driver.now);
+                let _ = answer.send(Ok(()));
+            }
+            Message::HeldBack { volume, answer } => {
+                let _ = answer.send(Ok(driver.brakes.held_back(volume)));
+            }
             Message::ResizeExport { volume, size_bytes, answer } => {
                 let place = driver.offers.resize(volume, size_bytes);
                 disconnect(place, answer, turn);

@@ -8,6 +8,7 @@ use crate::devices::Device;
 use crate::devices::flights::{Flights, Landed};
 use crate::doors::DoorNumber;
 use crate::doors::offers::Offers;
+use crate::limits::{Brakes, counted_bytes};
 use crate::reactor::backend::Backend;
 use crate::reactor::wakeups::WakeUps;
 use crate::server::{Answer, Config, ExportConfig, ServerNotice};
@@ -104,6 +105,8 @@ pub(crate) struct Driver<C> {
     /// Requests that the core had no room for, or that wait at the gate, in order.
     deferred: VecDeque<Request>,
     gate: Gate,
+    /// Requests of clients that have to wait for their time.
+    pub brakes: Brakes<Request>,
 }
 
 /// The gate before the core: closed while another core takes the place of one.
@@ -166,6 +169,7 @@ impl<C: Core> Driver<C> {
             askers: Slab::with_capacity(1024),
             deferred: VecDeque::new(),
             gate: Gate::Open,
+            brakes: Brakes::new(),
         }
     }
 
@@ -177,7 +181,7 @@ impl<C: Core> Driver<C> {
 
     fn look_at_gate(&mut self) {
         // An asker waits for the core, or its request waits here.
-        if self.askers.len() > self.deferred.len() {
+        if self.askers.len() > self.deferred.len() + self.brakes.waiting() {
             return;
         }
         if let Gate::Closing(answer) = std::mem::replace(&mut self.gate, Gate::Closed) {
@@ -213,12 +217,40 @@ impl<C: Core> Driver<C> {
     pub(crate) fn ask(&mut self, volume: VolumeIndex, op: RequestOp, asker: Asker) {
         let id = RequestId(self.askers.insert(asker) as u64);
         let request = Request { id, volume, op };
+        if self.brakes.are_any_on()
+            && matches!(asker, Asker::Door { .. })
+            && let Some(bytes) = counted_bytes(&op)
+            && self.brakes.pass(volume, bytes, request, self.now).is_none()
+        {
+            return;
+        }
+        self.hand_over(request);
+    }
+
+    /// Hands a request to the core.
+    fn hand_over(&mut self, request: Request) {
         let is_open = matches!(self.gate, Gate::Open);
         if !is_open
             || !self.deferred.is_empty()
             || self.core.submit(self.now, request, &mut self.pool).is_err()
         {
             self.deferred.push_back(request);
+        }
+    }
+
+    /// Answers the requests to a volume that wait for their time and whose client is gone.
+    pub(crate) fn withdraw(&mut self, volume: VolumeIndex, is_unwanted: impl Fn(&Asker) -> bool) {
+        if !self.brakes.are_any_on() {
+            return;
+        }
+        let key = |request: &Request| usize::try_from(request.id.0).expect("an id of ours");
+        let askers = &self.askers;
+        for request in self.brakes.withdraw(volume, |request| is_unwanted(&askers[key(request)])) {
+            // The core would have released it.
+            if let RequestOp::Read { into: slice, .. } | RequestOp::Write { from: slice, .. } = request.op {
+                self.pool.release(slice.buffer);
+            }
+            self.wakeups.reply(self.askers.remove(key(&request)), Err(Errno::SHUTDOWN));
         }
     }
 
@@ -283,11 +315,17 @@ impl<C: Core> Driver<C> {
         if self.core.deadline().is_some_and(|deadline| deadline <= self.now) {
             self.core.advance(self.now, &mut self.pool);
         }
+        if self.brakes.are_any_on() {
+            while let Some(request) = self.brakes.take_due(self.now) {
+                self.hand_over(request);
+            }
+        }
     }
 
     /// Deadline of [`Driver::tick`].
     pub(crate) fn deadline(&self) -> Option<Nanos> {
-        [self.core.deadline(), self.flights.deadline()].into_iter().flatten().min()
+        let of_brakes = if self.brakes.are_any_on() { self.brakes.deadline(self.now) } else { None };
+        [self.core.deadline(), self.flights.deadline(), of_brakes].into_iter().flatten().min()
     }
 
     /// Passes the engine's notices on to the operator.

@@ -4,6 +4,7 @@ use super::ExportConfig;
 use crate::devices::Device;
 use crate::doors::Export;
 use crate::doors::latency::{Histograms, Latencies};
+use crate::limits::{HeldBack, Limits};
 use crate::reactor::Core;
 use engine::effect::{Errno, RequestOp, WriteMode};
 use engine::limits::REQUEST_BYTES_MAX;
@@ -83,6 +84,8 @@ pub(crate) enum Message<C> {
     Read { volume: VolumeIndex, offset_bytes: u64, len_bytes: u32, answer: Answer<Vec<u8>> },
     Latencies { volume: VolumeIndex, answer: Answer<Latencies> },
     Histograms { volume: VolumeIndex, answer: Answer<Option<Box<Histograms>>> },
+    SetLimits { volume: VolumeIndex, limits: Limits, answer: Answer<()> },
+    HeldBack { volume: VolumeIndex, answer: Answer<HeldBack> },
     ResizeExport { volume: VolumeIndex, size_bytes: u64, answer: Answer<()> },
     SetReadOnly { volume: VolumeIndex, read_only: bool, answer: Answer<()> },
     ServeSockets { volume: VolumeIndex, sockets: Vec<OwnedFd>, answer: Answer<Export> },
@@ -271,6 +274,22 @@ impl<C: Core + 'static> Handle<C> {
     /// That the server has stopped.
     pub fn histograms(&self, volume: VolumeIndex) -> Result<Option<Box<Histograms>>, ControlError> {
         self.call(|answer| Message::Histograms { volume, answer })
+    }
+
+    /// Holds the clients of a volume to these limits from now on.
+    ///
+    /// # Errors
+    /// That the server has stopped.
+    pub fn set_limits(&self, volume: VolumeIndex, limits: Limits) -> Result<(), ControlError> {
+        self.call(|answer| Message::SetLimits { volume, limits, answer })
+    }
+
+    /// Requests of a volume's clients that limits have held back so far.
+    ///
+    /// # Errors
+    /// That the server has stopped.
+    pub fn held_back(&self, volume: VolumeIndex) -> Result<HeldBack, ControlError> {
+        self.call(|answer| Message::HeldBack { volume, answer })
     }
 
     /// Offers a volume with another size; connections to it are closed, so that clients ask again.

@@ -11,7 +11,7 @@ use super::requests::ClientRequest;
 use crate::doors::{Door, DoorNumber};
 use crate::nbd::wire::Session;
 use crate::reactor::backend::{Operation, Token};
-use crate::reactor::driver::{Core, Piece, Turn};
+use crate::reactor::driver::{Asker, Core, Piece, Turn};
 use crate::reactor::wakeups::Order;
 use crate::server::ServerNotice;
 use engine::effect::Errno;
@@ -221,6 +221,18 @@ impl NbdDoor {
             } else {
                 self.connections[key].head = None;
             }
+        }
+        let connection = &self.connections[key];
+        if let Some(session) = connection.session.filter(|_| connection.requests > 0) {
+            // Nobody waits for them any more, and the volume's other clients would.
+            let (this, number, requests) = (turn.reactor, self.number, &self.requests);
+            let volume = turn.driver.offers.volume(session.export);
+            turn.driver.withdraw(volume, |asker| match asker {
+                Asker::Door { reactor, door, piece } => {
+                    *reactor == this && *door == number && requests[piece.request].connection == key
+                }
+                Asker::Control(_) => false,
+            });
         }
         self.bury(key, turn);
     }

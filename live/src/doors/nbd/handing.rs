@@ -124,7 +124,12 @@ impl NbdDoor {
         let wanted_bytes = u64::from(cut.buffer().0);
         let is_promised = matches!(self.requests[head].delivery, Delivery::Whole(_));
         let most_bytes = free_bytes(turn) / NEWCOMER_SHARE;
-        if !is_promised && (wanted_bytes > most_bytes || !self.has_room(key, wanted_bytes, turn)) {
+        let volume = self.requests[head].volume;
+        let held_bytes_max = turn.driver.pool.door_quota_bytes() / SHARE;
+        let is_short = wanted_bytes > most_bytes
+            || !self.has_room(key, wanted_bytes, turn)
+            || turn.driver.brakes.is_full(volume, held_bytes_max);
+        if !is_promised && is_short {
             // A client that holds memory waits until its requests are done. A client without memory gets less, so
             // that no number of stalled clients can stop it.
             if self.connections[key].held_bytes > 0 {

@@ -1,0 +1,43 @@
+//! Families of metrics about limits: what they are, and what they held back.
+
+use super::{Body, OwnLabels, Samples, of};
+use crate::report::{LimitsReport, VolumeReport, VolumeStats};
+
+impl Body {
+    pub(super) fn limits(&mut self, volumes: &[VolumeReport]) {
+        type Limit = fn(&LimitsReport) -> Option<u64>;
+        let gauges: [(&str, &str, Limit); 2] = [
+            (
+                "forebay_volume_iops_limit",
+                "Requests a second that a volume's clients are held to; absent without such a limit.",
+                |limits| limits.iops,
+            ),
+            (
+                "forebay_volume_bandwidth_limit_bytes",
+                "Bytes a second that a volume's clients are held to; absent without such a limit.",
+                |limits| limits.bandwidth_bytes,
+            ),
+        ];
+        for (name, help, limit) in gauges {
+            let samples =
+                volumes.iter().filter_map(|volume| Some((of(&volume.name), limit(&volume.limits)? as f64)));
+            self.add(name, help, Samples::Gauges(samples.collect()));
+        }
+    }
+
+    pub(super) fn held_back(&mut self, volumes: &[VolumeStats]) {
+        let requests = volumes.iter().map(|volume| (of(&volume.name), volume.held_back.requests));
+        self.add(
+            "forebay_held_back_requests",
+            "Requests that had to wait because of a limit.",
+            Samples::Counters(requests.collect()),
+        );
+        let seconds = volumes.iter().map(|volume| (of(&volume.name), volume.held_back.seconds));
+        let seconds: Vec<(OwnLabels, f64)> = seconds.collect();
+        self.add(
+            "forebay_held_back_seconds",
+            "The time that requests waited because of a limit, added up.",
+            Samples::Times(seconds),
+        );
+    }
+}

@@ -1,0 +1,91 @@
+//! Settings of volumes that the daemon keeps: those of the notes (what was set), and else those of the configuration
+//! file.
+
+use super::Running;
+use crate::configuration::Configuration;
+use crate::events::Event;
+use crate::log::event;
+use crate::setting::{Kept, VolumeSettings};
+use crate::startup::Served;
+use anyhow::{Context, Result};
+use std::sync::PoisonError;
+
+impl Running {
+    /// The settings that a volume works by.
+    pub(super) fn settings_of(&self, volume: &str) -> VolumeSettings {
+        let configuration = self.configuration();
+        let configured = configuration.as_ref().map_or(&[][..], |file| file.settings_of(volume));
+        VolumeSettings::of(configured.iter().copied().chain(self.record.settings_of(volume)))
+    }
+
+    /// What the configuration file says of a volume and was set otherwise.
+    pub(super) fn differing_settings(&self, volume: &str) -> Vec<Kept> {
+        let Some(configuration) = self.configuration() else { return Vec::new() };
+        let now = self.settings_of(volume).each();
+        let configured = configuration.settings_of(volume).iter();
+        configured.filter(|kept| !now.contains(kept)).copied().collect()
+    }
+
+    /// Keeps a setting of a volume, and works by it from now on.
+    pub(super) fn keep(&self, served: &Served, kept: Kept) -> Result<()> {
+        self.record.change(|record| record.keep(&served.name, kept))?;
+        self.apply_settings_of(served)
+    }
+
+    /// Works by the settings of all volumes from now on, and tells of those that the configuration file says otherwise.
+    ///
+    /// # Errors
+    /// If it is stopping.
+    pub fn apply_settings(&self) -> Result<()> {
+        for served in self.volumes.all() {
+            self.apply_settings_of(&served)?;
+            let Some(configuration) = self.configuration() else { continue };
+            for kept in self.differing_settings(&served.name) {
+                event(
+                    Event::ModeDiffers,
+                    format_args!(
+                        "volume {} was set otherwise, and {} says {kept}; forebay set {} {} {kept}, or a reload, changes it",
+                        served.name,
+                        configuration.path.display(),
+                        self.era().identity.device,
+                        served.name
+                    ),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn apply_settings_of(&self, served: &Served) -> Result<()> {
+        let settings = self.settings_of(&served.name);
+        self.handle
+            .set_limits(served.index, settings.limits)
+            .with_context(|| format!("cannot limit volume {}", served.name))
+    }
+
+    /// Takes up a configuration that was read again: what it says counts, whatever was set before.
+    ///
+    /// # Errors
+    /// If it is stopping, or the notes cannot be written.
+    pub fn configure(&self, configuration: Configuration) -> Result<()> {
+        let volumes = self.volumes.all();
+        let before: Vec<_> = volumes.iter().map(|served| self.settings_of(&served.name).each()).collect();
+        self.record.change(|record| {
+            for wish in &configuration.volumes {
+                let is_said = |kept: &Kept| wish.settings.iter().any(|said| said.key() == kept.key());
+                if let Some(noted) = record.settings.get_mut(&wish.name) {
+                    noted.retain(|kept| !is_said(kept));
+                }
+            }
+            record.settings.retain(|_, noted| !noted.is_empty());
+        })?;
+        *self.configuration.lock().unwrap_or_else(PoisonError::into_inner) = Some(configuration.into());
+        for (served, before) in volumes.iter().zip(before) {
+            self.apply_settings_of(served)?;
+            for kept in self.settings_of(&served.name).each().iter().filter(|kept| !before.contains(kept)) {
+                event(Event::ModeSet, format_args!("volume {} is set to {kept}", served.name));
+            }
+        }
+        Ok(())
+    }
+}
