@@ -147,6 +147,9 @@ pub enum RequestOp {
     Drain,
     /// Ends a running drain, which is answered with [`Errno::SHUTDOWN`].
     CancelDrain,
+    /// Destage only what somebody waits for, or no longer so: at an hour at which a sleeping disk should not be woken
+    /// for more. Not remembered: a start destages as it likes.
+    HoldDestage(bool),
     /// Take the volume off the cache: refused with [`Errno::IO`] while it has dirty data.
     /// Answered when its removal is durable. The volume takes no other request afterwards.
     Detach,

@@ -80,6 +80,8 @@ pub struct VolumeStatus {
     pub cached_bytes: u64,
     /// Errors of the origin since the start.
     pub origin_errors: u64,
+    /// Whether destage that nobody waits for is held back now.
+    pub is_held_back: bool,
     /// Whether it goes on without its cache.
     pub uncached: bool,
     /// Counts of its clients' requests since the start.

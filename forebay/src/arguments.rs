@@ -403,7 +403,8 @@ pub struct Set {
     pub cache: DeviceSpec,
     /// The volume (may be left out if there is only one) and what to set: mode=MODE,
     /// size=origin, origin=changed, origin=changed-discard-dirty, lost=give-up;
-    /// limits: iops=N[,burst=N], bandwidth=SIZE[,burst=SIZE], or none.
+    /// limits: iops=N[,burst=N], bandwidth=SIZE[,burst=SIZE]; hours: destage-hours=HH:MM-HH:MM,
+    /// flush-at=HH:MM; each of these may be none.
     #[arg(value_name = "[VOLUME] KEY=VALUE", required = true, value_parser = word)]
     pub words: Vec<Word>,
     /// Use DEV as the origin with origin=changed.

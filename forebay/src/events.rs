@@ -116,6 +116,10 @@ events! {
     VolumeAdded "F35" Notice,
     /// A reload could not add a volume.
     VolumeNotAdded "F36" Error,
+    /// A volume was flushed on schedule.
+    Flushed "F37" Notice,
+    /// A volume could not be flushed on schedule.
+    NotFlushed "F38" Error,
     /// Something else that the server noticed.
     Other "F99" Warning,
 }

@@ -3,9 +3,11 @@
 //! Some change the cache itself (its superblock), once. The others are kept among the daemon's notes and say how it
 //! works; a configuration file may say those, too.
 
+mod hours;
 mod kept;
 mod rate;
 
+pub use hours::TimeOfDay;
 pub use kept::{Kept, Key, VolumeSettings, keep};
 
 use crate::nearest::unknown;
@@ -55,6 +57,20 @@ pub enum SettingError {
         /// The setting.
         name: &'static str,
     },
+    /// Not a time of the day.
+    #[error("`{text}` is no time of the day; write for example flush-at=03:00, or flush-at=none")]
+    Time {
+        /// The text as written.
+        text: String,
+    },
+    /// Not hours of the day.
+    #[error(
+        "`{text}` are no hours of the day; write for example destage-hours=22:00-06:00, or destage-hours=none"
+    )]
+    Hours {
+        /// The text as written.
+        text: String,
+    },
     /// A rate that nobody could work with.
     #[error("{name} is at least {least}; {name}=none takes the limit away")]
     RateTooLow {
@@ -64,7 +80,9 @@ pub enum SettingError {
         least: String,
     },
     /// A burst of less than a hundredth of a second.
-    #[error("the burst of {name}={rate} is at least {least}, what it lets through in a hundredth of a second")]
+    #[error(
+        "the burst of {name}={rate} is at least {least}, what it lets through in a hundredth of a second"
+    )]
     Burst {
         /// The setting.
         name: &'static str,
@@ -166,7 +184,11 @@ mod tests {
     fn mistakes_name_the_word_that_was_meant() {
         let wrong = |text: &str| text.parse::<Setting>().expect_err(text).to_string();
         assert_eq!(wrong("iop=5000"), "unknown setting `iop`; did you mean `iops`?");
-        assert!(wrong("colour=red").contains("there are mode, size, origin, lost, iops"), "{}", wrong("colour=red"));
+        assert!(
+            wrong("colour=red").contains("there are mode, size, origin, lost, iops"),
+            "{}",
+            wrong("colour=red")
+        );
         assert!(wrong("mode=fast").contains("writeback"), "{}", wrong("mode=fast"));
         assert!(wrong("size=8G").contains("size=origin"), "{}", wrong("size=8G"));
     }

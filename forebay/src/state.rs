@@ -57,7 +57,7 @@ pub struct CacheRecord {
     /// Its volumes.
     #[serde(default)]
     pub volumes: Vec<VolumeNote>,
-    /// What was set of them, by name.
+    /// Settings of them that were set, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, Vec<Kept>>,
 }
@@ -68,7 +68,7 @@ impl CacheRecord {
         keep(self.settings.entry(volume.to_owned()).or_default(), kept);
     }
 
-    /// What was set of a volume.
+    /// Settings of a volume that were set.
     #[must_use]
     pub fn settings_of(&self, volume: &str) -> &[Kept] {
         self.settings.get(volume).map_or(&[], Vec::as_slice)
@@ -340,7 +340,7 @@ impl LiveRecord {
         self.record.lock().expect("no thread panics while it holds the record").written_bytes
     }
 
-    /// What was set of a volume.
+    /// Settings of a volume that were set.
     #[must_use]
     pub fn settings_of(&self, volume: &str) -> Vec<Kept> {
         let record = self.record.lock().expect("no thread panics while it holds the record");

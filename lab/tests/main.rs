@@ -7,6 +7,7 @@ mod devices;
 mod exhaustive;
 mod fio;
 mod gflash;
+mod held_back;
 mod histories;
 mod long;
 mod mirror;

@@ -112,8 +112,8 @@ fn a_volume_that_is_held_back_holds_up_no_other() {
         let content = pattern(3, 1 << 20);
         let began_at = Instant::now();
         for round in 0..20 {
-            free.write(round % 4 << 20, &content).unwrap().unwrap();
-            assert!(free.read(round % 4 << 20, 1 << 20).unwrap().unwrap() == content);
+            free.write((round % 4) << 20, &content).unwrap().unwrap();
+            assert!(free.read((round % 4) << 20, 1 << 20).unwrap().unwrap() == content);
         }
         assert!(began_at.elapsed() < PATIENCE, "{:?}", began_at.elapsed());
         assert_eq!(server.handle.held_back(other).unwrap().requests, 0);

@@ -403,12 +403,14 @@ impl<S: Store> Machine<S> {
             }
             _ => unreachable!("only changes come here"),
         };
+        let now = self.now;
         let active = &mut self.requests[key];
         active.stage = Stage::Origin;
         active.parts += 1;
         let volume = self.volume_mut(volume_index);
         let epoch = volume.origin.epoch;
         volume.guard.origin_written(blocks, epoch);
+        volume.origin.last_used = Some(now);
         let flight = Flight::OriginChange { request: key };
         if is_cached {
             self.issue_origin_write(volume_index, blocks, io, flight);

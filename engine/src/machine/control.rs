@@ -25,7 +25,8 @@ impl<S: Store> Machine<S> {
     pub(crate) fn start_control<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &self.requests[key];
         let (op, index) = (active.op, active.volume);
-        if self.latched.is_some() && !matches!(op, RequestOp::Stop | RequestOp::CancelDrain) {
+        let is_free = matches!(op, RequestOp::Stop | RequestOp::CancelDrain | RequestOp::HoldDestage(_));
+        if self.latched.is_some() && !is_free {
             self.fail(key, Errno::IO, memory);
             return;
         }
@@ -36,6 +37,12 @@ impl<S: Store> Machine<S> {
                 let volume = self.volume_mut(index);
                 volume.destage.begin_drain(volume.dirty_blocks);
                 self.watch(key, Stage::Draining);
+            }
+            RequestOp::HoldDestage(is_held_back) => {
+                let volume = self.volume_mut(index);
+                volume.destage.is_held_back = is_held_back;
+                volume.destage.wake();
+                self.reply(key, memory);
             }
             RequestOp::CancelDrain => {
                 self.end_drains(Some(index), memory);

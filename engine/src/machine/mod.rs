@@ -348,7 +348,8 @@ impl<S: Store> Machine<S> {
         let is_work_left = !self.runs.is_empty()
             || self.volumes.iter().flatten().any(|volume| {
                 // Lost data cannot be destaged, and nothing can while the cache is latched.
-                (volume.has_destageable() && self.latched.is_none()) || volume.destage.has_written()
+                (volume.has_destageable() && self.latched.is_none() && !self.rests(volume))
+                    || volume.destage.has_written()
             })
             || self.store.is_busy()
             || !self.requests.watched().is_empty()

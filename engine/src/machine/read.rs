@@ -227,6 +227,7 @@ impl<S: Store> Machine<S> {
         let volume = self.volume_mut(volume_index);
         volume.origin.client_reads += 1;
         volume.origin.last_client_read = now;
+        volume.origin.last_used = Some(now);
         let (mut offset_bytes, len_bytes) = volume.origin_bytes(piece.first, u64::from(piece.blocks));
         let asked = piece.slice.part(0, to_u32(len_bytes));
         let mut into = Pieces::One(asked);

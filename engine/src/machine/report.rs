@@ -72,6 +72,7 @@ impl<S: Store> Machine<S> {
             lost_bytes: volume.lost_blocks * BLOCK_BYTES,
             cached_bytes: volume.cached_blocks * BLOCK_BYTES,
             origin_errors: volume.origin.errors,
+            is_held_back: volume.is_dirty() && self.rests(volume),
             uncached: volume.standing == Standing::Uncached,
             counters: Counters { origin: self.outbox.origin_bytes(volume.index), ..volume.counters },
         }

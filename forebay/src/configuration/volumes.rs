@@ -21,7 +21,7 @@ pub struct VolumeWish {
     pub origin: Option<DeviceSpec>,
     /// Its mode.
     pub mode: Option<WriteMode>,
-    /// What else it says.
+    /// Settings that it says.
     pub settings: Vec<Kept>,
     /// The line of its name.
     pub line: usize,

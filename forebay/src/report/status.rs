@@ -64,6 +64,9 @@ pub struct VolumeReport {
     /// The limits of its clients.
     #[serde(default)]
     pub limits: LimitsReport,
+    /// Whether destage that nobody waits for is held back now.
+    #[serde(default)]
+    pub destage_held_back: bool,
     /// Settings that the configuration file says and that were set otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub configured: Vec<String>,
@@ -233,6 +236,7 @@ impl VolumeReport {
             mode_target: status.mode_target.name().to_owned(),
             mode_configured: None,
             limits: LimitsReport::default(),
+            destage_held_back: status.is_held_back,
             configured: Vec::new(),
             state: status.state.name().to_owned(),
             size_bytes: status.size_bytes,
@@ -268,6 +272,7 @@ impl VolumeReport {
             mode_target: WriteMode::Passthrough.name().to_owned(),
             mode_configured: None,
             limits: LimitsReport::default(),
+            destage_held_back: false,
             configured: Vec::new(),
             state: "uncached".to_owned(),
             size_bytes,
@@ -493,6 +498,9 @@ impl VolumeReport {
             writeln!(to, "           the configuration file says {configured}")?;
         }
         writeln!(to, "cached     {}, of that {} dirty", Size(self.cached_bytes), Size(self.dirty_bytes))?;
+        if self.destage_held_back {
+            writeln!(to, "           which is held back for its hours")?;
+        }
         if let Some(limit_bytes) = self.dirty_limit_bytes.filter(|_| self.state.starts_with("origin-")) {
             writeln!(to, "share      {} dirty at the most until the origin works again", Size(limit_bytes))?;
         }

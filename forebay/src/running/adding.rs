@@ -136,6 +136,7 @@ impl Running {
         let index = served.index;
         // Another volume may get its place.
         self.handle.set_limits(index, Limits::default())?;
+        self.forget_hours_of(index);
         // The lock ends with the last user of the file.
         drop(served);
         Ok(self.handle.let_go_of_origin(index)?)

@@ -4,6 +4,7 @@ mod adding;
 mod devices;
 mod homecoming;
 pub mod notices;
+mod schedule;
 mod settings;
 pub mod succession;
 mod volumes;
@@ -37,6 +38,8 @@ use live::server::{
     Config, ControlError, ControlOp, ExportConfig, Handle, ListenAddress, SOCKET_PERMISSIONS_DEFAULT, Server,
 };
 use notices::notices;
+use schedule::Schedule;
+pub use schedule::flush_on_schedule;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak, mpsc};
@@ -58,6 +61,8 @@ pub struct Running {
     drains: Mutex<[u32; VOLUMES_MAX]>,
     /// Figures that need to know the past.
     watch: Mutex<Watch>,
+    /// Hours of the day that the engine was told of.
+    schedule: Mutex<Schedule>,
     watching: Watched,
     /// The configuration as it was read last.
     configuration: Mutex<Option<Arc<Configuration>>>,
@@ -211,6 +216,7 @@ pub fn run<T: Send + 'static>(
             latch,
             drains,
             watch: Mutex::new(Watch::new()),
+            schedule: Mutex::default(),
             configuration: Mutex::new(watching.configuration.clone()),
             watching,
             note_lock,
@@ -377,6 +383,7 @@ impl Running {
     pub fn look(&self) -> Result<()> {
         let status = self.picture()?;
         self.watch.lock().unwrap_or_else(PoisonError::into_inner).look(&status, Instant::now());
+        self.keep_hours(&status)?;
         self.note_drained()
     }
 

@@ -2,6 +2,7 @@
 //! file.
 
 use super::Running;
+use super::schedule::LocalTime;
 use crate::configuration::Configuration;
 use crate::events::Event;
 use crate::log::event;
@@ -18,7 +19,7 @@ impl Running {
         VolumeSettings::of(configured.iter().copied().chain(self.record.settings_of(volume)))
     }
 
-    /// What the configuration file says of a volume and was set otherwise.
+    /// Settings of a volume that the configuration file says and that were set otherwise.
     pub(super) fn differing_settings(&self, volume: &str) -> Vec<Kept> {
         let Some(configuration) = self.configuration() else { return Vec::new() };
         let now = self.settings_of(volume).each();
@@ -60,7 +61,8 @@ impl Running {
         let settings = self.settings_of(&served.name);
         self.handle
             .set_limits(served.index, settings.limits)
-            .with_context(|| format!("cannot limit volume {}", served.name))
+            .with_context(|| format!("cannot limit volume {}", served.name))?;
+        self.keep_hours_of(served, &settings, LocalTime::now())
     }
 
     /// Takes up a configuration that was read again: what it says counts, whatever was set before.

@@ -347,6 +347,7 @@ impl Running {
         self.handle.swap(engine, cache).context("the cache before has operations under way")?;
         let next = Arc::new(next);
         *self.era.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&next);
+        self.forget_holds();
         // Its marks are of another engine.
         *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = super::Watch::new();
         Ok(next)
@@ -374,6 +375,7 @@ impl Running {
         let config = engine_config(&superblock, composition, discards(volumes.iter().map(|one| &**one)));
         let begun = begin_on(&era.cache, &self.record, (config, self.memory.index_bytes), None)?;
         self.handle.swap(begun.engine, None).context("the cache has operations under way")?;
+        self.forget_holds();
         Ok(())
     }
 

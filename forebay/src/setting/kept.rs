@@ -1,6 +1,7 @@
 //! Settings that the daemon keeps among its notes, and that a configuration file may say.
 
 use super::SettingError;
+use super::hours::{Hours, TimeOfDay};
 use super::rate::{BANDWIDTH, IOPS};
 use crate::nearest::unknown;
 use live::limits::{Limits, Rate};
@@ -14,11 +15,20 @@ pub enum Key {
     Iops,
     /// Bytes a second.
     Bandwidth,
+    /// Hours in which a sleeping disk may be woken to destage.
+    DestageHours,
+    /// The time of a daily flush.
+    FlushAt,
 }
 
 impl Key {
     /// All of them, with their names.
-    pub const ALL: [(Key, &'static str); 2] = [(Key::Iops, "iops"), (Key::Bandwidth, "bandwidth")];
+    pub const ALL: [(Key, &'static str); 4] = [
+        (Key::Iops, "iops"),
+        (Key::Bandwidth, "bandwidth"),
+        (Key::DestageHours, "destage-hours"),
+        (Key::FlushAt, "flush-at"),
+    ];
 
     /// Its name.
     #[must_use]
@@ -41,6 +51,10 @@ pub enum Kept {
     Iops(Option<Rate>),
     /// `bandwidth=RATE|none`.
     Bandwidth(Option<Rate>),
+    /// `destage-hours=HH:MM-HH:MM|none`.
+    DestageHours(Option<Hours>),
+    /// `flush-at=HH:MM|none`.
+    FlushAt(Option<TimeOfDay>),
 }
 
 impl Kept {
@@ -52,6 +66,8 @@ impl Kept {
         Ok(match key {
             Key::Iops => Kept::Iops(IOPS.parse(value)?),
             Key::Bandwidth => Kept::Bandwidth(BANDWIDTH.parse(value)?),
+            Key::DestageHours => Kept::DestageHours(Hours::parse(value)?),
+            Key::FlushAt => Kept::FlushAt(TimeOfDay::parse(value)?),
         })
     }
 
@@ -61,15 +77,20 @@ impl Kept {
         match self {
             Kept::Iops(_) => Key::Iops,
             Kept::Bandwidth(_) => Key::Bandwidth,
+            Kept::DestageHours(_) => Key::DestageHours,
+            Kept::FlushAt(_) => Key::FlushAt,
         }
     }
 }
 
 impl fmt::Display for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let none = || "none".to_owned();
         let value = match self {
             Kept::Iops(rate) => IOPS.print(*rate),
             Kept::Bandwidth(rate) => BANDWIDTH.print(*rate),
+            Kept::DestageHours(hours) => hours.map_or_else(none, |hours| hours.to_string()),
+            Kept::FlushAt(time) => time.map_or_else(none, |time| time.to_string()),
         };
         write!(f, "{}={value}", self.key().name())
     }
@@ -97,6 +118,10 @@ impl TryFrom<String> for Kept {
 pub struct VolumeSettings {
     /// Limits of its clients.
     pub limits: Limits,
+    /// Hours in which a sleeping disk may be woken to destage; without any, at all times.
+    pub destage_hours: Option<Hours>,
+    /// The time of a daily flush.
+    pub flush_at: Option<TimeOfDay>,
 }
 
 impl VolumeSettings {
@@ -108,6 +133,8 @@ impl VolumeSettings {
             match one {
                 Kept::Iops(rate) => settings.limits.iops = rate,
                 Kept::Bandwidth(rate) => settings.limits.bandwidth = rate,
+                Kept::DestageHours(hours) => settings.destage_hours = hours,
+                Kept::FlushAt(time) => settings.flush_at = time,
             }
         }
         settings
@@ -116,7 +143,12 @@ impl VolumeSettings {
     /// Each of them, in the order of [`Key::ALL`].
     #[must_use]
     pub fn each(&self) -> Vec<Kept> {
-        vec![Kept::Iops(self.limits.iops), Kept::Bandwidth(self.limits.bandwidth)]
+        vec![
+            Kept::Iops(self.limits.iops),
+            Kept::Bandwidth(self.limits.bandwidth),
+            Kept::DestageHours(self.destage_hours),
+            Kept::FlushAt(self.flush_at),
+        ]
     }
 
     /// Those that are not as they are without any setting.
@@ -143,7 +175,7 @@ mod tests {
     fn every_key_reads_back_as_it_is_printed() {
         for (key, name) in Key::ALL {
             assert_eq!(Key::parse(name), Some(key));
-            let values = ["none", "77,burst=9", "64K,burst=1M"];
+            let values = ["none", "77,burst=9", "64K,burst=1M", "03:00", "22:30-06:15"];
             let known: Vec<Kept> = values.iter().filter_map(|value| Kept::parse(key, value).ok()).collect();
             assert!(known.len() > 1, "{name} takes some of {values:?}");
             for kept in known {
@@ -157,8 +189,7 @@ mod tests {
     #[test]
     fn the_last_word_counts() {
         let rate = |per_second| Some(Rate { per_second, burst: per_second });
-        let settings =
-            VolumeSettings::of([Kept::Iops(rate(5)), Kept::Bandwidth(rate(7)), Kept::Iops(None)]);
+        let settings = VolumeSettings::of([Kept::Iops(rate(5)), Kept::Bandwidth(rate(7)), Kept::Iops(None)]);
         assert_eq!(settings.limits, Limits { iops: None, bandwidth: rate(7) });
         assert_eq!(settings.chosen(), [Kept::Bandwidth(rate(7))]);
         let mut list = vec![Kept::Iops(rate(5)), Kept::Bandwidth(rate(7))];

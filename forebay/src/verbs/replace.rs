@@ -73,6 +73,9 @@ fn finish(arguments: &Replace, state: &StateDirectory) -> Result<Option<Succeede
     let superblock = superblock
         .with_context(|| format!("{spec} was replaced by another device, and not by {new_spec}"))?;
     if let Some(mut left) = state.load(&retired.set_id)? {
+        let mut next = state.load_or_new(&superblock.set_id)?;
+        next.settings.clone_from(&left.settings);
+        state.store(&next)?;
         left.volumes.clear();
         left.succeeded_by = Some(hexadecimal(&superblock.set_id));
         state.store(&left)?;

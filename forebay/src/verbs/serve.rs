@@ -119,8 +119,7 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
     let first = names.first().context("no volume has its origin")?;
     let doors = doors(nbd, first)?;
     let watched = doors.watching.clone();
-    let waiter = interrupts.clone();
-    let devices = connection.options(None);
+    let (waiter, devices) = (interrupts.clone(), connection.options(None));
     running::run(prepared, doors, &interrupts, move |running| {
         // The file of its socket is there as long as this is.
         let metrics = endpoint.map(|endpoint| endpoint.serve(Arc::clone(running))).transpose()?;
@@ -264,7 +263,7 @@ fn expect_volumes(configuration: &Configuration, cache: &DeviceSpec, prepared: &
 ///
 /// # Errors
 /// Why the daemon cannot go on.
-fn attend(running: &Running, interrupts: &Interrupts) -> Result<()> {
+fn attend(running: &Arc<Running>, interrupts: &Interrupts) -> Result<()> {
     let mut said = String::new();
     let mut noted_at = Instant::now();
     let mut watchdog = Watchdog::of_service();
@@ -278,6 +277,7 @@ fn attend(running: &Running, interrupts: &Interrupts) -> Result<()> {
             service::ready("the configuration was read again");
         }
         running.look_after_devices();
+        running::flush_on_schedule(running, interrupts);
         let mut looked = running.look();
         // An answer of the engine is the proof that it works.
         if looked.is_ok() {

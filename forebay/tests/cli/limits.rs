@@ -67,6 +67,9 @@ fn settings_that_mean_nothing_are_one_line() {
         ("iops=fast", &["`fast` is no rate", "iops=5000,burst=20000", "iops=none"]),
         ("iops=5000,burst=1", &["the burst of iops=5000 is at least 50"]),
         ("bandwidth=1", &["bandwidth is at least 64K"]),
+        ("destage-hour=22:00-06:00", &["did you mean `destage-hours`?"]),
+        ("destage-hours=22-06", &["`22-06` are no hours of the day", "destage-hours=22:00-06:00"]),
+        ("flush-at=25:00", &["`25:00` is no time of the day", "flush-at=03:00"]),
     ] {
         place.refused(&["set", "mem:32M", "disk", setting], 2, words);
     }

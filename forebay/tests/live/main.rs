@@ -16,6 +16,7 @@ mod faults;
 mod filesystem;
 mod fuse;
 mod hangs;
+mod hours;
 mod judge;
 mod kills;
 mod limits;

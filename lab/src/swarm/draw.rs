@@ -100,6 +100,10 @@ impl Options {
         self.set(Knob::aimed, if random.one_in(8) { random.between(20, 80) } else { 0 });
     }
 
+    pub(super) fn draw_holds(&mut self, random: &mut Random) {
+        self.set(Knob::holds, if random.one_in(8) { random.between(20, 80) } else { 0 });
+    }
+
     /// Draws events between two lives of a cache: origins and caches that change, refused starts, hasty stops, an operator's jobs.
     pub(super) fn draw_between_lives(&mut self, random: &mut Random) {
         self.set(Knob::origin_changes, if random.one_in(2) { random.between(10, 80) } else { 0 });

@@ -223,4 +223,6 @@ knobs! {
     additions = 0,
     /// Per cent of clean stops behind which the cache gives its place to another device, or is made anew.
     successions = 0,
+    /// Per cent of rounds in which the destage of a volume is held back, or let go again.
+    holds = 0,
 }

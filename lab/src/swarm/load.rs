@@ -262,6 +262,11 @@ impl<'a> Load<'a> {
             let sectors = self.random.between(1, 40);
             world.grow(volume, sectors);
         }
+        if self.per_cent(Knob::holds) {
+            let Some(volume) = self.volume(world) else { return Ok(()) };
+            let is_held_back = !self.random.one_in(3);
+            world.submit(volume, RequestOp::HoldDestage(is_held_back));
+        }
         if self.per_cent(Knob::give_ups) {
             let Some(volume) = self.volume(world) else { return Ok(()) };
             if !world.oracle().explained.is_all_suspect() {

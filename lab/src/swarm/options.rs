@@ -57,6 +57,7 @@ impl Options {
         if between_lives.one_in(3) {
             options.draw_between_lives(&mut between_lives);
         }
+        options.draw_holds(&mut random.fork(9));
         options
     }
 
@@ -82,6 +83,7 @@ impl Options {
             Knob::unflushed_blocks,
             Knob::additions,
             Knob::successions,
+            Knob::holds,
         ])
         .with_devices_alone()
     }

@@ -57,6 +57,7 @@ pub(super) fn name_of(op: RequestOp) -> &'static str {
         RequestOp::SetSize(_) => "set-size",
         RequestOp::Drain => "drain",
         RequestOp::CancelDrain => "cancel-drain",
+        RequestOp::HoldDestage(_) => "hold-destage",
         RequestOp::Detach => "detach",
         RequestOp::Add => "add",
         RequestOp::GiveUpLost => "give-up-lost",

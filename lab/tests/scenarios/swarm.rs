@@ -127,6 +127,7 @@ fn options(seed: u64) -> Options {
         Knob::rot_while_off,
         Knob::additions,
         Knob::successions,
+        Knob::holds,
     ] {
         options.set(knob, drawn.get(knob));
     }

@@ -11,7 +11,7 @@ pub struct Rate {
     pub burst: u64,
 }
 
-/// What a rate has let through of late.
+/// Units that a rate has let through of late.
 ///
 /// It holds what went, less what time has worked off since. Both are counted in parts of a unit, as many as a second has
 /// nanoseconds: the rate is so many parts in each nanosecond, and nothing is ever rounded.
@@ -37,7 +37,7 @@ impl Bucket {
         self.parts.saturating_sub(worked_off)
     }
 
-    /// What may be in it before `units` more go. What is larger than the burst goes when it is empty.
+    /// Parts that may be in it before `units` more go. What is larger than the burst goes when it is empty.
     fn parts_max(&self, units: u64) -> u128 {
         u128::from(self.rate.burst.saturating_sub(units)) * PARTS
     }

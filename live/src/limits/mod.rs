@@ -201,8 +201,7 @@ impl<T> Brakes<T> {
 
     /// Whether a volume's requests that wait hold their share of `bytes`: each limited volume has an equal one.
     pub(crate) fn is_full(&self, volume: VolumeIndex, bytes: u64) -> bool {
-        self.are_any_on()
-            && self.brakes[volume.at()].waiting_bytes * u64::from(self.on.count_ones()) >= bytes
+        self.are_any_on() && self.brakes[volume.at()].waiting_bytes * u64::from(self.on.count_ones()) >= bytes
     }
 
     /// Requests of a volume that were held back since the start.

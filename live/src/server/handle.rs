@@ -32,6 +32,8 @@ pub enum ControlOp {
     Drain,
     /// [`RequestOp::CancelDrain`]
     CancelDrain,
+    /// [`RequestOp::HoldDestage`]
+    HoldDestage(bool),
     /// [`RequestOp::Detach`]; the volume's clients are disconnected when it is done.
     Detach,
     /// [`RequestOp::Add`], of the volume that was proposed to the core.
@@ -50,6 +52,7 @@ impl ControlOp {
             ControlOp::Flush => RequestOp::Flush,
             ControlOp::Drain => RequestOp::Drain,
             ControlOp::CancelDrain => RequestOp::CancelDrain,
+            ControlOp::HoldDestage(is_held_back) => RequestOp::HoldDestage(is_held_back),
             ControlOp::Detach => RequestOp::Detach,
             ControlOp::Add => RequestOp::Add,
             ControlOp::GiveUpLost => RequestOp::GiveUpLost,

@@ -91,6 +91,7 @@ impl Machine<LogStore> {
             let is_its_affair = volume.mode == WriteMode::Writeback
                 && volume.standing == Standing::Cached
                 && volume.destage.drains == 0
+                && !self.rests(volume)
                 && !volume.origin.is_failing()
                 && now >= volume.origin.backoff_until;
             let index = volume.index;

@@ -369,8 +369,8 @@ impl Destaging for SlotStore {
     }
 
     fn pressure(m: &Machine<SlotStore>) -> Pressure {
-        let held_permille = u64::from(m.store.table.dirty()) * 1000 / u64::from(m.store.table.shape().frames);
-        Pressure { held_permille, extents: 0, is_short: held_permille > 500 || !m.store.waiting.is_empty() }
+        let shortage = super::homes::shortage(&m.store.table);
+        Pressure { is_short: shortage.is_short || !m.store.waiting.is_empty(), ..shortage }
     }
 }
 

@@ -23,6 +23,15 @@ impl Body {
                 volumes.iter().filter_map(|volume| Some((of(&volume.name), limit(&volume.limits)? as f64)));
             self.add(name, help, Samples::Gauges(samples.collect()));
         }
+        let held_back = volumes.iter().map(|volume| {
+            let value = f64::from(u8::from(volume.destage_held_back));
+            (of(&volume.name), value)
+        });
+        self.add(
+            "forebay_volume_destage_held_back",
+            "1 while destage that nobody waits for is held back for its hours.",
+            Samples::Gauges(held_back.collect()),
+        );
     }
 
     pub(super) fn held_back(&mut self, volumes: &[VolumeStats]) {
