@@ -25,7 +25,7 @@ ORIGIN_KILLS ?= 200
 # Deaths of the daemon in front of a real cluster and of a real bucket there.
 ORIGIN_LIVES ?= 12
 # Tests of forebay/tests/guest that make test-guest runs.
-GUEST_TESTS ?= nbd boot
+GUEST_TESTS ?= nbd ublk boot
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 30
 
@@ -69,7 +69,7 @@ test:
 	$(MAKE) --no-print-directory bench-engine
 
 test-guest:
-	@scripts/tools cc qemu-system-x86_64 busybox cpio depmod xz mkfs.ext4 e2fsck mkfs.xfs udevadm
+	@scripts/tools cc qemu-system-x86_64 busybox cpio depmod xz mkfs.ext4 e2fsck mkfs.xfs udevadm setpriv
 	cargo build --release --locked -p forebay
 	TARGET=$(abspath $(TARGET)) scripts/guest $(GUEST_TESTS)
 

@@ -333,7 +333,7 @@ pub struct Serve {
     /// Make a block device of each volume, too: /dev/forebay/VOLUME.
     #[arg(long, conflicts_with = "uncached")]
     pub attach: bool,
-    /// Connections and patience of the devices.
+    /// Door, connections and patience of the devices.
     #[command(flatten)]
     pub connection: attach::Connection,
     /// Threads that serve clients, 1 to 16; a client stays with one of them [default: 2, or 1 on one processor].

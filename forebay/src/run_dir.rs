@@ -110,6 +110,12 @@ impl RunDirectory {
         self.socket(&format!("{volume}.nbd"))
     }
 
+    /// The note for udev on a ublk device, by the sequence number of its disk.
+    #[must_use]
+    pub fn disk_note(&self, sequence: u64) -> PathBuf {
+        self.path.join(format!("disk-{sequence}"))
+    }
+
     fn socket(&self, name: &str) -> Result<PathBuf> {
         let path = self.path.join(name);
         if path.as_os_str().len() > SOCKET_PATH_BYTES_MAX {
@@ -135,7 +141,7 @@ fn key(canonical: &str) -> String {
 }
 
 /// FNV-1a, 64 bits. Source: Fowler, Noll, Vo; the offset basis and the prime are theirs.
-fn fnv1a(bytes: &[u8]) -> u64 {
+pub fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })

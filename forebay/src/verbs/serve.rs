@@ -23,7 +23,6 @@ use anyhow::{Context, Result, anyhow, bail};
 use engine::composition::Composition;
 use live::devices::BlockingDevice;
 use live::devices::{self, Access, DeviceError, DeviceSpec};
-use live::kernel::NbdDriver;
 use live::server::{ListenAddress, SOCKET_PERMISSIONS_DEFAULT, reactors_default};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
@@ -102,7 +101,7 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
     }
     if attach {
         // RULE 11: what would keep the volumes from being attached is found before the session begins.
-        NbdDriver::open().context("cannot attach the volumes")?;
+        connection.options(None).check().context("cannot attach the volumes")?;
     }
     let prepared = startup::prepare(&cache, &options, state, &interrupts)?;
     let names: Vec<String> = prepared

@@ -2,6 +2,7 @@
 
 use crate::devices::Device;
 use crate::doors::Export;
+use crate::kernel::KernelClient;
 use crate::reactor::driver::{Asker, Core, Turn};
 use crate::reactor::wakeups::{Order, Receipt};
 use crate::server::{Answer, ControlError, ControlOp, Message};
@@ -9,7 +10,6 @@ use engine::effect::{Errno, RequestOp};
 use engine::memory::{Memory, Slice};
 use engine::units::{BLOCK_BYTES, Nanos, SECTOR_BYTES, SectorRange, VolumeIndex};
 use slab::Slab;
-use std::os::fd::OwnedFd;
 use std::sync::mpsc::Receiver;
 
 /// Request of another thread that the core has not answered yet.
@@ -80,8 +80,8 @@ impl<C: Core> Control<C> {
                 driver.offers.set_read_only(volume, read_only);
                 let _ = answer.send(Ok(()));
             }
-            Message::ServeSockets { volume, sockets, answer } => {
-                let _ = answer.send(serve_sockets(volume, sockets, turn));
+            Message::ServeKernel { volume, clients, answer } => {
+                let _ = answer.send(serve_kernel(volume, clients, turn));
             }
             Message::TakeOrigin { volume, device, answer } => take_origin(volume, device, answer, turn),
             Message::LetGoOfOrigin { volume, answer } => {
@@ -252,18 +252,22 @@ fn take_origin<C>(volume: VolumeIndex, device: Device, answer: Answer<()>, turn:
     }
 }
 
-/// Orders reactors to serve a volume at these sockets.
-fn serve_sockets<C>(
+/// Orders reactors to serve a volume to these clients.
+fn serve_kernel<C>(
     volume: VolumeIndex,
-    sockets: Vec<OwnedFd>,
+    clients: Vec<KernelClient>,
     turn: &mut Turn<'_, C>,
 ) -> Result<Export, ControlError> {
     let driver = &mut *turn.driver;
     let (place, export) = driver.offers.find(volume).ok_or(ControlError::Engine(Errno::INVAL))?;
     let export = export.clone();
-    for socket in sockets {
+    // Where one reactor has a ring, all have.
+    if !turn.backend.is_ring() && clients.iter().any(|client| matches!(client, KernelClient::Queue(_))) {
+        return Err(ControlError::NoRing);
+    }
+    for client in clients {
         let reactor = driver.wakeups.admit();
-        driver.wakeups.order(reactor, Order::Serve { socket, place });
+        driver.wakeups.order(reactor, Order::Serve { client, place });
     }
     Ok(export)
 }

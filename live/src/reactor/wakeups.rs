@@ -4,6 +4,7 @@
 
 use crate::devices::Device;
 use crate::doors::DoorNumber;
+use crate::kernel::KernelClient;
 use crate::reactor::driver::Asker;
 use crate::server::{Answer, ControlError};
 use engine::effect::Errno;
@@ -20,8 +21,8 @@ const FOR_EVER: Nanos = Nanos(u64::MAX);
 pub(crate) enum Order {
     /// Serve this client, which the same kind of door has accepted elsewhere.
     Adopt { door: DoorNumber, client: OwnedFd },
-    /// Serve the kernel, which is the client at the other end of this socket, the export at this place.
-    Serve { socket: OwnedFd, place: usize },
+    /// Serve the kernel, which is a client of this kind, the export at this place.
+    Serve { client: KernelClient, place: usize },
     /// Send away the clients of the export at this place.
     Disconnect { place: usize, receipt: Arc<Receipt> },
     /// Operations may name this file from now on.

@@ -4,6 +4,8 @@ use super::ExportConfig;
 use crate::devices::Device;
 use crate::doors::Export;
 use crate::doors::latency::{Histograms, Latencies};
+use crate::kernel::KernelClient;
+use crate::kernel::ublk::Queue;
 use crate::limits::{HeldBack, Limits};
 use crate::reactor::Core;
 use engine::effect::{Errno, RequestOp, WriteMode};
@@ -67,6 +69,9 @@ pub enum ControlError {
     /// The core refused.
     #[error("{}", io::Error::from_raw_os_error(.0.0))]
     Engine(Errno),
+    /// The kernel refuses io_uring to the server.
+    #[error("the daemon works without io_uring, without which there is no ublk; take --door nbd")]
+    NoRing,
     /// The server has stopped or is stopping.
     #[error("the daemon is stopping")]
     Stopped,
@@ -91,7 +96,7 @@ pub(crate) enum Message<C> {
     HeldBack { volume: VolumeIndex, answer: Answer<HeldBack> },
     ResizeExport { volume: VolumeIndex, size_bytes: u64, answer: Answer<()> },
     SetReadOnly { volume: VolumeIndex, read_only: bool, answer: Answer<()> },
-    ServeSockets { volume: VolumeIndex, sockets: Vec<OwnedFd>, answer: Answer<Export> },
+    ServeKernel { volume: VolumeIndex, clients: Vec<KernelClient>, answer: Answer<Export> },
     TakeOrigin { volume: VolumeIndex, device: Device, answer: Answer<()> },
     LetGoOfOrigin { volume: VolumeIndex, answer: Answer<()> },
     OpenExport { export: ExportConfig, answer: Answer<()> },
@@ -319,7 +324,28 @@ impl<C: Core + 'static> Handle<C> {
     /// # Errors
     /// [`Errno::INVAL`] if the volume is not offered, or that the server has stopped.
     pub fn serve_sockets(&self, volume: VolumeIndex, sockets: Vec<OwnedFd>) -> Result<Export, ControlError> {
-        self.call(|answer| Message::ServeSockets { volume, sockets, answer })
+        self.serve_kernel(volume, sockets.into_iter().map(KernelClient::Socket).collect())
+    }
+
+    /// Serves a volume at these queues of a ublk device. The volume as it is offered now. A queue ends with its device; it
+    /// is left to the next server when this one stops.
+    ///
+    /// # Errors
+    /// [`Errno::INVAL`] if the volume is not offered, [`ControlError::NoRing`], or that the server has stopped.
+    pub fn serve_queues(&self, volume: VolumeIndex, queues: Vec<Queue>) -> Result<Export, ControlError> {
+        self.serve_kernel(volume, queues.into_iter().map(KernelClient::Queue).collect())
+    }
+
+    /// A volume as it is offered now.
+    ///
+    /// # Errors
+    /// [`Errno::INVAL`] if the volume is not offered, or that the server has stopped.
+    pub fn export(&self, volume: VolumeIndex) -> Result<Export, ControlError> {
+        self.serve_kernel(volume, Vec::new())
+    }
+
+    fn serve_kernel(&self, volume: VolumeIndex, clients: Vec<KernelClient>) -> Result<Export, ControlError> {
+        self.call(|answer| Message::ServeKernel { volume, clients, answer })
     }
 
     /// Takes a device as the origin of a volume that is not served yet: from then on the core may use it.

@@ -2,13 +2,13 @@
 //! Each reactor has one; only the first one's has listeners, and gives clients away to the others.
 //!
 //! Bytes are taken from a socket only when there is memory for what they announce: a client
-//! that sends more waits, and nobody else does. No client holds more than a quarter of the doors'
-//! memory, nor more than what is left for the others.
+//! that sends more waits, and nobody else does ([`crate::doors::share`]).
 
 use super::connection::{Connection, Phase};
 use super::listener::{Listener, prepare_pair};
 use super::requests::ClientRequest;
 use crate::doors::{Door, DoorNumber};
+use crate::kernel::KernelClient;
 use crate::nbd::wire::Session;
 use crate::reactor::backend::{Operation, Token};
 use crate::reactor::driver::{Asker, Core, Piece, Turn};
@@ -35,8 +35,6 @@ const ACCEPT_PAUSE_NS: u64 = 100 * Nanos::MILLISECOND;
 const STARVING_NS_MAX: u64 = Nanos::SECOND;
 /// Longest time for which a client may hold memory and do nothing while others wait for memory.
 const STALL_NS_MAX: u64 = 5 * Nanos::SECOND;
-/// One client's share of the doors' memory: one part in so many.
-pub(super) const SHARE: u64 = 4;
 
 /// Operation that the door has given to the backend, by listener or connection; packed into the event of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -339,10 +337,10 @@ impl<C: Core> Door<C> for NbdDoor {
         self.listen(key, turn);
     }
 
-    fn serve(&mut self, socket: OwnedFd, place: usize, turn: &mut Turn<'_, C>) {
-        if !self.open {
+    fn serve(&mut self, client: KernelClient, place: usize, turn: &mut Turn<'_, C>) {
+        let (true, KernelClient::Socket(socket)) = (self.open, client) else {
             return turn.driver.wakeups.left(turn.reactor);
-        }
+        };
         prepare_pair(&socket);
         // The kernel understands simple replies alone.
         let session = Session { export: place, structured: false };

@@ -1,10 +1,11 @@
 //! Receiving: bytes from a client's socket become a handshake, then requests.
 
 use super::connection::{Connection, Phase, REQUESTS_MAX};
-use super::door::{NbdDoor, Progress, SHARE, Waiting};
+use super::door::{NbdDoor, Progress, Waiting};
 use super::input::{OFFLOAD_BYTES_MIN, STRAIGHT_BYTES_MIN};
 use super::requests::{ClientRequest, Delivery, InOrder};
 use crate::doors::pieces::Kind;
+use crate::doors::share::SHARE;
 use crate::nbd::wire::protocol::CMD_READ;
 use crate::nbd::wire::{
     Command, Outcome, REQUEST_BYTES, Session, Verdict, completion, decode_request, validate,

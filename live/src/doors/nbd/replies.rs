@@ -3,8 +3,8 @@
 use super::connection::Phase;
 use super::door::NbdDoor;
 use super::requests::Delivery;
-use crate::buffers::FRAME_BYTES;
 use crate::doors::pieces::Kind;
+use crate::doors::share::buffer_bytes;
 use crate::nbd::wire::{completion, data_head};
 use crate::reactor::backend::Operation;
 use crate::reactor::driver::{Core, Piece, Turn};
@@ -217,9 +217,4 @@ impl NbdDoor {
             self.close(key, turn);
         }
     }
-}
-
-/// The bytes of the buffer that holds a piece.
-fn buffer_bytes(slice: Slice) -> u32 {
-    (slice.offset_bytes + slice.len_bytes).next_multiple_of(FRAME_BYTES)
 }

@@ -4,6 +4,7 @@ mod ring;
 mod threads;
 mod workers;
 
+use crate::kernel::ublk::Order;
 use ring::Ring;
 use std::io;
 use std::os::fd::RawFd;
@@ -68,6 +69,9 @@ pub(crate) enum Operation {
     Write { file: RawFd, offset_bytes: u64, vectors: *const libc::iovec, count: u32, way: Way },
     /// `fdatasync`.
     Flush { file: RawFd, way: Way },
+    /// A command for a tag of a ublk queue; the result is that of the tag's next request. May take for ever, so it does
+    /// not count as outstanding. Only a ring can do it.
+    Queue(Order),
     /// `fallocate`.
     Allocate { file: RawFd, mode: u32, offset_bytes: u64, len_bytes: u64 },
 }
@@ -179,7 +183,12 @@ impl Backend {
         matches!(self, Backend::Ring(_))
     }
 
-    /// Operations that have not come back yet.
+    /// Whether it can do [`Operation::Queue`].
+    pub(crate) fn is_ring(&self) -> bool {
+        matches!(self, Backend::Ring(_))
+    }
+
+    /// Operations that have not come back yet, but for [`Operation::Queue`].
     pub(crate) fn outstanding(&self) -> usize {
         match self {
             Backend::Ring(ring) => ring.outstanding(),

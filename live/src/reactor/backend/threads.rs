@@ -65,6 +65,7 @@ impl Threads {
                 // SAFETY: the caller promises the same.
                 unsafe { self.workers.push(file, token, operation) };
             }
+            Operation::Queue(_) => unreachable!("queues are for rings"),
         }
     }
 
@@ -182,6 +183,7 @@ unsafe fn perform(operation: Operation) -> i32 {
         Operation::Read { .. }
         | Operation::Write { .. }
         | Operation::Flush { .. }
+        | Operation::Queue(_)
         | Operation::Allocate { .. } => {
             unreachable!("device operations go to the threads")
         }

@@ -233,6 +233,7 @@ unsafe fn perform(operation: Operation) -> i32 {
         Operation::Accept { .. }
         | Operation::Receive { .. }
         | Operation::Send { .. }
+        | Operation::Queue(_)
         | Operation::Wake { .. } => {
             unreachable!("threads are for devices")
         }
