@@ -11,7 +11,7 @@ use crate::settings::number;
 use std::time::Duration;
 
 const BUCKET: Script = Script("bucket");
-const SIZE: u64 = 4 * MIB;
+const SIZE: u64 = 2 * MIB;
 
 /// A server with a bucket.
 pub struct Bucket<'site> {

@@ -142,10 +142,24 @@ impl<'site> Ordeal<'site> {
         Ordeal { site, kind, cache, sides, draw, seed, seen: Seen::default() }
     }
 
+    /// Starts the servers that have ended by themselves; how many.
+    fn revive(&mut self) -> u64 {
+        let ended: u64 = self.sides.iter_mut().map(|side| u64::from(side.server.revive())).sum();
+        self.seen.server_kills += ended;
+        ended
+    }
+
     /// Starts the daemon and reads everything.
     fn begin(&mut self, round: u64) -> Daemon {
-        self.sides.iter_mut().for_each(|side| side.server.assert_runs());
-        let daemon = Daemon::start(self.site, &self.cache, &[]);
+        let daemon = loop {
+            self.revive();
+            let daemon = Daemon::start(self.site, &self.cache, &[]);
+            // A volume whose server is not there at the start is not served.
+            if self.revive() == 0 {
+                break daemon;
+            }
+            daemon.kill();
+        };
         let status = self.site.report(&["status", &self.cache]);
         self.seen.recovered_dirty_bytes += status["recovery"]["redestage_bytes"].as_u64().expect("a number");
         for side in &mut self.sides {

@@ -61,6 +61,9 @@ impl<'site> Ordeal<'site> {
 
     /// Starts the daemon and reads everything.
     fn begin(&mut self) -> Daemon {
+        // It ends soon after its client, if it does.
+        std::thread::sleep(Duration::from_millis(100));
+        self.server.revive();
         let daemon = self.start();
         self.troubles.restart();
         self.verifier
