@@ -12,13 +12,22 @@ use engine::recovery::write_superblock;
 use engine::units::VolumeIndex;
 use std::io;
 
-/// Reads the superblock of a cache.
+/// Reads the superblock of a cache, whatever became of it.
 ///
 /// # Errors
 /// If the device is no cache, or its superblock cannot be trusted.
-pub fn load(image: &mut impl Image, device: &str) -> Result<Superblock> {
+pub fn read(image: &mut impl Image, device: &str) -> Result<Superblock> {
     let (superblock, _) = engine::recovery::load_superblock(image)
         .map_err(|error| anyhow!("{device} cannot be used: {error}"))?;
+    Ok(superblock)
+}
+
+/// Reads the superblock of a cache that is the one of its line.
+///
+/// # Errors
+/// As [`read`]; or what became of it.
+pub fn load(image: &mut impl Image, device: &str) -> Result<Superblock> {
+    let superblock = read(image, device)?;
     check_line(&superblock, device)?;
     Ok(superblock)
 }

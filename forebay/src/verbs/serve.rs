@@ -160,7 +160,8 @@ fn allow_many_descriptors() {
 fn expect_profile(spec: &DeviceSpec, wanted: &Wanted) -> Result<()> {
     let wanted = profile::load(wanted)?;
     let cache = open_cache(spec, Access::ReadOnlyExclusive)?;
-    let superblock = superblock::load(&mut BlockingDevice::new(&cache), &spec.to_string())?;
+    // The start itself finishes what a crash cut off, or refuses it.
+    let superblock = superblock::read(&mut BlockingDevice::new(&cache), &spec.to_string())?;
     let found = superblock::composition(&superblock, &spec.to_string())?;
     let Composition { write_mode, safe, .. } = found;
     if found == (Composition { write_mode, safe, ..wanted.composition }) {

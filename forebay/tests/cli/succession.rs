@@ -3,6 +3,11 @@
 //! `resize`, what they refuse, and the devices put back.
 
 use crate::scene::{Daemon, Scene, pattern};
+use engine::composition::Composition;
+use engine::format::Succession;
+use engine::mutation::Mutations;
+use engine::recovery::{load_superblock, write_superblock};
+use live::devices::{Access, BlockingDevice};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::process::Command;
@@ -189,4 +194,59 @@ fn changes_have_a_history() {
     daemon.stop();
     let dump = json(&scene.place.done(&["dump", &other, "--json"]));
     assert_eq!(dump["superblock"]["history"][3]["new"], "writearound", "{dump}");
+}
+
+/// The superblock of a cache as a crash may leave it.
+fn leave_as(cache: &str, succession: Succession) {
+    let device = open(cache);
+    let mut image = BlockingDevice::new(&device);
+    let (mut superblock, _) = load_superblock(&mut image).expect("a cache");
+    superblock.update += 1;
+    superblock.line.succession = succession;
+    write_superblock(&mut image, &superblock, Mutations::NONE).expect("it can be written");
+}
+
+#[test]
+fn what_a_crash_cut_off_is_finished() {
+    let scene = Scene::new(64 * MIB, &["--mode", "writeback"]);
+    let place = &scene.place;
+    let daemon = scene.serve();
+    daemon.write("disk", &scene.change);
+    place.done(&["flush", &scene.cache]);
+    daemon.stop();
+    // It was to be made anew, and nothing of that was written but the word of it.
+    leave_as(&scene.cache, Succession::Remade { by: [9; 16], cache_bytes: 48 * MIB });
+    place.refused(&["status", &scene.cache], 1, &["gets another size", "forebay serve"]);
+    place.refused(&["set", &scene.cache, "mode=writethrough"], 1, &["gets another size"]);
+    let daemon = place.serve(&scene.cache, &["--profile", "forebay"]);
+    assert_eq!(scene.status()["cache"]["size_bytes"], 48 * MIB);
+    assert!(daemon.read("disk") == scene.changed());
+    daemon.stop();
+    // It was replaced, and the other device has no volumes yet.
+    let heir = place.file("heir.img", 96 * MIB);
+    let (old, new) = (open(&scene.cache), open(&heir));
+    let (superblock, _) = load_superblock(&mut BlockingDevice::new(&old)).expect("a cache");
+    let layout =
+        Composition::of(&superblock).expect("it is kept").divide(96 * MIB).expect("it is large enough");
+    let made = engine::recovery::heir(&superblock, [5; 16], 96 * MIB, layout);
+    engine::recovery::write_heir(&mut BlockingDevice::new(&new), &made, Mutations::NONE)
+        .expect("it can be written");
+    drop((old, new));
+    place.refused(&["serve", &heir], 1, &["was to replace", "fast.img", "forebay replace"]);
+    leave_as(&scene.cache, Succession::Replaced { by: [5; 16] });
+    place.refused(&["serve", &scene.cache], 1, &["was replaced by", "forebay replace"]);
+    let stranger = place.file("stranger.img", 64 * MIB);
+    place.done(&["create", "--origin", &place.file("x.img", 16 * MIB), "--cache", &stranger, "--name", "x"]);
+    place.refused(&["replace", &scene.cache, &stranger], 1, &["was replaced by another device, and not by"]);
+    place.done(&["replace", &scene.cache, &heir]);
+    place.done(&["replace", &scene.cache, &heir]);
+    let daemon = place.serve(&heir, &[]);
+    assert!(daemon.read("disk") == scene.changed());
+    daemon.stop();
+    place.refused(&["serve", &scene.cache], 1, &["was replaced by", "heir.img"]);
+}
+
+fn open(cache: &str) -> live::devices::Device {
+    let spec = live::devices::parse(cache).expect("a path");
+    live::devices::open(&spec, Access::Exclusive).expect("nobody has it")
 }
