@@ -354,6 +354,7 @@ fn format(disk: &mut Disk) {
         history: Default::default(),
         line: Default::default(),
         clean_stop: true,
+        is_ephemeral: false,
         cache_bytes: disk.size_bytes(),
         layout: composition.divide(disk.size_bytes()).expect("the cache is large enough"),
         profile: "forebay".into(),

@@ -337,6 +337,7 @@ fn format(cache: &mut Disk) {
         history: Default::default(),
         line: Default::default(),
         clean_stop: true,
+        is_ephemeral: false,
         cache_bytes: cache.size_bytes(),
         layout: composition.divide(cache.size_bytes()).expect("the cache is large enough"),
         profile: "forebay".into(),

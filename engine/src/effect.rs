@@ -122,6 +122,15 @@ pub enum RequestOp {
         /// Durable before the reply.
         fua: bool,
     },
+    /// Bring what is not cached of the range into the cache, as far as there is room; the range is of whole blocks, and the
+    /// memory is needed for that until the reply. Refused with [`Errno::OPNOTSUPP`] where reads are not cached, and with
+    /// [`Errno::NOSPC`] where too much is on its way already: ask again a little later.
+    Warm {
+        /// The range to warm.
+        range: SectorRange,
+        /// The memory to read into; its content afterwards says nothing.
+        into: Slice,
+    },
     /// Make durable all that was acknowledged before.
     Flush,
     /// The content is not needed any more. Any length.

@@ -30,6 +30,7 @@ pub mod status;
 pub mod store;
 pub mod table;
 pub mod units;
+pub mod warmth;
 
 mod machine;
 

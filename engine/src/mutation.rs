@@ -376,6 +376,17 @@ mutations! {
     SkipSamples,
     /// Hazard 9: an older copy of a cache is served in its place: what was dirty then goes home over newer data.
     TrustOlderCopy,
+    /// Rule 17: v1 is in the cache of an ephemeral device alone, and was read and flushed after a crash. The device is blank at
+    /// the next start, and is formatted although the notes say that something dirty may be lost: v0 is read.
+    FormatThoughDirty,
+    /// Rule 17: the same, where the notes say nothing of what recovery found dirty.
+    OverlookRecovered,
+    /// Rule 17: another cache took the place of one that was gone, and v1 was written through it. The older one comes back and
+    /// is served: v0 is read.
+    TrustReplaced,
+    /// Rule 17: v1 is written over a dirty block of a volume that is not in writeback: the cache alone has it when it is
+    /// acknowledged. The cache is lost: v0 is read.
+    LogAlone,
 
     // ---- slots that are recorded by transactions ---------------------------------------------------
     /// History H1: a write enters a slot, and is answered before the slot is mapped durably, or recorded in a slot page. The

@@ -68,8 +68,9 @@ pub fn check(
     let name = volume_name(&wish.name)?;
     check_pair(&spec, cache)?;
     let composition = superblock::composition(superblock, &cache.to_string())?;
-    let mode = wish.mode.as_deref().map(mode).transpose()?.unwrap_or(composition.write_mode);
-    superblock::check_mode(&superblock.profile, &composition, mode)?;
+    let asked = wish.mode.as_deref().map(mode).transpose()?;
+    let mode = superblock::mode_of_new(asked, &composition, superblock.is_ephemeral);
+    superblock::check_mode(&superblock.profile, &composition, superblock.is_ephemeral, mode)?;
     check_is_new(superblock, &name, &spec)?;
     let places = (0..).zip(&superblock.volumes).filter(|(_, volume)| volume.is_none());
     let places: Vec<VolumeIndex> = places.map(|(at, _)| VolumeIndex(at)).collect();

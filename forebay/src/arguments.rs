@@ -11,6 +11,7 @@ pub mod look;
 pub mod studies;
 pub mod succession;
 pub mod traces;
+pub mod warm;
 
 use crate::metrics::MetricsAddress;
 use crate::profile;
@@ -55,6 +56,8 @@ pub enum Verb {
     Top(Top),
     /// Change a volume: mode=MODE, size=origin, origin=changed, lost=give-up.
     Set(Set),
+    /// Fill the cache with what will be read: a warm list, what a trace touches, or a range.
+    Warm(Box<warm::Warm>),
     /// Bring all dirty data home to the origin.
     Flush(Flush),
     /// Bring all dirty data home and take the volume off the cache.
@@ -246,6 +249,10 @@ pub struct Create {
     /// Promise only what the published system promises; `forebay profiles` tells what that gives up.
     #[arg(long = "unsafe")]
     pub is_unsafe: bool,
+    /// The cache device may be blank at any start, as an instance store of a cloud is, and is formatted anew then. No volume
+    /// can be in writeback.
+    #[arg(long, conflicts_with = "is_unsafe")]
+    pub ephemeral: bool,
     /// Format the cache device although it holds something: repeat its name here.
     #[arg(long, value_name = "DEV", value_parser = devices::parse)]
     pub wipe: Option<DeviceSpec>,
@@ -342,6 +349,9 @@ pub struct Serve {
     /// How it is watched.
     #[command(flatten)]
     pub watching: Watching,
+    /// Its warm list.
+    #[command(flatten)]
+    pub warming: warm::Warming,
     /// How it is run.
     #[command(flatten)]
     pub running: RunOptions,

@@ -120,6 +120,12 @@ events! {
     Flushed "F37" Notice,
     /// A volume could not be flushed on schedule.
     NotFlushed "F38" Error,
+    /// An ephemeral cache was gone, and another one took its place.
+    CacheRenewed "F39" Warning,
+    /// A cache that was made anew is filled from its warm list.
+    WarmedUp "F40" Notice,
+    /// A cache that was made anew could not be filled.
+    NotWarmedUp "F41" Warning,
     /// Something else that the server noticed.
     Other "F99" Warning,
 }

@@ -3,6 +3,7 @@
 mod addition;
 mod arguments;
 mod attachment;
+mod blank;
 mod configuration;
 mod control;
 mod events;
@@ -17,6 +18,7 @@ mod output;
 mod ownership;
 mod profile;
 mod progress;
+mod renewal;
 mod report;
 mod run_dir;
 mod running;
@@ -28,6 +30,7 @@ mod state;
 mod superblock;
 mod uncached;
 mod verbs;
+mod warm_list;
 
 use clap::Parser;
 use clap::error::ErrorKind;

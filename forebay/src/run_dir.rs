@@ -116,6 +116,12 @@ impl RunDirectory {
         self.path.join(format!("disk-{sequence}"))
     }
 
+    /// A file of one's own in it.
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
     fn socket(&self, name: &str) -> Result<PathBuf> {
         let path = self.path.join(name);
         if path.as_os_str().len() > SOCKET_PATH_BYTES_MAX {

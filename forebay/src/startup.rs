@@ -13,9 +13,10 @@ use crate::log::event;
 use crate::opening::{open_cache, open_origin as open_origin_of};
 use crate::origin;
 use crate::output::Size;
+use crate::ownership::{check_not_replaced, note_renewal};
 use crate::profile;
 use crate::report::{CacheIdentity, RecoveryReport};
-use crate::state::{CacheRecord, LiveRecord, StateDirectory, VolumeNote, hexadecimal};
+use crate::state::{CacheRecord, LiveRecord, RecordNote, StateDirectory, VolumeNote, hexadecimal};
 use crate::superblock::{self, system};
 use anyhow::{Context, Result, anyhow, bail};
 use engine::composition::Composition;
@@ -146,6 +147,7 @@ pub fn prepare(
     profile::check_support(&superblock.profile, &composition)
         .with_context(|| format!("{spec} was created with profile {}", superblock.profile))?;
     let mut record = state.load_or_new(&superblock.set_id)?;
+    check_not_replaced(&record, spec)?;
     if recovery::is_rolled_back(&superblock, record.superblock_update, Mutations::NONE) {
         bail!(
             "{spec} is an older copy of a cache that was served since; connect the newer one, or give up what was \
@@ -171,7 +173,8 @@ pub fn prepare(
     // RULE 11: a start that is refused changes nothing on the cache and in the notes. Otherwise the next one would find
     // no clean stop any more, and with it nothing to compare the origin with.
     spot_check(&found, &mut image, &volumes, spec)?;
-    record.volumes = volumes.iter().map(|volume| note(volume, &record)).collect();
+    record.volumes = volumes.iter().map(|volume| note(volume, &record, &found)).collect();
+    note_renewal(&mut record, &superblock, false);
     warn_of_risks(&superblock.profile, &composition);
     let identity = CacheIdentity::new(spec, &superblock, &composition);
     let record = Arc::new(LiveRecord::new(state.clone(), record));
@@ -483,8 +486,10 @@ pub fn warn_of_origin(device: &Device) {
 }
 
 /// The note on a volume from the moment it is served.
-fn note(volume: &Served, old: &CacheRecord) -> VolumeNote {
+fn note(volume: &Served, old: &CacheRecord, found: &Opened) -> VolumeNote {
     let old = old.volumes.iter().find(|note| note.id == volume.id.0);
+    let record =
+        found.superblock.volumes[volume.index.at()].as_ref().filter(|_| found.superblock.is_ephemeral);
     VolumeNote {
         id: volume.id.0,
         name: volume.name.clone(),
@@ -496,8 +501,15 @@ fn note(volume: &Served, old: &CacheRecord) -> VolumeNote {
         size_bytes: volume.size_bytes,
         read_only: volume.mode == WriteMode::Readonly,
         // Without a note it may have been dirtied by a daemon that kept its notes elsewhere.
-        may_be_dirty: volume.mode == WriteMode::Writeback || old.is_none_or(|note| note.may_be_dirty),
+        may_be_dirty: recovery::needs_its_cache(
+            volume.mode,
+            found.dirty_bytes(volume.index),
+            old.map(|note| note.may_be_dirty),
+            Mutations::NONE,
+        ),
         abandoned: false,
+        // The places change from now on.
+        record: record.map(|record| RecordNote { places: Vec::new(), ..RecordNote::new(record) }),
     }
 }
 

@@ -77,11 +77,33 @@ pub fn composition(superblock: &Superblock, device: &str) -> Result<Composition>
 ///
 /// # Errors
 /// Which rule forbids it.
-pub fn check_mode(profile: &str, composition: &Composition, mode: WriteMode) -> Result<()> {
+pub fn check_mode(
+    profile: &str,
+    composition: &Composition,
+    is_ephemeral: bool,
+    mode: WriteMode,
+) -> Result<()> {
+    // RULE 17: what is dirty would be nowhere else.
+    if is_ephemeral && mode == WriteMode::Writeback {
+        bail!(
+            "an ephemeral cache may be gone at any start, and what it alone has in writeback would be lost; use writethrough, \
+             writearound, passthrough or readonly"
+        );
+    }
     let with_mode = Composition { write_mode: mode, ..*composition };
     with_mode.validate().map_err(|coupling| {
         anyhow!("profile {profile}: {}: {} ({})", coupling.name, coupling.rule, coupling.why)
     })
+}
+
+/// The mode of a new volume: the one that was asked for, or that of the cache's profile, unless the cache may not have it.
+#[must_use]
+pub fn mode_of_new(asked: Option<WriteMode>, composition: &Composition, is_ephemeral: bool) -> WriteMode {
+    match (asked, composition.write_mode) {
+        (Some(mode), _) => mode,
+        (None, WriteMode::Writeback) if is_ephemeral => WriteMode::Writethrough,
+        (None, mode) => mode,
+    }
 }
 
 /// Writes both copies in turn, a flush after each, so that a crash leaves at least one whole.

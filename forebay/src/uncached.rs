@@ -232,6 +232,7 @@ impl RunningBare {
             nbd: self.nbd.iter().map(ToString::to_string).collect(),
             metrics: self.watching.metrics.as_ref().map(ToString::to_string),
             oldest_dirty_seconds: None,
+            warming_left_bytes: None,
             config: self.watching.configuration.as_ref().map(|file| file.path.display().to_string()),
             history: Vec::new(),
         }
@@ -286,6 +287,7 @@ impl Answering for RunningBare {
             | Question::Add { .. }
             | Question::Replace { .. }
             | Question::Resize { .. }
+            | Question::Warm { .. }
             | Question::Attach { .. }
             | Question::Unattach { .. } => {
                 bail!(

@@ -4,6 +4,7 @@ mod bcache;
 mod buckets;
 mod bypasses;
 mod devices;
+mod ephemeral;
 mod exhaustive;
 mod fio;
 mod gflash;

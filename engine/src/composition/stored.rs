@@ -287,6 +287,7 @@ mod tests {
             history: Default::default(),
             line: Default::default(),
             clean_stop: true,
+            is_ephemeral: false,
             cache_bytes: CACHE_BYTES,
             layout: composition.divide(CACHE_BYTES).expect("there is room"),
             profile: "some".into(),

@@ -41,6 +41,7 @@ fn superblock() -> Superblock {
         history: Default::default(),
         line: Default::default(),
         clean_stop: false,
+        is_ephemeral: false,
         cache_bytes: 32 << 20,
         layout: Layout::Log(Geometry { segment_blocks: 64, segments: 124 }),
         profile: String::from("forebay"),

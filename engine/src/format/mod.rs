@@ -37,6 +37,7 @@ mod succession;
 mod summary;
 mod superblock;
 mod tree_page;
+mod warm_list;
 
 #[cfg(test)]
 mod layout;
@@ -69,6 +70,7 @@ pub use superblock::{
     ORIGIN_BYTES_MAX, Superblock, VolumeRecord,
 };
 pub use tree_page::{TREE_LEVELS_MAX, TreePage, TreePlanes, TreeShape};
+pub use warm_list::{ListedExtent, ListedVolume, WARM_LIST_BYTES_MAX, WarmList, WarmListWriter};
 
 /// Tells one formatted cache from all others; never used twice.
 pub type SetId = [u8; 16];

@@ -30,6 +30,7 @@ pub const IDENTITY_BYTES_MAX: usize = 256;
 pub const FINGERPRINTS_MAX: usize = 16;
 
 const KIND_AT: usize = 15;
+const EPHEMERAL_AT: usize = 86;
 const PROFILE_AT: usize = 88;
 const SLOTS_AT: usize = PROFILE_AT + NAME_BYTES_MAX;
 const VOLUMES_AT: usize = 4096;
@@ -70,6 +71,8 @@ pub struct Superblock {
     pub base_sequence: u64,
     /// Whether the last session ended cleanly and none began since.
     pub clean_stop: bool,
+    /// Whether the device may be blank, or an older one, at any start: no volume is in writeback then (rule 17).
+    pub is_ephemeral: bool,
     /// The device's size when it was formatted.
     pub cache_bytes: u64,
     /// How it is divided.
@@ -215,6 +218,10 @@ impl Superblock {
         for (at, volume) in self.volumes.iter().enumerate() {
             let Some(volume) = volume else { continue };
             volume.validate()?;
+            // RULE 17: what is dirty would be nowhere else.
+            if self.is_ephemeral && volume.mode == WriteMode::Writeback {
+                return Err(FormatError::Field("volume mode"));
+            }
             if volume.id.0 == 0 || volume.id.0 >= self.next_volume_id {
                 return Err(FormatError::Field("volume id"));
             }
@@ -245,6 +252,7 @@ impl Superblock {
         self.layout.encode(bytes);
         put(bytes, 80, &self.next_volume_id.to_le_bytes());
         put(bytes, 84, &to_u16(self.profile.len()).to_le_bytes());
+        bytes[EPHEMERAL_AT] = u8::from(self.is_ephemeral);
         put(bytes, PROFILE_AT, self.profile.as_bytes());
         put(bytes, COMPOSITION_AT, &to_u16(self.composition.len()).to_le_bytes());
         put(bytes, COMPOSITION_AT + 2, self.composition.as_bytes());
@@ -280,6 +288,7 @@ impl Superblock {
             flushed_sequence: u64_at(bytes, FLUSHED_AT)?,
             base_sequence: u64_at(bytes, 56)?,
             clean_stop: flag(u8_at(bytes, 14)?, "clean_stop")?,
+            is_ephemeral: flag(u8_at(bytes, EPHEMERAL_AT)?, "is_ephemeral")?,
             cache_bytes: u64_at(bytes, 64)?,
             layout: Layout::decode(bytes)?,
             profile: text(bytes, PROFILE_AT, u16_at(bytes, 84)?, NAME_BYTES_MAX, "profile")?,

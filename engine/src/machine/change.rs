@@ -147,7 +147,8 @@ impl<S: Store> Machine<S> {
             (RequestOp::Write { .. }, _)
                 if self.has_dirty(volume_index, blocks) && !self.is_mutated(Mutation::BypassDirty) =>
             {
-                Route::Log
+                // RULE 17: outside writeback what is acknowledged is on the origin. The notes may say that by now.
+                if self.is_mutated(Mutation::LogAlone) { Route::Log } else { Route::LogThenOrigin }
             }
             // Zeroes are repeated by recovery if a crash comes before they are home.
             (RequestOp::WriteZeroes { .. }, _) => Route::LogThenOrigin,

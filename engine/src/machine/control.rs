@@ -31,6 +31,10 @@ impl<S: Store> Machine<S> {
             return;
         }
         match op {
+            // RULE 17: what is dirty on an ephemeral cache would be nowhere else.
+            RequestOp::SetMode(WriteMode::Writeback) if self.superblock.is_ephemeral => {
+                self.fail(key, Errno::INVAL, memory);
+            }
             RequestOp::SetMode(mode) => self.set_mode(key, index, mode),
             RequestOp::SetSize(sectors) => self.set_size(key, index, sectors, memory),
             RequestOp::Drain => {

@@ -4,8 +4,8 @@
 //! Two kinds of files lie here. Some own a part of the state and know nothing of the machine: `requests`, `volumes`
 //! (`volume`, `guard`, `origin`), `outbox` (`flight`, `piece`), `barrier`, `superblock`, `share_queue`, and `destage`'s
 //! `state`, `run`, `choice` and `level`. The others add calls to [`Machine`] that bring such parts together: `read`,
-//! `change` (writes, discards, write-zeroes), `share` (who may hold how much dirty), `flush`, `destage`, `control`
-//! (the operator), `adding` (of them, a new volume) and `failure` (a cache that fails).
+//! `change` (writes, discards, write-zeroes), `warm` (what the operator wants cached), `share` (who may hold how much
+//! dirty), `flush`, `destage`, `control` (the operator), `adding` (of them, a new volume) and `failure` (a cache that fails).
 
 pub(crate) mod adding;
 pub(crate) mod barrier;
@@ -30,6 +30,7 @@ pub(crate) mod share_queue;
 pub(crate) mod superblock;
 pub(crate) mod volume;
 pub(crate) mod volumes;
+pub mod warm;
 
 use crate::effect::{Busy, Effect, Errno, IoId, IoOp, Notice, Request, RequestOp, Target};
 use crate::format::Superblock;
@@ -200,6 +201,7 @@ impl<S: Store> Machine<S> {
                 self.last_client = self.now;
                 self.start_change(key, memory);
             }
+            RequestOp::Warm { .. } => self.start_warm(key, memory),
             RequestOp::Flush => self.start_flush(key, memory),
             _ => self.start_control(key, memory),
         }
@@ -501,7 +503,9 @@ impl<S: Store> Machine<S> {
 #[inline]
 fn checked_range(op: RequestOp) -> Option<SectorRange> {
     let (range, bytes_max) = match op {
-        RequestOp::Read { range, into: slice } | RequestOp::Write { range, from: slice, .. } => {
+        RequestOp::Read { range, into: slice }
+        | RequestOp::Warm { range, into: slice }
+        | RequestOp::Write { range, from: slice, .. } => {
             assert!(
                 u64::from(slice.len_bytes) == range.sectors * SECTOR_BYTES,
                 "the buffer of a request is as long as its range"

@@ -9,6 +9,7 @@
 //! 4. The cache is flushed, and the new session is written to both copies of the superblock in turn, a flush after each
 //!    (rule 6). A log's superblock has the cut with it. A crash up to here repeats recovery with the same result.
 
+mod ephemeral;
 mod origin;
 mod sampling;
 mod start;
@@ -33,6 +34,7 @@ use crate::units::{BLOCK_BYTES, VOLUMES_MAX, VolumeIndex};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+pub use ephemeral::{Lacking, NotedVolume, is_replaced, may_be_replaced, needs_its_cache};
 pub use origin::{Difference, Growth, OriginSeen, compare_origin, is_rolled_back};
 pub(crate) use sampling::Sampling;
 pub use start::{Held, SAMPLES, Sample, StartError, start};

@@ -29,6 +29,7 @@ use crate::machine::guard::{Blocks, Hold, Stamp};
 use crate::machine::piece::{Piece, WaitingRead};
 use crate::machine::request::RequestKey;
 use crate::machine::volume::Volume;
+use crate::machine::warm::{CachedRun, Cursor};
 use crate::memory::{Memory, Slice};
 use crate::policies::replacement::Access;
 use crate::status::{Bypass, CacheStatus};
@@ -177,6 +178,13 @@ pub(crate) trait Reading: Operations {
         stamp: Stamp,
         memory: &mut M,
     );
+    /// Brings what is not cached of a request's range into the cache, as far as there is room; then the request is answered.
+    fn warm<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
+    /// Blocks that may enter so without pushing any other one out.
+    fn warm_room_blocks(m: &Machine<Self>) -> u64;
+    /// Calls `visit` with cached blocks, from a place in the store's tables on: those of `steps` rows, or a few more. Returns
+    /// where to go on; `None` at the end.
+    fn visit_cached(&self, from: Cursor, steps: u32, visit: &mut dyn FnMut(CachedRun)) -> Option<Cursor>;
     /// Blocks that may yet enter without pushing any other one out.
     fn room_blocks(m: &Machine<Self>) -> u64 {
         let _ = m;

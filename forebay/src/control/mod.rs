@@ -9,10 +9,14 @@ pub use server::{Answering, Listener, SocketFile};
 
 use crate::addition::{Added, Wish};
 use crate::attachment::{AttachOptions, Attached};
+use crate::output::Size;
 use crate::report::{StatsReport, StatusReport};
 use crate::running::succession::{ReplaceWish, Succeeded};
 use crate::setting::Setting;
+use engine::units::BLOCK_BYTES;
 use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::PathBuf;
 
 /// The longest question in bytes: the names of an origin, twice, are far shorter.
 const QUESTION_BYTES_MAX: u64 = 16 << 10;
@@ -62,6 +66,15 @@ pub enum Question {
         /// The size; absent for that of its device.
         wanted_bytes: Option<u64>,
     },
+    /// Fill the cache with what a warm list names.
+    Warm {
+        /// The volume; all that the list names if none is named.
+        volume: Option<String>,
+        /// The list; the one that is kept of the cache if none is named.
+        list: Option<PathBuf>,
+        /// Bytes that are read in a second at the most.
+        rate_bytes: u64,
+    },
     /// Make a device of a volume; the only one if it is not named.
     Attach {
         /// The volume.
@@ -96,6 +109,8 @@ pub enum Answer {
     Added(Added),
     /// Another device is the cache, or the cache has another size.
     Succeeded(Succeeded),
+    /// The cache is warm.
+    Warmed(Warmed),
     /// The volume has a device.
     Attached(Attached),
     /// It has none any more.
@@ -126,6 +141,45 @@ pub enum Phase {
     Flushing,
     /// The cache's content is compared with the origin.
     Comparing,
+    /// The cache is filled from the origin.
+    Warming,
+}
+
+/// Result of `warm`, in blocks of 4 KiB.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Warmed {
+    /// Blocks that were named.
+    pub listed_blocks: u64,
+    /// Blocks that were read from origins, those that failed included.
+    pub read_blocks: u64,
+    /// Blocks of these that the cache has now.
+    pub cached_blocks: u64,
+    /// Blocks that were cached already.
+    pub skipped_blocks: u64,
+    /// Blocks that an origin could not read.
+    pub failed_blocks: u64,
+    /// Blocks for which the cache had no room left.
+    pub without_room_blocks: u64,
+}
+
+impl fmt::Display for Warmed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = |blocks: u64| Size(blocks * BLOCK_BYTES);
+        write!(
+            f,
+            "{} read, {} of that are cached now, {} were cached already",
+            size(self.read_blocks),
+            size(self.cached_blocks),
+            size(self.skipped_blocks)
+        )?;
+        if self.failed_blocks > 0 {
+            write!(f, ", {} could not be read", size(self.failed_blocks))?;
+        }
+        if self.without_room_blocks > 0 {
+            write!(f, ", for {} there was no room", size(self.without_room_blocks))?;
+        }
+        Ok(())
+    }
 }
 
 /// Result of `flush`.

@@ -36,6 +36,9 @@ pub struct StatusReport {
     /// The age of the oldest dirty data, 0 if there is none; absent if it does not run, or without the cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_dirty_seconds: Option<f64>,
+    /// Bytes that are left to read of a warm-up; absent if none is under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warming_left_bytes: Option<u64>,
     /// The configuration file that it was started with, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
@@ -147,6 +150,9 @@ pub struct CacheReport {
     pub composition: String,
     /// Whether it promises what a disk promises.
     pub safe: bool,
+    /// Whether its device may be blank at any start, and is then formatted anew.
+    #[serde(default)]
+    pub ephemeral: bool,
     /// The destage controller.
     pub destage: String,
     /// The cache's knowledge after a power cut.
@@ -303,6 +309,8 @@ pub struct CacheIdentity {
     pub division: Division,
     /// Its composition.
     pub composition: Composition,
+    /// Whether its device may be blank at any start.
+    pub ephemeral: bool,
 }
 
 /// The set id of the first cache of a line, in hexadecimal.
@@ -322,6 +330,7 @@ impl CacheIdentity {
             profile: superblock.profile.clone(),
             division: (&superblock.layout).into(),
             composition: *composition,
+            ephemeral: superblock.is_ephemeral,
         }
     }
 }
@@ -337,6 +346,7 @@ impl CacheReport {
             profile: identity.profile.clone(),
             composition: format!("{:08x}", identity.composition.fingerprint()),
             safe: identity.composition.safe,
+            ephemeral: identity.ephemeral,
             destage: identity.composition.choice(Axis::Destage).name.to_owned(),
             power_cut_leaves: contract.aftermath.to_string(),
             size_bytes: status.size_bytes,
@@ -407,6 +417,9 @@ impl StatusReport {
                 writeln!(to, "cache      {} ({running}, session {})", cache.device, self.session)?;
                 let safety = if cache.safe { "" } else { ", WITHOUT SAFETY" };
                 writeln!(to, "profile    {} ({}){safety}", cache.profile, cache.composition)?;
+                if cache.ephemeral {
+                    writeln!(to, "ephemeral  a blank device is formatted anew at the start")?;
+                }
                 cache.print_use(to)?;
                 writeln!(
                     to,
@@ -441,6 +454,9 @@ impl StatusReport {
                 recovery.batches_cut,
                 Size(recovery.redestage_bytes)
             )?;
+        }
+        if let Some(bytes) = self.warming_left_bytes {
+            writeln!(to, "warming    {} of the warm list left", Size(bytes))?;
         }
         for address in &self.nbd {
             writeln!(to, "nbd        {address}")?;

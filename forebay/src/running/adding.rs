@@ -6,6 +6,7 @@ use crate::startup::{Served, warn_of_origin};
 use crate::state::VolumeNote;
 use anyhow::{Context, Result, anyhow, bail};
 use engine::effect::{Errno, WriteMode};
+use engine::format::VolumeRecord;
 use engine::units::{SECTOR_BYTES, VolumeIndex};
 use live::devices::{self, Access, Device};
 use live::limits::Limits;
@@ -79,15 +80,12 @@ impl Running {
 
     /// RULE 11: the superblock has the volume first, then the notes, and only then a client can write to it. A crash in
     /// between leaves a volume without a note, which counts as one that may be dirty.
-    fn put_on_at(
-        &self,
-        index: VolumeIndex,
-        origin: &Device,
-        record: engine::format::VolumeRecord,
-    ) -> Result<()> {
+    fn put_on_at(&self, index: VolumeIndex, origin: &Device, record: VolumeRecord) -> Result<()> {
         let (mode, origin_name, name) = (record.mode, record.origin.clone(), record.name.clone());
         let (size_bytes, min_block_bytes) = (record.size_sectors * SECTOR_BYTES, record.sector_bytes);
         let can_discard = origin.supports_discard();
+        // The places change from now on.
+        let noted = VolumeRecord { fingerprint: Default::default(), ..record.clone() };
         self.tell_time()?;
         self.handle.with_core(move |engine| engine.propose(record, can_discard))?;
         self.handle.request(index, ControlOp::Add).context("the cache did not take it")?;
@@ -95,16 +93,9 @@ impl Running {
             engine.superblock().volumes[index.at()].as_ref().map(|record| record.id)
         })?;
         let id = id.context("the volume is gone")?;
-        let note = VolumeNote {
-            id: id.0,
-            name: name.clone(),
-            origin: origin_name.clone(),
-            identity: origin.identity().to_owned(),
-            size_bytes,
-            read_only: mode == WriteMode::Readonly,
-            may_be_dirty: mode == WriteMode::Writeback,
-            abandoned: false,
-        };
+        let is_ephemeral = self.era().identity.ephemeral;
+        let note =
+            VolumeNote { id: id.0, ..VolumeNote::new(&noted, is_ephemeral, mode == WriteMode::Writeback) };
         if let Err(error) = self.record.change(|record| record.volumes.push(note)) {
             return match self.handle.request(index, ControlOp::Detach) {
                 Ok(()) => Err(error),

@@ -8,6 +8,7 @@ mod schedule;
 mod settings;
 pub mod succession;
 mod volumes;
+pub mod warming;
 mod watch;
 
 use crate::arguments::RunOptions;
@@ -26,11 +27,12 @@ use crate::report::{
 use crate::run_dir::RunDirectory;
 use crate::setting::Setting;
 use crate::startup::{Begun, MemoryShares, Prepared, Served};
-use crate::state::{LiveRecord, StateDirectory};
+use crate::state::{LiveRecord, RecordNote, StateDirectory};
 use crate::superblock::{check_mode, choose_name, system};
 use anyhow::{Context, Result, bail};
 use engine::effect::{Errno, WriteMode};
 use engine::engine::Engine;
+use engine::format::Superblock;
 use engine::status::{Status, VolumeStatus};
 use engine::units::{SECTOR_BYTES, VOLUMES_MAX, VolumeIndex};
 use live::devices::Device;
@@ -42,9 +44,12 @@ use schedule::Schedule;
 pub use schedule::flush_on_schedule;
 use std::io;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak, mpsc};
 use std::time::{Duration, Instant};
 use volumes::ServedVolumes;
+use warming::ListKeeping;
 use watch::Watch;
 
 /// A cache that runs.
@@ -86,6 +91,15 @@ pub struct Running {
     broken: OnceLock<String>,
     /// The volumes that are devices of this machine.
     attachments: Mutex<Vec<devices::Attachment>>,
+    /// Its own warm list.
+    list_keeping: ListKeeping,
+    /// Where a warm list in the state directory is, or would be.
+    kept_list: PathBuf,
+    /// Bytes left of the warm-up by itself; 0 if none is under way.
+    warming_left_bytes: AtomicU64,
+    is_ending: AtomicBool,
+    /// Number of times that an origin was noted to need its cache after a failure.
+    doubts: Arc<AtomicU64>,
 }
 
 /// A cache, from the beginning of a session with it to the end.
@@ -129,6 +143,8 @@ pub struct Doors {
     pub watching: Watched,
     /// How volumes become devices, if all are to be.
     pub attach: Option<AttachOptions>,
+    /// Its own warm list.
+    pub list_keeping: ListKeeping,
 }
 
 impl Doors {
@@ -142,6 +158,7 @@ impl Doors {
             threads: 1,
             watching: Watched::default(),
             attach: None,
+            list_keeping: ListKeeping::default(),
         }
     }
 }
@@ -165,6 +182,8 @@ pub fn run<T: Send + 'static>(
     let latch = Arc::new(OnceLock::new());
     let is_daemon = !doors.listen.is_empty();
     let exports = if is_daemon { exports(&volumes) } else { Vec::new() };
+    let doubts = Arc::new(AtomicU64::new(0));
+    let doubt = doubt(&volumes, &record, identity.ephemeral, Arc::clone(&doubts), log.clone());
     let config = Config {
         pool_bytes: memory.pool_bytes,
         kept_bytes: memory.kept_bytes,
@@ -175,7 +194,7 @@ pub fn run<T: Send + 'static>(
         socket_permissions: doors.socket_permissions,
         abandon: abandon(&volumes, &record, log.clone()),
         device_timeout: doors.device_timeout,
-        notice: Box::new(notices(volumes.clone(), is_daemon, Arc::clone(&latch), log)),
+        notice: Box::new(notices(volumes.clone(), is_daemon, Arc::clone(&latch), log, doubt)),
         reactors: doors.threads,
     };
     let (server, handle) = Server::new(config)?;
@@ -192,7 +211,8 @@ pub fn run<T: Send + 'static>(
         let _ = done.send(result.and_then(|value| stopped.map(|()| value)));
     })?;
     let nbd = server.addresses().to_vec();
-    let watching = doors.watching;
+    let (watching, list_keeping) = (doors.watching, doors.list_keeping);
+    let kept_list = record.list();
     let written_before_bytes = record.written_bytes();
     let mut begun = None;
     let engine = server.run(|| {
@@ -230,6 +250,11 @@ pub fn run<T: Send + 'static>(
             socket: Mutex::new(Some(socket)),
             broken: OnceLock::new(),
             attachments: Mutex::default(),
+            doubts,
+            list_keeping,
+            kept_list,
+            warming_left_bytes: AtomicU64::new(0),
+            is_ending: AtomicBool::new(false),
         });
         let _ = running.me.set(Arc::downgrade(&running));
         begun = Some(Arc::clone(&running));
@@ -241,7 +266,7 @@ pub fn run<T: Send + 'static>(
     let begun = begun.context("the session did not begin")?;
     drop(begun.socket.lock().unwrap_or_else(PoisonError::into_inner).take());
     printer.finish();
-    begun.note_clean(&engine.status(), engine.superblock().update);
+    begun.note_clean(&engine.status(), engine.superblock());
     outcome.recv().context("the job ended without a result")?
     // The devices and with them the locks end here, after all notes are made.
 }
@@ -287,6 +312,25 @@ fn abandon(volumes: &ServedVolumes, record: &Arc<LiveRecord>, log: Log) -> Aband
                 io::Error::other(error)
             })
     })
+}
+
+/// Notes of an ephemeral cache, before a client learns that an origin failed: what that has dropped, the cache alone has from
+/// then on (rule 17).
+fn doubt(
+    volumes: &ServedVolumes,
+    record: &Arc<LiveRecord>,
+    is_ephemeral: bool,
+    doubts: Arc<AtomicU64>,
+    log: Log,
+) -> impl Fn(VolumeIndex) + Send + 'static {
+    let (volumes, record) = (volumes.clone(), Arc::clone(record));
+    move |index| {
+        let Some(volume) = volumes.of(index).filter(|_| is_ephemeral) else { return };
+        doubts.fetch_add(1, Ordering::SeqCst);
+        if let Err(error) = record.change_volume(volume.id.0, |note| note.may_be_dirty = true) {
+            log.say(Event::NotNoted, "doubt".to_owned(), format!("{error:#}"));
+        }
+    }
 }
 
 impl Running {
@@ -367,6 +411,7 @@ impl Running {
             nbd: self.nbd.iter().map(ToString::to_string).collect(),
             metrics: self.watching.metrics.as_ref().map(ToString::to_string),
             oldest_dirty_seconds,
+            warming_left_bytes: self.warming_left_bytes(),
             config: configuration.as_ref().map(|configuration| configuration.path.display().to_string()),
             history,
         })
@@ -464,7 +509,8 @@ impl Running {
 
     fn set_mode(&self, served: &Served, mode: WriteMode) -> Result<()> {
         let era = self.era();
-        check_mode(&era.identity.profile, &era.identity.composition, mode)?;
+        let identity = &era.identity;
+        check_mode(&identity.profile, &identity.composition, identity.ephemeral, mode)?;
         if let Some(origin) = &served.origin {
             origin::check_mode(origin, mode)?;
         }
@@ -472,6 +518,9 @@ impl Running {
         self.record.change_volume(served.id.0, |note| {
             note.may_be_dirty |= mode == WriteMode::Writeback;
             note.read_only = mode == WriteMode::Readonly;
+            if let Some(record) = &mut note.record {
+                mode.name().clone_into(&mut record.mode);
+            }
         })?;
         self.request(served, ControlOp::SetMode(mode), "cannot set the mode")?;
         self.handle
@@ -508,23 +557,30 @@ impl Running {
     /// If it is stopping, or the notes cannot be written.
     pub fn note_drained(&self) -> Result<()> {
         let _held = self.note_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let doubts = self.doubts.load(Ordering::SeqCst);
         let status = self.picture()?;
         let is_clean = |volume: &VolumeStatus| {
             volume.mode_target != WriteMode::Writeback && volume.dirty_bytes == 0 && volume.lost_bytes == 0
         };
-        self.note(&status, is_clean)
+        self.note(&status, doubts, is_clean)
     }
 
     /// After a clean stop nothing gets dirty any more, in any mode.
-    fn note_clean(&self, status: &Status, superblock_update: u64) {
+    fn note_clean(&self, status: &Status, superblock: &Superblock) {
         let is_clean = |volume: &VolumeStatus| volume.dirty_bytes == 0 && volume.lost_bytes == 0;
-        let noted = self.note(status, is_clean).and_then(|()| {
+        let doubts = self.doubts.load(Ordering::SeqCst);
+        let noted = self.note(status, doubts, is_clean).and_then(|()| {
             if status.cache.latched {
                 return Ok(());
             }
             self.record.change(|record| {
-                record.superblock_update = superblock_update;
+                record.superblock_update = superblock.update;
                 record.written_bytes = self.lifetime_written_bytes(status);
+                for volume in superblock.volumes.iter().flatten().filter(|_| superblock.is_ephemeral) {
+                    if let Some(note) = record.volumes.iter_mut().find(|note| note.id == volume.id.0) {
+                        note.record = Some(RecordNote::new(volume));
+                    }
+                }
             })
         });
         if let Err(error) = noted {
@@ -533,11 +589,15 @@ impl Running {
         }
     }
 
-    fn note(&self, status: &Status, is_clean: impl Fn(&VolumeStatus) -> bool) -> Result<()> {
+    /// Takes `may_be_dirty` away, unless an origin failed since `doubts` was read, before the status was.
+    fn note(&self, status: &Status, doubts: u64, is_clean: impl Fn(&VolumeStatus) -> bool) -> Result<()> {
         if status.cache.latched {
             return Ok(());
         }
         self.record.change(|record| {
+            if self.doubts.load(Ordering::SeqCst) != doubts {
+                return;
+            }
             for volume in status.volumes.iter().filter(|volume| is_clean(volume)) {
                 if let Some(note) = record.volumes.iter_mut().find(|note| note.id == volume.id.0) {
                     note.may_be_dirty = false;
@@ -574,6 +634,9 @@ impl Answering for Running {
             Question::Replace { wish } => self.replace(&wish, on_progress).map(Answer::Succeeded),
             Question::Resize { wanted_bytes } => {
                 self.resize(wanted_bytes, on_progress).map(Answer::Succeeded)
+            }
+            Question::Warm { volume, list, rate_bytes } => {
+                self.warm(volume.as_deref(), list, rate_bytes, on_progress).map(Answer::Warmed)
             }
             Question::Attach { volume, options } => {
                 self.attach(volume.as_deref(), &options).map(Answer::Attached)

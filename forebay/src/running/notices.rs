@@ -11,18 +11,22 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 
 /// Reports the server's notices, with the names of volumes where the engine knows numbers, and keeps the reason why the
-/// cache is not written any more.
+/// cache is not written any more. `origin_failed` is called before a client learns of a failure.
 pub(super) fn notices(
     volumes: ServedVolumes,
     is_daemon: bool,
     latch: Arc<OnceLock<Errno>>,
     log: Log,
+    origin_failed: impl Fn(VolumeIndex) + Send + 'static,
 ) -> impl FnMut(ServerNotice) + Send + 'static {
     move |said| {
         let name = |index: VolumeIndex| volumes.name(index);
         if let ServerNotice::Engine(Notice::CacheLatched { errno }) = said {
             // The first failure is the reason; later ones follow from it.
             let _ = latch.set(errno);
+        }
+        if let ServerNotice::Engine(Notice::OriginError { volume, .. }) = said {
+            origin_failed(volume);
         }
         // The verb that drains a volume without a daemon says so itself.
         let is_said_elsewhere = matches!(said, ServerNotice::Engine(Notice::Drained { .. })) && !is_daemon;

@@ -6,7 +6,7 @@ use crate::arguments::Add;
 use crate::control::{Answer, Connection, Question};
 use crate::opening::open_cache;
 use crate::output::{Output, Size};
-use crate::ownership::remember;
+use crate::ownership::{check_not_replaced, remember};
 use crate::state::StateDirectory;
 use crate::superblock;
 use anyhow::Result;
@@ -51,6 +51,7 @@ fn add(arguments: &Add) -> Result<Added> {
     let cache = open_cache(cache_spec, Access::Exclusive)?;
     let mut image = BlockingDevice::new(&cache);
     let mut superblock = superblock::load(&mut image, &cache_spec.to_string())?;
+    check_not_replaced(&state.load_or_new(&superblock.set_id)?, cache_spec)?;
     let wish = addition::wish(name, origin, *mode, take_over.as_ref());
     let checked = addition::check(&wish, cache_spec, &superblock, &state, Access::ReadOnlyExclusive)?;
     superblock.next_volume_id += 1;
@@ -59,6 +60,6 @@ fn add(arguments: &Add) -> Result<Added> {
     superblock::note_change(&mut superblock, name, "origin", "", origin);
     state.make()?;
     superblock::store(&mut image, &mut superblock)?;
-    remember(&state, &superblock, cache_spec)?;
+    remember(&state, &superblock, cache_spec, false, false)?;
     Ok(checked.report(cache_spec))
 }

@@ -35,6 +35,8 @@ struct Created {
     mode: &'static str,
     /// Whether it promises what a disk promises.
     safe: bool,
+    /// Whether the cache device may be blank at any start.
+    ephemeral: bool,
     cache_bytes: u64,
     origin_bytes: u64,
     #[serde(flatten)]
@@ -45,14 +47,15 @@ struct Created {
 
 pub(super) fn run(arguments: Create) -> Result<()> {
     let Create { origin: origin_spec, cache: cache_spec, name, profile, mode, is_unsafe, .. } = arguments;
+    let is_ephemeral = arguments.ephemeral;
     let Create { wipe, take_over, sparse, places, report, .. } = arguments;
     check_pair(&origin_spec, &cache_spec)?;
     let state = StateDirectory::find(places.state_dir.as_deref())?;
     let profile = profile::load(&profile)?;
     profile.runnable()?;
     let composition = profile.composition_of(is_unsafe)?;
-    let mode = mode.unwrap_or(composition.write_mode);
-    superblock::check_mode(&profile.name, &composition, mode)?;
+    let mode = superblock::mode_of_new(mode, &composition, is_ephemeral);
+    superblock::check_mode(&profile.name, &composition, is_ephemeral, mode)?;
     let origin = open_origin(&origin_spec, Access::ReadOnlyExclusive)?;
     origin::check_mode(&origin, mode)?;
     let cache = formatting::open(&cache_spec)?;
@@ -73,6 +76,7 @@ pub(super) fn run(arguments: Create) -> Result<()> {
         history: Default::default(),
         line: Default::default(),
         clean_stop: true,
+        is_ephemeral,
         cache_bytes: cache.size_bytes(),
         layout,
         composition: composition.text(),
@@ -88,6 +92,7 @@ pub(super) fn run(arguments: Create) -> Result<()> {
         profile: profile.name.clone(),
         mode: mode.name(),
         safe: composition.safe,
+        ephemeral: is_ephemeral,
         cache_bytes: cache.size_bytes(),
         origin_bytes: origin.size_bytes(),
         division: (&layout).into(),
@@ -100,14 +105,17 @@ pub(super) fn run(arguments: Create) -> Result<()> {
     state.make()?;
     NewCache { device: &cache, wipe: wipe.as_ref(), sparse }.prepare(&state)?;
     format(&cache, &mut superblock)?;
-    remember(&state, &superblock, &cache_spec)?;
+    remember(&state, &superblock, &cache_spec, true, sparse)?;
     warn_of_alignment(&profile.name, &composition, sector_bytes);
     warn_of_room(&profile.name, &composition, &layout, &cache);
     print(&created, report.json)
 }
 
-/// Writes the records of a new cache.
-fn format(cache: &Device, superblock: &mut Superblock) -> Result<()> {
+/// Writes the records of a new cache, its superblock last.
+///
+/// # Errors
+/// If the device fails.
+pub fn format(cache: &Device, superblock: &mut Superblock) -> Result<()> {
     let spec = cache.spec();
     let mut image = BlockingDevice::new(cache);
     if let Layout::Slots(slots) = superblock.layout {
@@ -126,10 +134,11 @@ fn print(created: &Created, json: bool) -> Result<()> {
     }
     writeln!(
         output,
-        "formatted {} ({}, {}) as {} cache of {}, profile {}{}",
+        "formatted {} ({}, {}) as {}{} cache of {}, profile {}{}",
         created.cache,
         Size(created.cache_bytes),
         created.division,
+        if created.ephemeral { "ephemeral " } else { "" },
         created.mode,
         created.origin,
         created.profile,

@@ -35,6 +35,7 @@ struct SuperblockDump {
     flushed_sequence: u64,
     base_sequence: u64,
     clean_stop: bool,
+    is_ephemeral: bool,
     cache_bytes: u64,
     #[serde(flatten)]
     division: Division,
@@ -199,6 +200,7 @@ fn superblock_dump(superblock: &Superblock) -> SuperblockDump {
         flushed_sequence: superblock.flushed_sequence,
         base_sequence: superblock.base_sequence,
         clean_stop: superblock.clean_stop,
+        is_ephemeral: superblock.is_ephemeral,
         cache_bytes: superblock.cache_bytes,
         division: (&superblock.layout).into(),
         profile: superblock.profile.clone(),

@@ -5,7 +5,7 @@ mod attach;
 mod check;
 mod completions;
 mod config;
-mod create;
+pub mod create;
 mod detach;
 mod dump;
 mod flush;
@@ -21,6 +21,7 @@ mod status;
 mod studies;
 mod top;
 mod unattach;
+mod warm;
 
 use crate::arguments::{RunOptions, Verb};
 use crate::control::{Answer, Connection, Progress, Question};
@@ -48,6 +49,7 @@ pub fn run(verb: Verb) -> Result<()> {
         Verb::Stats(arguments) => stats::run(&arguments),
         Verb::Top(arguments) => top::run(&arguments),
         Verb::Set(arguments) => set::run(&arguments),
+        Verb::Warm(arguments) => warm::run(&arguments),
         Verb::Flush(arguments) => flush::run(&arguments),
         Verb::Detach(arguments) => detach::run(&arguments),
         Verb::Replace(arguments) => replace::replace(&arguments),

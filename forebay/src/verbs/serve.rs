@@ -1,17 +1,20 @@
 //! `forebay serve`: recovers a cache, opens its doors, and stays until it is told to stop.
 
 use crate::addition;
+use crate::arguments::warm::{ListPlace, RATE_DEFAULT, WarmRate, Warming};
 use crate::arguments::{Serve, Watching};
 use crate::attachment;
 use crate::configuration::{self, Configuration};
 use crate::events::Event;
-use crate::interrupt::Interrupts;
+use crate::interrupt::{Interrupts, spawn};
 use crate::log::event;
 use crate::metrics::Endpoint;
 use crate::opening::open_cache;
 use crate::output::Output;
 use crate::profile::{self, Wanted};
+use crate::renewal;
 use crate::run_dir::RunDirectory;
+use crate::running::warming::ListKeeping;
 use crate::running::{self, Doors, Era, Running, Watched};
 use crate::service::{self, Watchdog};
 use crate::setting::Setting;
@@ -21,12 +24,13 @@ use crate::superblock;
 use crate::uncached;
 use anyhow::{Context, Result, anyhow, bail};
 use engine::composition::Composition;
+use engine::effect::WriteMode;
 use live::devices::BlockingDevice;
 use live::devices::{self, Access, DeviceError, DeviceSpec};
 use live::server::{ListenAddress, SOCKET_PERMISSIONS_DEFAULT, reactors_default};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 /// Interval at which drains and devices are looked after, and figures are taken.
@@ -47,6 +51,7 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
         connection,
         threads,
         watching,
+        warming,
         running: options,
         places,
     } = arguments;
@@ -72,8 +77,13 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
             threads,
             watching: watching.clone(),
             attach: attach.then(|| connection.options(None)),
+            list_keeping: ListKeeping::default(),
         })
     };
+    if attach {
+        // RULE 11: what would keep the volumes from being attached is found before anything begins.
+        connection.options(None).check().context("cannot attach the volumes")?;
+    }
     let why_missing = missing(&cache)?;
     match (why_missing, uncached) {
         (Some(why), true) => {
@@ -84,39 +94,29 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
             };
             return uncached::serve(&cache, doors, &options, state, &interrupts, ready, endpoint);
         }
-        (Some(why), false) if uncached::is_possible(&cache, &state)? => bail!(
-            "{why}; connect it, or go on without it (none of its volumes has dirty data): forebay serve {cache} --uncached"
-        ),
-        (Some(why), false)
-            if state.find_by_device(&cache)?.is_some_and(|record| !record.volumes.is_empty()) =>
-        {
-            bail!("{why}; connect it: its volumes may have data that their origins do not have")
+        (Some(_), false) if renewal::is_expected(&cache, &state)? => {
+            let allowed = |name: &str, composition: &Composition| match &profile {
+                Some(wanted) => expect_composition(&cache, wanted, name, composition),
+                None => Ok(()),
+            };
+            renewal::renew(&cache, &options, &state, allowed)?;
         }
-        (Some(why), false) => bail!("{why}; name the cache as it was given to create"),
+        (Some(why), false) => return refuse_missing(&why, &cache, &state),
         (None, true) => bail!("the cache {cache} is there; serve it without --uncached"),
         (None, false) => (),
     }
     if let Some(wanted) = &profile {
         expect_profile(&cache, wanted)?;
     }
-    if attach {
-        // RULE 11: what would keep the volumes from being attached is found before the session begins.
-        connection.options(None).check().context("cannot attach the volumes")?;
-    }
     let prepared = startup::prepare(&cache, &options, state, &interrupts)?;
-    let names: Vec<String> = prepared
-        .volumes
-        .iter()
-        .filter(|volume| volume.origin.is_some())
-        .map(|volume| volume.name.clone())
-        .collect();
+    let names = served_names(&prepared);
     if let Some(configuration) = &watching.configuration {
         expect_volumes(configuration, &cache, &prepared)?;
         // Whoever reads that it is ready may ask for a reload at once.
         interrupts.reload_on_hangup();
     }
     let first = names.first().context("no volume has its origin")?;
-    let doors = doors(nbd, first)?;
+    let doors = Doors { list_keeping: list_keeping(&warming, &prepared)?, ..doors(nbd, first)? };
     let watched = doors.watching.clone();
     let (waiter, devices) = (interrupts.clone(), connection.options(None));
     running::run(prepared, doors, &interrupts, move |running| {
@@ -127,12 +127,75 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
         let attached = if attach { running.attach_all(&devices) } else { Ok(()) };
         let ended = attached.and_then(|()| {
             ready(&names, running.nbd(), &watched, &figures(&running.era()));
-            attend(running, &waiter)
+            serve_on(running, &waiter)
         });
         running.let_go_of_devices();
         drop(metrics);
         ended
     })
+}
+
+/// Refuses a cache that cannot be used, with the ways on.
+fn refuse_missing(why: &str, cache: &DeviceSpec, state: &StateDirectory) -> Result<()> {
+    if uncached::is_possible(cache, state)? {
+        bail!(
+            "{why}; connect it, or go on without it (none of its volumes has dirty data): forebay serve {cache} --uncached"
+        );
+    }
+    if state.find_by_device(cache)?.is_some_and(|record| !record.volumes.is_empty()) {
+        bail!("{why}; connect it: its volumes may have data that their origins do not have");
+    }
+    bail!("{why}; name the cache as it was given to create")
+}
+
+/// Serves until an interrupt. A new cache is filled meanwhile; at the end what is hot is written down.
+fn serve_on(running: &Arc<Running>, interrupts: &Interrupts) -> Result<()> {
+    let (done, ended) = mpsc::channel::<()>();
+    let filled = Arc::clone(running);
+    let filling = spawn("warm", move || {
+        filled.warm_up();
+        drop(done);
+    });
+    if let Err(error) = filling {
+        event(Event::NotWarmedUp, format_args!("the new cache stays cold: {error:#}"));
+    }
+    let attended = attend(running, interrupts);
+    running.end_warm_up();
+    // It ends by itself soon; a daemon that stops waits for its last reads anyway.
+    let _is_over = ended.recv();
+    if let Err(error) = running.write_warm_list() {
+        event(Event::NotNoted, format_args!("{error:#}"));
+    }
+    attended
+}
+
+/// Where the daemon keeps its warm list, and how fast a new cache is filled from it.
+fn list_keeping(warming: &Warming, prepared: &Prepared) -> Result<ListKeeping> {
+    let is_ephemeral = prepared.identity.ephemeral;
+    let file = match &warming.warm_list {
+        None if !is_ephemeral => None,
+        None | Some(ListPlace::State) => Some(prepared.record.list()),
+        Some(ListPlace::Off) => None,
+        Some(ListPlace::File(path)) => {
+            let path = std::path::absolute(path).context("the warm list has no path")?;
+            let directory = path.parent().filter(|directory| directory.is_dir());
+            directory
+                .with_context(|| format!("there is no directory for the warm list {}", path.display()))?;
+            Some(path)
+        }
+    };
+    let rate_bytes = match warming.warm_rate {
+        Some(WarmRate::Off) => None,
+        Some(WarmRate::Bytes(bytes)) => Some(bytes),
+        None => Some(RATE_DEFAULT),
+    };
+    Ok(ListKeeping { file, rate_bytes: rate_bytes.filter(|_| is_ephemeral) })
+}
+
+/// The names of the volumes that have their origins.
+fn served_names(prepared: &Prepared) -> Vec<String> {
+    let served = prepared.volumes.iter().filter(|volume| volume.origin.is_some());
+    served.map(|volume| volume.name.clone()).collect()
 }
 
 /// The endpoint of metrics, if it is wanted: taken before anything begins, like all that a start may lack.
@@ -158,21 +221,26 @@ fn allow_many_descriptors() {
 /// Refuses a cache that was created with another profile. How it is called does not matter, nor do the
 /// mode of its volumes and whether it is safe.
 fn expect_profile(spec: &DeviceSpec, wanted: &Wanted) -> Result<()> {
-    let wanted = profile::load(wanted)?;
     let cache = open_cache(spec, Access::ReadOnlyExclusive)?;
     // The start itself finishes what a crash cut off, or refuses it.
     let superblock = superblock::read(&mut BlockingDevice::new(&cache), &spec.to_string())?;
     let found = superblock::composition(&superblock, &spec.to_string())?;
-    let Composition { write_mode, safe, .. } = found;
-    if found == (Composition { write_mode, safe, ..wanted.composition }) {
+    expect_composition(spec, wanted, &superblock.profile, &found)
+}
+
+/// The same of a cache of which profile and composition are known.
+fn expect_composition(spec: &DeviceSpec, wanted: &Wanted, profile: &str, found: &Composition) -> Result<()> {
+    let wanted = profile::load(wanted)?;
+    let Composition { write_mode, safe, .. } = *found;
+    if *found == (Composition { write_mode, safe, ..wanted.composition }) {
         return Ok(());
     }
     bail!(
         "the cache {spec} was created with profile {}, not with {}{}; to change it, detach its volumes and run \
          forebay create again",
-        superblock.profile,
+        profile,
         wanted.name,
-        if superblock.profile == wanted.name { " as it is now" } else { "" }
+        if profile == wanted.name { " as it is now" } else { "" }
     )
 }
 
@@ -232,6 +300,13 @@ fn expect_volumes(configuration: &Configuration, cache: &DeviceSpec, prepared: &
                 wish.name
             );
         };
+        if wish.mode == Some(WriteMode::Writeback) && prepared.identity.ephemeral {
+            bail!(
+                "{file}:{}: volume {} cannot be in writeback: the cache {cache} is ephemeral, and may be gone at any start",
+                wish.line,
+                wish.name
+            );
+        }
         if let Some(mode) = wish.mode.filter(|mode| *mode != volume.mode) {
             event(
                 Event::ModeDiffers,
@@ -285,7 +360,7 @@ fn attend(running: &Arc<Running>, interrupts: &Interrupts) -> Result<()> {
         }
         if noted_at.elapsed() >= NOTE_EVERY {
             noted_at = Instant::now();
-            looked = looked.and(running.note_written());
+            looked = looked.and(running.note_written()).and(running.write_warm_list());
         }
         let error = looked.err().map_or_else(String::new, |error| format!("{error:#}"));
         // The notes stay on the safe side; the next look tries again, and says so only if the reason is another one.

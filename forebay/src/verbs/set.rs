@@ -7,6 +7,7 @@ use crate::interrupt::Interrupts;
 use crate::opening::{open_cache, open_origin};
 use crate::origin;
 use crate::output::{Output, Size};
+use crate::ownership::follow;
 use crate::running::{self, Doors};
 use crate::setting::{Kept, Setting};
 use crate::startup::{self, index_bytes, renumber};
@@ -105,7 +106,7 @@ fn edit(arguments: &Set, volume: Option<&str>, setting: Setting) -> Result<()> {
     match setting {
         Setting::Mode(mode) => {
             let composition = superblock::composition(&superblock, &spec.to_string())?;
-            superblock::check_mode(&superblock.profile, &composition, mode)?;
+            superblock::check_mode(&superblock.profile, &composition, superblock.is_ephemeral, mode)?;
             let before = std::mem::replace(&mut record(&mut superblock, index).mode, mode);
             note(&mut superblock, index, "mode", (before.name(), mode.name()));
         }
@@ -118,7 +119,9 @@ fn edit(arguments: &Set, volume: Option<&str>, setting: Setting) -> Result<()> {
         Setting::GiveUpLost => unreachable!("a running cache gives up lost blocks"),
         Setting::Kept(_) => unreachable!("it is kept among the notes"),
     }
-    superblock::store(&mut image, &mut superblock)
+    let state = StateDirectory::find(arguments.places.state_dir.as_deref())?;
+    superblock::store(&mut image, &mut superblock)?;
+    follow(&state, &superblock)
 }
 
 fn record(superblock: &mut Superblock, index: VolumeIndex) -> &mut VolumeRecord {

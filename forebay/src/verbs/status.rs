@@ -93,6 +93,7 @@ fn look(spec: &DeviceSpec, state: &StateDirectory) -> Result<StatusReport> {
         nbd: Vec::new(),
         metrics: None,
         oldest_dirty_seconds: None,
+        warming_left_bytes: None,
         config: None,
         history: changes(&superblock.history),
     })

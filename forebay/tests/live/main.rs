@@ -12,6 +12,7 @@ mod verifier;
 
 mod block_devices;
 mod clients;
+mod ephemeral;
 mod faults;
 mod filesystem;
 mod fuse;

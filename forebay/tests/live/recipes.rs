@@ -197,19 +197,24 @@ fn the_recipe_of_a_cloud_disk_works_as_it_is_written() {
     let disk = recipe.with_disk("DISK", 3);
     let nvme = recipe.with_ssd("NVME");
     let mut expected = bytes_of(&disk);
-    recipe.run("create");
+    assert!(recipe.run("create").contains("as ephemeral writethrough cache"));
     let daemon = recipe.serve("serve", "data");
     recipe.write("data", &mut expected, 5);
-    // The instance stops without a word, and its store is gone, then blank.
+    assert!(recipe.run("warm").contains("warmed: "));
+    daemon.stop();
+    // The instance stops, and its store is blank.
+    recipe.site.file("NVME", 32 * MIB);
+    let daemon = recipe.serve("again", "data");
+    recipe.write("data", &mut expected, 6);
+    // It stops without a word, and its store is gone, then blank.
     drop(daemon);
     std::fs::remove_file(&nvme).expect("the store");
     let daemon = recipe.serve("uncached", "data");
-    recipe.write("data", &mut expected, 6);
+    recipe.write("data", &mut expected, 7);
     daemon.stop();
     recipe.site.file("NVME", 32 * MIB);
-    recipe.run("again");
-    let daemon = recipe.serve("serve", "data");
-    recipe.write("data", &mut expected, 7);
+    let daemon = recipe.serve("again", "data");
+    recipe.write("data", &mut expected, 8);
     recipe.run("out");
     daemon.stop();
     assert_holds(&disk, &expected);

@@ -65,6 +65,7 @@ impl Recipe {
             history: Default::default(),
             line: Default::default(),
             clean_stop: true,
+            is_ephemeral: false,
             cache_bytes,
             layout: self.layout,
             composition: self.composition.text(),

@@ -104,6 +104,16 @@ impl Options {
         self.set(Knob::holds, if random.one_in(8) { random.between(20, 80) } else { 0 });
     }
 
+    /// Draws whether the cache may be gone at any start.
+    pub(super) fn draw_ephemeral(&mut self, random: &mut Random) {
+        self.set(Knob::blank_caches, if random.one_in(8) { random.between(10, 80) } else { 0 });
+    }
+
+    /// Draws how often blocks are warmed.
+    pub(super) fn draw_warms(&mut self, random: &mut Random) {
+        self.set(Knob::warms, if random.one_in(4) { random.between(10, 80) } else { 0 });
+    }
+
     /// Draws events between two lives of a cache: origins and caches that change, refused starts, hasty stops, an operator's jobs.
     pub(super) fn draw_between_lives(&mut self, random: &mut Random) {
         self.set(Knob::origin_changes, if random.one_in(2) { random.between(10, 80) } else { 0 });

@@ -225,4 +225,8 @@ knobs! {
     successions = 0,
     /// Per cent of rounds in which the destage of a volume is held back, or let go again.
     holds = 0,
+    /// Per cent of starts at which the cache device is blank; it is ephemeral, and no volume is in writeback then.
+    blank_caches = 0,
+    /// Per cent of moments at which some blocks are warmed.
+    warms = 0,
 }

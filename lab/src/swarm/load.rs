@@ -9,7 +9,7 @@ use crate::disk::Fate;
 use crate::disk::faults::Rates;
 use crate::random::Random;
 use crate::violation::{Kind, Violation};
-use crate::world::{Refusal, World};
+use crate::world::{Refusal, World, blocks};
 use engine::effect::{Errno, RequestOp, WriteMode};
 use engine::recovery::OpenError;
 use engine::store::log::scan::ScanError;
@@ -243,7 +243,7 @@ impl<'a> Load<'a> {
         let Some(volume) = self.volume(world) else { return Ok(()) };
         if self.per_cent(Knob::mode_changes) && world.mode(volume) != WriteMode::Readonly {
             let (mode, _) = WriteMode::ALL[self.random.below(4) as usize];
-            world.submit(volume, RequestOp::SetMode(mode));
+            world.submit(volume, RequestOp::SetMode(world.allowed_mode(mode)));
         }
         if self.per_cent(Knob::drains) {
             let Some(volume) = self.volume(world) else { return Ok(()) };
@@ -271,6 +271,15 @@ impl<'a> Load<'a> {
             let Some(volume) = self.volume(world) else { return Ok(()) };
             if !world.oracle().explained.is_all_suspect() {
                 world.give_up_lost(volume);
+            }
+        }
+        if self.per_cent(Knob::warms) {
+            let Some(volume) = self.volume(world) else { return Ok(()) };
+            let whole = world.volume_sectors(volume) / 8;
+            for _ in 0..self.random.between(1, 6) {
+                let first = self.random.below(whole);
+                let count = self.random.between(1, 32).min(whole - first);
+                world.warm(volume, blocks(first, count));
             }
         }
         world.is_sound()

@@ -58,6 +58,8 @@ impl Options {
             options.draw_between_lives(&mut between_lives);
         }
         options.draw_holds(&mut random.fork(9));
+        options.draw_ephemeral(&mut random.fork(10));
+        options.draw_warms(&mut random.fork(11));
         options
     }
 
@@ -73,6 +75,8 @@ impl Options {
             Knob::origin_changes,
             Knob::identities,
             Knob::older_copies,
+            Knob::blank_caches,
+            Knob::warms,
             Knob::hasty_stops,
             Knob::detaches,
             Knob::sets,
@@ -376,10 +380,25 @@ impl Options {
             are_copies_compared: true,
             ..Setup::new(self.seed)
         });
-        match promise {
+        self.ephemeral(match promise {
             Some(promise) => setup.with_promise(&promise),
             None => setup,
+        })
+    }
+
+    /// The same world with a cache that may be gone, if that was drawn, and the cache promises what a disk does.
+    fn ephemeral(&self, mut setup: Setup) -> Setup {
+        let is_safe = !setup.origins_keep
+            && !setup.cache_keeps
+            && setup.contract.kill_keeps_acknowledged
+            && setup.contract.kill_loses_newest == 0;
+        setup.is_ephemeral = is_safe && self.get(Knob::blank_caches) > 0;
+        if setup.is_ephemeral {
+            for volume in setup.volumes.iter_mut().filter(|volume| volume.mode == WriteMode::Writeback) {
+                volume.mode = WriteMode::Writethrough;
+            }
         }
+        setup
     }
 
     /// The command that repeats a run with these options.

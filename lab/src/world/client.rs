@@ -21,6 +21,12 @@ impl World {
         self.submit(volume, RequestOp::Read { range, into })
     }
 
+    /// Brings what is not cached of some blocks into the cache.
+    pub fn warm(&mut self, volume: usize, range: SectorRange) -> Ticket {
+        let into = self.pool.client(range.sectors);
+        self.submit(volume, RequestOp::Warm { range, into })
+    }
+
     /// Writes a new version of a range.
     pub fn write(&mut self, volume: usize, range: SectorRange) -> Ticket {
         self.write_as(volume, range, false)
@@ -87,7 +93,7 @@ impl World {
         self.counts.requests += 1;
         let range = range_of(op);
         self.note(What::Submit { request: id, volume, op: name_of(op), range });
-        if let (Some(range), false) = (range, matches!(op, RequestOp::Read { .. })) {
+        if let (Some(range), false) = (range, matches!(op, RequestOp::Read { .. } | RequestOp::Warm { .. })) {
             let unit_sectors = self.setup.dirty_unit_sectors();
             self.behind.changed(volume, range, unit_sectors);
         }
@@ -119,6 +125,7 @@ impl World {
             RequestOp::SetMode(mode) => {
                 // The engine follows the mode from now on.
                 self.asked_modes.push((id, volume, mode));
+                self.note_mode(volume, mode);
                 self.is_bypassed[volume] |= bypasses(mode);
                 self.oracle.moment()
             }
@@ -316,7 +323,11 @@ impl World {
     fn is_explained(&self, volume: usize, op: RequestOp, at: Moment, errno: Errno) -> bool {
         let explained = &self.oracle.explained;
         match op {
-            RequestOp::Read { range, .. } => explained.may_fail_read(volume, range, at),
+            // There may be too much on its way, or reads are not cached.
+            RequestOp::Warm { .. } if matches!(errno, Errno::NOSPC | Errno::OPNOTSUPP) => true,
+            RequestOp::Read { range, .. } | RequestOp::Warm { range, .. } => {
+                explained.may_fail_read(volume, range, at)
+            }
             RequestOp::Discard { fua: true, .. } if explained.may_fail_flush(volume, at) => true,
             RequestOp::Write { range, .. }
             | RequestOp::Discard { range, .. }
@@ -345,6 +356,7 @@ impl World {
         let Some(mode) = self.asked_add[volume].take() else { return };
         self.detached[volume] = false;
         self.modes[volume] = mode;
+        self.notes_on_new(volume, mode);
         self.is_bypassed[volume] = self.is_any_bypassed() || bypasses(mode);
     }
 

@@ -208,6 +208,7 @@ impl World {
             self.fail(Kind::Physical, format!("{} buffers are left after a stop", self.pool.live()));
         }
         self.is_sound()?;
+        self.note_needs_at_stop();
         if self.engine.as_ref().is_some_and(|engine| !engine.status().cache.latched) {
             self.oracle.stopped();
             if let Some(log_end) = &mut self.log_end {

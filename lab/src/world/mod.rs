@@ -7,6 +7,7 @@
 
 mod aftermath;
 mod behind;
+mod blank;
 mod client;
 mod crash;
 mod device;
@@ -122,6 +123,7 @@ pub struct World {
     line: succession::Line,
     /// Number of the newest superblock that is noted beside the cache.
     noted_update: u64,
+    notes: blank::Notes,
     modes: Vec<WriteMode>,
     /// Modes asked for, by request: whether they are durable is not known before the answer.
     asked_modes: Vec<(u64, usize, WriteMode)>,
@@ -181,7 +183,9 @@ impl World {
     /// If the setup is not one that the engine allows.
     #[must_use]
     pub fn new(setup: Setup) -> World {
-        let cache = formatted(&setup);
+        let notes = blank::Notes::new();
+        let records = blank::first_records(&setup);
+        let (cache, _) = formatted(&setup, notes.set_id(), records, None, u64::MAX);
         let origins: Vec<Disk> = (0..)
             .zip(&setup.volumes)
             .map(|(at, volume)| Disk::new(volume.sectors, |sector| Tag::initial(at, sector)))
@@ -201,6 +205,7 @@ impl World {
             behind: behind::Behind::default(),
             line: succession::Line::default(),
             noted_update: 0,
+            notes,
             modes: setup.volumes.iter().map(|volume| volume.mode).collect(),
             asked_modes: Vec::new(),
             oracle,
@@ -408,6 +413,7 @@ impl World {
                 Effect::Io(io) => self.issued(io),
                 Effect::Reply { id, result } => self.replied(id, result),
                 Effect::Notice(notice) => {
+                    self.note_failure(&notice);
                     if matches!(notice, Notice::CacheLatched { .. }) {
                         self.cache_failed_ns.get_or_insert(self.clock.now_ns());
                     }
@@ -485,6 +491,21 @@ fn identity(setup: &Setup, volume: usize) -> String {
     if setup.have_origins_identities { format!("disk {volume}") } else { String::new() }
 }
 
+/// The record of a volume to begin with, without what is known of its origin.
+fn record(volume: usize, setup: &VolumeSetup) -> VolumeRecord {
+    VolumeRecord {
+        id: VolumeId(1 + volume as u32),
+        name: format!("v{volume}"),
+        origin: format!("mem:{volume}"),
+        identity: String::new(),
+        size_sectors: setup.sectors,
+        sector_bytes: 512,
+        mode: setup.mode,
+        clean_floor_sequence: 0,
+        fingerprint: Default::default(),
+    }
+}
+
 /// How the cache device of a setup is divided, and its size.
 fn layout_of(setup: &Setup) -> (Layout, u64) {
     let geometry = Geometry { segment_blocks: setup.segment_blocks, segments: setup.segments };
@@ -500,11 +521,18 @@ fn layout_of(setup: &Setup) -> (Layout, u64) {
     }
 }
 
-/// The cache device of a setup, formatted.
-fn formatted(setup: &Setup) -> Disk {
+/// The cache device of a setup with these volumes, formatted over `blank`, or one that holds nothing. The power goes instead of
+/// the write or flush after the first `changes`: then it is not whole.
+fn formatted(
+    setup: &Setup,
+    set_id: [u8; 16],
+    volumes: Vec<Option<VolumeRecord>>,
+    blank: Option<Disk>,
+    changes: u64,
+) -> (Disk, bool) {
     let (layout, cache_bytes) = layout_of(setup);
     let mut superblock = Superblock {
-        set_id: [7; 16],
+        set_id,
         update: 1,
         session: 1,
         cut_sequence: 0,
@@ -513,6 +541,7 @@ fn formatted(setup: &Setup) -> Disk {
         history: Default::default(),
         line: Default::default(),
         clean_stop: true,
+        is_ephemeral: setup.is_ephemeral,
         cache_bytes,
         layout,
         composition: match &setup.slots {
@@ -520,30 +549,22 @@ fn formatted(setup: &Setup) -> Disk {
             None => setup.composition.clone(),
         },
         profile: "forebay".into(),
-        next_volume_id: 1 + setup.volumes.len() as u32,
+        next_volume_id: 1 + volumes.len() as u32,
         volumes: Default::default(),
     };
-    for (at, volume) in setup.volumes.iter().enumerate() {
-        superblock.volumes[at] = Some(VolumeRecord {
-            id: VolumeId(1 + at as u32),
-            name: format!("v{at}"),
-            origin: format!("mem:{at}"),
-            identity: identity(setup, at),
-            size_sectors: volume.sectors,
-            sector_bytes: 512,
-            mode: volume.mode,
-            clean_floor_sequence: 0,
-            fingerprint: Default::default(),
-        });
+    for (slot, record) in superblock.volumes.iter_mut().zip(volumes) {
+        *slot = record;
     }
-    let mut cache = Disk::new(cache_bytes / 512, |_| Tag::ZERO);
-    recovery::format(&mut CutImage::whole(&mut cache), &superblock)
-        .and_then(|()| {
-            recovery::write_superblock(&mut CutImage::whole(&mut cache), &superblock, Mutations::NONE)
-        })
-        .expect("a healthy device is formatted");
-    cache.flush_all();
-    cache
+    let mut cache = blank.unwrap_or_else(|| Disk::new(cache_bytes / 512, |_| Tag::ZERO));
+    let mut image = CutImage::cut_after(&mut cache, changes);
+    let written = recovery::format(&mut image, &superblock)
+        .and_then(|()| recovery::write_superblock(&mut image, &superblock, Mutations::NONE));
+    let was_cut = image.was_cut();
+    assert!(written.is_ok() || was_cut, "a healthy device is formatted");
+    if !was_cut {
+        cache.flush_all();
+    }
+    (cache, !was_cut)
 }
 
 fn add_status(counts: &mut Counts, engine: &Engine) {

@@ -77,6 +77,7 @@ impl World {
             self.note(What::Behind { volume, what: "added" });
             self.detached[volume] = false;
             self.modes[volume] = mode;
+            self.notes_on_new(volume, mode);
             self.begin_anew(volume);
         }
         Ok(is_done)
@@ -113,6 +114,7 @@ impl World {
     /// A violation.
     pub fn set_mode(&mut self, volume: usize, mode: WriteMode, changes: u64) -> Result<bool, Violation> {
         self.asked_modes.push((0, volume, mode));
+        self.note_mode(volume, mode);
         let is_done = self.edit_superblock(changes, |superblock| {
             if let Some(record) = &mut superblock.volumes[volume] {
                 record.mode = mode;

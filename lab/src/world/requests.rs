@@ -37,6 +37,7 @@ pub(super) fn bypasses(mode: WriteMode) -> bool {
 pub(super) fn range_of(op: RequestOp) -> Option<SectorRange> {
     match op {
         RequestOp::Read { range, .. }
+        | RequestOp::Warm { range, .. }
         | RequestOp::Write { range, .. }
         | RequestOp::Discard { range, .. }
         | RequestOp::WriteZeroes { range, .. } => Some(range),
@@ -48,6 +49,7 @@ pub(super) fn range_of(op: RequestOp) -> Option<SectorRange> {
 pub(super) fn name_of(op: RequestOp) -> &'static str {
     match op {
         RequestOp::Read { .. } => "read",
+        RequestOp::Warm { .. } => "warm",
         RequestOp::Write { fua: false, .. } => "write",
         RequestOp::Write { fua: true, .. } => "write-fua",
         RequestOp::Flush => "flush",

@@ -25,6 +25,8 @@ pub enum Refusal {
     Cache(OpenError),
     /// The cache is an older copy of itself.
     RolledBack,
+    /// Another cache took its place.
+    Replaced,
     /// An origin is not the one on record.
     Origin {
         /// Its volume.
@@ -45,6 +47,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Refusal::Cache(error) => error.fmt(f),
+            Refusal::Replaced => f.write_str("another cache took the place of this one"),
             Refusal::RolledBack => f.write_str("the cache is an older copy of itself"),
             Refusal::Origin { volume, difference } => {
                 write!(f, "the origin of volume {volume} is another one: {difference:?}")
@@ -129,6 +132,10 @@ impl World {
     pub fn try_open(&mut self) -> Result<Result<(), Refusal>, Violation> {
         self.is_sound()?;
         self.cache_failed_ns = None;
+        // RULE 17: what it holds is void.
+        if self.is_cache_replaced() {
+            return Ok(Err(Refusal::Replaced));
+        }
         if let Err(error) = self.renumber_abandoned() {
             return Ok(Err(Refusal::Cache(error)));
         }
@@ -207,6 +214,7 @@ impl World {
         self.note(What::Open { session: opened.superblock.session, dirty_bytes });
         self.oracle.explained.restarted();
         self.settle_settings(&opened)?;
+        self.note_needs_at_start(&opened);
         let is_any_bypassed = self.is_any_bypassed();
         for ((is_bypassed, mode), origin) in self.is_bypassed.iter_mut().zip(&self.modes).zip(&self.origins) {
             // Writes of the process before to the origin alone may still be lost there, and are in no log.

@@ -68,6 +68,7 @@
 mod areas;
 mod buckets;
 mod destage;
+mod ephemeral;
 mod failures;
 mod fills;
 mod flushes;
@@ -132,6 +133,7 @@ const ALL: &[&[Scenario]] = &[
     recovery::SCENARIOS,
     flushes::SCENARIOS,
     destage::SCENARIOS,
+    ephemeral::SCENARIOS,
     segments::SCENARIOS,
     tombstones::SCENARIOS,
     writes::SCENARIOS,

@@ -21,6 +21,9 @@ const BUCKETS: &str = "the worlds here have no buckets";
 /// The same of dirty data in memory.
 const MEMORY: &str = "the worlds here keep no dirty data in memory";
 
+/// The same of caches that may be gone.
+const EPHEMERAL: &str = "the worlds here keep their caches";
+
 /// Mutations that only a script brings to light, and why.
 const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::StopWaitsForRoom, "the swarm finds it with buckets, of which these worlds have none"),
@@ -96,6 +99,10 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::CleanNotRecorded, "how much counts as dirty after a crash is compared in the script alone"),
     (Mutation::IndexOverBudget, "the least budget of an index is more than the swarm's worlds fill"),
     (Mutation::WorkUnbounded, "the swarm's requests do not fill the slack of the pool's bound"),
+    (Mutation::FormatThoughDirty, EPHEMERAL),
+    (Mutation::OverlookRecovered, EPHEMERAL),
+    (Mutation::TrustReplaced, EPHEMERAL),
+    (Mutation::LogAlone, EPHEMERAL),
     (Mutation::BypassBeforeAbandoned, "a crash within the one operation that notes the abandonment"),
     (Mutation::KeepCleanFlag, "what a start takes for a clean stop is compared in the script alone"),
     (Mutation::TrustCleanAfterRepair, "the swarm repairs nothing"),

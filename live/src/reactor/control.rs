@@ -16,6 +16,7 @@ use std::sync::mpsc::Receiver;
 enum Asked {
     Request { volume: VolumeIndex, op: ControlOp, answer: Answer<()> },
     Read { slice: Slice, answer: Answer<Vec<u8>> },
+    Warm { answer: Answer<()> },
     Stop,
 }
 
@@ -110,7 +111,9 @@ impl<C: Core> Control<C> {
                 driver.wakeups.order_all(|| Order::Shut { receipt: Some(receipt.clone()) });
             }
             Message::Stop { answer } => self.stop(answer, turn),
-            Message::Request { answer, .. } if !matches!(self.ending, Ending::No) => {
+            Message::Request { answer, .. } | Message::Warm { answer, .. }
+                if !matches!(self.ending, Ending::No) =>
+            {
                 let _ = answer.send(Err(ControlError::Stopped));
             }
             Message::Read { answer, .. } if !matches!(self.ending, Ending::No) => {
@@ -147,6 +150,9 @@ impl<C: Core> Control<C> {
             Message::Read { volume, offset_bytes, len_bytes, answer } => {
                 self.read(volume, offset_bytes, len_bytes, answer, turn);
             }
+            Message::Warm { volume, first_block, blocks, answer } => {
+                self.warm(volume, first_block, blocks, answer, turn);
+            }
         }
     }
 
@@ -172,6 +178,29 @@ impl<C: Core> Control<C> {
         turn.driver.ask(volume, RequestOp::Read { range, into: slice }, Asker::Control(key));
     }
 
+    fn warm(
+        &mut self,
+        volume: VolumeIndex,
+        first_block: u64,
+        blocks: u32,
+        answer: Answer<()>,
+        turn: &mut Turn<'_, C>,
+    ) {
+        let len_bytes = blocks * BLOCK_BYTES as u32;
+        let Some(buffer) = turn.driver.pool.allocate_for_door(len_bytes) else {
+            let _ = answer.send(Err(ControlError::Engine(Errno::NOSPC)));
+            return;
+        };
+        let slice = Slice { buffer, offset_bytes: 0, len_bytes };
+        let sectors_per_block = BLOCK_BYTES / SECTOR_BYTES;
+        let range = SectorRange {
+            start: first_block * sectors_per_block,
+            sectors: u64::from(blocks) * sectors_per_block,
+        };
+        let key = self.asked.insert(Asked::Warm { answer });
+        turn.driver.ask(volume, RequestOp::Warm { range, into: slice }, Asker::Control(key));
+    }
+
     /// The core has answered a request of another thread.
     pub(crate) fn answer(&mut self, key: usize, result: Result<(), Errno>, turn: &mut Turn<'_, C>) {
         let result = result.map_err(ControlError::Engine);
@@ -179,6 +208,9 @@ impl<C: Core> Control<C> {
             Asked::Read { slice, answer } => {
                 let _ = answer.send(result.map(|()| turn.driver.pool.bytes(slice).to_vec()));
                 turn.release(slice);
+            }
+            Asked::Warm { answer } => {
+                let _ = answer.send(result);
             }
             Asked::Request { volume, op, answer } => match op {
                 ControlOp::Detach if result.is_ok() => {

@@ -10,7 +10,7 @@ use crate::limits::{HeldBack, Limits};
 use crate::reactor::Core;
 use engine::effect::{Errno, RequestOp, WriteMode};
 use engine::limits::REQUEST_BYTES_MAX;
-use engine::units::{SECTOR_BYTES, VolumeIndex};
+use engine::units::{BLOCK_BYTES, SECTOR_BYTES, VolumeIndex};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -90,6 +90,7 @@ pub(crate) enum Message<C> {
     Swap { core: C, cache: Option<Device>, answer: Answer<Option<Device>> },
     WithCore(Box<dyn FnOnce(&mut C) + Send>),
     Read { volume: VolumeIndex, offset_bytes: u64, len_bytes: u32, answer: Answer<Vec<u8>> },
+    Warm { volume: VolumeIndex, first_block: u64, blocks: u32, answer: Answer<()> },
     Latencies { volume: VolumeIndex, answer: Answer<Latencies> },
     Histograms { volume: VolumeIndex, answer: Answer<Option<Box<Histograms>>> },
     SetLimits { volume: VolumeIndex, limits: Limits, answer: Answer<()> },
@@ -258,13 +259,25 @@ impl<C: Core + 'static> Handle<C> {
     ) -> Result<Vec<u8>, ControlError> {
         let sector = |bytes: u64| bytes.is_multiple_of(SECTOR_BYTES);
         if len_bytes == 0
-            || u64::from(len_bytes) > u64::from(REQUEST_BYTES_MAX) - engine::units::BLOCK_BYTES
+            || u64::from(len_bytes) > u64::from(REQUEST_BYTES_MAX) - BLOCK_BYTES
             || !sector(offset_bytes)
             || !sector(u64::from(len_bytes))
         {
             return Err(ControlError::Engine(Errno::INVAL));
         }
         self.call(|answer| Message::Read { volume, offset_bytes, len_bytes, answer })
+    }
+
+    /// Brings what is not cached of some blocks into the cache; at most [`REQUEST_BYTES_MAX`] of them. See
+    /// [`RequestOp::Warm`].
+    ///
+    /// # Errors
+    /// What the core said, [`Errno::NOSPC`] when clients hold all memory, or that the server has stopped.
+    pub fn warm(&self, volume: VolumeIndex, first_block: u64, blocks: u32) -> Result<(), ControlError> {
+        if blocks == 0 || u64::from(blocks) * BLOCK_BYTES > u64::from(REQUEST_BYTES_MAX) {
+            return Err(ControlError::Engine(Errno::INVAL));
+        }
+        self.call(|answer| Message::Warm { volume, first_block, blocks, answer })
     }
 
     /// Latencies of a volume's clients so far.

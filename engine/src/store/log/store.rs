@@ -10,6 +10,7 @@ use crate::machine::guard::{Blocks, Hold, Stamp};
 use crate::machine::piece::Piece;
 use crate::machine::request::{RequestKey, Stage};
 use crate::machine::volume::Volume;
+use crate::machine::warm::{CachedRun, Cursor};
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
 use crate::number::to_u32;
@@ -130,6 +131,14 @@ impl Reading for LogStore {
             return;
         }
         let all = Blocks { first: piece.first, count: blocks };
+        if m.requests[request].is_warming() {
+            if Self::warm_room_blocks(m) >= blocks {
+                m.offer_blocks(request, all, piece.slice, stamp, memory);
+            } else {
+                m.volume_mut(volume).counters.read_bypasses.pressure_blocks += blocks;
+            }
+            return;
+        }
         if m.store.policies.lets_all_in || Self::room_blocks(m) >= blocks {
             m.offer_blocks(request, all, piece.slice, stamp, memory);
             return;
@@ -146,6 +155,23 @@ impl Reading for LogStore {
                 m.offer_blocks(request, blocks, slice, stamp, memory);
             }
         }
+    }
+
+    fn warm<M: Memory>(m: &mut Machine<LogStore>, key: RequestKey, memory: &mut M) {
+        let blocks = m.requests[key].blocks.count;
+        if m.has_room_for_fill(blocks) {
+            m.read_absent(key, memory);
+        } else {
+            m.fail(key, Errno::NOSPC, memory);
+        }
+    }
+
+    fn warm_room_blocks(m: &Machine<LogStore>) -> u64 {
+        m.store.appender.warm_room_blocks(&m.store.segments, m.config.segments_low)
+    }
+
+    fn visit_cached(&self, from: Cursor, steps: u32, visit: &mut dyn FnMut(CachedRun)) -> Option<Cursor> {
+        self.index.visit_from(from, steps, visit)
     }
 
     fn room_blocks(m: &Machine<LogStore>) -> u64 {

@@ -12,8 +12,10 @@ use crate::machine::guard::{Blocks, Hold, Stamp};
 use crate::machine::piece::{Piece, WaitingRead};
 use crate::machine::request::RequestKey;
 use crate::machine::volume::Volume;
+use crate::machine::warm::{CachedRun, Cursor};
 use crate::memory::Memory;
 use crate::mutation::Mutation;
+use crate::number::low_u32;
 use crate::policies::fetch::Fetch;
 use crate::policies::replacement::{Access, Policy};
 use crate::status::CacheStatus;
@@ -155,6 +157,26 @@ impl Reading for SlotStore {
             m.wait_for_slot(key);
         }
         !is_in_doubt
+    }
+
+    fn warm<M: Memory>(m: &mut Machine<SlotStore>, key: RequestKey, memory: &mut M) {
+        m.promote_to_warm(key, memory);
+    }
+
+    fn warm_room_blocks(m: &Machine<SlotStore>) -> u64 {
+        u64::from(m.store.free.len()) * m.store.slot_blocks()
+    }
+
+    fn visit_cached(&self, from: Cursor, steps: u32, visit: &mut dyn FnMut(CachedRun)) -> Option<Cursor> {
+        let end = from.0.saturating_add(u64::from(steps)).min(u64::from(self.table.shape().frames));
+        for slot in (low_u32(from.0)..low_u32(end)).map(Frame) {
+            let piece = self.table.piece(slot).filter(|piece| self.holding(*piece) == Some(slot));
+            let Some(piece) = piece else { continue };
+            let (first_block, blocks) = (piece.piece() * self.slot_blocks(), self.layout.slot_blocks());
+            // Policies keep no count that could be compared.
+            visit(CachedRun { volume: piece.volume(), first_block, blocks, hits: 0 });
+        }
+        (end < u64::from(self.table.shape().frames)).then_some(Cursor(end))
     }
 
     fn answered(m: &mut Machine<SlotStore>, issued: Nanos) {

@@ -135,6 +135,25 @@ impl Machine<SlotStore> {
         is_any
     }
 
+    /// Begins to copy the pieces that a request to warm names and that are in no slot, and answers it: what is on its way comes
+    /// to its end by itself.
+    pub(in crate::store::slots) fn promote_to_warm<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let mut refused = None;
+        for piece in self.store.pieces_of(key, &self.requests) {
+            if self.store.free.is_empty() || self.store.directory.find(piece, &self.store.table).is_some() {
+                continue;
+            }
+            let arrival = Arrival::first(Access::Read, false);
+            if self.promote(piece, arrival, false, memory).is_err() {
+                refused = Some(Errno::NOSPC);
+            }
+        }
+        match refused {
+            Some(errno) => self.fail(key, errno, memory),
+            None => self.reply(key, memory),
+        }
+    }
+
     /// Counts what of a read's piece the origin serves; a write counts what it sends there when it does.
     fn count_not_promoted(&mut self, key: RequestKey, piece: PieceKey, why: NotPromoted) {
         let active = &self.requests[key];
