@@ -60,7 +60,7 @@ demo:
 	scripts/demo
 
 test:
-	@scripts/tools cc fio jq nbdinfo nbdcopy nbdfuse fusermount3 nbdkit qemu-nbd openssl mkfs.ext4 e2fsck losetup mount setpriv prlimit flock valgrind promtool systemd-analyze tmux
+	@scripts/tools cc fio jq nbdinfo nbdcopy nbdfuse fusermount3 nbdkit qemu-nbd openssl mkfs.ext4 e2fsck losetup mount setpriv prlimit flock valgrind promtool systemd-analyze tmux chromium
 	cargo fmt --all --check
 	cargo clippy $(TESTED) --all-targets -- -D warnings
 	$(MAKE) --no-print-directory doc PROFILE=simulation

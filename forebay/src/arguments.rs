@@ -12,10 +12,12 @@ pub mod studies;
 pub mod succession;
 pub mod traces;
 pub mod warm;
+pub mod watch;
 
 use crate::metrics::MetricsAddress;
 use crate::profile;
 use crate::setting::Setting;
+use crate::web::WebAddress;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use engine::effect::WriteMode;
 use live::devices::{self, DeviceSpec};
@@ -54,6 +56,10 @@ pub enum Verb {
     Stats(Look),
     /// Watch a running cache in the terminal: rates, hits, latencies, dirty data, destage.
     Top(Top),
+    /// Say what size and what modes the load of a running cache wants, and what wears its SSD.
+    Advise(watch::Advise),
+    /// Write down what clients of a running cache ask for: a trace, without any content.
+    Record(watch::Record),
     /// Change a volume: mode=MODE, size=origin, origin=changed, lost=give-up.
     Set(Set),
     /// Fill the cache with what will be read: a warm list, what a trace touches, or a range.
@@ -372,6 +378,9 @@ pub struct Watching {
     /// Serve metrics at an address that other machines reach: there is no password, and no encryption.
     #[arg(long, requires = "metrics")]
     pub metrics_remote: bool,
+    /// Serve a page with plots for browsers of this machine, at http://127.0.0.1:PORT.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub web: Option<WebAddress>,
     /// Bytes that the cache device may be written in its life, as its maker rates it (600T for 600 TBW).
     #[arg(long, value_name = "SIZE", value_parser = devices::parse_size)]
     pub endurance: Option<u64>,

@@ -8,6 +8,7 @@ mod configuration;
 mod control;
 mod events;
 mod formatting;
+mod http;
 mod interrupt;
 mod log;
 mod metrics;
@@ -31,6 +32,8 @@ mod superblock;
 mod uncached;
 mod verbs;
 mod warm_list;
+mod watchers;
+mod web;
 
 use clap::Parser;
 use clap::error::ErrorKind;

@@ -9,16 +9,16 @@ use crate::control::{Answer, Answering, Listener, Progress, Question};
 use crate::events::Event;
 use crate::interrupt::{Interrupts, spawn};
 use crate::log::{Log, event};
-use crate::metrics::{Endpoint, Figures, Source};
 use crate::opening::open_origin;
 use crate::report::{
-    LimitsReport, Measured, RequestStats, StatsReport, StatusReport, VolumeReport, VolumeStats,
+    AdviceReport, LimitsReport, Measured, RequestStats, StatsReport, StatusReport, VolumeReport, VolumeStats,
 };
 use crate::run_dir::RunDirectory;
-use crate::running::{Doors, Watched, notices};
+use crate::running::{Doors, Watched, notices, recording};
 use crate::service::{self, Watchdog};
 use crate::setting::VolumeSettings;
 use crate::state::{CacheRecord, LiveRecord, StateDirectory, VolumeNote};
+use crate::watchers::{Figures, Source, Watchers};
 use anyhow::{Context, Result, anyhow, bail};
 use engine::units::VolumeIndex;
 use live::devices::{self, Access, Device, DeviceSpec};
@@ -61,7 +61,7 @@ pub fn serve(
     state: StateDirectory,
     interrupts: &Interrupts,
     ready: impl FnOnce(&[String], &[ListenAddress]),
-    endpoint: Option<Endpoint>,
+    watchers: Watchers,
 ) -> Result<()> {
     let record = state.find_by_device(cache)?.with_context(|| {
         format!("nothing is noted of a cache {cache}, so its volumes may have dirty data; connect the cache")
@@ -119,7 +119,7 @@ pub fn serve(
         // If it has stopped by itself there is nothing to stop.
         let _ = handle.stop();
     })?;
-    let metrics = endpoint.map(|endpoint| endpoint.serve(source)).transpose()?;
+    let watchers = watchers.serve(&source)?;
     server.run(|| {
         interrupts.attend();
         record.change(|record| {
@@ -134,7 +134,7 @@ pub fn serve(
         let _ = answering.send(running);
         Ok::<_, anyhow::Error>(Passthrough::new())
     })?;
-    drop((socket, metrics));
+    drop((socket, watchers));
     printer.finish();
     Ok(())
 }
@@ -231,6 +231,7 @@ impl RunningBare {
             recovery: None,
             nbd: self.nbd.iter().map(ToString::to_string).collect(),
             metrics: self.watching.metrics.as_ref().map(ToString::to_string),
+            web: self.watching.web.as_ref().map(ToString::to_string),
             oldest_dirty_seconds: None,
             warming_left_bytes: None,
             config: self.watching.configuration.as_ref().map(|file| file.path.display().to_string()),
@@ -270,6 +271,10 @@ impl Source for RunningBare {
     fn figures(&self) -> Result<Figures> {
         Ok(Figures { status: self.status(), stats: self.stats()? })
     }
+
+    fn advice(&self) -> Result<AdviceReport> {
+        bail!("the cache is missing: there is nothing to give advice on")
+    }
 }
 
 impl Answering for RunningBare {
@@ -281,7 +286,9 @@ impl Answering for RunningBare {
         match question {
             Question::Status => Ok(Answer::Status(self.status())),
             Question::Stats => self.stats().map(Answer::Stats),
-            Question::Set { .. }
+            Question::Record => bail!("a recording is no single answer"),
+            Question::Advice
+            | Question::Set { .. }
             | Question::Flush { .. }
             | Question::Detach { .. }
             | Question::Add { .. }
@@ -295,5 +302,10 @@ impl Answering for RunningBare {
                 )
             }
         }
+    }
+
+    fn record(&self, say: &mut dyn FnMut(Answer) -> ControlFlow<()>) -> Result<()> {
+        let names = self.volumes.iter().map(|volume| Some(volume.note.name.clone())).collect();
+        recording::record(&self.handle, names, say)
     }
 }

@@ -171,7 +171,7 @@ impl Configuration {
     /// Addresses that only one daemon can have, with their lines.
     #[must_use]
     pub fn addresses(&self) -> Vec<(&str, usize)> {
-        let words = self.words.iter().filter(|word| matches!(word.key.as_str(), "nbd" | "metrics"));
+        let words = self.words.iter().filter(|word| matches!(word.key.as_str(), "nbd" | "metrics" | "web"));
         words.flat_map(|word| word.values.iter().map(|value| (value.as_str(), word.line))).collect()
     }
 

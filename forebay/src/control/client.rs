@@ -2,7 +2,7 @@
 
 use super::{Answer, NOT_UNDERSTOOD, Progress, Question};
 use crate::run_dir::RunDirectory;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use live::devices::DeviceSpec;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
@@ -43,24 +43,45 @@ impl Connection {
     /// # Errors
     /// If the daemon refuses, or goes away.
     pub fn ask(&mut self, question: &Question, mut on_progress: impl FnMut(&Progress)) -> Result<Answer> {
-        let mut line = serde_json::to_string(question)?;
-        line.push('\n');
-        // An own error: a broken pipe here is not a reader of our output that went away.
-        let gone = || anyhow!("the daemon went away before it answered");
-        self.stream.get_mut().write_all(line.as_bytes()).map_err(|_| gone())?;
+        self.say(question)?;
         loop {
-            let mut line = String::new();
-            if self.stream.read_line(&mut line).map_err(|_| gone())? == 0 {
-                return Err(gone());
-            }
-            match serde_json::from_str(&line).context("the daemon speaks another version")? {
+            match self.next()? {
                 Answer::Progress(progress) => on_progress(&progress),
-                Answer::Refused { why } if why == NOT_UNDERSTOOD => {
-                    bail!("the daemon is of another version and cannot do that; restart it with this one")
-                }
-                Answer::Refused { why } => bail!(why),
                 answer => return Ok(answer),
             }
         }
     }
+
+    /// Asks, without waiting for an answer.
+    ///
+    /// # Errors
+    /// If the daemon went away.
+    pub fn say(&mut self, question: &Question) -> Result<()> {
+        let mut line = serde_json::to_string(question)?;
+        line.push('\n');
+        self.stream.get_mut().write_all(line.as_bytes()).map_err(|_| gone())
+    }
+
+    /// Waits for the next answer.
+    ///
+    /// # Errors
+    /// If the daemon refuses, or goes away.
+    pub fn next(&mut self) -> Result<Answer> {
+        let mut line = String::new();
+        if self.stream.read_line(&mut line).map_err(|_| gone())? == 0 {
+            return Err(gone());
+        }
+        match serde_json::from_str(&line).context("the daemon speaks another version")? {
+            Answer::Refused { why } if why == NOT_UNDERSTOOD => {
+                bail!("the daemon is of another version and cannot do that; restart it with this one")
+            }
+            Answer::Refused { why } => bail!(why),
+            answer => Ok(answer),
+        }
+    }
+}
+
+/// An error of its own: a broken pipe here is not a reader of our output that went away.
+fn gone() -> Error {
+    anyhow!("the daemon went away before it answered")
 }

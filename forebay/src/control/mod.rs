@@ -2,15 +2,17 @@
 //! JSON for each question, one or more lines of JSON as the answer.
 
 mod client;
+mod recording;
 mod server;
 
 pub use client::Connection;
+pub use recording::{RecordedLine, RecordedPart, Recording};
 pub use server::{Answering, Listener, SocketFile};
 
 use crate::addition::{Added, Wish};
 use crate::attachment::{AttachOptions, Attached};
 use crate::output::Size;
-use crate::report::{StatsReport, StatusReport};
+use crate::report::{AdviceReport, StatsReport, StatusReport};
 use crate::running::succession::{ReplaceWish, Succeeded};
 use crate::setting::Setting;
 use engine::units::BLOCK_BYTES;
@@ -32,6 +34,10 @@ pub enum Question {
     Status,
     /// Its statistics.
     Stats,
+    /// Advice from its load.
+    Advice,
+    /// A recording of what clients ask for, from now on until the connection ends.
+    Record,
     /// Change a volume; the only one if it is not named.
     Set {
         /// The volume.
@@ -92,6 +98,7 @@ pub enum Question {
 /// Answer of a daemon. [`Answer::Progress`] may come any number of times before the last one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
+#[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 pub enum Answer {
     /// Progress of a long job.
     Progress(Progress),
@@ -99,6 +106,12 @@ pub enum Answer {
     Status(StatusReport),
     /// Its statistics.
     Stats(StatsReport),
+    /// Advice from its load.
+    Advice(Box<AdviceReport>),
+    /// A recording has begun; parts of it follow.
+    Recording(Recording),
+    /// A part of a recording.
+    Recorded(RecordedPart),
     /// It is set.
     Set,
     /// The dirty data is home.

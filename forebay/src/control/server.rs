@@ -30,6 +30,13 @@ pub trait Answering: Send + Sync + 'static {
         question: Question,
         on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Answer>;
+
+    /// Records what clients ask for, and says [`Answer::Recording`] and [`Answer::Recorded`] until `say` has nobody to
+    /// talk to.
+    ///
+    /// # Errors
+    /// Reason why it cannot go on; becomes [`Answer::Refused`].
+    fn record(&self, say: &mut dyn FnMut(Answer) -> ControlFlow<()>) -> Result<()>;
 }
 
 /// The control socket of a running cache; removed when this is dropped.
@@ -107,6 +114,16 @@ fn converse(stream: &UnixStream, answering: &impl Answering) -> io::Result<()> {
             return Ok(());
         }
         let answer = match serde_json::from_str(&line) {
+            Ok(Question::Record) => {
+                let mut pass_on = |answer| match say(stream, &answer) {
+                    Ok(()) => ControlFlow::Continue(()),
+                    Err(_) => ControlFlow::Break(()),
+                };
+                match answering.record(&mut pass_on) {
+                    Ok(()) => return Ok(()),
+                    Err(error) => Answer::Refused { why: format!("{error:#}") },
+                }
+            }
             Ok(question) => {
                 let mut on_progress = |progress| match say(stream, &Answer::Progress(progress)) {
                     Ok(()) => ControlFlow::Continue(()),

@@ -2,10 +2,11 @@
 
 mod limits;
 
-use super::Figures;
 use crate::report::{
-    BypassStats, CacheReport, DurationStats, RecoveryReport, StatusReport, VolumeReport, VolumeStats,
+    AdviceReport, BypassStats, CacheReport, DurationStats, RecoveryReport, StatusReport, VolumeReport,
+    VolumeStats,
 };
+use crate::watchers::Figures;
 use engine::status::{Bypasses, VolumeState};
 use engine::units::BLOCK_BYTES;
 use live::server::STEPS_NS;
@@ -39,11 +40,14 @@ type Labels<'a> = Vec<(&'static str, &'a str)>;
 ///
 /// # Errors
 /// None but those of the encoder.
-pub fn encode(figures: &Figures) -> Result<String, fmt::Error> {
+pub fn encode(figures: &Figures, advice: Option<&AdviceReport>) -> Result<String, fmt::Error> {
     let mut body = Body::default();
     body.daemon(&figures.status);
     if let Some(cache) = &figures.status.cache {
         body.cache(cache);
+    }
+    if let Some(advice) = advice {
+        body.advice(advice);
     }
     if let Some(recovery) = &figures.status.recovery {
         body.recovery(recovery);
@@ -403,6 +407,22 @@ impl Body {
             "forebay_bypassed_bytes",
             "Bytes that went around the cache, by operation and reason.",
             Samples::Counters(bypassed.collect()),
+        );
+    }
+
+    fn advice(&mut self, advice: &AdviceReport) {
+        let sizes = [("half", advice.half), ("same", advice.present), ("twice", advice.twice)];
+        let samples: Vec<(OwnLabels, f64)> = sizes
+            .into_iter()
+            .filter_map(|(size, point)| Some((own(vec![("size", size)]), point?.read_hit_ratio?)))
+            .collect();
+        if samples.is_empty() {
+            return;
+        }
+        self.add(
+            "forebay_lru_read_hit_ratio",
+            "The part of the blocks read that a cache of LRU of half the size, the same or twice would have.",
+            Samples::Gauges(samples),
         );
     }
 

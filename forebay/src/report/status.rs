@@ -33,6 +33,9 @@ pub struct StatusReport {
     /// The address of its metrics, if it serves them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<String>,
+    /// The address of its web page, if it serves one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub web: Option<String>,
     /// The age of the oldest dirty data, 0 if there is none; absent if it does not run, or without the cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_dirty_seconds: Option<f64>,
@@ -463,6 +466,9 @@ impl StatusReport {
         }
         if let Some(address) = &self.metrics {
             writeln!(to, "metrics    {address}")?;
+        }
+        if let Some(address) = &self.web {
+            writeln!(to, "web        http://{address}")?;
         }
         if let Some(file) = &self.config {
             writeln!(to, "config     {file}")?;

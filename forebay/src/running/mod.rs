@@ -4,6 +4,8 @@ mod adding;
 mod devices;
 mod homecoming;
 pub mod notices;
+pub mod recording;
+mod sampling;
 mod schedule;
 mod settings;
 pub mod succession;
@@ -18,17 +20,17 @@ use crate::control::{Answer, Answering, Listener, Progress, Question, SocketFile
 use crate::events::Event;
 use crate::interrupt::{Interrupts, spawn};
 use crate::log::{Log, event};
-use crate::metrics::{Figures, Source};
 use crate::origin;
 use crate::report::{
-    CacheIdentity, CacheReport, LimitsReport, Measured, RecoveryReport, StatsReport, StatusReport,
-    VolumeReport, changes, now_seconds,
+    AdviceReport, CacheIdentity, CacheReport, LimitsReport, Measured, RecoveryReport, StatsReport,
+    StatusReport, VolumeFacts, VolumeReport, WearFacts, changes, now_seconds,
 };
 use crate::run_dir::RunDirectory;
 use crate::setting::Setting;
 use crate::startup::{Begun, MemoryShares, Prepared, Served};
 use crate::state::{LiveRecord, RecordNote, StateDirectory};
 use crate::superblock::{check_mode, choose_name, system};
+use crate::watchers::{Figures, Source};
 use anyhow::{Context, Result, bail};
 use engine::effect::{Errno, WriteMode};
 use engine::engine::Engine;
@@ -40,6 +42,7 @@ use live::server::{
     Config, ControlError, ControlOp, ExportConfig, Handle, ListenAddress, SOCKET_PERMISSIONS_DEFAULT, Server,
 };
 use notices::notices;
+use sampling::Sampling;
 use schedule::Schedule;
 pub use schedule::flush_on_schedule;
 use std::io;
@@ -68,6 +71,8 @@ pub struct Running {
     watch: Mutex<Watch>,
     /// Hours of the day that the engine was told of.
     schedule: Mutex<Schedule>,
+    /// The load of late.
+    sampling: Mutex<Sampling>,
     watching: Watched,
     /// The configuration as it was read last.
     configuration: Mutex<Option<Arc<Configuration>>>,
@@ -112,6 +117,8 @@ pub struct Era {
     pub identity: CacheIdentity,
     /// The number of the session.
     pub session: u64,
+    /// When it began.
+    pub began: Instant,
     /// Findings of recovery.
     pub recovery: RecoveryReport,
     /// Bytes written to it by earlier sessions, as far as they were noted.
@@ -123,6 +130,8 @@ pub struct Era {
 pub struct Watched {
     /// The address of its metrics.
     pub metrics: Option<ListenAddress>,
+    /// The address of its web page.
+    pub web: Option<ListenAddress>,
     /// Bytes that the cache device may be written in its life.
     pub endurance_bytes: Option<u64>,
     /// The configuration file that it was started with.
@@ -212,8 +221,7 @@ pub fn run<T: Send + 'static>(
     })?;
     let nbd = server.addresses().to_vec();
     let (watching, list_keeping) = (doors.watching, doors.list_keeping);
-    let kept_list = record.list();
-    let written_before_bytes = record.written_bytes();
+    let (kept_list, written_before_bytes) = (record.list(), record.written_bytes());
     let mut begun = None;
     let engine = server.run(|| {
         interrupts.attend();
@@ -223,24 +231,25 @@ pub fn run<T: Send + 'static>(
             cache_bytes: engine.superblock().cache_bytes,
             identity,
             session: engine.superblock().session,
+            began: Instant::now(),
             recovery,
             written_before_bytes,
         };
-        let (note_lock, drains, changing) = (Mutex::new(()), Mutex::default(), Mutex::new(()));
         let running = Arc::new(Running {
             handle,
             volumes,
             record,
+            sampling: Mutex::new(Sampling::new(era.cache_bytes)),
             era: RwLock::new(Arc::new(era)),
             nbd,
             latch,
-            drains,
+            drains: Mutex::default(),
             watch: Mutex::new(Watch::new()),
             schedule: Mutex::default(),
             configuration: Mutex::new(watching.configuration.clone()),
             watching,
-            note_lock,
-            changing,
+            note_lock: Mutex::default(),
+            changing: Mutex::default(),
             attach_all: doors.attach,
             state,
             interrupts: interrupts.clone(),
@@ -396,7 +405,10 @@ impl Running {
         });
         let volumes = volumes.collect();
         let history = self.handle.with_core(|engine| changes(&engine.superblock().history))?;
-        let oldest_dirty_seconds = Some(watch.oldest_dirty_seconds(Instant::now()));
+        // The last look may be a second old.
+        let is_dirty = status.volumes.iter().any(|volume| volume.dirty_bytes > 0);
+        let oldest_dirty_seconds =
+            Some(if is_dirty { watch.oldest_dirty_seconds(Instant::now()) } else { 0.0 });
         Ok(StatusReport {
             running: true,
             volumes,
@@ -410,6 +422,7 @@ impl Running {
             recovery: Some(era.recovery),
             nbd: self.nbd.iter().map(ToString::to_string).collect(),
             metrics: self.watching.metrics.as_ref().map(ToString::to_string),
+            web: self.watching.web.as_ref().map(ToString::to_string),
             oldest_dirty_seconds,
             warming_left_bytes: self.warming_left_bytes(),
             config: configuration.as_ref().map(|configuration| configuration.path.display().to_string()),
@@ -429,6 +442,7 @@ impl Running {
         let status = self.picture()?;
         self.watch.lock().unwrap_or_else(PoisonError::into_inner).look(&status, Instant::now());
         self.keep_hours(&status)?;
+        self.sample(status.cache.size_bytes)?;
         self.note_drained()
     }
 
@@ -470,6 +484,43 @@ impl Running {
         };
         let measured = status.volumes.iter().map(measured).collect::<Result<Vec<_>, ControlError>>()?;
         Ok(StatsReport::new(&status, measured))
+    }
+
+    /// Advice from its load.
+    ///
+    /// # Errors
+    /// If it is stopping.
+    pub fn advice(&self) -> Result<AdviceReport> {
+        let status = self.picture()?;
+        let cache = &status.cache;
+        self.sample(cache.size_bytes)?;
+        let sampling = self.sampling.lock().unwrap_or_else(PoisonError::into_inner);
+        let facts = |volume: &VolumeStatus| VolumeFacts {
+            name: volume.name.clone(),
+            mode: volume.mode_target,
+            reuse: sampling.curve().reuse(u32::from(volume.index.0)),
+            writes: volume.counters.writes,
+            flushes: volume.counters.flushes,
+            dirty_bytes: volume.dirty_bytes,
+        };
+        let volumes = status.volumes.iter().map(facts).collect();
+        let sum = |count: fn(&VolumeStatus) -> u64| -> u64 { status.volumes.iter().map(count).sum() };
+        let hits = sum(|volume| volume.counters.hit_blocks);
+        let reads = hits + sum(|volume| volume.counters.miss_blocks);
+        let wear = WearFacts {
+            written: cache.written.into(),
+            seconds: self.era().began.elapsed().as_secs_f64(),
+            lifetime_written_bytes: self.lifetime_written_bytes(&status),
+            endurance_bytes: self.watching.endurance_bytes,
+        };
+        Ok(AdviceReport::new(
+            sampling.curve(),
+            sampling.span().as_secs_f64(),
+            cache.size_bytes,
+            (reads > 0).then(|| hits as f64 / reads as f64),
+            volumes,
+            wear,
+        ))
     }
 
     fn choose(&self, status: &Status, name: Option<&str>) -> Result<VolumeIndex> {
@@ -611,6 +662,10 @@ impl Source for Running {
     fn figures(&self) -> Result<Figures> {
         Ok(Figures { status: self.status()?, stats: self.stats()? })
     }
+
+    fn advice(&self) -> Result<AdviceReport> {
+        Running::advice(self)
+    }
 }
 
 impl Answering for Running {
@@ -622,6 +677,8 @@ impl Answering for Running {
         match question {
             Question::Status => self.status().map(Answer::Status),
             Question::Stats => self.stats().map(Answer::Stats),
+            Question::Advice => Ok(Answer::Advice(Box::new(self.advice()?))),
+            Question::Record => bail!("a recording is no single answer"),
             Question::Set { volume, setting } => {
                 self.set(volume.as_deref(), setting)?;
                 Ok(Answer::Set)
@@ -643,5 +700,13 @@ impl Answering for Running {
             }
             Question::Unattach { volume } => self.unattach(volume.as_deref()).map(Answer::Unattached),
         }
+    }
+
+    fn record(&self, say: &mut dyn FnMut(Answer) -> ControlFlow<()>) -> Result<()> {
+        let mut names = vec![None; VOLUMES_MAX];
+        for volume in &self.picture()?.volumes {
+            names[volume.index.at()] = Some(volume.name.clone());
+        }
+        recording::record(&self.handle, names, say)
     }
 }

@@ -335,6 +335,7 @@ impl Running {
             cache: device.clone(),
             cache_bytes: superblock.cache_bytes,
             session: begun.engine.superblock().session,
+            began: Instant::now(),
             recovery: begun.recovery,
             written_before_bytes: carried_bytes,
             identity: CacheIdentity::new(device.spec(), &superblock, &composition),

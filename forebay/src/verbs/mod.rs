@@ -1,6 +1,7 @@
 //! The verbs of the command line, one file each.
 
 mod add;
+mod advise;
 mod attach;
 mod check;
 mod completions;
@@ -13,6 +14,7 @@ mod lab;
 mod man;
 mod models;
 mod profiles;
+mod record;
 mod replace;
 mod serve;
 mod set;
@@ -48,6 +50,8 @@ pub fn run(verb: Verb) -> Result<()> {
         Verb::Status(arguments) => status::run(&arguments),
         Verb::Stats(arguments) => stats::run(&arguments),
         Verb::Top(arguments) => top::run(&arguments),
+        Verb::Advise(arguments) => advise::run(&arguments),
+        Verb::Record(arguments) => record::run(&arguments),
         Verb::Set(arguments) => set::run(&arguments),
         Verb::Warm(arguments) => warm::run(&arguments),
         Verb::Flush(arguments) => flush::run(&arguments),

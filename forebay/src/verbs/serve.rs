@@ -1,14 +1,13 @@
 //! `forebay serve`: recovers a cache, opens its doors, and stays until it is told to stop.
 
 use crate::addition;
+use crate::arguments::Serve;
 use crate::arguments::warm::{ListPlace, RATE_DEFAULT, WarmRate, Warming};
-use crate::arguments::{Serve, Watching};
 use crate::attachment;
 use crate::configuration::{self, Configuration};
 use crate::events::Event;
 use crate::interrupt::{Interrupts, spawn};
 use crate::log::event;
-use crate::metrics::Endpoint;
 use crate::opening::open_cache;
 use crate::output::Output;
 use crate::profile::{self, Wanted};
@@ -22,12 +21,13 @@ use crate::startup::{self, Prepared};
 use crate::state::StateDirectory;
 use crate::superblock;
 use crate::uncached;
+use crate::watchers::Watchers;
 use anyhow::{Context, Result, anyhow, bail};
 use engine::composition::Composition;
 use engine::effect::WriteMode;
 use live::devices::BlockingDevice;
 use live::devices::{self, Access, DeviceError, DeviceSpec};
-use live::server::{ListenAddress, SOCKET_PERMISSIONS_DEFAULT, reactors_default};
+use live::server::{ListenAddress, reactors_default};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
 use std::sync::{Arc, mpsc};
@@ -56,12 +56,9 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
         places,
     } = arguments;
     let cache = cache.context("name the cache")?;
-    let endpoint = endpoint(&watching)?;
-    let watching = Watched {
-        metrics: endpoint.as_ref().map(|endpoint| endpoint.address().clone()),
-        endurance_bytes: watching.endurance,
-        configuration: configuration.map(Arc::new),
-    };
+    let watchers = Watchers::open(&watching)?;
+    let ((metrics, web), endurance_bytes) = (watchers.addresses(), watching.endurance);
+    let watching = Watched { metrics, web, endurance_bytes, configuration: configuration.map(Arc::new) };
     let threads = threads.unwrap_or_else(reactors_default);
     // Before there are threads, which then are the same.
     attachment::flush_for_others();
@@ -92,7 +89,7 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
                 event(Event::CacheMissing, format_args!("{why}; its volumes are served without it"));
                 ready(names, nbd, &watching, "uncached=true");
             };
-            return uncached::serve(&cache, doors, &options, state, &interrupts, ready, endpoint);
+            return uncached::serve(&cache, doors, &options, state, &interrupts, ready, watchers);
         }
         (Some(_), false) if renewal::is_expected(&cache, &state)? => {
             let allowed = |name: &str, composition: &Composition| match &profile {
@@ -121,7 +118,7 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
     let (waiter, devices) = (interrupts.clone(), connection.options(None));
     running::run(prepared, doors, &interrupts, move |running| {
         // The file of its socket is there as long as this is.
-        let metrics = endpoint.map(|endpoint| endpoint.serve(Arc::clone(running))).transpose()?;
+        let watchers = watchers.serve(running)?;
         running.apply_settings()?;
         running.take_over_devices(&devices);
         let attached = if attach { running.attach_all(&devices) } else { Ok(()) };
@@ -130,7 +127,7 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
             serve_on(running, &waiter)
         });
         running.let_go_of_devices();
-        drop(metrics);
+        drop(watchers);
         ended
     })
 }
@@ -196,19 +193,6 @@ fn list_keeping(warming: &Warming, prepared: &Prepared) -> Result<ListKeeping> {
 fn served_names(prepared: &Prepared) -> Vec<String> {
     let served = prepared.volumes.iter().filter(|volume| volume.origin.is_some());
     served.map(|volume| volume.name.clone()).collect()
-}
-
-/// The endpoint of metrics, if it is wanted: taken before anything begins, like all that a start may lack.
-fn endpoint(watching: &Watching) -> Result<Option<Endpoint>> {
-    let Watching { metrics, metrics_mode, metrics_remote, .. } = watching;
-    let Some(address) = metrics else { return Ok(None) };
-    if !address.is_local() && !metrics_remote {
-        bail!(
-            "metrics at {} would be open to other machines, without a password; say --metrics-remote if that is meant",
-            address.0
-        );
-    }
-    Endpoint::bind(address, metrics_mode.unwrap_or(SOCKET_PERMISSIONS_DEFAULT)).map(Some)
 }
 
 /// Allows as many open files as the system lets this process have: each client takes one.
@@ -280,8 +264,11 @@ fn figures(Era { session, recovery, .. }: &Era) -> String {
 fn ready(names: &[String], nbd: &[ListenAddress], watched: &Watched, figures: &str) {
     let addresses: Vec<String> = nbd.iter().map(ToString::to_string).collect();
     let mut output = Output::stdout();
-    let metrics = watched.metrics.as_ref().map_or_else(String::new, |address| format!(" metrics={address}"));
-    let line = format!("ready volumes={} nbd={} {figures}{metrics}", names.join(","), addresses.join(","));
+    let word = |key: &str, address: &Option<ListenAddress>| {
+        address.as_ref().map_or_else(String::new, |address| format!(" {key}={address}"))
+    };
+    let watched = word("metrics", &watched.metrics) + &word("web", &watched.web);
+    let line = format!("ready volumes={} nbd={} {figures}{watched}", names.join(","), addresses.join(","));
     service::ready(&format!("serving {}", names.join(", ")));
     // The line may have no reader; the server has clients all the same.
     let _ = writeln!(output, "{line}").and_then(|()| output.finish());

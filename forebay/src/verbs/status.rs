@@ -92,6 +92,7 @@ fn look(spec: &DeviceSpec, state: &StateDirectory) -> Result<StatusReport> {
         recovery: Some(recovery),
         nbd: Vec::new(),
         metrics: None,
+        web: None,
         oldest_dirty_seconds: None,
         warming_left_bytes: None,
         config: None,

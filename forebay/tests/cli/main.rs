@@ -2,6 +2,7 @@
 //! files as devices, in a place of its own for each test.
 
 mod add;
+mod advise;
 mod attach;
 mod config;
 mod create;
@@ -15,6 +16,7 @@ mod mirror;
 mod ownership;
 mod pages;
 mod profiles;
+mod record;
 mod refused;
 mod rot;
 mod scarce;
@@ -28,3 +30,4 @@ mod succession;
 mod top;
 mod traces;
 mod warm;
+mod web;

@@ -11,6 +11,7 @@ pub mod nbd;
 pub(crate) mod offers;
 pub(crate) mod pieces;
 pub(crate) mod share;
+pub(crate) mod traffic;
 #[expect(unsafe_code, reason = "the kernel is given commands")]
 pub(crate) mod ublk;
 

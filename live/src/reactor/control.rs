@@ -60,9 +60,8 @@ impl<C: Core> Control<C> {
         // The thread that asked may be gone, and then its answer is dropped.
         match message {
             Message::WithCore(look) => look(&mut driver.core),
-            Message::Latencies { volume, answer } => {
-                let _ = answer.send(Ok(driver.offers.latencies(volume)));
-            }
+            Message::WithTraffic(look) => look(&mut driver.offers.traffic),
+            Message::Latencies { volume, answer } => drop(answer.send(Ok(driver.offers.latencies(volume)))),
             Message::Histograms { volume, answer } => {
                 let _ = answer.send(Ok(driver.offers.histograms(volume).map(Box::new)));
             }
@@ -99,8 +98,8 @@ impl<C: Core> Control<C> {
                 if is_allowed {
                     driver.offers.open(export.offered());
                 }
-                let _ =
-                    answer.send(if is_allowed { Ok(()) } else { Err(ControlError::Engine(Errno::INVAL)) });
+                let refused = Err(ControlError::Engine(Errno::INVAL));
+                let _ = answer.send(if is_allowed { Ok(()) } else { refused });
             }
             Message::CloseExport { volume, answer } => {
                 let place = driver.offers.close(volume);

@@ -4,6 +4,7 @@ use super::ExportConfig;
 use crate::devices::Device;
 use crate::doors::Export;
 use crate::doors::latency::{Histograms, Latencies};
+use crate::doors::traffic::Traffic;
 use crate::kernel::KernelClient;
 use crate::kernel::ublk::Queue;
 use crate::limits::{HeldBack, Limits};
@@ -89,6 +90,7 @@ pub(crate) enum Message<C> {
     ForgetCache { device: Device, answer: Answer<()> },
     Swap { core: C, cache: Option<Device>, answer: Answer<Option<Device>> },
     WithCore(Box<dyn FnOnce(&mut C) + Send>),
+    WithTraffic(Box<dyn FnOnce(&mut Traffic) + Send>),
     Read { volume: VolumeIndex, offset_bytes: u64, len_bytes: u32, answer: Answer<Vec<u8>> },
     Warm { volume: VolumeIndex, first_block: u64, blocks: u32, answer: Answer<()> },
     Latencies { volume: VolumeIndex, answer: Answer<Latencies> },
@@ -241,6 +243,22 @@ impl<C: Core + 'static> Handle<C> {
             Message::WithCore(Box::new(move |core| {
                 // The thread that asked may be gone.
                 let _ = answer.send(Ok(look(core)));
+            }))
+        })
+    }
+
+    /// Runs `look` at what is seen of clients' requests, in a reactor, and all of them wait for it: be quick.
+    ///
+    /// # Errors
+    /// That the server has stopped.
+    pub fn with_traffic<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&mut Traffic) -> T + Send + 'static,
+    ) -> Result<T, ControlError> {
+        self.call(|answer| {
+            Message::WithTraffic(Box::new(move |traffic| {
+                // The thread that asked may be gone.
+                let _ = answer.send(Ok(look(traffic)));
             }))
         })
     }

@@ -5,6 +5,8 @@ mod notice;
 
 pub use crate::doors::latency::{Histograms, Latencies, Latency, STEPS_NS, Steps};
 pub use crate::doors::nbd::listener::{AddressError, ListenAddress};
+pub use crate::doors::pieces::Kind as RequestKind;
+pub use crate::doors::traffic::{Recorded, RecordedRequest, Sampled, SampledAccess, Traffic, is_sampled};
 pub(crate) use handle::{Answer, Message};
 pub use handle::{ControlError, ControlOp, Handle, Pending};
 pub use notice::ServerNotice;

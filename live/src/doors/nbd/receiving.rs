@@ -195,6 +195,8 @@ impl NbdDoor {
         let len_bytes = range.sectors * SECTOR_BYTES;
         let delivery = delivery(kind, len_bytes, session, turn.driver.pool.door_quota_bytes());
         connection.requests += 1;
+        let now = turn.driver.now;
+        let arrival = turn.driver.offers.arrived(session.export, kind, range, now);
         let request = self.requests.insert(ClientRequest {
             connection: key,
             cookie: raw.cookie,
@@ -206,7 +208,7 @@ impl NbdDoor {
             issued_bytes: 0,
             outstanding: 0,
             errno: None,
-            started: turn.driver.now,
+            arrival,
             delivery,
             head_sent: false,
         });

@@ -66,10 +66,9 @@ impl NbdDoor {
         let head = data_head(session, request.cookie, piece.offset_bytes, slice.len_bytes, is_over);
         connection.outbox.push_head(&head);
         connection.outbox.push_payload(slice, buffer_bytes(slice));
-        let (key, started) = (request.connection, request.started);
+        let (key, arrival) = (request.connection, request.arrival);
         if is_over {
-            let waited_ns = turn.driver.now.since(started);
-            turn.driver.offers.record(session.export, Kind::Read, waited_ns);
+            turn.driver.offers.answered(arrival, turn.driver.now);
         }
         self.note_outgoing(key);
     }
@@ -93,8 +92,7 @@ impl NbdDoor {
         for slice in slices {
             connection.outbox.push_payload(slice, buffer_bytes(slice));
         }
-        let waited_ns = turn.driver.now.since(request.started);
-        turn.driver.offers.record(session.export, Kind::Read, waited_ns);
+        turn.driver.offers.answered(request.arrival, turn.driver.now);
         self.note_outgoing(key);
     }
 
@@ -131,9 +129,8 @@ impl NbdDoor {
             }
             connection.outbox.push_payload(slice, buffer_bytes(slice));
         }
-        let waited_ns = turn.driver.now.since(request.started);
         if is_over {
-            turn.driver.offers.record(session.export, Kind::Read, waited_ns);
+            turn.driver.offers.answered(request.arrival, turn.driver.now);
         }
         self.note_outgoing(key);
     }
@@ -156,8 +153,7 @@ impl NbdDoor {
         let result = request.errno.map_or(Ok(()), Err);
         let kind = request.kind;
         connection.outbox.push_head(&completion(session, kind == Kind::Read, request.cookie, result));
-        let waited_ns = turn.driver.now.since(request.started);
-        turn.driver.offers.record(session.export, kind, waited_ns);
+        turn.driver.offers.answered(request.arrival, turn.driver.now);
         self.note_outgoing(key);
     }
 

@@ -1,10 +1,11 @@
 //! Requests of a ublk queue: judged before the core sees them, and as they are under way.
 
 use crate::doors::Export;
+use crate::doors::offers::Arrival;
 use crate::doors::pieces::{Cut, Kind, cut};
 use crate::kernel::ublk::{Asked, Op, REQUEST_BYTES_MAX};
 use engine::effect::Errno;
-use engine::units::{Nanos, SECTOR_BYTES};
+use engine::units::{SECTOR_BYTES, SectorRange};
 
 /// A request that a tag has.
 #[derive(Debug)]
@@ -19,7 +20,8 @@ pub(super) struct Request {
     pub outstanding: u32,
     /// The first error.
     pub errno: Option<Errno>,
-    pub started: Nanos,
+    /// Its arrival, once that was told.
+    pub arrival: Option<Arrival>,
 }
 
 impl Request {
@@ -27,7 +29,7 @@ impl Request {
     ///
     /// # Errors
     /// The answer to a request that is refused.
-    pub(super) fn accept(asked: Asked, export: Option<&Export>, now: Nanos) -> Result<Request, Errno> {
+    pub(super) fn accept(asked: Asked, export: Option<&Export>) -> Result<Request, Errno> {
         let export = export.ok_or(Errno::NODEV)?;
         let kind = match asked.op {
             Op::Read => Kind::Read,
@@ -48,7 +50,7 @@ impl Request {
             issued_bytes: 0,
             outstanding: 0,
             errno: None,
-            started: now,
+            arrival: None,
         };
         if kind == Kind::Flush {
             return Ok(request);
@@ -65,6 +67,11 @@ impl Request {
         request.offset_bytes = asked.start * SECTOR_BYTES;
         request.len_bytes = sectors * SECTOR_BYTES;
         Ok(request)
+    }
+
+    /// Its range; empty for a flush.
+    pub(super) fn range(&self) -> SectorRange {
+        SectorRange { start: self.offset_bytes / SECTOR_BYTES, sectors: self.len_bytes / SECTOR_BYTES }
     }
 
     /// The next piece that the core takes at once; `None` when there is no more.
@@ -107,7 +114,7 @@ mod tests {
     }
 
     fn judge(asked: Asked, export: &Export) -> Result<(Kind, u64, u64), Errno> {
-        let request = Request::accept(asked, Some(export), Nanos(0))?;
+        let request = Request::accept(asked, Some(export))?;
         Ok((request.kind, request.offset_bytes, request.len_bytes))
     }
 
@@ -128,18 +135,18 @@ mod tests {
             assert_eq!(judge(asked(op, start, sectors), &disk), Err(errno), "{op:?} {start} {sectors}");
         }
         assert_eq!(judge(asked(Op::WriteZeroes, 0, 1), &kept), Err(Errno::PERM));
-        let gone = Request::accept(asked(Op::Read, 0, 1), None, Nanos(0));
+        let gone = Request::accept(asked(Op::Read, 0, 1), None);
         assert_eq!(gone.map(|request| request.kind), Err(Errno::NODEV));
     }
 
     #[test]
     fn an_answer_is_the_bytes_or_the_error() {
         let disk = export(1 << 20, false);
-        let mut write = Request::accept(asked(Op::Write, 0, 8), Some(&disk), Nanos(0)).unwrap();
+        let mut write = Request::accept(asked(Op::Write, 0, 8), Some(&disk)).unwrap();
         assert_eq!(write.result(), 4096);
         write.errno = Some(Errno::NOSPC);
         assert_eq!(write.result(), -28);
-        let flush = Request::accept(asked(Op::Flush, 0, 0), Some(&disk), Nanos(0)).unwrap();
+        let flush = Request::accept(asked(Op::Flush, 0, 0), Some(&disk)).unwrap();
         assert_eq!(flush.result(), 0);
     }
 

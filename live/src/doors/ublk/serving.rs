@@ -20,8 +20,11 @@ impl UblkDoor {
         }
         let asked = served.queue.asked(at.tag);
         let export = turn.driver.offers.exports()[served.place].as_ref().filter(|_| !served.is_gone);
-        match Request::accept(asked, export, turn.driver.now) {
-            Ok(request) => {
+        match Request::accept(asked, export) {
+            Ok(mut request) => {
+                let (now, range) = (turn.driver.now, request.range());
+                let arrival = turn.driver.offers.arrived(served.place, request.kind, range, now);
+                request.arrival = Some(arrival);
                 served.requests[usize::from(at.tag)] = Some(request);
                 served.waiting.push_back(at.tag);
                 served.under_way += 1;
@@ -166,7 +169,7 @@ impl UblkDoor {
         if request.outstanding > 0 || !request.is_issued() {
             return;
         }
-        let (kind, started, result) = (request.kind, request.started, request.result());
+        let (arrival, result) = (request.arrival, request.result());
         let served = &mut self.queues[at.queue];
         if served.waiting.front() == Some(&at.tag) {
             // It was cut short while it waited for memory; it leaves the row there.
@@ -178,8 +181,9 @@ impl UblkDoor {
             // Its answer is for nobody: the driver asks the next server.
             return self.bury(at.queue, turn);
         }
-        let waited_ns = turn.driver.now.since(started);
-        turn.driver.offers.record(served.place, kind, waited_ns);
+        if let Some(arrival) = arrival {
+            turn.driver.offers.answered(arrival, turn.driver.now);
+        }
         let command = served.queue.commit(at.tag, result);
         self.command(at, command, turn);
     }
