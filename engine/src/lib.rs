@@ -26,6 +26,7 @@ pub mod number;
 pub mod policies;
 pub mod prng;
 pub mod recovery;
+pub mod remote;
 pub mod status;
 pub mod store;
 pub mod table;

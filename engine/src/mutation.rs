@@ -388,6 +388,51 @@ mutations! {
     /// acknowledged. The cache is lost: v0 is read.
     LogAlone,
 
+    // ---- remote origins ------------------------------------------------------------------------
+    /// Hazard 16: v1 is on its way to a server when the connection is lost, and counts as written. The server never got it:
+    /// v0 is read.
+    UnderWayCounts,
+    /// Hazard 16: v1 goes in two requests. The first one is answered, and the server dies with it; the second one alone is sent
+    /// again. v1 counts as written, and as durable with the next flush: the first half is nowhere.
+    PartsNotSentAgain,
+    /// Hazard 16: v1 was acknowledged and not flushed; the server dies with it. A flush was on its way, is sent to the next
+    /// server, and succeeds: v1 counts as durable, and is nowhere.
+    FlushSentAgain,
+    /// Hazard 16: v1 was acknowledged and not flushed; the server dies with it. The next flush goes to the next server and
+    /// succeeds: v1 counts as durable, and is nowhere.
+    LossNotOwed,
+    /// Hazard 16: v1 is acknowledged, and the server dies with it. The flush that fails for that is told before v1 is: v1
+    /// counts as written after it, and as durable with the next flush.
+    FailedFlushOvertakes,
+    /// Hazard 16: the server carries out v1 when its connection is long lost: v1 was sent again at once, and v2 written over
+    /// it. v1 comes over v2.
+    SentAgainAtOnce,
+    /// Hazard 16: a process is killed with v1 on its way around the cache. The next one reads v0, and caches it; then the
+    /// server carries out v1. v0 is read until it is evicted, then v1.
+    UnsettledStart,
+    /// Hazard 16: a server answers v1 twice. The second answer is taken for one to v2, which has the same cookie, and which
+    /// the server never carries out.
+    CookiesComeAgain,
+    /// Hazard 16: the answer to v1 is heard when its connection was lost, and the server died with v1. It is taken for one to
+    /// v1 as it was sent again, which the next server never carries out.
+    LateAnswersCount,
+    /// Hazard 16: the server that comes back has another disk. Dirty blocks overwrite it.
+    RejoinAnother,
+    /// Hazard 16: the server that comes back has a smaller disk. What is behind its end goes nowhere.
+    RejoinShrunk,
+    /// Hazard 16: all places that were read at the start have been written since. The server comes back with a copy of the
+    /// disk as it was before that, and nothing tells it.
+    FlushedPlacesForgotten,
+    /// Hazard 16: a place was written when the server died. The right disk comes back without it, and is refused.
+    LostPlacesKept,
+    /// Hazard 16: a place was written, and the server dropped that with a flush that failed. After the next flush the right disk
+    /// comes back without it, and is refused.
+    FailedFlushBelieved,
+    /// Hazard 16: a place is changed after it was written down. The right disk comes back, and is refused.
+    ChangedPlacesKept,
+    /// Hazard 16: a server without a flush gets v1 without the flag that makes it durable, and dies with it.
+    FuaForgotten,
+
     // ---- slots that are recorded by transactions ---------------------------------------------------
     /// History H1: a write enters a slot, and is answered before the slot is mapped durably, or recorded in a slot page. The
     /// process dies: v0 is read.
@@ -428,6 +473,12 @@ impl Mutation {
     #[must_use]
     pub const fn is_of_transactions(self) -> bool {
         self.number() >= Mutation::AckBeforeMapping.number()
+    }
+
+    /// Whether it is planted in the client of a server, and nowhere else.
+    #[must_use]
+    pub const fn is_of_servers(self) -> bool {
+        self.number() >= Mutation::UnderWayCounts.number() && !self.is_of_transactions()
     }
 
     /// The word and the bit that stand for it in a set.

@@ -129,4 +129,17 @@ impl Options {
         self.set(Knob::additions, if random.one_in(2) { random.between(20, 100) } else { 0 });
         self.set(Knob::successions, if random.one_in(2) { random.between(20, 100) } else { 0 });
     }
+
+    /// Draws what servers of origins do, where there are some: those that `remote` names.
+    pub(super) fn draw_servers(&mut self, random: &mut Random) {
+        self.set(Knob::server_losses, *random.pick(&[1_000, 5_000, 20_000, 100_000]));
+        for (knob, most) in [(Knob::server_doubles, 20_000), (Knob::server_endings, 10_000)] {
+            self.set(knob, if random.one_in(2) { random.between(most / 50, most) } else { 0 });
+        }
+        self.set(Knob::server_deaths, *random.pick(&[0, 30, 100]));
+        self.set(Knob::impostors, *random.pick(&[0, 30, 80]));
+        self.set(Knob::away_ms, *random.pick(&[1, 100, 3000, 15_000]));
+        self.set(Knob::server_sectors, *random.pick(&[0, 0, 8, 32, 128]));
+        self.set(Knob::server_fua, u64::from(random.one_in(6)));
+    }
 }

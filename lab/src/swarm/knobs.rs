@@ -229,4 +229,22 @@ knobs! {
     blank_caches = 0,
     /// Per cent of moments at which some blocks are warmed.
     warms = 0,
+    /// The volumes whose origins are behind servers, as bits.
+    remote = 0,
+    /// Requests with which the connection to a server is lost, in a million.
+    server_losses = 0,
+    /// Answers of servers that come twice, in a million.
+    server_doubles = 0,
+    /// Answers of servers that they are shutting down, in a million.
+    server_endings = 0,
+    /// Per cent of lost connections whose server died, with what was not flushed.
+    server_deaths = 0,
+    /// Per cent of lost connections behind which another disk, an older copy, or a smaller one comes first.
+    impostors = 0,
+    /// The longest time that a server is away, in milliseconds; some are away until all is healed.
+    away_ms = 1,
+    /// Sectors of a request to a server at the most; 0: as many as one likes.
+    server_sectors = 0,
+    /// Whether servers have no flush, and each change says that it is to be durable.
+    server_fua = 0,
 }

@@ -93,6 +93,12 @@ impl<'a> Load<'a> {
         for volume in 0..world.volumes() {
             world.origin(volume).faults.heal();
         }
+        world.heal_servers();
+    }
+
+    /// Whether something failed, or will: then a cache may not stop cleanly.
+    fn is_troubled(world: &World) -> bool {
+        world.oracle().explained.any() || world.do_servers_owe()
     }
 
     /// Waits until everything is answered and all faults are told, on healed devices.
@@ -106,7 +112,9 @@ impl<'a> Load<'a> {
     /// gone until a restart: a drain would wait for it.
     fn finish(world: &mut World) -> Result<(), Violation> {
         for volume in 0..world.volumes() {
-            let is_gone = world.origin(volume).faults.gone.is_some() || world.hangs(volume);
+            let is_gone = world.origin(volume).faults.gone.is_some()
+                || world.hangs(volume)
+                || world.is_server_gone(volume);
             if is_gone && world.is_draining(volume) {
                 world.submit(volume, RequestOp::CancelDrain);
             }
@@ -116,6 +124,10 @@ impl<'a> Load<'a> {
 
     fn break_devices(&mut self, world: &mut World) {
         Load::heal(world);
+        // Some rounds are quiet.
+        if self.get(Knob::remote) > 0 && !self.random.one_in(8) {
+            world.trouble_servers(self.options.trouble());
+        }
         if !self.per_cent(Knob::faulty) {
             return;
         }
@@ -294,10 +306,10 @@ impl<'a> Load<'a> {
     fn stop(&mut self, world: &mut World) -> Result<(), Violation> {
         Load::heal(world);
         // A stop may come right behind a flush, or when all is quiet.
-        if world.oracle().explained.any() || self.random.one_in(2) {
+        if Load::is_troubled(world) || self.random.one_in(2) {
             Load::come_to_rest(world)?;
         }
-        if world.oracle().explained.any() {
+        if Load::is_troubled(world) {
             // A cache that failed cannot be stopped cleanly.
             self.crash(world);
             self.open(world)?;
@@ -401,7 +413,7 @@ impl<'a> Load<'a> {
         Load::heal(world);
         // Faults injected before may show only now, and do not excuse a failed drain of healthy devices.
         Load::come_to_rest(world)?;
-        if world.oracle().explained.any() {
+        if Load::is_troubled(world) {
             // Failed devices work again after a restart.
             world.kill_by_chance();
             self.open_well(world)?;

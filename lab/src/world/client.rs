@@ -63,6 +63,8 @@ impl World {
         let size = old + sectors;
         self.origins[volume].grow(size, |sector| Tag::initial(volume, sector));
         self.oracle.grow(volume, (old..size).map(|sector| Tag::initial(volume, sector)));
+        // Servers tell their size to those who connect.
+        self.renew_connection(volume);
         self.submit(volume, RequestOp::SetSize(size))
     }
 
@@ -267,6 +269,7 @@ impl World {
             | RequestOp::Discard { range, fua }
             | RequestOp::WriteZeroes { range, fua } => {
                 self.oracle.changed(volume, range, at, fua, is_ok);
+                self.lose_again(volume, range);
                 if self.setup.contract.kill_keeps_after_ns.is_some() {
                     let moment = self.oracle.moment();
                     self.changed_at.push((self.clock.now_ns(), moment));

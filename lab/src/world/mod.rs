@@ -18,6 +18,7 @@ mod operator;
 mod requests;
 mod rot;
 mod script;
+mod servers;
 mod setup;
 mod start;
 mod succession;
@@ -28,6 +29,7 @@ pub use crash::AtStake;
 pub use image::CutImage;
 pub use operations::{IoView, OpId};
 pub use requests::{Answer, Ticket};
+pub use servers::{Found, ServerCounts, ServerSetup, Trouble};
 pub use setup::{Latency, Setup, SlotSetup, VolumeSetup};
 pub use start::Refusal;
 pub use trace::{Trace, What};
@@ -89,6 +91,8 @@ pub struct Counts {
     pub hits: u64,
     /// Requests that failed, each with a reason.
     pub errors: u64,
+    /// Counters of servers.
+    pub servers: ServerCounts,
 }
 
 impl Counts {
@@ -106,6 +110,7 @@ impl Counts {
         self.destaged_blocks += other.destaged_blocks;
         self.hits += other.hits;
         self.errors += other.errors;
+        self.servers.add(&other.servers);
     }
 }
 
@@ -118,6 +123,8 @@ pub struct World {
     origins: Vec<Disk>,
     /// The stable identities of the origins; empty for none.
     identities: Vec<String>,
+    /// The servers of origins that are behind some.
+    servers: servers::Servers,
     behind: behind::Behind,
     /// Other caches in the line of this one.
     line: succession::Line,
@@ -202,6 +209,7 @@ impl World {
             cache,
             origins,
             identities: (0..setup.volumes.len()).map(|at| identity(&setup, at)).collect(),
+            servers: servers::Servers::new(setup.seed, setup.volumes.len()),
             behind: behind::Behind::default(),
             line: succession::Line::default(),
             noted_update: 0,
@@ -275,7 +283,7 @@ impl World {
     /// Counters, those of the running engine included.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let mut counts = self.counts;
+        let mut counts = self.counts_so_far();
         if let Some(engine) = &self.engine {
             add_status(&mut counts, engine);
         }
@@ -285,7 +293,7 @@ impl World {
     /// Counters up to the last crash, without those of the running engine.
     #[must_use]
     pub fn counts_so_far(&self) -> Counts {
-        self.counts
+        Counts { servers: self.servers.counts, ..self.counts }
     }
 
     /// Reports of all recoveries, in their order.

@@ -66,6 +66,7 @@ impl World {
     /// # Errors
     /// A violation.
     pub fn attach(&mut self, volume: usize, mode: WriteMode, changes: u64) -> Result<bool, Violation> {
+        self.time_passes_at_servers(u64::MAX);
         let mut record = self.record_of(volume, mode);
         let is_done = self.edit_superblock(changes, |superblock| {
             // After a cut it may be there already.
@@ -135,6 +136,7 @@ impl World {
         if !self.volume_sectors(volume).is_multiple_of(self.setup.dirty_unit_sectors()) {
             return Ok(true);
         }
+        self.time_passes_at_servers(u64::MAX);
         let disk = &mut self.origins[volume];
         let (size_sectors, fingerprint) = (disk.sectors(), fingerprint(disk));
         self.asked_sizes.push((0, volume, size_sectors));

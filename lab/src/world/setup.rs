@@ -1,5 +1,6 @@
 //! The start of a world: devices, volumes, the cache's composition, and its promises.
 
+use super::servers::ServerSetup;
 use crate::oracle::Contract;
 use engine::composition::Composition;
 use engine::composition::axes::{PersistenceChoice, WritesChoice};
@@ -110,6 +111,8 @@ pub struct Setup {
     pub origin_latency: Latency,
     /// Whether the origins can discard.
     pub origin_can_discard: bool,
+    /// The origins that are behind servers.
+    pub servers: ServerSetup,
     /// Origins keep what they acknowledge, as if each write were flushed.
     pub origins_keep: bool,
     /// The cache keeps what it acknowledges, too.
@@ -145,6 +148,7 @@ impl Setup {
             cache_latency: Latency { least_ns: 20_000, most_ns: 200_000 },
             origin_latency: Latency { least_ns: 50_000, most_ns: 2_000_000 },
             origin_can_discard: true,
+            servers: ServerSetup::default(),
             origins_keep: false,
             cache_keeps: false,
             device_timeout_ns: 30 * Nanos::SECOND,

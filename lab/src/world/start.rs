@@ -136,6 +136,8 @@ impl World {
         if self.is_cache_replaced() {
             return Ok(Err(Refusal::Replaced));
         }
+        self.wait_for_servers();
+        self.open_servers();
         if let Err(error) = self.renumber_abandoned() {
             return Ok(Err(Refusal::Cache(error)));
         }
@@ -239,6 +241,7 @@ impl World {
         let config = self.setup.engine_config();
         self.engine = Some(Engine::new(opened, config));
         self.clock = crate::clock::Clock::default();
+        self.use_servers();
         self.pump();
         self.is_sound()
     }
@@ -349,6 +352,7 @@ impl World {
         mut fate: impl FnMut(&AtStake) -> Fate,
     ) -> Result<bool, Violation> {
         self.is_sound()?;
+        self.wait_for_servers();
         let World { cache, origins, identities, setup, noted_update, .. } = self;
         let mutations = setup.mutations;
         let compared = Origins { disks: origins, identities, noted_update: *noted_update, mutations };

@@ -78,10 +78,7 @@ impl BlockingDevice {
     pub fn flush(&mut self) -> Result<(), Errno> {
         match self.device.kind() {
             Kind::File(file) => file.flush(),
-            Kind::Nbd(nbd) => {
-                let operation = Operation { kind: NbdKind::Flush, offset_bytes: 0, len_bytes: 0 };
-                nbd.perform(operation, Span::default())
-            }
+            Kind::Nbd(nbd) => nbd.perform(Operation::FLUSH, Span::default()),
             Kind::Modelled(modelled) => match modelled.perform(token(), Job::Flush) {
                 Transfer::None(result) => result,
                 Transfer::Read { .. } | Transfer::Write { .. } => Ok(()),

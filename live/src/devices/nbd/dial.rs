@@ -1,6 +1,5 @@
 //! Dialling: a connection to a server, its handshake, and a few reads before it is used.
 
-use super::places::{self, Place};
 use crate::nbd::client::negotiation::{self, ExportInfo};
 use crate::nbd::client::{ClientError, Stream};
 use crate::nbd::replies::{Asked, Replies, Requests};
@@ -11,7 +10,8 @@ use crate::nbd::wire::protocol::{
 };
 use crate::nbd::wire::{RawRequest, encode_request};
 use engine::effect::Errno;
-use engine::units::BLOCK_BYTES;
+use engine::remote::places::{self, Place, Places};
+use engine::units::{BLOCK_BYTES, payload_checksum};
 use rustls::StreamOwned;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -222,19 +222,21 @@ impl Dialed {
         let mut block = [0; BLOCK_BYTES as usize];
         let result = self.ask(CMD_READ, offset_bytes, &mut block);
         settle(result, uri, "be read")?;
-        Ok(places::checksum(&block))
+        Ok(payload_checksum(&block))
     }
 
     /// The places spread over the export, made durable before they are read.
-    pub(super) fn spread_places(&mut self, uri: &NbdUri) -> Result<Vec<Place>, DialError> {
+    pub(super) fn spread_places(&mut self, uri: &NbdUri) -> Result<Places, DialError> {
         if self.info.flags & FLAG_SEND_FLUSH != 0 && !self.info.is_read_only() {
             // A power cut must not take back what is remembered.
             let result = self.ask(CMD_FLUSH, 0, &mut []);
             settle(result, uri, "be flushed")?;
         }
-        let offsets: Vec<u64> = places::spread_offsets(self.info.size_bytes).collect();
-        let place = |offset_bytes| Ok(Place { offset_bytes, checksum: self.checksum_at(uri, offset_bytes)? });
-        offsets.into_iter().map(place).collect()
+        let mut places = Places::default();
+        for offset_bytes in places::spread_offsets(self.info.size_bytes) {
+            places.add_read(Place { offset_bytes, checksum: self.checksum_at(uri, offset_bytes)? });
+        }
+        Ok(places)
     }
 
     /// Ends the handshake's limits of time: from now on a server may take as long as it likes.

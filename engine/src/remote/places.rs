@@ -1,12 +1,14 @@
-//! Places of an export by which it is recognised after a reconnect (hazard 9).
+//! Places of an export by which it is recognised after a reconnect (hazard 16).
 //!
-//! A server that comes back may serve another disk, an older copy, or an empty one. So the device keeps checksums of
-//! 4 KiB blocks: some spread over the export, read when it was opened, and some of those that were written last. What
-//! is changed is forgotten when the change is sent, and what was written is believed when a flush has covered it.
+//! A server that comes back may serve another disk, an older copy, or an empty one. So checksums of 4 KiB blocks are
+//! kept: some spread over the export, read when it was opened, and some of those that were written last. What is
+//! changed is forgotten when the change is asked for, and what was written is believed when a flush has covered it.
 
-use engine::fingerprint::{PLACES, offsets_bytes};
-use engine::units::{BLOCK_BYTES, SECTOR_BYTES, payload_checksum};
-use std::collections::VecDeque;
+use crate::fingerprint::{PLACES, offsets_bytes};
+use crate::mutation::{Mutation, Mutations};
+use crate::units::{BLOCK_BYTES, SECTOR_BYTES};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 /// Blocks that are remembered of what was written last.
 const WRITTEN_MAX: usize = 16;
@@ -15,14 +17,16 @@ const UNFLUSHED_MAX: usize = 8;
 
 /// A block and its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub struct Place {
+    /// Where it is.
     pub offset_bytes: u64,
+    /// The checksum of its content.
     pub checksum: u32,
 }
 
 /// Places of an export.
-#[derive(Debug, Default)]
-pub(super) struct Places {
+#[derive(Clone, Debug, Default)]
+pub struct Places {
     /// Those spread over it.
     spread: Vec<Place>,
     /// Written and flushed, the oldest first.
@@ -32,29 +36,25 @@ pub(super) struct Places {
 }
 
 /// The offsets of the places that are read when an export is opened.
-pub(super) fn spread_offsets(size_bytes: u64) -> impl Iterator<Item = u64> {
+pub fn spread_offsets(size_bytes: u64) -> impl Iterator<Item = u64> {
     const { assert!(PLACES < 64, "an export is opened quickly") };
     offsets_bytes(size_bytes / SECTOR_BYTES).into_iter().flatten()
 }
 
 /// The block that is remembered of a write: its first whole one.
-pub(super) fn sample_of(offset_bytes: u64, len_bytes: u64) -> Option<u64> {
+#[must_use]
+pub fn sample_of(offset_bytes: u64, len_bytes: u64) -> Option<u64> {
     let first = offset_bytes.next_multiple_of(BLOCK_BYTES);
     (first + BLOCK_BYTES <= offset_bytes + len_bytes).then_some(first)
 }
 
-/// The checksum of a block.
-pub(super) fn checksum(block: &[u8]) -> u32 {
-    payload_checksum(block)
-}
-
 impl Places {
     /// A place that was read.
-    pub(super) fn add_read(&mut self, place: Place) {
+    pub fn add_read(&mut self, place: Place) {
         self.spread.push(place);
     }
 
-    /// A change of this range is about to be sent: what is known of it may not be true any more.
+    /// A change of this range is asked for: what is known of it may not be true any more.
     pub(super) fn forget(&mut self, offset_bytes: u64, len_bytes: u64) {
         let end = offset_bytes + len_bytes;
         let stays =
@@ -77,9 +77,12 @@ impl Places {
     }
 
     /// All changes up to the `count`th are durable.
-    pub(super) fn flushed(&mut self, count: u64) {
+    pub(super) fn flushed(&mut self, count: u64, mutations: Mutations) {
         let Places { written, unflushed, .. } = self;
         for (_, place) in unflushed.extract_if(.., |(at, _)| *at <= count) {
+            if mutations.has(Mutation::FlushedPlacesForgotten) {
+                continue;
+            }
             if written.len() == WRITTEN_MAX {
                 written.pop_front();
             }
@@ -101,6 +104,7 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::vec;
 
     fn place(block: u64) -> Place {
         Place { offset_bytes: block * BLOCK_BYTES, checksum: 7 }
@@ -111,13 +115,13 @@ mod tests {
         let mut places = Places::default();
         places.add_read(place(1));
         places.forget(BLOCK_BYTES * 2 - 512, 512);
-        assert_eq!(places.known(), [], "a sector of it was changed");
+        assert_eq!(places.known(), vec![], "a sector of it was changed");
         places.add_written(place(1), 5);
         places.add_written(place(2), 6);
-        places.flushed(5);
+        places.flushed(5, Mutations::NONE);
         assert_eq!(places.known(), [place(1)]);
         places.lose_unflushed();
-        places.flushed(6);
+        places.flushed(6, Mutations::NONE);
         assert_eq!(places.known(), [place(1)]);
         places.forget(0, BLOCK_BYTES);
         assert_eq!(places.known(), [place(1)], "beside it");
@@ -128,7 +132,7 @@ mod tests {
         let mut places = Places::default();
         for count in 0..100 {
             places.add_written(place(count), count);
-            places.flushed(count);
+            places.flushed(count, Mutations::NONE);
         }
         assert_eq!(places.known().len(), WRITTEN_MAX);
         assert_eq!(places.known()[0], place(99));
