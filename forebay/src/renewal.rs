@@ -4,7 +4,7 @@
 //!    one on record, as far as the notes know it.
 //! 2. The new cache, another set id, is noted as being formed; then it is noted of the one that is gone that it was replaced.
 //!    Should that come back, it is refused.
-//! 3. The device is formatted, its superblock last.
+//! 3. Where a superblock was cut off, what is left of it is overwritten. The device is formatted, its superblock last.
 //!
 //! A crash between any two of these writes repeats all of that with one more set id, unless the superblock is whole: then the
 //! new cache is there. It is served by an ordinary start.
@@ -119,7 +119,7 @@ pub fn renew(
         is_cold: true,
         list,
     };
-    take_place(&cache, superblock, state, renewal, &record.set_id)
+    take_place(&cache, superblock, state, renewal, &record)
 }
 
 /// Makes sure that nothing dirty can be lost with the cache that is gone.
@@ -162,7 +162,7 @@ fn take_place(
     mut superblock: Superblock,
     state: &StateDirectory,
     renewal: Renewal,
-    gone: &str,
+    gone: &CacheRecord,
 ) -> Result<()> {
     let spec = cache.spec();
     let mut record = state.load_or_new(&superblock.set_id)?;
@@ -170,7 +170,12 @@ fn take_place(
     let records = superblock.volumes.iter().flatten();
     record.volumes = records.map(|volume| VolumeNote::new(volume, true, false)).collect();
     // RULE 17: the cache that is gone may come back. That it is void is durable before there is another one.
-    state.replace_by(&mut record, spec, Some(gone))?;
+    state.replace_by(&mut record, spec, Some(&gone.set_id))?;
+    if gone.renewal.as_ref().is_some_and(|renewal| renewal.is_forming) {
+        recovery::void_superblocks(&mut BlockingDevice::new(cache))
+            .map_err(superblock::system)
+            .with_context(|| format!("cannot write the superblock to {spec}"))?;
+    }
     format(cache, &mut superblock)?;
     event(
         Event::CacheRenewed,

@@ -316,6 +316,23 @@ pub fn format<I: Image>(image: &mut I, superblock: &Superblock) -> Result<(), Er
     }
 }
 
+/// The byte that void copies of a superblock consist of. No sector of a superblock is made of it, so no part of a write of it
+/// makes a superblock whole.
+const VOID: u8 = 0xA5;
+
+/// Overwrites what is left of a superblock whose writing was cut off, durably, before another cache is formatted there. A torn
+/// write over a torn one may otherwise put the sectors in place that the former lacked: a whole superblock, of a cache that
+/// was given up.
+///
+/// # Errors
+/// The device's errno.
+pub fn void_superblocks<I: Image>(image: &mut I) -> Result<(), Errno> {
+    for offset in SUPERBLOCK_OFFSETS {
+        image.write(offset, &[VOID; SUPERBLOCK_BYTES])?;
+    }
+    image.flush()
+}
+
 /// Writes both copies of a superblock in turn, a flush before and after each. Where one copy alone is the newest, because the
 /// writing before was cut off, it is written last: a power cut must not bring back what was before that.
 ///

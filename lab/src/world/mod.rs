@@ -563,9 +563,12 @@ fn formatted(
     for (slot, record) in superblock.volumes.iter_mut().zip(volumes) {
         *slot = record;
     }
+    let is_begun = blank.is_some();
     let mut cache = blank.unwrap_or_else(|| Disk::new(cache_bytes / 512, |_| Tag::ZERO));
     let mut image = CutImage::cut_after(&mut cache, changes);
-    let written = recovery::format(&mut image, &superblock)
+    let voided = if is_begun { recovery::void_superblocks(&mut image) } else { Ok(()) };
+    let written = voided
+        .and_then(|()| recovery::format(&mut image, &superblock))
         .and_then(|()| recovery::write_superblock(&mut image, &superblock, Mutations::NONE));
     let was_cut = image.was_cut();
     assert!(written.is_ok() || was_cut, "a healthy device is formatted");

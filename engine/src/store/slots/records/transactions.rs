@@ -146,9 +146,10 @@ impl SlotStore {
         self.is_volume_leaving[volume.at()] = false;
         let pieces = blocks.div_ceil(self.slot_blocks());
         let SlotStore { records: Records::Commit(mappings), layout, .. } = self else { return };
+        let is_running = mappings.commit.running().is_some();
         if let (Some(trees), SlotPersistence::BitTree { tree }) = (&mut mappings.trees, layout.persistence())
         {
-            trees.begin_volume(volume, tree, pieces);
+            trees.begin_volume(volume, tree, pieces, is_running);
         }
     }
 

@@ -29,9 +29,13 @@ impl Trees {
         Trees { tuning, period_ns, adjust_at, trees, expected: BTreeSet::new(), requests: [0; VOLUMES_MAX] }
     }
 
-    /// Gives a volume that comes to an empty place a tree of its own, which is committed before the first write.
-    pub fn begin_volume(&mut self, volume: VolumeIndex, shape: TreeShape, pieces: u64) {
-        self.trees[volume.at()] = Some(BitTree::new(shape, self.tuning, pieces));
+    /// Gives a volume that comes to an empty place a tree of its own, which is committed before the first write. A
+    /// transaction that runs goes on without it.
+    pub fn begin_volume(&mut self, volume: VolumeIndex, shape: TreeShape, pieces: u64, is_running: bool) {
+        let place = &mut self.trees[volume.at()];
+        let before = place.take();
+        let tree = BitTree::new(shape, self.tuning, pieces);
+        *place = Some(if is_running { tree.behind_transaction(before) } else { tree });
         self.requests[volume.at()] = 0;
     }
 
