@@ -3,6 +3,7 @@
 //! Values are parsed here into what they mean, so that a wrong mode, a wrong size or a malformed
 //! device is a usage error (exit status 2) before anything is opened.
 
+pub mod access;
 pub mod attach;
 #[cfg(test)]
 mod documented;
@@ -352,6 +353,9 @@ pub struct Serve {
     /// Threads that serve clients, 1 to 16; a client stays with one of them [default: 2, or 1 on one processor].
     #[arg(long, value_name = "N", value_parser = threads)]
     pub threads: Option<usize>,
+    /// Who may connect.
+    #[command(flatten)]
+    pub access: access::Access,
     /// How it is watched.
     #[command(flatten)]
     pub watching: Watching,
@@ -550,6 +554,9 @@ pub enum ValueError {
     /// Not the permissions of a file.
     #[error("give the permissions in octal, 0 to 0777, for example 0660")]
     Permissions,
+    /// Too little memory of a client.
+    #[error("give 256K or more, with a suffix, for example 1M")]
+    ClientMemory,
     /// Not a number of seconds.
     #[error("give whole seconds, 1 or more")]
     Seconds,

@@ -126,6 +126,10 @@ events! {
     WarmedUp "F40" Notice,
     /// A cache that was made anew could not be filled.
     NotWarmedUp "F41" Warning,
+    /// A client was refused for what it is.
+    ClientRefused "F60" Warning,
+    /// Certificates could not be read again.
+    CertificatesNotRead "F61" Error,
     /// Something else that the server noticed.
     Other "F99" Warning,
 }

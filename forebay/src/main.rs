@@ -1,5 +1,6 @@
 //! The `forebay` command: reads the command line, does one verb, and says in one line why if it could not.
 
+mod access;
 mod addition;
 mod arguments;
 mod attachment;
@@ -58,7 +59,7 @@ fn main() -> ExitCode {
             Ok(()) => DONE,
             Err(error) if is_broken_pipe(&error) => DONE,
             Err(error) => {
-                eprintln!("forebay: {}", one_line(&format!("{error:#}")));
+                log::failure(&one_line(&format!("{error:#}")));
                 FAILED
             }
         },

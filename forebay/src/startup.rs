@@ -9,7 +9,7 @@ use crate::arguments::{OriginOverride, RunOptions};
 use crate::events::Event;
 use crate::formatting;
 use crate::interrupt::Interrupts;
-use crate::log::event;
+use crate::log::{event, event_of};
 use crate::opening::{open_cache, open_origin as open_origin_of};
 use crate::origin;
 use crate::output::Size;
@@ -360,8 +360,9 @@ fn renumber_abandoned(
         let Some(volume) = &superblock.volumes[at] else { continue };
         let Some(note) = record.volumes.iter_mut().find(|note| note.id == volume.id.0) else { continue };
         if note.abandoned {
-            event(
+            event_of(
                 Event::ContentDropped,
+                &volume.name,
                 format_args!(
                     "volume {} was served without its cache: what the cache held of it is dropped",
                     volume.name

@@ -8,17 +8,33 @@ use engine::effect::{Errno, WriteMode};
 use engine::format::{Change, SetId, Succession, Superblock, VolumeRecord};
 use engine::image::Image;
 use engine::mutation::Mutations;
-use engine::recovery::write_superblock;
+use engine::recovery::{SuperblockError, write_superblock};
 use engine::units::VolumeIndex;
 use std::io;
+use thiserror::Error;
+
+/// A cache that another version of this program made.
+#[derive(Debug, Error)]
+#[error(
+    "{device} has format version {found}, and this program knows version {supported}; {}",
+    if found < supported {
+        "detach its volumes with the forebay that made it, then create it again with this one"
+    } else {
+        "use the newer forebay that made it"
+    }
+)]
+pub struct OtherVersion {
+    device: String,
+    found: u16,
+    supported: u16,
+}
 
 /// Reads the superblock of a cache, whatever became of it.
 ///
 /// # Errors
 /// If the device is no cache, or its superblock cannot be trusted.
 pub fn read(image: &mut impl Image, device: &str) -> Result<Superblock> {
-    let (superblock, _) = engine::recovery::load_superblock(image)
-        .map_err(|error| anyhow!("{device} cannot be used: {error}"))?;
+    let (superblock, _) = engine::recovery::load_superblock(image).map_err(|error| refused(error, device))?;
     Ok(superblock)
 }
 
@@ -30,6 +46,16 @@ pub fn load(image: &mut impl Image, device: &str) -> Result<Superblock> {
     let superblock = read(image, device)?;
     check_line(&superblock, device)?;
     Ok(superblock)
+}
+
+/// The error for a cache whose superblock cannot be used.
+pub fn refused(error: SuperblockError, device: &str) -> anyhow::Error {
+    match error {
+        SuperblockError::Version { found, supported } => {
+            OtherVersion { device: device.to_owned(), found, supported }.into()
+        }
+        error => anyhow!("{device} cannot be used: {error}"),
+    }
 }
 
 /// Refuses a cache that is not the one of its line (rule 16).

@@ -8,7 +8,7 @@ use crate::arguments::RunOptions;
 use crate::control::{Answer, Answering, Listener, Progress, Question};
 use crate::events::Event;
 use crate::interrupt::{Interrupts, spawn};
-use crate::log::{Log, event};
+use crate::log::{Log, event_of};
 use crate::opening::open_origin;
 use crate::report::{
     AdviceReport, LimitsReport, Measured, RequestStats, StatsReport, StatusReport, VolumeReport, VolumeStats,
@@ -67,7 +67,7 @@ pub fn serve(
         format!("nothing is noted of a cache {cache}, so its volumes may have dirty data; connect the cache")
     })?;
     let mut volumes = open_origins(&record, options, interrupts)?;
-    let Doors { listen, socket_permissions, device_timeout, threads, watching, .. } =
+    let Doors { listen, socket_permissions, access, device_timeout, threads, watching, .. } =
         doors(&volumes[0].note.name)?;
     for volume in &mut volumes {
         let (name, file) = (&volume.note.name, watching.configuration.as_ref());
@@ -89,6 +89,9 @@ pub fn serve(
             .collect(),
         listen,
         socket_permissions,
+        socket_group: access.group.map(|group| group.0),
+        tls: access.tls,
+        limits: access.limits,
         // There is no cache left to give up.
         abandon: Box::new(|_| Ok(())),
         device_timeout,
@@ -101,7 +104,7 @@ pub fn serve(
     let running = Arc::new(RunningBare { handle: handle.clone(), volumes, nbd, watching });
     let source = Arc::clone(&running);
     let (answering, answerer) = mpsc::channel();
-    let socket = Listener::open(&RunDirectory::find(), cache)?.answer_with(answerer)?;
+    let socket = Listener::open(&RunDirectory::find(), cache, access.control)?.answer_with(answerer)?;
     let waiter = interrupts.clone();
     spawn("stop", move || {
         for (at, limits) in limits.into_iter().enumerate() {
@@ -164,8 +167,9 @@ fn open_origins(record: &CacheRecord, options: &RunOptions, interrupts: &Interru
     let mut volumes = Vec::new();
     for note in &record.volumes {
         if !may_go_on(note) {
-            event(
+            event_of(
                 Event::NotServed,
+                &note.name,
                 format_args!(
                     "volume {} is not served: its cache may hold data that its origin does not have; connect the cache",
                     note.name
@@ -215,7 +219,7 @@ struct RunningBare {
 }
 
 impl RunningBare {
-    fn status(&self) -> StatusReport {
+    fn status(&self) -> Result<StatusReport> {
         let report = |volume: &Bare| {
             let note = &volume.note;
             VolumeReport {
@@ -223,7 +227,8 @@ impl RunningBare {
                 ..VolumeReport::without_cache(note.name.clone(), note.origin.clone(), note.size_bytes)
             }
         };
-        StatusReport {
+        Ok(StatusReport {
+            clients: Some(self.handle.clients()?.into()),
             running: true,
             volumes: self.volumes.iter().map(report).collect(),
             cache: None,
@@ -236,7 +241,7 @@ impl RunningBare {
             warming_left_bytes: None,
             config: self.watching.configuration.as_ref().map(|file| file.path.display().to_string()),
             history: Vec::new(),
-        }
+        })
     }
 
     fn stats(&self) -> Result<StatsReport> {
@@ -269,7 +274,7 @@ impl RunningBare {
 
 impl Source for RunningBare {
     fn figures(&self) -> Result<Figures> {
-        Ok(Figures { status: self.status(), stats: self.stats()? })
+        Ok(Figures { status: self.status()?, stats: self.stats()? })
     }
 
     fn advice(&self) -> Result<AdviceReport> {
@@ -284,8 +289,8 @@ impl Answering for RunningBare {
         _on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Answer> {
         match question {
-            Question::Status => Ok(Answer::Status(self.status())),
-            Question::Stats => self.stats().map(Answer::Stats),
+            Question::Status => self.status().map(Box::new).map(Answer::Status),
+            Question::Stats => self.stats().map(Box::new).map(Answer::Stats),
             Question::Record => bail!("a recording is no single answer"),
             Question::Advice
             | Question::Set { .. }

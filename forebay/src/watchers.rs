@@ -1,5 +1,6 @@
 //! Watchers: those who look at a daemon over HTTP, metrics and the web page.
 
+use crate::access::Group;
 use crate::arguments::Watching;
 use crate::http::{Endpoint, SocketFile};
 use crate::metrics::MetricsSite;
@@ -40,11 +41,11 @@ pub struct Watchers {
 }
 
 impl Watchers {
-    /// Listens at the addresses that are wanted.
+    /// Listens at the addresses that are wanted; the file of a unix socket gets this group.
     ///
     /// # Errors
     /// If one of them cannot be had, or is open to others without a word that this is meant.
-    pub fn open(watching: &Watching) -> Result<Watchers> {
+    pub fn open(watching: &Watching, group: Option<Group>) -> Result<Watchers> {
         let Watching { metrics, metrics_mode, metrics_remote, web, .. } = watching;
         let metrics = match metrics {
             Some(address) if !address.is_local() && !metrics_remote => bail!(
@@ -53,14 +54,14 @@ impl Watchers {
             ),
             Some(address) => {
                 let permissions = metrics_mode.unwrap_or(SOCKET_PERMISSIONS_DEFAULT);
-                Some(Endpoint::bind("metrics", &address.0, permissions)?)
+                Some(Endpoint::bind("metrics", &address.0, permissions, group)?)
             }
             None => None,
         };
         let web = match web {
             Some(address) => {
                 let address = ListenAddress::Tcp(address.0);
-                Some(Endpoint::bind("web", &address, SOCKET_PERMISSIONS_DEFAULT)?)
+                Some(Endpoint::bind("web", &address, SOCKET_PERMISSIONS_DEFAULT, None)?)
             }
             None => None,
         };

@@ -86,7 +86,7 @@ impl UblkDevice {
     fn note(&self) -> Result<()> {
         let sequence = self.sequence.context("the kernel does not number disks")?;
         let directory = RunDirectory::find();
-        directory.make()?;
+        directory.make(None)?;
         Ok(std::fs::write(directory.disk_note(sequence), format!("FOREBAY_NAME={}\n", self.name))?)
     }
 

@@ -95,17 +95,24 @@ pub enum Question {
     },
 }
 
+impl Question {
+    /// Whether it changes nothing.
+    #[must_use]
+    pub fn only_looks(&self) -> bool {
+        matches!(self, Question::Status | Question::Stats | Question::Advice)
+    }
+}
+
 /// Answer of a daemon. [`Answer::Progress`] may come any number of times before the last one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
-#[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 pub enum Answer {
     /// Progress of a long job.
     Progress(Progress),
     /// Its status report.
-    Status(StatusReport),
+    Status(Box<StatusReport>),
     /// Its statistics.
-    Stats(StatsReport),
+    Stats(Box<StatsReport>),
     /// Advice from its load.
     Advice(Box<AdviceReport>),
     /// A recording has begun; parts of it follow.

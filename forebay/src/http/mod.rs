@@ -7,6 +7,7 @@ mod message;
 
 pub use message::{Answer, Asked};
 
+use crate::access::Group;
 use crate::interrupt::spawn;
 use anyhow::{Context, Result, bail};
 use live::server::ListenAddress;
@@ -93,11 +94,16 @@ impl Stream for UnixStream {
 }
 
 impl Endpoint {
-    /// Listens at an address; the file of a unix socket gets these permissions.
+    /// Listens at an address; the file of a unix socket gets these permissions and this group.
     ///
     /// # Errors
     /// If somebody listens there, or the system refuses.
-    pub fn bind(what: &'static str, address: &ListenAddress, permissions: u32) -> Result<Endpoint> {
+    pub fn bind(
+        what: &'static str,
+        address: &ListenAddress,
+        permissions: u32,
+        group: Option<Group>,
+    ) -> Result<Endpoint> {
         let cannot = || format!("cannot serve {what} at {address}");
         match address {
             ListenAddress::Tcp(to) => {
@@ -109,7 +115,7 @@ impl Endpoint {
                 if UnixStream::connect(path).is_ok() {
                     bail!("{}: somebody listens there already; choose another address", cannot());
                 }
-                let (listener, file) = bind_unix(path, permissions).with_context(cannot)?;
+                let (listener, file) = bind_unix(path, permissions, group).with_context(cannot)?;
                 Ok(Endpoint { what, socket: Socket::Unix(listener, file), address: address.clone() })
             }
         }
@@ -143,13 +149,16 @@ impl Endpoint {
     }
 }
 
-fn bind_unix(path: &Path, permissions: u32) -> io::Result<(UnixListener, SocketFile)> {
+fn bind_unix(path: &Path, permissions: u32, group: Option<Group>) -> io::Result<(UnixListener, SocketFile)> {
     // A socket that nobody listens at is left from a daemon that was killed; anything else is not ours.
     if fs::symlink_metadata(path).is_ok_and(|there| there.file_type().is_socket()) {
         fs::remove_file(path)?;
     }
     let listener = UnixListener::bind(path)?;
     let file = SocketFile(path.to_owned());
+    if let Some(Group(group)) = group {
+        std::os::unix::fs::chown(path, None, Some(group))?;
+    }
     fs::set_permissions(path, Permissions::from_mode(permissions))?;
     Ok((listener, file))
 }

@@ -3,8 +3,8 @@
 mod limits;
 
 use crate::report::{
-    AdviceReport, BypassStats, CacheReport, DurationStats, RecoveryReport, StatusReport, VolumeReport,
-    VolumeStats,
+    AdviceReport, BypassStats, CacheReport, ClientsReport, DurationStats, RecoveryReport, StatusReport,
+    VolumeReport, VolumeStats,
 };
 use crate::watchers::Figures;
 use engine::status::{Bypasses, VolumeState};
@@ -43,6 +43,9 @@ type Labels<'a> = Vec<(&'static str, &'a str)>;
 pub fn encode(figures: &Figures, advice: Option<&AdviceReport>) -> Result<String, fmt::Error> {
     let mut body = Body::default();
     body.daemon(&figures.status);
+    if let Some(clients) = &figures.status.clients {
+        body.clients(clients);
+    }
     if let Some(cache) = &figures.status.cache {
         body.cache(cache);
     }
@@ -179,6 +182,26 @@ impl Body {
                 seconds,
             );
         }
+    }
+
+    fn clients(&mut self, clients: &ClientsReport) {
+        let gauges = [
+            ("forebay_clients", "Clients that are connected, by NBD.", clients.connected),
+            ("forebay_clients_max", "The most clients that may be connected.", clients.limit),
+        ];
+        for (name, help, count) in gauges {
+            self.gauge(name, help, Vec::new(), count as f64);
+        }
+        self.counter(
+            "forebay_clients_sent_away",
+            "Clients that found no place, as all were taken.",
+            clients.sent_away,
+        );
+        self.counter(
+            "forebay_clients_refused",
+            "Clients that were refused for what they are: without TLS, or without the right certificate.",
+            clients.refused,
+        );
     }
 
     fn cache(&mut self, cache: &CacheReport) {

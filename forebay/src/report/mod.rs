@@ -1,6 +1,7 @@
 //! Reports of `status`, `stats` and `advise`: the shape of their JSON, which is a contract, and the text for people.
 
 mod advice;
+mod clients;
 mod division;
 mod history;
 pub mod rates;
@@ -10,6 +11,7 @@ mod stats;
 mod status;
 
 pub use advice::{AdviceReport, VolumeFacts, WearFacts};
+pub use clients::ClientsReport;
 pub use division::Division;
 pub use history::{ChangeReport, changes, now_seconds};
 pub use stats::{

@@ -1,6 +1,6 @@
 //! Report of `status`.
 
-use super::{ChangeReport, Division};
+use super::{ChangeReport, ClientsReport, Division};
 use crate::output::Size;
 use crate::setting::VolumeSettings;
 use crate::state::hexadecimal;
@@ -30,6 +30,9 @@ pub struct StatusReport {
     pub recovery: Option<RecoveryReport>,
     /// Addresses for NBD clients.
     pub nbd: Vec<String>,
+    /// Its clients; absent if it does not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clients: Option<ClientsReport>,
     /// The address of its metrics, if it serves them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<String>,
@@ -463,6 +466,9 @@ impl StatusReport {
         }
         for address in &self.nbd {
             writeln!(to, "nbd        {address}")?;
+        }
+        if let Some(clients) = &self.clients {
+            clients.print(to)?;
         }
         if let Some(address) = &self.metrics {
             writeln!(to, "metrics    {address}")?;

@@ -13,6 +13,7 @@ mod volumes;
 pub mod warming;
 mod watch;
 
+use crate::access::{Access, ControlAccess};
 use crate::arguments::RunOptions;
 use crate::attachment::AttachOptions;
 use crate::configuration::Configuration;
@@ -39,7 +40,8 @@ use engine::status::{Status, VolumeStatus};
 use engine::units::{SECTOR_BYTES, VOLUMES_MAX, VolumeIndex};
 use live::devices::Device;
 use live::server::{
-    Config, ControlError, ControlOp, ExportConfig, Handle, ListenAddress, SOCKET_PERMISSIONS_DEFAULT, Server,
+    Acceptor, Config, ControlError, ControlOp, ExportConfig, Handle, ListenAddress,
+    SOCKET_PERMISSIONS_DEFAULT, Server, TlsError,
 };
 use notices::notices;
 use sampling::Sampling;
@@ -63,6 +65,10 @@ pub struct Running {
     /// The cache that it runs with now.
     era: RwLock<Arc<Era>>,
     nbd: Vec<ListenAddress>,
+    /// The certificates for clients over TCP.
+    tls: Option<Arc<Acceptor>>,
+    /// Who may use its control socket.
+    control: ControlAccess,
     /// The error after which the cache is not written any more.
     latch: Arc<OnceLock<Errno>>,
     /// Jobs that bring a volume's data home, by its slot: one that is interrupted must not end the others.
@@ -144,6 +150,8 @@ pub struct Doors {
     pub listen: Vec<ListenAddress>,
     /// Permissions of unix sockets among them.
     pub socket_permissions: u32,
+    /// Who may connect.
+    pub access: Access,
     /// A device that does not answer for this long counts as gone.
     pub device_timeout: Duration,
     /// Number of threads that serve clients.
@@ -163,6 +171,7 @@ impl Doors {
         Doors {
             listen: Vec::new(),
             socket_permissions: SOCKET_PERMISSIONS_DEFAULT,
+            access: Access::private(),
             device_timeout,
             threads: 1,
             watching: Watched::default(),
@@ -201,6 +210,9 @@ pub fn run<T: Send + 'static>(
         exports,
         listen: doors.listen,
         socket_permissions: doors.socket_permissions,
+        socket_group: doors.access.group.map(|group| group.0),
+        tls: doors.access.tls.clone(),
+        limits: doors.access.limits,
         abandon: abandon(&volumes, &record, log.clone()),
         device_timeout: doors.device_timeout,
         notice: Box::new(notices(volumes.clone(), is_daemon, Arc::clone(&latch), log, doubt)),
@@ -208,17 +220,11 @@ pub fn run<T: Send + 'static>(
     };
     let (server, handle) = Server::new(config)?;
     let (answering, answerer) = mpsc::channel();
-    let socket = Listener::open(&RunDirectory::find(), cache.spec())?.answer_with(answerer)?;
+    let socket = Listener::open(&RunDirectory::find(), cache.spec(), doors.access.control)?;
+    let socket = socket.answer_with(answerer)?;
     let (start, started) = mpsc::channel::<Arc<Running>>();
     let (done, outcome) = mpsc::channel();
-    spawn("job", move || {
-        // Without a session there is no job.
-        let Ok(running) = started.recv() else { return };
-        let result = job(&running);
-        let stopped = running.handle.stop().context("the cache did not stop cleanly");
-        // The receiver exists as long as the server runs; after its failure the result is not needed.
-        let _ = done.send(result.and_then(|value| stopped.map(|()| value)));
-    })?;
+    do_once_started(started, done, job)?;
     let nbd = server.addresses().to_vec();
     let (watching, list_keeping) = (doors.watching, doors.list_keeping);
     let (kept_list, written_before_bytes) = (record.list(), record.written_bytes());
@@ -242,6 +248,8 @@ pub fn run<T: Send + 'static>(
             sampling: Mutex::new(Sampling::new(era.cache_bytes)),
             era: RwLock::new(Arc::new(era)),
             nbd,
+            tls: doors.access.tls,
+            control: doors.access.control,
             latch,
             drains: Mutex::default(),
             watch: Mutex::new(Watch::new()),
@@ -278,6 +286,22 @@ pub fn run<T: Send + 'static>(
     begun.note_clean(&engine.status(), engine.superblock());
     outcome.recv().context("the job ended without a result")?
     // The devices and with them the locks end here, after all notes are made.
+}
+
+/// Starts the thread of the job, which waits for the session to begin, and stops the cache when the job is done.
+fn do_once_started<T: Send + 'static>(
+    started: mpsc::Receiver<Arc<Running>>,
+    done: mpsc::Sender<Result<T>>,
+    job: impl FnOnce(&Arc<Running>) -> Result<T> + Send + 'static,
+) -> Result<()> {
+    spawn("job", move || {
+        // Without a session there is no job.
+        let Ok(running) = started.recv() else { return };
+        let result = job(&running);
+        let stopped = running.handle.stop().context("the cache did not stop cleanly");
+        // The receiver exists as long as the server runs; after its failure the result is not needed.
+        let _ = done.send(result.and_then(|value| stopped.map(|()| value)));
+    })
 }
 
 /// The origins by slot.
@@ -374,6 +398,14 @@ impl Running {
         self.configuration.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Reads the certificates again, for clients that come from now on; the error if they cannot be used.
+    ///
+    /// # Errors
+    /// As it says: then the former ones stay.
+    pub fn reload_certificates(&self) -> Result<(), TlsError> {
+        self.tls.as_ref().map_or(Ok(()), |tls| tls.reload())
+    }
+
     /// The mode that writes to a volume follow; `None` if there is no such volume.
     ///
     /// # Errors
@@ -410,6 +442,7 @@ impl Running {
         let oldest_dirty_seconds =
             Some(if is_dirty { watch.oldest_dirty_seconds(Instant::now()) } else { 0.0 });
         Ok(StatusReport {
+            clients: Some(self.handle.clients()?.into()),
             running: true,
             volumes,
             cache: Some(CacheReport {
@@ -675,8 +708,8 @@ impl Answering for Running {
         on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Answer> {
         match question {
-            Question::Status => self.status().map(Answer::Status),
-            Question::Stats => self.stats().map(Answer::Stats),
+            Question::Status => self.status().map(Box::new).map(Answer::Status),
+            Question::Stats => self.stats().map(Box::new).map(Answer::Stats),
             Question::Advice => Ok(Answer::Advice(Box::new(self.advice()?))),
             Question::Record => bail!("a recording is no single answer"),
             Question::Set { volume, setting } => {

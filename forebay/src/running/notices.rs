@@ -31,8 +31,27 @@ pub(super) fn notices(
         // The verb that drains a volume without a daemon says so itself.
         let is_said_elsewhere = matches!(said, ServerNotice::Engine(Notice::Drained { .. })) && !is_daemon;
         if !is_said_elsewhere {
-            log.say(event(&said), kind(&said), line(&said, name));
+            let volume = volume(&said).map(|index| name(index).to_owned());
+            log.say_of(event(&said), volume, kind(&said), line(&said, name));
         }
+    }
+}
+
+/// The volume that a notice is about.
+fn volume(said: &ServerNotice) -> Option<VolumeIndex> {
+    match said {
+        ServerNotice::Engine(
+            Notice::OriginError { volume, .. }
+            | Notice::CorruptClean { volume, .. }
+            | Notice::Lost { volume, .. }
+            | Notice::Uncached { volume }
+            | Notice::Drained { volume },
+        ) => Some(*volume),
+        ServerNotice::DeviceGone { target: Target::Origin(volume) }
+        | ServerNotice::OriginAway { target: Target::Origin(volume), .. }
+        | ServerNotice::OriginOther { target: Target::Origin(volume), .. }
+        | ServerNotice::OriginBack { target: Target::Origin(volume), .. } => Some(*volume),
+        _ => None,
     }
 }
 
@@ -52,6 +71,7 @@ pub fn event(said: &ServerNotice) -> Event {
         ServerNotice::OriginOther { .. } => Event::OriginOther,
         ServerNotice::OriginBack { .. } => Event::OriginBack,
         ServerNotice::TooManyClients { .. } => Event::TooManyClients,
+        ServerNotice::ClientRefused { .. } => Event::ClientRefused,
         ServerNotice::NoIoUring { .. } => Event::NoIoUring,
         _ => Event::Other,
     }
@@ -67,6 +87,7 @@ pub fn kind(said: &ServerNotice) -> String {
         ServerNotice::OriginAway { target, .. } => format!("away, {target:?}"),
         ServerNotice::OriginOther { target, .. } => format!("another disk, {target:?}"),
         ServerNotice::OriginBack { target, .. } => format!("back, {target:?}"),
+        ServerNotice::ClientRefused { refusal, .. } => format!("refused, {}", refusal.kind()),
         said => format!("{said:?}"),
     }
 }

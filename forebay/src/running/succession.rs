@@ -383,7 +383,7 @@ impl Running {
     /// Answers verbs under another name of the cache from now on.
     fn answer_as(&self, spec: &DeviceSpec) {
         let answered = RunDirectory::find();
-        let answered = Listener::open(&answered, spec).and_then(|listener| {
+        let answered = Listener::open(&answered, spec, self.control).and_then(|listener| {
             let (send, receive) = mpsc::channel();
             if let Some(running) = self.me.get().and_then(std::sync::Weak::upgrade) {
                 // The receiver is there.

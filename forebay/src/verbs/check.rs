@@ -61,7 +61,7 @@ pub(super) fn run(arguments: &Check) -> Result<()> {
             output.json(&checked(&report, false))?;
             output.finish()?;
         }
-        bail!("{spec} cannot be used: {error}");
+        return Err(superblock::refused(error, &spec.to_string()));
     }
     let mut is_repaired = false;
     if arguments.repair && !report.ok {

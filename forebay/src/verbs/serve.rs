@@ -1,5 +1,6 @@
 //! `forebay serve`: recovers a cache, opens its doors, and stays until it is told to stop.
 
+use crate::access::{Access as ClientAccess, Group};
 use crate::addition;
 use crate::arguments::Serve;
 use crate::arguments::warm::{ListPlace, RATE_DEFAULT, WarmRate, Warming};
@@ -7,7 +8,7 @@ use crate::attachment;
 use crate::configuration::{self, Configuration};
 use crate::events::Event;
 use crate::interrupt::{Interrupts, spawn};
-use crate::log::event;
+use crate::log::{event, event_of};
 use crate::opening::open_cache;
 use crate::output::Output;
 use crate::profile::{self, Wanted};
@@ -25,6 +26,7 @@ use crate::watchers::Watchers;
 use anyhow::{Context, Result, anyhow, bail};
 use engine::composition::Composition;
 use engine::effect::WriteMode;
+use engine::recovery::SuperblockError;
 use live::devices::BlockingDevice;
 use live::devices::{self, Access, DeviceError, DeviceSpec};
 use live::server::{ListenAddress, reactors_default};
@@ -50,13 +52,14 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
         attach,
         connection,
         threads,
+        access,
         watching,
         warming,
         running: options,
         places,
     } = arguments;
     let cache = cache.context("name the cache")?;
-    let watchers = Watchers::open(&watching)?;
+    let watchers = Watchers::open(&watching, access.socket_group)?;
     let ((metrics, web), endurance_bytes) = (watchers.addresses(), watching.endurance);
     let watching = Watched { metrics, web, endurance_bytes, configuration: configuration.map(Arc::new) };
     let threads = threads.unwrap_or_else(reactors_default);
@@ -64,12 +67,14 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
     attachment::flush_for_others();
     let interrupts = Interrupts::install(0)?;
     allow_many_descriptors();
+    let access = ClientAccess::new(&access, &nbd)?;
     let state = StateDirectory::find(places.state_dir.as_deref())?;
     let device_timeout = options.device_timeout;
     let doors = |given, first: &str| {
         Ok(Doors {
-            listen: listen(given, first)?,
+            listen: listen(given, first, access.group)?,
             socket_permissions: nbd_mode,
+            access: access.clone(),
             device_timeout,
             threads,
             watching: watching.clone(),
@@ -109,6 +114,8 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
     let names = served_names(&prepared);
     if let Some(configuration) = &watching.configuration {
         expect_volumes(configuration, &cache, &prepared)?;
+    }
+    if watching.configuration.is_some() || access.tls.is_some() {
         // Whoever reads that it is ready may ask for a reload at once.
         interrupts.reload_on_hangup();
     }
@@ -238,18 +245,21 @@ fn missing(spec: &DeviceSpec) -> Result<Option<String>> {
         // The start itself will report the error and a remedy.
         Err(_) => return Ok(None),
     };
-    // One that gave its place up is refused by the start itself.
-    let loaded = engine::recovery::load_superblock(&mut BlockingDevice::new(&cache));
-    Ok(loaded.err().map(|error| format!("the cache cannot be read: {spec} cannot be used: {error}")))
+    // One that gave its place up is refused by the start itself, and so is one of another version.
+    match engine::recovery::load_superblock(&mut BlockingDevice::new(&cache)) {
+        Ok(_) => Ok(None),
+        Err(error @ SuperblockError::Version { .. }) => Err(superblock::refused(error, &spec.to_string())),
+        Err(error) => Ok(Some(format!("the cache cannot be read: {spec} cannot be used: {error}"))),
+    }
 }
 
 /// Addresses for NBD clients: the operator's, or a unix socket in the run directory.
-fn listen(given: Vec<ListenAddress>, volume: &str) -> Result<Vec<ListenAddress>> {
+fn listen(given: Vec<ListenAddress>, volume: &str, group: Option<Group>) -> Result<Vec<ListenAddress>> {
     if !given.is_empty() {
         return Ok(given);
     }
     let directory = RunDirectory::find();
-    directory.make()?;
+    directory.make(group)?;
     Ok(vec![ListenAddress::Unix(directory.nbd_socket(volume)?)])
 }
 
@@ -295,8 +305,9 @@ fn expect_volumes(configuration: &Configuration, cache: &DeviceSpec, prepared: &
             );
         }
         if let Some(mode) = wish.mode.filter(|mode| *mode != volume.mode) {
-            event(
+            event_of(
                 Event::ModeDiffers,
+                &wish.name,
                 format_args!(
                     "volume {} is in {}, and {file}:{} says {}; forebay set {cache} {} mode={}, or a reload, changes it",
                     wish.name,
@@ -312,8 +323,9 @@ fn expect_volumes(configuration: &Configuration, cache: &DeviceSpec, prepared: &
     let is_named = |name: &str| configuration.volumes.iter().any(|wish| wish.name == name);
     for volume in prepared.volumes.iter().filter(|volume| !is_named(&volume.name)) {
         if !configuration.volumes.is_empty() {
-            event(
+            event_of(
                 Event::NotConfigured,
+                &volume.name,
                 format_args!("volume {} is served, and {file} says nothing of it", volume.name),
             );
         }
@@ -385,9 +397,12 @@ fn add_volumes(running: &Running, configuration: &Configuration) {
     }
 }
 
-/// Reads the configuration again, and does what of it can be done while the cache is served: adds new volumes, and sets
-/// the modes and the settings that it says. A file with an error changes nothing.
+/// Reads certificates and configuration again, and does what of it can be done while the cache is served: adds new
+/// volumes, and sets the modes and the settings that it says. A file with an error changes nothing.
 fn reload(running: &Running) {
+    if let Err(error) = running.reload_certificates() {
+        event(Event::CertificatesNotRead, format_args!("the former certificates stay: {error}"));
+    }
     let Some(old) = running.configuration() else { return };
     let new = match configuration::load(&old.path) {
         Ok(new) => new,
@@ -399,12 +414,16 @@ fn reload(running: &Running) {
         match running.mode_of(&wish.name) {
             Ok(Some(now)) if now == mode => {}
             Ok(Some(_)) => match running.set(Some(&wish.name), Setting::Mode(mode)) {
-                Ok(()) => {
-                    event(Event::ModeSet, format_args!("volume {} is set to {}", wish.name, mode.name()))
-                }
-                Err(error) => {
-                    event(Event::ModeNotSet, format_args!("{}:{}: {error:#}", new.path.display(), wish.line))
-                }
+                Ok(()) => event_of(
+                    Event::ModeSet,
+                    &wish.name,
+                    format_args!("volume {} is set to {}", wish.name, mode.name()),
+                ),
+                Err(error) => event_of(
+                    Event::ModeNotSet,
+                    &wish.name,
+                    format_args!("{}:{}: {error:#}", new.path.display(), wish.line),
+                ),
             },
             Ok(None) => {}
             Err(error) => return event(Event::ModeNotSet, format_args!("{error:#}")),

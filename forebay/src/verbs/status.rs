@@ -20,7 +20,7 @@ use std::time::Instant;
 pub(super) fn run(Status { look: arguments, history }: &Status) -> Result<()> {
     let mut status = match Connection::open(&arguments.cache)? {
         Some(mut daemon) => match daemon.ask(&Question::Status, |_| ())? {
-            Answer::Status(status) => status,
+            Answer::Status(status) => *status,
             other => return super::unexpected(&other),
         },
         None => {
@@ -85,6 +85,7 @@ fn look(spec: &DeviceSpec, state: &StateDirectory) -> Result<StatusReport> {
         .collect();
     let identity = CacheIdentity::new(spec, &superblock, &composition);
     Ok(StatusReport {
+        clients: None,
         running: false,
         volumes,
         cache: Some(CacheReport { lifetime_written_bytes, ..CacheReport::new(&status.cache, &identity) }),

@@ -67,7 +67,7 @@ fn made_list(arguments: &Warm) -> Result<Option<MadeList>> {
         return Ok(None);
     }
     let directory = RunDirectory::find();
-    directory.make()?;
+    directory.make(None)?;
     let path = directory.file(&format!("warm-{}.list", std::process::id()));
     let made = MadeList { path };
     warm_list::make(&made.path, arguments)?;

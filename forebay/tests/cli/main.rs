@@ -1,6 +1,7 @@
 //! Goal: each command does what the manual says, and says one clear line where it cannot. Method: the real binary, with
 //! files as devices, in a place of its own for each test.
 
+mod access;
 mod add;
 mod advise;
 mod attach;
@@ -10,6 +11,7 @@ mod detach;
 mod duel;
 mod ephemeral;
 mod interrupt;
+mod journal;
 mod limits;
 mod metrics;
 mod mirror;
@@ -29,5 +31,6 @@ mod studies;
 mod succession;
 mod top;
 mod traces;
+mod versions;
 mod warm;
 mod web;

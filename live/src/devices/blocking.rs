@@ -235,6 +235,9 @@ mod tests {
         assert!(other.same_as(&first));
         assert_eq!(other.identity(), first.identity());
         drop(first);
+        rustix::fs::flock(file.as_file(), rustix::fs::FlockOperation::LockShared).unwrap();
+        assert!(matches!(open(&spec, Access::Exclusive), Err(DeviceError::LookedAt { .. })));
+        rustix::fs::flock(file.as_file(), rustix::fs::FlockOperation::Unlock).unwrap();
         assert!(open(&spec, Access::Exclusive).is_ok());
     }
 

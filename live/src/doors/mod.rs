@@ -6,6 +6,7 @@
 
 mod export;
 pub(crate) mod latency;
+pub mod limits;
 #[expect(unsafe_code, reason = "the kernel reads and writes connections' memory")]
 pub mod nbd;
 pub(crate) mod offers;
@@ -45,6 +46,14 @@ impl DoorNumber {
     }
 }
 
+/// A client that was accepted, on its way to the reactor that serves it.
+#[derive(Debug)]
+pub(crate) struct Newcomer {
+    pub socket: OwnedFd,
+    /// It is served over TLS alone.
+    pub wants_tls: bool,
+}
+
 /// One kind of door, as one reactor has it.
 pub(crate) trait Door<C> {
     /// Does the work that is due, and goes on with requests that waited for memory or for replies.
@@ -58,7 +67,7 @@ pub(crate) trait Door<C> {
     /// Begins to send all replies that are ready; called once a round.
     fn send(&mut self, turn: &mut Turn<'_, C>);
     /// Serves a client that the same kind of door at another reactor has accepted.
-    fn adopt(&mut self, client: OwnedFd, turn: &mut Turn<'_, C>);
+    fn adopt(&mut self, client: Newcomer, turn: &mut Turn<'_, C>);
     /// Serves the export at this place to a client that needs no handshake: the kernel.
     fn serve(&mut self, client: KernelClient, place: usize, turn: &mut Turn<'_, C>);
     /// Closes the connections to the export at this place.

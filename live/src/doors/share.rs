@@ -1,14 +1,13 @@
-//! Share: how much of the doors' memory one client may hold. No client holds more than a quarter of it, nor more than what
-//! it leaves for the others.
+//! Share: how much of the doors' memory one client may hold. No client holds more than a quarter of it (or less, as
+//! [`ClientLimits`](super::limits::ClientLimits) say), nor more than what it leaves for the others.
 
+use super::limits::SHARE;
 use super::pieces::Cut;
 use crate::buffers::{FRAME_BYTES, Pool};
 use crate::reactor::driver::Driver;
 use engine::memory::Slice;
 use engine::units::{BLOCK_BYTES, VolumeIndex};
 
-/// One client's share of the doors' memory: one part in so many.
-pub(crate) const SHARE: u64 = 4;
 /// The part of the free memory that one piece may take.
 const NEWCOMER_SHARE: u64 = 8;
 
@@ -17,9 +16,9 @@ fn free_bytes(pool: &Pool) -> u64 {
 }
 
 /// Whether a client that holds memory may hold so much more.
-pub(crate) fn has_room(pool: &Pool, held_bytes: u64, bytes: u64) -> bool {
-    let free_bytes = free_bytes(pool);
-    let share_bytes = pool.door_quota_bytes() / SHARE;
+pub(crate) fn has_room<C>(driver: &Driver<C>, held_bytes: u64, bytes: u64) -> bool {
+    let free_bytes = free_bytes(&driver.pool);
+    let share_bytes = driver.limits.share_bytes(&driver.pool);
     bytes <= free_bytes && held_bytes + bytes <= share_bytes.min(free_bytes - bytes)
 }
 
@@ -34,12 +33,11 @@ pub(crate) fn take<C>(
     mut cut: Cut,
     is_promised: bool,
 ) -> Option<(Cut, Slice, u64)> {
-    let pool = &mut driver.pool;
     let wanted_bytes = u64::from(cut.buffer().0);
-    let most_bytes = free_bytes(pool) / NEWCOMER_SHARE;
+    let most_bytes = (free_bytes(&driver.pool) / NEWCOMER_SHARE).min(driver.limits.share_bytes(&driver.pool));
     let is_short = wanted_bytes > most_bytes
-        || !has_room(pool, held_bytes, wanted_bytes)
-        || driver.brakes.is_full(volume, pool.door_quota_bytes() / SHARE);
+        || !has_room(driver, held_bytes, wanted_bytes)
+        || driver.brakes.is_full(volume, driver.pool.door_quota_bytes() / SHARE);
     if !is_promised && is_short {
         if held_bytes > 0 {
             return None;
@@ -47,7 +45,7 @@ pub(crate) fn take<C>(
         cut = cut.shortened(most_bytes.max(BLOCK_BYTES));
     }
     let (buffer_bytes, lead_bytes) = cut.buffer();
-    let buffer = pool.allocate_for_door(buffer_bytes)?;
+    let buffer = driver.pool.allocate_for_door(buffer_bytes)?;
     let len_bytes = u32::try_from(cut.len_bytes).expect("a piece is small");
     Some((cut, Slice { buffer, offset_bytes: lead_bytes, len_bytes }, buffer_bytes.into()))
 }

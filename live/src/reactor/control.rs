@@ -69,9 +69,8 @@ impl<C: Core> Control<C> {
                 driver.brakes.set(volume, limits, driver.now);
                 let _ = answer.send(Ok(()));
             }
-            Message::HeldBack { volume, answer } => {
-                let _ = answer.send(Ok(driver.brakes.held_back(volume)));
-            }
+            Message::HeldBack { volume, answer } => drop(answer.send(Ok(driver.brakes.held_back(volume)))),
+            Message::Clients { answer } => drop(answer.send(Ok(driver.client_figures()))),
             Message::ResizeExport { volume, size_bytes, answer } => {
                 let place = driver.offers.resize(volume, size_bytes);
                 disconnect(place, answer, turn);

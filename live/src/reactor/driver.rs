@@ -7,11 +7,12 @@ use crate::clock;
 use crate::devices::Device;
 use crate::devices::flights::{Flights, Landed};
 use crate::doors::DoorNumber;
+use crate::doors::limits::{ClientFigures, ClientLimits, TurnedAway};
 use crate::doors::offers::Offers;
 use crate::limits::{Brakes, counted_bytes};
 use crate::reactor::backend::Backend;
 use crate::reactor::wakeups::WakeUps;
-use crate::server::{Answer, Config, ExportConfig, ServerNotice};
+use crate::server::{Acceptor, Answer, Config, ExportConfig, ServerNotice};
 use engine::effect::{Effect, Errno, IoId, IoOp, Request, RequestId, RequestOp, Target};
 use engine::engine::{Busy, Engine};
 use engine::memory::{Memory, Slice};
@@ -93,6 +94,10 @@ pub(crate) struct Driver<C> {
     pub pool: Pool,
     pub flights: Flights,
     pub offers: Offers,
+    /// The certificates for clients over TCP, if they come by TLS.
+    pub tls: Option<Arc<Acceptor>>,
+    pub limits: ClientLimits,
+    pub turned_away: TurnedAway,
     pub wakeups: WakeUps,
     pub notices: Vec<ServerNotice>,
     /// Time of everything in the current turn of a reactor.
@@ -152,7 +157,7 @@ impl<C: Core> Turn<'_, C> {
 impl<C: Core> Driver<C> {
     pub(crate) fn new(core: C, pool: Pool, config: Config, wake_events: Vec<Arc<OwnedFd>>) -> Driver<C> {
         let timeout_ns = u64::try_from(config.device_timeout.as_nanos()).unwrap_or(u64::MAX);
-        let Config { cache, origins, exports, abandon, notice, reactors, .. } = config;
+        let Config { cache, origins, exports, abandon, notice, reactors, tls, limits, .. } = config;
         let flights = Flights::new(cache, origins, timeout_ns);
         let offers = Offers::new(exports.into_iter().map(ExportConfig::offered).collect());
         Driver {
@@ -160,6 +165,9 @@ impl<C: Core> Driver<C> {
             pool,
             flights,
             offers,
+            tls,
+            limits,
+            turned_away: TurnedAway::default(),
             wakeups: WakeUps::new(reactors),
             notices: Vec::new(),
             now: clock::now(),
@@ -211,6 +219,18 @@ impl<C: Core> Driver<C> {
             let key = usize::try_from(id.0).expect("an id of ours");
             self.wakeups.reply(self.askers.remove(key), Err(Errno::BUSY));
         }
+    }
+
+    /// Counts the clients.
+    pub(crate) fn client_figures(&self) -> ClientFigures {
+        let TurnedAway { sent_away, refused } = self.turned_away;
+        let (connected, limit) = (self.wakeups.clients(), self.limits.clients);
+        ClientFigures { connected, limit, sent_away, refused }
+    }
+
+    /// Memory that one client may hold.
+    pub(crate) fn client_share_bytes(&self) -> u64 {
+        self.limits.share_bytes(&self.pool)
     }
 
     /// Asks the core for something; the reply is left for the asker's reactor.

@@ -3,14 +3,14 @@
 //! All of it is under the lock of the shared state ([`crate::reactor::shared::Shared`]).
 
 use crate::devices::Device;
-use crate::doors::DoorNumber;
+use crate::doors::{DoorNumber, Newcomer};
 use crate::kernel::KernelClient;
 use crate::reactor::driver::Asker;
 use crate::server::{Answer, ControlError};
 use engine::effect::Errno;
 use engine::units::Nanos;
 use std::collections::VecDeque;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -20,7 +20,7 @@ const FOR_EVER: Nanos = Nanos(u64::MAX);
 /// Order from one reactor to the doors of another.
 pub(crate) enum Order {
     /// Serve this client, which the same kind of door has accepted elsewhere.
-    Adopt { door: DoorNumber, client: OwnedFd },
+    Adopt { door: DoorNumber, client: Newcomer },
     /// Serve the kernel, which is a client of this kind, the export at this place.
     Serve { client: KernelClient, place: usize },
     /// Send away the clients of the export at this place.

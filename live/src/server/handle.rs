@@ -4,6 +4,7 @@ use super::ExportConfig;
 use crate::devices::Device;
 use crate::doors::Export;
 use crate::doors::latency::{Histograms, Latencies};
+use crate::doors::limits::ClientFigures;
 use crate::doors::traffic::Traffic;
 use crate::kernel::KernelClient;
 use crate::kernel::ublk::Queue;
@@ -97,6 +98,7 @@ pub(crate) enum Message<C> {
     Histograms { volume: VolumeIndex, answer: Answer<Option<Box<Histograms>>> },
     SetLimits { volume: VolumeIndex, limits: Limits, answer: Answer<()> },
     HeldBack { volume: VolumeIndex, answer: Answer<HeldBack> },
+    Clients { answer: Answer<ClientFigures> },
     ResizeExport { volume: VolumeIndex, size_bytes: u64, answer: Answer<()> },
     SetReadOnly { volume: VolumeIndex, read_only: bool, answer: Answer<()> },
     ServeKernel { volume: VolumeIndex, clients: Vec<KernelClient>, answer: Answer<Export> },
@@ -329,6 +331,14 @@ impl<C: Core + 'static> Handle<C> {
     /// That the server has stopped.
     pub fn held_back(&self, volume: VolumeIndex) -> Result<HeldBack, ControlError> {
         self.call(|answer| Message::HeldBack { volume, answer })
+    }
+
+    /// Counts its clients.
+    ///
+    /// # Errors
+    /// That the server has stopped.
+    pub fn clients(&self) -> Result<ClientFigures, ControlError> {
+        self.call(|answer| Message::Clients { answer })
     }
 
     /// Offers a volume with another size; connections to it are closed, so that clients ask again.

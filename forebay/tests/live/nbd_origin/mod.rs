@@ -8,7 +8,7 @@ mod ordeal;
 mod recipe;
 mod refused;
 mod scripts;
-mod server;
+pub mod server;
 mod tls;
 mod troubles;
 

@@ -6,7 +6,8 @@ use crate::nbd::replies::{Asked, Replies, Requests};
 use crate::nbd::tls::{self, Channel, Cipher, SecureReader};
 use crate::nbd::uri::{NbdUri, Server};
 use crate::nbd::wire::protocol::{
-    CMD_FLUSH, CMD_READ, FLAG_SEND_FLUSH, OPT_GO, OPT_STARTTLS, REP_ERR_UNKNOWN, REP_ERR_UNSUP,
+    CMD_FLUSH, CMD_READ, FLAG_SEND_FLUSH, OPT_GO, OPT_STARTTLS, REP_ERR_TLS_REQD, REP_ERR_UNKNOWN,
+    REP_ERR_UNSUP,
 };
 use crate::nbd::wire::{RawRequest, encode_request};
 use engine::effect::Errno;
@@ -25,8 +26,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A server whose host says nothing for about this long counts as gone.
 const SILENCE: Duration = Duration::from_secs(15);
-/// `NBD_REP_ERR_TLS_REQD`: the server wants TLS first.
-const REP_ERR_TLS_REQD: u32 = 1 << 31 | 5;
 /// `NBD_REP_ERR_POLICY`: the server's settings forbid it.
 const REP_ERR_POLICY: u32 = 1 << 31 | 2;
 

@@ -7,7 +7,7 @@
 use super::connection::{Connection, Phase};
 use super::listener::{Listener, prepare_pair};
 use super::requests::ClientRequest;
-use crate::doors::{Door, DoorNumber};
+use crate::doors::{Door, DoorNumber, Newcomer};
 use crate::kernel::KernelClient;
 use crate::nbd::wire::Session;
 use crate::reactor::backend::{Operation, Token};
@@ -19,8 +19,6 @@ use engine::units::Nanos;
 use slab::Slab;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// Most connections. One more waits a moment for a place, and is closed if none gets free.
-const CONNECTIONS_MAX: usize = 256;
 /// Longest wait of a new client for a place.
 const PLACE_NS_MAX: u64 = 2 * Nanos::SECOND;
 /// Pause between two looks for a place.
@@ -42,16 +40,25 @@ pub(super) enum Waiting {
     Accept(usize),
     Receive(usize),
     Send(usize),
+    /// A receive of records of TLS, which are to be opened.
+    Records(usize),
+    /// A cipher.
+    Sealed(usize),
+    /// A send of what it has sealed.
+    SealedSend(usize),
 }
 
 impl Waiting {
-    const KINDS: u64 = 3;
+    const KINDS: u64 = 6;
 
     fn event(self) -> u64 {
         let (kind, key) = match self {
             Waiting::Accept(key) => (0, key),
             Waiting::Receive(key) => (1, key),
             Waiting::Send(key) => (2, key),
+            Waiting::Records(key) => (3, key),
+            Waiting::Sealed(key) => (4, key),
+            Waiting::SealedSend(key) => (5, key),
         };
         key as u64 * Waiting::KINDS + kind
     }
@@ -61,7 +68,10 @@ impl Waiting {
         match event % Waiting::KINDS {
             0 => Waiting::Accept(key),
             1 => Waiting::Receive(key),
-            _ => Waiting::Send(key),
+            2 => Waiting::Send(key),
+            3 => Waiting::Records(key),
+            4 => Waiting::Sealed(key),
+            _ => Waiting::SealedSend(key),
         }
     }
 }
@@ -74,7 +84,7 @@ pub(crate) struct NbdDoor {
     pub(super) accept_again: Option<Nanos>,
     pub(super) open: bool,
     /// A client for whom there is no place yet, and the end of its wait. Nobody else is accepted meanwhile.
-    newcomer: Option<(OwnedFd, Nanos)>,
+    newcomer: Option<(Newcomer, Nanos)>,
     pub(super) connections: Slab<Box<Connection>>,
     pub(super) requests: Slab<ClientRequest>,
     /// Connections that wait for memory or for replies.
@@ -168,10 +178,12 @@ impl NbdDoor {
         let socket = unsafe { OwnedFd::from_raw_fd(result) };
         if self.open {
             self.listeners[listener].prepare(&socket);
-            if turn.driver.wakeups.clients() < CONNECTIONS_MAX {
-                self.admit(socket, turn);
+            let wants_tls = turn.driver.tls.is_some() && self.listeners[listener].is_tcp();
+            let client = Newcomer { socket, wants_tls };
+            if turn.driver.wakeups.clients() < turn.driver.limits.clients {
+                self.admit(client, turn);
             } else if self.newcomer.is_none() {
-                self.newcomer = Some((socket, turn.driver.now.plus(PLACE_NS_MAX)));
+                self.newcomer = Some((client, turn.driver.now.plus(PLACE_NS_MAX)));
                 self.accept_again = Some(turn.driver.now);
             }
         }
@@ -179,7 +191,7 @@ impl NbdDoor {
     }
 
     /// Gives a client to the reactor that has the fewest.
-    fn admit<C: Core>(&mut self, client: OwnedFd, turn: &mut Turn<'_, C>) {
+    fn admit<C: Core>(&mut self, client: Newcomer, turn: &mut Turn<'_, C>) {
         match turn.driver.wakeups.admit() {
             this if this == turn.reactor => self.adopt(client, turn),
             other => turn.driver.wakeups.order(other, Order::Adopt { door: self.number, client }),
@@ -190,23 +202,25 @@ impl NbdDoor {
     fn place_newcomer<C: Core>(&mut self, turn: &mut Turn<'_, C>) {
         let Some((client, end)) = self.newcomer.take() else { return };
         let (clients, now) = (turn.driver.wakeups.clients(), turn.driver.now);
-        if clients < CONNECTIONS_MAX {
+        if clients < turn.driver.limits.clients {
             self.admit(client, turn);
         } else if now < end {
             self.newcomer = Some((client, end));
             self.accept_again = Some(now.plus(PLACE_PAUSE_NS));
             turn.driver.wakeups.order_all(|| Order::MakeRoom);
         } else {
+            turn.driver.turned_away.sent_away += 1;
             turn.driver.notices.push(ServerNotice::TooManyClients { clients });
         }
     }
 
     /// Closes a connection. Its memory goes back when the core and the kernel are done with it.
     pub(super) fn close<C: Core>(&mut self, key: usize, turn: &mut Turn<'_, C>) {
-        let connection = &mut self.connections[key];
-        if connection.is_closed() {
+        if self.connections[key].is_closed() {
             return;
         }
+        self.tell_refusal(key, turn);
+        let connection = &mut self.connections[key];
         if matches!(connection.phase, Phase::Handshake { .. }) {
             self.handshakes -= 1;
         }
@@ -315,6 +329,9 @@ impl<C: Core> Door<C> for NbdDoor {
             Waiting::Accept(listener) => self.accepted(listener, result, turn),
             Waiting::Receive(key) => self.received(key, result, turn),
             Waiting::Send(key) => self.sent(key, result, turn),
+            Waiting::Records(key) => self.records_received(key, result, turn),
+            Waiting::Sealed(key) => self.sealed(key, result, turn),
+            Waiting::SealedSend(key) => self.sealed_sent(key, result, turn),
         }
     }
 
@@ -326,7 +343,7 @@ impl<C: Core> Door<C> for NbdDoor {
         self.send_all(turn);
     }
 
-    fn adopt(&mut self, client: OwnedFd, turn: &mut Turn<'_, C>) {
+    fn adopt(&mut self, client: Newcomer, turn: &mut Turn<'_, C>) {
         if !self.open {
             return turn.driver.wakeups.left(turn.reactor);
         }

@@ -51,7 +51,7 @@ impl NbdDoor {
             Delivery::Whole(_) => {
                 let request = &self.requests[head];
                 let rest_bytes = request.len_bytes - request.issued_bytes + WHOLE_EDGE_BYTES;
-                if !share::has_room(&turn.driver.pool, self.connections[key].held_bytes, rest_bytes) {
+                if !share::has_room(turn.driver, self.connections[key].held_bytes, rest_bytes) {
                     return Progress::Blocked;
                 }
             }

@@ -3,6 +3,7 @@
 use super::connection::Phase;
 use super::door::NbdDoor;
 use super::requests::Delivery;
+use super::secured::Secrecy;
 use crate::doors::pieces::Kind;
 use crate::doors::share::buffer_bytes;
 use crate::nbd::wire::{completion, data_head};
@@ -171,7 +172,11 @@ impl NbdDoor {
         for key in std::mem::take(&mut self.outgoing) {
             let Some(connection) = self.connections.get_mut(key) else { continue };
             connection.outgoing = false;
-            if connection.is_closed() || !connection.outbox.wants_send() {
+            if connection.is_closed() || !connection.wants_send() {
+                continue;
+            }
+            if matches!(connection.secrecy, Secrecy::Tls(_)) {
+                self.begin_seal(key, turn);
                 continue;
             }
             let socket = connection.raw_fd();
@@ -189,7 +194,10 @@ impl NbdDoor {
     pub(super) fn sent<C: Core>(&mut self, key: usize, result: i32, turn: &mut Turn<'_, C>) {
         let connection = &mut self.connections[key];
         let count = usize::try_from(result).unwrap_or(0);
-        connection.held_bytes -= connection.outbox.sent(count, &mut turn.driver.pool);
+        // Over TLS a send may have been of nothing in it.
+        if connection.outbox.in_flight() {
+            connection.held_bytes -= connection.outbox.sent(count, &mut turn.driver.pool);
+        }
         connection.moved = turn.driver.now;
         if connection.is_closed() {
             return self.bury(key, turn);
@@ -197,9 +205,10 @@ impl NbdDoor {
         if result <= 0 && !matches!(-result, libc::EAGAIN | libc::EINTR) {
             return self.close(key, turn);
         }
-        if connection.outbox.wants_send() {
+        if connection.wants_send() {
             self.note_outgoing(key);
         }
+        self.begin_tls(key, turn);
         self.leave_if_done(key, turn);
     }
 
@@ -209,6 +218,7 @@ impl NbdDoor {
         if matches!(connection.phase, Phase::Leaving)
             && connection.requests == 0
             && connection.outbox.is_empty()
+            && !self.says_goodbye(key)
         {
             self.close(key, turn);
         }

@@ -1,7 +1,7 @@
 //! ublk door of a reactor: its queues, and what happens to them.
 
 use super::request::Request;
-use crate::doors::{Door, DoorNumber};
+use crate::doors::{Door, DoorNumber, Newcomer};
 use crate::kernel::KernelClient;
 use crate::kernel::ublk::{Order as Command, Queue};
 use crate::reactor::backend::Operation;
@@ -11,7 +11,6 @@ use engine::effect::Errno;
 use engine::units::Nanos;
 use slab::Slab;
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 
 /// Longest wait of a queue for its first memory; then clients that do nothing have to give up theirs.
 const STARVING_NS_MAX: u64 = Nanos::SECOND;
@@ -143,7 +142,7 @@ impl<C: Core> Door<C> for UblkDoor {
     /// Answers are sent with everything else that the ring is given.
     fn send(&mut self, _: &mut Turn<'_, C>) {}
 
-    fn adopt(&mut self, _: OwnedFd, turn: &mut Turn<'_, C>) {
+    fn adopt(&mut self, _: Newcomer, turn: &mut Turn<'_, C>) {
         turn.driver.wakeups.left(turn.reactor);
     }
 
