@@ -97,6 +97,24 @@ pub struct Request {
     pub op: RequestOp,
 }
 
+/// The room of a volume in the cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// So much of it is kept whatever other volumes bring, as far as it was cached once.
+    pub min_bytes: u64,
+    /// With more than that, nothing enters that is only read; `None`: any.
+    pub max_bytes: Option<u64>,
+}
+
+/// How much the cache device may be written in a day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WearBudget {
+    /// The bytes of a day.
+    pub day_bytes: u64,
+    /// Bytes of it that count as written a moment ago.
+    pub spent_bytes: u64,
+}
+
 /// The operations of clients and of the operator.
 ///
 /// A `Slice` comes with one reference to its buffer, which the engine releases when it needs the
@@ -150,6 +168,11 @@ pub enum RequestOp {
     /// Destage only what somebody waits for, or no longer so: at an hour at which a sleeping disk should not be woken
     /// for more. Not remembered: a start destages as it likes.
     HoldDestage(bool),
+    /// Give the volume this room in the cache. Not remembered. Refused with [`Errno::OPNOTSUPP`] where the store cannot
+    /// keep a minimum ([`crate::composition::Composition::keeps_minimums`]).
+    SetRoom(Room),
+    /// Give the cache device a wear budget, or take it away. `volume` is any. Not remembered.
+    SetWearBudget(Option<WearBudget>),
     /// Take the volume off the cache: refused with [`Errno::IO`] while it has dirty data.
     /// Answered when its removal is durable. The volume takes no other request afterwards.
     Detach,

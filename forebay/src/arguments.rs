@@ -365,6 +365,9 @@ pub struct Watching {
     /// Bytes that the cache device may be written in its life, as its maker rates it (600T for 600 TBW).
     #[arg(long, value_name = "SIZE", value_parser = devices::parse_size)]
     pub endurance: Option<u64>,
+    /// Bytes that the cache device may be written in a day, unless forebay set says otherwise (200G).
+    #[arg(long, value_name = "SIZE", value_parser = wear_budget)]
+    pub wear_budget: Option<u64>,
 }
 
 /// `status` and `stats`.
@@ -404,7 +407,8 @@ pub struct Set {
     /// The volume (may be left out if there is only one) and what to set: mode=MODE,
     /// size=origin, origin=changed, origin=changed-discard-dirty, lost=give-up;
     /// limits: iops=N[,burst=N], bandwidth=SIZE[,burst=SIZE]; hours: destage-hours=HH:MM-HH:MM,
-    /// flush-at=HH:MM; each of these may be none.
+    /// flush-at=HH:MM; room: cache-min=N%|SIZE, cache-max=N%|SIZE; each of these may be none, and so
+    /// may wear-budget=SIZE, which is of the whole cache.
     #[arg(value_name = "[VOLUME] KEY=VALUE", required = true, value_parser = word)]
     pub words: Vec<Word>,
     /// Use DEV as the origin with origin=changed.
@@ -581,6 +585,10 @@ fn origin_override(text: &str) -> Result<OriginOverride, devices::DeviceSpecErro
         }
         _ => Ok(OriginOverride { volume: None, device: devices::parse(text)? }),
     }
+}
+
+fn wear_budget(text: &str) -> Result<u64, crate::setting::SettingError> {
+    crate::setting::budget(text)?.ok_or(crate::setting::SettingError::Budget { text: text.to_owned() })
 }
 
 fn word(text: &str) -> Result<Word, crate::setting::SettingError> {

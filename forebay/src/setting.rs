@@ -5,10 +5,11 @@
 
 mod hours;
 mod kept;
+mod portion;
 mod rate;
 
 pub use hours::TimeOfDay;
-pub use kept::{Kept, Key, VolumeSettings, keep};
+pub use kept::{Kept, Key, VolumeSettings, budget, keep};
 
 use crate::nearest::unknown;
 use engine::effect::WriteMode;
@@ -70,6 +71,22 @@ pub enum SettingError {
     Hours {
         /// The text as written.
         text: String,
+    },
+    /// Not a budget.
+    #[error(
+        "`{text}` is no wear budget; write the bytes of a day, 1M or more, for example wear-budget=200G, or wear-budget=none"
+    )]
+    Budget {
+        /// The text as written.
+        text: String,
+    },
+    /// Not a part of a cache.
+    #[error("`{text}` is no part of a cache; write for example {name}=20%, {name}=8G, or {name}=none")]
+    Portion {
+        /// The text as written.
+        text: String,
+        /// The setting.
+        name: &'static str,
     },
     /// A rate that nobody could work with.
     #[error("{name} is at least {least}; {name}=none takes the limit away")]

@@ -54,6 +54,12 @@ pub struct CacheRecord {
     /// The set id of the cache that took its place, in hexadecimal, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub succeeded_by: Option<String>,
+    /// Settings of the whole cache that were set.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cache_settings: Vec<Kept>,
+    /// Bytes that counted against the wear budget when that was noted, and when, in seconds since 1970.
+    #[serde(default)]
+    pub wear: (u64, u64),
     /// Its volumes.
     #[serde(default)]
     pub volumes: Vec<VolumeNote>,
@@ -65,6 +71,9 @@ pub struct CacheRecord {
 impl CacheRecord {
     /// Keeps a setting of a volume.
     pub fn keep(&mut self, volume: &str, kept: Kept) {
+        if kept.key().is_of_cache() {
+            return keep(&mut self.cache_settings, kept);
+        }
         keep(self.settings.entry(volume.to_owned()).or_default(), kept);
     }
 
@@ -137,6 +146,8 @@ impl StateDirectory {
             caches: Vec::new(),
             superblock_update: 0,
             written_bytes: 0,
+            cache_settings: Vec::new(),
+            wear: (0, 0),
             succeeded_by: None,
             volumes: Vec::new(),
             settings: BTreeMap::new(),
@@ -323,6 +334,7 @@ impl LiveRecord {
         let mut record = self.record.lock().expect("no thread panics while it holds the record");
         next.volumes.clone_from(&record.volumes);
         next.settings.clone_from(&record.settings);
+        next.cache_settings.clone_from(&record.cache_settings);
         self.directory.claim_name(&mut next, device)?;
         self.directory.store(&next)?;
         let mut left =
@@ -338,6 +350,13 @@ impl LiveRecord {
     #[must_use]
     pub fn written_bytes(&self) -> u64 {
         self.record.lock().expect("no thread panics while it holds the record").written_bytes
+    }
+
+    /// Settings of the whole cache that were set, and what was noted of its wear budget.
+    #[must_use]
+    pub fn of_cache(&self) -> (Vec<Kept>, (u64, u64)) {
+        let record = self.record.lock().expect("no thread panics while it holds the record");
+        (record.cache_settings.clone(), record.wear)
     }
 
     /// Settings of a volume that were set.
@@ -402,6 +421,8 @@ mod tests {
             caches: Vec::new(),
             superblock_update: 9,
             written_bytes: 7,
+            cache_settings: vec![Kept::WearBudget(Some(1 << 40))],
+            wear: (5, 6),
             succeeded_by: None,
             volumes: vec![note],
             settings: BTreeMap::from([("disk".to_owned(), vec![Kept::Iops(None)])]),

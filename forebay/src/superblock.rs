@@ -1,6 +1,7 @@
 //! The superblock as the command line reads and edits it, while no daemon has the cache.
 
 use crate::report::now_seconds;
+use crate::setting::Kept;
 use crate::state::{StateDirectory, hexadecimal};
 use anyhow::{Context, Result, anyhow, bail};
 use engine::composition::Composition;
@@ -73,6 +74,19 @@ pub fn check_mode(profile: &str, composition: &Composition, mode: WriteMode) -> 
     with_mode.validate().map_err(|coupling| {
         anyhow!("profile {profile}: {}: {} ({})", coupling.name, coupling.rule, coupling.why)
     })
+}
+
+/// Refuses a setting that a cache of this kind cannot keep.
+///
+/// # Errors
+/// Which, and what there is instead.
+pub fn check_kept(profile: &str, composition: &Composition, kept: Kept) -> Result<()> {
+    if matches!(kept, Kept::CacheMin(Some(_))) && !composition.keeps_minimums() {
+        bail!(
+            "profile {profile} cannot keep a part of the cache for a volume; give the other volumes a cache-max"
+        );
+    }
+    Ok(())
 }
 
 /// Writes both copies in turn, a flush after each, so that a crash leaves at least one whole.

@@ -89,7 +89,11 @@ impl Core for Passthrough {
                 passing(None, fua),
                 IoOp::WriteZeroes { offset_bytes: offset_bytes(range), len_bytes: len_bytes(range) },
             ),
-            RequestOp::Drain | RequestOp::CancelDrain | RequestOp::HoldDestage(_) => self.reply(id, Ok(())),
+            RequestOp::Drain
+            | RequestOp::CancelDrain
+            | RequestOp::HoldDestage(_)
+            | RequestOp::SetRoom(_)
+            | RequestOp::SetWearBudget(_) => self.reply(id, Ok(())),
             RequestOp::Stop if self.passing.is_empty() => self.reply(id, Ok(())),
             RequestOp::Stop => self.stopping = Some(id),
             RequestOp::SetMode(_)

@@ -112,8 +112,11 @@ impl<S: Store> Machine<S> {
         // RULE 7: a dirty block is never bypassed, whatever policies say: its older copy would go home over
         // the write.
         let is_asked = matches!(op, RequestOp::Write { .. }) && route != Route::Origin;
-        let passes =
-            is_asked.then(|| self.passes(key, Access::Write).or_else(|| S::bars_write(self, key))).flatten();
+        let passes = is_asked.then(|| {
+            let passes = self.passes(key, Access::Write).or_else(|| S::bars_write(self, key));
+            passes.or_else(|| self.budget_bars_write(volume_index))
+        });
+        let passes = passes.flatten();
         let may_bypass = |m: &Self| !m.has_dirty(volume_index, blocks) || m.is_mutated(Mutation::BypassDirty);
         let around = passes.filter(|_| may_bypass(self));
         let route = if around.is_some() { Route::Origin } else { route };

@@ -25,7 +25,14 @@ impl<S: Store> Machine<S> {
     pub(crate) fn start_control<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &self.requests[key];
         let (op, index) = (active.op, active.volume);
-        let is_free = matches!(op, RequestOp::Stop | RequestOp::CancelDrain | RequestOp::HoldDestage(_));
+        let is_free = matches!(
+            op,
+            RequestOp::Stop
+                | RequestOp::CancelDrain
+                | RequestOp::HoldDestage(_)
+                | RequestOp::SetRoom(_)
+                | RequestOp::SetWearBudget(_)
+        );
         if self.latched.is_some() && !is_free {
             self.fail(key, Errno::IO, memory);
             return;
@@ -42,6 +49,11 @@ impl<S: Store> Machine<S> {
                 let volume = self.volume_mut(index);
                 volume.destage.is_held_back = is_held_back;
                 volume.destage.wake();
+                self.reply(key, memory);
+            }
+            RequestOp::SetRoom(room) => self.set_room(key, index, room, memory),
+            RequestOp::SetWearBudget(budget) => {
+                self.set_wear_budget(budget);
                 self.reply(key, memory);
             }
             RequestOp::CancelDrain => {

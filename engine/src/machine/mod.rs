@@ -5,7 +5,7 @@
 //! (`volume`, `guard`, `origin`), `outbox` (`flight`, `piece`), `barrier`, `superblock`, `share_queue`, and `destage`'s
 //! `state`, `run`, `choice` and `level`. The others add calls to [`Machine`] that bring such parts together: `read`,
 //! `change` (writes, discards, write-zeroes), `share` (who may hold how much dirty), `flush`, `destage`, `control`
-//! (the operator), `adding` (of them, a new volume) and `failure` (a cache that fails).
+//! and `room` (the operator), `adding` (of them, a new volume) and `failure` (a cache that fails).
 
 pub(crate) mod adding;
 pub(crate) mod barrier;
@@ -25,13 +25,15 @@ pub(crate) mod read;
 pub(crate) mod report;
 pub(crate) mod request;
 pub(crate) mod requests;
+pub(crate) mod room;
 pub(crate) mod share;
 pub(crate) mod share_queue;
 pub(crate) mod superblock;
 pub(crate) mod volume;
 pub(crate) mod volumes;
+pub(crate) mod wear;
 
-use crate::effect::{Busy, Effect, Errno, IoId, IoOp, Notice, Request, RequestOp, Target};
+use crate::effect::{Busy, Effect, Errno, IoId, IoOp, Notice, Request, RequestOp, Target, WearBudget};
 use crate::format::Superblock;
 use crate::limits::{Config, RANGE_BYTES_MAX, REQUEST_BYTES_MAX, REQUESTS_MAX};
 use crate::machine::adding::Proposed;
@@ -46,10 +48,11 @@ use crate::machine::share_queue::ShareQueue;
 use crate::machine::superblock::SuperblockWriter;
 use crate::machine::volume::{Standing, Volume};
 use crate::machine::volumes::Volumes;
+use crate::machine::wear::Wear;
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
 use crate::number::to_u32;
-use crate::status::Content;
+use crate::status::{Bypass, Content, WearStatus};
 use crate::store::{Operations, Store};
 use crate::units::{BLOCK_BYTES, Nanos, SECTOR_BYTES, SectorRange, VOLUMES_MAX, VolumeIndex};
 use slab::Slab;
@@ -77,6 +80,7 @@ pub(crate) struct Machine<S: Operations> {
     is_guard_released: bool,
     pub(crate) neighbours: Neighbours,
     pub(crate) share: ShareQueue,
+    wear: Wear,
     outbox: Outbox<S::Flight>,
     pub(crate) runs: Slab<Run>,
     /// Why the cache is not written any more.
@@ -115,6 +119,7 @@ impl<S: Store> Machine<S> {
             is_guard_released: false,
             neighbours: Neighbours::new(config.neighbour_bytes_max),
             share: ShareQueue::default(),
+            wear: Wear::default(),
             outbox: Outbox::new(),
             runs: Slab::new(),
             latched: None,
@@ -367,6 +372,37 @@ impl<S: Store> Machine<S> {
     #[inline]
     pub(crate) fn want_tick(&mut self, at: Nanos) {
         self.next_tick = Some(self.next_tick.map_or(at, |old| old.min(at)));
+    }
+
+    // ---- wear ----------------------------------------------------------------------------
+
+    pub(crate) fn set_wear_budget(&mut self, budget: Option<WearBudget>) {
+        self.wear.set(budget, self.outbox.cache_bytes().written_bytes, self.now);
+    }
+
+    /// Whether what was read may enter the cache by its wear budget.
+    #[inline]
+    pub(crate) fn budget_allows_fills(&mut self) -> bool {
+        self.wear.allows_fills(self.outbox.cache_bytes().written_bytes, self.now)
+    }
+
+    /// Whether clean blocks may be written again by the wear budget.
+    #[inline]
+    pub(crate) fn budget_allows_relocation(&mut self) -> bool {
+        self.wear.allows_relocation(self.outbox.cache_bytes().written_bytes, self.now)
+    }
+
+    /// Why a write goes around the cache by the wear budget, if it does: where writes may, and the origin works.
+    #[inline]
+    pub(crate) fn budget_bars_write(&mut self, volume: VolumeIndex) -> Option<Bypass> {
+        let is_over = !self.wear.allows_writes(self.outbox.cache_bytes().written_bytes, self.now);
+        let may_bypass = is_over && S::takes_refused(self) && !self.volume(volume).origin.is_failing();
+        may_bypass.then_some(Bypass::Budget)
+    }
+
+    /// The wear budget and what is left of it.
+    pub(crate) fn wear_status(&self) -> Option<WearStatus> {
+        self.wear.status(self.outbox.cache_bytes().written_bytes, self.now)
     }
 
     // ---- effects -------------------------------------------------------------------------

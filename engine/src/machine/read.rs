@@ -282,7 +282,12 @@ impl<S: Store> Machine<S> {
         let volume_index = self.requests[request].volume;
         let volume = self.volume(volume_index);
         let is_cached = volume.standing == Standing::Cached;
-        let why = if volume.caches_reads() {
+        let caches_reads = volume.caches_reads();
+        let why = if caches_reads && !volume.may_have_more(blocks) {
+            Some(Bypass::AboveMax)
+        } else if caches_reads && !self.budget_allows_fills() {
+            Some(Bypass::Budget)
+        } else if caches_reads {
             S::bars_fill(self, request)
         } else {
             is_cached.then_some(Bypass::Mode)

@@ -36,6 +36,7 @@ impl<S: Store> Machine<S> {
             false_dirty_limit_bytes: self.config.false_dirty_blocks_max * BLOCK_BYTES,
             device: self.outbox.cache_bytes(),
             written: self.outbox.written(),
+            wear: self.wear_status(),
             ..CacheStatus::default()
         };
         self.store.fill_status(&mut cache);

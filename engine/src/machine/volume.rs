@@ -6,6 +6,7 @@ use crate::machine::destage::state::DestageState;
 use crate::machine::fingerprint::{is_place_touched, offsets_bytes};
 use crate::machine::guard::{Blocks, Guard};
 use crate::machine::origin::Origin;
+use crate::machine::room::RoomBlocks;
 use crate::status::Counters;
 use crate::units::{
     BLOCK_BYTES, BlockKey, SECTOR_BYTES, SECTORS_PER_BLOCK, SectorRange, VolumeId, VolumeIndex,
@@ -46,6 +47,8 @@ pub(crate) struct Volume {
     pub owed_blocks: u64,
     /// Blocks in the index.
     pub cached_blocks: u64,
+    /// How many of them are kept, and how many there may be.
+    pub room: RoomBlocks,
     /// Requests under way.
     pub active: u32,
     /// Dirty blocks that requests under way may still add.
@@ -79,6 +82,7 @@ impl Volume {
             zero_blocks: 0,
             lost_blocks: 0,
             cached_blocks: 0,
+            room: RoomBlocks::ANY,
             active: 0,
             reserved_blocks: 0,
             share_waiting: 0,

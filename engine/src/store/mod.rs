@@ -130,6 +130,10 @@ pub(crate) trait Lookup {
     fn unpin(&mut self, place: Place, blocks: u32);
     /// The offset of a place on the cache device, in bytes.
     fn offset_bytes(&self, place: Place) -> u64;
+    /// Whether the blocks of a volume can be kept from leaving for those of others.
+    fn keeps_minimums(&self) -> bool {
+        false
+    }
     /// The blocks held of a volume, rising.
     fn cached_blocks(&self, volume: VolumeIndex) -> Vec<u64>;
     /// Whether clean copies are used for a read of these blocks.

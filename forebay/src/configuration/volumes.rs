@@ -57,7 +57,7 @@ fn read_one(
 ) -> Option<VolumeWish> {
     let (mut name, mut origin, mut wanted, mut line) = (None, None, None, 0);
     let mut settings = Vec::new();
-    let known: Vec<&str> = KEYS.into_iter().chain(Key::ALL.map(|(_, name)| name)).collect();
+    let known: Vec<&str> = KEYS.into_iter().chain(Key::of_volumes()).collect();
     for (key, value) in table {
         let word: &str = key.get_ref();
         if !known.contains(&word) {

@@ -218,6 +218,7 @@ impl Body {
             "Bytes written to the cache device in all sessions that were noted.",
             cache.lifetime_written_bytes,
         );
+        self.wear(cache);
         if let Some(endurance_bytes) = cache.endurance_bytes {
             self.gauge(
                 "forebay_cache_endurance_bytes",
@@ -428,11 +429,13 @@ fn operation_of(volume: &str, operation: &str) -> OwnLabels {
 }
 
 /// Short names of the reasons to go around the cache, with their blocks.
-fn reasons(bypasses: &Bypasses) -> [(&'static str, u64); 10] {
+fn reasons(bypasses: &Bypasses) -> [(&'static str, u64); 12] {
     [
         ("mode", bypasses.mode_blocks),
         ("failed", bypasses.failed_blocks),
         ("pressure", bypasses.pressure_blocks),
+        ("above_max", bypasses.above_max_blocks),
+        ("budget", bypasses.budget_blocks),
         ("sequential", bypasses.sequential_blocks),
         ("congested", bypasses.congested_blocks),
         ("seldom", bypasses.seldom_blocks),

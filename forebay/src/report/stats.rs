@@ -136,6 +136,10 @@ struct BypassesForm {
     mode_blocks: u64,
     failed_blocks: u64,
     pressure_blocks: u64,
+    #[serde(default)]
+    above_max_blocks: u64,
+    #[serde(default)]
+    budget_blocks: u64,
     sequential_blocks: u64,
     congested_blocks: u64,
     seldom_blocks: u64,

@@ -9,7 +9,7 @@ use engine::composition::axes::Axis;
 use engine::composition::contract::Aftermath;
 use engine::effect::WriteMode;
 use engine::format::Superblock;
-use engine::status::{CacheStatus, VolumeStatus, WrittenBytes};
+use engine::status::{CacheStatus, VolumeStatus, WearStatus, WrittenBytes};
 use live::devices::DeviceSpec;
 use live::limits::Limits;
 use serde::{Deserialize, Serialize};
@@ -189,9 +189,30 @@ pub struct CacheReport {
     /// Bytes written to it in all sessions, as far as they were noted.
     #[serde(default)]
     pub lifetime_written_bytes: u64,
+    /// Its wear budget, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wear: Option<WearReport>,
     /// Bytes that it may be written in its life, as set with `serve --endurance`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endurance_bytes: Option<u64>,
+}
+
+/// The wear budget of the cache device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WearReport {
+    /// Bytes that may be written in a day.
+    pub day_bytes: u64,
+    /// Bytes that were written and count against it now.
+    pub spent_bytes: u64,
+    /// Bytes that may be written at once now; the budget brings more by and by.
+    pub left_bytes: u64,
+}
+
+impl From<WearStatus> for WearReport {
+    fn from(wear: WearStatus) -> WearReport {
+        let WearStatus { day_bytes, spent_bytes, left_bytes } = wear;
+        WearReport { day_bytes, spent_bytes, left_bytes }
+    }
 }
 
 /// Bytes written to the cache device since the start, by reason; their names are those of [`WrittenBytes`], which
@@ -359,6 +380,7 @@ impl CacheReport {
             wraps: status.wraps,
             written: status.written.into(),
             lifetime_written_bytes: 0,
+            wear: status.wear.map(WearReport::from),
             endurance_bytes: None,
         }
     }
@@ -416,6 +438,10 @@ impl StatusReport {
                 )?;
                 if let (Some(kept), Some(limit)) = (cache.kept_bytes, cache.kept_limit_bytes) {
                     writeln!(to, "memory     {} of {} for dirty data", Size(kept), Size(limit))?;
+                }
+                if let Some(wear) = cache.wear {
+                    let (day, left) = (Size(wear.day_bytes), Size(wear.left_bytes));
+                    writeln!(to, "wear       {day} a day, of that {left} left for now")?;
                 }
                 writeln!(to, "destage    {}", cache.destage)?;
                 write!(to, "crash      a power cut leaves {}", cache.power_cut_leaves)?;

@@ -9,6 +9,7 @@ mod settings;
 pub mod succession;
 mod volumes;
 mod watch;
+mod wear;
 
 use crate::arguments::RunOptions;
 use crate::attachment::AttachOptions;
@@ -111,6 +112,8 @@ pub struct Watched {
     pub metrics: Option<ListenAddress>,
     /// Bytes that the cache device may be written in its life.
     pub endurance_bytes: Option<u64>,
+    /// Bytes that it may be written in a day, unless something else is set.
+    pub wear_budget_bytes: Option<u64>,
     /// The configuration file that it was started with.
     pub configuration: Option<Arc<Configuration>>,
 }
@@ -392,8 +395,10 @@ impl Running {
     /// # Errors
     /// If it is stopping, or the notes cannot be written.
     pub fn note_written(&self) -> Result<()> {
-        let written_bytes = self.lifetime_written_bytes(&self.picture()?);
-        self.record.change(|record| record.written_bytes = written_bytes)
+        let status = self.picture()?;
+        let written_bytes = self.lifetime_written_bytes(&status);
+        self.record.change(|record| record.written_bytes = written_bytes)?;
+        self.note_wear(&status)
     }
 
     fn report(&self, status: &VolumeStatus) -> VolumeReport {
@@ -438,6 +443,11 @@ impl Running {
     /// # Errors
     /// If it cannot be changed so, or not while it runs.
     pub fn set(&self, volume: Option<&str>, setting: Setting) -> Result<()> {
+        if let Setting::Kept(kept) = setting
+            && kept.key().is_of_cache()
+        {
+            return self.keep_of_cache(volume, kept);
+        }
         let index = self.choose(&self.picture()?, volume)?;
         let served = &*self.served(index)?;
         self.tell_time()?;
@@ -525,7 +535,8 @@ impl Running {
             self.record.change(|record| {
                 record.superblock_update = superblock_update;
                 record.written_bytes = self.lifetime_written_bytes(status);
-            })
+            })?;
+            self.note_wear(status)
         });
         if let Err(error) = noted {
             // The notes stay on the safe side.

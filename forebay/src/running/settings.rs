@@ -8,7 +8,9 @@ use crate::events::Event;
 use crate::log::event;
 use crate::setting::{Kept, VolumeSettings};
 use crate::startup::Served;
+use crate::superblock::check_kept;
 use anyhow::{Context, Result};
+use live::server::ControlOp;
 use std::sync::PoisonError;
 
 impl Running {
@@ -27,8 +29,20 @@ impl Running {
         configured.filter(|kept| !now.contains(kept)).copied().collect()
     }
 
+    /// Works by all settings once more: another engine took the place of the one that was told.
+    pub(super) fn tell_engine_again(&self) -> Result<()> {
+        self.apply_wear_budget()?;
+        self.volumes.all().iter().try_for_each(|served| self.apply_settings_of(served))
+    }
+
+    fn check_kept(&self, kept: Kept) -> Result<()> {
+        let era = self.era();
+        check_kept(&era.identity.profile, &era.identity.composition, kept)
+    }
+
     /// Keeps a setting of a volume, and works by it from now on.
     pub(super) fn keep(&self, served: &Served, kept: Kept) -> Result<()> {
+        self.check_kept(kept)?;
         self.record.change(|record| record.keep(&served.name, kept))?;
         self.apply_settings_of(served)
     }
@@ -38,6 +52,7 @@ impl Running {
     /// # Errors
     /// If it is stopping.
     pub fn apply_settings(&self) -> Result<()> {
+        self.apply_wear_budget()?;
         for served in self.volumes.all() {
             self.apply_settings_of(&served)?;
             let Some(configuration) = self.configuration() else { continue };
@@ -62,6 +77,11 @@ impl Running {
         self.handle
             .set_limits(served.index, settings.limits)
             .with_context(|| format!("cannot limit volume {}", served.name))?;
+        let era = self.era();
+        if era.identity.composition.keeps_minimums() || settings.cache_min.is_none() {
+            let room = settings.room(era.cache_bytes);
+            self.request(served, ControlOp::SetRoom(room), "cannot limit the room")?;
+        }
         self.keep_hours_of(served, &settings, LocalTime::now())
     }
 
@@ -70,6 +90,11 @@ impl Running {
     /// # Errors
     /// If it is stopping, or the notes cannot be written.
     pub fn configure(&self, configuration: Configuration) -> Result<()> {
+        for wish in &configuration.volumes {
+            for kept in &wish.settings {
+                self.check_kept(*kept)?;
+            }
+        }
         let volumes = self.volumes.all();
         let before: Vec<_> = volumes.iter().map(|served| self.settings_of(&served.name).each()).collect();
         self.record.change(|record| {

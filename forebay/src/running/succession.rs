@@ -208,6 +208,7 @@ impl Running {
             Err(error) => return Err(self.go_on_as_before(&era, error)),
         };
         self.handle.open_gate()?;
+        self.tell_engine_again()?;
         let succeeded = Succeeded {
             old: era.identity.device.clone(),
             cache: next.identity.device.clone(),
@@ -358,7 +359,8 @@ impl Running {
     fn go_on_as_before(&self, era: &Era, error: anyhow::Error) -> anyhow::Error {
         let resumed = self.begin_again(era);
         let opened = self.handle.open_gate();
-        match resumed.and(opened.map_err(anyhow::Error::from)) {
+        let resumed = resumed.and(opened.map_err(anyhow::Error::from));
+        match resumed.and_then(|()| self.tell_engine_again()) {
             Ok(()) => error,
             Err(worse) => {
                 let why = format!("{error:#}; the daemon ends: {worse:#}");

@@ -2,11 +2,17 @@
 
 use super::SettingError;
 use super::hours::{Hours, TimeOfDay};
-use super::rate::{BANDWIDTH, IOPS};
+use super::portion::Portion;
+use super::rate::{BANDWIDTH, IOPS, print_bytes};
 use crate::nearest::unknown;
+use engine::effect::Room;
+use live::devices::parse_size;
 use live::limits::{Limits, Rate};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+
+const CACHE_MIN: &str = "cache-min";
+const CACHE_MAX: &str = "cache-max";
 
 /// The name of a kept setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,16 +25,36 @@ pub enum Key {
     DestageHours,
     /// The time of a daily flush.
     FlushAt,
+    /// The part of the cache that is kept for the volume.
+    CacheMin,
+    /// The part of the cache that the volume may have.
+    CacheMax,
+    /// Bytes that the cache device may be written in a day.
+    WearBudget,
 }
 
 impl Key {
     /// All of them, with their names.
-    pub const ALL: [(Key, &'static str); 4] = [
+    pub const ALL: [(Key, &'static str); 7] = [
         (Key::Iops, "iops"),
         (Key::Bandwidth, "bandwidth"),
         (Key::DestageHours, "destage-hours"),
         (Key::FlushAt, "flush-at"),
+        (Key::CacheMin, CACHE_MIN),
+        (Key::CacheMax, CACHE_MAX),
+        (Key::WearBudget, "wear-budget"),
     ];
+
+    /// Names of those that each volume has for itself.
+    pub fn of_volumes() -> impl Iterator<Item = &'static str> {
+        Key::ALL.into_iter().filter(|(key, _)| !key.is_of_cache()).map(|(_, name)| name)
+    }
+
+    /// Whether it is of the whole cache.
+    #[must_use]
+    pub fn is_of_cache(self) -> bool {
+        self == Key::WearBudget
+    }
 
     /// Its name.
     #[must_use]
@@ -55,6 +81,12 @@ pub enum Kept {
     DestageHours(Option<Hours>),
     /// `flush-at=HH:MM|none`.
     FlushAt(Option<TimeOfDay>),
+    /// `cache-min=N%|SIZE|none`.
+    CacheMin(Option<Portion>),
+    /// `cache-max=N%|SIZE|none`.
+    CacheMax(Option<Portion>),
+    /// `wear-budget=SIZE|none`.
+    WearBudget(Option<u64>),
 }
 
 impl Kept {
@@ -68,6 +100,9 @@ impl Kept {
             Key::Bandwidth => Kept::Bandwidth(BANDWIDTH.parse(value)?),
             Key::DestageHours => Kept::DestageHours(Hours::parse(value)?),
             Key::FlushAt => Kept::FlushAt(TimeOfDay::parse(value)?),
+            Key::CacheMin => Kept::CacheMin(Portion::parse(CACHE_MIN, value)?),
+            Key::CacheMax => Kept::CacheMax(Portion::parse(CACHE_MAX, value)?),
+            Key::WearBudget => Kept::WearBudget(budget(value)?),
         })
     }
 
@@ -79,6 +114,9 @@ impl Kept {
             Kept::Bandwidth(_) => Key::Bandwidth,
             Kept::DestageHours(_) => Key::DestageHours,
             Kept::FlushAt(_) => Key::FlushAt,
+            Kept::CacheMin(_) => Key::CacheMin,
+            Kept::CacheMax(_) => Key::CacheMax,
+            Kept::WearBudget(_) => Key::WearBudget,
         }
     }
 }
@@ -91,6 +129,10 @@ impl fmt::Display for Kept {
             Kept::Bandwidth(rate) => BANDWIDTH.print(*rate),
             Kept::DestageHours(hours) => hours.map_or_else(none, |hours| hours.to_string()),
             Kept::FlushAt(time) => time.map_or_else(none, |time| time.to_string()),
+            Kept::WearBudget(bytes) => bytes.map_or_else(none, print_bytes),
+            Kept::CacheMin(portion) | Kept::CacheMax(portion) => {
+                portion.map_or_else(none, |portion| portion.to_string())
+            }
         };
         write!(f, "{}={value}", self.key().name())
     }
@@ -113,6 +155,21 @@ impl TryFrom<String> for Kept {
     }
 }
 
+/// The least wear budget: with less nothing would ever be cached.
+const BUDGET_BYTES_MIN: u64 = 1 << 20;
+
+/// The bytes of a day in a text; `None` for `none`.
+///
+/// # Errors
+/// If it is neither.
+pub fn budget(text: &str) -> Result<Option<u64>, SettingError> {
+    if text == "none" {
+        return Ok(None);
+    }
+    let bytes = parse_size(text).ok().filter(|bytes| *bytes >= BUDGET_BYTES_MIN);
+    bytes.map(Some).ok_or_else(|| SettingError::Budget { text: text.to_owned() })
+}
+
 /// All kept settings of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VolumeSettings {
@@ -122,6 +179,10 @@ pub struct VolumeSettings {
     pub destage_hours: Option<Hours>,
     /// The time of a daily flush.
     pub flush_at: Option<TimeOfDay>,
+    /// The part of the cache that is kept for the volume.
+    pub cache_min: Option<Portion>,
+    /// The part of the cache that it may have.
+    pub cache_max: Option<Portion>,
 }
 
 impl VolumeSettings {
@@ -135,9 +196,22 @@ impl VolumeSettings {
                 Kept::Bandwidth(rate) => settings.limits.bandwidth = rate,
                 Kept::DestageHours(hours) => settings.destage_hours = hours,
                 Kept::FlushAt(time) => settings.flush_at = time,
+                Kept::CacheMin(portion) => settings.cache_min = portion,
+                Kept::CacheMax(portion) => settings.cache_max = portion,
+                // Of the whole cache.
+                Kept::WearBudget(_) => (),
             }
         }
         settings
+    }
+
+    /// The room of the volume in a cache of so many bytes.
+    #[must_use]
+    pub fn room(&self, cache_bytes: u64) -> Room {
+        Room {
+            min_bytes: self.cache_min.map_or(0, |portion| portion.of(cache_bytes)),
+            max_bytes: self.cache_max.map(|portion| portion.of(cache_bytes)),
+        }
     }
 
     /// Each of them, in the order of [`Key::ALL`].
@@ -148,6 +222,8 @@ impl VolumeSettings {
             Kept::Bandwidth(self.limits.bandwidth),
             Kept::DestageHours(self.destage_hours),
             Kept::FlushAt(self.flush_at),
+            Kept::CacheMin(self.cache_min),
+            Kept::CacheMax(self.cache_max),
         ]
     }
 
@@ -175,7 +251,7 @@ mod tests {
     fn every_key_reads_back_as_it_is_printed() {
         for (key, name) in Key::ALL {
             assert_eq!(Key::parse(name), Some(key));
-            let values = ["none", "77,burst=9", "64K,burst=1M", "03:00", "22:30-06:15"];
+            let values = ["none", "77,burst=9", "64K,burst=1M", "03:00", "22:30-06:15", "20%", "8G"];
             let known: Vec<Kept> = values.iter().filter_map(|value| Kept::parse(key, value).ok()).collect();
             assert!(known.len() > 1, "{name} takes some of {values:?}");
             for kept in known {
@@ -183,7 +259,7 @@ mod tests {
             }
         }
         let all = VolumeSettings::default().each();
-        assert!(all.iter().map(|kept| kept.key()).eq(Key::ALL.map(|(key, _)| key)));
+        assert!(all.iter().map(|kept| kept.key().name()).eq(Key::of_volumes()));
     }
 
     #[test]

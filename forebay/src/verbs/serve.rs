@@ -56,6 +56,7 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
     let watching = Watched {
         metrics: endpoint.as_ref().map(|endpoint| endpoint.address().clone()),
         endurance_bytes: watching.endurance,
+        wear_budget_bytes: watching.wear_budget,
         configuration: configuration.map(Arc::new),
     };
     let threads = threads.unwrap_or_else(reactors_default);
@@ -232,6 +233,10 @@ fn expect_volumes(configuration: &Configuration, cache: &DeviceSpec, prepared: &
                 wish.name
             );
         };
+        for kept in &wish.settings {
+            superblock::check_kept(&prepared.identity.profile, &prepared.identity.composition, *kept)
+                .with_context(|| format!("{file}:{}", wish.line))?;
+        }
         if let Some(mode) = wish.mode.filter(|mode| *mode != volume.mode) {
             event(
                 Event::ModeDiffers,

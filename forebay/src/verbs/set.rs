@@ -87,8 +87,17 @@ fn keep(arguments: &Set, volume: Option<&str>, kept: Kept) -> Result<()> {
     // The lock keeps a daemon from writing its notes meanwhile.
     let cache = open_cache(spec, Access::Exclusive)?;
     let superblock = superblock::load(&mut BlockingDevice::new(&cache), &spec.to_string())?;
-    let index = superblock::choose(&superblock, volume)?;
-    let name = superblock.volumes[index.at()].as_ref().map(|record| record.name.as_str());
+    let name = if kept.key().is_of_cache() {
+        if volume.is_some() {
+            bail!("{} is of the whole cache; leave the volume out", kept.key().name());
+        }
+        None
+    } else {
+        let index = superblock::choose(&superblock, volume)?;
+        superblock.volumes[index.at()].as_ref().map(|record| record.name.as_str())
+    };
+    let composition = superblock::composition(&superblock, &spec.to_string())?;
+    superblock::check_kept(&superblock.profile, &composition, kept)?;
     let state = StateDirectory::find(arguments.places.state_dir.as_deref())?;
     let mut record = state.load_or_new(&superblock.set_id)?;
     record.keep(name.unwrap_or_default(), kept);

@@ -69,8 +69,57 @@ fn settings_that_mean_nothing_are_one_line() {
         ("bandwidth=1", &["bandwidth is at least 64K"]),
         ("destage-hour=22:00-06:00", &["did you mean `destage-hours`?"]),
         ("destage-hours=22-06", &["`22-06` are no hours of the day", "destage-hours=22:00-06:00"]),
+        ("cache-min=120%", &["`120%` is no part of a cache", "cache-min=20%"]),
         ("flush-at=25:00", &["`25:00` is no time of the day", "flush-at=03:00"]),
     ] {
         place.refused(&["set", "mem:32M", "disk", setting], 2, words);
     }
+}
+
+#[test]
+fn a_wear_budget_is_of_the_cache_and_outlives_the_daemon() {
+    let scene = Scene::new(32 * MIB, &[]);
+    let file = write(&scene.place, "data.toml", &text_of(&scene, "wear-budget = \"16M\"\n"));
+    let daemon = Daemon::start(&scene.place, &["serve", "--config", &file]);
+    let wear = || scene.status()["cache"]["wear"].clone();
+    assert_eq!(wear()["day_bytes"], 16 * MIB);
+    scene.place.refused(&["set", &scene.cache, "disk", "wear-budget=1G"], 1, &["leave the volume out"]);
+    scene.place.done(&["set", &scene.cache, "wear-budget=64M"]);
+    let text = scene.place.done(&["status", &scene.cache]);
+    assert!(text.contains("wear       64 MiB a day"), "{text}");
+    daemon.stop();
+    let daemon = scene.serve();
+    daemon.write("disk", &scene.change);
+    let spent = wear()["spent_bytes"].as_u64().expect("a number");
+    assert!(spent >= 4 * MIB, "{spent} bytes after 4 MiB were written");
+    daemon.stop();
+    let daemon = scene.serve();
+    assert!(wear()["spent_bytes"].as_u64() > Some(3 * MIB), "{}", wear());
+    scene.place.done(&["set", &scene.cache, "wear-budget=none"]);
+    assert_eq!(wear(), Value::Null);
+    daemon.stop();
+    scene.place.refused(
+        &["set", &scene.cache, "wear-budget=5"],
+        2,
+        &["`5` is no wear budget", "wear-budget=200G"],
+    );
+    scene.place.refused(&["serve", &scene.cache, "--wear-budget", "lots"], 2, &["no wear budget"]);
+}
+
+#[test]
+fn a_minimum_is_for_rings_alone() {
+    let scene = Scene::new(64 * MIB, &["--profile", "flashcache"]);
+    let refused = |words: &[&str]| {
+        scene.place.refused(words, 1, &["profile flashcache cannot keep a part of the cache", "cache-max"]);
+    };
+    refused(&["set", &scene.cache, "cache-min=20%"]);
+    let volume = "[[volume]]\nname = \"disk\"\ncache-min = \"20%\"\n";
+    let file = write(&scene.place, "data.toml", &text_of(&scene, volume));
+    refused(&["serve", "--config", &file]);
+    assert_eq!(scene.status()["session"], 0, "no session was begun");
+    let daemon = scene.serve();
+    refused(&["set", &scene.cache, "cache-min=20%"]);
+    scene.place.done(&["set", &scene.cache, "cache-max=50%"]);
+    assert_eq!(settings(&scene), json!(["cache-max=50%"]));
+    daemon.stop();
 }

@@ -102,6 +102,7 @@ impl Options {
 
     pub(super) fn draw_holds(&mut self, random: &mut Random) {
         self.set(Knob::holds, if random.one_in(8) { random.between(20, 80) } else { 0 });
+        self.set(Knob::rooms, if random.one_in(4) { random.between(20, 80) } else { 0 });
     }
 
     /// Draws events between two lives of a cache: origins and caches that change, refused starts, hasty stops, an operator's jobs.

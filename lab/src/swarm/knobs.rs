@@ -225,4 +225,6 @@ knobs! {
     successions = 0,
     /// Per cent of rounds in which the destage of a volume is held back, or let go again.
     holds = 0,
+    /// Per cent of rounds in which a volume gets another room in the cache.
+    rooms = 0,
 }

@@ -10,10 +10,10 @@ use crate::disk::faults::Rates;
 use crate::random::Random;
 use crate::violation::{Kind, Violation};
 use crate::world::{Refusal, World};
-use engine::effect::{Errno, RequestOp, WriteMode};
+use engine::effect::{Errno, RequestOp, Room, WriteMode};
 use engine::recovery::OpenError;
 use engine::store::log::scan::ScanError;
-use engine::units::{Nanos, SectorRange};
+use engine::units::{BLOCK_BYTES, Nanos, SectorRange};
 
 /// Attempts to open a cache whose device fails.
 const ATTEMPTS: u32 = 20;
@@ -266,6 +266,12 @@ impl<'a> Load<'a> {
             let Some(volume) = self.volume(world) else { return Ok(()) };
             let is_held_back = !self.random.one_in(3);
             world.submit(volume, RequestOp::HoldDestage(is_held_back));
+        }
+        if self.per_cent(Knob::rooms) {
+            let Some(volume) = self.volume(world) else { return Ok(()) };
+            let mut draw = || self.random.one_in(2).then(|| self.random.below(2048) * BLOCK_BYTES);
+            let (min_bytes, max_bytes) = (draw().unwrap_or(0), draw());
+            world.submit(volume, RequestOp::SetRoom(Room { min_bytes, max_bytes }));
         }
         if self.per_cent(Knob::give_ups) {
             let Some(volume) = self.volume(world) else { return Ok(()) };

@@ -84,6 +84,7 @@ impl Options {
             Knob::additions,
             Knob::successions,
             Knob::holds,
+            Knob::rooms,
         ])
         .with_devices_alone()
     }

@@ -332,6 +332,8 @@ impl World {
             RequestOp::CancelDrain => true,
             // Refused while the block at the old end is dirty.
             RequestOp::SetSize(_) if errno == Errno::IO => true,
+            // Buckets and slots keep no minimum.
+            RequestOp::SetRoom(_) if errno == Errno::OPNOTSUPP => true,
             // Refused while dirty, or ended by a request to cancel it.
             RequestOp::Drain | RequestOp::Detach => true,
             _ => explained.may_fail_flush(volume, at),

@@ -58,6 +58,8 @@ pub(super) fn name_of(op: RequestOp) -> &'static str {
         RequestOp::Drain => "drain",
         RequestOp::CancelDrain => "cancel-drain",
         RequestOp::HoldDestage(_) => "hold-destage",
+        RequestOp::SetRoom(_) => "set-room",
+        RequestOp::SetWearBudget(_) => "set-wear-budget",
         RequestOp::Detach => "detach",
         RequestOp::Add => "add",
         RequestOp::GiveUpLost => "give-up-lost",

@@ -6,7 +6,7 @@ use crate::doors::Export;
 use crate::doors::latency::{Histograms, Latencies};
 use crate::limits::{HeldBack, Limits};
 use crate::reactor::Core;
-use engine::effect::{Errno, RequestOp, WriteMode};
+use engine::effect::{Errno, RequestOp, Room, WearBudget, WriteMode};
 use engine::limits::REQUEST_BYTES_MAX;
 use engine::units::{SECTOR_BYTES, VolumeIndex};
 use std::io;
@@ -34,6 +34,10 @@ pub enum ControlOp {
     CancelDrain,
     /// [`RequestOp::HoldDestage`]
     HoldDestage(bool),
+    /// [`RequestOp::SetRoom`]
+    SetRoom(Room),
+    /// [`RequestOp::SetWearBudget`]
+    SetWearBudget(Option<WearBudget>),
     /// [`RequestOp::Detach`]; the volume's clients are disconnected when it is done.
     Detach,
     /// [`RequestOp::Add`], of the volume that was proposed to the core.
@@ -53,6 +57,8 @@ impl ControlOp {
             ControlOp::Drain => RequestOp::Drain,
             ControlOp::CancelDrain => RequestOp::CancelDrain,
             ControlOp::HoldDestage(is_held_back) => RequestOp::HoldDestage(is_held_back),
+            ControlOp::SetRoom(room) => RequestOp::SetRoom(room),
+            ControlOp::SetWearBudget(budget) => RequestOp::SetWearBudget(budget),
             ControlOp::Detach => RequestOp::Detach,
             ControlOp::Add => RequestOp::Add,
             ControlOp::GiveUpLost => RequestOp::GiveUpLost,

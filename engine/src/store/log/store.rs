@@ -103,6 +103,10 @@ impl Lookup for LogStore {
         SEGMENTS_OFFSET + u64::from(place.0) * BLOCK_BYTES
     }
 
+    fn keeps_minimums(&self) -> bool {
+        self.reclaim.policy.keeps_any() && !self.appender.has_frames()
+    }
+
     fn cached_blocks(&self, volume: VolumeIndex) -> Vec<u64> {
         let mut blocks = Vec::new();
         self.index.for_each(|key, _| {
@@ -164,7 +168,9 @@ impl Reading for LogStore {
         stamp: Stamp,
         memory: &mut M,
     ) {
-        if !m.has_room_for_fill(blocks.count) || !m.volume(volume).caches_reads() {
+        let target = m.volume(volume);
+        let is_wanted = target.caches_reads() && target.may_have_more(blocks.count);
+        if !m.has_room_for_fill(blocks.count) || !is_wanted || !m.budget_allows_fills() {
             return;
         }
         m.volume_mut(volume).counters.warm_up_blocks += blocks.count;

@@ -1,7 +1,7 @@
 //! Families of metrics about limits: what they are, and what they held back.
 
 use super::{Body, OwnLabels, Samples, of};
-use crate::report::{LimitsReport, VolumeReport, VolumeStats};
+use crate::report::{CacheReport, LimitsReport, VolumeReport, VolumeStats};
 
 impl Body {
     pub(super) fn limits(&mut self, volumes: &[VolumeReport]) {
@@ -31,6 +31,22 @@ impl Body {
             "forebay_volume_destage_held_back",
             "1 while destage that nobody waits for is held back for its hours.",
             Samples::Gauges(held_back.collect()),
+        );
+    }
+
+    pub(super) fn wear(&mut self, cache: &CacheReport) {
+        let Some(wear) = cache.wear else { return };
+        self.gauge(
+            "forebay_cache_wear_budget_bytes",
+            "Bytes that the cache device may be written in a day.",
+            Vec::new(),
+            wear.day_bytes as f64,
+        );
+        self.gauge(
+            "forebay_cache_wear_left_bytes",
+            "Bytes of the wear budget that may be written at once now.",
+            Vec::new(),
+            wear.left_bytes as f64,
         );
     }
 

@@ -88,7 +88,9 @@ impl Machine<SlotStore> {
             return false;
         }
         let volume_index = self.requests[key].volume;
-        if self.latched.is_some() || self.is_stopping || !self.volume(volume_index).caches_reads() {
+        let volume = self.volume(volume_index);
+        let is_closed = !volume.caches_reads() || !volume.may_have_more(1);
+        if self.latched.is_some() || self.is_stopping || is_closed || !self.budget_allows_fills() {
             return true;
         }
         self.ask(key, Access::Read);
