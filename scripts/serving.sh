@@ -28,7 +28,7 @@ leave() {
     done
     local number
     for number in "${zrams[@]}"; do
-        echo 1 >"/sys/block/zram$number/reset" && echo "$number" >/sys/class/zram-control/hot_remove
+        { echo 1 >"/sys/block/zram$number/reset" && echo "$number" >/sys/class/zram-control/hot_remove; } || true
     done
     [ -z "$work" ] || rm -rf "$work"
 }
