@@ -20,12 +20,16 @@ TESTED := --workspace --profile simulation --features forebay-lab/mutations --lo
 COUNTED ?= $(TESTED)
 # The profile that make doc shares its builds with.
 PROFILE ?= dev
+# Deaths of the daemon, and at least as many of servers of origins, in make test-origins.
+ORIGIN_KILLS ?= 200
+# Deaths of the daemon in front of a real cluster and of a real bucket there.
+ORIGIN_LIVES ?= 12
 # Tests of forebay/tests/guest that make test-guest runs.
-GUEST_TESTS ?= nbd boot
+GUEST_TESTS ?= nbd ublk boot
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 30
 
-.PHONY: deb test-deb help build demo check test test-guest doc package deny soak bench bench-engine fuzz
+.PHONY: deb test-deb help build demo check test test-guest test-origins doc package deny soak bench bench-engine bench-origins fuzz
 
 help:
 	@echo "make build   the release binary"
@@ -33,6 +37,7 @@ help:
 	@echo "make check   the quick lane: format, lints, unit tests, the rules of the tree"
 	@echo "make test    everything that CI runs"
 	@echo "make test-guest   kernel devices, in a virtual machine with Debian's kernel (GUEST_TESTS=$(GUEST_TESTS))"
+	@echo "make test-origins   origins behind NBD, for long: kills (ORIGIN_KILLS=$(ORIGIN_KILLS)), a Ceph cluster, a bucket"
 	@echo "make doc     the reference of all crates, in $(TARGET)/doc"
 	@echo "make package what a registry would get, built from the packages alone"
 	@echo "make deb     the Debian package, in $(TARGET)/debian (needs cargo-deb)"
@@ -42,6 +47,7 @@ help:
 	@echo "             (SOAK_RUNS=$(SOAK_RUNS), SOAK_CRASHES=$(SOAK_CRASHES), SOAK_KILLS=$(SOAK_KILLS) in a round)"
 	@echo "make bench   speed through NBD against qemu-nbd, on block devices in memory (needs root)"
 	@echo "make bench-engine   instructions of the engine for a request, against the kept figures (KEEP=1 keeps new ones)"
+	@echo "make bench-origins  speed with origins behind NBD, and with a Ceph cluster"
 	@echo "make fuzz    each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) (needs cargo-fuzz and nightly)"
 
 build:
@@ -54,7 +60,7 @@ demo:
 	scripts/demo
 
 test:
-	@scripts/tools cc fio jq nbdinfo nbdcopy nbdfuse fusermount3 nbdkit qemu-nbd openssl mkfs.ext4 e2fsck losetup mount setpriv prlimit flock valgrind promtool systemd-analyze tmux
+	@scripts/tools cc fio jq nbdinfo nbdcopy nbdfuse fusermount3 nbdkit qemu-nbd openssl mkfs.ext4 e2fsck losetup mount setpriv prlimit flock valgrind promtool systemd-analyze tmux chromium
 	cargo fmt --all --check
 	cargo clippy $(TESTED) --all-targets -- -D warnings
 	$(MAKE) --no-print-directory doc PROFILE=simulation
@@ -63,9 +69,14 @@ test:
 	$(MAKE) --no-print-directory bench-engine
 
 test-guest:
-	@scripts/tools cc qemu-system-x86_64 busybox cpio depmod xz mkfs.ext4 e2fsck mkfs.xfs udevadm
+	@scripts/tools cc qemu-system-x86_64 busybox cpio depmod xz mkfs.ext4 e2fsck mkfs.xfs udevadm setpriv
 	cargo build --release --locked -p forebay
 	TARGET=$(abspath $(TARGET)) scripts/guest $(GUEST_TESTS)
+
+test-origins:
+	@scripts/tools cc fio jq python3 nbdinfo nbdcopy nbdkit qemu-nbd openssl setpriv
+	FOREBAY_KILLS=$(ORIGIN_KILLS) FOREBAY_LIVES=$(ORIGIN_LIVES) \
+		cargo test $(TESTED) --test live -- --nocapture --test-threads=2 nbd_origin:: recipes::
 
 check:
 	@scripts/tools cc
@@ -95,7 +106,7 @@ deny:
 	cargo deny --offline check licenses bans sources
 
 soak:
-	@scripts/tools cc setpriv prlimit flock nbdfuse fusermount3 nbdcopy mount
+	@scripts/tools cc setpriv prlimit flock nbdkit nbdfuse fusermount3 nbdcopy mount
 	cargo build --release --locked -p forebay
 	cargo test --release --locked -p forebay --test live --no-run
 	@is_over() { (( $(SOAK_SECONDS) > 0 && SECONDS >= $(SOAK_SECONDS) )) && echo "soak: $$SECONDS s without a finding"; }; \
@@ -116,6 +127,11 @@ bench:
 	@scripts/tools cc fio jq nbdkit nbdcopy qemu-nbd
 	cargo build --release --locked -p forebay
 	scripts/bench
+
+bench-origins:
+	@scripts/tools cc fio jq python3 nbdkit nbdcopy qemu-nbd setpriv
+	cargo build --release --locked -p forebay
+	scripts/bench-origins
 
 bench-engine:
 	@scripts/tools cc jq valgrind

@@ -30,7 +30,7 @@ use crate::policies::admission::always::AlwaysChoice;
 use crate::policies::admission::{AdmissionChoice, CutoffChoice};
 use crate::policies::fetch::Fetch;
 use crate::policies::replacement::ReplacementChoice;
-use crate::policies::replacement::fifo_reinsertion::Reinsertion;
+use crate::policies::replacement::fifo_reinsertion::{FifoReinsertion, Reinsertion};
 use crate::units::crc32c;
 use alloc::string::String;
 use axes::{Axis, Common, DestageChoice, PersistenceChoice, Placement, Sweep, WritesChoice};
@@ -163,6 +163,15 @@ pub enum ParseError {
 }
 
 impl Composition {
+    /// Whether a volume's blocks can be kept from leaving for those of others: in a ring that appends some again.
+    #[must_use]
+    pub fn keeps_minimums(&self) -> bool {
+        let keeps = |reinsertion: Reinsertion| FifoReinsertion::new(reinsertion).keeps_any();
+        let has_frames = matches!(self.persistence, PersistenceChoice::Frames(_));
+        !has_frames
+            && matches!(self.replacement, ReplacementChoice::FifoReinsertion(reinsertion) if keeps(reinsertion))
+    }
+
     /// Our own.
     #[must_use]
     pub fn forebay() -> Composition {

@@ -13,6 +13,8 @@ impl Errno {
     pub const PERM: Errno = Errno(1);
     /// The device failed, or data is lost.
     pub const IO: Errno = Errno(5);
+    /// Something else uses it.
+    pub const BUSY: Errno = Errno(16);
     /// No such device.
     pub const NODEV: Errno = Errno(19);
     /// A range or a length that is not allowed.
@@ -95,6 +97,24 @@ pub struct Request {
     pub op: RequestOp,
 }
 
+/// The room of a volume in the cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// So much of it is kept whatever other volumes bring, as far as it was cached once.
+    pub min_bytes: u64,
+    /// With more than that, nothing enters that is only read; `None`: any.
+    pub max_bytes: Option<u64>,
+}
+
+/// How much the cache device may be written in a day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WearBudget {
+    /// The bytes of a day.
+    pub day_bytes: u64,
+    /// Bytes of it that count as written a moment ago.
+    pub spent_bytes: u64,
+}
+
 /// The operations of clients and of the operator.
 ///
 /// A `Slice` comes with one reference to its buffer, which the engine releases when it needs the
@@ -119,6 +139,15 @@ pub enum RequestOp {
         from: Slice,
         /// Durable before the reply.
         fua: bool,
+    },
+    /// Bring what is not cached of the range into the cache, as far as there is room; the range is of whole blocks, and the
+    /// memory is needed for that until the reply. Refused with [`Errno::OPNOTSUPP`] where reads are not cached, and with
+    /// [`Errno::NOSPC`] where too much is on its way already: ask again a little later.
+    Warm {
+        /// The range to warm.
+        range: SectorRange,
+        /// The memory to read into; its content afterwards says nothing.
+        into: Slice,
     },
     /// Make durable all that was acknowledged before.
     Flush,
@@ -145,9 +174,20 @@ pub enum RequestOp {
     Drain,
     /// Ends a running drain, which is answered with [`Errno::SHUTDOWN`].
     CancelDrain,
+    /// Destage only what somebody waits for, or no longer so: at an hour at which a sleeping disk should not be woken
+    /// for more. Not remembered: a start destages as it likes.
+    HoldDestage(bool),
+    /// Give the volume this room in the cache. Not remembered. Refused with [`Errno::OPNOTSUPP`] where the store cannot
+    /// keep a minimum ([`crate::composition::Composition::keeps_minimums`]).
+    SetRoom(Room),
+    /// Give the cache device a wear budget, or take it away. `volume` is any. Not remembered.
+    SetWearBudget(Option<WearBudget>),
     /// Take the volume off the cache: refused with [`Errno::IO`] while it has dirty data.
     /// Answered when its removal is durable. The volume takes no other request afterwards.
     Detach,
+    /// Put the volume on the cache that [`crate::engine::Engine::propose`] named, at a place without one. Answered when
+    /// that is durable; it takes requests from then on.
+    Add,
     /// Give up the volume's lost blocks: they read as the origin has them. Answered when that is durable.
     GiveUpLost,
     /// Stop cleanly: destage nothing more, finish what is under way, leave the clean flag. `volume`

@@ -2,16 +2,18 @@
 
 pub use crate::effect::Busy;
 use crate::effect::{Effect, Errno, IoId, Request};
-use crate::format::Superblock;
+use crate::format::{Superblock, VolumeRecord};
 use crate::limits::Config;
+use crate::machine::guard::Blocks;
 use crate::machine::volume::Volume;
+pub use crate::machine::warm::{CachedRun, Cursor};
 use crate::machine::{Machine, Start};
 use crate::memory::Memory;
 use crate::recovery::{Opened, OpenedStore};
 use crate::status::Status;
-use crate::store::Lookup;
 use crate::store::log::LogStore;
 use crate::store::slots::SlotStore;
+use crate::store::{Lookup, Reading};
 use crate::units::{Nanos, VolumeIndex};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -50,6 +52,23 @@ impl Engine {
         match &mut self.0 {
             Inner::Log(machine) => machine.submit(now, request, memory),
             Inner::Slots(machine) => machine.submit(now, request, memory),
+        }
+    }
+
+    /// Names the volume that the next [`crate::effect::RequestOp::Add`] puts on the cache, and whether its origin can drop
+    /// ranges. The engine gives it a number of its own, whatever `record` says.
+    pub fn propose(&mut self, record: VolumeRecord, can_discard: bool) {
+        match &mut self.0 {
+            Inner::Log(machine) => machine.propose(record, can_discard),
+            Inner::Slots(machine) => machine.propose(record, can_discard),
+        }
+    }
+
+    /// Tells the time of day, in seconds since 1970: what changes a setting from now on is noted with it.
+    pub fn tell_time(&mut self, unix_seconds: u64) {
+        match &mut self.0 {
+            Inner::Log(machine) => machine.unix_seconds = unix_seconds,
+            Inner::Slots(machine) => machine.unix_seconds = unix_seconds,
         }
     }
 
@@ -103,6 +122,47 @@ impl Engine {
             Inner::Log(machine) => &machine.superblock,
             Inner::Slots(machine) => &machine.superblock,
         }
+    }
+
+    /// Calls `visit` with cached blocks, from a place in the tables on: those of `steps` rows, or a few more. Returns where
+    /// to go on; `None` at the end. Takes time in proportion to `steps`.
+    pub fn visit_cached(&self, from: Cursor, steps: u32, visit: &mut dyn FnMut(CachedRun)) -> Option<Cursor> {
+        match &self.0 {
+            Inner::Log(machine) => machine.store.visit_cached(from, steps, visit),
+            Inner::Slots(machine) => machine.store.visit_cached(from, steps, visit),
+        }
+    }
+
+    /// The runs of `blocks` blocks from `first_block` on that the cache has nothing of, as first block and number. Takes time
+    /// in proportion to `blocks`.
+    #[must_use]
+    pub fn absent(&self, volume: VolumeIndex, first_block: u64, blocks: u64) -> Vec<(u64, u64)> {
+        let range = Blocks { first: first_block, count: blocks };
+        let runs = match &self.0 {
+            Inner::Log(machine) => machine.absent(volume, range),
+            Inner::Slots(machine) => machine.absent(volume, range),
+        };
+        runs.into_iter().map(|run| (run.first, run.count)).collect()
+    }
+
+    /// Blocks that [`RequestOp::Warm`](crate::effect::RequestOp::Warm) may bring into the cache without pushing any other
+    /// one out.
+    #[must_use]
+    pub fn warm_room_blocks(&self) -> u64 {
+        match &self.0 {
+            Inner::Log(machine) => LogStore::warm_room_blocks(machine),
+            Inner::Slots(machine) => SlotStore::warm_room_blocks(machine),
+        }
+    }
+
+    /// Clients' reads of a volume's origin that are under way.
+    #[must_use]
+    pub fn client_reads_under_way(&self, volume: VolumeIndex) -> u32 {
+        let volumes = match &self.0 {
+            Inner::Log(machine) => &machine.volumes,
+            Inner::Slots(machine) => &machine.volumes,
+        };
+        volumes[volume.at()].as_ref().map_or(0, |volume| volume.origin.client_reads)
     }
 
     /// The blocks that the cache holds of a volume, in rising order. Takes time and memory in proportion to

@@ -26,10 +26,12 @@ pub mod number;
 pub mod policies;
 pub mod prng;
 pub mod recovery;
+pub mod remote;
 pub mod status;
 pub mod store;
 pub mod table;
 pub mod units;
+pub mod warmth;
 
 mod machine;
 

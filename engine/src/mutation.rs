@@ -216,6 +216,8 @@ mutations! {
     NoReserve,
     /// Hazard 12: writes that wait for room keep the destages away that would make it.
     WaitersBlockDestage,
+    /// Hazard 12: destage is held back until an hour of the day, also what a full cache, a drain or a detach waits for.
+    HoldBackAll,
     /// Rule 9: a volume whose origin fails holds up the ring for all others.
     StuckNotMoved,
     /// Rule 9: records take the last segments but one, and what is appended again is less than the oldest segment holds: the
@@ -340,6 +342,25 @@ mutations! {
     ForgetTakenBack,
     /// Rule 11: a detach is answered before the volume is durably off the cache.
     DetachBeforeDurable,
+    /// Rule 11: a volume is added and serves before it is durably on the cache: v1 is flushed, and after a crash there is no
+    /// such volume.
+    AddBeforeDurable,
+    /// Rule 11: a volume gets the number of one that was taken off. Somebody wrote v1 to the origin in between; after a crash
+    /// the log's entries of the old volume count for the new one: v0 is read.
+    ReuseVolumeId,
+    /// Rule 16: a cache is replaced while it holds v1 as dirty: v0 is read.
+    HandOverDirty,
+    /// Rule 16: the new cache is believed before the old one is not: after a crash both are, and what the one takes the other
+    /// does not know.
+    HeirBeforeRetired,
+    /// Rule 16: that the old cache is not to be believed any more is written, and not flushed, before the new one is
+    /// believed: a power cut takes it, and both are.
+    RetireUnflushed,
+    /// Rule 16: a cache is made anew, and does not say so before: a crash between the two copies of its superblock leaves those
+    /// of two caches, and neither counts.
+    RemakeWithoutNote,
+    /// Rule 16: a cache that is made anew keeps its id: what is left of its log on the device is believed.
+    RemakeKeepsSetId,
     /// Rule 11: a session begins before the origin is compared. The start is refused; the next one finds no clean stop any
     /// more, and in slots that are all dirty after a crash nothing to compare: old blocks go home over newer ones.
     SessionBeforeChecks,
@@ -355,6 +376,62 @@ mutations! {
     SkipSamples,
     /// Hazard 9: an older copy of a cache is served in its place: what was dirty then goes home over newer data.
     TrustOlderCopy,
+    /// Rule 17: v1 is in the cache of an ephemeral device alone, and was read and flushed after a crash. The device is blank at
+    /// the next start, and is formatted although the notes say that something dirty may be lost: v0 is read.
+    FormatThoughDirty,
+    /// Rule 17: the same, where the notes say nothing of what recovery found dirty.
+    OverlookRecovered,
+    /// Rule 17: another cache took the place of one that was gone, and v1 was written through it. The older one comes back and
+    /// is served: v0 is read.
+    TrustReplaced,
+    /// Rule 17: v1 is written over a dirty block of a volume that is not in writeback: the cache alone has it when it is
+    /// acknowledged. The cache is lost: v0 is read.
+    LogAlone,
+
+    // ---- remote origins ------------------------------------------------------------------------
+    /// Hazard 16: v1 is on its way to a server when the connection is lost, and counts as written. The server never got it:
+    /// v0 is read.
+    UnderWayCounts,
+    /// Hazard 16: v1 goes in two requests. The first one is answered, and the server dies with it; the second one alone is sent
+    /// again. v1 counts as written, and as durable with the next flush: the first half is nowhere.
+    PartsNotSentAgain,
+    /// Hazard 16: v1 was acknowledged and not flushed; the server dies with it. A flush was on its way, is sent to the next
+    /// server, and succeeds: v1 counts as durable, and is nowhere.
+    FlushSentAgain,
+    /// Hazard 16: v1 was acknowledged and not flushed; the server dies with it. The next flush goes to the next server and
+    /// succeeds: v1 counts as durable, and is nowhere.
+    LossNotOwed,
+    /// Hazard 16: v1 is acknowledged, and the server dies with it. The flush that fails for that is told before v1 is: v1
+    /// counts as written after it, and as durable with the next flush.
+    FailedFlushOvertakes,
+    /// Hazard 16: the server carries out v1 when its connection is long lost: v1 was sent again at once, and v2 written over
+    /// it. v1 comes over v2.
+    SentAgainAtOnce,
+    /// Hazard 16: a process is killed with v1 on its way around the cache. The next one reads v0, and caches it; then the
+    /// server carries out v1. v0 is read until it is evicted, then v1.
+    UnsettledStart,
+    /// Hazard 16: a server answers v1 twice. The second answer is taken for one to v2, which has the same cookie, and which
+    /// the server never carries out.
+    CookiesComeAgain,
+    /// Hazard 16: the answer to v1 is heard when its connection was lost, and the server died with v1. It is taken for one to
+    /// v1 as it was sent again, which the next server never carries out.
+    LateAnswersCount,
+    /// Hazard 16: the server that comes back has another disk. Dirty blocks overwrite it.
+    RejoinAnother,
+    /// Hazard 16: the server that comes back has a smaller disk. What is behind its end goes nowhere.
+    RejoinShrunk,
+    /// Hazard 16: all places that were read at the start have been written since. The server comes back with a copy of the
+    /// disk as it was before that, and nothing tells it.
+    FlushedPlacesForgotten,
+    /// Hazard 16: a place was written when the server died. The right disk comes back without it, and is refused.
+    LostPlacesKept,
+    /// Hazard 16: a place was written, and the server dropped that with a flush that failed. After the next flush the right disk
+    /// comes back without it, and is refused.
+    FailedFlushBelieved,
+    /// Hazard 16: a place is changed after it was written down. The right disk comes back, and is refused.
+    ChangedPlacesKept,
+    /// Hazard 16: a server without a flush gets v1 without the flag that makes it durable, and dies with it.
+    FuaForgotten,
 
     // ---- slots that are recorded by transactions ---------------------------------------------------
     /// History H1: a write enters a slot, and is answered before the slot is mapped durably, or recorded in a slot page. The
@@ -396,6 +473,12 @@ impl Mutation {
     #[must_use]
     pub const fn is_of_transactions(self) -> bool {
         self.number() >= Mutation::AckBeforeMapping.number()
+    }
+
+    /// Whether it is planted in the client of a server, and nowhere else.
+    #[must_use]
+    pub const fn is_of_servers(self) -> bool {
+        self.number() >= Mutation::UnderWayCounts.number() && !self.is_of_transactions()
     }
 
     /// The word and the bit that stand for it in a set.

@@ -60,6 +60,7 @@ pub fn splitmix(state: &mut u64) -> u64 {
 ///
 /// Source: one step and the finalizer of SplitMix64.
 #[must_use]
+#[inline]
 pub fn scatter(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(SPLITMIX_STEP);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -80,6 +80,8 @@ pub struct VolumeStatus {
     pub cached_bytes: u64,
     /// Errors of the origin since the start.
     pub origin_errors: u64,
+    /// Whether destage that nobody waits for is held back now.
+    pub is_held_back: bool,
     /// Whether it goes on without its cache.
     pub uncached: bool,
     /// Counts of its clients' requests since the start.
@@ -119,12 +121,25 @@ pub struct CacheStatus {
     pub device: DeviceBytes,
     /// Bytes written to it since the start, by reason.
     pub written: WrittenBytes,
+    /// The wear budget, if there is one.
+    pub wear: Option<WearStatus>,
     /// The sequence that the next batch gets; 0 of slots.
     pub next_sequence: u64,
     /// The sequence of the oldest batch with dirty data; that of the next batch if nothing is dirty, and 0 of slots.
     pub oldest_dirty_sequence: u64,
     /// Laps of the log round the device since the start.
     pub wraps: u64,
+}
+
+/// The wear budget of a cache device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WearStatus {
+    /// The bytes that may be written in a day.
+    pub day_bytes: u64,
+    /// Bytes that were written and count against it now.
+    pub spent_bytes: u64,
+    /// Bytes that may be written at once now; the budget brings more by and by.
+    pub left_bytes: u64,
 }
 
 /// Bytes to and from one device.
@@ -190,6 +205,10 @@ pub enum Bypass {
     Failed,
     /// The cache had no room at that moment.
     Pressure,
+    /// The volume has all that it may have.
+    AboveMax,
+    /// The wear budget has too little left.
+    Budget,
     /// A policy says so.
     Policy(Reason),
 }
@@ -209,6 +228,10 @@ pub struct Bypasses {
     pub failed_blocks: u64,
     /// See [`Bypass::Pressure`].
     pub pressure_blocks: u64,
+    /// See [`Bypass::AboveMax`].
+    pub above_max_blocks: u64,
+    /// See [`Bypass::Budget`].
+    pub budget_blocks: u64,
     /// See [`Reason::Sequential`].
     pub sequential_blocks: u64,
     /// See [`Reason::Congested`].
@@ -232,6 +255,8 @@ impl Bypasses {
             Bypass::Mode => &mut self.mode_blocks,
             Bypass::Failed => &mut self.failed_blocks,
             Bypass::Pressure => &mut self.pressure_blocks,
+            Bypass::AboveMax => &mut self.above_max_blocks,
+            Bypass::Budget => &mut self.budget_blocks,
             Bypass::Policy(Reason::Sequential) => &mut self.sequential_blocks,
             Bypass::Policy(Reason::Congested) => &mut self.congested_blocks,
             Bypass::Policy(Reason::NotYet) => &mut self.seldom_blocks,
@@ -245,11 +270,13 @@ impl Bypasses {
 
     /// Each count with its reason in words.
     #[must_use]
-    pub fn by_reason(&self) -> [(&'static str, u64); 10] {
+    pub fn by_reason(&self) -> [(&'static str, u64); 12] {
         [
             ("by mode", self.mode_blocks),
             ("because the cache failed", self.failed_blocks),
             ("for want of room", self.pressure_blocks),
+            ("above the volume's maximum", self.above_max_blocks),
+            ("beyond the wear budget", self.budget_blocks),
             ("of sequential runs", self.sequential_blocks),
             ("because the cache was slow", self.congested_blocks),
             ("requested too seldom", self.seldom_blocks),
@@ -267,6 +294,8 @@ impl Bypasses {
             mode_blocks: self.mode_blocks - earlier.mode_blocks,
             failed_blocks: self.failed_blocks - earlier.failed_blocks,
             pressure_blocks: self.pressure_blocks - earlier.pressure_blocks,
+            above_max_blocks: self.above_max_blocks - earlier.above_max_blocks,
+            budget_blocks: self.budget_blocks - earlier.budget_blocks,
             sequential_blocks: self.sequential_blocks - earlier.sequential_blocks,
             congested_blocks: self.congested_blocks - earlier.congested_blocks,
             seldom_blocks: self.seldom_blocks - earlier.seldom_blocks,
@@ -289,6 +318,8 @@ impl AddAssign for Bypasses {
         self.mode_blocks += other.mode_blocks;
         self.failed_blocks += other.failed_blocks;
         self.pressure_blocks += other.pressure_blocks;
+        self.above_max_blocks += other.above_max_blocks;
+        self.budget_blocks += other.budget_blocks;
         self.sequential_blocks += other.sequential_blocks;
         self.congested_blocks += other.congested_blocks;
         self.seldom_blocks += other.seldom_blocks;

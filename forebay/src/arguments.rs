@@ -3,16 +3,22 @@
 //! Values are parsed here into what they mean, so that a wrong mode, a wrong size or a malformed
 //! device is a usage error (exit status 2) before anything is opened.
 
+pub mod access;
 pub mod attach;
 #[cfg(test)]
 mod documented;
 pub mod duel;
+pub mod look;
 pub mod studies;
+pub mod succession;
 pub mod traces;
+pub mod warm;
+pub mod watch;
 
 use crate::metrics::MetricsAddress;
 use crate::profile;
 use crate::setting::Setting;
+use crate::web::WebAddress;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use engine::effect::WriteMode;
 use live::devices::{self, DeviceSpec};
@@ -46,17 +52,27 @@ pub enum Verb {
     /// Take the block device of a volume away, unless somebody uses it.
     Unattach(attach::Unattach),
     /// Show how a cache and its volumes are doing.
-    Status(Look),
+    Status(look::Status),
     /// Show what a running cache has done: requests, hits, bytes, latencies.
     Stats(Look),
     /// Watch a running cache in the terminal: rates, hits, latencies, dirty data, destage.
     Top(Top),
+    /// Say what size and what modes the load of a running cache wants, and what wears its SSD.
+    Advise(watch::Advise),
+    /// Write down what clients of a running cache ask for: a trace, without any content.
+    Record(watch::Record),
     /// Change a volume: mode=MODE, size=origin, origin=changed, lost=give-up.
     Set(Set),
+    /// Fill the cache with what will be read: a warm list, what a trace touches, or a range.
+    Warm(Box<warm::Warm>),
     /// Bring all dirty data home to the origin.
     Flush(Flush),
     /// Bring all dirty data home and take the volume off the cache.
     Detach(Detach),
+    /// Put another device in the place of a cache, while clients work.
+    Replace(succession::Replace),
+    /// Give a cache another size, while clients work.
+    Resize(succession::Resize),
     /// Verify every header, summary, checksum and record of a cache that is not running.
     Check(Check),
     /// Print superblock, segments and entries, or records of slots, of a cache that is not running.
@@ -240,6 +256,10 @@ pub struct Create {
     /// Promise only what the published system promises; `forebay profiles` tells what that gives up.
     #[arg(long = "unsafe")]
     pub is_unsafe: bool,
+    /// The cache device may be blank at any start, as an instance store of a cloud is, and is formatted anew then. No volume
+    /// can be in writeback.
+    #[arg(long, conflicts_with = "is_unsafe")]
+    pub ephemeral: bool,
     /// Format the cache device although it holds something: repeat its name here.
     #[arg(long, value_name = "DEV", value_parser = devices::parse)]
     pub wipe: Option<DeviceSpec>,
@@ -327,15 +347,21 @@ pub struct Serve {
     /// Make a block device of each volume, too: /dev/forebay/VOLUME.
     #[arg(long, conflicts_with = "uncached")]
     pub attach: bool,
-    /// Connections and patience of the devices.
+    /// Door, connections and patience of the devices.
     #[command(flatten)]
     pub connection: attach::Connection,
     /// Threads that serve clients, 1 to 16; a client stays with one of them [default: 2, or 1 on one processor].
     #[arg(long, value_name = "N", value_parser = threads)]
     pub threads: Option<usize>,
+    /// Who may connect.
+    #[command(flatten)]
+    pub access: access::Access,
     /// How it is watched.
     #[command(flatten)]
     pub watching: Watching,
+    /// Its warm list.
+    #[command(flatten)]
+    pub warming: warm::Warming,
     /// How it is run.
     #[command(flatten)]
     pub running: RunOptions,
@@ -356,9 +382,15 @@ pub struct Watching {
     /// Serve metrics at an address that other machines reach: there is no password, and no encryption.
     #[arg(long, requires = "metrics")]
     pub metrics_remote: bool,
+    /// Serve a page with plots for browsers of this machine, at http://127.0.0.1:PORT.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub web: Option<WebAddress>,
     /// Bytes that the cache device may be written in its life, as its maker rates it (600T for 600 TBW).
     #[arg(long, value_name = "SIZE", value_parser = devices::parse_size)]
     pub endurance: Option<u64>,
+    /// Bytes that the cache device may be written in a day, unless forebay set says otherwise (200G).
+    #[arg(long, value_name = "SIZE", value_parser = wear_budget)]
+    pub wear_budget: Option<u64>,
 }
 
 /// `status` and `stats`.
@@ -396,7 +428,10 @@ pub struct Set {
     #[arg(value_name = "CACHE", value_parser = devices::parse)]
     pub cache: DeviceSpec,
     /// The volume (may be left out if there is only one) and what to set: mode=MODE,
-    /// size=origin, origin=changed, origin=changed-discard-dirty, lost=give-up.
+    /// size=origin, origin=changed, origin=changed-discard-dirty, lost=give-up;
+    /// limits: iops=N[,burst=N], bandwidth=SIZE[,burst=SIZE]; hours: destage-hours=HH:MM-HH:MM,
+    /// flush-at=HH:MM; room: cache-min=N%|SIZE, cache-max=N%|SIZE; each of these may be none, and so
+    /// may wear-budget=SIZE, which is of the whole cache.
     #[arg(value_name = "[VOLUME] KEY=VALUE", required = true, value_parser = word)]
     pub words: Vec<Word>,
     /// Use DEV as the origin with origin=changed.
@@ -523,6 +558,9 @@ pub enum ValueError {
     /// Not the permissions of a file.
     #[error("give the permissions in octal, 0 to 0777, for example 0660")]
     Permissions,
+    /// Too little memory of a client.
+    #[error("give 256K or more, with a suffix, for example 1M")]
+    ClientMemory,
     /// Not a number of seconds.
     #[error("give whole seconds, 1 or more")]
     Seconds,
@@ -573,6 +611,10 @@ fn origin_override(text: &str) -> Result<OriginOverride, devices::DeviceSpecErro
         }
         _ => Ok(OriginOverride { volume: None, device: devices::parse(text)? }),
     }
+}
+
+fn wear_budget(text: &str) -> Result<u64, crate::setting::SettingError> {
+    crate::setting::budget(text)?.ok_or(crate::setting::SettingError::Budget { text: text.to_owned() })
 }
 
 fn word(text: &str) -> Result<Word, crate::setting::SettingError> {

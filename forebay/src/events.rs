@@ -112,6 +112,24 @@ events! {
     TakenAway "F33" Error,
     /// An attached volume is in use and waits for the next daemon.
     WaitsForDaemon "F34" Warning,
+    /// A reload added a volume.
+    VolumeAdded "F35" Notice,
+    /// A reload could not add a volume.
+    VolumeNotAdded "F36" Error,
+    /// A volume was flushed on schedule.
+    Flushed "F37" Notice,
+    /// A volume could not be flushed on schedule.
+    NotFlushed "F38" Error,
+    /// An ephemeral cache was gone, and another one took its place.
+    CacheRenewed "F39" Warning,
+    /// A cache that was made anew is filled from its warm list.
+    WarmedUp "F40" Notice,
+    /// A cache that was made anew could not be filled.
+    NotWarmedUp "F41" Warning,
+    /// A client was refused for what it is.
+    ClientRefused "F60" Warning,
+    /// Certificates could not be read again.
+    CertificatesNotRead "F61" Error,
     /// Something else that the server noticed.
     Other "F99" Warning,
 }

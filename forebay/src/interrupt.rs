@@ -77,6 +77,11 @@ impl Interrupts {
         }
     }
 
+    /// Takes a disk off that is not used any more.
+    pub fn unwatch(&self, device: &Device) {
+        self.shared.lock().modelled.retain(|other| !other.same_as(device));
+    }
+
     /// Keeps interrupts from ending the process from now on: the caller looks at [`Interrupts::is_interrupted`] or
     /// [`Interrupts::wait`].
     pub fn attend(&self) {

@@ -1,19 +1,26 @@
 //! The `forebay` command: reads the command line, does one verb, and says in one line why if it could not.
 
+mod access;
+mod addition;
 mod arguments;
 mod attachment;
+mod blank;
 mod configuration;
 mod control;
 mod events;
+mod formatting;
+mod http;
 mod interrupt;
 mod log;
 mod metrics;
+mod nearest;
 mod opening;
 mod origin;
 mod output;
 mod ownership;
 mod profile;
 mod progress;
+mod renewal;
 mod report;
 mod run_dir;
 mod running;
@@ -25,6 +32,9 @@ mod state;
 mod superblock;
 mod uncached;
 mod verbs;
+mod warm_list;
+mod watchers;
+mod web;
 
 use clap::Parser;
 use clap::error::ErrorKind;
@@ -49,7 +59,7 @@ fn main() -> ExitCode {
             Ok(()) => DONE,
             Err(error) if is_broken_pipe(&error) => DONE,
             Err(error) => {
-                eprintln!("forebay: {}", one_line(&format!("{error:#}")));
+                log::failure(&one_line(&format!("{error:#}")));
                 FAILED
             }
         },

@@ -3,14 +3,20 @@
 use crate::control::Connection;
 use anyhow::{Result, anyhow, bail};
 use live::devices::{self, Access, Device, DeviceError, DeviceSpec};
-use live::patience::try_patiently;
+use live::patience::{FOR_PROBES, PATIENCE, try_for};
+use std::time::Duration;
 
-/// Opens a device. A lock that another process holds is tried again for a moment.
+/// Opens a device. A lock that another process holds is tried again for a moment, and longer if that only looks at it.
 ///
 /// # Errors
 /// As [`devices::open`].
 pub fn open(spec: &DeviceSpec, access: Access) -> Result<Device, DeviceError> {
-    try_patiently(|| devices::open(spec, access), |error| matches!(error, DeviceError::Locked { .. }))
+    let patience = |error: &DeviceError| match error {
+        DeviceError::Locked { .. } => PATIENCE,
+        DeviceError::LookedAt { .. } => FOR_PROBES,
+        _ => Duration::ZERO,
+    };
+    try_for(|| devices::open(spec, access), patience)
 }
 
 /// Opens a cache device that was formatted.

@@ -28,12 +28,19 @@ fn checksum_at(device: &mut BlockingDevice, offset_bytes: u64) -> Result<u32> {
 /// # Errors
 /// If it cannot be read.
 pub fn fingerprint(origin: &Device) -> Result<[Option<Fingerprint>; PLACES]> {
+    fingerprint_within(origin, origin.size_bytes() / SECTOR_BYTES)
+}
+
+/// The same of a volume that ends before its origin does.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn fingerprint_within(origin: &Device, size_sectors: u64) -> Result<[Option<Fingerprint>; PLACES]> {
     let mut device = BlockingDevice::new(origin);
     // A power cut must not take back what is recorded, or the volume's own origin would be refused.
     device.flush().map_err(system).context("cannot flush the origin")?;
     let mut fingerprint = [const { None }; PLACES];
-    for (slot, offset_bytes) in fingerprint.iter_mut().zip(offsets_bytes(origin.size_bytes() / SECTOR_BYTES))
-    {
+    for (slot, offset_bytes) in fingerprint.iter_mut().zip(offsets_bytes(size_sectors)) {
         if let Some(offset_bytes) = offset_bytes {
             let checksum = checksum_at(&mut device, offset_bytes)?;
             *slot = Some(Fingerprint { offset_bytes, checksum });
@@ -108,8 +115,17 @@ pub fn check_mode(origin: &Device, mode: WriteMode) -> Result<()> {
 /// # Errors
 /// If it is another one, has shrunk, or was changed: which it is, and the ways on.
 pub fn verify(record: &VolumeRecord, origin: &Device, cache: &DeviceSpec) -> Result<Growth> {
+    let accepting =
+        format!("forget what is cached of it: forebay set {cache} {} origin=changed", record.name);
+    verify_or(record, origin, &accepting)
+}
+
+/// The same, where another origin is accepted by `accepting`.
+///
+/// # Errors
+/// As there.
+pub fn verify_or(record: &VolumeRecord, origin: &Device, accepting: &str) -> Result<Growth> {
     let (spec, name) = (origin.spec(), &record.name);
-    let accepting = format!("forget what is cached of it: forebay set {cache} {name} origin=changed");
     let ways_on = format!("connect the right disk, or accept this one and {accepting}");
     let seen = OriginSeen {
         identity: origin.identity(),

@@ -1,12 +1,12 @@
 //! Ownership of devices: which caches have a device as an origin, as far as the notes know. `create` and `add` ask
 //! before they give an origin a second cache or format an origin.
 
-use crate::state::{CacheRecord, StateDirectory, VolumeNote, names_of};
+use crate::state::{CacheRecord, Renewal, StateDirectory, VolumeNote, names_of};
 use crate::superblock;
 use anyhow::{Result, bail};
 use engine::format::Superblock;
+use engine::mutation::Mutations;
 use engine::recovery::load_superblock;
-use engine::units::SECTOR_BYTES;
 use live::devices::{self, BlockingDevice, Device, DeviceSpec};
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -95,28 +95,75 @@ pub fn as_an_origin(state: &StateDirectory, device: &Device) -> Result<Option<St
         .map(|Owner { cache, note }| format!("is the origin of volume {} of the cache {cache}", note.name)))
 }
 
-/// Notes the volumes of a cache that was just formatted, or got one more.
+/// Notes the volumes of a cache that was just formatted, which is new, or got one more.
 ///
 /// # Errors
 /// If the notes cannot be read or written.
-pub fn remember(state: &StateDirectory, superblock: &Superblock, cache: &DeviceSpec) -> Result<()> {
+pub fn remember(
+    state: &StateDirectory,
+    superblock: &Superblock,
+    cache: &DeviceSpec,
+    is_new: bool,
+    is_sparse: bool,
+) -> Result<()> {
     let mut record = state.load_or_new(&superblock.set_id)?;
+    note_renewal(&mut record, superblock, is_sparse);
     for (_, volume) in superblock::records(superblock) {
         if record.volumes.iter().any(|note| note.id == volume.id.0) {
             continue;
         }
-        record.volumes.push(VolumeNote {
-            id: volume.id.0,
-            name: volume.name.clone(),
-            origin: volume.origin.clone(),
-            identity: volume.identity.clone(),
-            size_bytes: volume.size_sectors * SECTOR_BYTES,
-            read_only: false,
-            // Nothing was written yet; a start notes what may be.
-            may_be_dirty: false,
-            abandoned: false,
-        });
+        // Nothing was written yet; a start notes what may be.
+        record.volumes.push(VolumeNote::new(volume, superblock.is_ephemeral, false));
+    }
+    if is_new {
+        return state.replace_by(&mut record, cache, None);
     }
     state.claim_name(&mut record, cache)?;
     state.store(&record)
+}
+
+/// Notes how an ephemeral cache is made anew.
+pub fn note_renewal(record: &mut CacheRecord, superblock: &Superblock, is_sparse: bool) {
+    let old = record.renewal.take();
+    record.renewal = superblock.is_ephemeral.then(|| Renewal {
+        profile: superblock.profile.clone(),
+        composition: superblock.composition.clone(),
+        is_sparse: is_sparse || old.as_ref().is_some_and(|old| old.is_sparse),
+        is_forming: false,
+        is_cold: old.as_ref().is_some_and(|old| old.is_cold),
+        list: old.map_or_else(|| format!("{}.warm", record.set_id), |old| old.list),
+    });
+}
+
+/// Brings the notes on an ephemeral cache up to a change of its superblock that was made while it was not served.
+///
+/// # Errors
+/// If the notes cannot be read or written.
+pub fn follow(state: &StateDirectory, superblock: &Superblock) -> Result<()> {
+    let Some(mut record) = state.load(&superblock.set_id)?.filter(|_| superblock.is_ephemeral) else {
+        return Ok(());
+    };
+    let old = std::mem::take(&mut record.volumes);
+    for (_, volume) in superblock::records(superblock) {
+        let noted = old.iter().find(|note| note.id == volume.id.0);
+        // One with a new number has nothing in the cache.
+        let may_be_dirty = noted.is_some_and(|note| note.may_be_dirty);
+        let abandoned = noted.is_some_and(|note| note.abandoned);
+        record.volumes.push(VolumeNote { abandoned, ..VolumeNote::new(volume, true, may_be_dirty) });
+    }
+    state.store(&record)
+}
+
+/// Refuses a cache whose place another one took.
+///
+/// # Errors
+/// If it is one, with the ways on.
+pub fn check_not_replaced(record: &CacheRecord, spec: &DeviceSpec) -> Result<()> {
+    if engine::recovery::is_replaced(record.replaced_by.is_some(), Mutations::NONE) {
+        bail!(
+            "{spec} holds an older cache than the one that was served in its place since: what it holds is void; connect \
+             the newer one, or begin anew: forebay create --wipe {spec} ..."
+        );
+    }
+    Ok(())
 }

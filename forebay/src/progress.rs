@@ -139,6 +139,7 @@ impl Rate {
         let (doing, kind) = match progress.phase {
             Phase::Flushing => ("flushing", "dirty"),
             Phase::Comparing => ("comparing", "cached"),
+            Phase::Warming => ("warming", "listed"),
         };
         let left = format!("{doing} {}: {} {kind} left", progress.volume, Size(progress.left_bytes));
         match self.bytes_per_second() {

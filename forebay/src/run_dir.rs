@@ -1,17 +1,25 @@
 //! The run directory: where a daemon's control socket and its default NBD socket are.
 
+use crate::access::Group;
 use anyhow::{Context, Result, bail};
 use live::devices::DeviceSpec;
+use rustix::fs::{Gid, Mode, Uid, chmod, chown};
 use std::env;
 use std::fs::{self, DirBuilder};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::PathBuf;
 
 /// Longest name of a socket that the system takes, without its final zero.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
+/// The run directory of root's daemons.
+const SYSTEM: &str = "/run/forebay";
+
 /// Permissions of the directory: nobody else comes in.
-const PERMISSIONS: u32 = 0o700;
+const PRIVATE: u32 = 0o700;
+/// Permissions of a directory that members of its group may look into; each socket has its own.
+const SHARED: u32 = 0o750;
 
 /// A run directory.
 pub struct RunDirectory {
@@ -27,7 +35,7 @@ impl RunDirectory {
         let path = if let Some(path) = non_empty("FOREBAY_RUN_DIR") {
             path
         } else if uid.is_root() {
-            PathBuf::from("/run/forebay")
+            PathBuf::from(SYSTEM)
         } else if let Some(path) = non_empty("XDG_RUNTIME_DIR") {
             path.join("forebay")
         } else {
@@ -36,25 +44,42 @@ impl RunDirectory {
         RunDirectory { path }
     }
 
-    /// Makes the directory, closed to other users, if it does not exist.
-    ///
-    /// # Errors
-    /// If it cannot be made, or [`RunDirectory::check`] refuses it.
-    pub fn make(&self) -> Result<()> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(PERMISSIONS)
-            .create(&self.path)
-            .with_context(|| format!("cannot make the run directory {}", self.path.display()))?;
-        self.check()
+    /// The run directory of root's daemons, unless it is one's own or another one is named.
+    #[must_use]
+    pub fn of_system() -> Option<RunDirectory> {
+        let has_another = non_empty("FOREBAY_RUN_DIR").is_none() && !rustix::process::geteuid().is_root();
+        has_another.then(|| RunDirectory { path: PathBuf::from(SYSTEM) })
     }
 
-    /// Refuses a directory that others could use to pretend to be the daemon, or to talk to it: one that is a link,
-    /// belongs to another user, or is open to others.
+    /// Makes the directory if it does not exist: closed to other users, or open to a group.
+    ///
+    /// # Errors
+    /// If it cannot be made or given to the group, or others could use it: see [`RunDirectory::check_as_client`].
+    pub fn make(&self, group: Option<Group>) -> Result<()> {
+        let path = self.path.display();
+        DirBuilder::new()
+            .recursive(true)
+            .mode(PRIVATE)
+            .create(&self.path)
+            .with_context(|| format!("cannot make the run directory {path}"))?;
+        self.check(|owner| owner == rustix::process::geteuid())?;
+        let Some(Group(group)) = group else { return Ok(()) };
+        chown(&self.path, None, Some(Gid::from_raw(group)))
+            .and_then(|()| chmod(&self.path, Mode::from_raw_mode(SHARED)))
+            .map_err(io::Error::from)
+            .with_context(|| format!("cannot give the run directory {path} to group {group}"))
+    }
+
+    /// Refuses a directory that others could use to pretend to be the daemon: one that is a link, belongs to another user
+    /// than oneself or root, or lets others write or come in. Its group may look into it.
     ///
     /// # Errors
     /// If it is so, or cannot be looked at.
-    pub fn check(&self) -> Result<()> {
+    pub fn check_as_client(&self) -> Result<()> {
+        self.check(|owner| owner == rustix::process::geteuid() || owner.is_root())
+    }
+
+    fn check(&self, is_right_owner: impl FnOnce(Uid) -> bool) -> Result<()> {
         let path = self.path.display();
         let found = fs::symlink_metadata(&self.path)
             .with_context(|| format!("cannot look at the run directory {path}"))?;
@@ -66,16 +91,23 @@ impl RunDirectory {
         if !found.is_dir() {
             bail!("the run directory {path} is not a directory; name another one with FOREBAY_RUN_DIR");
         }
-        if found.uid() != rustix::process::geteuid().as_raw() {
+        if !is_right_owner(Uid::from_raw(found.uid())) {
             bail!("the run directory {path} belongs to another user; name your own with FOREBAY_RUN_DIR");
         }
         let permissions = found.mode() & 0o777;
-        if permissions != PERMISSIONS {
+        if permissions & !SHARED != 0 || permissions & PRIVATE != PRIVATE {
             bail!(
-                "the run directory {path} has mode {permissions:04o} instead of {PERMISSIONS:04o}; chmod 700 {path}"
+                "the run directory {path} has mode {permissions:04o} instead of {PRIVATE:04o} (or {SHARED:04o}, for a \
+                 group); chmod 700 {path}"
             );
         }
         Ok(())
+    }
+
+    /// Whether one may come in.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        rustix::fs::access(&self.path, rustix::fs::Access::EXEC_OK).is_ok()
     }
 
     /// Whether there is something of its name.
@@ -110,6 +142,18 @@ impl RunDirectory {
         self.socket(&format!("{volume}.nbd"))
     }
 
+    /// The note for udev on a ublk device, by the sequence number of its disk.
+    #[must_use]
+    pub fn disk_note(&self, sequence: u64) -> PathBuf {
+        self.path.join(format!("disk-{sequence}"))
+    }
+
+    /// A file of one's own in it.
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
     fn socket(&self, name: &str) -> Result<PathBuf> {
         let path = self.path.join(name);
         if path.as_os_str().len() > SOCKET_PATH_BYTES_MAX {
@@ -135,7 +179,7 @@ fn key(canonical: &str) -> String {
 }
 
 /// FNV-1a, 64 bits. Source: Fowler, Noll, Vo; the offset basis and the prime are theirs.
-fn fnv1a(bytes: &[u8]) -> u64 {
+pub fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })

@@ -1,5 +1,17 @@
 //! Settings that `set` can change.
+//!
+//! Some change the cache itself (its superblock), once. The others are kept among the daemon's notes and say how it
+//! works; a configuration file may say those, too.
 
+mod hours;
+mod kept;
+mod portion;
+mod rate;
+
+pub use hours::TimeOfDay;
+pub use kept::{Kept, Key, VolumeSettings, budget, keep};
+
+use crate::nearest::unknown;
 use engine::effect::WriteMode;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -20,16 +32,82 @@ pub enum Setting {
     OriginChangedDiscardDirty,
     /// `lost=give-up`: blocks that rotted while dirty read as the origin has them.
     GiveUpLost,
+    /// A setting that the daemon keeps.
+    Kept(Kept),
 }
+
+/// Names of those that are not kept.
+const OTHERS: [&str; 4] = ["mode", "size", "origin", "lost"];
 
 /// Reason why a setting has no meaning.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingError {
     /// No such key.
+    #[error("{0}")]
+    Key(String),
+    /// A key that takes few words, and none of them.
+    #[error("write {0}")]
+    Word(&'static str),
+    /// Not a rate.
+    #[error("`{text}` is no rate; write for example {example}, or {name}=none")]
+    Rate {
+        /// The text as written.
+        text: String,
+        /// An example.
+        example: &'static str,
+        /// The setting.
+        name: &'static str,
+    },
+    /// Not a time of the day.
+    #[error("`{text}` is no time of the day; write for example flush-at=03:00, or flush-at=none")]
+    Time {
+        /// The text as written.
+        text: String,
+    },
+    /// Not hours of the day.
     #[error(
-        "unknown setting; there are mode=MODE, size=origin, origin=changed, origin=changed-discard-dirty, lost=give-up"
+        "`{text}` are no hours of the day; write for example destage-hours=22:00-06:00, or destage-hours=none"
     )]
-    Key,
+    Hours {
+        /// The text as written.
+        text: String,
+    },
+    /// Not a budget.
+    #[error(
+        "`{text}` is no wear budget; write the bytes of a day, 1M or more, for example wear-budget=200G, or wear-budget=none"
+    )]
+    Budget {
+        /// The text as written.
+        text: String,
+    },
+    /// Not a part of a cache.
+    #[error("`{text}` is no part of a cache; write for example {name}=20%, {name}=8G, or {name}=none")]
+    Portion {
+        /// The text as written.
+        text: String,
+        /// The setting.
+        name: &'static str,
+    },
+    /// A rate that nobody could work with.
+    #[error("{name} is at least {least}; {name}=none takes the limit away")]
+    RateTooLow {
+        /// The setting.
+        name: &'static str,
+        /// The least value.
+        least: String,
+    },
+    /// A burst of less than a hundredth of a second.
+    #[error(
+        "the burst of {name}={rate} is at least {least}, what it lets through in a hundredth of a second"
+    )]
+    Burst {
+        /// The setting.
+        name: &'static str,
+        /// The rate.
+        rate: String,
+        /// The least burst.
+        least: String,
+    },
     /// No such mode.
     #[error("unknown mode; there are {known}", known = WriteMode::ALL.map(|(_, name)| name).join(", "))]
     Mode,
@@ -44,10 +122,24 @@ impl FromStr for Setting {
             "origin=changed" => Ok(Setting::OriginChanged),
             "origin=changed-discard-dirty" => Ok(Setting::OriginChangedDiscardDirty),
             "lost=give-up" => Ok(Setting::GiveUpLost),
-            _ => {
-                let name = text.strip_prefix("mode=").ok_or(SettingError::Key)?;
-                WriteMode::parse(name).map(Setting::Mode).ok_or(SettingError::Mode)
-            }
+            _ => of_key_and_value(text),
+        }
+    }
+}
+
+fn of_key_and_value(text: &str) -> Result<Setting, SettingError> {
+    let (name, value) = text.split_once('=').unwrap_or((text, ""));
+    if let Some(key) = Key::parse(name) {
+        return Kept::parse(key, value).map(Setting::Kept);
+    }
+    match name {
+        "mode" => WriteMode::parse(value).map(Setting::Mode).ok_or(SettingError::Mode),
+        "size" => Err(SettingError::Word("size=origin: the volume grows to its origin's size")),
+        "origin" => Err(SettingError::Word("origin=changed or origin=changed-discard-dirty")),
+        "lost" => Err(SettingError::Word("lost=give-up")),
+        _ => {
+            let known: Vec<&str> = OTHERS.into_iter().chain(Key::ALL.map(|(_, name)| name)).collect();
+            Err(SettingError::Key(unknown("setting", name, &known)))
         }
     }
 }
@@ -60,6 +152,7 @@ impl fmt::Display for Setting {
             Setting::OriginChanged => f.write_str("origin=changed"),
             Setting::OriginChangedDiscardDirty => f.write_str("origin=changed-discard-dirty"),
             Setting::GiveUpLost => f.write_str("lost=give-up"),
+            Setting::Kept(kept) => kept.fmt(f),
         }
     }
 }
@@ -89,6 +182,7 @@ mod tests {
             Setting::OriginChanged,
             Setting::OriginChangedDiscardDirty,
             Setting::GiveUpLost,
+            Setting::Kept(Kept::Iops(None)),
         ];
         settings.extend(WriteMode::ALL.map(|(mode, _)| Setting::Mode(mode)));
         for setting in settings {
@@ -101,5 +195,18 @@ mod tests {
         for text in ["mode=", "mode=fast", "size=8G", "colour=red", "=", "origin=changed-"] {
             assert!(text.parse::<Setting>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn mistakes_name_the_word_that_was_meant() {
+        let wrong = |text: &str| text.parse::<Setting>().expect_err(text).to_string();
+        assert_eq!(wrong("iop=5000"), "unknown setting `iop`; did you mean `iops`?");
+        assert!(
+            wrong("colour=red").contains("there are mode, size, origin, lost, iops"),
+            "{}",
+            wrong("colour=red")
+        );
+        assert!(wrong("mode=fast").contains("writeback"), "{}", wrong("mode=fast"));
+        assert!(wrong("size=8G").contains("size=origin"), "{}", wrong("size=8G"));
     }
 }

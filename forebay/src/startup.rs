@@ -7,20 +7,22 @@
 
 use crate::arguments::{OriginOverride, RunOptions};
 use crate::events::Event;
+use crate::formatting;
 use crate::interrupt::Interrupts;
-use crate::log::event;
+use crate::log::{event, event_of};
 use crate::opening::{open_cache, open_origin as open_origin_of};
 use crate::origin;
 use crate::output::Size;
+use crate::ownership::{check_not_replaced, note_renewal};
 use crate::profile;
 use crate::report::{CacheIdentity, RecoveryReport};
-use crate::state::{CacheRecord, LiveRecord, StateDirectory, VolumeNote};
+use crate::state::{CacheRecord, LiveRecord, RecordNote, StateDirectory, VolumeNote, hexadecimal};
 use crate::superblock::{self, system};
 use anyhow::{Context, Result, anyhow, bail};
 use engine::composition::Composition;
 use engine::effect::WriteMode;
 use engine::engine::Engine;
-use engine::format::{Layout, Superblock, VolumeRecord};
+use engine::format::{Change, Layout, Succession, Superblock, VolumeRecord};
 use engine::image::Image;
 use engine::limits::Config;
 use engine::mutation::Mutations;
@@ -70,10 +72,14 @@ pub struct Prepared {
     pub volumes: Vec<Served>,
     /// The notes on it, not stored yet.
     pub record: Arc<LiveRecord>,
+    /// The directory with the notes.
+    pub state: StateDirectory,
     /// Its identity in reports.
     pub identity: CacheIdentity,
     /// Memory, by purpose.
     pub memory: MemoryShares,
+    /// How it is run.
+    pub options: RunOptions,
     /// The session that it is to have.
     pub session: NewSession,
 }
@@ -135,11 +141,13 @@ pub fn prepare(
     let cache = open_cache(spec, Access::Exclusive)?;
     interrupts.watch(&cache);
     let mut image = BlockingDevice::new(&cache);
+    finish_remake(&mut image, spec, &state)?;
     let mut superblock = superblock::load(&mut image, &spec.to_string())?;
     let composition = superblock::composition(&superblock, &spec.to_string())?;
     profile::check_support(&superblock.profile, &composition)
         .with_context(|| format!("{spec} was created with profile {}", superblock.profile))?;
     let mut record = state.load_or_new(&superblock.set_id)?;
+    check_not_replaced(&record, spec)?;
     if recovery::is_rolled_back(&superblock, record.superblock_update, Mutations::NONE) {
         bail!(
             "{spec} is an older copy of a cache that was served since; connect the newer one, or give up what was \
@@ -150,7 +158,7 @@ pub fn prepare(
     renumber_abandoned(&mut image, &mut superblock, &mut record)?;
 
     let volumes = open_origins(&superblock, spec, &options.origin, interrupts)?;
-    let config = engine_config(&superblock, &composition, &volumes);
+    let config = engine_config(&superblock, &composition, discards(&volumes));
     let memory = share_memory(&superblock, &config, options)?;
     // Stacks of threads count against a limit of address space, used or not.
     let other_bytes =
@@ -165,14 +173,16 @@ pub fn prepare(
     // RULE 11: a start that is refused changes nothing on the cache and in the notes. Otherwise the next one would find
     // no clean stop any more, and with it nothing to compare the origin with.
     spot_check(&found, &mut image, &volumes, spec)?;
-    record.volumes = volumes.iter().map(|volume| note(volume, &record)).collect();
+    record.volumes = volumes.iter().map(|volume| note(volume, &record, &found)).collect();
+    note_renewal(&mut record, &superblock, false);
     warn_of_risks(&superblock.profile, &composition);
     let identity = CacheIdentity::new(spec, &superblock, &composition);
-    let record = Arc::new(LiveRecord::new(state, record));
+    let record = Arc::new(LiveRecord::new(state.clone(), record));
     let prepared_in = started_at.elapsed();
     let session =
         NewSession { cache: cache.clone(), found, config, record: Arc::clone(&record), prepared_in };
-    Ok(Prepared { cache, volumes, record, identity, memory, session })
+    let options = options.clone();
+    Ok(Prepared { cache, volumes, record, state, identity, memory, options, session })
 }
 
 /// Warns in one line of promises that a cache does not make, if it promises less than a disk.
@@ -188,16 +198,72 @@ fn warn_of_risks(profile: &str, composition: &Composition) {
     }
 }
 
-fn engine_config(superblock: &Superblock, composition: &Composition, volumes: &[Served]) -> Config {
+/// The bounds of an engine over a cache; `discards` are the volumes whose origins can drop ranges.
+pub fn engine_config(
+    superblock: &Superblock,
+    composition: &Composition,
+    discards: impl Iterator<Item = VolumeIndex>,
+) -> Config {
     let mut config = composition.config(&superblock.layout);
-    for volume in volumes {
-        config.origin_can_discard[volume.index.at()] =
-            volume.origin.as_ref().is_some_and(Device::supports_discard);
-    }
+    discards.for_each(|index| config.origin_can_discard[index.at()] = true);
     config
 }
 
+/// The volumes whose origins can drop ranges.
+pub fn discards<'a>(volumes: impl IntoIterator<Item = &'a Served>) -> impl Iterator<Item = VolumeIndex> {
+    let can = |volume: &&Served| volume.origin.as_ref().is_some_and(Device::supports_discard);
+    volumes.into_iter().filter(can).map(|volume| volume.index)
+}
+
+/// Begins a session on a cache that has just taken the place of another one, and notes that in its history: it holds
+/// nothing, and its origins are those that were served before.
+///
+/// # Errors
+/// If the cache or the notes cannot be read or written.
+pub fn begin_on(
+    cache: &Device,
+    record: &LiveRecord,
+    (config, index_bytes): (Config, u64),
+    change: Option<Change>,
+) -> Result<Begun> {
+    let began_at = Instant::now();
+    let mut image = BlockingDevice::new(cache);
+    let options = Options { index_budget_bytes: index_bytes, repair: false, mutations: Mutations::NONE };
+    let opened = recovery::inspect(&mut image, options)
+        .and_then(|mut found| {
+            change.into_iter().for_each(|change| found.superblock.history.note(change));
+            recovery::begin_session(&mut image, found, Mutations::NONE)
+        })
+        .map_err(|error| refused(cache.spec(), &error))?;
+    record.change(|record| record.superblock_update = opened.superblock.update)?;
+    let recovery = RecoveryReport {
+        seconds: began_at.elapsed().as_secs_f64(),
+        batches_cut: opened.report.batches_cut,
+        redestage_bytes: opened.report.redestage_bytes,
+        entries: opened.report.entries,
+    };
+    Ok(Begun { engine: Engine::new(opened, config), recovery })
+}
+
+/// Finishes what a crash cut off when a cache was made anew in another size: it is told by the superblock alone, and nothing
+/// but the origins had data then (rule 16).
+fn finish_remake(image: &mut BlockingDevice, spec: &DeviceSpec, state: &StateDirectory) -> Result<()> {
+    let Ok((superblock, _)) = recovery::load_superblock(image) else { return Ok(()) };
+    let Succession::Remade { by, cache_bytes } = superblock.line.succession else { return Ok(()) };
+    let composition = superblock::composition(&superblock, &spec.to_string())?;
+    let layout = formatting::divide(&superblock.profile, &composition, spec, cache_bytes)?;
+    recovery::remake(image, (by, cache_bytes), |_, _| layout, Mutations::NONE)
+        .with_context(|| format!("the cache {spec} cannot be made anew"))?;
+    if let Some(mut left) = state.load(&superblock.set_id)? {
+        left.volumes.clear();
+        left.succeeded_by = Some(hexadecimal(&by));
+        state.store(&left)?;
+    }
+    Ok(())
+}
+
 /// Memory, by purpose.
+#[derive(Clone, Copy, Debug)]
 pub struct MemoryShares {
     /// For buffers.
     pub pool_bytes: u64,
@@ -245,7 +311,10 @@ pub fn check_memory_for_index(superblock: &Superblock) -> Result<()> {
 }
 
 /// Makes sure that so much memory can be had: the process would be aborted when it is found missing later.
-fn check_memory(bytes: u64) -> Result<()> {
+///
+/// # Errors
+/// If it cannot.
+pub fn check_memory(bytes: u64) -> Result<()> {
     let fits = usize::try_from(bytes).is_ok_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok());
     if !fits {
         bail!(
@@ -256,7 +325,11 @@ fn check_memory(bytes: u64) -> Result<()> {
     Ok(())
 }
 
-fn share_memory(superblock: &Superblock, config: &Config, options: &RunOptions) -> Result<MemoryShares> {
+/// Shares out the memory of a daemon.
+///
+/// # Errors
+/// If the operator gives it less than it needs.
+pub fn share_memory(superblock: &Superblock, config: &Config, options: &RunOptions) -> Result<MemoryShares> {
     let kept_bytes = config.memory_bytes();
     let pool_bytes = POOL_BYTES_DEFAULT.max(config.pool_bytes() - kept_bytes) + kept_bytes;
     let Some(memory_bytes) = options.memory else {
@@ -287,13 +360,16 @@ fn renumber_abandoned(
         let Some(volume) = &superblock.volumes[at] else { continue };
         let Some(note) = record.volumes.iter_mut().find(|note| note.id == volume.id.0) else { continue };
         if note.abandoned {
-            event(
+            event_of(
                 Event::ContentDropped,
+                &volume.name,
                 format_args!(
                     "volume {} was served without its cache: what the cache held of it is dropped",
                     volume.name
                 ),
             );
+            let name = volume.name.clone();
+            superblock::note_change(superblock, &name, "content", "cached", "dropped");
             let id = renumber(superblock, VolumeIndex(at as u8));
             // The places of the fingerprint may have been written meanwhile.
             superblock.volumes[at].as_mut().expect("just seen").fingerprint = Default::default();
@@ -386,6 +462,13 @@ fn open_origin(spec: &DeviceSpec, record: &VolumeRecord, cache: &DeviceSpec) -> 
         );
     }
     origin::check_mode(&device, record.mode)?;
+    warn_of_origin(&device);
+    Ok(Ok(device))
+}
+
+/// Warns of what an origin lacks.
+pub fn warn_of_origin(device: &Device) {
+    let spec = device.spec();
     if !device.can_make_durable() {
         event(
             Event::NotDurable,
@@ -401,12 +484,13 @@ fn open_origin(spec: &DeviceSpec, record: &VolumeRecord, cache: &DeviceSpec) -> 
             format_args!("{spec} is used through the page cache: its file system refuses direct I/O"),
         );
     }
-    Ok(Ok(device))
 }
 
 /// The note on a volume from the moment it is served.
-fn note(volume: &Served, old: &CacheRecord) -> VolumeNote {
+fn note(volume: &Served, old: &CacheRecord, found: &Opened) -> VolumeNote {
     let old = old.volumes.iter().find(|note| note.id == volume.id.0);
+    let record =
+        found.superblock.volumes[volume.index.at()].as_ref().filter(|_| found.superblock.is_ephemeral);
     VolumeNote {
         id: volume.id.0,
         name: volume.name.clone(),
@@ -418,8 +502,15 @@ fn note(volume: &Served, old: &CacheRecord) -> VolumeNote {
         size_bytes: volume.size_bytes,
         read_only: volume.mode == WriteMode::Readonly,
         // Without a note it may have been dirtied by a daemon that kept its notes elsewhere.
-        may_be_dirty: volume.mode == WriteMode::Writeback || old.is_none_or(|note| note.may_be_dirty),
+        may_be_dirty: recovery::needs_its_cache(
+            volume.mode,
+            found.dirty_bytes(volume.index),
+            old.map(|note| note.may_be_dirty),
+            Mutations::NONE,
+        ),
         abandoned: false,
+        // The places change from now on.
+        record: record.map(|record| RecordNote { places: Vec::new(), ..RecordNote::new(record) }),
     }
 }
 

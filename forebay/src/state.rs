@@ -4,6 +4,9 @@
 //! device names under which it was served are inside. A file is replaced as a whole (written
 //! beside, synced, renamed, directory synced), so a crash leaves the old one or the new one.
 //!
+//! Of an ephemeral cache, whose device may be blank at any start, all is kept that another one needs to take its place
+//! (`renewal.rs`), and which one that was: what comes back of the older one is void (rule 17).
+//!
 //! Two facts about each volume are kept, and each errs to the safe side:
 //!
 //! - `may_be_dirty` is made true *before* the cache can hold anything the origin does not have, and false
@@ -13,10 +16,15 @@
 //!   volume's content, durably, before the mark is taken away.
 
 use crate::run_dir::non_empty;
+use crate::setting::{Kept, keep};
 use anyhow::{Context, Result, bail};
+use engine::effect::WriteMode;
+use engine::format::VolumeRecord;
+use engine::units::SECTOR_BYTES;
 use live::devices::DeviceSpec;
 use rustix::fs::Access;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -25,6 +33,9 @@ use std::sync::Mutex;
 
 /// Device names that a record keeps; the oldest go first.
 const NAMES_MAX: usize = 8;
+
+/// Caches of a line that are followed from the first to the one of today.
+const LINE_MAX: u32 = 1000;
 
 /// The directory with the notes on all caches.
 #[derive(Clone, Debug)]
@@ -46,9 +57,61 @@ pub struct CacheRecord {
     /// Bytes written to it by sessions before this note; a session that was killed wrote more than it noted.
     #[serde(default)]
     pub written_bytes: u64,
+    /// The set id of the cache that took its place, in hexadecimal, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub succeeded_by: Option<String>,
+    /// Set id of the cache that took its place, in hexadecimal: what this one holds is void.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaced_by: Option<String>,
+    /// How another one is made in its place; only of an ephemeral cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renewal: Option<Renewal>,
+    /// Settings of the whole cache that were set.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cache_settings: Vec<Kept>,
+    /// Bytes that counted against the wear budget when that was noted, and when, in seconds since 1970.
+    #[serde(default)]
+    pub wear: (u64, u64),
     /// Its volumes.
     #[serde(default)]
     pub volumes: Vec<VolumeNote>,
+    /// Settings of them that were set, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, Vec<Kept>>,
+}
+
+impl CacheRecord {
+    /// Keeps a setting of a volume.
+    pub fn keep(&mut self, volume: &str, kept: Kept) {
+        if kept.key().is_of_cache() {
+            return keep(&mut self.cache_settings, kept);
+        }
+        keep(self.settings.entry(volume.to_owned()).or_default(), kept);
+    }
+
+    /// Settings of a volume that were set.
+    #[must_use]
+    pub fn settings_of(&self, volume: &str) -> &[Kept] {
+        self.settings.get(volume).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// How an ephemeral cache is made anew.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Renewal {
+    /// The name of its profile.
+    pub profile: String,
+    /// Its composition, as text.
+    pub composition: String,
+    /// Whether no space is reserved for it, if it is a file.
+    pub is_sparse: bool,
+    /// It was begun to be formatted in the place of another one, and is perhaps not whole.
+    pub is_forming: bool,
+    /// It was made anew, and is not filled from its warm list yet.
+    #[serde(default)]
+    pub is_cold: bool,
+    /// The name of its warm list in the state directory, which was that of the caches before it, too.
+    pub list: String,
 }
 
 /// Notes on one volume.
@@ -70,6 +133,63 @@ pub struct VolumeNote {
     pub may_be_dirty: bool,
     /// Whether the origin was written without the cache: the volume's cached content is void.
     pub abandoned: bool,
+    /// The rest of its record in the superblock; only of an ephemeral cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record: Option<RecordNote>,
+}
+
+/// The record of a volume, but for what its note has anyway.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordNote {
+    /// Its mode.
+    pub mode: String,
+    /// The smallest request its clients should send.
+    pub sector_bytes: u32,
+    /// Well-known places of its origin as they were when the cache was stopped; none while it is served: then they change
+    /// and nobody notes that here.
+    pub places: Vec<PlaceNote>,
+}
+
+/// The content of a well-known place of an origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlaceNote {
+    /// Its offset.
+    pub offset_bytes: u64,
+    /// Its checksum.
+    pub checksum: u32,
+}
+
+impl VolumeNote {
+    /// The note on a volume of a cache that is not served, which may be dirty as `may_be_dirty` says.
+    #[must_use]
+    pub fn new(volume: &VolumeRecord, is_ephemeral: bool, may_be_dirty: bool) -> VolumeNote {
+        VolumeNote {
+            id: volume.id.0,
+            name: volume.name.clone(),
+            origin: volume.origin.clone(),
+            identity: volume.identity.clone(),
+            size_bytes: volume.size_sectors * SECTOR_BYTES,
+            read_only: volume.mode == WriteMode::Readonly,
+            may_be_dirty,
+            abandoned: false,
+            record: is_ephemeral.then(|| RecordNote::new(volume)),
+        }
+    }
+}
+
+impl RecordNote {
+    /// The note on what a superblock says of a volume.
+    #[must_use]
+    pub fn new(volume: &VolumeRecord) -> RecordNote {
+        let places = volume.fingerprint.iter().flatten();
+        RecordNote {
+            mode: volume.mode.name().to_owned(),
+            sector_bytes: volume.sector_bytes,
+            places: places
+                .map(|place| PlaceNote { offset_bytes: place.offset_bytes, checksum: place.checksum })
+                .collect(),
+        }
+    }
 }
 
 impl StateDirectory {
@@ -113,9 +233,22 @@ impl StateDirectory {
             caches: Vec::new(),
             superblock_update: 0,
             written_bytes: 0,
+            cache_settings: Vec::new(),
+            wear: (0, 0),
+            succeeded_by: None,
+            replaced_by: None,
+            renewal: None,
             volumes: Vec::new(),
+            settings: BTreeMap::new(),
         };
         Ok(self.load(set_id)?.unwrap_or_else(new))
+    }
+
+    /// The warm list that is kept here of a cache.
+    #[must_use]
+    pub fn list_of(&self, record: &CacheRecord) -> PathBuf {
+        let own = format!("{}.warm", record.set_id);
+        self.path.join(record.renewal.as_ref().map_or(own, |renewal| renewal.list.clone()))
     }
 
     /// The file with the record of a cache.
@@ -124,13 +257,65 @@ impl StateDirectory {
         self.file(&hexadecimal(set_id))
     }
 
-    /// The record of the cache that was last served under this device name.
+    /// The name of the cache that is the one today in the line of the cache with this set id.
+    ///
+    /// # Errors
+    /// If a record cannot be read.
+    pub fn name_of_line(&self, set_id: &[u8; 16]) -> Result<Option<String>> {
+        let mut set_id = hexadecimal(set_id);
+        for _ in 0..LINE_MAX {
+            let Some(record) = self.read(&self.file(&set_id))? else { return Ok(None) };
+            match record.succeeded_by {
+                Some(next) => set_id = next,
+                None => return Ok(record.caches.last().cloned()),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The record of the cache that was last served under this device name: as it is written, or else where it leads. Where
+    /// two have it, a crash came between the notes on a cache and the one whose place it takes: the former counts.
     ///
     /// # Errors
     /// If a record cannot be read.
     pub fn find_by_device(&self, device: &DeviceSpec) -> Result<Option<CacheRecord>> {
+        let all = self.all()?;
+        let is_forming =
+            |record: &&CacheRecord| record.renewal.as_ref().is_some_and(|renewal| renewal.is_forming);
+        let found = names_of(device).into_iter().find_map(|name| {
+            all.iter().filter(|record| record.caches.contains(&name)).max_by_key(is_forming)
+        });
+        Ok(found.cloned())
+    }
+
+    /// Gives the device's name to the new cache `record`, and notes of the ephemeral one with the set id `gone`, and of those
+    /// that had the name, that it took their place; durable on return. From then on what they hold is void, should they come
+    /// back.
+    ///
+    /// # Errors
+    /// If records cannot be read or written.
+    pub fn replace_by(
+        &self,
+        record: &mut CacheRecord,
+        device: &DeviceSpec,
+        gone: Option<&str>,
+    ) -> Result<()> {
         let names = names_of(device);
-        Ok(self.all()?.into_iter().find(|record| record.caches.iter().any(|name| names.contains(name))))
+        record.caches.clone_from(&names);
+        // At each moment one of them is found by the name.
+        self.store(record)?;
+        for mut other in self.all()?.into_iter().filter(|other| other.set_id != record.set_id) {
+            let before = other.clone();
+            let has_place = names.first().is_some_and(|name| other.caches.contains(name));
+            if other.renewal.is_some() && (has_place || gone == Some(other.set_id.as_str())) {
+                other.replaced_by = Some(record.set_id.clone());
+            }
+            other.caches.retain(|name| !names.contains(name));
+            if other != before {
+                self.store(&other)?;
+            }
+        }
+        Ok(())
     }
 
     /// All records.
@@ -193,13 +378,7 @@ impl StateDirectory {
 
     fn replace(&self, path: &Path, record: &CacheRecord) -> Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.path)?;
-        let text = toml::to_string(record)?;
-        let beside = path.with_extension("new");
-        let mut file = File::create(&beside)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&beside, path)?;
-        File::open(&self.path)?.sync_all()?;
+        replace_file(path, toml::to_string(record)?.as_bytes())?;
         Ok(())
     }
 
@@ -227,6 +406,20 @@ impl StateDirectory {
     fn file(&self, set_id: &str) -> PathBuf {
         self.path.join(format!("{set_id}.toml"))
     }
+}
+
+/// Writes a file as a whole, durably: a crash leaves the old one or the new one.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let beside = path.with_extension("new");
+    let mut file = File::create(&beside)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&beside, path)?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 /// The names by which a device is found again when it is missing: as written, which may be a link that is
@@ -272,10 +465,68 @@ impl LiveRecord {
         self.directory.store(&record)
     }
 
+    /// Keeps `next` from now on: the notes on the cache that takes the place of this one, with its volumes. This one has none
+    /// any more: nobody is to serve their origins without the cache because of it. Durable on return.
+    ///
+    /// # Errors
+    /// If records cannot be read or written; a crash, too, leaves notes that err to the safe side.
+    pub fn succeed(&self, mut next: CacheRecord, device: &DeviceSpec) -> Result<()> {
+        let mut record = self.record.lock().expect("no thread panics while it holds the record");
+        next.volumes.clone_from(&record.volumes);
+        next.settings.clone_from(&record.settings);
+        next.renewal.clone_from(&record.renewal);
+        next.cache_settings.clone_from(&record.cache_settings);
+        self.directory.claim_name(&mut next, device)?;
+        self.directory.store(&next)?;
+        let mut left =
+            self.directory.read(&self.directory.file(&record.set_id))?.unwrap_or_else(|| record.clone());
+        left.volumes.clear();
+        left.succeeded_by = Some(next.set_id.clone());
+        self.directory.store(&left)?;
+        *record = next;
+        Ok(())
+    }
+
     /// Bytes written to the cache by the sessions that were noted.
     #[must_use]
     pub fn written_bytes(&self) -> u64 {
         self.record.lock().expect("no thread panics while it holds the record").written_bytes
+    }
+
+    /// Settings of the whole cache that were set, and what was noted of its wear budget.
+    #[must_use]
+    pub fn of_cache(&self) -> (Vec<Kept>, (u64, u64)) {
+        let record = self.record.lock().expect("no thread panics while it holds the record");
+        (record.cache_settings.clone(), record.wear)
+    }
+
+    /// Settings of a volume that were set.
+    #[must_use]
+    pub fn settings_of(&self, volume: &str) -> Vec<Kept> {
+        let record = self.record.lock().expect("no thread panics while it holds the record");
+        record.settings_of(volume).to_vec()
+    }
+
+    /// The warm list that is kept of the cache, or was.
+    #[must_use]
+    pub fn list(&self) -> PathBuf {
+        let record = self.record.lock().expect("no thread panics while it holds the record");
+        self.directory.list_of(&record)
+    }
+
+    /// Whether the cache was made anew, and is not filled from its warm list yet.
+    #[must_use]
+    pub fn is_cold(&self) -> bool {
+        let record = self.record.lock().expect("no thread panics while it holds the record");
+        record.renewal.as_ref().is_some_and(|renewal| renewal.is_cold)
+    }
+
+    /// Notes that it is filled; durable on return.
+    ///
+    /// # Errors
+    /// If the record cannot be written.
+    pub fn note_warm(&self) -> Result<()> {
+        self.change(|record| record.renewal.iter_mut().for_each(|renewal| renewal.is_cold = false))
     }
 
     /// Changes the notes; durable on return. Writes nothing if `change` changes nothing.
@@ -326,6 +577,11 @@ mod tests {
             read_only: false,
             may_be_dirty: true,
             abandoned: false,
+            record: Some(RecordNote {
+                mode: "writethrough".to_owned(),
+                sector_bytes: 512,
+                places: vec![PlaceNote { offset_bytes: 4096, checksum: 7 }],
+            }),
         };
         let set_id = hexadecimal(&[set_id; 16]);
         CacheRecord {
@@ -333,7 +589,20 @@ mod tests {
             caches: Vec::new(),
             superblock_update: 9,
             written_bytes: 7,
+            cache_settings: vec![Kept::WearBudget(Some(1 << 40))],
+            wear: (5, 6),
+            succeeded_by: None,
+            replaced_by: None,
+            renewal: Some(Renewal {
+                profile: "forebay".to_owned(),
+                composition: "a = b\nc = \"d\"\n".to_owned(),
+                is_sparse: false,
+                is_forming: false,
+                is_cold: false,
+                list: "x.warm".to_owned(),
+            }),
             volumes: vec![note],
+            settings: BTreeMap::from([("disk".to_owned(), vec![Kept::Iops(None)])]),
         }
     }
 
@@ -358,6 +627,29 @@ mod tests {
         directory.store(&new).unwrap();
         assert_eq!(directory.find_by_device(&device).unwrap().unwrap().set_id, new.set_id);
         assert!(directory.load(&[1; 16]).unwrap().unwrap().caches.is_empty());
+        fs::remove_dir_all(&directory.path).unwrap();
+    }
+
+    #[test]
+    fn a_cache_that_took_the_place_of_others_is_found_and_they_are_void() {
+        let directory = directory("replaced");
+        let device = live::devices::parse("/nowhere/cache.img").unwrap();
+        let (mut old, mut new) = (record(1), record(2));
+        new.renewal.as_mut().unwrap().is_forming = true;
+        directory.claim_name(&mut old, &device).unwrap();
+        directory.store(&old).unwrap();
+        // A crash came between the two notes.
+        new.caches.clone_from(&old.caches);
+        directory.store(&new).unwrap();
+        assert_eq!(directory.find_by_device(&device).unwrap().unwrap().set_id, new.set_id);
+        assert_eq!(directory.load(&[1; 16]).unwrap().unwrap().replaced_by, None);
+        let mut third = record(3);
+        directory.replace_by(&mut third, &device, Some(&new.set_id)).unwrap();
+        assert_eq!(directory.find_by_device(&device).unwrap().unwrap().set_id, third.set_id);
+        for void in [1, 2] {
+            let void = directory.load(&[void; 16]).unwrap().unwrap();
+            assert_eq!((void.replaced_by, void.caches), (Some(third.set_id.clone()), Vec::new()));
+        }
         fs::remove_dir_all(&directory.path).unwrap();
     }
 

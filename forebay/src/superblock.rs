@@ -1,23 +1,95 @@
 //! The superblock as the command line reads and edits it, while no daemon has the cache.
 
+use crate::report::now_seconds;
+use crate::setting::Kept;
+use crate::state::{StateDirectory, hexadecimal};
 use anyhow::{Context, Result, anyhow, bail};
 use engine::composition::Composition;
 use engine::effect::{Errno, WriteMode};
-use engine::format::{Superblock, VolumeRecord};
+use engine::format::{Change, SetId, Succession, Superblock, VolumeRecord};
 use engine::image::Image;
 use engine::mutation::Mutations;
-use engine::recovery::write_superblock;
+use engine::recovery::{SuperblockError, write_superblock};
 use engine::units::VolumeIndex;
 use std::io;
+use thiserror::Error;
 
-/// Reads the superblock of a cache.
+/// A cache that another version of this program made.
+#[derive(Debug, Error)]
+#[error(
+    "{device} has format version {found}, and this program knows version {supported}; {}",
+    if found < supported {
+        "detach its volumes with the forebay that made it, then create it again with this one"
+    } else {
+        "use the newer forebay that made it"
+    }
+)]
+pub struct OtherVersion {
+    device: String,
+    found: u16,
+    supported: u16,
+}
+
+/// Reads the superblock of a cache, whatever became of it.
 ///
 /// # Errors
 /// If the device is no cache, or its superblock cannot be trusted.
-pub fn load(image: &mut impl Image, device: &str) -> Result<Superblock> {
-    let (superblock, _) = engine::recovery::load_superblock(image)
-        .map_err(|error| anyhow!("{device} cannot be used: {error}"))?;
+pub fn read(image: &mut impl Image, device: &str) -> Result<Superblock> {
+    let (superblock, _) = engine::recovery::load_superblock(image).map_err(|error| refused(error, device))?;
     Ok(superblock)
+}
+
+/// Reads the superblock of a cache that is the one of its line.
+///
+/// # Errors
+/// As [`read`]; or what became of it.
+pub fn load(image: &mut impl Image, device: &str) -> Result<Superblock> {
+    let superblock = read(image, device)?;
+    check_line(&superblock, device)?;
+    Ok(superblock)
+}
+
+/// The error for a cache whose superblock cannot be used.
+pub fn refused(error: SuperblockError, device: &str) -> anyhow::Error {
+    match error {
+        SuperblockError::Version { found, supported } => {
+            OtherVersion { device: device.to_owned(), found, supported }.into()
+        }
+        error => anyhow!("{device} cannot be used: {error}"),
+    }
+}
+
+/// Refuses a cache that is not the one of its line (rule 16).
+///
+/// # Errors
+/// What became of it, and what to do.
+pub fn check_line(superblock: &Superblock, device: &str) -> Result<()> {
+    let known = |set_id: &SetId| {
+        let state = StateDirectory::find(None).ok()?;
+        state.name_of_line(set_id).ok()?
+    };
+    match &superblock.line.succession {
+        Succession::None => Ok(()),
+        Succession::Replaced { by } => {
+            let by = known(by).unwrap_or_else(|| format!("the cache with set id {}", hexadecimal(by)));
+            bail!(
+                "the cache {device} was replaced by {by}: serve that one; if it has no volumes, forebay replace {device} \
+                 {by} finishes what was cut off"
+            )
+        }
+        Succession::Heir { of } => {
+            let of = known(of).unwrap_or_else(|| format!("the cache with set id {}", hexadecimal(of)));
+            bail!(
+                "the cache {device} was to replace {of}, and that was cut off: serve {of}, or finish it: forebay replace \
+                 {of} {device}"
+            )
+        }
+        Succession::Remade { .. } => {
+            bail!(
+                "the cache {device} gets another size, and that was cut off; forebay serve {device} finishes it"
+            )
+        }
+    }
 }
 
 /// Composition of a cache.
@@ -32,11 +104,46 @@ pub fn composition(superblock: &Superblock, device: &str) -> Result<Composition>
 ///
 /// # Errors
 /// Which rule forbids it.
-pub fn check_mode(profile: &str, composition: &Composition, mode: WriteMode) -> Result<()> {
+pub fn check_mode(
+    profile: &str,
+    composition: &Composition,
+    is_ephemeral: bool,
+    mode: WriteMode,
+) -> Result<()> {
+    // RULE 17: what is dirty would be nowhere else.
+    if is_ephemeral && mode == WriteMode::Writeback {
+        bail!(
+            "an ephemeral cache may be gone at any start, and what it alone has in writeback would be lost; use writethrough, \
+             writearound, passthrough or readonly"
+        );
+    }
     let with_mode = Composition { write_mode: mode, ..*composition };
     with_mode.validate().map_err(|coupling| {
         anyhow!("profile {profile}: {}: {} ({})", coupling.name, coupling.rule, coupling.why)
     })
+}
+
+/// The mode of a new volume: the one that was asked for, or that of the cache's profile, unless the cache may not have it.
+#[must_use]
+pub fn mode_of_new(asked: Option<WriteMode>, composition: &Composition, is_ephemeral: bool) -> WriteMode {
+    match (asked, composition.write_mode) {
+        (Some(mode), _) => mode,
+        (None, WriteMode::Writeback) if is_ephemeral => WriteMode::Writethrough,
+        (None, mode) => mode,
+    }
+}
+
+/// Refuses a setting that a cache of this kind cannot keep.
+///
+/// # Errors
+/// Which, and what there is instead.
+pub fn check_kept(profile: &str, composition: &Composition, kept: Kept) -> Result<()> {
+    if matches!(kept, Kept::CacheMin(Some(_))) && !composition.keeps_minimums() {
+        bail!(
+            "profile {profile} cannot keep a part of the cache for a volume; give the other volumes a cache-max"
+        );
+    }
+    Ok(())
 }
 
 /// Writes both copies in turn, a flush after each, so that a crash leaves at least one whole.
@@ -49,6 +156,12 @@ pub fn store(image: &mut impl Image, superblock: &mut Superblock) -> Result<()> 
     write_superblock(image, superblock, Mutations::NONE)
         .map_err(system)
         .context("cannot write the superblock of the cache")
+}
+
+/// Notes a change of a volume's setting, or of the cache's if no volume is named; it is durable with the next
+/// [`store`].
+pub fn note_change(superblock: &mut Superblock, volume: &str, what: &str, old: &str, new: &str) {
+    superblock.history.note(Change::new(now_seconds(), volume, what, old, new));
 }
 
 /// An errno as the error it stands for.

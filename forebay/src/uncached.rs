@@ -8,17 +8,21 @@ use crate::arguments::RunOptions;
 use crate::control::{Answer, Answering, Listener, Progress, Question};
 use crate::events::Event;
 use crate::interrupt::{Interrupts, spawn};
-use crate::log::{Log, event};
-use crate::metrics::{Endpoint, Figures, Source};
+use crate::log::{Log, event_of};
 use crate::opening::open_origin;
-use crate::report::{Measured, RequestStats, StatsReport, StatusReport, VolumeReport, VolumeStats};
+use crate::report::{
+    AdviceReport, LimitsReport, Measured, RequestStats, StatsReport, StatusReport, VolumeReport, VolumeStats,
+};
 use crate::run_dir::RunDirectory;
-use crate::running::{Doors, Watched, notices};
+use crate::running::{Doors, Watched, notices, recording};
 use crate::service::{self, Watchdog};
+use crate::setting::VolumeSettings;
 use crate::state::{CacheRecord, LiveRecord, StateDirectory, VolumeNote};
+use crate::watchers::{Figures, Source, Watchers};
 use anyhow::{Context, Result, anyhow, bail};
 use engine::units::VolumeIndex;
 use live::devices::{self, Access, Device, DeviceSpec};
+use live::limits::Limits;
 use live::passthrough::Passthrough;
 use live::server::{Config, ExportConfig, Handle, ListenAddress, POOL_BYTES_DEFAULT, Server};
 use std::ops::ControlFlow;
@@ -29,6 +33,7 @@ use std::time::Duration;
 struct Bare {
     note: VolumeNote,
     origin: Device,
+    settings: VolumeSettings,
 }
 
 /// Whether all volumes of the cache that was served from this device could be served without it.
@@ -56,14 +61,20 @@ pub fn serve(
     state: StateDirectory,
     interrupts: &Interrupts,
     ready: impl FnOnce(&[String], &[ListenAddress]),
-    endpoint: Option<Endpoint>,
+    watchers: Watchers,
 ) -> Result<()> {
     let record = state.find_by_device(cache)?.with_context(|| {
         format!("nothing is noted of a cache {cache}, so its volumes may have dirty data; connect the cache")
     })?;
-    let volumes = open_origins(&record, options, interrupts)?;
-    let Doors { listen, socket_permissions, device_timeout, threads, watching } =
+    let mut volumes = open_origins(&record, options, interrupts)?;
+    let Doors { listen, socket_permissions, access, device_timeout, threads, watching, .. } =
         doors(&volumes[0].note.name)?;
+    for volume in &mut volumes {
+        let (name, file) = (&volume.note.name, watching.configuration.as_ref());
+        let configured = file.map_or(&[][..], |file| file.settings_of(name));
+        volume.settings = VolumeSettings::of(configured.iter().chain(record.settings_of(name)).copied());
+    }
+    let limits: Vec<Limits> = volumes.iter().map(|volume| volume.settings.limits).collect();
     let record = LiveRecord::new(state, record);
     let (log, printer) = Log::open()?;
     let config = Config {
@@ -78,6 +89,9 @@ pub fn serve(
             .collect(),
         listen,
         socket_permissions,
+        socket_group: access.group.map(|group| group.0),
+        tls: access.tls,
+        limits: access.limits,
         // There is no cache left to give up.
         abandon: Box::new(|_| Ok(())),
         device_timeout,
@@ -90,9 +104,13 @@ pub fn serve(
     let running = Arc::new(RunningBare { handle: handle.clone(), volumes, nbd, watching });
     let source = Arc::clone(&running);
     let (answering, answerer) = mpsc::channel();
-    let socket = Listener::open(&RunDirectory::find(), cache)?.answer_with(answerer)?;
+    let socket = Listener::open(&RunDirectory::find(), cache, access.control)?.answer_with(answerer)?;
     let waiter = interrupts.clone();
     spawn("stop", move || {
+        for (at, limits) in limits.into_iter().enumerate() {
+            // It fails only if the server has ended.
+            let _ = handle.set_limits(VolumeIndex(at as u8), limits);
+        }
         let mut watchdog = Watchdog::of_service();
         while !waiter.wait(Duration::from_secs(1)) {
             // An answer is the proof that it works.
@@ -104,7 +122,7 @@ pub fn serve(
         // If it has stopped by itself there is nothing to stop.
         let _ = handle.stop();
     })?;
-    let metrics = endpoint.map(|endpoint| endpoint.serve(source)).transpose()?;
+    let watchers = watchers.serve(&source)?;
     server.run(|| {
         interrupts.attend();
         record.change(|record| {
@@ -119,7 +137,7 @@ pub fn serve(
         let _ = answering.send(running);
         Ok::<_, anyhow::Error>(Passthrough::new())
     })?;
-    drop((socket, metrics));
+    drop((socket, watchers));
     printer.finish();
     Ok(())
 }
@@ -149,8 +167,9 @@ fn open_origins(record: &CacheRecord, options: &RunOptions, interrupts: &Interru
     let mut volumes = Vec::new();
     for note in &record.volumes {
         if !may_go_on(note) {
-            event(
+            event_of(
                 Event::NotServed,
+                &note.name,
                 format_args!(
                     "volume {} is not served: its cache may hold data that its origin does not have; connect the cache",
                     note.name
@@ -185,7 +204,8 @@ fn open_origins(record: &CacheRecord, options: &RunOptions, interrupts: &Interru
                 origin.size_bytes()
             );
         }
-        volumes.push(Bare { note: note.clone(), origin });
+        let settings = VolumeSettings::default();
+        volumes.push(Bare { note: note.clone(), origin, settings });
     }
     Ok(volumes)
 }
@@ -199,12 +219,16 @@ struct RunningBare {
 }
 
 impl RunningBare {
-    fn status(&self) -> StatusReport {
+    fn status(&self) -> Result<StatusReport> {
         let report = |volume: &Bare| {
             let note = &volume.note;
-            VolumeReport::without_cache(note.name.clone(), note.origin.clone(), note.size_bytes)
+            VolumeReport {
+                limits: LimitsReport::new(volume.settings),
+                ..VolumeReport::without_cache(note.name.clone(), note.origin.clone(), note.size_bytes)
+            }
         };
-        StatusReport {
+        Ok(StatusReport {
+            clients: Some(self.handle.clients()?.into()),
             running: true,
             volumes: self.volumes.iter().map(report).collect(),
             cache: None,
@@ -212,9 +236,12 @@ impl RunningBare {
             recovery: None,
             nbd: self.nbd.iter().map(ToString::to_string).collect(),
             metrics: self.watching.metrics.as_ref().map(ToString::to_string),
+            web: self.watching.web.as_ref().map(ToString::to_string),
             oldest_dirty_seconds: None,
+            warming_left_bytes: None,
             config: self.watching.configuration.as_ref().map(|file| file.path.display().to_string()),
-        }
+            history: Vec::new(),
+        })
     }
 
     fn stats(&self) -> Result<StatsReport> {
@@ -222,8 +249,10 @@ impl RunningBare {
         for (at, volume) in self.volumes.iter().enumerate() {
             let histograms = self.handle.histograms(VolumeIndex(at as u8));
             let histograms = histograms.map_err(|_| anyhow!("the daemon is stopping"))?;
-            let Measured { latency, durations } =
+            let Measured { latency, durations, .. } =
                 histograms.as_deref().map_or_else(Measured::default, Measured::from);
+            let held_back = self.handle.held_back(VolumeIndex(at as u8));
+            let held_back = held_back.map_err(|_| anyhow!("the daemon is stopping"))?.into();
             let requests = RequestStats {
                 reads: latency.read.count,
                 writes: latency.write.count,
@@ -236,6 +265,7 @@ impl RunningBare {
                 origin: crate::report::DeviceStats::default(),
                 latency,
                 durations,
+                held_back,
             });
         }
         Ok(StatsReport::without_cache(volumes))
@@ -244,7 +274,11 @@ impl RunningBare {
 
 impl Source for RunningBare {
     fn figures(&self) -> Result<Figures> {
-        Ok(Figures { status: self.status(), stats: self.stats()? })
+        Ok(Figures { status: self.status()?, stats: self.stats()? })
+    }
+
+    fn advice(&self) -> Result<AdviceReport> {
+        bail!("the cache is missing: there is nothing to give advice on")
     }
 }
 
@@ -255,11 +289,17 @@ impl Answering for RunningBare {
         _on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Answer> {
         match question {
-            Question::Status => Ok(Answer::Status(self.status())),
-            Question::Stats => self.stats().map(Answer::Stats),
-            Question::Set { .. }
+            Question::Status => self.status().map(Box::new).map(Answer::Status),
+            Question::Stats => self.stats().map(Box::new).map(Answer::Stats),
+            Question::Record => bail!("a recording is no single answer"),
+            Question::Advice
+            | Question::Set { .. }
             | Question::Flush { .. }
             | Question::Detach { .. }
+            | Question::Add { .. }
+            | Question::Replace { .. }
+            | Question::Resize { .. }
+            | Question::Warm { .. }
             | Question::Attach { .. }
             | Question::Unattach { .. } => {
                 bail!(
@@ -267,5 +307,10 @@ impl Answering for RunningBare {
                 )
             }
         }
+    }
+
+    fn record(&self, say: &mut dyn FnMut(Answer) -> ControlFlow<()>) -> Result<()> {
+        let names = self.volumes.iter().map(|volume| Some(volume.note.name.clone())).collect();
+        recording::record(&self.handle, names, say)
     }
 }

@@ -18,7 +18,11 @@ fuzz_target!(|input: &[u8]| {
     };
     let exports = [Some(export("a", 512, false)), None, Some(export("b", 4096, true))];
     let mut output = Vec::new();
-    let mut handshake = Handshake::new(&mut output);
+    // The lowest bit of the length of pieces says whether TLS comes first.
+    let wants_tls = piece_bytes & 1 == 1;
+    let begin = if wants_tls { Handshake::with_tls } else { Handshake::new };
+    let mut handshake = begin(&mut output);
+    let mut is_secured = false;
     let mut at = 0;
     let session = loop {
         let end = stream.len().min(at + usize::from(piece_bytes).max(1));
@@ -26,7 +30,15 @@ fuzz_target!(|input: &[u8]| {
         assert!(step.consumed <= end - at);
         at += step.consumed;
         match step.outcome {
-            Some(Outcome::Serve(session)) => break session,
+            Some(Outcome::Serve(session)) => {
+                assert_eq!(wants_tls, is_secured, "nothing is served in the clear");
+                break session;
+            }
+            Some(Outcome::StartTls) => {
+                assert!(wants_tls && !is_secured, "TLS begins once");
+                is_secured = true;
+                handshake.secured();
+            }
             Some(Outcome::Close) => return,
             None if at == stream.len() => return,
             None => assert_eq!(at, end, "without an outcome everything is taken"),

@@ -15,6 +15,8 @@ const NONE: Bypasses = Bypasses {
     mode_blocks: 0,
     failed_blocks: 0,
     pressure_blocks: 0,
+    above_max_blocks: 0,
+    budget_blocks: 0,
     sequential_blocks: 0,
     congested_blocks: 0,
     seldom_blocks: 0,

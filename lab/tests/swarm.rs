@@ -263,6 +263,8 @@ fn every_mode_survives_cuts_kills_and_stops() {
                 (Knob::aimed, 0),
                 // A volume whose last block is dirty does not grow: that would count as an error.
                 (Knob::growths, 0),
+                // Nor is a volume warmed that an operator set to passthrough.
+                (Knob::warms, 0),
                 (Knob::kills, 40),
                 (Knob::stops, 10),
             ] {

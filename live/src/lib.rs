@@ -17,7 +17,7 @@
 //! Rooms, from the client to the disk: [`doors`] (what clients connect to, each with its protocol in a folder of
 //! its own), [`reactor`] (the loop, the state that all loops share, wake-ups, io_uring or threads), and
 //! [`devices`] (what a name opens, operations under way, models). [`kernel`] has the kernel make a block device that a
-//! door serves. All payload lives in one [`buffers::Pool`].
+//! door serves, [`limits`] hold back what a volume's clients ask for beyond their share. All payload lives in one [`buffers::Pool`].
 //!
 //! `unsafe` is denied but where memory is shared with the kernel: the backends of a reactor, operations at devices,
 //! connections of doors, the pool; and for signals. Each use states why it is sound.
@@ -30,6 +30,7 @@ pub mod clock;
 pub mod devices;
 pub mod doors;
 pub mod kernel;
+pub mod limits;
 pub mod nbd;
 pub mod passthrough;
 pub mod patience;

@@ -62,7 +62,7 @@ fn len_bytes(range: SectorRange) -> u64 {
 }
 
 impl Core for Passthrough {
-    fn submit(&mut self, _now: Nanos, request: Request, _memory: &mut Pool) -> Result<(), Busy> {
+    fn submit(&mut self, _now: Nanos, request: Request, memory: &mut Pool) -> Result<(), Busy> {
         let Request { id, volume, op } = request;
         let passing = |slice: Option<Slice>, flush_after: bool| Passing {
             id,
@@ -80,6 +80,10 @@ impl Core for Passthrough {
                 passing(Some(from), fua),
                 IoOp::Write { offset_bytes: offset_bytes(range), from: Pieces::One(from) },
             ),
+            RequestOp::Warm { into, .. } => {
+                memory.release(into.buffer);
+                self.reply(id, Err(Errno::OPNOTSUPP));
+            }
             RequestOp::Flush => self.pass(passing(None, false), IoOp::Flush),
             RequestOp::Discard { range, fua } => self.pass(
                 passing(None, fua),
@@ -89,10 +93,18 @@ impl Core for Passthrough {
                 passing(None, fua),
                 IoOp::WriteZeroes { offset_bytes: offset_bytes(range), len_bytes: len_bytes(range) },
             ),
-            RequestOp::Drain | RequestOp::CancelDrain => self.reply(id, Ok(())),
+            RequestOp::Drain
+            | RequestOp::CancelDrain
+            | RequestOp::HoldDestage(_)
+            | RequestOp::SetRoom(_)
+            | RequestOp::SetWearBudget(_) => self.reply(id, Ok(())),
             RequestOp::Stop if self.passing.is_empty() => self.reply(id, Ok(())),
             RequestOp::Stop => self.stopping = Some(id),
-            RequestOp::SetMode(_) | RequestOp::SetSize(_) | RequestOp::Detach | RequestOp::GiveUpLost => {
+            RequestOp::SetMode(_)
+            | RequestOp::SetSize(_)
+            | RequestOp::Detach
+            | RequestOp::Add
+            | RequestOp::GiveUpLost => {
                 self.reply(id, Err(Errno::OPNOTSUPP));
             }
         }

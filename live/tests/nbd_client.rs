@@ -75,7 +75,7 @@ fn serve_once(
                 script(&mut stream, Some(session));
             }
             // A client need not wait for the answer to its abort.
-            Outcome::Close => script(&mut stream, None),
+            Outcome::Close | Outcome::StartTls => script(&mut stream, None),
         }
     })
 }

@@ -77,7 +77,7 @@ fn shake_hands(stream: &mut UnixStream) -> Option<Session> {
                 stream.write_all(&output).ok()?;
                 return Some(session);
             }
-            Some(Outcome::Close) => return None,
+            Some(Outcome::Close | Outcome::StartTls) => return None,
             None => {}
         }
     }

@@ -287,6 +287,64 @@ fn a_client_that_never_ends_its_options_is_cut_off() {
     assert_eq!(kinds(&output).len(), 2 * OPTIONS_MAX as usize);
 }
 
+// ---- TLS ------------------------------------------------------------------------------------
+
+/// As [`shake`], of a server that wants TLS first.
+fn shake_with_tls(input: &[u8]) -> (Handshake, Vec<u8>, usize, Option<Outcome>) {
+    let mut output = Vec::new();
+    let mut handshake = Handshake::with_tls(&mut output);
+    let step = handshake.feed(input, &only(export("a")), &mut output);
+    (handshake, output.split_off(GREETING_BYTES), input.len() - step.consumed, step.outcome)
+}
+
+#[test]
+fn nothing_comes_before_tls_where_it_is_wanted() {
+    let refused = [
+        option(OPT_STRUCTURED_REPLY, &[]),
+        option(OPT_LIST, &[]),
+        option(OPT_GO, &info_data("a", &[])),
+        option(OPT_INFO, &info_data("a", &[])),
+        option(OPT_SET_META_CONTEXT, &meta_data("a", &[])),
+        option(77, &[1; 100]),
+    ];
+    let (handshake, output, _, outcome) = shake_with_tls(&modern(&refused));
+    assert!(kinds(&output).iter().all(|(_, kind)| *kind == REP_ERR_TLS_REQD), "{:?}", kinds(&output));
+    assert_eq!((kinds(&output).len(), outcome, handshake.lacked_tls()), (refused.len(), None, true));
+    // An old client knows no errors.
+    let (handshake, output, _, outcome) = shake_with_tls(&modern(&[option(OPT_EXPORT_NAME, b"a")]));
+    assert_eq!((output.len(), outcome, handshake.lacked_tls()), (0, Some(Outcome::Close), true));
+    let (handshake, output, _, outcome) = shake_with_tls(&modern(&[option(OPT_ABORT, &[])]));
+    assert_eq!((kinds(&output), outcome), (vec![(OPT_ABORT, REP_ACK)], Some(Outcome::Close)));
+    assert!(!handshake.lacked_tls());
+}
+
+#[test]
+fn tls_begins_the_options_anew() {
+    // What follows the option in the clear is not looked at.
+    let more = option(OPT_LIST, &[]);
+    let input = modern(&[option(OPT_LIST, &[]), option(OPT_STARTTLS, &[]), more.clone()]);
+    let (mut handshake, output, left, outcome) = shake_with_tls(&input);
+    assert_eq!(kinds(&output), [(OPT_LIST, REP_ERR_TLS_REQD), (OPT_STARTTLS, REP_ACK)]);
+    assert_eq!((left, outcome), (more.len(), Some(Outcome::StartTls)));
+    let mut output = Vec::new();
+    let again = handshake.feed(&more, &only(export("a")), &mut output);
+    assert_eq!((again.consumed, again.outcome, output.len()), (0, Some(Outcome::StartTls), 0));
+    handshake.secured();
+    let second = [option(OPT_STARTTLS, &[]), option(OPT_GO, &info_data("a", &[]))].concat();
+    let step = handshake.feed(&second, &only(export("a")), &mut output);
+    assert_eq!(kinds(&output)[0], (OPT_STARTTLS, REP_ERR_INVALID), "once is enough");
+    assert_eq!(step.outcome, Some(Outcome::Serve(Session { export: 0, structured: false })));
+    assert!(!handshake.lacked_tls());
+}
+
+#[test]
+fn an_option_for_tls_with_data_or_where_there_is_none_is_refused() {
+    let (_, output, _, outcome) = shake_with_tls(&modern(&[option(OPT_STARTTLS, b"x")]));
+    assert_eq!((kinds(&output), outcome), (vec![(OPT_STARTTLS, REP_ERR_INVALID)], None));
+    let (output, _, outcome) = shake(&only(export("a")), &modern(&[option(OPT_STARTTLS, &[])]));
+    assert_eq!((kinds(&output), outcome), (vec![(OPT_STARTTLS, REP_ERR_UNSUP)], None));
+}
+
 #[test]
 fn an_export_announces_what_it_can_do() {
     let writable = export("a");

@@ -13,6 +13,8 @@ use std::vec;
 use std::vec::Vec;
 
 const BLOCK: usize = 4096;
+/// A counter with all bits that may change.
+const ALL: u64 = COUNTER_MAX - 1;
 
 fn volume(name: &str, id: u32) -> VolumeRecord {
     VolumeRecord {
@@ -36,7 +38,10 @@ fn superblock() -> Superblock {
         cut_sequence: 40,
         flushed_sequence: 0,
         base_sequence: 1,
+        history: Default::default(),
+        line: Default::default(),
         clean_stop: false,
+        is_ephemeral: false,
         cache_bytes: 32 << 20,
         layout: Layout::Log(Geometry { segment_blocks: 64, segments: 124 }),
         profile: String::from("forebay"),
@@ -47,6 +52,17 @@ fn superblock() -> Superblock {
     superblock.volumes[0] = Some(volume("a", 1));
     superblock.volumes[3] = Some(volume("b", 2));
     superblock
+}
+
+fn line() -> Line {
+    let succession = Succession::Remade { by: [255; 16], cache_bytes: u64::MAX };
+    Line { succession, ancestor: Some([255; 16]), is_home: true }
+}
+
+fn history() -> History {
+    let mut history = History::default();
+    history.note(Change::new(u64::MAX, "v", "mode", "a", "b"));
+    history
 }
 
 fn head() -> SegmentHead {
@@ -164,7 +180,6 @@ fn describe() -> Vec<String> {
             })+
         };
     }
-    const ALL: u64 = COUNTER_MAX - 1;
     fields!(
         "superblock",
         superblock(),
@@ -181,6 +196,8 @@ fn describe() -> Vec<String> {
         composition = String::from("a = b"),
         profile = String::from("x"),
         next_volume_id = u32::MAX - 9,
+        line = line(),
+        history = history(),
     );
     fields!(
         "volume",

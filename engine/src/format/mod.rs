@@ -26,15 +26,18 @@ mod commit_record;
 mod entry;
 mod geometry;
 mod head;
+mod history;
 mod key_layout;
 mod lost_table;
 mod paired_page;
 mod slot_layout;
 mod slot_page;
 mod slot_record;
+mod succession;
 mod summary;
 mod superblock;
 mod tree_page;
+mod warm_list;
 
 #[cfg(test)]
 mod layout;
@@ -49,6 +52,7 @@ pub use commit_record::CommitRecord;
 pub use entry::{ENTRY_BYTES, Entry, EntryKind};
 pub use geometry::{CACHE_BYTES_MIN, Geometry, GeometryError};
 pub use head::SegmentHead;
+pub use history::{CHANGES_MAX, Change, History};
 pub use key_layout::{KEY_LAYOUT_BYTES, KeyLayout, KeyLayoutError};
 pub use lost_table::{LOST_RANGES_MAX, LostRange, LostTable};
 pub use paired_page::PAIRED_PAGE_BYTES;
@@ -58,6 +62,7 @@ pub use slot_layout::{
 };
 pub use slot_page::{SLOT_PAGE_RECORDS, SlotPage};
 pub use slot_record::SlotRecord;
+pub use succession::{Line, Succession};
 pub(crate) use summary::DecodedFooter;
 pub use summary::{Summary, SummaryBatch, SummaryBuilder, SummaryFooter};
 pub use superblock::{
@@ -65,6 +70,7 @@ pub use superblock::{
     ORIGIN_BYTES_MAX, Superblock, VolumeRecord,
 };
 pub use tree_page::{TREE_LEVELS_MAX, TreePage, TreePlanes, TreeShape};
+pub use warm_list::{ListedExtent, ListedVolume, WARM_LIST_BYTES_MAX, WarmList, WarmListWriter};
 
 /// Tells one formatted cache from all others; never used twice.
 pub type SetId = [u8; 16];

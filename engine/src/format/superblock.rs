@@ -3,13 +3,16 @@
 //! ```text
 //!   0 .. 4096      the cache's own fields
 //!   4096 + 2048·n  the record of volume slot n
-//!   36864 .. 61440 the composition, as text
+//!   36864 .. 61442 the composition, as text
+//!   61952 .. 65536 the last changes of settings
 //! ```
 
 use super::bytes::{array, put, seal, u8_at, u16_at, u32_at, u64_at, unseal};
 use super::geometry::Geometry;
+use super::history::{HISTORY_BYTES, History};
 use super::key_layout::{KEY_LAYOUT_BYTES, KeyLayout};
 use super::slot_layout::{SLOT_LAYOUT_BYTES, SlotLayout};
+use super::succession::{LINE_BYTES, Line};
 use super::{COUNTER_MAX, FormatError, SUPERBLOCK_BYTES, SetId, VERSION};
 use crate::effect::WriteMode;
 use crate::number::to_u16;
@@ -27,6 +30,7 @@ pub const IDENTITY_BYTES_MAX: usize = 256;
 pub const FINGERPRINTS_MAX: usize = 16;
 
 const KIND_AT: usize = 15;
+const EPHEMERAL_AT: usize = 86;
 const PROFILE_AT: usize = 88;
 const SLOTS_AT: usize = PROFILE_AT + NAME_BYTES_MAX;
 const VOLUMES_AT: usize = 4096;
@@ -38,13 +42,16 @@ const VOLUME_ORIGIN_AT: usize = VOLUME_IDENTITY_AT + IDENTITY_BYTES_MAX;
 const VOLUME_FINGERPRINTS_AT: usize = VOLUME_ORIGIN_AT + ORIGIN_BYTES_MAX;
 const FINGERPRINT_BYTES: usize = 16;
 
-const _: () = assert!(SLOTS_AT + SLOT_LAYOUT_BYTES <= FLUSHED_AT);
+/// Where the place in a line of caches is.
+const LINE_AT: usize = FLUSHED_AT - LINE_BYTES;
+const _: () = assert!(SLOTS_AT + SLOT_LAYOUT_BYTES <= LINE_AT);
 const _: () = assert!(KEY_LAYOUT_BYTES <= SLOT_LAYOUT_BYTES);
 const _: () = assert!(VOLUME_FINGERPRINTS_AT + FINGERPRINTS_MAX * FINGERPRINT_BYTES <= VOLUME_BYTES);
 const COMPOSITION_AT: usize = VOLUMES_AT + VOLUMES_MAX * VOLUME_BYTES;
 /// Bytes of a composition's text at the most.
 pub const COMPOSITION_BYTES_MAX: usize = 24 * 1024;
-const _: () = assert!(COMPOSITION_AT + 2 + COMPOSITION_BYTES_MAX <= SUPERBLOCK_BYTES);
+const HISTORY_AT: usize = SUPERBLOCK_BYTES - HISTORY_BYTES;
+const _: () = assert!(COMPOSITION_AT + 2 + COMPOSITION_BYTES_MAX <= HISTORY_AT);
 
 /// The superblock of a cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +71,8 @@ pub struct Superblock {
     pub base_sequence: u64,
     /// Whether the last session ended cleanly and none began since.
     pub clean_stop: bool,
+    /// Whether the device may be blank, or an older one, at any start: no volume is in writeback then (rule 17).
+    pub is_ephemeral: bool,
     /// The device's size when it was formatted.
     pub cache_bytes: u64,
     /// How it is divided.
@@ -76,6 +85,10 @@ pub struct Superblock {
     pub next_volume_id: u32,
     /// The volumes by slot.
     pub volumes: [Option<VolumeRecord>; VOLUMES_MAX],
+    /// The last changes of settings.
+    pub history: History,
+    /// Its place in a line of caches that took each other's places.
+    pub line: Line,
 }
 
 /// How a cache device is divided.
@@ -205,6 +218,10 @@ impl Superblock {
         for (at, volume) in self.volumes.iter().enumerate() {
             let Some(volume) = volume else { continue };
             volume.validate()?;
+            // RULE 17: what is dirty would be nowhere else.
+            if self.is_ephemeral && volume.mode == WriteMode::Writeback {
+                return Err(FormatError::Field("volume mode"));
+            }
             if volume.id.0 == 0 || volume.id.0 >= self.next_volume_id {
                 return Err(FormatError::Field("volume id"));
             }
@@ -235,6 +252,7 @@ impl Superblock {
         self.layout.encode(bytes);
         put(bytes, 80, &self.next_volume_id.to_le_bytes());
         put(bytes, 84, &to_u16(self.profile.len()).to_le_bytes());
+        bytes[EPHEMERAL_AT] = u8::from(self.is_ephemeral);
         put(bytes, PROFILE_AT, self.profile.as_bytes());
         put(bytes, COMPOSITION_AT, &to_u16(self.composition.len()).to_le_bytes());
         put(bytes, COMPOSITION_AT + 2, self.composition.as_bytes());
@@ -243,6 +261,8 @@ impl Superblock {
                 volume.encode(slot);
             }
         }
+        self.line.encode(&mut bytes[LINE_AT..FLUSHED_AT]);
+        self.history.encode(&mut bytes[HISTORY_AT..]);
         seal(bytes, MAGIC, VERSION);
     }
 
@@ -268,6 +288,7 @@ impl Superblock {
             flushed_sequence: u64_at(bytes, FLUSHED_AT)?,
             base_sequence: u64_at(bytes, 56)?,
             clean_stop: flag(u8_at(bytes, 14)?, "clean_stop")?,
+            is_ephemeral: flag(u8_at(bytes, EPHEMERAL_AT)?, "is_ephemeral")?,
             cache_bytes: u64_at(bytes, 64)?,
             layout: Layout::decode(bytes)?,
             profile: text(bytes, PROFILE_AT, u16_at(bytes, 84)?, NAME_BYTES_MAX, "profile")?,
@@ -280,6 +301,8 @@ impl Superblock {
             )?,
             next_volume_id: u32_at(bytes, 80)?,
             volumes,
+            history: History::decode(&bytes[HISTORY_AT..])?,
+            line: Line::decode(&bytes[LINE_AT..FLUSHED_AT])?,
         };
         superblock.validate()?;
         Ok(superblock)

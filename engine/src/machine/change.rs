@@ -112,8 +112,11 @@ impl<S: Store> Machine<S> {
         // RULE 7: a dirty block is never bypassed, whatever policies say: its older copy would go home over
         // the write.
         let is_asked = matches!(op, RequestOp::Write { .. }) && route != Route::Origin;
-        let passes =
-            is_asked.then(|| self.passes(key, Access::Write).or_else(|| S::bars_write(self, key))).flatten();
+        let passes = is_asked.then(|| {
+            let passes = self.passes(key, Access::Write).or_else(|| S::bars_write(self, key));
+            passes.or_else(|| self.budget_bars_write(volume_index))
+        });
+        let passes = passes.flatten();
         let may_bypass = |m: &Self| !m.has_dirty(volume_index, blocks) || m.is_mutated(Mutation::BypassDirty);
         let around = passes.filter(|_| may_bypass(self));
         let route = if around.is_some() { Route::Origin } else { route };
@@ -147,7 +150,8 @@ impl<S: Store> Machine<S> {
             (RequestOp::Write { .. }, _)
                 if self.has_dirty(volume_index, blocks) && !self.is_mutated(Mutation::BypassDirty) =>
             {
-                Route::Log
+                // RULE 17: outside writeback what is acknowledged is on the origin. The notes may say that by now.
+                if self.is_mutated(Mutation::LogAlone) { Route::Log } else { Route::LogThenOrigin }
             }
             // Zeroes are repeated by recovery if a crash comes before they are home.
             (RequestOp::WriteZeroes { .. }, _) => Route::LogThenOrigin,
@@ -403,12 +407,14 @@ impl<S: Store> Machine<S> {
             }
             _ => unreachable!("only changes come here"),
         };
+        let now = self.now;
         let active = &mut self.requests[key];
         active.stage = Stage::Origin;
         active.parts += 1;
         let volume = self.volume_mut(volume_index);
         let epoch = volume.origin.epoch;
         volume.guard.origin_written(blocks, epoch);
+        volume.origin.last_used = Some(now);
         let flight = Flight::OriginChange { request: key };
         if is_cached {
             self.issue_origin_write(volume_index, blocks, io, flight);

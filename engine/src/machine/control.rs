@@ -1,7 +1,7 @@
 //! Requests of the operator: modes, size, drain, detach, stop.
 
 use crate::effect::{Errno, IoOp, Pieces, RequestOp, Target, WriteMode};
-use crate::format::Fingerprint;
+use crate::format::{Change, Fingerprint};
 use crate::machine::Machine;
 use crate::machine::fingerprint::offsets_bytes;
 use crate::machine::flight::Flight;
@@ -13,7 +13,8 @@ use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
 use crate::number::to_u32;
 use crate::store::{Dropping, Store};
-use crate::units::{BLOCK_BYTES, Nanos, VolumeIndex};
+use crate::units::{BLOCK_BYTES, Nanos, SECTOR_BYTES, VolumeIndex};
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 /// Time without any operation after which a stop does not wait any longer for requests that wait for room. Writes wait
@@ -24,17 +25,40 @@ impl<S: Store> Machine<S> {
     pub(crate) fn start_control<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &self.requests[key];
         let (op, index) = (active.op, active.volume);
-        if self.latched.is_some() && !matches!(op, RequestOp::Stop | RequestOp::CancelDrain) {
+        let is_free = matches!(
+            op,
+            RequestOp::Stop
+                | RequestOp::CancelDrain
+                | RequestOp::HoldDestage(_)
+                | RequestOp::SetRoom(_)
+                | RequestOp::SetWearBudget(_)
+        );
+        if self.latched.is_some() && !is_free {
             self.fail(key, Errno::IO, memory);
             return;
         }
         match op {
+            // RULE 17: what is dirty on an ephemeral cache would be nowhere else.
+            RequestOp::SetMode(WriteMode::Writeback) if self.superblock.is_ephemeral => {
+                self.fail(key, Errno::INVAL, memory);
+            }
             RequestOp::SetMode(mode) => self.set_mode(key, index, mode),
             RequestOp::SetSize(sectors) => self.set_size(key, index, sectors, memory),
             RequestOp::Drain => {
                 let volume = self.volume_mut(index);
                 volume.destage.begin_drain(volume.dirty_blocks);
                 self.watch(key, Stage::Draining);
+            }
+            RequestOp::HoldDestage(is_held_back) => {
+                let volume = self.volume_mut(index);
+                volume.destage.is_held_back = is_held_back;
+                volume.destage.wake();
+                self.reply(key, memory);
+            }
+            RequestOp::SetRoom(room) => self.set_room(key, index, room, memory),
+            RequestOp::SetWearBudget(budget) => {
+                self.set_wear_budget(budget);
+                self.reply(key, memory);
             }
             RequestOp::CancelDrain => {
                 self.end_drains(Some(index), memory);
@@ -49,6 +73,7 @@ impl<S: Store> Machine<S> {
                 self.neighbours.clear(Some(index), memory);
                 self.watch(key, Stage::Quiet);
             }
+            RequestOp::Add => self.add(key, index, memory),
             RequestOp::GiveUpLost => {
                 S::give_up_lost(self, index);
                 self.watch(key, Stage::Quiet);
@@ -70,6 +95,8 @@ impl<S: Store> Machine<S> {
 
     fn set_mode(&mut self, key: RequestKey, index: VolumeIndex, mode: WriteMode) {
         // Writes follow the new mode from here on; what is dirty drains in the background.
+        let before = self.volume(index).mode;
+        self.note_change(index, "mode", before.name(), mode.name());
         let volume = self.volume_mut(index);
         volume.mode = mode;
         volume.is_leaving = mode != WriteMode::Writeback && volume.is_dirty();
@@ -139,6 +166,9 @@ impl<S: Store> Machine<S> {
 
     /// The copy at the old end is durably dropped: the new size may become durable, too.
     fn record_size(&mut self, key: RequestKey, index: VolumeIndex, sectors: u64) {
+        let before = self.superblock.volumes[index.at()].as_ref().map_or(0, |record| record.size_sectors);
+        let [old, new] = [before, before.max(sectors)].map(|sectors| (sectors * SECTOR_BYTES).to_string());
+        self.note_change(index, "size_bytes", &old, &new);
         if let Some(record) = &mut self.superblock.volumes[index.at()] {
             record.size_sectors = record.size_sectors.max(sectors);
             // Another size has other well-known places.
@@ -151,6 +181,13 @@ impl<S: Store> Machine<S> {
             self.superblock_writer.take_back(&mut self.superblock)
         };
         self.requests.watch(key, Stage::Superblock(update));
+    }
+
+    /// Notes a change of a volume that is in the superblock, which is written next.
+    pub(crate) fn note_change(&mut self, index: VolumeIndex, what: &str, old: &str, new: &str) {
+        let name = self.superblock.volumes[index.at()].as_ref().map_or("", |record| record.name.as_str());
+        let change = Change::new(self.unix_seconds, name, what, old, new);
+        self.superblock.history.note(change);
     }
 
     fn end_drains<M: Memory>(&mut self, only: Option<VolumeIndex>, memory: &mut M) {
@@ -249,6 +286,9 @@ impl<S: Store> Machine<S> {
             return;
         }
         S::drop_volume(self, index);
+        let origin =
+            self.superblock.volumes[index.at()].as_ref().map_or_else(String::new, |r| r.origin.clone());
+        self.note_change(index, "origin", &origin, "");
         self.superblock.volumes[index.at()] = None;
         let update = self.superblock_writer.change(&mut self.superblock);
         // RULE 11: a detach is answered when the volume is durably off the cache, or a crash would bring it
@@ -315,6 +355,7 @@ impl<S: Store> Machine<S> {
             return;
         }
         self.superblock.clean_stop = true;
+        self.superblock.line.is_home = self.volumes.iter().flatten().all(|volume| !volume.is_dirty());
         let update = self.superblock_writer.change(&mut self.superblock);
         self.requests.watch(key, Stage::Superblock(update));
     }
@@ -401,7 +442,10 @@ impl<S: Store> Machine<S> {
             );
             self.volumes[index.at()] = None;
         }
-        if matches!(active.op, RequestOp::Stop) {
+        if matches!(active.op, RequestOp::Add) {
+            let index = active.volume;
+            self.begin_added(index);
+        } else if matches!(active.op, RequestOp::Stop) {
             // Whatever else is under way ends before the answer.
             self.watch(key, Stage::Quiet);
             return;

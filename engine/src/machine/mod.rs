@@ -4,9 +4,11 @@
 //! Two kinds of files lie here. Some own a part of the state and know nothing of the machine: `requests`, `volumes`
 //! (`volume`, `guard`, `origin`), `outbox` (`flight`, `piece`), `barrier`, `superblock`, `share_queue`, and `destage`'s
 //! `state`, `run`, `choice` and `level`. The others add calls to [`Machine`] that bring such parts together: `read`,
-//! `change` (writes, discards, write-zeroes), `share` (who may hold how much dirty), `flush`, `destage`, `control`
-//! (the operator) and `failure` (a cache that fails).
+//! `change` (writes, discards, write-zeroes), `warm` (what the operator wants cached), `share` (who may hold how much
+//! dirty), `flush`, `destage`, `control` and `room` (the operator), `adding` (of them, a new volume) and `failure` (a
+//! cache that fails).
 
+pub(crate) mod adding;
 pub(crate) mod barrier;
 pub(crate) mod change;
 pub(crate) mod control;
@@ -24,15 +26,19 @@ pub(crate) mod read;
 pub(crate) mod report;
 pub(crate) mod request;
 pub(crate) mod requests;
+pub(crate) mod room;
 pub(crate) mod share;
 pub(crate) mod share_queue;
 pub(crate) mod superblock;
 pub(crate) mod volume;
 pub(crate) mod volumes;
+pub mod warm;
+pub(crate) mod wear;
 
-use crate::effect::{Busy, Effect, Errno, IoId, IoOp, Notice, Request, RequestOp, Target};
+use crate::effect::{Busy, Effect, Errno, IoId, IoOp, Notice, Request, RequestOp, Target, WearBudget};
 use crate::format::Superblock;
 use crate::limits::{Config, RANGE_BYTES_MAX, REQUEST_BYTES_MAX, REQUESTS_MAX};
+use crate::machine::adding::Proposed;
 use crate::machine::barrier::CacheBarrier;
 use crate::machine::destage::run::Run;
 use crate::machine::guard::{Blocks, Hold};
@@ -44,10 +50,11 @@ use crate::machine::share_queue::ShareQueue;
 use crate::machine::superblock::SuperblockWriter;
 use crate::machine::volume::{Standing, Volume};
 use crate::machine::volumes::Volumes;
+use crate::machine::wear::Wear;
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
 use crate::number::to_u32;
-use crate::status::Content;
+use crate::status::{Bypass, Content, WearStatus};
 use crate::store::{Operations, Store};
 use crate::units::{BLOCK_BYTES, Nanos, SECTOR_BYTES, SectorRange, VOLUMES_MAX, VolumeIndex};
 use slab::Slab;
@@ -75,10 +82,15 @@ pub(crate) struct Machine<S: Operations> {
     is_guard_released: bool,
     pub(crate) neighbours: Neighbours,
     pub(crate) share: ShareQueue,
+    wear: Wear,
     outbox: Outbox<S::Flight>,
     pub(crate) runs: Slab<Run>,
     /// Why the cache is not written any more.
     pub(crate) latched: Option<Errno>,
+    /// The time of day, as it was told last: for what is noted of settings.
+    pub(crate) unix_seconds: u64,
+    /// The volume that is to be added.
+    proposed: Option<Proposed>,
     pub(crate) is_stopping: bool,
     /// Since when requests wait beside a stop, and no device has anything to do.
     still_since: Option<Nanos>,
@@ -109,9 +121,12 @@ impl<S: Store> Machine<S> {
             is_guard_released: false,
             neighbours: Neighbours::new(config.neighbour_bytes_max),
             share: ShareQueue::default(),
+            wear: Wear::default(),
             outbox: Outbox::new(),
             runs: Slab::new(),
             latched: None,
+            unix_seconds: 0,
+            proposed: None,
             is_stopping: false,
             still_since: None,
             last_client: Nanos(0),
@@ -142,6 +157,10 @@ impl<S: Store> Machine<S> {
             // A stop may name any volume, even one that does not exist or is just taken off.
             _ if is_stop && self.is_stopping => self.fail(key, Errno::SHUTDOWN, memory),
             _ if is_stop => self.start(key, memory),
+            None if matches!(request.op, RequestOp::Add) && self.is_stopping => {
+                self.fail(key, Errno::SHUTDOWN, memory);
+            }
+            None if matches!(request.op, RequestOp::Add) => self.start(key, memory),
             Some(volume) => {
                 volume.active += 1;
                 if volume.standing == Standing::Detaching || self.is_stopping {
@@ -188,6 +207,7 @@ impl<S: Store> Machine<S> {
                 self.last_client = self.now;
                 self.start_change(key, memory);
             }
+            RequestOp::Warm { .. } => self.start_warm(key, memory),
             RequestOp::Flush => self.start_flush(key, memory),
             _ => self.start_control(key, memory),
         }
@@ -336,7 +356,8 @@ impl<S: Store> Machine<S> {
         let is_work_left = !self.runs.is_empty()
             || self.volumes.iter().flatten().any(|volume| {
                 // Lost data cannot be destaged, and nothing can while the cache is latched.
-                (volume.has_destageable() && self.latched.is_none()) || volume.destage.has_written()
+                (volume.has_destageable() && self.latched.is_none() && !self.rests(volume))
+                    || volume.destage.has_written()
             })
             || self.store.is_busy()
             || !self.requests.watched().is_empty()
@@ -354,6 +375,41 @@ impl<S: Store> Machine<S> {
     #[inline]
     pub(crate) fn want_tick(&mut self, at: Nanos) {
         self.next_tick = Some(self.next_tick.map_or(at, |old| old.min(at)));
+    }
+
+    // ---- wear ----------------------------------------------------------------------------
+
+    pub(crate) fn set_wear_budget(&mut self, budget: Option<WearBudget>) {
+        self.wear.set(budget, self.outbox.cache_bytes().written_bytes, self.now);
+    }
+
+    /// Whether what was read may enter the cache by its wear budget.
+    #[inline]
+    pub(crate) fn budget_allows_fills(&mut self) -> bool {
+        !self.wear.has_budget() || self.wear.allows_fills(self.outbox.cache_bytes().written_bytes, self.now)
+    }
+
+    /// Whether clean blocks may be written again by the wear budget.
+    #[inline]
+    pub(crate) fn budget_allows_relocation(&mut self) -> bool {
+        !self.wear.has_budget()
+            || self.wear.allows_relocation(self.outbox.cache_bytes().written_bytes, self.now)
+    }
+
+    /// Why a write goes around the cache by the wear budget, if it does: where writes may, and the origin works.
+    #[inline]
+    pub(crate) fn budget_bars_write(&mut self, volume: VolumeIndex) -> Option<Bypass> {
+        if !self.wear.has_budget() {
+            return None;
+        }
+        let is_over = !self.wear.allows_writes(self.outbox.cache_bytes().written_bytes, self.now);
+        let may_bypass = is_over && S::takes_refused(self) && !self.volume(volume).origin.is_failing();
+        may_bypass.then_some(Bypass::Budget)
+    }
+
+    /// The wear budget and what is left of it.
+    pub(crate) fn wear_status(&self) -> Option<WearStatus> {
+        self.wear.status(self.outbox.cache_bytes().written_bytes, self.now)
     }
 
     // ---- effects -------------------------------------------------------------------------
@@ -488,7 +544,9 @@ impl<S: Store> Machine<S> {
 #[inline]
 fn checked_range(op: RequestOp) -> Option<SectorRange> {
     let (range, bytes_max) = match op {
-        RequestOp::Read { range, into: slice } | RequestOp::Write { range, from: slice, .. } => {
+        RequestOp::Read { range, into: slice }
+        | RequestOp::Warm { range, into: slice }
+        | RequestOp::Write { range, from: slice, .. } => {
             assert!(
                 u64::from(slice.len_bytes) == range.sectors * SECTOR_BYTES,
                 "the buffer of a request is as long as its range"

@@ -91,6 +91,12 @@ impl Neighbours {
         }
     }
 
+    /// Forgets what was learned of a volume: another one comes to its place.
+    pub fn forget_lessons(&mut self, volume: VolumeIndex) {
+        self.learned[volume.at()] = Neighbourhood::default();
+        self.warm_ups[volume.at()] = WarmUp::default();
+    }
+
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()

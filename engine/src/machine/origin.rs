@@ -70,6 +70,8 @@ pub(crate) struct Origin {
     pub client_reads: u32,
     /// The time of the last client read.
     pub last_client_read: Nanos,
+    /// The last time that a client used it, or a run woke it.
+    pub last_used: Option<Nanos>,
     /// The kinds of the engine's own work that failed last time, if any did.
     failing: Option<Failing>,
     pub errors: u64,
@@ -92,6 +94,7 @@ impl Origin {
             owed: None,
             client_reads: 0,
             last_client_read: Nanos(0),
+            last_used: None,
             failing: None,
             errors: 0,
             backoff_until: Nanos(0),

@@ -105,6 +105,11 @@ impl<T> Outbox<T> {
         self.content.with_headers(self.cache_bytes.written_bytes)
     }
 
+    /// Counts an origin from zero: it is another one.
+    pub fn count_anew(&mut self, volume: VolumeIndex) {
+        self.origin_bytes[volume.at()] = DeviceBytes::default();
+    }
+
     /// Bytes that the origin of a volume was asked for.
     pub fn origin_bytes(&self, volume: VolumeIndex) -> DeviceBytes {
         self.origin_bytes[volume.at()]

@@ -178,7 +178,7 @@ impl<S: Store> Machine<S> {
         if self.store.trusts_unflushed_origin() { u64::MAX } else { volume.origin.flushed_epoch }
     }
 
-    fn issue_piece<M: Memory>(
+    pub(crate) fn issue_piece<M: Memory>(
         &mut self,
         request: RequestKey,
         mut piece: Piece,
@@ -198,10 +198,11 @@ impl<S: Store> Machine<S> {
             }
             Source::Origin { stamp, beside } => {
                 let blocks = Blocks { first: piece.first, count: u64::from(piece.blocks) };
+                let is_warming = self.requests[request].is_warming();
                 let may_fill = may_fill
                     && !self.is_stopping
                     && self.latched.is_none()
-                    && self.may_enter(request, blocks.count);
+                    && (is_warming || self.may_enter(request, blocks.count));
                 let is_unflushed_fine = self.is_mutated(Mutation::FillBeforeFirstFlush);
                 let volume = self.volume(volume_index);
                 // RULE 2: what the process before this one left unflushed on the origin is not clean either.
@@ -210,7 +211,7 @@ impl<S: Store> Machine<S> {
                 if may_fill && is_flushed {
                     *stamp = volume.guard.stamp(blocks, epoch);
                 }
-                if stamp.is_some() {
+                if stamp.is_some() && !is_warming {
                     *beside = self.choose_beside(volume_index, blocks, memory);
                 }
                 self.read_origin(request, piece);
@@ -224,9 +225,13 @@ impl<S: Store> Machine<S> {
         let beside = beside.as_deref().copied();
         let volume_index = self.requests[request].volume;
         let now = self.now;
+        let is_warming = self.requests[request].is_warming();
         let volume = self.volume_mut(volume_index);
-        volume.origin.client_reads += 1;
-        volume.origin.last_client_read = now;
+        if !is_warming {
+            volume.origin.client_reads += 1;
+            volume.origin.last_client_read = now;
+        }
+        volume.origin.last_used = Some(now);
         let (mut offset_bytes, len_bytes) = volume.origin_bytes(piece.first, u64::from(piece.blocks));
         let asked = piece.slice.part(0, to_u32(len_bytes));
         let mut into = Pieces::One(asked);
@@ -281,7 +286,12 @@ impl<S: Store> Machine<S> {
         let volume_index = self.requests[request].volume;
         let volume = self.volume(volume_index);
         let is_cached = volume.standing == Standing::Cached;
-        let why = if volume.caches_reads() {
+        let caches_reads = volume.caches_reads();
+        let why = if caches_reads && !volume.may_have_more(blocks) {
+            Some(Bypass::AboveMax)
+        } else if caches_reads && !self.budget_allows_fills() {
+            Some(Bypass::Budget)
+        } else if caches_reads {
             S::bars_fill(self, request)
         } else {
             is_cached.then_some(Bypass::Mode)
@@ -385,7 +395,9 @@ impl<S: Store> Machine<S> {
         memory: &mut M,
     ) {
         let volume_index = self.requests[request].volume;
-        self.volume_mut(volume_index).origin.client_reads -= 1;
+        if !self.requests[request].is_warming() {
+            self.volume_mut(volume_index).origin.client_reads -= 1;
+        }
         let Source::Origin { stamp, beside } = &mut piece.source else {
             unreachable!("read from the origin")
         };
@@ -431,6 +443,10 @@ impl<S: Store> Machine<S> {
     pub(crate) fn fetched<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let active = &self.requests[key];
         assert!(active.parts == 0, "a request goes on when all of its reads have ended");
+        if active.is_warming() {
+            self.reply(key, memory);
+            return;
+        }
         let RequestOp::Read { range, into } = active.op else {
             S::merge(self, key, memory);
             return;

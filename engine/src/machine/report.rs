@@ -36,6 +36,7 @@ impl<S: Store> Machine<S> {
             false_dirty_limit_bytes: self.config.false_dirty_blocks_max * BLOCK_BYTES,
             device: self.outbox.cache_bytes(),
             written: self.outbox.written(),
+            wear: self.wear_status(),
             ..CacheStatus::default()
         };
         self.store.fill_status(&mut cache);
@@ -72,6 +73,7 @@ impl<S: Store> Machine<S> {
             lost_bytes: volume.lost_blocks * BLOCK_BYTES,
             cached_bytes: volume.cached_blocks * BLOCK_BYTES,
             origin_errors: volume.origin.errors,
+            is_held_back: volume.is_dirty() && self.rests(volume),
             uncached: volume.standing == Standing::Uncached,
             counters: Counters { origin: self.outbox.origin_bytes(volume.index), ..volume.counters },
         }

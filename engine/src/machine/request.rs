@@ -151,7 +151,7 @@ impl Active {
     #[inline]
     pub fn client_slice(&self) -> Option<Slice> {
         match self.op {
-            RequestOp::Read { into, .. } => Some(into),
+            RequestOp::Read { into, .. } | RequestOp::Warm { into, .. } => Some(into),
             RequestOp::Write { from, .. } => Some(from),
             _ => None,
         }
@@ -166,6 +166,12 @@ impl Active {
         };
         let skip = (part.first * SECTORS_PER_BLOCK - start) * 512;
         work.part(to_u32(skip), to_u32(part.count * SECTORS_PER_BLOCK * 512))
+    }
+
+    /// Whether it warms the cache, and nobody waits for what it reads.
+    #[inline]
+    pub fn is_warming(&self) -> bool {
+        matches!(self.op, RequestOp::Warm { .. })
     }
 
     /// Whether it is answered only when it is durable.

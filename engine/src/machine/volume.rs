@@ -1,10 +1,12 @@
 //! One volume of the running engine: its standing, its guard, its counts and its origin.
 
 use crate::effect::{RequestOp, WriteMode};
+use crate::format::VolumeRecord;
 use crate::machine::destage::state::DestageState;
 use crate::machine::fingerprint::{is_place_touched, offsets_bytes};
 use crate::machine::guard::{Blocks, Guard};
 use crate::machine::origin::Origin;
+use crate::machine::room::RoomBlocks;
 use crate::status::Counters;
 use crate::units::{
     BLOCK_BYTES, BlockKey, SECTOR_BYTES, SECTORS_PER_BLOCK, SectorRange, VolumeId, VolumeIndex,
@@ -45,6 +47,8 @@ pub(crate) struct Volume {
     pub owed_blocks: u64,
     /// Blocks in the index.
     pub cached_blocks: u64,
+    /// How many of them are kept, and how many there may be.
+    pub room: RoomBlocks,
     /// Requests under way.
     pub active: u32,
     /// Dirty blocks that requests under way may still add.
@@ -60,6 +64,35 @@ pub(crate) struct Volume {
 }
 
 impl Volume {
+    /// A volume with nothing in the cache, and nothing known of its origin.
+    pub fn new(index: VolumeIndex, record: &VolumeRecord) -> Volume {
+        let blocks = record.size_sectors.div_ceil(SECTORS_PER_BLOCK);
+        // Small volumes need few slots; 2^14 of 32 bytes are half a mebibyte.
+        let slot_bits = (blocks / 64).max(64).ilog2().min(14);
+        Volume {
+            index,
+            id: record.id,
+            mode: record.mode,
+            size_sectors: record.size_sectors,
+            standing: Standing::Cached,
+            is_leaving: false,
+            guard: Guard::new(slot_bits),
+            dirty_blocks: 0,
+            owed_blocks: 0,
+            zero_blocks: 0,
+            lost_blocks: 0,
+            cached_blocks: 0,
+            room: RoomBlocks::ANY,
+            active: 0,
+            reserved_blocks: 0,
+            share_waiting: 0,
+            places_in_reading: 0,
+            origin: Origin::new(),
+            destage: DestageState::new(blocks),
+            counters: Counters::default(),
+        }
+    }
+
     /// Blocks of the volume, a partial last one included.
     pub fn blocks(&self) -> u64 {
         self.size_sectors.div_ceil(SECTORS_PER_BLOCK)

@@ -12,7 +12,7 @@ const SHARE_BLOCKS_MIN: u64 = wide(index(REQUEST_BYTES_MAX)) / BLOCK_BYTES;
 /// The volumes of a cache, by their index.
 pub(crate) struct Volumes {
     slots: [Option<Volume>; VOLUMES_MAX],
-    /// One more than the highest index with a volume at the start.
+    /// One more than the highest index that ever had a volume.
     end: usize,
 }
 
@@ -38,7 +38,7 @@ impl Volumes {
         Volumes { slots, end }
     }
 
-    /// One more than the highest index with a volume.
+    /// One more than the highest index that ever had a volume.
     #[inline]
     pub fn end(&self) -> usize {
         self.end
@@ -59,6 +59,14 @@ impl Volumes {
     /// The places for volumes, to be changed.
     pub fn iter_mut(&mut self) -> core::slice::IterMut<'_, Option<Volume>> {
         self.slots[..self.end].iter_mut()
+    }
+
+    /// Puts a volume at its place, where none is.
+    pub fn enter(&mut self, volume: Volume) {
+        let at = volume.index.at();
+        assert!(self.slots[at].is_none(), "one volume at a place");
+        self.slots[at] = Some(volume);
+        self.end = self.end.max(at + 1);
     }
 
     /// The volume that a request under way is for.

@@ -9,36 +9,36 @@
 //! 4. The cache is flushed, and the new session is written to both copies of the superblock in turn, a flush after each
 //!    (rule 6). A log's superblock has the cut with it. A crash up to here repeats recovery with the same result.
 
+mod ephemeral;
 mod origin;
 mod sampling;
 mod start;
+mod succession;
 mod superblock;
 
 use crate::composition::stored::StoredError;
 use crate::composition::support::Lack;
 use crate::effect::Errno;
-use crate::format::{FormatError, Layout, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock};
+use crate::format::{FormatError, Layout, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Succession, Superblock};
 use crate::image::Image;
-use crate::machine::destage::state::DestageState;
-use crate::machine::guard::Guard;
-use crate::machine::origin::Origin;
-use crate::machine::volume::{Standing, Volume};
+use crate::machine::volume::Volume;
 use crate::mutation::{Mutation, Mutations};
 use crate::number::to_u8;
-use crate::status::Counters;
 use crate::store::log;
 use crate::store::log::recovery::OpenedLog;
 use crate::store::log::scan::ScanError;
 use crate::store::slots::records::persistence::commit::MissingPage;
 use crate::store::slots::recovery::plan::PlanError;
 use crate::store::slots::{self, SlotStore};
-use crate::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeIndex};
+use crate::units::{BLOCK_BYTES, VOLUMES_MAX, VolumeIndex};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+pub use ephemeral::{Lacking, NotedVolume, is_replaced, may_be_replaced, needs_its_cache};
 pub use origin::{Difference, Growth, OriginSeen, compare_origin, is_rolled_back};
 pub(crate) use sampling::Sampling;
 pub use start::{Held, SAMPLES, Sample, StartError, start};
+pub use succession::{SuccessionError, hand_over, heir, remake, write_heir};
 pub use superblock::{CopyHealth, CopyState, SuperblockError, load_superblock};
 
 /// Settings for opening a cache.
@@ -62,6 +62,14 @@ pub enum OpenError {
     /// The log cannot be trusted.
     #[error(transparent)]
     Scan(#[from] ScanError),
+    /// The cache gave its place up, or waits for that of another one.
+    #[error("The cache {}", match .0 {
+        Succession::None => "is in no line",
+        Succession::Heir { .. } => "waits to take the place of another one",
+        Succession::Replaced { .. } => "gave its place to another one",
+        Succession::Remade { .. } => "is being made anew",
+    })]
+    Succession(Succession),
     /// The superblock does not describe a composition.
     #[error(transparent)]
     Composition(#[from] StoredError),
@@ -243,6 +251,10 @@ pub fn open<I: Image>(image: &mut I, options: Options) -> Result<Opened, OpenErr
 /// As [`open`].
 pub fn inspect<I: Image>(image: &mut I, options: Options) -> Result<Opened, OpenError> {
     let (superblock, _) = load_superblock(image)?;
+    // RULE 16: of a line of caches one is believed.
+    if superblock.line.succession != Succession::None {
+        return Err(OpenError::Succession(superblock.line.succession));
+    }
     match superblock.layout {
         Layout::Log(_) | Layout::Keys(_) | Layout::Frames(_) => {
             log::recovery::read(image, superblock, options)
@@ -304,6 +316,23 @@ pub fn format<I: Image>(image: &mut I, superblock: &Superblock) -> Result<(), Er
     }
 }
 
+/// The byte that void copies of a superblock consist of. No sector of a superblock is made of it, so no part of a write of it
+/// makes a superblock whole.
+const VOID: u8 = 0xA5;
+
+/// Overwrites what is left of a superblock whose writing was cut off, durably, before another cache is formatted there. A torn
+/// write over a torn one may otherwise put the sectors in place that the former lacked: a whole superblock, of a cache that
+/// was given up.
+///
+/// # Errors
+/// The device's errno.
+pub fn void_superblocks<I: Image>(image: &mut I) -> Result<(), Errno> {
+    for offset in SUPERBLOCK_OFFSETS {
+        image.write(offset, &[VOID; SUPERBLOCK_BYTES])?;
+    }
+    image.flush()
+}
+
 /// Writes both copies of a superblock in turn, a flush before and after each. Where one copy alone is the newest, because the
 /// writing before was cut off, it is written last: a power cut must not bring back what was before that.
 ///
@@ -347,32 +376,7 @@ fn write_superblock_copies<I: Image>(
 pub(crate) fn volumes_of(superblock: &Superblock) -> [Option<Volume>; VOLUMES_MAX] {
     let mut volumes: [Option<Volume>; VOLUMES_MAX] = Default::default();
     for (at, record) in superblock.volumes.iter().enumerate() {
-        let Some(record) = record else { continue };
-        let index = VolumeIndex(to_u8(at));
-        let blocks = record.size_sectors.div_ceil(SECTORS_PER_BLOCK);
-        // Small volumes need few slots; 2^14 of 32 bytes are half a mebibyte.
-        let slot_bits = (blocks / 64).max(64).ilog2().min(14);
-        volumes[at] = Some(Volume {
-            index,
-            id: record.id,
-            mode: record.mode,
-            size_sectors: record.size_sectors,
-            standing: Standing::Cached,
-            is_leaving: false,
-            guard: Guard::new(slot_bits),
-            dirty_blocks: 0,
-            owed_blocks: 0,
-            zero_blocks: 0,
-            lost_blocks: 0,
-            cached_blocks: 0,
-            active: 0,
-            reserved_blocks: 0,
-            share_waiting: 0,
-            places_in_reading: 0,
-            origin: Origin::new(),
-            destage: DestageState::new(blocks),
-            counters: Counters::default(),
-        });
+        volumes[at] = record.as_ref().map(|record| Volume::new(VolumeIndex(to_u8(at)), record));
     }
     volumes
 }

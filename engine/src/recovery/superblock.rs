@@ -1,7 +1,7 @@
 //! Reading the two copies of the superblock: the newer whole one counts.
 
 use crate::effect::Errno;
-use crate::format::{FormatError, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock};
+use crate::format::{FormatError, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Succession, Superblock};
 use crate::image::Image;
 use crate::number::wide;
 
@@ -86,7 +86,12 @@ pub fn load_superblock<I: Image>(image: &mut I) -> Result<(Superblock, CopyState
     }
     let superblock = match copies {
         [Some(a), Some(b)] => {
-            if a.set_id != b.set_id {
+            // RULE 16: a cache that is made anew on its own device says in its last superblock whose place it gives up.
+            let gives_up_to = |one: &Superblock, other: &Superblock| match one.line.succession {
+                Succession::Remade { by, .. } => by == other.set_id,
+                _ => false,
+            };
+            if a.set_id != b.set_id && !gives_up_to(&a, &b) && !gives_up_to(&b, &a) {
                 return Err(SuperblockError::MixedSets);
             }
             if a.update < b.update {
@@ -200,6 +205,29 @@ mod tests {
 
         fn flush(&mut self) -> Result<(), Errno> {
             Err(Errno::IO)
+        }
+    }
+
+    /// Goal: a cache that was given up while it was formatted never comes back. Method: its superblock is torn behind its first
+    /// sector, and then that of the next one is torn within its first sector, with and without voiding in between.
+    #[test]
+    fn a_torn_write_over_a_torn_one_makes_no_whole_superblock() {
+        for is_voided in [false, true] {
+            let mut log = TestLog::new();
+            log.disk.bytes[..1 << 20].fill(0xff);
+            let mut bytes = vec![0; SUPERBLOCK_BYTES];
+            log.superblock.encode(&mut bytes);
+            let is_void = |sector: &[u8]| sector.iter().all(|byte| *byte == crate::recovery::VOID);
+            assert!(!bytes.chunks(512).any(is_void), "nor does voiding put one in place when it is torn");
+            log.disk.bytes[..512].copy_from_slice(&bytes[..512]);
+            assert_eq!(load_superblock(&mut log.disk).unwrap_err(), SuperblockError::Damaged);
+            if is_voided {
+                crate::recovery::void_superblocks(&mut log.disk).unwrap();
+            }
+            log.superblock.set_id = [8; 16];
+            log.superblock.encode(&mut bytes);
+            log.disk.bytes[512..SUPERBLOCK_BYTES].copy_from_slice(&bytes[512..]);
+            assert_eq!(load_superblock(&mut log.disk).is_ok(), !is_voided);
         }
     }
 

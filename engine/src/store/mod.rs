@@ -21,17 +21,20 @@ pub mod log;
 pub mod slots;
 
 use crate::effect::Errno;
+#[cfg(doc)]
+use crate::format::VolumeRecord;
 use crate::machine::Machine;
 use crate::machine::destage::run::Copied;
 use crate::machine::guard::{Blocks, Hold, Stamp};
 use crate::machine::piece::{Piece, WaitingRead};
 use crate::machine::request::RequestKey;
 use crate::machine::volume::Volume;
+use crate::machine::warm::{CachedRun, Cursor};
 use crate::memory::{Memory, Slice};
 use crate::policies::replacement::Access;
 use crate::status::{Bypass, CacheStatus};
 use crate::store::log::extents::ExtentKind;
-use crate::units::{BlockKey, Nanos, Place, VolumeIndex};
+use crate::units::{BlockKey, Nanos, Place, VolumeId, VolumeIndex};
 use alloc::vec::Vec;
 
 /// A cached copy of a block.
@@ -128,6 +131,10 @@ pub(crate) trait Lookup {
     fn unpin(&mut self, place: Place, blocks: u32);
     /// The offset of a place on the cache device, in bytes.
     fn offset_bytes(&self, place: Place) -> u64;
+    /// Whether the blocks of a volume can be kept from leaving for those of others.
+    fn keeps_minimums(&self) -> bool {
+        false
+    }
     /// The blocks held of a volume, rising.
     fn cached_blocks(&self, volume: VolumeIndex) -> Vec<u64>;
     /// Whether clean copies are used for a read of these blocks.
@@ -175,6 +182,13 @@ pub(crate) trait Reading: Operations {
         stamp: Stamp,
         memory: &mut M,
     );
+    /// Brings what is not cached of a request's range into the cache, as far as there is room; then the request is answered.
+    fn warm<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
+    /// Blocks that may enter so without pushing any other one out.
+    fn warm_room_blocks(m: &Machine<Self>) -> u64;
+    /// Calls `visit` with cached blocks, from a place in the store's tables on: those of `steps` rows, or a few more. Returns
+    /// where to go on; `None` at the end.
+    fn visit_cached(&self, from: Cursor, steps: u32, visit: &mut dyn FnMut(CachedRun)) -> Option<Cursor>;
     /// Blocks that may yet enter without pushing any other one out.
     fn room_blocks(m: &Machine<Self>) -> u64 {
         let _ = m;
@@ -361,6 +375,9 @@ pub(crate) trait Life: Operations {
     fn discard_pending<M: Memory>(m: &mut Machine<Self>, memory: &mut M);
     /// Forgets all of a volume, in memory: it is being detached, or its cache was given up.
     fn drop_volume(m: &mut Machine<Self>, volume: VolumeIndex);
+    /// Notes that a volume is about to come to a place where none is, and returns the number from which on its records
+    /// count ([`VolumeRecord::clean_floor_sequence`]); its own is `id`.
+    fn volume_comes(m: &mut Machine<Self>, volume: VolumeIndex, id: VolumeId, blocks: u64) -> u64;
     /// Forgets the copy of the last block of a volume that is about to grow: it would hide the origin behind the old
     /// end.
     fn drop_end(m: &mut Machine<Self>, volume: VolumeIndex) -> Dropping;

@@ -319,6 +319,24 @@ impl<const ROW: usize, const STEP: usize, const MAX: usize, const LOAD: usize>
         }
     }
 
+    /// Gives the entries of some buckets to `f`, as [`LinearHash::for_each`]; of those there are.
+    pub fn for_each_of(
+        &self,
+        pages: &Pages,
+        buckets: core::ops::Range<u32>,
+        mut f: impl FnMut(u64, u32, &[u32; ROW]),
+    ) {
+        for bucket in buckets.start..buckets.end.min(self.directory.buckets()) {
+            self.for_each_in(pages, bucket, &mut f);
+        }
+    }
+
+    /// How many buckets there are.
+    #[must_use]
+    pub fn buckets(&self) -> u32 {
+        self.directory.buckets()
+    }
+
     /// An entry by chance, each as likely as the others (exactly so while no bucket is longer
     /// than two full slots): its hash, tag and place. `None` if there is none.
     pub fn pick(&self, pages: &Pages, random: &mut dyn FnMut() -> u64) -> Option<(u64, u32, Position)> {

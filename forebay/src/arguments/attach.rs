@@ -1,7 +1,7 @@
 //! `attach` and `unattach`: volumes as block devices of this machine.
 
 use super::{Places, Report};
-use crate::attachment::AttachOptions;
+use crate::attachment::{AttachOptions, KernelDoor};
 use clap::Args;
 use live::devices::{self, DeviceSpec};
 
@@ -19,10 +19,10 @@ pub struct Attach {
     /// The volume; may be left out if there is only one.
     #[arg(value_name = "VOLUME")]
     pub volume: Option<String>,
-    /// Make /dev/nbdN [default: a free one; /dev/forebay/VOLUME leads to it].
+    /// Make /dev/nbdN or /dev/ublkbN [default: a free one; /dev/forebay/VOLUME leads to it].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=INDEX_MAX))]
     pub index: Option<u32>,
-    /// Connections and patience of the device.
+    /// Door, connections and patience of the device.
     #[command(flatten)]
     pub connection: Connection,
     /// How to print.
@@ -30,14 +30,17 @@ pub struct Attach {
     pub report: Report,
 }
 
-/// Connections and patience of a device.
+/// Door, connections and patience of a device.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Connection {
-    /// Connections between kernel and daemon, 1 to 16; with several, a request that takes 10 seconds is sent again
-    /// [default: 1].
+    /// The kernel's driver that makes the device [default: nbd].
+    #[arg(long, value_name = "nbd|ublk", value_enum, hide_possible_values = true)]
+    pub door: Option<KernelDoor>,
+    /// Connections between kernel and daemon, 1 to 16, which are queues with ublk; with several of nbd, a request that
+    /// takes 10 seconds is sent again [default: 1].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(CONNECTIONS_MAX)))]
     pub connections: Option<u16>,
-    /// Requests to a device that no daemon serves fail after so long [default: 60].
+    /// Requests to an nbd device that no daemon serves fail after so long [default: 60].
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub hold: Option<u32>,
 }
@@ -46,7 +49,12 @@ impl Connection {
     /// The same as the daemon is told.
     #[must_use]
     pub fn options(&self, index: Option<u32>) -> AttachOptions {
-        AttachOptions { index, connections: self.connections.map(usize::from), hold_seconds: self.hold }
+        AttachOptions {
+            door: self.door.unwrap_or_default(),
+            index,
+            connections: self.connections.map(usize::from),
+            hold_seconds: self.hold,
+        }
     }
 }
 

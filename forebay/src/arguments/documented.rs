@@ -99,8 +99,9 @@ fn command_lines_in_documents_are_understood() {
     let mut faults = Vec::new();
     for (path, text) in pages() {
         for line in code(&text) {
-            // A name that the reader fills in is no number and no address.
+            // A name that the reader fills in is no number and no address, and this machine may lack the package's group.
             let line = line.replace("HOST:PORT", "127.0.0.1:1").replace(" VERB ", " status ");
+            let line = line.replace("--socket-group forebay", "--socket-group 0");
             let Some(words) = words(&line) else { continue };
             if let Err(error) = Arguments::try_parse_from(&words)
                 && error.use_stderr()

@@ -1,13 +1,14 @@
-//! Identifiers of kernel devices: texts by which a daemon finds its own again.
+//! Identifiers of kernel devices: by them a daemon finds its own again. The nbd driver keeps a text, the ublk driver a
+//! number.
 
-use live::kernel::sysfs;
+use crate::run_dir::fnv1a;
 use std::fmt;
 
 /// The beginning of every identifier of ours.
 const MARK: &str = "forebay";
 
 /// The identifier of a device: which volume it is, and by how many connections. The rules for udev in
-/// `packaging/udev/60-forebay.rules` take the volume's name from it.
+/// `packaging/udev/60-forebay.rules` take the name of an nbd device's volume from its text.
 ///
 /// The volume's durable number is in it: another volume that comes to have the same name later, or the same one
 /// after its content was written elsewhere, is not taken for this one.
@@ -38,13 +39,11 @@ impl Identifier {
         Some(Identifier { set_id: set_id.to_owned(), volume_id, connections, name: name.to_owned() })
     }
 
-    /// The device of a volume, if there is one, and its identifier.
+    /// The number that a ublk device of the volume has. Set ids are random, so those of two volumes are as good as never
+    /// the same, and it is none of the small numbers that other servers use.
     #[must_use]
-    pub fn find(set_id: &str, volume_id: u32) -> Option<(u32, Identifier)> {
-        let devices = sysfs::attached().into_iter();
-        devices
-            .filter_map(|device| Some((device.index, Identifier::parse(&device.identifier)?)))
-            .find(|(_, identifier)| identifier.set_id == set_id && identifier.volume_id == volume_id)
+    pub fn mark(&self) -> u64 {
+        fnv1a(format!("{MARK}:{}:{}", self.set_id, self.volume_id).as_bytes())
     }
 
     /// Whether it is of that volume.
@@ -64,6 +63,21 @@ impl fmt::Display for Identifier {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mark_is_that_of_the_volume_whatever_its_name_and_connections() {
+        let identifier = |set_id: &str, volume_id, connections, name: &str| Identifier {
+            set_id: set_id.to_owned(),
+            volume_id,
+            connections,
+            name: name.to_owned(),
+        };
+        let mark = identifier("00ff", 7, 2, "a").mark();
+        assert_eq!(identifier("00ff", 7, 1, "b").mark(), mark);
+        for other in [identifier("00ff", 8, 2, "a"), identifier("00fe", 7, 2, "a")] {
+            assert_ne!(other.mark(), mark);
+        }
+    }
 
     #[test]
     fn an_identifier_is_read_back_and_others_are_not_ours() {

@@ -1,8 +1,8 @@
 //! Links: the names of attached volumes, which stay the same whatever device a volume gets.
 
-use super::{Identifier, device_path};
+use super::{Found, Identifier};
 use anyhow::{Context, Result, bail};
-use live::kernel::sysfs;
+use live::kernel::Disk;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -46,41 +46,45 @@ impl Link {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             Err(_) => bail!("{path} is in the way of the link to the device; move it away"),
         };
-        let Some(index) = index_of(&target) else {
+        let Some(disk) = disk_of(&target) else {
             bail!("{path} leads to {}, no device of ours; remove it", target.display());
         };
-        let mut others = sysfs::attached().into_iter().filter(|device| device.index == index);
-        match others.next().and_then(|device| Identifier::parse(&device.identifier)) {
+        match Found::at(disk) {
             Some(other) if !other.is_of(identifier) => bail!(
-                "{path} leads to {}, a volume of the same name on another cache; unattach that first",
-                device_path(index)
+                "{path} leads to {disk}, a volume of the same name on another cache; unattach that first"
             ),
             // Left by a daemon that was killed, or by a device that somebody else took away.
             _ => Ok(()),
         }
     }
 
+    /// Its name in the directory of links.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+    }
+
     /// Makes the link, or leads it to this device instead.
     ///
     /// # Errors
     /// If it cannot be made.
-    pub fn lead_to(&self, index: u32) -> Result<()> {
+    pub fn lead_to(&self, disk: Disk) -> Result<()> {
         let make = || {
             fs::create_dir_all(&self.directory)?;
-            let new = self.directory.join(format!(".new-{index}"));
+            let new = self.directory.join(format!(".new-{}", disk.name()));
             match fs::remove_file(&new) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
-            std::os::unix::fs::symlink(target(index), &new)?;
+            std::os::unix::fs::symlink(target(disk), &new)?;
             fs::rename(&new, &self.path)
         };
         make().with_context(|| format!("cannot make the link {}", self.path.display()))
     }
 
     /// Removes the link, if it leads to this device.
-    pub fn remove(&self, index: u32) {
-        if fs::read_link(&self.path).is_ok_and(|found| found == target(index)) {
+    pub fn remove(&self, disk: Disk) {
+        if fs::read_link(&self.path).is_ok_and(|found| found == target(disk)) {
             // What cannot be removed leads nowhere, and is replaced by the next attach.
             let _ = fs::remove_file(&self.path);
             let _ = fs::remove_dir(&self.directory);
@@ -88,12 +92,12 @@ impl Link {
     }
 }
 
-fn target(index: u32) -> PathBuf {
-    PathBuf::from(format!("../nbd{index}"))
+fn target(disk: Disk) -> PathBuf {
+    PathBuf::from(format!("../{}", disk.name()))
 }
 
-fn index_of(target: &Path) -> Option<u32> {
-    target.to_str()?.strip_prefix("../nbd")?.parse().ok()
+fn disk_of(target: &Path) -> Option<Disk> {
+    Disk::of_name(target.to_str()?.strip_prefix("../")?)
 }
 
 #[cfg(test)]
@@ -109,13 +113,13 @@ mod tests {
         let place = std::env::temp_dir().join(format!("forebay-links-{}", std::process::id()));
         let link = Link::below(&place, "data");
         assert!(link.check(&identifier()).is_ok());
-        link.lead_to(60_001).unwrap();
+        link.lead_to(Disk::nbd(60_001)).unwrap();
         assert_eq!(fs::read_link(place.join("data")).unwrap(), Path::new("../nbd60001"));
         assert!(link.check(&identifier()).is_ok(), "no device of that index has an identifier");
-        link.lead_to(60_002).unwrap();
-        link.remove(60_001);
+        link.lead_to(Disk::ublk(60_002)).unwrap();
+        link.remove(Disk::nbd(60_001));
         assert!(place.join("data").is_symlink(), "it leads to another device");
-        link.remove(60_002);
+        link.remove(Disk::ublk(60_002));
         assert!(!place.exists(), "the last link takes the directory along");
     }
 

@@ -1,13 +1,12 @@
 //! Users of a kernel device: what is mounted from it, swaps to it, stands on it, or has it open.
 
-use super::device_path;
-use live::kernel::sysfs;
+use live::kernel::{Disk, sysfs};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The users of a device in words, such as `mounted at /mnt`; `None` if none is found.
-pub(super) fn describe(index: u32) -> Option<String> {
-    let parts = sysfs::parts(index);
+pub(super) fn describe(disk: Disk) -> Option<String> {
+    let parts = sysfs::parts(disk);
     let mut users = Vec::new();
     // A mount may be seen in other mount namespaces alone; a daemon of the system often has one of its own.
     for process in processes() {
@@ -18,9 +17,9 @@ pub(super) fn describe(index: u32) -> Option<String> {
     if let Ok(table) = fs::read_to_string("/proc/swaps") {
         users.extend(swaps(&table, &parts).into_iter().map(|path| format!("{path} is swapped to")));
     }
-    users.extend(sysfs::holders(index).into_iter().map(|holder| format!("used by /dev/{holder}")));
+    users.extend(sysfs::holders(disk).into_iter().map(|holder| format!("used by /dev/{holder}")));
     if users.is_empty() {
-        users.extend(processes().filter_map(|process| has_open(&process, index)));
+        users.extend(processes().filter_map(|process| has_open(&process, disk)));
     }
     users.sort();
     users.dedup();
@@ -61,15 +60,19 @@ fn unescape(text: &str) -> String {
     text.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
 }
 
-fn has_open(process: &Path, index: u32) -> Option<String> {
-    let (disk, partitions) = (device_path(index), format!("{}p", device_path(index)));
+fn has_open(process: &Path, disk: Disk) -> Option<String> {
+    let number = process.file_name().unwrap_or_default().to_string_lossy();
+    if number == std::process::id().to_string() {
+        // Whoever looks may have opened it to look.
+        return None;
+    }
+    let (disk, partitions) = (disk.path(), format!("{}p", disk.path()));
     let open = fs::read_dir(process.join("fd")).ok()?.flatten().any(|file| {
         let target = fs::read_link(file.path()).unwrap_or_default();
         let target = target.to_string_lossy();
         target == disk || target.starts_with(&partitions)
     });
     let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
-    let number = process.file_name().unwrap_or_default().to_string_lossy();
     open.then(|| format!("open in {} (process {number})", name.trim()))
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A key is the long name of an option of `forebay serve`, and its value is parsed by that option: what is allowed on
 //! the command line is allowed here, and nothing else. Beside them stand `cache`, and a table `[[volume]]` for each
-//! volume with `name`, `origin` and `mode`. Every finding names file and line.
+//! volume with `name`, `origin`, `mode`, and settings that the daemon keeps. Every finding names file and line.
 //!
 //! | file | subject |
 //! | --- | --- |
@@ -17,6 +17,7 @@ pub use words::options;
 
 use crate::arguments::{Arguments, Serve, Verb};
 use crate::run_dir::non_empty;
+use crate::setting::Kept;
 use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, Parser, parser::ValueSource};
 use engine::effect::WriteMode;
@@ -170,7 +171,7 @@ impl Configuration {
     /// Addresses that only one daemon can have, with their lines.
     #[must_use]
     pub fn addresses(&self) -> Vec<(&str, usize)> {
-        let words = self.words.iter().filter(|word| matches!(word.key.as_str(), "nbd" | "metrics"));
+        let words = self.words.iter().filter(|word| matches!(word.key.as_str(), "nbd" | "metrics" | "web"));
         words.flat_map(|word| word.values.iter().map(|value| (value.as_str(), word.line))).collect()
     }
 
@@ -186,7 +187,13 @@ impl Configuration {
         self.volumes.iter().find(|wish| wish.name == volume)?.mode
     }
 
-    /// Keys that say something else in `other`, but for modes.
+    /// The settings that the file says of a volume.
+    #[must_use]
+    pub fn settings_of(&self, volume: &str) -> &[Kept] {
+        self.volumes.iter().find(|wish| wish.name == volume).map_or(&[], |wish| &wish.settings)
+    }
+
+    /// Keys that say something else in `other`, but for modes and settings.
     #[must_use]
     pub fn changed_keys(&self, other: &Configuration) -> Vec<String> {
         let of = |configuration: &Configuration| -> BTreeSet<(String, Vec<String>)> {

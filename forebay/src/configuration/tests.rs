@@ -27,12 +27,15 @@ origin = "/dev/disk/by-id/ata-y"
 mode = "writethrough"
 [[volume]]
 name = "more"
+iops = "5000,burst=6000"
 "#;
     let (configuration, findings) = Configuration::parse(Path::new("x.toml"), text);
     assert_eq!(findings, []);
     let configuration = configuration.expect("it is right");
     assert_eq!(configuration.mode_of("data"), Some(WriteMode::Writethrough));
     assert_eq!(configuration.mode_of("more"), None);
+    let said: Vec<String> = configuration.settings_of("more").iter().map(ToString::to_string).collect();
+    assert_eq!(said, ["iops=5000,burst=6000"]);
     let parsed = Arguments::try_parse_from(configuration.command(&BTreeSet::new())).expect("a command line");
     let Verb::Serve(serve) = parsed.verb else { panic!("it serves") };
     assert_eq!(serve.cache.expect("a cache").to_string(), "/dev/disk/by-id/nvme-x-part4");
@@ -87,6 +90,13 @@ fn findings_in_volumes_have_their_lines() {
     assert_eq!(findings[2], "8: a volume needs a `name`");
     assert!(findings.iter().any(|finding| finding.starts_with("10: `name`: a volume's name has")));
     assert!(findings.iter().any(|finding| finding.starts_with("11: unknown key `size`")), "{findings:?}");
+    let limits = "cache = \"mem:1G\"\n[[volume]]\nname = \"a\"\niops = \"fast\"\nbandwith = \"1G\"\n";
+    let findings = self::findings(limits);
+    assert!(
+        findings[0].starts_with("4: `iops`: `fast` is no rate; write for example iops=5000"),
+        "{findings:?}"
+    );
+    assert_eq!(findings[1], "5: unknown key `bandwith`; did you mean `bandwidth`?");
 }
 
 #[test]

@@ -1,8 +1,10 @@
-//! Volumes in a configuration file: their names, origins and modes.
+//! Volumes in a configuration file: their names, origins, modes and settings.
 
 use super::Findings;
-use super::words::{VOLUME, hint_of_name, one_text, unknown};
+use super::words::{VOLUME, hint_of_name, one_text};
 use crate::arguments::{mode, volume_name};
+use crate::nearest::unknown;
+use crate::setting::{Kept, Key};
 use engine::effect::WriteMode;
 use live::devices::{self, DeviceSpec};
 use toml::Spanned;
@@ -19,6 +21,8 @@ pub struct VolumeWish {
     pub origin: Option<DeviceSpec>,
     /// Its mode.
     pub mode: Option<WriteMode>,
+    /// Settings that it says.
+    pub settings: Vec<Kept>,
     /// The line of its name.
     pub line: usize,
 }
@@ -52,13 +56,22 @@ fn read_one(
     findings: &mut Findings<'_>,
 ) -> Option<VolumeWish> {
     let (mut name, mut origin, mut wanted, mut line) = (None, None, None, 0);
+    let mut settings = Vec::new();
+    let known: Vec<&str> = KEYS.into_iter().chain(Key::of_volumes()).collect();
     for (key, value) in table {
         let word: &str = key.get_ref();
-        if !KEYS.contains(&word) {
-            findings.add(&key.span(), unknown(word, &KEYS));
+        if !known.contains(&word) {
+            findings.add(&key.span(), unknown("key", word, &known));
             continue;
         }
         let Some(text) = one_text(value, findings) else { continue };
+        if let Some(key) = Key::parse(word) {
+            match Kept::parse(key, &text) {
+                Ok(kept) => settings.push(kept),
+                Err(error) => findings.add(&value.span(), format!("`{word}`: {error}")),
+            }
+            continue;
+        }
         let result = match word {
             "name" => {
                 line = findings.line(&key.span());
@@ -79,5 +92,6 @@ fn read_one(
         findings.add(&first, "a volume needs a `name`".to_owned());
         return None;
     };
-    Some(VolumeWish { name, origin, mode: wanted, line })
+    settings.sort_by_key(|kept: &Kept| kept.key());
+    Some(VolumeWish { name, origin, mode: wanted, settings, line })
 }

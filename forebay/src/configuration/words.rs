@@ -2,6 +2,7 @@
 
 use super::Findings;
 use crate::arguments::Arguments;
+use crate::nearest::unknown;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, Command, CommandFactory};
 use std::error::Error;
@@ -72,24 +73,10 @@ pub(super) fn read(table: &DeTable<'_>, findings: &mut Findings<'_>) -> (Option<
         } else {
             let known: Vec<&str> =
                 options.iter().filter_map(|option| option.get_long()).chain([CACHE, VOLUME]).collect();
-            findings.add(&key.span(), unknown(name, &known));
+            findings.add(&key.span(), unknown("key", name, &known));
         }
     }
     (cache, words)
-}
-
-/// The line for a key that does not exist.
-pub(super) fn unknown(key: &str, known: &[&str]) -> String {
-    let nearest = known
-        .iter()
-        .map(|known| (strsim::jaro_winkler(key, known), *known))
-        .max_by(|(one, _), (other, _)| one.total_cmp(other));
-    match nearest {
-        Some((likeness, nearest)) if likeness > 0.75 => {
-            format!("unknown key `{key}`; did you mean `{nearest}`?")
-        }
-        _ => format!("unknown key `{key}`; there are {}", known.join(", ")),
-    }
 }
 
 fn cache_word(text: &str, span: Range<usize>, findings: &mut Findings<'_>) -> Option<Word> {

@@ -1,11 +1,15 @@
 //! The verb's end of the control socket.
 
-use super::{Answer, Progress, Question};
+use super::{Answer, NOT_UNDERSTOOD, Progress, Question};
 use crate::run_dir::RunDirectory;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use live::devices::DeviceSpec;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
+
+/// A daemon and a program that do not understand each other.
+const ANOTHER_VERSION: &str = "the daemon is of another version than this program, and its answer is not understood; restart \
+                               the daemon, or use the program that it was started from";
 
 /// A connection to the daemon of one cache.
 pub struct Connection {
@@ -18,17 +22,30 @@ impl Connection {
     /// # Errors
     /// If there may be one that cannot be reached.
     pub fn open(cache: &DeviceSpec) -> Result<Option<Connection>> {
-        let directory = RunDirectory::find();
-        if !directory.exists() {
-            return Ok(None);
+        let own = RunDirectory::find();
+        let found = if own.exists() { Connection::find(&own, cache)? } else { None };
+        if found.is_some() {
+            return Ok(found);
         }
-        directory.check()?;
+        // A daemon of root may be open to a group.
+        match RunDirectory::of_system() {
+            Some(system) if system.is_open() => Connection::find(&system, cache),
+            _ => Ok(None),
+        }
+    }
+
+    fn find(directory: &RunDirectory, cache: &DeviceSpec) -> Result<Option<Connection>> {
+        directory.check_as_client()?;
         for path in directory.control_sockets(cache) {
             let path = path?;
             match UnixStream::connect(&path) {
                 Ok(stream) => return Ok(Some(Connection { stream: BufReader::new(stream) })),
                 // A killed daemon left a socket without a listener.
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {}
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => bail!(
+                    "the daemon at {} does not take you: its --control-mode and --socket-group say whom it takes",
+                    path.display()
+                ),
                 Err(error) => {
                     return Err(error)
                         .with_context(|| format!("cannot reach the daemon at {}", path.display()));
@@ -43,21 +60,46 @@ impl Connection {
     /// # Errors
     /// If the daemon refuses, or goes away.
     pub fn ask(&mut self, question: &Question, mut on_progress: impl FnMut(&Progress)) -> Result<Answer> {
-        let mut line = serde_json::to_string(question)?;
-        line.push('\n');
-        // An own error: a broken pipe here is not a reader of our output that went away.
-        let gone = || anyhow!("the daemon went away before it answered");
-        self.stream.get_mut().write_all(line.as_bytes()).map_err(|_| gone())?;
+        self.say(question)?;
         loop {
-            let mut line = String::new();
-            if self.stream.read_line(&mut line).map_err(|_| gone())? == 0 {
-                return Err(gone());
-            }
-            match serde_json::from_str(&line).context("the daemon speaks another version")? {
+            match self.next()? {
                 Answer::Progress(progress) => on_progress(&progress),
-                Answer::Refused { why } => bail!(why),
                 answer => return Ok(answer),
             }
         }
     }
+
+    /// Asks, without waiting for an answer.
+    ///
+    /// # Errors
+    /// If the daemon went away.
+    pub fn say(&mut self, question: &Question) -> Result<()> {
+        let mut line = serde_json::to_string(question)?;
+        line.push('\n');
+        self.stream.get_mut().write_all(line.as_bytes()).map_err(|_| gone())
+    }
+
+    /// Waits for the next answer.
+    ///
+    /// # Errors
+    /// If the daemon refuses, or goes away.
+    pub fn next(&mut self) -> Result<Answer> {
+        let mut line = String::new();
+        if self.stream.read_line(&mut line).map_err(|_| gone())? == 0 {
+            return Err(gone());
+        }
+        // What it is in detail helps nobody.
+        match serde_json::from_str(&line).map_err(|_| anyhow!(ANOTHER_VERSION))? {
+            Answer::Refused { why } if why == NOT_UNDERSTOOD => {
+                bail!("the daemon is of another version and cannot do that; restart it with this one")
+            }
+            Answer::Refused { why } => bail!(why),
+            answer => Ok(answer),
+        }
+    }
+}
+
+/// An error of its own: a broken pipe here is not a reader of our output that went away.
+fn gone() -> Error {
+    anyhow!("the daemon went away before it answered")
 }

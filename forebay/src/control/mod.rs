@@ -2,18 +2,29 @@
 //! JSON for each question, one or more lines of JSON as the answer.
 
 mod client;
+mod recording;
 mod server;
 
 pub use client::Connection;
-pub use server::{Answering, Listener};
+pub use recording::{RecordedLine, RecordedPart, Recording};
+pub use server::{Answering, Listener, SocketFile};
 
+use crate::addition::{Added, Wish};
 use crate::attachment::{AttachOptions, Attached};
-use crate::report::{StatsReport, StatusReport};
+use crate::output::Size;
+use crate::report::{AdviceReport, StatsReport, StatusReport};
+use crate::running::succession::{ReplaceWish, Succeeded};
 use crate::setting::Setting;
+use engine::units::BLOCK_BYTES;
 use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::PathBuf;
 
-/// The longest question in bytes: a volume's name and a setting are far shorter.
-const QUESTION_BYTES_MAX: u64 = 4096;
+/// The longest question in bytes: the names of an origin, twice, are far shorter.
+const QUESTION_BYTES_MAX: u64 = 16 << 10;
+
+/// Answer to a question that a daemon of another version does not know.
+const NOT_UNDERSTOOD: &str = "the daemon does not understand the question";
 
 /// Question to a daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +34,10 @@ pub enum Question {
     Status,
     /// Its statistics.
     Stats,
+    /// Advice from its load.
+    Advice,
+    /// A recording of what clients ask for, from now on until the connection ends.
+    Record,
     /// Change a volume; the only one if it is not named.
     Set {
         /// The volume.
@@ -42,6 +57,30 @@ pub enum Question {
         /// Compare it with its origin before.
         verify: bool,
     },
+    /// Put one more volume on the cache.
+    Add {
+        /// The volume.
+        wish: Wish,
+    },
+    /// Put another device in the place of the cache.
+    Replace {
+        /// The device.
+        wish: ReplaceWish,
+    },
+    /// Give the cache another size.
+    Resize {
+        /// The size; absent for that of its device.
+        wanted_bytes: Option<u64>,
+    },
+    /// Fill the cache with what a warm list names.
+    Warm {
+        /// The volume; all that the list names if none is named.
+        volume: Option<String>,
+        /// The list; the one that is kept of the cache if none is named.
+        list: Option<PathBuf>,
+        /// Bytes that are read in a second at the most.
+        rate_bytes: u64,
+    },
     /// Make a device of a volume; the only one if it is not named.
     Attach {
         /// The volume.
@@ -56,6 +95,14 @@ pub enum Question {
     },
 }
 
+impl Question {
+    /// Whether it changes nothing.
+    #[must_use]
+    pub fn only_looks(&self) -> bool {
+        matches!(self, Question::Status | Question::Stats | Question::Advice)
+    }
+}
+
 /// Answer of a daemon. [`Answer::Progress`] may come any number of times before the last one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
@@ -63,15 +110,27 @@ pub enum Answer {
     /// Progress of a long job.
     Progress(Progress),
     /// Its status report.
-    Status(StatusReport),
+    Status(Box<StatusReport>),
     /// Its statistics.
-    Stats(StatsReport),
+    Stats(Box<StatsReport>),
+    /// Advice from its load.
+    Advice(Box<AdviceReport>),
+    /// A recording has begun; parts of it follow.
+    Recording(Recording),
+    /// A part of a recording.
+    Recorded(RecordedPart),
     /// It is set.
     Set,
     /// The dirty data is home.
     Flushed(Flushed),
     /// The volume is off the cache.
     Detached(Detached),
+    /// The volume is on the cache, and offered to clients.
+    Added(Added),
+    /// Another device is the cache, or the cache has another size.
+    Succeeded(Succeeded),
+    /// The cache is warm.
+    Warmed(Warmed),
     /// The volume has a device.
     Attached(Attached),
     /// It has none any more.
@@ -102,6 +161,45 @@ pub enum Phase {
     Flushing,
     /// The cache's content is compared with the origin.
     Comparing,
+    /// The cache is filled from the origin.
+    Warming,
+}
+
+/// Result of `warm`, in blocks of 4 KiB.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Warmed {
+    /// Blocks that were named.
+    pub listed_blocks: u64,
+    /// Blocks that were read from origins, those that failed included.
+    pub read_blocks: u64,
+    /// Blocks of these that the cache has now.
+    pub cached_blocks: u64,
+    /// Blocks that were cached already.
+    pub skipped_blocks: u64,
+    /// Blocks that an origin could not read.
+    pub failed_blocks: u64,
+    /// Blocks for which the cache had no room left.
+    pub without_room_blocks: u64,
+}
+
+impl fmt::Display for Warmed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = |blocks: u64| Size(blocks * BLOCK_BYTES);
+        write!(
+            f,
+            "{} read, {} of that are cached now, {} were cached already",
+            size(self.read_blocks),
+            size(self.cached_blocks),
+            size(self.skipped_blocks)
+        )?;
+        if self.failed_blocks > 0 {
+            write!(f, ", {} could not be read", size(self.failed_blocks))?;
+        }
+        if self.without_room_blocks > 0 {
+            write!(f, ", for {} there was no room", size(self.without_room_blocks))?;
+        }
+        Ok(())
+    }
 }
 
 /// Result of `flush`.

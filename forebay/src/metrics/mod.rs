@@ -3,33 +3,32 @@
 //! The page is made anew for each scrape from the same reports that `status` and `stats` print: nothing is counted
 //! twice, and clients' requests pay for no counter of it.
 
-mod http;
 mod page;
 
-pub use http::Endpoint;
-
-use crate::report::{StatsReport, StatusReport};
-use anyhow::Result;
+use crate::http::{Answer, Asked, Site};
+use crate::watchers::Source;
 use live::server::ListenAddress;
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::sync::Arc;
 use thiserror::Error;
 
-/// Figures of a daemon, for one page.
-pub struct Figures {
-    /// Its status.
-    pub status: StatusReport,
-    /// Its statistics.
-    pub stats: StatsReport,
-}
+/// The site of a daemon's metrics: one page.
+pub struct MetricsSite<S>(pub Arc<S>);
 
-/// A daemon that tells its figures.
-pub trait Source: Send + Sync + 'static {
-    /// The figures now.
-    ///
-    /// # Errors
-    /// If it is stopping.
-    fn figures(&self) -> Result<Figures>;
+impl<S: Source> Site for MetricsSite<S> {
+    fn answer(&self, asked: &Asked) -> Answer {
+        match asked.path.as_str() {
+            "/metrics" => {}
+            "/" => return Answer::text("200 OK", "forebay: the metrics are at /metrics"),
+            _ => return Answer::text("404 Not Found", "the metrics are at /metrics"),
+        }
+        match self.0.figures().map(|figures| page::encode(&figures, self.0.advice().ok().as_ref())) {
+            Ok(Ok(body)) => Answer { status: "200 OK", kind: page::CONTENT_TYPE, headers: Vec::new(), body },
+            Ok(Err(_)) => Answer::text("500 Internal Server Error", "the page could not be made"),
+            Err(error) => Answer::text("503 Service Unavailable", &format!("{error:#}")),
+        }
+    }
 }
 
 /// An address to serve metrics at.

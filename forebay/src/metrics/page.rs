@@ -1,9 +1,12 @@
 //! The page of metrics: every family with its type, its help and its labels.
 
-use super::Figures;
+mod limits;
+
 use crate::report::{
-    BypassStats, CacheReport, DurationStats, RecoveryReport, StatusReport, VolumeReport, VolumeStats,
+    AdviceReport, BypassStats, CacheReport, ClientsReport, DurationStats, RecoveryReport, StatusReport,
+    VolumeReport, VolumeStats,
 };
+use crate::watchers::Figures;
 use engine::status::{Bypasses, VolumeState};
 use engine::units::BLOCK_BYTES;
 use live::server::STEPS_NS;
@@ -37,17 +40,25 @@ type Labels<'a> = Vec<(&'static str, &'a str)>;
 ///
 /// # Errors
 /// None but those of the encoder.
-pub fn encode(figures: &Figures) -> Result<String, fmt::Error> {
+pub fn encode(figures: &Figures, advice: Option<&AdviceReport>) -> Result<String, fmt::Error> {
     let mut body = Body::default();
     body.daemon(&figures.status);
+    if let Some(clients) = &figures.status.clients {
+        body.clients(clients);
+    }
     if let Some(cache) = &figures.status.cache {
         body.cache(cache);
+    }
+    if let Some(advice) = advice {
+        body.advice(advice);
     }
     if let Some(recovery) = &figures.status.recovery {
         body.recovery(recovery);
     }
     body.volumes(&figures.status.volumes);
+    body.limits(&figures.status.volumes);
     body.requests(&figures.stats.volumes);
+    body.held_back(&figures.stats.volumes);
     body.latencies(&figures.stats.volumes);
     let mut registry = Registry::default();
     registry.register_collector(Box::new(body));
@@ -67,6 +78,8 @@ struct Family {
 #[derive(Debug)]
 enum Samples {
     Counters(Vec<(OwnLabels, u64)>),
+    /// Counters of seconds.
+    Times(Vec<(OwnLabels, f64)>),
     Gauges(Vec<(OwnLabels, f64)>),
     Histograms(Vec<(OwnLabels, DurationStats)>),
 }
@@ -92,7 +105,7 @@ impl Collector for Body {
 impl Family {
     fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let kind = match &self.samples {
-            Samples::Counters(_) => MetricType::Counter,
+            Samples::Counters(_) | Samples::Times(_) => MetricType::Counter,
             Samples::Gauges(_) => MetricType::Gauge,
             Samples::Histograms(_) => MetricType::Histogram,
         };
@@ -117,6 +130,10 @@ impl Family {
             Samples::Counters(samples) => samples.iter().try_for_each(|(labels, value)| {
                 let mut metric = metric.encode_family(labels)?;
                 metric.encode_counter::<NoLabelSet, u64, f64>(value, None)
+            }),
+            Samples::Times(samples) => samples.iter().try_for_each(|(labels, value)| {
+                let mut metric = metric.encode_family(labels)?;
+                metric.encode_counter::<NoLabelSet, f64, f64>(value, None)
             }),
             Samples::Gauges(samples) => samples
                 .iter()
@@ -167,6 +184,26 @@ impl Body {
         }
     }
 
+    fn clients(&mut self, clients: &ClientsReport) {
+        let gauges = [
+            ("forebay_clients", "Clients that are connected, by NBD.", clients.connected),
+            ("forebay_clients_max", "The most clients that may be connected.", clients.limit),
+        ];
+        for (name, help, count) in gauges {
+            self.gauge(name, help, Vec::new(), count as f64);
+        }
+        self.counter(
+            "forebay_clients_sent_away",
+            "Clients that found no place, as all were taken.",
+            clients.sent_away,
+        );
+        self.counter(
+            "forebay_clients_refused",
+            "Clients that were refused for what they are: without TLS, or without the right certificate.",
+            clients.refused,
+        );
+    }
+
     fn cache(&mut self, cache: &CacheReport) {
         let identity =
             vec![("device", &*cache.device), ("profile", &*cache.profile), ("set_id", &*cache.set_id)];
@@ -208,6 +245,7 @@ impl Body {
             "Bytes written to the cache device in all sessions that were noted.",
             cache.lifetime_written_bytes,
         );
+        self.wear(cache);
         if let Some(endurance_bytes) = cache.endurance_bytes {
             self.gauge(
                 "forebay_cache_endurance_bytes",
@@ -396,6 +434,22 @@ impl Body {
         );
     }
 
+    fn advice(&mut self, advice: &AdviceReport) {
+        let sizes = [("half", advice.half), ("same", advice.present), ("twice", advice.twice)];
+        let samples: Vec<(OwnLabels, f64)> = sizes
+            .into_iter()
+            .filter_map(|(size, point)| Some((own(vec![("size", size)]), point?.read_hit_ratio?)))
+            .collect();
+        if samples.is_empty() {
+            return;
+        }
+        self.add(
+            "forebay_lru_read_hit_ratio",
+            "The part of the blocks read that a cache of LRU of half the size, the same or twice would have.",
+            Samples::Gauges(samples),
+        );
+    }
+
     fn latencies(&mut self, volumes: &[VolumeStats]) {
         let samples = volumes.iter().flat_map(|volume| {
             let durations = volume.durations.iter();
@@ -418,11 +472,13 @@ fn operation_of(volume: &str, operation: &str) -> OwnLabels {
 }
 
 /// Short names of the reasons to go around the cache, with their blocks.
-fn reasons(bypasses: &Bypasses) -> [(&'static str, u64); 10] {
+fn reasons(bypasses: &Bypasses) -> [(&'static str, u64); 12] {
     [
         ("mode", bypasses.mode_blocks),
         ("failed", bypasses.failed_blocks),
         ("pressure", bypasses.pressure_blocks),
+        ("above_max", bypasses.above_max_blocks),
+        ("budget", bypasses.budget_blocks),
         ("sequential", bypasses.sequential_blocks),
         ("congested", bypasses.congested_blocks),
         ("seldom", bypasses.seldom_blocks),

@@ -1,11 +1,22 @@
-//! Reports of `status` and `stats`: the shape of their JSON, which is a contract, and the text for people.
+//! Reports of `status`, `stats` and `advise`: the shape of their JSON, which is a contract, and the text for people.
 
+mod advice;
+mod clients;
 mod division;
+mod history;
+pub mod rates;
+#[cfg(test)]
+pub mod samples;
 mod stats;
 mod status;
 
+pub use advice::{AdviceReport, VolumeFacts, WearFacts};
+pub use clients::ClientsReport;
 pub use division::Division;
+pub use history::{ChangeReport, changes, now_seconds};
 pub use stats::{
     BypassStats, DeviceStats, DurationStats, Measured, Reasons, RequestStats, StatsReport, VolumeStats,
 };
-pub use status::{CacheIdentity, CacheReport, RecoveryReport, StatusReport, VolumeReport};
+pub use status::{
+    CacheIdentity, CacheReport, LimitsReport, RecoveryReport, StatusReport, VolumeReport, line_id,
+};

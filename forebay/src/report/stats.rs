@@ -2,6 +2,7 @@
 
 use crate::output::Size;
 use engine::status::{Bypasses, Counters, DeviceBytes, Status, VolumeStatus};
+use live::limits::HeldBack;
 use live::server::{Histograms, Latencies, Latency};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -37,6 +38,24 @@ pub struct VolumeStats {
     /// The same as histograms in few steps, by operation.
     #[serde(default)]
     pub durations: Vec<DurationStats>,
+    /// Requests that its limits held back.
+    #[serde(default)]
+    pub held_back: HeldBackStats,
+}
+
+/// Requests that limits held back.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct HeldBackStats {
+    /// Requests; one of more than 256 KiB counts as several.
+    pub requests: u64,
+    /// The time that they waited for that, added up.
+    pub seconds: f64,
+}
+
+impl From<HeldBack> for HeldBackStats {
+    fn from(held_back: HeldBack) -> HeldBackStats {
+        HeldBackStats { requests: held_back.requests, seconds: held_back.wait_ns as f64 / 1e9 }
+    }
 }
 
 /// Latencies of one operation, as a histogram in few steps.
@@ -57,6 +76,8 @@ pub struct Measured {
     pub latency: LatencyStats,
     /// In steps.
     pub durations: Vec<DurationStats>,
+    /// Requests that were held back.
+    pub held_back: HeldBackStats,
 }
 
 impl From<&Histograms> for Measured {
@@ -66,7 +87,8 @@ impl From<&Histograms> for Measured {
             counts: steps.counts.into_iter().chain([steps.beyond]).collect(),
             sum_seconds: steps.sum_ns as f64 / 1e9,
         });
-        Measured { latency: (&histograms.summary()).into(), durations: durations.into() }
+        let latency = (&histograms.summary()).into();
+        Measured { latency, durations: durations.into(), held_back: HeldBackStats::default() }
     }
 }
 
@@ -114,6 +136,10 @@ struct BypassesForm {
     mode_blocks: u64,
     failed_blocks: u64,
     pressure_blocks: u64,
+    #[serde(default)]
+    above_max_blocks: u64,
+    #[serde(default)]
+    budget_blocks: u64,
     sequential_blocks: u64,
     congested_blocks: u64,
     seldom_blocks: u64,
@@ -271,6 +297,7 @@ impl StatsReport {
             origin: volume.counters.origin.into(),
             latency: measured.latency,
             durations: measured.durations,
+            held_back: measured.held_back,
         };
         let mut report = StatsReport {
             running: true,
@@ -380,6 +407,11 @@ impl VolumeStats {
             Size(self.origin.written_bytes),
             self.origin.flushes
         )?;
+        if self.held_back.requests > 0 {
+            let HeldBackStats { requests, seconds } = self.held_back;
+            let mean_ms = seconds * 1e3 / requests as f64;
+            writeln!(to, "limits     {requests} requests held back, for {mean_ms:.1} ms on average")?;
+        }
         let kinds =
             [("read", &self.latency.read), ("write", &self.latency.write), ("flush", &self.latency.flush)];
         for (name, latency) in kinds.into_iter().filter(|(_, latency)| latency.count > 0) {

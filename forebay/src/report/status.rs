@@ -1,15 +1,17 @@
 //! Report of `status`.
 
-use super::Division;
+use super::{ChangeReport, ClientsReport, Division};
 use crate::output::Size;
+use crate::setting::VolumeSettings;
 use crate::state::hexadecimal;
 use engine::composition::Composition;
 use engine::composition::axes::Axis;
 use engine::composition::contract::Aftermath;
 use engine::effect::WriteMode;
 use engine::format::Superblock;
-use engine::status::{CacheStatus, VolumeStatus, WrittenBytes};
+use engine::status::{CacheStatus, VolumeStatus, WearStatus, WrittenBytes};
 use live::devices::DeviceSpec;
+use live::limits::Limits;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
 
@@ -28,15 +30,27 @@ pub struct StatusReport {
     pub recovery: Option<RecoveryReport>,
     /// Addresses for NBD clients.
     pub nbd: Vec<String>,
+    /// Its clients; absent if it does not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clients: Option<ClientsReport>,
     /// The address of its metrics, if it serves them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<String>,
+    /// The address of its web page, if it serves one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub web: Option<String>,
     /// The age of the oldest dirty data, 0 if there is none; absent if it does not run, or without the cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_dirty_seconds: Option<f64>,
+    /// Bytes that are left to read of a warm-up; absent if none is under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warming_left_bytes: Option<u64>,
     /// The configuration file that it was started with, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
+    /// The last changes of its settings, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<ChangeReport>,
 }
 
 /// One volume in `status`.
@@ -56,6 +70,15 @@ pub struct VolumeReport {
     /// The mode that the configuration file says, if it says one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode_configured: Option<String>,
+    /// The limits of its clients.
+    #[serde(default)]
+    pub limits: LimitsReport,
+    /// Whether destage that nobody waits for is held back now.
+    #[serde(default)]
+    pub destage_held_back: bool,
+    /// Settings that the configuration file says and that were set otherwise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub configured: Vec<String>,
     /// How it is doing: active, draining, origin-failing, origin-absent, uncached, failed, detaching,
     /// origin-missing, abandoned.
     pub state: String,
@@ -85,6 +108,41 @@ pub struct VolumeReport {
     pub destage_bytes_per_second: u64,
 }
 
+/// The limits of a volume's clients in `status`; absent figures have no limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitsReport {
+    /// Requests a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iops: Option<u64>,
+    /// Requests that may go at once after a rest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iops_burst: Option<u64>,
+    /// Bytes a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth_bytes: Option<u64>,
+    /// Bytes that may go at once after a rest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth_burst_bytes: Option<u64>,
+    /// All settings of the volume, as they would be set.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<String>,
+}
+
+impl LimitsReport {
+    /// The report on the settings of a volume.
+    #[must_use]
+    pub fn new(settings: VolumeSettings) -> LimitsReport {
+        let Limits { iops, bandwidth } = settings.limits;
+        LimitsReport {
+            iops: iops.map(|rate| rate.per_second),
+            iops_burst: iops.map(|rate| rate.burst),
+            bandwidth_bytes: bandwidth.map(|rate| rate.per_second),
+            bandwidth_burst_bytes: bandwidth.map(|rate| rate.burst),
+            settings: settings.chosen().iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
 /// The cache in `status`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CacheReport {
@@ -98,6 +156,9 @@ pub struct CacheReport {
     pub composition: String,
     /// Whether it promises what a disk promises.
     pub safe: bool,
+    /// Whether its device may be blank at any start, and is then formatted anew.
+    #[serde(default)]
+    pub ephemeral: bool,
     /// The destage controller.
     pub destage: String,
     /// The cache's knowledge after a power cut.
@@ -140,9 +201,30 @@ pub struct CacheReport {
     /// Bytes written to it in all sessions, as far as they were noted.
     #[serde(default)]
     pub lifetime_written_bytes: u64,
+    /// Its wear budget, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wear: Option<WearReport>,
     /// Bytes that it may be written in its life, as set with `serve --endurance`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endurance_bytes: Option<u64>,
+}
+
+/// The wear budget of the cache device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WearReport {
+    /// Bytes that may be written in a day.
+    pub day_bytes: u64,
+    /// Bytes that were written and count against it now.
+    pub spent_bytes: u64,
+    /// Bytes that may be written at once now; the budget brings more by and by.
+    pub left_bytes: u64,
+}
+
+impl From<WearStatus> for WearReport {
+    fn from(wear: WearStatus) -> WearReport {
+        let WearStatus { day_bytes, spent_bytes, left_bytes } = wear;
+        WearReport { day_bytes, spent_bytes, left_bytes }
+    }
 }
 
 /// Bytes written to the cache device since the start, by reason; their names are those of [`WrittenBytes`], which
@@ -186,6 +268,9 @@ impl VolumeReport {
             mode: status.mode.name().to_owned(),
             mode_target: status.mode_target.name().to_owned(),
             mode_configured: None,
+            limits: LimitsReport::default(),
+            destage_held_back: status.is_held_back,
+            configured: Vec::new(),
             state: status.state.name().to_owned(),
             size_bytes: status.size_bytes,
             dirty_bytes: status.dirty_bytes,
@@ -219,6 +304,9 @@ impl VolumeReport {
             mode: WriteMode::Passthrough.name().to_owned(),
             mode_target: WriteMode::Passthrough.name().to_owned(),
             mode_configured: None,
+            limits: LimitsReport::default(),
+            destage_held_back: false,
+            configured: Vec::new(),
             state: "uncached".to_owned(),
             size_bytes,
             dirty_bytes: 0,
@@ -240,12 +328,22 @@ pub struct CacheIdentity {
     pub device: String,
     /// Its set id in hexadecimal.
     pub set_id: String,
+    /// The set id of the first cache of its line, by which devices of volumes are known, in hexadecimal.
+    pub line_id: String,
     /// Its profile.
     pub profile: String,
     /// Its division into segments, slots or buckets.
     pub division: Division,
     /// Its composition.
     pub composition: Composition,
+    /// Whether its device may be blank at any start.
+    pub ephemeral: bool,
+}
+
+/// The set id of the first cache of a line, in hexadecimal.
+#[must_use]
+pub fn line_id(superblock: &Superblock) -> String {
+    hexadecimal(&superblock.line.ancestor.unwrap_or(superblock.set_id))
 }
 
 impl CacheIdentity {
@@ -255,9 +353,11 @@ impl CacheIdentity {
         CacheIdentity {
             device: device.absolute().to_string(),
             set_id: hexadecimal(&superblock.set_id),
+            line_id: line_id(superblock),
             profile: superblock.profile.clone(),
             division: (&superblock.layout).into(),
             composition: *composition,
+            ephemeral: superblock.is_ephemeral,
         }
     }
 }
@@ -273,6 +373,7 @@ impl CacheReport {
             profile: identity.profile.clone(),
             composition: format!("{:08x}", identity.composition.fingerprint()),
             safe: identity.composition.safe,
+            ephemeral: identity.ephemeral,
             destage: identity.composition.choice(Axis::Destage).name.to_owned(),
             power_cut_leaves: contract.aftermath.to_string(),
             size_bytes: status.size_bytes,
@@ -295,6 +396,7 @@ impl CacheReport {
             wraps: status.wraps,
             written: status.written.into(),
             lifetime_written_bytes: 0,
+            wear: status.wear.map(WearReport::from),
             endurance_bytes: None,
         }
     }
@@ -343,6 +445,9 @@ impl StatusReport {
                 writeln!(to, "cache      {} ({running}, session {})", cache.device, self.session)?;
                 let safety = if cache.safe { "" } else { ", WITHOUT SAFETY" };
                 writeln!(to, "profile    {} ({}){safety}", cache.profile, cache.composition)?;
+                if cache.ephemeral {
+                    writeln!(to, "ephemeral  a blank device is formatted anew at the start")?;
+                }
                 cache.print_use(to)?;
                 writeln!(
                     to,
@@ -352,6 +457,10 @@ impl StatusReport {
                 )?;
                 if let (Some(kept), Some(limit)) = (cache.kept_bytes, cache.kept_limit_bytes) {
                     writeln!(to, "memory     {} of {} for dirty data", Size(kept), Size(limit))?;
+                }
+                if let Some(wear) = cache.wear {
+                    let (day, left) = (Size(wear.day_bytes), Size(wear.left_bytes));
+                    writeln!(to, "wear       {day} a day, of that {left} left for now")?;
                 }
                 writeln!(to, "destage    {}", cache.destage)?;
                 write!(to, "crash      a power cut leaves {}", cache.power_cut_leaves)?;
@@ -378,11 +487,20 @@ impl StatusReport {
                 Size(recovery.redestage_bytes)
             )?;
         }
+        if let Some(bytes) = self.warming_left_bytes {
+            writeln!(to, "warming    {} of the warm list left", Size(bytes))?;
+        }
         for address in &self.nbd {
             writeln!(to, "nbd        {address}")?;
         }
+        if let Some(clients) = &self.clients {
+            clients.print(to)?;
+        }
         if let Some(address) = &self.metrics {
             writeln!(to, "metrics    {address}")?;
+        }
+        if let Some(address) = &self.web {
+            writeln!(to, "web        http://{address}")?;
         }
         if let Some(file) = &self.config {
             writeln!(to, "config     {file}")?;
@@ -394,6 +512,20 @@ impl StatusReport {
             volume.print(to)?;
         }
         Ok(())
+    }
+}
+
+impl StatusReport {
+    /// Prints the last changes of settings for people.
+    ///
+    /// # Errors
+    /// The error of writing.
+    pub fn print_history(&self, to: &mut impl Write) -> io::Result<()> {
+        writeln!(to)?;
+        if self.history.is_empty() {
+            writeln!(to, "changed    nothing that is known")?;
+        }
+        self.history.iter().try_for_each(|change| writeln!(to, "changed    {change}"))
     }
 }
 
@@ -413,7 +545,16 @@ impl VolumeReport {
         if let Some(configured) = self.mode_configured.as_ref().filter(|mode| **mode != self.mode_target) {
             writeln!(to, "           the configuration file says {configured}")?;
         }
+        if !self.limits.settings.is_empty() {
+            writeln!(to, "limits     {}", self.limits.settings.join(" "))?;
+        }
+        for configured in &self.configured {
+            writeln!(to, "           the configuration file says {configured}")?;
+        }
         writeln!(to, "cached     {}, of that {} dirty", Size(self.cached_bytes), Size(self.dirty_bytes))?;
+        if self.destage_held_back {
+            writeln!(to, "           which is held back for its hours")?;
+        }
         if let Some(limit_bytes) = self.dirty_limit_bytes.filter(|_| self.state.starts_with("origin-")) {
             writeln!(to, "share      {} dirty at the most until the origin works again", Size(limit_bytes))?;
         }

@@ -2,13 +2,17 @@
 
 use super::Running;
 use crate::attachment::{
-    AttachOptions, Attached, Identifier, KernelDevice, Link, end_if_unused, end_when_closed, stay_in_memory,
+    AttachOptions, Attached, Found, Identifier, KernelDevice, Link, Serves, clear_half_made, stay_in_memory,
 };
 use crate::events::Event;
 use crate::log::event;
 use crate::startup::Served;
 use anyhow::{Context, Result, bail};
 use engine::units::VolumeIndex;
+use live::doors::Export;
+use live::kernel::ublk::Queue;
+use live::server::ControlError;
+use std::os::fd::OwnedFd;
 use std::sync::{MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,7 +32,46 @@ pub struct Attachment {
     is_leaving: bool,
 }
 
+/// The doors of this daemon, as one volume is served there.
+struct Serving<'a> {
+    running: &'a Running,
+    served: &'a Served,
+}
+
+impl Serving<'_> {
+    fn said(&self, result: Result<Export, ControlError>) -> Result<Export> {
+        result.with_context(|| format!("volume {} is not served", self.served.name))
+    }
+}
+
+impl Serves for Serving<'_> {
+    fn export(&self) -> Result<Export> {
+        self.said(self.running.handle.export(self.served.index))
+    }
+
+    fn sockets(&self, sockets: Vec<OwnedFd>) -> Result<Export> {
+        self.said(self.running.handle.serve_sockets(self.served.index, sockets))
+    }
+
+    fn queues(&self, queues: Vec<Queue>) -> Result<Export> {
+        self.said(self.running.handle.serve_queues(self.served.index, queues))
+    }
+}
+
 impl Running {
+    fn identifier(&self, served: &Served, connections: usize) -> Identifier {
+        Identifier {
+            set_id: self.era().identity.line_id.clone(),
+            volume_id: served.id.0,
+            connections,
+            name: served.name.clone(),
+        }
+    }
+
+    fn found(&self, served: &Served) -> Option<Found> {
+        Found::of(&self.identifier(served, 1))
+    }
+
     fn attachments(&self) -> MutexGuard<'_, Vec<Attachment>> {
         self.attachments.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -39,24 +82,21 @@ impl Running {
     /// If there is one, or the kernel makes none; then nothing is left of it.
     pub fn attach(&self, volume: Option<&str>, options: &AttachOptions) -> Result<Attached> {
         let index = self.choose(&self.picture()?, volume)?;
-        let served = self.served(index)?;
+        let served = &*self.served(index)?;
         if served.origin.is_none() {
             bail!("the origin of volume {} is missing; connect it and restart the daemon", served.name);
         }
         let mut attachments = self.attachments();
-        if let Some((number, _)) = Identifier::find(&self.identity.set_id, served.id.0) {
-            bail!("volume {} is attached already, as /dev/nbd{number}", served.name);
+        if let Some(found) = self.found(served) {
+            bail!("volume {} is attached already, as {}", served.name, found.disk());
         }
-        let identifier = Identifier {
-            set_id: self.identity.set_id.clone(),
-            volume_id: served.id.0,
-            connections: options.connections(),
-            name: served.name.clone(),
-        };
+        let identifier = self.identifier(served, options.connections());
         let link = Link::of(&served.name);
         link.check(&identifier)?;
-        let device = KernelDevice::make(identifier, options, &|sockets| self.serve_sockets(served, sockets))
-            .with_context(|| format!("cannot attach volume {}", served.name))?;
+        let made = options
+            .check()
+            .and_then(|()| KernelDevice::make(identifier, options, &Serving { running: self, served }));
+        let device = made.with_context(|| format!("cannot attach volume {}", served.name))?;
         // Not of a device that is taken over: the kernel would first wait for all requests that are under way there.
         if let Err(error) = device.set_limits() {
             event(
@@ -77,22 +117,12 @@ impl Running {
     /// # Errors
     /// As [`Running::attach`].
     pub fn attach_all(&self, options: &AttachOptions) -> Result<()> {
-        for served in self.volumes.iter().filter(|served| served.origin.is_some()) {
+        for served in self.volumes.all().iter().filter(|served| served.origin.is_some()) {
             if self.device_of(served.index).is_none() {
                 self.attach(Some(&served.name), options)?;
             }
         }
         Ok(())
-    }
-
-    fn serve_sockets(
-        &self,
-        served: &Served,
-        sockets: Vec<std::os::fd::OwnedFd>,
-    ) -> Result<live::doors::Export> {
-        self.handle
-            .serve_sockets(served.index, sockets)
-            .with_context(|| format!("volume {} is not served", served.name))
     }
 
     /// Enters a device into the list, and leads its link to it.
@@ -111,10 +141,10 @@ impl Running {
             );
         }
         let link = Link::of(&served.name);
-        let number = device.index();
-        let attached = Attached { volume: served.name.clone(), device: device.path(), link: link.path() };
+        let disk = device.disk();
+        let attached = Attached { volume: served.name.clone(), device: disk.path(), link: link.path() };
         attachments.push(Attachment { volume: served.index, device, said: String::new(), is_leaving: false });
-        link.lead_to(number)?;
+        link.lead_to(disk)?;
         Ok(attached)
     }
 
@@ -122,19 +152,20 @@ impl Running {
     pub fn take_over_devices(&self, options: &AttachOptions) {
         let hold = options.hold_seconds.map(|_| options.hold());
         let mut attachments = self.attachments();
-        for served in self.volumes.iter().filter(|served| served.origin.is_some()) {
-            let Some((number, identifier)) = Identifier::find(&self.identity.set_id, served.id.0) else {
-                continue;
-            };
-            let mut device = KernelDevice::left(number, identifier);
+        for served in self.volumes.all().iter().filter(|served| served.origin.is_some()) {
+            let identifier = self.identifier(served, 1);
+            clear_half_made(&identifier);
+            let Some(found) = Found::of(&identifier) else { continue };
+            let mut device = KernelDevice::left(found, &served.name);
+            let serving = Serving { running: self, served };
             let until = Instant::now() + TAKE_OVER_PATIENCE;
             let result = loop {
-                match device.reconnect(hold, &|sockets| self.serve_sockets(served, sockets)) {
+                match device.reconnect(hold, &serving) {
                     Err(_) if Instant::now() < until && device.exists() => thread::sleep(TAKE_OVER_PAUSE),
                     result => break result,
                 }
             };
-            let path = device.path();
+            let disk = device.disk();
             let entered = self.enter(served, device, &mut attachments);
             match result.and(entered) {
                 Ok(attached) => {
@@ -145,7 +176,7 @@ impl Running {
                 }
                 Err(error) => event(
                     Event::NotAttached,
-                    format_args!("cannot take {path} over: {error:#}; it is tried again"),
+                    format_args!("cannot take {disk} over: {error:#}; it is tried again"),
                 ),
             }
         }
@@ -159,14 +190,15 @@ impl Running {
                 if attachment.is_leaving {
                     return true;
                 }
-                Link::of(&served.name).remove(attachment.device.index());
+                attachment.device.forget();
+                Link::of(&served.name).remove(attachment.device.disk());
                 event(
                     Event::TakenAway,
-                    format_args!("{} was taken away by somebody else", attachment.device.path()),
+                    format_args!("{} was taken away by somebody else", attachment.device.disk()),
                 );
                 return false;
             }
-            let result = attachment.device.reconnect(None, &|sockets| self.serve_sockets(served, sockets));
+            let result = attachment.device.reconnect(None, &Serving { running: self, served: &served });
             let said = result.err().map_or_else(String::new, |error| format!("{error:#}"));
             if !said.is_empty() && said != attachment.said {
                 event(Event::NotAttached, format_args!("{said}; it is tried again"));
@@ -184,22 +216,18 @@ impl Running {
         let index = self.choose(&self.picture()?, volume)?;
         let served = self.served(index)?;
         let name = &served.name;
-        let found = Identifier::find(&self.identity.set_id, served.id.0);
-        let (number, identifier) = found.with_context(|| format!("volume {name} is not attached"))?;
+        let found = self.found(&served).with_context(|| format!("volume {name} is not attached"))?;
         // Without the lock: what was written to the device may take long to get through, and needs its connections.
         self.mark_leaving(index, true);
-        if let Err(error) = end_if_unused(number, &identifier) {
+        if let Err(error) = found.end_if_unused() {
             self.mark_leaving(index, false);
             return Err(error);
         }
         let link = Link::of(name);
         self.attachments().retain(|attachment| attachment.volume != index);
-        link.remove(number);
-        Ok(Attached {
-            volume: name.clone(),
-            device: crate::attachment::device_path(number),
-            link: link.path(),
-        })
+        let disk = found.disk();
+        link.remove(disk);
+        Ok(Attached { volume: name.clone(), device: disk.path(), link: link.path() })
     }
 
     fn mark_leaving(&self, volume: VolumeIndex, is_leaving: bool) {
@@ -220,7 +248,7 @@ impl Running {
                     Event::WaitsForDaemon,
                     format_args!(
                         "{} is in use ({users}) and waits for the next daemon: start it soon, or its users get errors",
-                        attachment.device.path()
+                        attachment.device.disk()
                     ),
                 ),
                 Err(error) => event(Event::NotAttached, format_args!("{error:#}")),
@@ -231,10 +259,10 @@ impl Running {
     /// The users of the device, if it has some; otherwise it is gone, and with it its link.
     fn let_go(&self, attachment: &Attachment) -> Result<Option<String>> {
         let device = &attachment.device;
-        let users = end_when_closed(device.index(), device.identifier())?;
+        let users = device.end_when_unused()?;
         if users.is_none() {
             let name = &self.served(attachment.volume)?.name;
-            Link::of(name).remove(device.index());
+            Link::of(name).remove(device.disk());
         }
         Ok(users)
     }
@@ -244,9 +272,10 @@ impl Running {
     /// # Errors
     /// If it has one.
     pub(super) fn refuse_attached(&self, served: &Served) -> Result<()> {
-        if let Some((number, _)) = Identifier::find(&self.identity.set_id, served.id.0) {
-            let (name, cache) = (&served.name, &self.identity.device);
-            bail!("volume {name} is attached as /dev/nbd{number}; first: forebay unattach {cache} {name}");
+        if let Some(found) = self.found(served) {
+            let era = self.era();
+            let (name, cache) = (&served.name, &era.identity.device);
+            bail!("volume {name} is attached as {}; first: forebay unattach {cache} {name}", found.disk());
         }
         Ok(())
     }
@@ -255,6 +284,6 @@ impl Running {
     pub(super) fn device_of(&self, volume: VolumeIndex) -> Option<String> {
         let attachments = self.attachments();
         let attachment = attachments.iter().find(|attachment| attachment.volume == volume)?;
-        Some(attachment.device.path())
+        Some(attachment.device.disk().path())
     }
 }

@@ -43,7 +43,7 @@ impl Running {
         let mut flushed = Flushed::default();
         for volume in status.volumes.iter().filter(|volume| chosen.is_none_or(|index| index == volume.index))
         {
-            let served = self.served(volume.index)?;
+            let served = &*self.served(volume.index)?;
             self.drain(served, on_progress)?;
             if volume.dirty_bytes > 0 {
                 self.origin_by_name(served)?;
@@ -54,7 +54,11 @@ impl Running {
         Ok(flushed)
     }
 
-    fn drain(&self, served: &Served, on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>) -> Result<()> {
+    pub(super) fn drain(
+        &self,
+        served: &Served,
+        on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<()> {
         let name = &served.name;
         if served.origin.is_none() && self.volume(served)?.dirty_bytes > 0 {
             bail!("the origin of volume {name} is missing; connect it and restart the daemon");
@@ -124,8 +128,10 @@ impl Running {
         verify: bool,
         on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Detached> {
+        let _changing = self.change_volumes()?;
         let index = self.choose(&self.picture()?, volume)?;
-        let served = self.served(index)?;
+        let of_list = self.served(index)?;
+        let served = &*of_list;
         let name = &served.name;
         self.refuse_attached(served)?;
         self.origin_by_name(served)?;
@@ -135,11 +141,18 @@ impl Running {
         self.handle.close_export(index)?;
         self.drain(served, on_progress)?;
         let verified_bytes = if verify { Some(self.compare(served, on_progress)?) } else { None };
+        self.tell_time()?;
         // The last word: what this name leads to is what the operator will use.
         self.origin_by_name(served)?;
         self.request(served, ControlOp::Detach, "cannot detach")?;
-        self.record.change(|record| record.volumes.retain(|note| note.id != served.id.0))?;
-        Ok(Detached { volume: name.clone(), origin: served.origin_name.clone(), verified_bytes })
+        self.record.change(|record| {
+            record.volumes.retain(|note| note.id != served.id.0);
+            // Another volume may get its name.
+            record.settings.remove(name);
+        })?;
+        let detached = Detached { volume: name.clone(), origin: served.origin_name.clone(), verified_bytes };
+        self.let_go_of_volume(of_list)?;
+        Ok(detached)
     }
 
     /// The origin of a volume, opened anew by its name, which must still lead to the file or device that is served,

@@ -1,67 +1,135 @@
 //! A running cache: the common part of the daemon and of the verbs that work without one.
 
+mod adding;
 mod devices;
 mod homecoming;
 pub mod notices;
+pub mod recording;
+mod sampling;
+mod schedule;
+mod settings;
+pub mod succession;
+mod volumes;
+pub mod warming;
 mod watch;
+mod wear;
 
+use crate::access::{Access, ControlAccess};
+use crate::arguments::RunOptions;
+use crate::attachment::AttachOptions;
 use crate::configuration::Configuration;
-use crate::control::{Answer, Answering, Listener, Progress, Question};
+use crate::control::{Answer, Answering, Listener, Progress, Question, SocketFile};
 use crate::events::Event;
 use crate::interrupt::{Interrupts, spawn};
 use crate::log::{Log, event};
-use crate::metrics::{Figures, Source};
 use crate::origin;
 use crate::report::{
-    CacheIdentity, CacheReport, Measured, RecoveryReport, StatsReport, StatusReport, VolumeReport,
+    AdviceReport, CacheIdentity, CacheReport, LimitsReport, Measured, RecoveryReport, StatsReport,
+    StatusReport, VolumeFacts, VolumeReport, WearFacts, changes, now_seconds,
 };
 use crate::run_dir::RunDirectory;
 use crate::setting::Setting;
-use crate::startup::{Begun, Prepared, Served};
-use crate::state::LiveRecord;
+use crate::startup::{Begun, MemoryShares, Prepared, Served};
+use crate::state::{LiveRecord, RecordNote, StateDirectory};
 use crate::superblock::{check_mode, choose_name, system};
+use crate::watchers::{Figures, Source};
 use anyhow::{Context, Result, bail};
 use engine::effect::{Errno, WriteMode};
 use engine::engine::Engine;
+use engine::format::Superblock;
 use engine::status::{Status, VolumeStatus};
 use engine::units::{SECTOR_BYTES, VOLUMES_MAX, VolumeIndex};
 use live::devices::Device;
 use live::server::{
-    Config, ControlError, ControlOp, ExportConfig, Handle, ListenAddress, SOCKET_PERMISSIONS_DEFAULT, Server,
+    Acceptor, Config, ControlError, ControlOp, ExportConfig, Handle, ListenAddress,
+    SOCKET_PERMISSIONS_DEFAULT, Server, TlsError,
 };
 use notices::notices;
+use sampling::Sampling;
+use schedule::Schedule;
+pub use schedule::flush_on_schedule;
 use std::io;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak, mpsc};
 use std::time::{Duration, Instant};
+use volumes::ServedVolumes;
+use warming::ListKeeping;
 use watch::Watch;
 
 /// A cache that runs.
 pub struct Running {
     handle: Handle<Engine>,
-    volumes: Vec<Served>,
+    volumes: ServedVolumes,
     record: Arc<LiveRecord>,
-    identity: CacheIdentity,
-    /// The number of the session.
-    session: u64,
-    recovery: RecoveryReport,
+    /// The cache that it runs with now.
+    era: RwLock<Arc<Era>>,
     nbd: Vec<ListenAddress>,
+    /// The certificates for clients over TCP.
+    tls: Option<Arc<Acceptor>>,
+    /// Who may use its control socket.
+    control: ControlAccess,
     /// The error after which the cache is not written any more.
     latch: Arc<OnceLock<Errno>>,
     /// Jobs that bring a volume's data home, by its slot: one that is interrupted must not end the others.
     drains: Mutex<[u32; VOLUMES_MAX]>,
     /// Figures that need to know the past.
     watch: Mutex<Watch>,
-    /// Bytes written to the cache by earlier sessions, as far as they were noted.
-    written_before_bytes: u64,
+    /// Hours of the day that the engine was told of.
+    schedule: Mutex<Schedule>,
+    /// The load of late.
+    sampling: Mutex<Sampling>,
     watching: Watched,
     /// The configuration as it was read last.
     configuration: Mutex<Option<Arc<Configuration>>>,
     /// Held from before a note on dirty data is made until its event has happened, so that `may_be_dirty` is never
     /// taken away from a volume that is just going into writeback.
     note_lock: Mutex<()>,
+    /// Held while volumes are added or taken off.
+    changing: Mutex<()>,
+    /// How volumes that are added become devices, if all volumes are.
+    attach_all: Option<AttachOptions>,
+    /// Notes on all caches.
+    state: StateDirectory,
+    interrupts: Interrupts,
+    options: RunOptions,
+    memory: MemoryShares,
+    /// Itself, to answer verbs under another name.
+    me: OnceLock<Weak<Running>>,
+    /// The file of the control socket, as long as it is there.
+    socket: Mutex<Option<SocketFile>>,
+    /// Why the daemon cannot go on.
+    broken: OnceLock<String>,
     /// The volumes that are devices of this machine.
     attachments: Mutex<Vec<devices::Attachment>>,
+    /// Its own warm list.
+    list_keeping: ListKeeping,
+    /// Where a warm list in the state directory is, or would be.
+    kept_list: PathBuf,
+    /// Bytes left of the warm-up by itself; 0 if none is under way.
+    warming_left_bytes: AtomicU64,
+    is_ending: AtomicBool,
+    /// Number of times that an origin was noted to need its cache after a failure.
+    doubts: Arc<AtomicU64>,
+}
+
+/// A cache, from the beginning of a session with it to the end.
+pub struct Era {
+    /// The device.
+    pub cache: Device,
+    /// Its size.
+    pub cache_bytes: u64,
+    /// Its identity in reports.
+    pub identity: CacheIdentity,
+    /// The number of the session.
+    pub session: u64,
+    /// When it began.
+    pub began: Instant,
+    /// Findings of recovery.
+    pub recovery: RecoveryReport,
+    /// Bytes written to it by earlier sessions, as far as they were noted.
+    pub written_before_bytes: u64,
 }
 
 /// Settings of how a daemon is watched.
@@ -69,8 +137,12 @@ pub struct Running {
 pub struct Watched {
     /// The address of its metrics.
     pub metrics: Option<ListenAddress>,
+    /// The address of its web page.
+    pub web: Option<ListenAddress>,
     /// Bytes that the cache device may be written in its life.
     pub endurance_bytes: Option<u64>,
+    /// Bytes that it may be written in a day, unless something else is set.
+    pub wear_budget_bytes: Option<u64>,
     /// The configuration file that it was started with.
     pub configuration: Option<Arc<Configuration>>,
 }
@@ -81,12 +153,18 @@ pub struct Doors {
     pub listen: Vec<ListenAddress>,
     /// Permissions of unix sockets among them.
     pub socket_permissions: u32,
+    /// Who may connect.
+    pub access: Access,
     /// A device that does not answer for this long counts as gone.
     pub device_timeout: Duration,
     /// Number of threads that serve clients.
     pub threads: usize,
     /// How it is watched.
     pub watching: Watched,
+    /// How volumes become devices, if all are to be.
+    pub attach: Option<AttachOptions>,
+    /// Its own warm list.
+    pub list_keeping: ListKeeping,
 }
 
 impl Doors {
@@ -96,9 +174,12 @@ impl Doors {
         Doors {
             listen: Vec::new(),
             socket_permissions: SOCKET_PERMISSIONS_DEFAULT,
+            access: Access::private(),
             device_timeout,
             threads: 1,
             watching: Watched::default(),
+            attach: None,
+            list_keeping: ListKeeping::default(),
         }
     }
 }
@@ -116,11 +197,14 @@ pub fn run<T: Send + 'static>(
     interrupts: &Interrupts,
     job: impl FnOnce(&Arc<Running>) -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let Prepared { cache, volumes, record, identity, memory, session } = prepared;
+    let Prepared { cache, volumes, record, state, identity, memory, options, session } = prepared;
+    let volumes = ServedVolumes::new(volumes);
     let (log, printer) = Log::open()?;
     let latch = Arc::new(OnceLock::new());
     let is_daemon = !doors.listen.is_empty();
     let exports = if is_daemon { exports(&volumes) } else { Vec::new() };
+    let doubts = Arc::new(AtomicU64::new(0));
+    let doubt = doubt(&volumes, &record, identity.ephemeral, Arc::clone(&doubts), log.clone());
     let config = Config {
         pool_bytes: memory.pool_bytes,
         kept_bytes: memory.kept_bytes,
@@ -129,16 +213,90 @@ pub fn run<T: Send + 'static>(
         exports,
         listen: doors.listen,
         socket_permissions: doors.socket_permissions,
+        socket_group: doors.access.group.map(|group| group.0),
+        tls: doors.access.tls.clone(),
+        limits: doors.access.limits,
         abandon: abandon(&volumes, &record, log.clone()),
         device_timeout: doors.device_timeout,
-        notice: Box::new(notices(&volumes, is_daemon, Arc::clone(&latch), log)),
+        notice: Box::new(notices(volumes.clone(), is_daemon, Arc::clone(&latch), log, doubt)),
         reactors: doors.threads,
     };
     let (server, handle) = Server::new(config)?;
     let (answering, answerer) = mpsc::channel();
-    let socket = Listener::open(&RunDirectory::find(), cache.spec())?.answer_with(answerer)?;
+    let socket = Listener::open(&RunDirectory::find(), cache.spec(), doors.access.control)?;
+    let socket = socket.answer_with(answerer)?;
     let (start, started) = mpsc::channel::<Arc<Running>>();
     let (done, outcome) = mpsc::channel();
+    do_once_started(started, done, job)?;
+    let nbd = server.addresses().to_vec();
+    let (watching, list_keeping) = (doors.watching, doors.list_keeping);
+    let (kept_list, written_before_bytes) = (record.list(), record.written_bytes());
+    let mut begun = None;
+    let engine = server.run(|| {
+        interrupts.attend();
+        let Begun { engine, recovery } = session.begin()?;
+        let era = Era {
+            cache,
+            cache_bytes: engine.superblock().cache_bytes,
+            identity,
+            session: engine.superblock().session,
+            began: Instant::now(),
+            recovery,
+            written_before_bytes,
+        };
+        let running = Arc::new(Running {
+            handle,
+            volumes,
+            record,
+            sampling: Mutex::new(Sampling::new(era.cache_bytes)),
+            era: RwLock::new(Arc::new(era)),
+            nbd,
+            tls: doors.access.tls,
+            control: doors.access.control,
+            latch,
+            drains: Mutex::default(),
+            watch: Mutex::new(Watch::new()),
+            schedule: Mutex::default(),
+            configuration: Mutex::new(watching.configuration.clone()),
+            watching,
+            note_lock: Mutex::default(),
+            changing: Mutex::default(),
+            attach_all: doors.attach,
+            state,
+            interrupts: interrupts.clone(),
+            options,
+            memory,
+            me: OnceLock::new(),
+            socket: Mutex::new(Some(socket)),
+            broken: OnceLock::new(),
+            attachments: Mutex::default(),
+            doubts,
+            list_keeping,
+            kept_list,
+            warming_left_bytes: AtomicU64::new(0),
+            is_ending: AtomicBool::new(false),
+        });
+        let _ = running.me.set(Arc::downgrade(&running));
+        begun = Some(Arc::clone(&running));
+        // Both threads wait for it.
+        let _ = answering.send(Arc::clone(&running));
+        let _ = start.send(running);
+        Ok::<_, anyhow::Error>(engine)
+    })?;
+    let begun = begun.context("the session did not begin")?;
+    drop(begun.socket.lock().unwrap_or_else(PoisonError::into_inner).take());
+    printer.finish();
+    begun.note_clean(&engine.status(), engine.superblock());
+    outcome.recv().context("the job ended without a result")?
+    // The devices and with them the locks end here, after all notes are made.
+}
+
+/// Starts the thread of the job, which waits for the session to begin, and stops the cache when the job is done.
+fn do_once_started<T: Send + 'static>(
+    started: mpsc::Receiver<Arc<Running>>,
+    done: mpsc::Sender<Result<T>>,
+    job: impl FnOnce(&Arc<Running>) -> Result<T> + Send + 'static,
+) -> Result<()> {
     spawn("job", move || {
         // Without a session there is no job.
         let Ok(running) = started.recv() else { return };
@@ -146,79 +304,42 @@ pub fn run<T: Send + 'static>(
         let stopped = running.handle.stop().context("the cache did not stop cleanly");
         // The receiver exists as long as the server runs; after its failure the result is not needed.
         let _ = done.send(result.and_then(|value| stopped.map(|()| value)));
-    })?;
-    let nbd = server.addresses().to_vec();
-    let watching = doors.watching;
-    let written_before_bytes = record.written_bytes();
-    let mut begun = None;
-    let engine = server.run(|| {
-        interrupts.attend();
-        let Begun { engine, recovery } = session.begin()?;
-        let session = engine.superblock().session;
-        let (note_lock, drains) = (Mutex::new(()), Mutex::default());
-        let running = Arc::new(Running {
-            handle,
-            volumes,
-            record,
-            identity,
-            session,
-            recovery,
-            nbd,
-            latch,
-            drains,
-            watch: Mutex::new(Watch::new()),
-            written_before_bytes,
-            configuration: Mutex::new(watching.configuration.clone()),
-            watching,
-            note_lock,
-            attachments: Mutex::default(),
-        });
-        begun = Some(Arc::clone(&running));
-        // Both threads wait for it.
-        let _ = answering.send(Arc::clone(&running));
-        let _ = start.send(running);
-        Ok::<_, anyhow::Error>(engine)
-    })?;
-    drop(socket);
-    printer.finish();
-    begun.context("the session did not begin")?.note_clean(&engine.status(), engine.superblock().update);
-    outcome.recv().context("the job ended without a result")?
-    // The devices and with them the locks end here, after all notes are made.
+    })
 }
 
 /// The origins by slot.
-fn origins(volumes: &[Served]) -> Vec<Option<Device>> {
+fn origins(volumes: &ServedVolumes) -> Vec<Option<Device>> {
     let mut origins = vec![None; VOLUMES_MAX];
-    for volume in volumes {
+    for volume in volumes.all() {
         origins[volume.index.at()].clone_from(&volume.origin);
     }
     origins
 }
 
-fn exports(volumes: &[Served]) -> Vec<ExportConfig> {
-    volumes
-        .iter()
-        .filter(|volume| volume.origin.is_some())
-        .map(|volume| ExportConfig {
-            volume: volume.index,
-            name: volume.name.clone(),
-            size_bytes: volume.size_bytes,
-            min_block_bytes: volume.min_block_bytes,
-            read_only: volume.mode == WriteMode::Readonly,
-        })
-        .collect()
+fn exports(volumes: &ServedVolumes) -> Vec<ExportConfig> {
+    volumes.all().iter().filter(|volume| volume.origin.is_some()).map(|volume| export(volume)).collect()
+}
+
+/// A volume as its clients see it.
+fn export(volume: &Served) -> ExportConfig {
+    ExportConfig {
+        volume: volume.index,
+        name: volume.name.clone(),
+        size_bytes: volume.size_bytes,
+        min_block_bytes: volume.min_block_bytes,
+        read_only: volume.mode == WriteMode::Readonly,
+    }
 }
 
 type Abandon = Box<dyn FnMut(VolumeIndex) -> io::Result<()> + Send>;
 
 /// Hazard 10: notes that the cached content is void, before a write passes a failed cache to the origin.
-fn abandon(volumes: &[Served], record: &Arc<LiveRecord>, log: Log) -> Abandon {
-    let ids: Vec<(VolumeIndex, u32)> = volumes.iter().map(|volume| (volume.index, volume.id.0)).collect();
-    let record = Arc::clone(record);
+fn abandon(volumes: &ServedVolumes, record: &Arc<LiveRecord>, log: Log) -> Abandon {
+    let (volumes, record) = (volumes.clone(), Arc::clone(record));
     Box::new(move |index| {
-        let (_, id) = ids.iter().find(|(at, _)| *at == index).ok_or(io::ErrorKind::NotFound)?;
+        let volume = volumes.of(index).ok_or(io::ErrorKind::NotFound)?;
         record
-            .change_volume(*id, |note| {
+            .change_volume(volume.id.0, |note| {
                 note.abandoned = true;
                 note.may_be_dirty = false;
             })
@@ -227,6 +348,25 @@ fn abandon(volumes: &[Served], record: &Arc<LiveRecord>, log: Log) -> Abandon {
                 io::Error::other(error)
             })
     })
+}
+
+/// Notes of an ephemeral cache, before a client learns that an origin failed: what that has dropped, the cache alone has from
+/// then on (rule 17).
+fn doubt(
+    volumes: &ServedVolumes,
+    record: &Arc<LiveRecord>,
+    is_ephemeral: bool,
+    doubts: Arc<AtomicU64>,
+    log: Log,
+) -> impl Fn(VolumeIndex) + Send + 'static {
+    let (volumes, record) = (volumes.clone(), Arc::clone(record));
+    move |index| {
+        let Some(volume) = volumes.of(index).filter(|_| is_ephemeral) else { return };
+        doubts.fetch_add(1, Ordering::SeqCst);
+        if let Err(error) = record.change_volume(volume.id.0, |note| note.may_be_dirty = true) {
+            log.say(Event::NotNoted, "doubt".to_owned(), format!("{error:#}"));
+        }
+    }
 }
 
 impl Running {
@@ -239,8 +379,8 @@ impl Running {
         volumes.find(|volume| volume.index == served.index).context("the volume is gone")
     }
 
-    fn served(&self, index: VolumeIndex) -> Result<&Served> {
-        self.volumes.iter().find(|volume| volume.index == index).context("the volume is gone")
+    fn served(&self, index: VolumeIndex) -> Result<Arc<Served>> {
+        self.volumes.of(index).context("the volume is gone")
     }
 
     /// Addresses for NBD clients.
@@ -249,10 +389,10 @@ impl Running {
         &self.nbd
     }
 
-    /// The number of its session.
+    /// The cache that it runs with now.
     #[must_use]
-    pub fn session(&self) -> u64 {
-        self.session
+    pub fn era(&self) -> Arc<Era> {
+        Arc::clone(&self.era.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The configuration as it was read last, if there is one.
@@ -261,9 +401,12 @@ impl Running {
         self.configuration.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes up a configuration that was read again.
-    pub fn configure(&self, configuration: Configuration) {
-        *self.configuration.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(configuration));
+    /// Reads the certificates again, for clients that come from now on; the error if they cannot be used.
+    ///
+    /// # Errors
+    /// As it says: then the former ones stay.
+    pub fn reload_certificates(&self) -> Result<(), TlsError> {
+        self.tls.as_ref().map_or(Ok(()), |tls| tls.reload())
     }
 
     /// The mode that writes to a volume follow; `None` if there is no such volume.
@@ -276,18 +419,12 @@ impl Running {
         Ok(found.map(|status| status.mode_target))
     }
 
-    /// Findings of recovery.
-    #[must_use]
-    pub fn recovery(&self) -> &RecoveryReport {
-        &self.recovery
-    }
-
     /// Its status report.
     ///
     /// # Errors
     /// If it is stopping.
     pub fn status(&self) -> Result<StatusReport> {
-        let status = self.picture()?;
+        let (status, era) = (self.picture()?, self.era());
         let configuration = self.configuration();
         let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
         let rate = |volume: &VolumeStatus| watch.destage_bytes_per_second(volume.index);
@@ -297,30 +434,40 @@ impl Running {
         let volumes = status.volumes.iter().map(|volume| VolumeReport {
             destage_bytes_per_second: rate(volume),
             mode_configured: configured(volume),
+            limits: LimitsReport::new(self.settings_of(&volume.name)),
+            configured: self.differing_settings(&volume.name).iter().map(ToString::to_string).collect(),
             ..self.report(volume)
         });
         let volumes = volumes.collect();
-        let oldest_dirty_seconds = Some(watch.oldest_dirty_seconds(Instant::now()));
+        let history = self.handle.with_core(|engine| changes(&engine.superblock().history))?;
+        // The last look may be a second old.
+        let is_dirty = status.volumes.iter().any(|volume| volume.dirty_bytes > 0);
+        let oldest_dirty_seconds =
+            Some(if is_dirty { watch.oldest_dirty_seconds(Instant::now()) } else { 0.0 });
         Ok(StatusReport {
+            clients: Some(self.handle.clients()?.into()),
             running: true,
             volumes,
             cache: Some(CacheReport {
                 latched_because: self.latch.get().map(|errno| notices::latched(*errno)),
                 lifetime_written_bytes: self.lifetime_written_bytes(&status),
                 endurance_bytes: self.watching.endurance_bytes,
-                ..CacheReport::new(&status.cache, &self.identity)
+                ..CacheReport::new(&status.cache, &era.identity)
             }),
             session: status.session,
-            recovery: Some(self.recovery),
+            recovery: Some(era.recovery),
             nbd: self.nbd.iter().map(ToString::to_string).collect(),
             metrics: self.watching.metrics.as_ref().map(ToString::to_string),
+            web: self.watching.web.as_ref().map(ToString::to_string),
             oldest_dirty_seconds,
+            warming_left_bytes: self.warming_left_bytes(),
             config: configuration.as_ref().map(|configuration| configuration.path.display().to_string()),
+            history,
         })
     }
 
     fn lifetime_written_bytes(&self, status: &Status) -> u64 {
-        self.written_before_bytes + status.cache.device.written_bytes
+        self.era().written_before_bytes + status.cache.device.written_bytes
     }
 
     /// Looks after the cache: to be called once a second.
@@ -330,6 +477,8 @@ impl Running {
     pub fn look(&self) -> Result<()> {
         let status = self.picture()?;
         self.watch.lock().unwrap_or_else(PoisonError::into_inner).look(&status, Instant::now());
+        self.keep_hours(&status)?;
+        self.sample(status.cache.size_bytes)?;
         self.note_drained()
     }
 
@@ -338,12 +487,15 @@ impl Running {
     /// # Errors
     /// If it is stopping, or the notes cannot be written.
     pub fn note_written(&self) -> Result<()> {
-        let written_bytes = self.lifetime_written_bytes(&self.picture()?);
-        self.record.change(|record| record.written_bytes = written_bytes)
+        let status = self.picture()?;
+        let written_bytes = self.lifetime_written_bytes(&status);
+        self.record.change(|record| record.written_bytes = written_bytes)?;
+        self.note_wear(&status)
     }
 
     fn report(&self, status: &VolumeStatus) -> VolumeReport {
-        let served = self.volumes.iter().find(|volume| volume.index == status.index);
+        let served = self.volumes.of(status.index);
+        let served = served.as_deref();
         let mut report =
             VolumeReport::new(status, served.map_or_else(String::new, |served| served.origin_name.clone()));
         if served.is_some_and(|served| served.origin.is_none()) {
@@ -365,10 +517,48 @@ impl Running {
         let status = self.picture()?;
         let measured = |volume: &VolumeStatus| {
             let histograms = self.handle.histograms(volume.index)?;
-            Ok(histograms.as_deref().map_or_else(Measured::default, Measured::from))
+            let measured = histograms.as_deref().map_or_else(Measured::default, Measured::from);
+            Ok(Measured { held_back: self.handle.held_back(volume.index)?.into(), ..measured })
         };
         let measured = status.volumes.iter().map(measured).collect::<Result<Vec<_>, ControlError>>()?;
         Ok(StatsReport::new(&status, measured))
+    }
+
+    /// Advice from its load.
+    ///
+    /// # Errors
+    /// If it is stopping.
+    pub fn advice(&self) -> Result<AdviceReport> {
+        let status = self.picture()?;
+        let cache = &status.cache;
+        self.sample(cache.size_bytes)?;
+        let sampling = self.sampling.lock().unwrap_or_else(PoisonError::into_inner);
+        let facts = |volume: &VolumeStatus| VolumeFacts {
+            name: volume.name.clone(),
+            mode: volume.mode_target,
+            reuse: sampling.curve().reuse(u32::from(volume.index.0)),
+            writes: volume.counters.writes,
+            flushes: volume.counters.flushes,
+            dirty_bytes: volume.dirty_bytes,
+        };
+        let volumes = status.volumes.iter().map(facts).collect();
+        let sum = |count: fn(&VolumeStatus) -> u64| -> u64 { status.volumes.iter().map(count).sum() };
+        let hits = sum(|volume| volume.counters.hit_blocks);
+        let reads = hits + sum(|volume| volume.counters.miss_blocks);
+        let wear = WearFacts {
+            written: cache.written.into(),
+            seconds: self.era().began.elapsed().as_secs_f64(),
+            lifetime_written_bytes: self.lifetime_written_bytes(&status),
+            endurance_bytes: self.watching.endurance_bytes,
+        };
+        Ok(AdviceReport::new(
+            sampling.curve(),
+            sampling.span().as_secs_f64(),
+            cache.size_bytes,
+            (reads > 0).then(|| hits as f64 / reads as f64),
+            volumes,
+            wear,
+        ))
     }
 
     fn choose(&self, status: &Status, name: Option<&str>) -> Result<VolumeIndex> {
@@ -382,11 +572,18 @@ impl Running {
     /// # Errors
     /// If it cannot be changed so, or not while it runs.
     pub fn set(&self, volume: Option<&str>, setting: Setting) -> Result<()> {
+        if let Setting::Kept(kept) = setting
+            && kept.key().is_of_cache()
+        {
+            return self.keep_of_cache(volume, kept);
+        }
         let index = self.choose(&self.picture()?, volume)?;
-        let served = self.served(index)?;
+        let served = &*self.served(index)?;
+        self.tell_time()?;
         match setting {
             Setting::Mode(mode) => self.set_mode(served, mode),
             Setting::SizeOfOrigin => self.set_size(served),
+            Setting::Kept(kept) => self.keep(served, kept),
             Setting::GiveUpLost => self.request(served, ControlOp::GiveUpLost, "cannot give up what is lost"),
             Setting::OriginChanged | Setting::OriginChangedDiscardDirty => {
                 bail!("an origin cannot change under a running daemon; stop it first, then set {setting}")
@@ -394,12 +591,20 @@ impl Running {
         }
     }
 
+    /// Tells the engine the time of day, for what it notes of the change of a setting that follows.
+    fn tell_time(&self) -> Result<()> {
+        let now = now_seconds();
+        Ok(self.handle.with_core(move |engine| engine.tell_time(now))?)
+    }
+
     fn request(&self, served: &Served, op: ControlOp, what: &str) -> Result<()> {
         self.handle.request(served.index, op).with_context(|| format!("{what} of volume {}", served.name))
     }
 
     fn set_mode(&self, served: &Served, mode: WriteMode) -> Result<()> {
-        check_mode(&self.identity.profile, &self.identity.composition, mode)?;
+        let era = self.era();
+        let identity = &era.identity;
+        check_mode(&identity.profile, &identity.composition, identity.ephemeral, mode)?;
         if let Some(origin) = &served.origin {
             origin::check_mode(origin, mode)?;
         }
@@ -407,6 +612,9 @@ impl Running {
         self.record.change_volume(served.id.0, |note| {
             note.may_be_dirty |= mode == WriteMode::Writeback;
             note.read_only = mode == WriteMode::Readonly;
+            if let Some(record) = &mut note.record {
+                mode.name().clone_into(&mut record.mode);
+            }
         })?;
         self.request(served, ControlOp::SetMode(mode), "cannot set the mode")?;
         self.handle
@@ -443,24 +651,32 @@ impl Running {
     /// If it is stopping, or the notes cannot be written.
     pub fn note_drained(&self) -> Result<()> {
         let _held = self.note_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let doubts = self.doubts.load(Ordering::SeqCst);
         let status = self.picture()?;
         let is_clean = |volume: &VolumeStatus| {
             volume.mode_target != WriteMode::Writeback && volume.dirty_bytes == 0 && volume.lost_bytes == 0
         };
-        self.note(&status, is_clean)
+        self.note(&status, doubts, is_clean)
     }
 
     /// After a clean stop nothing gets dirty any more, in any mode.
-    fn note_clean(&self, status: &Status, superblock_update: u64) {
+    fn note_clean(&self, status: &Status, superblock: &Superblock) {
         let is_clean = |volume: &VolumeStatus| volume.dirty_bytes == 0 && volume.lost_bytes == 0;
-        let noted = self.note(status, is_clean).and_then(|()| {
+        let doubts = self.doubts.load(Ordering::SeqCst);
+        let noted = self.note(status, doubts, is_clean).and_then(|()| {
             if status.cache.latched {
                 return Ok(());
             }
             self.record.change(|record| {
-                record.superblock_update = superblock_update;
+                record.superblock_update = superblock.update;
                 record.written_bytes = self.lifetime_written_bytes(status);
-            })
+                for volume in superblock.volumes.iter().flatten().filter(|_| superblock.is_ephemeral) {
+                    if let Some(note) = record.volumes.iter_mut().find(|note| note.id == volume.id.0) {
+                        note.record = Some(RecordNote::new(volume));
+                    }
+                }
+            })?;
+            self.note_wear(status)
         });
         if let Err(error) = noted {
             // The notes stay on the safe side.
@@ -468,11 +684,15 @@ impl Running {
         }
     }
 
-    fn note(&self, status: &Status, is_clean: impl Fn(&VolumeStatus) -> bool) -> Result<()> {
+    /// Takes `may_be_dirty` away, unless an origin failed since `doubts` was read, before the status was.
+    fn note(&self, status: &Status, doubts: u64, is_clean: impl Fn(&VolumeStatus) -> bool) -> Result<()> {
         if status.cache.latched {
             return Ok(());
         }
         self.record.change(|record| {
+            if self.doubts.load(Ordering::SeqCst) != doubts {
+                return;
+            }
             for volume in status.volumes.iter().filter(|volume| is_clean(volume)) {
                 if let Some(note) = record.volumes.iter_mut().find(|note| note.id == volume.id.0) {
                     note.may_be_dirty = false;
@@ -486,6 +706,10 @@ impl Source for Running {
     fn figures(&self) -> Result<Figures> {
         Ok(Figures { status: self.status()?, stats: self.stats()? })
     }
+
+    fn advice(&self) -> Result<AdviceReport> {
+        Running::advice(self)
+    }
 }
 
 impl Answering for Running {
@@ -495,8 +719,10 @@ impl Answering for Running {
         on_progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Answer> {
         match question {
-            Question::Status => self.status().map(Answer::Status),
-            Question::Stats => self.stats().map(Answer::Stats),
+            Question::Status => self.status().map(Box::new).map(Answer::Status),
+            Question::Stats => self.stats().map(Box::new).map(Answer::Stats),
+            Question::Advice => Ok(Answer::Advice(Box::new(self.advice()?))),
+            Question::Record => bail!("a recording is no single answer"),
             Question::Set { volume, setting } => {
                 self.set(volume.as_deref(), setting)?;
                 Ok(Answer::Set)
@@ -505,10 +731,26 @@ impl Answering for Running {
             Question::Detach { volume, verify } => {
                 self.detach(volume.as_deref(), verify, on_progress).map(Answer::Detached)
             }
+            Question::Add { wish } => self.add(&wish).map(Answer::Added),
+            Question::Replace { wish } => self.replace(&wish, on_progress).map(Answer::Succeeded),
+            Question::Resize { wanted_bytes } => {
+                self.resize(wanted_bytes, on_progress).map(Answer::Succeeded)
+            }
+            Question::Warm { volume, list, rate_bytes } => {
+                self.warm(volume.as_deref(), list, rate_bytes, on_progress).map(Answer::Warmed)
+            }
             Question::Attach { volume, options } => {
                 self.attach(volume.as_deref(), &options).map(Answer::Attached)
             }
             Question::Unattach { volume } => self.unattach(volume.as_deref()).map(Answer::Unattached),
         }
+    }
+
+    fn record(&self, say: &mut dyn FnMut(Answer) -> ControlFlow<()>) -> Result<()> {
+        let mut names = vec![None; VOLUMES_MAX];
+        for volume in &self.picture()?.volumes {
+            names[volume.index.at()] = Some(volume.name.clone());
+        }
+        recording::record(&self.handle, names, say)
     }
 }

@@ -1,8 +1,8 @@
 //! Notices: unasked messages of a running cache to its operator.
 
+use super::volumes::ServedVolumes;
 use crate::events::Event;
 use crate::log::Log;
-use crate::startup::Served;
 use crate::superblock::system;
 use engine::effect::{Errno, Notice, Target};
 use engine::units::VolumeIndex;
@@ -11,28 +11,47 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 
 /// Reports the server's notices, with the names of volumes where the engine knows numbers, and keeps the reason why the
-/// cache is not written any more.
+/// cache is not written any more. `origin_failed` is called before a client learns of a failure.
 pub(super) fn notices(
-    volumes: &[Served],
+    volumes: ServedVolumes,
     is_daemon: bool,
     latch: Arc<OnceLock<Errno>>,
     log: Log,
+    origin_failed: impl Fn(VolumeIndex) + Send + 'static,
 ) -> impl FnMut(ServerNotice) + Send + 'static {
-    let names: Vec<(VolumeIndex, String)> =
-        volumes.iter().map(|volume| (volume.index, volume.name.clone())).collect();
     move |said| {
-        let name = |index: VolumeIndex| {
-            names.iter().find(|(at, _)| *at == index).map_or("?", |(_, name)| name.as_str())
-        };
+        let name = |index: VolumeIndex| volumes.name(index);
         if let ServerNotice::Engine(Notice::CacheLatched { errno }) = said {
             // The first failure is the reason; later ones follow from it.
             let _ = latch.set(errno);
         }
+        if let ServerNotice::Engine(Notice::OriginError { volume, .. }) = said {
+            origin_failed(volume);
+        }
         // The verb that drains a volume without a daemon says so itself.
         let is_said_elsewhere = matches!(said, ServerNotice::Engine(Notice::Drained { .. })) && !is_daemon;
         if !is_said_elsewhere {
-            log.say(event(&said), kind(&said), line(&said, name));
+            let volume = volume(&said).map(|index| name(index).to_owned());
+            log.say_of(event(&said), volume, kind(&said), line(&said, name));
         }
+    }
+}
+
+/// The volume that a notice is about.
+fn volume(said: &ServerNotice) -> Option<VolumeIndex> {
+    match said {
+        ServerNotice::Engine(
+            Notice::OriginError { volume, .. }
+            | Notice::CorruptClean { volume, .. }
+            | Notice::Lost { volume, .. }
+            | Notice::Uncached { volume }
+            | Notice::Drained { volume },
+        ) => Some(*volume),
+        ServerNotice::DeviceGone { target: Target::Origin(volume) }
+        | ServerNotice::OriginAway { target: Target::Origin(volume), .. }
+        | ServerNotice::OriginOther { target: Target::Origin(volume), .. }
+        | ServerNotice::OriginBack { target: Target::Origin(volume), .. } => Some(*volume),
+        _ => None,
     }
 }
 
@@ -52,6 +71,7 @@ pub fn event(said: &ServerNotice) -> Event {
         ServerNotice::OriginOther { .. } => Event::OriginOther,
         ServerNotice::OriginBack { .. } => Event::OriginBack,
         ServerNotice::TooManyClients { .. } => Event::TooManyClients,
+        ServerNotice::ClientRefused { .. } => Event::ClientRefused,
         ServerNotice::NoIoUring { .. } => Event::NoIoUring,
         _ => Event::Other,
     }
@@ -67,6 +87,7 @@ pub fn kind(said: &ServerNotice) -> String {
         ServerNotice::OriginAway { target, .. } => format!("away, {target:?}"),
         ServerNotice::OriginOther { target, .. } => format!("another disk, {target:?}"),
         ServerNotice::OriginBack { target, .. } => format!("back, {target:?}"),
+        ServerNotice::ClientRefused { refusal, .. } => format!("refused, {}", refusal.kind()),
         said => format!("{said:?}"),
     }
 }
@@ -84,7 +105,7 @@ pub fn latched(errno: Errno) -> String {
     format!("the cache device failed: {error}{advice}, then restart the daemon; until then it is not written")
 }
 
-fn line<'a>(said: &ServerNotice, name: impl Fn(VolumeIndex) -> &'a str) -> String {
+fn line(said: &ServerNotice, name: impl Fn(VolumeIndex) -> String) -> String {
     let said = match said {
         ServerNotice::Engine(said) => said,
         ServerNotice::DeviceGone { target: Target::Origin(volume) } => {

@@ -125,6 +125,7 @@ mod tests {
             lost_bytes: 0,
             cached_bytes: 0,
             origin_errors: 0,
+            is_held_back: false,
             uncached: false,
             counters: engine::status::Counters::default(),
         }

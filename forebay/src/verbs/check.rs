@@ -51,6 +51,7 @@ pub(super) fn run(arguments: &Check) -> Result<()> {
     let cache = open_cache(spec, access)?;
     let mut image = BlockingDevice::new(&cache);
     if let Ok((superblock, _)) = engine::recovery::load_superblock(&mut image) {
+        superblock::check_line(&superblock, &spec.to_string())?;
         check_memory_for_index(&superblock)?;
     }
     let mut report = check::check(&mut image);
@@ -60,7 +61,7 @@ pub(super) fn run(arguments: &Check) -> Result<()> {
             output.json(&checked(&report, false))?;
             output.finish()?;
         }
-        bail!("{spec} cannot be used: {error}");
+        return Err(superblock::refused(error, &spec.to_string()));
     }
     let mut is_repaired = false;
     if arguments.repair && !report.ok {

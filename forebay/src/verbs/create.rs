@@ -1,31 +1,27 @@
 //! `forebay create`: formats a cache device. Not one byte is written to the origin.
 
+use crate::addition::{check_pair, open_origin};
 use crate::arguments::{self, Create};
+use crate::formatting::{self, NewCache};
 use crate::log::notice;
-use crate::opening;
 use crate::origin::{self, NewVolume};
 use crate::output::{Output, Size};
-use crate::ownership::{as_an_origin, check_origin, is_same, remember};
+use crate::ownership::{check_origin, remember};
 use crate::profile;
 use crate::report::Division;
-use crate::signature;
 use crate::startup::{index_bytes, random_bytes};
 use crate::state::{StateDirectory, hexadecimal};
 use crate::superblock::{self, system};
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use engine::composition::Composition;
-use engine::effect::Errno;
-use engine::format::{Layout, Region, SEGMENTS_OFFSET, Superblock};
-use engine::recovery::SuperblockError;
+use engine::format::{Layout, Region, Superblock};
 use engine::units::{SECTOR_BYTES, VolumeId};
 use live::devices::BlockingDevice;
-use live::devices::{Access, Device, DeviceError, DeviceSpec};
+use live::devices::{Access, Device, DeviceSpec};
 use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
 
-/// Bytes that are zeroed at the end of a device that held something: backup labels live there.
-const TAIL_BYTES: u64 = 1 << 20;
 /// Bytes that are zeroed at once.
 const ZERO_BYTES: u64 = 1 << 20;
 
@@ -39,6 +35,8 @@ struct Created {
     mode: &'static str,
     /// Whether it promises what a disk promises.
     safe: bool,
+    /// Whether the cache device may be blank at any start.
+    ephemeral: bool,
     cache_bytes: u64,
     origin_bytes: u64,
     #[serde(flatten)]
@@ -49,19 +47,20 @@ struct Created {
 
 pub(super) fn run(arguments: Create) -> Result<()> {
     let Create { origin: origin_spec, cache: cache_spec, name, profile, mode, is_unsafe, .. } = arguments;
+    let is_ephemeral = arguments.ephemeral;
     let Create { wipe, take_over, sparse, places, report, .. } = arguments;
     check_pair(&origin_spec, &cache_spec)?;
     let state = StateDirectory::find(places.state_dir.as_deref())?;
     let profile = profile::load(&profile)?;
     profile.runnable()?;
     let composition = profile.composition_of(is_unsafe)?;
-    let mode = mode.unwrap_or(composition.write_mode);
-    superblock::check_mode(&profile.name, &composition, mode)?;
-    let origin = open_origin(&origin_spec)?;
+    let mode = superblock::mode_of_new(mode, &composition, is_ephemeral);
+    superblock::check_mode(&profile.name, &composition, is_ephemeral, mode)?;
+    let origin = open_origin(&origin_spec, Access::ReadOnlyExclusive)?;
     origin::check_mode(&origin, mode)?;
-    let cache = open_cache(&cache_spec)?;
+    let cache = formatting::open(&cache_spec)?;
     check_origin(&state, &origin, &cache_spec, take_over.as_ref())?;
-    let layout = divide(&profile.name, &composition, &cache)?;
+    let layout = formatting::divide(&profile.name, &composition, &cache_spec, cache.size_bytes())?;
     let name = name.unwrap_or_else(|| default_name(&origin_spec));
     let volume = origin::describe(&origin, NewVolume { id: VolumeId(1), name, mode })?;
     let sector_bytes = volume.sector_bytes;
@@ -74,7 +73,10 @@ pub(super) fn run(arguments: Create) -> Result<()> {
         cut_sequence: 0,
         flushed_sequence: 0,
         base_sequence: 1,
+        history: Default::default(),
+        line: Default::default(),
         clean_stop: true,
+        is_ephemeral,
         cache_bytes: cache.size_bytes(),
         layout,
         composition: composition.text(),
@@ -90,65 +92,30 @@ pub(super) fn run(arguments: Create) -> Result<()> {
         profile: profile.name.clone(),
         mode: mode.name(),
         safe: composition.safe,
+        ephemeral: is_ephemeral,
         cache_bytes: cache.size_bytes(),
         origin_bytes: origin.size_bytes(),
         division: (&layout).into(),
         index_bytes: index_bytes(&superblock),
     };
+    superblock::note_change(&mut superblock, "", "profile", "", &created.profile);
+    superblock::note_change(&mut superblock, &volume.name, "origin", "", &volume.origin);
     superblock.volumes[0] = Some(volume);
 
     state.make()?;
-    check_content(&cache, wipe.as_ref(), &state)?;
-    if !sparse {
-        reserve_space(&cache)?;
-    }
+    NewCache { device: &cache, wipe: wipe.as_ref(), sparse }.prepare(&state)?;
     format(&cache, &mut superblock)?;
-    remember(&state, &superblock, &cache_spec)?;
+    remember(&state, &superblock, &cache_spec, true, sparse)?;
     warn_of_alignment(&profile.name, &composition, sector_bytes);
     warn_of_room(&profile.name, &composition, &layout, &cache);
     print(&created, report.json)
 }
 
-/// Refuses a device that holds something, unless `wipe` names it: then its labels are zeroed.
-fn check_content(cache: &Device, wipe: Option<&DeviceSpec>, state: &StateDirectory) -> Result<()> {
-    let spec = cache.spec();
-    let mut image = BlockingDevice::new(cache);
-    let found = match as_an_origin(state, cache)? {
-        Some(found) => Some(found),
-        None => content(&mut image, cache.size_bytes())?,
-    };
-    if let Some(found) = found {
-        if wipe.is_none_or(|wipe| wipe.canonical() != spec.canonical()) {
-            bail!("{spec} {found}; to format it all the same, add --wipe {spec}");
-        }
-        zero_labels(&mut image, cache.size_bytes())?;
-    }
-    Ok(())
-}
-
-/// Makes sure that no write to a cache that is a file will find its file system full.
-fn reserve_space(cache: &Device) -> Result<()> {
-    let (spec, size) = (cache.spec(), Size(cache.size_bytes()));
-    match cache.reserve_space() {
-        Ok(true) => Ok(()),
-        Ok(false) => {
-            notice(format_args!(
-                "the file system of {spec} cannot reserve space; keep {size} free for it, or the cache fails when it is full"
-            ));
-            Ok(())
-        }
-        Err(Errno::NOSPC) => bail!(
-            "the file system of {spec} has no room for all of its {size}; make room, use a smaller file, or add \
-             --sparse: the cache then fails when the file system is full"
-        ),
-        Err(errno) => {
-            Err(system(errno)).with_context(|| format!("cannot reserve the {size} of {spec}; see --sparse"))
-        }
-    }
-}
-
-/// Writes the records of a new cache.
-fn format(cache: &Device, superblock: &mut Superblock) -> Result<()> {
+/// Writes the records of a new cache, its superblock last.
+///
+/// # Errors
+/// If the device fails.
+pub fn format(cache: &Device, superblock: &mut Superblock) -> Result<()> {
     let spec = cache.spec();
     let mut image = BlockingDevice::new(cache);
     if let Layout::Slots(slots) = superblock.layout {
@@ -167,10 +134,11 @@ fn print(created: &Created, json: bool) -> Result<()> {
     }
     writeln!(
         output,
-        "formatted {} ({}, {}) as {} cache of {}, profile {}{}",
+        "formatted {} ({}, {}) as {}{} cache of {}, profile {}{}",
         created.cache,
         Size(created.cache_bytes),
         created.division,
+        if created.ephemeral { "ephemeral " } else { "" },
         created.mode,
         created.origin,
         created.profile,
@@ -184,19 +152,6 @@ fn print(created: &Created, json: bool) -> Result<()> {
         created.cache
     )?;
     Ok(output.finish()?)
-}
-
-fn divide(profile: &str, composition: &Composition, cache: &Device) -> Result<Layout> {
-    composition.divide(cache.size_bytes()).map_err(|error| match error.bytes_needed() {
-        Some(needed_bytes) => anyhow!(
-            "the cache {} has {}, the least is {}{}; use a larger device",
-            cache.spec(),
-            Size(cache.size_bytes()),
-            Size(needed_bytes),
-            if profile == profile::DEFAULT { String::new() } else { format!(" with profile {profile}") }
-        ),
-        None => anyhow!("profile {profile}: {error}"),
-    })
 }
 
 /// Says which requests never enter, if the origin lets clients make them.
@@ -227,98 +182,6 @@ fn warn_of_room(profile: &str, composition: &Composition, layout: &Layout, cache
         Size(room_bytes),
         Size(size_bytes)
     ));
-}
-
-/// Refuses devices that cannot be an origin and a cache before anything is opened.
-pub(super) fn check_pair(origin: &DeviceSpec, cache: &DeviceSpec) -> Result<()> {
-    if matches!(cache, DeviceSpec::Nbd(_)) {
-        bail!(
-            "{cache} cannot be a cache: what is cached must be near; use a file or block device of this machine"
-        );
-    }
-    for spec in [origin, cache] {
-        if spec.is_fleeting() {
-            bail!(
-                "{spec} is gone when this command ends; use a file (in /dev/shm, if it shall be in memory)"
-            );
-        }
-    }
-    if is_same(origin, cache) {
-        bail!("the origin and the cache are both {cache}; they must be two devices");
-    }
-    Ok(())
-}
-
-/// Opens an origin read-only, unless it is in use. Says what of it will not be in its volume.
-pub(super) fn open_origin(spec: &DeviceSpec) -> Result<Device> {
-    let origin = opening::open(spec, Access::ReadOnlyExclusive).map_err(|error| {
-        let advice = match error {
-            DeviceError::Missing { .. } => "; name the slow device with --origin",
-            DeviceError::Busy { .. } => "; unmount it: from now on it must be used through Forebay only",
-            DeviceError::Locked { .. } => "; stop the daemon that serves it",
-            _ => "",
-        };
-        anyhow!("the origin cannot be used: {error}{advice}")
-    })?;
-    if origin.unused_bytes() > 0 {
-        notice(format_args!(
-            "the last {} bytes of {spec} are not in the volume: it has whole sectors of {} bytes only",
-            origin.unused_bytes(),
-            origin.sector_bytes()
-        ));
-    }
-    Ok(origin)
-}
-
-fn open_cache(spec: &DeviceSpec) -> Result<Device> {
-    opening::open(spec, Access::Exclusive).map_err(|error| {
-        let advice = match (&error, spec.path()) {
-            (DeviceError::Missing { .. }, Some(path))
-                if !path.starts_with("/dev") || path.starts_with("/dev/shm") =>
-            {
-                format!("; a file for it is made by: truncate -s 1G {}", path.display())
-            }
-            (DeviceError::Missing { .. }, _) => "; name the fast device with --cache".to_owned(),
-            (DeviceError::Empty { .. }, Some(path)) => {
-                format!("; give it a size by: truncate -s 1G {}", path.display())
-            }
-            (DeviceError::Locked { .. }, _) => "; stop the daemon that serves it".to_owned(),
-            _ => String::new(),
-        };
-        anyhow!("the cache cannot be used: {error}{advice}")
-    })
-}
-
-/// A statement of the content of the device, if that is recognised.
-fn content(image: &mut BlockingDevice, size_bytes: u64) -> Result<Option<String>> {
-    match engine::recovery::load_superblock(image) {
-        Err(SuperblockError::NotFormatted) => (),
-        Ok((superblock, _)) => {
-            let names: Vec<&str> =
-                superblock.volumes.iter().flatten().map(|volume| volume.name.as_str()).collect();
-            return Ok(Some(if names.is_empty() {
-                "holds a Forebay cache without volumes".to_owned()
-            } else {
-                format!("holds a Forebay cache (volumes: {})", names.join(", "))
-            }));
-        }
-        Err(_) => return Ok(Some("holds a damaged Forebay cache".to_owned())),
-    }
-    let found = signature::find(image, size_bytes).map_err(system).context("cannot read the cache device")?;
-    Ok(found.map(|found| format!("holds {found}")))
-}
-
-/// Zeroes where other systems look for their marks: all before the segments, and the end.
-fn zero_labels(image: &mut BlockingDevice, size_bytes: u64) -> Result<()> {
-    let zeroes = vec![0; SEGMENTS_OFFSET as usize];
-    let tail_at = (size_bytes - TAIL_BYTES) / 4096 * 4096;
-    let tail = vec![0; (size_bytes / 4096 * 4096 - tail_at) as usize];
-    image
-        .write_at(0, &zeroes)
-        .and_then(|()| image.write_at(tail_at, &tail))
-        .and_then(|()| image.flush())
-        .map_err(system)
-        .context("cannot write to the cache device")
 }
 
 /// Zeroes a region in which remains of an earlier cache could be taken for a record.

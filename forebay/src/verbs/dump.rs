@@ -6,7 +6,7 @@ mod slots;
 use crate::arguments::Dump;
 use crate::opening::open_cache;
 use crate::output::{Output, Size};
-use crate::report::Division;
+use crate::report::{ChangeReport, Division, changes};
 use crate::state::hexadecimal;
 use crate::superblock;
 use anyhow::{Result, anyhow, bail};
@@ -35,6 +35,7 @@ struct SuperblockDump {
     flushed_sequence: u64,
     base_sequence: u64,
     clean_stop: bool,
+    is_ephemeral: bool,
     cache_bytes: u64,
     #[serde(flatten)]
     division: Division,
@@ -43,6 +44,8 @@ struct SuperblockDump {
     composition: Vec<String>,
     next_volume_id: u32,
     volumes: Vec<VolumeDump>,
+    /// The last changes of settings, oldest first.
+    history: Vec<ChangeReport>,
 }
 
 #[derive(Serialize)]
@@ -197,12 +200,14 @@ fn superblock_dump(superblock: &Superblock) -> SuperblockDump {
         flushed_sequence: superblock.flushed_sequence,
         base_sequence: superblock.base_sequence,
         clean_stop: superblock.clean_stop,
+        is_ephemeral: superblock.is_ephemeral,
         cache_bytes: superblock.cache_bytes,
         division: (&superblock.layout).into(),
         profile: superblock.profile.clone(),
         composition: superblock.composition.lines().map(str::to_owned).collect(),
         next_volume_id: superblock.next_volume_id,
         volumes: superblock.volumes.iter().enumerate().filter_map(volume).collect(),
+        history: changes(&superblock.history),
     }
 }
 
@@ -283,6 +288,9 @@ fn print_superblock(to: &mut impl Write, superblock: &Superblock) -> io::Result<
             volume.identity,
             volume.fingerprint.len()
         )?;
+    }
+    for change in &dump.history {
+        writeln!(to, "changed    {change}")?;
     }
     Ok(())
 }

@@ -17,11 +17,15 @@ const EXAMPLE: &str = r#"cache = "/dev/disk/by-id/nvme-Samsung_SSD_990_PRO_S6Z-p
 nbd = ["unix:/run/forebay/data.sock", ":10809"]
 metrics = ":9419"
 endurance = "600T"
+wear-budget = "200G"
 
 [[volume]]
 name = "data"
 origin = "/dev/disk/by-id/ata-WDC_WD80EFZX_VK0"
 mode = "writeback"
+bandwidth = "200M"
+destage-hours = "22:00-06:00"
+cache-max = "50%"
 "#;
 
 pub(super) fn run(arguments: &Man) -> Result<()> {

@@ -1,11 +1,12 @@
 //! The verbs of the command line, one file each.
 
 mod add;
+mod advise;
 mod attach;
 mod check;
 mod completions;
 mod config;
-mod create;
+pub mod create;
 mod detach;
 mod dump;
 mod flush;
@@ -13,6 +14,8 @@ mod lab;
 mod man;
 mod models;
 mod profiles;
+mod record;
+mod replace;
 mod serve;
 mod set;
 mod stats;
@@ -20,6 +23,7 @@ mod status;
 mod studies;
 mod top;
 mod unattach;
+mod warm;
 
 use crate::arguments::{RunOptions, Verb};
 use crate::control::{Answer, Connection, Progress, Question};
@@ -39,16 +43,21 @@ use std::ops::ControlFlow;
 pub fn run(verb: Verb) -> Result<()> {
     match verb {
         Verb::Create(arguments) => create::run(arguments),
-        Verb::Add(arguments) => add::run(arguments),
+        Verb::Add(arguments) => add::run(&arguments),
         Verb::Serve(arguments) => serve::run(arguments),
         Verb::Attach(arguments) => attach::run(&arguments),
         Verb::Unattach(arguments) => unattach::run(&arguments),
         Verb::Status(arguments) => status::run(&arguments),
         Verb::Stats(arguments) => stats::run(&arguments),
         Verb::Top(arguments) => top::run(&arguments),
+        Verb::Advise(arguments) => advise::run(&arguments),
+        Verb::Record(arguments) => record::run(&arguments),
         Verb::Set(arguments) => set::run(&arguments),
+        Verb::Warm(arguments) => warm::run(&arguments),
         Verb::Flush(arguments) => flush::run(&arguments),
         Verb::Detach(arguments) => detach::run(&arguments),
+        Verb::Replace(arguments) => replace::replace(&arguments),
+        Verb::Resize(arguments) => replace::resize(&arguments),
         Verb::Check(arguments) => check::run(&arguments),
         Verb::Dump(arguments) => dump::run(&arguments),
         Verb::Profiles(report) => profiles::run(&report),

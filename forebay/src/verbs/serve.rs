@@ -1,33 +1,38 @@
 //! `forebay serve`: recovers a cache, opens its doors, and stays until it is told to stop.
 
+use crate::access::{Access as ClientAccess, Group};
+use crate::addition;
+use crate::arguments::warm::{ListPlace, RATE_DEFAULT, WarmRate, Warming};
 use crate::arguments::{Serve, Watching};
 use crate::attachment;
 use crate::configuration::{self, Configuration};
 use crate::events::Event;
-use crate::interrupt::Interrupts;
-use crate::log::event;
-use crate::metrics::Endpoint;
+use crate::interrupt::{Interrupts, spawn};
+use crate::log::{event, event_of};
 use crate::opening::open_cache;
 use crate::output::Output;
 use crate::profile::{self, Wanted};
-use crate::report::RecoveryReport;
+use crate::renewal;
 use crate::run_dir::RunDirectory;
-use crate::running::{self, Doors, Running, Watched};
+use crate::running::warming::ListKeeping;
+use crate::running::{self, Doors, Era, Running, Watched};
 use crate::service::{self, Watchdog};
 use crate::setting::Setting;
 use crate::startup::{self, Prepared};
 use crate::state::StateDirectory;
 use crate::superblock;
 use crate::uncached;
-use anyhow::{Context, Result, bail};
+use crate::watchers::Watchers;
+use anyhow::{Context, Result, anyhow, bail};
 use engine::composition::Composition;
+use engine::effect::WriteMode;
+use engine::recovery::SuperblockError;
 use live::devices::BlockingDevice;
 use live::devices::{self, Access, DeviceError, DeviceSpec};
-use live::kernel::NbdDriver;
-use live::server::{ListenAddress, SOCKET_PERMISSIONS_DEFAULT, reactors_default};
+use live::server::{ListenAddress, reactors_default};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 /// Interval at which drains and devices are looked after, and figures are taken.
@@ -47,33 +52,39 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
         attach,
         connection,
         threads,
+        access,
         watching,
+        warming,
         running: options,
         places,
     } = arguments;
     let cache = cache.context("name the cache")?;
-    let endpoint = endpoint(&watching)?;
-    let watching = Watched {
-        metrics: endpoint.as_ref().map(|endpoint| endpoint.address().clone()),
-        endurance_bytes: watching.endurance,
-        configuration: configuration.map(Arc::new),
-    };
+    let watchers = Watchers::open(&watching, access.socket_group)?;
+    let watching = watched(&watching, &watchers, configuration);
     let threads = threads.unwrap_or_else(reactors_default);
     // Before there are threads, which then are the same.
     attachment::flush_for_others();
     let interrupts = Interrupts::install(0)?;
     allow_many_descriptors();
+    let access = ClientAccess::new(&access, &nbd)?;
     let state = StateDirectory::find(places.state_dir.as_deref())?;
     let device_timeout = options.device_timeout;
     let doors = |given, first: &str| {
         Ok(Doors {
-            listen: listen(given, first)?,
+            listen: listen(given, first, access.group)?,
             socket_permissions: nbd_mode,
+            access: access.clone(),
             device_timeout,
             threads,
             watching: watching.clone(),
+            attach: attach.then(|| connection.options(None)),
+            list_keeping: ListKeeping::default(),
         })
     };
+    if attach {
+        // RULE 11: what would keep the volumes from being attached is found before anything begins.
+        connection.options(None).check().context("cannot attach the volumes")?;
+    }
     let why_missing = missing(&cache)?;
     match (why_missing, uncached) {
         (Some(why), true) => {
@@ -82,70 +93,124 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
                 event(Event::CacheMissing, format_args!("{why}; its volumes are served without it"));
                 ready(names, nbd, &watching, "uncached=true");
             };
-            return uncached::serve(&cache, doors, &options, state, &interrupts, ready, endpoint);
+            return uncached::serve(&cache, doors, &options, state, &interrupts, ready, watchers);
         }
-        (Some(why), false) if uncached::is_possible(&cache, &state)? => bail!(
-            "{why}; connect it, or go on without it (none of its volumes has dirty data): forebay serve {cache} --uncached"
-        ),
-        (Some(why), false)
-            if state.find_by_device(&cache)?.is_some_and(|record| !record.volumes.is_empty()) =>
-        {
-            bail!("{why}; connect it: its volumes may have data that their origins do not have")
+        (Some(_), false) if renewal::is_expected(&cache, &state)? => {
+            let allowed = |name: &str, composition: &Composition| match &profile {
+                Some(wanted) => expect_composition(&cache, wanted, name, composition),
+                None => Ok(()),
+            };
+            renewal::renew(&cache, &options, &state, allowed)?;
         }
-        (Some(why), false) => bail!("{why}; name the cache as it was given to create"),
+        (Some(why), false) => return refuse_missing(&why, &cache, &state),
         (None, true) => bail!("the cache {cache} is there; serve it without --uncached"),
         (None, false) => (),
     }
     if let Some(wanted) = &profile {
         expect_profile(&cache, wanted)?;
     }
-    if attach {
-        // RULE 11: what would keep the volumes from being attached is found before the session begins.
-        NbdDriver::open().context("cannot attach the volumes")?;
-    }
     let prepared = startup::prepare(&cache, &options, state, &interrupts)?;
-    let names: Vec<String> = prepared
-        .volumes
-        .iter()
-        .filter(|volume| volume.origin.is_some())
-        .map(|volume| volume.name.clone())
-        .collect();
+    let names = served_names(&prepared);
     if let Some(configuration) = &watching.configuration {
         expect_volumes(configuration, &cache, &prepared)?;
+    }
+    if watching.configuration.is_some() || access.tls.is_some() {
         // Whoever reads that it is ready may ask for a reload at once.
         interrupts.reload_on_hangup();
     }
     let first = names.first().context("no volume has its origin")?;
-    let doors = doors(nbd, first)?;
+    let doors = Doors { list_keeping: list_keeping(&warming, &prepared)?, ..doors(nbd, first)? };
     let watched = doors.watching.clone();
-    let waiter = interrupts.clone();
-    let devices = connection.options(None);
+    let (waiter, devices) = (interrupts.clone(), connection.options(None));
     running::run(prepared, doors, &interrupts, move |running| {
         // The file of its socket is there as long as this is.
-        let metrics = endpoint.map(|endpoint| endpoint.serve(Arc::clone(running))).transpose()?;
+        let watchers = watchers.serve(running)?;
+        running.apply_settings()?;
         running.take_over_devices(&devices);
         let attached = if attach { running.attach_all(&devices) } else { Ok(()) };
-        if attached.is_ok() {
-            ready(&names, running.nbd(), &watched, &figures(running.session(), running.recovery()));
-            attend(running, &waiter);
-        }
+        let ended = attached.and_then(|()| {
+            ready(&names, running.nbd(), &watched, &figures(&running.era()));
+            serve_on(running, &waiter)
+        });
         running.let_go_of_devices();
-        drop(metrics);
-        attached
+        drop(watchers);
+        ended
     })
 }
 
-/// The endpoint of metrics, if it is wanted: taken before anything begins, like all that a start may lack.
-fn endpoint(watching: &Watching) -> Result<Option<Endpoint>> {
-    let Watching { metrics, metrics_mode, metrics_remote, .. } = watching;
-    let Some(address) = metrics else { return Ok(None) };
-    if !address.is_local() && !metrics_remote {
+/// The ways in which the daemon is watched, as asked for.
+fn watched(asked: &Watching, watchers: &Watchers, configuration: Option<Configuration>) -> Watched {
+    let (metrics, web) = watchers.addresses();
+    Watched {
+        metrics,
+        web,
+        endurance_bytes: asked.endurance,
+        wear_budget_bytes: asked.wear_budget,
+        configuration: configuration.map(Arc::new),
+    }
+}
+
+/// Refuses a cache that cannot be used, with the ways on.
+fn refuse_missing(why: &str, cache: &DeviceSpec, state: &StateDirectory) -> Result<()> {
+    if uncached::is_possible(cache, state)? {
         bail!(
-            "metrics at {} would be open to other machines, without a password; say --metrics-remote if that is meant",
-            address.0
+            "{why}; connect it, or go on without it (none of its volumes has dirty data): forebay serve {cache} --uncached"
         );
     }
-    Endpoint::bind(address, metrics_mode.unwrap_or(SOCKET_PERMISSIONS_DEFAULT)).map(Some)
+    if state.find_by_device(cache)?.is_some_and(|record| !record.volumes.is_empty()) {
+        bail!("{why}; connect it: its volumes may have data that their origins do not have");
+    }
+    bail!("{why}; name the cache as it was given to create")
+}
+
+/// Serves until an interrupt. A new cache is filled meanwhile; at the end what is hot is written down.
+fn serve_on(running: &Arc<Running>, interrupts: &Interrupts) -> Result<()> {
+    let (done, ended) = mpsc::channel::<()>();
+    let filled = Arc::clone(running);
+    let filling = spawn("warm", move || {
+        filled.warm_up();
+        drop(done);
+    });
+    if let Err(error) = filling {
+        event(Event::NotWarmedUp, format_args!("the new cache stays cold: {error:#}"));
+    }
+    let attended = attend(running, interrupts);
+    running.end_warm_up();
+    // It ends by itself soon; a daemon that stops waits for its last reads anyway.
+    let _is_over = ended.recv();
+    if let Err(error) = running.write_warm_list() {
+        event(Event::NotNoted, format_args!("{error:#}"));
+    }
+    attended
+}
+
+/// Where the daemon keeps its warm list, and how fast a new cache is filled from it.
+fn list_keeping(warming: &Warming, prepared: &Prepared) -> Result<ListKeeping> {
+    let is_ephemeral = prepared.identity.ephemeral;
+    let file = match &warming.warm_list {
+        None if !is_ephemeral => None,
+        None | Some(ListPlace::State) => Some(prepared.record.list()),
+        Some(ListPlace::Off) => None,
+        Some(ListPlace::File(path)) => {
+            let path = std::path::absolute(path).context("the warm list has no path")?;
+            let directory = path.parent().filter(|directory| directory.is_dir());
+            directory
+                .with_context(|| format!("there is no directory for the warm list {}", path.display()))?;
+            Some(path)
+        }
+    };
+    let rate_bytes = match warming.warm_rate {
+        Some(WarmRate::Off) => None,
+        Some(WarmRate::Bytes(bytes)) => Some(bytes),
+        None => Some(RATE_DEFAULT),
+    };
+    Ok(ListKeeping { file, rate_bytes: rate_bytes.filter(|_| is_ephemeral) })
+}
+
+/// The names of the volumes that have their origins.
+fn served_names(prepared: &Prepared) -> Vec<String> {
+    let served = prepared.volumes.iter().filter(|volume| volume.origin.is_some());
+    served.map(|volume| volume.name.clone()).collect()
 }
 
 /// Allows as many open files as the system lets this process have: each client takes one.
@@ -158,20 +223,26 @@ fn allow_many_descriptors() {
 /// Refuses a cache that was created with another profile. How it is called does not matter, nor do the
 /// mode of its volumes and whether it is safe.
 fn expect_profile(spec: &DeviceSpec, wanted: &Wanted) -> Result<()> {
-    let wanted = profile::load(wanted)?;
     let cache = open_cache(spec, Access::ReadOnlyExclusive)?;
-    let superblock = superblock::load(&mut BlockingDevice::new(&cache), &spec.to_string())?;
+    // The start itself finishes what a crash cut off, or refuses it.
+    let superblock = superblock::read(&mut BlockingDevice::new(&cache), &spec.to_string())?;
     let found = superblock::composition(&superblock, &spec.to_string())?;
-    let Composition { write_mode, safe, .. } = found;
-    if found == (Composition { write_mode, safe, ..wanted.composition }) {
+    expect_composition(spec, wanted, &superblock.profile, &found)
+}
+
+/// The same of a cache of which profile and composition are known.
+fn expect_composition(spec: &DeviceSpec, wanted: &Wanted, profile: &str, found: &Composition) -> Result<()> {
+    let wanted = profile::load(wanted)?;
+    let Composition { write_mode, safe, .. } = *found;
+    if *found == (Composition { write_mode, safe, ..wanted.composition }) {
         return Ok(());
     }
     bail!(
         "the cache {spec} was created with profile {}, not with {}{}; to change it, detach its volumes and run \
          forebay create again",
-        superblock.profile,
+        profile,
         wanted.name,
-        if superblock.profile == wanted.name { " as it is now" } else { "" }
+        if profile == wanted.name { " as it is now" } else { "" }
     )
 }
 
@@ -185,21 +256,25 @@ fn missing(spec: &DeviceSpec) -> Result<Option<String>> {
         // The start itself will report the error and a remedy.
         Err(_) => return Ok(None),
     };
-    let loaded = superblock::load(&mut BlockingDevice::new(&cache), &spec.to_string());
-    Ok(loaded.err().map(|error| format!("the cache cannot be read: {error:#}")))
+    // One that gave its place up is refused by the start itself, and so is one of another version.
+    match engine::recovery::load_superblock(&mut BlockingDevice::new(&cache)) {
+        Ok(_) => Ok(None),
+        Err(error @ SuperblockError::Version { .. }) => Err(superblock::refused(error, &spec.to_string())),
+        Err(error) => Ok(Some(format!("the cache cannot be read: {spec} cannot be used: {error}"))),
+    }
 }
 
 /// Addresses for NBD clients: the operator's, or a unix socket in the run directory.
-fn listen(given: Vec<ListenAddress>, volume: &str) -> Result<Vec<ListenAddress>> {
+fn listen(given: Vec<ListenAddress>, volume: &str, group: Option<Group>) -> Result<Vec<ListenAddress>> {
     if !given.is_empty() {
         return Ok(given);
     }
     let directory = RunDirectory::find();
-    directory.make()?;
+    directory.make(group)?;
     Ok(vec![ListenAddress::Unix(directory.nbd_socket(volume)?)])
 }
 
-fn figures(session: u64, recovery: &RecoveryReport) -> String {
+fn figures(Era { session, recovery, .. }: &Era) -> String {
     format!(
         "session={session} recovery_seconds={:.3} batches_cut={} redestage_bytes={}",
         recovery.seconds, recovery.batches_cut, recovery.redestage_bytes
@@ -210,8 +285,11 @@ fn figures(session: u64, recovery: &RecoveryReport) -> String {
 fn ready(names: &[String], nbd: &[ListenAddress], watched: &Watched, figures: &str) {
     let addresses: Vec<String> = nbd.iter().map(ToString::to_string).collect();
     let mut output = Output::stdout();
-    let metrics = watched.metrics.as_ref().map_or_else(String::new, |address| format!(" metrics={address}"));
-    let line = format!("ready volumes={} nbd={} {figures}{metrics}", names.join(","), addresses.join(","));
+    let word = |key: &str, address: &Option<ListenAddress>| {
+        address.as_ref().map_or_else(String::new, |address| format!(" {key}={address}"))
+    };
+    let watched = word("metrics", &watched.metrics) + &word("web", &watched.web);
+    let line = format!("ready volumes={} nbd={} {figures}{watched}", names.join(","), addresses.join(","));
     service::ready(&format!("serving {}", names.join(", ")));
     // The line may have no reader; the server has clients all the same.
     let _ = writeln!(output, "{line}").and_then(|()| output.finish());
@@ -230,9 +308,21 @@ fn expect_volumes(configuration: &Configuration, cache: &DeviceSpec, prepared: &
                 wish.name
             );
         };
+        if wish.mode == Some(WriteMode::Writeback) && prepared.identity.ephemeral {
+            bail!(
+                "{file}:{}: volume {} cannot be in writeback: the cache {cache} is ephemeral, and may be gone at any start",
+                wish.line,
+                wish.name
+            );
+        }
+        for kept in &wish.settings {
+            superblock::check_kept(&prepared.identity.profile, &prepared.identity.composition, *kept)
+                .with_context(|| format!("{file}:{}", wish.line))?;
+        }
         if let Some(mode) = wish.mode.filter(|mode| *mode != volume.mode) {
-            event(
+            event_of(
                 Event::ModeDiffers,
+                &wish.name,
                 format_args!(
                     "volume {} is in {}, and {file}:{} says {}; forebay set {cache} {} mode={}, or a reload, changes it",
                     wish.name,
@@ -248,8 +338,9 @@ fn expect_volumes(configuration: &Configuration, cache: &DeviceSpec, prepared: &
     let is_named = |name: &str| configuration.volumes.iter().any(|wish| wish.name == name);
     for volume in prepared.volumes.iter().filter(|volume| !is_named(&volume.name)) {
         if !configuration.volumes.is_empty() {
-            event(
+            event_of(
                 Event::NotConfigured,
+                &volume.name,
                 format_args!("volume {} is served, and {file} says nothing of it", volume.name),
             );
         }
@@ -258,17 +349,24 @@ fn expect_volumes(configuration: &Configuration, cache: &DeviceSpec, prepared: &
 }
 
 /// Stays until an interrupt, and keeps devices alive and the notes on dirty data up to date meanwhile.
-fn attend(running: &Running, interrupts: &Interrupts) {
+///
+/// # Errors
+/// Why the daemon cannot go on.
+fn attend(running: &Arc<Running>, interrupts: &Interrupts) -> Result<()> {
     let mut said = String::new();
     let mut noted_at = Instant::now();
     let mut watchdog = Watchdog::of_service();
     while !interrupts.wait(LOOK_EVERY) {
+        if let Some(why) = running.broken() {
+            bail!("{why}");
+        }
         if interrupts.take_reload() {
             service::reloading();
             reload(running);
             service::ready("the configuration was read again");
         }
         running.look_after_devices();
+        running::flush_on_schedule(running, interrupts);
         let mut looked = running.look();
         // An answer of the engine is the proof that it works.
         if looked.is_ok() {
@@ -276,7 +374,7 @@ fn attend(running: &Running, interrupts: &Interrupts) {
         }
         if noted_at.elapsed() >= NOTE_EVERY {
             noted_at = Instant::now();
-            looked = looked.and(running.note_written());
+            looked = looked.and(running.note_written()).and(running.write_warm_list());
         }
         let error = looked.err().map_or_else(String::new, |error| format!("{error:#}"));
         // The notes stay on the safe side; the next look tries again, and says so only if the reason is another one.
@@ -286,45 +384,78 @@ fn attend(running: &Running, interrupts: &Interrupts) {
         said = error;
     }
     service::stopping();
+    Ok(())
 }
 
-/// Reads the configuration again, and does what of it can be done while the cache is served: sets the modes that it
-/// says. A file with an error changes nothing.
+/// Adds the volumes that a configuration names and the cache does not have.
+fn add_volumes(running: &Running, configuration: &Configuration) {
+    for wish in &configuration.volumes {
+        if !matches!(running.mode_of(&wish.name), Ok(None)) {
+            continue;
+        }
+        let added = match &wish.origin {
+            Some(origin) => running.add(&addition::wish(&wish.name, origin, wish.mode, None)),
+            None => {
+                Err(anyhow!("there is no volume {}; it can be added if its `origin` is named", wish.name))
+            }
+        };
+        match added {
+            Ok(added) => event(
+                Event::VolumeAdded,
+                format_args!("volume {} of {} was added ({})", added.name, added.origin, added.mode),
+            ),
+            Err(error) => event(
+                Event::VolumeNotAdded,
+                format_args!("{}:{}: {error:#}", configuration.path.display(), wish.line),
+            ),
+        }
+    }
+}
+
+/// Reads certificates and configuration again, and does what of it can be done while the cache is served: adds new
+/// volumes, and sets the modes and the settings that it says. A file with an error changes nothing.
 fn reload(running: &Running) {
+    if let Err(error) = running.reload_certificates() {
+        event(Event::CertificatesNotRead, format_args!("the former certificates stay: {error}"));
+    }
     let Some(old) = running.configuration() else { return };
     let new = match configuration::load(&old.path) {
         Ok(new) => new,
         Err(error) => return event(Event::NotReloaded, format_args!("nothing is changed: {error:#}")),
     };
+    add_volumes(running, &new);
     for wish in &new.volumes {
         let Some(mode) = wish.mode else { continue };
         match running.mode_of(&wish.name) {
             Ok(Some(now)) if now == mode => {}
             Ok(Some(_)) => match running.set(Some(&wish.name), Setting::Mode(mode)) {
-                Ok(()) => {
-                    event(Event::ModeSet, format_args!("volume {} is set to {}", wish.name, mode.name()))
-                }
-                Err(error) => {
-                    event(Event::ModeNotSet, format_args!("{}:{}: {error:#}", new.path.display(), wish.line))
-                }
-            },
-            Ok(None) => event(
-                Event::ModeNotSet,
-                format_args!(
-                    "{}:{}: there is no volume {}; it can be added when the cache is not served",
-                    new.path.display(),
-                    wish.line,
-                    wish.name
+                Ok(()) => event_of(
+                    Event::ModeSet,
+                    &wish.name,
+                    format_args!("volume {} is set to {}", wish.name, mode.name()),
                 ),
-            ),
+                Err(error) => event_of(
+                    Event::ModeNotSet,
+                    &wish.name,
+                    format_args!("{}:{}: {error:#}", new.path.display(), wish.line),
+                ),
+            },
+            Ok(None) => {}
             Err(error) => return event(Event::ModeNotSet, format_args!("{error:#}")),
         }
     }
-    for key in old.changed_keys(&new) {
+    // Of volumes that are new something was said already.
+    let is_new = |key: &str| {
+        let name = key.strip_prefix("volume.");
+        name.is_some_and(|name| old.volumes.iter().all(|wish| wish.name != name))
+    };
+    for key in old.changed_keys(&new).into_iter().filter(|key| !is_new(key)) {
         event(
             Event::NextStart,
             format_args!("{}: `{key}` has changed, which the next start takes up", new.path.display()),
         );
     }
-    running.configure(new);
+    if let Err(error) = running.configure(new) {
+        event(Event::ModeNotSet, format_args!("{error:#}"));
+    }
 }

@@ -7,8 +7,9 @@ use crate::interrupt::Interrupts;
 use crate::opening::{open_cache, open_origin};
 use crate::origin;
 use crate::output::{Output, Size};
+use crate::ownership::follow;
 use crate::running::{self, Doors};
-use crate::setting::Setting;
+use crate::setting::{Kept, Setting};
 use crate::startup::{self, index_bytes, renumber};
 use crate::state::StateDirectory;
 use crate::superblock;
@@ -63,6 +64,7 @@ fn set(arguments: &Set, volume: Option<&str>, setting: Setting) -> Result<()> {
     }
     match setting {
         Setting::GiveUpLost => give_up_lost(arguments, volume),
+        Setting::Kept(kept) => keep(arguments, volume, kept),
         _ => edit(arguments, volume, setting),
     }
 }
@@ -80,6 +82,29 @@ fn give_up_lost(arguments: &Set, volume: Option<&str>) -> Result<()> {
     })
 }
 
+/// Notes a setting that the next daemon works by.
+fn keep(arguments: &Set, volume: Option<&str>, kept: Kept) -> Result<()> {
+    let spec = &arguments.cache;
+    // The lock keeps a daemon from writing its notes meanwhile.
+    let cache = open_cache(spec, Access::Exclusive)?;
+    let superblock = superblock::load(&mut BlockingDevice::new(&cache), &spec.to_string())?;
+    let name = if kept.key().is_of_cache() {
+        if volume.is_some() {
+            bail!("{} is of the whole cache; leave the volume out", kept.key().name());
+        }
+        None
+    } else {
+        let index = superblock::choose(&superblock, volume)?;
+        superblock.volumes[index.at()].as_ref().map(|record| record.name.as_str())
+    };
+    let composition = superblock::composition(&superblock, &spec.to_string())?;
+    superblock::check_kept(&superblock.profile, &composition, kept)?;
+    let state = StateDirectory::find(arguments.places.state_dir.as_deref())?;
+    let mut record = state.load_or_new(&superblock.set_id)?;
+    record.keep(name.unwrap_or_default(), kept);
+    state.store(&record)
+}
+
 /// Changes the superblock of a cache that is not running.
 fn edit(arguments: &Set, volume: Option<&str>, setting: Setting) -> Result<()> {
     let spec = &arguments.cache;
@@ -90,8 +115,9 @@ fn edit(arguments: &Set, volume: Option<&str>, setting: Setting) -> Result<()> {
     match setting {
         Setting::Mode(mode) => {
             let composition = superblock::composition(&superblock, &spec.to_string())?;
-            superblock::check_mode(&superblock.profile, &composition, mode)?;
-            record(&mut superblock, index).mode = mode;
+            superblock::check_mode(&superblock.profile, &composition, superblock.is_ephemeral, mode)?;
+            let before = std::mem::replace(&mut record(&mut superblock, index).mode, mode);
+            note(&mut superblock, index, "mode", (before.name(), mode.name()));
         }
         Setting::SizeOfOrigin => set_size(&mut superblock, index, spec)?,
         Setting::OriginChanged | Setting::OriginChangedDiscardDirty => {
@@ -100,12 +126,20 @@ fn edit(arguments: &Set, volume: Option<&str>, setting: Setting) -> Result<()> {
             change_origin(&mut image, &mut superblock, Change { index, origin, may_discard, cache: spec })?;
         }
         Setting::GiveUpLost => unreachable!("a running cache gives up lost blocks"),
+        Setting::Kept(_) => unreachable!("it is kept among the notes"),
     }
-    superblock::store(&mut image, &mut superblock)
+    let state = StateDirectory::find(arguments.places.state_dir.as_deref())?;
+    superblock::store(&mut image, &mut superblock)?;
+    follow(&state, &superblock)
 }
 
 fn record(superblock: &mut Superblock, index: VolumeIndex) -> &mut VolumeRecord {
     superblock.volumes[index.at()].as_mut().expect("the volume was chosen among those there are")
+}
+
+fn note(superblock: &mut Superblock, index: VolumeIndex, what: &str, (old, new): (&str, &str)) {
+    let name = record(superblock, index).name.clone();
+    superblock::note_change(superblock, &name, what, old, new);
 }
 
 fn open_noted_origin(record: &VolumeRecord, given: Option<&DeviceSpec>) -> Result<Device> {
@@ -131,6 +165,8 @@ fn set_size(superblock: &mut Superblock, index: VolumeIndex, cache: &DeviceSpec)
         record.size_sectors = origin.size_bytes() / SECTOR_BYTES;
         // The well-known places of another size are others.
         record.fingerprint = origin::fingerprint(&origin)?;
+        let (old, new) = (noted_bytes.to_string(), origin.size_bytes().to_string());
+        note(superblock, index, "size_bytes", (&old, &new));
         return Ok(());
     }
     bail!(
@@ -174,7 +210,9 @@ fn change_origin(image: &mut BlockingDevice, superblock: &mut Superblock, change
         Layout::Slots(_) => old.clean_floor_sequence,
         Layout::Log(_) | Layout::Keys(_) | Layout::Frames(_) => new.clean_floor_sequence,
     };
+    let accepted = format!("{} as it was then", new.origin);
     superblock.volumes[index.at()] = Some(VolumeRecord { clean_floor_sequence, ..new });
+    note(superblock, index, "origin", (&old.origin, &accepted));
     if dirty_bytes > 0 {
         let mut output = Output::stdout();
         writeln!(output, "{} of dirty data of volume {name} were thrown away", Size(dirty_bytes))?;

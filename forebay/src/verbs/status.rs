@@ -1,10 +1,10 @@
 //! `forebay status`: asks the daemon, or looks at the device if there is none.
 
-use crate::arguments::Look;
+use crate::arguments::look::Status;
 use crate::control::{Answer, Connection, Question};
 use crate::opening::open_cache;
 use crate::output::Output;
-use crate::report::{CacheIdentity, CacheReport, RecoveryReport, StatusReport, VolumeReport};
+use crate::report::{CacheIdentity, CacheReport, RecoveryReport, StatusReport, VolumeReport, changes};
 use crate::startup::{check_memory_for_index, index_bytes};
 use crate::state::StateDirectory;
 use crate::superblock;
@@ -17,10 +17,10 @@ use live::devices::BlockingDevice;
 use live::devices::{Access, DeviceSpec};
 use std::time::Instant;
 
-pub(super) fn run(arguments: &Look) -> Result<()> {
+pub(super) fn run(Status { look: arguments, history }: &Status) -> Result<()> {
     let mut status = match Connection::open(&arguments.cache)? {
         Some(mut daemon) => match daemon.ask(&Question::Status, |_| ())? {
-            Answer::Status(status) => status,
+            Answer::Status(status) => *status,
             other => return super::unexpected(&other),
         },
         None => {
@@ -38,6 +38,9 @@ pub(super) fn run(arguments: &Look) -> Result<()> {
         output.json(&status)?;
     } else {
         status.print(&mut output)?;
+        if *history {
+            status.print_history(&mut output)?;
+        }
     }
     Ok(output.finish()?)
 }
@@ -82,6 +85,7 @@ fn look(spec: &DeviceSpec, state: &StateDirectory) -> Result<StatusReport> {
         .collect();
     let identity = CacheIdentity::new(spec, &superblock, &composition);
     Ok(StatusReport {
+        clients: None,
         running: false,
         volumes,
         cache: Some(CacheReport { lifetime_written_bytes, ..CacheReport::new(&status.cache, &identity) }),
@@ -89,7 +93,10 @@ fn look(spec: &DeviceSpec, state: &StateDirectory) -> Result<StatusReport> {
         recovery: Some(recovery),
         nbd: Vec::new(),
         metrics: None,
+        web: None,
         oldest_dirty_seconds: None,
+        warming_left_bytes: None,
         config: None,
+        history: changes(&superblock.history),
     })
 }

@@ -3,11 +3,11 @@
 
 use super::unexpected;
 use crate::arguments::attach::Unattach;
-use crate::attachment::{Attached, Identifier, Link, device_path, end_left_alone};
+use crate::attachment::{Attached, Found, Identifier, Link};
 use crate::control::{Answer, Connection, Question};
 use crate::opening::open_cache;
 use crate::output::Output;
-use crate::state::hexadecimal;
+use crate::report::line_id;
 use crate::superblock::{choose, load};
 use anyhow::{Context, Result};
 use live::devices::{Access, BlockingDevice, DeviceSpec};
@@ -40,10 +40,11 @@ fn alone(cache: &DeviceSpec, volume: Option<&str>) -> Result<Attached> {
     let index = choose(&superblock, volume)?;
     let record = superblock.volumes[index.at()].as_ref().context("the volume is gone")?;
     let name = &record.name;
-    let found = Identifier::find(&hexadecimal(&superblock.set_id), record.id.0);
-    let (number, _) = found.with_context(|| format!("volume {name} is not attached"))?;
-    end_left_alone(number)?;
-    let link = Link::of(name);
-    link.remove(number);
-    Ok(Attached { volume: name.clone(), device: device_path(number), link: link.path() })
+    let set_id = line_id(&superblock);
+    let identifier = Identifier { set_id, volume_id: record.id.0, connections: 1, name: name.clone() };
+    let found = Found::of(&identifier).with_context(|| format!("volume {name} is not attached"))?;
+    found.end_left_alone()?;
+    let (link, disk) = (Link::of(name), found.disk());
+    link.remove(disk);
+    Ok(Attached { volume: name.clone(), device: disk.path(), link: link.path() })
 }

@@ -10,8 +10,8 @@ fn scene() -> Scene {
 }
 
 /// Where the driver is loaded these commands would make a device.
-fn has_driver() -> bool {
-    Path::new("/sys/module/nbd").exists()
+fn has_driver(module: &str) -> bool {
+    Path::new("/sys/module").join(module).exists()
 }
 
 #[test]
@@ -28,26 +28,46 @@ fn what_is_not_served_or_not_attached_is_refused() {
 
 #[test]
 fn without_the_driver_one_line_says_what_to_do() {
-    if has_driver() {
-        return;
+    for (door, module) in [("nbd", "nbd"), ("ublk", "ublk_drv")] {
+        if has_driver(module) {
+            continue;
+        }
+        let scene = scene();
+        let session = scene.status()["session"].clone();
+        let serve = ["serve", &scene.cache, "--attach", "--door", door];
+        let missing = format!("module {module}");
+        scene.place.refused(&serve, 1, &[&missing, "cannot attach"]);
+        assert_eq!(scene.status()["session"], session, "a start that is refused changes nothing");
+        let daemon = scene.serve();
+        scene.place.refused(&["attach", &scene.cache, "--door", door], 1, &[&missing, "volume disk"]);
+        assert_eq!(scene.status()["volumes"][0].get("device"), None);
+        daemon.stop();
+        assert!(!Path::new("/dev/forebay/disk").exists());
     }
+}
+
+#[test]
+fn what_the_ublk_driver_does_not_have_is_refused() {
     let scene = scene();
-    let session = scene.status()["session"].clone();
-    scene.place.refused(&["serve", &scene.cache, "--attach"], 1, &["module nbd", "cannot attach"]);
-    assert_eq!(scene.status()["session"], session, "a start that is refused changes nothing");
+    let held = ["--door", "ublk", "--hold", "5"];
+    let serve = [&["serve", &scene.cache, "--attach"][..], &held].concat();
+    scene.place.refused(&serve, 1, &["--hold", "--door nbd"]);
     let daemon = scene.serve();
-    scene.place.refused(&["attach", &scene.cache], 1, &["module nbd", "volume disk"]);
-    assert_eq!(scene.status()["volumes"][0].get("device"), None);
+    let attach = [&["attach", &scene.cache][..], &held].concat();
+    scene.place.refused(&attach, 1, &["--hold", "--door nbd", "volume disk"]);
     daemon.stop();
-    assert!(!Path::new("/dev/forebay/disk").exists());
 }
 
 #[test]
 fn numbers_that_no_device_has_are_wrong_usage() {
     let scene = scene();
-    for (option, value) in
-        [("--connections", "0"), ("--connections", "17"), ("--index", "40000"), ("--hold", "0")]
-    {
+    for (option, value) in [
+        ("--connections", "0"),
+        ("--connections", "17"),
+        ("--index", "40000"),
+        ("--hold", "0"),
+        ("--door", "front"),
+    ] {
         scene.place.refused(&["attach", &scene.cache, option, value], 2, &[option]);
     }
     scene.place.refused(&["serve", &scene.cache, "--attach", "--uncached"], 2, &["--uncached"]);

@@ -10,21 +10,21 @@ use std::time::{Duration, Instant};
 const MIB: u64 = 1 << 20;
 
 /// Writes a configuration file; its path.
-fn write(place: &Place, name: &str, text: &str) -> String {
+pub fn write(place: &Place, name: &str, text: &str) -> String {
     let path = place.path(name);
     fs::write(&path, text).expect("a file for the test");
     path.to_str().expect("a plain path").to_owned()
 }
 
 /// A daemon that has only a file to go by.
-struct Daemon {
+pub struct Daemon {
     child: Child,
     ready: String,
     errors: BufReader<std::process::ChildStderr>,
 }
 
 impl Daemon {
-    fn start(place: &Place, arguments: &[&str]) -> Daemon {
+    pub fn start(place: &Place, arguments: &[&str]) -> Daemon {
         let mut child = place
             .command(arguments)
             .stdout(Stdio::piped())
@@ -43,19 +43,19 @@ impl Daemon {
     }
 
     /// The next line on standard error.
-    fn line(&mut self) -> String {
+    pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.errors.read_line(&mut line).expect("text");
         line
     }
 
-    fn signal(&self, name: &str) {
+    pub fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         let sent = std::process::Command::new("kill").args(["-s", name, &pid]).status().expect("kill exists");
         assert!(sent.success());
     }
 
-    fn stop(mut self) {
+    pub fn stop(mut self) {
         self.signal("TERM");
         assert_eq!(self.child.wait().expect("it was started").code(), Some(0));
     }
@@ -69,7 +69,8 @@ impl Drop for Daemon {
     }
 }
 
-fn text_of(scene: &Scene, more: &str) -> String {
+/// A configuration of the scene's cache, with more lines.
+pub fn text_of(scene: &Scene, more: &str) -> String {
     let socket = scene.place.path("data.sock");
     format!("cache = \"{}\"\nnbd = [\"unix:{}\"]\n{more}", scene.cache, socket.display())
 }

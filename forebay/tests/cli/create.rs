@@ -208,7 +208,7 @@ fn words_without_meaning_are_usage_errors() {
     place.refused(&["create", "--origin", "mem:8X", "--cache", &cache], 2, &["size suffix"]);
     place.refused(&["create", "--origin", "model:hdd?size=8Q", "--cache", &cache], 2, &["size suffix"]);
     place.refused(&["create", "--origin", "model:tape?size=8G", "--cache", &cache], 2, &["unknown model"]);
-    place.refused(&["create", "--origin", "s3://bucket/x", "--cache", &cache], 2, &["not supported yet"]);
+    place.refused(&["create", "--origin", "s3://bucket/x", "--cache", &cache], 2, &["recipes/s3.md"]);
     place.refused(&["create", "--origin", &origin], 2, &["--cache"]);
     place.refused(&["frobnicate"], 2, &["frobnicate"]);
     place.refused(&[], 2, &["--help"]);

@@ -155,6 +155,8 @@ fn board_and_alerts_ask_for_what_is_there() {
     let Some(folder) = monitoring() else { return };
     let (_scene, page, ..) = worked();
     let mut there = names(&page);
+    // It is there after some load.
+    there.insert("forebay_lru_read_hit_ratio".to_owned());
     // It is there when an origin fails.
     there.insert("forebay_volume_dirty_limit_bytes".to_owned());
     let board: Value =

@@ -3,8 +3,34 @@
 
 use crate::scene::{Scene, pattern};
 use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
+
+/// udev locks each disk at boot while it looks at it, and shares that lock; a start waits for it.
+#[test]
+fn a_start_waits_for_programs_that_only_look() {
+    let scene = Scene::new(64 * MIB, &[]);
+    let mut locks: Vec<_> = [&scene.cache, &scene.origin]
+        .map(|device| {
+            let ready = scene.place.path("ready");
+            let script = format!("touch {}; sleep 3.5", ready.display());
+            let lock = Command::new("flock").args(["-s", device, "sh", "-c", &script]).spawn();
+            while !ready.exists() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            fs::remove_file(&ready).expect("it was there");
+            lock.expect("flock of util-linux is installed")
+        })
+        .into();
+    let began = Instant::now();
+    scene.serve().stop();
+    assert!(began.elapsed() > Duration::from_millis(1500), "it waited: {:?}", began.elapsed());
+    for lock in &mut locks {
+        assert!(lock.wait().expect("it was started").success());
+    }
+}
 
 #[test]
 fn a_second_cache_is_refused_while_the_first_may_hold_newer_data() {

@@ -160,7 +160,7 @@ fn systemd_takes_the_unit() {
     assert!(output.status.success() && !said.contains("forebay@x"), "{said}");
 }
 
-/// An event has its id in any log, and its level in the journal.
+/// An event has its id in any log, and its level at the journal's end of standard error, if the journal takes no messages.
 #[test]
 fn the_journal_gets_the_level_of_an_event() {
     use std::os::unix::fs::MetadataExt;
@@ -175,6 +175,7 @@ fn the_journal_gets_the_level_of_an_event() {
             .place
             .command(&["serve", &scene.cache])
             .env("JOURNAL_STREAM", format!("{}:{inode}", found.dev()))
+            .env("FOREBAY_JOURNAL_SOCKET", scene.place.path("nowhere"))
             .env("NOTIFY_SOCKET", &manager.path)
             .stdout(Stdio::null())
             .stderr(journal)

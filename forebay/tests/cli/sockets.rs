@@ -56,7 +56,7 @@ fn a_run_directory_that_others_can_use_is_refused() {
         scene.place.refused(&serve, 1, words);
         scene.place.refused(&status, 1, words);
     };
-    for mode in [0o777, 0o755, 0o750, 0o500] {
+    for mode in [0o777, 0o755, 0o770, 0o701, 0o500] {
         fs::create_dir(&run).unwrap();
         fs::set_permissions(&run, Permissions::from_mode(mode)).unwrap();
         refused(&[&format!("mode {mode:04o} instead of 0700"), "chmod 700"]);

@@ -1,6 +1,8 @@
 //! The pages of docs/recipes: their commands, run as they are written there, on files in place of devices.
 
 use crate::daemon::{Site, end_of, first_difference, tool};
+use crate::nbd_origin::bucket::Bucket;
+use crate::nbd_origin::cluster::Cluster;
 use live::nbd::client::{Address, Client};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -15,6 +17,8 @@ struct Recipe {
     page: &'static str,
     site: Site,
     variables: Vec<(&'static str, String)>,
+    /// Where programs are looked for first.
+    programs: String,
 }
 
 impl Recipe {
@@ -25,7 +29,7 @@ impl Recipe {
             ("FOREBAY_STATE_DIR", site.path("state")),
             ("FOREBAY_RUN_DIR", site.path("run")),
         ];
-        Recipe { page, site, variables }
+        Recipe { page, site, variables, programs: String::new() }
     }
 
     /// Lets a variable stand for a file with some content.
@@ -42,6 +46,19 @@ impl Recipe {
         path
     }
 
+    /// Takes over where programs find a cluster or a bucket, from the variables of a process that does.
+    fn with_environment(&mut self, lines: &str) {
+        for (name, value) in lines.lines().filter_map(|line| line.split_once('=')) {
+            let known = ["LD_LIBRARY_PATH", "QEMU_MODULE_DIR", "PYTHONPATH", "CEPH_CONF", "CEPH_ARGS"];
+            let keys = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"];
+            if name == "PATH" {
+                self.programs = format!("{value}:");
+            } else if let Some(name) = known.iter().chain(&keys).find(|known| **known == name) {
+                self.variables.push((name, value.to_owned()));
+            }
+        }
+    }
+
     /// The commands below a mark of the page.
     fn commands(&self, mark: &str) -> String {
         let mark = format!("<!-- {mark} -->\n");
@@ -54,7 +71,8 @@ impl Recipe {
     /// A shell with the recipe's variables, in which `forebay` is the one under test.
     fn shell(&self, script: &str) -> Command {
         let forebay = Path::new(env!("CARGO_BIN_EXE_forebay")).parent().expect("a directory");
-        let path = format!("{}:{}", forebay.display(), std::env::var("PATH").unwrap_or_default());
+        let others = std::env::var("PATH").unwrap_or_default();
+        let path = format!("{}:{}{others}", forebay.display(), self.programs);
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "sh", "-ec", script]).env("PATH", path);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
@@ -70,13 +88,27 @@ impl Recipe {
         told
     }
 
-    /// Starts what stands below a mark, and waits until it serves that volume.
+    /// Starts what stands below a mark.
+    fn start(&self, mark: &str) -> Running {
+        self.start_script(&format!("exec {}", self.commands(mark).trim_start()))
+    }
+
+    fn start_script(&self, script: &str) -> Running {
+        let child = self.shell(script).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        Running(child.expect("a shell"))
+    }
+
+    /// The same, and waits until it serves that volume.
     fn serve(&self, mark: &str, volume: &str) -> Running {
-        let script = format!("exec {}", self.commands(mark).trim_start());
-        let child = self.shell(&script).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        let running = Running(child.expect("a shell"));
+        let running = self.start(mark);
         wait_until("the daemon serves", || self.connect(volume).is_some());
         running
+    }
+
+    /// Waits until an origin's server takes clients at the socket of that name.
+    fn await_origin(&self, socket: &str, export: &str) {
+        let address = Address::Unix(self.site.path(socket).into());
+        wait_until("the origin is served", || Client::connect(&address, export).is_ok());
     }
 
     fn connect(&self, volume: &str) -> Option<Client> {
@@ -165,47 +197,112 @@ fn the_recipe_of_a_cloud_disk_works_as_it_is_written() {
     let disk = recipe.with_disk("DISK", 3);
     let nvme = recipe.with_ssd("NVME");
     let mut expected = bytes_of(&disk);
-    recipe.run("create");
+    assert!(recipe.run("create").contains("as ephemeral writethrough cache"));
     let daemon = recipe.serve("serve", "data");
     recipe.write("data", &mut expected, 5);
-    // The instance stops without a word, and its store is gone, then blank.
+    assert!(recipe.run("warm").contains("warmed: "));
+    daemon.stop();
+    // The instance stops, and its store is blank.
+    recipe.site.file("NVME", 32 * MIB);
+    let daemon = recipe.serve("again", "data");
+    recipe.write("data", &mut expected, 6);
+    // It stops without a word, and its store is gone, then blank.
     drop(daemon);
     std::fs::remove_file(&nvme).expect("the store");
     let daemon = recipe.serve("uncached", "data");
-    recipe.write("data", &mut expected, 6);
+    recipe.write("data", &mut expected, 7);
     daemon.stop();
     recipe.site.file("NVME", 32 * MIB);
-    recipe.run("again");
-    let daemon = recipe.serve("serve", "data");
-    recipe.write("data", &mut expected, 7);
+    let daemon = recipe.serve("again", "data");
+    recipe.write("data", &mut expected, 8);
     recipe.run("out");
     daemon.stop();
     assert_holds(&disk, &expected);
 }
 
-#[test]
-fn the_recipe_of_a_bucket_works_as_it_is_written() {
-    let mut recipe = Recipe::new("bucket", include_str!("../../../docs/recipes/s3.md"));
-    let disk = recipe.with_disk("DISK", 4);
-    recipe.with_ssd("SSD");
-    let bucket = recipe.site.path("bucket");
-    recipe.variables.push(("BUCKET", bucket.clone()));
-    let mut expected = bytes_of(&disk);
-    // The page's filters over a file, with the delay of a bucket.
-    let serve = "exec nbdkit --foreground --unix \"$BUCKET\" --filter=retry --filter=blocksize --filter=delay \
-                 file \"$DISK\" minblock=64k maxdata=64k delay-read=5ms delay-write=5ms";
-    let server = recipe.shell(serve).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    let _server = Running(server.expect("nbdkit starts"));
-    wait_until("the bucket is served", || Client::connect(&Address::Unix(bucket.clone().into()), "").is_ok());
+/// What stands on the page of buckets below its server; `expected` is what the disk holds before and after.
+fn follow_the_recipe_of_a_bucket(recipe: &Recipe, expected: &mut [u8]) {
+    recipe.await_origin("bucket", "");
     recipe.run("create");
     let daemon = recipe.serve("serve", "bucket");
-    recipe.write("bucket", &mut expected, 8);
+    recipe.write("bucket", expected, 8);
     assert!(recipe.run("look").contains("volume     bucket"), "the status tells of the volume");
     recipe.run("flush");
-    recipe.write("bucket", &mut expected, 9);
+    recipe.write("bucket", expected, 9);
     recipe.run("out");
     daemon.stop();
+}
+
+fn recipe_of_a_bucket(name: &str) -> Recipe {
+    let mut recipe = Recipe::new(name, include_str!("../../../docs/recipes/s3.md"));
+    recipe.with_ssd("SSD");
+    recipe.variables.push(("BUCKET", recipe.site.path("bucket")));
+    recipe
+}
+
+/// Where no real one is to be had: the page's filters over a file, with the delay of a bucket.
+#[test]
+fn the_recipe_of_a_bucket_works_on_a_file() {
+    let mut recipe = recipe_of_a_bucket("bucket-file");
+    let disk = recipe.with_disk("DISK", 4);
+    let mut expected = bytes_of(&disk);
+    let serve = "exec nbdkit --foreground --unix \"$BUCKET\" --filter=retry --filter=blocksize --filter=delay \
+                 file \"$DISK\" minblock=64k maxdata=64k delay-read=5ms delay-write=5ms";
+    let _server = recipe.start_script(serve);
+    follow_the_recipe_of_a_bucket(&recipe, &mut expected);
     assert_holds(&disk, &expected);
+}
+
+#[test]
+fn the_recipe_of_a_bucket_works_as_it_is_written() {
+    let mut recipe = recipe_of_a_bucket("bucket");
+    let place = Site::new("bucket-server");
+    let Some(bucket) = Bucket::new(&place, "the recipe of a bucket") else {
+        return;
+    };
+    recipe.with_environment(&bucket.environment());
+    recipe.variables.extend([("ENDPOINT", bucket.endpoint()), ("NAME", "disks".to_owned())]);
+    recipe.variables.extend([("KEY", "recipe".to_owned()), ("SIZE", SIZE.to_string())]);
+    let mut expected = vec![0; SIZE as usize];
+    let server = recipe.start("server");
+    follow_the_recipe_of_a_bucket(&recipe, &mut expected);
+    drop(server);
+    let exported = recipe.site.path("exported");
+    std::fs::remove_file(recipe.site.path("bucket")).expect("the socket of the server that is gone");
+    let _server = recipe.start("server");
+    recipe.await_origin("bucket", "");
+    tool("nbdcopy", &[&format!("nbd+unix:///?socket={}", recipe.site.path("bucket")), &exported]);
+    assert_holds(&exported, &expected);
+}
+
+#[test]
+fn the_recipe_of_a_ceph_image_works_as_it_is_written() {
+    let mut recipe = Recipe::new("ceph", include_str!("../../../docs/recipes/ceph-rbd.md"));
+    let place = Site::new("ceph-cluster");
+    let Some(cluster) = Cluster::new(&place, "the recipe of a Ceph image", SIZE) else {
+        return;
+    };
+    recipe.with_environment(&cluster.environment());
+    recipe.with_ssd("NVME");
+    recipe.variables.extend([("POOL", "rbd".to_owned()), ("IMAGE", "disk".to_owned())]);
+    recipe.variables.push(("RBD", recipe.site.path("rbd")));
+    let mut expected = vec![0; SIZE as usize];
+    let server = recipe.start("server");
+    recipe.await_origin("rbd", "disk");
+    recipe.run("create");
+    let daemon = recipe.serve("serve", "disk");
+    recipe.write("disk", &mut expected, 12);
+    assert!(recipe.run("look").contains("volume     disk"), "the status tells of the volume");
+    recipe.run("flush");
+    recipe.run("snapshot");
+    let then = expected.clone();
+    recipe.write("disk", &mut expected, 13);
+    recipe.run("out");
+    daemon.stop();
+    drop(server);
+    for (name, content) in [("disk@today", &then), ("disk", &expected)] {
+        assert_holds(&cluster.export(name), content);
+    }
 }
 
 #[test]

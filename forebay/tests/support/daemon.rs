@@ -312,6 +312,11 @@ impl Daemon {
         self.signal("CONT");
     }
 
+    /// Asks it to read again what it can.
+    pub fn reload(&self) {
+        self.signal("HUP");
+    }
+
     fn signal(&self, name: &str) {
         // The shell's own `kill`: no package has to bring one.
         tool("sh", &["-c", &format!("kill -{name} {}", self.child.id())]);

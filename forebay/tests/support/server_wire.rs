@@ -20,7 +20,7 @@ pub fn enter(
         reader.read_exact(&mut byte)?;
         match handshake.feed(&byte, &exports, &mut output).outcome {
             Some(Outcome::Serve(session)) => break Some(session),
-            Some(Outcome::Close) => break None,
+            Some(Outcome::Close | Outcome::StartTls) => break None,
             None => {}
         }
     };

@@ -10,7 +10,6 @@ use crate::trace::spread::{BlockMap, TracedBlock};
 const POSITIONS_MIN: usize = 1024;
 
 /// The blocks in the order of their last access.
-#[derive(Default)]
 pub struct StackDistances {
     /// Where each block's last access stands.
     last: BlockMap<u32>,
@@ -18,6 +17,14 @@ pub struct StackDistances {
     tree: Vec<u32>,
     /// The position that the next access gets.
     next: usize,
+    /// Blocks that are remembered when there is no room for more positions.
+    blocks_max: usize,
+}
+
+impl Default for StackDistances {
+    fn default() -> StackDistances {
+        StackDistances::bounded(usize::MAX)
+    }
 }
 
 impl StackDistances {
@@ -27,10 +34,29 @@ impl StackDistances {
         StackDistances::default()
     }
 
-    /// Distinct blocks so far.
+    /// No block was accessed. The `blocks_max` blocks that were accessed last are remembered at the least, and twice as
+    /// many at the most; the access of any other block counts as its first.
+    #[must_use]
+    pub fn bounded(blocks_max: usize) -> StackDistances {
+        StackDistances { last: BlockMap::default(), tree: Vec::new(), next: 0, blocks_max }
+    }
+
+    /// Distinct blocks that are remembered.
     #[must_use]
     pub fn blocks(&self) -> u64 {
         self.last.len() as u64
+    }
+
+    /// Whether a block is remembered.
+    #[must_use]
+    pub fn remembers(&self, block: TracedBlock) -> bool {
+        self.last.contains_key(&block)
+    }
+
+    /// Forgets all blocks but these.
+    pub fn retain(&mut self, is_kept: impl Fn(TracedBlock) -> bool) {
+        self.last.retain(|block, _| is_kept(*block));
+        self.compact();
     }
 
     /// Accesses a block: how many others were accessed since its last time, `None` if this is its first.
@@ -71,8 +97,15 @@ impl StackDistances {
         sum
     }
 
-    /// Moves the last accesses together, and makes room for as many again.
+    /// Moves the last accesses together, and makes room for as many again. The oldest ones go if there are too many.
     fn compact(&mut self) {
+        if self.last.len() > self.blocks_max {
+            let mut positions: Vec<u32> = self.last.values().copied().collect();
+            let too_many = positions.len() - self.blocks_max;
+            let (_, oldest, _) = positions.select_nth_unstable(too_many);
+            let oldest = *oldest;
+            self.last.retain(|_, position| *position >= oldest);
+        }
         let mut positions: Vec<&mut u32> = self.last.values_mut().collect();
         positions.sort_unstable();
         for (new, position) in (0..).zip(positions) {
@@ -95,6 +128,37 @@ impl StackDistances {
 mod tests {
     use super::*;
     use crate::random::Random;
+
+    #[test]
+    fn a_bound_forgets_the_oldest_and_changes_nothing_nearer() {
+        let mut random = Random::new(4);
+        let (mut bounded, mut whole) = (StackDistances::bounded(700), StackDistances::new());
+        let mut far = 0;
+        for _ in 0..50_000 {
+            let block = (0, random.below(3000));
+            match (bounded.access(block), whole.access(block)) {
+                (None, Some(distance)) => {
+                    assert!(distance >= 700, "a block at {distance} was forgotten");
+                    far += 1;
+                }
+                (one, other) => assert_eq!(one, other),
+            }
+            assert!(bounded.blocks() <= 1401 && bounded.tree.len() <= 1400, "{}", bounded.blocks());
+        }
+        assert!(far > 10_000, "{far}");
+        for distances in [&mut bounded, &mut whole] {
+            distances.retain(|(_, block)| block % 2 == 0);
+        }
+        let near: Vec<u64> = (0..3000).filter(|block| bounded.remembers((0, *block))).collect();
+        assert!(near.len() > 300 && near.iter().all(|block| block % 2 == 0), "{}", near.len());
+        for block in near {
+            assert_eq!(
+                bounded.access((0, block)),
+                whole.access((0, block)),
+                "what is kept keeps its distance"
+            );
+        }
+    }
 
     #[test]
     fn distances_are_those_of_a_list_that_moves_to_the_front() {

@@ -34,9 +34,6 @@ impl LruHits {
     /// The hits of a cache of `blocks` blocks; so many as there are without end if it is `u64::MAX`.
     pub(super) fn hits(&self, blocks: u64) -> Counts {
         let end = usize::try_from(blocks).unwrap_or(usize::MAX).min(self.at.len());
-        self.at[..end].iter().fold(Counts::default(), |sum, counts| Counts {
-            reads: sum.reads + counts.reads,
-            writes: sum.writes + counts.writes,
-        })
+        self.at[..end].iter().fold(Counts::default(), |sum, counts| sum.plus(*counts))
     }
 }

@@ -8,6 +8,8 @@
 //!
 //! Without a sample, and at sizes of one's own, all policies are exact: so they can be held against other simulators.
 //!
+//! A load that goes on has a curve of its own kind, in memory that has a bound ([`Ongoing`]).
+//!
 //! Blocks are 4 KiB; reads and writes alike are accesses; the cache begins empty, takes in whatever is
 //! missed, and writes to it stay in it (writeback). Discards are passed over. What a cache needs of its device
 //! for itself is not counted.
@@ -23,6 +25,7 @@ mod buckets;
 pub mod distances;
 mod exact;
 mod frames;
+mod ongoing;
 mod plot;
 mod policy;
 mod recommend;
@@ -31,6 +34,7 @@ mod service;
 
 pub use advice::{Advice, Curve, Point, SampleError};
 pub use advise::{Options, advise};
+pub use ongoing::{Ongoing, Reuse, SizePoint};
 pub use plot::plot;
 pub use policy::{Compared, POLICIES};
 pub use recommend::Recommendation;
@@ -55,10 +59,20 @@ impl Counts {
     }
 
     fn add(&mut self, access: Access) {
+        self.add_many(access, 1);
+    }
+
+    fn add_many(&mut self, access: Access, many: u64) {
         match access {
-            Access::Read => self.reads += 1,
-            Access::Write => self.writes += 1,
+            Access::Read => self.reads += many,
+            Access::Write => self.writes += many,
         }
+    }
+
+    /// The sum of these and others.
+    #[must_use]
+    pub fn plus(self, other: Counts) -> Counts {
+        Counts { reads: self.reads + other.reads, writes: self.writes + other.writes }
     }
 }
 

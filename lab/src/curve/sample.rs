@@ -68,8 +68,11 @@ impl Sample {
     /// not: either way the sample's number of accesses is not what it should be. The difference is counted as
     /// hits (SHARDS-adj). Never less than none, nor more than all; `None` if there is nothing to tell from.
     pub(super) fn ratio(&self, hits: u64, sampled: u64, all: u64) -> Option<f64> {
-        let expected = all as f64 * self.rate();
-        let corrected = hits as f64 + expected - sampled as f64;
-        (sampled > 0).then(|| (corrected / expected).clamp(0.0, 1.0))
+        corrected(hits as f64, sampled as f64, all as f64 * self.rate())
     }
+}
+
+/// The hit ratio of all accesses, from the hits and the accesses of a sample that should have had `expected` of them.
+pub(super) fn corrected(hits: f64, sampled: f64, expected: f64) -> Option<f64> {
+    (sampled > 0.0 && expected > 0.0).then(|| ((hits + expected - sampled) / expected).clamp(0.0, 1.0))
 }

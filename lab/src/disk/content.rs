@@ -22,6 +22,16 @@ impl Content {
         }
     }
 
+    /// The content of a sector, if this begins at `first` and reaches it.
+    #[must_use]
+    pub fn at(&self, first: u64, sector: u64) -> Option<Sector> {
+        let step = sector.checked_sub(first).filter(|step| *step < self.sectors())?;
+        Some(match self {
+            Content::Data(sectors) => sectors[step as usize].clone(),
+            Content::Zeroes(_) => Sector::default(),
+        })
+    }
+
     pub(super) fn copy_to(&self, cells: &mut [Sector], first: u64) {
         for step in 0..self.sectors() as usize {
             self.copy_one(cells, first, step);

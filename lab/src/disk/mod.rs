@@ -57,6 +57,27 @@
 //!
 //! A start that is refused writes nothing to the cache; each later one is refused for the same reason, until the origin is
 //! put back, when all is as before, or accepted, when the volume is what its origin is.
+//!
+//! # Servers
+//!
+//! An origin may be behind a server, and then there are connections. A change lands at the server as at a disk, and is durable when
+//! a flush was answered, or when it is answered and said so itself. The client of the server is the daemon's own
+//! ([`engine::remote`]).
+//!
+//! | event | what may happen | what is promised |
+//! | --- | --- | --- |
+//! | the connection is lost | of the requests under way some are carried out, at once or in the next second, others never | all are answered as if nothing had been |
+//! | the server dies | of what was not flushed any part is kept; nothing is carried out later | the next FLUSH fails where writes went around the cache; what is in a log stays there |
+//! | it is away | for a while, or until the next life | what needs it waits for ten seconds and then fails; it goes on when it is back |
+//! | another disk, an older copy, a smaller one comes back | the right one follows, or nothing | refused, and nothing is sent to it, if it differs where the client looks; a smaller one always |
+//! | the right disk comes back | without what it lost, larger than before | never refused |
+//! | an answer comes twice, or when its connection is over, or says that the server ends | at any time | nobody takes it for another one |
+//! | a process is killed | what its server has is carried out in the next second, or never; the server dies, too | a start reads nothing before that |
+//! | the server hangs | it counts as gone after the driver's timeout | as with a disk |
+//!
+//! Not made here, because no client could stand it: a disk that is the same wherever the client looks (counted, and not used); a
+//! server that carries a request out more than a second after its connection was lost. When a server dies behind a kill, nobody is
+//! told that it lost what went around the cache.
 
 mod content;
 pub mod faults;
@@ -330,6 +351,33 @@ impl Disk {
         for write in &writes {
             self.restore(write.first, write.content.sectors());
         }
+    }
+
+    /// Cuts the power of this device alone, with these changes under way. Returns the sectors of which reads see another
+    /// content than before, of those that were unflushed.
+    pub fn die(
+        &mut self,
+        under_way: Vec<(u64, Content)>,
+        fate: &mut dyn FnMut(&Unflushed) -> Fate,
+    ) -> Vec<u64> {
+        let seen: Vec<(u64, Vec<Sector>)> = self
+            .unflushed
+            .iter()
+            .map(|write| (write.first, self.read(write.first, write.content.sectors()).to_vec()))
+            .collect();
+        for (first, content) in under_way {
+            self.land(first, content);
+        }
+        self.cut_power(fate);
+        let mut lost = Vec::new();
+        for (first, before) in seen {
+            let now = self.read(first, before.len() as u64);
+            let others = (first..).zip(now.iter().zip(&before)).filter(|(_, (now, before))| now != before);
+            lost.extend(others.map(|(sector, _)| sector));
+        }
+        lost.sort_unstable();
+        lost.dedup();
+        lost
     }
 
     fn restore(&mut self, first: u64, sectors: u64) {

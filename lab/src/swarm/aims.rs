@@ -38,7 +38,7 @@ fn superblock_under_way(random: &mut Random, world: &mut World) -> Result<(), Vi
         return Ok(());
     }
     let (mode, _) = WriteMode::ALL[random.below(4) as usize];
-    world.submit(volume, RequestOp::SetMode(mode));
+    world.submit(volume, RequestOp::SetMode(world.allowed_mode(mode)));
     until(world, |world| {
         let second = SUPERBLOCK_OFFSETS[1] / 512;
         !world.pending(|io| io.is_cache(Kind::Write) && io.first == second).is_empty()

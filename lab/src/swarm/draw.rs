@@ -100,6 +100,21 @@ impl Options {
         self.set(Knob::aimed, if random.one_in(8) { random.between(20, 80) } else { 0 });
     }
 
+    pub(super) fn draw_holds(&mut self, random: &mut Random) {
+        self.set(Knob::holds, if random.one_in(8) { random.between(20, 80) } else { 0 });
+        self.set(Knob::rooms, if random.one_in(4) { random.between(20, 80) } else { 0 });
+    }
+
+    /// Draws whether the cache may be gone at any start.
+    pub(super) fn draw_ephemeral(&mut self, random: &mut Random) {
+        self.set(Knob::blank_caches, if random.one_in(8) { random.between(10, 80) } else { 0 });
+    }
+
+    /// Draws how often blocks are warmed.
+    pub(super) fn draw_warms(&mut self, random: &mut Random) {
+        self.set(Knob::warms, if random.one_in(4) { random.between(10, 80) } else { 0 });
+    }
+
     /// Draws events between two lives of a cache: origins and caches that change, refused starts, hasty stops, an operator's jobs.
     pub(super) fn draw_between_lives(&mut self, random: &mut Random) {
         self.set(Knob::origin_changes, if random.one_in(2) { random.between(10, 80) } else { 0 });
@@ -112,5 +127,20 @@ impl Options {
         self.set(Knob::silences, if random.one_in(2) { random.between(20, 100) } else { 0 });
         self.set(Knob::rot_while_off, if random.one_in(2) { random.between(20, 100) } else { 0 });
         self.set(Knob::sick_stops, if random.one_in(2) { random.between(10, 60) } else { 0 });
+        self.set(Knob::additions, if random.one_in(2) { random.between(20, 100) } else { 0 });
+        self.set(Knob::successions, if random.one_in(2) { random.between(20, 100) } else { 0 });
+    }
+
+    /// Draws what servers of origins do, where there are some: those that `remote` names.
+    pub(super) fn draw_servers(&mut self, random: &mut Random) {
+        self.set(Knob::server_losses, *random.pick(&[1_000, 5_000, 20_000, 100_000]));
+        for (knob, most) in [(Knob::server_doubles, 20_000), (Knob::server_endings, 10_000)] {
+            self.set(knob, if random.one_in(2) { random.between(most / 50, most) } else { 0 });
+        }
+        self.set(Knob::server_deaths, *random.pick(&[0, 30, 100]));
+        self.set(Knob::impostors, *random.pick(&[0, 30, 80]));
+        self.set(Knob::away_ms, *random.pick(&[1, 100, 3000, 15_000]));
+        self.set(Knob::server_sectors, *random.pick(&[0, 0, 8, 32, 128]));
+        self.set(Knob::server_fua, u64::from(random.one_in(6)));
     }
 }

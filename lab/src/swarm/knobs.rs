@@ -219,4 +219,34 @@ knobs! {
     sick_stops = 0,
     /// Blocks of the ring that no flush covers, at the most; 0: as many as there are.
     unflushed_blocks = 0,
+    /// Per cent of rounds in which a volume that was taken off is added while clients of others work.
+    additions = 0,
+    /// Per cent of clean stops behind which the cache gives its place to another device, or is made anew.
+    successions = 0,
+    /// Per cent of rounds in which the destage of a volume is held back, or let go again.
+    holds = 0,
+    /// Per cent of starts at which the cache device is blank; it is ephemeral, and no volume is in writeback then.
+    blank_caches = 0,
+    /// Per cent of moments at which some blocks are warmed.
+    warms = 0,
+    /// The volumes whose origins are behind servers, as bits.
+    remote = 0,
+    /// Requests with which the connection to a server is lost, in a million.
+    server_losses = 0,
+    /// Answers of servers that come twice, in a million.
+    server_doubles = 0,
+    /// Answers of servers that they are shutting down, in a million.
+    server_endings = 0,
+    /// Per cent of lost connections whose server died, with what was not flushed.
+    server_deaths = 0,
+    /// Per cent of lost connections behind which another disk, an older copy, or a smaller one comes first.
+    impostors = 0,
+    /// The longest time that a server is away, in milliseconds; some are away until all is healed.
+    away_ms = 1,
+    /// Sectors of a request to a server at the most; 0: as many as one likes.
+    server_sectors = 0,
+    /// Whether servers have no flush, and each change says that it is to be durable.
+    server_fua = 0,
+    /// Per cent of rounds in which a volume gets another room in the cache.
+    rooms = 0,
 }

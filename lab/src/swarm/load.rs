@@ -9,11 +9,11 @@ use crate::disk::Fate;
 use crate::disk::faults::Rates;
 use crate::random::Random;
 use crate::violation::{Kind, Violation};
-use crate::world::{Refusal, World};
-use engine::effect::{Errno, RequestOp, WriteMode};
+use crate::world::{Refusal, World, blocks};
+use engine::effect::{Errno, RequestOp, Room, WriteMode};
 use engine::recovery::OpenError;
 use engine::store::log::scan::ScanError;
-use engine::units::{Nanos, SectorRange};
+use engine::units::{BLOCK_BYTES, Nanos, SectorRange};
 
 /// Attempts to open a cache whose device fails.
 const ATTEMPTS: u32 = 20;
@@ -47,7 +47,7 @@ impl<'a> Load<'a> {
             self.break_devices(world);
             self.change_modes(world)?;
             self.operate(world)?;
-            if !self.detach(world)? {
+            if !self.detach(world)? && !self.add(world)? {
                 self.requests(world, self.get(Knob::steps))?;
             }
             self.before_an_end(world)?;
@@ -93,6 +93,12 @@ impl<'a> Load<'a> {
         for volume in 0..world.volumes() {
             world.origin(volume).faults.heal();
         }
+        world.heal_servers();
+    }
+
+    /// Whether something failed, or will: then a cache may not stop cleanly.
+    fn is_troubled(world: &World) -> bool {
+        world.oracle().explained.any() || world.do_servers_owe()
     }
 
     /// Waits until everything is answered and all faults are told, on healed devices.
@@ -106,7 +112,9 @@ impl<'a> Load<'a> {
     /// gone until a restart: a drain would wait for it.
     fn finish(world: &mut World) -> Result<(), Violation> {
         for volume in 0..world.volumes() {
-            let is_gone = world.origin(volume).faults.gone.is_some() || world.hangs(volume);
+            let is_gone = world.origin(volume).faults.gone.is_some()
+                || world.hangs(volume)
+                || world.is_server_gone(volume);
             if is_gone && world.is_draining(volume) {
                 world.submit(volume, RequestOp::CancelDrain);
             }
@@ -116,6 +124,10 @@ impl<'a> Load<'a> {
 
     fn break_devices(&mut self, world: &mut World) {
         Load::heal(world);
+        // Some rounds are quiet.
+        if self.get(Knob::remote) > 0 && !self.random.one_in(8) {
+            world.trouble_servers(self.options.trouble());
+        }
         if !self.per_cent(Knob::faulty) {
             return;
         }
@@ -243,7 +255,7 @@ impl<'a> Load<'a> {
         let Some(volume) = self.volume(world) else { return Ok(()) };
         if self.per_cent(Knob::mode_changes) && world.mode(volume) != WriteMode::Readonly {
             let (mode, _) = WriteMode::ALL[self.random.below(4) as usize];
-            world.submit(volume, RequestOp::SetMode(mode));
+            world.submit(volume, RequestOp::SetMode(world.allowed_mode(mode)));
         }
         if self.per_cent(Knob::drains) {
             let Some(volume) = self.volume(world) else { return Ok(()) };
@@ -262,10 +274,30 @@ impl<'a> Load<'a> {
             let sectors = self.random.between(1, 40);
             world.grow(volume, sectors);
         }
+        if self.per_cent(Knob::holds) {
+            let Some(volume) = self.volume(world) else { return Ok(()) };
+            let is_held_back = !self.random.one_in(3);
+            world.submit(volume, RequestOp::HoldDestage(is_held_back));
+        }
+        if self.per_cent(Knob::rooms) {
+            let Some(volume) = self.volume(world) else { return Ok(()) };
+            let mut draw = || self.random.one_in(2).then(|| self.random.below(2048) * BLOCK_BYTES);
+            let (min_bytes, max_bytes) = (draw().unwrap_or(0), draw());
+            world.submit(volume, RequestOp::SetRoom(Room { min_bytes, max_bytes }));
+        }
         if self.per_cent(Knob::give_ups) {
             let Some(volume) = self.volume(world) else { return Ok(()) };
             if !world.oracle().explained.is_all_suspect() {
                 world.give_up_lost(volume);
+            }
+        }
+        if self.per_cent(Knob::warms) {
+            let Some(volume) = self.volume(world) else { return Ok(()) };
+            let whole = world.volume_sectors(volume) / 8;
+            for _ in 0..self.random.between(1, 6) {
+                let first = self.random.below(whole);
+                let count = self.random.between(1, 32).min(whole - first);
+                world.warm(volume, blocks(first, count));
             }
         }
         world.is_sound()
@@ -280,10 +312,10 @@ impl<'a> Load<'a> {
     fn stop(&mut self, world: &mut World) -> Result<(), Violation> {
         Load::heal(world);
         // A stop may come right behind a flush, or when all is quiet.
-        if world.oracle().explained.any() || self.random.one_in(2) {
+        if Load::is_troubled(world) || self.random.one_in(2) {
             Load::come_to_rest(world)?;
         }
-        if world.oracle().explained.any() {
+        if Load::is_troubled(world) {
             // A cache that failed cannot be stopped cleanly.
             self.crash(world);
             self.open(world)?;
@@ -387,7 +419,7 @@ impl<'a> Load<'a> {
         Load::heal(world);
         // Faults injected before may show only now, and do not excuse a failed drain of healthy devices.
         Load::come_to_rest(world)?;
-        if world.oracle().explained.any() {
+        if Load::is_troubled(world) {
             // Failed devices work again after a restart.
             world.kill_by_chance();
             self.open_well(world)?;

@@ -35,6 +35,12 @@ pub(super) struct Off {
     random: Random,
     /// For silences, rot and cut detaches: the draws of everything else are the same with them and without.
     quiet: Random,
+    /// For volumes that are added.
+    added: Random,
+    /// For caches that take the place of others.
+    lined: Random,
+    /// For caches that are gone.
+    gone: Random,
     /// Content of the origins some rounds ago.
     older: Vec<Vec<Tag>>,
     /// The cache some rounds ago, and the number of its superblock.
@@ -46,7 +52,10 @@ pub(super) struct Off {
 impl Off {
     pub fn new(seed: u64) -> Off {
         let (random, quiet) = (Random::new(seed).fork(0x0_0ff0), Random::new(seed).fork(0x0_c01d));
-        Off { random, quiet, older: Vec::new(), older_cache: None, leaving: None }
+        let added = Random::new(seed).fork(0x0_add5);
+        let lined = Random::new(seed).fork(0x0_11fe);
+        let gone = Random::new(seed).fork(0x0_90e5);
+        Off { random, quiet, added, lined, gone, older: Vec::new(), older_cache: None, leaving: None }
     }
 
     fn per_cent(&mut self, per_cent: u64) -> bool {
@@ -61,7 +70,9 @@ impl Off {
 impl Load<'_> {
     /// Lets time pass in which no engine runs. True if an engine runs when it is over.
     pub(super) fn switched_off(&mut self, world: &mut World) -> Result<bool, Violation> {
+        self.succeed_cache(world)?;
         self.operate_off(world)?;
+        self.take_cache_away(world)?;
         if self.off.per_cent(self.get(Knob::older_copies)) {
             Load::heal(world);
             match self.off.older_cache.take() {
@@ -80,8 +91,42 @@ impl Load<'_> {
         self.start_repeatedly(world)
     }
 
+    /// The device of an ephemeral cache is blank, and is formatted if that is allowed. Then the one that is gone may come back,
+    /// and must be refused.
+    fn take_cache_away(&mut self, world: &mut World) -> Result<(), Violation> {
+        let per_cent = self.get(Knob::blank_caches);
+        if !world.setup().is_ephemeral || self.off.gone.below(100) >= per_cent {
+            return Ok(());
+        }
+        Load::heal(world);
+        let gone = world.cache().clone();
+        let mut attempts = 0..JOBS_MAX;
+        loop {
+            // The power does not fail for ever.
+            let changes = if attempts.next().is_some() { self.off.gone.below(12) } else { u64::MAX - 1 };
+            match world.start_blank(changes)? {
+                // It was away, and is back.
+                Err(_) => return Ok(()),
+                Ok(true) => break,
+                Ok(false) => (),
+            }
+        }
+        if self.off.gone.one_in(2) {
+            let new = world.swap_cache(gone);
+            let outcome = world.try_open()?;
+            if !matches!(outcome, Err(Refusal::Replaced)) {
+                return Err(Violation::new(Kind::Contract, "a cache that was replaced is served"));
+            }
+            let _gone_again = world.swap_cache(new);
+        }
+        Ok(())
+    }
+
     /// Clients may do nothing for seconds before a crash or a stop, and the cache may rot behind it.
     pub(super) fn before_an_end(&mut self, world: &mut World) -> Result<(), Violation> {
+        if world.setup().is_ephemeral && !self.off.gone.one_in(3) {
+            world.note_drained();
+        }
         if self.off.is_quiet(self.get(Knob::rot_while_off)) {
             world.rot_by_chance_behind_next_end(self.get(Knob::metadata_rot) > 0);
         }
@@ -171,6 +216,7 @@ impl Load<'_> {
         for volume in 0..world.volumes() {
             if world.is_detached(volume) && (!is_any_served || self.off.random.one_in(2)) {
                 let (mode, _) = WriteMode::ALL[self.off.random.below(4) as usize];
+                let mode = world.allowed_mode(mode);
                 self.until_done(|changes| world.attach(volume, mode, changes))?;
             }
         }
@@ -185,12 +231,38 @@ impl Load<'_> {
         if self.off.random.one_in(2) {
             let (mode, _) = WriteMode::ALL[self.off.random.below(4) as usize];
             if world.mode(volume) != WriteMode::Readonly {
+                let mode = world.allowed_mode(mode);
                 self.until_done(|changes| world.set_mode(volume, mode, changes))?;
             }
         } else {
             self.until_done(|changes| world.set_size(volume, changes))?;
         }
         Ok(())
+    }
+
+    /// Another device takes the cache's place, or the cache is made anew in another size; somebody puts an old device back.
+    fn succeed_cache(&mut self, world: &mut World) -> Result<(), Violation> {
+        let per_cent = self.get(Knob::successions);
+        if per_cent == 0 || self.off.lined.below(100) >= per_cent || !world.may_succeed() {
+            return Ok(());
+        }
+        Load::heal(world);
+        // An older copy of the cache before is none of this one.
+        self.off.older_cache = None;
+        let is_remade = self.off.lined.one_in(2);
+        let segments = 64 + self.off.lined.below(10) as u32;
+        for attempt in 0..JOBS_MAX {
+            let changes = if attempt + 1 == JOBS_MAX { u64::MAX - 1 } else { self.off.lined.below(10) };
+            let is_done = if is_remade {
+                world.remake_cache(segments, changes)?
+            } else {
+                world.replace_cache(segments, changes)?
+            };
+            if is_done {
+                break;
+            }
+        }
+        world.start_retired()
     }
 
     /// Repairs a log that is refused. False if it is not to be.
@@ -276,6 +348,32 @@ impl Load<'_> {
         world.is_sound().map(|()| true)
     }
 
+    /// Adds a volume that was taken off while the clients of others go on. True if a crash is to follow at once.
+    pub(super) fn add(&mut self, world: &mut World) -> Result<bool, Violation> {
+        let Some(volume) = (0..world.volumes()).find(|volume| world.may_be_added(*volume)) else {
+            return Ok(false);
+        };
+        let per_cent = self.get(Knob::additions);
+        if per_cent == 0 || self.off.added.below(100) >= per_cent || world.outstanding_of(volume) > 0 {
+            return Ok(false);
+        }
+        let (mode, _) = WriteMode::ALL[self.off.added.below(4) as usize];
+        let add = world.add(volume, world.allowed_mode(mode));
+        let most = match self.off.added.below(3) {
+            0 => return world.is_sound().map(|()| false),
+            1 => self.off.added.below(STEPS_OF_A_CUT_DETACH),
+            _ => STEPS_OF_A_STOP,
+        };
+        for _ in 0..most {
+            if world.answer(add).is_some() || !world.step()? {
+                break;
+            }
+        }
+        // A crash at once, or some requests before it, of the new volume, too.
+        world.is_sound()?;
+        Ok(self.off.added.one_in(2))
+    }
+
     fn change_origins(&mut self, world: &mut World) {
         let random = &mut self.off.random;
         let volume = random.below(world.volumes() as u64) as usize;
@@ -347,6 +445,6 @@ impl Load<'_> {
 fn volume_of(refusal: &Refusal) -> Option<usize> {
     match refusal {
         Refusal::Origin { volume, .. } | Refusal::Sample { volume, .. } => Some(*volume),
-        Refusal::Cache(_) | Refusal::RolledBack => None,
+        Refusal::Cache(_) | Refusal::RolledBack | Refusal::Replaced => None,
     }
 }

@@ -3,7 +3,7 @@
 use super::knobs::Knob;
 use super::slot_rules::slot_rules;
 use crate::random::Random;
-use crate::world::{Latency, Setup, SlotSetup, VolumeSetup};
+use crate::world::{Latency, ServerSetup, Setup, SlotSetup, Trouble, VolumeSetup};
 use engine::composition::Composition;
 use engine::composition::axes::{PersistenceChoice, Placement};
 use engine::effect::WriteMode;
@@ -14,6 +14,19 @@ use std::fmt;
 use std::str::FromStr;
 
 const COUNT: usize = Knob::ALL.len();
+
+/// Knobs of origins behind servers.
+const SERVERS: &[Knob] = &[
+    Knob::remote,
+    Knob::server_losses,
+    Knob::server_doubles,
+    Knob::server_endings,
+    Knob::server_deaths,
+    Knob::impostors,
+    Knob::away_ms,
+    Knob::server_sectors,
+    Knob::server_fua,
+];
 
 /// The options of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +70,10 @@ impl Options {
         if between_lives.one_in(3) {
             options.draw_between_lives(&mut between_lives);
         }
+        options.draw_holds(&mut random.fork(9));
+        options.draw_ephemeral(&mut random.fork(10));
+        options.draw_warms(&mut random.fork(11));
+        options.draw_servers(&mut random.fork(12));
         options
     }
 
@@ -72,6 +89,8 @@ impl Options {
             Knob::origin_changes,
             Knob::identities,
             Knob::older_copies,
+            Knob::blank_caches,
+            Knob::warms,
             Knob::hasty_stops,
             Knob::detaches,
             Knob::sets,
@@ -80,8 +99,38 @@ impl Options {
             Knob::rot_while_off,
             Knob::sick_stops,
             Knob::unflushed_blocks,
+            Knob::additions,
+            Knob::successions,
+            Knob::holds,
+            Knob::rooms,
         ])
+        .without(SERVERS)
         .with_devices_alone()
+    }
+
+    /// The same with all origins behind servers, as `drawn` says what those do.
+    #[must_use]
+    pub fn with_servers(mut self, drawn: &Options) -> Options {
+        SERVERS.iter().for_each(|knob| self.set(*knob, drawn.get(*knob)));
+        self.set(Knob::remote, 7);
+        self
+    }
+
+    /// Whether a knob does nothing: there are no servers.
+    pub(super) fn is_idle(&self, knob: Knob) -> bool {
+        self.get(Knob::remote) == 0 && SERVERS.contains(&knob)
+    }
+
+    /// The trouble that servers make.
+    pub(super) fn trouble(&self) -> Trouble {
+        Trouble {
+            losses: self.get(Knob::server_losses) as u32,
+            doubles: self.get(Knob::server_doubles) as u32,
+            endings: self.get(Knob::server_endings) as u32,
+            deaths: self.get(Knob::server_deaths),
+            impostors: self.get(Knob::impostors),
+            away_ns: self.get(Knob::away_ms) * Nanos::MILLISECOND,
+        }
     }
 
     fn without(mut self, knobs: &[Knob]) -> Options {
@@ -364,6 +413,11 @@ impl Options {
             cache_latency: latency(Knob::cache_us),
             origin_latency: latency(Knob::origin_us),
             origin_can_discard: self.get(Knob::origin_discards) > 0,
+            servers: ServerSetup {
+                volumes: self.get(Knob::remote),
+                request_sectors: self.get(Knob::server_sectors).min(65_536),
+                without_flush: self.get(Knob::server_fua) > 0,
+            },
             memory_blocks: self.get(Knob::memory_blocks),
             have_origins_identities: self.get(Knob::identities) > 0,
             is_checked_on_open: [Knob::cache_rot, Knob::metadata_rot, Knob::rot_while_off, Knob::aimed]
@@ -372,10 +426,25 @@ impl Options {
             are_copies_compared: true,
             ..Setup::new(self.seed)
         });
-        match promise {
+        self.ephemeral(match promise {
             Some(promise) => setup.with_promise(&promise),
             None => setup,
+        })
+    }
+
+    /// The same world with a cache that may be gone, if that was drawn, and the cache promises what a disk does.
+    fn ephemeral(&self, mut setup: Setup) -> Setup {
+        let is_safe = !setup.origins_keep
+            && !setup.cache_keeps
+            && setup.contract.kill_keeps_acknowledged
+            && setup.contract.kill_loses_newest == 0;
+        setup.is_ephemeral = is_safe && self.get(Knob::blank_caches) > 0;
+        if setup.is_ephemeral {
+            for volume in setup.volumes.iter_mut().filter(|volume| volume.mode == WriteMode::Writeback) {
+                volume.mode = WriteMode::Writethrough;
+            }
         }
+        setup
     }
 
     /// The command that repeats a run with these options.
@@ -425,7 +494,7 @@ impl fmt::Display for Options {
             write!(f, " of {profile}")?;
         }
         f.write_str(":")?;
-        for knob in Knob::ALL.iter().filter(|knob| self.get(**knob) != knob.off()) {
+        for knob in Knob::ALL.iter().filter(|knob| self.get(**knob) != knob.off() && !self.is_idle(**knob)) {
             write!(f, " {}={}", knob.name(), self.get(*knob))?;
         }
         Ok(())
@@ -439,7 +508,10 @@ mod tests {
     #[test]
     fn what_is_printed_can_be_read_again() {
         for seed in 0..50 {
-            let drawn = Options::draw(seed);
+            let mut drawn = Options::draw(seed);
+            if drawn.get(Knob::remote) == 0 {
+                drawn = drawn.without(SERVERS);
+            }
             let text = drawn.to_string();
             let (_, words) = text.split_once(": ").expect("a seed and options");
             let mut read = Options::off(seed);

@@ -14,6 +14,9 @@ pub fn shrink(failure: &Failure, mutations: Mutations, attempts: u32) -> Failure
     while is_better {
         is_better = false;
         for &knob in Knob::ALL {
+            if best.options.is_idle(knob) {
+                continue;
+            }
             let value = best.options.get(knob);
             let (off, toward) = (knob.off(), value.midpoint(knob.off()));
             let smaller = [off, toward, value.saturating_sub(1).max(off.min(value))];

@@ -18,6 +18,9 @@
 //! | `oracle-general` | 24 bytes: time in s, object (taken as an LBA), bytes, next access; all are reads |
 //! | `u32le` | 4 bytes: a block number |
 //!
+//! Lines of text that begin with `#` are remarks. `forebay record` writes `msr`, with `Discard`, `WriteZeroes` (a write)
+//! and `Flush` (passed over) as further operations.
+//!
 //! LBAs are in sectors of 512 bytes. Requests of no length, and SCSI commands that move no data of clients,
 //! are passed over. Formats without addresses in sectors have a unit, which can be chosen.
 

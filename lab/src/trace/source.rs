@@ -5,7 +5,7 @@ use super::text::Lines;
 use super::{Format, Place, Reading, Reason, Source, TraceError};
 use engine::units::SECTOR_BYTES;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufReader, Cursor, Read};
 use std::path::Path;
 
 /// Limit of memory for decoding xz: twice the need of its largest preset.
@@ -45,7 +45,7 @@ pub fn read<'a>(
 
 fn try_read<'a>(name: &str, from: impl Read + 'a, reading: Reading) -> Result<Box<dyn Source + 'a>, Reason> {
     let lower = name.to_ascii_lowercase();
-    let (plain_name, from): (&str, Box<dyn Read + 'a>) = if let Some(plain) = lower.strip_suffix(".zst") {
+    let (plain_name, mut from): (&str, Box<dyn Read + 'a>) = if let Some(plain) = lower.strip_suffix(".zst") {
         let mut decoder = zstd::Decoder::new(from)?;
         decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
         (plain, Box::new(decoder))
@@ -59,11 +59,18 @@ fn try_read<'a>(name: &str, from: impl Read + 'a, reading: Reading) -> Result<Bo
     } else {
         (&lower, Box::new(from))
     };
-    let mut from = BufReader::with_capacity(BUFFER_BYTES, from);
     let format = match reading.format.or_else(|| guess(plain_name, b"")) {
         Some(format) => format,
-        None => guess(plain_name, from.fill_buf()?).ok_or(Reason::UnknownFormat)?,
+        None => {
+            // The first frame of a recording may have a remark alone.
+            let mut head = Vec::new();
+            from.by_ref().take(BUFFER_BYTES as u64).read_to_end(&mut head)?;
+            let format = guess(plain_name, &head).ok_or(Reason::UnknownFormat)?;
+            from = Box::new(Cursor::new(head).chain(from));
+            format
+        }
     };
+    let from = BufReader::with_capacity(BUFFER_BYTES, from);
     let unit_bytes = match (reading.unit_bytes, format.unit_bytes()) {
         (None, unit_bytes) => unit_bytes.unwrap_or(SECTOR_BYTES),
         (Some(_), None) => return Err(Reason::UnitOfItsOwn(format.name())),
@@ -96,7 +103,8 @@ pub fn guess(name: &str, head: &[u8]) -> Option<Format> {
     if let Some((_, format)) = by_name.iter().find(|(suffix, _)| name.ends_with(suffix)) {
         return Some(*format);
     }
-    let line = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let mut lines = head.split(|byte| *byte == b'\n');
+    let line = lines.find(|line| !line.starts_with(b"#")).unwrap_or_default();
     let line = str::from_utf8(line).ok()?.trim_ascii();
     if line.starts_with("ts_ns,op,") {
         return Some(Format::OpenCas);

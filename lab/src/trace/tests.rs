@@ -58,6 +58,28 @@ fn msr_counts_bytes_and_parts_of_microseconds() {
 }
 
 #[test]
+fn remarks_are_no_requests_and_a_recording_has_more_operations() {
+    let text = "# of forebay, at night\n128166372003061629,forebay,data,Read,4096,4096,0\n\
+                128166372003061630,forebay,data,Flush,0,0,0\n# nothing is missing\n\
+                128166372003061639,forebay,data,WriteZeroes,8192,4096,0\n\
+                128166372003061649,forebay,other,Discard,0,1099511627776,0\n";
+    let at = |ticks: u64| Some(128_166_372_003_061_600_u64 * 100 + ticks * 100);
+    assert_eq!(
+        guessed("x.csv", text),
+        [
+            entry(at(29), 0, Op::Read, 8, 8),
+            entry(at(39), 0, Op::Write, 16, 8),
+            entry(at(49), 1, Op::Discard, 0, 1 << 31),
+        ]
+    );
+    assert_eq!(guessed("x.trace", "# one\n#two\n17\n# three\n").len(), 1);
+    // Frames of their own for the remarks, as `forebay record` writes them.
+    let parts = ["# one\n", text, "# the end\n"];
+    let frames = parts.map(|part| zstd::encode_all(part.as_bytes(), 1).expect("in memory")).concat();
+    assert_eq!(entries("x.csv.zst", &frames, Reading::default()).expect("it is well-formed").len(), 3);
+}
+
+#[test]
 fn systor_has_a_header_and_sometimes_no_operation() {
     let text = "Timestamp,Response,IOType,LUN,Offset,Size\n1455592201.5,0.000098,R,2,4096,512\n\
                 1455592202,0.1,,2,0,512\n1455592203,0.1,W,0,512,1024\n";

@@ -75,7 +75,7 @@ impl<R: BufRead> Lines<R> {
             let text = str::from_utf8(&self.line).map_err(|_| Reason::NotText)?.trim_ascii();
             let has_header = matches!(self.format, Format::OpenCas | Format::Systor);
             let is_header = has_header && self.number == 1 && !text.starts_with(|c: char| c.is_ascii_digit());
-            if text.is_empty() || is_header {
+            if text.is_empty() || text.starts_with('#') || is_header {
                 continue;
             }
             if let Some(entry) = parse(self.format, text, self.unit_sectors, &mut self.volumes)? {
@@ -167,6 +167,10 @@ fn parse(
         }
         Format::Msr => {
             let [time, host, disk, op, offset_bytes, bytes] = fields(text.split(','))?;
+            // `forebay record` writes them down, too.
+            if op == "Flush" {
+                return Ok(None);
+            }
             let op = op_by_initial(op)?;
             let range = range_of_bytes(op, whole("offset", offset_bytes)?, whole("length", bytes)?)?;
             (Some(scaled("time", time, 100)?), volumes.number(host, disk)?, op, range)

@@ -103,6 +103,7 @@ impl World {
         if is_broken || self.engine.is_some() || !self.behind.stale.is_empty() {
             return false;
         }
+        self.time_passes_at_servers(u64::MAX);
         // The machine stays on for a while, or somebody syncs the disks before he takes them away.
         self.cache.flush_all();
         self.origins.iter_mut().for_each(Disk::flush_all);
@@ -259,7 +260,7 @@ impl World {
                     Refusal::Origin { volume, .. } | Refusal::Sample { volume, .. } => {
                         self.is_changed(&change, *volume)
                     }
-                    Refusal::Cache(_) | Refusal::RolledBack => false,
+                    Refusal::Cache(_) | Refusal::RolledBack | Refusal::Replaced => false,
                 };
                 if !is_explained {
                     self.fail(Kind::Contract, format!("a cache is refused for no reason: {refusal}"));

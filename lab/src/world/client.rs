@@ -21,6 +21,12 @@ impl World {
         self.submit(volume, RequestOp::Read { range, into })
     }
 
+    /// Brings what is not cached of some blocks into the cache.
+    pub fn warm(&mut self, volume: usize, range: SectorRange) -> Ticket {
+        let into = self.pool.client(range.sectors);
+        self.submit(volume, RequestOp::Warm { range, into })
+    }
+
     /// Writes a new version of a range.
     pub fn write(&mut self, volume: usize, range: SectorRange) -> Ticket {
         self.write_as(volume, range, false)
@@ -57,6 +63,8 @@ impl World {
         let size = old + sectors;
         self.origins[volume].grow(size, |sector| Tag::initial(volume, sector));
         self.oracle.grow(volume, (old..size).map(|sector| Tag::initial(volume, sector)));
+        // Servers tell their size to those who connect.
+        self.renew_connection(volume);
         self.submit(volume, RequestOp::SetSize(size))
     }
 
@@ -64,6 +72,19 @@ impl World {
     /// content, like a discarded one.
     pub fn give_up_lost(&mut self, volume: usize) -> Ticket {
         self.submit(volume, RequestOp::GiveUpLost)
+    }
+
+    /// Puts a volume that was taken off on the cache again while the engine runs, with its origin as it is.
+    ///
+    /// # Panics
+    /// If no engine runs.
+    pub fn add(&mut self, volume: usize, mode: WriteMode) -> Ticket {
+        let record = self.record_of(volume, mode);
+        self.begin_anew(volume);
+        self.asked_add[volume] = Some(mode);
+        let can_discard = self.setup.engine_config().origin_can_discard[volume];
+        self.engine.as_mut().expect("an engine runs").propose(record, can_discard);
+        self.submit(volume, RequestOp::Add)
     }
 
     /// Submits anything. A buffer in `op` must come from [`crate::memory::Pool::client`]; of a write the
@@ -74,7 +95,7 @@ impl World {
         self.counts.requests += 1;
         let range = range_of(op);
         self.note(What::Submit { request: id, volume, op: name_of(op), range });
-        if let (Some(range), false) = (range, matches!(op, RequestOp::Read { .. })) {
+        if let (Some(range), false) = (range, matches!(op, RequestOp::Read { .. } | RequestOp::Warm { .. })) {
             let unit_sectors = self.setup.dirty_unit_sectors();
             self.behind.changed(volume, range, unit_sectors);
         }
@@ -106,6 +127,7 @@ impl World {
             RequestOp::SetMode(mode) => {
                 // The engine follows the mode from now on.
                 self.asked_modes.push((id, volume, mode));
+                self.note_mode(volume, mode);
                 self.is_bypassed[volume] |= bypasses(mode);
                 self.oracle.moment()
             }
@@ -247,6 +269,7 @@ impl World {
             | RequestOp::Discard { range, fua }
             | RequestOp::WriteZeroes { range, fua } => {
                 self.oracle.changed(volume, range, at, fua, is_ok);
+                self.lose_again(volume, range);
                 if self.setup.contract.kill_keeps_after_ns.is_some() {
                     let moment = self.oracle.moment();
                     self.changed_at.push((self.clock.now_ns(), moment));
@@ -266,6 +289,7 @@ impl World {
                 // What a cache that fails has recorded is not known before the next start.
                 self.asked_detach[volume] = !is_ok && self.oracle.explained.is_cache_failed();
             }
+            RequestOp::Add if is_ok => self.added(volume),
             RequestOp::SetSize(sectors) if is_ok => {
                 self.setup.volumes[volume].sectors = sectors;
                 self.asked_sizes.retain(|(asked, of, _)| *of != volume || *asked > id.0);
@@ -302,7 +326,11 @@ impl World {
     fn is_explained(&self, volume: usize, op: RequestOp, at: Moment, errno: Errno) -> bool {
         let explained = &self.oracle.explained;
         match op {
-            RequestOp::Read { range, .. } => explained.may_fail_read(volume, range, at),
+            // There may be too much on its way, or reads are not cached.
+            RequestOp::Warm { .. } if matches!(errno, Errno::NOSPC | Errno::OPNOTSUPP) => true,
+            RequestOp::Read { range, .. } | RequestOp::Warm { range, .. } => {
+                explained.may_fail_read(volume, range, at)
+            }
             RequestOp::Discard { fua: true, .. } if explained.may_fail_flush(volume, at) => true,
             RequestOp::Write { range, .. }
             | RequestOp::Discard { range, .. }
@@ -318,6 +346,8 @@ impl World {
             RequestOp::CancelDrain => true,
             // Refused while the block at the old end is dirty.
             RequestOp::SetSize(_) if errno == Errno::IO => true,
+            // Buckets and slots keep no minimum.
+            RequestOp::SetRoom(_) if errno == Errno::OPNOTSUPP => true,
             // Refused while dirty, or ended by a request to cancel it.
             RequestOp::Drain | RequestOp::Detach => true,
             _ => explained.may_fail_flush(volume, at),
@@ -326,6 +356,15 @@ impl World {
 }
 
 impl World {
+    /// A volume was put on the cache while the engine runs.
+    fn added(&mut self, volume: usize) {
+        let Some(mode) = self.asked_add[volume].take() else { return };
+        self.detached[volume] = false;
+        self.modes[volume] = mode;
+        self.notes_on_new(volume, mode);
+        self.is_bypassed[volume] = self.is_any_bypassed() || bypasses(mode);
+    }
+
     fn was_absent(&self, volume: usize, since: Moment) -> bool {
         self.is_absent(volume) || self.oracle.explained.was_absent(volume, since)
     }

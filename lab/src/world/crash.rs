@@ -1,11 +1,13 @@
 //! Crashes of the power and of the process, and clean stops.
 
 use super::operations::InFlight;
+use super::servers::Leftover;
 use super::{What, World};
 use crate::disk::{Content, Fate};
 use crate::oracle::Moment;
 use crate::violation::{Kind, Violation};
 use engine::effect::{Errno, RequestOp, Target};
+use engine::remote::SETTLE_NS;
 use engine::units::VolumeIndex;
 
 /// A write that a crash may take.
@@ -29,6 +31,19 @@ impl AtStake {
     }
 }
 
+/// The fate of a write in flight when its process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Landing {
+    Now,
+    Never,
+    /// When the script says so ([`World::land_late`]).
+    Behind,
+    /// Its server carries it out so long after the end.
+    Later {
+        after_ns: u64,
+    },
+}
+
 impl World {
     /// The writes that a power cut could take now: unflushed ones, and those in flight.
     #[must_use]
@@ -45,7 +60,9 @@ impl World {
                 is_in_flight: false,
             }));
         }
-        all.extend(self.in_flight.values().filter_map(|in_flight| {
+        let local = self.in_flight.values();
+        let local = local.filter(|in_flight| self.servers.has(in_flight.view.target).is_none());
+        all.extend(local.filter_map(|in_flight| {
             let content = in_flight.content.clone()?;
             let InFlight { view, .. } = in_flight;
             (!view.has_landed).then_some(AtStake {
@@ -54,6 +71,12 @@ impl World {
                 content,
                 is_in_flight: true,
             })
+        }));
+        all.extend(self.servers.under_way().map(|(target, first, content)| AtStake {
+            target,
+            first,
+            content: content.clone(),
+            is_in_flight: true,
         }));
         all
     }
@@ -109,27 +132,37 @@ impl World {
 
     /// Ends the process. `lands` decides over every write in flight, oldest first.
     pub fn kill(&mut self, mut lands: impl FnMut(&AtStake) -> bool) {
-        self.end_process(|write| lands(write), false);
+        self.end_process(|write| if lands(write) { Landing::Now } else { Landing::Never });
+    }
+
+    /// Ends the process; servers carry out what they have of its changes so long after that.
+    pub fn kill_before_servers(&mut self, after_ns: u64) {
+        self.end_process(|write| match write.target {
+            Target::Origin(_) => Landing::Later { after_ns },
+            Target::Cache | Target::State => Landing::Now,
+        });
     }
 
     /// Ends the process without a lock, so that its writes in flight may land while its successor runs: those for
     /// which `late` holds wait for [`World::land_late`] (hazard 13, a broken lock).
     pub fn kill_without_lock(&mut self, mut late: impl FnMut(&AtStake) -> bool) {
-        self.end_process(|write| late(write), true);
+        self.end_process(|write| if late(write) { Landing::Behind } else { Landing::Never });
     }
 
-    fn end_process(&mut self, mut chosen: impl FnMut(&AtStake) -> bool, is_late: bool) {
+    fn end_process(&mut self, mut chosen: impl FnMut(&AtStake) -> Landing) {
         let in_flight: Vec<AtStake> =
             self.at_stake().into_iter().filter(|write| write.is_in_flight).collect();
         let (at_stake, mut kept) = (in_flight.len() as u64, 0);
         for write in in_flight {
-            if chosen(&write) {
-                kept += 1;
-                let AtStake { target, first, content, .. } = write;
-                if is_late {
-                    self.late.push((target, first, content));
-                } else {
-                    self.disk(target).land(first, content);
+            let landing = chosen(&write);
+            kept += u64::from(landing != Landing::Never);
+            let AtStake { target, first, content, .. } = write;
+            match landing {
+                Landing::Now => drop(self.disk(target).land(first, content)),
+                Landing::Never => (),
+                Landing::Behind => self.late.push((target, first, content)),
+                Landing::Later { after_ns } => {
+                    self.servers.leftovers.push(Leftover { after_ns, target, first, content });
                 }
             }
         }
@@ -161,11 +194,23 @@ impl World {
     pub fn kill_by_chance(&mut self) {
         let mut random = self.random.fork(2);
         let luck = random.below(4);
-        self.kill(|_| random.below(3) < luck);
+        let remote = self.remote_volumes();
+        self.end_process(|write| {
+            let is_remote = matches!(write.target, Target::Origin(volume) if remote.contains(&volume.at()));
+            match random.below(3) < luck {
+                true => Landing::Now,
+                false if is_remote && random.one_in(2) => {
+                    Landing::Later { after_ns: random.below(SETTLE_NS) }
+                }
+                false => Landing::Never,
+            }
+        });
+        self.servers_die_by_chance(&remote);
     }
 
     fn die(&mut self) {
         self.note_counters();
+        self.servers.die();
         self.engine = None;
         self.in_flight.clear();
         self.outstanding.clear();
@@ -208,6 +253,7 @@ impl World {
             self.fail(Kind::Physical, format!("{} buffers are left after a stop", self.pool.live()));
         }
         self.is_sound()?;
+        self.note_needs_at_stop();
         if self.engine.as_ref().is_some_and(|engine| !engine.status().cache.latched) {
             self.oracle.stopped();
             if let Some(log_end) = &mut self.log_end {

@@ -2,6 +2,7 @@
 
 use super::World;
 use super::operations::{InFlight, IoView, OpId};
+use super::servers::EVENT;
 use super::trace::What;
 use crate::content::{Sector, Source};
 use crate::disk::faults::{Fault, Kind};
@@ -62,7 +63,8 @@ impl World {
             IoOp::Abandon(volume) => (None, None, Some(volume)),
             _ => (None, None, None),
         };
-        let (fault, ticket) = self.begun(&view);
+        let server = self.servers.has(view.target);
+        let (fault, ticket) = if server.is_some() { (None, None) } else { self.begun(&view) };
         let IoView { first, sectors, .. } = view;
         self.note(What::Issue { op, target: io.target, kind, first, sectors, fault });
         if fault.is_some() {
@@ -86,8 +88,10 @@ impl World {
             volume,
         };
         self.in_flight.insert(op, in_flight);
-        if !is_held {
-            self.schedule(op);
+        match server {
+            Some(volume) => self.ask_server(volume, op),
+            None if !is_held => self.schedule(op),
+            None => (),
         }
     }
 
@@ -179,6 +183,9 @@ impl World {
 
     /// Lets an operation go on by itself.
     pub(super) fn schedule(&mut self, op: u64) {
+        if let Some(volume) = self.servers.has(self.in_flight[&op].view.target) {
+            return self.schedule_at_server(volume, op);
+        }
         let InFlight { view, fault, landed, .. } = &self.in_flight[&op];
         let (is_cache, has_landed) = (view.target == Target::Cache, landed.is_some() || view.has_landed);
         let (kind, fault) = (view.kind, *fault);
@@ -208,6 +215,7 @@ impl World {
         match what {
             LAND => self.land(op),
             ANSWER => self.answer_op(op),
+            EVENT => self.server_event(event),
             _ => self.time_out(op),
         }
     }
@@ -215,6 +223,9 @@ impl World {
     /// Lands an operation: it has its effect on the device.
     pub(super) fn land(&mut self, op: u64) {
         let Some(in_flight) = self.in_flight.get_mut(&op) else { return };
+        if let Some(volume) = self.servers.has(in_flight.view.target) {
+            return self.land_at_server(volume, op);
+        }
         if in_flight.view.has_landed {
             return;
         }
@@ -338,7 +349,7 @@ impl World {
     }
 
     /// Checks that the bytes of a write under way do not change.
-    fn check_carried(&mut self, op: u64) {
+    pub(super) fn check_carried(&mut self, op: u64) {
         let InFlight { view, from, content, .. } = &self.in_flight[&op];
         let (Some(from), Some(Content::Data(carried))) = (from, content) else { return };
         let first = view.first;
@@ -354,8 +365,9 @@ impl World {
 
     /// Answers an operation.
     pub(super) fn answer_op(&mut self, op: u64) {
-        if !self.in_flight.contains_key(&op) {
-            return;
+        let Some(in_flight) = self.in_flight.get(&op) else { return };
+        if let Some(volume) = self.servers.has(in_flight.view.target) {
+            return self.answer_at_server(volume, op);
         }
         self.land(op);
         let Some(InFlight { view, io, landed, result, .. }) = self.in_flight.remove(&op) else { return };
@@ -368,21 +380,21 @@ impl World {
         self.tell(op, io, view.target, result);
     }
 
-    fn has_dirty(&self, volume: VolumeIndex) -> bool {
+    pub(super) fn has_dirty(&self, volume: VolumeIndex) -> bool {
         self.engine.as_ref().is_some_and(|engine| {
             engine.status().volumes.iter().any(|v| v.index == volume && v.dirty_bytes > 0)
         })
     }
 
     /// Tells the oracle of an injected error that is about to be answered.
-    fn explain(&mut self, view: &IoView, errno: Errno) {
+    pub(super) fn explain(&mut self, view: &IoView, errno: Errno) {
         let at = self.oracle.moment();
         let range = (view.kind != Kind::Flush && view.target != Target::Cache)
             .then_some(SectorRange { start: view.first, sectors: view.sectors });
         self.oracle.explained.hit(view.target, view.kind, range, errno.is_gone(), at);
     }
 
-    fn tell(&mut self, op: u64, io: IoId, target: Target, result: Result<(), Errno>) {
+    pub(super) fn tell(&mut self, op: u64, io: IoId, target: Target, result: Result<(), Errno>) {
         self.note(What::Done { op, errno: result.map_or_else(|errno| errno.0, |()| 0) });
         let now = Nanos(self.clock.now_ns());
         if self.violation.is_none()
@@ -402,7 +414,16 @@ impl World {
     /// Runs into the driver's timeout: the operation's device is gone, and all that is under way there. Some of it
     /// may still land.
     fn time_out(&mut self, op: u64) {
-        let Some(target) = self.in_flight.get(&op).map(|in_flight| in_flight.view.target) else { return };
+        if let Some(target) = self.in_flight.get(&op).map(|in_flight| in_flight.view.target) {
+            self.time_out_device(target);
+        }
+    }
+
+    pub(super) fn time_out_device(&mut self, target: Target) {
+        let server = self.servers.has(target);
+        if let Some(volume) = server {
+            self.end_server(volume);
+        }
         self.disk(target).faults.gone = Some(Errno::TIMEDOUT);
         let concerned = |in_flight: &InFlight| in_flight.view.target == target;
         let ops: Vec<u64> =
@@ -415,6 +436,7 @@ impl World {
                 self.suspect(view.first, view.sectors);
             }
             if let (false, Some(content)) = (view.has_landed, content)
+                && server.is_none()
                 && self.random.one_in(2)
             {
                 landed = Some(self.disk(target).land(view.first, content));

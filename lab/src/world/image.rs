@@ -6,6 +6,7 @@ use crate::disk::{Content, Disk};
 use crate::random::Random;
 use engine::effect::Errno;
 use engine::image::{Image, ReadAt};
+use std::cell::Cell;
 
 /// A device that stops after a number of changes.
 pub struct CutImage<'a> {
@@ -13,6 +14,8 @@ pub struct CutImage<'a> {
     /// Writes and flushes until the cut.
     left: Option<u64>,
     done: u64,
+    /// Writes and flushes of this device and of others, where they count together.
+    all: Option<&'a Cell<u64>>,
     random: Option<&'a mut Random>,
     faults: u64,
 }
@@ -20,13 +23,26 @@ pub struct CutImage<'a> {
 impl<'a> CutImage<'a> {
     /// A device that does not stop.
     pub fn whole(disk: &'a mut Disk) -> CutImage<'a> {
-        CutImage { disk, left: None, done: 0, random: None, faults: 0 }
+        CutImage { disk, left: None, done: 0, all: None, random: None, faults: 0 }
     }
 
     /// A device on which the power fails instead of the change after the first `changes`. That one
     /// may be on the device, volatile.
     pub fn cut_after(disk: &'a mut Disk, changes: u64) -> CutImage<'a> {
-        CutImage { disk, left: Some(changes), done: 0, random: None, faults: 0 }
+        CutImage { disk, left: Some(changes), done: 0, all: None, random: None, faults: 0 }
+    }
+
+    /// The same, which counts its changes together with those of other devices.
+    #[must_use]
+    pub fn counting(self, all: &'a Cell<u64>) -> CutImage<'a> {
+        CutImage { all: Some(all), ..self }
+    }
+
+    fn count(&mut self) {
+        self.done += 1;
+        if let Some(all) = self.all {
+            all.set(all.get() + 1);
+        }
     }
 
     /// The same with the device's faults.
@@ -46,7 +62,7 @@ impl<'a> CutImage<'a> {
     /// Whether the cut came.
     #[must_use]
     pub fn was_cut(&self) -> bool {
-        self.left.is_some_and(|left| self.done > left)
+        self.left.is_some_and(|left| self.all.map_or(self.done, Cell::get) > left)
     }
 
     /// Writes and flushes that were asked for.
@@ -111,7 +127,7 @@ impl Image for CutImage<'_> {
         if self.was_cut() {
             return Err(Errno::IO);
         }
-        self.done += 1;
+        self.count();
         self.draw(Kind::Write, first, sectors)?;
         let content: Vec<Sector> = bytes.chunks(SECTOR).map(Sector::of_bytes).collect();
         let serial = self.disk.land(first, Content::Data(content.into()));
@@ -126,7 +142,7 @@ impl Image for CutImage<'_> {
         if self.was_cut() {
             return Err(Errno::IO);
         }
-        self.done += 1;
+        self.count();
         if self.was_cut() {
             return Err(Errno::IO);
         }

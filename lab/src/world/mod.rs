@@ -7,6 +7,7 @@
 
 mod aftermath;
 mod behind;
+mod blank;
 mod client;
 mod crash;
 mod device;
@@ -17,8 +18,10 @@ mod operator;
 mod requests;
 mod rot;
 mod script;
+mod servers;
 mod setup;
 mod start;
+mod succession;
 mod trace;
 mod verify;
 
@@ -26,6 +29,7 @@ pub use crash::AtStake;
 pub use image::CutImage;
 pub use operations::{IoView, OpId};
 pub use requests::{Answer, Ticket};
+pub use servers::{Found, ServerCounts, ServerSetup, Trouble};
 pub use setup::{Latency, Setup, SlotSetup, VolumeSetup};
 pub use start::Refusal;
 pub use trace::{Trace, What};
@@ -87,6 +91,8 @@ pub struct Counts {
     pub hits: u64,
     /// Requests that failed, each with a reason.
     pub errors: u64,
+    /// Counters of servers.
+    pub servers: ServerCounts,
 }
 
 impl Counts {
@@ -104,6 +110,7 @@ impl Counts {
         self.destaged_blocks += other.destaged_blocks;
         self.hits += other.hits;
         self.errors += other.errors;
+        self.servers.add(&other.servers);
     }
 }
 
@@ -116,9 +123,14 @@ pub struct World {
     origins: Vec<Disk>,
     /// The stable identities of the origins; empty for none.
     identities: Vec<String>,
+    /// The servers of origins that are behind some.
+    servers: servers::Servers,
     behind: behind::Behind,
+    /// Other caches in the line of this one.
+    line: succession::Line,
     /// Number of the newest superblock that is noted beside the cache.
     noted_update: u64,
+    notes: blank::Notes,
     modes: Vec<WriteMode>,
     /// Modes asked for, by request: whether they are durable is not known before the answer.
     asked_modes: Vec<(u64, usize, WriteMode)>,
@@ -143,6 +155,8 @@ pub struct World {
     detached: [bool; VOLUMES_MAX],
     /// Volumes that are to be taken off the cache: whether they are is not known before the answer.
     asked_detach: [bool; VOLUMES_MAX],
+    /// Volumes that are to be added while the engine runs, with their modes: whether they are is not known before the answer.
+    asked_add: [Option<WriteMode>; VOLUMES_MAX],
     /// One copy of the superblock alone may have an operator's last change, which was cut.
     is_edit_alone: bool,
     /// Volumes some of whose writes went to the origin alone since the start, or before it and were not flushed then.
@@ -176,7 +190,9 @@ impl World {
     /// If the setup is not one that the engine allows.
     #[must_use]
     pub fn new(setup: Setup) -> World {
-        let cache = formatted(&setup);
+        let notes = blank::Notes::new();
+        let records = blank::first_records(&setup);
+        let (cache, _) = formatted(&setup, notes.set_id(), records, None, u64::MAX);
         let origins: Vec<Disk> = (0..)
             .zip(&setup.volumes)
             .map(|(at, volume)| Disk::new(volume.sectors, |sector| Tag::initial(at, sector)))
@@ -193,8 +209,11 @@ impl World {
             cache,
             origins,
             identities: (0..setup.volumes.len()).map(|at| identity(&setup, at)).collect(),
+            servers: servers::Servers::new(setup.seed, setup.volumes.len()),
             behind: behind::Behind::default(),
+            line: succession::Line::default(),
             noted_update: 0,
+            notes,
             modes: setup.volumes.iter().map(|volume| volume.mode).collect(),
             asked_modes: Vec::new(),
             oracle,
@@ -213,6 +232,7 @@ impl World {
             abandoned: [false; VOLUMES_MAX],
             detached: [false; VOLUMES_MAX],
             asked_detach: [false; VOLUMES_MAX],
+            asked_add: [None; VOLUMES_MAX],
             is_edit_alone: false,
             is_bypassed: [false; VOLUMES_MAX],
             is_metadata_rotten: false,
@@ -263,7 +283,7 @@ impl World {
     /// Counters, those of the running engine included.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let mut counts = self.counts;
+        let mut counts = self.counts_so_far();
         if let Some(engine) = &self.engine {
             add_status(&mut counts, engine);
         }
@@ -273,7 +293,7 @@ impl World {
     /// Counters up to the last crash, without those of the running engine.
     #[must_use]
     pub fn counts_so_far(&self) -> Counts {
-        self.counts
+        Counts { servers: self.servers.counts, ..self.counts }
     }
 
     /// Reports of all recoveries, in their order.
@@ -362,6 +382,12 @@ impl World {
         !self.detached[volume] && !self.asked_detach[volume]
     }
 
+    /// Whether the volume may be put on the cache: it was taken off, and nobody asked to add it.
+    #[must_use]
+    pub fn may_be_added(&self, volume: usize) -> bool {
+        self.detached[volume] && self.asked_add[volume].is_none()
+    }
+
     /// Virtual time.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
@@ -395,6 +421,7 @@ impl World {
                 Effect::Io(io) => self.issued(io),
                 Effect::Reply { id, result } => self.replied(id, result),
                 Effect::Notice(notice) => {
+                    self.note_failure(&notice);
                     if matches!(notice, Notice::CacheLatched { .. }) {
                         self.cache_failed_ns.get_or_insert(self.clock.now_ns());
                     }
@@ -472,11 +499,26 @@ fn identity(setup: &Setup, volume: usize) -> String {
     if setup.have_origins_identities { format!("disk {volume}") } else { String::new() }
 }
 
-/// The cache device of a setup, formatted.
-fn formatted(setup: &Setup) -> Disk {
+/// The record of a volume to begin with, without what is known of its origin.
+fn record(volume: usize, setup: &VolumeSetup) -> VolumeRecord {
+    VolumeRecord {
+        id: VolumeId(1 + volume as u32),
+        name: format!("v{volume}"),
+        origin: format!("mem:{volume}"),
+        identity: String::new(),
+        size_sectors: setup.sectors,
+        sector_bytes: 512,
+        mode: setup.mode,
+        clean_floor_sequence: 0,
+        fingerprint: Default::default(),
+    }
+}
+
+/// How the cache device of a setup is divided, and its size.
+fn layout_of(setup: &Setup) -> (Layout, u64) {
     let geometry = Geometry { segment_blocks: setup.segment_blocks, segments: setup.segments };
     let slots = setup.slots.map(|slots| slots.layout());
-    let (layout, cache_bytes) = match (slots, &setup.keys) {
+    match (slots, &setup.keys) {
         (Some(layout), _) => (Layout::Slots(layout), layout.cache_bytes()),
         (None, Some(keys)) if setup.has_frames() => (Layout::Frames(*keys), keys.cache_bytes()),
         (None, Some(keys)) => (Layout::Keys(*keys), keys.cache_bytes()),
@@ -484,15 +526,30 @@ fn formatted(setup: &Setup) -> Disk {
             let bytes = u64::from(setup.segments) * geometry.segment_bytes();
             (Layout::Log(geometry), SEGMENTS_OFFSET + bytes)
         }
-    };
+    }
+}
+
+/// The cache device of a setup with these volumes, formatted over `blank`, or one that holds nothing. The power goes instead of
+/// the write or flush after the first `changes`: then it is not whole.
+fn formatted(
+    setup: &Setup,
+    set_id: [u8; 16],
+    volumes: Vec<Option<VolumeRecord>>,
+    blank: Option<Disk>,
+    changes: u64,
+) -> (Disk, bool) {
+    let (layout, cache_bytes) = layout_of(setup);
     let mut superblock = Superblock {
-        set_id: [7; 16],
+        set_id,
         update: 1,
         session: 1,
         cut_sequence: 0,
         flushed_sequence: 0,
         base_sequence: 1,
+        history: Default::default(),
+        line: Default::default(),
         clean_stop: true,
+        is_ephemeral: setup.is_ephemeral,
         cache_bytes,
         layout,
         composition: match &setup.slots {
@@ -500,30 +557,25 @@ fn formatted(setup: &Setup) -> Disk {
             None => setup.composition.clone(),
         },
         profile: "forebay".into(),
-        next_volume_id: 1 + setup.volumes.len() as u32,
+        next_volume_id: 1 + volumes.len() as u32,
         volumes: Default::default(),
     };
-    for (at, volume) in setup.volumes.iter().enumerate() {
-        superblock.volumes[at] = Some(VolumeRecord {
-            id: VolumeId(1 + at as u32),
-            name: format!("v{at}"),
-            origin: format!("mem:{at}"),
-            identity: identity(setup, at),
-            size_sectors: volume.sectors,
-            sector_bytes: 512,
-            mode: volume.mode,
-            clean_floor_sequence: 0,
-            fingerprint: Default::default(),
-        });
+    for (slot, record) in superblock.volumes.iter_mut().zip(volumes) {
+        *slot = record;
     }
-    let mut cache = Disk::new(cache_bytes / 512, |_| Tag::ZERO);
-    recovery::format(&mut CutImage::whole(&mut cache), &superblock)
-        .and_then(|()| {
-            recovery::write_superblock(&mut CutImage::whole(&mut cache), &superblock, Mutations::NONE)
-        })
-        .expect("a healthy device is formatted");
-    cache.flush_all();
-    cache
+    let is_begun = blank.is_some();
+    let mut cache = blank.unwrap_or_else(|| Disk::new(cache_bytes / 512, |_| Tag::ZERO));
+    let mut image = CutImage::cut_after(&mut cache, changes);
+    let voided = if is_begun { recovery::void_superblocks(&mut image) } else { Ok(()) };
+    let written = voided
+        .and_then(|()| recovery::format(&mut image, &superblock))
+        .and_then(|()| recovery::write_superblock(&mut image, &superblock, Mutations::NONE));
+    let was_cut = image.was_cut();
+    assert!(written.is_ok() || was_cut, "a healthy device is formatted");
+    if !was_cut {
+        cache.flush_all();
+    }
+    (cache, !was_cut)
 }
 
 fn add_status(counts: &mut Counts, engine: &Engine) {

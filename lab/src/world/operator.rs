@@ -66,32 +66,39 @@ impl World {
     /// # Errors
     /// A violation.
     pub fn attach(&mut self, volume: usize, mode: WriteMode, changes: u64) -> Result<bool, Violation> {
-        let disk = &mut self.origins[volume];
-        let (size_sectors, fingerprint) = (disk.sectors(), fingerprint(disk));
-        let identity = self.identities[volume].clone();
+        self.time_passes_at_servers(u64::MAX);
+        let mut record = self.record_of(volume, mode);
         let is_done = self.edit_superblock(changes, |superblock| {
             // After a cut it may be there already.
-            let id = VolumeId(superblock.next_volume_id);
+            record.id = VolumeId(superblock.next_volume_id);
             superblock.next_volume_id += 1;
-            superblock.volumes[volume] = Some(VolumeRecord {
-                id,
-                name: format!("v{volume}"),
-                origin: format!("mem:{volume}"),
-                identity,
-                size_sectors,
-                sector_bytes: SECTOR as u32,
-                mode,
-                clean_floor_sequence: 0,
-                fingerprint,
-            });
+            superblock.volumes[volume] = Some(record);
         })?;
         if is_done {
             self.note(What::Behind { volume, what: "added" });
             self.detached[volume] = false;
             self.modes[volume] = mode;
+            self.notes_on_new(volume, mode);
             self.begin_anew(volume);
         }
         Ok(is_done)
+    }
+
+    /// The record of a volume over its origin as it is, without a number.
+    pub(super) fn record_of(&mut self, volume: usize, mode: WriteMode) -> VolumeRecord {
+        let disk = &mut self.origins[volume];
+        let (size_sectors, fingerprint) = (disk.sectors(), fingerprint(disk));
+        VolumeRecord {
+            id: VolumeId(0),
+            name: format!("v{volume}"),
+            origin: format!("mem:{volume}"),
+            identity: self.identities[volume].clone(),
+            size_sectors,
+            sector_bytes: SECTOR as u32,
+            mode,
+            clean_floor_sequence: 0,
+            fingerprint,
+        }
     }
 
     /// A volume begins with the content and the size of its origin.
@@ -108,6 +115,7 @@ impl World {
     /// A violation.
     pub fn set_mode(&mut self, volume: usize, mode: WriteMode, changes: u64) -> Result<bool, Violation> {
         self.asked_modes.push((0, volume, mode));
+        self.note_mode(volume, mode);
         let is_done = self.edit_superblock(changes, |superblock| {
             if let Some(record) = &mut superblock.volumes[volume] {
                 record.mode = mode;
@@ -128,6 +136,7 @@ impl World {
         if !self.volume_sectors(volume).is_multiple_of(self.setup.dirty_unit_sectors()) {
             return Ok(true);
         }
+        self.time_passes_at_servers(u64::MAX);
         let disk = &mut self.origins[volume];
         let (size_sectors, fingerprint) = (disk.sectors(), fingerprint(disk));
         self.asked_sizes.push((0, volume, size_sectors));

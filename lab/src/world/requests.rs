@@ -37,6 +37,7 @@ pub(super) fn bypasses(mode: WriteMode) -> bool {
 pub(super) fn range_of(op: RequestOp) -> Option<SectorRange> {
     match op {
         RequestOp::Read { range, .. }
+        | RequestOp::Warm { range, .. }
         | RequestOp::Write { range, .. }
         | RequestOp::Discard { range, .. }
         | RequestOp::WriteZeroes { range, .. } => Some(range),
@@ -48,6 +49,7 @@ pub(super) fn range_of(op: RequestOp) -> Option<SectorRange> {
 pub(super) fn name_of(op: RequestOp) -> &'static str {
     match op {
         RequestOp::Read { .. } => "read",
+        RequestOp::Warm { .. } => "warm",
         RequestOp::Write { fua: false, .. } => "write",
         RequestOp::Write { fua: true, .. } => "write-fua",
         RequestOp::Flush => "flush",
@@ -57,7 +59,11 @@ pub(super) fn name_of(op: RequestOp) -> &'static str {
         RequestOp::SetSize(_) => "set-size",
         RequestOp::Drain => "drain",
         RequestOp::CancelDrain => "cancel-drain",
+        RequestOp::HoldDestage(_) => "hold-destage",
+        RequestOp::SetRoom(_) => "set-room",
+        RequestOp::SetWearBudget(_) => "set-wear-budget",
         RequestOp::Detach => "detach",
+        RequestOp::Add => "add",
         RequestOp::GiveUpLost => "give-up-lost",
         RequestOp::Stop => "stop",
     }

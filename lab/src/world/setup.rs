@@ -1,5 +1,6 @@
 //! The start of a world: devices, volumes, the cache's composition, and its promises.
 
+use super::servers::ServerSetup;
 use crate::oracle::Contract;
 use engine::composition::Composition;
 use engine::composition::axes::{PersistenceChoice, WritesChoice};
@@ -100,6 +101,8 @@ pub struct Setup {
     pub are_origins_compared: bool,
     /// Whether origins have a stable identity, as block devices and files do.
     pub have_origins_identities: bool,
+    /// Whether the cache device may be blank, or an older one, at any start.
+    pub is_ephemeral: bool,
     /// Promises that the oracle holds the cache to.
     pub contract: Contract,
     /// Latencies of the cache.
@@ -108,6 +111,8 @@ pub struct Setup {
     pub origin_latency: Latency,
     /// Whether the origins can discard.
     pub origin_can_discard: bool,
+    /// The origins that are behind servers.
+    pub servers: ServerSetup,
     /// Origins keep what they acknowledge, as if each write were flushed.
     pub origins_keep: bool,
     /// The cache keeps what it acknowledges, too.
@@ -138,10 +143,12 @@ impl Setup {
             are_copies_compared: true,
             are_origins_compared: true,
             have_origins_identities: false,
+            is_ephemeral: false,
             contract: Contract::default(),
             cache_latency: Latency { least_ns: 20_000, most_ns: 200_000 },
             origin_latency: Latency { least_ns: 50_000, most_ns: 2_000_000 },
             origin_can_discard: true,
+            servers: ServerSetup::default(),
             origins_keep: false,
             cache_keeps: false,
             device_timeout_ns: 30 * Nanos::SECOND,

@@ -25,6 +25,8 @@ pub enum Refusal {
     Cache(OpenError),
     /// The cache is an older copy of itself.
     RolledBack,
+    /// Another cache took its place.
+    Replaced,
     /// An origin is not the one on record.
     Origin {
         /// Its volume.
@@ -45,6 +47,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Refusal::Cache(error) => error.fmt(f),
+            Refusal::Replaced => f.write_str("another cache took the place of this one"),
             Refusal::RolledBack => f.write_str("the cache is an older copy of itself"),
             Refusal::Origin { volume, difference } => {
                 write!(f, "the origin of volume {volume} is another one: {difference:?}")
@@ -129,6 +132,12 @@ impl World {
     pub fn try_open(&mut self) -> Result<Result<(), Refusal>, Violation> {
         self.is_sound()?;
         self.cache_failed_ns = None;
+        // RULE 17: what it holds is void.
+        if self.is_cache_replaced() {
+            return Ok(Err(Refusal::Replaced));
+        }
+        self.wait_for_servers();
+        self.open_servers();
         if let Err(error) = self.renumber_abandoned() {
             return Ok(Err(Refusal::Cache(error)));
         }
@@ -207,10 +216,8 @@ impl World {
         self.note(What::Open { session: opened.superblock.session, dirty_bytes });
         self.oracle.explained.restarted();
         self.settle_settings(&opened)?;
-        // In slots and buckets a write goes around the cache, too, when there is no room for it; and elsewhere if the
-        // composition says so.
-        let is_any_bypassed =
-            self.setup.slots.is_some() || self.setup.keys.is_some() || self.setup.bypasses_waits();
+        self.note_needs_at_start(&opened);
+        let is_any_bypassed = self.is_any_bypassed();
         for ((is_bypassed, mode), origin) in self.is_bypassed.iter_mut().zip(&self.modes).zip(&self.origins) {
             // Writes of the process before to the origin alone may still be lost there, and are in no log.
             let is_left = *is_bypassed && !origin.unflushed().is_empty();
@@ -234,8 +241,15 @@ impl World {
         let config = self.setup.engine_config();
         self.engine = Some(Engine::new(opened, config));
         self.clock = crate::clock::Clock::default();
+        self.use_servers();
         self.pump();
         self.is_sound()
+    }
+
+    /// Whether writes go around the cache in any mode: in slots and buckets when there is no room for them, elsewhere if the
+    /// composition says so.
+    pub(super) fn is_any_bypassed(&self) -> bool {
+        self.setup.slots.is_some() || self.setup.keys.is_some() || self.setup.bypasses_waits()
     }
 
     /// A mode or a size that was acknowledged is durable; one that was only asked for may be.
@@ -243,11 +257,16 @@ impl World {
         let asked = std::mem::take(&mut self.asked_modes);
         let asked_sizes = std::mem::take(&mut self.asked_sizes);
         let asked_detach = std::mem::take(&mut self.asked_detach);
+        let asked_add = std::mem::take(&mut self.asked_add);
         for (volume, is_asked) in asked_detach.into_iter().enumerate().take(self.modes.len()) {
             let Some(record) = &opened.superblock.volumes[volume] else {
                 self.expect_detached(volume, is_asked)?;
                 continue;
             };
+            if let (true, Some(mode)) = (self.detached[volume], asked_add[volume]) {
+                self.detached[volume] = false;
+                self.modes[volume] = mode;
+            }
             if self.detached[volume] {
                 self.fail(Kind::Contract, format!("volume {volume} was detached, and is back"));
             }
@@ -333,6 +352,7 @@ impl World {
         mut fate: impl FnMut(&AtStake) -> Fate,
     ) -> Result<bool, Violation> {
         self.is_sound()?;
+        self.wait_for_servers();
         let World { cache, origins, identities, setup, noted_update, .. } = self;
         let mutations = setup.mutations;
         let compared = Origins { disks: origins, identities, noted_update: *noted_update, mutations };

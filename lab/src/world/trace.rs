@@ -94,6 +94,13 @@ pub enum What {
         /// The change.
         what: &'static str,
     },
+    /// Something happened to the connection to a server.
+    Server {
+        /// The volume of its origin.
+        volume: usize,
+        /// Its state now.
+        what: &'static str,
+    },
 }
 
 /// The events of a world.
@@ -169,6 +176,7 @@ impl What {
             What::Open { session, dirty_bytes } => [10, *session, *dirty_bytes, 0, 0, 0],
             What::Refused => [11, 0, 0, 0, 0, 0],
             What::Behind { volume, what } => [12, *volume as u64, what.len() as u64, 0, 0, 0],
+            What::Server { volume, what } => [13, *volume as u64, what.len() as u64, 0, 0, 0],
         }
     }
 }
@@ -217,6 +225,7 @@ impl fmt::Display for Line {
             }
             What::Refused => write!(f, "refused"),
             What::Behind { volume, what } => write!(f, "{:<8} origin {volume} is {what}", "behind"),
+            What::Server { volume, what } => write!(f, "{:<8} that of origin {volume} {what}", "server"),
         }
     }
 }

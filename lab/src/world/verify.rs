@@ -55,6 +55,7 @@ impl World {
     pub fn verify_cut(&mut self) -> Result<(), Violation> {
         self.verify()?;
         self.counts.cuts += 1;
+        self.servers.counts.cuts += u64::from(self.setup.servers.volumes > 0);
         Ok(())
     }
 

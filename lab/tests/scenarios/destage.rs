@@ -1,4 +1,4 @@
-//! Hazards 4 and 11, rules 2 and 10: what goes home, and when it counts as being there.
+//! Hazards 4, 11 and 12, rules 2 and 10: what goes home, and when it counts as being there.
 
 use crate::kinds::{ALL, RINGS};
 use crate::steps::*;
@@ -19,6 +19,7 @@ crate::scenarios! {
     rule_02_clean_is_recorded: CleanNotRecorded, writeback;
     rule_02_oldest_dirty_with_batches_in_flight: OldestDirtyTooHigh, writeback;
     hazard_11_origin_fails_a_destage: IgnoreDestageError, writeback, on ALL;
+    hazard_12_held_back_until_somebody_waits: HoldBackAll, writeback, on ALL;
     rule_10_verified_before_it_goes_home: DestageUnverified, writeback, on ALL;
     rule_12_zeroes_are_home_when_flushed: ZeroDroppedEarly, writeback;
 }
@@ -169,6 +170,28 @@ fn hazard_11_origin_fails_a_destage(world: &mut World) -> Run {
     world.pass(1500 * MS)?;
     world.origin(0).faults.heal();
     world.pass(3000 * MS)?;
+    evict(world)
+}
+
+fn hazard_12_held_back_until_somebody_waits(world: &mut World) -> Run {
+    begin(world)?;
+    let ticket = world.submit(0, RequestOp::HoldDestage(true));
+    world.succeed(ticket)?;
+    // A disk that was used a moment ago does not sleep.
+    world.pass(31_000 * MS)?;
+    write_fua(world, 0, 10, 1)?;
+    world.pass(5000 * MS)?;
+    let dirty_bytes = world.engine().map_or(0, |engine| engine.status().volumes[0].dirty_bytes);
+    if dirty_bytes == 0 {
+        return Err(Violation::new(Broken::Contract, "nobody waits for it, and it went home"));
+    }
+    drain(world, 0)?;
+    world.pass(31_000 * MS)?;
+    // More than the cache has room for.
+    for step in 0..150 {
+        write(world, 0, step * 16 % 1472, 16)?;
+    }
+    drain(world, 0)?;
     evict(world)
 }
 

@@ -2,13 +2,14 @@
 
 use crate::kinds::{ALL, Kind as Records, RINGS};
 use crate::steps::*;
-use engine::effect::{Errno, RequestOp, Target};
+use engine::effect::{Errno, RequestOp, Target, WriteMode};
+use engine::format::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS};
 use engine::recovery::load_superblock;
 use engine::units::payload_checksum;
 use forebay_lab::disk::Fate;
 use forebay_lab::disk::faults::Kind;
 use forebay_lab::violation::{Kind as Broken, Violation};
-use forebay_lab::world::{CutImage, IoView, Setup, World};
+use forebay_lab::world::{AtStake, CutImage, IoView, Setup, World};
 
 crate::scenarios! {
     hazard_10_clean_block_rots: SkipReadChecksum, writeback, on ALL;
@@ -19,6 +20,8 @@ crate::scenarios! {
     rule_11_place_is_written_while_a_stop_reads_it: RecordChangedPlace, few_zeroes, on RINGS;
     rule_11_written_beside_a_growth: ForgetTakenBack, writearound, on ALL;
     rule_11_detach_is_durable: DetachBeforeDurable, writeback, on ALL;
+    rule_11_added_when_that_is_durable: AddBeforeDurable, writeback, on ALL;
+    rule_11_no_number_is_given_twice: ReuseVolumeId, writeback, on RINGS;
 }
 
 /// Where a crash does not forget all that is clean.
@@ -156,4 +159,56 @@ fn rule_11_detach_is_durable(world: &mut World) -> Run {
         return Err(Violation::new(Broken::Contract, "a detached volume is back"));
     }
     Ok(())
+}
+
+fn rule_11_added_when_that_is_durable(world: &mut World) -> Run {
+    begin(world)?;
+    take_off(world, 0)?;
+    let is_superblock = |io: &IoView| io.is_cache(Kind::Write) && is_copy(io.first, io.sectors);
+    world.hold(is_superblock);
+    let add = world.add(0, WriteMode::Writeback);
+    world.until_pending(is_superblock)?;
+    world.pass(100 * MS)?;
+    if world.answer(add).is_none() {
+        // It has to wait.
+        world.release();
+        world.succeed(add)?;
+    }
+    let write = world.write_fua(0, blocks(10, 1));
+    world.pass(100 * MS)?;
+    world.release();
+    if world.answer(write).is_none() {
+        world.succeed(write)?;
+    }
+    let is_lost = |write: &AtStake| write.is_in_flight || is_copy(write.first, write.sectors());
+    world.cut_power(|write| if is_lost(write) { Fate::Lost } else { Fate::Kept });
+    world.open()?;
+    world.verify_cut()
+}
+
+fn rule_11_no_number_is_given_twice(world: &mut World) -> Run {
+    begin(world)?;
+    fill(world, 0, 10, 1)?;
+    // The log tells of the copy durably.
+    write_fua(world, 1, 500, 1)?;
+    take_off(world, 0)?;
+    // The origin is a plain disk again, and somebody writes to it.
+    world.write_behind(0, blocks(10, 1));
+    let add = world.add(0, WriteMode::Writeback);
+    world.succeed(add)?;
+    world.kill(|_| true);
+    world.open()?;
+    world.verify_cut()
+}
+
+/// Whether a write is one of a copy of the superblock.
+fn is_copy(first: u64, sectors: u64) -> bool {
+    sectors * 512 == SUPERBLOCK_BYTES as u64 && SUPERBLOCK_OFFSETS.contains(&(first * 512))
+}
+
+/// Takes a volume off the cache.
+fn take_off(world: &mut World, volume: usize) -> Run {
+    drain(world, volume)?;
+    let detach = world.submit(volume, RequestOp::Detach);
+    world.succeed(detach)
 }

@@ -12,6 +12,7 @@ crate::scenarios! {
     hazard_01_write_overtakes_a_fill_that_gathers: FillAfterChange, writearound;
     hazard_01_neighbour_changes_in_memory: FillAfterChange, beside;
     hazard_01_neighbour_changes_before_it_enters: FillAfterChange, beside_with_room;
+    hazard_01_warmed_while_it_is_written: FillAfterChange, writearound, on RINGS;
     hazard_01_fill_while_the_origin_is_written: FillDuringChange, writearound, on ALL;
     hazard_01_fill_published_behind_a_bypass: FillBehindBypass, writearound, on HELD_BACK;
     rule_02_fill_of_what_the_origin_may_lose: FillOverUnflushedOrigin, writearound, on RINGS;
@@ -52,6 +53,20 @@ fn hazard_01_fill_races_with_write_that_came_and_went(world: &mut World) -> Run 
     flush(world, 0)?;
     world.release();
     world.succeed(early)?;
+    world.pass(50 * MS)?;
+    read(world, 0, 10, 1)
+}
+
+fn hazard_01_warmed_while_it_is_written(world: &mut World) -> Run {
+    begin(world)?;
+    world.hold(|io| io.is_origin(0, Kind::Read));
+    let warm = world.warm(0, blocks(10, 1));
+    let fetch = world.until_pending(|io| io.is_origin(0, Kind::Read))?;
+    world.land_op(fetch.id);
+    write(world, 0, 10, 1)?;
+    flush(world, 0)?;
+    world.release();
+    world.succeed(warm)?;
     world.pass(50 * MS)?;
     read(world, 0, 10, 1)
 }

@@ -50,6 +50,7 @@
 //! | 10 | sync-sector | `hazard_10_cache_fails_before_a_record_is_gone`, `rule_10_lost_in_slots_over_a_kill`, `rule_10_found_again_when_flushed` |
 //! | 11 | sync-sector, commit, bit-tree, journal, mirror, frames | `hazard_11_flush_of_the_origin_fails`, `hazard_11_origin_fails_a_destage` |
 //! | 11 | commit | `hazard_11_written_to_both_beside_a_flush_that_fails`, `hazard_11_copied_before_a_flush_that_fails`, `hazard_11_leaves_after_a_flush_that_fails`, `hazard_11_read_beside_a_flush_that_fails` |
+//! | 12 | sync-sector, commit, bit-tree, journal, mirror, frames | `hazard_12_held_back_until_somebody_waits` |
 //! | 12 | sync-sector, commit, bit-tree | `hazard_12_who_waits_for_what_is_dirty_to_go_home` |
 //! | 12 | journal | what finds no bucket goes around the cache and waits for nobody; a ring that is short is our own log's |
 //! | 12 | mirror | `hazard_12_who_waits_for_memory_lets_it_be_made` |
@@ -61,12 +62,14 @@
 //! | 15 | journal | the summaries are our own log's; entries that lead out of the buckets are refused by the decoder, and `fuzz/` |
 //! | 15 | mirror | `hazard_15_summary_that_points_elsewhere` |
 //! | 15 | frames | entries that lead out of the frames are refused by the decoder, and `fuzz/` |
+//! | 16 | sync-sector, commit, bit-tree, journal, mirror, frames | the client of a server is below all records |
 //!
 //! Not here: rule 14, which has no code before there is ordered destage. Hazard 13 is the lock on the open file: a switch of the world, not of the engine.
 
 mod areas;
 mod buckets;
 mod destage;
+mod ephemeral;
 mod failures;
 mod fills;
 mod flushes;
@@ -76,9 +79,11 @@ mod lost;
 mod mirror;
 mod recovery;
 mod segments;
+mod servers;
 mod slots;
 mod starts;
 mod steps;
+mod succession;
 #[cfg(feature = "mutations")]
 mod swarm;
 mod tombstones;
@@ -130,7 +135,9 @@ const ALL: &[&[Scenario]] = &[
     recovery::SCENARIOS,
     flushes::SCENARIOS,
     destage::SCENARIOS,
+    ephemeral::SCENARIOS,
     segments::SCENARIOS,
+    servers::SCENARIOS,
     tombstones::SCENARIOS,
     writes::SCENARIOS,
     failures::SCENARIOS,
@@ -138,6 +145,7 @@ const ALL: &[&[Scenario]] = &[
     frames::SCENARIOS,
     lost::SCENARIOS,
     mirror::SCENARIOS,
+    succession::SCENARIOS,
     slots::SCENARIOS,
     starts::SCENARIOS,
 ];
@@ -256,7 +264,7 @@ fn the_table_of_hazards_is_right() {
             }
         }
     }
-    for hazard in 1..=15 {
+    for hazard in 1..=16 {
         wrong.extend(
             kinds()
                 .filter(|kind| !rows.contains(&(hazard, *kind)))

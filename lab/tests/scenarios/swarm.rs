@@ -21,6 +21,9 @@ const BUCKETS: &str = "the worlds here have no buckets";
 /// The same of dirty data in memory.
 const MEMORY: &str = "the worlds here keep no dirty data in memory";
 
+/// The same of caches that may be gone.
+const EPHEMERAL: &str = "the worlds here keep their caches";
+
 /// Mutations that only a script brings to light, and why.
 const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::StopWaitsForRoom, "the swarm finds it with buckets, of which these worlds have none"),
@@ -87,10 +90,19 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
         Mutation::FillBeforeFirstFlush,
         "a kill, a fill before the origin's first flush, and a cut that takes what the origin showed: none in 2500 seeds",
     ),
+    (Mutation::ReuseVolumeId, "the swarm writes to no origin between a detach and an addition in one life"),
+    (
+        Mutation::RetireUnflushed,
+        "a cut between the superblocks of two devices that takes one write of the one",
+    ),
     (Mutation::ForgetTakenBack, "the worlds here do not grow"),
     (Mutation::CleanNotRecorded, "how much counts as dirty after a crash is compared in the script alone"),
     (Mutation::IndexOverBudget, "the least budget of an index is more than the swarm's worlds fill"),
     (Mutation::WorkUnbounded, "the swarm's requests do not fill the slack of the pool's bound"),
+    (Mutation::FormatThoughDirty, EPHEMERAL),
+    (Mutation::OverlookRecovered, EPHEMERAL),
+    (Mutation::TrustReplaced, EPHEMERAL),
+    (Mutation::LogAlone, EPHEMERAL),
     (Mutation::BypassBeforeAbandoned, "a crash within the one operation that notes the abandonment"),
     (Mutation::KeepCleanFlag, "what a start takes for a clean stop is compared in the script alone"),
     (Mutation::TrustCleanAfterRepair, "the swarm repairs nothing"),
@@ -101,14 +113,20 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::RecordsBeforeKeys, BUCKETS),
     (Mutation::DropTailKeys, BUCKETS),
     (Mutation::KeyBehindNewer, "the worlds here have no frames"),
+    (
+        Mutation::FailedFlushOvertakes,
+        "a server that dies with a flush under way, between a write's answer and the moment when it is told: none in 400 seeds",
+    ),
+    (Mutation::FlushedPlacesForgotten, "a copy that is the same wherever the client looks is not used"),
     (Mutation::DropFrameEarly, MEMORY),
     (Mutation::KeepStaleFrame, MEMORY),
     (Mutation::AnswerBeyondWindow, MEMORY),
     (Mutation::FlushBeforeOwed, MEMORY),
 ];
 
-/// What an operator does besides, and rotten metadata, hide more of these bugs than they bring to light.
-fn options(seed: u64) -> Options {
+/// What an operator does besides, and rotten metadata, hide more of these bugs than they bring to light. Where the bug is in the
+/// client of a server, all origins are behind one.
+fn options(seed: u64, is_remote: bool) -> Options {
     let drawn = Options::draw(seed);
     let mut options = drawn.clone().without_later_knobs();
     for knob in [
@@ -120,22 +138,25 @@ fn options(seed: u64) -> Options {
         Knob::detaches,
         Knob::silences,
         Knob::rot_while_off,
+        Knob::additions,
+        Knob::successions,
+        Knob::holds,
     ] {
         options.set(knob, drawn.get(knob));
     }
-    options
+    if is_remote { options.with_servers(&drawn) } else { options }
 }
 
 /// Whether a seed finds nothing in the engine as it is: otherwise it would seem to find every mutation.
-fn is_sound(seed: u64) -> bool {
-    static SOUND: Mutex<BTreeMap<u64, bool>> = Mutex::new(BTreeMap::new());
-    let known = SOUND.lock().expect("violations are values").get(&seed).copied();
+fn is_sound(seed: u64, is_remote: bool) -> bool {
+    static SOUND: Mutex<BTreeMap<(u64, bool), bool>> = Mutex::new(BTreeMap::new());
+    let known = SOUND.lock().expect("violations are values").get(&(seed, is_remote)).copied();
     known.unwrap_or_else(|| {
-        let failure = run(&options(seed)).failure;
+        let failure = run(&options(seed, is_remote)).failure;
         if let Some(failure) = &failure {
             println!("without any mutation: seed {seed}: {}", short(&failure.violation));
         }
-        SOUND.lock().expect("violations are values").insert(seed, failure.is_none());
+        SOUND.lock().expect("violations are values").insert((seed, is_remote), failure.is_none());
         failure.is_none()
     })
 }
@@ -151,8 +172,9 @@ fn first_found(mutation: Mutation, seeds: u64) -> Result<(u64, String), String> 
     let known = known.filter(|(name, _)| *name == mutation.name());
     let known = known.filter_map(|(_, seed)| seed.parse().ok()).filter(|&seed| seed < seeds);
     for seed in known.chain(0..seeds) {
-        let outcome = run_with(&options(seed), Mutations::NONE.with(mutation), false);
-        let Some(failure) = outcome.failure.filter(|_| is_sound(seed)) else { continue };
+        let is_remote = mutation.is_of_servers();
+        let outcome = run_with(&options(seed, is_remote), Mutations::NONE.with(mutation), false);
+        let Some(failure) = outcome.failure.filter(|_| is_sound(seed, is_remote)) else { continue };
         if failure.violation.kind != Kind::Assertion {
             return Ok((seed, short(&failure.violation)));
         }

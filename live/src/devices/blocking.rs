@@ -78,10 +78,7 @@ impl BlockingDevice {
     pub fn flush(&mut self) -> Result<(), Errno> {
         match self.device.kind() {
             Kind::File(file) => file.flush(),
-            Kind::Nbd(nbd) => {
-                let operation = Operation { kind: NbdKind::Flush, offset_bytes: 0, len_bytes: 0 };
-                nbd.perform(operation, Span::default())
-            }
+            Kind::Nbd(nbd) => nbd.perform(Operation::FLUSH, Span::default()),
             Kind::Modelled(modelled) => match modelled.perform(token(), Job::Flush) {
                 Transfer::None(result) => result,
                 Transfer::Read { .. } | Transfer::Write { .. } => Ok(()),
@@ -238,6 +235,9 @@ mod tests {
         assert!(other.same_as(&first));
         assert_eq!(other.identity(), first.identity());
         drop(first);
+        rustix::fs::flock(file.as_file(), rustix::fs::FlockOperation::LockShared).unwrap();
+        assert!(matches!(open(&spec, Access::Exclusive), Err(DeviceError::LookedAt { .. })));
+        rustix::fs::flock(file.as_file(), rustix::fs::FlockOperation::Unlock).unwrap();
         assert!(open(&spec, Access::Exclusive).is_ok());
     }
 

@@ -80,7 +80,13 @@ impl OpenFile {
             match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(rustix::io::Errno::WOULDBLOCK) => {
-                    return Err(DeviceError::Locked { path: path.to_owned() });
+                    let path = path.to_owned();
+                    let is_shared = rustix::fs::flock(&fd, FlockOperation::NonBlockingLockShared).is_ok();
+                    return Err(if is_shared {
+                        DeviceError::LookedAt { path }
+                    } else {
+                        DeviceError::Locked { path }
+                    });
                 }
                 Err(errno) => return Err(os("lock")(errno)),
             }

@@ -156,6 +156,50 @@ impl Flights {
         }
     }
 
+    /// Takes a device as the origin of a volume.
+    ///
+    /// # Errors
+    /// If another one was there before, and has operations under way.
+    pub(crate) fn take_origin(&mut self, volume: VolumeIndex, device: Device) -> Result<(), Device> {
+        let line = line_of(Target::Origin(volume));
+        if self.is_under_way(line) {
+            return Err(device);
+        }
+        self.any_modelled |= device.is_modelled();
+        self.any_nbd |= matches!(device.kind(), Kind::Nbd(_));
+        self.lines[line] = Line { device: Some(device), ..Line::default() };
+        Ok(())
+    }
+
+    /// Lets go of the origin of a volume. None if there is none, or an operation that timed out is still under way there.
+    pub(crate) fn let_go_of_origin(&mut self, volume: VolumeIndex) -> Option<Device> {
+        let line = line_of(Target::Origin(volume));
+        if self.is_under_way(line) {
+            return None;
+        }
+        if let Some(nbd) = self.lines[line].nbd() {
+            nbd.let_go();
+        }
+        std::mem::take(&mut self.lines[line]).device
+    }
+
+    /// Whether the cache has operations under way, or had one that timed out.
+    pub(crate) fn is_cache_under_way(&self) -> bool {
+        let line = line_of(Target::Cache);
+        self.is_under_way(line) || self.lines[line].gone
+    }
+
+    /// Puts a device in the place of the cache, which has no operations under way; returns the one before.
+    pub(crate) fn replace_cache(&mut self, device: Device) -> Option<Device> {
+        self.any_modelled |= device.is_modelled();
+        let line = &mut self.lines[line_of(Target::Cache)];
+        std::mem::replace(line, Line { device: Some(device), ..Line::default() }).device
+    }
+
+    fn is_under_way(&self, line: usize) -> bool {
+        self.flights.iter().any(|(_, flight)| flight.line == line)
+    }
+
     /// Starts an operation by the backend of the reactor that drew it from the core; `waker` wakes that reactor.
     pub(crate) fn start(
         &mut self,

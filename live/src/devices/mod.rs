@@ -59,6 +59,12 @@ pub enum DeviceError {
         /// The device.
         path: PathBuf,
     },
+    /// Another process shares its lock with whoever looks at it only, as udev does with a disk that has just come.
+    #[error("{} is being looked at by another program, which has locked it", path.display())]
+    LookedAt {
+        /// The device.
+        path: PathBuf,
+    },
     /// It is mounted, or part of a volume group or array, or claimed by another program.
     #[error("{} is mounted or claimed by the system; release it first", path.display())]
     Busy {

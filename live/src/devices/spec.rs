@@ -65,11 +65,17 @@ pub enum DeviceSpecError {
     /// There is nothing.
     #[error("a device is missing; name a path, or mem:SIZE, or model:NAME?store=PATH&size=SIZE")]
     Empty,
-    /// A kind of device that a later version will have.
-    #[error("{scheme}: devices are not supported yet; use a file, a block device, nbd:, mem: or model:")]
-    NotYet {
+    /// Something that an NBD server makes a device of.
+    #[error(
+        "`{scheme}:` is no kind of device: serve it by {server} and name that (nbd:), as in docs/recipes/{recipe}"
+    )]
+    Served {
         /// The text before the colon.
         scheme: String,
+        /// The server that can.
+        server: &'static str,
+        /// The page that shows it.
+        recipe: &'static str,
     },
     /// A kind of device that does not exist.
     #[error(
@@ -158,9 +164,14 @@ pub fn parse(spec: &str) -> Result<DeviceSpec, DeviceSpecError> {
         }
         "model" => parse_model(rest).map(DeviceSpec::Model),
         _ if uri::is_nbd_scheme(scheme) => Ok(DeviceSpec::Nbd(uri::parse(spec)?)),
-        "s3" | "rbd" => Err(DeviceSpecError::NotYet { scheme: scheme.to_owned() }),
+        "s3" => Err(served(scheme, "nbdkit", "s3.md")),
+        "rbd" => Err(served(scheme, "qemu-nbd", "ceph-rbd.md")),
         _ => Err(DeviceSpecError::UnknownScheme { scheme: scheme.to_owned(), text: spec.to_owned() }),
     }
+}
+
+fn served(scheme: &str, server: &'static str, recipe: &'static str) -> DeviceSpecError {
+    DeviceSpecError::Served { scheme: scheme.to_owned(), server, recipe }
 }
 
 /// The part before the first colon, if it looks like the scheme of a URI.
@@ -410,8 +421,8 @@ mod tests {
         assert!(matches!(parse(""), Err(DeviceSpecError::Empty)));
         assert!(matches!(parse("file:"), Err(DeviceSpecError::Empty)));
         assert!(line("nbd+unix:///disk").contains("add ?socket="));
-        assert!(line("s3://b/p").contains("not supported yet"));
-        assert!(line("rbd:p/i").contains("not supported yet"));
+        assert!(line("s3://b/p").contains("docs/recipes/s3.md"));
+        assert!(line("rbd:p/i").contains("docs/recipes/ceph-rbd.md"));
         assert!(line("tape:0").contains("no kind of device"));
         assert!(line("mem:8X").contains("size suffix"));
         assert!(line("mem:").contains("size is missing"));

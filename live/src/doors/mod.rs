@@ -1,18 +1,24 @@
 //! Doors: the transports by which clients connect.
 //!
 //! A door takes clients' requests off their transport, hands them to the core in [`pieces`], and brings the core's
-//! replies back. Each reactor has one door of each kind. Another kind, say ublk or vhost-user, is one more folder
-//! beside [`nbd`] that implements [`Door`], and one more line in [`Doors::open`].
+//! replies back. Each reactor has one door of each kind. Another kind, say vhost-user, is one more folder beside [`nbd`]
+//! and [`ublk`] that implements [`Door`], and one more line in [`Doors::open`].
 
 mod export;
 pub(crate) mod latency;
+pub mod limits;
 #[expect(unsafe_code, reason = "the kernel reads and writes connections' memory")]
 pub mod nbd;
 pub(crate) mod offers;
 pub(crate) mod pieces;
+pub(crate) mod share;
+pub(crate) mod traffic;
+#[expect(unsafe_code, reason = "the kernel is given commands")]
+pub(crate) mod ublk;
 
 pub use export::{Export, NAME_BYTES_MAX};
 
+use crate::kernel::KernelClient;
 use crate::reactor::backend::Token;
 use crate::reactor::driver::{Core, Piece, Turn};
 use crate::reactor::tokens::Owner;
@@ -22,6 +28,7 @@ use engine::units::Nanos;
 use nbd::door::NbdDoor;
 use nbd::listener::Listener;
 use std::os::fd::OwnedFd;
+use ublk::door::UblkDoor;
 
 /// Place of a door among the doors of its reactor; a kind of door has the same place at every reactor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,12 +36,22 @@ pub(crate) struct DoorNumber(u8);
 
 /// The place of the NBD door.
 const NBD: DoorNumber = DoorNumber(0);
+/// The place of the ublk door.
+const UBLK: DoorNumber = DoorNumber(1);
 
 impl DoorNumber {
     /// The token of an operation of this door. `event` is the door's own name for it, below 2^48.
     pub(crate) fn token(self, event: u64) -> Token {
         Owner::Door { door: self.0, event }.token()
     }
+}
+
+/// A client that was accepted, on its way to the reactor that serves it.
+#[derive(Debug)]
+pub(crate) struct Newcomer {
+    pub socket: OwnedFd,
+    /// It is served over TLS alone.
+    pub wants_tls: bool,
 }
 
 /// One kind of door, as one reactor has it.
@@ -50,9 +67,9 @@ pub(crate) trait Door<C> {
     /// Begins to send all replies that are ready; called once a round.
     fn send(&mut self, turn: &mut Turn<'_, C>);
     /// Serves a client that the same kind of door at another reactor has accepted.
-    fn adopt(&mut self, client: OwnedFd, turn: &mut Turn<'_, C>);
-    /// Serves the export at this place to a client that needs no handshake: the kernel, at the other end of the socket.
-    fn serve(&mut self, socket: OwnedFd, place: usize, turn: &mut Turn<'_, C>);
+    fn adopt(&mut self, client: Newcomer, turn: &mut Turn<'_, C>);
+    /// Serves the export at this place to a client that needs no handshake: the kernel.
+    fn serve(&mut self, client: KernelClient, place: usize, turn: &mut Turn<'_, C>);
     /// Closes the connections to the export at this place.
     fn disconnect(&mut self, place: usize, turn: &mut Turn<'_, C>);
     /// Closes the connections that hold memory and do nothing: other clients get none.
@@ -76,7 +93,7 @@ pub(crate) struct Doors<C> {
 impl<C: Core + 'static> Doors<C> {
     /// Opens one door of each kind. Only the first reactor's doors get listeners.
     pub(crate) fn open(listeners: Vec<Listener>) -> Doors<C> {
-        Doors { doors: vec![Box::new(NbdDoor::new(NBD, listeners))] }
+        Doors { doors: vec![Box::new(NbdDoor::new(NBD, listeners)), Box::new(UblkDoor::new(UBLK))] }
     }
 
     /// As [`Door::tick`].
@@ -114,9 +131,28 @@ impl<C: Core + 'static> Doors<C> {
     pub(crate) fn obey(&mut self, order: Order, turn: &mut Turn<'_, C>) {
         match order {
             Order::Adopt { door, client } => self.doors[usize::from(door.0)].adopt(client, turn),
-            Order::Serve { socket, place } => self.doors[usize::from(NBD.0)].serve(socket, place, turn),
+            Order::Serve { client, place } => {
+                let door = match client {
+                    KernelClient::Socket(_) => NBD,
+                    KernelClient::Queue(_) => UBLK,
+                };
+                self.doors[usize::from(door.0)].serve(client, place, turn);
+            }
             Order::Disconnect { place, receipt } => {
                 self.doors.iter_mut().for_each(|door| door.disconnect(place, turn));
+                drop(receipt);
+            }
+            Order::Learn { file, receipt } => {
+                if let Err(error) = turn.backend.learn(file) {
+                    receipt.fail(Errno(error.raw_os_error().unwrap_or(Errno::IO.0)));
+                }
+            }
+            Order::Forget { device, receipt } => {
+                if let Some(file) = device.raw_fd() {
+                    turn.backend.forget(file);
+                }
+                // Who asked may open the device again: the file is closed before the answer.
+                drop(device);
                 drop(receipt);
             }
             Order::Shut { receipt } => {

@@ -5,11 +5,16 @@ use engine::units::{BLOCK_BYTES, SECTOR_BYTES, SectorRange};
 
 /// Kind of a client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// It reads.
     Read,
+    /// It writes.
     Write,
+    /// It makes durable what was written.
     Flush,
+    /// It says that the content is not needed any more.
     Trim,
+    /// It writes zeroes.
     WriteZeroes,
 }
 

@@ -1,12 +1,12 @@
 //! The commands of the kernel's `nbd` driver. Source: Linux, `include/uapi/linux/nbd-netlink.h`.
 
+use super::disk::{Disk, Maker};
+use super::error::{BLOCK_BYTES_MAX, KernelError};
 use super::netlink::{Attribute, Family};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
-use thiserror::Error;
 
 const CMD_CONNECT: u8 = 1;
 const CMD_DISCONNECT: u8 = 2;
@@ -25,51 +25,6 @@ const SOCK_ITEM: u16 = 1;
 const SOCK_FD: u16 = 1;
 /// The driver lets go of the device when the last who has it open closes it.
 const CFLAG_DISCONNECT_ON_CLOSE: u64 = 1 << 1;
-
-/// The largest block that the driver takes: a page.
-pub(super) const BLOCK_BYTES_MAX: u32 = 4096;
-
-/// Reason why the kernel makes no device.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum KernelError {
-    /// The driver is there, but not loaded.
-    #[error("the kernel module nbd is not loaded; run: modprobe nbd")]
-    NotLoaded,
-    /// The running kernel has no such driver.
-    #[error(
-        "the running kernel, {release}, has no module nbd; install a kernel that has it (Debian: linux-image-amd64)"
-    )]
-    NoModule {
-        /// The release of the kernel.
-        release: String,
-    },
-    /// The process may not make devices.
-    #[error("only root (CAP_SYS_ADMIN) may make a kernel device; run the daemon as root")]
-    NotPermitted,
-    /// The device is in use.
-    #[error("/dev/nbd{index} is in use; leave the index out, and the kernel takes a free one")]
-    IndexTaken {
-        /// Its index.
-        index: u32,
-    },
-    /// The driver takes no blocks of that size.
-    #[error(
-        "the origin's sectors have {block_bytes} bytes, and the kernel's nbd driver takes at most {BLOCK_BYTES_MAX}"
-    )]
-    BlockSize {
-        /// Bytes of a block.
-        block_bytes: u32,
-    },
-    /// Another refusal.
-    #[error("the kernel's nbd driver could not {step}: {source}")]
-    Refused {
-        /// The step that it was asked for.
-        step: &'static str,
-        /// Why it could not.
-        source: io::Error,
-    },
-}
 
 /// A device that is to be made.
 #[derive(Clone, Debug)]
@@ -103,8 +58,8 @@ impl NbdDriver {
     pub fn open() -> Result<NbdDriver, KernelError> {
         match Family::open("nbd") {
             Ok(Some(family)) => Ok(NbdDriver { family }),
-            Ok(None) => Err(missing()),
-            Err(source) => Err(KernelError::Refused { step: "be reached over netlink", source }),
+            Ok(None) => Err(KernelError::missing(Maker::Nbd)),
+            Err(source) => Err(refused("be reached over netlink", source)),
         }
     }
 
@@ -115,7 +70,7 @@ impl NbdDriver {
     pub fn connect(&mut self, device: &NewDevice<'_>, sockets: &[OwnedFd]) -> Result<u32, KernelError> {
         let block_bytes = device.block_bytes;
         if block_bytes > BLOCK_BYTES_MAX {
-            return Err(KernelError::BlockSize { block_bytes });
+            return Err(KernelError::BlockSize { maker: Maker::Nbd, block_bytes });
         }
         let mut attributes = Vec::new();
         attributes.extend(device.index.map(|index| Attribute::number32(ATTR_INDEX, index)));
@@ -130,15 +85,13 @@ impl NbdDriver {
         let answer = self.family.ask(CMD_CONNECT, attributes);
         let answer = answer.map_err(|source| match (source.raw_os_error(), device.index) {
             (Some(libc::EPERM), _) => KernelError::NotPermitted,
-            (Some(libc::EBUSY), Some(index)) => KernelError::IndexTaken { index },
-            _ => KernelError::Refused { step: "make a device", source },
+            (Some(libc::EBUSY), Some(index)) => KernelError::IndexTaken { disk: Disk::nbd(index) },
+            _ => refused("make a device", source),
         })?;
-        answer.and_then(|answer| answer.find32(ATTR_INDEX)).or(device.index).ok_or_else(|| {
-            KernelError::Refused {
-                step: "say which device it made",
-                source: io::ErrorKind::InvalidData.into(),
-            }
-        })
+        answer
+            .and_then(|answer| answer.find32(ATTR_INDEX))
+            .or(device.index)
+            .ok_or_else(|| refused("say which device it made", io::ErrorKind::InvalidData.into()))
     }
 
     /// Hands sockets to a device in the place of dead ones; those that find no dead one in their place are let go of.
@@ -186,7 +139,7 @@ impl NbdDriver {
     pub fn disconnect(&mut self, index: u32) -> Result<(), KernelError> {
         match self.family.ask(CMD_DISCONNECT, vec![Attribute::number32(ATTR_INDEX, index)]) {
             Ok(_) => Ok(()),
-            Err(source) => Err(KernelError::Refused { step: "end the device", source }),
+            Err(source) => Err(refused("end the device", source)),
         }
     }
 
@@ -194,9 +147,13 @@ impl NbdDriver {
         match self.family.ask(CMD_RECONFIGURE, attributes) {
             Ok(_) => Ok(()),
             Err(source) if source.raw_os_error() == Some(libc::EPERM) => Err(KernelError::NotPermitted),
-            Err(source) => Err(KernelError::Refused { step, source }),
+            Err(source) => Err(refused(step, source)),
         }
     }
+}
+
+fn refused(step: &'static str, source: io::Error) -> KernelError {
+    KernelError::Refused { maker: Maker::Nbd, step, source }
 }
 
 fn socket_list(sockets: &[OwnedFd]) -> Attribute {
@@ -217,36 +174,9 @@ pub fn socket_pairs(count: usize) -> io::Result<(Vec<OwnedFd>, Vec<OwnedFd>)> {
     Ok((0..count).map(|_| pair()).collect::<Result<_, _>>()?)
 }
 
-/// The reason why there is no driver.
-fn missing() -> KernelError {
-    let system = rustix::system::uname();
-    let release = system.release().to_string_lossy().into_owned();
-    let modules = Path::new("/lib/modules").join(&release);
-    if has_module(&modules) { KernelError::NotLoaded } else { KernelError::NoModule { release } }
-}
-
-/// Whether the modules of a kernel have the driver among them.
-fn has_module(modules: &Path) -> bool {
-    let place: PathBuf = modules.join("kernel/drivers/block");
-    let Ok(found) = std::fs::read_dir(place) else { return false };
-    found.flatten().any(|file| file.file_name().to_string_lossy().starts_with("nbd.ko"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_module_is_found_compressed_or_not() {
-        let directory = tempfile::tempdir().unwrap();
-        let place = directory.path().join("kernel/drivers/block");
-        assert!(!has_module(directory.path()), "no modules at all");
-        std::fs::create_dir_all(&place).unwrap();
-        std::fs::write(place.join("nbdx.ko"), "").unwrap();
-        assert!(!has_module(directory.path()));
-        std::fs::write(place.join("nbd.ko.xz"), "").unwrap();
-        assert!(has_module(directory.path()));
-    }
 
     #[test]
     fn the_ends_of_pairs_are_connected() {

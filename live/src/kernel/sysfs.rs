@@ -1,16 +1,19 @@
-//! The sysfs entries of nbd devices: what the kernel shows of them, and what can be set there.
+//! The sysfs entries of kernel devices: what the kernel shows of them, and what can be set there.
 
+use super::disk::{Disk, Maker};
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// Where the kernel shows block devices.
 const ROOT: &str = "/sys/block";
+/// Where it shows the ends of ublk devices that their servers use.
+const UBLK_ROOT: &str = "/sys/class/ublk-char";
 /// The largest request in KiB. The driver's own value of 128 cuts long reads and writes to pieces.
 const MAX_SECTORS_KB: u32 = 512;
 /// The kernel's own time for a request, in milliseconds.
 const IO_TIMEOUT_MS: u32 = 30_000;
 
-/// A device with an identifier: one that a server has made over netlink.
+/// An nbd device with an identifier: one that a server has made over netlink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attached {
     /// Its index.
@@ -19,7 +22,7 @@ pub struct Attached {
     pub identifier: String,
 }
 
-/// All devices that have an identifier, whether or not somebody serves them.
+/// All nbd devices that have an identifier, whether or not somebody serves them.
 #[must_use]
 pub fn attached() -> Vec<Attached> {
     attached_below(Path::new(ROOT))
@@ -31,51 +34,42 @@ fn attached_below(root: &Path) -> Vec<Attached> {
         .flatten()
         .filter_map(|device| {
             let name = device.file_name();
-            let index = name.to_str()?.strip_prefix("nbd")?.parse().ok()?;
+            let disk = Disk::of_name(name.to_str()?).filter(|disk| disk.maker == Maker::Nbd)?;
             let identifier = std::fs::read_to_string(device.path().join("backend")).ok()?;
-            Some(Attached { index, identifier: identifier.trim_end_matches('\n').to_owned() })
+            Some(Attached { index: disk.index, identifier: identifier.trim_end_matches('\n').to_owned() })
         })
         .collect();
     found.sort_by_key(|device| device.index);
     found
 }
 
-/// Whether the device has this identifier.
+/// Whether the nbd device of this index has this identifier.
 #[must_use]
 pub fn is_attached(index: u32, identifier: &str) -> bool {
-    let found = std::fs::read_to_string(place(index).join("backend"));
+    let found = std::fs::read_to_string(place(Disk::nbd(index)).join("backend"));
     found.is_ok_and(|found| found.trim_end_matches('\n') == identifier)
-}
-
-/// The device number, `MAJOR:MINOR`, as the kernel writes it elsewhere.
-///
-/// # Errors
-/// If there is no such device.
-pub fn number(index: u32) -> io::Result<String> {
-    Ok(std::fs::read_to_string(place(index).join("dev"))?.trim().to_owned())
 }
 
 /// The names of the device and of its partitions, each with its device number.
 #[must_use]
-pub fn parts(index: u32) -> Vec<(String, String)> {
-    let disk = format!("nbd{index}");
-    let within = std::fs::read_dir(place(index)).into_iter().flatten().flatten();
+pub fn parts(disk: Disk) -> Vec<(String, String)> {
+    let (whole, place) = (disk.name(), place(disk));
+    let within = std::fs::read_dir(&place).into_iter().flatten().flatten();
     let names = within.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let partitions = names.filter(|name| name.starts_with(&format!("{disk}p")));
+    let partitions = names.filter(|name| name.starts_with(&format!("{whole}p")));
     let part = |name: String| {
-        let place = if name == disk { place(index) } else { place(index).join(&name) };
+        let place = if name == whole { place.clone() } else { place.join(&name) };
         Some((name, std::fs::read_to_string(place.join("dev")).ok()?.trim().to_owned()))
     };
-    std::iter::once(disk.clone()).chain(partitions).filter_map(part).collect()
+    std::iter::once(whole.clone()).chain(partitions).filter_map(part).collect()
 }
 
 /// The block devices that stand on this one or on its partitions, such as those of the device mapper.
 #[must_use]
-pub fn holders(index: u32) -> Vec<String> {
+pub fn holders(disk: Disk) -> Vec<String> {
     let mut found = Vec::new();
-    for (name, _) in parts(index) {
-        let disk = format!("nbd{index}");
-        let place = if name == disk { place(index) } else { place(index).join(name) };
+    for (name, _) in parts(disk) {
+        let place = if name == disk.name() { place(disk) } else { place(disk).join(name) };
         let holders = std::fs::read_dir(place.join("holders")).into_iter().flatten().flatten();
         found.extend(holders.map(|holder| holder.file_name().to_string_lossy().into_owned()));
     }
@@ -84,13 +78,13 @@ pub fn holders(index: u32) -> Vec<String> {
     found
 }
 
-/// Sets the limits that a cached volume wants. `poll_ms`: the kernel looks so often whether a request that was given
+/// Sets the limits that a cached volume wants of an nbd device. `poll_ms`: the kernel looks so often whether a request that was given
 /// to a dead connection can be given to a new one; `None` leaves that as it is.
 ///
 /// # Errors
 /// If the kernel takes one of them not; the device works without.
 pub fn set_limits(index: u32, poll_ms: Option<u32>) -> io::Result<()> {
-    let queue = place(index).join("queue");
+    let queue = place(Disk::nbd(index)).join("queue");
     let most: u32 = read_number(&queue.join("max_hw_sectors_kb")).unwrap_or(MAX_SECTORS_KB);
     std::fs::write(queue.join("max_sectors_kb"), MAX_SECTORS_KB.min(most).to_string())?;
     // The driver says so by itself, but not every version of it.
@@ -106,22 +100,49 @@ pub fn set_limits(index: u32, poll_ms: Option<u32>) -> io::Result<()> {
 ///
 /// # Errors
 /// If the kernel sends none.
-pub fn announce(index: u32) -> io::Result<()> {
-    std::fs::write(place(index).join("uevent"), "change")
+pub fn announce(disk: Disk) -> io::Result<()> {
+    std::fs::write(place(disk).join("uevent"), "change")
 }
 
-/// Gives a device that was let go of the kernel's own times back: the next one to use it may be another program.
+/// Sets the limits that a cached volume wants of a ublk device: at most so many requests at a time, and none is kept
+/// back to be sorted, as behind it is no disk with a head to move.
+///
+/// # Errors
+/// If the kernel takes one of them not; the device works without.
+pub fn set_ublk_limits(index: u32, requests: u32) -> io::Result<()> {
+    let queue = place(Disk::ublk(index)).join("queue");
+    std::fs::write(queue.join("scheduler"), "none")?;
+    std::fs::write(queue.join("nr_requests"), requests.to_string())
+}
+
+/// The indexes of all ublk devices, with a disk or without.
+#[must_use]
+pub fn ublk_indexes() -> Vec<u32> {
+    let found = std::fs::read_dir(UBLK_ROOT).into_iter().flatten().flatten();
+    let index = |name: &str| name.strip_prefix("ublkc")?.parse().ok();
+    let mut indexes: Vec<u32> = found.filter_map(|entry| index(entry.file_name().to_str()?)).collect();
+    indexes.sort_unstable();
+    indexes
+}
+
+/// The sequence number of a disk, which no other one has had since the boot; `None` if there is no such disk.
+#[must_use]
+pub fn sequence(disk: Disk) -> Option<u64> {
+    std::fs::read_to_string(place(disk).join("diskseq")).ok()?.trim().parse().ok()
+}
+
+/// Gives an nbd device that was let go of the kernel's own times back: the next one to use it may be another program.
 pub fn restore_limits(index: u32) {
     // A device that has vanished needs nothing.
-    let _ = std::fs::write(place(index).join("queue/io_timeout"), IO_TIMEOUT_MS.to_string());
+    let _ = std::fs::write(place(Disk::nbd(index)).join("queue/io_timeout"), IO_TIMEOUT_MS.to_string());
 }
 
 fn read_number(path: &Path) -> Option<u32> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-fn place(index: u32) -> PathBuf {
-    Path::new(ROOT).join(format!("nbd{index}"))
+fn place(disk: Disk) -> PathBuf {
+    Path::new(ROOT).join(disk.name())
 }
 
 #[cfg(test)]

@@ -15,13 +15,30 @@ const SOCKET_BYTES: usize = 16 << 10;
 
 /// Reason why there can be no TLS with these certificates.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub(crate) enum TlsError {
+#[non_exhaustive]
+pub enum TlsError {
     /// A file that cannot be used.
     #[error("cannot use {file}: {reason}")]
-    File { file: String, reason: String },
+    File {
+        /// The file.
+        file: String,
+        /// Why.
+        reason: String,
+    },
+    /// A certificate and a key that are not of each other, or of a kind that is not supported.
+    #[error("the certificate {certificate} does not fit its key: {reason}")]
+    Unfit {
+        /// The file of the certificate.
+        certificate: String,
+        /// Why.
+        reason: String,
+    },
     /// A name that no certificate can have.
     #[error("`{name}` is no name that a certificate can have; add tls-hostname=NAME")]
-    Name { name: String },
+    Name {
+        /// The name.
+        name: String,
+    },
 }
 
 /// A connection in its handshake, encrypted or not.
@@ -89,11 +106,10 @@ pub(crate) fn prepare(uri: &NbdUri, tls: &Tls) -> Result<ClientConnection, TlsEr
 }
 
 fn configure(directory: &Path) -> Result<ClientConfig, TlsError> {
-    let wrong = |file: &Path, reason: String| TlsError::File { file: file.display().to_string(), reason };
     let authorities = directory.join("ca-cert.pem");
     let mut roots = RootCertStore::empty();
     for certificate in certificates(&authorities)? {
-        roots.add(certificate).map_err(|error| wrong(&authorities, error.to_string()))?;
+        roots.add(certificate).map_err(|error| wrong(&authorities, &error))?;
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
@@ -105,18 +121,32 @@ fn configure(directory: &Path) -> Result<ClientConfig, TlsError> {
         return Ok(builder.with_no_client_auth());
     }
     let key_file = directory.join("client-key.pem");
-    let key = PrivateKeyDer::from_pem_file(&key_file).map_err(|error| wrong(&key_file, plain(&error)))?;
     builder
-        .with_client_auth_cert(certificates(&own)?, key)
-        .map_err(|error| wrong(&key_file, error.to_string()))
+        .with_client_auth_cert(certificates(&own)?, key(&key_file)?)
+        .map_err(|error| wrong(&key_file, &error))
 }
 
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let wrong = |reason: String| TlsError::File { file: file.display().to_string(), reason };
+/// The error of a file.
+pub(super) fn wrong(file: &Path, reason: &dyn std::fmt::Display) -> TlsError {
+    TlsError::File { file: file.display().to_string(), reason: reason.to_string() }
+}
+
+/// All certificates in a file, at least one.
+pub(super) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found = CertificateDer::pem_file_iter(file)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| wrong(plain(&error)))?;
-    if found.is_empty() { Err(wrong("it holds no certificate".to_owned())) } else { Ok(found) }
+        .map_err(|error| wrong(file, &plain(&error)))?;
+    if found.is_empty() { Err(wrong(file, &"it holds no certificate")) } else { Ok(found) }
+}
+
+/// The key in a file.
+pub(super) fn key(file: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_file(file).map_err(|error| match error {
+        rustls::pki_types::pem::Error::NoItemsFound => {
+            wrong(file, &"it holds no key, or one that is locked by a password")
+        }
+        error => wrong(file, &plain(&error)),
+    })
 }
 
 fn plain(error: &rustls::pki_types::pem::Error) -> String {

@@ -1,6 +1,8 @@
 //! Control thread: the first reactor's other duty, to answer requests of other threads and to end the server.
 
+use crate::devices::Device;
 use crate::doors::Export;
+use crate::kernel::KernelClient;
 use crate::reactor::driver::{Asker, Core, Turn};
 use crate::reactor::wakeups::{Order, Receipt};
 use crate::server::{Answer, ControlError, ControlOp, Message};
@@ -8,13 +10,13 @@ use engine::effect::{Errno, RequestOp};
 use engine::memory::{Memory, Slice};
 use engine::units::{BLOCK_BYTES, Nanos, SECTOR_BYTES, SectorRange, VolumeIndex};
 use slab::Slab;
-use std::os::fd::OwnedFd;
 use std::sync::mpsc::Receiver;
 
 /// Request of another thread that the core has not answered yet.
 enum Asked {
     Request { volume: VolumeIndex, op: ControlOp, answer: Answer<()> },
     Read { slice: Slice, answer: Answer<Vec<u8>> },
+    Warm { answer: Answer<()> },
     Stop,
 }
 
@@ -58,12 +60,17 @@ impl<C: Core> Control<C> {
         // The thread that asked may be gone, and then its answer is dropped.
         match message {
             Message::WithCore(look) => look(&mut driver.core),
-            Message::Latencies { volume, answer } => {
-                let _ = answer.send(Ok(driver.offers.latencies(volume)));
-            }
+            Message::WithTraffic(look) => look(&mut driver.offers.traffic),
+            Message::Latencies { volume, answer } => drop(answer.send(Ok(driver.offers.latencies(volume)))),
             Message::Histograms { volume, answer } => {
                 let _ = answer.send(Ok(driver.offers.histograms(volume).map(Box::new)));
             }
+            Message::SetLimits { volume, limits, answer } => {
+                driver.brakes.set(volume, limits, driver.now);
+                let _ = answer.send(Ok(()));
+            }
+            Message::HeldBack { volume, answer } => drop(answer.send(Ok(driver.brakes.held_back(volume)))),
+            Message::Clients { answer } => drop(answer.send(Ok(driver.client_figures()))),
             Message::ResizeExport { volume, size_bytes, answer } => {
                 let place = driver.offers.resize(volume, size_bytes);
                 disconnect(place, answer, turn);
@@ -72,8 +79,26 @@ impl<C: Core> Control<C> {
                 driver.offers.set_read_only(volume, read_only);
                 let _ = answer.send(Ok(()));
             }
-            Message::ServeSockets { volume, sockets, answer } => {
-                let _ = answer.send(serve_sockets(volume, sockets, turn));
+            Message::ServeKernel { volume, clients, answer } => {
+                let _ = answer.send(serve_kernel(volume, clients, turn));
+            }
+            Message::TakeOrigin { volume, device, answer } => take_origin(volume, device, answer, turn),
+            Message::LetGoOfOrigin { volume, answer } => {
+                let receipt = Receipt::new(answer);
+                let device = driver.flights.let_go_of_origin(volume);
+                if let Some(device) = device {
+                    driver
+                        .wakeups
+                        .order_all(|| Order::Forget { device: device.clone(), receipt: receipt.clone() });
+                }
+            }
+            Message::OpenExport { export, answer } => {
+                let is_allowed = export.is_allowed();
+                if is_allowed {
+                    driver.offers.open(export.offered());
+                }
+                let refused = Err(ControlError::Engine(Errno::INVAL));
+                let _ = answer.send(if is_allowed { Ok(()) } else { refused });
             }
             Message::CloseExport { volume, answer } => {
                 let place = driver.offers.close(volume);
@@ -81,21 +106,50 @@ impl<C: Core> Control<C> {
             }
             Message::CloseDoors { answer } => {
                 let receipt = Receipt::new(answer);
-                driver.wakeups.order_all(|| Order::Shut { receipt: receipt.clone() });
+                driver.wakeups.order_all(|| Order::Shut { receipt: Some(receipt.clone()) });
             }
             Message::Stop { answer } => self.stop(answer, turn),
-            Message::Request { answer, .. } if !matches!(self.ending, Ending::No) => {
+            Message::Request { answer, .. } | Message::Warm { answer, .. }
+                if !matches!(self.ending, Ending::No) =>
+            {
                 let _ = answer.send(Err(ControlError::Stopped));
             }
             Message::Read { answer, .. } if !matches!(self.ending, Ending::No) => {
                 let _ = answer.send(Err(ControlError::Stopped));
             }
-            Message::Request { volume, op, answer } => {
+            Message::Request { volume, op, passes_gate, answer } => {
                 let key = self.asked.insert(Asked::Request { volume, op, answer });
-                driver.ask(volume, op.request(), Asker::Control(key));
+                if passes_gate {
+                    driver.ask_behind_gate(volume, op.request(), Asker::Control(key));
+                } else {
+                    driver.ask(volume, op.request(), Asker::Control(key));
+                }
+            }
+            Message::CloseGate { answer } => driver.close_gate(answer),
+            Message::OpenGate { answer } => {
+                driver.open_gate();
+                let _ = answer.send(Ok(()));
+            }
+            Message::LearnCache { device, answer } => {
+                let receipt = Receipt::new(answer);
+                if let Some(file) = device.raw_fd() {
+                    driver.wakeups.order_all(|| Order::Learn { file, receipt: receipt.clone() });
+                }
+            }
+            Message::ForgetCache { device, answer } => {
+                let receipt = Receipt::new(answer);
+                driver
+                    .wakeups
+                    .order_all(|| Order::Forget { device: device.clone(), receipt: receipt.clone() });
+            }
+            Message::Swap { core, cache, answer } => {
+                let _ = answer.send(driver.swap(core, cache).map_err(ControlError::Engine));
             }
             Message::Read { volume, offset_bytes, len_bytes, answer } => {
                 self.read(volume, offset_bytes, len_bytes, answer, turn);
+            }
+            Message::Warm { volume, first_block, blocks, answer } => {
+                self.warm(volume, first_block, blocks, answer, turn);
             }
         }
     }
@@ -122,6 +176,29 @@ impl<C: Core> Control<C> {
         turn.driver.ask(volume, RequestOp::Read { range, into: slice }, Asker::Control(key));
     }
 
+    fn warm(
+        &mut self,
+        volume: VolumeIndex,
+        first_block: u64,
+        blocks: u32,
+        answer: Answer<()>,
+        turn: &mut Turn<'_, C>,
+    ) {
+        let len_bytes = blocks * BLOCK_BYTES as u32;
+        let Some(buffer) = turn.driver.pool.allocate_for_door(len_bytes) else {
+            let _ = answer.send(Err(ControlError::Engine(Errno::NOSPC)));
+            return;
+        };
+        let slice = Slice { buffer, offset_bytes: 0, len_bytes };
+        let sectors_per_block = BLOCK_BYTES / SECTOR_BYTES;
+        let range = SectorRange {
+            start: first_block * sectors_per_block,
+            sectors: u64::from(blocks) * sectors_per_block,
+        };
+        let key = self.asked.insert(Asked::Warm { answer });
+        turn.driver.ask(volume, RequestOp::Warm { range, into: slice }, Asker::Control(key));
+    }
+
     /// The core has answered a request of another thread.
     pub(crate) fn answer(&mut self, key: usize, result: Result<(), Errno>, turn: &mut Turn<'_, C>) {
         let result = result.map_err(ControlError::Engine);
@@ -129,6 +206,9 @@ impl<C: Core> Control<C> {
             Asked::Read { slice, answer } => {
                 let _ = answer.send(result.map(|()| turn.driver.pool.bytes(slice).to_vec()));
                 turn.release(slice);
+            }
+            Asked::Warm { answer } => {
+                let _ = answer.send(result);
             }
             Asked::Request { volume, op, answer } => match op {
                 ControlOp::Detach if result.is_ok() => {
@@ -191,18 +271,33 @@ impl<C: Core> Control<C> {
     }
 }
 
-/// Orders reactors to serve a volume at these sockets.
-fn serve_sockets<C>(
+/// Takes a device as an origin; answers when every reactor has a thread for what waits there.
+fn take_origin<C>(volume: VolumeIndex, device: Device, answer: Answer<()>, turn: &mut Turn<'_, C>) {
+    let file = device.raw_fd();
+    let receipt = Receipt::new(answer);
+    if turn.driver.flights.take_origin(volume, device).is_err() {
+        receipt.fail(Errno::BUSY);
+    } else if let Some(file) = file {
+        turn.driver.wakeups.order_all(|| Order::Learn { file, receipt: receipt.clone() });
+    }
+}
+
+/// Orders reactors to serve a volume to these clients.
+fn serve_kernel<C>(
     volume: VolumeIndex,
-    sockets: Vec<OwnedFd>,
+    clients: Vec<KernelClient>,
     turn: &mut Turn<'_, C>,
 ) -> Result<Export, ControlError> {
     let driver = &mut *turn.driver;
     let (place, export) = driver.offers.find(volume).ok_or(ControlError::Engine(Errno::INVAL))?;
     let export = export.clone();
-    for socket in sockets {
+    // Where one reactor has a ring, all have.
+    if !turn.backend.is_ring() && clients.iter().any(|client| matches!(client, KernelClient::Queue(_))) {
+        return Err(ControlError::NoRing);
+    }
+    for client in clients {
         let reactor = driver.wakeups.admit();
-        driver.wakeups.order(reactor, Order::Serve { socket, place });
+        driver.wakeups.order(reactor, Order::Serve { client, place });
     }
     Ok(export)
 }

@@ -4,12 +4,15 @@
 
 use crate::buffers::Pool;
 use crate::clock;
+use crate::devices::Device;
 use crate::devices::flights::{Flights, Landed};
 use crate::doors::DoorNumber;
+use crate::doors::limits::{ClientFigures, ClientLimits, TurnedAway};
 use crate::doors::offers::Offers;
+use crate::limits::{Brakes, counted_bytes};
 use crate::reactor::backend::Backend;
 use crate::reactor::wakeups::WakeUps;
-use crate::server::{Config, ExportConfig, ServerNotice};
+use crate::server::{Acceptor, Answer, Config, ExportConfig, ServerNotice};
 use engine::effect::{Effect, Errno, IoId, IoOp, Request, RequestId, RequestOp, Target};
 use engine::engine::{Busy, Engine};
 use engine::memory::{Memory, Slice};
@@ -91,6 +94,10 @@ pub(crate) struct Driver<C> {
     pub pool: Pool,
     pub flights: Flights,
     pub offers: Offers,
+    /// The certificates for clients over TCP, if they come by TLS.
+    pub tls: Option<Arc<Acceptor>>,
+    pub limits: ClientLimits,
+    pub turned_away: TurnedAway,
     pub wakeups: WakeUps,
     pub notices: Vec<ServerNotice>,
     /// Time of everything in the current turn of a reactor.
@@ -100,8 +107,19 @@ pub(crate) struct Driver<C> {
     abandon: Abandon,
     tell: Tell,
     askers: Slab<Asker>,
-    /// Requests that the core had no room for, in order.
+    /// Requests that the core had no room for, or that wait at the gate, in order.
     deferred: VecDeque<Request>,
+    gate: Gate,
+    /// Requests of clients that have to wait for their time.
+    pub brakes: Brakes<Request>,
+}
+
+/// The gate before the core: closed while another core takes the place of one.
+enum Gate {
+    Open,
+    /// Nothing passes, and the core has requests under way; who closed it waits for their end.
+    Closing(Answer<()>),
+    Closed,
 }
 
 /// The driver while one reactor has it, and that reactor's backend.
@@ -139,7 +157,7 @@ impl<C: Core> Turn<'_, C> {
 impl<C: Core> Driver<C> {
     pub(crate) fn new(core: C, pool: Pool, config: Config, wake_events: Vec<Arc<OwnedFd>>) -> Driver<C> {
         let timeout_ns = u64::try_from(config.device_timeout.as_nanos()).unwrap_or(u64::MAX);
-        let Config { cache, origins, exports, abandon, notice, reactors, .. } = config;
+        let Config { cache, origins, exports, abandon, notice, reactors, tls, limits, .. } = config;
         let flights = Flights::new(cache, origins, timeout_ns);
         let offers = Offers::new(exports.into_iter().map(ExportConfig::offered).collect());
         Driver {
@@ -147,6 +165,9 @@ impl<C: Core> Driver<C> {
             pool,
             flights,
             offers,
+            tls,
+            limits,
+            turned_away: TurnedAway::default(),
             wakeups: WakeUps::new(reactors),
             notices: Vec::new(),
             now: clock::now(),
@@ -155,15 +176,101 @@ impl<C: Core> Driver<C> {
             tell: notice,
             askers: Slab::with_capacity(1024),
             deferred: VecDeque::new(),
+            gate: Gate::Open,
+            brakes: Brakes::new(),
         }
+    }
+
+    /// Keeps requests back from now on; answers when the core has none.
+    pub(crate) fn close_gate(&mut self, answer: Answer<()>) {
+        self.gate = Gate::Closing(answer);
+        self.look_at_gate();
+    }
+
+    fn look_at_gate(&mut self) {
+        // An asker waits for the core, or its request waits here.
+        if self.askers.len() > self.deferred.len() + self.brakes.waiting() {
+            return;
+        }
+        if let Gate::Closing(answer) = std::mem::replace(&mut self.gate, Gate::Closed) {
+            // The thread that asked may be gone.
+            let _ = answer.send(Ok(()));
+        }
+    }
+
+    /// Lets requests go on, in their order: at once, in the turn that this is called in.
+    pub(crate) fn open_gate(&mut self) {
+        self.gate = Gate::Open;
+    }
+
+    /// Puts a core in the place of one that was stopped, and a device in that of the cache.
+    pub(crate) fn swap(&mut self, core: C, cache: Option<Device>) -> Result<Option<Device>, Errno> {
+        if !matches!(self.gate, Gate::Closed) || self.flights.is_cache_under_way() {
+            return Err(Errno::BUSY);
+        }
+        self.core = core;
+        Ok(cache.and_then(|cache| self.flights.replace_cache(cache)))
+    }
+
+    /// Asks the core for something that the gate keeps nobody from.
+    pub(crate) fn ask_behind_gate(&mut self, volume: VolumeIndex, op: RequestOp, asker: Asker) {
+        let id = RequestId(self.askers.insert(asker) as u64);
+        if self.core.submit(self.now, Request { id, volume, op }, &mut self.pool).is_err() {
+            let key = usize::try_from(id.0).expect("an id of ours");
+            self.wakeups.reply(self.askers.remove(key), Err(Errno::BUSY));
+        }
+    }
+
+    /// Counts the clients.
+    pub(crate) fn client_figures(&self) -> ClientFigures {
+        let TurnedAway { sent_away, refused } = self.turned_away;
+        let (connected, limit) = (self.wakeups.clients(), self.limits.clients);
+        ClientFigures { connected, limit, sent_away, refused }
+    }
+
+    /// Memory that one client may hold.
+    pub(crate) fn client_share_bytes(&self) -> u64 {
+        self.limits.share_bytes(&self.pool)
     }
 
     /// Asks the core for something; the reply is left for the asker's reactor.
     pub(crate) fn ask(&mut self, volume: VolumeIndex, op: RequestOp, asker: Asker) {
         let id = RequestId(self.askers.insert(asker) as u64);
         let request = Request { id, volume, op };
-        if !self.deferred.is_empty() || self.core.submit(self.now, request, &mut self.pool).is_err() {
+        if self.brakes.are_any_on()
+            && matches!(asker, Asker::Door { .. })
+            && let Some(bytes) = counted_bytes(&op)
+            && self.brakes.pass(volume, bytes, request, self.now).is_none()
+        {
+            return;
+        }
+        self.hand_over(request);
+    }
+
+    /// Hands a request to the core.
+    fn hand_over(&mut self, request: Request) {
+        let is_open = matches!(self.gate, Gate::Open);
+        if !is_open
+            || !self.deferred.is_empty()
+            || self.core.submit(self.now, request, &mut self.pool).is_err()
+        {
             self.deferred.push_back(request);
+        }
+    }
+
+    /// Answers the requests to a volume that wait for their time and whose client is gone.
+    pub(crate) fn withdraw(&mut self, volume: VolumeIndex, is_unwanted: impl Fn(&Asker) -> bool) {
+        if !self.brakes.are_any_on() {
+            return;
+        }
+        let key = |request: &Request| usize::try_from(request.id.0).expect("an id of ours");
+        let askers = &self.askers;
+        for request in self.brakes.withdraw(volume, |request| is_unwanted(&askers[key(request)])) {
+            // The core would have released it.
+            if let RequestOp::Read { into: slice, .. } | RequestOp::Write { from: slice, .. } = request.op {
+                self.pool.release(slice.buffer);
+            }
+            self.wakeups.reply(self.askers.remove(key(&request)), Err(Errno::SHUTDOWN));
         }
     }
 
@@ -188,7 +295,7 @@ impl<C: Core> Driver<C> {
                 self.core.complete(self.now, io, result, &mut self.pool);
                 any = true;
             }
-            while let Some(request) = self.deferred.front() {
+            while let Some(request) = self.deferred.front().filter(|_| matches!(self.gate, Gate::Open)) {
                 if self.core.submit(self.now, *request, &mut self.pool).is_err() {
                     break;
                 }
@@ -198,6 +305,9 @@ impl<C: Core> Driver<C> {
             if !any {
                 break;
             }
+        }
+        if matches!(self.gate, Gate::Closing(_)) {
+            self.look_at_gate();
         }
         while let Some((target, event)) = self.flights.take_event() {
             self.notices.push(ServerNotice::of_export(target, event));
@@ -225,11 +335,17 @@ impl<C: Core> Driver<C> {
         if self.core.deadline().is_some_and(|deadline| deadline <= self.now) {
             self.core.advance(self.now, &mut self.pool);
         }
+        if self.brakes.are_any_on() {
+            while let Some(request) = self.brakes.take_due(self.now) {
+                self.hand_over(request);
+            }
+        }
     }
 
     /// Deadline of [`Driver::tick`].
     pub(crate) fn deadline(&self) -> Option<Nanos> {
-        [self.core.deadline(), self.flights.deadline()].into_iter().flatten().min()
+        let of_brakes = if self.brakes.are_any_on() { self.brakes.deadline(self.now) } else { None };
+        [self.core.deadline(), self.flights.deadline(), of_brakes].into_iter().flatten().min()
     }
 
     /// Passes the engine's notices on to the operator.

@@ -2,14 +2,17 @@
 //!
 //! All of it is under the lock of the shared state ([`crate::reactor::shared::Shared`]).
 
-use crate::doors::DoorNumber;
+use crate::devices::Device;
+use crate::doors::{DoorNumber, Newcomer};
+use crate::kernel::KernelClient;
 use crate::reactor::driver::Asker;
-use crate::server::Answer;
+use crate::server::{Answer, ControlError};
 use engine::effect::Errno;
 use engine::units::Nanos;
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
+use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// Deadline of a reactor that sleeps until another one wakes it.
 const FOR_EVER: Nanos = Nanos(u64::MAX);
@@ -17,11 +20,15 @@ const FOR_EVER: Nanos = Nanos(u64::MAX);
 /// Order from one reactor to the doors of another.
 pub(crate) enum Order {
     /// Serve this client, which the same kind of door has accepted elsewhere.
-    Adopt { door: DoorNumber, client: OwnedFd },
-    /// Serve the kernel, which is the client at the other end of this socket, the export at this place.
-    Serve { socket: OwnedFd, place: usize },
+    Adopt { door: DoorNumber, client: Newcomer },
+    /// Serve the kernel, which is a client of this kind, the export at this place.
+    Serve { client: KernelClient, place: usize },
     /// Send away the clients of the export at this place.
-    Disconnect { place: usize, receipt: Option<Arc<Receipt>> },
+    Disconnect { place: usize, receipt: Arc<Receipt> },
+    /// Operations may name this file from now on.
+    Learn { file: RawFd, receipt: Arc<Receipt> },
+    /// No operation names the file of this device any more.
+    Forget { device: Device, receipt: Arc<Receipt> },
     /// Take no new clients, and disconnect the present ones.
     Shut { receipt: Option<Arc<Receipt>> },
     /// Clients of another door get no memory: disconnect those that hold some and do nothing.
@@ -36,18 +43,29 @@ pub(crate) enum Order {
 /// gave the order gets its answer.
 pub(crate) struct Receipt {
     answer: Answer<()>,
+    /// The error of one that could not obey; 0 for none.
+    errno: AtomicI32,
 }
 
 impl Receipt {
-    pub(crate) fn new(answer: Answer<()>) -> Option<Arc<Receipt>> {
-        Some(Arc::new(Receipt { answer }))
+    pub(crate) fn new(answer: Answer<()>) -> Arc<Receipt> {
+        Arc::new(Receipt { answer, errno: AtomicI32::new(0) })
+    }
+
+    /// Notes that a reactor could not obey.
+    pub(crate) fn fail(&self, errno: Errno) {
+        self.errno.store(errno.0, Ordering::Relaxed);
     }
 }
 
 impl Drop for Receipt {
     fn drop(&mut self) {
+        let result = match *self.errno.get_mut() {
+            0 => Ok(()),
+            errno => Err(ControlError::Engine(Errno(errno))),
+        };
         // The thread that asked may be gone.
-        let _ = self.answer.send(Ok(()));
+        let _ = self.answer.send(result);
     }
 }
 

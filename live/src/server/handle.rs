@@ -1,11 +1,18 @@
 //! Handles: the interface of other threads to a running server.
 
+use super::ExportConfig;
+use crate::devices::Device;
 use crate::doors::Export;
 use crate::doors::latency::{Histograms, Latencies};
+use crate::doors::limits::ClientFigures;
+use crate::doors::traffic::Traffic;
+use crate::kernel::KernelClient;
+use crate::kernel::ublk::Queue;
+use crate::limits::{HeldBack, Limits};
 use crate::reactor::Core;
-use engine::effect::{Errno, RequestOp, WriteMode};
+use engine::effect::{Errno, RequestOp, Room, WearBudget, WriteMode};
 use engine::limits::REQUEST_BYTES_MAX;
-use engine::units::{SECTOR_BYTES, VolumeIndex};
+use engine::units::{BLOCK_BYTES, SECTOR_BYTES, VolumeIndex};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -29,10 +36,20 @@ pub enum ControlOp {
     Drain,
     /// [`RequestOp::CancelDrain`]
     CancelDrain,
+    /// [`RequestOp::HoldDestage`]
+    HoldDestage(bool),
+    /// [`RequestOp::SetRoom`]
+    SetRoom(Room),
+    /// [`RequestOp::SetWearBudget`]
+    SetWearBudget(Option<WearBudget>),
     /// [`RequestOp::Detach`]; the volume's clients are disconnected when it is done.
     Detach,
+    /// [`RequestOp::Add`], of the volume that was proposed to the core.
+    Add,
     /// [`RequestOp::GiveUpLost`]
     GiveUpLost,
+    /// [`RequestOp::Stop`], of a core whose place another one takes ([`Handle::swap`]).
+    Stop,
 }
 
 impl ControlOp {
@@ -43,8 +60,13 @@ impl ControlOp {
             ControlOp::Flush => RequestOp::Flush,
             ControlOp::Drain => RequestOp::Drain,
             ControlOp::CancelDrain => RequestOp::CancelDrain,
+            ControlOp::HoldDestage(is_held_back) => RequestOp::HoldDestage(is_held_back),
+            ControlOp::SetRoom(room) => RequestOp::SetRoom(room),
+            ControlOp::SetWearBudget(budget) => RequestOp::SetWearBudget(budget),
             ControlOp::Detach => RequestOp::Detach,
+            ControlOp::Add => RequestOp::Add,
             ControlOp::GiveUpLost => RequestOp::GiveUpLost,
+            ControlOp::Stop => RequestOp::Stop,
         }
     }
 }
@@ -55,6 +77,9 @@ pub enum ControlError {
     /// The core refused.
     #[error("{}", io::Error::from_raw_os_error(.0.0))]
     Engine(Errno),
+    /// The kernel refuses io_uring to the server.
+    #[error("the daemon works without io_uring, without which there is no ublk; take --door nbd")]
+    NoRing,
     /// The server has stopped or is stopping.
     #[error("the daemon is stopping")]
     Stopped,
@@ -65,14 +90,27 @@ pub(crate) type Answer<T> = Sender<Result<T, ControlError>>;
 
 /// Message of another thread to the control thread.
 pub(crate) enum Message<C> {
-    Request { volume: VolumeIndex, op: ControlOp, answer: Answer<()> },
+    Request { volume: VolumeIndex, op: ControlOp, passes_gate: bool, answer: Answer<()> },
+    CloseGate { answer: Answer<()> },
+    OpenGate { answer: Answer<()> },
+    LearnCache { device: Device, answer: Answer<()> },
+    ForgetCache { device: Device, answer: Answer<()> },
+    Swap { core: C, cache: Option<Device>, answer: Answer<Option<Device>> },
     WithCore(Box<dyn FnOnce(&mut C) + Send>),
+    WithTraffic(Box<dyn FnOnce(&mut Traffic) + Send>),
     Read { volume: VolumeIndex, offset_bytes: u64, len_bytes: u32, answer: Answer<Vec<u8>> },
+    Warm { volume: VolumeIndex, first_block: u64, blocks: u32, answer: Answer<()> },
     Latencies { volume: VolumeIndex, answer: Answer<Latencies> },
     Histograms { volume: VolumeIndex, answer: Answer<Option<Box<Histograms>>> },
+    SetLimits { volume: VolumeIndex, limits: Limits, answer: Answer<()> },
+    HeldBack { volume: VolumeIndex, answer: Answer<HeldBack> },
+    Clients { answer: Answer<ClientFigures> },
     ResizeExport { volume: VolumeIndex, size_bytes: u64, answer: Answer<()> },
     SetReadOnly { volume: VolumeIndex, read_only: bool, answer: Answer<()> },
-    ServeSockets { volume: VolumeIndex, sockets: Vec<OwnedFd>, answer: Answer<Export> },
+    ServeKernel { volume: VolumeIndex, clients: Vec<KernelClient>, answer: Answer<Export> },
+    TakeOrigin { volume: VolumeIndex, device: Device, answer: Answer<()> },
+    LetGoOfOrigin { volume: VolumeIndex, answer: Answer<()> },
+    OpenExport { export: ExportConfig, answer: Answer<()> },
     CloseExport { volume: VolumeIndex, answer: Answer<()> },
     CloseDoors { answer: Answer<()> },
     Stop { answer: Answer<()> },
@@ -143,8 +181,62 @@ impl<C: Core + 'static> Handle<C> {
     /// That the server has stopped.
     pub fn start(&self, volume: VolumeIndex, op: ControlOp) -> Result<Pending, ControlError> {
         let (answer, receiver) = channel();
-        self.send(Message::Request { volume, op, answer })?;
+        self.send(Message::Request { volume, op, passes_gate: false, answer })?;
         Ok(Pending { answer: receiver })
+    }
+
+    /// The same, also while the gate is closed.
+    ///
+    /// # Errors
+    /// That the server has stopped.
+    pub fn start_behind_gate(&self, volume: VolumeIndex, op: ControlOp) -> Result<Pending, ControlError> {
+        let (answer, receiver) = channel();
+        self.send(Message::Request { volume, op, passes_gate: true, answer })?;
+        Ok(Pending { answer: receiver })
+    }
+
+    /// Keeps all requests back from now on, those of clients, too: they wait. Answered when those that the core has are
+    /// done.
+    ///
+    /// # Errors
+    /// That the server has stopped.
+    pub fn close_gate(&self) -> Result<Pending, ControlError> {
+        let (answer, receiver) = channel();
+        self.send(Message::CloseGate { answer })?;
+        Ok(Pending { answer: receiver })
+    }
+
+    /// Lets requests go on.
+    ///
+    /// # Errors
+    /// That the server has stopped.
+    pub fn open_gate(&self) -> Result<(), ControlError> {
+        self.call(|answer| Message::OpenGate { answer })
+    }
+
+    /// Gets ready for a device that is to be the cache.
+    ///
+    /// # Errors
+    /// The system's error if it has no threads for it, or that the server has stopped.
+    pub fn learn_cache(&self, device: Device) -> Result<(), ControlError> {
+        self.call(|answer| Message::LearnCache { device, answer })
+    }
+
+    /// Lets go of a device that is not the cache, or is not any more.
+    ///
+    /// # Errors
+    /// That the server has stopped.
+    pub fn forget_cache(&self, device: Device) -> Result<(), ControlError> {
+        self.call(|answer| Message::ForgetCache { device, answer })
+    }
+
+    /// Puts a core in the place of one that was stopped behind the gate, and a device in that of the cache if one is
+    /// given. Returns the device that was the cache before, if that is another one now.
+    ///
+    /// # Errors
+    /// [`Errno::BUSY`] while the gate is open or the cache has operations under way, or that the server has stopped.
+    pub fn swap(&self, core: C, cache: Option<Device>) -> Result<Option<Device>, ControlError> {
+        self.call(|answer| Message::Swap { core, cache, answer })
     }
 
     /// Runs `look` in a reactor, and all of them wait for it: be quick.
@@ -163,6 +255,22 @@ impl<C: Core + 'static> Handle<C> {
         })
     }
 
+    /// Runs `look` at what is seen of clients' requests, in a reactor, and all of them wait for it: be quick.
+    ///
+    /// # Errors
+    /// That the server has stopped.
+    pub fn with_traffic<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&mut Traffic) -> T + Send + 'static,
+    ) -> Result<T, ControlError> {
+        self.call(|answer| {
+            Message::WithTraffic(Box::new(move |traffic| {
+                // The thread that asked may be gone.
+                let _ = answer.send(Ok(look(traffic)));
+            }))
+        })
+    }
+
     /// Reads of a volume through the core, as a client would. Offset and length are
     /// multiples of the volume's sector, and the length at most [`REQUEST_BYTES_MAX`] less a block.
     ///
@@ -177,13 +285,25 @@ impl<C: Core + 'static> Handle<C> {
     ) -> Result<Vec<u8>, ControlError> {
         let sector = |bytes: u64| bytes.is_multiple_of(SECTOR_BYTES);
         if len_bytes == 0
-            || u64::from(len_bytes) > u64::from(REQUEST_BYTES_MAX) - engine::units::BLOCK_BYTES
+            || u64::from(len_bytes) > u64::from(REQUEST_BYTES_MAX) - BLOCK_BYTES
             || !sector(offset_bytes)
             || !sector(u64::from(len_bytes))
         {
             return Err(ControlError::Engine(Errno::INVAL));
         }
         self.call(|answer| Message::Read { volume, offset_bytes, len_bytes, answer })
+    }
+
+    /// Brings what is not cached of some blocks into the cache; at most [`REQUEST_BYTES_MAX`] of them. See
+    /// [`RequestOp::Warm`].
+    ///
+    /// # Errors
+    /// What the core said, [`Errno::NOSPC`] when clients hold all memory, or that the server has stopped.
+    pub fn warm(&self, volume: VolumeIndex, first_block: u64, blocks: u32) -> Result<(), ControlError> {
+        if blocks == 0 || u64::from(blocks) * BLOCK_BYTES > u64::from(REQUEST_BYTES_MAX) {
+            return Err(ControlError::Engine(Errno::INVAL));
+        }
+        self.call(|answer| Message::Warm { volume, first_block, blocks, answer })
     }
 
     /// Latencies of a volume's clients so far.
@@ -201,6 +321,30 @@ impl<C: Core + 'static> Handle<C> {
     /// That the server has stopped.
     pub fn histograms(&self, volume: VolumeIndex) -> Result<Option<Box<Histograms>>, ControlError> {
         self.call(|answer| Message::Histograms { volume, answer })
+    }
+
+    /// Holds the clients of a volume to these limits from now on.
+    ///
+    /// # Errors
+    /// That the server has stopped.
+    pub fn set_limits(&self, volume: VolumeIndex, limits: Limits) -> Result<(), ControlError> {
+        self.call(|answer| Message::SetLimits { volume, limits, answer })
+    }
+
+    /// Requests of a volume's clients that limits have held back so far.
+    ///
+    /// # Errors
+    /// That the server has stopped.
+    pub fn held_back(&self, volume: VolumeIndex) -> Result<HeldBack, ControlError> {
+        self.call(|answer| Message::HeldBack { volume, answer })
+    }
+
+    /// Counts its clients.
+    ///
+    /// # Errors
+    /// That the server has stopped.
+    pub fn clients(&self) -> Result<ClientFigures, ControlError> {
+        self.call(|answer| Message::Clients { answer })
     }
 
     /// Offers a volume with another size; connections to it are closed, so that clients ask again.
@@ -227,7 +371,54 @@ impl<C: Core + 'static> Handle<C> {
     /// # Errors
     /// [`Errno::INVAL`] if the volume is not offered, or that the server has stopped.
     pub fn serve_sockets(&self, volume: VolumeIndex, sockets: Vec<OwnedFd>) -> Result<Export, ControlError> {
-        self.call(|answer| Message::ServeSockets { volume, sockets, answer })
+        self.serve_kernel(volume, sockets.into_iter().map(KernelClient::Socket).collect())
+    }
+
+    /// Serves a volume at these queues of a ublk device. The volume as it is offered now. A queue ends with its device; it
+    /// is left to the next server when this one stops.
+    ///
+    /// # Errors
+    /// [`Errno::INVAL`] if the volume is not offered, [`ControlError::NoRing`], or that the server has stopped.
+    pub fn serve_queues(&self, volume: VolumeIndex, queues: Vec<Queue>) -> Result<Export, ControlError> {
+        self.serve_kernel(volume, queues.into_iter().map(KernelClient::Queue).collect())
+    }
+
+    /// A volume as it is offered now.
+    ///
+    /// # Errors
+    /// [`Errno::INVAL`] if the volume is not offered, or that the server has stopped.
+    pub fn export(&self, volume: VolumeIndex) -> Result<Export, ControlError> {
+        self.serve_kernel(volume, Vec::new())
+    }
+
+    fn serve_kernel(&self, volume: VolumeIndex, clients: Vec<KernelClient>) -> Result<Export, ControlError> {
+        self.call(|answer| Message::ServeKernel { volume, clients, answer })
+    }
+
+    /// Takes a device as the origin of a volume that is not served yet: from then on the core may use it.
+    ///
+    /// # Errors
+    /// [`Errno::BUSY`] while an origin that was there before has operations under way, the system's error if it has no
+    /// threads for it, or that the server has stopped.
+    pub fn take_origin(&self, volume: VolumeIndex, device: Device) -> Result<(), ControlError> {
+        self.call(|answer| Message::TakeOrigin { volume, device, answer })
+    }
+
+    /// Lets go of the origin of a volume that is not served any more, and with it of its lock, unless an operation that
+    /// timed out is still under way there.
+    ///
+    /// # Errors
+    /// That the server has stopped.
+    pub fn let_go_of_origin(&self, volume: VolumeIndex) -> Result<(), ControlError> {
+        self.call(|answer| Message::LetGoOfOrigin { volume, answer })
+    }
+
+    /// Offers one more volume.
+    ///
+    /// # Errors
+    /// [`Errno::INVAL`] if it cannot be offered so, or that the server has stopped.
+    pub fn open_export(&self, export: ExportConfig) -> Result<(), ControlError> {
+        self.call(|answer| Message::OpenExport { export, answer })
     }
 
     /// Offers a volume no longer; connections to it are closed.

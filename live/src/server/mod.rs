@@ -2,16 +2,25 @@
 
 mod handle;
 mod notice;
+mod refusal;
 
 pub use crate::doors::latency::{Histograms, Latencies, Latency, STEPS_NS, Steps};
+pub use crate::doors::limits::{
+    CLIENT_MEMORY_BYTES_MIN, CLIENT_REQUESTS_DEFAULT, CLIENTS_DEFAULT, ClientFigures, ClientLimits,
+};
 pub use crate::doors::nbd::listener::{AddressError, ListenAddress};
+pub use crate::doors::pieces::Kind as RequestKind;
+pub use crate::doors::traffic::{Recorded, RecordedRequest, Sampled, SampledAccess, Traffic, is_sampled};
+pub use crate::nbd::acceptor::{Acceptor, TlsClients};
+pub use crate::nbd::tls::TlsError;
 pub(crate) use handle::{Answer, Message};
 pub use handle::{ControlError, ControlOp, Handle, Pending};
 pub use notice::ServerNotice;
+pub use refusal::Refusal;
 
 use crate::buffers::{DOOR_BYTES_MIN, Pool};
 use crate::devices::Device;
-use crate::doors::nbd::listener::Listener;
+use crate::doors::nbd::listener::{Listener, SocketOwner};
 use crate::doors::{Export, NAME_BYTES_MAX};
 use crate::reactor;
 use crate::reactor::control::Control;
@@ -64,6 +73,12 @@ pub struct Config {
     pub listen: Vec<ListenAddress>,
     /// Permissions of unix sockets among them.
     pub socket_permissions: u32,
+    /// Group of unix sockets among them; `None` for the process's own.
+    pub socket_group: Option<u32>,
+    /// The certificates for clients over TCP, who then have to use TLS; `None` if they cannot.
+    pub tls: Option<Arc<Acceptor>>,
+    /// Limits of clients.
+    pub limits: ClientLimits,
     /// Notes durably, outside the cache device, that the cached content of a volume must
     /// never be used again ([`engine::effect::IoOp::Abandon`]). Runs in a reactor, and the others wait.
     pub abandon: Abandon,
@@ -171,17 +186,14 @@ impl<C: Core + 'static> Server<C> {
         if pool_bytes < POOL_BYTES_MIN + config.kept_bytes {
             return Err(ServeError::PoolTooSmall { pool_bytes });
         }
-        for export in &config.exports {
-            let blocks_fit = export.min_block_bytes.is_power_of_two()
-                && (SECTOR_BYTES..=65536).contains(&u64::from(export.min_block_bytes));
-            if !blocks_fit || export.name.len() > NAME_BYTES_MAX {
-                let (name, min_block_bytes) = (export.name.clone(), export.min_block_bytes);
-                return Err(ServeError::Export { name, min_block_bytes });
-            }
+        if let Some(export) = config.exports.iter().find(|export| !export.is_allowed()) {
+            let (name, min_block_bytes) = (export.name.clone(), export.min_block_bytes);
+            return Err(ServeError::Export { name, min_block_bytes });
         }
         let pool = Pool::with_kept(pool_bytes - ENGINE_POOL_BYTES - config.kept_bytes, config.kept_bytes)
             .map_err(|source| ServeError::Pool { pool_bytes, source })?;
-        let listeners = config.listen.iter().map(|address| listen(address, config.socket_permissions));
+        let owner = SocketOwner { permissions: config.socket_permissions, group: config.socket_group };
+        let listeners = config.listen.iter().map(|address| listen(address, owner));
         let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
         let addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
         let wake_events = wake_events(config.reactors)
@@ -236,8 +248,8 @@ fn check_spare_descriptors() -> Result<(), ServeError> {
     spare.map(drop).map_err(|_| too_few(rustix::io::Errno::MFILE))
 }
 
-fn listen(address: &ListenAddress, permissions: u32) -> Result<Listener, ServeError> {
-    Listener::bind_patiently(address, permissions).map_err(|source| {
+fn listen(address: &ListenAddress, owner: SocketOwner) -> Result<Listener, ServeError> {
+    Listener::bind_patiently(address, owner).map_err(|source| {
         let address = address.clone();
         match source.raw_os_error() {
             Some(libc::EADDRINUSE) => ServeError::AddressInUse { address },
@@ -247,6 +259,13 @@ fn listen(address: &ListenAddress, permissions: u32) -> Result<Listener, ServeEr
 }
 
 impl ExportConfig {
+    /// Whether clients understand it.
+    pub(crate) fn is_allowed(&self) -> bool {
+        let blocks_fit = self.min_block_bytes.is_power_of_two()
+            && (SECTOR_BYTES..=65536).contains(&u64::from(self.min_block_bytes));
+        blocks_fit && self.name.len() <= NAME_BYTES_MAX
+    }
+
     pub(crate) fn offered(self) -> (VolumeIndex, Export) {
         let ExportConfig { volume, name, size_bytes, min_block_bytes, read_only } = self;
         let description = String::new();

@@ -1,6 +1,7 @@
 //! Notices: events that the operator should know.
 
 use crate::devices::nbd::Event;
+use crate::server::Refusal;
 use engine::effect::{Notice, Target};
 use std::fmt;
 use std::io;
@@ -41,6 +42,13 @@ pub enum ServerNotice {
     TooManyClients {
         /// The number of clients.
         clients: usize,
+    },
+    /// A client was refused for what it is.
+    ClientRefused {
+        /// Its address.
+        peer: String,
+        /// Why.
+        refusal: Refusal,
     },
     /// The kernel refuses io_uring: threads do the work, and more slowly.
     NoIoUring {
@@ -105,6 +113,9 @@ impl fmt::Display for ServerNotice {
             }
             ServerNotice::TooManyClients { clients } => {
                 write!(f, "a client was sent away: {clients} are connected, which is the most")
+            }
+            ServerNotice::ClientRefused { peer, refusal } => {
+                write!(f, "the client at {peer} is refused: {refusal}")
             }
             ServerNotice::NoIoUring { errno } => {
                 write!(f, "io_uring is not available ({}); threads are used, which is slower", said(*errno))

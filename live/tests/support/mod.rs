@@ -10,8 +10,8 @@ use forebay_live::nbd::client::{Address, Client};
 use forebay_live::passthrough::Passthrough;
 use forebay_live::reactor::Core;
 use forebay_live::server::{
-    Config, ExportConfig, Handle, ListenAddress, POOL_BYTES_MIN, SOCKET_PERMISSIONS_DEFAULT, ServeError,
-    Server, ServerNotice,
+    ClientLimits, Config, ExportConfig, Handle, ListenAddress, POOL_BYTES_MIN, SOCKET_PERMISSIONS_DEFAULT,
+    ServeError, Server, ServerNotice,
 };
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -118,6 +118,8 @@ pub struct Running<C: Core + Send + 'static> {
     pub device: Device,
     pub socket: PathBuf,
     pub notices: Arc<Mutex<Vec<ServerNotice>>>,
+    #[allow(dead_code, reason = "one test of several needs it")]
+    pub addresses: Vec<ListenAddress>,
     thread: Option<JoinHandle<C>>,
     _directory: TempDir,
 }
@@ -156,6 +158,9 @@ pub fn serve_with<C: Core + Send + 'static>(
         }],
         listen: vec![ListenAddress::Unix(socket.clone())],
         socket_permissions: SOCKET_PERMISSIONS_DEFAULT,
+        socket_group: None,
+        tls: None,
+        limits: ClientLimits::default(),
         abandon: Box::new(|_| Ok(())),
         device_timeout: Duration::from_secs(30),
         notice: Box::new(move |notice| noticed.lock().unwrap().push(notice)),
@@ -163,8 +168,9 @@ pub fn serve_with<C: Core + Send + 'static>(
     };
     adjust(&mut config);
     let (server, handle) = Server::new(config).unwrap();
+    let addresses = server.addresses().to_vec();
     let thread = std::thread::spawn(move || server.run(|| Ok::<C, ServeError>(core)).unwrap());
-    Running { handle, device, socket, notices, thread: Some(thread), _directory: directory }
+    Running { handle, device, socket, notices, addresses, thread: Some(thread), _directory: directory }
 }
 
 impl<C: Core + Send + 'static> Running<C> {

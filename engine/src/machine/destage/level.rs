@@ -30,6 +30,8 @@ pub(super) struct Moment {
     pub is_stopping: bool,
     /// The store's own controller decides the background write-back.
     pub has_controller: bool,
+    /// A planted bug.
+    pub holds_back_all: bool,
     pub pressure: Pressure,
 }
 
@@ -48,6 +50,11 @@ impl Level {
             // One run tests whether the origin works again; its flush tests whether the data stays there.
             let is_told = volume.destage.has_written() || moment.is_stopping;
             return if is_told { rest } else { Level { runs: 1, sweeps: true } };
+        }
+        // HAZARD 12: what somebody waits for is not held back, or a full cache would wait for an hour of the day.
+        let is_needed = volume.needs_destage(pressure, config.extents_max) && !moment.holds_back_all;
+        if volume.is_held_back(pressure, now) && !is_needed {
+            return rest;
         }
         let full = Level { runs: config.destage_runs_max, sweeps: true };
         if volume.share_waiting > 0 || volume.destage.drains > 0 || pressure.extents * 2 >= config.extents_max

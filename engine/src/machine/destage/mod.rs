@@ -7,6 +7,7 @@
 
 mod choice;
 pub(crate) mod dirty_map;
+mod held_back;
 mod level;
 pub(crate) mod run;
 pub(crate) mod state;
@@ -53,6 +54,10 @@ impl<S: Store> Machine<S> {
             if !has_work && !volume.destage.has_written() || self.now < volume.destage.look_again {
                 continue;
             }
+            // What is held back is looked at when something happens: nothing of it follows from time alone.
+            if self.rests(volume) && !volume.destage.has_written() {
+                continue;
+            }
             let level = self.level(volume);
             let mut is_out_of_work = true;
             while self.volume(index).destage.in_flight < level.runs {
@@ -87,9 +92,21 @@ impl<S: Store> Machine<S> {
                 is_latched: self.latched.is_some(),
                 is_stopping: self.is_stopping,
                 has_controller: self.store.has_controller(),
+                holds_back_all: self.is_mutated(Mutation::HoldBackAll),
                 pressure: S::pressure(self),
             },
         )
+    }
+
+    /// Whether the destage of a volume is held back, and nobody waits for it.
+    pub(crate) fn rests(&self, volume: &Volume) -> bool {
+        if !volume.destage.is_held_back {
+            return false;
+        }
+        let pressure = S::pressure(self);
+        volume.is_held_back(pressure, self.now)
+            && (!volume.needs_destage(pressure, self.config.extents_max)
+                || self.is_mutated(Mutation::HoldBackAll))
     }
 
     /// The choice among the dirty blocks of a volume.
@@ -134,6 +151,9 @@ impl<S: Store> Machine<S> {
         let Some(buffer) = self.allocate(Purpose::Payload, to_u32(bytes), memory) else { return false };
         let now = self.now;
         let volume = self.volume_mut(index);
+        if !volume.is_awake(now) {
+            volume.origin.last_used = Some(now);
+        }
         volume.guard.acquire(blocks, Hold::Destaging);
         volume.destage.run_begins(blocks.count, now);
         S::run_begins(self, index, blocks);

@@ -50,6 +50,8 @@ pub(crate) struct DestageState {
     pub pause_until: Nanos,
     /// Requests that want everything home.
     pub drains: u32,
+    /// The operator wants no destage that nobody waits for.
+    pub is_held_back: bool,
     /// Blocks that were dirty when the first of them began, and that runs wrote home since.
     home_blocks: u64,
     /// Blocks that clients changed since.
@@ -94,6 +96,7 @@ impl DestageState {
             run_block_eighths: 8 * RUN_BLOCKS_MAX,
             pause_until: Nanos(0),
             drains: 0,
+            is_held_back: false,
             home_blocks: 0,
             changed_blocks: 0,
             unreadable: Unreadable::default(),

@@ -42,6 +42,12 @@ impl FifoReinsertion {
         FifoReinsertion { choice, credit_blocks: 0 }
     }
 
+    /// Whether any block is ever appended again.
+    #[must_use]
+    pub fn keeps_any(&self) -> bool {
+        self.choice.laps_max > 0 && self.choice.keep_percent > 0
+    }
+
     /// Whether a block with so many hits is appended again.
     #[must_use]
     pub fn stays(&self, hits: u8) -> bool {
@@ -98,8 +104,9 @@ mod tests {
         ring.choice.laps_max = 1;
         assert_eq!([0, 1, 2, 3].map(|hits| ring.hits_left(hits)), [0, 0, 0, 0], "one lap, however often");
         assert!(ring.stays(3) && !ring.stays(0));
+        assert!(ring.keeps_any());
         ring.choice.laps_max = 0;
-        assert!(!ring.stays(3), "plain FIFO");
+        assert!(!ring.stays(3) && !ring.keeps_any(), "plain FIFO");
     }
 
     #[test]

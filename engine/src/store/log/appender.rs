@@ -256,6 +256,19 @@ impl Appender {
         }
     }
 
+    /// Blocks that may enter by the operator's will without pushing any other one out. What lies in buckets is pushed out by
+    /// whole buckets, of which some are kept free in any case.
+    pub fn warm_room_blocks(&self, segments: &Segments, segments_low: u32) -> u64 {
+        match self {
+            Appender::Inline(_) | Appender::Frames(_) => self.room_blocks(segments, segments_low),
+            Appender::Mirror(_) => {
+                let free = segments.free().saturating_sub(2 * segments_low);
+                u64::from(free) * u64::from(segments.segment_blocks())
+            }
+            Appender::Keys(keys) => keys.buckets.room_blocks(),
+        }
+    }
+
     /// Notes that a client's request goes through the cache.
     #[inline]
     pub fn served(&mut self, sectors: u64) {

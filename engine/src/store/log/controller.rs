@@ -64,6 +64,11 @@ impl Controller {
         let destage = Destage::new(&composition.destage, shape, segment_bytes);
         Controller { destage, found: Default::default() }
     }
+
+    /// Forgets what was found of a volume: another one comes to its place.
+    pub fn volume_comes(&mut self, volume: VolumeIndex) {
+        self.found[volume.at()] = Found::default();
+    }
 }
 
 impl Machine<LogStore> {
@@ -86,6 +91,7 @@ impl Machine<LogStore> {
             let is_its_affair = volume.mode == WriteMode::Writeback
                 && volume.standing == Standing::Cached
                 && volume.destage.drains == 0
+                && !self.rests(volume)
                 && !volume.origin.is_failing()
                 && now >= volume.origin.backoff_until;
             let index = volume.index;

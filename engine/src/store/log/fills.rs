@@ -63,12 +63,15 @@ impl Machine<LogStore> {
         let has_room = !is_pressed
             && (!self.store.index.is_tight(blocks.count)
                 || self.config.mutations.has(Mutation::IndexOverBudget));
+        let may_have_more = target.may_have_more(blocks.count);
         if !is_unchanged {
             target.counters.fill_dropped_blocks += blocks.count;
+        } else if !may_have_more {
+            target.counters.read_bypasses.above_max_blocks += blocks.count;
         } else if !has_room {
             target.counters.read_bypasses.pressure_blocks += blocks.count;
         }
-        is_unchanged && has_room
+        is_unchanged && may_have_more && has_room
     }
 
     /// Puts what is not cached of a fill into a batch if it may enter; returns what has no room in it.

@@ -2,9 +2,9 @@
 //!
 //! A segment's summary lists the blocks that were written to it; the index tells which of them still count. Dirty
 //! blocks go home first (or, where an origin fails, are appended again: rule 9). Blocks that were hit are appended again
-//! as far as the composition's policy says ([`fifo_reinsertion`](crate::policies::replacement::fifo_reinsertion)), and
-//! the others are dropped. Segments are emptied strictly in order; the next few are listed ahead, so that their dirty
-//! blocks go home in one sweep.
+//! as far as the composition's policy says ([`fifo_reinsertion`](crate::policies::replacement::fifo_reinsertion)), before
+//! them what a volume has up to its minimum ([`room`](crate::machine::room)), and the others are dropped. Segments are
+//! emptied strictly in order; the next few are listed ahead, so that their dirty blocks go home in one sweep.
 
 use crate::composition::Composition;
 use crate::effect::{Errno, IoOp, Pieces, Target};
@@ -58,6 +58,8 @@ struct Reclaiming {
     stage: Stage,
     /// Blocks of it that were appended again.
     kept_blocks: u32,
+    /// Blocks among them that stay for their volume's minimum alone.
+    held_blocks: u32,
     /// Up to which entry of the list hits were looked at.
     kept_until: usize,
     /// Runs of its keys that are appended again, and not published yet.
@@ -180,6 +182,7 @@ impl Machine<LogStore> {
             segment: at,
             stage: Stage::Reading,
             kept_blocks: 0,
+            held_blocks: 0,
             kept_until: 0,
             rekeying: 0,
             look_again: Nanos(0),
@@ -380,7 +383,11 @@ impl Machine<LogStore> {
 
     /// Appends again what was hit in the oldest segment. True when nothing of that is left to do.
     fn keep_hits<M: Memory>(&mut self, memory: &mut M) -> bool {
-        let is_pressed = self.store.segments.free() <= self.config.segments_reserved;
+        let free = self.store.segments.free();
+        let is_pressed = free <= self.config.segments_reserved;
+        let is_tight = self.store.index.is_tight(self.config.index_slack_blocks);
+        // Half of a segment, at the most, is appended again for each that is freed: two suffice for that.
+        let is_short = free <= RELOCATION_SEGMENTS || is_tight || !self.budget_allows_relocation();
         let (segment, until, kept) = match self.store.reclaim.active.front() {
             Some(first) => (first.segment, first.kept_until, first.kept_blocks),
             None => return true,
@@ -394,27 +401,45 @@ impl Machine<LogStore> {
         let room =
             limit.saturating_sub(kept).min(RELOCATING_BLOCKS_MAX - self.store.reclaim.relocating_blocks);
         let mut chosen = Vec::new();
-        let mut at = until;
+        let (mut at, mut held) = (until, 0);
+        // What a segment takes away of a volume is known when all of it was looked at.
+        let slack_blocks = u64::from(self.store.segments.segment_blocks());
+        let volumes = &self.volumes;
+        let is_kept = |key: BlockKey| {
+            // A volume may have been taken off since the segment was listed.
+            volumes[key.volume().at()].as_ref().is_some_and(|volume| volume.is_kept(slack_blocks))
+        };
         let first = self.store.reclaim.active.front_mut().expect("seen above");
-        let Stage::Listed(list) = &first.stage else { return false };
-        let is_tight = self.store.index.is_tight(self.config.index_slack_blocks);
-        if !is_pressed && !is_tight {
+        let Stage::Listed(list) = &mut first.stage else { return false };
+        let is_any_kept = volumes.iter().flatten().any(|volume| volume.is_kept(slack_blocks));
+        if until == 0 && is_any_kept {
+            // They come first, while there is quota.
+            list.sort_by_key(|(key, _)| !is_kept(*key));
+        }
+        // What others want to write waits for a minimum, and not for what was merely hit.
+        let is_over = is_short || (is_pressed && !is_any_kept);
+        if !is_over {
             while at < list.len() && chosen.len() < index(room) {
                 let (key, place) = list[at];
                 at += 1;
                 let entry = self.store.index.get(key).filter(|entry| entry.place == place);
                 let entry = entry.filter(|entry| match has_frames {
-                    true => self.store.appender.frames().is_worth_a_frame(entry.place),
+                    true => !is_pressed && self.store.appender.frames().is_worth_a_frame(entry.place),
+                    false if is_kept(key) => true,
+                    false if is_pressed => false,
+                    false if volumes.of(key.volume()).is_above_room() => false,
                     false => self.store.reclaim.policy.stays(entry.hits),
                 });
                 if let Some(entry) = entry {
+                    held += u32::from(!has_frames && !self.store.reclaim.policy.stays(entry.hits));
                     chosen.push(Kept { key, place, checksum: entry.checksum });
                 }
             }
         }
-        let is_done = is_pressed || is_tight || at == list.len() || kept + to_u32(chosen.len()) >= limit;
+        let is_done = is_over || at == list.len() || kept + to_u32(chosen.len()) >= limit;
         first.kept_until = at;
         first.kept_blocks += to_u32(chosen.len());
+        first.held_blocks += held;
         self.read_kept(chosen, memory);
         is_done && !self.store.reclaim.is_relocating()
     }
@@ -556,7 +581,8 @@ impl Machine<LogStore> {
                 assert!(dropped == 1, "the block was just seen in the index");
             }
         }
-        self.store.policies.trials.tail_left(left_blocks, u64::from(first.kept_blocks), segment_blocks);
+        let hit_blocks = first.kept_blocks.saturating_sub(first.held_blocks);
+        self.store.policies.trials.tail_left(left_blocks, u64::from(hit_blocks), segment_blocks);
         self.store.segments.empty(first.segment);
         if self.is_mutated(Mutation::ReuseBeforeCacheFlush) {
             self.store.segments.free_flushed(0);

@@ -10,6 +10,7 @@ use crate::machine::guard::{Blocks, Hold, Stamp};
 use crate::machine::piece::Piece;
 use crate::machine::request::{RequestKey, Stage};
 use crate::machine::volume::Volume;
+use crate::machine::warm::{CachedRun, Cursor};
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
 use crate::number::to_u32;
@@ -19,7 +20,7 @@ use crate::store::log::extents::ExtentKind;
 use crate::store::{
     Cached, Changing, Destaging, Dropping, Durability, Life, Lookup, Operations, Pressure, Readiness, Reading,
 };
-use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTORS_PER_BLOCK, VolumeIndex};
+use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTORS_PER_BLOCK, VolumeId, VolumeIndex};
 use alloc::vec::Vec;
 
 impl Operations for LogStore {
@@ -103,6 +104,10 @@ impl Lookup for LogStore {
         SEGMENTS_OFFSET + u64::from(place.0) * BLOCK_BYTES
     }
 
+    fn keeps_minimums(&self) -> bool {
+        self.reclaim.policy.keeps_any() && !self.appender.has_frames()
+    }
+
     fn cached_blocks(&self, volume: VolumeIndex) -> Vec<u64> {
         let mut blocks = Vec::new();
         self.index.for_each(|key, _| {
@@ -130,6 +135,14 @@ impl Reading for LogStore {
             return;
         }
         let all = Blocks { first: piece.first, count: blocks };
+        if m.requests[request].is_warming() {
+            if Self::warm_room_blocks(m) >= blocks {
+                m.offer_blocks(request, all, piece.slice, stamp, memory);
+            } else {
+                m.volume_mut(volume).counters.read_bypasses.pressure_blocks += blocks;
+            }
+            return;
+        }
         if m.store.policies.lets_all_in || Self::room_blocks(m) >= blocks {
             m.offer_blocks(request, all, piece.slice, stamp, memory);
             return;
@@ -148,6 +161,23 @@ impl Reading for LogStore {
         }
     }
 
+    fn warm<M: Memory>(m: &mut Machine<LogStore>, key: RequestKey, memory: &mut M) {
+        let blocks = m.requests[key].blocks.count;
+        if m.has_room_for_fill(blocks) {
+            m.read_absent(key, memory);
+        } else {
+            m.fail(key, Errno::NOSPC, memory);
+        }
+    }
+
+    fn warm_room_blocks(m: &Machine<LogStore>) -> u64 {
+        m.store.appender.warm_room_blocks(&m.store.segments, m.config.segments_low)
+    }
+
+    fn visit_cached(&self, from: Cursor, steps: u32, visit: &mut dyn FnMut(CachedRun)) -> Option<Cursor> {
+        self.index.visit_from(from, steps, visit)
+    }
+
     fn room_blocks(m: &Machine<LogStore>) -> u64 {
         if m.store.policies.lets_all_in_with_room {
             m.store.appender.room_blocks(&m.store.segments, m.config.segments_low)
@@ -164,7 +194,9 @@ impl Reading for LogStore {
         stamp: Stamp,
         memory: &mut M,
     ) {
-        if !m.has_room_for_fill(blocks.count) || !m.volume(volume).caches_reads() {
+        let target = m.volume(volume);
+        let is_wanted = target.caches_reads() && target.may_have_more(blocks.count);
+        if !m.has_room_for_fill(blocks.count) || !is_wanted || !m.budget_allows_fills() {
             return;
         }
         m.volume_mut(volume).counters.warm_up_blocks += blocks.count;
@@ -458,6 +490,12 @@ impl Life for LogStore {
     fn drop_volume(m: &mut Machine<LogStore>, volume: VolumeIndex) {
         let count = m.volume(volume).blocks();
         m.drop_entries(volume, Blocks { first: 0, count });
+    }
+
+    fn volume_comes(m: &mut Machine<LogStore>, volume: VolumeIndex, _id: VolumeId, _blocks: u64) -> u64 {
+        m.store.controller.volume_comes(volume);
+        // No entry has its number: none can count.
+        0
     }
 
     fn drop_end(m: &mut Machine<LogStore>, volume: VolumeIndex) -> Dropping {

@@ -14,13 +14,14 @@ use crate::machine::Machine;
 use crate::machine::guard::Blocks;
 use crate::machine::request::RequestKey;
 use crate::machine::requests::Requests;
-use crate::machine::volume::Standing;
+use crate::machine::volume::{Standing, Volume};
 use crate::machine::volumes::Volumes;
 use crate::memory::Memory;
 use crate::number::{to_u8, to_u32, wide};
 use crate::policies::controllers::idle::{IdleChoice, IdleEra};
 use crate::policies::controllers::{Budget, Destage, HomeOrder, Join, OfSet, Pressure};
 use crate::policies::replacement::{Policy, Urgency};
+use crate::store::Pressure as Shortage;
 use crate::table::key_map::KeyMap;
 use crate::units::{BLOCK_BYTES, Frame, Nanos, PieceKey, SECTORS_PER_BLOCK, VolumeIndex};
 use alloc::vec::Vec;
@@ -226,6 +227,12 @@ impl Machine<SlotStore> {
         if !self.store.has_dirty_to_send() || self.now < self.store.ask_again {
             return;
         }
+        let is_at_work = |volume: &Volume| volume.is_dirty() && !self.rests(volume);
+        let is_by_volume = self.store.destage.is_by_volume();
+        let mut asked = self.volumes.iter().flatten().filter(|of| !is_by_volume || of.index == volume);
+        if !asked.any(is_at_work) {
+            return;
+        }
         // A budget that starts something changes the next one; one that starts nothing ends the row.
         loop {
             let pressure = self.home_pressure(volume);
@@ -320,6 +327,12 @@ impl Machine<SlotStore> {
     }
 }
 
+/// The shortage of free and clean slots, but for requests that wait for one.
+pub(super) fn shortage(table: &SlotTable) -> Shortage {
+    let held_permille = u64::from(table.dirty()) * 1000 / u64::from(table.shape().frames);
+    Shortage { held_permille, extents: 0, is_short: held_permille > 500 }
+}
+
 /// Whether a slot can be destaged: dirty, recorded, not in use, and its origin works.
 fn may_go(
     slot: Frame,
@@ -338,7 +351,10 @@ fn may_go(
     let Some(volume) = &volumes[piece.volume().at()] else { return false };
     let first = piece.piece() * slot_blocks;
     let blocks = Blocks { first, count: slot_blocks.min(volume.blocks().saturating_sub(first)) };
+    let is_held_back =
+        volume.is_held_back(shortage(table), now) && !volume.needs_destage(shortage(table), usize::MAX);
     volume.standing == Standing::Cached
+        && !is_held_back
         && !volume.origin.is_failing()
         && now >= volume.origin.backoff_until
         && volume.guard.allows_home(blocks)

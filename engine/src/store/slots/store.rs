@@ -12,8 +12,10 @@ use crate::machine::guard::{Blocks, Hold, Stamp};
 use crate::machine::piece::{Piece, WaitingRead};
 use crate::machine::request::RequestKey;
 use crate::machine::volume::Volume;
+use crate::machine::warm::{CachedRun, Cursor};
 use crate::memory::Memory;
 use crate::mutation::Mutation;
+use crate::number::low_u32;
 use crate::policies::fetch::Fetch;
 use crate::policies::replacement::{Access, Policy};
 use crate::status::CacheStatus;
@@ -21,7 +23,7 @@ use crate::store::log::extents::ExtentKind;
 use crate::store::{
     Cached, Changing, Destaging, Dropping, Durability, Life, Lookup, Operations, Pressure, Readiness, Reading,
 };
-use crate::units::{BLOCK_BYTES, BlockKey, Frame, Nanos, Place, SECTORS_PER_BLOCK, VolumeIndex};
+use crate::units::{BLOCK_BYTES, BlockKey, Frame, Nanos, Place, SECTORS_PER_BLOCK, VolumeId, VolumeIndex};
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
@@ -155,6 +157,26 @@ impl Reading for SlotStore {
             m.wait_for_slot(key);
         }
         !is_in_doubt
+    }
+
+    fn warm<M: Memory>(m: &mut Machine<SlotStore>, key: RequestKey, memory: &mut M) {
+        m.promote_to_warm(key, memory);
+    }
+
+    fn warm_room_blocks(m: &Machine<SlotStore>) -> u64 {
+        u64::from(m.store.free.len()) * m.store.slot_blocks()
+    }
+
+    fn visit_cached(&self, from: Cursor, steps: u32, visit: &mut dyn FnMut(CachedRun)) -> Option<Cursor> {
+        let end = from.0.saturating_add(u64::from(steps)).min(u64::from(self.table.shape().frames));
+        for slot in (low_u32(from.0)..low_u32(end)).map(Frame) {
+            let piece = self.table.piece(slot).filter(|piece| self.holding(*piece) == Some(slot));
+            let Some(piece) = piece else { continue };
+            let (first_block, blocks) = (piece.piece() * self.slot_blocks(), self.layout.slot_blocks());
+            // Policies keep no count that could be compared.
+            visit(CachedRun { volume: piece.volume(), first_block, blocks, hits: 0 });
+        }
+        (end < u64::from(self.table.shape().frames)).then_some(Cursor(end))
     }
 
     fn answered(m: &mut Machine<SlotStore>, issued: Nanos) {
@@ -369,8 +391,8 @@ impl Destaging for SlotStore {
     }
 
     fn pressure(m: &Machine<SlotStore>) -> Pressure {
-        let held_permille = u64::from(m.store.table.dirty()) * 1000 / u64::from(m.store.table.shape().frames);
-        Pressure { held_permille, extents: 0, is_short: held_permille > 500 || !m.store.waiting.is_empty() }
+        let shortage = super::homes::shortage(&m.store.table);
+        Pressure { is_short: shortage.is_short || !m.store.waiting.is_empty(), ..shortage }
     }
 }
 
@@ -438,6 +460,13 @@ impl Life for SlotStore {
         if m.latched.is_none() {
             assert!(m.volume(volume).cached_blocks == 0, "all slots of a clean volume may leave");
         }
+    }
+
+    fn volume_comes(m: &mut Machine<SlotStore>, volume: VolumeIndex, id: VolumeId, blocks: u64) -> u64 {
+        m.store.begin_volume(volume, blocks);
+        // What is recorded of the place from now on is the new volume's. Nothing is recorded of it now: a detach waits
+        // for that.
+        u64::from(id.0)
     }
 
     fn drop_end(m: &mut Machine<SlotStore>, volume: VolumeIndex) -> Dropping {

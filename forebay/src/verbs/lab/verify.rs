@@ -9,6 +9,7 @@ use anyhow::{Result, bail};
 use engine::composition::Composition;
 use engine::mutation::Mutations;
 use lab::swarm::{self, Failure, Options, Totals};
+use lab::world::ServerCounts;
 use serde::Serialize;
 use std::cell::RefCell;
 use std::io::Write;
@@ -40,7 +41,38 @@ struct Summary {
     wraps: u64,
     destaged_blocks: u64,
     explained_errors: u64,
+    servers: Servers,
     failed_seeds: Vec<u64>,
+}
+
+/// Counters of servers of origins.
+#[derive(Serialize)]
+struct Servers {
+    cuts: u64,
+    connections_lost: u64,
+    deaths: u64,
+    requests_sent_again: u64,
+    late_changes: u64,
+    odd_answers: u64,
+    impostors_refused: u64,
+    impostors_alike: u64,
+    given_up: u64,
+}
+
+impl Servers {
+    fn of(counts: &ServerCounts) -> Servers {
+        Servers {
+            cuts: counts.cuts,
+            connections_lost: counts.losses,
+            deaths: counts.deaths,
+            requests_sent_again: counts.sent_again,
+            late_changes: counts.late_changes,
+            odd_answers: counts.odd_answers,
+            impostors_refused: counts.refused,
+            impostors_alike: counts.alike,
+            given_up: counts.given_up,
+        }
+    }
 }
 
 thread_local! {
@@ -107,6 +139,7 @@ pub(super) fn run(arguments: &LabVerify) -> Result<()> {
         wraps: counts.wraps,
         destaged_blocks: counts.destaged_blocks,
         explained_errors: counts.errors,
+        servers: Servers::of(&counts.servers),
         failed_seeds: failures.iter().map(|failure| failure.options.seed).collect(),
     };
     print(&summary, arguments.report.json)?;
@@ -196,6 +229,28 @@ fn print(summary: &Summary, json: bool) -> Result<()> {
             summary.destaged_blocks,
             summary.explained_errors
         )?;
+        print_servers(&summary.servers, &mut output)?;
     }
     Ok(output.finish()?)
+}
+
+fn print_servers(servers: &Servers, output: &mut Output) -> Result<()> {
+    if servers.cuts == 0 {
+        return Ok(());
+    }
+    writeln!(
+        output,
+        "origins behind servers: {} cuts, {} connections lost ({} servers died), {} requests sent again, {} late \
+         changes, {} odd answers, {} waits given up, {} impostors refused ({} more were alike)",
+        servers.cuts,
+        servers.connections_lost,
+        servers.deaths,
+        servers.requests_sent_again,
+        servers.late_changes,
+        servers.odd_answers,
+        servers.given_up,
+        servers.impostors_refused,
+        servers.impostors_alike
+    )?;
+    Ok(())
 }

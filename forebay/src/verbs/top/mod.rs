@@ -39,11 +39,11 @@ pub(super) fn run(arguments: &Top) -> Result<()> {
 fn look(cache: &DeviceSpec) -> Result<Option<(StatusReport, StatsReport)>> {
     let Some(mut daemon) = Connection::open(cache)? else { return Ok(None) };
     let status = match daemon.ask(&Question::Status, |_| ())? {
-        Answer::Status(status) => status,
+        Answer::Status(status) => *status,
         other => return super::unexpected(&other),
     };
     match daemon.ask(&Question::Stats, |_| ())? {
-        Answer::Stats(stats) => Ok(Some((status, stats))),
+        Answer::Stats(stats) => Ok(Some((status, *stats))),
         other => super::unexpected(&other),
     }
 }

@@ -1,8 +1,7 @@
 //! The model: rates from one look at a daemon to the next, and their past.
 
-use crate::report::{DurationStats, StatsReport, StatusReport, VolumeStats};
-use engine::units::BLOCK_BYTES;
-use live::server::STEPS_NS;
+use crate::report::rates::{Rates, Tally, bound, per_second};
+use crate::report::{StatsReport, StatusReport, VolumeStats};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -38,17 +37,12 @@ pub(super) struct VolumeRates {
     pub name: String,
     pub mode: String,
     pub state: String,
-    pub reads: f64,
-    pub writes: f64,
-    pub read_bytes: f64,
-    pub written_bytes: f64,
-    pub hit_ratio: Option<f64>,
+    pub rates: Rates,
     /// Bounds of the steps that hold the slowest of 100 reads, and of 100 writes, since the look before.
     pub read_p99: Option<Duration>,
     pub write_p99: Option<Duration>,
     pub dirty_bytes: u64,
     pub cached_bytes: u64,
-    pub destage_bytes: u64,
 }
 
 impl Model {
@@ -109,27 +103,20 @@ impl Model {
     }
 }
 
-fn per_second(now: u64, before: u64, seconds: f64) -> f64 {
-    if seconds > 0.0 { now.saturating_sub(before) as f64 / seconds } else { 0.0 }
-}
-
-fn ratio(hits: u64, misses: u64) -> Option<f64> {
-    (hits + misses > 0).then(|| hits as f64 / (hits + misses) as f64)
+/// The tallies of all volumes together.
+fn total(stats: &StatsReport, status: &StatusReport) -> Tally {
+    let tallies = stats.volumes.iter().map(|volume| Tally::of(volume, status));
+    tallies.fold(Tally::default(), |sum, tally| sum.plus(&tally))
 }
 
 fn moment(now: &StatsReport, before: &StatsReport, seconds: f64, status: &StatusReport) -> Moment {
-    let (now, before) = (&now.total, &before.total);
-    let requests = per_second(now.reads + now.writes, before.reads + before.writes, seconds);
-    let bytes =
-        per_second(now.read_bytes + now.written_bytes, before.read_bytes + before.written_bytes, seconds);
+    let now = total(now, status);
+    let rates = now.since(&total(before, status), seconds);
     Moment {
-        hit_ratio: ratio(
-            now.hit_blocks.saturating_sub(before.hit_blocks),
-            now.miss_blocks.saturating_sub(before.miss_blocks),
-        ),
-        requests,
-        bytes,
-        dirty_bytes: status.volumes.iter().map(|volume| volume.dirty_bytes).sum(),
+        hit_ratio: rates.hit_ratio,
+        requests: rates.reads + rates.writes,
+        bytes: rates.read_bytes + rates.written_bytes,
+        dirty_bytes: now.dirty_bytes,
     }
 }
 
@@ -140,102 +127,37 @@ fn rates_of(
     status: &StatusReport,
 ) -> VolumeRates {
     let report = status.volumes.iter().find(|report| report.name == now.name);
-    let mut rates = VolumeRates {
+    let tally = Tally::of(now, status);
+    let rates = before.map(|before| tally.since(&Tally::of(before, status), seconds)).unwrap_or_default();
+    VolumeRates {
         name: now.name.clone(),
         mode: report.map_or_else(String::new, |report| report.mode.clone()),
         state: report.map_or_else(String::new, |report| report.state.clone()),
-        dirty_bytes: report.map_or(0, |report| report.dirty_bytes),
-        cached_bytes: report.map_or(0, |report| report.cached_bytes),
-        ..VolumeRates::default()
-    };
-    let Some(before) = before else { return rates };
-    let (new, old) = (&now.requests, &before.requests);
-    rates.reads = per_second(new.reads, old.reads, seconds);
-    rates.writes = per_second(new.writes, old.writes, seconds);
-    rates.read_bytes = per_second(new.read_bytes, old.read_bytes, seconds);
-    rates.written_bytes = per_second(new.written_bytes, old.written_bytes, seconds);
-    rates.hit_ratio =
-        ratio(new.hit_blocks.saturating_sub(old.hit_blocks), new.miss_blocks.saturating_sub(old.miss_blocks));
-    let destaged_bytes = per_second(new.destaged_blocks, old.destaged_blocks, seconds) * BLOCK_BYTES as f64;
-    rates.destage_bytes = destaged_bytes as u64;
-    rates.read_p99 = slowest_in_hundred(&now.durations, &before.durations, "read");
-    rates.write_p99 = slowest_in_hundred(&now.durations, &before.durations, "write");
-    rates
-}
-
-/// The bound of the step in which the slowest of 100 requests since the look before is; `None` without requests.
-fn slowest_in_hundred(now: &[DurationStats], before: &[DurationStats], operation: &str) -> Option<Duration> {
-    let of = |all: &[DurationStats]| -> Option<Vec<u64>> {
-        all.iter()
-            .find(|durations| durations.operation == operation)
-            .map(|durations| durations.counts.clone())
-    };
-    let (now, before) = (of(now)?, of(before)?);
-    let counts: Vec<u64> = now.iter().zip(before).map(|(now, before)| now.saturating_sub(before)).collect();
-    let count: u64 = counts.iter().sum();
-    let rank = count - count / 100;
-    let mut seen = 0;
-    let step = counts.iter().position(|count| {
-        seen += count;
-        seen >= rank
-    });
-    let bound_ns = STEPS_NS.get(step.filter(|_| count > 0)?).or(STEPS_NS.last())?;
-    Some(Duration::from_nanos(*bound_ns))
+        rates,
+        read_p99: bound(&rates.read_steps, 990),
+        write_p99: bound(&rates.write_steps, 990),
+        dirty_bytes: tally.dirty_bytes,
+        cached_bytes: tally.cached_bytes,
+    }
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
-    use serde_json::json;
-
-    /// A look after so many seconds of the same load: 100 reads of 4 KiB a second, three in four of them hits.
-    pub fn look_after(seconds: u64, session: u64) -> (StatusReport, StatsReport) {
-        let status = json!({
-            "running": true, "session": session, "recovery": null, "nbd": ["unix:/run/x"],
-            "oldest_dirty_seconds": 12.5,
-            "volumes": [{
-                "name": "data", "origin": "/dev/sdb", "mode": "writeback", "mode_target": "writeback",
-                "state": "active", "size_bytes": 1 << 30, "dirty_bytes": 5 << 20, "dirty_limit_bytes": null,
-                "lost_bytes": 0, "cached_bytes": 64 << 20, "origin_errors": 0, "uncached": false,
-                "destage_bytes_per_second": 1 << 20
-            }],
-            "cache": null
-        });
-        let mut counts = [0; 17];
-        counts[3] = 100 * seconds;
-        let requests = json!({
-            "reads": 100 * seconds, "writes": 10 * seconds, "flushes": 0, "discards": 0, "write_zeroes": 0,
-            "read_bytes": 409_600 * seconds, "written_bytes": 40_960 * seconds, "hits": 75 * seconds,
-            "misses": 25 * seconds, "hit_blocks": 75 * seconds, "miss_blocks": 25 * seconds,
-            "beside_blocks": 0, "beside_hit_blocks": 0, "warm_up_blocks": 0, "fill_blocks": 25 * seconds,
-            "fill_dropped_blocks": 0, "destaged_blocks": 256 * seconds, "relocated_blocks": 0,
-            "corrupt_clean_blocks": 0, "bypasses": crate::report::BypassStats::default()
-        });
-        let mut volume = requests.clone();
-        volume["name"] = "data".into();
-        volume["origin"] = json!({"read_bytes": 0, "written_bytes": 0, "flushes": 0});
-        volume["latency"] =
-            serde_json::to_value(crate::report::Measured::default().latency).expect("numbers");
-        volume["durations"] = json!([{"operation": "read", "counts": counts, "sum_seconds": 0.01}]);
-        let stats = json!({
-            "running": true, "volumes": [volume], "total": requests, "cache_wraps": 0,
-            "cache": {"read_bytes": 0, "written_bytes": 0, "flushes": 0}
-        });
-        let status = serde_json::from_value(status).expect("a status");
-        (status, serde_json::from_value(stats).expect("statistics"))
-    }
+    use crate::report::samples::look_after;
 
     #[test]
     fn rates_are_from_one_look_to_the_next() {
         let start = Instant::now();
         let mut model = Model::new("/dev/x");
         model.look(start, look_after(10, 1));
-        assert!(model.past.is_empty() && model.rates[0].reads == 0.0, "one look has no rate");
+        assert!(model.past.is_empty() && model.rates[0].rates.reads == 0.0, "one look has no rate");
         model.look(start + Duration::from_secs(2), look_after(12, 1));
-        let rates = &model.rates[0];
+        let volume = &model.rates[0];
+        let rates = &volume.rates;
         assert_eq!((rates.reads, rates.writes, rates.read_bytes), (100.0, 10.0, 409_600.0));
-        assert_eq!((rates.hit_ratio, rates.destage_bytes), (Some(0.75), 1 << 20));
-        assert_eq!((rates.read_p99, rates.write_p99), (Some(Duration::from_micros(100)), None));
+        assert_eq!((rates.hit_ratio, rates.destaged_bytes), (Some(0.75), f64::from(1 << 20)));
+        assert_eq!((volume.read_p99, volume.write_p99), (Some(Duration::from_micros(100)), None));
         assert_eq!(model.past.len(), 1);
         assert_eq!(model.past[0].hit_ratio, Some(0.75));
     }
@@ -246,10 +168,10 @@ pub(super) mod tests {
         let mut model = Model::new("/dev/x");
         model.look(start, look_after(100, 1));
         model.look(start + Duration::from_secs(1), look_after(1, 2));
-        assert_eq!(model.rates[0].reads, 0.0);
+        assert_eq!(model.rates[0].rates.reads, 0.0);
         model.gone("not running");
         assert!(model.rates.is_empty() && model.trouble.is_some());
         model.look(start + Duration::from_secs(3), look_after(3, 2));
-        assert!(model.trouble.is_none() && model.rates[0].reads == 0.0);
+        assert!(model.trouble.is_none() && model.rates[0].rates.reads == 0.0);
     }
 }

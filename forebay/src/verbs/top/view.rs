@@ -82,19 +82,21 @@ const fn column(title: &'static str, width: u16, rank: u8, text: fn(&VolumeRates
 }
 
 const COLUMNS: [Column; 13] = [
-    column("volume", 10, 0, |rates| rates.name.clone()),
-    column("mode", 12, 11, |rates| rates.mode.clone()),
-    column("state", 14, 8, |rates| rates.state.clone()),
-    column("reads/s", 8, 1, |rates| format!("{:.0}", rates.reads)),
-    column("writes/s", 8, 2, |rates| format!("{:.0}", rates.writes)),
-    column("read", 11, 6, |rates| rate(rates.read_bytes)),
-    column("written", 11, 7, |rates| rate(rates.written_bytes)),
-    column("hits", 5, 3, |rates| rates.hit_ratio.map_or_else(none, |ratio| format!("{:.0}%", ratio * 100.0))),
-    column("r p99<", 7, 9, |rates| rates.read_p99.map_or_else(none, latency)),
-    column("w p99<", 7, 10, |rates| rates.write_p99.map_or_else(none, latency)),
-    column("dirty", 10, 4, |rates| Size(rates.dirty_bytes).to_string()),
-    column("destage", 11, 5, |rates| rate(rates.destage_bytes as f64)),
-    column("cached", 10, 12, |rates| Size(rates.cached_bytes).to_string()),
+    column("volume", 10, 0, |volume| volume.name.clone()),
+    column("mode", 12, 11, |volume| volume.mode.clone()),
+    column("state", 14, 8, |volume| volume.state.clone()),
+    column("reads/s", 8, 1, |volume| format!("{:.0}", volume.rates.reads)),
+    column("writes/s", 8, 2, |volume| format!("{:.0}", volume.rates.writes)),
+    column("read", 11, 6, |volume| rate(volume.rates.read_bytes)),
+    column("written", 11, 7, |volume| rate(volume.rates.written_bytes)),
+    column("hits", 5, 3, |volume| {
+        volume.rates.hit_ratio.map_or_else(none, |ratio| format!("{:.0}%", ratio * 100.0))
+    }),
+    column("r p99<", 7, 9, |volume| volume.read_p99.map_or_else(none, latency)),
+    column("w p99<", 7, 10, |volume| volume.write_p99.map_or_else(none, latency)),
+    column("dirty", 10, 4, |volume| Size(volume.dirty_bytes).to_string()),
+    column("destage", 11, 5, |volume| rate(volume.rates.destaged_bytes)),
+    column("cached", 10, 12, |volume| Size(volume.cached_bytes).to_string()),
 ];
 
 fn none() -> String {
@@ -185,8 +187,8 @@ fn age(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::tests::look_after;
     use super::*;
+    use crate::report::samples::look_after;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use std::time::Instant;

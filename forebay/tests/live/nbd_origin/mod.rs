@@ -1,10 +1,16 @@
 //! Origins behind NBD servers: they go away, come back, grow, shrink, and come back as others.
 
+pub mod bucket;
+pub mod cluster;
 mod identity;
+mod kills;
+mod ordeal;
 mod recipe;
 mod refused;
-mod server;
+mod scripts;
+pub mod server;
 mod tls;
+mod troubles;
 
 use crate::daemon::{Daemon, Site, first_difference, tool};
 use engine::effect::Errno;
@@ -162,16 +168,20 @@ fn a_server_that_dies_loses_nothing() {
 fn a_daemon_that_dies_finds_its_origin_again() {
     let site = Site::new("daemon-dies");
     let image = site.file("image", 48 * MIB);
-    let server = Server::file(&site, "origin", &image);
+    let mut server = Server::file(&site, "origin", &image);
     let cache = create(&site, &server.uri(), 32 * MIB, &[]);
     let mut known = Known::new(48 * MIB);
     for _ in 0..4 {
+        std::thread::sleep(Duration::from_millis(100));
+        server.revive();
         let daemon = Daemon::start(&site, &cache, &[]);
         let mut client = connect(&daemon);
         known.compare(&mut client);
         known.write(&mut client, 200);
         daemon.kill();
     }
+    std::thread::sleep(Duration::from_millis(100));
+    server.revive();
     let daemon = Daemon::start(&site, &cache, &[]);
     known.compare(&mut connect(&daemon));
     site.run(&["detach", &cache, "--verify"]);

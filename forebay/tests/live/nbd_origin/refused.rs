@@ -89,6 +89,36 @@ fn a_read_only_export_is_for_mode_readonly() {
     daemon.stop();
 }
 
+/// A server that states more than it has: it shows where the end should be.
+#[test]
+fn a_size_that_is_a_lie_is_refused() {
+    let site = Site::new("origin-size");
+    let read = "pread=test $4 -lt 33554432 || { echo EIO beyond the end >&2; exit 1; }; \
+                dd if=/dev/zero bs=64k iflag=count_bytes count=$3 status=none";
+    let server =
+        Server::nbdkit(&site, "origin", &["eval", "get_size=echo 64M", read, "pwrite=cat >/dev/null"]);
+    assert!(refused(&site, &server.uri(), &[]).contains("cannot read the origin at byte"));
+    drop(server);
+    let server = Server::nbdkit(&site, "nothing", &["memory", "0"]);
+    assert!(refused(&site, &server.uri(), &[]).contains("is empty"));
+}
+
+/// An export that is smaller than its volume when the daemon starts.
+#[test]
+fn a_start_refuses_a_smaller_export() {
+    let site = Site::new("origin-smaller");
+    let (image, small) = (site.file("image", 32 * MIB), site.file("small", 24 * MIB));
+    let mut server = Server::file(&site, "origin", &image);
+    let cache = create(&site, &server.uri(), 32 * MIB, &[]);
+    let before = std::fs::read(&cache).expect("the cache");
+    server.kill();
+    server.again_with(&small);
+    let line = refusal(&site, &["serve", &cache, "--nbd", &format!("unix:{}", site.path("door"))]);
+    assert!(line.contains("24 MiB") || line.contains("smaller") || line.contains("shrunk"), "{line}");
+    assert!(std::fs::read(&cache).expect("the cache") == before, "nothing was written");
+    assert!(std::fs::read(&small).expect("the export").iter().all(|&byte| byte == 0));
+}
+
 /// Servers that send what is not NBD, or lie.
 #[test]
 fn what_does_not_speak_nbd_is_refused() {

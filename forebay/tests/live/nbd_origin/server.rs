@@ -1,11 +1,12 @@
 //! Servers of NBD that others wrote, as origins: started, killed, started again at the same address.
 
 use crate::daemon::{Site, end_of};
+use std::fs::File;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server on a unix socket; killed when it goes.
 pub struct Server {
@@ -20,7 +21,7 @@ impl Server {
     pub fn nbdkit(site: &Site, name: &str, arguments: &[&str]) -> Server {
         let socket = site.path(&format!("{name}.sock"));
         let own = ["nbdkit", "--foreground", "--exit-with-parent", "--unix", &socket];
-        Server::start(socket.clone(), [&own[..], arguments].concat(), "")
+        Server::start(&socket, &[&own[..], arguments].concat(), "")
     }
 
     /// nbdkit's file plugin.
@@ -38,14 +39,19 @@ impl Server {
         let socket = site.path(&format!("{name}.sock"));
         let command =
             ["qemu-nbd", "--persistent", "--format=raw", "--export-name=disk", "--socket", &socket, image];
-        Server::start(socket.clone(), command.to_vec(), "disk")
+        Server::start(&socket, &command, "disk")
     }
 
-    fn start(socket: String, command: Vec<&str>, export: &str) -> Server {
-        let command = command.into_iter().map(str::to_owned).collect();
-        let mut server = Server { child: None, socket, command, export: export.to_owned() };
+    /// A command that serves on this socket.
+    pub fn command(socket: &str, command: Vec<String>, export: &str) -> Server {
+        let mut server =
+            Server { child: None, socket: socket.to_owned(), command, export: export.to_owned() };
         server.again();
         server
+    }
+
+    fn start(socket: &str, command: &[&str], export: &str) -> Server {
+        Server::command(socket, command.iter().map(|word| (*word).to_owned()).collect(), export)
     }
 
     /// Its socket.
@@ -62,19 +68,42 @@ impl Server {
     pub fn again(&mut self) {
         assert!(self.child.is_none(), "it was killed");
         let _ = std::fs::remove_file(&self.socket);
+        let log = File::options().create(true).append(true).open(self.log()).expect("a log");
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL"])
             .args(&self.command)
             .stdin(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(log)
             .spawn()
             .expect("setpriv starts");
         self.child = Some(child);
         let start = Instant::now();
         while UnixStream::connect(&self.socket).is_err() {
-            assert!(start.elapsed() < PATIENCE, "{:?} does not listen", self.command);
+            assert!(start.elapsed() < PATIENCE, "{:?} does not listen: {}", self.command, self.last_words());
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    fn log(&self) -> String {
+        format!("{}.log", self.socket)
+    }
+
+    fn last_words(&self) -> String {
+        let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(5)..].join("\n")
+    }
+
+    /// Starts it again if it has ended by itself, as nbdkit 1.32 does when a client is gone before its reply is sent: an
+    /// assertion about the socket fails in its connections.c. Whether it had.
+    pub fn revive(&mut self) -> bool {
+        let ended = self.child.as_mut().expect("it was started").try_wait().expect("it is our child");
+        if let Some(status) = ended {
+            println!("{:?} has ended with {status}: {}", self.command, self.last_words());
+            self.child = None;
+            self.again();
+        }
+        ended.is_some()
     }
 
     /// Starts it again with another image, under the same name.

@@ -2,41 +2,8 @@
 
 use super::server::Server;
 use super::{Known, MIB, connect, create};
-use crate::daemon::{Daemon, Site, tool};
-
-/// A directory of certificates, all from an authority of its own: of a server called `name`, and of a client.
-fn certificates(site: &Site, directory: &str, name: &str) -> String {
-    let directory = site.path(directory);
-    std::fs::create_dir(&directory).expect("a new directory");
-    let file = |name: &str| format!("{directory}/{name}.pem");
-    let key = ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"];
-    let (authority, authority_key) = (file("ca-cert"), file("ca-key"));
-    let own = ["-x509", "-subj", "/CN=tests", "-keyout", &authority_key, "-out", &authority];
-    tool("openssl", &[&key[..], &own].concat());
-    for who in ["server", "client"] {
-        let subject = format!("subjectAltName=DNS:{name}");
-        let (its_key, its) = (file(&format!("{who}-key")), file(&format!("{who}-cert")));
-        let signed = [
-            "-x509",
-            "-CA",
-            &authority,
-            "-CAkey",
-            &authority_key,
-            "-subj",
-            "/CN=one",
-            "-addext",
-            &subject,
-            "-addext",
-            "basicConstraints=critical,CA:FALSE",
-            "-keyout",
-            &its_key,
-            "-out",
-            &its,
-        ];
-        tool("openssl", &[&key[..], &signed].concat());
-    }
-    directory
-}
+use crate::daemon::{Daemon, Site};
+use crate::pki::certificates;
 
 fn serve(site: &Site, image: &str, certificates: &str, more: &[&str]) -> Server {
     let directory = format!("--tls-certificates={certificates}");

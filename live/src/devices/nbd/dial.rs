@@ -1,17 +1,18 @@
 //! Dialling: a connection to a server, its handshake, and a few reads before it is used.
 
-use super::places::{self, Place};
 use crate::nbd::client::negotiation::{self, ExportInfo};
 use crate::nbd::client::{ClientError, Stream};
 use crate::nbd::replies::{Asked, Replies, Requests};
 use crate::nbd::tls::{self, Channel, Cipher, SecureReader};
 use crate::nbd::uri::{NbdUri, Server};
 use crate::nbd::wire::protocol::{
-    CMD_FLUSH, CMD_READ, FLAG_SEND_FLUSH, OPT_GO, OPT_STARTTLS, REP_ERR_UNKNOWN, REP_ERR_UNSUP,
+    CMD_FLUSH, CMD_READ, FLAG_SEND_FLUSH, OPT_GO, OPT_STARTTLS, REP_ERR_TLS_REQD, REP_ERR_UNKNOWN,
+    REP_ERR_UNSUP,
 };
 use crate::nbd::wire::{RawRequest, encode_request};
 use engine::effect::Errno;
-use engine::units::BLOCK_BYTES;
+use engine::remote::places::{self, Place, Places};
+use engine::units::{BLOCK_BYTES, payload_checksum};
 use rustls::StreamOwned;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -25,8 +26,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A server whose host says nothing for about this long counts as gone.
 const SILENCE: Duration = Duration::from_secs(15);
-/// `NBD_REP_ERR_TLS_REQD`: the server wants TLS first.
-const REP_ERR_TLS_REQD: u32 = 1 << 31 | 5;
 /// `NBD_REP_ERR_POLICY`: the server's settings forbid it.
 const REP_ERR_POLICY: u32 = 1 << 31 | 2;
 
@@ -222,19 +221,21 @@ impl Dialed {
         let mut block = [0; BLOCK_BYTES as usize];
         let result = self.ask(CMD_READ, offset_bytes, &mut block);
         settle(result, uri, "be read")?;
-        Ok(places::checksum(&block))
+        Ok(payload_checksum(&block))
     }
 
     /// The places spread over the export, made durable before they are read.
-    pub(super) fn spread_places(&mut self, uri: &NbdUri) -> Result<Vec<Place>, DialError> {
+    pub(super) fn spread_places(&mut self, uri: &NbdUri) -> Result<Places, DialError> {
         if self.info.flags & FLAG_SEND_FLUSH != 0 && !self.info.is_read_only() {
             // A power cut must not take back what is remembered.
             let result = self.ask(CMD_FLUSH, 0, &mut []);
             settle(result, uri, "be flushed")?;
         }
-        let offsets: Vec<u64> = places::spread_offsets(self.info.size_bytes).collect();
-        let place = |offset_bytes| Ok(Place { offset_bytes, checksum: self.checksum_at(uri, offset_bytes)? });
-        offsets.into_iter().map(place).collect()
+        let mut places = Places::default();
+        for offset_bytes in places::spread_offsets(self.info.size_bytes) {
+            places.add_read(Place { offset_bytes, checksum: self.checksum_at(uri, offset_bytes)? });
+        }
+        Ok(places)
     }
 
     /// Ends the handshake's limits of time: from now on a server may take as long as it likes.

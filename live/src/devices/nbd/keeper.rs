@@ -1,20 +1,18 @@
 //! The keeper of an export: a thread that makes connections, lets go of lost ones, and makes new ones.
 //!
 //! A lost connection is made again with back-off. Before anything goes out on it, the export is compared with what is
-//! known of it (hazard 9): its size, its name, what it can do, and checksums of places. What was not answered is sent
-//! again then; what waits for longer than [`patience::FOR_ORIGIN`] fails, and goes on failing until the origin is back.
+//! known of it (hazard 16): its size, its name, what it can do, and checksums of places. What was not answered is sent
+//! again then; what waits too long fails, and goes on failing until the origin is back. All of that is decided by
+//! [`engine::remote`].
 
 use super::dial::{DialError, Dialed, dial};
-use super::facts::Facts;
+use super::facts;
 use super::link::Link;
 use super::memory::Span;
-use super::places::Place;
-use super::shared::{Asker, Event, Kind, Operation, Phase, Shared, Waiter};
+use super::shared::{Asker, Event, Operation, Shared, Waiter};
 use crate::clock;
 use crate::nbd::replies::Replies;
-use crate::patience;
-use engine::effect::Errno;
-use engine::units::Nanos;
+use engine::remote::{Phase, Task};
 use std::io::{self, BufReader};
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
@@ -24,24 +22,10 @@ use std::time::Duration;
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// Changes wait for so long after a connection ended on which some were not answered, ours or that of a process before
-/// this one: a server that goes on with them must not overwrite newer ones.
-pub(super) const SETTLE_NS: u64 = Nanos::SECOND;
 /// Bytes that are heard at once: a few replies to short reads. The data of a long one goes past this buffer.
 const HEAR_BYTES: usize = 8 << 10;
 /// Stack of a thread.
 const STACK_BYTES: usize = 256 << 10;
-
-/// Work for the keeper.
-enum Task {
-    /// Send what waited until changes may go out.
-    Release,
-    /// Make a new connection in the place of one that works.
-    Renew,
-    /// Make a new connection.
-    Reconnect,
-    End,
-}
 
 /// The keeper of an export.
 pub(super) struct Keeper {
@@ -68,40 +52,33 @@ impl Keeper {
                 Task::Renew => self.renew(),
                 Task::Reconnect => self.reconnect(),
                 Task::End => return self.end(),
+                Task::Wait | Task::WaitUntil(_) => {}
             }
         }
     }
 
+    /// The next thing to do, which is no wait.
     fn await_task(&self) -> Task {
         let mut state = self.shared.lock();
         loop {
-            match state.phase {
-                Phase::Ended => return Task::End,
-                Phase::Away => return Task::Reconnect,
-                Phase::Draining if state.is_quiet() => return Task::Renew,
-                Phase::Draining => state = self.shared.wait(state, None),
-                Phase::Up if state.has_held() => {
-                    let now = clock::now();
-                    if now >= state.held_until {
-                        return Task::Release;
-                    }
-                    let patience = Duration::from_nanos(state.held_until.since(now));
-                    state = self.shared.wait(state, Some(patience));
-                }
-                Phase::Up => state = self.shared.wait(state, None),
-            }
+            let now = clock::now();
+            let patience = match state.remote.task(now) {
+                Task::Wait => None,
+                Task::WaitUntil(until) => Some(Duration::from_nanos(until.since(now))),
+                task => return task,
+            };
+            state = self.shared.wait(state, patience);
         }
     }
 
     /// Makes everything durable on the connection there is, and then takes another one.
     fn renew(&mut self) {
-        if self.shared.lock().is_unflushed() {
+        if self.shared.lock().remote.is_unflushed() {
             let waiter = Arc::new(Waiter::default());
-            let operation = Operation { kind: Kind::Flush, offset_bytes: 0, len_bytes: 0 };
-            self.shared.submit(operation, Span::default(), Asker::Thread(Arc::clone(&waiter)));
+            self.shared.submit(Operation::FLUSH, Span::default(), Asker::Thread(Arc::clone(&waiter)));
             let mut state = self.shared.lock();
             // A flush that fails because the connection is lost is told to those whose changes it was about.
-            while state.phase == Phase::Draining && waiter.take().is_none() {
+            while state.remote.phase() == Phase::Draining && waiter.take().is_none() {
                 state = self.shared.wait(state, Some(PAUSE_MIN));
             }
         }
@@ -111,9 +88,7 @@ impl Keeper {
     /// Lets go of the lost connection, and makes another one.
     fn reconnect(&mut self) {
         self.let_go();
-        if self.shared.take_back() {
-            self.shared.lock().held_until = clock::now().plus(SETTLE_NS);
-        }
+        self.shared.take_back();
         let mut pause = PAUSE_MIN;
         loop {
             let error = match self.connect() {
@@ -124,22 +99,10 @@ impl Keeper {
                 Err(error) => error.to_string(),
             };
             let mut state = self.shared.lock();
-            if state.phase == Phase::Ended {
+            if state.remote.phase() == Phase::Ended {
                 return;
             }
-            let now = clock::now();
-            let since = match &state.away {
-                Some((since, _)) => *since,
-                None => {
-                    self.shared.tell(&mut state, Event::Away { reason: error.clone() });
-                    now
-                }
-            };
-            state.away = Some((since, error));
-            if now.since(since) >= patience::FOR_ORIGIN.as_nanos() as u64 {
-                state.is_given_up = true;
-                self.shared.fail_waiting(&mut state, Errno::IO);
-            }
+            self.shared.sought_in_vain(&mut state, error);
             drop(self.shared.wait(state, Some(pause)));
             pause = (2 * pause).min(PAUSE_MAX);
         }
@@ -149,19 +112,12 @@ impl Keeper {
     fn connect(&self) -> Result<Vec<Dialed>, DialError> {
         let uri = &self.shared.uri;
         let mut first = dial(uri)?;
-        let (before, known) = {
-            let state = self.shared.lock();
-            (state.facts.clone(), state.places.known())
-        };
+        let known = self.shared.lock().remote.known();
         let refused = |reason: String| DialError::Refused { server: uri.server.to_string(), reason };
-        let now = Facts::of(&first.info).map_err(refused)?;
-        let mut difference = before.difference(&now);
-        for Place { offset_bytes, checksum } in known {
-            if difference.is_none() && first.checksum_at(uri, offset_bytes)? != checksum {
-                difference = Some(format!("byte {offset_bytes} and what follows have another content"));
-            }
-        }
-        if let Some(reason) = difference {
+        let now = facts::of(&first.info).map_err(refused)?;
+        let verdict = known.compare(&now, |offset_bytes| first.checksum_at(uri, offset_bytes))?;
+        if let Err(difference) = verdict {
+            let reason = difference.to_string();
             let mut state = self.shared.lock();
             self.shared.tell(&mut state, Event::Other { reason: reason.clone() });
             return Err(DialError::Refused {
@@ -170,10 +126,8 @@ impl Keeper {
             });
         }
         let mut state = self.shared.lock();
-        // The name and the size are those that were known: a smaller one stays the limit.
-        let name = before.name.or_else(|| now.name.clone());
-        state.facts = Facts { name, sector_bytes: before.sector_bytes, ..now };
-        let count = if state.facts.has_several_connections { super::LINKS_MAX } else { 1 };
+        let count = if now.has_several_connections { super::LINKS_MAX } else { 1 };
+        state.remote.recognised(now);
         drop(state);
         Ok(join_more(uri, first, count))
     }
@@ -222,9 +176,7 @@ impl Keeper {
     fn end(&mut self) {
         self.let_go();
         self.shared.take_back();
-        let mut state = self.shared.lock();
-        self.shared.fail_waiting(&mut state, Errno::TIMEDOUT);
-        drop(state);
+        self.shared.fail_all();
         self.shared.changed.notify_all();
     }
 }
@@ -249,8 +201,8 @@ fn hear(link: &Link, reader: super::dial::Reader, shared: &Shared, generation: u
         match replies.hear(&mut input, &mut &*link) {
             Ok(ending) => {
                 link.forget(ending.cookie);
-                if !shared.ended(generation, ending) {
-                    return "the server is shutting down".to_owned();
+                if let Err(reason) = shared.ended(generation, ending) {
+                    return reason.to_owned();
                 }
             }
             Err(error) => return super::dial::lost_because(&error),

@@ -4,9 +4,8 @@
 //! that hears, and a keeper that makes connections. Reactors hand operations over without waiting, and are woken when
 //! there are answers.
 //!
-//! What a disk never does, a server does: it goes away and comes back. Operations that were not answered are sent again.
-//! What was acknowledged and not flushed may be lost with the server, so the next flush fails, and the engine does all of
-//! it again. Whether the export is the same one is checked before anything is sent to it.
+//! What a disk never does, a server does: it goes away and comes back. What that comes to is decided by
+//! [`engine::remote`], which knows no socket and no thread.
 
 mod dial;
 mod facts;
@@ -15,7 +14,6 @@ mod link;
 mod lock;
 #[expect(unsafe_code, reason = "threads read and write the memory of operations")]
 pub(crate) mod memory;
-mod places;
 mod shared;
 
 pub(crate) use shared::{Answers, Asker, Event, Kind, Operation};
@@ -23,15 +21,17 @@ pub(crate) use shared::{Answers, Asker, Event, Kind, Operation};
 use super::DeviceError;
 use crate::clock;
 use crate::nbd::uri::NbdUri;
+use crate::patience;
 use dial::{DialError, dial};
 use engine::effect::Errno;
+use engine::mutation::Mutations;
+use engine::remote::places::Places;
+use engine::remote::{Phase, Remote, settled_at};
 use engine::units::Nanos;
-use facts::Facts;
-use keeper::{Keeper, SETTLE_NS, join_more};
+use keeper::{Keeper, join_more};
 use lock::ExportLock;
 use memory::Span;
-use places::Places;
-use shared::{Phase, Shared, Waiter};
+use shared::{Shared, Waiter};
 use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -87,6 +87,7 @@ impl NbdDevice {
         } else {
             None
         };
+        let locked_at = clock::now();
         let failed = |error: DialError| match error {
             DialError::Unreachable { .. } => {
                 DeviceError::Unreachable { name: name(), reason: error.to_string() }
@@ -94,7 +95,7 @@ impl NbdDevice {
             DialError::Refused { .. } => DeviceError::Refused { name: name(), reason: error.to_string() },
         };
         let mut first = dial(uri).map_err(failed)?;
-        let facts = Facts::of(&first.info);
+        let facts = facts::of(&first.info);
         let facts =
             facts.map_err(|reason| failed(DialError::Refused { server: uri.server.to_string(), reason }))?;
         if facts.size_bytes == 0 {
@@ -102,17 +103,15 @@ impl NbdDevice {
         }
         let mut places = Places::default();
         if is_written {
-            first.spread_places(uri).map_err(failed)?.into_iter().for_each(|place| places.add_read(place));
+            std::thread::sleep(remaining(settled_at(locked_at, Mutations::NONE)));
+            places = first.spread_places(uri).map_err(failed)?;
         }
         let count = if facts.has_several_connections && is_written { LINKS_MAX } else { 1 };
         let dialed = join_more(uri, first, count);
+        let patience_ns = u64::try_from(patience::FOR_ORIGIN.as_nanos()).unwrap_or(u64::MAX);
+        let remote = Remote::new(facts.clone(), places, patience_ns, Mutations::NONE);
         let mut device = NbdDevice {
-            shared: Arc::new(Shared::new(
-                uri.clone(),
-                facts.clone(),
-                places,
-                clock::now().plus(if is_written { SETTLE_NS } else { 0 }),
-            )),
+            shared: Arc::new(Shared::new(uri.clone(), remote)),
             keeper: None,
             size_bytes: AtomicU64::new(facts.size_bytes),
             sector_bytes: facts.sector_bytes,
@@ -151,7 +150,7 @@ impl NbdDevice {
     /// Takes no operation any more, and fails all that are under way.
     pub(crate) fn give_up(&self) {
         let mut state = self.shared.lock();
-        state.phase = Phase::Ended;
+        state.remote.end();
         state.links.iter().for_each(|link| link.close());
         drop(state);
         self.shared.changed.notify_all();
@@ -170,8 +169,9 @@ impl NbdDevice {
     /// Whether its server is away, for how long, and why.
     pub(super) fn away(&self) -> Option<Away> {
         let state = self.shared.lock();
-        let (since, reason) = state.away.as_ref()?;
-        Some(Away { lasts: Duration::from_nanos(clock::now().since(*since)), reason: reason.clone() })
+        let since = state.remote.away_since()?;
+        let reason = state.away_because.clone();
+        Some(Away { lasts: Duration::from_nanos(clock::now().since(since)), reason })
     }
 
     /// Asks for the size again, by a new connection: servers tell it in the handshake only. One that has grown is taken
@@ -181,17 +181,16 @@ impl NbdDevice {
         let mut state = self.shared.lock();
         let renewals = state.renewals;
         while state.renewals == renewals {
-            if state.phase == Phase::Up {
-                state.phase = Phase::Draining;
+            if state.remote.want_renewal() {
                 self.shared.changed.notify_all();
             }
             let now = clock::now();
-            if now >= until || state.phase == Phase::Ended {
+            if now >= until || state.remote.phase() == Phase::Ended {
                 return Err(Errno::TIMEDOUT);
             }
             state = self.shared.wait(state, Some(Duration::from_nanos(until.since(now))));
         }
-        let size_bytes = state.facts.size_bytes;
+        let size_bytes = state.remote.facts().size_bytes;
         self.size_bytes.fetch_max(size_bytes, Ordering::Relaxed);
         Ok(size_bytes)
     }
@@ -225,14 +224,19 @@ impl NbdDevice {
     }
 }
 
+/// Time that is left until a moment.
+fn remaining(until: Nanos) -> Duration {
+    Duration::from_nanos(until.since(clock::now()))
+}
+
 impl Drop for NbdDevice {
     /// Takes leave of the server, so that one that serves one client at a time is free on return.
     fn drop(&mut self) {
         let was_up = {
             let mut state = self.shared.lock();
-            let was_up = state.phase == Phase::Up;
+            let was_up = state.remote.phase() == Phase::Up;
             state.links.iter().for_each(|link| link.say_goodbye());
-            state.phase = Phase::Ended;
+            state.remote.end();
             was_up
         };
         self.shared.changed.notify_all();

@@ -1,63 +1,28 @@
 //! Operations at an export, and the state that its threads share.
 //!
+//! What is sent, what counts as answered, and what a lost connection takes back is decided by [`engine::remote`]. Here
+//! its answers are brought to those who wait, and its requests to connections.
+//!
 //! Invariants:
-//! - I1: an operation is answered exactly once: when its last request is, when the origin is away for too long, or at the
-//!   end.
-//! - I2: answers are taken in the order in which they came. So a failed flush comes after all changes that it takes back.
-//! - I3: after a connection was lost, changes that were acknowledged and not flushed may be lost with it: the flush that is
-//!   under way, or else the next one, fails.
+//! - I1: answers are passed on in the order in which they came, under the lock under which they were taken.
 
-use super::facts::Facts;
 use super::link::Link;
 use super::memory::Span;
-use super::places::{self, Place, Places};
 use crate::clock;
 use crate::nbd::replies::Ending;
 use crate::nbd::uri::NbdUri;
 use crate::nbd::wire::RawRequest;
 use crate::nbd::wire::protocol::{CMD_FLAG_FUA, CMD_FLUSH, CMD_READ, CMD_TRIM, CMD_WRITE, CMD_WRITE_ZEROES};
 use engine::effect::Errno;
-use engine::units::{BLOCK_BYTES, Nanos};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use engine::remote::{Heard, Owner, Phase, Remote};
+use engine::units::{BLOCK_BYTES, Nanos, payload_checksum};
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The longest TRIM or WRITE_ZEROES that is asked for at once.
-const RANGE_BYTES_MAX: u64 = 1 << 30;
-
-/// A kind of operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Read into memory.
-    Read,
-    /// Write from memory.
-    Write,
-    /// Make acknowledged changes durable.
-    Flush,
-    /// Drop a range.
-    Discard,
-    /// Zero a range.
-    Zero,
-}
-
-/// An operation.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Operation {
-    /// Its kind.
-    pub kind: Kind,
-    /// Where.
-    pub offset_bytes: u64,
-    /// How much.
-    pub len_bytes: u64,
-}
-
-impl Operation {
-    fn is_change(&self) -> bool {
-        matches!(self.kind, Kind::Write | Kind::Discard | Kind::Zero)
-    }
-}
+pub(crate) use engine::remote::{Kind, Operation};
 
 /// Answers of operations, by the tokens of reactors, in the order in which they came.
 pub(crate) type Answers = VecDeque<(u64, Result<(), Errno>)>;
@@ -100,33 +65,10 @@ impl Waiter {
     }
 }
 
-/// An operation that is not answered.
-struct Entry {
-    operation: Operation,
+/// A note on an operation until it is answered.
+pub(super) struct Carried {
     span: Span,
     asker: Asker,
-    done_bytes: u64,
-    /// The length of the request under way.
-    part_bytes: u64,
-    /// The link that it is under way on; `None` while it waits.
-    link: Option<usize>,
-    /// The changes that a flush covers.
-    covers: u64,
-    /// The block that is remembered of a write.
-    sample: Option<Place>,
-}
-
-/// The stage of the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// Operations go out.
-    Up,
-    /// A new connection is wanted, and nothing goes out until all that is under way is answered.
-    Draining,
-    /// The connection is lost: operations wait.
-    Away,
-    /// No operation is taken any more.
-    Ended,
 }
 
 /// An event that the operator should know.
@@ -150,29 +92,12 @@ pub(crate) enum Event {
 }
 
 pub(super) struct State {
-    pub phase: Phase,
-    pub facts: Facts,
+    pub remote: Remote<Carried>,
     pub links: Vec<Arc<Link>>,
-    /// Counts connections, so that a link that ends late is not taken for a newer one.
-    pub generation: u64,
-    entries: BTreeMap<u64, Entry>,
-    /// Entries that are under way on no link.
-    waiting: BTreeSet<u64>,
-    next_cookie: u64,
     done: Answers,
     pub events: VecDeque<Event>,
-    pub places: Places,
-    /// Changes acknowledged so far, and how many of them are durable.
-    changes: u64,
-    flushed: u64,
-    /// The next flush of a reactor fails (I3).
-    owes_failure: bool,
-    /// Time since which the connection is gone, and why.
-    pub away: Option<(Nanos, String)>,
-    /// The wait is over: what needs the origin fails at once.
-    pub is_given_up: bool,
-    /// No change goes out before.
-    pub held_until: Nanos,
+    /// Why the server is away.
+    pub away_because: String,
     /// Finished renewals of the connection.
     pub renewals: u64,
     /// Threads of links may touch memory of operations.
@@ -196,24 +121,13 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(uri: NbdUri, facts: Facts, places: Places, held_until: Nanos) -> Shared {
+    pub(super) fn new(uri: NbdUri, remote: Remote<Carried>) -> Shared {
         let state = State {
-            phase: Phase::Away,
-            facts,
+            remote,
             links: Vec::new(),
-            generation: 0,
-            entries: BTreeMap::new(),
-            waiting: BTreeSet::new(),
-            next_cookie: 1,
             done: VecDeque::new(),
             events: VecDeque::new(),
-            places,
-            changes: 0,
-            flushed: 0,
-            owes_failure: false,
-            away: None,
-            is_given_up: false,
-            held_until,
+            away_because: String::new(),
             renewals: 0,
             is_in_use: false,
         };
@@ -256,96 +170,95 @@ impl Shared {
                 *last = Some(Arc::clone(waker));
             }
         }
+        let owner = match &asker {
+            Asker::Reactor { .. } => Owner::Engine,
+            Asker::Thread(_) => Owner::Driver,
+        };
+        let checksum_at = |carried: &Carried, offset_bytes: u64| {
+            checksum(&carried.span, offset_bytes - operation.offset_bytes)
+        };
         let mut state = self.lock();
-        if let Some(result) = state.answer_at_once(&operation, &asker) {
-            return self.answer(&mut state, asker, result);
+        let cookie = state.remote.submit(operation, owner, Carried { span, asker }, checksum_at);
+        match cookie {
+            Some(cookie) => self.send(state, cookie),
+            None => self.pass_on(&mut state),
         }
-        let needs_bytes = operation.kind == Kind::Zero && !state.facts.can_zero;
-        let mut sample = None;
-        if operation.is_change() {
-            state.places.forget(operation.offset_bytes, operation.len_bytes);
-            if operation.kind == Kind::Write && state.places.wants_sample() {
-                sample = place_of(&operation, &span);
-            }
-        }
-        let operation = if needs_bytes { Operation { kind: Kind::Write, ..operation } } else { operation };
-        let span = if needs_bytes { Span::zeroes(operation.len_bytes) } else { span };
-        let covers = state.changes;
-        let entry =
-            Entry { operation, span, asker, done_bytes: 0, part_bytes: 0, link: None, covers, sample };
-        let cookie = state.add(entry);
-        self.send(state, cookie);
     }
 
-    /// Sends an entry, if it may go out now.
+    /// Sends a request of an operation, if it may go out now.
     fn send(&self, mut state: MutexGuard<'_, State>, cookie: u64) {
-        let now = clock::now();
-        let Some((link, request, span, at_bytes)) = state.begin(cookie, now) else {
-            if state.phase == Phase::Up {
+        let Some(link) = state.links.iter().min_by_key(|link| link.in_flight()).map(Arc::clone) else {
+            return;
+        };
+        let Some(request) = state.remote.begin(cookie, clock::now()) else {
+            if state.remote.phase() == Phase::Up {
                 // The keeper sends it when it may go.
                 self.changed.notify_all();
             }
             return;
         };
+        let span = match state.remote.carried(cookie) {
+            Some(carried) if !request.is_zeroes => carried.span.clone(),
+            _ => Span::zeroes(u64::from(request.len_bytes)),
+        };
         drop(state);
-        link.send(&request, &span, at_bytes);
+        let at_bytes = if request.is_zeroes { 0 } else { request.at_bytes };
+        let command = match request.kind {
+            Kind::Read => CMD_READ,
+            Kind::Write => CMD_WRITE,
+            Kind::Flush => CMD_FLUSH,
+            Kind::Discard => CMD_TRIM,
+            Kind::Zero => CMD_WRITE_ZEROES,
+        };
+        let raw = RawRequest {
+            flags: if request.is_fua { CMD_FLAG_FUA } else { 0 },
+            command,
+            cookie,
+            offset_bytes: request.offset_bytes,
+            len_bytes: request.len_bytes,
+        };
+        link.send(&raw, &span, at_bytes);
     }
 
-    /// Sends all entries that may go out now.
+    /// Sends all requests that may go out now.
     pub(super) fn send_waiting(&self) {
-        let cookies: Vec<u64> = self.lock().waiting.iter().copied().collect();
+        let cookies: Vec<u64> = self.lock().remote.waiting().collect();
         cookies.into_iter().for_each(|cookie| self.send(self.lock(), cookie));
     }
 
-    /// Takes the end of a request on a link of a connection. False if that connection is of no use any more.
-    pub(super) fn ended(&self, generation: u64, ending: Ending) -> bool {
+    /// Takes the end of a request on a link of a connection.
+    ///
+    /// # Errors
+    /// Why that connection is of no use any more.
+    pub(super) fn ended(&self, generation: u64, ending: Ending) -> Result<(), &'static str> {
         let mut state = self.lock();
-        if state.generation != generation {
-            return false;
-        }
-        let Some(mut entry) = state.entries.remove(&ending.cookie) else {
-            unreachable!("a link knows only requests that are under way")
-        };
-        match ending.result {
-            Err(Errno::SHUTDOWN) => {
-                // The server is about to go: as good as gone, and another one may take it.
-                state.entries.insert(ending.cookie, entry);
-                return false;
-            }
-            Err(Errno::OPNOTSUPP | Errno::INVAL) if entry.operation.kind == Kind::Zero => {
-                // It says it can, and cannot do it here.
-                state.facts.can_zero = false;
-                entry.operation.kind = Kind::Write;
-                entry.span = Span::zeroes(entry.operation.len_bytes);
-            }
-            Err(errno) => {
-                self.answer(&mut state, entry.asker, Err(errno));
-                return true;
-            }
-            Ok(()) => {
-                entry.done_bytes += entry.part_bytes;
-                if entry.done_bytes >= entry.operation.len_bytes {
-                    state.note_success(&entry);
-                    self.answer(&mut state, entry.asker, Ok(()));
-                    if state.phase == Phase::Draining && state.is_quiet() {
-                        self.changed.notify_all();
-                    }
-                    return true;
+        match state.remote.heard(generation, ending.cookie, ending.result) {
+            Heard::Done => {
+                self.pass_on(&mut state);
+                if state.remote.phase() == Phase::Draining && state.remote.is_quiet() {
+                    self.changed.notify_all();
                 }
+                Ok(())
             }
+            Heard::More { cookie } => {
+                self.send(state, cookie);
+                Ok(())
+            }
+            Heard::Late => Err("the connection is over"),
+            Heard::Stray => Err("the server answered what was not asked"),
+            Heard::ShuttingDown => Err("the server is shutting down"),
         }
-        entry.link = None;
-        let cookie = state.add(entry);
-        self.send(state, cookie);
-        true
     }
 
-    fn answer(&self, state: &mut State, asker: Asker, result: Result<(), Errno>) {
-        match asker {
-            Asker::Thread(waiter) => waiter.set(result),
-            Asker::Reactor { token, waker } => {
-                state.done.push_back((token, result));
-                self.signal(&waker);
+    /// Brings answers to those who wait for them.
+    pub(super) fn pass_on(&self, state: &mut State) {
+        while let Some(answer) = state.remote.take_answer() {
+            match answer.carried.asker {
+                Asker::Thread(waiter) => waiter.set(answer.result),
+                Asker::Reactor { token, waker } => {
+                    state.done.push_back((token, answer.result));
+                    self.signal(&waker);
+                }
             }
         }
     }
@@ -384,87 +297,66 @@ impl Shared {
     /// A link of a connection has ended.
     pub(super) fn lost(&self, generation: u64, reason: &str) {
         let mut state = self.lock();
-        let is_current = state.generation == generation;
-        if !is_current || !matches!(state.phase, Phase::Up | Phase::Draining) {
+        if !state.remote.lost(generation, clock::now()) {
             return;
         }
-        state.phase = Phase::Away;
-        state.away = Some((clock::now(), reason.to_owned()));
+        reason.clone_into(&mut state.away_because);
         self.up_since_ns.store(u64::MAX, Ordering::Relaxed);
         state.links.iter().for_each(|link| link.close());
-        let reason = reason.to_owned();
-        self.tell(&mut state, Event::Away { reason });
+        self.tell(&mut state, Event::Away { reason: reason.to_owned() });
         self.changed.notify_all();
     }
 
     /// The connection works, and another one shall take its place: nothing is under way on it.
     pub(super) fn give_away(&self) {
         let mut state = self.lock();
-        if state.phase == Phase::Draining {
-            state.phase = Phase::Away;
+        state.remote.give_away();
+        if state.remote.phase() == Phase::Away {
             self.up_since_ns.store(u64::MAX, Ordering::Relaxed);
         }
     }
 
-    /// All threads of the lost connection have ended: what was under way waits for the next one. `false` if nothing
-    /// that changes the origin was under way.
-    pub(super) fn take_back(&self) -> bool {
+    /// All threads of the connection have ended: what was under way waits for the next one.
+    pub(super) fn take_back(&self) {
         let mut state = self.lock();
         state.is_in_use = false;
         state.links.clear();
-        let may_be_lost = state.changes > state.flushed;
-        state.places.lose_unflushed();
-        let mut is_told = false;
-        let mut has_changes = false;
-        let mut flushes = Vec::new();
-        let State { entries, waiting, .. } = &mut *state;
-        for (cookie, entry) in entries {
-            has_changes |= entry.link.is_some() && entry.operation.is_change();
-            entry.link = None;
-            waiting.insert(*cookie);
-            if entry.operation.kind == Kind::Flush && may_be_lost {
-                is_told |= matches!(entry.asker, Asker::Reactor { .. });
-                flushes.push(*cookie);
-            }
-        }
-        for cookie in flushes {
-            self.fail(&mut state, cookie, Errno::IO);
-        }
-        state.owes_failure |= may_be_lost && !is_told;
-        // Whatever they were, they are the engine's to do again.
-        state.flushed = state.changes;
-        has_changes
+        state.remote.take_back(clock::now());
+        self.pass_on(&mut state);
     }
 
-    fn fail(&self, state: &mut State, cookie: u64, errno: Errno) {
-        state.waiting.remove(&cookie);
-        let entry = state.entries.remove(&cookie).expect("it was not answered");
-        self.answer(state, entry.asker, Err(errno));
+    /// All is over: what waits fails.
+    pub(super) fn fail_all(&self) {
+        let mut state = self.lock();
+        state.remote.fail_waiting(Errno::TIMEDOUT);
+        self.pass_on(&mut state);
     }
 
-    /// Fails all that waits.
-    pub(super) fn fail_waiting(&self, state: &mut State, errno: Errno) {
-        let cookies: Vec<u64> = state.waiting.iter().copied().collect();
-        cookies.into_iter().for_each(|cookie| self.fail(state, cookie, errno));
+    /// The server was looked for, and cannot be had.
+    pub(super) fn sought_in_vain(&self, state: &mut State, because: String) {
+        if state.remote.away_since().is_none() {
+            self.tell(state, Event::Away { reason: because.clone() });
+        }
+        state.away_because = because;
+        state.remote.sought_in_vain(clock::now());
+        self.pass_on(state);
     }
 
     /// Operations go out on these links, whose connection gets a number.
     pub(super) fn go_up(&self, links: Vec<Arc<Link>>) -> u64 {
         let mut state = self.lock();
-        state.generation += 1;
-        let generation = state.generation;
         state.links = links;
         state.is_in_use = true;
-        if state.phase == Phase::Ended {
+        let away_since = state.remote.away_since();
+        let generation = state.remote.go_up();
+        if state.remote.phase() == Phase::Ended {
             // The keeper closes them at once.
             return generation;
         }
-        state.phase = Phase::Up;
-        state.is_given_up = false;
         state.renewals += 1;
         let now = clock::now();
         self.up_since_ns.store(now.0, Ordering::Relaxed);
-        if let Some((since, _)) = state.away.take() {
+        if let Some(since) = away_since {
             self.tell(&mut state, Event::Back { away_ns: now.since(since) });
         }
         drop(state);
@@ -479,110 +371,9 @@ impl Shared {
     }
 }
 
-/// The place that is remembered of a write.
-fn place_of(operation: &Operation, span: &Span) -> Option<Place> {
-    let offset_bytes = places::sample_of(operation.offset_bytes, operation.len_bytes)?;
+/// The checksum of a block of an operation's memory.
+fn checksum(span: &Span, at_bytes: u64) -> u32 {
     let mut block = Vec::with_capacity(BLOCK_BYTES as usize);
-    let slices = span.slices(offset_bytes - operation.offset_bytes, BLOCK_BYTES);
-    slices.iter().for_each(|slice| block.extend_from_slice(slice));
-    Some(Place { offset_bytes, checksum: places::checksum(&block) })
-}
-
-impl State {
-    /// The answer to an operation that needs no server, or gets none.
-    fn answer_at_once(&mut self, operation: &Operation, asker: &Asker) -> Option<Result<(), Errno>> {
-        if self.phase == Phase::Ended {
-            return Some(Err(Errno::TIMEDOUT));
-        }
-        if operation.is_change() && self.facts.is_read_only {
-            return Some(Err(Errno::PERM));
-        }
-        match operation.kind {
-            Kind::Flush if self.owes_failure && matches!(asker, Asker::Reactor { .. }) => {
-                self.owes_failure = false;
-                return Some(Err(Errno::IO));
-            }
-            // Each change is durable by itself, or none can be made so.
-            Kind::Flush if !self.facts.can_flush => {
-                self.flushed = self.changes;
-                self.places.flushed(self.changes);
-                return Some(Ok(()));
-            }
-            Kind::Discard if !self.facts.can_trim => return Some(Err(Errno::OPNOTSUPP)),
-            _ if operation.kind != Kind::Flush && operation.len_bytes == 0 => return Some(Ok(())),
-            _ => {}
-        }
-        (self.phase == Phase::Away && self.is_given_up).then_some(Err(Errno::IO))
-    }
-
-    /// Adds an entry that waits.
-    fn add(&mut self, entry: Entry) -> u64 {
-        let cookie = self.next_cookie;
-        self.next_cookie += 1;
-        self.entries.insert(cookie, entry);
-        self.waiting.insert(cookie);
-        cookie
-    }
-
-    /// Makes the next request of an entry, if it may go out.
-    fn begin(&mut self, cookie: u64, now: Nanos) -> Option<(Arc<Link>, RawRequest, Span, u64)> {
-        let entry = self.entries.get_mut(&cookie).filter(|entry| entry.link.is_none())?;
-        let is_own_flush = entry.operation.kind == Kind::Flush && matches!(entry.asker, Asker::Thread(_));
-        let may_go = self.phase == Phase::Up || self.phase == Phase::Draining && is_own_flush;
-        if !may_go || entry.operation.is_change() && now < self.held_until {
-            return None;
-        }
-        let at = (0..self.links.len()).min_by_key(|at| self.links[*at].in_flight())?;
-        let (command, part_bytes_max) = match entry.operation.kind {
-            Kind::Read => (CMD_READ, u64::from(self.facts.payload_bytes_max)),
-            Kind::Write => (CMD_WRITE, u64::from(self.facts.payload_bytes_max)),
-            Kind::Flush => (CMD_FLUSH, 0),
-            Kind::Discard => (CMD_TRIM, RANGE_BYTES_MAX),
-            Kind::Zero => (CMD_WRITE_ZEROES, RANGE_BYTES_MAX),
-        };
-        entry.part_bytes = (entry.operation.len_bytes - entry.done_bytes).min(part_bytes_max);
-        entry.link = Some(at);
-        self.waiting.remove(&cookie);
-        let is_fua = entry.operation.is_change() && !self.facts.can_flush && self.facts.can_fua;
-        let request = RawRequest {
-            flags: if is_fua { CMD_FLAG_FUA } else { 0 },
-            command,
-            cookie,
-            offset_bytes: entry.operation.offset_bytes + entry.done_bytes,
-            len_bytes: u32::try_from(entry.part_bytes).expect("a part of an operation"),
-        };
-        Some((Arc::clone(&self.links[at]), request, entry.span.clone(), entry.done_bytes))
-    }
-
-    fn note_success(&mut self, entry: &Entry) {
-        if entry.operation.is_change() {
-            self.changes += 1;
-            if let Some(place) = entry.sample {
-                self.places.add_written(place, self.changes);
-            }
-            if !self.facts.can_flush && self.facts.can_fua {
-                self.flushed = self.changes;
-                self.places.flushed(self.changes);
-            }
-        }
-        if entry.operation.kind == Kind::Flush {
-            self.flushed = self.flushed.max(entry.covers);
-            self.places.flushed(entry.covers);
-        }
-    }
-
-    /// Whether no request is under way.
-    pub(super) fn is_quiet(&self) -> bool {
-        self.entries.values().all(|entry| entry.link.is_none())
-    }
-
-    /// Whether changes were acknowledged that no flush has covered.
-    pub(super) fn is_unflushed(&self) -> bool {
-        self.changes > self.flushed
-    }
-
-    /// Whether something waits for the time at which changes may go out.
-    pub(super) fn has_held(&self) -> bool {
-        self.phase == Phase::Up && !self.waiting.is_empty()
-    }
+    span.slices(at_bytes, BLOCK_BYTES).iter().for_each(|slice| block.extend_from_slice(slice));
+    payload_checksum(&block)
 }

@@ -2,12 +2,13 @@
 
 use super::input::{Arriving, Input};
 use super::outbox::Outbox;
+use super::secured::{Secrecy, peer_of};
+use crate::doors::Newcomer;
 use crate::nbd::wire::{Handshake, Session};
 use engine::units::Nanos;
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-/// Most requests of one client that are under way; the next one waits on its socket.
-pub(crate) const REQUESTS_MAX: usize = 512;
 /// Longest handshake.
 pub(crate) const HANDSHAKE_NS_MAX: u64 = 10 * Nanos::SECOND;
 
@@ -35,6 +36,11 @@ pub(crate) struct Connection {
     pub session: Option<Session>,
     pub input: Input,
     pub outbox: Outbox,
+    pub secrecy: Secrecy,
+    /// Its address, where the log may have to tell of it.
+    pub peer: Option<SocketAddr>,
+    /// The operator knows why it is refused.
+    pub is_told: bool,
     /// The request whose pieces are not all handed on; bytes behind it on the socket wait.
     pub head: Option<usize>,
     /// The payload that the head is receiving.
@@ -58,13 +64,16 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(socket: OwnedFd, now: Nanos) -> Connection {
+    pub(crate) fn new(client: Newcomer, now: Nanos) -> Connection {
+        let Newcomer { socket, wants_tls } = client;
         let mut outbox = Outbox::new();
         let mut machine = None;
-        outbox.push_with(|output| machine = Some(Handshake::new(output)));
+        let begin = if wants_tls { Handshake::with_tls } else { Handshake::new };
+        outbox.push_with(|output| machine = Some(begin(output)));
         let machine = Box::new(machine.expect("the greeting was made"));
         let phase = Phase::Handshake { machine, deadline: now.plus(HANDSHAKE_NS_MAX) };
-        Connection { outbox, ..Connection::begun(socket, phase, now) }
+        let peer = if wants_tls { peer_of(&socket) } else { None };
+        Connection { outbox, peer, ..Connection::begun(socket, phase, now) }
     }
 
     /// A connection that is in this session from its beginning.
@@ -84,6 +93,9 @@ impl Connection {
             session: None,
             input: Input::new(),
             outbox: Outbox::new(),
+            secrecy: Secrecy::None,
+            peer: None,
+            is_told: false,
             head: None,
             arriving: None,
             skip_bytes: 0,
@@ -112,7 +124,9 @@ impl Connection {
 
     /// Whether bytes from the client are wanted.
     pub(crate) fn listens(&self) -> bool {
-        matches!(self.phase, Phase::Handshake { .. } | Phase::Serving) && !self.blocked
+        matches!(self.phase, Phase::Handshake { .. } | Phase::Serving)
+            && !self.blocked
+            && !matches!(self.secrecy, Secrecy::Begins(_))
     }
 
     /// Whether it holds memory that only the client can free, and has done nothing since `then`.
@@ -134,6 +148,14 @@ impl Connection {
 
     /// Whether nothing refers to it any more.
     pub(crate) fn is_done(&self) -> bool {
-        self.is_closed() && self.requests == 0 && !self.input.in_flight() && !self.outbox.in_flight()
+        let is_sending = match &self.secrecy {
+            Secrecy::Tls(secured) => secured.in_flight(),
+            Secrecy::None | Secrecy::Begins(_) => false,
+        };
+        self.is_closed()
+            && self.requests == 0
+            && !self.input.in_flight()
+            && !self.outbox.in_flight()
+            && !is_sending
     }
 }

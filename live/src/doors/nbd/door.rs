@@ -2,16 +2,16 @@
 //! Each reactor has one; only the first one's has listeners, and gives clients away to the others.
 //!
 //! Bytes are taken from a socket only when there is memory for what they announce: a client
-//! that sends more waits, and nobody else does. No client holds more than a quarter of the doors'
-//! memory, nor more than what is left for the others.
+//! that sends more waits, and nobody else does ([`crate::doors::share`]).
 
 use super::connection::{Connection, Phase};
 use super::listener::{Listener, prepare_pair};
 use super::requests::ClientRequest;
-use crate::doors::{Door, DoorNumber};
+use crate::doors::{Door, DoorNumber, Newcomer};
+use crate::kernel::KernelClient;
 use crate::nbd::wire::Session;
 use crate::reactor::backend::{Operation, Token};
-use crate::reactor::driver::{Core, Piece, Turn};
+use crate::reactor::driver::{Asker, Core, Piece, Turn};
 use crate::reactor::wakeups::Order;
 use crate::server::ServerNotice;
 use engine::effect::Errno;
@@ -19,8 +19,6 @@ use engine::units::Nanos;
 use slab::Slab;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// Most connections. One more waits a moment for a place, and is closed if none gets free.
-const CONNECTIONS_MAX: usize = 256;
 /// Longest wait of a new client for a place.
 const PLACE_NS_MAX: u64 = 2 * Nanos::SECOND;
 /// Pause between two looks for a place.
@@ -35,8 +33,6 @@ const ACCEPT_PAUSE_NS: u64 = 100 * Nanos::MILLISECOND;
 const STARVING_NS_MAX: u64 = Nanos::SECOND;
 /// Longest time for which a client may hold memory and do nothing while others wait for memory.
 const STALL_NS_MAX: u64 = 5 * Nanos::SECOND;
-/// One client's share of the doors' memory: one part in so many.
-pub(super) const SHARE: u64 = 4;
 
 /// Operation that the door has given to the backend, by listener or connection; packed into the event of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,16 +40,25 @@ pub(super) enum Waiting {
     Accept(usize),
     Receive(usize),
     Send(usize),
+    /// A receive of records of TLS, which are to be opened.
+    Records(usize),
+    /// A cipher.
+    Sealed(usize),
+    /// A send of what it has sealed.
+    SealedSend(usize),
 }
 
 impl Waiting {
-    const KINDS: u64 = 3;
+    const KINDS: u64 = 6;
 
     fn event(self) -> u64 {
         let (kind, key) = match self {
             Waiting::Accept(key) => (0, key),
             Waiting::Receive(key) => (1, key),
             Waiting::Send(key) => (2, key),
+            Waiting::Records(key) => (3, key),
+            Waiting::Sealed(key) => (4, key),
+            Waiting::SealedSend(key) => (5, key),
         };
         key as u64 * Waiting::KINDS + kind
     }
@@ -63,7 +68,10 @@ impl Waiting {
         match event % Waiting::KINDS {
             0 => Waiting::Accept(key),
             1 => Waiting::Receive(key),
-            _ => Waiting::Send(key),
+            2 => Waiting::Send(key),
+            3 => Waiting::Records(key),
+            4 => Waiting::Sealed(key),
+            _ => Waiting::SealedSend(key),
         }
     }
 }
@@ -76,7 +84,7 @@ pub(crate) struct NbdDoor {
     pub(super) accept_again: Option<Nanos>,
     pub(super) open: bool,
     /// A client for whom there is no place yet, and the end of its wait. Nobody else is accepted meanwhile.
-    newcomer: Option<(OwnedFd, Nanos)>,
+    newcomer: Option<(Newcomer, Nanos)>,
     pub(super) connections: Slab<Box<Connection>>,
     pub(super) requests: Slab<ClientRequest>,
     /// Connections that wait for memory or for replies.
@@ -170,10 +178,12 @@ impl NbdDoor {
         let socket = unsafe { OwnedFd::from_raw_fd(result) };
         if self.open {
             self.listeners[listener].prepare(&socket);
-            if turn.driver.wakeups.clients() < CONNECTIONS_MAX {
-                self.admit(socket, turn);
+            let wants_tls = turn.driver.tls.is_some() && self.listeners[listener].is_tcp();
+            let client = Newcomer { socket, wants_tls };
+            if turn.driver.wakeups.clients() < turn.driver.limits.clients {
+                self.admit(client, turn);
             } else if self.newcomer.is_none() {
-                self.newcomer = Some((socket, turn.driver.now.plus(PLACE_NS_MAX)));
+                self.newcomer = Some((client, turn.driver.now.plus(PLACE_NS_MAX)));
                 self.accept_again = Some(turn.driver.now);
             }
         }
@@ -181,7 +191,7 @@ impl NbdDoor {
     }
 
     /// Gives a client to the reactor that has the fewest.
-    fn admit<C: Core>(&mut self, client: OwnedFd, turn: &mut Turn<'_, C>) {
+    fn admit<C: Core>(&mut self, client: Newcomer, turn: &mut Turn<'_, C>) {
         match turn.driver.wakeups.admit() {
             this if this == turn.reactor => self.adopt(client, turn),
             other => turn.driver.wakeups.order(other, Order::Adopt { door: self.number, client }),
@@ -192,23 +202,25 @@ impl NbdDoor {
     fn place_newcomer<C: Core>(&mut self, turn: &mut Turn<'_, C>) {
         let Some((client, end)) = self.newcomer.take() else { return };
         let (clients, now) = (turn.driver.wakeups.clients(), turn.driver.now);
-        if clients < CONNECTIONS_MAX {
+        if clients < turn.driver.limits.clients {
             self.admit(client, turn);
         } else if now < end {
             self.newcomer = Some((client, end));
             self.accept_again = Some(now.plus(PLACE_PAUSE_NS));
             turn.driver.wakeups.order_all(|| Order::MakeRoom);
         } else {
+            turn.driver.turned_away.sent_away += 1;
             turn.driver.notices.push(ServerNotice::TooManyClients { clients });
         }
     }
 
     /// Closes a connection. Its memory goes back when the core and the kernel are done with it.
     pub(super) fn close<C: Core>(&mut self, key: usize, turn: &mut Turn<'_, C>) {
-        let connection = &mut self.connections[key];
-        if connection.is_closed() {
+        if self.connections[key].is_closed() {
             return;
         }
+        self.tell_refusal(key, turn);
+        let connection = &mut self.connections[key];
         if matches!(connection.phase, Phase::Handshake { .. }) {
             self.handshakes -= 1;
         }
@@ -221,6 +233,18 @@ impl NbdDoor {
             } else {
                 self.connections[key].head = None;
             }
+        }
+        let connection = &self.connections[key];
+        if let Some(session) = connection.session.filter(|_| connection.requests > 0) {
+            // Nobody waits for them any more, and the volume's other clients would.
+            let (this, number, requests) = (turn.reactor, self.number, &self.requests);
+            let volume = turn.driver.offers.volume(session.export);
+            turn.driver.withdraw(volume, |asker| match asker {
+                Asker::Door { reactor, door, piece } => {
+                    *reactor == this && *door == number && requests[piece.request].connection == key
+                }
+                Asker::Control(_) => false,
+            });
         }
         self.bury(key, turn);
     }
@@ -305,6 +329,9 @@ impl<C: Core> Door<C> for NbdDoor {
             Waiting::Accept(listener) => self.accepted(listener, result, turn),
             Waiting::Receive(key) => self.received(key, result, turn),
             Waiting::Send(key) => self.sent(key, result, turn),
+            Waiting::Records(key) => self.records_received(key, result, turn),
+            Waiting::Sealed(key) => self.sealed(key, result, turn),
+            Waiting::SealedSend(key) => self.sealed_sent(key, result, turn),
         }
     }
 
@@ -316,7 +343,7 @@ impl<C: Core> Door<C> for NbdDoor {
         self.send_all(turn);
     }
 
-    fn adopt(&mut self, client: OwnedFd, turn: &mut Turn<'_, C>) {
+    fn adopt(&mut self, client: Newcomer, turn: &mut Turn<'_, C>) {
         if !self.open {
             return turn.driver.wakeups.left(turn.reactor);
         }
@@ -327,10 +354,10 @@ impl<C: Core> Door<C> for NbdDoor {
         self.listen(key, turn);
     }
 
-    fn serve(&mut self, socket: OwnedFd, place: usize, turn: &mut Turn<'_, C>) {
-        if !self.open {
+    fn serve(&mut self, client: KernelClient, place: usize, turn: &mut Turn<'_, C>) {
+        let (true, KernelClient::Socket(socket)) = (self.open, client) else {
             return turn.driver.wakeups.left(turn.reactor);
-        }
+        };
         prepare_pair(&socket);
         // The kernel understands simple replies alone.
         let session = Session { export: place, structured: false };

@@ -1,9 +1,10 @@
 //! Handing requests on to the core, piece by piece, as memory allows.
 
-use super::door::{NbdDoor, Progress, SHARE};
+use super::door::{NbdDoor, Progress};
 use super::input::{Arriving, STRAIGHT_BYTES_MIN};
 use super::requests::Delivery;
 use crate::doors::pieces::{Cut, Kind};
+use crate::doors::share;
 use crate::reactor::driver::{Core, Piece, Turn};
 use engine::effect::RequestOp;
 use engine::memory::{Memory, Slice};
@@ -11,9 +12,6 @@ use engine::units::BLOCK_BYTES;
 
 /// Bytes that the buffers of a read can need beyond its length, because it is not aligned.
 const WHOLE_EDGE_BYTES: u64 = 2 * BLOCK_BYTES;
-
-/// The part of the free memory that one piece may take.
-const NEWCOMER_SHARE: u64 = 8;
 
 impl NbdDoor {
     /// Hands on as many pieces of the connection's first request as it can.
@@ -53,7 +51,7 @@ impl NbdDoor {
             Delivery::Whole(_) => {
                 let request = &self.requests[head];
                 let rest_bytes = request.len_bytes - request.issued_bytes + WHOLE_EDGE_BYTES;
-                if !self.has_room(key, rest_bytes, turn) {
+                if !share::has_room(turn.driver, self.connections[key].held_bytes, rest_bytes) {
                     return Progress::Blocked;
                 }
             }
@@ -120,31 +118,13 @@ impl NbdDoor {
         head: usize,
         turn: &mut Turn<'_, C>,
     ) -> Option<(Cut, Slice)> {
-        let mut cut = self.requests[head].next_cut()?;
-        let wanted_bytes = u64::from(cut.buffer().0);
+        let cut = self.requests[head].next_cut()?;
         let is_promised = matches!(self.requests[head].delivery, Delivery::Whole(_));
-        let most_bytes = free_bytes(turn) / NEWCOMER_SHARE;
-        if !is_promised && (wanted_bytes > most_bytes || !self.has_room(key, wanted_bytes, turn)) {
-            // A client that holds memory waits until its requests are done. A client without memory gets less, so
-            // that no number of stalled clients can stop it.
-            if self.connections[key].held_bytes > 0 {
-                return None;
-            }
-            cut = cut.shortened(most_bytes.max(BLOCK_BYTES));
-        }
-        let (buffer_bytes, lead_bytes) = cut.buffer();
-        let buffer = turn.driver.pool.allocate_for_door(buffer_bytes)?;
-        self.connections[key].held_bytes += u64::from(buffer_bytes);
-        let len_bytes = u32::try_from(cut.len_bytes).expect("a piece is small");
-        Some((cut, Slice { buffer, offset_bytes: lead_bytes, len_bytes }))
-    }
-
-    /// Whether a client may hold `bytes` more: a quarter of all at the most, and no more than it leaves free.
-    fn has_room<C: Core>(&self, key: usize, bytes: u64, turn: &Turn<'_, C>) -> bool {
-        let free_bytes = free_bytes(turn);
-        let held_bytes = self.connections[key].held_bytes + bytes;
-        let share_bytes = turn.driver.pool.door_quota_bytes() / SHARE;
-        bytes <= free_bytes && held_bytes <= share_bytes.min(free_bytes - bytes)
+        let volume = self.requests[head].volume;
+        let held_bytes = &mut self.connections[key].held_bytes;
+        let (cut, slice, bytes) = share::take(turn.driver, volume, *held_bytes, cut, is_promised)?;
+        *held_bytes += bytes;
+        Some((cut, slice))
     }
 
     fn hand_on<C: Core>(
@@ -160,8 +140,4 @@ impl NbdDoor {
         let piece = Piece { request: head, slice, offset_bytes };
         turn.ask(self.number, request.volume, op, piece);
     }
-}
-
-fn free_bytes<C: Core>(turn: &Turn<'_, C>) -> u64 {
-    turn.driver.pool.door_quota_bytes() - turn.driver.pool.door_used_bytes()
 }

@@ -93,6 +93,12 @@ impl Input {
         &raw mut *self.message
     }
 
+    /// The message of the receive under way.
+    pub(crate) fn message(&mut self) -> *mut msghdr {
+        assert!(self.in_flight, "a receive is under way");
+        &raw mut *self.message
+    }
+
     /// Takes the result of a receive: `own` bytes here, besides those that went straight.
     pub(crate) fn received(&mut self, own: usize) {
         assert!(self.in_flight && own <= self.bytes.len() - self.end, "a receive was under way");

@@ -1,7 +1,7 @@
 //! Addresses to listen on, and the sockets there.
 
 use crate::patience::try_patiently;
-use rustix::fs::Mode;
+use rustix::fs::{Gid, Mode};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::fmt;
 use std::io;
@@ -65,6 +65,17 @@ impl FromStr for ListenAddress {
     }
 }
 
+impl ListenAddress {
+    /// Whether only this machine reaches it.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        match self {
+            ListenAddress::Unix(_) => true,
+            ListenAddress::Tcp(address) => address.ip().to_canonical().is_loopback(),
+        }
+    }
+}
+
 impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -72,6 +83,14 @@ impl fmt::Display for ListenAddress {
             ListenAddress::Tcp(address) => address.fmt(f),
         }
     }
+}
+
+/// Permissions and group of a unix socket's file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SocketOwner {
+    pub permissions: u32,
+    /// `None` for the process's own.
+    pub group: Option<u32>,
 }
 
 /// A socket that listens. A unix socket's file is removed when it is dropped.
@@ -82,10 +101,10 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Listens at the address. The file of a unix socket without a listener is replaced; it gets these permissions,
+    /// Listens at the address. The file of a unix socket without a listener is replaced; it gets this owner,
     /// whatever the umask.
-    pub(crate) fn bind(address: &ListenAddress, permissions: u32) -> io::Result<Listener> {
-        let permissions = Mode::from_raw_mode(permissions);
+    pub(crate) fn bind(address: &ListenAddress, owner: SocketOwner) -> io::Result<Listener> {
+        let permissions = Mode::from_raw_mode(owner.permissions);
         match address {
             ListenAddress::Unix(path) => {
                 remove_stale(path)?;
@@ -99,6 +118,9 @@ impl Listener {
                 rustix::fs::fchmod(&socket, permissions)?;
                 rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
                 let listener = Listener { socket, address: address.clone() };
+                if let Some(group) = owner.group {
+                    rustix::fs::chown(path, None, Some(Gid::from_raw(group)))?;
+                }
                 // What the umask took is given back before anybody can connect.
                 rustix::fs::chmod(path, permissions)?;
                 rustix::net::listen(&listener.socket, BACKLOG)?;
@@ -115,9 +137,9 @@ impl Listener {
     }
 
     /// As [`Listener::bind`]; an address that is in use is tried again for a moment.
-    pub(crate) fn bind_patiently(address: &ListenAddress, permissions: u32) -> io::Result<Listener> {
+    pub(crate) fn bind_patiently(address: &ListenAddress, owner: SocketOwner) -> io::Result<Listener> {
         try_patiently(
-            || Listener::bind(address, permissions),
+            || Listener::bind(address, owner),
             |error: &io::Error| error.raw_os_error() == Some(libc::EADDRINUSE),
         )
     }
@@ -131,6 +153,11 @@ impl Listener {
         self.socket.as_raw_fd()
     }
 
+    /// Whether its clients come over TCP.
+    pub(crate) fn is_tcp(&self) -> bool {
+        matches!(self.address, ListenAddress::Tcp(_))
+    }
+
     /// Ends an accept that waits.
     pub(crate) fn shut(&self) {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
@@ -139,7 +166,7 @@ impl Listener {
     /// Sets a new connection's options. They only make it faster.
     pub(crate) fn prepare(&self, connection: &OwnedFd) {
         let connection = connection.as_fd();
-        if matches!(self.address, ListenAddress::Tcp(_)) {
+        if self.is_tcp() {
             let _ = rustix::net::sockopt::set_tcp_nodelay(connection, true);
         }
         let _ = rustix::net::sockopt::set_socket_send_buffer_size(connection, SEND_BUFFER_BYTES);
@@ -177,8 +204,10 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
+    const OWN: SocketOwner = SocketOwner { permissions: 0o600, group: None };
+
     fn bind(address: &ListenAddress) -> io::Result<Listener> {
-        Listener::bind(address, 0o600)
+        Listener::bind(address, OWN)
     }
 
     #[test]
@@ -210,7 +239,7 @@ mod tests {
             std::thread::sleep(crate::patience::PAUSE * 3);
             drop(before);
         });
-        assert!(Listener::bind_patiently(&address, 0o600).is_ok());
+        assert!(Listener::bind_patiently(&address, OWN).is_ok());
         going.join().unwrap();
     }
 
@@ -220,7 +249,8 @@ mod tests {
         let path = directory.path().join("s");
         // The umask takes the write permission of others, most often.
         for permissions in [0o600, 0o666, 0o660] {
-            let listener = Listener::bind(&ListenAddress::Unix(path.clone()), permissions).unwrap();
+            let owner = SocketOwner { permissions, group: Some(rustix::process::getgid().as_raw()) };
+            let listener = Listener::bind(&ListenAddress::Unix(path.clone()), owner).unwrap();
             assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777, permissions);
             drop(listener);
         }

@@ -2,7 +2,9 @@
 //!
 //! The protocol's bytes are in [`crate::nbd::wire`]. [`listener`] has the addresses, `door` the connections, and a
 //! request goes from `input` by `receiving` and `handing` to the core, and from there by `replies` into the `outbox`.
+//! Where clients come over TLS, `secured` stands between the socket and both.
 
+mod channel;
 mod connection;
 pub(crate) mod door;
 mod handing;
@@ -12,3 +14,4 @@ mod outbox;
 mod receiving;
 mod replies;
 mod requests;
+mod secured;

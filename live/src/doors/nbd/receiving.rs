@@ -1,9 +1,10 @@
 //! Receiving: bytes from a client's socket become a handshake, then requests.
 
-use super::connection::{Connection, Phase, REQUESTS_MAX};
-use super::door::{NbdDoor, Progress, SHARE, Waiting};
+use super::connection::{Connection, Phase};
+use super::door::{NbdDoor, Progress, Waiting};
 use super::input::{OFFLOAD_BYTES_MIN, STRAIGHT_BYTES_MIN};
 use super::requests::{ClientRequest, Delivery, InOrder};
+use super::secured::Secrecy;
 use crate::doors::pieces::Kind;
 use crate::nbd::wire::protocol::CMD_READ;
 use crate::nbd::wire::{
@@ -35,6 +36,9 @@ impl NbdDoor {
         let straight = straight.map(|rest| (turn.driver.pool.pointer(rest), rest.len_bytes as usize));
         let socket = connection.raw_fd();
         let message = connection.input.begin(straight);
+        if matches!(connection.secrecy, Secrecy::Tls(_)) {
+            return self.listen_secured(key, message, turn);
+        }
         let token = self.token(Waiting::Receive(key));
         // SAFETY: the message and its vectors are boxed in the connection, which stays until the receive has
         // come back; they point into its input, and into a buffer whose reference is in `arriving`.
@@ -58,6 +62,9 @@ impl NbdDoor {
         self.has_moved = true;
         if connection.is_closed() {
             return self.bury(key, turn);
+        }
+        if self.after_open(key, result, turn) {
+            return;
         }
         match -result {
             libc::EAGAIN | libc::EINTR => self.listen(key, turn),
@@ -100,7 +107,7 @@ impl NbdDoor {
                     if connection.input.bytes().len() < REQUEST_BYTES {
                         break;
                     }
-                    if connection.requests >= REQUESTS_MAX {
+                    if connection.requests >= turn.driver.limits.requests {
                         return self.block(key);
                     }
                     self.take_request(key, turn)
@@ -142,8 +149,16 @@ impl NbdDoor {
                 connection.session = Some(session);
                 self.handshakes -= 1;
             }
+            Some(Outcome::StartTls) => {
+                self.prepare_tls(key, turn);
+                if self.connections.contains(key) {
+                    self.note_outgoing(key);
+                }
+                return false;
+            }
             Some(Outcome::Close) => {
-                connection.phase = Phase::Leaving;
+                self.tell_refusal(key, turn);
+                self.connections[key].phase = Phase::Leaving;
                 self.handshakes -= 1;
             }
         }
@@ -192,8 +207,10 @@ impl NbdDoor {
             }
         };
         let len_bytes = range.sectors * SECTOR_BYTES;
-        let delivery = delivery(kind, len_bytes, session, turn.driver.pool.door_quota_bytes());
+        let delivery = delivery(kind, len_bytes, session, turn.driver.client_share_bytes());
         connection.requests += 1;
+        let now = turn.driver.now;
+        let arrival = turn.driver.offers.arrived(session.export, kind, range, now);
         let request = self.requests.insert(ClientRequest {
             connection: key,
             cookie: raw.cookie,
@@ -205,7 +222,7 @@ impl NbdDoor {
             issued_bytes: 0,
             outstanding: 0,
             errno: None,
-            started: turn.driver.now,
+            arrival,
             delivery,
             head_sent: false,
         });
@@ -215,10 +232,10 @@ impl NbdDoor {
 }
 
 /// Way in which the data of a read is to go out.
-fn delivery(kind: Kind, len_bytes: u64, session: Session, quota_bytes: u64) -> Delivery {
+fn delivery(kind: Kind, len_bytes: u64, session: Session, share_bytes: u64) -> Delivery {
     if kind != Kind::Read || session.structured || len_bytes <= PIECE_BYTES_MIN {
         Delivery::Chunks
-    } else if len_bytes <= quota_bytes / SHARE / 2 {
+    } else if len_bytes <= share_bytes / 2 {
         Delivery::Whole(InOrder::default())
     } else {
         Delivery::Stream(InOrder::default())

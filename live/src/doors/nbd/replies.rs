@@ -3,8 +3,9 @@
 use super::connection::Phase;
 use super::door::NbdDoor;
 use super::requests::Delivery;
-use crate::buffers::FRAME_BYTES;
+use super::secured::Secrecy;
 use crate::doors::pieces::Kind;
+use crate::doors::share::buffer_bytes;
 use crate::nbd::wire::{completion, data_head};
 use crate::reactor::backend::Operation;
 use crate::reactor::driver::{Core, Piece, Turn};
@@ -66,10 +67,9 @@ impl NbdDoor {
         let head = data_head(session, request.cookie, piece.offset_bytes, slice.len_bytes, is_over);
         connection.outbox.push_head(&head);
         connection.outbox.push_payload(slice, buffer_bytes(slice));
-        let (key, started) = (request.connection, request.started);
+        let (key, arrival) = (request.connection, request.arrival);
         if is_over {
-            let waited_ns = turn.driver.now.since(started);
-            turn.driver.offers.record(session.export, Kind::Read, waited_ns);
+            turn.driver.offers.answered(arrival, turn.driver.now);
         }
         self.note_outgoing(key);
     }
@@ -93,8 +93,7 @@ impl NbdDoor {
         for slice in slices {
             connection.outbox.push_payload(slice, buffer_bytes(slice));
         }
-        let waited_ns = turn.driver.now.since(request.started);
-        turn.driver.offers.record(session.export, Kind::Read, waited_ns);
+        turn.driver.offers.answered(request.arrival, turn.driver.now);
         self.note_outgoing(key);
     }
 
@@ -131,9 +130,8 @@ impl NbdDoor {
             }
             connection.outbox.push_payload(slice, buffer_bytes(slice));
         }
-        let waited_ns = turn.driver.now.since(request.started);
         if is_over {
-            turn.driver.offers.record(session.export, Kind::Read, waited_ns);
+            turn.driver.offers.answered(request.arrival, turn.driver.now);
         }
         self.note_outgoing(key);
     }
@@ -156,8 +154,7 @@ impl NbdDoor {
         let result = request.errno.map_or(Ok(()), Err);
         let kind = request.kind;
         connection.outbox.push_head(&completion(session, kind == Kind::Read, request.cookie, result));
-        let waited_ns = turn.driver.now.since(request.started);
-        turn.driver.offers.record(session.export, kind, waited_ns);
+        turn.driver.offers.answered(request.arrival, turn.driver.now);
         self.note_outgoing(key);
     }
 
@@ -175,7 +172,11 @@ impl NbdDoor {
         for key in std::mem::take(&mut self.outgoing) {
             let Some(connection) = self.connections.get_mut(key) else { continue };
             connection.outgoing = false;
-            if connection.is_closed() || !connection.outbox.wants_send() {
+            if connection.is_closed() || !connection.wants_send() {
+                continue;
+            }
+            if matches!(connection.secrecy, Secrecy::Tls(_)) {
+                self.begin_seal(key, turn);
                 continue;
             }
             let socket = connection.raw_fd();
@@ -193,7 +194,10 @@ impl NbdDoor {
     pub(super) fn sent<C: Core>(&mut self, key: usize, result: i32, turn: &mut Turn<'_, C>) {
         let connection = &mut self.connections[key];
         let count = usize::try_from(result).unwrap_or(0);
-        connection.held_bytes -= connection.outbox.sent(count, &mut turn.driver.pool);
+        // Over TLS a send may have been of nothing in it.
+        if connection.outbox.in_flight() {
+            connection.held_bytes -= connection.outbox.sent(count, &mut turn.driver.pool);
+        }
         connection.moved = turn.driver.now;
         if connection.is_closed() {
             return self.bury(key, turn);
@@ -201,9 +205,10 @@ impl NbdDoor {
         if result <= 0 && !matches!(-result, libc::EAGAIN | libc::EINTR) {
             return self.close(key, turn);
         }
-        if connection.outbox.wants_send() {
+        if connection.wants_send() {
             self.note_outgoing(key);
         }
+        self.begin_tls(key, turn);
         self.leave_if_done(key, turn);
     }
 
@@ -213,13 +218,9 @@ impl NbdDoor {
         if matches!(connection.phase, Phase::Leaving)
             && connection.requests == 0
             && connection.outbox.is_empty()
+            && !self.says_goodbye(key)
         {
             self.close(key, turn);
         }
     }
-}
-
-/// The bytes of the buffer that holds a piece.
-fn buffer_bytes(slice: Slice) -> u32 {
-    (slice.offset_bytes + slice.len_bytes).next_multiple_of(FRAME_BYTES)
 }

@@ -1,9 +1,10 @@
 //! Requests of NBD clients that are under way.
 
+use crate::doors::offers::Arrival;
 use crate::doors::pieces::{Cut, Kind, cut};
 use engine::effect::Errno;
 use engine::memory::Slice;
-use engine::units::{Nanos, VolumeIndex};
+use engine::units::VolumeIndex;
 use std::collections::VecDeque;
 
 /// Way in which the data of a read goes out.
@@ -66,7 +67,7 @@ pub(crate) struct ClientRequest {
     pub outstanding: u32,
     /// The first error.
     pub errno: Option<Errno>,
-    pub started: Nanos,
+    pub arrival: Arrival,
     pub delivery: Delivery,
     /// Whether the reply's head of a streamed read went out.
     pub head_sent: bool,

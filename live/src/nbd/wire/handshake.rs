@@ -7,10 +7,10 @@ use super::export::Export;
 use super::option::{InfoRequest, parse_meta_context, reply, reply_infos, reply_server};
 use super::protocol::{
     EXPORT_NAME_ZEROES_BYTES, FLAG_FIXED_NEWSTYLE, FLAG_NO_ZEROES, GREETING_BYTES, GREETING_MAGIC, OPT_ABORT,
-    OPT_EXPORT_NAME, OPT_GO, OPT_INFO, OPT_LIST, OPT_LIST_META_CONTEXT, OPT_SET_META_CONTEXT,
+    OPT_EXPORT_NAME, OPT_GO, OPT_INFO, OPT_LIST, OPT_LIST_META_CONTEXT, OPT_SET_META_CONTEXT, OPT_STARTTLS,
     OPT_STRUCTURED_REPLY, OPTION_BYTES_MAX, OPTION_HEADER_BYTES, OPTION_MAGIC, OPTIONS_MAX, REP_ACK,
-    REP_ERR_INVALID, REP_ERR_TOO_BIG, REP_ERR_UNKNOWN, REP_ERR_UNSUP, SKIPPED_OPTION_BYTES_MAX,
-    STRING_BYTES_MAX,
+    REP_ERR_INVALID, REP_ERR_TLS_REQD, REP_ERR_TOO_BIG, REP_ERR_UNKNOWN, REP_ERR_UNSUP,
+    SKIPPED_OPTION_BYTES_MAX, STRING_BYTES_MAX,
 };
 use super::reply::Session;
 
@@ -20,7 +20,7 @@ pub struct Step {
     /// Bytes that the handshake took. Fewer than it was given only with an outcome: the bytes after
     /// [`Outcome::Serve`] belong to the transmission.
     pub consumed: usize,
-    /// End of the handshake, if it ended. The output is to be sent in either case.
+    /// End of the handshake or of its part in the clear, if it ended. The output is to be sent in either case.
     pub outcome: Option<Outcome>,
 }
 
@@ -29,8 +29,24 @@ pub struct Step {
 pub enum Outcome {
     /// The transmission of this session begins.
     Serve(Session),
+    /// Send the output, then go on over TLS: [`Handshake::secured`]. All bytes behind are records of TLS.
+    StartTls,
     /// Send the output, then close.
     Close,
+}
+
+/// Part that TLS has in a handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Security {
+    /// It is not offered.
+    None,
+    /// It must come first: whatever else is asked for is refused.
+    Wanted {
+        /// A client asked for something else.
+        was_refused: bool,
+    },
+    /// It is there.
+    Begun,
 }
 
 /// A handshake in progress.
@@ -43,6 +59,7 @@ pub struct Handshake {
     no_zeroes: bool,
     fixed_newstyle: bool,
     options: u32,
+    security: Security,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +80,16 @@ impl Handshake {
     /// Begins a handshake: appends the greeting to `output`.
     #[must_use]
     pub fn new(output: &mut Vec<u8>) -> Handshake {
+        Handshake::begin(Security::None, output)
+    }
+
+    /// Begins a handshake of which nothing but [`Outcome::StartTls`] can come before TLS (the protocol's mode FORCEDTLS).
+    #[must_use]
+    pub fn with_tls(output: &mut Vec<u8>) -> Handshake {
+        Handshake::begin(Security::Wanted { was_refused: false }, output)
+    }
+
+    fn begin(security: Security, output: &mut Vec<u8>) -> Handshake {
         let greeting_at = output.len();
         output.extend_from_slice(&GREETING_MAGIC.to_be_bytes());
         output.extend_from_slice(&OPTION_MAGIC.to_be_bytes());
@@ -75,7 +102,24 @@ impl Handshake {
             no_zeroes: false,
             fixed_newstyle: false,
             options: 0,
+            security,
         }
+    }
+
+    /// Goes on over TLS, after [`Outcome::StartTls`].
+    ///
+    /// # Panics
+    /// If it has not come.
+    pub fn secured(&mut self) {
+        assert!(matches!(self.state, State::Over(Outcome::StartTls)), "TLS begins when it was agreed on");
+        self.state = State::Header;
+        self.security = Security::Begun;
+    }
+
+    /// Whether a client was refused something because it does not use TLS.
+    #[must_use]
+    pub fn lacked_tls(&self) -> bool {
+        self.security == Security::Wanted { was_refused: true }
     }
 
     /// Takes bytes from the client and appends answers to `output`.
@@ -160,6 +204,16 @@ impl Handshake {
         if !legal {
             return State::Over(Outcome::Close);
         }
+        if let Security::Wanted { was_refused } = &mut self.security
+            && !matches!(option, OPT_STARTTLS | OPT_ABORT)
+        {
+            *was_refused = true;
+            if option == OPT_EXPORT_NAME {
+                return State::Over(Outcome::Close);
+            }
+            reply(output, option, REP_ERR_TLS_REQD, &[]);
+            return State::Skip { left_bytes: len_bytes as usize };
+        }
         let known = matches!(
             option,
             OPT_EXPORT_NAME
@@ -170,7 +224,7 @@ impl Handshake {
                 | OPT_STRUCTURED_REPLY
                 | OPT_LIST_META_CONTEXT
                 | OPT_SET_META_CONTEXT
-        );
+        ) || (option == OPT_STARTTLS && self.security != Security::None);
         let error = if !known {
             REP_ERR_UNSUP
         } else if len_bytes > OPTION_BYTES_MAX {
@@ -198,6 +252,7 @@ impl Handshake {
                 Ok(Some(Outcome::Close))
             }
             OPT_LIST => list(data, exports, output),
+            OPT_STARTTLS => self.start_tls(data, output),
             OPT_STRUCTURED_REPLY => self.structured_reply(data, output),
             OPT_INFO | OPT_GO => self.info(option, data, exports, output),
             _ => self.meta_context(option, data, exports, output),
@@ -222,6 +277,14 @@ impl Handshake {
             output.extend_from_slice(&[0; EXPORT_NAME_ZEROES_BYTES]);
         }
         Outcome::Serve(Session { export: index, structured: self.structured })
+    }
+
+    fn start_tls(&mut self, data: &[u8], output: &mut Vec<u8>) -> Result<Option<Outcome>, u32> {
+        if !data.is_empty() || self.security == Security::Begun {
+            return Err(REP_ERR_INVALID);
+        }
+        reply(output, OPT_STARTTLS, REP_ACK, &[]);
+        Ok(Some(Outcome::StartTls))
     }
 
     fn structured_reply(&mut self, data: &[u8], output: &mut Vec<u8>) -> Result<Option<Outcome>, u32> {

@@ -1,15 +1,16 @@
 //! The NBD protocol: fixed newstyle handshake, requests, simple and structured replies.
 //!
 //! A server connection goes through two states. A [`Handshake`] is fed bytes as they come until
-//! it says [`Outcome::Serve`] or [`Outcome::Close`]. After that every request begins with
-//! [`REQUEST_BYTES`] bytes for [`decode_request`], whose result [`validate`] judges: below that
-//! one function everybody may assume a request that is valid for its export. Replies are encoded
-//! into small arrays, and the payload never passes through here.
+//! it says [`Outcome::Serve`] or [`Outcome::Close`]; if it says [`Outcome::StartTls`], what it is fed
+//! from then on comes over TLS. After that every request begins with [`REQUEST_BYTES`] bytes for
+//! [`decode_request`], whose result [`validate`] judges: below that one function everybody may
+//! assume a request that is valid for its export. Replies are encoded into small arrays, and the
+//! payload never passes through here.
 //!
 //! [`crate::nbd::client`] is the other side.
 //!
-//! Source: the protocol document of the NBD project (`doc/proto.md`). Not offered: TLS, block
-//! status, extended headers, resize, cache hints, fast zeroing.
+//! Source: the protocol document of the NBD project (`doc/proto.md`). Not offered: block status,
+//! extended headers, resize, cache hints, fast zeroing. TLS is either not offered, or comes before all else.
 
 mod export;
 mod handshake;

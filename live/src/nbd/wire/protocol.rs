@@ -82,6 +82,8 @@ pub const REP_ERROR_BIT: u32 = 1 << 31;
 pub const REP_ERR_UNSUP: u32 = REP_ERROR_BIT | 1;
 /// The option's data makes no sense.
 pub const REP_ERR_INVALID: u32 = REP_ERROR_BIT | 3;
+/// Not without TLS.
+pub const REP_ERR_TLS_REQD: u32 = REP_ERROR_BIT | 5;
 /// There is no such export.
 pub const REP_ERR_UNKNOWN: u32 = REP_ERROR_BIT | 6;
 /// The option is too long.

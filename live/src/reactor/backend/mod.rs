@@ -1,12 +1,19 @@
 //! Backends: a reactor's system calls, carried out by an io_uring or, where the kernel refuses one, by threads.
 
+mod ciphers;
 mod ring;
 mod threads;
 mod workers;
 
+pub(crate) use ciphers::{Cipher, Work};
+
+use crate::kernel::ublk::Order;
+use ciphers::Ciphers;
 use ring::Ring;
+use std::cell::RefCell;
 use std::io;
 use std::os::fd::RawFd;
+use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use threads::Threads;
@@ -68,12 +75,21 @@ pub(crate) enum Operation {
     Write { file: RawFd, offset_bytes: u64, vectors: *const libc::iovec, count: u32, way: Way },
     /// `fdatasync`.
     Flush { file: RawFd, way: Way },
+    /// A command for a tag of a ublk queue; the result is that of the tag's next request. May take for ever, so it does
+    /// not count as outstanding. Only a ring can do it.
+    Queue(Order),
     /// `fallocate`.
     Allocate { file: RawFd, mode: u32, offset_bytes: u64, len_bytes: u64 },
 }
 
-/// A way to have operations done.
-pub(crate) enum Backend {
+/// A way to have operations done, and the ciphers beside it.
+pub(crate) struct Backend {
+    calls: Calls,
+    ciphers: Ciphers,
+}
+
+/// A way to have system calls done.
+enum Calls {
     /// io_uring.
     Ring(Box<Ring>),
     /// Where the kernel refuses io_uring.
@@ -98,11 +114,34 @@ impl Backend {
             libc::EPERM
         } else {
             match Ring::build() {
-                Ok(ring) => return Ok((Backend::Ring(Box::new(Ring::with(ring, workers))), None)),
+                Ok(ring) => {
+                    return Ok((Backend::with(Calls::Ring(Box::new(Ring::with(ring, workers)))), None));
+                }
                 Err(error) => error.raw_os_error().unwrap_or(libc::ENOSYS),
             }
         };
-        Ok((Backend::Threads(Box::new(Threads::new(workers))), Some(refused)))
+        Ok((Backend::with(Calls::Threads(Box::new(Threads::new(workers)))), Some(refused)))
+    }
+
+    fn with(calls: Calls) -> Backend {
+        Backend { calls, ciphers: Ciphers::default() }
+    }
+
+    fn workers(&mut self) -> &mut Workers {
+        match &mut self.calls {
+            Calls::Ring(ring) => ring.workers(),
+            Calls::Threads(threads) => threads.workers(),
+        }
+    }
+
+    /// Gets ready for operations of one more file.
+    pub(crate) fn learn(&mut self, file: RawFd) -> io::Result<()> {
+        self.workers().learn(file)
+    }
+
+    /// Forgets a file that has no operations under way, and gets no more.
+    pub(crate) fn forget(&mut self, file: RawFd) {
+        self.workers().forget(file);
     }
 
     /// Queues an operation.
@@ -111,12 +150,22 @@ impl Backend {
     /// Everything the operation points to stays valid, and is not touched by anybody else in a
     /// way that races with the kernel, until its token has come back from [`Backend::reap`].
     pub(crate) unsafe fn push(&mut self, token: Token, operation: Operation) {
-        match self {
+        match &mut self.calls {
             // SAFETY: the caller promises the same.
-            Backend::Ring(ring) => unsafe { ring.push(token, operation) },
+            Calls::Ring(ring) => unsafe { ring.push(token, operation) },
             // SAFETY: the caller promises the same.
-            Backend::Threads(threads) => unsafe { threads.push(token, operation) },
+            Calls::Threads(threads) => unsafe { threads.push(token, operation) },
         }
+    }
+
+    /// Queues work of a cipher.
+    ///
+    /// # Safety
+    /// The message of the work and its vectors stay valid and are not touched by anybody else until its token has come
+    /// back from [`Backend::reap`].
+    pub(crate) unsafe fn push_work(&mut self, token: Token, cipher: Rc<RefCell<dyn Cipher>>, work: Work) {
+        // SAFETY: the caller promises the same.
+        unsafe { self.ciphers.push(token, cipher, work) };
     }
 
     /// Queues a read of an eventfd, which ends when another thread writes to it.
@@ -125,48 +174,61 @@ impl Backend {
         unsafe { self.push(token, Operation::Wake { event, into: EVENT_COUNT.as_ptr() }) };
     }
 
-    /// Starts queued operations and picks up finished ones, without waiting.
+    /// Starts queued operations and picks up finished ones, without waiting for the kernel.
     pub(crate) fn submit(&mut self) -> io::Result<()> {
-        match self {
-            Backend::Ring(ring) => ring.submit(),
-            Backend::Threads(threads) => threads.submit(Some(Duration::ZERO)),
+        match &mut self.calls {
+            Calls::Ring(ring) => ring.submit()?,
+            Calls::Threads(threads) => threads.submit(Some(Duration::ZERO))?,
         }
+        self.ciphers.work();
+        Ok(())
     }
 
     /// Starts queued operations and waits until one is finished, or for `timeout`.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        match self {
-            Backend::Ring(ring) => ring.wait(timeout),
-            Backend::Threads(threads) => threads.submit(timeout),
+        if !self.ciphers.is_idle() {
+            return self.submit();
+        }
+        match &mut self.calls {
+            Calls::Ring(ring) => ring.wait(timeout),
+            Calls::Threads(threads) => threads.submit(timeout),
         }
     }
 
     /// Whether something is finished, or would be at the next [`Backend::submit`]. Costs no system call.
     pub(crate) fn is_ready(&mut self) -> bool {
-        match self {
-            Backend::Ring(ring) => ring.is_ready(),
-            Backend::Threads(threads) => threads.is_ready(),
-        }
+        let is_ready = match &mut self.calls {
+            Calls::Ring(ring) => ring.is_ready(),
+            Calls::Threads(threads) => threads.is_ready(),
+        };
+        is_ready || !self.ciphers.is_idle()
     }
 
     /// Appends everything that is finished.
     pub(crate) fn reap(&mut self, finished: &mut Vec<Finished>) {
-        match self {
-            Backend::Ring(ring) => ring.reap(finished),
-            Backend::Threads(threads) => threads.reap(finished),
+        match &mut self.calls {
+            Calls::Ring(ring) => ring.reap(finished),
+            Calls::Threads(threads) => threads.reap(finished),
         }
+        self.ciphers.reap(finished);
     }
 
     /// Whether a short spin instead of a sleep can notice something earlier.
     pub(crate) fn can_spin(&self) -> bool {
-        matches!(self, Backend::Ring(_))
+        matches!(self.calls, Calls::Ring(_))
     }
 
-    /// Operations that have not come back yet.
+    /// Whether it can do [`Operation::Queue`].
+    pub(crate) fn is_ring(&self) -> bool {
+        matches!(self.calls, Calls::Ring(_))
+    }
+
+    /// Operations that have not come back yet, but for [`Operation::Queue`].
     pub(crate) fn outstanding(&self) -> usize {
-        match self {
-            Backend::Ring(ring) => ring.outstanding(),
-            Backend::Threads(threads) => threads.outstanding(),
-        }
+        let calls = match &self.calls {
+            Calls::Ring(ring) => ring.outstanding(),
+            Calls::Threads(threads) => threads.outstanding(),
+        };
+        calls + self.ciphers.outstanding()
     }
 }

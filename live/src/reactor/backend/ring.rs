@@ -5,6 +5,7 @@
 //! not go to the ring: [`Workers`] do it.
 
 use crate::devices::flights::{AT_KERNEL_MAX, LINES};
+use crate::kernel::ublk::Order;
 use crate::reactor::backend::workers::Workers;
 use crate::reactor::backend::{EVENT_COUNT, Finished, Operation, Token, Way};
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
@@ -26,12 +27,16 @@ pub(crate) struct Ring {
     ring: IoUring,
     workers: Workers,
     outstanding: usize,
+    /// Commands of ublk queues among them, which wait for as long as nobody asks for anything.
+    at_queues: usize,
     /// The kernel was told how many threads it may have.
     has_kernel_threads: bool,
 }
 
 /// Token of the ring's own read of the workers' eventfd; no owner has such a one.
 const WORKERS_DONE: u64 = u64::MAX;
+/// Set in what the kernel sees as the token of a command of a ublk queue; no owner's token has it.
+const AT_QUEUE: u64 = 1 << 63;
 
 impl Ring {
     /// A ring with the best flags that the kernel knows.
@@ -47,7 +52,7 @@ impl Ring {
 
     /// The ring with the threads beside it.
     pub(crate) fn with(ring: IoUring, workers: Workers) -> Ring {
-        let mut ring = Ring { ring, workers, outstanding: 0, has_kernel_threads: false };
+        let mut ring = Ring { ring, workers, outstanding: 0, at_queues: 0, has_kernel_threads: false };
         ring.await_workers();
         ring
     }
@@ -73,6 +78,11 @@ impl Ring {
                 // SAFETY: the caller keeps the memory that the entry points to until the token comes back.
                 unsafe { self.push_entry(&entry(operation).user_data(token.0)) };
             }
+            Operation::Queue(_) => {
+                self.at_queues += 1;
+                // SAFETY: the entry points to no memory.
+                unsafe { self.push_entry(&entry(operation).user_data(token.0 | AT_QUEUE)) };
+            }
             // SAFETY: the caller keeps the memory that the entry points to until the token comes back.
             _ => unsafe { self.push_entry(&entry(operation).user_data(token.0)) },
         }
@@ -85,6 +95,11 @@ impl Ring {
             // Kernels before 5.15 have only the default, four for each processor.
             let _ = self.ring.submitter().register_iowq_max_workers(&mut [KERNEL_THREADS_MAX, 0]);
         }
+    }
+
+    /// The threads for what may wait.
+    pub(crate) fn workers(&mut self) -> &mut Workers {
+        &mut self.workers
     }
 
     /// Queues a read of the workers' eventfd.
@@ -137,12 +152,15 @@ impl Ring {
     /// Appends all results.
     pub(crate) fn reap(&mut self, finished: &mut Vec<Finished>) {
         let before = finished.len();
-        let mut workers_done = false;
+        let (mut workers_done, mut from_queues) = (false, 0);
         finished.extend(self.ring.completion().filter_map(|entry| {
-            let is_own = entry.user_data() == WORKERS_DONE;
+            let name = entry.user_data();
+            let is_own = name == WORKERS_DONE;
             workers_done |= is_own;
-            (!is_own).then(|| Finished { token: Token(entry.user_data()), result: entry.result() })
+            from_queues += usize::from(!is_own && name & AT_QUEUE != 0);
+            (!is_own).then(|| Finished { token: Token(name & !AT_QUEUE), result: entry.result() })
         }));
+        self.at_queues -= from_queues;
         if workers_done {
             self.workers.reap(finished);
             self.await_workers();
@@ -150,9 +168,9 @@ impl Ring {
         self.outstanding -= finished.len() - before;
     }
 
-    /// Operations that have not come back yet.
+    /// Operations that have not come back yet, but for commands of ublk queues.
     pub(crate) fn outstanding(&self) -> usize {
-        self.outstanding
+        self.outstanding - self.at_queues
     }
 }
 
@@ -204,10 +222,37 @@ fn entry(operation: Operation) -> squeue::Entry {
             offloaded(entry.rw_flags(flags(way)).build(), way == Way::Copy)
         }
         Operation::Flush { file, .. } => opcode::Fsync::new(Fd(file)).flags(FsyncFlags::DATASYNC).build(),
+        Operation::Queue(Order { file, command, argument }) => {
+            opcode::UringCmd16::new(Fd(file), command).cmd(argument).build()
+        }
         Operation::Allocate { .. } => unreachable!("it goes to the threads"),
     }
 }
 
 fn flags(way: Way) -> i32 {
     if way == Way::AtOnce { libc::RWF_NOWAIT } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reactor::backend::Backend;
+
+    #[test]
+    fn a_command_of_a_queue_comes_back_and_holds_up_no_end() {
+        let (mut backend, None) = Backend::new(&[]).unwrap() else { return };
+        let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        let order = Order { file: event.as_raw_fd(), command: 0, argument: [0; 16] };
+        // SAFETY: the command points to nothing.
+        unsafe { backend.push(Token(7), Operation::Queue(order)) };
+        assert_eq!(backend.outstanding(), 0);
+        let mut finished = Vec::new();
+        while finished.is_empty() {
+            backend.wait(Some(Duration::from_secs(10))).unwrap();
+            backend.reap(&mut finished);
+        }
+        // An eventfd knows no commands.
+        assert_eq!((finished[0].token, finished[0].result < 0, finished.len()), (Token(7), true, 1));
+        assert_eq!(backend.outstanding(), 0);
+    }
 }

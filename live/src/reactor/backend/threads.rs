@@ -39,6 +39,11 @@ impl Threads {
         }
     }
 
+    /// The threads for devices.
+    pub(crate) fn workers(&mut self) -> &mut Workers {
+        &mut self.workers
+    }
+
     /// See [`crate::reactor::backend::Backend::push`].
     ///
     /// # Safety
@@ -60,6 +65,7 @@ impl Threads {
                 // SAFETY: the caller promises the same.
                 unsafe { self.workers.push(file, token, operation) };
             }
+            Operation::Queue(_) => unreachable!("queues are for rings"),
         }
     }
 
@@ -177,6 +183,7 @@ unsafe fn perform(operation: Operation) -> i32 {
         Operation::Read { .. }
         | Operation::Write { .. }
         | Operation::Flush { .. }
+        | Operation::Queue(_)
         | Operation::Allocate { .. } => {
             unreachable!("device operations go to the threads")
         }

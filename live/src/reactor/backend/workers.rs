@@ -86,10 +86,30 @@ impl Workers {
             outstanding: 0,
         };
         for &file in files {
-            workers.files.push(FileWorkers { file, queue: Arc::default(), threads: Vec::new() });
-            workers.start_thread(workers.files.len() - 1)?;
+            workers.learn(file)?;
         }
         Ok(workers)
+    }
+
+    /// Starts a thread for one more file.
+    pub(crate) fn learn(&mut self, file: RawFd) -> io::Result<()> {
+        self.files.push(FileWorkers { file, queue: Arc::default(), threads: Vec::new() });
+        let started = self.start_thread(self.files.len() - 1);
+        if started.is_err() {
+            self.files.pop();
+        }
+        started
+    }
+
+    /// Ends the threads of a file, which has no operations under way.
+    pub(crate) fn forget(&mut self, file: RawFd) {
+        let Some(at) = self.files.iter().position(|other| other.file == file) else { return };
+        let mut of_file = self.files.remove(at);
+        lock(&of_file.queue.jobs).ended = true;
+        of_file.queue.comes.notify_all();
+        for thread in of_file.threads.drain(..) {
+            let _ = thread.join();
+        }
     }
 
     /// Queues an operation of one of the files.
@@ -213,6 +233,7 @@ unsafe fn perform(operation: Operation) -> i32 {
         Operation::Accept { .. }
         | Operation::Receive { .. }
         | Operation::Send { .. }
+        | Operation::Queue(_)
         | Operation::Wake { .. } => {
             unreachable!("threads are for devices")
         }

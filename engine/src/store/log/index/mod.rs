@@ -16,6 +16,7 @@
 
 mod permutation;
 mod rows;
+mod visit;
 
 use crate::number::{const_u32, index, index_wide, to_u16, to_u32, wide};
 use crate::table::linear_hash::{LinearHash, Position};

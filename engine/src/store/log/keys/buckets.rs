@@ -147,6 +147,11 @@ impl Buckets {
         to_u32(self.free.len())
     }
 
+    /// Blocks that have room in free buckets, but for those that are kept free.
+    pub fn room_blocks(&self) -> u64 {
+        u64::from(self.free().saturating_sub(self.free_low())) * u64::from(self.layout.bucket_blocks)
+    }
+
     /// Bytes in buckets that are not free.
     pub fn used_bytes(&self) -> u64 {
         u64::from(self.count() - self.free()) * u64::from(self.layout.bucket_blocks) * BLOCK_BYTES

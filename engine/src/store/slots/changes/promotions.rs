@@ -88,7 +88,9 @@ impl Machine<SlotStore> {
             return false;
         }
         let volume_index = self.requests[key].volume;
-        if self.latched.is_some() || self.is_stopping || !self.volume(volume_index).caches_reads() {
+        let volume = self.volume(volume_index);
+        let is_closed = !volume.caches_reads() || !volume.may_have_more(1);
+        if self.latched.is_some() || self.is_stopping || is_closed || !self.budget_allows_fills() {
             return true;
         }
         self.ask(key, Access::Read);
@@ -133,6 +135,25 @@ impl Machine<SlotStore> {
             }
         }
         is_any
+    }
+
+    /// Begins to copy the pieces that a request to warm names and that are in no slot, and answers it: what is on its way comes
+    /// to its end by itself.
+    pub(in crate::store::slots) fn promote_to_warm<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        let mut refused = None;
+        for piece in self.store.pieces_of(key, &self.requests) {
+            if self.store.free.is_empty() || self.store.directory.find(piece, &self.store.table).is_some() {
+                continue;
+            }
+            let arrival = Arrival::first(Access::Read, false);
+            if self.promote(piece, arrival, false, memory).is_err() {
+                refused = Some(Errno::NOSPC);
+            }
+        }
+        match refused {
+            Some(errno) => self.fail(key, errno, memory),
+            None => self.reply(key, memory),
+        }
     }
 
     /// Counts what of a read's piece the origin serves; a write counts what it sends there when it does.

@@ -1,7 +1,9 @@
 //! Transactions under way: writes pages and records, asks for flushes, and lets waiting requests go on.
 
 use crate::effect::{Errno, IoOp, Pieces, Target};
-use crate::format::{COMMIT_RECORD_OFFSETS, CommitRecord, PAIRED_PAGE_BYTES, SetId, SlotLayout};
+use crate::format::{
+    COMMIT_RECORD_OFFSETS, CommitRecord, PAIRED_PAGE_BYTES, SetId, SlotLayout, SlotPersistence,
+};
 use crate::image::Image;
 use crate::machine::guard::Blocks;
 use crate::machine::request::{RequestKey, Stage};
@@ -135,6 +137,19 @@ impl SlotStore {
             if is_first || self.is_released {
                 self.evict_all(VolumeIndex(to_u8(at)), volumes, now);
             }
+        }
+    }
+
+    /// Begins with a volume at a place where none is.
+    pub(in crate::store::slots) fn begin_volume(&mut self, volume: VolumeIndex, blocks: u64) {
+        assert!(self.recorded[volume.at()] == 0, "nothing is recorded of a place without a volume");
+        self.is_volume_leaving[volume.at()] = false;
+        let pieces = blocks.div_ceil(self.slot_blocks());
+        let SlotStore { records: Records::Commit(mappings), layout, .. } = self else { return };
+        let is_running = mappings.commit.running().is_some();
+        if let (Some(trees), SlotPersistence::BitTree { tree }) = (&mut mappings.trees, layout.persistence())
+        {
+            trees.begin_volume(volume, tree, pieces, is_running);
         }
     }
 

@@ -3,7 +3,7 @@
 //! Before a clean slot is written to, its piece counts as dirty already: it is *expected*. So no transaction takes
 //! away the mark that the write waits for.
 
-use crate::format::{SetId, SlotLayout, TreePage, TreePlanes};
+use crate::format::{SetId, SlotLayout, TreePage, TreePlanes, TreeShape};
 use crate::number::{index, to_u8};
 use crate::store::slots::records::persistence::bit_tree::{BitTree, Needs, TreeTuning};
 use crate::units::{Frame, Nanos, PieceKey, VOLUMES_MAX, VolumeIndex};
@@ -27,6 +27,16 @@ impl Trees {
     pub fn new(tuning: TreeTuning, period_ns: u64, trees: [Option<BitTree>; VOLUMES_MAX]) -> Trees {
         let adjust_at = Nanos(period_ns);
         Trees { tuning, period_ns, adjust_at, trees, expected: BTreeSet::new(), requests: [0; VOLUMES_MAX] }
+    }
+
+    /// Gives a volume that comes to an empty place a tree of its own, which is committed before the first write. A
+    /// transaction that runs goes on without it.
+    pub fn begin_volume(&mut self, volume: VolumeIndex, shape: TreeShape, pieces: u64, is_running: bool) {
+        let place = &mut self.trees[volume.at()];
+        let before = place.take();
+        let tree = BitTree::new(shape, self.tuning, pieces);
+        *place = Some(if is_running { tree.behind_transaction(before) } else { tree });
+        self.requests[volume.at()] = 0;
     }
 
     pub fn leaf_pieces(&self) -> u32 {

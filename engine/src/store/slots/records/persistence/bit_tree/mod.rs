@@ -44,6 +44,10 @@ pub enum Needs {
     Next,
 }
 
+/// The content that an older transaction commits at the place of a tree: that of the tree before, if there was one.
+#[derive(Clone, Debug)]
+struct Before(Option<TreePlanes>);
+
 /// The tree of one volume.
 #[derive(Clone, Debug)]
 pub struct BitTree {
@@ -61,6 +65,8 @@ pub struct BitTree {
     wanted: TreePlanes,
     /// The tree that the running one commits.
     running: Option<TreePlanes>,
+    /// The content of this place in the running one, where that began before this tree.
+    before: Option<Before>,
     /// The tree that the last one committed.
     durable: TreePlanes,
     /// The pages may hold the tree of another volume, which is gone.
@@ -83,6 +89,14 @@ impl BitTree {
                 [],
             )
         }
+    }
+
+    /// The same while a transaction runs, which goes on without it. `before` is the tree that was at its place when that
+    /// one began: its pages may still be written. They mean nothing: it marks no piece of this volume, so no write goes by it.
+    #[must_use]
+    pub fn behind_transaction(self, before: Option<BitTree>) -> BitTree {
+        let planes = before.and_then(|tree| tree.running.or(tree.before.and_then(|Before(planes)| planes)));
+        BitTree { before: Some(Before(planes)), ..self }
     }
 
     /// Number of times that the pieces of a finest leaf are doubled, so that the tree is large enough for its volume. It stays
@@ -112,6 +126,7 @@ impl BitTree {
             requests: 0,
             wanted: planes.clone(),
             running: None,
+            before: None,
             durable: planes,
             is_new: false,
         };
@@ -199,7 +214,7 @@ impl BitTree {
     /// A transaction begins. Answers the pages of this tree that it has to write; their content is
     /// [`BitTree::page`].
     pub fn begin_commit(&mut self) -> Vec<u32> {
-        assert!(self.running.is_none(), "one transaction runs at a time");
+        assert!(self.running.is_none() && self.before.is_none(), "one transaction runs at a time");
         let is_changed = |page: &u32| self.is_new || self.wanted.page(*page) != self.durable.page(*page);
         let pages = (0..self.shape.pages()).filter(is_changed).collect();
         self.running = Some(self.wanted.clone());
@@ -209,11 +224,15 @@ impl BitTree {
     /// The content of a page in the transaction that runs.
     #[must_use]
     pub fn page(&self, page: u32) -> &[u8] {
-        self.running.as_ref().expect("a transaction runs").page(page)
+        let before = self.before.as_ref().and_then(|Before(planes)| planes.as_ref());
+        self.running.as_ref().or(before).expect("a transaction runs").page(page)
     }
 
-    /// The transaction is durable.
+    /// The transaction is durable. One that is older than this tree says nothing of it.
     pub fn committed(&mut self) {
+        if self.before.take().is_some() {
+            return;
+        }
         self.durable = self.running.take().expect("a transaction runs");
         self.is_new = false;
     }

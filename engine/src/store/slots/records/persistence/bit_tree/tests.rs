@@ -89,6 +89,29 @@ fn a_write_looks_at_both_trees_that_a_crash_may_find() {
     assert_eq!(tree.needs(0), Needs::Nothing);
 }
 
+/// Goal: a volume may come while a transaction runs. Method: it comes to a place whose tree is being committed, and to one
+/// without a tree; it is written to at once, and the transaction ends.
+#[test]
+fn a_tree_that_comes_while_a_transaction_runs_waits_for_the_next_one() {
+    let mut gone = tree();
+    gone.dirtied(3);
+    gone.begin_commit();
+    let page = gone.page(0).to_vec();
+    for before in [Some(gone), None] {
+        let had_tree = before.is_some();
+        let mut tree = BitTree::new(shape(3), TUNING, 16).behind_transaction(before);
+        if had_tree {
+            assert_eq!(tree.page(0), page, "the transaction is written as it began");
+        }
+        tree.dirtied(3);
+        assert_eq!(tree.needs(3), Needs::Next, "the one that runs has no mark of it");
+        tree.committed();
+        assert_eq!((tree.needs(3), tree.suspect_pieces()), (Needs::Next, 0), "nor has it when it is durable");
+        assert_eq!(commit(&mut tree), [0]);
+        assert_eq!((tree.needs(3), tree.suspect_pieces()), (Needs::Nothing, 16));
+    }
+}
+
 #[test]
 fn few_marks_split_the_dirty_leaf_with_the_fewest_of_them() {
     let mut tree = BitTree::new(shape(3), TreeTuning { steps: 1, ..TUNING }, 16);

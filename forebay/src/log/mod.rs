@@ -1,6 +1,9 @@
-//! Log of unasked messages to the operator: one line on standard error each.
+//! Log of unasked messages to the operator: one line on standard error each, or a message with fields in the journal.
 
-use crate::events::Event;
+mod journal;
+
+use crate::events::{Event, Level};
+use journal::{Fate, Journal};
 use rustix::fs::fstat;
 use std::fmt;
 use std::io::{self, Write};
@@ -16,31 +19,67 @@ const PERIOD: Duration = Duration::from_secs(10);
 /// Longest wait for the last lines at the end.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Tells the operator something at once. A reader that does not read holds the caller up.
+/// A message to the operator.
+#[derive(Clone, Copy)]
+struct Message<'a> {
+    /// The event; `None` if it has no id.
+    event: Option<Event>,
+    level: Level,
+    /// The volume that it is about, if it is about one.
+    volume: Option<&'a str>,
+    text: &'a str,
+}
+
+impl Message<'_> {
+    /// Its text with the event's id.
+    fn line(&self) -> String {
+        self.event.map_or_else(|| self.text.to_owned(), |event| format!("[{}] {}", event.id(), self.text))
+    }
+
+    /// Sends it to the journal, or writes it to standard error, whose reader may hold the caller up.
+    fn tell(&self) {
+        if Journal::of_stderr().is_some_and(|journal| journal.send(self) == Fate::Done) {
+            return;
+        }
+        // A failure of standard error cannot be reported.
+        let _ = writeln!(io::stderr(), "{}forebay: {}", prefix(self.level), self.line());
+    }
+}
+
+/// Tells the operator something at once.
 pub fn notice(text: fmt::Arguments<'_>) {
-    // A failure of standard error cannot be reported.
-    let _ = writeln!(io::stderr(), "forebay: {text}");
+    let text = text.to_string();
+    Message { event: None, level: Level::Notice, volume: None, text: &text }.tell();
 }
 
-/// Tells the operator of an event at once, as [`notice`].
+/// Tells the operator why the program could not do what it was asked.
+pub fn failure(text: &str) {
+    Message { event: None, level: Level::Error, volume: None, text }.tell();
+}
+
+/// Tells the operator of an event at once.
 pub fn event(event: Event, text: fmt::Arguments<'_>) {
-    // A failure of standard error cannot be reported.
-    let _ = writeln!(io::stderr(), "{}forebay: {}", prefix(event), marked(event, text));
+    let text = text.to_string();
+    Message { event: Some(event), level: event.level(), volume: None, text: &text }.tell();
 }
 
-/// A text with the event's id.
-fn marked(event: Event, text: fmt::Arguments<'_>) -> String {
-    format!("[{}] {text}", event.id())
+/// Tells the operator of an event of a volume at once.
+pub fn event_of(event: Event, volume: &str, text: fmt::Arguments<'_>) {
+    let text = text.to_string();
+    Message { event: Some(event), level: event.level(), volume: Some(volume), text: &text }.tell();
 }
 
-/// The level of an event, as the journal reads it at the beginning of a line; empty where it does not.
-fn prefix(event: Event) -> String {
+/// Whether standard error is this stream of the journal.
+fn is_of(stream: &str) -> bool {
+    fstat(io::stderr()).is_ok_and(|found| format!("{}:{}", found.st_dev, found.st_ino) == stream)
+}
+
+/// A level, as the journal reads it at the beginning of a line; empty where it does not.
+fn prefix(level: Level) -> String {
     static IS_JOURNAL: OnceLock<bool> = OnceLock::new();
-    let is_journal = *IS_JOURNAL.get_or_init(|| {
-        let Ok(journal) = std::env::var("JOURNAL_STREAM") else { return false };
-        fstat(io::stderr()).is_ok_and(|found| format!("{}:{}", found.st_dev, found.st_ino) == journal)
-    });
-    if is_journal { format!("<{}>", event.level() as u8) } else { String::new() }
+    let is_journal =
+        *IS_JOURNAL.get_or_init(|| std::env::var("JOURNAL_STREAM").is_ok_and(|stream| is_of(&stream)));
+    if is_journal { format!("<{}>", level as u8) } else { String::new() }
 }
 
 /// Tells the operator things from a thread that must not wait for anybody: the one that serves clients.
@@ -52,8 +91,23 @@ pub struct Log {
 /// A message and its kind: a failure that goes on says the same again and again.
 struct Line {
     event: Event,
+    volume: Option<String>,
     kind: String,
     text: String,
+}
+
+/// A line as it is to be printed.
+#[derive(Debug, PartialEq, Eq)]
+struct Said {
+    event: Event,
+    volume: Option<String>,
+    text: String,
+}
+
+impl Line {
+    fn said(&self, text: String) -> Said {
+        Said { event: self.event, volume: self.volume.clone(), text }
+    }
 }
 
 /// Prints the lines of a [`Log`].
@@ -80,8 +134,13 @@ impl Log {
     /// Says a line, unless too many are waiting already. Further ones of that kind are counted for a while, and the last
     /// one is said with their number.
     pub fn say(&self, event: Event, kind: String, text: String) {
+        self.say_of(event, None, kind, text);
+    }
+
+    /// The same of a volume.
+    pub fn say_of(&self, event: Event, volume: Option<String>, kind: String, text: String) {
         // A full log is the reader's fault, and no reason to keep clients waiting.
-        let _ = self.lines.try_send(Line { event, kind, text });
+        let _ = self.lines.try_send(Line { event, volume, kind, text });
     }
 }
 
@@ -105,8 +164,9 @@ fn print_all(waiting: &Receiver<Line>) {
     }
 }
 
-fn print((of, text): (Event, String)) {
-    event(of, format_args!("{text}"));
+fn print(Said { event, volume, text }: Said) {
+    let volume = volume.as_deref();
+    Message { event: Some(event), level: event.level(), volume, text: &text }.tell();
 }
 
 /// Kinds of lines that were printed within the last period.
@@ -124,19 +184,19 @@ struct Repeat {
 
 impl Repeats {
     /// Takes a line; returns what is to be printed at once.
-    fn take(&mut self, now: Instant, line: Line) -> Option<(Event, String)> {
+    fn take(&mut self, now: Instant, line: Line) -> Option<Said> {
         if let Some(repeat) = self.kinds.iter_mut().find(|repeat| repeat.last.kind == line.kind) {
             repeat.count += 1;
             repeat.last = line;
             return None;
         }
-        let said = (line.event, line.text.clone());
+        let said = line.said(line.text.clone());
         self.kinds.push(Repeat { last: line, count: 0, printed: now });
         Some(said)
     }
 
     /// Lines to be printed by now. A kind that was quiet for a period is forgotten.
-    fn due(&mut self, now: Instant) -> Vec<(Event, String)> {
+    fn due(&mut self, now: Instant) -> Vec<Said> {
         let mut texts = Vec::new();
         self.kinds.retain_mut(|repeat| {
             if now.saturating_duration_since(repeat.printed) < PERIOD {
@@ -144,9 +204,10 @@ impl Repeats {
             }
             match std::mem::take(&mut repeat.count) {
                 0 => return false,
-                1 => texts.push((repeat.last.event, repeat.last.text.clone())),
+                1 => texts.push(repeat.last.said(repeat.last.text.clone())),
                 count => {
-                    texts.push((repeat.last.event, format!("{} (repeated {count} times)", repeat.last.text)));
+                    let text = format!("{} (repeated {count} times)", repeat.last.text);
+                    texts.push(repeat.last.said(text));
                 }
             }
             repeat.printed = now;
@@ -173,7 +234,8 @@ mod tests {
     use super::*;
 
     fn line(kind: &str, number: u64) -> Line {
-        Line { event: Event::OriginFailed, kind: kind.to_owned(), text: format!("{kind} failed at {number}") }
+        let (kind, text) = (kind.to_owned(), format!("{kind} failed at {number}"));
+        Line { event: Event::OriginFailed, volume: Some("data".to_owned()), kind, text }
     }
 
     #[test]
@@ -183,10 +245,10 @@ mod tests {
         let mut printed = Vec::new();
         for number in 0..3600 {
             let now = start + Duration::from_millis(number * 1000 / 60);
-            printed.extend(repeats.take(now, line("origin", number)).map(|(_, text)| text));
-            printed.extend(repeats.due(now).into_iter().map(|(_, text)| text));
+            printed.extend(repeats.take(now, line("origin", number)).map(|said| said.text));
+            printed.extend(repeats.due(now).into_iter().map(|said| said.text));
         }
-        printed.extend(repeats.due(start + Duration::from_mins(2)).into_iter().map(|(_, text)| text));
+        printed.extend(repeats.due(start + Duration::from_mins(2)).into_iter().map(|said| said.text));
         assert_eq!(printed[0], "origin failed at 0", "the first is said at once");
         assert!(printed.len() <= 7, "at most one line in a period: {printed:?}");
         let counted = |text: &String| -> u64 {
@@ -205,6 +267,7 @@ mod tests {
         assert!(repeats.take(now, line("a", 1)).is_some());
         assert!(repeats.take(now, line("b", 1)).is_some());
         assert!(repeats.take(now, line("a", 2)).is_none());
-        assert_eq!(repeats.due(now + PERIOD), [(Event::OriginFailed, "a failed at 2".to_owned())]);
+        let (volume, text) = (Some("data".to_owned()), "a failed at 2".to_owned());
+        assert_eq!(repeats.due(now + PERIOD), [Said { event: Event::OriginFailed, volume, text }]);
     }
 }
