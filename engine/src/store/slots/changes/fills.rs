@@ -39,9 +39,14 @@ impl Machine<SlotStore> {
                 continue;
             }
             let Ok(arrival) = self.store.answer(key, piece) else { continue };
+            let is_read = matches!(self.requests[key].op, RequestOp::Read { .. });
+            if is_read {
+                // Only once for a request: a read of more than the cache has room for would fill, wait for slots that leave,
+                // and be repeated, for ever.
+                self.store.take_back_answer(key, piece);
+            }
             let Some(slot) = self.store.reserve(piece, &mut self.volumes, self.now) else {
                 self.store.refuse(piece, arrival);
-                let is_read = matches!(self.requests[key].op, RequestOp::Read { .. });
                 let counters = &mut self.volume_mut(volume_index).counters;
                 let bypasses =
                     if is_read { &mut counters.read_bypasses } else { &mut counters.write_bypasses };
