@@ -48,8 +48,22 @@ pub enum Hold {
 }
 
 impl Hold {
+    #[inline]
     fn is_change(self) -> bool {
         !matches!(self, Hold::Copying | Hold::Publishing)
+    }
+
+    /// The place of its count in a slot.
+    #[inline]
+    fn place(self) -> usize {
+        match self {
+            Hold::Shared => 0,
+            Hold::Merging => 1,
+            Hold::Exclusive => 2,
+            Hold::Publishing => 3,
+            Hold::Copying => 4,
+            Hold::Destaging => 5,
+        }
     }
 }
 
@@ -81,15 +95,18 @@ impl Blocks {
 #[derive(Clone, Copy, Default)]
 struct Slot {
     changes: u32,
-    shared: u16,
-    merging: u16,
-    exclusive: u16,
-    publishing: u16,
-    copying: u16,
-    destaging: u16,
+    /// The holds of each purpose, by [`Hold::place`].
+    holds: [u16; 6],
     waiting: u16,
     /// The origin epoch of the last write to the origin in this region.
     origin_epoch: u64,
+}
+
+impl Slot {
+    #[inline]
+    fn is_held(&self, hold: Hold) -> bool {
+        self.holds[hold.place()] > 0
+    }
 }
 
 /// The state of a range when a fill began to read it; see [`Guard::stamp`].
@@ -151,19 +168,27 @@ impl Guard {
         self.slots_of(blocks).all(|at| {
             let slot = &self.slots[at];
             let holds_allow = match hold {
-                Hold::Shared => slot.merging == 0 && slot.exclusive == 0,
-                Hold::Merging => slot.shared == 0 && slot.merging == 0 && slot.exclusive == 0,
+                Hold::Shared => !(slot.is_held(Hold::Merging) || slot.is_held(Hold::Exclusive)),
+                Hold::Merging => {
+                    !(slot.is_held(Hold::Shared)
+                        || slot.is_held(Hold::Merging)
+                        || slot.is_held(Hold::Exclusive))
+                }
                 Hold::Exclusive => unreachable!("an exclusive hold grows out of a merging one"),
                 Hold::Publishing => true,
                 // RULE 3: a copy is not decided while a newer version has its sequence and is not
                 // published. One that merely waits for its turn will get a higher sequence.
-                Hold::Copying => slot.publishing == 0 || self.mutations.has(Mutation::CopyDuringWrite),
+                Hold::Copying => {
+                    !slot.is_held(Hold::Publishing) || self.mutations.has(Mutation::CopyDuringWrite)
+                }
                 // HAZARD 12: writes that wait for room do not keep off the destage that makes it: both would
                 // wait for ever.
                 Hold::Destaging if self.mutations.has(Mutation::WaitersBlockDestage) => {
-                    slot.exclusive + slot.destaging + slot.merging == 0
+                    !(slot.is_held(Hold::Exclusive)
+                        || slot.is_held(Hold::Destaging)
+                        || slot.is_held(Hold::Merging))
                 }
-                Hold::Destaging => slot.exclusive == 0 && slot.destaging == 0,
+                Hold::Destaging => !(slot.is_held(Hold::Exclusive) || slot.is_held(Hold::Destaging)),
             };
             let queue_allows = slot.waiting == 0 || !matches!(hold, Hold::Shared | Hold::Merging);
             holds_allow && queue_allows
@@ -176,9 +201,9 @@ impl Guard {
         self.slots_of(blocks).all(|at| {
             let slot = &self.slots[at];
             // RULE 7: no write overlaps another one in flight to the same origin range.
-            let is_alone = slot.destaging == 0 || self.mutations.has(Mutation::OverlapAtOrigin);
+            let is_alone = !slot.is_held(Hold::Destaging) || self.mutations.has(Mutation::OverlapAtOrigin);
             // HAZARD 1: a copy on its way into the log is not in the index yet, and could not be dropped.
-            let is_copied = slot.copying == 0 || self.mutations.has(Mutation::FillBehindBypass);
+            let is_copied = !slot.is_held(Hold::Copying) || self.mutations.has(Mutation::FillBehindBypass);
             is_alone && is_copied
         })
     }
@@ -187,7 +212,7 @@ impl Guard {
     /// the caller knows that these blocks are not.
     #[must_use]
     pub fn allows_home(&self, blocks: Blocks) -> bool {
-        self.slots_of(blocks).all(|at| self.slots[at].exclusive == 0)
+        self.slots_of(blocks).all(|at| !self.slots[at].is_held(Hold::Exclusive))
     }
 
     /// Whether the flush of epoch `flushed_epoch` covers every write to the origin in these blocks.
@@ -199,18 +224,12 @@ impl Guard {
     /// Begins a hold; [`Guard::is_free`] said yes.
     #[inline]
     pub fn acquire(&mut self, blocks: Blocks, hold: Hold) {
+        let (place, changes) = (hold.place(), u32::from(hold.is_change()));
         for at in self.slots_of(blocks) {
             let slot = &mut self.slots[at];
-            match hold {
-                Hold::Shared => slot.shared += 1,
-                Hold::Merging => slot.merging += 1,
-                Hold::Exclusive => slot.exclusive += 1,
-                Hold::Publishing => slot.publishing += 1,
-                Hold::Copying => slot.copying += 1,
-                Hold::Destaging => slot.destaging += 1,
-            }
+            slot.holds[place] += 1;
             // HAZARD 1: a fill that overlaps this hold in time finds another count at its end.
-            slot.changes = slot.changes.wrapping_add(u32::from(hold.is_change()));
+            slot.changes = slot.changes.wrapping_add(changes);
         }
         if hold.is_change() {
             self.tell_watches(blocks);
@@ -220,19 +239,12 @@ impl Guard {
     /// Ends a hold.
     #[inline]
     pub fn release(&mut self, blocks: Blocks, hold: Hold) {
+        let (place, changes) = (hold.place(), u32::from(hold.is_change()));
         for at in self.slots_of(blocks) {
             let slot = &mut self.slots[at];
-            let held = match hold {
-                Hold::Shared => &mut slot.shared,
-                Hold::Merging => &mut slot.merging,
-                Hold::Exclusive => &mut slot.exclusive,
-                Hold::Publishing => &mut slot.publishing,
-                Hold::Copying => &mut slot.copying,
-                Hold::Destaging => &mut slot.destaging,
-            };
-            assert!(*held > 0, "a hold ends once");
-            *held -= 1;
-            slot.changes = slot.changes.wrapping_add(u32::from(hold.is_change()));
+            assert!(slot.holds[place] > 0, "a hold ends once");
+            slot.holds[place] -= 1;
+            slot.changes = slot.changes.wrapping_add(changes);
         }
         if hold.is_change() {
             self.tell_watches(blocks);
@@ -294,7 +306,10 @@ impl Guard {
         let mut sum = 0u64;
         for at in self.slots_of(blocks) {
             let slot = &self.slots[at];
-            let is_changing = slot.shared > 0 || slot.merging > 0 || slot.exclusive > 0 || slot.destaging > 0;
+            let is_changing = slot.is_held(Hold::Shared)
+                || slot.is_held(Hold::Merging)
+                || slot.is_held(Hold::Exclusive)
+                || slot.is_held(Hold::Destaging);
             if is_changing && !self.mutations.has(Mutation::FillDuringChange) {
                 return None;
             }
