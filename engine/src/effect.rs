@@ -149,6 +149,10 @@ pub enum RequestOp {
         /// The memory to read into; its content afterwards says nothing.
         into: Slice,
     },
+    /// Compare what is cached of the range with its checksums: see [`crate::engine::Engine::take_scrubbed`]. At most
+    /// [`crate::limits::REQUEST_BYTES_MAX`]. Refused with [`Errno::OPNOTSUPP`] where the cache does not serve the volume, or
+    /// stops.
+    Scrub(SectorRange),
     /// Make durable all that was acknowledged before.
     Flush,
     /// The content is not needed any more. Any length.
@@ -330,6 +334,15 @@ pub enum Notice {
         volume: VolumeIndex,
         /// The block.
         block: u64,
+    },
+    /// A scrub could not read a dirty block: it stays dirty, and is tried again.
+    DirtyUnread {
+        /// The volume.
+        volume: VolumeIndex,
+        /// The block.
+        block: u64,
+        /// The error of the read.
+        errno: Errno,
     },
     /// A volume goes on without its cache.
     Uncached {

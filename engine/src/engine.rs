@@ -5,6 +5,7 @@ use crate::effect::{Effect, Errno, IoId, Request};
 use crate::format::{Superblock, VolumeRecord};
 use crate::limits::Config;
 use crate::machine::guard::Blocks;
+pub use crate::machine::scrub::{Bad, Scrubbed};
 use crate::machine::volume::Volume;
 pub use crate::machine::warm::{CachedRun, Cursor};
 use crate::machine::{Machine, Start};
@@ -141,6 +142,25 @@ impl Engine {
         let runs = match &self.0 {
             Inner::Log(machine) => machine.absent(volume, range),
             Inner::Slots(machine) => machine.absent(volume, range),
+        };
+        runs.into_iter().map(|run| (run.first, run.count)).collect()
+    }
+
+    /// Takes the bad blocks that [`RequestOp::Scrub`](crate::effect::RequestOp::Scrub) found since the last time; the first
+    /// thousand, if nobody took them for long.
+    pub fn take_scrubbed(&mut self) -> Vec<Scrubbed> {
+        match &mut self.0 {
+            Inner::Log(machine) => core::mem::take(&mut machine.scrubbed),
+            Inner::Slots(machine) => core::mem::take(&mut machine.scrubbed),
+        }
+    }
+
+    /// The runs of lost blocks of a volume, rising, as first block and number.
+    #[must_use]
+    pub fn lost_blocks(&self, volume: VolumeIndex) -> Vec<(u64, u64)> {
+        let runs = match &self.0 {
+            Inner::Log(machine) => machine.store.lost_blocks(volume),
+            Inner::Slots(machine) => machine.store.lost_blocks(volume),
         };
         runs.into_iter().map(|run| (run.first, run.count)).collect()
     }

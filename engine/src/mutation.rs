@@ -329,6 +329,15 @@ mutations! {
     /// S9: a sector of checksums rots, and a start takes its blocks for such as nothing is known of. One of them rots, too:
     /// the rotten bytes are read, and go home.
     TrustRottenChecksums,
+    /// Rule 18: a scrub finds v1 rotten, which is dirty, and drops it as it drops clean blocks: v0 is read.
+    ScrubDropsDirty,
+    /// Rule 18: a scrub finds v0 rotten, which is clean. v1 is written before that is certain, and what is cached of the block
+    /// is dropped: v0 is read from the origin.
+    ScrubForgetsChange,
+    /// Rule 18: v1 was written home and waits for the origin's flush, and its copy in the cache rots. A scrub calls it lost.
+    ScrubLosesWhatIsHome,
+    /// Rule 18: a device returns garbage for v1 once, to a scrub. v1 counts as lost, and was there all the time.
+    ScrubBelievesOnce,
     /// Hazard 10: the cache failed; the origin is written before that is noted durably. The cache comes back with v0.
     BypassBeforeAbandoned,
     /// Rule 11: an origin's well-known place is written while its checksum is on record: after a crash the

@@ -330,6 +330,21 @@ impl AddAssign for Bypasses {
     }
 }
 
+/// Cached blocks that were scrubbed, by outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrubCounts {
+    /// They are what was written.
+    pub good_blocks: u64,
+    /// No checksum of them is known.
+    pub unknown_blocks: u64,
+    /// They were clean and rotten, or unreadable, and left the cache.
+    pub dropped_blocks: u64,
+    /// They were dirty and rotten, and are lost.
+    pub lost_blocks: u64,
+    /// They could not be read, and stay.
+    pub unreadable_blocks: u64,
+}
+
 /// Counts since the start of the session.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counters {
@@ -375,6 +390,8 @@ pub struct Counters {
     pub relocated_blocks: u64,
     /// Clean blocks that did not match their checksum.
     pub corrupt_clean_blocks: u64,
+    /// Cached blocks that were scrubbed.
+    pub scrub: ScrubCounts,
     /// Traffic of the origin.
     pub origin: DeviceBytes,
 }

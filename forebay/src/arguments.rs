@@ -9,6 +9,7 @@ pub mod attach;
 mod documented;
 pub mod duel;
 pub mod look;
+pub mod scrub;
 pub mod studies;
 pub mod succession;
 pub mod traces;
@@ -67,6 +68,8 @@ pub enum Verb {
     Warm(Box<warm::Warm>),
     /// Bring all dirty data home to the origin.
     Flush(Flush),
+    /// Compare all that is cached with its checksums, drop what rotted and is clean, and name what is lost.
+    Scrub(scrub::Scrub),
     /// Bring all dirty data home and take the volume off the cache.
     Detach(Detach),
     /// Put another device in the place of a cache, while clients work.
@@ -391,6 +394,9 @@ pub struct Watching {
     /// Bytes that the cache device may be written in a day, unless forebay set says otherwise (200G).
     #[arg(long, value_name = "SIZE", value_parser = wear_budget)]
     pub wear_budget: Option<u64>,
+    /// Compare all that is cached with its checksums once in so many days, unless forebay set says otherwise.
+    #[arg(long, value_name = "DAYS", value_parser = scrub::days)]
+    pub scrub_days: Option<u16>,
 }
 
 /// `status` and `stats`.
@@ -431,7 +437,7 @@ pub struct Set {
     /// size=origin, origin=changed, origin=changed-discard-dirty, lost=give-up;
     /// limits: iops=N[,burst=N], bandwidth=SIZE[,burst=SIZE]; hours: destage-hours=HH:MM-HH:MM,
     /// flush-at=HH:MM; room: cache-min=N%|SIZE, cache-max=N%|SIZE; each of these may be none, and so
-    /// may wear-budget=SIZE, which is of the whole cache.
+    /// may wear-budget=SIZE and scrub-days=N, which are of the whole cache.
     #[arg(value_name = "[VOLUME] KEY=VALUE", required = true, value_parser = word)]
     pub words: Vec<Word>,
     /// Use DEV as the origin with origin=changed.

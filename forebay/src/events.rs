@@ -130,6 +130,14 @@ events! {
     ClientRefused "F60" Warning,
     /// Certificates could not be read again.
     CertificatesNotRead "F61" Error,
+    /// Dirty data could not be read by a scrub.
+    DirtyUnread "F80" Error,
+    /// A scrub by itself came to its end.
+    Scrubbed "F81" Notice,
+    /// A scrub by itself found damage.
+    ScrubFound "F82" Warning,
+    /// A scrub by itself could not go on.
+    NotScrubbed "F83" Warning,
     /// Something else that the server noticed.
     Other "F99" Warning,
 }

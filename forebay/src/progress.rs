@@ -140,6 +140,7 @@ impl Rate {
             Phase::Flushing => ("flushing", "dirty"),
             Phase::Comparing => ("comparing", "cached"),
             Phase::Warming => ("warming", "listed"),
+            Phase::Scrubbing => ("scrubbing", "cached"),
         };
         let left = format!("{doing} {}: {} {kind} left", progress.volume, Size(progress.left_bytes));
         match self.bytes_per_second() {

@@ -9,7 +9,7 @@ mod portion;
 mod rate;
 
 pub use hours::TimeOfDay;
-pub use kept::{Kept, Key, VolumeSettings, budget, keep};
+pub use kept::{Kept, Key, VolumeSettings, budget, keep, scrub_days};
 
 use crate::nearest::unknown;
 use engine::effect::WriteMode;
@@ -77,6 +77,12 @@ pub enum SettingError {
         "`{text}` is no wear budget; write the bytes of a day, 1M or more, for example wear-budget=200G, or wear-budget=none"
     )]
     Budget {
+        /// The text as written.
+        text: String,
+    },
+    /// Not a number of days.
+    #[error("`{text}` is no number of days; write 1 to 365, for example scrub-days=30, or scrub-days=none")]
+    Days {
         /// The text as written.
         text: String,
     },

@@ -72,6 +72,9 @@ pub struct CacheRecord {
     /// Bytes that counted against the wear budget when that was noted, and when, in seconds since 1970.
     #[serde(default)]
     pub wear: (u64, u64),
+    /// The last scrub of the whole cache that came to its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scrubbed: Option<ScrubNote>,
     /// Its volumes.
     #[serde(default)]
     pub volumes: Vec<VolumeNote>,
@@ -94,6 +97,17 @@ impl CacheRecord {
     pub fn settings_of(&self, volume: &str) -> &[Kept] {
         self.settings.get(volume).map_or(&[], Vec::as_slice)
     }
+}
+
+/// A scrub of the whole cache that came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScrubNote {
+    /// When it ended, in seconds since 1970.
+    pub ended_seconds: u64,
+    /// Blocks that were compared with their checksums.
+    pub read_blocks: u64,
+    /// Blocks that were damaged.
+    pub damaged_blocks: u64,
 }
 
 /// How an ephemeral cache is made anew.
@@ -238,6 +252,7 @@ impl StateDirectory {
             succeeded_by: None,
             replaced_by: None,
             renewal: None,
+            scrubbed: None,
             volumes: Vec::new(),
             settings: BTreeMap::new(),
         };
@@ -500,6 +515,17 @@ impl LiveRecord {
         (record.cache_settings.clone(), record.wear)
     }
 
+    /// The last scrub that came to its end, and the days from one to the next, if they were set.
+    #[must_use]
+    pub fn scrubs(&self) -> (Option<ScrubNote>, Option<Option<u16>>) {
+        let record = self.record.lock().expect("no thread panics while it holds the record");
+        let days = record.cache_settings.iter().find_map(|kept| match kept {
+            Kept::ScrubDays(days) => Some(*days),
+            _ => None,
+        });
+        (record.scrubbed, days)
+    }
+
     /// Settings of a volume that were set.
     #[must_use]
     pub fn settings_of(&self, volume: &str) -> Vec<Kept> {
@@ -601,6 +627,7 @@ mod tests {
                 is_cold: false,
                 list: "x.warm".to_owned(),
             }),
+            scrubbed: Some(ScrubNote { ended_seconds: 1, read_blocks: 2, damaged_blocks: 0 }),
             volumes: vec![note],
             settings: BTreeMap::from([("disk".to_owned(), vec![Kept::Iops(None)])]),
         }

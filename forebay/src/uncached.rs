@@ -239,6 +239,7 @@ impl RunningBare {
             web: self.watching.web.as_ref().map(ToString::to_string),
             oldest_dirty_seconds: None,
             warming_left_bytes: None,
+            scrub: None,
             config: self.watching.configuration.as_ref().map(|file| file.path.display().to_string()),
             history: Vec::new(),
         })
@@ -300,6 +301,7 @@ impl Answering for RunningBare {
             | Question::Replace { .. }
             | Question::Resize { .. }
             | Question::Warm { .. }
+            | Question::Scrub { .. }
             | Question::Attach { .. }
             | Question::Unattach { .. } => {
                 bail!(

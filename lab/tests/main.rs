@@ -18,6 +18,7 @@ mod points;
 mod policy;
 mod recovery_traffic;
 mod room;
+mod scrub;
 mod shares;
 mod slots;
 mod studies;

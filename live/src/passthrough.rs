@@ -104,6 +104,7 @@ impl Core for Passthrough {
             | RequestOp::SetSize(_)
             | RequestOp::Detach
             | RequestOp::Add
+            | RequestOp::Scrub(_)
             | RequestOp::GiveUpLost => {
                 self.reply(id, Err(Errno::OPNOTSUPP));
             }

@@ -9,6 +9,8 @@ use crate::units::{Nanos, Place, VolumeIndex};
 pub(crate) enum Flight<T> {
     /// Cached blocks for a request.
     CacheRead { request: RequestKey, piece: Piece, issued: Nanos },
+    /// Cached blocks that are scrubbed, for the first or for the second time.
+    ScrubRead { request: RequestKey, piece: Piece, is_second: bool },
     /// Blocks of the origin for a request.
     OriginRead { request: RequestKey, piece: Piece },
     /// A flush that covers the store's writes up to a sequence.
@@ -36,6 +38,7 @@ impl<T> Flight<T> {
     pub fn is_of_cache(&self, is_of_cache: impl FnOnce(&T) -> bool) -> bool {
         match self {
             Flight::CacheRead { .. }
+            | Flight::ScrubRead { .. }
             | Flight::CacheFlush { .. }
             | Flight::Superblock
             | Flight::DestageRead { .. } => true,

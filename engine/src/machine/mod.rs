@@ -4,7 +4,8 @@
 //! Two kinds of files lie here. Some own a part of the state and know nothing of the machine: `requests`, `volumes`
 //! (`volume`, `guard`, `origin`), `outbox` (`flight`, `piece`), `barrier`, `superblock`, `share_queue`, and `destage`'s
 //! `state`, `run`, `choice` and `level`. The others add calls to [`Machine`] that bring such parts together: `read`,
-//! `change` (writes, discards, write-zeroes), `warm` (what the operator wants cached), `share` (who may hold how much
+//! `change` (writes, discards, write-zeroes), `warm` (what the operator wants cached), `scrub` (whether it is still
+//! what was written), `share` (who may hold how much
 //! dirty), `flush`, `destage`, `control` and `room` (the operator), `adding` (of them, a new volume) and `failure` (a
 //! cache that fails).
 
@@ -27,6 +28,7 @@ pub(crate) mod report;
 pub(crate) mod request;
 pub(crate) mod requests;
 pub(crate) mod room;
+pub mod scrub;
 pub(crate) mod share;
 pub(crate) mod share_queue;
 pub(crate) mod superblock;
@@ -46,6 +48,7 @@ use crate::machine::neighbours::Neighbours;
 use crate::machine::outbox::Outbox;
 use crate::machine::request::{Active, RequestKey};
 use crate::machine::requests::Requests;
+use crate::machine::scrub::Scrubbed;
 use crate::machine::share_queue::ShareQueue;
 use crate::machine::superblock::SuperblockWriter;
 use crate::machine::volume::{Standing, Volume};
@@ -57,6 +60,7 @@ use crate::number::to_u32;
 use crate::status::{Bypass, Content, WearStatus};
 use crate::store::{Operations, Store};
 use crate::units::{BLOCK_BYTES, Nanos, SECTOR_BYTES, SectorRange, VOLUMES_MAX, VolumeIndex};
+use alloc::vec::Vec;
 use slab::Slab;
 
 pub(crate) use crate::machine::flight::Flight;
@@ -82,6 +86,8 @@ pub(crate) struct Machine<S: Operations> {
     is_guard_released: bool,
     pub(crate) neighbours: Neighbours,
     pub(crate) share: ShareQueue,
+    /// Bad blocks that scrubs found, and that nobody was told of.
+    pub(crate) scrubbed: Vec<Scrubbed>,
     wear: Wear,
     outbox: Outbox<S::Flight>,
     pub(crate) runs: Slab<Run>,
@@ -121,6 +127,7 @@ impl<S: Store> Machine<S> {
             is_guard_released: false,
             neighbours: Neighbours::new(config.neighbour_bytes_max),
             share: ShareQueue::default(),
+            scrubbed: Vec::new(),
             wear: Wear::default(),
             outbox: Outbox::new(),
             runs: Slab::new(),
@@ -208,6 +215,7 @@ impl<S: Store> Machine<S> {
                 self.start_change(key, memory);
             }
             RequestOp::Warm { .. } => self.start_warm(key, memory),
+            RequestOp::Scrub(_) => self.start_scrub(key, memory),
             RequestOp::Flush => self.start_flush(key, memory),
             _ => self.start_control(key, memory),
         }
@@ -229,6 +237,9 @@ impl<S: Store> Machine<S> {
             Flight::CacheRead { request, piece, issued } => {
                 S::answered(self, issued);
                 self.cache_read_done(request, piece, result, memory);
+            }
+            Flight::ScrubRead { request, piece, is_second } => {
+                self.scrub_read_done(request, piece, is_second, result, memory);
             }
             Flight::OriginRead { request, piece } => self.origin_read_done(request, piece, result, memory),
             Flight::CacheFlush { sequence } => self.cache_flush_done(sequence, result, memory),
@@ -531,6 +542,7 @@ impl<S: Store> Machine<S> {
             let Some(key) = self.requests.next_for_buffer() else { break };
             match self.requests[key].op {
                 RequestOp::Read { .. } => self.start_read(key, memory),
+                RequestOp::Scrub(_) => self.start_scrub(key, memory),
                 _ => self.begin_change(key, memory),
             }
             if self.requests.is_still_for_buffer(key) {
@@ -553,6 +565,7 @@ fn checked_range(op: RequestOp) -> Option<SectorRange> {
             );
             (range, u64::from(REQUEST_BYTES_MAX))
         }
+        RequestOp::Scrub(range) => (range, u64::from(REQUEST_BYTES_MAX)),
         RequestOp::Discard { range, .. } | RequestOp::WriteZeroes { range, .. } => (range, RANGE_BYTES_MAX),
         _ => return None,
     };

@@ -116,6 +116,8 @@ pub(crate) trait Lookup {
     }
     /// Whether a block is zero, or lost, without a copy anywhere.
     fn extent(&self, key: BlockKey) -> Option<ExtentKind>;
+    /// The lost blocks of a volume, rising.
+    fn lost_blocks(&self, volume: VolumeIndex) -> Vec<Blocks>;
     /// A client read the cached copy of a block, the first one of its request or not.
     fn note_hit(&mut self, key: BlockKey, is_first: bool);
     /// Whether one operation may read across from one place to the next.

@@ -3,10 +3,12 @@
 
 mod client;
 mod recording;
+mod scrubbed;
 mod server;
 
 pub use client::Connection;
 pub use recording::{RecordedLine, RecordedPart, Recording};
+pub use scrubbed::{Damage, DamagedRange, Scrubbed};
 pub use server::{Answering, Listener, SocketFile};
 
 use crate::addition::{Added, Wish};
@@ -81,6 +83,11 @@ pub enum Question {
         /// Bytes that are read in a second at the most.
         rate_bytes: u64,
     },
+    /// Compare all that is cached with its checksums.
+    Scrub {
+        /// Bytes that are read in a second at the most.
+        rate_bytes: u64,
+    },
     /// Make a device of a volume; the only one if it is not named.
     Attach {
         /// The volume.
@@ -131,6 +138,8 @@ pub enum Answer {
     Succeeded(Succeeded),
     /// The cache is warm.
     Warmed(Warmed),
+    /// All that is cached was compared with its checksums.
+    Scrubbed(Scrubbed),
     /// The volume has a device.
     Attached(Attached),
     /// It has none any more.
@@ -163,6 +172,8 @@ pub enum Phase {
     Comparing,
     /// The cache is filled from the origin.
     Warming,
+    /// The cache's content is compared with its checksums.
+    Scrubbing,
 }
 
 /// Result of `warm`, in blocks of 4 KiB.

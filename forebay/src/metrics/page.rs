@@ -1,6 +1,7 @@
 //! The page of metrics: every family with its type, its help and its labels.
 
 mod limits;
+mod scrub;
 
 use crate::report::{
     AdviceReport, BypassStats, CacheReport, ClientsReport, DurationStats, RecoveryReport, StatusReport,
@@ -48,6 +49,9 @@ pub fn encode(figures: &Figures, advice: Option<&AdviceReport>) -> Result<String
     }
     if let Some(cache) = &figures.status.cache {
         body.cache(cache);
+    }
+    if let Some(scrub) = &figures.status.scrub {
+        body.scrub(scrub);
     }
     if let Some(advice) = advice {
         body.advice(advice);

@@ -64,7 +64,7 @@ pub fn now_seconds() -> u64 {
 }
 
 /// A time in UTC, as RFC 3339 writes it.
-fn utc(unix_seconds: u64) -> String {
+pub(super) fn utc(unix_seconds: u64) -> String {
     let (days, seconds) = (unix_seconds / DAY_SECONDS, unix_seconds % DAY_SECONDS);
     let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     // Years begin in March, so that a leap day is the last one. Source: H. Hinnant, "chrono-compatible low-level date

@@ -7,6 +7,7 @@ mod history;
 pub mod rates;
 #[cfg(test)]
 pub mod samples;
+mod scrub;
 mod stats;
 mod status;
 
@@ -14,6 +15,7 @@ pub use advice::{AdviceReport, VolumeFacts, WearFacts};
 pub use clients::ClientsReport;
 pub use division::Division;
 pub use history::{ChangeReport, changes, now_seconds};
+pub use scrub::ScrubReport;
 pub use stats::{
     BypassStats, DeviceStats, DurationStats, Measured, Reasons, RequestStats, StatsReport, VolumeStats,
 };

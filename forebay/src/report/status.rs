@@ -1,6 +1,6 @@
 //! Report of `status`.
 
-use super::{ChangeReport, ClientsReport, Division};
+use super::{ChangeReport, ClientsReport, Division, ScrubReport};
 use crate::output::Size;
 use crate::setting::VolumeSettings;
 use crate::state::hexadecimal;
@@ -45,6 +45,9 @@ pub struct StatusReport {
     /// Bytes that are left to read of a warm-up; absent if none is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warming_left_bytes: Option<u64>,
+    /// Its scrubs; absent if it does not run, or without the cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scrub: Option<ScrubReport>,
     /// The configuration file that it was started with, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
@@ -489,6 +492,9 @@ impl StatusReport {
         }
         if let Some(bytes) = self.warming_left_bytes {
             writeln!(to, "warming    {} of the warm list left", Size(bytes))?;
+        }
+        if let Some(scrub) = &self.scrub {
+            scrub.print(to)?;
         }
         for address in &self.nbd {
             writeln!(to, "nbd        {address}")?;

@@ -104,9 +104,7 @@ impl Running {
                 Some(Err(ControlError::Engine(Errno::SHUTDOWN))) => {
                     bail!("flushing volume {name} was cancelled; run it again to go on")
                 }
-                Some(Err(error)) => {
-                    bail!("volume {name} could not be flushed: {error}; see forebay status")
-                }
+                Some(Err(error)) => return Err(self.not_flushed(served, error)),
                 None => {
                     let left_bytes = self.volume(served)?.dirty_bytes;
                     let progress = Progress { volume: name.clone(), phase: Phase::Flushing, left_bytes };
@@ -116,6 +114,20 @@ impl Running {
                 }
             }
         }
+    }
+
+    /// Why a volume could not be flushed, and what to do about it.
+    fn not_flushed(&self, served: &Served, error: ControlError) -> anyhow::Error {
+        let (name, cache) = (&served.name, &self.era().identity.device);
+        let lost_bytes = self.volume(served).map_or(0, |volume| volume.lost_bytes);
+        if lost_bytes > 0 {
+            return anyhow!(
+                "volume {name} could not be flushed: {} of its dirty data rotted in the cache, all else is home; forebay \
+                 scrub {cache} names what is lost, forebay set {cache} {name} lost=give-up gives it up",
+                Size(lost_bytes)
+            );
+        }
+        anyhow!("volume {name} could not be flushed: {error}; see forebay status")
     }
 
     /// Brings a volume's dirty data home and takes it off the cache.

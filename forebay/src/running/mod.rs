@@ -7,6 +7,7 @@ pub mod notices;
 pub mod recording;
 mod sampling;
 mod schedule;
+pub mod scrubbing;
 mod settings;
 pub mod succession;
 mod volumes;
@@ -48,6 +49,7 @@ use notices::notices;
 use sampling::Sampling;
 use schedule::Schedule;
 pub use schedule::flush_on_schedule;
+use scrubbing::Scrubbing;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -109,6 +111,8 @@ pub struct Running {
     kept_list: PathBuf,
     /// Bytes left of the warm-up by itself; 0 if none is under way.
     warming_left_bytes: AtomicU64,
+    /// Its scrubs.
+    scrubbing: Scrubbing,
     is_ending: AtomicBool,
     /// Number of times that an origin was noted to need its cache after a failure.
     doubts: Arc<AtomicU64>,
@@ -143,6 +147,8 @@ pub struct Watched {
     pub endurance_bytes: Option<u64>,
     /// Bytes that it may be written in a day, unless something else is set.
     pub wear_budget_bytes: Option<u64>,
+    /// Days from one scrub to the next, unless something else is set.
+    pub scrub_days: Option<u16>,
     /// The configuration file that it was started with.
     pub configuration: Option<Arc<Configuration>>,
 }
@@ -274,6 +280,7 @@ pub fn run<T: Send + 'static>(
             list_keeping,
             kept_list,
             warming_left_bytes: AtomicU64::new(0),
+            scrubbing: Scrubbing::default(),
             is_ending: AtomicBool::new(false),
         });
         let _ = running.me.set(Arc::downgrade(&running));
@@ -461,6 +468,7 @@ impl Running {
             web: self.watching.web.as_ref().map(ToString::to_string),
             oldest_dirty_seconds,
             warming_left_bytes: self.warming_left_bytes(),
+            scrub: Some(self.scrub_report(&status)),
             config: configuration.as_ref().map(|configuration| configuration.path.display().to_string()),
             history,
         })
@@ -739,6 +747,7 @@ impl Answering for Running {
             Question::Warm { volume, list, rate_bytes } => {
                 self.warm(volume.as_deref(), list, rate_bytes, on_progress).map(Answer::Warmed)
             }
+            Question::Scrub { rate_bytes } => self.scrub(rate_bytes, on_progress).map(Answer::Scrubbed),
             Question::Attach { volume, options } => {
                 self.attach(volume.as_deref(), &options).map(Answer::Attached)
             }

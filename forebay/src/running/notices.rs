@@ -44,6 +44,7 @@ fn volume(said: &ServerNotice) -> Option<VolumeIndex> {
             Notice::OriginError { volume, .. }
             | Notice::CorruptClean { volume, .. }
             | Notice::Lost { volume, .. }
+            | Notice::DirtyUnread { volume, .. }
             | Notice::Uncached { volume }
             | Notice::Drained { volume },
         ) => Some(*volume),
@@ -64,6 +65,7 @@ pub fn event(said: &ServerNotice) -> Event {
         ServerNotice::Engine(Notice::CorruptClean { errno: None, .. }) => Event::CleanRotted,
         ServerNotice::Engine(Notice::CorruptClean { errno: Some(_), .. }) => Event::CleanUnread,
         ServerNotice::Engine(Notice::Lost { .. }) => Event::DataLost,
+        ServerNotice::Engine(Notice::DirtyUnread { .. }) => Event::DirtyUnread,
         ServerNotice::Engine(Notice::Uncached { .. }) => Event::Uncached,
         ServerNotice::Engine(Notice::Drained { .. }) => Event::Drained,
         ServerNotice::DeviceGone { .. } => Event::DeviceGone,
@@ -84,6 +86,9 @@ pub fn kind(said: &ServerNotice) -> String {
             format!("rotted or unread, clean, {}, {errno:?}", volume.0)
         }
         ServerNotice::Engine(Notice::Lost { volume, .. }) => format!("rotted, dirty, {}", volume.0),
+        ServerNotice::Engine(Notice::DirtyUnread { volume, errno, .. }) => {
+            format!("unread, dirty, {}, {errno:?}", volume.0)
+        }
         ServerNotice::OriginAway { target, .. } => format!("away, {target:?}"),
         ServerNotice::OriginOther { target, .. } => format!("another disk, {target:?}"),
         ServerNotice::OriginBack { target, .. } => format!("back, {target:?}"),
@@ -155,6 +160,13 @@ fn line(said: &ServerNotice, name: impl Fn(VolumeIndex) -> String) -> String {
              or given up with lost=give-up",
             name(volume)
         ),
+        Notice::DirtyUnread { volume, block, errno } => {
+            let (name, error) = (name(volume), system(errno));
+            format!(
+                "block {block} of volume {name} could not be read from the cache before it went home: {error}; it is \
+                 tried again"
+            )
+        }
         Notice::Uncached { volume } => format!("volume {} goes on without its cache", name(volume)),
         Notice::Drained { volume } => format!("volume {} has no dirty data any more", name(volume)),
     }

@@ -31,11 +31,13 @@ pub enum Key {
     CacheMax,
     /// Bytes that the cache device may be written in a day.
     WearBudget,
+    /// Days from one scrub to the next.
+    ScrubDays,
 }
 
 impl Key {
     /// All of them, with their names.
-    pub const ALL: [(Key, &'static str); 7] = [
+    pub const ALL: [(Key, &'static str); 8] = [
         (Key::Iops, "iops"),
         (Key::Bandwidth, "bandwidth"),
         (Key::DestageHours, "destage-hours"),
@@ -43,6 +45,7 @@ impl Key {
         (Key::CacheMin, CACHE_MIN),
         (Key::CacheMax, CACHE_MAX),
         (Key::WearBudget, "wear-budget"),
+        (Key::ScrubDays, "scrub-days"),
     ];
 
     /// Names of those that each volume has for itself.
@@ -53,7 +56,7 @@ impl Key {
     /// Whether it is of the whole cache.
     #[must_use]
     pub fn is_of_cache(self) -> bool {
-        self == Key::WearBudget
+        matches!(self, Key::WearBudget | Key::ScrubDays)
     }
 
     /// Its name.
@@ -87,6 +90,8 @@ pub enum Kept {
     CacheMax(Option<Portion>),
     /// `wear-budget=SIZE|none`.
     WearBudget(Option<u64>),
+    /// `scrub-days=N|none`.
+    ScrubDays(Option<u16>),
 }
 
 impl Kept {
@@ -103,6 +108,7 @@ impl Kept {
             Key::CacheMin => Kept::CacheMin(Portion::parse(CACHE_MIN, value)?),
             Key::CacheMax => Kept::CacheMax(Portion::parse(CACHE_MAX, value)?),
             Key::WearBudget => Kept::WearBudget(budget(value)?),
+            Key::ScrubDays => Kept::ScrubDays(scrub_days(value)?),
         })
     }
 
@@ -117,6 +123,7 @@ impl Kept {
             Kept::CacheMin(_) => Key::CacheMin,
             Kept::CacheMax(_) => Key::CacheMax,
             Kept::WearBudget(_) => Key::WearBudget,
+            Kept::ScrubDays(_) => Key::ScrubDays,
         }
     }
 }
@@ -130,6 +137,7 @@ impl fmt::Display for Kept {
             Kept::DestageHours(hours) => hours.map_or_else(none, |hours| hours.to_string()),
             Kept::FlushAt(time) => time.map_or_else(none, |time| time.to_string()),
             Kept::WearBudget(bytes) => bytes.map_or_else(none, print_bytes),
+            Kept::ScrubDays(days) => days.map_or_else(none, |days| days.to_string()),
             Kept::CacheMin(portion) | Kept::CacheMax(portion) => {
                 portion.map_or_else(none, |portion| portion.to_string())
             }
@@ -170,6 +178,21 @@ pub fn budget(text: &str) -> Result<Option<u64>, SettingError> {
     bytes.map(Some).ok_or_else(|| SettingError::Budget { text: text.to_owned() })
 }
 
+/// The most days from one scrub to the next.
+const SCRUB_DAYS_MAX: u16 = 365;
+
+/// The days from one scrub to the next in a text; `None` for `none`.
+///
+/// # Errors
+/// If it is neither.
+pub fn scrub_days(text: &str) -> Result<Option<u16>, SettingError> {
+    if text == "none" {
+        return Ok(None);
+    }
+    let days = text.parse().ok().filter(|days| (1..=SCRUB_DAYS_MAX).contains(days));
+    days.map(Some).ok_or_else(|| SettingError::Days { text: text.to_owned() })
+}
+
 /// All kept settings of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VolumeSettings {
@@ -199,7 +222,7 @@ impl VolumeSettings {
                 Kept::CacheMin(portion) => settings.cache_min = portion,
                 Kept::CacheMax(portion) => settings.cache_max = portion,
                 // Of the whole cache.
-                Kept::WearBudget(_) => (),
+                Kept::WearBudget(_) | Kept::ScrubDays(_) => (),
             }
         }
         settings
@@ -251,7 +274,7 @@ mod tests {
     fn every_key_reads_back_as_it_is_printed() {
         for (key, name) in Key::ALL {
             assert_eq!(Key::parse(name), Some(key));
-            let values = ["none", "77,burst=9", "64K,burst=1M", "03:00", "22:30-06:15", "20%", "8G"];
+            let values = ["none", "77,burst=9", "64K,burst=1M", "03:00", "22:30-06:15", "20%", "8G", "30"];
             let known: Vec<Kept> = values.iter().filter_map(|value| Kept::parse(key, value).ok()).collect();
             assert!(known.len() > 1, "{name} takes some of {values:?}");
             for kept in known {

@@ -16,6 +16,7 @@ mod models;
 mod profiles;
 mod record;
 mod replace;
+mod scrub;
 mod serve;
 mod set;
 mod stats;
@@ -55,6 +56,7 @@ pub fn run(verb: Verb) -> Result<()> {
         Verb::Set(arguments) => set::run(&arguments),
         Verb::Warm(arguments) => warm::run(&arguments),
         Verb::Flush(arguments) => flush::run(&arguments),
+        Verb::Scrub(arguments) => scrub::run(&arguments),
         Verb::Detach(arguments) => detach::run(&arguments),
         Verb::Replace(arguments) => replace::replace(&arguments),
         Verb::Resize(arguments) => replace::resize(&arguments),

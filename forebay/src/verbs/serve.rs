@@ -146,6 +146,7 @@ fn watched(asked: &Watching, watchers: &Watchers, configuration: Option<Configur
         web,
         endurance_bytes: asked.endurance,
         wear_budget_bytes: asked.wear_budget,
+        scrub_days: asked.scrub_days,
         configuration: configuration.map(Arc::new),
     }
 }
@@ -367,6 +368,7 @@ fn attend(running: &Arc<Running>, interrupts: &Interrupts) -> Result<()> {
         }
         running.look_after_devices();
         running::flush_on_schedule(running, interrupts);
+        running::scrubbing::scrub_when_due(running, interrupts);
         let mut looked = running.look();
         // An answer of the engine is the proof that it works.
         if looked.is_ok() {

@@ -96,6 +96,7 @@ fn look(spec: &DeviceSpec, state: &StateDirectory) -> Result<StatusReport> {
         web: None,
         oldest_dirty_seconds: None,
         warming_left_bytes: None,
+        scrub: None,
         config: None,
         history: changes(&superblock.history),
     })

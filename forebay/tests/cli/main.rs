@@ -23,6 +23,7 @@ mod refused;
 mod rot;
 mod scarce;
 mod scene;
+mod scrub;
 mod serve;
 mod service;
 mod slots;

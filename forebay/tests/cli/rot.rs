@@ -34,7 +34,7 @@ fn each_profile(body: impl Fn(&str)) {
 }
 
 /// Flips a bit of every block of the change that lies in the cache, of one in `every`. Answers the blocks.
-fn flip(scene: &Scene, every: usize) -> Vec<u64> {
+pub fn flip(scene: &Scene, every: usize) -> Vec<u64> {
     let change = fs::read(&scene.change).expect("it is there");
     let blocks: BTreeMap<&[u8], u64> = change.chunks(BLOCK).zip(0..).collect();
     let cache = fs::read(&scene.cache).expect("it is there");

@@ -115,6 +115,11 @@ impl Options {
         self.set(Knob::warms, if random.one_in(4) { random.between(10, 80) } else { 0 });
     }
 
+    /// Draws how often blocks are scrubbed.
+    pub(super) fn draw_scrubs(&mut self, random: &mut Random) {
+        self.set(Knob::scrubs, if random.one_in(6) { random.between(20, 80) } else { 0 });
+    }
+
     /// Draws events between two lives of a cache: origins and caches that change, refused starts, hasty stops, an operator's jobs.
     pub(super) fn draw_between_lives(&mut self, random: &mut Random) {
         self.set(Knob::origin_changes, if random.one_in(2) { random.between(10, 80) } else { 0 });

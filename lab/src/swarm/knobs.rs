@@ -249,4 +249,6 @@ knobs! {
     server_fua = 0,
     /// Per cent of rounds in which a volume gets another room in the cache.
     rooms = 0,
+    /// Per cent of moments at which some blocks are scrubbed.
+    scrubs = 0,
 }

@@ -300,6 +300,15 @@ impl<'a> Load<'a> {
                 world.warm(volume, blocks(first, count));
             }
         }
+        if self.per_cent(Knob::scrubs) {
+            let Some(volume) = self.volume(world) else { return Ok(()) };
+            let whole = world.volume_sectors(volume) / 8;
+            for _ in 0..self.random.between(1, 12) {
+                let first = self.random.below(whole);
+                let count = self.random.between(1, 32).min(whole - first);
+                world.scrub(volume, blocks(first, count));
+            }
+        }
         world.is_sound()
     }
 

@@ -74,6 +74,7 @@ impl Options {
         options.draw_ephemeral(&mut random.fork(10));
         options.draw_warms(&mut random.fork(11));
         options.draw_servers(&mut random.fork(12));
+        options.draw_scrubs(&mut random.fork(13));
         options
     }
 
@@ -103,6 +104,7 @@ impl Options {
             Knob::successions,
             Knob::holds,
             Knob::rooms,
+            Knob::scrubs,
         ])
         .without(SERVERS)
         .with_devices_alone()

@@ -7,6 +7,7 @@ use crate::content::Tag;
 use crate::oracle::{Change, Moment};
 use crate::violation::{Kind, Violation};
 use engine::effect::{Errno, Request, RequestId, RequestOp, WriteMode};
+use engine::engine::Scrubbed;
 use engine::memory::Memory;
 use engine::status::{VolumeState, VolumeStatus};
 use engine::units::{Nanos, SectorRange, VolumeIndex};
@@ -25,6 +26,19 @@ impl World {
     pub fn warm(&mut self, volume: usize, range: SectorRange) -> Ticket {
         let into = self.pool.client(range.sectors);
         self.submit(volume, RequestOp::Warm { range, into })
+    }
+
+    /// Compares what is cached of some blocks with its checksums.
+    pub fn scrub(&mut self, volume: usize, range: SectorRange) -> Ticket {
+        self.submit(volume, RequestOp::Scrub(range))
+    }
+
+    /// Takes the bad blocks that scrubs found.
+    ///
+    /// # Panics
+    /// If no engine runs.
+    pub fn take_scrubbed(&mut self) -> Vec<Scrubbed> {
+        self.engine.as_mut().expect("an engine runs").take_scrubbed()
     }
 
     /// Writes a new version of a range.
@@ -95,7 +109,8 @@ impl World {
         self.counts.requests += 1;
         let range = range_of(op);
         self.note(What::Submit { request: id, volume, op: name_of(op), range });
-        if let (Some(range), false) = (range, matches!(op, RequestOp::Read { .. } | RequestOp::Warm { .. })) {
+        let only_reads = matches!(op, RequestOp::Read { .. } | RequestOp::Warm { .. } | RequestOp::Scrub(_));
+        if let (Some(range), false) = (range, only_reads) {
             let unit_sectors = self.setup.dirty_unit_sectors();
             self.behind.changed(volume, range, unit_sectors);
         }
@@ -328,6 +343,10 @@ impl World {
         match op {
             // There may be too much on its way, or reads are not cached.
             RequestOp::Warm { .. } if matches!(errno, Errno::NOSPC | Errno::OPNOTSUPP) => true,
+            // The cache failed, or is about to stop.
+            RequestOp::Scrub(_) => {
+                errno == Errno::OPNOTSUPP || explained.is_cache_failed() || self.is_stopping()
+            }
             RequestOp::Read { range, .. } | RequestOp::Warm { range, .. } => {
                 explained.may_fail_read(volume, range, at)
             }

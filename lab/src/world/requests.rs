@@ -38,6 +38,7 @@ pub(super) fn range_of(op: RequestOp) -> Option<SectorRange> {
     match op {
         RequestOp::Read { range, .. }
         | RequestOp::Warm { range, .. }
+        | RequestOp::Scrub(range)
         | RequestOp::Write { range, .. }
         | RequestOp::Discard { range, .. }
         | RequestOp::WriteZeroes { range, .. } => Some(range),
@@ -50,6 +51,7 @@ pub(super) fn name_of(op: RequestOp) -> &'static str {
     match op {
         RequestOp::Read { .. } => "read",
         RequestOp::Warm { .. } => "warm",
+        RequestOp::Scrub(_) => "scrub",
         RequestOp::Write { fua: false, .. } => "write",
         RequestOp::Write { fua: true, .. } => "write-fua",
         RequestOp::Flush => "flush",

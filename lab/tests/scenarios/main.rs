@@ -78,6 +78,7 @@ mod kinds;
 mod lost;
 mod mirror;
 mod recovery;
+mod scrub;
 mod segments;
 mod servers;
 mod slots;
@@ -145,6 +146,7 @@ const ALL: &[&[Scenario]] = &[
     frames::SCENARIOS,
     lost::SCENARIOS,
     mirror::SCENARIOS,
+    scrub::SCENARIOS,
     succession::SCENARIOS,
     slots::SCENARIOS,
     starts::SCENARIOS,

@@ -24,6 +24,9 @@ const MEMORY: &str = "the worlds here keep no dirty data in memory";
 /// The same of caches that may be gone.
 const EPHEMERAL: &str = "the worlds here keep their caches";
 
+/// The same of scrubs.
+const SCRUBS: &str = "the worlds here are not scrubbed";
+
 /// Mutations that only a script brings to light, and why.
 const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::StopWaitsForRoom, "the swarm finds it with buckets, of which these worlds have none"),
@@ -99,6 +102,10 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::CleanNotRecorded, "how much counts as dirty after a crash is compared in the script alone"),
     (Mutation::IndexOverBudget, "the least budget of an index is more than the swarm's worlds fill"),
     (Mutation::WorkUnbounded, "the swarm's requests do not fill the slack of the pool's bound"),
+    (Mutation::ScrubDropsDirty, SCRUBS),
+    (Mutation::ScrubForgetsChange, SCRUBS),
+    (Mutation::ScrubLosesWhatIsHome, SCRUBS),
+    (Mutation::ScrubBelievesOnce, SCRUBS),
     (Mutation::FormatThoughDirty, EPHEMERAL),
     (Mutation::OverlookRecovered, EPHEMERAL),
     (Mutation::TrustReplaced, EPHEMERAL),

@@ -12,7 +12,7 @@ use crate::limits::{HeldBack, Limits};
 use crate::reactor::Core;
 use engine::effect::{Errno, RequestOp, Room, WearBudget, WriteMode};
 use engine::limits::REQUEST_BYTES_MAX;
-use engine::units::{BLOCK_BYTES, SECTOR_BYTES, VolumeIndex};
+use engine::units::{BLOCK_BYTES, SECTOR_BYTES, SectorRange, VolumeIndex};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -30,6 +30,8 @@ pub enum ControlOp {
         /// The new size.
         sectors: u64,
     },
+    /// [`RequestOp::Scrub`]
+    Scrub(SectorRange),
     /// [`RequestOp::Flush`]
     Flush,
     /// [`RequestOp::Drain`]
@@ -57,6 +59,7 @@ impl ControlOp {
         match self {
             ControlOp::SetMode(mode) => RequestOp::SetMode(mode),
             ControlOp::SetSize { sectors } => RequestOp::SetSize(sectors),
+            ControlOp::Scrub(range) => RequestOp::Scrub(range),
             ControlOp::Flush => RequestOp::Flush,
             ControlOp::Drain => RequestOp::Drain,
             ControlOp::CancelDrain => RequestOp::CancelDrain,

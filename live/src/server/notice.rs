@@ -90,6 +90,12 @@ impl fmt::Display for ServerNotice {
                 "block {block} of volume {} is lost: it was not at the origin yet and its cached copy is corrupt",
                 volume.0
             ),
+            ServerNotice::Engine(Notice::DirtyUnread { volume, block, errno }) => write!(
+                f,
+                "block {block} of volume {} is not at the origin yet and could not be read ({})",
+                volume.0,
+                said(errno.0)
+            ),
             ServerNotice::Engine(Notice::Uncached { volume }) => {
                 write!(f, "volume {} goes on without its cache", volume.0)
             }

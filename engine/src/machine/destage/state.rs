@@ -196,6 +196,12 @@ impl DestageState {
         !self.through.is_empty() && self.through.contains(&copy())
     }
 
+    /// Whether a block was written home and waits for nothing but the origin's flush.
+    pub fn is_written_home(&self, block: u64) -> bool {
+        let has = |written: &Written| (written.blocks.first..written.blocks.end()).contains(&block);
+        self.written.iter().chain(&self.flushing).any(has)
+    }
+
     /// The flush of the origin succeeded: takes what it covers. `covers_later` is a planted bug.
     pub fn flush_succeeded(&mut self, covers_later: bool) -> Vec<Written> {
         self.wake();

@@ -69,6 +69,14 @@ impl Lookup for LogStore {
         self.extents.get(key).map(|extent| extent.kind)
     }
 
+    fn lost_blocks(&self, volume: VolumeIndex) -> Vec<Blocks> {
+        self.extents
+            .iter()
+            .filter(|extent| extent.first.volume() == volume && extent.kind == ExtentKind::Lost)
+            .map(|extent| Blocks { first: extent.first.block(), count: extent.blocks })
+            .collect()
+    }
+
     fn in_memory(&self, key: BlockKey) -> Option<Slice> {
         self.appender.newest_in_memory(key)
     }
@@ -515,14 +523,7 @@ impl Life for LogStore {
     }
 
     fn give_up_lost(m: &mut Machine<LogStore>, volume: VolumeIndex) {
-        let lost: Vec<Blocks> = m
-            .store
-            .extents
-            .iter()
-            .filter(|extent| extent.first.volume() == volume && extent.kind == ExtentKind::Lost)
-            .map(|extent| Blocks { first: extent.first.block(), count: extent.blocks })
-            .collect();
-        for blocks in lost {
+        for blocks in m.store.lost_blocks(volume) {
             m.drop_extents(volume, blocks);
             // A lost extent is never clean, whatever headers say.
             m.append_tombstone(volume, blocks);

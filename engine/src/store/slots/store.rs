@@ -74,6 +74,17 @@ impl Lookup for SlotStore {
         self.lost.contains(&key).then_some(ExtentKind::Lost)
     }
 
+    fn lost_blocks(&self, volume: VolumeIndex) -> Vec<Blocks> {
+        let mut runs: Vec<Blocks> = Vec::new();
+        for key in self.lost.iter().filter(|key| key.volume() == volume) {
+            match runs.last_mut() {
+                Some(run) if run.end() == key.block() => run.count += 1,
+                _ => runs.push(Blocks { first: key.block(), count: 1 }),
+            }
+        }
+        runs
+    }
+
     fn note_hit(&mut self, key: BlockKey, is_first: bool) {
         // Once for each slot that a request touches.
         if (is_first || key.block().is_multiple_of(self.slot_blocks()))
