@@ -27,6 +27,7 @@ pub mod policies;
 pub mod prng;
 pub mod recovery;
 pub mod remote;
+pub mod salvage;
 pub mod status;
 pub mod store;
 pub mod table;

@@ -9,6 +9,7 @@ pub mod attach;
 mod documented;
 pub mod duel;
 pub mod look;
+pub mod salvage;
 pub mod scrub;
 pub mod studies;
 pub mod succession;
@@ -78,6 +79,8 @@ pub enum Verb {
     Resize(succession::Resize),
     /// Verify every header, summary, checksum and record of a cache that is not running.
     Check(Check),
+    /// Bring home, or into files, what can be read of the dirty data of a cache that cannot be started.
+    Salvage(salvage::Salvage),
     /// Print superblock, segments and entries, or records of slots, of a cache that is not running.
     Dump(Dump),
     /// List the built-in profiles.

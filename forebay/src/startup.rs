@@ -102,7 +102,9 @@ pub struct Begun {
 }
 
 fn refused(spec: &DeviceSpec, error: &OpenError) -> anyhow::Error {
-    anyhow!("the cache {spec} cannot be recovered: {error}; see forebay check {spec}")
+    anyhow!(
+        "the cache {spec} cannot be recovered: {error}; see forebay check {spec}, and forebay salvage {spec} for what can still be read"
+    )
 }
 
 impl NewSession {
@@ -147,14 +149,7 @@ pub fn prepare(
     profile::check_support(&superblock.profile, &composition)
         .with_context(|| format!("{spec} was created with profile {}", superblock.profile))?;
     let mut record = state.load_or_new(&superblock.set_id)?;
-    check_not_replaced(&record, spec)?;
-    if recovery::is_rolled_back(&superblock, record.superblock_update, Mutations::NONE) {
-        bail!(
-            "{spec} is an older copy of a cache that was served since; connect the newer one, or give up what was \
-             written to that: move {} away",
-            state.file_of(&superblock.set_id).display()
-        );
-    }
+    check_newest(spec, &superblock, &record, &state)?;
     renumber_abandoned(&mut image, &mut superblock, &mut record)?;
 
     let volumes = open_origins(&superblock, spec, &options.origin, interrupts)?;
@@ -183,6 +178,27 @@ pub fn prepare(
         NewSession { cache: cache.clone(), found, config, record: Arc::clone(&record), prepared_in };
     let options = options.clone();
     Ok(Prepared { cache, volumes, record, state, identity, memory, options, session })
+}
+
+/// Refuses a cache whose content is void or old by the notes: another one took its place, or it was served since.
+///
+/// # Errors
+/// If it is.
+pub fn check_newest(
+    spec: &DeviceSpec,
+    superblock: &Superblock,
+    record: &CacheRecord,
+    state: &StateDirectory,
+) -> Result<()> {
+    check_not_replaced(record, spec)?;
+    if recovery::is_rolled_back(superblock, record.superblock_update, Mutations::NONE) {
+        bail!(
+            "{spec} is an older copy of a cache that was served since; connect the newer one, or give up what was \
+             written to that: move {} away",
+            state.file_of(&superblock.set_id).display()
+        );
+    }
+    Ok(())
 }
 
 /// Warns in one line of promises that a cache does not make, if it promises less than a disk.

@@ -24,6 +24,7 @@ use crate::image::Image;
 use crate::machine::volume::Volume;
 use crate::mutation::{Mutation, Mutations};
 use crate::number::to_u8;
+use crate::salvage::Dirty;
 use crate::store::log;
 use crate::store::log::recovery::OpenedLog;
 use crate::store::log::scan::ScanError;
@@ -201,6 +202,14 @@ impl Opened {
         match &self.store {
             OpenedStore::Log(_) => Vec::new(),
             OpenedStore::Slots(store) => store.clean_slots(&self.volumes),
+        }
+    }
+
+    /// All that only the cache has.
+    pub(crate) fn dirty(&self) -> Vec<Dirty> {
+        match &self.store {
+            OpenedStore::Log(log) => log.store.dirty(),
+            OpenedStore::Slots(store) => store.dirty(&self.volumes),
         }
     }
 

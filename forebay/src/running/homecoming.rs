@@ -119,6 +119,12 @@ impl Running {
     /// Why a volume could not be flushed, and what to do about it.
     fn not_flushed(&self, served: &Served, error: ControlError) -> anyhow::Error {
         let (name, cache) = (&served.name, &self.era().identity.device);
+        if self.latch.get().is_some() {
+            return anyhow!(
+                "volume {name} could not be flushed: the cache device failed; restart the daemon, and if it does not start: \
+                 forebay salvage {cache}"
+            );
+        }
         let lost_bytes = self.volume(served).map_or(0, |volume| volume.lost_bytes);
         if lost_bytes > 0 {
             return anyhow!(

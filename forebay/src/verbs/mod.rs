@@ -16,6 +16,7 @@ mod models;
 mod profiles;
 mod record;
 mod replace;
+mod salvage;
 mod scrub;
 mod serve;
 mod set;
@@ -61,6 +62,7 @@ pub fn run(verb: Verb) -> Result<()> {
         Verb::Replace(arguments) => replace::replace(&arguments),
         Verb::Resize(arguments) => replace::resize(&arguments),
         Verb::Check(arguments) => check::run(&arguments),
+        Verb::Salvage(arguments) => salvage::run(&arguments),
         Verb::Dump(arguments) => dump::run(&arguments),
         Verb::Profiles(report) => profiles::run(&report),
         Verb::Models(report) => models::run(&report),

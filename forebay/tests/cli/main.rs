@@ -21,6 +21,7 @@ mod profiles;
 mod record;
 mod refused;
 mod rot;
+mod salvage;
 mod scarce;
 mod scene;
 mod scrub;

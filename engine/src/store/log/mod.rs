@@ -25,6 +25,7 @@ mod publication;
 pub(crate) mod reclaim;
 pub(crate) mod recovery;
 mod room;
+pub(crate) mod salvage;
 pub mod scan;
 mod sealing;
 pub(crate) mod segments;

@@ -133,9 +133,9 @@ impl BehindRing {
     }
 }
 
-struct Replay {
-    index: Index,
-    extents: Extents,
+pub(super) struct Replay {
+    pub index: Index,
+    pub extents: Extents,
     volumes: [Option<Volume>; VOLUMES_MAX],
     by_id: BTreeMap<VolumeId, VolumeIndex>,
     /// Volumes whose clean data up to a sequence is void, until the replay passes it.
@@ -155,32 +155,7 @@ pub(crate) fn read<I: Image>(
     options: Options,
 ) -> Result<Opened, OpenError> {
     let composition = Composition::of(&superblock)?;
-    let mut by_id = BTreeMap::new();
-    let mut clean_floors = Vec::new();
-    for (at, record) in superblock.volumes.iter().enumerate() {
-        let Some(record) = record else { continue };
-        let index = VolumeIndex(to_u8(at));
-        by_id.insert(record.id, index);
-        if record.clean_floor_sequence > 0 {
-            clean_floors.push((record.clean_floor_sequence, index));
-        }
-    }
-    let mut replay = Replay {
-        index: Index::new(options.index_budget_bytes),
-        extents: Extents::default(),
-        volumes: volumes_of(&superblock),
-        by_id,
-        clean_floors,
-        segment_blocks: superblock.geometry().segment_blocks,
-        entries: 0,
-        mutations: options.mutations,
-        behind: match superblock.layout {
-            Layout::Keys(layout) => BehindRing::Buckets(KeysFound::new(layout)),
-            Layout::Frames(layout) => BehindRing::Frames(FramesFound::new(layout)),
-            Layout::Log(_) | Layout::Slots(_) => BehindRing::Nothing,
-        },
-        unsealed: BTreeMap::new(),
-    };
+    let mut replay = Replay::new(&superblock, options);
     let found = scan_mutated(image, &superblock, options.repair, options.mutations, &mut |view, batch| {
         replay.batch(view, batch)
     })?;
@@ -193,7 +168,38 @@ pub(crate) fn read<I: Image>(
 }
 
 impl Replay {
-    fn batch(&mut self, view: SegmentView, batch: &BatchRecord) {
+    /// A replay of nothing yet.
+    pub fn new(superblock: &Superblock, options: Options) -> Replay {
+        let mut by_id = BTreeMap::new();
+        let mut clean_floors = Vec::new();
+        for (at, record) in superblock.volumes.iter().enumerate() {
+            let Some(record) = record else { continue };
+            let index = VolumeIndex(to_u8(at));
+            by_id.insert(record.id, index);
+            if record.clean_floor_sequence > 0 {
+                clean_floors.push((record.clean_floor_sequence, index));
+            }
+        }
+        Replay {
+            index: Index::new(options.index_budget_bytes),
+            extents: Extents::default(),
+            volumes: volumes_of(superblock),
+            by_id,
+            clean_floors,
+            segment_blocks: superblock.geometry().segment_blocks,
+            entries: 0,
+            mutations: options.mutations,
+            behind: match superblock.layout {
+                Layout::Keys(layout) => BehindRing::Buckets(KeysFound::new(layout)),
+                Layout::Frames(layout) => BehindRing::Frames(FramesFound::new(layout)),
+                Layout::Log(_) | Layout::Slots(_) => BehindRing::Nothing,
+            },
+            unsealed: BTreeMap::new(),
+        }
+    }
+
+    /// Takes the next batch.
+    pub fn batch(&mut self, view: SegmentView, batch: &BatchRecord) {
         self.pass_clean_floors(batch.sequence);
         let base = view.segment * self.segment_blocks;
         let header_place = Place(base + batch.header_block);

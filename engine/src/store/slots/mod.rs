@@ -72,6 +72,7 @@ use crate::policies::controllers::Destage;
 use crate::policies::replacement::free_frames::FreeFrames;
 use crate::policies::replacement::{Arrival, Policy, Replacement};
 use crate::recovery::{CleanSample, CleanSlot, KnownBlock, Sampling};
+use crate::salvage::{Dirty, DirtyContent};
 use crate::table::bits::Bits;
 use crate::table::key_map::KeyMap;
 use crate::units::{BLOCK_BYTES, BlockKey, Frame, Nanos, PieceKey, Place, VOLUMES_MAX, VolumeIndex};
@@ -321,6 +322,28 @@ impl SlotStore {
             });
             visit(slot.0, &known.collect::<Vec<_>>());
         }
+    }
+
+    /// All that only the cache has.
+    pub fn dirty(&self, volumes: &[Option<Volume>; VOLUMES_MAX]) -> Vec<Dirty> {
+        let mut dirty = Vec::new();
+        for slot in self.all_slots().filter(|slot| self.table.is_dirty(*slot)) {
+            let Some(piece) = self.table.piece(slot) else { continue };
+            let Some(volume) = volumes[piece.volume().at()].as_ref() else { continue };
+            let Blocks { first, count } = self.blocks_of(volume, piece);
+            for (block, within) in (first..first + count).zip(0..) {
+                let offset_bytes = self.layout.slot_offset_bytes(slot) + u64::from(within) * BLOCK_BYTES;
+                let checksum = self.table.checksum(slot, within).map(NonZeroU32::get);
+                let content = if self.lost.contains(&volume.key(block)) {
+                    DirtyContent::Lost
+                } else {
+                    DirtyContent::At { offset_bytes, checksum }
+                };
+                let (volume, first_block) = (piece.volume(), block);
+                dirty.push(Dirty { volume, first_block, blocks: 1, content, is_in_doubt: false });
+            }
+        }
+        dirty
     }
 
     /// Clean blocks in slots, all if there are no more than `count`, else that many chosen by `random`.

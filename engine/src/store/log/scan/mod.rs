@@ -11,6 +11,8 @@
 //!    splits the log into runs. The latest run that begins at or below its own floor is the log.
 //! 3. `visit`: the batches are handed out in the order of their sequences, from the summaries where there are any.
 //!
+//! Where that refuses a log, `fragments` finds what is left of it, for a salvage.
+//!
 //! What an earlier session wrote behind the cut must never join the log again. The histories:
 //!
 //! * Batches 11 and 12 are in flight at a power cut, 11 is lost, 12 is not. The log is cut at 10, and the next session
@@ -24,6 +26,7 @@
 //!   states a sequence up to the cut tells the truth.
 
 mod edges;
+pub(crate) mod fragments;
 pub(crate) mod keys;
 mod survey;
 mod visit;
