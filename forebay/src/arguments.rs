@@ -45,7 +45,7 @@ pub struct Arguments {
 pub enum Verb {
     /// Format a cache device for an origin; nothing is written to the origin.
     Create(Create),
-    /// Put one more volume on a cache that is not running.
+    /// Put one more volume on a cache, whether it is running or not.
     Add(Add),
     /// Recover a cache and serve its volumes until SIGTERM.
     Serve(Serve),
@@ -63,7 +63,7 @@ pub enum Verb {
     Advise(watch::Advise),
     /// Write down what clients of a running cache ask for: a trace, without any content.
     Record(watch::Record),
-    /// Change a volume: mode=MODE, size=origin, origin=changed, lost=give-up.
+    /// Change a volume or a cache: mode, size, limits, shares, hours.
     Set(Set),
     /// Fill the cache with what will be read: a warm list, what a trace touches, or a range.
     Warm(Box<warm::Warm>),
