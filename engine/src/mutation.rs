@@ -404,6 +404,9 @@ mutations! {
     /// Hazard 16: v1 goes in two requests. The first one is answered, and the server dies with it; the second one alone is sent
     /// again. v1 counts as written, and as durable with the next flush: the first half is nowhere.
     PartsNotSentAgain,
+    /// Hazard 16: v1 goes in two requests. The first one is answered, and then a flush fails, with which the server drops it. The
+    /// second one is answered, and the next flush succeeds: v1 counts as durable, and its first half is nowhere.
+    PartsOutliveFailedFlush,
     /// Hazard 16: v1 was acknowledged and not flushed; the server dies with it. A flush was on its way, is sent to the next
     /// server, and succeeds: v1 counts as durable, and is nowhere.
     FlushSentAgain,

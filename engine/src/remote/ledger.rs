@@ -44,10 +44,12 @@ impl<C> Remote<C> {
                 if entry.operation.kind == Kind::Flush && !is_believed {
                     // The server may have dropped what it had not kept, and a later flush says nothing of that.
                     self.places.lose_unflushed();
+                    self.void_parts();
                 }
                 self.answers.push_back(Answer { carried: entry.carried, result: Err(errno) });
                 return Heard::Done;
             }
+            Ok(()) if mem::take(&mut entry.is_void) => entry.done_bytes = 0,
             Ok(()) => {
                 entry.done_bytes += entry.part_bytes;
                 if entry.done_bytes >= entry.operation.len_bytes {
@@ -58,6 +60,18 @@ impl<C> Remote<C> {
         }
         entry.is_sent = false;
         Heard::More { cookie: self.add(entry) }
+    }
+
+    /// A flush failed: of changes that are not answered as a whole, the server may have dropped what it had. The engine is told of
+    /// them behind the failed flush, and counts them as written behind it (I2).
+    fn void_parts(&mut self) {
+        if self.mutations.has(Mutation::PartsOutliveFailedFlush) {
+            return;
+        }
+        for entry in self.entries.values_mut().filter(|entry| entry.operation.is_change()) {
+            entry.is_void = entry.is_sent;
+            entry.done_bytes = if entry.is_sent { entry.done_bytes } else { 0 };
+        }
     }
 
     fn take_sent(&mut self, cookie: u64) -> Option<Entry<C>> {
@@ -98,6 +112,7 @@ impl<C> Remote<C> {
         let (mut is_told, mut flushes, mut under_way) = (false, Vec::new(), Vec::new());
         for (cookie, entry) in &mut self.entries {
             let was_sent = mem::take(&mut entry.is_sent);
+            entry.is_void = false;
             self.waiting.insert(*cookie);
             // HAZARD 16: parts of a change that were answered may be lost as well, and no flush tells of them.
             if entry.operation.is_change() && !self.mutations.has(Mutation::PartsNotSentAgain) {

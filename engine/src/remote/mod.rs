@@ -175,6 +175,8 @@ struct Entry<C> {
     are_bytes_sent: bool,
     /// A request of it is under way on the connection.
     is_sent: bool,
+    /// What was answered of it, and what is under way, does not count: it begins anew.
+    is_void: bool,
     /// The changes that a flush covers.
     covers: u64,
     /// The block that is remembered of a write.
@@ -403,6 +405,7 @@ impl<C> Remote<C> {
             part_bytes: 0,
             are_bytes_sent: false,
             is_sent: false,
+            is_void: false,
             covers,
             sample,
         };

@@ -215,6 +215,24 @@ fn a_flush_that_fails_takes_back_what_is_known() {
 }
 
 #[test]
+fn a_change_that_a_failed_flush_overtakes_begins_anew() {
+    let mut remote = up(Facts { payload_bytes_max: 4096, ..facts() });
+    let first = send(&mut remote, Kind::Write, 'w', 0, 2);
+    let Heard::More { cookie } = remote.heard(1, first.cookie, Ok(())) else { panic!("it has two parts") };
+    assert_eq!(remote.begin(cookie, Nanos(0)).unwrap().at_bytes, BLOCK_BYTES);
+    let flush = send(&mut remote, Kind::Flush, 'f', 0, 0);
+    remote.heard(1, flush.cookie, Err(Errno::IO));
+    let Heard::More { cookie } = remote.heard(1, cookie, Ok(())) else { panic!("it begins anew") };
+    assert_eq!(remote.begin(cookie, Nanos(0)).unwrap().at_bytes, 0);
+    let Heard::More { cookie } = remote.heard(1, cookie, Ok(())) else { panic!("it has two parts") };
+    remote.begin(cookie, Nanos(0)).unwrap();
+    assert_eq!(remote.heard(1, cookie, Ok(())), Heard::Done);
+    let carried: Vec<char> =
+        core::iter::from_fn(|| remote.take_answer()).map(|answer| answer.carried).collect();
+    assert_eq!(carried, ['f', 'w']);
+}
+
+#[test]
 fn each_place_is_compared() {
     let mut places = Places::default();
     for block in 0..3 {

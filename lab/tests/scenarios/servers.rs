@@ -10,6 +10,7 @@ use forebay_lab::world::{Found, IoView, ServerSetup, Setup, Ticket, World};
 crate::scenarios! {
     hazard_16_under_way_is_sent_again: UnderWayCounts, remote;
     hazard_16_parts_are_sent_again: PartsNotSentAgain, remote_in_parts;
+    hazard_16_parts_before_a_failed_flush: PartsOutliveFailedFlush, remote_in_parts;
     hazard_16_flush_under_way_fails: FlushSentAgain, remote;
     hazard_16_loss_is_told_by_the_next_flush: LossNotOwed, remote;
     hazard_16_failed_flush_is_told_last: FailedFlushOvertakes, remote;
@@ -105,6 +106,24 @@ fn hazard_16_parts_are_sent_again(world: &mut World) -> Run {
     world.succeed(ticket)?;
     flush(world, 0)?;
     read(world, 0, 10, 2)
+}
+
+fn hazard_16_parts_before_a_failed_flush(world: &mut World) -> Run {
+    begin(world)?;
+    write(world, 0, 100, 1)?;
+    world.hold(is_write);
+    let ticket = world.write(0, blocks(10, 16));
+    let view = world.until_pending(is_write)?;
+    // Of so many parts the failed flush drops some.
+    for _ in 0..15 {
+        world.complete_request(0, view.id);
+    }
+    world.origin(0).faults.fail_next(Kind::Flush, Errno::IO);
+    flush_in_vain(world)?;
+    world.release();
+    world.succeed(ticket)?;
+    flush_what_is_left(world)?;
+    read(world, 0, 10, 16)
 }
 
 fn hazard_16_flush_under_way_fails(world: &mut World) -> Run {
