@@ -22,7 +22,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Rows of the engine's tables that are looked at in one go, while its clients wait.
-const STEPS: u32 = 16;
+const STEPS: u32 = 256;
 /// Sectors that one request compares at the most: 128 KiB.
 const REQUEST_SECTORS_MAX: u64 = 256;
 /// Damaged ranges that a result names at the most.
@@ -243,7 +243,6 @@ impl<'a> Pass<'a> {
             self.damaged.insert((found.volume, found.block), damage);
         }
         self.done_bytes += sectors * SECTOR_BYTES;
-        self.rest(sectors * SECTOR_BYTES);
         self.from = next;
         Ok(next.is_some())
     }
@@ -263,6 +262,7 @@ impl<'a> Pass<'a> {
                 Err(ControlError::Engine(_)) => return Ok(()),
                 Err(error) => return Err(anyhow!(error)),
             }
+            self.rest(sectors * SECTOR_BYTES);
             start += sectors;
         }
         Ok(())
