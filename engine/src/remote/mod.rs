@@ -175,7 +175,7 @@ struct Entry<C> {
     are_bytes_sent: bool,
     /// A request of it is under way on the connection.
     is_sent: bool,
-    /// What was answered of it, and what is under way, does not count: it begins anew.
+    /// It begins anew: neither what was answered of it counts, nor what is under way.
     is_void: bool,
     /// The changes that a flush covers.
     covers: u64,

@@ -290,8 +290,10 @@ impl World {
         if !self.is_bypassed[volume] {
             return;
         }
-        // When there is no engine, nobody is told.
-        let is_only_copy = self.engine.is_some() && !self.has_dirty(VolumeIndex(volume as u8));
+        // A change that is durable before it is answered was answered to nobody if it is lost. When there is no engine, nobody is
+        // told.
+        let is_told = self.engine.is_some() && !self.setup.servers.without_flush;
+        let is_only_copy = is_told && !self.has_dirty(VolumeIndex(volume as u8));
         for &start in lost {
             let range = SectorRange { start, sectors: 1 };
             self.oracle.origin_lost(volume, range, is_only_copy);
