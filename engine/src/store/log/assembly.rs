@@ -88,8 +88,9 @@ impl Machine<LogStore> {
             payload_max: appender.batch_blocks_max(room.payload_max, room.limits.entries),
             checksums_max: appender.batch_checksums_max(room.payload_max, room.limits.entries),
             entries_max: room.limits.entries,
-            checksums: Vec::new(),
-            publish: Vec::new(),
+            // A batch has something in it: to begin with nothing would be to grow at once.
+            checksums: Vec::with_capacity(4),
+            publish: Vec::with_capacity(4),
             units_left: appender.batch_units_max(),
         }
     }
