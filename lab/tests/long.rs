@@ -133,6 +133,25 @@ fn what_is_read_often_stays_for_several_rounds() -> Result<(), Trouble> {
     Ok(())
 }
 
+/// Goal: small writes at depth 32 keep the device at work. Method: a device that takes the same time for each write of the
+/// engine, so that two batches on their way at a time take half of the time that batches in turns do.
+#[test]
+fn small_writes_go_on_while_a_batch_is_on_its_way() -> Result<(), Trouble> {
+    let mut run = LongRun::new(setup(GIB, GIB, &[WriteMode::Writeback], Contents::Nothing), |_| ())?;
+    let requests = Some(20_000);
+    let write = LoadOptions { read_permille: 0, depth: 32, requests, ..LoadOptions::reads(128 * MIB / 4096) };
+    run.run(&mut Load::new(write), Until::End)?;
+    run.begin_measuring();
+    run.run(&mut Load::new(LoadOptions { seed: 2, ..write }), Until::End)?;
+    let statistics = run.statistics();
+    let least_ns = 20_000 / 32 * CACHE.write_ns;
+    let took_ns = statistics.elapsed_ns();
+    assert!(took_ns < least_ns * 3 / 2, "{took_ns} ns, and no less than {least_ns}");
+    let written_bytes = statistics.cache.written_bytes;
+    assert!(written_bytes < 20_000 * 4096 * 110 / 100, "{written_bytes}: writes share headers");
+    Ok(())
+}
+
 /// Goal: long writes do not fill the cache with what the origin could have taken meanwhile. Method: three quarters of the cache are
 /// written in requests of 128 KiB, at a third of the origin's speed and without a pause.
 #[test]

@@ -11,7 +11,7 @@ use crate::number::wide;
 use crate::units::Nanos;
 
 /// A batch waits for this many writes at the most: its header then is a sixteenth.
-const WRITES_MAX: usize = 16;
+pub(super) const WRITES_MAX: usize = 16;
 /// A batch of this many blocks waits for no more: their header is a sixty-fourth.
 const BLOCKS_ENOUGH: u64 = 64;
 /// A trial waits for so many times what the batches before did.

@@ -20,7 +20,7 @@ use crate::mutation::Mutation;
 use crate::number::to_u32;
 use crate::units::{BLOCK_BYTES, Nanos};
 use gathering::Gathering;
-use group_commit::{GroupCommit, Pending};
+use group_commit::{GroupCommit, Pending, WRITES_MAX};
 
 /// The state of this way to append.
 #[derive(Debug, Default)]
@@ -59,7 +59,10 @@ impl Machine<LogStore> {
             let has_fills = self.store.appender.has_company();
             let in_flight = log.in_flight.len();
             let is_full = in_flight >= BATCHES_IN_FLIGHT_MAX;
-            let is_enough = log.pending_blocks >= self.config.group_commit_blocks;
+            // With one batch on its way the device does nothing while that is answered and the next one gathers. Full
+            // ones may follow; each has to be longer than the one before, so that deep queues make long batches.
+            let is_group = log.client.len() >= WRITES_MAX * in_flight;
+            let is_enough = is_group || log.pending_blocks >= self.config.group_commit_blocks;
             let is_hurried = has_internal || self.is_stopping;
             let is_pending = has_writes || has_fills || has_internal;
             let is_stopped = !is_pending || is_full || self.latched.is_some();
