@@ -6,7 +6,8 @@
 # processor was busy, and that our daemon had of them. A nanosecond is an instruction.
 so_far() {
     for disk in model-ssd model-hdd; do awk '{ printf "%.0f,%.0f,", $3 * 512, $7 * 512 }' /sys/block/$disk/stat; done
-    awk '{ printf "%.0f,", ($1 - $2) * 1e9 }' /proc/uptime
+    # The idle time of /proc/uptime stands still here; that of /proc/stat is right, in hundredths of a second.
+    awk 'NR == FNR { up = $1; next } $1 == "cpu" { printf "%.0f,", (up - ($5 + $6) / 100) * 1e9 }' /proc/uptime /proc/stat
     cat /proc/${daemon:-none}/task/*/schedstat 2>/dev/null | awk '{ sum += $1 } END { printf "%.0f", sum }'
 }
 
