@@ -167,6 +167,8 @@ mutations! {
     IgnoreCacheFlushError,
     /// Hazard 11: a flush of the origin fails and counts as done.
     IgnoreOriginFlushError,
+    /// Hazard 11: a FLUSH that fails speaks for what was acknowledged since it came, and the next one succeeds.
+    ToldOnce,
 
     // ---- destage -----------------------------------------------------------------------------
     /// Hazard 4: a block counts as clean when it was written home, before the origin was flushed.

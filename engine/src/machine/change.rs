@@ -364,10 +364,8 @@ impl<S: Store> Machine<S> {
     /// Ends a discard. Where it did nothing an earlier version can be read again, and if that was said to be durable
     /// it must not change any more (rule 12): all of the volume is flushed.
     fn finish_discard<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
-        let volume_index = self.requests[key].volume;
         // Reads now return the origin's content, flushed or not: the next FLUSH includes it.
-        let origin = &mut self.volume_mut(volume_index).origin;
-        origin.client_epoch = origin.epoch;
+        self.changed_origin(key);
         if self.requests[key].wants_fua() {
             self.release_hold(key);
             self.start_flush(key, memory);
@@ -377,6 +375,14 @@ impl<S: Store> Machine<S> {
     }
 
     // ---- the origin ----------------------------------------------------------------------
+
+    /// Notes that an operation for a client's request changed the origin, or may have.
+    pub(crate) fn changed_origin(&mut self, key: RequestKey) {
+        let active = &mut self.requests[key];
+        let is_first = !core::mem::replace(&mut active.has_changed_origin, true);
+        let volume = active.volume;
+        self.volume_mut(volume).origin.note_change(is_first);
+    }
 
     /// Issues the request's own operation on the origin.
     pub(crate) fn change_origin<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
@@ -441,8 +447,8 @@ impl<S: Store> Machine<S> {
         {
             return;
         }
+        self.changed_origin(key);
         let volume = self.volume_mut(volume_index);
-        volume.origin.client_epoch = epoch;
         let is_cached = volume.standing == Standing::Cached;
         match result {
             Err(Errno::OPNOTSUPP) if matches!(op, RequestOp::Discard { .. }) => {

@@ -160,7 +160,11 @@ impl<S: Store> Machine<S> {
             self.requests.watch(key, Stage::Keys(number));
             return;
         }
-        if let Some(errno) = self.volume_mut(volume_index).origin.owed.take() {
+        if let Some(errno) = self.volume(volume_index).origin.owed {
+            // Who discards is told of the discard, not of writes before it.
+            if matches!(self.requests[key].op, RequestOp::Flush) {
+                self.volume_mut(volume_index).origin.owed = None;
+            }
             self.fail(key, errno, memory);
             return;
         }
@@ -255,23 +259,29 @@ impl<S: Store> Machine<S> {
     }
 
     /// Fails the requests that wait for a flush of an origin: its promise cannot be kept. That includes those who came while
-    /// the flush was under way: a device that fails a flush may have dropped any unflushed write.
+    /// the flush was under way: a device that fails a flush may have dropped any unflushed write. If none of them
+    /// speaks for all that was answered up to now, the next FLUSH that comes fails as well.
     fn tell_origin_flush_failed(&mut self, volume_index: VolumeIndex, errno: Errno) {
+        let is_once_enough = self.is_mutated(Mutation::ToldOnce);
         let mut is_told = false;
         for at in 0..self.requests.watched().len() {
             let key = self.requests.watched()[at];
-            let active = &mut self.requests[key];
+            let active = &self.requests[key];
             if active.volume != volume_index {
                 continue;
             }
-            active.stage = match active.stage {
+            let stage = match active.stage {
                 Stage::Barrier { sequence, epoch } if epoch > 0 => {
-                    is_told = true;
+                    let is_flush = matches!(active.op, RequestOp::Flush);
+                    let origin = &self.volume(volume_index).origin;
+                    is_told |= is_flush && (origin.is_all_answered(active.speaks_for) || is_once_enough);
                     Stage::Barrier { sequence, epoch: 0 }
                 }
                 Stage::OriginFlush(wanted) if wanted > 0 => Stage::OriginFlush(0),
                 _ => continue,
             };
+            let active = &mut self.requests[key];
+            active.stage = stage;
             active.error = Some(errno);
         }
         let origin = &mut self.volume_mut(volume_index).origin;

@@ -216,7 +216,11 @@ impl<S: Store> Machine<S> {
             }
             RequestOp::Warm { .. } => self.start_warm(key, memory),
             RequestOp::Scrub(_) => self.start_scrub(key, memory),
-            RequestOp::Flush => self.start_flush(key, memory),
+            RequestOp::Flush => {
+                self.requests[key].speaks_for =
+                    self.volume(self.requests[key].volume).origin.answered_changes;
+                self.start_flush(key, memory);
+            }
             _ => self.start_control(key, memory),
         }
     }
@@ -470,6 +474,7 @@ impl<S: Store> Machine<S> {
             && !matches!(active.op, RequestOp::Stop)
         {
             volume.active = volume.active.saturating_sub(1);
+            volume.origin.answered_changes += u64::from(active.has_changed_origin);
         }
         let result = active.error.map_or(Ok(()), Err);
         if !is_answered {

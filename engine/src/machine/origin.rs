@@ -61,10 +61,13 @@ pub(crate) struct Origin {
     flush_wanted: u64,
     /// The last epoch in which a client's write to the origin completed.
     pub client_epoch: u64,
+    /// Requests of clients of which the origin has answered for a part.
+    changes: u64,
+    /// Those of them that were answered to their clients.
+    pub answered_changes: u64,
     /// The last time that a client asked for a flush.
     pub last_client_flush: Option<Nanos>,
-    /// The error of a flush after which clients' writes may be gone, not yet told to a client: the next FLUSH answers
-    /// with it.
+    /// The error of a flush after which clients' writes may be gone: the next FLUSH that comes answers with it.
     pub owed: Option<Errno>,
     /// Client reads of the origin under way.
     pub client_reads: u32,
@@ -90,6 +93,8 @@ impl Origin {
             flushing: None,
             flush_wanted: 1,
             client_epoch: 1,
+            changes: 0,
+            answered_changes: 0,
             last_client_flush: None,
             owed: None,
             client_reads: 0,
@@ -128,6 +133,17 @@ impl Origin {
         if is_good {
             self.flushed_epoch = epoch;
         }
+    }
+
+    /// Notes that an operation for a client's request changed it, or may have; `is_first` of that request.
+    pub fn note_change(&mut self, is_first: bool) {
+        self.client_epoch = self.epoch;
+        self.changes += u64::from(is_first);
+    }
+
+    /// Whether a FLUSH that came when so many changes were answered came after all that there were up to now.
+    pub fn is_all_answered(&self, by: u64) -> bool {
+        by == self.changes
     }
 
     /// Whether clients wrote to it after its last flush.

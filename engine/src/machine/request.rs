@@ -103,6 +103,10 @@ pub(crate) struct Active {
     pub around: Option<Bypass>,
     /// A part of it went to the origin, around the cache.
     pub is_around: bool,
+    /// A change: the origin has answered for a part of it.
+    pub has_changed_origin: bool,
+    /// A FLUSH: the changes of origins that were answered to clients before it came.
+    pub speaks_for: u64,
     /// Device operations under way for it.
     pub parts: u32,
     /// Units (blocks, zero extents, tombstones) not yet published.
@@ -137,6 +141,8 @@ impl Active {
             passes: None,
             around: None,
             is_around: false,
+            has_changed_origin: false,
+            speaks_for: 0,
             parts: 0,
             unpublished: 0,
             unapplied: 0,

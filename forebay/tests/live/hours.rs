@@ -10,13 +10,17 @@ const BLOCK: usize = 4096;
 /// Minutes from midnight to the noon of the tests.
 const NOON: u64 = 12 * 60;
 
-/// A time zone in which the next full hour of UTC is noon, and the minute of the day there.
-fn noon() -> (&'static str, impl Fn() -> u64) {
-    let minutes = || SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs() / 60;
-    let hours_behind = (minutes() / 60 % 24) as i64 - 12;
+/// A time zone in which the next full hour of UTC is noon, and the first minute of the day there that begins after some time.
+fn noon() -> (&'static str, impl Fn(Duration) -> u64) {
+    let seconds = || SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+    let hours_behind = (seconds() / 3600 % 24) as i64 - 12;
     // In these names west of Greenwich counts up.
     let zone: &str = format!("TEST{hours_behind}").leak();
-    (zone, move || (minutes() as i64 - hours_behind * 60).rem_euclid(24 * 60) as u64)
+    let minute_after = move |wait: Duration| {
+        let minute = (seconds() + wait.as_secs()) / 60 + 1;
+        (minute as i64 - hours_behind * 60).rem_euclid(24 * 60) as u64
+    };
+    (zone, minute_after)
 }
 
 fn clock(minute: u64) -> String {
@@ -34,9 +38,9 @@ fn write(daemon: &Daemon, block: u64) {
 
 #[test]
 fn destage_waits_for_its_hours_and_a_flush_comes_at_its_time() {
-    let (zone, minute) = noon();
-    let now = minute();
-    assert!((NOON..NOON + 61).contains(&now), "{now}");
+    let (zone, minute_after) = noon();
+    let now = minute_after(Duration::ZERO);
+    assert!((NOON..NOON + 62).contains(&now), "{now}");
     let site = Site::new("hours").with("TZ", zone);
     let origin = site.file("origin", 32 * MIB);
     let cache = site.file("cache", 32 * MIB);
@@ -64,12 +68,13 @@ fn destage_waits_for_its_hours_and_a_flush_comes_at_its_time() {
     site.wait_for_status(&cache, "its hours have come", |status| status["volumes"][0]["dirty_bytes"] == 0);
     daemon.stop();
 
-    // The end of the present minute, or of the next one, is at most two minutes away.
     site.run(&["set", &cache, "disk", &hours(now + 180, now + 240)]);
     let daemon = Daemon::start(&site, &cache, &[]);
     write(&daemon, 3);
     let begun = Instant::now();
-    site.run(&["set", &cache, "disk", &format!("flush-at={}", clock(minute() + 1))]);
+    // A time that has come by the time the daemon hears of it would be that of tomorrow.
+    let flush_at = minute_after(Duration::from_secs(20));
+    site.run(&["set", &cache, "disk", &format!("flush-at={}", clock(flush_at))]);
     site.wait_for_status(&cache, "it is time", |status| status["volumes"][0]["dirty_bytes"] == 0);
     let said = std::fs::read_to_string(site.path("daemon.log")).expect("its log");
     assert!(said.contains("[F37] volume disk was flushed on schedule: 4 KiB"), "{said}");

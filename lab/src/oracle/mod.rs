@@ -76,10 +76,19 @@ struct Volume {
     flushes: VecDeque<(Time, Time)>,
     /// Changes that nothing can undo any more; without it all that is durable.
     told: Option<Durable>,
-    /// When the origin lost acknowledged content that no FLUSH covers: somebody has to be told.
-    must_fail_flush: Option<Time>,
+    /// Acknowledged content that the origin lost and that no FLUSH covers: somebody has to be told.
+    must_fail_flush: Option<Untold>,
     /// When the writes were submitted that were acknowledged last, as many as a crash of the process may take.
     newest: VecDeque<Time>,
+}
+
+/// Acknowledged writes that were lost, and of which no FLUSH has told yet.
+#[derive(Clone, Copy)]
+struct Untold {
+    /// When they were lost.
+    lost: Time,
+    /// When the newest of them was answered: a FLUSH speaks for what was answered before it was submitted.
+    newest: Time,
 }
 
 /// Marks a cell that has candidates. No tag has this bit: garbage is never promised to anybody.
@@ -270,7 +279,7 @@ impl Oracle {
     pub fn flushed(&mut self, volume: usize, at: Moment) -> Result<(), Violation> {
         let Moment(now) = self.moment();
         let state = &mut self.volumes[volume];
-        if state.must_fail_flush.is_some_and(|lost| lost < at.0) {
+        if state.must_fail_flush.is_some_and(|untold| untold.lost < at.0) {
             let what =
                 format!("a FLUSH of volume {volume} succeeds after a failed one lost acknowledged writes");
             return Err(Violation::new(Kind::Contract, what));
@@ -293,9 +302,10 @@ impl Oracle {
         }
     }
 
-    /// A FLUSH failed: the client knows.
-    pub fn flush_failed(&mut self, volume: usize) {
-        self.volumes[volume].must_fail_flush = None;
+    /// A FLUSH that was submitted at `at` failed: the client knows of what was acknowledged before that.
+    pub fn flush_failed(&mut self, volume: usize, at: Moment) {
+        let untold = &mut self.volumes[volume].must_fail_flush;
+        *untold = untold.filter(|untold| untold.newest >= at.0);
     }
 
     /// A read was submitted.
@@ -481,13 +491,14 @@ impl Oracle {
             if volume.cells[sector as usize] & OPEN != 0 {
                 let durable = volume.durable();
                 let candidates = volume.candidates(sector);
-                let is_owed = is_only_copy && candidates.has_unflushed(durable);
+                let newest = candidates.newest_unflushed(durable).filter(|_| is_only_copy);
                 // What was under way when the process ended was promised to nobody, and is lost as well.
                 if candidates.has_volatile(durable) {
                     candidates.lose_unflushed(now, durable, 0);
                 }
-                if is_owed {
-                    volume.must_fail_flush = Some(now);
+                if let Some(newest) = newest {
+                    let before = volume.must_fail_flush.map_or(0, |untold| untold.newest);
+                    volume.must_fail_flush = Some(Untold { lost: now, newest: newest.max(before) });
                 }
             }
         }

@@ -238,9 +238,12 @@ impl Candidates {
         self.list.dedup_by(|a, b| a.version == b.version);
     }
 
-    /// Whether there is a write that was acknowledged and that no flush covers.
-    pub fn has_unflushed(&self, durable: Durable) -> bool {
-        self.volatile(durable).any(Candidate::is_done)
+    /// When the newest write was acknowledged that no flush covers, if there is one.
+    pub fn newest_unflushed(&self, durable: Durable) -> Option<Time> {
+        self.volatile(durable)
+            .filter(|candidate| candidate.is_done())
+            .map(|candidate| candidate.answered)
+            .max()
     }
 
     /// Whether there is a write that no flush covers, acknowledged or not.
@@ -304,7 +307,8 @@ mod tests {
         candidates.list.push(Candidate::new(Version::Tag(Tag::written(2, 0)), 2));
         candidates.process_crash(3);
         assert!(
-            candidates.has_volatile(Durable::flushed(0)) && !candidates.has_unflushed(Durable::flushed(0))
+            candidates.has_volatile(Durable::flushed(0))
+                && candidates.newest_unflushed(Durable::flushed(0)).is_none()
         );
     }
 

@@ -67,6 +67,8 @@ impl World {
             self.note(What::Refused);
             return Ok(Err(lacking));
         }
+        // Origins are opened before they are looked at, as at any start.
+        self.wait_for_servers();
         let is_whole =
             self.notes.is_forming && load_superblock(&mut CutImage::whole(&mut self.cache)).is_ok();
         if !is_whole && !self.form(changes)? {

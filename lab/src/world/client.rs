@@ -326,8 +326,8 @@ impl World {
         if matches!(op, RequestOp::Flush) || (is_discard && is_ok) {
             self.oracle.explained.flush_answered(volume, at);
         }
-        if !is_ok && (matches!(op, RequestOp::Flush) || is_discard) {
-            self.oracle.flush_failed(volume);
+        if !is_ok && matches!(op, RequestOp::Flush) {
+            self.oracle.flush_failed(volume, at);
         }
         if let Some(slice) = buffer {
             self.pool.release(slice.buffer);

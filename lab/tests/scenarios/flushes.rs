@@ -15,6 +15,7 @@ crate::scenarios! {
     hazard_14_published_in_log_order: PublishOutOfOrder, writeback, on RINGS;
     hazard_10_flush_of_the_cache_fails: IgnoreCacheFlushError, writeback_alone, on ALL;
     hazard_11_flush_of_the_origin_fails: IgnoreOriginFlushError, writeback, on ALL;
+    hazard_11_a_failed_flush_does_not_speak_for_later_writes: ToldOnce, writearound, on ALL;
 }
 
 /// Blocks far from each other: each is a write of its own everywhere.
@@ -134,4 +135,24 @@ fn hazard_11_flush_of_the_origin_fails(world: &mut World) -> Run {
     world.origin(0).faults.fail_next(Kind::Flush, Errno::IO);
     world.pass(3000 * MS)?;
     evict(world)
+}
+
+/// A write is acknowledged while a FLUSH is under way that fails and takes it: the next FLUSH must not succeed.
+fn hazard_11_a_failed_flush_does_not_speak_for_later_writes(world: &mut World) -> Run {
+    begin(world)?;
+    write(world, 0, 5, 1)?;
+    world.hold(|io| io.is_origin(0, Kind::Flush));
+    let first = world.flush(0);
+    let under_way = world.until_pending(|io| io.is_origin(0, Kind::Flush))?;
+    // Which of them are lost is left to chance.
+    for block in FAR.iter().flat_map(|far| *far..far + 8) {
+        write(world, 0, block, 1)?;
+    }
+    world.complete_failed(under_way.id, Errno::IO)?;
+    world.release();
+    assert!(world.wait(first)?.is_err(), "it waits for the flush that fails");
+    world.pass(3000 * MS)?;
+    let second = world.flush(0);
+    assert!(world.wait(second)?.is_err(), "nothing has told of the writes behind the first one");
+    flush(world, 0)
 }

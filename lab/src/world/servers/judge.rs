@@ -1,7 +1,7 @@
 //! The judge of a server's client: an operation fails only for a reason. It knows of the connection what the world does to
 //! it, and of the client its answers alone.
 
-use super::PATIENCE_NS;
+use super::{OWN, PATIENCE_NS};
 use crate::disk::faults::Kind;
 use engine::effect::Errno;
 use engine::units::{BLOCK_BYTES, Nanos};
@@ -34,9 +34,9 @@ impl Judge {
         Judge { untouched: places.collect(), ..Judge::default() }
     }
 
-    /// Whether a flush may fail yet.
+    /// Whether an operation may fail yet.
     pub fn owes(&self) -> bool {
-        self.owes
+        self.owes || !self.may_fail.is_empty()
     }
 
     /// Whether a place is there that the client knows for certain.
@@ -47,7 +47,9 @@ impl Judge {
     /// An operation is asked for.
     pub fn asked(&mut self, op: u64, kind: Kind, first: u64, sectors: u64) {
         self.under_way.insert(op, self.changes);
-        if self.is_given_up || self.is_ended {
+        // A loss may be told at once; the next one has to be told by another flush, even if it comes before this answer.
+        let is_told = kind == Kind::Flush && op != OWN && std::mem::take(&mut self.owes);
+        if self.is_given_up || self.is_ended || is_told {
             self.may_fail.insert(op);
         }
         if kind.is_change() {

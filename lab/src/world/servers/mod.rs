@@ -128,8 +128,8 @@ pub(super) struct Server {
     remote: Remote<u64>,
     generation: u64,
     sent: BTreeMap<u64, Sent>,
-    /// Answers that come once more: connection and cookie.
-    echoes: BTreeMap<u64, (u64, u64)>,
+    /// Answers that come once more: connection, cookie, and what they say.
+    echoes: BTreeMap<u64, (u64, u64, Result<(), Errno>)>,
     next: u64,
     timeline: Timeline,
     /// The pause behind the next attempt to find the server.

@@ -263,6 +263,10 @@ impl World {
                     _ => (0..sent.sectors).map(|_| random.one_in(2)).collect(),
                 };
                 disk.land_part(sent.first, content, &kept);
+                // A server without a flush loses nothing later of what it carried out of a change that failed.
+                if sent.is_fua {
+                    disk.flush_all();
+                }
             }
             (None, Kind::Flush) => lost = disk.flush_failed(random),
             _ => (),
@@ -319,7 +323,7 @@ impl World {
         if server.answers_twice || is_by_chance {
             let echo = server.next;
             server.next += 1;
-            server.echoes.insert(echo, (sent.generation, sent.cookie));
+            server.echoes.insert(echo, (sent.generation, sent.cookie, sent.result));
             if is_by_chance {
                 let at_ns = self.clock.now_ns() + random.below(AGAIN_NS);
                 self.clock.at(at_ns, event(volume, echo, AGAIN));
@@ -334,9 +338,9 @@ impl World {
         let server = self.server(volume);
         let is_wanted = server.answers_twice || !is_healed;
         let echo = server.echoes.remove(&number).filter(|_| is_wanted);
-        let Some((generation, cookie)) = echo else { return };
+        let Some((generation, cookie, result)) = echo else { return };
         self.servers.counts.odd_answers += 1;
-        let echo = Sent { generation, cookie, ..Sent::left(0, None) };
+        let echo = Sent { generation, cookie, result, ..Sent::left(0, None) };
         self.hear(volume, &echo);
     }
 

@@ -189,7 +189,7 @@ impl World {
     pub(super) fn lose_connection(&mut self, volume: usize) {
         let now_ns = self.clock.now_ns();
         let Servers { all, random, trouble, .. } = &mut self.servers;
-        let Some(server) = all[volume].as_mut() else { return };
+        let Some(server) = all[volume].as_mut().filter(|server| server.generation != OVER) else { return };
         let away_ns = trouble.away_ns;
         let stays_ns = match random.below(8) {
             0..=2 => 0,

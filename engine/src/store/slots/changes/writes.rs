@@ -365,9 +365,9 @@ impl Machine<SlotStore> {
         let volume = self.volume_mut(volume_index);
         let epoch = volume.origin.epoch;
         volume.guard.origin_written(blocks, epoch);
-        volume.origin.client_epoch = epoch;
+        self.changed_origin(key);
         if let Err(errno) = result {
-            volume.origin.errors += 1;
+            self.volume_mut(volume_index).origin.errors += 1;
             self.requests[key].error = Some(errno);
             self.push(Effect::Notice(Notice::OriginError { volume: volume_index, errno }));
         }
