@@ -25,21 +25,23 @@ ORIGIN_KILLS ?= 200
 # Deaths of the daemon in front of a real cluster and of a real bucket there.
 ORIGIN_LIVES ?= 12
 # Tests of forebay/tests/guest that make test-guest runs.
-GUEST_TESTS ?= nbd ublk boot
+GUEST_TESTS ?= nbd ublk boot systemd
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 30
 
-.PHONY: deb test-deb help build demo check test test-guest test-origins doc package deny soak bench bench-engine bench-origins fuzz
+.PHONY: deb test-deb test-package help build demo check test test-guest test-origins doc package deny soak bench bench-engine bench-origins fuzz
 
 help:
 	@echo "make build   the release binary"
 	@echo "make demo    a modelled disk with and without a cache in front, in two minutes"
 	@echo "make check   the quick lane: format, lints, unit tests, the rules of the tree"
 	@echo "make test    everything that CI runs"
-	@echo "make test-guest   kernel devices, in a virtual machine with Debian's kernel (GUEST_TESTS=$(GUEST_TESTS))"
+	@echo "make test-guest   kernel devices and systemd, in a virtual machine with Debian's kernel (as root;"
+	@echo "             GUEST_TESTS=$(GUEST_TESTS))"
 	@echo "make test-origins   origins behind NBD, for long: kills (ORIGIN_KILLS=$(ORIGIN_KILLS)), a Ceph cluster, a bucket"
 	@echo "make doc     the reference of all crates, in $(TARGET)/doc"
 	@echo "make package what a registry would get, built from the packages alone"
+	@echo "make test-package  installs them by cargo into a root of its own, and serves a cache with that"
 	@echo "make deb     the Debian package, in $(TARGET)/debian (needs cargo-deb)"
 	@echo "make test-deb  installs, upgrades, removes and purges it in a root of its own"
 	@echo "make deny    licences, sources and duplicates of dependencies (needs cargo-deny)"
@@ -69,7 +71,7 @@ test:
 	$(MAKE) --no-print-directory bench-engine
 
 test-guest:
-	@scripts/tools cc qemu-system-x86_64 busybox cpio depmod xz mkfs.ext4 e2fsck mkfs.xfs udevadm setpriv
+	@scripts/tools cc qemu-system-x86_64 busybox cpio depmod dpkg-deb xz mkfs.ext4 e2fsck mkfs.xfs udevadm setpriv
 	cargo build --release --locked -p forebay
 	TARGET=$(abspath $(TARGET)) scripts/guest $(GUEST_TESTS)
 
@@ -91,6 +93,10 @@ doc:
 package:
 	@scripts/tools cc
 	cargo package --workspace --locked
+
+test-package:
+	@scripts/tools cc nbdcopy
+	scripts/test-package
 
 deb:
 	@scripts/tools cc dpkg-deb

@@ -3,8 +3,9 @@
 use super::{Found, Identifier};
 use anyhow::{Context, Result, bail};
 use live::kernel::Disk;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Where the links are.
@@ -70,7 +71,12 @@ impl Link {
     /// If it cannot be made.
     pub fn lead_to(&self, disk: Disk) -> Result<()> {
         let make = || {
-            fs::create_dir_all(&self.directory)?;
+            match fs::create_dir(&self.directory) {
+                // As udev makes it, whatever our umask: names of devices are no secret.
+                Ok(()) => fs::set_permissions(&self.directory, Permissions::from_mode(0o755))?,
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
             let new = self.directory.join(format!(".new-{}", disk.name()));
             match fs::remove_file(&new) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
