@@ -63,7 +63,7 @@ pub(crate) struct Origin {
     pub client_epoch: u64,
     /// Requests of clients of which the origin has answered for a part.
     changes: u64,
-    /// Those of them that were answered to their clients.
+    /// Such requests that were answered to their clients.
     pub answered_changes: u64,
     /// The last time that a client asked for a flush.
     pub last_client_flush: Option<Nanos>,

@@ -424,7 +424,8 @@ impl World {
             if let Err(errno) = result {
                 self.explain(&view, errno);
             }
-            if view.kind == Kind::Flush {
+            // One that succeeded was answered before the loss.
+            if view.kind == Kind::Flush && result.is_err() {
                 // From now on nobody relies on what the server lost.
                 let lost = std::mem::take(&mut self.servers.of(volume).lost);
                 self.lose_at_origin(volume, &lost);
