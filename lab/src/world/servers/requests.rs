@@ -278,6 +278,8 @@ impl World {
             others.for_each(|other| other.fault = Some(Fault::Error(errno)));
         }
         let lost: Vec<u64> = lost.into_iter().flat_map(|(first, sectors)| first..first + sectors).collect();
+        // Some of it may be acknowledged to clients only now, before they hear of the flush.
+        server.lost.extend(&lost);
         self.lose_at_origin(volume, &lost);
     }
 
