@@ -29,7 +29,7 @@ GUEST_TESTS ?= nbd ublk boot systemd
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 30
 
-.PHONY: deb test-deb test-package help build demo check test test-guest test-origins doc package deny soak bench bench-engine bench-origins fuzz
+.PHONY: deb test-deb help build demo check test test-guest test-origins doc package deny soak bench bench-engine bench-origins fuzz
 
 help:
 	@echo "make build   the release binary"
@@ -41,7 +41,6 @@ help:
 	@echo "make test-origins   origins behind NBD, for long: kills (ORIGIN_KILLS=$(ORIGIN_KILLS)), a Ceph cluster, a bucket"
 	@echo "make doc     the reference of all crates, in $(TARGET)/doc"
 	@echo "make package what a registry would get, built from the packages alone"
-	@echo "make test-package  installs them by cargo into a root of its own, and serves a cache with that"
 	@echo "make deb     the Debian package, in $(TARGET)/debian (needs cargo-deb)"
 	@echo "make test-deb  installs, upgrades, removes and purges it in a root of its own"
 	@echo "make deny    licences, sources and duplicates of dependencies (needs cargo-deny)"
@@ -93,10 +92,6 @@ doc:
 package:
 	@scripts/tools cc
 	cargo package --workspace --locked
-
-test-package:
-	@scripts/tools cc nbdcopy
-	scripts/test-package
 
 deb:
 	@scripts/tools cc dpkg-deb
