@@ -169,6 +169,8 @@ mutations! {
     IgnoreOriginFlushError,
     /// Hazard 11: a FLUSH that fails speaks for what was acknowledged since it came, and the next one succeeds.
     ToldOnce,
+    /// Hazard 11: a durable discard fails with the flush of the origin that took writes before it, and the next FLUSH succeeds.
+    DiscardTellsOfWrites,
 
     // ---- destage -----------------------------------------------------------------------------
     /// Hazard 4: a block counts as clean when it was written home, before the origin was flushed.
@@ -415,6 +417,10 @@ mutations! {
     /// Hazard 16: v1 was acknowledged and not flushed; the server dies with it. The next flush goes to the next server and
     /// succeeds: v1 counts as durable, and is nowhere.
     LossNotOwed,
+    /// Hazard 16: v1 was acknowledged and not flushed when the connection is lost. The flush fails for that, and the client
+    /// tries again; before that the server dies with v1, which it had kept so far. The flush succeeds: v1 counts as durable,
+    /// and is nowhere.
+    LossToldOnce,
     /// Hazard 16: v1 is acknowledged, and the server dies with it. The flush that fails for that is told before v1 is: v1
     /// counts as written after it, and as durable with the next flush.
     FailedFlushOvertakes,

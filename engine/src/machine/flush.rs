@@ -161,8 +161,7 @@ impl<S: Store> Machine<S> {
             return;
         }
         if let Some(errno) = self.volume(volume_index).origin.owed {
-            // Who discards is told of the discard, not of writes before it.
-            if matches!(self.requests[key].op, RequestOp::Flush) {
+            if self.speaks_for_writes(key) {
                 self.volume_mut(volume_index).origin.owed = None;
             }
             self.fail(key, errno, memory);
@@ -171,6 +170,11 @@ impl<S: Store> Machine<S> {
         if !S::holds_flush(self, key) {
             self.flush_devices(key, memory);
         }
+    }
+
+    /// Whether the failure of a request tells its client of writes before it: who discards is told of the discard.
+    fn speaks_for_writes(&self, key: RequestKey) -> bool {
+        matches!(self.requests[key].op, RequestOp::Flush) || self.is_mutated(Mutation::DiscardTellsOfWrites)
     }
 
     /// Flushes both devices, as far as they have data that the FLUSH promises; all of that is written.
@@ -272,9 +276,9 @@ impl<S: Store> Machine<S> {
             }
             let stage = match active.stage {
                 Stage::Barrier { sequence, epoch } if epoch > 0 => {
-                    let is_flush = matches!(active.op, RequestOp::Flush);
                     let origin = &self.volume(volume_index).origin;
-                    is_told |= is_flush && (origin.is_all_answered(active.speaks_for) || is_once_enough);
+                    let is_last = origin.is_all_answered(active.speaks_for) || is_once_enough;
+                    is_told |= is_last && self.speaks_for_writes(key);
                     Stage::Barrier { sequence, epoch: 0 }
                 }
                 Stage::OriginFlush(wanted) if wanted > 0 => Stage::OriginFlush(0),

@@ -142,8 +142,10 @@ impl<C> Remote<C> {
             self.fail(cookie, Errno::IO);
         }
         self.owes_failure |= may_be_lost && !is_told && !self.mutations.has(Mutation::LossNotOwed);
-        // Whatever they were, they are the engine's to do again.
-        self.flushed = self.changes;
+        // Whoever was told may try a flush once more before the next loss: until one succeeds, each loss is told.
+        if self.mutations.has(Mutation::LossToldOnce) {
+            self.flushed = self.changes;
+        }
         if has_changes && !self.mutations.has(Mutation::SentAgainAtOnce) {
             // HAZARD 16: the server may go on for a while with what it got.
             self.held_until = self.held_until.max(now.plus(SETTLE_NS));

@@ -66,6 +66,11 @@ impl World {
         self.submit(volume, RequestOp::Discard { range, fua: false })
     }
 
+    /// Discards a range durably.
+    pub fn discard_fua(&mut self, volume: usize, range: SectorRange) -> Ticket {
+        self.submit(volume, RequestOp::Discard { range, fua: true })
+    }
+
     /// Zeroes a range.
     pub fn write_zeroes(&mut self, volume: usize, range: SectorRange) -> Ticket {
         self.submit(volume, RequestOp::WriteZeroes { range, fua: false })

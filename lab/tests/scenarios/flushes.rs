@@ -4,7 +4,7 @@ use crate::kinds::{ALL, RINGS};
 use crate::steps::*;
 use engine::effect::Errno;
 use forebay_lab::disk::faults::Kind;
-use forebay_lab::world::World;
+use forebay_lab::world::{Setup, World};
 
 crate::scenarios! {
     hazard_03_flush_of_the_cache: FlushWithoutCacheFlush, writeback, on ALL;
@@ -16,6 +16,7 @@ crate::scenarios! {
     hazard_10_flush_of_the_cache_fails: IgnoreCacheFlushError, writeback_alone, on ALL;
     hazard_11_flush_of_the_origin_fails: IgnoreOriginFlushError, writeback, on ALL;
     hazard_11_a_failed_flush_does_not_speak_for_later_writes: ToldOnce, writearound, on ALL;
+    hazard_11_a_failed_discard_does_not_speak_for_writes: DiscardTellsOfWrites, no_discards, on ALL;
 }
 
 /// Blocks far from each other: each is a write of its own everywhere.
@@ -154,5 +155,30 @@ fn hazard_11_a_failed_flush_does_not_speak_for_later_writes(world: &mut World) -
     world.pass(3000 * MS)?;
     let second = world.flush(0);
     assert!(world.wait(second)?.is_err(), "nothing has told of the writes behind the first one");
+    flush(world, 0)
+}
+
+/// The origin cannot discard, so a durable discard ends like a FLUSH.
+fn no_discards() -> Setup {
+    Setup { origin_can_discard: false, ..writearound() }
+}
+
+fn hazard_11_a_failed_discard_does_not_speak_for_writes(world: &mut World) -> Run {
+    begin(world)?;
+    // Which of them are lost is left to chance.
+    for block in FAR.iter().flat_map(|far| *far..far + 8) {
+        write(world, 0, block, 1)?;
+    }
+    world.hold(|io| io.is_origin(0, Kind::Flush));
+    let first = world.discard_fua(0, blocks(900, 1));
+    let under_way = world.until_pending(|io| io.is_origin(0, Kind::Flush))?;
+    world.complete_failed(under_way.id, Errno::IO)?;
+    world.release();
+    assert!(world.wait(first)?.is_err(), "it waits for the flush that fails");
+    world.pass(3000 * MS)?;
+    let second = world.discard_fua(0, blocks(900, 1));
+    assert!(world.wait(second)?.is_err(), "nobody was told yet");
+    let told = world.flush(0);
+    assert!(world.wait(told)?.is_err(), "no FLUSH has told of the writes before the discards");
     flush(world, 0)
 }

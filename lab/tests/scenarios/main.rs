@@ -48,7 +48,7 @@
 //! | 10 | sync-sector, commit, bit-tree | `hazard_10_rotten_slot_after_a_kill`, `hazard_10_rotten_slot_after_a_power_cut`, `hazard_10_rotten_clean_slot_after_a_stop` |
 //! | 10 | commit, bit-tree | `hazard_10_rotten_clean_slot_after_a_kill` |
 //! | 10 | sync-sector | `hazard_10_cache_fails_before_a_record_is_gone`, `rule_10_lost_in_slots_over_a_kill`, `rule_10_found_again_when_flushed` |
-//! | 11 | sync-sector, commit, bit-tree, journal, mirror, frames | `hazard_11_flush_of_the_origin_fails`, `hazard_11_origin_fails_a_destage` |
+//! | 11 | sync-sector, commit, bit-tree, journal, mirror, frames | `hazard_11_flush_of_the_origin_fails`, `hazard_11_origin_fails_a_destage`, `hazard_11_a_failed_flush_does_not_speak_for_later_writes`, `hazard_11_a_failed_discard_does_not_speak_for_writes` |
 //! | 11 | commit | `hazard_11_written_to_both_beside_a_flush_that_fails`, `hazard_11_copied_before_a_flush_that_fails`, `hazard_11_leaves_after_a_flush_that_fails`, `hazard_11_read_beside_a_flush_that_fails` |
 //! | 12 | sync-sector, commit, bit-tree, journal, mirror, frames | `hazard_12_held_back_until_somebody_waits` |
 //! | 12 | sync-sector, commit, bit-tree | `hazard_12_who_waits_for_what_is_dirty_to_go_home` |

@@ -13,6 +13,7 @@ crate::scenarios! {
     hazard_16_parts_before_a_failed_flush: PartsOutliveFailedFlush, remote_in_parts;
     hazard_16_flush_under_way_fails: FlushSentAgain, remote;
     hazard_16_loss_is_told_by_the_next_flush: LossNotOwed, remote;
+    hazard_16_loss_is_told_until_a_flush_succeeds: LossToldOnce, remote;
     hazard_16_failed_flush_is_told_last: FailedFlushOvertakes, remote;
     hazard_16_server_settles_before_it_is_written: SentAgainAtOnce, remote;
     hazard_16_server_settles_before_a_start: UnsettledStart, remote;
@@ -148,6 +149,19 @@ fn flush_what_is_left(world: &mut World) -> Run {
 fn hazard_16_loss_is_told_by_the_next_flush(world: &mut World) -> Run {
     begin(world)?;
     write(world, 0, 10, 1)?;
+    world.cut_connection(0, true);
+    world.pass(100 * MS)?;
+    flush_in_vain(world)?;
+    flush_what_is_left(world)?;
+    world.verify()
+}
+
+fn hazard_16_loss_is_told_until_a_flush_succeeds(world: &mut World) -> Run {
+    begin(world)?;
+    write(world, 0, 10, 1)?;
+    world.cut_connection(0, false);
+    world.pass(100 * MS)?;
+    flush_in_vain(world)?;
     world.cut_connection(0, true);
     world.pass(100 * MS)?;
     flush_in_vain(world)?;

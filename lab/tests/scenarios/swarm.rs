@@ -57,6 +57,7 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     ),
     (Mutation::ForgetChain, "the other line prevents it: TrustDeadTail"),
     (Mutation::TrustDeadTail, "the other line prevents it: ForgetChain"),
+    (Mutation::LossToldOnce, "two losses in a row, the first without a death: seed 7008834 of a long run"),
     (Mutation::NoReserve, "other lines prevent it: FloorWithoutRoom, StuckMovedInPart"),
     (Mutation::FloorWithoutRoom, "other lines prevent it: NoReserve, StuckMovedInPart"),
     (Mutation::ForgetPins, "the checksum of the block prevents it"),

@@ -84,7 +84,6 @@ impl Judge {
     /// The client was told of it, or gave it away.
     pub fn taken_back(&mut self) {
         self.owes |= self.changes > self.flushed;
-        self.flushed = self.changes;
     }
 
     /// The server was looked for and not found. True if that is the end of the wait.
