@@ -30,6 +30,7 @@ mod signature;
 mod startup;
 mod state;
 mod superblock;
+mod trial;
 mod uncached;
 mod verbs;
 mod warm_list;

@@ -19,6 +19,8 @@
 //! [`devices`] (what a name opens, operations under way, models). [`kernel`] has the kernel make a block device that a
 //! door serves, [`limits`] hold back what a volume's clients ask for beyond their share. All payload lives in one [`buffers::Pool`].
 //!
+//! [`trial`] finds out what a device is good for before it is made a cache.
+//!
 //! `unsafe` is denied but where memory is shared with the kernel: the backends of a reactor, operations at devices,
 //! connections of doors, the pool; and for signals. Each use states why it is sound.
 
@@ -38,3 +40,4 @@ pub mod reactor;
 pub mod server;
 #[expect(unsafe_code, reason = "signal masks, the allocator's settings, and an end without destructors")]
 pub mod signals;
+pub mod trial;

@@ -12,6 +12,7 @@ use crate::report::Division;
 use crate::startup::{index_bytes, random_bytes};
 use crate::state::{StateDirectory, hexadecimal};
 use crate::superblock::{self, system};
+use crate::trial::{Findings, TRIAL_SECONDS};
 use anyhow::{Context, Result, anyhow};
 use engine::composition::Composition;
 use engine::format::{Layout, Region, Superblock};
@@ -21,6 +22,7 @@ use live::devices::{Access, Device, DeviceSpec};
 use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
+use std::time::Duration;
 
 /// Bytes that are zeroed at once.
 const ZERO_BYTES: u64 = 1 << 20;
@@ -43,12 +45,14 @@ struct Created {
     division: Division,
     /// Memory for the tables of cached blocks, at the most.
     index_bytes: u64,
+    /// Findings about the cache device, if it was tried.
+    trial: Option<Findings>,
 }
 
 pub(super) fn run(arguments: Create) -> Result<()> {
     let Create { origin: origin_spec, cache: cache_spec, name, profile, mode, is_unsafe, .. } = arguments;
     let is_ephemeral = arguments.ephemeral;
-    let Create { wipe, take_over, sparse, places, report, .. } = arguments;
+    let Create { wipe, take_over, sparse, trial_seconds, places, report, .. } = arguments;
     check_pair(&origin_spec, &cache_spec)?;
     let state = StateDirectory::find(places.state_dir.as_deref())?;
     let profile = profile::load(&profile)?;
@@ -84,7 +88,7 @@ pub(super) fn run(arguments: Create) -> Result<()> {
         next_volume_id: 2,
         volumes: Default::default(),
     };
-    let created = Created {
+    let mut created = Created {
         cache: cache_spec.absolute().to_string(),
         origin: volume.origin.clone(),
         set_id: hexadecimal(&set_id),
@@ -97,6 +101,7 @@ pub(super) fn run(arguments: Create) -> Result<()> {
         origin_bytes: origin.size_bytes(),
         division: (&layout).into(),
         index_bytes: index_bytes(&superblock),
+        trial: None,
     };
     superblock::note_change(&mut superblock, "", "profile", "", &created.profile);
     superblock::note_change(&mut superblock, &volume.name, "origin", "", &volume.origin);
@@ -104,11 +109,30 @@ pub(super) fn run(arguments: Create) -> Result<()> {
 
     state.make()?;
     NewCache { device: &cache, wipe: wipe.as_ref(), sparse }.prepare(&state)?;
+    created.trial = tried(&cache, trial_seconds)?;
     format(&cache, &mut superblock)?;
     remember(&state, &superblock, &cache_spec, true, sparse)?;
     warn_of_alignment(&profile.name, &composition, sector_bytes);
     warn_of_room(&profile.name, &composition, &layout, &cache);
     print(&created, report.json)
+}
+
+/// Tries a cache device, if that is wanted.
+fn tried(cache: &Device, seconds: Option<u32>) -> Result<Option<Findings>> {
+    let seconds = seconds.unwrap_or(if cache.is_block_device() { TRIAL_SECONDS } else { 0 });
+    if seconds == 0 {
+        return Ok(None);
+    }
+    let spec = cache.spec();
+    notice(format_args!("{spec} is tried for {seconds} s before it is formatted (see --trial-seconds)"));
+    let found = live::trial::run(cache, Duration::from_secs(seconds.into()))
+        .map_err(system)
+        .with_context(|| format!("{spec} failed its trial; use another device"))?;
+    let findings = Findings::from(&found);
+    if let Some(doubt) = findings.doubt() {
+        notice(format_args!("{doubt}"));
+    }
+    Ok(Some(findings))
 }
 
 /// Writes the records of a new cache, its superblock last.
@@ -151,6 +175,9 @@ fn print(created: &Created, json: bool) -> Result<()> {
         Size(created.origin_bytes),
         created.cache
     )?;
+    if let Some(findings) = &created.trial {
+        writeln!(output, "{findings}")?;
+    }
     Ok(output.finish()?)
 }
 

@@ -35,6 +35,36 @@ fn odd_sizes_are_taken() {
     place.done(&["add", &cache, "--origin", &tiny, "--name", "tiny"]);
 }
 
+#[test]
+fn a_device_is_tried_before_it_is_formatted() {
+    let place = Place::new();
+    let origin = place.file("slow.img", 16 * MIB);
+    let store = place.file("store.img", 64 * MIB);
+    let disk = format!("model:hdd?store={store}&write_cache=off");
+    let create = ["create", "--origin", &origin, "--cache", &disk, "--trial-seconds", "2"];
+    let text = place.done(&create);
+    assert!(text.contains("trial of 2 s: flush"), "{text}");
+    assert!(text.contains("as on a hard disk") || text.contains("as for a hard disk"), "{text}");
+    place.done(&["check", &disk]);
+    let holds = [&create[..], &["--take-over", &origin]].concat();
+    place.refused(&holds, 1, &["holds a Forebay cache", "--wipe"]);
+    let again = [&create[..], &["--wipe", &disk, "--take-over", &origin, "--json"]].concat();
+    let created: serde_json::Value = serde_json::from_str(&place.done(&again)).unwrap();
+    let trial = &created["trial"];
+    assert!(trial["written_bytes"].as_u64().unwrap() <= 64 * MIB, "{trial}");
+    assert!(trial["steady_bytes_per_second"].as_u64().unwrap() < 300 * MIB, "{trial}");
+    assert!(trial["read_p50_us"].as_u64().unwrap() > 1000, "{trial}");
+}
+
+#[test]
+fn a_file_is_not_tried_unless_that_is_wanted() {
+    let place = Place::new();
+    let (origin, cache) = (place.file("slow.img", 16 * MIB), place.file("fast.img", 32 * MIB));
+    let text = place.done(&["create", "--origin", &origin, "--cache", &cache, "--json"]);
+    let created: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(created["trial"], serde_json::Value::Null);
+}
+
 /// Bytes that a file has on its file system.
 fn allocated_bytes(path: &str) -> u64 {
     fs::metadata(path).unwrap().blocks() * 512

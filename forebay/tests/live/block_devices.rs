@@ -14,7 +14,8 @@ fn a_volume_on_block_devices() {
     let cache_file = site.file("cache", 40 * MIB);
     let Some(origin) = LoopDevice::try_attach(&origin_file) else { return };
     let Some(cache) = LoopDevice::try_attach(&cache_file) else { return };
-    site.run(&["create", "--origin", origin.path(), "--cache", cache.path(), "--name", "disk"]);
+    let create = ["create", "--origin", origin.path(), "--cache", cache.path(), "--name", "disk"];
+    site.run(&[&create[..], &["--trial-seconds", "1"]].concat());
     let daemon = Daemon::start(&site, cache.path(), &[]);
     let output = site.path("output");
     tool("nbdcopy", &[&daemon.uri("disk"), &output]);

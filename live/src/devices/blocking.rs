@@ -71,6 +71,24 @@ impl BlockingDevice {
         Ok(())
     }
 
+    /// Drops a range, which reads as anything then.
+    ///
+    /// # Errors
+    /// The device's errno; [`Errno::OPNOTSUPP`] if it cannot do that.
+    pub fn discard(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), Errno> {
+        check_range(&self.device, offset_bytes, len_bytes)?;
+        match self.device.kind() {
+            Kind::File(file) => file.discard(offset_bytes, len_bytes),
+            Kind::Nbd(_) => Err(Errno::OPNOTSUPP),
+            Kind::Modelled(modelled) => {
+                match modelled.perform(token(), Job::Discard { offset_bytes, len_bytes }) {
+                    Transfer::None(result) => result,
+                    Transfer::Read { .. } | Transfer::Write { .. } => Ok(()),
+                }
+            }
+        }
+    }
+
     /// Makes earlier writes durable.
     ///
     /// # Errors

@@ -218,6 +218,11 @@ impl OpenFile {
         self.block
     }
 
+    /// Whether the kernel knows of a write cache that a power cut empties; nothing if it does not say.
+    pub(crate) fn has_volatile_cache(&self) -> Option<bool> {
+        if self.block { identity::has_volatile_cache(self.device_inode.1) } else { None }
+    }
+
     /// Whether it goes past the page cache, or has none in between that matters.
     pub(crate) fn is_direct(&self) -> bool {
         self.direct || self.memory

@@ -11,16 +11,9 @@ const NAMES: [&str; 8] =
 /// The identity of a block device: its world-wide name or serial number, and where on it the
 /// partition begins. Empty if it has none.
 pub(super) fn of_block_device(number: u64) -> String {
-    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-    let Ok(directory) = PathBuf::from(format!("/sys/dev/block/{major}:{minor}")).canonicalize() else {
-        return String::new();
-    };
+    let Some((directory, disk)) = directories(number) else { return String::new() };
     let read = |path: PathBuf| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
-    let start = read(directory.join("start")).filter(|_| directory.join("partition").exists());
-    let disk = match (&start, directory.parent()) {
-        (Some(_), Some(parent)) => parent.to_owned(),
-        _ => directory,
-    };
+    let start = if disk == directory { None } else { read(directory.join("start")) };
     let Some(name) = NAMES.iter().find_map(|name| read(disk.join(name)).filter(|text| !text.is_empty()))
     else {
         return String::new();
@@ -29,6 +22,25 @@ pub(super) fn of_block_device(number: u64) -> String {
     match start {
         Some(start) => format!("{name}+{start}"),
         None => name,
+    }
+}
+
+/// The sysfs directories of a block device and of the disk that it is, or is a partition of.
+fn directories(number: u64) -> Option<(PathBuf, PathBuf)> {
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let directory = PathBuf::from(format!("/sys/dev/block/{major}:{minor}")).canonicalize().ok()?;
+    let whole = directory.parent().filter(|_| directory.join("partition").exists());
+    let disk = whole.map_or_else(|| directory.clone(), Path::to_owned);
+    Some((directory, disk))
+}
+
+/// Whether the kernel knows of a write cache of the disk that a power cut empties; nothing if it does not say.
+pub(super) fn has_volatile_cache(number: u64) -> Option<bool> {
+    let (_, disk) = directories(number)?;
+    match std::fs::read_to_string(disk.join("queue/write_cache")).ok()?.trim() {
+        "write back" => Some(true),
+        "write through" => Some(false),
+        _ => None,
     }
 }
 

@@ -349,6 +349,15 @@ impl Device {
         self.file().is_some_and(OpenFile::is_block_device)
     }
 
+    /// Whether the kernel knows of a write cache of it that a power cut empties; nothing if it does not say.
+    #[must_use]
+    pub fn has_volatile_cache(&self) -> Option<bool> {
+        match &self.opened.kind {
+            Kind::File(file) => file.has_volatile_cache(),
+            Kind::Modelled(_) | Kind::Nbd(_) => None,
+        }
+    }
+
     /// Whether its I/O goes past the page cache, or there is nothing behind the page cache. False
     /// deserves a warning: data is then cached twice.
     #[must_use]

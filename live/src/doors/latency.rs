@@ -99,7 +99,6 @@ pub struct Histograms {
 
 impl Histograms {
     pub(crate) fn new() -> Histograms {
-        let histogram = || Histogram::new_with_max(LATENCY_NS_MAX, DIGITS).expect("the bounds are valid");
         Histograms {
             read: histogram(),
             write: histogram(),
@@ -128,7 +127,13 @@ impl Histograms {
     }
 }
 
-fn summary(histogram: &Histogram<u64>) -> Latency {
+/// A histogram of times in nanoseconds.
+pub(crate) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_max(LATENCY_NS_MAX, DIGITS).expect("the bounds are valid")
+}
+
+/// The summary of a histogram of times in nanoseconds.
+pub(crate) fn summary(histogram: &Histogram<u64>) -> Latency {
     Latency {
         count: histogram.len(),
         p50_ns: histogram.value_at_quantile(0.5),
