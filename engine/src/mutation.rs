@@ -430,6 +430,8 @@ mutations! {
     /// Hazard 16: a process is killed with v1 on its way around the cache. The next one reads v0, and caches it; then the
     /// server carries out v1. v0 is read until it is evicted, then v1.
     UnsettledStart,
+    /// Hazard 16: the same with a server that is slow: it carries out v1 three seconds after the end.
+    SlownessIgnored,
     /// Hazard 16: a server answers v1 twice. The second answer is taken for one to v2, which has the same cookie, and which
     /// the server never carries out.
     CookiesComeAgain,

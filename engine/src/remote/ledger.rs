@@ -1,6 +1,6 @@
 //! The ledger of a remote origin: what is under way, what is answered, and what a lost connection takes back.
 
-use super::{Answer, Entry, Heard, Kind, Owner, Remote, SETTLE_NS};
+use super::{Answer, Entry, Heard, Kind, Owner, Remote, settle_ns};
 use crate::effect::Errno;
 use crate::mutation::Mutation;
 use crate::units::Nanos;
@@ -146,9 +146,18 @@ impl<C> Remote<C> {
         if self.mutations.has(Mutation::LossToldOnce) {
             self.flushed = self.changes;
         }
-        if has_changes && !self.mutations.has(Mutation::SentAgainAtOnce) {
-            // HAZARD 16: the server may go on for a while with what it got.
-            self.held_until = self.held_until.max(now.plus(SETTLE_NS));
+        if has_changes {
+            self.changes_lost_at = Some(now);
+            self.settle(0);
+        }
+    }
+
+    /// HAZARD 16: the server may go on for a while with what it got, longer if a flush takes it long.
+    pub(super) fn settle(&mut self, flush_ns: u64) {
+        let lost_at = self.changes_lost_at.filter(|_| !self.mutations.has(Mutation::SentAgainAtOnce));
+        if let Some(lost_at) = lost_at {
+            let until = lost_at.plus(settle_ns(flush_ns, self.mutations));
+            self.held_until = self.held_until.max(until);
         }
     }
 

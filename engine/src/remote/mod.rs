@@ -33,14 +33,26 @@ use places::{Place, Places};
 /// long after that of the process before may have ended: a server that goes on with what it got must not overwrite newer
 /// data, nor change what was read.
 pub const SETTLE_NS: u64 = Nanos::SECOND;
+/// A server that is slow may take as long as so many flushes of now, ...
+const SETTLE_FLUSHES: u64 = 10;
+/// ... and not longer than this.
+const SETTLE_NS_MAX: u64 = 30 * Nanos::SECOND;
 /// The longest range that is dropped or zeroed by one request.
 const RANGE_BYTES_MAX: u64 = 1 << 30;
 
-/// The time from which an export may be used that was locked at `taken`: until then its server may go on with requests of
-/// the process before (hazard 16).
+/// The time for which a server may go on with requests of a connection that is over, if a flush takes it so long now.
 #[must_use]
-pub fn settled_at(taken: Nanos, mutations: Mutations) -> Nanos {
-    if mutations.has(Mutation::UnsettledStart) { taken } else { taken.plus(SETTLE_NS) }
+pub fn settle_ns(flush_ns: u64, mutations: Mutations) -> u64 {
+    let is_ignored = mutations.has(Mutation::SlownessIgnored);
+    let flushes = if is_ignored { 0 } else { SETTLE_FLUSHES };
+    flush_ns.saturating_mul(flushes).clamp(SETTLE_NS, SETTLE_NS_MAX)
+}
+
+/// The time from which an export may be used that was locked at `taken`, and whose server took `flush_ns` for a flush: until
+/// then it may go on with requests of the process before (hazard 16).
+#[must_use]
+pub fn settled_at(taken: Nanos, flush_ns: u64, mutations: Mutations) -> Nanos {
+    if mutations.has(Mutation::UnsettledStart) { taken } else { taken.plus(settle_ns(flush_ns, mutations)) }
 }
 
 /// A kind of operation.
@@ -204,6 +216,8 @@ pub struct Remote<C> {
     away_since: Option<Nanos>,
     /// The wait is over: what needs the origin fails at once.
     is_given_up: bool,
+    /// The connection was lost with changes that were not answered: when it was last, if ever.
+    changes_lost_at: Option<Nanos>,
     /// No change goes out before.
     held_until: Nanos,
     /// The longest wait for the server.
@@ -230,6 +244,7 @@ impl<C> Remote<C> {
             owes_failure: false,
             away_since: None,
             is_given_up: false,
+            changes_lost_at: None,
             held_until: Nanos(0),
             patience_ns,
             mutations,
@@ -305,8 +320,9 @@ impl<C> Remote<C> {
         Known { facts: self.facts.clone(), places: self.places.known(), mutations: self.mutations }
     }
 
-    /// The export was recognised, and these are the facts about it now.
-    pub fn recognised(&mut self, now: Facts) {
+    /// The export was recognised, these are the facts about it now, and a flush took its server so long.
+    pub fn recognised(&mut self, now: Facts, flush_ns: u64) {
+        self.settle(flush_ns);
         // The name and the smallest transfer are those that were known.
         let name = self.facts.name.take().or_else(|| now.name.clone());
         self.facts = Facts { name, sector_bytes: self.facts.sector_bytes, ..now };

@@ -92,6 +92,20 @@ fn what_was_under_way_is_sent_again_when_the_server_has_settled() {
 }
 
 #[test]
+fn a_slow_server_gets_more_time_to_settle() {
+    let mut remote = up(facts());
+    let write = send(&mut remote, Kind::Write, 'w', 0, 1);
+    remote.lost(1, Nanos(5));
+    remote.take_back(Nanos(5));
+    remote.recognised(facts(), SETTLE_NS);
+    remote.go_up();
+    assert_eq!(remote.task(Nanos(6)), Task::WaitUntil(Nanos(5 + 10 * SETTLE_NS)));
+    assert_eq!(remote.begin(write.cookie, Nanos(5 + SETTLE_NS)), None);
+    // It has flushed for a long time, and nobody waits for ever.
+    assert_eq!(settled_at(Nanos(7), 100 * SETTLE_NS, Mutations::NONE), Nanos(7 + 30 * SETTLE_NS));
+}
+
+#[test]
 fn a_loss_is_told_by_a_flush() {
     let mut remote = up(facts());
     let write = send(&mut remote, Kind::Write, 'w', 0, 1);
@@ -115,12 +129,21 @@ fn a_flush_under_way_fails_behind_what_it_takes_back() {
     remote.lost(1, Nanos(0));
     remote.take_back(Nanos(0));
     assert_eq!(answers(&mut remote), [('w', true), ('f', false)]);
-    // Nothing is unflushed: a flush is sent again like everything else.
-    remote.go_up();
-    let flush = send(&mut remote, Kind::Flush, 'g', 0, 0);
-    remote.lost(3, Nanos(0));
+    // Until a flush has succeeded the server may have kept what the next loss takes.
+    let generation = remote.go_up();
+    send(&mut remote, Kind::Flush, 'g', 0, 0);
+    remote.lost(generation, Nanos(0));
     remote.take_back(Nanos(0));
-    assert!(answers(&mut remote).is_empty() && remote.waiting().eq([flush.cookie]));
+    assert_eq!(answers(&mut remote), [('g', false)]);
+    // Then nothing is unflushed: a flush is sent again like everything else.
+    let generation = remote.go_up();
+    let flush = send(&mut remote, Kind::Flush, 'h', 0, 0);
+    remote.heard(generation, flush.cookie, Ok(()));
+    let flush = send(&mut remote, Kind::Flush, 'i', 0, 0);
+    remote.lost(generation, Nanos(0));
+    remote.take_back(Nanos(0));
+    assert_eq!(answers(&mut remote), [('h', true)]);
+    assert!(remote.waiting().eq([flush.cookie]));
 }
 
 #[test]

@@ -419,6 +419,7 @@ impl Options {
                 volumes: self.get(Knob::remote),
                 request_sectors: self.get(Knob::server_sectors).min(65_536),
                 without_flush: self.get(Knob::server_fua) > 0,
+                flush_ns: 0,
             },
             memory_blocks: self.get(Knob::memory_blocks),
             have_origins_identities: self.get(Knob::identities) > 0,

@@ -17,6 +17,8 @@ crate::scenarios! {
     hazard_16_failed_flush_is_told_last: FailedFlushOvertakes, remote;
     hazard_16_server_settles_before_it_is_written: SentAgainAtOnce, remote;
     hazard_16_server_settles_before_a_start: UnsettledStart, remote;
+    hazard_16_slow_server_settles_before_it_is_written: SlownessIgnored, remote_slow;
+    hazard_16_slow_server_settles_before_a_start: SlownessIgnored, remote_slow;
     hazard_16_answered_twice: CookiesComeAgain, remote;
     hazard_16_answered_late: LateAnswersCount, remote;
     hazard_16_another_disk: RejoinAnother, remote;
@@ -36,6 +38,13 @@ fn remote() -> Setup {
 fn remote_without_flush() -> Setup {
     let mut setup = remote();
     setup.servers.without_flush = true;
+    setup
+}
+
+/// A flush takes the server half a second, and anything else may take ten times as long.
+fn remote_slow() -> Setup {
+    let mut setup = remote();
+    setup.servers.flush_ns = 500 * MS;
     setup
 }
 
@@ -191,12 +200,13 @@ fn hazard_16_failed_flush_is_told_last(world: &mut World) -> Run {
     world.verify()
 }
 
-fn hazard_16_server_settles_before_it_is_written(world: &mut World) -> Run {
+/// A server goes on with a write so long after its connection.
+fn goes_on_for(world: &mut World, ns: u64) -> Run {
     begin(world)?;
     let (first, _) = write_held(world, 10)?;
     world.cut_connection(0, false);
     world.release();
-    world.pass(100 * MS)?;
+    world.pass(ns)?;
     if world.answer(first).is_some() {
         write(world, 0, 10, 1)?;
     }
@@ -207,15 +217,32 @@ fn hazard_16_server_settles_before_it_is_written(world: &mut World) -> Run {
     read(world, 0, 10, 1)
 }
 
-fn hazard_16_server_settles_before_a_start(world: &mut World) -> Run {
+/// The same behind the end of a process.
+fn goes_on_behind_the_end_for(world: &mut World, ns: u64) -> Run {
     begin(world)?;
     let _never_answered = write_held(world, 10)?;
-    world.kill_before_servers(500 * MS);
+    world.kill_before_servers(ns);
     world.open()?;
     flush(world, 0)?;
     fill(world, 0, 10, 1)?;
-    world.pass(1000 * MS)?;
+    world.pass(ns + 500 * MS)?;
     evict(world)
+}
+
+fn hazard_16_server_settles_before_it_is_written(world: &mut World) -> Run {
+    goes_on_for(world, 100 * MS)
+}
+
+fn hazard_16_server_settles_before_a_start(world: &mut World) -> Run {
+    goes_on_behind_the_end_for(world, 500 * MS)
+}
+
+fn hazard_16_slow_server_settles_before_it_is_written(world: &mut World) -> Run {
+    goes_on_for(world, 3000 * MS)
+}
+
+fn hazard_16_slow_server_settles_before_a_start(world: &mut World) -> Run {
+    goes_on_behind_the_end_for(world, 3000 * MS)
 }
 
 fn hazard_16_answered_twice(world: &mut World) -> Run {

@@ -125,8 +125,9 @@ impl World {
 
     /// The right disk is back.
     fn found(&mut self, volume: usize, facts: Facts) {
+        let flush_ns = self.setup.servers.flush_ns;
         let server = self.server(volume);
-        server.remote.recognised(facts);
+        server.remote.recognised(facts, flush_ns);
         server.generation = server.remote.go_up();
         server.judge.is_back();
         (server.is_seeking, server.pause_ns, server.has_own_flush) = (false, 0, false);

@@ -99,6 +99,8 @@ pub struct ServerSetup {
     pub request_sectors: u64,
     /// They have no flush: each change says that it is to be durable.
     pub without_flush: bool,
+    /// A flush takes them so long when a client connects.
+    pub flush_ns: u64,
 }
 
 /// A request that a server has.
@@ -251,7 +253,8 @@ impl World {
 
     /// Waits until servers have settled, as the daemon does before it reads from an origin.
     pub(super) fn wait_for_servers(&mut self) {
-        let Nanos(settled_ns) = remote::settled_at(Nanos(0), self.setup.mutations);
+        let Nanos(settled_ns) =
+            remote::settled_at(Nanos(0), self.setup.servers.flush_ns, self.setup.mutations);
         self.time_passes_at_servers(settled_ns);
     }
 

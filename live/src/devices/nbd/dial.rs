@@ -1,5 +1,6 @@
 //! Dialling: a connection to a server, its handshake, and a few reads before it is used.
 
+use crate::clock;
 use crate::nbd::client::negotiation::{self, ExportInfo};
 use crate::nbd::client::{ClientError, Stream};
 use crate::nbd::replies::{Asked, Replies, Requests};
@@ -224,13 +225,20 @@ impl Dialed {
         Ok(payload_checksum(&block))
     }
 
-    /// The places spread over the export, made durable before they are read.
-    pub(super) fn spread_places(&mut self, uri: &NbdUri) -> Result<Places, DialError> {
+    /// Flushes an export that can be flushed; returns the time that it took, in nanoseconds.
+    pub(super) fn flush(&mut self, uri: &NbdUri) -> Result<u64, DialError> {
+        let start = clock::now();
         if self.info.flags & FLAG_SEND_FLUSH != 0 && !self.info.is_read_only() {
-            // A power cut must not take back what is remembered.
             let result = self.ask(CMD_FLUSH, 0, &mut []);
             settle(result, uri, "be flushed")?;
         }
+        Ok(clock::now().since(start))
+    }
+
+    /// The places spread over the export, made durable before they are read.
+    pub(super) fn spread_places(&mut self, uri: &NbdUri) -> Result<Places, DialError> {
+        // A power cut must not take back what is remembered.
+        self.flush(uri)?;
         let mut places = Places::default();
         for offset_bytes in places::spread_offsets(self.info.size_bytes) {
             places.add_read(Place { offset_bytes, checksum: self.checksum_at(uri, offset_bytes)? });

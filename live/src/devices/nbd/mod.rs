@@ -103,7 +103,8 @@ impl NbdDevice {
         }
         let mut places = Places::default();
         if is_written {
-            std::thread::sleep(remaining(settled_at(locked_at, Mutations::NONE)));
+            let flush_ns = first.flush(uri).map_err(failed)?;
+            std::thread::sleep(remaining(settled_at(locked_at, flush_ns, Mutations::NONE)));
             places = first.spread_places(uri).map_err(failed)?;
         }
         let count = if facts.has_several_connections && is_written { LINKS_MAX } else { 1 };
