@@ -57,6 +57,11 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     ),
     (Mutation::ForgetChain, "the other line prevents it: TrustDeadTail"),
     (Mutation::TrustDeadTail, "the other line prevents it: ForgetChain"),
+    (
+        Mutation::LateAnswersCount,
+        "the FLUSHes that fail after a loss tell of it, but where all was flushed before",
+    ),
+    (Mutation::SlownessIgnored, "the servers here are not slow"),
     (Mutation::LossToldOnce, "two losses in a row, the first without a death: seed 7008834 of a long run"),
     (Mutation::NoReserve, "other lines prevent it: FloorWithoutRoom, StuckMovedInPart"),
     (Mutation::FloorWithoutRoom, "other lines prevent it: NoReserve, StuckMovedInPart"),

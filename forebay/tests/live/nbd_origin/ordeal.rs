@@ -103,6 +103,7 @@ impl<'site> Ordeal<'site> {
                 "--iodepth=8",
                 "--verify=crc32c",
                 "--do_verify=1",
+                "--verify_state_save=0",
                 "--randseed=7",
                 "--output-format=terse",
             ])

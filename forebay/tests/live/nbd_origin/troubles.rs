@@ -2,7 +2,8 @@
 //!
 //! * While the server fails what it is asked for, reads and changes of its volume may fail.
 //! * After its death a FLUSH may fail, and those sent before that was answered: what clients changed at the origin alone
-//!   may be lost with the server. Until then what is to be durable by itself may fail, too, which says nothing of others.
+//!   may be lost with the server. If a change was answered while that one was under way, it does not speak for it, and the
+//!   next one fails as well. Until then what is to be durable by itself may fail, too, which says nothing of others.
 //!
 //! Any other error breaks the promise: a server that is away for less than ten seconds is waited for.
 
@@ -21,8 +22,8 @@ pub struct Troubles(Mutex<State>);
 struct State {
     /// Times in which it failed operations, with their ends if they have ended.
     failing: Vec<(Instant, Option<Instant>)>,
-    /// Its deaths, and when a FLUSH told of them.
-    deaths: Vec<(Instant, Option<Instant>)>,
+    /// Its deaths, and when FLUSHes told of them: a first one, and one that was sent after that.
+    deaths: Vec<(Instant, [Option<Instant>; 2])>,
 }
 
 impl Troubles {
@@ -44,7 +45,7 @@ impl Troubles {
 
     /// It is about to die.
     pub fn dies(&self) {
-        self.lock().deaths.push((Instant::now(), None));
+        self.lock().deaths.push((Instant::now(), [None; 2]));
     }
 
     /// The next life of the daemon begins, with a server that works.
@@ -64,14 +65,18 @@ impl Excuses for Troubles {
         if has_failed || !is_durable {
             return has_failed;
         }
-        let mut is_told = false;
+        let mut is_explained = false;
         for (_, told) in state.deaths.iter_mut().filter(|(death, _)| *death <= *answered_at) {
-            is_told |= told.is_none_or(|told| *asked_at <= told);
+            // The first of the two that it may be.
+            let Some(at) = told.iter().position(|told| told.is_none_or(|told| *asked_at <= told)) else {
+                continue;
+            };
+            is_explained = true;
             if *kind == Kind::Flush {
-                told.get_or_insert(*answered_at);
+                told[at].get_or_insert(*answered_at);
             }
         }
-        is_told
+        is_explained
     }
 
     fn flush_answered(&self, _: Instant) {
@@ -104,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_death_is_told_once() {
+    fn a_death_is_told_twice_at_the_most() {
         let troubles = Troubles::default();
         troubles.dies();
         assert!(!troubles.explain(&failure(Kind::Write, false)));
@@ -113,6 +118,7 @@ mod tests {
         troubles.flush_answered(beside.asked_at);
         assert!(troubles.explain(&failure(Kind::Write, true)));
         assert!(troubles.explain(&beside), "it was sent before that was answered");
+        assert!(troubles.explain(&failure(Kind::Flush, false)), "the first one did not speak for everything");
         assert!(!troubles.explain(&failure(Kind::Flush, false)), "later");
     }
 }
