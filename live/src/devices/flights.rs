@@ -252,14 +252,14 @@ impl Flights {
             abandoned: false,
         });
         if self.lines[line].nbd().is_some() {
-            self.ask(key, waker);
+            self.ask(key, backend, waker);
         } else {
             self.issue(key, now, backend);
         }
     }
 
     /// Hands a flight to the export that it goes to.
-    fn ask(&mut self, key: usize, waker: &Arc<OwnedFd>) {
+    fn ask(&mut self, key: usize, backend: &mut Backend, waker: &Arc<OwnedFd>) {
         let flight = &self.flights[key];
         let nbd = self.lines[flight.line].nbd().expect("the caller has just seen it");
         let kind = match flight.step {
@@ -274,6 +274,9 @@ impl Flights {
         // lets nobody else use what is read into, nor write to what is written from.
         let span = unsafe { Span::new(&flight.vectors) };
         nbd.submit(operation, span, key as u64, waker);
+        if !nbd.is_heard_by(backend) {
+            backend.listen(nbd.ear(waker));
+        }
     }
 
     /// Picks up the answers and events of exports.
@@ -535,6 +538,12 @@ impl Flights {
     /// Operations that no device has answered yet.
     pub(crate) fn in_flight(&self) -> usize {
         self.flights.len()
+    }
+
+    /// Whether reads of exports are all that is under way.
+    pub(crate) fn is_reading_elsewhere(&self) -> bool {
+        let is_read = |flight: &Flight| flight.step == Step::Read && self.lines[flight.line].nbd().is_some();
+        self.flights.iter().all(|(_, flight)| is_read(flight))
     }
 
     fn answer(&mut self, io: IoId, result: Result<(), Errno>) {
