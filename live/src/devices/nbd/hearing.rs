@@ -1,7 +1,8 @@
 //! Hearing: the replies of an export's connections are taken by whoever is there to do it.
 //!
-//! First that is a thread. The reactor that asks for something takes its place, and hears by itself from then on: one
-//! wake-up less between the server and the client.
+//! A reactor that asks for something hears the reply itself: one wake-up less between the server and the client. A thread
+//! does while no reactor asks, and while several long reads are under way: it copies their data beside the reactor's
+//! work. Measured over nbdkit's memory, reads in a row of 128 KiB are a quarter slower without it.
 //!
 //! Invariant:
 //! - I1: who hears holds the lock on the parsers. A link whose parser is not among them touches no memory that is read
@@ -20,6 +21,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::time::Timespec;
 use std::io::{self, BufReader, ErrorKind, IoSliceMut, Read};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes that are heard at once: a few replies to short reads. The data of a long one goes past this buffer.
@@ -34,8 +36,11 @@ pub(super) struct Hearing {
     /// Ready when a connection is, or at the end.
     arrivals: OwnedFd,
     end: OwnedFd,
-    /// Written to when the thread is to go.
-    dismissal: OwnedFd,
+    is_over: AtomicBool,
+    /// The thread hears.
+    is_thread_on_duty: AtomicBool,
+    /// Written to when the thread is to look at its duty again.
+    bell: OwnedFd,
     /// By the numbers of their events. None where the connection is lost.
     parsers: Mutex<Vec<Option<Parser>>>,
 }
@@ -111,9 +116,16 @@ impl Reader {
 impl Hearing {
     pub(super) fn new() -> io::Result<Hearing> {
         let arrivals = epoll::create(CreateFlags::CLOEXEC)?;
-        let [end, dismissal] = [eventfd(0, EventfdFlags::CLOEXEC)?, eventfd(0, EventfdFlags::CLOEXEC)?];
+        let [end, bell] = [eventfd(0, EventfdFlags::CLOEXEC)?, eventfd(0, EventfdFlags::CLOEXEC)?];
         epoll::add(&arrivals, &end, EventData::new_u64(END), EventFlags::IN)?;
-        Ok(Hearing { arrivals, end, dismissal, parsers: Mutex::default() })
+        Ok(Hearing {
+            arrivals,
+            end,
+            is_over: AtomicBool::new(false),
+            is_thread_on_duty: AtomicBool::new(true),
+            bell,
+            parsers: Mutex::default(),
+        })
     }
 
     fn parsers(&self) -> MutexGuard<'_, Vec<Option<Parser>>> {
@@ -181,25 +193,38 @@ impl Hearing {
         goes_on
     }
 
-    /// Hears until a reactor does, or to the end; the thread that does it first.
-    pub(super) fn stand_in(&self, shared: &Shared) {
-        loop {
-            let mut polls = [&self.arrivals, &self.dismissal].map(|event| PollFd::new(event, PollFlags::IN));
-            let waited = poll(&mut polls, None);
-            let is_dismissed = !polls[1].revents().is_empty();
-            if waited.is_ok() && (is_dismissed || !self.hear(shared)) {
-                return;
+    /// Hears whenever it is the thread's duty, to the end.
+    pub(super) fn serve(&self, shared: &Shared) {
+        while !self.is_over.load(Ordering::SeqCst) {
+            let mut polls = [&self.bell, &self.arrivals].map(|event| PollFd::new(event, PollFlags::IN));
+            let count = 1 + usize::from(self.is_thread_on_duty());
+            if poll(&mut polls[..count], None).is_err() {
+                // A signal.
+                continue;
+            }
+            if !polls[0].revents().is_empty() {
+                let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+            } else {
+                self.hear(shared);
             }
         }
     }
 
-    /// Sends the thread away.
-    pub(super) fn dismiss(&self) {
-        raise(&self.dismissal);
+    fn is_thread_on_duty(&self) -> bool {
+        self.is_thread_on_duty.load(Ordering::SeqCst)
+    }
+
+    /// Says whether the thread is to hear from now on.
+    pub(super) fn set_duty(&self, of_thread: bool) {
+        if self.is_thread_on_duty.swap(of_thread, Ordering::SeqCst) != of_thread {
+            raise(&self.bell);
+        }
     }
 
     /// All is over: whoever hears ends.
     pub(super) fn end(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        raise(&self.bell);
         raise(&self.end);
     }
 
@@ -246,6 +271,8 @@ impl Ear for ExportEar {
     /// The reactor that asked last listens; it began when it asked.
     fn hear(&self) -> bool {
         let Shared { hearing, .. } = &*self.shared;
-        self.shared.while_awake(|| hearing.hear(&self.shared)) && self.shared.asked_last(&self.waker)
+        !hearing.is_thread_on_duty()
+            && self.shared.while_awake(|| hearing.hear(&self.shared))
+            && self.shared.asked_last(&self.waker)
     }
 }

@@ -29,7 +29,7 @@ pub(super) struct Keeper {
     shared: Arc<Shared>,
     /// Those that send, one for each link.
     senders: Vec<JoinHandle<()>>,
-    /// The one that hears until a reactor does.
+    /// The one that hears when no reactor does.
     hearer: Option<JoinHandle<()>>,
 }
 
@@ -41,7 +41,7 @@ impl Keeper {
     /// Starts the keeper, with connections that are there already.
     pub(super) fn start(shared: Arc<Shared>, dialed: Vec<Dialed>) -> io::Result<JoinHandle<()>> {
         let hearing = Arc::clone(&shared);
-        let hearer = spawn("nbd-hearer", move || hearing.hearing.stand_in(&hearing))?;
+        let hearer = spawn("nbd-hearer", move || hearing.hearing.serve(&hearing))?;
         let mut keeper = Keeper { shared, senders: Vec::new(), hearer: Some(hearer) };
         if let Err(error) = keeper.install(dialed) {
             keeper.end();

@@ -1,7 +1,7 @@
 //! An export of an NBD server as a device: an origin elsewhere.
 //!
 //! A keeper makes connections, and each has a thread that sends what could not be sent at once. Reactors hand operations
-//! over without waiting, and hear the replies themselves; until one does, a thread hears.
+//! over without waiting, and hear the replies themselves; when none does, a thread hears.
 //!
 //! What a disk never does, a server does: it goes away and comes back. What that comes to is decided by
 //! [`engine::remote`], which knows no socket and no thread.
@@ -22,7 +22,7 @@ use super::DeviceError;
 use crate::clock;
 use crate::nbd::uri::NbdUri;
 use crate::patience;
-use crate::reactor::backend::{Backend, Ear};
+use crate::reactor::backend::Backend;
 use dial::{DialError, dial};
 use engine::effect::Errno;
 use engine::mutation::Mutations;
@@ -132,15 +132,18 @@ impl NbdDevice {
         self.shared.submit(operation, span, Asker::Reactor { token, waker: Arc::clone(waker) });
     }
 
-    /// Whether a reactor listens by this backend.
-    pub(crate) fn is_heard_by(&self, backend: &Backend) -> bool {
-        backend.has_ear(self.shared.hearing.descriptor())
+    /// Leaves hearing to a thread.
+    pub(crate) fn leave_hearing(&self) {
+        self.shared.hearing.set_duty(true);
     }
 
-    /// The ear of a reactor, which hears replies from now on.
-    pub(crate) fn ear(&self, waker: &Arc<OwnedFd>) -> Box<dyn Ear> {
-        self.shared.hearing.dismiss();
-        Box::new(ExportEar { shared: Arc::clone(&self.shared), waker: Arc::clone(waker) })
+    /// Lets a reactor hear, by its backend.
+    pub(crate) fn hear_by(&self, backend: &mut Backend, waker: &Arc<OwnedFd>) {
+        self.shared.hearing.set_duty(false);
+        if !backend.has_ear(self.shared.hearing.descriptor()) {
+            let ear = ExportEar { shared: Arc::clone(&self.shared), waker: Arc::clone(waker) };
+            backend.listen(Box::new(ear));
+        }
     }
 
     /// Performs an operation and waits for its answer.

@@ -168,10 +168,10 @@ impl Shared {
 
     /// Takes an operation. Its memory is used until the answer.
     pub(super) fn submit(&self, operation: Operation, span: Span, asker: Asker) {
-        if let Asker::Reactor { waker, .. } = &asker {
-            if !self.asked_last(waker) {
-                *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(waker));
-            }
+        if let Asker::Reactor { waker, .. } = &asker
+            && !self.asked_last(waker)
+        {
+            *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(waker));
         }
         let owner = match &asker {
             Asker::Reactor { .. } => Owner::Engine,
