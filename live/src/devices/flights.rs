@@ -83,6 +83,8 @@ struct Line {
     gone: bool,
     /// Operations under way for which [`Way::is_at_kernel`].
     at_kernel: usize,
+    /// Those for which [`Flight::is_long_read`].
+    long_reads: usize,
 }
 
 impl Line {
@@ -251,15 +253,16 @@ impl Flights {
             waits: false,
             abandoned: false,
         });
+        self.lines[line].long_reads += usize::from(self.flights[key].is_long_read());
         if self.lines[line].nbd().is_some() {
-            self.ask(key, waker);
+            self.ask(key, backend, waker);
         } else {
             self.issue(key, now, backend);
         }
     }
 
     /// Hands a flight to the export that it goes to.
-    fn ask(&mut self, key: usize, waker: &Arc<OwnedFd>) {
+    fn ask(&mut self, key: usize, backend: &mut Backend, waker: &Arc<OwnedFd>) {
         let flight = &self.flights[key];
         let nbd = self.lines[flight.line].nbd().expect("the caller has just seen it");
         let kind = match flight.step {
@@ -274,6 +277,12 @@ impl Flights {
         // lets nobody else use what is read into, nor write to what is written from.
         let span = unsafe { Span::new(&flight.vectors) };
         nbd.submit(operation, span, key as u64, waker);
+        match (flight.is_long_read(), self.lines[flight.line].long_reads) {
+            (true, 2..) => nbd.leave_hearing(),
+            (false, 0) => nbd.hear_by(backend, waker),
+            // Whoever hears goes on.
+            _ => {}
+        }
     }
 
     /// Picks up the answers and events of exports.
@@ -537,6 +546,12 @@ impl Flights {
         self.flights.len()
     }
 
+    /// Whether reads of exports are all that is under way.
+    pub(crate) fn is_reading_elsewhere(&self) -> bool {
+        let is_read = |flight: &Flight| flight.step == Step::Read && self.lines[flight.line].nbd().is_some();
+        self.flights.iter().all(|(_, flight)| is_read(flight))
+    }
+
     fn answer(&mut self, io: IoId, result: Result<(), Errno>) {
         self.finished.push_back(Landed { io, result });
     }
@@ -556,6 +571,7 @@ impl Flights {
 
     fn retire(&mut self, key: usize) -> Flight {
         let mut flight = self.flights.remove(key);
+        self.lines[flight.line].long_reads -= usize::from(flight.is_long_read());
         let mut vectors = std::mem::take(&mut flight.vectors);
         vectors.clear();
         self.spare_vectors.push(vectors);
@@ -564,6 +580,11 @@ impl Flights {
 }
 
 impl Flight {
+    /// Whether so much comes that it is better copied beside other work.
+    fn is_long_read(&self) -> bool {
+        self.step == Step::Read && self.len_bytes >= OFFLOAD_BYTES_MIN
+    }
+
     /// Takes `bytes` off the front of the vectors.
     fn moved(&mut self, mut bytes: u64) {
         self.done_bytes += bytes;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::nbd::wire::structured_header;
+use crate::nbd::wire::{simple_reply, structured_header};
 use proptest::prelude::*;
 
 /// Reads of 16 bytes at 512, under the cookies that are left.
@@ -19,8 +19,8 @@ impl Requests for Table {
         self.cookies.contains(&cookie).then_some(Asked { offset_bytes: 512, read_bytes: 16 })
     }
 
-    fn take(&mut self, _: u64, at_bytes: u32, len_bytes: u32, input: &mut impl Read) -> io::Result<()> {
-        input.read_exact(&mut self.data[at_bytes as usize..(at_bytes + len_bytes) as usize])
+    fn take(&mut self, _: u64, at_bytes: u32, len_bytes: u32, input: &mut impl Read) -> io::Result<usize> {
+        input.read(&mut self.data[at_bytes as usize..(at_bytes + len_bytes) as usize])
     }
 
     fn zero(&mut self, _: u64, at_bytes: u32, len_bytes: u32) {
@@ -73,26 +73,64 @@ fn a_second_answer_is_an_answer_to_nothing() {
 }
 
 proptest! {
-    /// Good replies with some bytes changed, cut off somewhere.
+    /// Good replies with some bytes changed, cut off somewhere: heard as a whole, and as they trickle in.
     #[test]
     fn any_bytes_are_heard_or_refused(
-        changes in prop::collection::vec((0_usize..90, any::<u8>()), 0..8),
-        end in 0_usize..90,
+        changes in prop::collection::vec((0_usize..150, any::<u8>()), 0..8),
+        end in 0_usize..150,
+        portions in prop::collection::vec(1_usize..40, 1..20),
     ) {
         let hole = chunk(0, REPLY_TYPE_OFFSET_HOLE, &[&520_u64.to_be_bytes(), &8_u32.to_be_bytes()]);
-        let mut bytes = [hole, data(REPLY_FLAG_DONE, 512, b"abcdefgh"), vec![0; 16]].concat();
+        let words: [&[u8]; 4] = [&5_u32.to_be_bytes(), &3_u16.to_be_bytes(), b"why", &514_u64.to_be_bytes()];
+        let error = chunk(0, REPLY_TYPE_ERROR_OFFSET, &words);
+        let last = data(REPLY_FLAG_DONE, 512, b"abcdefgh");
+        let mut bytes = [hole, error, last, simple_reply(2, Ok(())).to_vec(), vec![b'x'; 16]].concat();
         for (at, byte) in changes {
             if let Some(place) = bytes.get_mut(at) {
                 *place = byte;
             }
         }
         bytes.truncate(end);
-        let mut table = Table::new();
-        let mut replies = Replies::default();
-        let mut stream = &bytes[..];
-        while let Ok(ending) = replies.hear(&mut stream, &mut table) {
-            prop_assert!(table.cookies.contains(&ending.cookie));
-            table.cookies.retain(|cookie| *cookie != ending.cookie);
+        let (mut whole, mut trickled) = (Table::new(), Table::new());
+        let at_once = hear_all(&mut whole, &mut &bytes[..]);
+        let mut trickle = Trickle { rest: &bytes, portions: portions.into_iter().cycle(), left: 0 };
+        prop_assert_eq!(at_once, hear_all(&mut trickled, &mut trickle));
+        prop_assert_eq!(whole.data, trickled.data);
+    }
+}
+
+/// An input that has nothing for now after each portion.
+struct Trickle<'b, P> {
+    rest: &'b [u8],
+    portions: P,
+    left: usize,
+}
+
+impl<P: Iterator<Item = usize>> Read for Trickle<'_, P> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.left == 0 && !self.rest.is_empty() {
+            self.left = self.portions.next().expect("they come again");
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let some = into.len().min(self.left);
+        let read = self.rest.read(&mut into[..some])?;
+        self.left -= read;
+        Ok(read)
+    }
+}
+
+/// Hears all there is; how the requests ended, and why there is no more.
+fn hear_all(table: &mut Table, input: &mut impl Read) -> (Vec<Ending>, String) {
+    let (mut replies, mut endings) = (Replies::default(), Vec::new());
+    loop {
+        match replies.hear(input, table) {
+            Ok(ending) => {
+                assert!(table.cookies.contains(&ending.cookie), "each request ends once");
+                table.cookies.retain(|cookie| *cookie != ending.cookie);
+                endings.push(ending);
+            }
+            Err(ClientError::Socket(error)) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return (endings, error.to_string()),
         }
     }
 }

@@ -156,7 +156,7 @@ fn plain(error: &rustls::pki_types::pem::Error) -> String {
     }
 }
 
-/// The encryption of a connection in use: one thread sends, another one hears.
+/// The encryption of a connection in use: one thread sends, another one may hear.
 #[derive(Clone)]
 pub(crate) struct Cipher(Arc<Mutex<ClientConnection>>);
 
@@ -177,8 +177,8 @@ impl Cipher {
 }
 
 /// The hearing end of an encrypted connection.
-pub(crate) struct SecureReader {
-    socket: Stream,
+pub(crate) struct SecureReader<S> {
+    socket: S,
     cipher: Cipher,
     /// Bytes from the socket, of which those from `next` to `end` were not decrypted.
     bytes: Vec<u8>,
@@ -186,14 +186,19 @@ pub(crate) struct SecureReader {
     end: usize,
 }
 
-impl SecureReader {
+impl<S> SecureReader<S> {
     /// The hearing end of this socket.
-    pub(crate) fn new(socket: Stream, cipher: Cipher) -> SecureReader {
+    pub(crate) fn new(socket: S, cipher: Cipher) -> SecureReader<S> {
         SecureReader { socket, cipher, bytes: vec![0; SOCKET_BYTES], next: 0, end: 0 }
+    }
+
+    /// The socket.
+    pub(crate) fn socket(&mut self) -> &mut S {
+        &mut self.socket
     }
 }
 
-impl Read for SecureReader {
+impl<S: Read> Read for SecureReader<S> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             let mut connection = self.cipher.lock();
@@ -207,7 +212,8 @@ impl Read for SecureReader {
                 continue;
             }
             drop(connection);
-            self.next = 0;
+            // Should there be none for now, those are not to be decrypted again.
+            (self.next, self.end) = (0, 0);
             self.end = self.socket.read(&mut self.bytes)?;
             if self.end == 0 {
                 return Ok(0);

@@ -4,7 +4,7 @@ use crate::clock;
 use crate::nbd::client::negotiation::{self, ExportInfo};
 use crate::nbd::client::{ClientError, Stream};
 use crate::nbd::replies::{Asked, Replies, Requests};
-use crate::nbd::tls::{self, Channel, Cipher, SecureReader};
+use crate::nbd::tls::{self, Channel, Cipher};
 use crate::nbd::uri::{NbdUri, Server};
 use crate::nbd::wire::protocol::{
     CMD_FLUSH, CMD_READ, FLAG_SEND_FLUSH, OPT_GO, OPT_STARTTLS, REP_ERR_TLS_REQD, REP_ERR_UNKNOWN,
@@ -45,21 +45,6 @@ pub(super) enum DialError {
 pub(super) struct Dialed {
     channel: Channel,
     pub info: ExportInfo,
-}
-
-/// The end of a connection by which replies are heard.
-pub(super) enum Reader {
-    Plain(Stream),
-    Secure(SecureReader),
-}
-
-impl Read for Reader {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Reader::Plain(socket) => socket.read(bytes),
-            Reader::Secure(reader) => reader.read(bytes),
-        }
-    }
 }
 
 /// Connects to an export.
@@ -192,8 +177,14 @@ impl Requests for Alone<'_> {
         (cookie == 1).then_some(self.asked)
     }
 
-    fn take(&mut self, _cookie: u64, at_bytes: u32, len_bytes: u32, input: &mut impl Read) -> io::Result<()> {
-        input.read_exact(&mut self.into[at_bytes as usize..(at_bytes + len_bytes) as usize])
+    fn take(
+        &mut self,
+        _cookie: u64,
+        at_bytes: u32,
+        len_bytes: u32,
+        input: &mut impl Read,
+    ) -> io::Result<usize> {
+        input.read(&mut self.into[at_bytes as usize..(at_bytes + len_bytes) as usize])
     }
 
     fn zero(&mut self, _cookie: u64, at_bytes: u32, len_bytes: u32) {

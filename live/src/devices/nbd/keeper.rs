@@ -11,9 +11,8 @@ use super::link::Link;
 use super::memory::Span;
 use super::shared::{Asker, Event, Operation, Shared, Waiter};
 use crate::clock;
-use crate::nbd::replies::Replies;
 use engine::remote::{Phase, Task};
-use std::io::{self, BufReader};
+use std::io;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
@@ -22,15 +21,16 @@ use std::time::Duration;
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// Bytes that are heard at once: a few replies to short reads. The data of a long one goes past this buffer.
-const HEAR_BYTES: usize = 8 << 10;
 /// Stack of a thread.
 const STACK_BYTES: usize = 256 << 10;
 
 /// The keeper of an export.
 pub(super) struct Keeper {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    /// Those that send, one for each link.
+    senders: Vec<JoinHandle<()>>,
+    /// The one that hears when no reactor does.
+    hearer: Option<JoinHandle<()>>,
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
@@ -40,8 +40,13 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHan
 impl Keeper {
     /// Starts the keeper, with connections that are there already.
     pub(super) fn start(shared: Arc<Shared>, dialed: Vec<Dialed>) -> io::Result<JoinHandle<()>> {
-        let mut keeper = Keeper { shared, threads: Vec::new() };
-        keeper.install(dialed)?;
+        let hearing = Arc::clone(&shared);
+        let hearer = spawn("nbd-hearer", move || hearing.hearing.serve(&hearing))?;
+        let mut keeper = Keeper { shared, senders: Vec::new(), hearer: Some(hearer) };
+        if let Err(error) = keeper.install(dialed) {
+            keeper.end();
+            return Err(error);
+        }
         spawn("nbd-keeper", move || keeper.run())
     }
 
@@ -138,44 +143,34 @@ impl Keeper {
         let parts = dialed.into_iter().map(Dialed::into_parts).collect::<io::Result<Vec<_>>>()?;
         let link = |(socket, cipher)| Link::new(socket, cipher);
         let links: Vec<Arc<Link>> = parts.into_iter().map(link).collect();
-        let readers = links.iter().map(|link| link.reader()).collect::<io::Result<Vec<_>>>()?;
         let generation = self.shared.go_up(links.clone());
-        for (link, reader) in links.into_iter().zip(readers) {
-            let sending = Arc::clone(&link);
-            let shared = Arc::clone(&self.shared);
-            let threads = [
-                spawn("nbd-sender", move || sending.send_all()),
-                spawn("nbd-hearer", move || {
-                    let reason = hear(&link, reader, &shared, generation);
-                    shared.lost(generation, &reason);
-                }),
-            ];
-            for thread in threads {
-                match thread {
-                    Ok(thread) => self.threads.push(thread),
-                    Err(error) => {
-                        self.shared.lost(generation, &error.to_string());
-                        return Err(error);
-                    }
-                }
-            }
+        let mut started = self.shared.hearing.begin(&links, generation);
+        for link in links {
+            let sender = started.and_then(|()| spawn("nbd-sender", move || link.send_all()));
+            started = sender.map(|sender| self.senders.push(sender));
         }
-        Ok(())
+        if let Err(error) = &started {
+            self.shared.lost(generation, &error.to_string());
+        }
+        started
     }
 
-    /// Waits for the end of all threads of the connection, which is closed.
+    /// Waits until nobody uses the connection any more, which is closed.
     fn let_go(&mut self) {
         self.shared.lock().links.iter().for_each(|link| {
             link.say_goodbye();
             link.close();
         });
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
+        for sender in self.senders.drain(..) {
+            let _ = sender.join();
         }
+        self.shared.hearing.let_go();
     }
 
     fn end(&mut self) {
         self.let_go();
+        self.shared.hearing.end();
+        let _ = self.hearer.take().map(JoinHandle::join);
         self.shared.take_back();
         self.shared.fail_all();
         self.shared.changed.notify_all();
@@ -192,21 +187,4 @@ pub(super) fn join_more(uri: &crate::nbd::uri::NbdUri, first: Dialed, count: usi
         }
     }
     dialed
-}
-
-/// Hears replies until the connection ends; returns why it did.
-fn hear(link: &Link, reader: super::dial::Reader, shared: &Shared, generation: u64) -> String {
-    let mut input = BufReader::with_capacity(HEAR_BYTES, reader);
-    let mut replies = Replies::default();
-    loop {
-        match replies.hear(&mut input, &mut &*link) {
-            Ok(ending) => {
-                link.forget(ending.cookie);
-                if let Err(reason) = shared.ended(generation, ending) {
-                    return reason.to_owned();
-                }
-            }
-            Err(error) => return super::dial::lost_because(&error),
-        }
-    }
 }

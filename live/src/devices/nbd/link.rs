@@ -1,19 +1,19 @@
-//! A connection in use: requests go out in order, and a thread hears the replies.
+//! A connection in use: requests go out in order, and replies are heard as they come.
 //!
 //! Invariant:
-//! - I1: memory of an operation is touched only by the threads of the link on which it is under way, and by the caller of
-//!   [`Link::send`] with the outgoing frames locked. After [`Link::close`] and the end of both threads nobody does.
+//! - I1: memory of an operation is touched only by the thread of the link on which it is under way, by the caller of
+//!   [`Link::send`] with the outgoing frames locked, and by who hears ([`super::hearing`]). After [`Link::close`], the end
+//!   of the thread and [`Hearing::let_go`](super::hearing::Hearing::let_go) nobody does.
 
-use super::dial::Reader;
 use super::memory::Span;
 use crate::nbd::client::Stream;
 use crate::nbd::replies::{Asked, Requests};
-use crate::nbd::tls::{Cipher, SecureReader};
+use crate::nbd::tls::Cipher;
 use crate::nbd::wire::protocol::{CMD_DISC, CMD_READ, CMD_WRITE};
 use crate::nbd::wire::{RawRequest, encode_request};
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use std::collections::{HashMap, VecDeque};
-use std::io::{self, IoSlice, Read};
+use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -106,7 +106,7 @@ impl Link {
         };
         let is_first = outgoing.frames.is_empty() && !outgoing.is_busy;
         if is_first && self.cipher.is_none() && frame.payload_bytes <= DIRECT_BYTES_MAX {
-            // An error shows itself to the thread that hears.
+            // An error shows itself to who hears.
             if frame.send_more(&self.socket, SendFlags::DONTWAIT).is_ok() && frame.is_sent() {
                 return;
             }
@@ -116,7 +116,7 @@ impl Link {
         self.comes.notify_one();
     }
 
-    /// Ends the connection at once; its threads end soon.
+    /// Ends the connection at once; its thread ends soon.
     pub(super) fn close(&self) {
         let mut outgoing = lock(&self.outgoing);
         outgoing.is_closed = true;
@@ -162,7 +162,7 @@ impl Link {
                         .and_then(|()| self.send_bytes(&mut encrypted)),
                 };
                 if sent.is_err() {
-                    // The thread that hears ends, too, and says so.
+                    // Who hears notices, and says so.
                     let _already_gone = self.socket.shutdown();
                     break;
                 }
@@ -193,13 +193,18 @@ impl Link {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A second descriptor of the socket, to hear by.
-    pub(super) fn reader(&self) -> io::Result<Reader> {
-        let socket = self.socket.try_clone()?;
-        Ok(match &self.cipher {
-            None => Reader::Plain(socket),
-            Some(cipher) => Reader::Secure(SecureReader::new(socket, cipher.clone())),
-        })
+    pub(super) fn socket(&self) -> &Stream {
+        &self.socket
+    }
+
+    pub(super) fn cipher(&self) -> Option<&Cipher> {
+        self.cipher.as_ref()
+    }
+
+    /// Receives what has come, without waiting.
+    pub(super) fn receive(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let count = slices.len().min(SLICES_MAX);
+        self.socket.receive_now(&mut slices[..count])
     }
 }
 
@@ -253,10 +258,16 @@ impl Requests for &Link {
         lock(&self.awaited).get(&cookie).map(|awaited| awaited.asked)
     }
 
-    fn take(&mut self, cookie: u64, at_bytes: u32, len_bytes: u32, input: &mut impl Read) -> io::Result<()> {
+    fn take(
+        &mut self,
+        cookie: u64,
+        at_bytes: u32,
+        len_bytes: u32,
+        input: &mut impl Read,
+    ) -> io::Result<usize> {
         let (mut into, into_at) = self.borrow(cookie);
         let mut slices = into.slices_mut(into_at + u64::from(at_bytes), u64::from(len_bytes));
-        let taken = slices.iter_mut().try_for_each(|slice| input.read_exact(slice));
+        let taken = input.read_vectored(&mut slices);
         drop(slices);
         self.give_back(cookie, into);
         taken

@@ -1,14 +1,14 @@
 //! An export of an NBD server as a device: an origin elsewhere.
 //!
-//! Threads with blocking sockets do the work: for each connection one that sends what could not be sent at once and one
-//! that hears, and a keeper that makes connections. Reactors hand operations over without waiting, and are woken when
-//! there are answers.
+//! A keeper makes connections, and each has a thread that sends what could not be sent at once. Reactors hand operations
+//! over without waiting, and hear the replies themselves; when none does, a thread hears.
 //!
 //! What a disk never does, a server does: it goes away and comes back. What that comes to is decided by
 //! [`engine::remote`], which knows no socket and no thread.
 
 mod dial;
 mod facts;
+mod hearing;
 mod keeper;
 mod link;
 mod lock;
@@ -22,12 +22,14 @@ use super::DeviceError;
 use crate::clock;
 use crate::nbd::uri::NbdUri;
 use crate::patience;
+use crate::reactor::backend::Backend;
 use dial::{DialError, dial};
 use engine::effect::Errno;
 use engine::mutation::Mutations;
 use engine::remote::places::Places;
 use engine::remote::{Phase, Remote, settled_at};
 use engine::units::Nanos;
+use hearing::ExportEar;
 use keeper::{Keeper, join_more};
 use lock::ExportLock;
 use memory::Span;
@@ -112,7 +114,7 @@ impl NbdDevice {
         let patience_ns = u64::try_from(patience::FOR_ORIGIN.as_nanos()).unwrap_or(u64::MAX);
         let remote = Remote::new(facts.clone(), places, patience_ns, Mutations::NONE);
         let mut device = NbdDevice {
-            shared: Arc::new(Shared::new(uri.clone(), remote)),
+            shared: Arc::new(Shared::new(uri.clone(), remote).map_err(os)?),
             keeper: None,
             size_bytes: AtomicU64::new(facts.size_bytes),
             sector_bytes: facts.sector_bytes,
@@ -129,6 +131,20 @@ impl NbdDevice {
     /// Takes an operation of a reactor; its answer is among [`NbdDevice::news`].
     pub(crate) fn submit(&self, operation: Operation, span: Span, token: u64, waker: &Arc<OwnedFd>) {
         self.shared.submit(operation, span, Asker::Reactor { token, waker: Arc::clone(waker) });
+    }
+
+    /// Leaves hearing to a thread.
+    pub(crate) fn leave_hearing(&self) {
+        self.shared.hearing.set_duty(true);
+    }
+
+    /// Lets a reactor hear, by its backend.
+    pub(crate) fn hear_by(&self, backend: &mut Backend, waker: &Arc<OwnedFd>) {
+        self.shared.hearing.set_duty(false);
+        if !backend.has_ear(self.shared.hearing.descriptor()) {
+            let ear = ExportEar { shared: Arc::clone(&self.shared), waker: Arc::clone(waker) };
+            backend.listen(Box::new(ear));
+        }
     }
 
     /// Performs an operation and waits for its answer.

@@ -6,6 +6,7 @@
 //! Invariants:
 //! - I1: answers are passed on in the order in which they came, under the lock under which they were taken.
 
+use super::hearing::Hearing;
 use super::link::Link;
 use super::memory::Span;
 use crate::clock;
@@ -17,6 +18,7 @@ use engine::effect::Errno;
 use engine::remote::{Heard, Owner, Phase, Remote};
 use engine::units::{BLOCK_BYTES, Nanos, payload_checksum};
 use std::collections::VecDeque;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -100,19 +102,20 @@ pub(super) struct State {
     pub away_because: String,
     /// Finished renewals of the connection.
     pub renewals: u64,
-    /// Threads of links may touch memory of operations.
+    /// Links may touch memory of operations.
     pub is_in_use: bool,
 }
 
 /// The state of an export, shared by its threads.
 pub(super) struct Shared {
     pub uri: NbdUri,
+    pub hearing: Hearing,
     state: Mutex<State>,
     /// Notified when the keeper has something to do, or did something.
     pub changed: Condvar,
     /// There may be answers or events to take.
     has_news: AtomicBool,
-    /// A reactor was woken and has not looked yet.
+    /// A reactor was woken, or is awake, and has not looked yet.
     is_signalled: AtomicBool,
     /// Time of the last connection; `u64::MAX` while there is none.
     up_since_ns: AtomicU64,
@@ -121,7 +124,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(uri: NbdUri, remote: Remote<Carried>) -> Shared {
+    pub(super) fn new(uri: NbdUri, remote: Remote<Carried>) -> io::Result<Shared> {
         let state = State {
             remote,
             links: Vec::new(),
@@ -131,15 +134,16 @@ impl Shared {
             renewals: 0,
             is_in_use: false,
         };
-        Shared {
+        Ok(Shared {
             uri,
+            hearing: Hearing::new()?,
             state: Mutex::new(state),
             changed: Condvar::new(),
             has_news: AtomicBool::new(false),
             is_signalled: AtomicBool::new(false),
             up_since_ns: AtomicU64::new(u64::MAX),
             waker: Mutex::new(None),
-        }
+        })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -164,11 +168,10 @@ impl Shared {
 
     /// Takes an operation. Its memory is used until the answer.
     pub(super) fn submit(&self, operation: Operation, span: Span, asker: Asker) {
-        if let Asker::Reactor { waker, .. } = &asker {
-            let mut last = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
-            if !last.as_ref().is_some_and(|last| Arc::ptr_eq(last, waker)) {
-                *last = Some(Arc::clone(waker));
-            }
+        if let Asker::Reactor { waker, .. } = &asker
+            && !self.asked_last(waker)
+        {
+            *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(waker));
         }
         let owner = match &asker {
             Asker::Reactor { .. } => Owner::Engine,
@@ -269,6 +272,21 @@ impl Shared {
             // It fails only if the counter is full, and then the reactor is awake.
             let _ = rustix::io::write(waker, &1u64.to_ne_bytes());
         }
+    }
+
+    /// Lets a reactor hear, which looks at the news next: it need not be woken for them.
+    pub(super) fn while_awake<T>(&self, hear: impl FnOnce() -> T) -> T {
+        self.is_signalled.store(true, Ordering::Release);
+        let heard = hear();
+        // News that came meanwhile are seen after this.
+        self.is_signalled.swap(false, Ordering::AcqRel);
+        heard
+    }
+
+    /// Whether the reactor that this eventfd wakes was the last one that asked for anything.
+    pub(super) fn asked_last(&self, waker: &Arc<OwnedFd>) -> bool {
+        let last = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
+        last.as_ref().is_some_and(|last| Arc::ptr_eq(last, waker))
     }
 
     /// Tells the operator, by way of a reactor.

@@ -49,7 +49,11 @@ struct Table<'t>(&'t Pending);
 
 impl Table<'_> {
     /// Lets the parser fill a read's data, which stays out of the table meanwhile: the sender needs that.
-    fn with(&mut self, cookie: u64, fill: impl FnOnce(&mut PendingRead) -> io::Result<()>) -> io::Result<()> {
+    fn with(
+        &mut self,
+        cookie: u64,
+        fill: impl FnOnce(&mut PendingRead) -> io::Result<usize>,
+    ) -> io::Result<usize> {
         let Some(Some(read)) = lock(self.0).get_mut(&cookie).map(Option::take) else {
             unreachable!("the parser has just seen this read");
         };
@@ -68,9 +72,15 @@ impl Requests for Table<'_> {
         Some(Asked { offset_bytes: read.map_or(0, |read| read.offset_bytes), read_bytes })
     }
 
-    fn take(&mut self, cookie: u64, at_bytes: u32, len_bytes: u32, input: &mut impl Read) -> io::Result<()> {
+    fn take(
+        &mut self,
+        cookie: u64,
+        at_bytes: u32,
+        len_bytes: u32,
+        input: &mut impl Read,
+    ) -> io::Result<usize> {
         let (start, end) = (at_bytes as usize, (at_bytes + len_bytes) as usize);
-        self.with(cookie, |read| input.read_exact(&mut read.data[start..end]))
+        self.with(cookie, |read| input.read(&mut read.data[start..end]))
     }
 
     fn zero(&mut self, _cookie: u64, _at_bytes: u32, _len_bytes: u32) {

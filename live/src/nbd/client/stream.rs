@@ -1,7 +1,8 @@
 //! Streams: a connected unix or TCP socket.
 
 use super::Address;
-use std::io::{self, Read, Write};
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, recvmsg};
+use std::io::{self, IoSliceMut, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -54,6 +55,14 @@ impl Stream {
             Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
             Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
         }
+    }
+}
+
+impl Stream {
+    /// Receives what has come, into these slices; an error of the kind [`io::ErrorKind::WouldBlock`] if nothing has.
+    pub(crate) fn receive_now(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let received = recvmsg(self, slices, &mut RecvAncillaryBuffer::default(), RecvFlags::DONTWAIT)?;
+        Ok(received.bytes)
     }
 }
 

@@ -1,14 +1,17 @@
 //! Backends: a reactor's system calls, carried out by an io_uring or, where the kernel refuses one, by threads.
 
 mod ciphers;
+mod ears;
 mod ring;
 mod threads;
 mod workers;
 
 pub(crate) use ciphers::{Cipher, Work};
+pub(crate) use ears::Ear;
 
 use crate::kernel::ublk::Order;
 use ciphers::Ciphers;
+use ears::Ears;
 use ring::Ring;
 use std::cell::RefCell;
 use std::io;
@@ -69,6 +72,8 @@ pub(crate) enum Operation {
     Send { socket: RawFd, message: *const libc::msghdr, offload: bool },
     /// Read an eventfd.
     Wake { event: RawFd, into: *mut u64 },
+    /// Wait until a descriptor can be read.
+    Poll { descriptor: RawFd },
     /// Read from a device into the vectors.
     Read { file: RawFd, offset_bytes: u64, vectors: *const libc::iovec, count: u32, way: Way },
     /// Write the vectors to a device.
@@ -82,10 +87,13 @@ pub(crate) enum Operation {
     Allocate { file: RawFd, mode: u32, offset_bytes: u64, len_bytes: u64 },
 }
 
-/// A way to have operations done, and the ciphers beside it.
+/// A way to have operations done, and the ciphers and ears beside it.
 pub(crate) struct Backend {
     calls: Calls,
     ciphers: Ciphers,
+    ears: Ears,
+    /// Polls for ears that have ended.
+    ready: Vec<Token>,
 }
 
 /// A way to have system calls done.
@@ -124,7 +132,7 @@ impl Backend {
     }
 
     fn with(calls: Calls) -> Backend {
-        Backend { calls, ciphers: Ciphers::default() }
+        Backend { calls, ciphers: Ciphers::default(), ears: Ears::default(), ready: Vec::new() }
     }
 
     fn workers(&mut self) -> &mut Workers {
@@ -174,6 +182,23 @@ impl Backend {
         unsafe { self.push(token, Operation::Wake { event, into: EVENT_COUNT.as_ptr() }) };
     }
 
+    /// Whether there is an ear with that descriptor.
+    pub(crate) fn has_ear(&self, descriptor: RawFd) -> bool {
+        self.ears.have(descriptor)
+    }
+
+    /// Listens by this ear from now on, in [`Backend::reap`].
+    pub(crate) fn listen(&mut self, ear: Box<dyn Ear>) {
+        let descriptor = ear.descriptor();
+        let token = self.ears.add(ear);
+        self.await_ear(token, descriptor);
+    }
+
+    fn await_ear(&mut self, token: Token, descriptor: RawFd) {
+        // SAFETY: it points to no memory.
+        unsafe { self.push(token, Operation::Poll { descriptor }) };
+    }
+
     /// Starts queued operations and picks up finished ones, without waiting for the kernel.
     pub(crate) fn submit(&mut self) -> io::Result<()> {
         match &mut self.calls {
@@ -204,11 +229,22 @@ impl Backend {
         is_ready || !self.ciphers.is_idle()
     }
 
-    /// Appends everything that is finished.
+    /// Appends everything that is finished, and hears what has come for ears. The latter may take a while, so nothing is
+    /// locked meanwhile.
     pub(crate) fn reap(&mut self, finished: &mut Vec<Finished>) {
         match &mut self.calls {
             Calls::Ring(ring) => ring.reap(finished),
             Calls::Threads(threads) => threads.reap(finished),
+        }
+        if self.ears.len() > 0 {
+            let mut ready = std::mem::take(&mut self.ready);
+            ready.extend(finished.extract_if(.., |end| Ears::is_for_ear(end.token)).map(|end| end.token));
+            for token in ready.drain(..) {
+                if let Some(descriptor) = self.ears.hear(token) {
+                    self.await_ear(token, descriptor);
+                }
+            }
+            self.ready = ready;
         }
         self.ciphers.reap(finished);
     }
@@ -223,12 +259,12 @@ impl Backend {
         matches!(self.calls, Calls::Ring(_))
     }
 
-    /// Operations that have not come back yet, but for [`Operation::Queue`].
+    /// Operations that have not come back yet, but for [`Operation::Queue`] and the polls for ears.
     pub(crate) fn outstanding(&self) -> usize {
         let calls = match &self.calls {
             Calls::Ring(ring) => ring.outstanding(),
             Calls::Threads(threads) => threads.outstanding(),
         };
-        calls + self.ciphers.outstanding()
+        calls - self.ears.len() + self.ciphers.outstanding()
     }
 }

@@ -212,6 +212,7 @@ fn entry(operation: Operation) -> squeue::Entry {
             let entry = opcode::SendMsg::new(Fd(socket), message).flags(libc::MSG_NOSIGNAL as u32).build();
             offloaded(entry, offload)
         }
+        Operation::Poll { descriptor } => opcode::PollAdd::new(Fd(descriptor), libc::POLLIN as u32).build(),
         Operation::Wake { event, into } => opcode::Read::new(Fd(event), into.cast(), 8).build(),
         Operation::Read { file, offset_bytes, vectors, count, way } => {
             let entry = opcode::Readv::new(Fd(file), vectors, count).offset(offset_bytes);

@@ -55,6 +55,7 @@ impl Threads {
             Operation::Accept { .. }
             | Operation::Receive { .. }
             | Operation::Send { .. }
+            | Operation::Poll { .. }
             | Operation::Wake { .. } => {
                 self.fresh.push(job);
             }
@@ -96,7 +97,9 @@ impl Threads {
         self.polls.extend(self.waiting.iter().map(|job| match job.operation {
             Operation::Accept { socket } | Operation::Receive { socket, .. } => wanted(socket, libc::POLLIN),
             Operation::Send { socket, .. } => wanted(socket, libc::POLLOUT),
-            Operation::Wake { event, .. } => wanted(event, libc::POLLIN),
+            Operation::Wake { event: descriptor, .. } | Operation::Poll { descriptor } => {
+                wanted(descriptor, libc::POLLIN)
+            }
             _ => unreachable!("device operations go to the threads"),
         }));
         let milliseconds = match timeout {
@@ -143,19 +146,22 @@ impl Threads {
     }
 }
 
+/// Whether there is something to be read, or accepted.
+fn can_be_read(descriptor: RawFd) -> bool {
+    let mut poll = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one structure of ours.
+    unsafe { libc::poll(&raw mut poll, 1, 0) != 0 }
+}
+
 /// Performs an operation at a socket, without waiting.
 ///
 /// # Safety
 /// All that the operation points to is valid and unshared meanwhile.
 unsafe fn perform(operation: Operation) -> i32 {
     let result: i64 = match operation {
+        // The listening sockets wait in accept, because the ring needs them to.
+        Operation::Accept { socket } if !can_be_read(socket) => return -libc::EAGAIN,
         Operation::Accept { socket } => {
-            let mut poll = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
-            // The listening sockets wait in accept, because the ring needs them to.
-            // SAFETY: one structure of ours.
-            if unsafe { libc::poll(&raw mut poll, 1, 0) } == 0 {
-                return -libc::EAGAIN;
-            }
             // SAFETY: no address is asked for.
             let taken = unsafe {
                 libc::accept4(socket, std::ptr::null_mut(), std::ptr::null_mut(), libc::SOCK_CLOEXEC)
@@ -170,16 +176,11 @@ unsafe fn perform(operation: Operation) -> i32 {
         Operation::Send { socket, message, .. } => unsafe {
             libc::sendmsg(socket, message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as i64
         },
-        Operation::Wake { event, into } => {
-            let mut poll = libc::pollfd { fd: event, events: libc::POLLIN, revents: 0 };
-            // SAFETY: one structure of ours, then eight bytes of the caller's.
-            unsafe {
-                if libc::poll(&raw mut poll, 1, 0) == 0 {
-                    return -libc::EAGAIN;
-                }
-                libc::read(event, into.cast(), 8) as i64
-            }
-        }
+        Operation::Poll { descriptor } if !can_be_read(descriptor) => return -libc::EAGAIN,
+        Operation::Poll { .. } => 0,
+        Operation::Wake { event, .. } if !can_be_read(event) => return -libc::EAGAIN,
+        // SAFETY: the caller keeps the eight bytes.
+        Operation::Wake { event, into } => unsafe { libc::read(event, into.cast(), 8) as i64 },
         Operation::Read { .. }
         | Operation::Write { .. }
         | Operation::Flush { .. }

@@ -234,6 +234,7 @@ unsafe fn perform(operation: Operation) -> i32 {
         | Operation::Receive { .. }
         | Operation::Send { .. }
         | Operation::Queue(_)
+        | Operation::Poll { .. }
         | Operation::Wake { .. } => {
             unreachable!("threads are for devices")
         }
