@@ -276,3 +276,12 @@ impl Ear for ExportEar {
             && self.shared.asked_last(&self.waker)
     }
 }
+
+impl Drop for ExportEar {
+    /// A reactor that ends leaves the duty to the thread: others may wait for replies yet.
+    fn drop(&mut self) {
+        if self.shared.asked_last(&self.waker) {
+            self.shared.hearing.set_duty(true);
+        }
+    }
+}

@@ -151,6 +151,8 @@ impl NbdDevice {
     pub(super) fn perform(&self, operation: Operation, span: Span) -> Result<(), Errno> {
         let waiter = Arc::new(Waiter::default());
         self.shared.submit(operation, span, Asker::Thread(Arc::clone(&waiter)));
+        // A reactor that is on duty may be the one that waits here.
+        self.leave_hearing();
         waiter.wait()
     }
 
