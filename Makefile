@@ -29,7 +29,8 @@ GUEST_TESTS ?= nbd ublk boot systemd
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 30
 
-.PHONY: deb test-deb help build demo check test test-guest test-origins doc package deny soak bench bench-engine bench-origins fuzz
+.PHONY: deb test-deb help build demo check test test-guest test-origins doc package test-package deny soak bench bench-engine \
+	bench-origins fuzz
 
 help:
 	@echo "make build   the release binary"
@@ -41,6 +42,7 @@ help:
 	@echo "make test-origins   origins behind NBD, for long: kills (ORIGIN_KILLS=$(ORIGIN_KILLS)), a Ceph cluster, a bucket"
 	@echo "make doc     the reference of all crates, in $(TARGET)/doc"
 	@echo "make package what a registry would get, built from the packages alone"
+	@echo "make test-package   installs it from the packages with cargo install, and serves a cache with it"
 	@echo "make deb     the Debian package, in $(TARGET)/debian (needs cargo-deb)"
 	@echo "make test-deb  installs, upgrades, removes and purges it in a root of its own"
 	@echo "make deny    licences, sources and duplicates of dependencies (needs cargo-deny)"
@@ -92,6 +94,10 @@ doc:
 package:
 	@scripts/tools cc
 	cargo package --workspace --locked
+
+test-package:
+	@scripts/tools cc nbdcopy
+	@scripts/test-package
 
 deb:
 	@scripts/tools cc dpkg-deb
