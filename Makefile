@@ -29,7 +29,8 @@ GUEST_TESTS ?= nbd ublk boot systemd
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 30
 
-.PHONY: deb test-deb help build demo check test test-guest test-origins doc package deny soak bench bench-engine bench-origins fuzz
+.PHONY: deb test-deb help build demo check test test-guest test-origins doc package test-package deny soak bench bench-engine \
+	bench-watching bench-origins fuzz
 
 help:
 	@echo "make build   the release binary"
@@ -41,6 +42,7 @@ help:
 	@echo "make test-origins   origins behind NBD, for long: kills (ORIGIN_KILLS=$(ORIGIN_KILLS)), a Ceph cluster, a bucket"
 	@echo "make doc     the reference of all crates, in $(TARGET)/doc"
 	@echo "make package what a registry would get, built from the packages alone"
+	@echo "make test-package   installs it from the packages with cargo install, and serves a cache with it"
 	@echo "make deb     the Debian package, in $(TARGET)/debian (needs cargo-deb)"
 	@echo "make test-deb  installs, upgrades, removes and purges it in a root of its own"
 	@echo "make deny    licences, sources and duplicates of dependencies (needs cargo-deny)"
@@ -48,6 +50,7 @@ help:
 	@echo "             (SOAK_RUNS=$(SOAK_RUNS), SOAK_CRASHES=$(SOAK_CRASHES), SOAK_KILLS=$(SOAK_KILLS) in a round)"
 	@echo "make bench   speed through NBD against qemu-nbd, on block devices in memory (needs root)"
 	@echo "make bench-engine   instructions of the engine for a request, against the kept figures (KEEP=1 keeps new ones)"
+	@echo "make bench-watching  instructions that metrics, histograms and samples cost a cached read: at most 2 % (release build)"
 	@echo "make bench-origins  speed with origins behind NBD, and with a Ceph cluster"
 	@echo "make fuzz    each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) (needs cargo-fuzz and nightly)"
 
@@ -93,6 +96,10 @@ package:
 	@scripts/tools cc
 	cargo package --workspace --locked
 
+test-package:
+	@scripts/tools cc nbdcopy
+	@scripts/test-package
+
 deb:
 	@scripts/tools cc dpkg-deb
 	@scripts/deb
@@ -137,6 +144,11 @@ bench-origins:
 bench-engine:
 	@scripts/tools cc jq valgrind
 	@COUNTED="$(COUNTED)" KEEP="$(KEEP)" scripts/bench-engine
+
+bench-watching:
+	@scripts/tools cc fio jq valgrind
+	cargo build --release --locked -p forebay
+	@scripts/bench-watching
 
 fuzz:
 	@cargo +nightly fuzz --version >/dev/null 2>&1 || { \

@@ -18,6 +18,7 @@ mod opening;
 mod origin;
 mod output;
 mod ownership;
+mod panics;
 mod profile;
 mod progress;
 mod renewal;

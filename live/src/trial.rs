@@ -5,7 +5,8 @@
 
 use crate::clock;
 use crate::devices::{BlockingDevice, Device};
-use crate::doors::latency::{Latency, histogram, summary};
+use crate::doors::histogram::Histogram;
+use crate::doors::latency::{Latency, summary};
 use engine::effect::Errno;
 use engine::units::Nanos;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -118,12 +119,12 @@ fn to_usize(len_bytes: u64) -> usize {
 /// Writes small places and flushes behind each.
 fn try_flushes(device: &Device, data: &Data, until: Nanos) -> Result<Latency, Errno> {
     let mut image = BlockingDevice::new(device);
-    let mut waited = histogram();
+    let mut waited = Histogram::new();
     while clock::now() < until {
         image.write_at(data.place(SMALL_BYTES, device.size_bytes()), data.piece(SMALL_BYTES))?;
         let start = clock::now();
         image.flush()?;
-        waited.saturating_record(clock::now().since(start));
+        waited.record(clock::now().since(start));
     }
     Ok(summary(&waited))
 }
@@ -188,14 +189,14 @@ fn rates(slots: &[u64], slot_ns: u64, took_ns: u64) -> Writes {
 fn try_reads(device: &Device, data: &Data, until: Nanos, writes: Writes) -> Result<Latency, Errno> {
     let written_bytes = writes.bytes.max(LARGE_BYTES);
     let is_over = AtomicBool::new(false);
-    let mut waited = histogram();
+    let mut waited = Histogram::new();
     let mut read = || {
         let mut image = BlockingDevice::new(device);
         let mut bytes = [0; SMALL_BYTES as usize];
         while clock::now() < until {
             let start = clock::now();
             image.read_at(data.place(SMALL_BYTES, written_bytes), &mut bytes)?;
-            waited.saturating_record(clock::now().since(start));
+            waited.record(clock::now().since(start));
         }
         Ok(())
     };

@@ -105,15 +105,19 @@ impl Endpoint {
         group: Option<Group>,
     ) -> Result<Endpoint> {
         let cannot = || format!("cannot serve {what} at {address}");
+        let taken = || format!("{}: somebody listens there already; choose another address", cannot());
         match address {
             ListenAddress::Tcp(to) => {
-                let listener = TcpListener::bind(to).with_context(cannot)?;
+                let listener = match TcpListener::bind(to) {
+                    Err(error) if error.kind() == io::ErrorKind::AddrInUse => bail!("{}", taken()),
+                    bound => bound.with_context(cannot)?,
+                };
                 let address = ListenAddress::Tcp(listener.local_addr().with_context(cannot)?);
                 Ok(Endpoint { what, socket: Socket::Tcp(listener), address })
             }
             ListenAddress::Unix(path) => {
                 if UnixStream::connect(path).is_ok() {
-                    bail!("{}: somebody listens there already; choose another address", cannot());
+                    bail!("{}", taken());
                 }
                 let (listener, file) = bind_unix(path, permissions, group).with_context(cannot)?;
                 Ok(Endpoint { what, socket: Socket::Unix(listener, file), address: address.clone() })

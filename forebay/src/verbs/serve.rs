@@ -11,6 +11,7 @@ use crate::interrupt::{Interrupts, spawn};
 use crate::log::{event, event_of};
 use crate::opening::open_cache;
 use crate::output::Output;
+use crate::panics;
 use crate::profile::{self, Wanted};
 use crate::renewal;
 use crate::run_dir::RunDirectory;
@@ -41,6 +42,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const NOTE_EVERY: Duration = Duration::from_secs(600);
 
 pub(super) fn run(arguments: Serve) -> Result<()> {
+    panics::end_all();
     let (arguments, configuration) = configuration::complete(arguments)?;
     let Serve {
         cache,

@@ -255,7 +255,7 @@ fn an_address_that_cannot_be_is_one_line_and_changes_nothing() {
     refused("127.0.0.1", 2, &["no address for metrics"]);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("a port").to_string();
-    refused(&port, 1, &["cannot serve metrics at", "in use"]);
+    refused(&port, 1, &["cannot serve metrics at", "somebody listens there already; choose another address"]);
     let file = scene.place.file("no-socket", 10);
     refused(&format!("unix:{file}"), 1, &["cannot serve metrics at"]);
     assert!(fs::metadata(&file).is_ok(), "a file that is no socket stays");

@@ -128,7 +128,9 @@ fn an_error_of_the_system_is_told_once() {
     let errors = String::from_utf8(output.stderr).expect("text");
     assert_eq!((output.status.code(), errors.lines().count()), (Some(1), 1), "{errors}");
     assert!(
-        errors.contains("could not listen on unix:") && errors.matches("os error").count() == 1,
+        errors.contains("could not listen on unix:")
+            && errors.contains("(make its directory first)")
+            && errors.matches("os error").count() == 1,
         "{errors}"
     );
 }

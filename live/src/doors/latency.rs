@@ -1,12 +1,7 @@
 //! Latencies of clients' requests, as histograms.
 
-use engine::units::Nanos;
-use hdrhistogram::Histogram;
-
-/// The longest latency that is told apart: an hour.
-const LATENCY_NS_MAX: u64 = 3600 * Nanos::SECOND;
-/// Decimal digits that are exact.
-const DIGITS: u8 = 2;
+use super::histogram::Histogram;
+use super::pieces::Kind;
 
 /// A summary of one kind of request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,10 +62,9 @@ pub struct Steps {
 }
 
 impl Steps {
-    fn new(histogram: &Histogram<u64>) -> Steps {
+    fn new(histogram: &Histogram) -> Steps {
         let mut steps = Steps::default();
-        for recorded in histogram.iter_recorded() {
-            let (waited_ns, count) = (recorded.value_iterated_to(), recorded.count_at_value());
+        for (waited_ns, count) in histogram.recorded() {
             match STEPS_NS.iter().position(|bound_ns| waited_ns <= *bound_ns) {
                 Some(at) => steps.counts[at] += count,
                 None => steps.beyond += count,
@@ -87,60 +81,52 @@ impl Steps {
     }
 }
 
-/// The histograms of one volume.
+/// The histograms of one volume, by kind of request.
 #[derive(Clone)]
-pub struct Histograms {
-    pub(crate) read: Histogram<u64>,
-    pub(crate) write: Histogram<u64>,
-    pub(crate) flush: Histogram<u64>,
-    pub(crate) discard: Histogram<u64>,
-    pub(crate) write_zeroes: Histogram<u64>,
-}
+pub struct Histograms([Histogram; Kind::ALL.len()]);
 
 impl Histograms {
     pub(crate) fn new() -> Histograms {
-        Histograms {
-            read: histogram(),
-            write: histogram(),
-            flush: histogram(),
-            discard: histogram(),
-            write_zeroes: histogram(),
-        }
+        Histograms(Kind::ALL.map(|_| Histogram::new()))
+    }
+
+    /// A request of this kind was answered after so long.
+    #[inline]
+    pub(crate) fn record(&mut self, kind: Kind, waited_ns: u64) {
+        self.0[kind as usize].record(waited_ns);
+    }
+
+    fn of(&self, kind: Kind) -> &Histogram {
+        &self.0[kind as usize]
     }
 
     /// Summaries of reads, writes and flushes.
     #[must_use]
     pub fn summary(&self) -> Latencies {
-        Latencies { read: summary(&self.read), write: summary(&self.write), flush: summary(&self.flush) }
+        let [read, write, flush] = [Kind::Read, Kind::Write, Kind::Flush].map(|kind| summary(self.of(kind)));
+        Latencies { read, write, flush }
     }
 
     /// The histograms in few steps, each with its kind of request.
     #[must_use]
-    pub fn steps(&self) -> [(&'static str, Steps); 5] {
-        [
-            ("read", Steps::new(&self.read)),
-            ("write", Steps::new(&self.write)),
-            ("flush", Steps::new(&self.flush)),
-            ("discard", Steps::new(&self.discard)),
-            ("write_zeroes", Steps::new(&self.write_zeroes)),
-        ]
+    pub fn steps(&self) -> [(&'static str, Steps); Kind::ALL.len()] {
+        Kind::ALL.map(|kind| {
+            let name = match kind {
+                Kind::Read => "read",
+                Kind::Write => "write",
+                Kind::Flush => "flush",
+                Kind::Trim => "discard",
+                Kind::WriteZeroes => "write_zeroes",
+            };
+            (name, Steps::new(self.of(kind)))
+        })
     }
 }
 
-/// A histogram of times in nanoseconds.
-pub(crate) fn histogram() -> Histogram<u64> {
-    Histogram::new_with_max(LATENCY_NS_MAX, DIGITS).expect("the bounds are valid")
-}
-
-/// The summary of a histogram of times in nanoseconds.
-pub(crate) fn summary(histogram: &Histogram<u64>) -> Latency {
-    Latency {
-        count: histogram.len(),
-        p50_ns: histogram.value_at_quantile(0.5),
-        p99_ns: histogram.value_at_quantile(0.99),
-        p999_ns: histogram.value_at_quantile(0.999),
-        max_ns: histogram.max(),
-    }
+/// The summary of a histogram.
+pub(crate) fn summary(histogram: &Histogram) -> Latency {
+    let [p50_ns, p99_ns, p999_ns] = [500, 990, 999].map(|permille| histogram.quantile_ns(permille));
+    Latency { count: histogram.count(), p50_ns, p99_ns, p999_ns, max_ns: histogram.max_ns() }
 }
 
 #[cfg(test)]
@@ -151,7 +137,7 @@ mod tests {
     fn summaries_follow_the_samples() {
         let mut histograms = Histograms::new();
         for sample in 1..=1000 {
-            histograms.read.saturating_record(sample * 1000);
+            histograms.record(Kind::Read, sample * 1000);
         }
         let read = histograms.summary().read;
         assert_eq!(read.count, 1000);
@@ -165,7 +151,7 @@ mod tests {
     fn steps_count_every_sample_once() {
         let mut histograms = Histograms::new();
         for waited_ns in [1, 9_000, 11_000, 700_000, 40_000_000_000] {
-            histograms.read.saturating_record(waited_ns);
+            histograms.record(Kind::Read, waited_ns);
         }
         let [(_, read), .., (_, none)] = histograms.steps();
         assert_eq!((read.counts[0], read.counts[1], read.counts[6], read.beyond), (2, 1, 1, 1));

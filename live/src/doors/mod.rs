@@ -5,6 +5,7 @@
 //! and [`ublk`] that implements [`Door`], and one more line in [`Doors::open`].
 
 mod export;
+pub(crate) mod histogram;
 pub(crate) mod latency;
 pub mod limits;
 #[expect(unsafe_code, reason = "the kernel reads and writes connections' memory")]

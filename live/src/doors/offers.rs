@@ -106,26 +106,24 @@ impl Offers {
     }
 
     /// A client's request has arrived. Every door says so of each request, and [`Offers::answered`] when it is answered.
-    /// Both are functions of their own in every build, so that their instructions can be counted.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn arrived(&mut self, place: usize, kind: Kind, range: SectorRange, now: Nanos) -> Arrival {
+        self.see(place, kind, range, now);
+        Arrival { place, kind, at: now }
+    }
+
+    /// Shows a request to [`Traffic`]. This and [`Offers::answered`] are functions of their own in every build, so that
+    /// `scripts/bench-watching` can count their instructions.
+    #[inline(never)]
+    fn see(&mut self, place: usize, kind: Kind, range: SectorRange, now: Nanos) {
         let Served { volume, salt, .. } = self.served[place];
         self.traffic.see(volume, salt, kind, range, now);
-        Arrival { place, kind, at: now }
     }
 
     /// A client's request is answered.
     #[inline(never)]
     pub(crate) fn answered(&mut self, arrival: Arrival, now: Nanos) {
-        let histograms = &mut self.served[arrival.place].histograms;
-        let waited_ns = now.since(arrival.at);
-        match arrival.kind {
-            Kind::Read => histograms.read.saturating_record(waited_ns),
-            Kind::Write => histograms.write.saturating_record(waited_ns),
-            Kind::Flush => histograms.flush.saturating_record(waited_ns),
-            Kind::Trim => histograms.discard.saturating_record(waited_ns),
-            Kind::WriteZeroes => histograms.write_zeroes.saturating_record(waited_ns),
-        }
+        self.served[arrival.place].histograms.record(arrival.kind, now.since(arrival.at));
     }
 
     /// Latencies of a volume's clients so far.

@@ -18,6 +18,11 @@ pub enum Kind {
     WriteZeroes,
 }
 
+impl Kind {
+    /// All of them, in the order of their numbers.
+    pub(crate) const ALL: [Kind; 5] = [Kind::Read, Kind::Write, Kind::Flush, Kind::Trim, Kind::WriteZeroes];
+}
+
 /// Range of one piece, still without memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {

@@ -105,6 +105,19 @@ pub struct ExportConfig {
     pub read_only: bool,
 }
 
+/// Advice about an address at which nobody can listen.
+fn advice(address: &ListenAddress, error: &io::Error) -> &'static str {
+    match (address, error.kind()) {
+        (ListenAddress::Unix(_), io::ErrorKind::NotFound) => " (make its directory first)",
+        (ListenAddress::Unix(_), io::ErrorKind::PermissionDenied) => {
+            " (its directory must let this user write)"
+        }
+        (ListenAddress::Tcp(_), io::ErrorKind::PermissionDenied) => " (ports below 1024 are for root)",
+        (ListenAddress::Tcp(_), io::ErrorKind::AddrNotAvailable) => " (this machine has no such address)",
+        _ => "",
+    }
+}
+
 /// Reason why a server could not start or go on.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -116,7 +129,7 @@ pub enum ServeError {
         address: ListenAddress,
     },
     /// Listening failed for another reason.
-    #[error("could not listen on {address}")]
+    #[error("could not listen on {address}{}", advice(address, source))]
     Listen {
         /// The address.
         address: ListenAddress,

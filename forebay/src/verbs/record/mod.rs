@@ -131,7 +131,11 @@ impl RecordReport {
         if *dropped > 0 {
             writeln!(output, "{dropped} requests came too fast and are missing in it")?;
         }
-        writeln!(output, "forebay lab advise {file} tells what it is worth")?;
+        if *requests == 0 {
+            writeln!(output, "clients asked for nothing meanwhile; record while they work")?;
+        } else {
+            writeln!(output, "forebay lab advise {file} tells what it is worth")?;
+        }
         Ok(())
     }
 }
