@@ -192,6 +192,9 @@ pub enum Reason {
     /// Neither name nor content tells the format.
     #[error("the format of the trace is not known; give it, one of {known}", known = format_names())]
     UnknownFormat,
+    /// There is nothing but remarks.
+    #[error("the trace has no request: nothing was asked for while it was recorded")]
+    Nothing,
     /// The unit is not a multiple of sectors, or too large.
     #[error("a unit has 512 bytes to 1 MiB, and whole sectors; {0} bytes are none")]
     Unit(u64),

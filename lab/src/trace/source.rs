@@ -43,6 +43,12 @@ pub fn read<'a>(
     })
 }
 
+/// Whether there is nothing but remarks, as in a recording of clients that asked for nothing.
+fn is_remarks(head: &[u8]) -> bool {
+    let mut lines = head.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    lines.all(|line| line.is_empty() || line.starts_with(b"#"))
+}
+
 fn try_read<'a>(name: &str, from: impl Read + 'a, reading: Reading) -> Result<Box<dyn Source + 'a>, Reason> {
     let lower = name.to_ascii_lowercase();
     let (plain_name, mut from): (&str, Box<dyn Read + 'a>) = if let Some(plain) = lower.strip_suffix(".zst") {
@@ -65,7 +71,8 @@ fn try_read<'a>(name: &str, from: impl Read + 'a, reading: Reading) -> Result<Bo
             // The first frame of a recording may have a remark alone.
             let mut head = Vec::new();
             from.by_ref().take(BUFFER_BYTES as u64).read_to_end(&mut head)?;
-            let format = guess(plain_name, &head).ok_or(Reason::UnknownFormat)?;
+            let unknown = if is_remarks(&head) { Reason::Nothing } else { Reason::UnknownFormat };
+            let format = guess(plain_name, &head).ok_or(unknown)?;
             from = Box::new(Cursor::new(head).chain(from));
             format
         }

@@ -127,6 +127,14 @@ fn vscsi_commands_that_move_nothing_are_passed_over() {
 }
 
 #[test]
+fn a_recording_of_nothing_is_told_from_an_unknown_format() {
+    for (bytes, said) in [(&b"# recorded by forebay\n\n"[..], "no request"), (b"what\n", "is not known")] {
+        let error = entries("recording", bytes, Reading::default()).expect_err("there is nothing to read");
+        assert!(error.to_string().contains(said), "{error}");
+    }
+}
+
+#[test]
 fn what_is_malformed_is_told_in_one_line() {
     let long = format!("1,2,3,r,4\n{}", "9".repeat(5000));
     for (name, text, told) in [

@@ -151,7 +151,11 @@ pub(super) fn key(file: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
 
 fn plain(error: &rustls::pki_types::pem::Error) -> String {
     match error {
-        rustls::pki_types::pem::Error::Io(error) => error.kind().to_string(),
+        rustls::pki_types::pem::Error::Io(error) => match error.kind() {
+            io::ErrorKind::NotFound => "it does not exist".to_owned(),
+            io::ErrorKind::PermissionDenied => "it may not be read".to_owned(),
+            kind => kind.to_string(),
+        },
         other => other.to_string(),
     }
 }

@@ -133,25 +133,25 @@ fn draw_volumes(frame: &mut Frame<'_>, model: &Model, area: Rect) {
 }
 
 fn draw_plots(frame: &mut Frame<'_>, model: &Model, area: Rect) {
-    type Plot = (&'static str, fn(&Moment) -> u64, Option<u64>, fn(u64) -> String);
+    type Plot = (&'static str, fn(&Moment) -> Option<u64>, Option<u64>, fn(u64) -> String);
     let plots: [Plot; 4] = [
         (
             "hit ratio",
-            |moment| (moment.hit_ratio.unwrap_or(0.0) * 1000.0) as u64,
+            |moment| moment.hit_ratio.map(|ratio| (ratio * 1000.0) as u64),
             Some(1000),
             |permille| format!("{:.1} %", permille as f64 / 10.0),
         ),
-        ("requests", |moment| moment.requests as u64, None, |number| format!("{number}/s")),
-        ("bytes", |moment| moment.bytes as u64, None, |bytes| rate(bytes as f64)),
-        ("dirty", |moment| moment.dirty_bytes, None, |bytes| Size(bytes).to_string()),
+        ("requests", |moment| Some(moment.requests as u64), None, |number| format!("{number}/s")),
+        ("bytes", |moment| Some(moment.bytes as u64), None, |bytes| rate(bytes as f64)),
+        ("dirty", |moment| Some(moment.dirty_bytes), None, |bytes| Size(bytes).to_string()),
     ];
     let fitting = usize::from(area.height / PLOT_LINES).min(plots.len());
     let areas = Layout::vertical(vec![Constraint::Length(PLOT_LINES); fitting]).split(area);
     for ((title, value, max, text), area) in plots.into_iter().zip(areas.iter()) {
         let width = usize::from(area.width.saturating_sub(2));
-        let data: Vec<u64> = model.past.iter().rev().take(width).map(value).rev().collect();
-        let now = data.last().map_or_else(|| "-".to_owned(), |now| text(*now));
-        let peak = data.iter().copied().max().unwrap_or(0);
+        let data: Vec<Option<u64>> = model.past.iter().rev().take(width).map(value).rev().collect();
+        let now = data.last().copied().flatten().map_or_else(|| "-".to_owned(), text);
+        let peak = data.iter().copied().flatten().max().unwrap_or(0);
         let title = match max {
             Some(_) => format!(" {title}: {now} "),
             None => format!(" {title}: {now}, at most {} ", text(peak)),
@@ -215,6 +215,8 @@ mod tests {
         {
             assert!(text.contains(word), "`{word}` is missing in:\n{text}");
         }
+        model.look(start + Duration::from_secs(30), look_after(29, 1));
+        assert!(screen(&model, 150, 40).contains("hit ratio: -"), "nothing was read");
         model.gone("not running");
         assert!(screen(&model, 150, 40).contains("not running"));
     }
