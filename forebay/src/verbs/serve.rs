@@ -448,6 +448,18 @@ fn reload(running: &Running) {
             Err(error) => return event(Event::ModeNotSet, format_args!("{error:#}")),
         }
     }
+    let (cache, era) = (new.cache(), running.era());
+    if live::devices::parse(cache).is_ok_and(|named| named.canonical() != era.cache.spec().canonical()) {
+        event(
+            Event::NextStart,
+            format_args!(
+                "{}:{}: `cache` names {cache}, and the cache is {} now; name that one before the next start",
+                new.path.display(),
+                new.cache_line(),
+                era.cache.spec()
+            ),
+        );
+    }
     // Of volumes that are new something was said already.
     let is_new = |key: &str| {
         let name = key.strip_prefix("volume.");

@@ -97,6 +97,22 @@ fn a_daemon_serves_what_its_file_says() {
 }
 
 #[test]
+fn a_reload_tells_of_a_cache_that_was_replaced() {
+    let scene = Scene::new(32 * MIB, &["--mode", "writeback"]);
+    let file = write(&scene.place, "data.toml", &text_of(&scene, ""));
+    let mut daemon = Daemon::start(&scene.place, &["serve", "--config", &file]);
+    let larger = scene.place.file("larger.img", 48 * MIB);
+    scene.place.done(&["replace", &scene.cache, &larger]);
+    daemon.signal("HUP");
+    // Other lines tell of the device that took its place.
+    let said = std::iter::repeat_with(|| daemon.line())
+        .find(|line| line.contains("`cache` names") || line.is_empty())
+        .expect("lines without end");
+    assert!(said.contains("data.toml:1") && said.contains("larger.img now"), "{said}");
+    daemon.stop();
+}
+
+#[test]
 fn a_set_mode_stays_and_a_reload_brings_the_file_back() {
     let scene = Scene::new(32 * MIB, &["--mode", "writeback"]);
     let volume = "[[volume]]\nname = \"disk\"\nmode = \"writeback\"\n";
