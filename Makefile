@@ -26,11 +26,13 @@ ORIGIN_KILLS ?= 200
 ORIGIN_LIVES ?= 12
 # Tests of forebay/tests/guest that make test-guest runs.
 GUEST_TESTS ?= nbd ublk boot systemd
+# Systems that make versus measures; all, if none is named.
+SYSTEMS ?=
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 30
 
 .PHONY: deb test-deb help build demo check test test-guest test-origins doc package test-package deny soak bench bench-engine \
-	bench-watching bench-origins fuzz
+	bench-watching bench-origins versus fuzz
 
 help:
 	@echo "make build   the release binary"
@@ -52,6 +54,7 @@ help:
 	@echo "make bench-engine   instructions of the engine for a request, against the kept figures (KEEP=1 keeps new ones)"
 	@echo "make bench-watching  instructions that metrics, histograms and samples cost a cached read: at most 2 % (release build)"
 	@echo "make bench-origins  speed with origins behind NBD, and with a Ceph cluster"
+	@echo "make versus  kernel caches and ours over modelled disks, in virtual machines: writes docs/versus.md (SYSTEMS=)"
 	@echo "make fuzz    each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) (needs cargo-fuzz and nightly)"
 
 build:
@@ -140,6 +143,12 @@ bench-origins:
 	@scripts/tools cc fio jq python3 nbdkit nbdcopy qemu-nbd setpriv
 	cargo build --release --locked -p forebay
 	scripts/bench-origins
+
+versus:
+	@scripts/tools cc qemu-system-x86_64 busybox cpio depmod xz jq fio dmsetup
+	cargo build --release --locked -p forebay
+	@TARGET=$(abspath $(TARGET)) versus/run $(SYSTEMS); status=$$?; \
+		cargo run --quiet --release --locked -p forebay --example versus -- docs/versus.json docs && exit $$status
 
 bench-engine:
 	@scripts/tools cc jq valgrind

@@ -18,6 +18,7 @@
 //! | [`study`], [`league`], [`report`] | published measurements run again; who is best; pages about it |
 //! | [`workload`] | what published measurements asked for: fio's jobs, iozone's tests |
 //! | [`native`] | modelled disks without a cache, beside the native figures of the studies |
+//! | [`versus`] | our daemon beside the caches of the kernel: a page about what was measured |
 #![forbid(unsafe_code)]
 
 pub mod clock;
@@ -38,6 +39,7 @@ pub mod report;
 pub mod study;
 pub mod swarm;
 pub mod trace;
+pub mod versus;
 pub mod violation;
 pub mod workload;
 pub mod world;
