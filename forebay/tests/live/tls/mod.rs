@@ -256,7 +256,7 @@ fn certificates_that_do_not_fit_are_one_line() {
         assert_eq!(line.trim_end().lines().count(), 1, "one line: {line}");
         assert!(words.iter().all(|word| line.contains(word)), "{words:?} in {line}");
     };
-    refused(&site.path("nowhere"), &[], &["nowhere/ca-cert.pem", "not found"]);
+    refused(&site.path("nowhere"), &[], &["nowhere/ca-cert.pem", "does not exist"]);
     let file = |name: &str| format!("{good}/{name}.pem");
     fs::copy(format!("{other}/server-key.pem"), file("server-key")).expect("a file");
     refused(&good, &[], &["server-cert.pem does not fit its key"]);
