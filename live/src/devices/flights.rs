@@ -279,9 +279,9 @@ impl Flights {
         nbd.submit(operation, span, key as u64, waker);
         match (flight.is_long_read(), self.lines[flight.line].long_reads) {
             (true, 2..) => nbd.leave_hearing(),
-            (false, 0) => nbd.hear_by(backend, waker),
-            // Whoever hears goes on.
-            _ => {}
+            (false, 0) => nbd.take_hearing(backend, waker),
+            // Whoever has the duty goes on. Of reactors that is the one that asked last.
+            _ => nbd.hear_by(backend, waker),
         }
     }
 

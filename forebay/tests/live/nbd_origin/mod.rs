@@ -189,6 +189,29 @@ fn a_daemon_that_dies_finds_its_origin_again() {
     known.compare_file(&image);
 }
 
+/// Two reactors ask an export in turns, one for little and one for much: each reply is heard by one of them.
+#[test]
+fn replies_are_heard_whoever_asks() {
+    let site = Site::new("origin-turns");
+    let image = site.noise("image", 64 * MIB, 9);
+    let server = Server::file(&site, "origin", &image);
+    let cache = create(&site, &server.uri(), 32 * MIB, &[]);
+    let daemon = Daemon::start(&site, &cache, &["--threads", "2"]);
+    let content = std::fs::read(&image).expect("the image");
+    let mut clients = [connect(&daemon), connect(&daemon)];
+    for turn in 0..60 {
+        for (who, offset_bytes, len_bytes) in
+            [(0, 0, 4096), (1, 256 << 10, 128 << 10), (1, 512 << 10, 128 << 10)]
+        {
+            let offset_bytes = turn * MIB + offset_bytes;
+            let found = clients[who].read(offset_bytes, len_bytes).expect("the daemon answers");
+            let wanted = &content[offset_bytes as usize..][..len_bytes as usize];
+            assert!(found.expect("the origin has it") == wanted, "turn {turn}");
+        }
+    }
+    daemon.stop();
+}
+
 /// While the server is away the cache goes on; what needs the origin waits, and fails in the end.
 #[test]
 fn the_cache_goes_on_while_the_origin_is_away() {

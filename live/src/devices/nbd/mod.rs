@@ -138,10 +138,17 @@ impl NbdDevice {
         self.shared.hearing.set_duty(true);
     }
 
-    /// Lets a reactor hear, by its backend.
-    pub(crate) fn hear_by(&self, backend: &mut Backend, waker: &Arc<OwnedFd>) {
+    /// Lets a reactor hear from now on, by its backend.
+    pub(crate) fn take_hearing(&self, backend: &mut Backend, waker: &Arc<OwnedFd>) {
         self.shared.hearing.set_duty(false);
-        if !backend.has_ear(self.shared.hearing.descriptor()) {
+        self.hear_by(backend, waker);
+    }
+
+    /// Lets a reactor hear that has asked for something, by its backend, if the duty is the reactors': others leave it to the
+    /// one that asked last.
+    pub(crate) fn hear_by(&self, backend: &mut Backend, waker: &Arc<OwnedFd>) {
+        let hearing = &self.shared.hearing;
+        if !hearing.is_thread_on_duty() && !backend.has_ear(hearing.descriptor()) {
             let ear = ExportEar { shared: Arc::clone(&self.shared), waker: Arc::clone(waker) };
             backend.listen(Box::new(ear));
         }
