@@ -160,5 +160,6 @@ describes.
   dm-writecache caches no reads. Forebay is as it comes.
 - `ssd` and `hdd` are the disks alone. `floor` is a volume of our daemon over the SSD in mode
   passthrough: what the way through the daemon costs without a cache.
-- A system is at a loss where the table says so.
+- In each row Forebay is compared with the best of the three kernel caches, which is not the same
+  one in all rows.
 ";
