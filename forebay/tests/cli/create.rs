@@ -76,6 +76,10 @@ fn a_cache_gets_all_of_its_space_unless_it_shall_not() {
     let origin = place.file("slow.img", 16 * MIB);
     let (whole, sparse) = (place.file("whole.img", 64 * MIB), place.file("sparse.img", 64 * MIB));
     place.done(&["create", "--origin", &origin, "--cache", &whole]);
+    let tried = place.file("tried.img", 64 * MIB);
+    let take_over = ["--take-over", origin.as_str(), "--trial-seconds", "1"];
+    place.done(&[&["create", "--origin", &origin, "--cache", &tried][..], &take_over].concat());
+    assert!(allocated_bytes(&tried) >= 64 * MIB, "a trial leaves the space of a file");
     place.done(&["create", "--origin", &origin, "--cache", &sparse, "--sparse"]);
     assert!(allocated_bytes(&whole) >= 64 * MIB, "{}", allocated_bytes(&whole));
     assert!(allocated_bytes(&sparse) < 8 * MIB, "{}", allocated_bytes(&sparse));

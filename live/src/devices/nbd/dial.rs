@@ -216,20 +216,24 @@ impl Dialed {
         Ok(payload_checksum(&block))
     }
 
-    /// Flushes an export that can be flushed; returns the time that it took, in nanoseconds.
-    pub(super) fn flush(&mut self, uri: &NbdUri) -> Result<u64, DialError> {
+    /// Flushes an export that can be flushed.
+    fn flush(&mut self) -> Result<Result<(), Errno>, ClientError> {
+        let can_flush = self.info.flags & FLAG_SEND_FLUSH != 0 && !self.info.is_read_only();
+        if can_flush { self.ask(CMD_FLUSH, 0, &mut []) } else { Ok(Ok(())) }
+    }
+
+    /// The time that a flush takes now, in nanoseconds. One that fails says as much: what it may have lost is told by others.
+    pub(super) fn flush_ns(&mut self, uri: &NbdUri) -> Result<u64, DialError> {
         let start = clock::now();
-        if self.info.flags & FLAG_SEND_FLUSH != 0 && !self.info.is_read_only() {
-            let result = self.ask(CMD_FLUSH, 0, &mut []);
-            settle(result, uri, "be flushed")?;
-        }
+        let flushed = self.flush();
+        settle(flushed.map(|_| Ok(())), uri, "be flushed")?;
         Ok(clock::now().since(start))
     }
 
     /// The places spread over the export, made durable before they are read.
     pub(super) fn spread_places(&mut self, uri: &NbdUri) -> Result<Places, DialError> {
         // A power cut must not take back what is remembered.
-        self.flush(uri)?;
+        settle(self.flush(), uri, "be flushed")?;
         let mut places = Places::default();
         for offset_bytes in places::spread_offsets(self.info.size_bytes) {
             places.add_read(Place { offset_bytes, checksum: self.checksum_at(uri, offset_bytes)? });

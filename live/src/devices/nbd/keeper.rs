@@ -130,7 +130,7 @@ impl Keeper {
                 reason: format!("serves another disk: {reason}"),
             });
         }
-        let flush_ns = first.flush(uri)?;
+        let flush_ns = first.flush_ns(uri)?;
         let mut state = self.shared.lock();
         let count = if now.has_several_connections { super::LINKS_MAX } else { 1 };
         state.remote.recognised(now, flush_ns);

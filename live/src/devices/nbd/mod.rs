@@ -105,7 +105,7 @@ impl NbdDevice {
         }
         let mut places = Places::default();
         if is_written {
-            let flush_ns = first.flush(uri).map_err(failed)?;
+            let flush_ns = first.flush_ns(uri).map_err(failed)?;
             std::thread::sleep(remaining(settled_at(locked_at, flush_ns, Mutations::NONE)));
             places = first.spread_places(uri).map_err(failed)?;
         }
