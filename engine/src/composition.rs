@@ -33,7 +33,7 @@ use crate::policies::replacement::ReplacementChoice;
 use crate::policies::replacement::fifo_reinsertion::{FifoReinsertion, Reinsertion};
 use crate::units::crc32c;
 use alloc::string::String;
-use axes::{Axis, Common, DestageChoice, PersistenceChoice, Placement, Sweep, WritesChoice};
+use axes::{Axis, Common, DestageChoice, OrderChoice, PersistenceChoice, Placement, Sweep, WritesChoice};
 use core::fmt::Write;
 use keys::{KEYS, Key, Value};
 use rules::{COUPLINGS, Coupling};
@@ -65,6 +65,8 @@ pub struct Composition {
     pub destage: DestageChoice,
     /// The range that a miss reads, and whether the request waits for the fill.
     pub fetch: Fetch,
+    /// The states that an origin goes through while dirty data goes home.
+    pub order: OrderChoice,
     /// Tunables of every cache.
     pub common: Common,
     /// Promises what a disk promises, where the published system does not. Changes no value: it is asked where a
@@ -197,6 +199,7 @@ impl Composition {
             persistence: PersistenceChoice::Inline,
             destage: DestageChoice::Sweep(Sweep { idle_ms: 0, destage_runs: 0 }),
             fetch: Fetch::Request { readahead_bytes: 0 },
+            order: OrderChoice::Free,
             common: Common { flush_after_ms: 0, backoff_ms: 0, absent_ms: 0 },
             safe: true,
         };

@@ -181,6 +181,9 @@ pub enum RequestOp {
     /// Destage only what somebody waits for, or no longer so: at an hour at which a sleeping disk should not be woken
     /// for more. Not remembered: a start destages as it likes.
     HoldDestage(bool),
+    /// Let the volume go home in strict order, or in any (rule 14). Changes wait until all that is dirty is home; refused with
+    /// [`Errno::INVAL`] where the composition cannot have it, and beside other volumes.
+    SetOrder(bool),
     /// Give the volume this room in the cache. Not remembered. Refused with [`Errno::OPNOTSUPP`] where the store cannot
     /// keep a minimum ([`crate::composition::Composition::keeps_minimums`]).
     SetRoom(Room),

@@ -1,7 +1,7 @@
 //! Every bound of the engine, in one place.
 
 use crate::composition::Composition;
-use crate::composition::axes::{DestageChoice, PersistenceChoice, Placement};
+use crate::composition::axes::{DestageChoice, OrderChoice, PersistenceChoice, Placement};
 use crate::format::{KeyLayout, SlotLayout};
 use crate::mutation::Mutations;
 use crate::number::{index, wide};
@@ -31,6 +31,15 @@ const _: () =
 /// Bytes of the ring that no flush covers, at the most, where clients do not flush. A start reads and verifies them before anybody
 /// is served: a SATA SSD needs half a second for that. So rare a flush costs less than a thousandth of the writes' time.
 const UNFLUSHED_BYTES_MAX: u64 = 256 << 20;
+
+/// Bounds of what may be older at the origin than in the cache, where everything goes home in strict order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OrderBounds {
+    /// A change waits while an older one is not home after this long.
+    pub lag_ns: u64,
+    /// A change waits while so many versions of blocks are not home.
+    pub lag_blocks: u64,
+}
 
 /// The bounds and periods that are chosen when an engine starts.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +91,8 @@ pub struct Config {
     pub area_idle_ns: u64,
     /// Limit of open areas of slots, if it is below what the layout says.
     pub open_areas_max: u32,
+    /// Bounds of strict order; `None` where blocks go home in any order.
+    pub order: Option<OrderBounds>,
     /// Period after which the clock alone makes the engine look at its work.
     pub tick_ns: u64,
     /// Whether the origin of each volume can discard.
@@ -124,6 +135,7 @@ impl Config {
             fill_wait_ns_max: 10 * Nanos::MILLISECOND,
             area_idle_ns: AREA_IDLE_NS,
             open_areas_max: u32::MAX,
+            order: None,
             tick_ns: 20 * Nanos::MILLISECOND,
             origin_can_discard: [false; crate::units::VOLUMES_MAX],
             mutations: Mutations::NONE,
@@ -191,9 +203,20 @@ impl Config {
         if let Fetch::Neighbourhood { neighbour_bytes } = composition.fetch {
             self.neighbour_bytes_max = u64::from(neighbour_bytes);
         }
+        self.order = Config::order_of(composition, self);
         self.flush_after_ns = nanos(composition.common.flush_after_ms);
         self.backoff_ns = nanos(composition.common.backoff_ms);
         self.absent_after_ns = nanos(composition.common.absent_ms);
+    }
+
+    /// The bounds of a composition's order, with the other bounds of its cache.
+    #[must_use]
+    pub fn order_of(composition: &Composition, config: &Config) -> Option<OrderBounds> {
+        let OrderChoice::Strict(strict) = composition.order else { return None };
+        Some(OrderBounds {
+            lag_ns: u64::from(strict.lag_ms) * Nanos::MILLISECOND,
+            lag_blocks: (strict.lag_bytes / BLOCK_BYTES).min(config.failing_dirty_blocks_max),
+        })
     }
 
     /// Limits dirty data to the memory that also holds it: memory runs out, and not the ring.

@@ -41,6 +41,24 @@ macro_rules! mutations {
 }
 
 mutations! {
+    // ---- strict order ---------------------------------------------------------------------------
+    /// Rule 14: a flush ends no interval. v1 was written before it, and another block after it goes home first: with the
+    /// cache the origin loses v1 and keeps what came later.
+    IntervalsJoined,
+    /// Rule 14: the newest version of a block goes home, not that of the interval. v2 is at the origin, while other blocks
+    /// written before it are not.
+    NewestGoesHome,
+    /// Rule 14: an interval counts as home before the origin was flushed. A power cut takes v1 from it, which was there before what
+    /// is left, and the cache is lost with it.
+    IntervalUnflushed,
+    /// Rule 14: the next interval goes home before the record is durable that the one before it is. After a crash v1 goes home
+    /// once more, over v2 and beside what is newer than both.
+    IntervalBeforeRecord,
+    /// Rule 14: the log does not say where an interval begins. After a crash two of them go home as one.
+    IntervalUnmarked,
+    /// Rule 14: a discard goes to the origin while what was written before it is not home.
+    DiscardOvertakes,
+
     // ---- fills -----------------------------------------------------------------------------
     /// Hazard 1: a read fetches v0 from the origin; v1 is written around the cache meanwhile and leaves nothing
     /// behind in the index; then v0 enters the cache as clean.
@@ -501,6 +519,13 @@ impl Mutation {
     #[must_use]
     pub const fn is_of_servers(self) -> bool {
         self.number() >= Mutation::UnderWayCounts.number() && !self.is_of_transactions()
+    }
+
+    /// Whether it is planted in strict order, and nowhere else.
+    #[must_use]
+    pub const fn is_of_order(self) -> bool {
+        self.number() >= Mutation::IntervalsJoined.number()
+            && self.number() <= Mutation::DiscardOvertakes.number()
     }
 
     /// The word and the bit that stand for it in a set.

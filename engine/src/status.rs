@@ -82,10 +82,27 @@ pub struct VolumeStatus {
     pub origin_errors: u64,
     /// Whether destage that nobody waits for is held back now.
     pub is_held_back: bool,
+    /// How far the origin lags behind in strict order; `None` where blocks go home in any order.
+    pub order: Option<OrderStatus>,
     /// Whether it goes on without its cache.
     pub uncached: bool,
     /// Counts of its clients' requests since the start.
     pub counters: Counters,
+}
+
+/// How far an origin lags behind its volume in strict order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OrderStatus {
+    /// Bytes of all versions that are not home; zeroes count as one block.
+    pub lag_bytes: u64,
+    /// The most before writes wait.
+    pub lag_limit_bytes: u64,
+    /// How long the oldest of them has been waiting; 0 if all is home.
+    pub lag_ns: u64,
+    /// The longest before writes wait.
+    pub lag_limit_ns: u64,
+    /// Flushed states that the origin has yet to go through.
+    pub intervals: u64,
 }
 
 /// The cache device and its log or its slots; figures of the one that it lacks are 0.

@@ -6,8 +6,9 @@ use crate::opening;
 use crate::origin::{self, NewVolume};
 use crate::ownership::{check_origin, is_same};
 use crate::state::StateDirectory;
-use crate::superblock;
+use crate::superblock::{self, ONE_STRICT_VOLUME};
 use anyhow::{Result, anyhow, bail};
+use engine::composition::axes::OrderChoice;
 use engine::effect::WriteMode;
 use engine::format::{Superblock, VolumeRecord};
 use engine::units::{VOLUMES_MAX, VolumeId, VolumeIndex};
@@ -72,6 +73,10 @@ pub fn check(
     let mode = superblock::mode_of_new(asked, &composition, superblock.is_ephemeral);
     superblock::check_mode(&superblock.profile, &composition, superblock.is_ephemeral, mode)?;
     check_is_new(superblock, &name, &spec)?;
+    let is_strict = matches!(composition.order, OrderChoice::Strict(_));
+    if let Some(first) = superblock.volumes.iter().flatten().next().filter(|_| is_strict) {
+        bail!("{ONE_STRICT_VOLUME}; set order=free for {}, or use another cache", first.name);
+    }
     let places = (0..).zip(&superblock.volumes).filter(|(_, volume)| volume.is_none());
     let places: Vec<VolumeIndex> = places.map(|(at, _)| VolumeIndex(at)).collect();
     if places.is_empty() {

@@ -190,6 +190,9 @@ pub struct LabBench {
     /// How long each row is measured.
     #[arg(long, value_name = "N", default_value = "2", value_parser = seconds)]
     pub seconds: Duration,
+    /// Measure what strict order costs instead: writes and flushes on modelled disks, in virtual time.
+    #[arg(long)]
+    pub order: bool,
     /// How to print.
     #[command(flatten)]
     pub report: Report,
@@ -259,6 +262,10 @@ pub struct Create {
     /// The write mode [default: the profile's].
     #[arg(long, value_name = "MODE", value_parser = mode)]
     pub mode: Option<WriteMode>,
+    /// The order in which dirty data goes home [default: the profile's]: strict keeps the origin a state that its clients had
+    /// flushed, for when the cache is lost.
+    #[arg(long, value_name = "ORDER", value_parser = ["free", "strict"])]
+    pub order: Option<String>,
     /// Promise only what the published system promises; `forebay profiles` tells what that gives up.
     #[arg(long = "unsafe")]
     pub is_unsafe: bool,

@@ -32,12 +32,14 @@ pub enum Setting {
     OriginChangedDiscardDirty,
     /// `lost=give-up`: blocks that rotted while dirty read as the origin has them.
     GiveUpLost,
+    /// `order=strict`: the origin goes from one flushed state to the next from now on; `order=free`: in any order.
+    Order(bool),
     /// A setting that the daemon keeps.
     Kept(Kept),
 }
 
 /// Names of those that are not kept.
-const OTHERS: [&str; 4] = ["mode", "size", "origin", "lost"];
+const OTHERS: [&str; 5] = ["mode", "size", "origin", "lost", "order"];
 
 /// Reason why a setting has no meaning.
 #[derive(Debug, thiserror::Error)]
@@ -128,6 +130,8 @@ impl FromStr for Setting {
             "origin=changed" => Ok(Setting::OriginChanged),
             "origin=changed-discard-dirty" => Ok(Setting::OriginChangedDiscardDirty),
             "lost=give-up" => Ok(Setting::GiveUpLost),
+            "order=strict" => Ok(Setting::Order(true)),
+            "order=free" => Ok(Setting::Order(false)),
             _ => of_key_and_value(text),
         }
     }
@@ -143,6 +147,7 @@ fn of_key_and_value(text: &str) -> Result<Setting, SettingError> {
         "size" => Err(SettingError::Word("size=origin: the volume grows to its origin's size")),
         "origin" => Err(SettingError::Word("origin=changed or origin=changed-discard-dirty")),
         "lost" => Err(SettingError::Word("lost=give-up")),
+        "order" => Err(SettingError::Word("order=strict or order=free")),
         _ => {
             let known: Vec<&str> = OTHERS.into_iter().chain(Key::ALL.map(|(_, name)| name)).collect();
             Err(SettingError::Key(unknown("setting", name, &known)))
@@ -158,6 +163,8 @@ impl fmt::Display for Setting {
             Setting::OriginChanged => f.write_str("origin=changed"),
             Setting::OriginChangedDiscardDirty => f.write_str("origin=changed-discard-dirty"),
             Setting::GiveUpLost => f.write_str("lost=give-up"),
+            Setting::Order(true) => f.write_str("order=strict"),
+            Setting::Order(false) => f.write_str("order=free"),
             Setting::Kept(kept) => kept.fmt(f),
         }
     }
@@ -188,6 +195,8 @@ mod tests {
             Setting::OriginChanged,
             Setting::OriginChangedDiscardDirty,
             Setting::GiveUpLost,
+            Setting::Order(true),
+            Setting::Order(false),
             Setting::Kept(Kept::Iops(None)),
         ];
         settings.extend(WriteMode::ALL.map(|(mode, _)| Setting::Mode(mode)));
@@ -208,7 +217,7 @@ mod tests {
         let wrong = |text: &str| text.parse::<Setting>().expect_err(text).to_string();
         assert_eq!(wrong("iop=5000"), "unknown setting `iop`; did you mean `iops`?");
         assert!(
-            wrong("colour=red").contains("there are mode, size, origin, lost, iops"),
+            wrong("colour=red").contains("there are mode, size, origin, lost, order, iops"),
             "{}",
             wrong("colour=red")
         );

@@ -123,6 +123,25 @@ pub fn check_mode(
     })
 }
 
+/// Why a cache in strict order has one volume.
+pub const ONE_STRICT_VOLUME: &str =
+    "in strict order what one volume has to keep until its origin takes it would hold up the others";
+
+/// A composition with the order that was asked for, or its own.
+///
+/// # Errors
+/// What it does not go with.
+pub fn with_order(profile: &str, composition: &Composition, order: Option<&str>) -> Result<Composition> {
+    let mut composition = *composition;
+    if let Some(order) = order {
+        composition.set("order", order)?;
+    }
+    composition.validate().map_err(|coupling| {
+        anyhow!("profile {profile}: {}: {} ({})", coupling.name, coupling.rule, coupling.why)
+    })?;
+    Ok(composition)
+}
+
 /// The mode of a new volume: the one that was asked for, or that of the cache's profile, unless the cache may not have it.
 #[must_use]
 pub fn mode_of_new(asked: Option<WriteMode>, composition: &Composition, is_ephemeral: bool) -> WriteMode {

@@ -14,6 +14,7 @@ mod long;
 mod mirror;
 mod native;
 mod neighbours;
+mod order;
 mod points;
 mod policy;
 mod recovery_traffic;

@@ -96,6 +96,7 @@ impl Core for Passthrough {
             RequestOp::Drain
             | RequestOp::CancelDrain
             | RequestOp::HoldDestage(_)
+            | RequestOp::SetOrder(_)
             | RequestOp::SetRoom(_)
             | RequestOp::SetWearBudget(_) => self.reply(id, Ok(())),
             RequestOp::Stop if self.passing.is_empty() => self.reply(id, Ok(())),

@@ -31,11 +31,13 @@ pub enum Axis {
     Destage,
     /// The range that a miss reads, and whether the request waits for the fill.
     Fetch,
+    /// The states that an origin goes through while dirty data goes home.
+    Order,
 }
 
 impl Axis {
     /// All, in the order of the text form.
-    pub const ALL: [Axis; 9] = [
+    pub const ALL: [Axis; 10] = [
         Axis::Placement,
         Axis::Admission,
         Axis::Cutoff,
@@ -45,6 +47,7 @@ impl Axis {
         Axis::Persistence,
         Axis::Destage,
         Axis::Fetch,
+        Axis::Order,
     ];
 
     /// Its name.
@@ -60,6 +63,7 @@ impl Axis {
             Axis::Persistence => "persistence",
             Axis::Destage => "destage",
             Axis::Fetch => "fetch",
+            Axis::Order => "order",
         }
     }
 
@@ -76,6 +80,7 @@ impl Axis {
             Axis::Persistence => "how it is made durable what the cache holds",
             Axis::Destage => "what goes home when",
             Axis::Fetch => "how much a miss reads, and who waits for it",
+            Axis::Order => "what the origin alone holds while dirty data goes home",
         }
     }
 }
@@ -223,6 +228,24 @@ pub struct BitTree {
 pub struct Frames {
     /// Share of the device for the ring, permille.
     pub ring_permille: u32,
+}
+
+/// The states that an origin goes through while dirty data goes home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OrderChoice {
+    /// Any: blocks go home in whatever order is fastest.
+    Free,
+    /// Those that its client had flushed, one after the other (rule 14).
+    Strict(StrictOrder),
+}
+
+/// Bounds of strict order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StrictOrder {
+    /// A write waits while an older one is not home after this long.
+    pub lag_ms: u32,
+    /// A write waits while so much is not home; on a small cache half of it at the most.
+    pub lag_bytes: u64,
 }
 
 /// gflash's mirror.

@@ -2,8 +2,8 @@
 
 use super::Composition;
 use super::axes::{
-    Axis, BitTree, Commit, DestageChoice, ExtentWrites, Frames, Journal, Mirror, PersistenceChoice,
-    Placement, SetMap, SlotWrites, Slots, Sweep, WritesChoice,
+    Axis, BitTree, Commit, DestageChoice, ExtentWrites, Frames, Journal, Mirror, OrderChoice,
+    PersistenceChoice, Placement, SetMap, SlotWrites, Slots, StrictOrder, Sweep, WritesChoice,
 };
 use super::keys::{self, KEYS, Key};
 use crate::effect::WriteMode;
@@ -353,6 +353,13 @@ const CHOICES: &[Choice] = &[
         fetch = Fetch::Neighbourhood { neighbour_bytes: 16 << 20 }
     ),
     choice!(Fetch, "frame", "every frame that is touched, wholly", fetch = Fetch::Frame { waits: false }),
+    choice!(Order, "free", "anything: blocks go home as is fastest", order = OrderChoice::Free),
+    choice!(
+        Order,
+        "strict",
+        "what its client had flushed, a bounded time ago",
+        order = OrderChoice::Strict(StrictOrder { lag_ms: 1, lag_bytes: 0 })
+    ),
 ];
 
 impl Composition {
@@ -409,6 +416,10 @@ impl Composition {
                 Fetch::Filled => "filled-request",
                 Fetch::Neighbourhood { .. } => "neighbourhood",
                 Fetch::Frame { .. } => "frame",
+            },
+            Axis::Order => match self.order {
+                OrderChoice::Free => "free",
+                OrderChoice::Strict(_) => "strict",
             },
         };
         axis.choice(name).expect("every variant is in the table of choices")

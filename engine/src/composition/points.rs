@@ -73,6 +73,7 @@ impl Composition {
             Axis::Persistence => self.persistence = other.persistence,
             Axis::Destage => self.destage = other.destage,
             Axis::Fetch => self.fetch = other.fetch,
+            Axis::Order => self.order = other.order,
         }
     }
 }

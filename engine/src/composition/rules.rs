@@ -1,7 +1,7 @@
 //! Which choices do not go together, and why.
 
 use super::Composition;
-use super::axes::{DestageChoice, PersistenceChoice, Placement, WritesChoice};
+use super::axes::{DestageChoice, OrderChoice, PersistenceChoice, Placement, WritesChoice};
 use crate::effect::WriteMode;
 use crate::policies::admission::AdmissionChoice;
 use crate::policies::fetch::Fetch;
@@ -56,6 +56,10 @@ fn has_frames(composition: &Composition) -> bool {
 /// Whether data lies in the segments of a ring.
 fn is_ring(composition: &Composition) -> bool {
     is_log(composition) && !is_journal(composition)
+}
+
+fn is_strict(composition: &Composition) -> bool {
+    matches!(composition.order, OrderChoice::Strict(_))
 }
 
 /// Whether whole blocks are appended, with what their writes left out merged in.
@@ -329,6 +333,24 @@ pub const COUPLINGS: &[Coupling] = &[
             matches!(c.persistence, PersistenceChoice::SyncSector { .. })
                 && slot_bytes(c) > SMALL_SLOT_BYTES_MAX
         },
+    },
+    Coupling {
+        name: "strict-needs-inline",
+        rule: "order = strict needs persistence = inline",
+        why: "what was overwritten stays in the ring until it is home",
+        breaks: |c| is_strict(c) && c.persistence != PersistenceChoice::Inline,
+    },
+    Coupling {
+        name: "strict-needs-sweep",
+        rule: "order = strict needs destage = sweep",
+        why: "a controller chooses blocks without regard to flushes",
+        breaks: |c| is_strict(c) && !matches!(c.destage, DestageChoice::Sweep(_)),
+    },
+    Coupling {
+        name: "strict-needs-writeback",
+        rule: "order = strict needs write_mode = writeback",
+        why: "in the other modes nothing is left behind whose order could matter",
+        breaks: |c| is_strict(c) && c.write_mode != WriteMode::Writeback,
     },
     Coupling {
         name: "congestion-needs-runs",

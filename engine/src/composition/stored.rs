@@ -102,6 +102,18 @@ fn with_reinsertion_named(text: &str) -> Option<String> {
     Some(text.replacen("\nfree_order = lowest\n", tunables, 1))
 }
 
+/// The text of a cache from before order was a choice, with the order that all had.
+fn with_order(mut text: String) -> String {
+    const BEFORE: &str = "\nfetch = ";
+    if !text.contains("\norder = ")
+        && let Some(at) = text.find(BEFORE).map(|at| at + BEFORE.len())
+        && let Some(end) = text[at..].find('\n')
+    {
+        text.insert_str(at + end, "\norder = free");
+    }
+    text
+}
+
 impl Composition {
     /// The composition of the cache with this superblock.
     ///
@@ -111,10 +123,10 @@ impl Composition {
         let composition = match superblock.composition.as_str() {
             // Caches of early builds have none.
             "" => Composition::plain_log(),
-            text => match with_reinsertion_named(text) {
-                Some(text) => Composition::parse(&text)?,
-                None => Composition::parse(text)?,
-            },
+            text => {
+                let text = with_order(with_reinsertion_named(text).unwrap_or_else(|| text.into()));
+                Composition::parse(&text)?
+            }
         };
         let is_divided_so = match (superblock.layout, composition.placement) {
             (Layout::Log(_), Placement::Log { .. }) => {
@@ -337,6 +349,13 @@ mod tests {
         slots.composition = String::new();
         let error = Composition::of(&slots).expect_err("it has slots");
         assert_eq!(error, StoredError::OtherLayout { placement: "log" });
+    }
+
+    #[test]
+    fn a_cache_from_before_order_was_a_choice_has_any_order() {
+        let mut old = superblock(&Composition::forebay());
+        old.composition = old.composition.replace("order = free\n", "");
+        assert_eq!(Composition::of(&old), Ok(Composition::forebay()));
     }
 
     /// Goal: caches from before reinsertion had a name are opened, and keep as many hit blocks as they did.

@@ -169,6 +169,7 @@ fn the_text_of_a_plain_log() {
          persistence = inline\n\
          destage = sweep\n\
          fetch = request\n\
+         order = free\n\
          false_dirty_bytes = 268435456\n\
          ghost_pieces = 0\n\
          aligned_sectors = 0\n\
@@ -199,16 +200,16 @@ fn a_text_is_read_only_as_it_was_written() {
     );
     assert_eq!(
         refused(&text.replace("idle_ms", "idle_mss")),
-        "line 18 of the composition: idle_ms is missing"
+        "line 19 of the composition: idle_ms is missing"
     );
-    assert!(refused(&text.replace("= 300\n", "= 0300\n")).starts_with("line 18"));
-    assert_eq!(refused(&(text.clone() + "\n")), "line 24 of the composition: nothing more belongs there");
-    assert_eq!(refused(&text[..text.len() - 1]), "line 23 of the composition: absent_ms is missing");
+    assert!(refused(&text.replace("= 300\n", "= 0300\n")).starts_with("line 19"));
+    assert_eq!(refused(&(text.clone() + "\n")), "line 25 of the composition: nothing more belongs there");
+    assert_eq!(refused(&text[..text.len() - 1]), "line 24 of the composition: absent_ms is missing");
     assert_eq!(
         refused(&text.replace('\n', "\r\n")),
         "line 1 of the composition: forebay composition 1 is missing"
     );
-    assert!(refused(&text.replace("= request", "= frame")).starts_with("line 20"));
+    assert!(refused(&text.replace("= request", "= frame")).starts_with("line 21"));
     let frames =
         text.replace("fetch = request", "fetch = frame").replace("readahead_bytes = 0", "waits = false");
     assert!(refused(&frames).starts_with("frame-needs-slots"));

@@ -1,7 +1,7 @@
 //! One line of the log: a change of a range of a volume.
 
-use super::FormatError;
 use super::bytes::{put, u8_at, u32_at, u64_at};
+use super::{COUNTER_MAX, FormatError};
 use crate::units::{Place, SECTORS_PER_BLOCK, SectorRange, VOLUME_BLOCKS_MAX, VolumeId};
 
 /// Bytes of an entry.
@@ -44,10 +44,13 @@ pub enum EntryKind {
     /// The copies of the range at consecutive places from `extra` on gave their places up; a copy elsewhere did not. No
     /// payload.
     Evicted,
+    /// A volume that goes home in order begins another interval in this batch, and all of it up to sequence `extra` is home. The
+    /// range says nothing. No payload.
+    Interval,
 }
 
 impl EntryKind {
-    const ALL: [EntryKind; 13] = [
+    const ALL: [EntryKind; 14] = [
         EntryKind::Dirty,
         EntryKind::Clean,
         EntryKind::Zero,
@@ -61,6 +64,7 @@ impl EntryKind {
         EntryKind::KeptClean,
         EntryKind::Freed,
         EntryKind::Evicted,
+        EntryKind::Interval,
     ];
 
     /// Whether payload blocks belong to such an entry.
@@ -121,6 +125,7 @@ impl EntryKind {
             EntryKind::KeptClean => "kept-clean",
             EntryKind::Freed => "freed",
             EntryKind::Evicted => "evicted",
+            EntryKind::Interval => "interval",
         }
     }
 
@@ -139,6 +144,7 @@ impl EntryKind {
             EntryKind::KeptDirty => 11,
             EntryKind::KeptClean => 12,
             EntryKind::Evicted => 13,
+            EntryKind::Interval => 14,
         }
     }
 }
@@ -159,7 +165,7 @@ pub struct Entry {
     /// Blocks of payload: those that the range touches, or 0 if the kind has none. The payload of a
     /// batch's entries lies behind its header in the order of the entries, unless it lies at a place.
     pub payload_blocks: u32,
-    /// The place, for the kinds that name one, else 0.
+    /// The place, for the kinds that name one; the sequence, for an interval; else 0.
     pub extra: u64,
 }
 
@@ -193,7 +199,9 @@ impl Entry {
         // What lies at places ends on the device; what was there once is only compared.
         let ends_on_device = self.kind.is_key() || matches!(self.kind, EntryKind::Freed | EntryKind::Evicted);
         let places = if ends_on_device { touched } else { 1 };
-        let is_extra_allowed = if self.kind.has_place() {
+        let is_extra_allowed = if self.kind == EntryKind::Interval {
+            self.extra <= COUNTER_MAX
+        } else if self.kind.has_place() {
             self.extra <= u64::from(Place::END) && places <= u64::from(Place::END) - self.extra
         } else {
             self.extra == 0

@@ -1,8 +1,9 @@
 //! A volume that is put on the cache while others are served (rule 11).
 
-use crate::effect::Errno;
+use crate::effect::{Errno, WriteMode};
 use crate::format::VolumeRecord;
 use crate::machine::Machine;
+use crate::machine::destage::order::ledger::Ledger;
 use crate::machine::request::{RequestKey, Stage};
 use crate::machine::volume::Volume;
 use crate::memory::Memory;
@@ -10,6 +11,7 @@ use crate::mutation::Mutation;
 use crate::number::to_u32;
 use crate::store::Store;
 use crate::units::{SECTORS_PER_BLOCK, VolumeId, VolumeIndex};
+use alloc::boxed::Box;
 use alloc::string::String;
 
 /// A volume that is to be added.
@@ -38,7 +40,9 @@ impl<S: Store> Machine<S> {
         let mut superblock = self.superblock.clone();
         superblock.next_volume_id = superblock.next_volume_id.saturating_add(u32::from(!is_reused));
         superblock.volumes[index.at()] = Some(VolumeRecord { id, ..record.clone() });
-        if !is_empty || superblock.validate().is_err() {
+        // RULE 14: what one volume has to keep in the ring would hold up the others.
+        let is_one_too_many = self.config.order.is_some() && self.volumes.iter().flatten().next().is_some();
+        if !is_empty || is_one_too_many || superblock.validate().is_err() {
             self.proposed = None;
             self.fail(key, Errno::INVAL, memory);
             return;
@@ -68,6 +72,9 @@ impl<S: Store> Machine<S> {
         let mut volume = Volume::new(index, record);
         volume.origin.can_discard = proposed.can_discard;
         volume.guard.mutations = self.config.mutations;
+        if self.config.order.is_some() && record.mode == WriteMode::Writeback {
+            volume.destage.set_order(Some(Box::new(Ledger::new(self.store.completed()))));
+        }
         // This request.
         volume.active = 1;
         self.volumes.enter(volume);

@@ -111,7 +111,13 @@ impl<S: Store> Machine<S> {
         };
         // RULE 7: a dirty block is never bypassed, whatever policies say: its older copy would go home over
         // the write.
-        let is_asked = matches!(op, RequestOp::Write { .. }) && route != Route::Origin;
+        // RULE 14: what goes around the cache overtakes what is on its way home. A discard may do nothing.
+        let is_ordered = self.config.order.is_some();
+        if is_ordered && matches!(op, RequestOp::Discard { .. }) && self.would_overtake(volume_index) {
+            self.skip_discard(key, memory);
+            return;
+        }
+        let is_asked = matches!(op, RequestOp::Write { .. }) && route != Route::Origin && !is_ordered;
         let passes = is_asked.then(|| {
             let passes = self.passes(key, Access::Write).or_else(|| S::bars_write(self, key));
             passes.or_else(|| self.budget_bars_write(volume_index))
@@ -361,17 +367,24 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// Ends a discard. Where it did nothing an earlier version can be read again, and if that was said to be durable
-    /// it must not change any more (rule 12): all of the volume is flushed.
-    fn finish_discard<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
-        // Reads now return the origin's content, flushed or not: the next FLUSH includes it.
-        self.changed_origin(key);
+    /// Ends a discard that did nothing, to the cache or to the origin.
+    #[cold]
+    #[inline(never)]
+    fn skip_discard<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         if self.requests[key].wants_fua() {
             self.release_hold(key);
             self.start_flush(key, memory);
         } else {
             self.reply(key, memory);
         }
+    }
+
+    /// Ends a discard. Where it did nothing an earlier version can be read again, and if that was said to be durable
+    /// it must not change any more (rule 12): all of the volume is flushed.
+    fn finish_discard<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        // Reads now return the origin's content, flushed or not: the next FLUSH includes it.
+        self.changed_origin(key);
+        self.skip_discard(key, memory);
     }
 
     // ---- the origin ----------------------------------------------------------------------

@@ -42,6 +42,10 @@ impl<S: Store> Machine<S> {
             RequestOp::SetMode(WriteMode::Writeback) if self.superblock.is_ephemeral => {
                 self.fail(key, Errno::INVAL, memory);
             }
+            // RULE 14: writes to the origin would overtake what is on its way home.
+            RequestOp::SetMode(mode) if mode != WriteMode::Writeback && self.config.order.is_some() => {
+                self.fail(key, Errno::INVAL, memory);
+            }
             RequestOp::SetMode(mode) => self.set_mode(key, index, mode),
             RequestOp::SetSize(sectors) => self.set_size(key, index, sectors, memory),
             RequestOp::Drain => {
@@ -55,6 +59,7 @@ impl<S: Store> Machine<S> {
                 volume.destage.wake();
                 self.reply(key, memory);
             }
+            RequestOp::SetOrder(is_strict) => self.set_order(key, index, is_strict, memory),
             RequestOp::SetRoom(room) => self.set_room(key, index, room, memory),
             RequestOp::SetWearBudget(budget) => {
                 self.set_wear_budget(budget);
@@ -204,7 +209,11 @@ impl<S: Store> Machine<S> {
         for key in ended {
             self.requests.unwatch(key);
             let index = self.requests[key].volume;
-            self.end_drain(index);
+            if matches!(self.requests[key].op, RequestOp::SetOrder(_)) {
+                self.end_order_change(index);
+            } else {
+                self.end_drain(index);
+            }
             self.fail(key, Errno::SHUTDOWN, memory);
         }
     }
@@ -220,6 +229,7 @@ impl<S: Store> Machine<S> {
         let index = active.volume;
         match active.op {
             RequestOp::Drain => self.look_at_drain(key, index, memory),
+            RequestOp::SetOrder(_) => self.look_at_order(key, index, memory),
             RequestOp::Detach if self.latched.is_some() => self.fail(key, Errno::IO, memory),
             RequestOp::Detach => self.look_at_detach(key, index, memory),
             RequestOp::Stop => self.look_at_stop(key, memory),
@@ -245,7 +255,7 @@ impl<S: Store> Machine<S> {
         let volume = self.volume(index);
         let origin = &volume.origin;
         let dirty_blocks = volume.dirty_blocks + volume.owed_blocks + volume.zero_blocks;
-        let is_home = dirty_blocks == 0 && volume.destage.is_quiet();
+        let is_home = dirty_blocks == 0 && !volume.destage.has_ordered() && volume.destage.is_quiet();
         if is_home && !origin.is_unflushed() {
             let has_lost = volume.lost_blocks > 0;
             self.end_drain(index);
@@ -442,10 +452,14 @@ impl<S: Store> Machine<S> {
             );
             self.volumes[index.at()] = None;
         }
-        if matches!(active.op, RequestOp::Add) {
+        if let RequestOp::SetOrder(is_strict) = active.op {
             let index = active.volume;
+            self.order_is_durable(index, is_strict);
+        }
+        if matches!(self.requests[key].op, RequestOp::Add) {
+            let index = self.requests[key].volume;
             self.begin_added(index);
-        } else if matches!(active.op, RequestOp::Stop) {
+        } else if matches!(self.requests[key].op, RequestOp::Stop) {
             // Whatever else is under way ends before the answer.
             self.watch(key, Stage::Quiet);
             return;

@@ -39,7 +39,10 @@ impl<S: Store> Machine<S> {
 
     fn go_on<M: Memory>(&mut self, key: RequestKey, then: Then, memory: &mut M) {
         match then {
-            Then::Reply => self.reply(key, memory),
+            Then::Reply => {
+                self.interval_ends(self.requests[key].volume);
+                self.reply(key, memory);
+            }
             Then::Origin => self.home(key, memory),
             Then::OriginFlush => {
                 let epoch = self.volume(self.requests[key].volume).origin.client_epoch;
@@ -117,6 +120,7 @@ impl<S: Store> Machine<S> {
                     let is_origin_done = self.volume(volume_index).origin.flushed_epoch >= epoch;
                     let is_cache_done = self.barrier.flushed >= sequence || self.latched.is_some();
                     if is_origin_done && is_cache_done {
+                        self.interval_ends(volume_index);
                         self.reply(key, memory);
                     } else {
                         self.requests.watch_on(key);
@@ -193,6 +197,7 @@ impl<S: Store> Machine<S> {
             self.want_origin_flush(volume_index, epoch);
         }
         if sequence <= self.barrier.flushed && epoch == 0 {
+            self.interval_ends(volume_index);
             self.reply(key, memory);
             return;
         }

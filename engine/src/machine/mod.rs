@@ -37,6 +37,7 @@ pub(crate) mod volumes;
 pub mod warm;
 pub(crate) mod wear;
 
+use crate::composition::Composition;
 use crate::effect::{Busy, Effect, Errno, IoId, IoOp, Notice, Request, RequestOp, Target, WearBudget};
 use crate::format::Superblock;
 use crate::limits::{Config, RANGE_BYTES_MAX, REQUEST_BYTES_MAX, REQUESTS_MAX};
@@ -106,8 +107,11 @@ pub(crate) struct Machine<S: Operations> {
 
 impl<S: Store> Machine<S> {
     /// A machine over what recovery found.
-    pub(crate) fn new(start: Start<S>, config: Config) -> Machine<S> {
+    pub(crate) fn new(start: Start<S>, mut config: Config) -> Machine<S> {
         let Start { superblock, mut volumes, store } = start;
+        // The cache says whether its order is strict; what it was tuned for may be from before that was changed.
+        let own = Composition::of(&superblock).ok().and_then(|own| Config::order_of(&own, &config));
+        config.order = own.map(|own| config.order.unwrap_or(own));
         for (volume, can_discard) in volumes.iter_mut().zip(config.origin_can_discard) {
             if let Some(volume) = volume {
                 volume.origin.can_discard = can_discard;

@@ -50,13 +50,15 @@ impl<S: Store> Machine<S> {
         let active = &self.requests[key];
         let (blocks, work) = (active.blocks, active.work.expect("a read has a buffer"));
         let missed = self.fetch(key, blocks, work, true, memory);
-        let volume = self.volume_mut(self.requests[key].volume);
+        let active = &self.requests[key];
+        let (volume_index, is_there) = (active.volume, active.parts == 0);
+        let counters = &mut self.volume_mut(volume_index).counters;
         if missed == 0 {
-            volume.counters.hits += 1;
+            counters.hits += 1;
         } else {
-            volume.counters.misses += 1;
+            counters.misses += 1;
         }
-        if self.requests[key].parts == 0 {
+        if is_there {
             self.fetched(key, memory);
         }
     }
@@ -165,11 +167,11 @@ impl<S: Store> Machine<S> {
             self.issue_piece(request, piece, may_fill, memory);
         }
         self.end_neighbours(request, &used, memory);
-        let is_failed = self.latched.is_some();
+        let failed = if self.latched.is_some() { missed } else { 0 };
         let counters = &mut self.volume_mut(volume_index).counters;
         counters.hit_blocks += hit;
         counters.miss_blocks += missed;
-        counters.read_bypasses.failed_blocks += if is_failed { missed } else { 0 };
+        counters.read_bypasses.failed_blocks += failed;
         missed
     }
 
@@ -333,6 +335,8 @@ impl<S: Store> Machine<S> {
     }
 
     /// A cached block could not be read or is not what was written.
+    #[cold]
+    #[inline(never)]
     fn bad_cache_read<M: Memory>(
         &mut self,
         request: RequestKey,

@@ -10,6 +10,7 @@
 //! | fails | its part of one half of it | waits here for the origin |
 //! | is absent | the same | fails |
 //! | works, and everything is to go home | a third more | waits here for what goes home |
+//! | any, and the order is strict | what the bounds of its lag allow | waits here until older ones are home |
 //!
 //! One half, because then each block that the other volumes append costs at most one block that is appended again; a
 //! part for each volume, because all origins may fail together. Three quarters, because an origin that hangs gives
@@ -24,9 +25,12 @@
 //! for.
 
 use crate::effect::{Errno, RequestOp};
+use crate::limits::OrderBounds;
 use crate::machine::Machine;
 use crate::machine::guard::Blocks;
 use crate::machine::request::{RequestKey, Stage};
+use crate::machine::volume::Volume;
+use crate::machine::volumes::SHARE_BLOCKS_MIN;
 use crate::memory::Memory;
 use crate::mutation::Mutation;
 use crate::number::wide;
@@ -77,7 +81,13 @@ impl<S: Store> Machine<S> {
     fn is_held_by_drain(&self, key: RequestKey) -> bool {
         let active = &self.requests[key];
         let volume = self.volume(active.volume);
-        if volume.destage.drains == 0 || volume.origin.is_failing() {
+        if volume.destage.drains == 0 {
+            return false;
+        }
+        if volume.destage.order_changes > 0 {
+            return true;
+        }
+        if volume.origin.is_failing() {
             return false;
         }
         let is_held = volume.share_waiting > 0 || volume.destage.holds_change(active.blocks.count);
@@ -88,6 +98,11 @@ impl<S: Store> Machine<S> {
     fn admission(&self, key: RequestKey) -> (Admission, u64) {
         let active = &self.requests[key];
         let volume = self.volume(active.volume);
+        if let Some(bounds) = self.config.order
+            && self.is_order_behind(volume, bounds, active.blocks.count)
+        {
+            return (self.waits_or_fails(volume), 0);
+        }
         let is_zero = matches!(active.op, RequestOp::WriteZeroes { .. });
         // Only the edges of a range of zeroes are data.
         let most = if is_zero { active.blocks.count.min(2) } else { active.blocks.count };
@@ -108,14 +123,35 @@ impl<S: Store> Machine<S> {
             || (is_failing && is_tried && (is_out_of_extents || self.volumes.is_ring_stuck(&self.config)));
         let admission = if !is_over && (needed == 0 || volume.share_waiting == 0) {
             Admission::Granted
-        } else if is_over && volume.origin.is_absent() {
-            Admission::Refused(Errno::IO)
+        } else if is_over {
+            self.waits_or_fails(volume)
         } else if self.is_stopping {
             Admission::Refused(Errno::SHUTDOWN)
         } else {
             Admission::Waits
         };
         (admission, needed)
+    }
+
+    /// Whether a change has to wait for older ones to go home.
+    #[cold]
+    #[inline(never)]
+    fn is_order_behind(&self, volume: &Volume, bounds: OrderBounds, blocks: u64) -> bool {
+        let blocks = blocks.min(SHARE_BLOCKS_MIN);
+        volume.is_behind(bounds, blocks, self.now)
+    }
+
+    /// The fate of a change that finds no room until something goes home.
+    #[cold]
+    #[inline(never)]
+    fn waits_or_fails(&self, volume: &Volume) -> Admission {
+        if volume.origin.is_absent() {
+            Admission::Refused(Errno::IO)
+        } else if self.is_stopping {
+            Admission::Refused(Errno::SHUTDOWN)
+        } else {
+            Admission::Waits
+        }
     }
 
     /// Blocks that a change makes dirty and that are clean now.

@@ -126,13 +126,21 @@ impl Volume {
 
     /// Whether the cache holds data that the origin lacks.
     pub fn is_dirty(&self) -> bool {
-        self.dirty_blocks + self.owed_blocks + self.zero_blocks + self.lost_blocks > 0
+        let not_home = self.dirty_blocks + self.owed_blocks + self.zero_blocks + self.destage.listed;
+        not_home + self.lost_blocks > 0
     }
 
     /// Whether the volume has data that can be destaged.
     #[inline]
     pub fn has_destageable(&self) -> bool {
-        self.dirty_blocks + self.zero_blocks > 0
+        self.dirty_blocks + self.zero_blocks + self.destage.listed > 0
+    }
+
+    /// Whether the volume has data that can be destaged, or whose destage is not over.
+    #[inline]
+    pub fn has_destage_work(&self) -> bool {
+        // Asked at every call of the engine: one branch.
+        self.dirty_blocks | self.zero_blocks | self.destage.under_way() > 0
     }
 
     /// Whether the origin flushed all writes to `blocks` that this process gave it.

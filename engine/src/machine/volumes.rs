@@ -7,7 +7,7 @@ use crate::units::{BLOCK_BYTES, VOLUMES_MAX, VolumeIndex};
 use core::ops::{Index, IndexMut};
 
 /// Lower bound of a share: the most that one request may need.
-const SHARE_BLOCKS_MIN: u64 = wide(index(REQUEST_BYTES_MAX)) / BLOCK_BYTES;
+pub(crate) const SHARE_BLOCKS_MIN: u64 = wide(index(REQUEST_BYTES_MAX)) / BLOCK_BYTES;
 
 /// The volumes of a cache, by their index.
 pub(crate) struct Volumes {
@@ -88,12 +88,13 @@ impl Volumes {
     }
 
     /// Dirty blocks that `volume` may hold now; `None` if only the log's room limits it.
+    #[inline]
     pub fn dirty_blocks_max(&self, volume: &Volume, config: &Config) -> Option<u64> {
         let others = || self.iter().flatten();
         if volume.origin.is_failing() {
             let part = config.failing_dirty_blocks_max / wide(others().count());
             Some(part.max(SHARE_BLOCKS_MIN))
-        } else if others().nth(1).is_some() {
+        } else if self.end > 1 && others().nth(1).is_some() {
             Some(config.shared_dirty_blocks_max.max(SHARE_BLOCKS_MIN))
         } else {
             None

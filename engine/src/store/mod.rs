@@ -24,6 +24,7 @@ use crate::effect::Errno;
 #[cfg(doc)]
 use crate::format::VolumeRecord;
 use crate::machine::Machine;
+use crate::machine::destage::order::ledger::Interval;
 use crate::machine::destage::run::Copied;
 use crate::machine::guard::{Blocks, Hold, Stamp};
 use crate::machine::piece::{Piece, WaitingRead};
@@ -337,6 +338,17 @@ pub(crate) trait Destaging: Operations {
     fn start_zero_run(m: &mut Machine<Self>, volume: VolumeIndex) -> bool;
     /// Notes that these very copies are durable on the origin.
     fn copy_is_home(m: &mut Machine<Self>, volume: VolumeIndex, copy: Copied);
+    /// Notes that an interval of a volume is home, durably: nothing of it has to stay, and the log says so.
+    fn interval_is_home(m: &mut Machine<Self>, volume: VolumeIndex, home: &Interval) {
+        let _ = (m, volume, home);
+        unreachable!("order is strict only where older versions stay")
+    }
+    /// Has the log say that everything of a volume up to a sequence is home; then
+    /// [`Ledger::recorded`](crate::machine::destage::order::ledger::Ledger::recorded).
+    fn record_home(m: &mut Machine<Self>, volume: VolumeIndex, sequence: u64) {
+        let _ = (m, volume, sequence);
+        unreachable!("order is strict only where older versions stay")
+    }
     /// The dirty copies of blocks that a client's write-through brought home, for [`Destaging::copy_is_home`].
     fn written_through(m: &Machine<Self>, volume: VolumeIndex, blocks: Blocks) -> Vec<Copied>;
 }

@@ -61,6 +61,7 @@ pub fn encode(figures: &Figures, advice: Option<&AdviceReport>) -> Result<String
     }
     body.volumes(&figures.status.volumes);
     body.limits(&figures.status.volumes);
+    body.order(&figures.status.volumes);
     body.requests(&figures.stats.volumes);
     body.held_back(&figures.stats.volumes);
     body.latencies(&figures.stats.volumes);

@@ -20,5 +20,6 @@ pub use stats::{
     BypassStats, DeviceStats, DurationStats, Measured, Reasons, RequestStats, StatsReport, VolumeStats,
 };
 pub use status::{
-    CacheIdentity, CacheReport, LimitsReport, RecoveryReport, StatusReport, VolumeReport, line_id,
+    CacheIdentity, CacheReport, LimitsReport, OrderReport, RecoveryReport, StatusReport, VolumeReport,
+    line_id,
 };

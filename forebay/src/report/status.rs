@@ -9,7 +9,7 @@ use engine::composition::axes::Axis;
 use engine::composition::contract::Aftermath;
 use engine::effect::WriteMode;
 use engine::format::Superblock;
-use engine::status::{CacheStatus, VolumeStatus, WearStatus, WrittenBytes};
+use engine::status::{CacheStatus, OrderStatus, VolumeStatus, WearStatus, WrittenBytes};
 use live::devices::DeviceSpec;
 use live::limits::Limits;
 use serde::{Deserialize, Serialize};
@@ -79,6 +79,9 @@ pub struct VolumeReport {
     /// Whether destage that nobody waits for is held back now.
     #[serde(default)]
     pub destage_held_back: bool,
+    /// How far the origin lags behind in strict order; absent where blocks go home in any order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<OrderReport>,
     /// Settings that the configuration file says and that were set otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub configured: Vec<String>,
@@ -109,6 +112,47 @@ pub struct VolumeReport {
     /// Bytes that went home each second, over the last ten seconds.
     #[serde(default)]
     pub destage_bytes_per_second: u64,
+}
+
+/// How far an origin lags behind its volume in strict order.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OrderReport {
+    /// Bytes that a loss of the cache would take now.
+    pub lag_bytes: u64,
+    /// The most before writes wait.
+    pub lag_limit_bytes: u64,
+    /// The age of the oldest of it.
+    pub lag_seconds: f64,
+    /// The highest age before writes wait.
+    pub lag_limit_seconds: f64,
+    /// Flushed states that the origin has yet to go through.
+    pub intervals: u64,
+}
+
+impl From<OrderStatus> for OrderReport {
+    fn from(order: OrderStatus) -> OrderReport {
+        let seconds = |ns: u64| ns as f64 / 1e9;
+        OrderReport {
+            lag_bytes: order.lag_bytes,
+            lag_limit_bytes: order.lag_limit_bytes,
+            lag_seconds: seconds(order.lag_ns),
+            lag_limit_seconds: seconds(order.lag_limit_ns),
+            intervals: order.intervals,
+        }
+    }
+}
+
+impl OrderReport {
+    fn print(&self, to: &mut impl Write) -> io::Result<()> {
+        let OrderReport { lag_bytes, lag_limit_bytes, lag_seconds, lag_limit_seconds, .. } = *self;
+        writeln!(
+            to,
+            "order      strict: without the cache the origin is a disk of {lag_seconds:.1} s ago, {} behind; at most \
+             {lag_limit_seconds:.0} s, {}",
+            Size(lag_bytes),
+            Size(lag_limit_bytes)
+        )
+    }
 }
 
 /// The limits of a volume's clients in `status`; absent figures have no limit.
@@ -273,6 +317,7 @@ impl VolumeReport {
             mode_configured: None,
             limits: LimitsReport::default(),
             destage_held_back: status.is_held_back,
+            order: status.order.map(OrderReport::from),
             configured: Vec::new(),
             state: status.state.name().to_owned(),
             size_bytes: status.size_bytes,
@@ -309,6 +354,7 @@ impl VolumeReport {
             mode_configured: None,
             limits: LimitsReport::default(),
             destage_held_back: false,
+            order: None,
             configured: Vec::new(),
             state: "uncached".to_owned(),
             size_bytes,
@@ -560,6 +606,9 @@ impl VolumeReport {
         writeln!(to, "cached     {}, of that {} dirty", Size(self.cached_bytes), Size(self.dirty_bytes))?;
         if self.destage_held_back {
             writeln!(to, "           which is held back for its hours")?;
+        }
+        if let Some(order) = &self.order {
+            order.print(to)?;
         }
         if let Some(limit_bytes) = self.dirty_limit_bytes.filter(|_| self.state.starts_with("origin-")) {
             writeln!(to, "share      {} dirty at the most until the origin works again", Size(limit_bytes))?;

@@ -32,7 +32,7 @@ use crate::run_dir::RunDirectory;
 use crate::setting::Setting;
 use crate::startup::{Begun, MemoryShares, Prepared, Served};
 use crate::state::{LiveRecord, RecordNote, StateDirectory};
-use crate::superblock::{check_mode, choose_name, system};
+use crate::superblock::{ONE_STRICT_VOLUME, check_mode, choose_name, system, with_order};
 use crate::watchers::{Figures, Source};
 use anyhow::{Context, Result, bail};
 use engine::effect::{Errno, WriteMode};
@@ -592,6 +592,7 @@ impl Running {
             Setting::Mode(mode) => self.set_mode(served, mode),
             Setting::SizeOfOrigin => self.set_size(served),
             Setting::Kept(kept) => self.keep(served, kept),
+            Setting::Order(is_strict) => self.set_order(served, is_strict),
             Setting::GiveUpLost => self.request(served, ControlOp::GiveUpLost, "cannot give up what is lost"),
             Setting::OriginChanged | Setting::OriginChangedDiscardDirty => {
                 bail!("an origin cannot change under a running daemon; stop it first, then set {setting}")
@@ -628,6 +629,16 @@ impl Running {
         self.handle
             .set_read_only(served.index, mode == WriteMode::Readonly)
             .with_context(|| format!("cannot announce the mode of volume {}", served.name))
+    }
+
+    fn set_order(&self, served: &Served, is_strict: bool) -> Result<()> {
+        let identity = &self.era().identity;
+        let order = if is_strict { "strict" } else { "free" };
+        with_order(&identity.profile, &identity.composition, Some(order))?;
+        if is_strict && self.volumes.all().len() > 1 {
+            bail!("{ONE_STRICT_VOLUME}; give this volume a cache of its own");
+        }
+        self.request(served, ControlOp::SetOrder(is_strict), "cannot change the order")
     }
 
     fn set_size(&self, served: &Served) -> Result<()> {

@@ -57,7 +57,8 @@ pub(super) fn run(arguments: Create) -> Result<()> {
     let state = StateDirectory::find(places.state_dir.as_deref())?;
     let profile = profile::load(&profile)?;
     profile.runnable()?;
-    let composition = profile.composition_of(is_unsafe)?;
+    let own = profile.composition_of(is_unsafe)?;
+    let composition = superblock::with_order(&profile.name, &own, arguments.order.as_deref())?;
     let mode = superblock::mode_of_new(mode, &composition, is_ephemeral);
     superblock::check_mode(&profile.name, &composition, is_ephemeral, mode)?;
     let origin = open_origin(&origin_spec, Access::ReadOnlyExclusive)?;

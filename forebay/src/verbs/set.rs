@@ -63,23 +63,21 @@ fn set(arguments: &Set, volume: Option<&str>, setting: Setting) -> Result<()> {
         };
     }
     match setting {
-        Setting::GiveUpLost => give_up_lost(arguments, volume),
+        Setting::GiveUpLost | Setting::Order(_) => set_while_running(arguments, volume, setting),
         Setting::Kept(kept) => keep(arguments, volume, kept),
         _ => edit(arguments, volume, setting),
     }
 }
 
-/// Lost blocks are known to a running cache only.
-fn give_up_lost(arguments: &Set, volume: Option<&str>) -> Result<()> {
+/// Lost blocks are known to a running cache only, and only that can bring home what is dirty before the order changes.
+fn set_while_running(arguments: &Set, volume: Option<&str>, setting: Setting) -> Result<()> {
     let interrupts = Interrupts::install(1)?;
     let options = RunOptions::default();
     let state = StateDirectory::find(arguments.places.state_dir.as_deref())?;
     let prepared = startup::prepare(&arguments.cache, &options, state, &interrupts)?;
     let doors = Doors::none(options.device_timeout);
     let volume = volume.map(str::to_owned);
-    running::run(prepared, doors, &interrupts, move |running| {
-        running.set(volume.as_deref(), Setting::GiveUpLost)
-    })
+    running::run(prepared, doors, &interrupts, move |running| running.set(volume.as_deref(), setting))
 }
 
 /// Notes a setting that the next daemon works by.
@@ -125,7 +123,7 @@ fn edit(arguments: &Set, volume: Option<&str>, setting: Setting) -> Result<()> {
             let origin = arguments.origin.as_ref();
             change_origin(&mut image, &mut superblock, Change { index, origin, may_discard, cache: spec })?;
         }
-        Setting::GiveUpLost => unreachable!("a running cache gives up lost blocks"),
+        Setting::GiveUpLost | Setting::Order(_) => unreachable!("a running cache does that"),
         Setting::Kept(_) => unreachable!("it is kept among the notes"),
     }
     let state = StateDirectory::find(arguments.places.state_dir.as_deref())?;

@@ -358,7 +358,7 @@ fn lists_of_what_is_built_in() {
     );
     assert!(["unit", "meaning", "source"].iter().all(|field| ways[field].is_string()));
     assert_eq!(flashcache.unwrap()["gives_up"].as_array().unwrap().len(), 3);
-    assert_eq!(profiles["axes"].as_array().unwrap().len(), 9);
+    assert_eq!(profiles["axes"].as_array().unwrap().len(), 10);
     let text = place.done(&["profiles"]);
     for words in [
         "forebay:",

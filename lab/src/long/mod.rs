@@ -28,6 +28,7 @@ mod disk;
 mod drive;
 mod ledger;
 mod load;
+pub mod order_cost;
 mod overhead;
 mod packed;
 mod plug;

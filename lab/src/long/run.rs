@@ -145,10 +145,21 @@ impl LongRun {
     /// # Panics
     /// If requests are under way.
     pub fn renew_cache(&mut self) -> Result<(), Trouble> {
-        assert!(
-            self.clients.unanswered() == 0,
-            "a cache is taken away only when no client waits for an answer"
-        );
+        self.drain()?;
+        self.engine = self.recipe.open(self.cache.size_bytes());
+        self.engine.advance(self.now, &mut self.buffers);
+        Ok(())
+    }
+
+    /// Writes home what is dirty, as fast as that goes.
+    ///
+    /// # Errors
+    /// [`Trouble`]: then the run is over.
+    ///
+    /// # Panics
+    /// If requests are under way.
+    pub fn drain(&mut self) -> Result<(), Trouble> {
+        assert!(self.clients.unanswered() == 0, "a cache is drained only when no client waits for an answer");
         for volume in 0..self.origins.len() as u8 {
             let LongRun { now, engine, buffers, clients, .. } = self;
             clients.ask_to_drain(VolumeIndex(volume), &mut Port { now: *now, engine, buffers });
@@ -157,8 +168,6 @@ impl LongRun {
         while !self.operations.is_empty() {
             self.idle(Nanos::MILLISECOND)?;
         }
-        self.engine = self.recipe.open(self.cache.size_bytes());
-        self.engine.advance(self.now, &mut self.buffers);
         Ok(())
     }
 

@@ -5,6 +5,7 @@
 //! the faults alone.
 
 mod explain;
+mod order;
 mod sector;
 
 pub use explain::Explained;
@@ -12,6 +13,7 @@ pub use explain::Explained;
 use crate::content::{Source, Tag};
 use crate::violation::{Kind, Violation};
 use engine::units::{SECTORS_PER_BLOCK, SectorRange};
+use order::OrderJudge;
 use sector::{Candidate, Candidates, Durable, NEVER, Time, Version};
 use std::collections::VecDeque;
 
@@ -179,6 +181,8 @@ pub struct Oracle {
     time: Time,
     /// When the reads under way were submitted.
     readers: Vec<Time>,
+    /// The judge of the first volume's origin, if that volume goes home in strict order.
+    order: Option<OrderJudge>,
     /// Injected faults.
     pub explained: Explained,
 }
@@ -192,8 +196,27 @@ impl Oracle {
             writes: Vec::new(),
             time: 1,
             readers: Vec::new(),
+            order: None,
             explained: Explained::default(),
         }
+    }
+
+    /// The first volume goes home in strict order from now on, or not any more: what its origin alone holds, which is all this
+    /// now, is judged.
+    pub fn judge_order(&mut self, origin: Option<Vec<Tag>>) {
+        let first_number = self.writes.len() as u64 + 1;
+        self.order = origin.map(|before| OrderJudge::new(before, first_number));
+    }
+
+    /// Judges what the origin of the first volume holds, if that goes home in strict order.
+    ///
+    /// # Errors
+    /// A violation of kind [`Kind::Physical`].
+    pub fn expect_order(&self, origin: impl Fn(u64) -> Tag) -> Result<(), Violation> {
+        let Some(judge) = &self.order else { return Ok(()) };
+        judge.judge(origin).map_err(|what| {
+            Violation::new(Kind::Physical, format!("the origin alone is in no flushed state: {what}"))
+        })
     }
 
     /// A moment of its own.
@@ -216,6 +239,9 @@ impl Oracle {
     pub fn submitted(&mut self, volume: usize, range: SectorRange, change: Change) -> Moment {
         let Moment(now) = self.moment();
         let horizon = self.horizon();
+        if let (0, Some(judge)) = (volume, &mut self.order) {
+            judge.submitted(range, change, now);
+        }
         let volume = &mut self.volumes[volume];
         let lasting = volume.lasting();
         for sector in range.start..range.end() {
@@ -250,6 +276,9 @@ impl Oracle {
     /// A change was acknowledged, or failed.
     pub fn changed(&mut self, volume: usize, range: SectorRange, at: Moment, fua: bool, is_ok: bool) {
         let Moment(now) = self.moment();
+        if let (0, Some(judge)) = (volume, &mut self.order) {
+            judge.changed(range, at, fua, is_ok, now);
+        }
         let volume = &mut self.volumes[volume];
         let mut is_write = false;
         for sector in range.start..range.end() {
@@ -285,6 +314,9 @@ impl Oracle {
             return Err(Violation::new(Kind::Contract, what));
         }
         state.flushed = state.flushed.max(at.0);
+        if let (0, Some(judge)) = (volume, &mut self.order) {
+            judge.flushed(at, now);
+        }
         if state.told.is_some() {
             state.flushes.push_back((now, state.flushed));
         }
@@ -332,6 +364,9 @@ impl Oracle {
         let horizon = self.horizon();
         for (step, tag) in found.unwrap_or_default().iter().enumerate() {
             let sector = first + step as u64;
+            if let (0, Some(judge)) = (volume, &mut self.order) {
+                judge.read(sector, *tag, self.time);
+            }
             let Oracle { volumes, writes, contract, .. } = self;
             let (durable, lasting) = (volumes[volume].durable(), volumes[volume].lasting());
             let Volume { cells, open, .. } = &mut volumes[volume];
@@ -423,6 +458,9 @@ impl Oracle {
     /// Rot may have taken what was acknowledged as durable at `rotten_since` or later.
     pub fn power_cut(&mut self, rotten_since: Option<Moment>) {
         let Moment(now) = self.moment();
+        if let Some(judge) = &mut self.order {
+            judge.crashed(true, now);
+        }
         self.readers.clear();
         // A clean copy that came back may leave the cache, and then the origin's content is read.
         self.contract.reads_pin &= rotten_since.is_none();
@@ -463,6 +501,9 @@ impl Oracle {
         let is_lost = is_lost || rotten_since.is_some();
         self.contract.reads_pin &= rotten_since.is_none();
         let Moment(now) = self.moment();
+        if let Some(judge) = &mut self.order {
+            judge.crashed(is_lost, now);
+        }
         self.readers.clear();
         for volume in &mut self.volumes {
             let durable = rotten_since.map_or_else(|| volume.durable(), |Moment(at)| volume.durable_at(at));
@@ -485,6 +526,9 @@ impl Oracle {
     /// be there. `is_only_copy` if the cache has nothing of the volume that is not home.
     pub fn origin_lost(&mut self, volume: usize, range: SectorRange, is_only_copy: bool) {
         let Moment(now) = self.moment();
+        if let (0, true, Some(judge)) = (volume, is_only_copy, &mut self.order) {
+            judge.lost(range);
+        }
         let volume = &mut self.volumes[volume];
         let end = range.end().min(volume.cells.len() as u64);
         for sector in range.start..end {

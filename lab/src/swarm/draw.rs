@@ -120,6 +120,13 @@ impl Options {
         self.set(Knob::scrubs, if random.one_in(6) { random.between(20, 80) } else { 0 });
     }
 
+    /// Draws whether everything goes home in strict order, and how far it may lag behind.
+    pub(super) fn draw_order(&mut self, random: &mut Random) {
+        self.set(Knob::strict, u64::from(random.one_in(6)));
+        self.set(Knob::lag_blocks, *random.pick(&[64, 200, 65_536]));
+        self.set(Knob::lag_ms, *random.pick(&[20, 1000, 30_000]));
+    }
+
     /// Draws events between two lives of a cache: origins and caches that change, refused starts, hasty stops, an operator's jobs.
     pub(super) fn draw_between_lives(&mut self, random: &mut Random) {
         self.set(Knob::origin_changes, if random.one_in(2) { random.between(10, 80) } else { 0 });

@@ -251,4 +251,10 @@ knobs! {
     rooms = 0,
     /// Per cent of moments at which some blocks are scrubbed.
     scrubs = 0,
+    /// Whether everything goes home in strict order.
+    strict = 0,
+    /// Versions that may not be home then.
+    lag_blocks = 65536,
+    /// Time after which they hold up writes, in milliseconds.
+    lag_ms = 30000,
 }

@@ -8,7 +8,7 @@ use engine::composition::Composition;
 use engine::composition::axes::{PersistenceChoice, Placement};
 use engine::effect::WriteMode;
 use engine::format::{CHECKSUM_PAGE_RECORDS, Geometry, KeyLayout, SlotLayout};
-use engine::limits::Config;
+use engine::limits::{Config, OrderBounds};
 use engine::units::{BLOCK_BYTES, Nanos};
 use std::fmt;
 use std::str::FromStr;
@@ -54,6 +54,19 @@ impl Options {
     /// Draws the options of a seed.
     #[must_use]
     pub fn draw(seed: u64) -> Options {
+        let drawn = Options::draw_any(seed);
+        if drawn.get(Knob::strict) > 0 { drawn.with_strict_order() } else { drawn }
+    }
+
+    /// The same where blocks go home in any order.
+    #[must_use]
+    pub fn in_any_order(self) -> Options {
+        let is_as_drawn = self == Options::draw(self.seed);
+        let drawn = if is_as_drawn { Options::draw_any(self.seed) } else { self };
+        drawn.without(&[Knob::strict])
+    }
+
+    fn draw_any(seed: u64) -> Options {
         let mut random = Random::new(seed).fork(0x0_5eed);
         let mut options = Options::off(seed);
         options.draw_shape(&mut random.fork(1));
@@ -75,6 +88,7 @@ impl Options {
         options.draw_warms(&mut random.fork(11));
         options.draw_servers(&mut random.fork(12));
         options.draw_scrubs(&mut random.fork(13));
+        options.draw_order(&mut random.fork(14));
         options
     }
 
@@ -86,28 +100,29 @@ impl Options {
     /// The same without knobs that the swarm got later: the draws before them stay the same.
     #[must_use]
     pub fn without_later_knobs(self) -> Options {
-        self.without(&[
-            Knob::origin_changes,
-            Knob::identities,
-            Knob::older_copies,
-            Knob::blank_caches,
-            Knob::warms,
-            Knob::hasty_stops,
-            Knob::detaches,
-            Knob::sets,
-            Knob::repairs,
-            Knob::silences,
-            Knob::rot_while_off,
-            Knob::sick_stops,
-            Knob::unflushed_blocks,
-            Knob::additions,
-            Knob::successions,
-            Knob::holds,
-            Knob::rooms,
-            Knob::scrubs,
-        ])
-        .without(SERVERS)
-        .with_devices_alone()
+        self.in_any_order()
+            .without(&[
+                Knob::origin_changes,
+                Knob::identities,
+                Knob::older_copies,
+                Knob::blank_caches,
+                Knob::warms,
+                Knob::hasty_stops,
+                Knob::detaches,
+                Knob::sets,
+                Knob::repairs,
+                Knob::silences,
+                Knob::rot_while_off,
+                Knob::sick_stops,
+                Knob::unflushed_blocks,
+                Knob::additions,
+                Knob::successions,
+                Knob::holds,
+                Knob::rooms,
+                Knob::scrubs,
+            ])
+            .without(SERVERS)
+            .with_devices_alone()
     }
 
     /// The same with all origins behind servers, as `drawn` says what those do.
@@ -135,6 +150,33 @@ impl Options {
         }
     }
 
+    /// The same with one volume that goes home in strict order, and without what nobody can judge then: what the origin alone
+    /// holds says nothing where content rots, or where others change it.
+    #[must_use]
+    pub fn with_strict_order(mut self) -> Options {
+        self.set(Knob::strict, 1);
+        self.set(Knob::volumes, 1);
+        self.set(Knob::mode0, 0);
+        self.without(&[
+            Knob::mode_changes,
+            Knob::origin_changes,
+            Knob::older_copies,
+            Knob::blank_caches,
+            Knob::detaches,
+            Knob::sets,
+            Knob::additions,
+            Knob::successions,
+            Knob::growths,
+            Knob::give_ups,
+            Knob::repairs,
+            Knob::cache_rot,
+            Knob::metadata_rot,
+            Knob::rot_while_off,
+            Knob::aimed,
+            Knob::remote,
+        ])
+    }
+
     fn without(mut self, knobs: &[Knob]) -> Options {
         knobs.iter().for_each(|knob| self.set(*knob, knob.off()));
         self
@@ -157,6 +199,13 @@ impl Options {
     /// small volumes of a run fill few.
     #[must_use]
     pub fn like(mut self, profile: &'static str, composition: Composition) -> Options {
+        let mut strict = composition;
+        let can_be_strict = strict.set("order", "strict").is_ok() && strict.validate().is_ok();
+        if composition == strict {
+            self = self.with_strict_order();
+        } else if self.get(Knob::strict) > 0 && !can_be_strict {
+            self = self.in_any_order();
+        }
         if let Placement::Slots(slots) = composition.placement {
             self = self.with_slots();
             let blocks = self.get(Knob::slots) * self.get(Knob::slot_blocks);
@@ -183,7 +232,7 @@ impl Options {
     /// The same with slots instead of a log.
     #[must_use]
     pub fn with_slots(mut self) -> Options {
-        self = self.with_devices_alone();
+        self = self.in_any_order().with_devices_alone();
         let random = &mut Random::new(self.seed).fork(0x0_5107);
         let slot_blocks = *random.pick(&[1, 1, 1, 8, 16]);
         self.set(Knob::slot_blocks, slot_blocks);
@@ -203,7 +252,7 @@ impl Options {
     /// The same with keys in the segments and data in buckets.
     #[must_use]
     pub fn with_buckets(mut self) -> Options {
-        self = self.with_devices_alone();
+        self = self.in_any_order().with_devices_alone();
         let random = &mut Random::new(self.seed).fork(0x0_b0c4);
         let bucket_blocks = *random.pick(&[1, 4, 16, 128]);
         self.set(Knob::bucket_blocks, bucket_blocks);
@@ -236,6 +285,7 @@ impl Options {
     /// The same with dirty data in memory, too.
     #[must_use]
     pub fn with_mirror(mut self) -> Options {
+        self = self.in_any_order();
         self.set(Knob::aimed, 0);
         self.set(Knob::fill_wait_us, 0);
         let random = &mut Random::new(self.seed).fork(0x0_3133);
@@ -262,6 +312,7 @@ impl Options {
                 let sectors = (keys.bucket_blocks * 8).to_string();
                 composition.set("bucket_sectors", &sectors).expect("a profile with buckets");
             }
+            self.set_order(&mut composition);
             (setup.keys, setup.composition) = (keys, composition.text());
             if matches!(composition.persistence, PersistenceChoice::Mirror(_)) {
                 // A simpler one without memory is no other kind of cache.
@@ -275,7 +326,8 @@ impl Options {
             return match (setup.slots, memory_blocks) {
                 (Some(_), _) => setup,
                 (None, 0) => {
-                    let own = Composition::forebay();
+                    let mut own = Composition::forebay();
+                    self.set_order(&mut own);
                     Setup { composition: own.text(), ..setup }.with_promise(&own.contract())
                 }
                 (None, _) => setup.with_mirror(memory_blocks, is_safe),
@@ -288,6 +340,12 @@ impl Options {
             besides.push(("destage", "pi"));
         }
         setup.with_buckets(keys, &besides, is_safe)
+    }
+
+    fn set_order(&self, composition: &mut Composition) {
+        if self.get(Knob::strict) > 0 {
+            composition.set("order", "strict").expect("there is such an order");
+        }
     }
 
     fn ring(&self) -> (u32, u32) {
@@ -397,6 +455,10 @@ impl Options {
         bounds.group_commit_wait_ns_max = self.get(Knob::company_wait_us) * 1000;
         bounds.fill_wait_ns_max = self.get(Knob::fill_wait_us) * 1000;
         bounds.group_commit_blocks = self.get(Knob::company);
+        bounds.order = (self.get(Knob::strict) > 0).then(|| OrderBounds {
+            lag_ns: self.get(Knob::lag_ms) * Nanos::MILLISECOND,
+            lag_blocks: self.get(Knob::lag_blocks).min(bounds.failing_dirty_blocks_max),
+        });
         bounds.open_areas_max = self.get(Knob::open_areas).max(1) as u32;
         bounds.area_idle_ns = self.get(Knob::area_idle_ms) * Nanos::MILLISECOND;
         let slots = self.slots();

@@ -370,6 +370,10 @@ impl World {
             RequestOp::CancelDrain => true,
             // Refused while the block at the old end is dirty.
             RequestOp::SetSize(_) if errno == Errno::IO => true,
+            // Strict order goes with writeback alone, and with one volume.
+            RequestOp::SetMode(_) | RequestOp::SetOrder(_) if errno == Errno::INVAL => {
+                self.setup.is_strict() || matches!(op, RequestOp::SetOrder(_))
+            }
             // Buckets and slots keep no minimum.
             RequestOp::SetRoom(_) if errno == Errno::OPNOTSUPP => true,
             // Refused while dirty, or ended by a request to cancel it.

@@ -113,6 +113,7 @@ impl World {
             }
         }
         self.note(What::Crash { power: true, at_stake, kept });
+        self.look_at_order();
         self.rot_in_a_crash();
         let rotten_since = self.end_lost_since();
         self.die();
@@ -167,6 +168,7 @@ impl World {
             }
         }
         self.note(What::Crash { power: false, at_stake, kept });
+        self.look_at_order();
         self.rot_in_a_crash();
         let rotten_since = self.end_lost_since();
         self.die();

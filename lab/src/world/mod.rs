@@ -52,6 +52,9 @@ use operations::{Filter, InFlight};
 use requests::Outstanding;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Events after which the origin of a volume in strict order is judged.
+const ORDER_STEPS: u64 = 16;
+
 /// Whole blocks as a range.
 #[must_use]
 pub fn blocks(first: u64, count: u64) -> SectorRange {
@@ -178,6 +181,8 @@ pub struct World {
     /// A sector, and a bit of it, that rots behind the next crash or stop.
     planned_rot: Option<rot::Planned>,
     violation: Option<Violation>,
+    /// Events that happened.
+    steps: u64,
     trace: Trace,
     counts: Counts,
     reports: Vec<recovery::Report>,
@@ -244,11 +249,15 @@ impl World {
             is_end_lost: false,
             planned_rot: None,
             violation: None,
+            steps: 0,
             trace: Trace::default(),
             counts: Counts::default(),
             reports: Vec::new(),
             setup,
         };
+        if world.setup.is_strict() {
+            world.begin_order();
+        }
         if let Err(violation) = world.open() {
             world.violation.get_or_insert(violation);
         }
@@ -456,6 +465,10 @@ impl World {
             }
             (_, Some(deadline)) => self.tick(deadline),
             _ => unreachable!("one of them is there"),
+        }
+        self.steps += 1;
+        if self.steps.is_multiple_of(ORDER_STEPS) {
+            self.look_at_order();
         }
         self.is_sound().map(|()| true)
     }

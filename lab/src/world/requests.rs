@@ -62,6 +62,7 @@ pub(super) fn name_of(op: RequestOp) -> &'static str {
         RequestOp::Drain => "drain",
         RequestOp::CancelDrain => "cancel-drain",
         RequestOp::HoldDestage(_) => "hold-destage",
+        RequestOp::SetOrder(_) => "set-order",
         RequestOp::SetRoom(_) => "set-room",
         RequestOp::SetWearBudget(_) => "set-wear-budget",
         RequestOp::Detach => "detach",

@@ -3,7 +3,7 @@
 use super::servers::ServerSetup;
 use crate::oracle::Contract;
 use engine::composition::Composition;
-use engine::composition::axes::{PersistenceChoice, WritesChoice};
+use engine::composition::axes::{OrderChoice, PersistenceChoice, WritesChoice};
 use engine::composition::contract::Keeps;
 use engine::effect::WriteMode;
 use engine::format::{CHECKSUM_PAGE_RECORDS, KeyLayout, SlotLayout};
@@ -253,6 +253,11 @@ impl Setup {
         self.log_composition().writes == WritesChoice::MergeOrBypass
     }
 
+    /// Whether everything goes home in strict order.
+    pub(super) fn is_strict(&self) -> bool {
+        matches!(self.log_composition().order, OrderChoice::Strict(_))
+    }
+
     /// Whether clean data lies in frames behind the ring.
     pub(super) fn has_frames(&self) -> bool {
         matches!(self.log_composition().persistence, PersistenceChoice::Frames(_))
@@ -275,6 +280,9 @@ impl Setup {
         if matches!(self.log_composition().fetch, Fetch::Neighbourhood { .. }) {
             // Little, so that neighbours are dropped for others.
             config.neighbour_bytes_max = 1 << 20;
+        }
+        if config.order.is_none() {
+            config.order = Config::order_of(&self.log_composition(), &config);
         }
         config.origin_can_discard = [self.origin_can_discard; VOLUMES_MAX];
         config.mutations = self.mutations;

@@ -2,7 +2,7 @@
 
 use super::image::CutImage;
 use super::{Ticket, World};
-use crate::content::{SECTOR, Tag};
+use crate::content::{SECTOR, Sector, Tag};
 use crate::violation::{Kind, Violation};
 use engine::check::{self, Report};
 use engine::format::{BatchHeader, DecodedBatch, SEGMENTS_OFFSET, Summary};
@@ -179,6 +179,38 @@ impl World {
         }
         self.expect_closed_areas();
         self.is_sound()
+    }
+
+    /// Checks that the origin alone is what a disk could be after a power cut, if its volume goes home in strict order. Where dirty
+    /// data may be lost nobody can tell.
+    ///
+    /// # Errors
+    /// A violation of kind [`Kind::Physical`].
+    pub fn expect_order(&mut self) -> Result<(), Violation> {
+        self.look_at_order();
+        self.is_sound()
+    }
+
+    /// The first volume goes home in strict order from now on.
+    pub fn begin_order(&mut self) {
+        let origin = &self.origins[0];
+        let held = origin.read(0, origin.sectors()).iter().map(Sector::tag).collect();
+        self.oracle.judge_order(Some(held));
+    }
+
+    /// The first volume goes home in any order from now on.
+    pub fn end_order(&mut self) {
+        self.oracle.judge_order(None);
+    }
+
+    pub(super) fn look_at_order(&mut self) {
+        if self.oracle.explained.has_suspects(0) {
+            return;
+        }
+        let Some(origin) = self.origins.first() else { return };
+        if let Err(violation) = self.oracle.expect_order(|sector| origin.read(sector, 1)[0].tag()) {
+            self.violation.get_or_insert(violation);
+        }
     }
 
     /// Checks that the origin alone holds what the clients see: after a drain, or a detach.

@@ -64,7 +64,8 @@
 //! | 15 | frames | entries that lead out of the frames are refused by the decoder, and `fuzz/` |
 //! | 16 | sync-sector, commit, bit-tree, journal, mirror, frames | the client of a server is below all records |
 //!
-//! Not here: rule 14, which has no code before there is ordered destage. Hazard 13 is the lock on the open file: a switch of the world, not of the engine.
+//! Not here: hazard 13 is the lock on the open file, a switch of the world and not of the engine. Rule 14 is for our own log
+//! alone: no other composition can have strict order.
 
 mod areas;
 mod buckets;
@@ -77,6 +78,7 @@ mod frames;
 mod kinds;
 mod lost;
 mod mirror;
+mod order;
 mod recovery;
 mod scrub;
 mod segments;
@@ -146,6 +148,7 @@ const ALL: &[&[Scenario]] = &[
     frames::SCENARIOS,
     lost::SCENARIOS,
     mirror::SCENARIOS,
+    order::SCENARIOS,
     scrub::SCENARIOS,
     succession::SCENARIOS,
     slots::SCENARIOS,

@@ -138,9 +138,9 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
 ];
 
 /// What an operator does besides, and rotten metadata, hide more of these bugs than they bring to light. Where the bug is in the
-/// client of a server, all origins are behind one.
-fn options(seed: u64, is_remote: bool) -> Options {
-    let drawn = Options::draw(seed);
+/// client of a server, all origins are behind one; where it is in strict order, that is the order.
+fn options(seed: u64, worlds: Worlds) -> Options {
+    let drawn = Options::draw(seed).in_any_order();
     let mut options = drawn.clone().without_later_knobs();
     for knob in [
         Knob::aimed,
@@ -157,19 +157,41 @@ fn options(seed: u64, is_remote: bool) -> Options {
     ] {
         options.set(knob, drawn.get(knob));
     }
-    if is_remote { options.with_servers(&drawn) } else { options }
+    match worlds {
+        Worlds::Any => options,
+        Worlds::Remote => options.with_servers(&drawn),
+        Worlds::Strict => options.with_strict_order(),
+    }
+}
+
+/// The worlds in which a bug can be found.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Worlds {
+    Any,
+    Remote,
+    Strict,
+}
+
+impl Worlds {
+    fn of(mutation: Mutation) -> Worlds {
+        match mutation {
+            _ if mutation.is_of_servers() => Worlds::Remote,
+            _ if mutation.is_of_order() => Worlds::Strict,
+            _ => Worlds::Any,
+        }
+    }
 }
 
 /// Whether a seed finds nothing in the engine as it is: otherwise it would seem to find every mutation.
-fn is_sound(seed: u64, is_remote: bool) -> bool {
-    static SOUND: Mutex<BTreeMap<(u64, bool), bool>> = Mutex::new(BTreeMap::new());
-    let known = SOUND.lock().expect("violations are values").get(&(seed, is_remote)).copied();
+fn is_sound(seed: u64, worlds: Worlds) -> bool {
+    static SOUND: Mutex<BTreeMap<(u64, Worlds), bool>> = Mutex::new(BTreeMap::new());
+    let known = SOUND.lock().expect("violations are values").get(&(seed, worlds)).copied();
     known.unwrap_or_else(|| {
-        let failure = run(&options(seed, is_remote)).failure;
+        let failure = run(&options(seed, worlds)).failure;
         if let Some(failure) = &failure {
             println!("without any mutation: seed {seed}: {}", short(&failure.violation));
         }
-        SOUND.lock().expect("violations are values").insert((seed, is_remote), failure.is_none());
+        SOUND.lock().expect("violations are values").insert((seed, worlds), failure.is_none());
         failure.is_none()
     })
 }
@@ -185,9 +207,9 @@ fn first_found(mutation: Mutation, seeds: u64) -> Result<(u64, String), String> 
     let known = known.filter(|(name, _)| *name == mutation.name());
     let known = known.filter_map(|(_, seed)| seed.parse().ok()).filter(|&seed| seed < seeds);
     for seed in known.chain(0..seeds) {
-        let is_remote = mutation.is_of_servers();
-        let outcome = run_with(&options(seed, is_remote), Mutations::NONE.with(mutation), false);
-        let Some(failure) = outcome.failure.filter(|_| is_sound(seed, is_remote)) else { continue };
+        let worlds = Worlds::of(mutation);
+        let outcome = run_with(&options(seed, worlds), Mutations::NONE.with(mutation), false);
+        let Some(failure) = outcome.failure.filter(|_| is_sound(seed, worlds)) else { continue };
         if failure.violation.kind != Kind::Assertion {
             return Ok((seed, short(&failure.violation)));
         }

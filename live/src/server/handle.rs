@@ -42,6 +42,8 @@ pub enum ControlOp {
     HoldDestage(bool),
     /// [`RequestOp::SetRoom`]
     SetRoom(Room),
+    /// [`RequestOp::SetOrder`]
+    SetOrder(bool),
     /// [`RequestOp::SetWearBudget`]
     SetWearBudget(Option<WearBudget>),
     /// [`RequestOp::Detach`]; the volume's clients are disconnected when it is done.
@@ -63,6 +65,7 @@ impl ControlOp {
             ControlOp::Flush => RequestOp::Flush,
             ControlOp::Drain => RequestOp::Drain,
             ControlOp::CancelDrain => RequestOp::CancelDrain,
+            ControlOp::SetOrder(is_strict) => RequestOp::SetOrder(is_strict),
             ControlOp::HoldDestage(is_held_back) => RequestOp::HoldDestage(is_held_back),
             ControlOp::SetRoom(room) => RequestOp::SetRoom(room),
             ControlOp::SetWearBudget(budget) => RequestOp::SetWearBudget(budget),

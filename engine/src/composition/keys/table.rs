@@ -1,8 +1,8 @@
 //! The table of tunables.
 
 use super::super::axes::{
-    Axis, BitTree, Commit, Common, DestageChoice, ExtentWrites, Frames, Journal, Mirror, PersistenceChoice,
-    Placement, SetMap, SlotWrites, Slots, Sweep, WritesChoice,
+    Axis, BitTree, Commit, Common, DestageChoice, ExtentWrites, Frames, Journal, Mirror, OrderChoice,
+    PersistenceChoice, Placement, SetMap, SlotWrites, Slots, StrictOrder, Sweep, WritesChoice,
 };
 use super::{Grain, Key, Unit};
 use crate::format::TREE_LEVELS_MAX;
@@ -451,6 +451,12 @@ pub const KEYS: &[Key] = &[
         16 << 20, 256 << 10..=16 << 20u64, Grain::Multiple(4096), "memory for what was read beside", TASTE),
     flag!(Fetch: waits in fetch = Fetch::Frame { waits }, false,
         "the request waits for the copy and is served from it", "Linux 4.12 and later, dm-cache-target.c"),
+    number!(Order: lag_ms in order = OrderChoice::Strict(StrictOrder { lag_ms, .. }), "ms",
+        30_000, 1000..=86_400_000u64, "writes wait while an older one is not home after this long",
+        "by taste: what Linux may keep of a file that is never synced"),
+    number!(Order: lag_bytes in order = OrderChoice::Strict(StrictOrder { lag_bytes, .. }), "bytes",
+        GIB, 64 << 20..=256 * GIB, Grain::Multiple(4096),
+        "writes wait while so much is not home; half of a small cache at the most", TASTE),
     key!(None, flush_after_ms in common = Common { flush_after_ms, .. }, Unit::Count("ms"), 500,
         1..=60_000u64, Grain::Any,
         "what was written home is flushed, and thereby clean, after this long at the latest",

@@ -26,6 +26,7 @@ impl Volume {
     pub fn is_held_back(&self, pressure: Pressure, now: Nanos) -> bool {
         self.destage.is_held_back
             && self.mode == WriteMode::Writeback
+            && !self.is_ordered()
             && !self.origin.is_failing()
             && pressure.held_permille <= HELD_PERMILLE_MAX
             && !self.is_awake(now)

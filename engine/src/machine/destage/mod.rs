@@ -9,6 +9,7 @@ mod choice;
 pub(crate) mod dirty_map;
 mod held_back;
 mod level;
+pub(crate) mod order;
 pub(crate) mod run;
 pub(crate) mod state;
 mod unreadable;
@@ -20,7 +21,7 @@ use crate::machine::volume::Volume;
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
-use crate::number::{index_wide, to_u32, wide};
+use crate::number::{to_u32, wide};
 use crate::store::{Lookup, Store};
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, VolumeIndex};
 use alloc::vec::Vec;
@@ -37,8 +38,7 @@ impl<S: Store> Machine<S> {
     /// Goes on with what is on its way home, as fast as it should.
     #[inline(always)]
     pub(crate) fn pump_destage<M: Memory>(&mut self, memory: &mut M) {
-        let may_have_work = |volume: &Volume| volume.has_destageable() || volume.destage.has_written();
-        if self.volumes.iter().flatten().any(may_have_work) {
+        if self.volumes.iter().flatten().any(Volume::has_destage_work) {
             self.destage_volumes(memory);
         }
     }
@@ -50,6 +50,13 @@ impl<S: Store> Machine<S> {
         }
         for index in self.volumes.indices() {
             let Some(volume) = &self.volumes[index.at()] else { continue };
+            if volume.is_ordered() {
+                self.destage_in_order(index, memory);
+                if self.next_tick.is_none() {
+                    self.want_tick(self.now.plus(self.config.tick_ns));
+                }
+                continue;
+            }
             let has_work = volume.has_destageable() && self.latched.is_none();
             if !has_work && !volume.destage.has_written() || self.now < volume.destage.look_again {
                 continue;
@@ -145,8 +152,26 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// Takes hold of a run and starts reading it.
+    /// Takes hold of a run of what the cache has now, and starts reading it.
     pub(crate) fn send_run<M: Memory>(&mut self, index: VolumeIndex, blocks: Blocks, memory: &mut M) -> bool {
+        let version_of = |block| {
+            let key = self.volume(index).key(block);
+            let entry = self.store.lookup(key).expect("every block of a run has a copy");
+            (entry.place, entry.checksum)
+        };
+        let versions: Vec<(Place, Option<u32>)> = (blocks.first..blocks.end()).map(version_of).collect();
+        self.send_versions(index, blocks, &versions, memory)
+    }
+
+    /// Takes hold of a run of these versions of its blocks, with their checksums as far as they are known, and starts reading
+    /// it.
+    fn send_versions<M: Memory>(
+        &mut self,
+        index: VolumeIndex,
+        blocks: Blocks,
+        versions: &[(Place, Option<u32>)],
+        memory: &mut M,
+    ) -> bool {
         let bytes = blocks.count * BLOCK_BYTES;
         let Some(buffer) = self.allocate(Purpose::Payload, to_u32(bytes), memory) else { return false };
         let now = self.now;
@@ -158,27 +183,23 @@ impl<S: Store> Machine<S> {
         volume.destage.run_begins(blocks.count, now);
         S::run_begins(self, index, blocks);
         let mut copies: Vec<Copied> = Vec::new();
-        let mut checksums = Vec::with_capacity(index_wide(blocks.count));
-        for block in blocks.first..blocks.end() {
-            let entry =
-                self.store.lookup(self.volume(index).key(block)).expect("every block of a run has a copy");
-            checksums.push(entry.checksum);
+        for (block, &(place, _)) in (blocks.first..).zip(versions) {
             match copies.last_mut() {
                 Some(last)
-                    if last.place.0 + last.blocks == entry.place.0
-                        && self.store.is_joinable(last.place, entry.place) =>
+                    if last.place.0 + last.blocks == place.0 && self.store.is_joinable(last.place, place) =>
                 {
                     last.blocks += 1;
                 }
                 _ => copies.push(Copied {
                     first: block,
                     blocks: 1,
-                    place: entry.place,
-                    life: self.store.life(entry.place),
+                    place,
+                    life: self.store.life(place),
                     is_zero: false,
                 }),
             }
         }
+        let checksums = versions.iter().map(|(_, checksum)| *checksum).collect();
         // Copies that lie in memory are not read from the device.
         let reads: Vec<(u64, u32, Place)> = copies
             .iter()
@@ -241,13 +262,24 @@ impl<S: Store> Machine<S> {
 
     /// The dirty copy of a block, at that place, could not be read; `is_alone` if nothing else was to be read.
     pub(crate) fn dirty_read_failed(&mut self, key: BlockKey, place: Place, is_alone: bool) {
-        if !self.store.lookup(key).is_some_and(|cached| cached.place == place && cached.dirty) {
+        let is_newest = self.store.lookup(key).is_some_and(|cached| cached.place == place && cached.dirty);
+        if !is_newest && !self.volume(key.volume()).is_ordered() {
             return;
         }
         let (now, lost_after_ns) = (self.now, self.config.absent_after_ns);
         let copy = (place, self.store.life(place));
         let unreadable = &mut self.volume_mut(key.volume()).destage.unreadable;
         if unreadable.note(key.block(), copy, is_alone, now, lost_after_ns) {
+            self.dirty_copy_is_lost(key, place);
+        }
+    }
+
+    /// The content of a dirty copy is lost: it does not go home, and if it is the newest one reads fail from now on.
+    fn dirty_copy_is_lost(&mut self, key: BlockKey, place: Place) {
+        if let Some(ledger) = &mut self.volume_mut(key.volume()).destage.order {
+            ledger.give_up(place);
+        }
+        if self.store.lookup(key).is_some_and(|cached| cached.place == place && cached.dirty) {
             S::mark_lost(self, key);
         }
     }
@@ -268,9 +300,7 @@ impl<S: Store> Machine<S> {
             }
             for (block, place) in rotten {
                 let key = self.volume(index).key(block);
-                if self.store.lookup(key).is_some_and(|cached| cached.place == place && cached.dirty) {
-                    S::mark_lost(self, key);
-                }
+                self.dirty_copy_is_lost(key, place);
             }
         }
         if self.runs[run].is_bad || self.latched.is_some() {
@@ -355,6 +385,7 @@ impl<S: Store> Machine<S> {
         volume.destage.in_flight -= 1;
         volume.destage.wake();
         volume.destage.map.mark(state.blocks.first, state.blocks.count);
+        volume.destage.spoil_order();
         S::run_ends(self, state.volume, state.blocks, false);
         self.release_guard(state.volume, state.blocks, Hold::Destaging);
     }
@@ -388,6 +419,7 @@ impl<S: Store> Machine<S> {
 
     /// The origin's flush failed: blocks written before it count as not written.
     pub(crate) fn destage_flush_failed(&mut self, index: VolumeIndex) {
+        self.volume_mut(index).destage.spoil_order();
         for written in self.volume_mut(index).destage.flush_failed() {
             if written.is_held {
                 self.release_guard(index, written.blocks, Hold::Destaging);

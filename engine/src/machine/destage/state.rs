@@ -2,11 +2,14 @@
 
 use super::choice::RUN_BLOCKS_MAX;
 use super::dirty_map::DirtyMap;
+use super::order::ledger::Ledger;
 use super::run::{Copied, Written};
 use super::unreadable::Unreadable;
 use crate::limits::Config;
 use crate::machine::guard::Blocks;
+use crate::number::wide;
 use crate::units::{Nanos, Place};
+use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
@@ -57,6 +60,12 @@ pub(crate) struct DestageState {
     /// Blocks that clients changed since.
     changed_blocks: u64,
     pub unreadable: Unreadable,
+    /// The versions that are not home, where everything goes home in strict order.
+    pub order: Option<Box<Ledger>>,
+    /// Versions in that.
+    pub listed: u64,
+    /// Requests that change that: until they end, changes of content wait.
+    pub order_changes: u32,
 }
 
 /// While everything is to go home, clients may change one block for so many that were dirty then, or went home since. Two are
@@ -73,6 +82,7 @@ impl core::fmt::Debug for DestageState {
             .field("written", &self.written.len())
             .field("flushing", &self.flushing.len())
             .field("drains", &self.drains)
+            .field("order", &self.order)
             .finish_non_exhaustive()
     }
 }
@@ -100,6 +110,9 @@ impl DestageState {
             home_blocks: 0,
             changed_blocks: 0,
             unreadable: Unreadable::default(),
+            order: None,
+            listed: 0,
+            order_changes: 0,
         }
     }
 
@@ -126,6 +139,36 @@ impl DestageState {
     /// A run is written home.
     pub fn run_is_home(&mut self, blocks: u64) {
         self.home_blocks += blocks;
+    }
+
+    /// Whether something is not home that newer versions may have replaced in the cache.
+    #[inline]
+    pub fn has_ordered(&self) -> bool {
+        self.listed > 0
+    }
+
+    /// Begins strict order, or ends it.
+    pub fn set_order(&mut self, order: Option<Box<Ledger>>) {
+        self.order = order;
+        self.count_listed();
+    }
+
+    /// Counts anew what the ledger lists, after a change of it.
+    pub fn count_listed(&mut self) {
+        self.listed = self.order.as_ref().map_or(0, |ledger| ledger.versions());
+    }
+
+    /// Something that was to be home is not.
+    pub fn spoil_order(&mut self) {
+        if let Some(ledger) = &mut self.order {
+            ledger.spoil();
+        }
+    }
+
+    /// Not 0 if something is listed, or was written home and is not known to be durable there.
+    #[inline]
+    pub fn under_way(&self) -> u64 {
+        self.listed | wide(self.written.len()) | wide(self.flushing.len())
     }
 
     /// Whether something was written home and is not known to be durable there.

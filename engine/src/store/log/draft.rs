@@ -107,6 +107,12 @@ impl Draft {
     }
 }
 
+/// The entry that begins another interval of a volume of which everything up to `home_sequence` is home.
+pub(super) fn interval_entry(volume: VolumeId, home_sequence: u64) -> Entry {
+    let (kind, ring) = (EntryKind::Interval, 0);
+    Entry { kind, ring, volume, start_sector: 0, sectors: 1, payload_blocks: 0, extra: home_sequence }
+}
+
 pub(super) fn range_entry(
     kind: EntryKind,
     volume: VolumeId,

@@ -1,6 +1,6 @@
 //! Gathering: waiting appends go into a batch, the log's own work first, then clients' writes.
 
-use super::draft::{Draft, range_entry};
+use super::draft::{Draft, interval_entry, range_entry};
 use super::keys::KeyAppend;
 use super::{ClientAppend, InternalAppend, LogStore, PartSource, Publish};
 use crate::format::EntryKind;
@@ -44,6 +44,7 @@ impl Machine<LogStore> {
         let (volume, blocks) = match append {
             InternalAppend::Tombstone { request: Some(_), .. }
             | InternalAppend::Cleaned { .. }
+            | InternalAppend::Home { .. }
             | InternalAppend::Keys(KeyAppend::Freed { .. } | KeyAppend::Leave { .. }) => return true,
             InternalAppend::Tombstone { volume, blocks, request: None, .. } => (*volume, *blocks),
             InternalAppend::Relocate { key, .. } => (key.volume(), Blocks { first: key.block(), count: 1 }),
@@ -93,6 +94,15 @@ impl Machine<LogStore> {
                     let extent = Extent { first, blocks, kind: ExtentKind::Lost, place: from };
                     self.gather_extent(EntryKind::Lost, extent, draft);
                 }
+            }
+            InternalAppend::Home { volume, sequence } => {
+                self.store.log.zeroes_home_pending -= 1;
+                self.store.log.last_tombstone = draft.sequence;
+                draft.entries.push(interval_entry(self.volume(volume).id, sequence));
+                if let Some(ledger) = &mut self.volume_mut(volume).destage.order {
+                    ledger.recorded(draft.sequence);
+                }
+                self.barrier.want(draft.sequence);
             }
             InternalAppend::Keys(append) => {
                 return self.gather_key_append(append, draft).map(InternalAppend::Keys);
@@ -198,8 +208,30 @@ impl Machine<LogStore> {
             InternalAppend::Tombstone { .. }
             | InternalAppend::Cleaned { .. }
             | InternalAppend::Zero { .. }
-            | InternalAppend::Lost { .. } => (),
+            | InternalAppend::Lost { .. }
+            | InternalAppend::Home { .. } => (),
         }
+    }
+
+    /// Puts the mark of another interval in front of what comes next, if it needs one; false if there is no room for both.
+    #[cold]
+    #[inline(never)]
+    fn mark_interval(&mut self, draft: &mut Draft) -> bool {
+        let Some(ClientAppend::Part { request, .. }) = self.store.log.client.front() else { return true };
+        let index = self.requests[*request].volume;
+        let is_off = self.is_mutated(Mutation::IntervalUnmarked);
+        let volume = self.volume_mut(index);
+        let Some(ledger) = volume.destage.order.as_mut().filter(|ledger| ledger.is_mark_due()) else {
+            return true;
+        };
+        if draft.entries.len() + 1 >= draft.entries_max {
+            return false;
+        }
+        // RULE 14: without it what was written before and after a flush would go home as one after a crash.
+        if let Some(home) = ledger.take_mark().filter(|_| !is_off) {
+            draft.entries.push(interval_entry(volume.id, home));
+        }
+        true
     }
 
     /// Whether zeroes wait until others are home: zero extents are in RAM until then, and their number is bounded. `coming` are
@@ -213,8 +245,12 @@ impl Machine<LogStore> {
 
     /// Puts what clients have queued into a batch, in order, until it has no room for the first that is left.
     pub(super) fn gather_clients<M: Memory>(&mut self, draft: &mut Draft, memory: &mut M) {
+        let is_ordered = self.config.order.is_some();
         while draft.has_units() {
             let has_room = draft.room() > 0;
+            if is_ordered && !self.mark_interval(draft) {
+                break;
+            }
             let Some(append) = self.store.log.client.pop_front() else { break };
             let rest = match append {
                 ClientAppend::Part { request, blocks, source: PartSource::Zero } => {

@@ -1,18 +1,15 @@
 //! The way home: copies of the log that the origin has now, and zeroes that are written to it.
 
 use super::{InternalAppend, LogStore};
-use crate::effect::IoOp;
-use crate::machine::destage::run::{Copied, Run};
+use crate::machine::Machine;
+use crate::machine::destage::order::ZERO_BLOCKS_MAX;
+use crate::machine::destage::run::Copied;
 use crate::machine::guard::{Blocks, Hold};
-use crate::machine::{Flight, Machine};
 use crate::mutation::Mutation;
-use crate::number::to_u32;
 use crate::store::Lookup;
 use crate::store::log::extents::ExtentKind;
 use crate::units::{BlockKey, Place, VolumeIndex};
 
-/// Blocks of zeroes that one operation brings home at the most: 64 MiB.
-const ZERO_BLOCKS_MAX: u64 = 16384;
 /// Extents looked at in one go; the next call goes on from there.
 const LOOKS_MAX: u32 = 64;
 
@@ -47,21 +44,7 @@ impl Machine<LogStore> {
             let volume = self.volume_mut(index);
             if extent.kind == ExtentKind::Zero && is_flushed && volume.guard.is_free(blocks, Hold::Destaging)
             {
-                volume.guard.acquire(blocks, Hold::Destaging);
-                volume.destage.in_flight += 1;
-                let epoch = volume.origin.epoch;
-                volume.guard.origin_written(blocks, epoch);
-                let (offset_bytes, len_bytes) = volume.origin_bytes(blocks.first, blocks.count);
-                let copy = Copied {
-                    first: blocks.first,
-                    blocks: to_u32(blocks.count),
-                    place: extent.place,
-                    life: self.store.life(extent.place),
-                    is_zero: true,
-                };
-                let run = self.runs.insert(Run::of_zeroes(index, copy));
-                let op = IoOp::WriteZeroes { offset_bytes, len_bytes };
-                self.issue_origin_write(index, blocks, op, Flight::DestageWrite { run });
+                self.send_zeroes(index, blocks, extent.place);
                 return true;
             }
             let end = BlockKey(extent.first.0 + extent.blocks);
@@ -108,7 +91,9 @@ impl Machine<LogStore> {
             {
                 // RULE 2: clean is recorded in the log, or all that is home would count as dirty after a
                 // crash.
-                if !self.is_mutated(Mutation::CleanNotRecorded) {
+                // In strict order the record of its interval says so.
+                let is_ordered = self.volume(index).is_ordered();
+                if !is_ordered && !self.is_mutated(Mutation::CleanNotRecorded) {
                     self.store.log.push_internal(InternalAppend::Cleaned {
                         volume: index,
                         blocks,
@@ -141,6 +126,10 @@ impl Machine<LogStore> {
             if extent.kind == ExtentKind::Zero && extent.place == copy.place {
                 let blocks = Blocks { first, count: extent_end.min(end) - first };
                 self.drop_extents(index, blocks);
+                block = extent_end;
+                if self.volume(index).is_ordered() {
+                    continue;
+                }
                 let Copied { place, life, .. } = copy;
                 self.store.log.push_internal(InternalAppend::Cleaned {
                     volume: index,

@@ -20,6 +20,7 @@ pub(crate) mod inline;
 pub(crate) mod keys;
 pub(crate) mod mirror;
 mod note;
+mod ordered;
 pub(crate) mod policies;
 mod publication;
 pub(crate) mod reclaim;
@@ -121,6 +122,8 @@ pub(crate) enum InternalAppend {
     Zero { extent: Extent },
     /// A dirty block that rotted, or a lost extent that stays.
     Lost { first: BlockKey, blocks: u64, from: Place, life: u64 },
+    /// All of a volume up to a sequence is home, and it goes home in strict order.
+    Home { volume: VolumeIndex, sequence: u64 },
     /// An append that only a log of keys has.
     Keys(KeyAppend),
 }
@@ -376,6 +379,7 @@ impl Log {
             | InternalAppend::Cleaned { .. }
             | InternalAppend::Zero { .. }
             | InternalAppend::Lost { .. }
+            | InternalAppend::Home { .. }
             | InternalAppend::Keys(_) => false,
         })
     }
@@ -396,7 +400,7 @@ impl ClientAppend {
 
 impl InternalAppend {
     fn is_zero_home(&self) -> bool {
-        matches!(self, InternalAppend::Cleaned { is_zero: true, .. })
+        matches!(self, InternalAppend::Cleaned { is_zero: true, .. } | InternalAppend::Home { .. })
     }
 
     fn weight(&self) -> u64 {
@@ -406,9 +410,9 @@ impl InternalAppend {
     /// The volume that has to stay for it.
     fn volume(&self) -> Option<VolumeIndex> {
         match self {
-            InternalAppend::Tombstone { volume, .. } | InternalAppend::Cleaned { volume, .. } => {
-                Some(*volume)
-            }
+            InternalAppend::Tombstone { volume, .. }
+            | InternalAppend::Cleaned { volume, .. }
+            | InternalAppend::Home { volume, .. } => Some(*volume),
             InternalAppend::Relocate { key, .. } => Some(key.volume()),
             InternalAppend::Zero { extent } => Some(extent.first.volume()),
             InternalAppend::Lost { first, .. } => Some(first.volume()),
@@ -422,6 +426,8 @@ impl InternalAppend {
             InternalAppend::Relocate { .. } | InternalAppend::Zero { .. } | InternalAppend::Lost { .. } => {
                 true
             }
+            // The next interval waits for it, and the oldest segments for that.
+            InternalAppend::Home { .. } => true,
             InternalAppend::Tombstone { .. } => false,
             InternalAppend::Cleaned { place, .. } => {
                 segments.oldest() == Some(segments.of(*place))

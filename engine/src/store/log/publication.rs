@@ -38,6 +38,9 @@ impl Machine<LogStore> {
             }
             self.store.log.published = self.store.log.published.max(batch.sequence);
             self.store.log.ends.push_back((batch.sequence, batch.segment, batch.end_block));
+            if self.config.order.is_some() {
+                self.list_versions(&batch);
+            }
             for publish in batch.publish {
                 self.publish(publish, &batch.checksums, batch.header_place, memory);
             }

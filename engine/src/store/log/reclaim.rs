@@ -260,7 +260,10 @@ impl Machine<LogStore> {
         // A volume that still has such blocks on its list gets no other ones; looking them up costs more than all
         // else here.
         let is_asked: [bool; crate::units::VOLUMES_MAX] = core::array::from_fn(|at| {
-            self.volumes[at].as_ref().is_some_and(|volume| !volume.destage.has_urgent())
+            // In strict order the oldest goes home first anyway.
+            self.volumes[at]
+                .as_ref()
+                .is_some_and(|volume| !volume.destage.has_urgent() && !volume.is_ordered())
         });
         let mut is_urgent = false;
         for at in 0..self.store.reclaim.active.len() {
@@ -323,6 +326,8 @@ impl Machine<LogStore> {
             .extents
             .iter()
             .filter(|extent| self.store.segments.of(extent.place) == segment)
+            // Zeroes that go home in strict order stay in their place in it.
+            .filter(|extent| extent.kind == ExtentKind::Lost || self.config.order.is_none())
             .collect();
         for extent in here {
             self.store.log.push_internal(match extent.kind {
@@ -338,7 +343,9 @@ impl Machine<LogStore> {
     /// RULE 9: dirty blocks of the oldest segments whose origin fails are appended again, so that the
     /// ring goes on for the other volumes.
     fn move_stuck<M: Memory>(&mut self, memory: &mut M) {
-        if !self.volumes.iter().flatten().any(|volume| volume.origin.is_failing())
+        // In strict order nothing moves: its place in the log is its place in the order. There is no other volume then.
+        if self.config.order.is_some()
+            || !self.volumes.iter().flatten().any(|volume| volume.origin.is_failing())
             || self.store.reclaim.is_relocating()
             || self.volumes.is_ring_stuck(&self.config)
             || self.is_mutated(Mutation::StuckNotMoved)

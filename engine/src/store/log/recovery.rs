@@ -9,15 +9,19 @@ use super::frames::Frames;
 use super::frames::found::FramesFound;
 use super::index::{Entry as Indexed, Index, Run};
 use super::keys::found::KeysFound;
+use super::ordered::{FoundOrder, Home};
 use super::policies::Policies;
 use super::reclaim::Reclaim;
 use super::scan::{BatchRecord, Scan, SegmentSpan, SegmentView, scan_mutated};
 use super::segments::{Segment, SegmentState, Segments};
 use super::{Log, LogStart, LogStore, MissingSummary, Stated};
 use crate::composition::Composition;
+use crate::composition::axes::OrderChoice;
 use crate::effect::{Errno, WriteMode};
 use crate::format::{Entry, EntryKind, KeyLayout, Layout, SummaryBuilder, Superblock};
 use crate::image::Image;
+use crate::machine::destage::order::ledger::DataVersion;
+use crate::machine::guard::Blocks;
 use crate::machine::volume::Volume;
 use crate::mutation::{Mutation, Mutations};
 use crate::number::{self, to_u8, to_u32};
@@ -144,6 +148,10 @@ pub(super) struct Replay {
     entries: u64,
     mutations: Mutations,
     behind: BehindRing,
+    /// By volume, if the order is strict.
+    orders: Option<[FoundOrder; VOLUMES_MAX]>,
+    /// The batch that is being replayed.
+    sequence: u64,
     /// The summaries of segments that have none on the device.
     unsealed: BTreeMap<u32, (SummaryBuilder, u32)>,
 }
@@ -194,6 +202,10 @@ impl Replay {
                 Layout::Frames(layout) => BehindRing::Frames(FramesFound::new(layout)),
                 Layout::Log(_) | Layout::Slots(_) => BehindRing::Nothing,
             },
+            orders: Composition::of(superblock)
+                .is_ok_and(|composition| matches!(composition.order, OrderChoice::Strict(_)))
+                .then(Default::default),
+            sequence: 0,
             unsealed: BTreeMap::new(),
         }
     }
@@ -201,6 +213,7 @@ impl Replay {
     /// Takes the next batch.
     pub fn batch(&mut self, view: SegmentView, batch: &BatchRecord) {
         self.pass_clean_floors(batch.sequence);
+        self.sequence = batch.sequence;
         let base = view.segment * self.segment_blocks;
         let header_place = Place(base + batch.header_block);
         let mut place = base + batch.payload_block;
@@ -273,17 +286,49 @@ impl Replay {
                     behind.settled(place, blocks);
                 }
                 self.extents.cut(first, blocks, |_| ());
+                if let (EntryKind::Dirty, Some(orders)) = (entry.kind, &mut self.orders) {
+                    orders[volume.at()].wrote(self.sequence, first_block, place, checksums);
+                }
             }
             EntryKind::Zero | EntryKind::Lost => {
                 self.drop_range(first, blocks);
                 let kind = if entry.kind == EntryKind::Zero { ExtentKind::Zero } else { ExtentKind::Lost };
                 self.extents.insert(Extent { first, blocks, kind, place: header_place });
+                let blocks = Blocks { first: first_block, count: blocks };
+                match (kind, &mut self.orders) {
+                    (ExtentKind::Zero, Some(orders)) => {
+                        orders[volume.at()].zeroed(self.sequence, blocks, header_place);
+                    }
+                    (ExtentKind::Lost, Some(orders)) => orders[volume.at()].forget(blocks),
+                    (_, None) => (),
+                }
             }
-            EntryKind::Tombstone => self.drop_range(first, blocks),
+            EntryKind::Tombstone => {
+                self.drop_range(first, blocks);
+                if let Some(orders) = &mut self.orders {
+                    orders[volume.at()].forget(Blocks { first: first_block, count: blocks });
+                }
+            }
             EntryKind::Cleaned => self.cleaned(first, blocks, Place(to_u32(entry.extra))),
             EntryKind::ZeroHome => self.zero_home(first, blocks, Place(to_u32(entry.extra))),
             EntryKind::Evicted => self.evicted(first, blocks, Place(to_u32(entry.extra))),
             EntryKind::Freed => (),
+            EntryKind::Interval => self.interval_begins(volume, entry.extra),
+        }
+    }
+
+    /// Another interval of a volume begins, and everything up to `home` is home.
+    fn interval_begins(&mut self, volume: VolumeIndex, home: u64) {
+        let Some(orders) = &mut self.orders else { return };
+        for at_home in orders[volume.at()].begins(self.sequence, home) {
+            match at_home {
+                Home::Data(DataVersion { block, place, .. }) => {
+                    self.cleaned(BlockKey::new(volume, block), 1, place);
+                }
+                Home::Zeroes(Blocks { first, count }, place) => {
+                    self.zero_home(BlockKey::new(volume, first), count, place);
+                }
+            }
         }
     }
 
@@ -380,8 +425,16 @@ impl Replay {
     /// Takes what recovery read for what the cache holds: sums, and the parts of a store.
     fn finish(mut self, superblock: Superblock, found: Scan, composition: &Composition) -> Opened {
         let (mut segments, missing_summaries) = self.restore_segments(&superblock, &found);
-        self.clean_below(found.oldest_dirty_sequence, &segments);
+        let found_oldest = found.oldest_dirty_sequence;
+        self.clean_below(found_oldest, &segments);
         self.count(&mut segments);
+        if let Some(orders) = self.orders.take() {
+            for (volume, found) in self.volumes.iter_mut().zip(orders) {
+                if let Some(volume) = volume.as_mut().filter(|volume| volume.mode == WriteMode::Writeback) {
+                    volume.destage.set_order(Some(found.into_ledger(found_oldest, &mut segments)));
+                }
+            }
+        }
         let Replay { index, extents, volumes, entries, mutations, behind, .. } = self;
         let dirty_blocks: u64 =
             volumes.iter().flatten().map(|volume| volume.dirty_blocks + volume.zero_blocks).sum();

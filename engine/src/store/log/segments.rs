@@ -10,7 +10,7 @@
 //!
 //! * I1: the segments of `ring` are consecutive on the device, oldest first; all others are free.
 //! * I2: `live` counts the index entries whose place is in the segment; `must` counts those of
-//!   them that are dirty plus the extents recorded in it.
+//!   them that are dirty, the extents recorded in it, and all versions in it that a ledger of strict order lists.
 //! * I3: an emptied segment has `live == 0`, `must == 0`.
 //! * I4: a free segment has no pins.
 //! * I5: no segment of `ring` before the one at `clean_front` has anything that must go home.

@@ -5,6 +5,7 @@ use super::{InternalAppend, LogFlight, LogStore};
 use crate::effect::{Errno, RequestOp};
 use crate::format::SEGMENTS_OFFSET;
 use crate::machine::Machine;
+use crate::machine::destage::order::ledger::Interval;
 use crate::machine::destage::run::Copied;
 use crate::machine::guard::{Blocks, Hold, Stamp};
 use crate::machine::piece::Piece;
@@ -396,6 +397,15 @@ impl Destaging for LogStore {
         m.send_zero_run(volume)
     }
 
+    fn interval_is_home(m: &mut Machine<LogStore>, volume: VolumeIndex, home: &Interval) {
+        m.unlist(home);
+        m.store.log.push_internal(InternalAppend::Home { volume, sequence: home.last_sequence() });
+    }
+
+    fn record_home(m: &mut Machine<LogStore>, volume: VolumeIndex, sequence: u64) {
+        m.store.log.push_internal(InternalAppend::Home { volume, sequence });
+    }
+
     fn copy_is_home(m: &mut Machine<LogStore>, volume: VolumeIndex, copy: Copied) {
         if copy.is_zero {
             m.zero_is_home(volume, copy);
@@ -511,6 +521,10 @@ impl Life for LogStore {
         let blocks = Blocks { first: end.blocks() - 1, count: 1 };
         if end.size_sectors.is_multiple_of(SECTORS_PER_BLOCK) {
             return Dropping::Done;
+        }
+        // What is home of that block may go home once more after a crash, as long as it was then.
+        if end.destage.order.as_ref().is_some_and(|ledger| !ledger.is_settled()) {
+            return Dropping::Impossible;
         }
         let key = end.key(blocks.first);
         if m.store.index.get(key).is_some_and(|entry| entry.dirty) || m.store.extents.get(key).is_some() {

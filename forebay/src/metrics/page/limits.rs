@@ -1,7 +1,7 @@
 //! Families of metrics about limits: what they are, and what they held back.
 
 use super::{Body, OwnLabels, Samples, of};
-use crate::report::{CacheReport, LimitsReport, VolumeReport, VolumeStats};
+use crate::report::{CacheReport, LimitsReport, OrderReport, VolumeReport, VolumeStats};
 
 impl Body {
     pub(super) fn limits(&mut self, volumes: &[VolumeReport]) {
@@ -32,6 +32,26 @@ impl Body {
             "1 while destage that nobody waits for is held back for its hours.",
             Samples::Gauges(held_back.collect()),
         );
+    }
+
+    pub(super) fn order(&mut self, volumes: &[VolumeReport]) {
+        type Lag = fn(&OrderReport) -> f64;
+        let gauges: [(&str, &str, Lag); 2] = [
+            (
+                "forebay_volume_lag_bytes",
+                "Bytes that the origin is behind in strict order; absent where blocks go home in any order.",
+                |order| order.lag_bytes as f64,
+            ),
+            (
+                "forebay_volume_lag_seconds",
+                "Age of the oldest write that the origin lacks in strict order; absent where blocks go home in any order.",
+                |order| order.lag_seconds,
+            ),
+        ];
+        for (name, help, lag) in gauges {
+            let samples = volumes.iter().filter_map(|volume| Some((of(&volume.name), lag(&volume.order?))));
+            self.add(name, help, Samples::Gauges(samples.collect()));
+        }
     }
 
     pub(super) fn wear(&mut self, cache: &CacheReport) {

@@ -1,0 +1,305 @@
+//! The judge of strict order: whether an origin alone holds what a disk could hold after a power cut.
+//!
+//! A state is allowed if there is a flush up to which everything is there, and of what came later nothing is there that was
+//! submitted after the next flush was answered. The judge sees what the client sees, and the origin's content.
+
+use super::sector::{NEVER, Time};
+use super::{Change, Moment};
+use crate::content::{Source, Tag};
+use engine::units::SectorRange;
+use std::collections::BTreeMap;
+
+/// A change of one sector.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// The content; a discard has none: it may do nothing.
+    tag: Option<Tag>,
+    submitted: Time,
+    answered: Time,
+    /// A flush submitted at this time or later covers it; never, if it may not have happened.
+    required: Time,
+    /// The number of flushes before the one that it was itself: acknowledged as durable.
+    own_flush: Option<usize>,
+    /// A crash came before it was flushed, or answered: no read has told yet whether it is there.
+    is_doubtful: bool,
+}
+
+/// A flush that was answered.
+#[derive(Clone, Copy, Debug)]
+struct Flush {
+    /// It covers what was answered before this.
+    covers: Time,
+    answered: Time,
+}
+
+/// The changes and the flushes of one volume.
+#[derive(Debug)]
+pub(super) struct OrderJudge {
+    /// The origin's content before all of them.
+    before: Vec<Tag>,
+    /// The number of the first write that is judged. Earlier ones may have been under way.
+    first_number: u64,
+    flushes: Vec<Flush>,
+    sectors: BTreeMap<u64, Vec<Seen>>,
+}
+
+/// Flushes up to which a sector's content may be everything, and a sector that says so.
+#[derive(Clone, Copy, Debug)]
+struct Bound {
+    flushes: usize,
+    sector: u64,
+    tag: Tag,
+}
+
+impl OrderJudge {
+    pub fn new(before: Vec<Tag>, first_number: u64) -> OrderJudge {
+        OrderJudge { before, first_number, flushes: Vec::new(), sectors: BTreeMap::new() }
+    }
+
+    pub fn submitted(&mut self, range: SectorRange, change: Change, now: Time) {
+        for sector in range.start..range.end() {
+            let tag = match change {
+                Change::Write(number) => Some(Tag::written(number, sector - range.start)),
+                Change::Zeroes => Some(Tag::ZERO),
+                Change::Discard => None,
+            };
+            let seen = Seen {
+                tag,
+                submitted: now,
+                answered: NEVER,
+                required: NEVER,
+                own_flush: None,
+                is_doubtful: false,
+            };
+            self.sectors.entry(sector).or_default().push(seen);
+        }
+    }
+
+    pub fn changed(&mut self, range: SectorRange, at: Moment, fua: bool, is_ok: bool, now: Time) {
+        let own_flush = (fua && is_ok).then_some(self.flushes.len());
+        for sector in range.start..range.end() {
+            let all = self.sectors.entry(sector).or_default();
+            for seen in all.iter_mut().filter(|seen| seen.submitted == at.0) {
+                seen.answered = now;
+                if is_ok && seen.tag.is_some() {
+                    (seen.required, seen.own_flush) = (now, own_flush);
+                }
+            }
+        }
+        if fua && is_ok {
+            self.flushed(at, now);
+        }
+    }
+
+    pub fn flushed(&mut self, at: Moment, now: Time) {
+        let covers = self.flushes.last().map_or(0, |last| last.covers).max(at.0);
+        self.flushes.push(Flush { covers, answered: now });
+    }
+
+    /// Changes that were not answered may have happened or not; behind a power cut also those that no flush covers.
+    pub fn crashed(&mut self, is_power: bool, now: Time) {
+        let covered = self.flushes.last().map_or(0, |last| last.covers);
+        for seen in self.sectors.values_mut().flatten() {
+            // Nobody can tell whether a discard happened.
+            if seen.tag.is_none() {
+                seen.answered = seen.answered.min(now);
+            } else if seen.answered == NEVER
+                || is_power && seen.required > covered && seen.own_flush.is_none()
+            {
+                seen.is_doubtful = true;
+                seen.required = NEVER;
+                seen.answered = seen.answered.min(now);
+            }
+        }
+    }
+
+    /// The origin lost what it had of a range, and no flush covers.
+    pub fn lost(&mut self, range: SectorRange) {
+        let covered = self.flushes.last().map_or(0, |last| last.covers);
+        let all = self.sectors.range_mut(range.start..range.end()).flat_map(|(_, all)| all);
+        for seen in all.filter(|seen| seen.required > covered && seen.own_flush.is_none()) {
+            seen.is_doubtful |= seen.tag.is_some();
+            seen.required = NEVER;
+        }
+    }
+
+    /// A read returned this content: what was in doubt is there, or never will be.
+    pub fn read(&mut self, sector: u64, tag: Tag, now: Time) {
+        let Some(all) = self.sectors.get_mut(&sector) else { return };
+        if !all.iter().any(|seen| seen.is_doubtful) {
+            return;
+        }
+        let found = all.iter().rposition(|seen| seen.tag == Some(tag));
+        // Concurrent changes may be there in either order: the later ones are judged by themselves.
+        let answered = found.map_or(0, |at| all[at].answered);
+        if let Some(at) = found.filter(|at| all[*at].is_doubtful) {
+            all[at].is_doubtful = false;
+            all[at].required = now;
+        }
+        all.retain(|seen| !seen.is_doubtful || seen.submitted <= answered);
+    }
+
+    /// Judges what an origin holds.
+    ///
+    /// # Errors
+    /// Two sectors that cannot be so at the same time, or one that cannot be so at all.
+    pub fn judge(&self, origin: impl Fn(u64) -> Tag) -> Result<(), String> {
+        let count = self.flushes.len();
+        let mut changes = vec![0i64; count + 2];
+        let mut sectors = 0i64;
+        let (mut least, mut most): (Option<Bound>, Option<Bound>) = (None, None);
+        for (&sector, all) in &self.sectors {
+            let tag = origin(sector);
+            let mut spans = self.spans(sector, all, tag);
+            if spans.is_empty() {
+                let source = tag.source();
+                return Err(format!("sector {sector} holds {source:?}, which cannot be there: {all:?}"));
+            }
+            spans.sort_unstable();
+            let low = Bound { flushes: spans[0].0, sector, tag };
+            let high = spans.iter().map(|span| span.1).max().expect("there is one");
+            let high = Bound { flushes: high, sector, tag };
+            least = least.filter(|least| least.flushes >= low.flushes).or(Some(low));
+            most = most.filter(|most| most.flushes <= high.flushes).or(Some(high));
+            sectors += 1;
+            let mut next = 0;
+            for (from, to) in spans {
+                let from = from.max(next);
+                if from <= to {
+                    changes[from] += 1;
+                    changes[to + 1] -= 1;
+                    next = to + 1;
+                }
+            }
+        }
+        let mut sum = 0;
+        let is_any = changes[..=count].iter().any(|change| {
+            sum += change;
+            sum == sectors
+        });
+        if is_any {
+            return Ok(());
+        }
+        let name = |bound: Option<Bound>| {
+            bound.map_or(String::new(), |bound| {
+                let Bound { flushes, sector, tag } = bound;
+                format!("sector {sector} ({:?}) of {flushes} flushes", tag.source())
+            })
+        };
+        Err(format!("no flush fits all: at least {}, at most {}", name(least), name(most)))
+    }
+
+    /// The numbers of flushes, from one to another, after which a sector may hold this content.
+    fn spans(&self, sector: u64, all: &[Seen], tag: Tag) -> Vec<(usize, usize)> {
+        let count = self.flushes.len();
+        let span = |submitted: Time, answered: Time| {
+            let least = self.flushes.partition_point(|flush| flush.answered < submitted);
+            // Without a newer version any number of flushes may have been; else those before the first that covers it.
+            let before = |seen: &Seen| {
+                let others = self.flushes.partition_point(|flush| flush.covers < seen.required);
+                seen.own_flush.unwrap_or(count).min(others)
+            };
+            let newer = all.iter().filter(|seen| seen.submitted > answered && seen.required != NEVER);
+            (least, newer.map(before).min().unwrap_or(count))
+        };
+        let mut spans: Vec<(usize, usize)> = Vec::new();
+        for seen in all {
+            let fits = match seen.tag {
+                Some(written) => written == tag,
+                None => matches!(tag.source(), Source::Zero | Source::Garbage),
+            };
+            if fits {
+                spans.push(span(seen.submitted, seen.answered));
+            }
+        }
+        let is_earlier = matches!(tag.source(), Source::Write { number, .. } if number < self.first_number);
+        if is_earlier || self.before.get(sector as usize) == Some(&tag) {
+            spans.push(span(0, 0));
+        }
+        spans.retain(|(least, most)| least <= most);
+        spans
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct History {
+        judge: OrderJudge,
+        now: Time,
+        content: BTreeMap<u64, Tag>,
+    }
+
+    impl History {
+        fn new() -> History {
+            let before = (0..100).map(|sector| Tag::initial(0, sector)).collect();
+            History { judge: OrderJudge::new(before, 1), now: 0, content: BTreeMap::new() }
+        }
+
+        fn write(&mut self, number: u64, sector: u64) {
+            let range = SectorRange { start: sector, sectors: 1 };
+            self.now += 2;
+            self.judge.submitted(range, Change::Write(number), self.now - 1);
+            self.judge.changed(range, Moment(self.now - 1), false, true, self.now);
+        }
+
+        fn flush(&mut self) {
+            self.now += 2;
+            self.judge.flushed(Moment(self.now - 1), self.now);
+        }
+
+        fn holds(&mut self, sector: u64, number: u64) {
+            self.content.insert(sector, Tag::written(number, 0));
+        }
+
+        fn is_allowed(&self) -> bool {
+            let origin =
+                |sector| self.content.get(&sector).copied().unwrap_or_else(|| Tag::initial(0, sector));
+            self.judge.judge(origin).is_ok()
+        }
+    }
+
+    #[test]
+    fn allows_what_was_flushed_and_a_part_of_what_came_next() {
+        let mut history = History::new();
+        history.write(1, 10);
+        history.write(2, 20);
+        history.flush();
+        history.write(3, 10);
+        history.write(4, 30);
+        assert!(history.is_allowed(), "nothing is home");
+        history.holds(20, 2);
+        assert!(history.is_allowed(), "a part of the first interval");
+        history.holds(30, 4);
+        assert!(!history.is_allowed(), "10 was flushed before that was written");
+        history.holds(10, 1);
+        assert!(history.is_allowed());
+        history.holds(10, 3);
+        assert!(history.is_allowed());
+        history.flush();
+        history.write(5, 40);
+        history.holds(40, 5);
+        assert!(history.is_allowed());
+        history.holds(10, 1);
+        assert!(!history.is_allowed(), "an older version is back");
+    }
+
+    #[test]
+    fn what_a_crash_may_have_taken_is_not_asked_for() {
+        let mut history = History::new();
+        history.write(1, 10);
+        history.flush();
+        history.write(2, 10);
+        history.now += 1;
+        history.judge.crashed(true, history.now);
+        history.flush();
+        history.holds(10, 1);
+        assert!(history.is_allowed(), "it may be lost");
+        history.judge.read(10, Tag::written(2, 0), history.now);
+        history.flush();
+        history.write(3, 20);
+        history.holds(20, 3);
+        assert!(!history.is_allowed(), "it was read, and flushed after that");
+    }
+}

@@ -1,0 +1,170 @@
+//! Strict order beside the scenarios: how far an origin may lag behind, and how the order changes while clients work.
+
+use engine::composition::Composition;
+use engine::effect::{Errno, RequestOp, WriteMode};
+use engine::limits::OrderBounds;
+use engine::units::{BLOCK_BYTES, Nanos};
+use forebay_lab::disk::faults::Kind;
+use forebay_lab::violation::Violation;
+use forebay_lab::world::{Setup, Ticket, World, blocks};
+
+const MS: u64 = 1_000_000;
+
+type Run = Result<(), Violation>;
+
+fn world(order: &str, bounds: OrderBounds) -> World {
+    let mut composition = Composition::forebay();
+    composition.set("order", order).expect("there is such an order");
+    let mut setup = Setup { composition: composition.text(), ..Setup::new(7) };
+    let mut config = engine::limits::Config::for_cache(setup.segments, setup.segment_blocks);
+    config.order = (order == "strict").then_some(bounds);
+    setup.bounds = Some(config);
+    World::new(setup)
+}
+
+const WIDE: OrderBounds = OrderBounds { lag_ns: 30 * Nanos::SECOND, lag_blocks: 400 };
+
+fn write(world: &mut World, block: u64) -> Run {
+    let ticket = world.write(0, blocks(block, 1));
+    world.succeed(ticket)
+}
+
+fn flush(world: &mut World) -> Run {
+    let ticket = world.flush(0);
+    world.succeed(ticket)
+}
+
+fn lag(world: &World) -> (u64, u64) {
+    let status = world.engine().expect("an engine runs").status();
+    let order = status.volumes[0].order.expect("its order is strict");
+    (order.lag_bytes / BLOCK_BYTES, order.lag_ns)
+}
+
+fn sound(run: impl FnOnce() -> Run) {
+    run().unwrap_or_else(|violation| panic!("{violation}"));
+}
+
+/// Goal: a write waits when more is not home than the bound allows, and goes on when something came home. Method: an origin
+/// that takes nothing for a while.
+#[test]
+fn writes_wait_when_too_much_is_not_home() {
+    sound(|| {
+        let mut world = world("strict", OrderBounds { lag_blocks: 100, ..WIDE });
+        world.run_dry()?;
+        world.hold(|io| io.is_origin(0, Kind::Write));
+        let tickets: Vec<Ticket> = (0..300).map(|step| world.write(0, blocks(step * 3, 1))).collect();
+        world.pass(2000 * MS)?;
+        let answered = tickets.iter().filter(|ticket| world.answer(**ticket).is_some()).count();
+        assert!((90..=100).contains(&answered), "{answered} of 300 writes were answered");
+        let (lag_blocks, lag_ns) = lag(&world);
+        assert!(lag_blocks <= 100 && lag_ns >= 1900 * MS, "{lag_blocks} blocks, {lag_ns} ns");
+        world.release();
+        for ticket in tickets {
+            world.succeed(ticket)?;
+        }
+        world.run_dry()?;
+        assert_eq!(lag(&world), (0, 0), "an idle cache is home");
+        world.expect_origin_equals_view(0)
+    });
+}
+
+/// Goal: a write waits when an older one is not home for too long, however little there is.
+#[test]
+fn writes_wait_when_one_is_not_home_for_long() {
+    sound(|| {
+        let mut world = world("strict", OrderBounds { lag_ns: 500 * MS, ..WIDE });
+        world.run_dry()?;
+        world.hold(|io| io.is_origin(0, Kind::Write));
+        write(&mut world, 10)?;
+        world.pass(400 * MS)?;
+        write(&mut world, 11)?;
+        world.pass(200 * MS)?;
+        let late = world.write(0, blocks(12, 1));
+        world.pass(2000 * MS)?;
+        assert!(world.answer(late).is_none(), "the first one is not home");
+        world.release();
+        world.succeed(late)?;
+        world.run_dry()
+    });
+}
+
+/// Goal: an overwritten block costs room until its versions are home, and the ring never stops for that. Method: the same few
+/// blocks written and flushed, more often than the ring has room for.
+#[test]
+fn old_versions_leave_the_ring_when_they_are_home() {
+    sound(|| {
+        let mut world = world("strict", WIDE);
+        world.run_dry()?;
+        for step in 0..6000 {
+            write(&mut world, step % 7)?;
+            if step % 5 == 0 {
+                flush(&mut world)?;
+                world.expect_order()?;
+            }
+        }
+        assert!(world.counts().wraps >= 2, "the ring went round");
+        world.run_dry()?;
+        world.expect_origin_equals_view(0)
+    });
+}
+
+/// Goal: order begins and ends while clients write, and counts from the answer on, over crashes. Method: writes without
+/// end, the order changed and the process killed meanwhile.
+#[test]
+fn the_order_changes_while_clients_write() {
+    sound(|| {
+        let mut world = world("free", WIDE);
+        world.run_dry()?;
+        let mut step = 0;
+        for round in 0..12 {
+            let is_strict = round % 2 == 0;
+            for _ in 0..40 {
+                world.write(0, blocks(step * 37 % 900, 1));
+                step += 1;
+            }
+            let change = world.submit(0, RequestOp::SetOrder(is_strict));
+            for _ in 0..40 {
+                world.write(0, blocks(step * 37 % 900, 1));
+                step += 1;
+            }
+            world.succeed(change)?;
+            if is_strict {
+                world.begin_order();
+            } else {
+                world.end_order();
+            }
+            for _ in 0..20 {
+                write(&mut world, step * 37 % 900)?;
+                flush(&mut world)?;
+                world.expect_order()?;
+                step += 1;
+            }
+            world.kill_by_chance();
+            world.open()?;
+            let status = world.engine().expect("an engine runs").status();
+            assert_eq!(status.volumes[0].order.is_some(), is_strict, "what was answered stays");
+            world.verify_cut()?;
+        }
+        world.run_dry()?;
+        world.expect_origin_equals_view(0)
+    });
+}
+
+/// Goal: what strict order cannot have is refused.
+#[test]
+fn what_does_not_go_with_strict_order_is_refused() {
+    sound(|| {
+        let mut world = world("strict", WIDE);
+        world.run_dry()?;
+        let mode = world.submit(0, RequestOp::SetMode(WriteMode::Writearound));
+        assert_eq!(world.wait(mode)?, Err(Errno::INVAL));
+        let mut setup = Setup::new(8);
+        setup.composition = Composition::forebay().text();
+        let setup = setup.with_modes(&[WriteMode::Writeback, WriteMode::Writeback]);
+        let mut shared = World::new(setup);
+        shared.run_dry()?;
+        let order = shared.submit(0, RequestOp::SetOrder(true));
+        assert_eq!(shared.wait(order)?, Err(Errno::INVAL), "it would hold up the other volume");
+        Ok(())
+    });
+}
