@@ -251,4 +251,6 @@ knobs! {
     rooms = 0,
     /// Per cent of moments at which some blocks are scrubbed.
     scrubs = 0,
+    /// Steps in a thousand at which the cache becomes slow for long, or is as fast as before.
+    slow_turns = 0,
 }

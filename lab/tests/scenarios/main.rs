@@ -82,6 +82,7 @@ mod scrub;
 mod segments;
 mod servers;
 mod slots;
+mod slow_cache;
 mod starts;
 mod steps;
 mod succession;
@@ -149,6 +150,7 @@ const ALL: &[&[Scenario]] = &[
     scrub::SCENARIOS,
     succession::SCENARIOS,
     slots::SCENARIOS,
+    slow_cache::SCENARIOS,
     starts::SCENARIOS,
 ];
 
