@@ -322,6 +322,18 @@ pub enum Notice {
         /// The error that it gave.
         errno: Errno,
     },
+    /// The cache device has been slow for seconds: reads pass it by where the origin is faster.
+    CacheSlow {
+        /// The time that half of its reads kept within before, in microseconds.
+        usual_us: u64,
+        /// The time that they take now, in microseconds.
+        slow_us: u64,
+    },
+    /// The cache device is as fast as before, and is used again.
+    CacheWell {
+        /// It was passed by for so long, in milliseconds.
+        passed_ms: u64,
+    },
     /// A clean block did not match its checksum or could not be read: the origin serves it.
     CorruptClean {
         /// The volume.

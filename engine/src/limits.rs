@@ -41,6 +41,33 @@ pub struct OrderBounds {
     pub lag_blocks: u64,
 }
 
+/// The slowness of a cache device that is passed by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slowness {
+    /// Period after which what the device answered is looked at.
+    pub look_ns: u64,
+    /// A read that takes no longer is never slow: where some tens of microseconds are usual, a few milliseconds
+    /// are jitter, and hardly an origin is faster.
+    pub slow_ns_min: u64,
+    /// The device is passed by when most reads were slow for so long.
+    pub slow_after_ns: u64,
+    /// It is used again when most reads were not slow for so long.
+    pub well_after_ns: u64,
+    /// Looks with reads before anything is judged: what is usual has to be known.
+    pub looks_min: u32,
+}
+
+impl Slowness {
+    /// The slowness of an SSD.
+    pub const USUAL: Slowness = Slowness {
+        look_ns: 100 * Nanos::MILLISECOND,
+        slow_ns_min: 5 * Nanos::MILLISECOND,
+        slow_after_ns: 2 * Nanos::SECOND,
+        well_after_ns: 3 * Nanos::SECOND,
+        looks_min: 50,
+    };
+}
+
 /// The bounds and periods that are chosen when an engine starts.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
@@ -95,6 +122,8 @@ pub struct Config {
     pub order: Option<OrderBounds>,
     /// Period after which the clock alone makes the engine look at its work.
     pub tick_ns: u64,
+    /// The slowness for which reads pass the cache device by.
+    pub slowness: Slowness,
     /// Whether the origin of each volume can discard.
     pub origin_can_discard: [bool; crate::units::VOLUMES_MAX],
     /// Planted bugs, in tests only.
@@ -137,6 +166,7 @@ impl Config {
             open_areas_max: u32::MAX,
             order: None,
             tick_ns: 20 * Nanos::MILLISECOND,
+            slowness: Slowness::USUAL,
             origin_can_discard: [false; crate::units::VOLUMES_MAX],
             mutations: Mutations::NONE,
         }

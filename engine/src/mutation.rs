@@ -74,6 +74,15 @@ mutations! {
     /// Rule 2: the same, where v1 was written to the origin by the process before this one.
     FillBeforeFirstFlush,
 
+    // ---- a cache device that is passed by ------------------------------------------------------
+    /// Rule 19: the cache device takes twenty times as long as usual, for minutes. Reads of what the origin has, too, wait for it.
+    SlowCacheKeepsReads,
+    /// Rule 19: v1 is dirty in the cache, whose device is passed by. A read of it goes to the origin and returns v0.
+    DirtyPassedBy,
+    /// Rule 19: a read of a clean block passes the cache device by, and the origin fails it. The client gets the error, although
+    /// the cache has the block.
+    PassedReadFails,
+
     // ---- keys and buckets ----------------------------------------------------------------------
     /// Hazard 5: recovery takes no notice that a bucket was given up. A key of the old content of a bucket survives the one
     /// that says so, and leads to bytes of another block.

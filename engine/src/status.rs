@@ -128,6 +128,8 @@ pub struct CacheStatus {
     pub kept_limit_bytes: u64,
     /// Whether the device failed a write or a flush and is not written any more.
     pub latched: bool,
+    /// How fast the device answers reads.
+    pub pace: CachePace,
     /// Memory that the index has allocated.
     pub index_bytes: u64,
     /// Blocks in the index.
@@ -146,6 +148,17 @@ pub struct CacheStatus {
     pub oldest_dirty_sequence: u64,
     /// Laps of the log round the device since the start.
     pub wraps: u64,
+}
+
+/// How fast a cache device answers reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CachePace {
+    /// The time that half of the reads keep within; 0 if there were none.
+    pub usual_ns: u64,
+    /// For how long the device has been passed by, because it takes much longer.
+    pub passed_for_ns: Option<u64>,
+    /// The time that the slow reads took which were looked at last.
+    pub slow_ns: u64,
 }
 
 /// The wear budget of a cache device.
@@ -226,6 +239,8 @@ pub enum Bypass {
     AboveMax,
     /// The wear budget has too little left.
     Budget,
+    /// The cache device is so slow that it is passed by.
+    SlowCache,
     /// A policy says so.
     Policy(Reason),
 }
@@ -249,6 +264,8 @@ pub struct Bypasses {
     pub above_max_blocks: u64,
     /// See [`Bypass::Budget`].
     pub budget_blocks: u64,
+    /// See [`Bypass::SlowCache`].
+    pub slow_cache_blocks: u64,
     /// See [`Reason::Sequential`].
     pub sequential_blocks: u64,
     /// See [`Reason::Congested`].
@@ -274,6 +291,7 @@ impl Bypasses {
             Bypass::Pressure => &mut self.pressure_blocks,
             Bypass::AboveMax => &mut self.above_max_blocks,
             Bypass::Budget => &mut self.budget_blocks,
+            Bypass::SlowCache => &mut self.slow_cache_blocks,
             Bypass::Policy(Reason::Sequential) => &mut self.sequential_blocks,
             Bypass::Policy(Reason::Congested) => &mut self.congested_blocks,
             Bypass::Policy(Reason::NotYet) => &mut self.seldom_blocks,
@@ -287,13 +305,14 @@ impl Bypasses {
 
     /// Each count with its reason in words.
     #[must_use]
-    pub fn by_reason(&self) -> [(&'static str, u64); 12] {
+    pub fn by_reason(&self) -> [(&'static str, u64); 13] {
         [
             ("by mode", self.mode_blocks),
             ("because the cache failed", self.failed_blocks),
             ("for want of room", self.pressure_blocks),
             ("above the volume's maximum", self.above_max_blocks),
             ("beyond the wear budget", self.budget_blocks),
+            ("past a cache device that fails slowly", self.slow_cache_blocks),
             ("of sequential runs", self.sequential_blocks),
             ("because the cache was slow", self.congested_blocks),
             ("requested too seldom", self.seldom_blocks),
@@ -313,6 +332,7 @@ impl Bypasses {
             pressure_blocks: self.pressure_blocks - earlier.pressure_blocks,
             above_max_blocks: self.above_max_blocks - earlier.above_max_blocks,
             budget_blocks: self.budget_blocks - earlier.budget_blocks,
+            slow_cache_blocks: self.slow_cache_blocks - earlier.slow_cache_blocks,
             sequential_blocks: self.sequential_blocks - earlier.sequential_blocks,
             congested_blocks: self.congested_blocks - earlier.congested_blocks,
             seldom_blocks: self.seldom_blocks - earlier.seldom_blocks,
@@ -337,6 +357,7 @@ impl AddAssign for Bypasses {
         self.pressure_blocks += other.pressure_blocks;
         self.above_max_blocks += other.above_max_blocks;
         self.budget_blocks += other.budget_blocks;
+        self.slow_cache_blocks += other.slow_cache_blocks;
         self.sequential_blocks += other.sequential_blocks;
         self.congested_blocks += other.congested_blocks;
         self.seldom_blocks += other.seldom_blocks;

@@ -126,6 +126,10 @@ events! {
     WarmedUp "F40" Notice,
     /// A cache that was made anew could not be filled.
     NotWarmedUp "F41" Warning,
+    /// The cache device is so slow that it is passed by.
+    CacheSlow "F42" Warning,
+    /// The cache device is used again.
+    CacheWell "F43" Notice,
     /// A client was refused for what it is.
     ClientRefused "F60" Warning,
     /// Certificates could not be read again.

@@ -17,6 +17,7 @@ const NONE: Bypasses = Bypasses {
     pressure_blocks: 0,
     above_max_blocks: 0,
     budget_blocks: 0,
+    slow_cache_blocks: 0,
     sequential_blocks: 0,
     congested_blocks: 0,
     seldom_blocks: 0,

@@ -22,6 +22,7 @@ mod room;
 mod scrub;
 mod shares;
 mod slots;
+mod slow_cache;
 mod studies;
 mod swarm;
 mod traces;

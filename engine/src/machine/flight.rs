@@ -12,7 +12,7 @@ pub(crate) enum Flight<T> {
     /// Cached blocks that are scrubbed, for the first or for the second time.
     ScrubRead { request: RequestKey, piece: Piece, is_second: bool },
     /// Blocks of the origin for a request.
-    OriginRead { request: RequestKey, piece: Piece },
+    OriginRead { request: RequestKey, piece: Piece, issued: Nanos },
     /// A flush that covers the store's writes up to a sequence.
     CacheFlush { sequence: u64 },
     /// A step of the superblock's writing.
@@ -25,6 +25,8 @@ pub(crate) enum Flight<T> {
     DestageRead { run: usize, place: Place, blocks: u32 },
     /// A run goes home.
     DestageWrite { run: usize },
+    /// A read of the cache that nobody waits for: its time counts, its content does not.
+    Probe { buffer: BufferId, issued: Nanos },
     /// The durable note that a volume's cache is given up.
     Abandon { volume: VolumeIndex },
     /// A well-known place of an origin, at a clean stop.
@@ -39,6 +41,7 @@ impl<T> Flight<T> {
         match self {
             Flight::CacheRead { .. }
             | Flight::ScrubRead { .. }
+            | Flight::Probe { .. }
             | Flight::CacheFlush { .. }
             | Flight::Superblock
             | Flight::DestageRead { .. } => true,

@@ -31,6 +31,7 @@ pub(crate) mod room;
 pub mod scrub;
 pub(crate) mod share;
 pub(crate) mod share_queue;
+pub(crate) mod slow_cache;
 pub(crate) mod superblock;
 pub(crate) mod volume;
 pub(crate) mod volumes;
@@ -51,6 +52,7 @@ use crate::machine::request::{Active, RequestKey};
 use crate::machine::requests::Requests;
 use crate::machine::scrub::Scrubbed;
 use crate::machine::share_queue::ShareQueue;
+use crate::machine::slow_cache::SlowCache;
 use crate::machine::superblock::SuperblockWriter;
 use crate::machine::volume::{Standing, Volume};
 use crate::machine::volumes::Volumes;
@@ -90,6 +92,7 @@ pub(crate) struct Machine<S: Operations> {
     /// Bad blocks that scrubs found, and that nobody was told of.
     pub(crate) scrubbed: Vec<Scrubbed>,
     wear: Wear,
+    pub(crate) slow_cache: SlowCache,
     outbox: Outbox<S::Flight>,
     pub(crate) runs: Slab<Run>,
     /// Why the cache is not written any more.
@@ -133,6 +136,7 @@ impl<S: Store> Machine<S> {
             share: ShareQueue::default(),
             scrubbed: Vec::new(),
             wear: Wear::default(),
+            slow_cache: SlowCache::new(config.slowness),
             outbox: Outbox::new(),
             runs: Slab::new(),
             latched: None,
@@ -243,13 +247,17 @@ impl<S: Store> Machine<S> {
         let gone = result.err().filter(|errno| errno.is_gone() && flight.is_of_cache(S::is_of_cache));
         match flight {
             Flight::CacheRead { request, piece, issued } => {
+                self.slow_cache.answered(self.now.since(issued));
                 S::answered(self, issued);
                 self.cache_read_done(request, piece, result, memory);
             }
             Flight::ScrubRead { request, piece, is_second } => {
                 self.scrub_read_done(request, piece, is_second, result, memory);
             }
-            Flight::OriginRead { request, piece } => self.origin_read_done(request, piece, result, memory),
+            Flight::OriginRead { request, piece, issued } => {
+                self.origin_read_done(request, piece, issued, result, memory);
+            }
+            Flight::Probe { buffer, issued } => self.probe_done(buffer, issued, memory),
             Flight::CacheFlush { sequence } => self.cache_flush_done(sequence, result, memory),
             Flight::Superblock => self.superblock_step_done(result, memory),
             Flight::OriginFlush { volume, epoch } => self.origin_flush_done(volume, epoch, result),
@@ -360,7 +368,7 @@ impl<S: Store> Machine<S> {
             }
         }
         self.share.wake();
-        self.let_go_on(memory);
+        self.let_waiting_go_on(memory);
         self.pump_destage(memory);
         for at in 0..self.volumes.end() {
             if let Some(volume) = &mut self.volumes[at]

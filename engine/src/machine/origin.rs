@@ -14,6 +14,21 @@ pub(crate) enum OriginWork {
     Look,
 }
 
+/// Time after which nothing is known any more of how fast an origin answers; of one that was slower, or failed, after
+/// as long as that took. It may have been slow for what it had to do.
+const PACE_HOLDS_NS: u64 = Nanos::SECOND;
+/// The time that a read which failed counts as.
+const FAILED_READ_NS: u64 = 10 * Nanos::SECOND;
+
+/// How fast an origin answers clients' reads.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace {
+    /// The time of a read, the last ones counting most, and when it was renewed.
+    read: Option<(u64, Nanos)>,
+    /// The last time that it answered, or that it was asked while it had nothing to answer.
+    heard: Nanos,
+}
+
 /// The kinds of work that failed last time, and since when.
 #[derive(Clone, Copy, Debug)]
 struct Failing {
@@ -73,6 +88,7 @@ pub(crate) struct Origin {
     pub client_reads: u32,
     /// The time of the last client read.
     pub last_client_read: Nanos,
+    pace: Pace,
     /// The last time that a client used it, or a run woke it.
     pub last_used: Option<Nanos>,
     /// The kinds of the engine's own work that failed last time, if any did.
@@ -99,6 +115,7 @@ impl Origin {
             owed: None,
             client_reads: 0,
             last_client_read: Nanos(0),
+            pace: Pace::default(),
             last_used: None,
             failing: None,
             errors: 0,
@@ -149,6 +166,37 @@ impl Origin {
     /// Whether clients wrote to it after its last flush.
     pub fn is_unflushed(&self) -> bool {
         self.client_epoch > self.flushed_epoch
+    }
+
+    /// Notes that a client's read of it begins.
+    pub fn begin_read(&mut self, now: Nanos) {
+        if self.client_reads == 0 {
+            self.pace.heard = now;
+        }
+        self.client_reads += 1;
+        self.last_client_read = now;
+    }
+
+    /// Notes that a client's read of it ended, which was issued at `issued`.
+    pub fn end_read(&mut self, issued: Nanos, now: Nanos, is_good: bool) {
+        self.client_reads -= 1;
+        self.pace.heard = now;
+        let read_ns = if is_good { now.since(issued) } else { FAILED_READ_NS };
+        let before_ns = self.read_ns(now).unwrap_or(read_ns);
+        self.pace.read = Some((before_ns - before_ns / 4 + read_ns / 4, now));
+    }
+
+    fn read_ns(&self, now: Nanos) -> Option<u64> {
+        let (read_ns, at) = self.pace.read?;
+        (now.since(at) < PACE_HOLDS_NS.max(read_ns)).then_some(read_ns)
+    }
+
+    /// Whether it is likely to answer a read in less than that time. Of an origin of which nothing is known one read at
+    /// a time finds out.
+    pub fn answers_within(&self, limit_ns: u64, now: Nanos) -> bool {
+        let is_silent = self.client_reads > 0 && now.since(self.pace.heard) >= limit_ns;
+        let is_fast = self.read_ns(now).map_or(self.client_reads == 0, |read_ns| read_ns < limit_ns);
+        is_fast && !is_silent && !self.is_failing()
     }
 
     /// Whether the engine's own work on it fails.
@@ -215,6 +263,27 @@ mod tests {
         assert!(origin.is_absent(), "writes that are never flushed are not home");
         assert!(origin.note_success(OriginWork::Flush));
         assert!(!origin.is_failing());
+    }
+
+    #[test]
+    fn how_fast_it_answers_is_found_out_by_one_read() {
+        const MS: u64 = Nanos::MILLISECOND;
+        let mut origin = Origin::new();
+        let at = |ms: u64| Nanos(ms * MS);
+        assert!(origin.answers_within(50 * MS, at(0)));
+        origin.begin_read(at(0));
+        assert!(!origin.answers_within(50 * MS, at(1)), "the first read has not told yet");
+        origin.end_read(at(0), at(10), true);
+        origin.begin_read(at(20));
+        assert!(origin.answers_within(50 * MS, at(69)));
+        assert!(!origin.answers_within(50 * MS, at(70)), "it is silent");
+        origin.end_read(at(20), at(220), true);
+        assert!(!origin.answers_within(50 * MS, at(220)), "it takes 57 ms by now");
+        assert!(origin.answers_within(50 * MS, at(1220)), "that is long ago");
+        origin.begin_read(at(2000));
+        origin.end_read(at(2000), at(2001), false);
+        assert!(!origin.answers_within(SECOND, at(12_000)), "it failed");
+        assert!(origin.answers_within(SECOND, at(12_001)));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::effect::{Effect, Io, IoId, IoOp, Target};
 use crate::machine::flight::Flight;
 use crate::number::{high_u32, index, low_u32, wide};
 use crate::status::{Content, DeviceBytes, WrittenBytes};
-use crate::units::{VOLUMES_MAX, VolumeIndex};
+use crate::units::{Nanos, VOLUMES_MAX, VolumeIndex};
 use alloc::collections::VecDeque;
 use slab::Slab;
 
@@ -88,6 +88,14 @@ impl<T> Outbox<T> {
             "an operation is completed once, by the number it was issued with"
         );
         self.flights.remove(key).1
+    }
+
+    /// The times at which clients' reads of the cache that are under way were issued.
+    pub fn cache_reads(&self) -> impl Iterator<Item = Nanos> {
+        self.flights.iter().filter_map(|(_, (_, flight))| match flight {
+            Flight::CacheRead { issued, .. } | Flight::Probe { issued, .. } => Some(*issued),
+            _ => None,
+        })
     }
 
     /// The number of operations under way.

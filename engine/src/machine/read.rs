@@ -17,7 +17,7 @@ use crate::policies::replacement::Access;
 use crate::status::Bypass;
 use crate::store::Store;
 use crate::store::log::extents::ExtentKind;
-use crate::units::{BLOCK_BYTES, BlockKey, Place, SECTOR_BYTES, SECTORS_PER_BLOCK};
+use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTOR_BYTES, SECTORS_PER_BLOCK};
 use alloc::vec::Vec;
 
 impl<S: Store> Machine<S> {
@@ -37,6 +37,9 @@ impl<S: Store> Machine<S> {
             work_slice(buffer, blocks.count)
         };
         self.passes(key, Access::Read);
+        if self.slow_cache.is_looked_at(self.now) {
+            self.pass_slow_cache_by(key, memory);
+        }
         let active = &mut self.requests[key];
         active.work = Some(work);
         active.stage = Stage::Fetching;
@@ -87,13 +90,12 @@ impl<S: Store> Machine<S> {
             u64::from(work.len_bytes) == blocks.count * BLOCK_BYTES,
             "blocks are read into a buffer of their size"
         );
-        let volume_index = self.requests[request].volume;
+        let active = &self.requests[request];
+        let (volume_index, passes_slow) = (active.volume, active.passes == Some(Some(Bypass::SlowCache)));
         let volume = self.volume(volume_index);
-        // A failed cache still serves data that no other device has.
-        let use_cache = volume.standing != Standing::Uncached && volume.cached_blocks > 0;
         let has_extents = volume.zero_blocks + volume.lost_blocks > 0;
         let first_key = volume.key(blocks.first);
-        let use_clean = self.latched.is_none() && self.store.reads_clean(first_key, blocks.count);
+        let (use_cache, use_clean) = self.uses_cached(volume, passes_slow, first_key, blocks.count);
         let (mut open, mut used) = (None::<Piece>, Vec::new());
         let (mut missed, mut hit) = (0, 0);
         for step in 0..blocks.count {
@@ -175,6 +177,17 @@ impl<S: Store> Machine<S> {
         missed
     }
 
+    /// Whether cached blocks are used for so many blocks of a read, which passes a slow cache by or not, and clean ones
+    /// among them.
+    #[inline]
+    fn uses_cached(&self, volume: &Volume, passes_slow: bool, first: BlockKey, blocks: u64) -> (bool, bool) {
+        // RULE 19: a failed cache still serves data that no other device has, and so does a slow one.
+        let use_cache = volume.standing != Standing::Uncached
+            && volume.cached_blocks > 0
+            && !(passes_slow && self.is_mutated(Mutation::DirtyPassedBy));
+        (use_cache, self.latched.is_none() && !passes_slow && self.store.reads_clean(first, blocks))
+    }
+
     /// The last epoch whose writes to the origin may enter the cache as clean (rule 2).
     pub(crate) fn trusted_epoch(&self, volume: &Volume) -> u64 {
         if self.store.trusts_unflushed_origin() { u64::MAX } else { volume.origin.flushed_epoch }
@@ -230,8 +243,7 @@ impl<S: Store> Machine<S> {
         let is_warming = self.requests[request].is_warming();
         let volume = self.volume_mut(volume_index);
         if !is_warming {
-            volume.origin.client_reads += 1;
-            volume.origin.last_client_read = now;
+            volume.origin.begin_read(now);
         }
         volume.origin.last_used = Some(now);
         let (mut offset_bytes, len_bytes) = volume.origin_bytes(piece.first, u64::from(piece.blocks));
@@ -243,7 +255,7 @@ impl<S: Store> Machine<S> {
             into = Pieces::Many(before.into_iter().chain([asked]).chain(behind).collect());
         }
         let op = IoOp::Read { offset_bytes, into };
-        self.issue(Target::Origin(volume_index), op, Flight::OriginRead { request, piece });
+        self.issue(Target::Origin(volume_index), op, Flight::OriginRead { request, piece, issued: now });
     }
 
     /// Lets go of the neighbours that a read used, when they were offered to the cache.
@@ -289,7 +301,10 @@ impl<S: Store> Machine<S> {
         let volume = self.volume(volume_index);
         let is_cached = volume.standing == Standing::Cached;
         let caches_reads = volume.caches_reads();
-        let why = if caches_reads && !volume.may_have_more(blocks) {
+        let passes_slow = self.requests[request].passes == Some(Some(Bypass::SlowCache));
+        let why = if caches_reads && (passes_slow || self.slow_cache.is_passed_by()) {
+            Some(Bypass::SlowCache)
+        } else if caches_reads && !volume.may_have_more(blocks) {
             Some(Bypass::AboveMax)
         } else if caches_reads && !self.budget_allows_fills() {
             Some(Bypass::Budget)
@@ -314,7 +329,8 @@ impl<S: Store> Machine<S> {
         let Source::Cache { place, checksums } = &piece.source else { unreachable!("read from the cache") };
         self.store.unpin(*place, piece.blocks);
         self.requests[request].parts -= 1;
-        for (step, checksum) in (0..piece.blocks).zip(checksums.as_slice()) {
+        // Each block has one.
+        for (step, checksum) in (0..).zip(checksums.as_slice()) {
             let slice = piece.slice.part(step * to_u32(BLOCK_BYTES), to_u32(BLOCK_BYTES));
             // HAZARD 10: every cached block is compared with its checksum before anybody sees it.
             let is_good = checksum.is_none_or(|checksum| memory.checksum(slice) == checksum)
@@ -395,12 +411,14 @@ impl<S: Store> Machine<S> {
         &mut self,
         request: RequestKey,
         mut piece: Piece,
+        issued: Nanos,
         result: Result<(), Errno>,
         memory: &mut M,
     ) {
         let volume_index = self.requests[request].volume;
         if !self.requests[request].is_warming() {
-            self.volume_mut(volume_index).origin.client_reads -= 1;
+            let now = self.now;
+            self.volume_mut(volume_index).origin.end_read(issued, now, result.is_ok());
         }
         let Source::Origin { stamp, beside } = &mut piece.source else {
             unreachable!("read from the origin")
@@ -419,8 +437,8 @@ impl<S: Store> Machine<S> {
         match result {
             Err(errno) => {
                 volume.origin.errors += 1;
-                self.requests[request].error = Some(errno);
                 self.push(Effect::Notice(Notice::OriginError { volume: volume_index, errno }));
+                self.read_cached_instead(request, &piece, errno, memory);
             }
             Ok(()) => {
                 let (_, len_bytes) = volume.origin_bytes(piece.first, u64::from(piece.blocks));
@@ -440,6 +458,32 @@ impl<S: Store> Machine<S> {
         }
         if let Some(beside) = beside {
             self.beside_read(*beside, true, memory);
+        }
+    }
+
+    /// The origin failed a read: what the cache has of it, which was passed by, is read there after all.
+    fn read_cached_instead<M: Memory>(
+        &mut self,
+        request: RequestKey,
+        piece: &Piece,
+        errno: Errno,
+        memory: &mut M,
+    ) {
+        let active = &mut self.requests[request];
+        if active.passes == Some(Some(Bypass::SlowCache)) {
+            active.passes = Some(None);
+        }
+        let is_read = matches!(active.op, RequestOp::Read { .. }) && self.latched.is_none();
+        let first_key = self.volume(self.requests[request].volume).key(piece.first);
+        for step in 0..piece.blocks {
+            let key = BlockKey(first_key.0 + u64::from(step));
+            let is_there = is_read && self.store.lookup(key).is_some() && self.store.reads_clean(key, 1);
+            if is_there && !self.is_mutated(Mutation::PassedReadFails) {
+                let slice = piece.slice.part(step * to_u32(BLOCK_BYTES), to_u32(BLOCK_BYTES));
+                self.refetch(request, key.block(), slice, memory);
+            } else {
+                self.requests[request].error = Some(errno);
+            }
         }
     }
 

@@ -37,6 +37,7 @@ impl<S: Store> Machine<S> {
             device: self.outbox.cache_bytes(),
             written: self.outbox.written(),
             wear: self.wear_status(),
+            pace: self.slow_cache.status(self.now),
             ..CacheStatus::default()
         };
         self.store.fill_status(&mut cache);

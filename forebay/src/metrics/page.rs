@@ -213,13 +213,18 @@ impl Body {
         let identity =
             vec![("device", &*cache.device), ("profile", &*cache.profile), ("set_id", &*cache.set_id)];
         self.gauge("forebay_cache_info", "The cache and what it is made of.", identity, 1.0);
-        let gauges: [(&str, &str, u64); 4] = [
+        let gauges: [(&str, &str, u64); 5] = [
             ("forebay_cache_size_bytes", "The size of the cache device.", cache.size_bytes),
             ("forebay_cache_used_bytes", "Bytes in segments or slots that are not free.", cache.used_bytes),
             (
                 "forebay_cache_failed",
                 "1 if the cache device failed and is not written any more.",
                 cache.latched.into(),
+            ),
+            (
+                "forebay_cache_slow",
+                "1 while the cache device is so slow that it is passed by.",
+                cache.pace.passed_for_ms.is_some().into(),
             ),
             ("forebay_cache_index_bytes", "Memory of the index of cached blocks.", cache.index_bytes),
         ];
@@ -477,13 +482,14 @@ fn operation_of(volume: &str, operation: &str) -> OwnLabels {
 }
 
 /// Short names of the reasons to go around the cache, with their blocks.
-fn reasons(bypasses: &Bypasses) -> [(&'static str, u64); 12] {
+fn reasons(bypasses: &Bypasses) -> [(&'static str, u64); 13] {
     [
         ("mode", bypasses.mode_blocks),
         ("failed", bypasses.failed_blocks),
         ("pressure", bypasses.pressure_blocks),
         ("above_max", bypasses.above_max_blocks),
         ("budget", bypasses.budget_blocks),
+        ("slow_cache", bypasses.slow_cache_blocks),
         ("sequential", bypasses.sequential_blocks),
         ("congested", bypasses.congested_blocks),
         ("seldom", bypasses.seldom_blocks),

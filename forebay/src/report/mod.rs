@@ -4,6 +4,7 @@ mod advice;
 mod clients;
 mod division;
 mod history;
+mod pace;
 pub mod rates;
 #[cfg(test)]
 pub mod samples;
@@ -15,6 +16,7 @@ pub use advice::{AdviceReport, VolumeFacts, WearFacts};
 pub use clients::ClientsReport;
 pub use division::Division;
 pub use history::{ChangeReport, changes, now_seconds};
+pub use pace::{PaceReport, milliseconds};
 pub use scrub::ScrubReport;
 pub use stats::{
     BypassStats, DeviceStats, DurationStats, Measured, Reasons, RequestStats, StatsReport, VolumeStats,

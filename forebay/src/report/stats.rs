@@ -140,6 +140,8 @@ struct BypassesForm {
     above_max_blocks: u64,
     #[serde(default)]
     budget_blocks: u64,
+    #[serde(default)]
+    slow_cache_blocks: u64,
     sequential_blocks: u64,
     congested_blocks: u64,
     seldom_blocks: u64,

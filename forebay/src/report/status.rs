@@ -1,6 +1,6 @@
 //! Report of `status`.
 
-use super::{ChangeReport, ClientsReport, Division, ScrubReport};
+use super::{ChangeReport, ClientsReport, Division, PaceReport, ScrubReport};
 use crate::output::Size;
 use crate::setting::VolumeSettings;
 use crate::state::hexadecimal;
@@ -234,6 +234,9 @@ pub struct CacheReport {
     /// Why, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latched_because: Option<String>,
+    /// How fast the device answers reads.
+    #[serde(default)]
+    pub pace: PaceReport,
     /// Memory of the index of cached blocks.
     pub index_bytes: u64,
     /// Blocks in the index.
@@ -435,6 +438,7 @@ impl CacheReport {
             kept_limit_bytes: (status.kept_limit_bytes > 0).then_some(status.kept_limit_bytes),
             latched: status.latched,
             latched_because: None,
+            pace: status.pace.into(),
             index_bytes: status.index_bytes,
             index_blocks: status.index_blocks,
             false_dirty_limit_bytes: match contract.aftermath {
@@ -523,6 +527,9 @@ impl StatusReport {
                     let unknown = "the cache device failed and is not written any more";
                     let because = cache.latched_because.as_deref().unwrap_or(unknown);
                     writeln!(to, "FAILED     {because}")?;
+                }
+                if let Some(line) = cache.pace.trouble() {
+                    writeln!(to, "SLOW       {line}")?;
                 }
             }
             None => writeln!(to, "cache      missing; the origins are served alone")?,

@@ -62,6 +62,8 @@ pub fn event(said: &ServerNotice) -> Event {
     match said {
         ServerNotice::Engine(Notice::OriginError { .. }) => Event::OriginFailed,
         ServerNotice::Engine(Notice::CacheLatched { .. }) => Event::CacheFailed,
+        ServerNotice::Engine(Notice::CacheSlow { .. }) => Event::CacheSlow,
+        ServerNotice::Engine(Notice::CacheWell { .. }) => Event::CacheWell,
         ServerNotice::Engine(Notice::CorruptClean { errno: None, .. }) => Event::CleanRotted,
         ServerNotice::Engine(Notice::CorruptClean { errno: Some(_), .. }) => Event::CleanUnread,
         ServerNotice::Engine(Notice::Lost { .. }) => Event::DataLost,
@@ -86,6 +88,8 @@ pub fn kind(said: &ServerNotice) -> String {
             format!("rotted or unread, clean, {}, {errno:?}", volume.0)
         }
         ServerNotice::Engine(Notice::Lost { volume, .. }) => format!("rotted, dirty, {}", volume.0),
+        ServerNotice::Engine(Notice::CacheSlow { .. }) => "slow".into(),
+        ServerNotice::Engine(Notice::CacheWell { .. }) => "well".into(),
         ServerNotice::Engine(Notice::DirtyUnread { volume, errno, .. }) => {
             format!("unread, dirty, {}, {errno:?}", volume.0)
         }
@@ -146,6 +150,18 @@ fn line(said: &ServerNotice, name: impl Fn(VolumeIndex) -> String) -> String {
             )
         }
         Notice::CacheLatched { errno } => latched(errno),
+        Notice::CacheSlow { usual_us, slow_us } => {
+            let [usual, slow] = [usual_us, slow_us].map(crate::report::milliseconds);
+            format!(
+                "the cache device is slow: its reads take {slow} ms instead of {usual} ms; what the origin has is read \
+                 there where that is faster"
+            )
+        }
+        Notice::CacheWell { passed_ms } => format!(
+            "the cache device is as fast as before and is used again, after {}.{:03} s",
+            passed_ms / 1000,
+            passed_ms % 1000
+        ),
         Notice::CorruptClean { volume, block, errno: None } => {
             format!("block {block} of volume {} rotted in the cache; the origin serves it", name(volume))
         }

@@ -127,6 +127,11 @@ impl Options {
         self.set(Knob::lag_ms, *random.pick(&[20, 1000, 30_000]));
     }
 
+    /// Draws how often the cache becomes slow for long.
+    pub(super) fn draw_slow_turns(&mut self, random: &mut Random) {
+        self.set(Knob::slow_turns, if random.one_in(6) { random.between(2, 40) } else { 0 });
+    }
+
     /// Draws events between two lives of a cache: origins and caches that change, refused starts, hasty stops, an operator's jobs.
     pub(super) fn draw_between_lives(&mut self, random: &mut Random) {
         self.set(Knob::origin_changes, if random.one_in(2) { random.between(10, 80) } else { 0 });

@@ -257,4 +257,6 @@ knobs! {
     lag_blocks = 65536,
     /// Time after which they hold up writes, in milliseconds.
     lag_ms = 30000,
+    /// Steps in a thousand at which the cache becomes slow for long, or is as fast as before.
+    slow_turns = 0,
 }

@@ -6,7 +6,7 @@ use super::knobs::Knob;
 use super::off::Off;
 use super::options::Options;
 use crate::disk::Fate;
-use crate::disk::faults::Rates;
+use crate::disk::faults::{Fault, Kind as Operation, Rates};
 use crate::random::Random;
 use crate::violation::{Kind, Violation};
 use crate::world::{Refusal, World, blocks};
@@ -179,6 +179,10 @@ impl<'a> Load<'a> {
                 let count = self.random.between(1, 4) as u32;
                 world.pool().refuse(count);
             }
+            let turns = self.get(Knob::slow_turns);
+            if turns > 0 && self.random.below(1000) < turns {
+                self.turn_slow(world);
+            }
             if world.outstanding() < depth && self.random.below(10) < 4 {
                 self.request(world);
                 world.is_sound()?;
@@ -310,6 +314,19 @@ impl<'a> Load<'a> {
             }
         }
         world.is_sound()
+    }
+
+    /// Makes the cache take twenty times as long for everything, or lets it be as fast as before.
+    fn turn_slow(&mut self, world: &mut World) {
+        let slow = Fault::Slow { by_ns: self.options.get(Knob::cache_us) * 20_000 };
+        let planned = &mut world.cache().faults.planned;
+        let was_slow = planned.iter().any(|planned| planned.fault == slow);
+        planned.retain(|planned| planned.fault != slow);
+        if !was_slow {
+            for kind in [Operation::Read, Operation::Write, Operation::Flush] {
+                world.cache().faults.plan(kind, slow, u32::MAX);
+            }
+        }
     }
 
     // ---- crashes ---------------------------------------------------------------------------

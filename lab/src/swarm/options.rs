@@ -8,7 +8,7 @@ use engine::composition::Composition;
 use engine::composition::axes::{PersistenceChoice, Placement};
 use engine::effect::WriteMode;
 use engine::format::{CHECKSUM_PAGE_RECORDS, Geometry, KeyLayout, SlotLayout};
-use engine::limits::{Config, OrderBounds};
+use engine::limits::{Config, OrderBounds, Slowness};
 use engine::units::{BLOCK_BYTES, Nanos};
 use std::fmt;
 use std::str::FromStr;
@@ -89,6 +89,7 @@ impl Options {
         options.draw_servers(&mut random.fork(12));
         options.draw_scrubs(&mut random.fork(13));
         options.draw_order(&mut random.fork(14));
+        options.draw_slow_turns(&mut random.fork(15));
         options
     }
 
@@ -120,6 +121,7 @@ impl Options {
                 Knob::holds,
                 Knob::rooms,
                 Knob::scrubs,
+                Knob::slow_turns,
             ])
             .without(SERVERS)
             .with_devices_alone()
@@ -461,6 +463,9 @@ impl Options {
         });
         bounds.open_areas_max = self.get(Knob::open_areas).max(1) as u32;
         bounds.area_idle_ns = self.get(Knob::area_idle_ms) * Nanos::MILLISECOND;
+        if self.get(Knob::slow_turns) > 0 {
+            bounds.slowness = self.slowness();
+        }
         let slots = self.slots();
         let promise = slots.map(|slots| slots.composition.contract());
         let setup = self.with_log(Setup {
@@ -495,6 +500,17 @@ impl Options {
             Some(promise) => setup.with_promise(&promise),
             None => setup,
         })
+    }
+
+    /// A slowness that is seen within the time that a world lives.
+    fn slowness(&self) -> Slowness {
+        Slowness {
+            look_ns: Nanos::MILLISECOND,
+            slow_ns_min: self.get(Knob::cache_us) * 2000,
+            slow_after_ns: 5 * Nanos::MILLISECOND,
+            well_after_ns: 5 * Nanos::MILLISECOND,
+            looks_min: 5,
+        }
     }
 
     /// The same world with a cache that may be gone, if that was drawn, and the cache promises what a disk does.

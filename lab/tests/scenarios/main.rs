@@ -84,6 +84,7 @@ mod scrub;
 mod segments;
 mod servers;
 mod slots;
+mod slow_cache;
 mod starts;
 mod steps;
 mod succession;
@@ -152,6 +153,7 @@ const ALL: &[&[Scenario]] = &[
     scrub::SCENARIOS,
     succession::SCENARIOS,
     slots::SCENARIOS,
+    slow_cache::SCENARIOS,
     starts::SCENARIOS,
 ];
 

@@ -27,6 +27,9 @@ const EPHEMERAL: &str = "the worlds here keep their caches";
 /// The same of scrubs.
 const SCRUBS: &str = "the worlds here are not scrubbed";
 
+/// The same of caches that are slow for long.
+const SLOWNESS: &str = "the worlds here have no cache that is slow for seconds";
+
 /// Mutations that only a script brings to light, and why.
 const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::StopWaitsForRoom, "the swarm finds it with buckets, of which these worlds have none"),
@@ -112,6 +115,9 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::ScrubForgetsChange, SCRUBS),
     (Mutation::ScrubLosesWhatIsHome, SCRUBS),
     (Mutation::ScrubBelievesOnce, SCRUBS),
+    (Mutation::SlowCacheKeepsReads, SLOWNESS),
+    (Mutation::DirtyPassedBy, SLOWNESS),
+    (Mutation::PassedReadFails, SLOWNESS),
     (Mutation::FormatThoughDirty, EPHEMERAL),
     (Mutation::OverlookRecovered, EPHEMERAL),
     (Mutation::TrustReplaced, EPHEMERAL),

@@ -77,6 +77,14 @@ impl fmt::Display for ServerNotice {
             ServerNotice::Engine(Notice::CacheLatched { errno }) => {
                 write!(f, "the cache failed and is not written any more: {}", said(errno.0))
             }
+            ServerNotice::Engine(Notice::CacheSlow { usual_us, slow_us }) => write!(
+                f,
+                "the cache is slow: its reads take {slow_us} us instead of {usual_us}; they pass it by where the origin \
+                 is faster"
+            ),
+            ServerNotice::Engine(Notice::CacheWell { passed_ms }) => {
+                write!(f, "the cache is as fast as before and is used again, after {passed_ms} ms")
+            }
             ServerNotice::Engine(Notice::CorruptClean { volume, block, errno }) => {
                 write!(f, "cached block {block} of volume {} ", volume.0)?;
                 match errno {

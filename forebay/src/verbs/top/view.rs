@@ -49,6 +49,9 @@ fn head_lines(model: &Model) -> Vec<Line<'_>> {
             lines.push(Line::from(why).style(Color::Red));
             return lines;
         }
+        if let Some(why) = cache.pace.trouble() {
+            lines.push(Line::from(format!("slow: {why}")).style(Color::Yellow));
+        }
         let [user, fill, relocation, headers] = model.written;
         lines.push(Line::from(format!(
             "to the SSD: {} written by clients, {} fills, {} relocated, {} headers",

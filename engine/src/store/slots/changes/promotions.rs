@@ -89,7 +89,7 @@ impl Machine<SlotStore> {
         }
         let volume_index = self.requests[key].volume;
         let volume = self.volume(volume_index);
-        let is_closed = !volume.caches_reads() || !volume.may_have_more(1);
+        let is_closed = !volume.caches_reads() || !volume.may_have_more(1) || self.slow_cache.is_passed_by();
         if self.latched.is_some() || self.is_stopping || is_closed || !self.budget_allows_fills() {
             return true;
         }
