@@ -5,6 +5,7 @@ use crate::setting::Kept;
 use crate::state::{StateDirectory, hexadecimal};
 use anyhow::{Context, Result, anyhow, bail};
 use engine::composition::Composition;
+use engine::composition::axes::OrderChoice;
 use engine::effect::{Errno, WriteMode};
 use engine::format::{Change, SetId, Succession, Superblock, VolumeRecord};
 use engine::image::Image;
@@ -116,6 +117,10 @@ pub fn check_mode(
             "an ephemeral cache may be gone at any start, and what it alone has in writeback would be lost; use writethrough, \
              writearound, passthrough or readonly"
         );
+    }
+    // RULE 14: writes to the origin would overtake what is on its way home.
+    if matches!(composition.order, OrderChoice::Strict(_)) && mode != WriteMode::Writeback {
+        bail!("strict order goes with writeback alone; set order=free for mode={}", mode.name());
     }
     let with_mode = Composition { write_mode: mode, ..*composition };
     with_mode.validate().map_err(|coupling| {

@@ -22,7 +22,8 @@ impl Mount {
         Mount { directory }
     }
 
-    fn path(&self, name: &str) -> String {
+    /// Where something of that name is in it.
+    pub fn path(&self, name: &str) -> String {
         format!("{}/{name}", self.directory)
     }
 
@@ -59,7 +60,13 @@ impl Drop for Mount {
 /// again; ext4 is whole and holds what was written. At last the origin alone holds it all.
 #[test]
 fn ext4_survives_the_daemon() {
-    ext4_survives("forebay", [192 << 20, 64 << 20], 2 << 20);
+    ext4_survives("forebay", &[], [192 << 20, 64 << 20], 2 << 20);
+}
+
+/// The same where everything goes home in strict order: the cache is small for what is overwritten, and writes wait.
+#[test]
+fn ext4_survives_the_daemon_in_strict_order() {
+    ext4_survives("forebay", &["--order", "strict"], [192 << 20, 64 << 20], 2 << 20);
 }
 
 /// Goal: who holds a file system for a moment does not fail its test. Method: a file in it is open when it is to be
@@ -85,16 +92,17 @@ fn a_busy_file_system_is_waited_for() {
     holder.join().expect("it only sleeps");
 }
 
-/// The same with any profile. The `number`th of eight files has `number * file_bytes`.
-pub fn ext4_survives(profile: &str, [origin_bytes, cache_bytes]: [u64; 2], file_bytes: u64) {
+/// The same with any profile, and what else is said when the cache is made. The `number`th of eight files has
+/// `number * file_bytes`.
+pub fn ext4_survives(profile: &str, more: &[&str], [origin_bytes, cache_bytes]: [u64; 2], file_bytes: u64) {
     if fuse::is_left_out("the ext4 test") {
         return;
     }
-    let site = Site::new(&format!("ext4-{profile}"));
+    let site = Site::new(&["ext4", profile, more.last().copied().unwrap_or("plain")].join("-"));
     let origin = site.file("origin", origin_bytes);
     let cache = site.file("cache", cache_bytes);
     let create = ["create", "--origin", &origin, "--cache", &cache, "--name", "disk", "--mode", "writeback"];
-    site.run(&[&create[..], &["--profile", profile]].concat());
+    site.run(&[&create[..], &["--profile", profile], more].concat());
     let files: Vec<String> = (0..8)
         .map(|number| site.noise(&format!("file-{number}"), (number + 1) * file_bytes, number))
         .collect();

@@ -23,6 +23,7 @@ mod kills;
 mod limits;
 mod modes;
 mod nbd_origin;
+mod order;
 mod pki;
 mod profiles;
 mod recipes;

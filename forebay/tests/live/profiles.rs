@@ -53,7 +53,7 @@ macro_rules! profiles {
 
             #[test]
             fn ext4_survives() {
-                super::ext4_survives($profile, [super::ORIGIN_BYTES, super::CACHE_BYTES], super::MIB / 2);
+                super::ext4_survives($profile, &[], [super::ORIGIN_BYTES, super::CACHE_BYTES], super::MIB / 2);
             }
         })+
     };

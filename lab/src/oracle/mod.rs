@@ -584,7 +584,11 @@ impl Oracle {
 
     /// The volume has these sectors more.
     pub fn grow(&mut self, volume: usize, content: impl Iterator<Item = Tag>) {
-        self.volumes[volume].cells.extend(content.map(|tag| tag.0));
+        let content: Vec<Tag> = content.collect();
+        if let (0, Some(judge)) = (volume, &mut self.order) {
+            judge.grow(&content);
+        }
+        self.volumes[volume].cells.extend(content.iter().map(|tag| tag.0));
     }
 
     /// The origin of a volume has so many sectors now; new ones are as `content` says.

@@ -56,6 +56,11 @@ impl OrderJudge {
         OrderJudge { before, first_number, flushes: Vec::new(), sectors: BTreeMap::new() }
     }
 
+    /// The origin has these sectors more.
+    pub fn grow(&mut self, content: &[Tag]) {
+        self.before.extend_from_slice(content);
+    }
+
     pub fn submitted(&mut self, range: SectorRange, change: Change, now: Time) {
         for sector in range.start..range.end() {
             let tag = match change {

@@ -167,15 +167,12 @@ impl Options {
             Knob::detaches,
             Knob::sets,
             Knob::additions,
-            Knob::successions,
-            Knob::growths,
             Knob::give_ups,
             Knob::repairs,
             Knob::cache_rot,
             Knob::metadata_rot,
             Knob::rot_while_off,
             Knob::aimed,
-            Knob::remote,
         ])
     }
 

@@ -10,7 +10,7 @@ use crate::units::Nanos;
 /// writes.
 const KEEP_PACE_PERMILLE: u64 = 250;
 /// Time after a client's read during which the origin is left to clients.
-const READ_OF_LATE_NS: u64 = 100 * Nanos::MILLISECOND;
+pub(super) const READ_OF_LATE_NS: u64 = 100 * Nanos::MILLISECOND;
 
 /// The pace of a volume's destage.
 #[derive(Clone, Copy, PartialEq, Eq)]

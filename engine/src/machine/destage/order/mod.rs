@@ -16,6 +16,7 @@ mod switch;
 use crate::effect::IoOp;
 use crate::limits::{Config, OrderBounds};
 use crate::machine::Machine;
+use crate::machine::destage::level::READ_OF_LATE_NS;
 use crate::machine::destage::run::{Copied, Run};
 use crate::machine::destage::state::DestageState;
 use crate::machine::flight::Flight;
@@ -34,8 +35,6 @@ use ledger::Step;
 pub(crate) const ZERO_BLOCKS_MAX: u64 = 16_384;
 /// The part of the bound of the lag after which an interval that no client ends is ended.
 const CLOSE_PART: u64 = 8;
-/// Time after a client's read during which the origin is left to clients.
-const READ_OF_LATE_NS: u64 = 100 * Nanos::MILLISECOND;
 
 impl Volume {
     /// Whether the volume goes home in strict order.
