@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 export FOREBAY ?= $(abspath $(TARGET))/release/forebay
 # Seconds after which make soak ends at the next occasion; 0 is never.
 SOAK_SECONDS ?= 0
-# Kills of the daemon, and cuts of its power, in one run of the kill tests.
+# Kills of the daemon, cuts of its power, and lost SSDs, in one run of the tests of each.
 SOAK_KILLS ?= 100
 # Crashes for each profile on devices that fail, in one round of make soak.
 SOAK_CRASHES ?= 20
@@ -117,11 +117,11 @@ deny:
 	cargo deny --offline check licenses bans sources
 
 soak:
-	@scripts/tools cc setpriv prlimit flock nbdkit nbdfuse fusermount3 nbdcopy mount
+	@scripts/tools cc setpriv prlimit flock nbdkit nbdfuse fusermount3 nbdcopy mount mkfs.ext4 e2fsck losetup
 	cargo build --release --locked -p forebay
 	cargo test --release --locked -p forebay --test live --no-run
 	@is_over() { (( $(SOAK_SECONDS) > 0 && SECONDS >= $(SOAK_SECONDS) )) && echo "soak: $$SECONDS s without a finding"; }; \
-	live() { FOREBAY_SEED=$$seed FOREBAY_KILLS=$$2 \
+	live() { FOREBAY_SEED=$$seed FOREBAY_KILLS=$$2 FOREBAY_LOSSES=$$2 \
 		cargo test --release --locked -p forebay --test live -- --nocapture $$1; }; \
 	for ((round = 1; ; round++)); do \
 		seed=$$(($$(date +%s%N) / 1000)); \
@@ -131,6 +131,8 @@ soak:
 		live judge:: $(SOAK_CRASHES) || exit 1; \
 		is_over && exit 0; \
 		live kills:: $(SOAK_KILLS) || exit 1; \
+		is_over && exit 0; \
+		live order:: $(SOAK_KILLS) || exit 1; \
 		is_over && exit 0; \
 	done
 
