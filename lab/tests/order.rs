@@ -9,6 +9,8 @@ use forebay_lab::violation::Violation;
 use forebay_lab::world::{Setup, Ticket, World, blocks};
 
 const MS: u64 = 1_000_000;
+/// The first sector behind both copies of the superblock.
+const SUPERBLOCK_END: u64 = engine::format::SEGMENTS_OFFSET / 512;
 
 type Run = Result<(), Violation>;
 
@@ -116,7 +118,7 @@ fn the_order_changes_while_clients_write() {
         let mut world = world("free", WIDE);
         world.run_dry()?;
         let mut step = 0;
-        for round in 0..12 {
+        for round in 0..60 {
             let is_strict = round % 2 == 0;
             for _ in 0..40 {
                 world.write(0, blocks(step * 37 % 900, 1));
@@ -139,12 +141,49 @@ fn the_order_changes_while_clients_write() {
                 world.expect_order()?;
                 step += 1;
             }
-            world.kill_by_chance();
-            world.open()?;
+            if round % 3 == 0 {
+                world.kill_by_chance();
+                world.open()?;
+            }
             let status = world.engine().expect("an engine runs").status();
             assert_eq!(status.volumes[0].order.is_some(), is_strict, "what was answered stays");
             world.verify_cut()?;
         }
+        world.run_dry()?;
+        // Something listed for ever would keep its segment for ever.
+        for _ in 0..3000 {
+            write(&mut world, step * 37 % 900)?;
+            step += 1;
+        }
+        assert!(world.counts().wraps >= 2, "the ring goes round");
+        world.run_dry()?;
+        world.expect_origin_equals_view(0)
+    });
+}
+
+/// Goal: a change that is published while the order ends does not hold its segment for ever. Method: its batch is held until the
+/// end of the order is on its way to the superblock; then the ring goes round.
+#[test]
+fn what_was_on_its_way_when_the_order_ended_leaves_the_ring() {
+    sound(|| {
+        let mut world = world("strict", WIDE);
+        world.run_dry()?;
+        world.hold(|io| io.is_cache(Kind::Write));
+        let write_under_way = world.write(0, blocks(10, 1));
+        let batch = world.until_pending(|io| io.is_cache(Kind::Write))?;
+        assert!(batch.first >= SUPERBLOCK_END, "it is a batch");
+        let change = world.submit(0, RequestOp::SetOrder(false));
+        let superblock = world.until_pending(|io| io.is_cache(Kind::Write) && io.first < SUPERBLOCK_END)?;
+        world.complete(batch.id)?;
+        world.succeed(write_under_way)?;
+        world.complete(superblock.id)?;
+        world.release();
+        world.succeed(change)?;
+        world.end_order();
+        for step in 0..6000 {
+            write(&mut world, step * 37 % 900)?;
+        }
+        assert!(world.counts().wraps >= 2, "the ring goes round");
         world.run_dry()?;
         world.expect_origin_equals_view(0)
     });

@@ -203,7 +203,10 @@ impl<S: Store> Machine<S> {
             .copied()
             .filter(|&key| {
                 let active = &self.requests[key];
-                active.stage == Stage::Draining && only.is_none_or(|index| index == active.volume)
+                // A change of order ends with the cache alone: half of it is no order.
+                let is_change = matches!(active.op, RequestOp::SetOrder(_));
+                let is_meant = only.is_none_or(|index| index == active.volume && !is_change);
+                active.stage == Stage::Draining && is_meant
             })
             .collect();
         for key in ended {

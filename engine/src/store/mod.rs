@@ -343,6 +343,11 @@ pub(crate) trait Destaging: Operations {
         let _ = (m, volume, home);
         unreachable!("order is strict only where older versions stay")
     }
+    /// Notes that an interval goes home in any order, and nothing of it has to stay for another reason.
+    fn interval_is_free(m: &mut Machine<Self>, left: &Interval) {
+        let _ = (m, left);
+        unreachable!("order is strict only where older versions stay")
+    }
     /// Has the log say that everything of a volume up to a sequence is home; then
     /// [`Ledger::recorded`](crate::machine::destage::order::ledger::Ledger::recorded).
     fn record_home(m: &mut Machine<Self>, volume: VolumeIndex, sequence: u64) {

@@ -46,7 +46,7 @@ impl Machine<LogStore> {
 }
 
 /// A version that a replay came by.
-enum Found {
+pub(super) enum Found {
     Data(DataVersion),
     Zeroes(Blocks, Place),
 }
@@ -59,12 +59,6 @@ pub(super) struct FoundOrder {
     /// The batches in which another interval begins, rising.
     begins: Vec<u64>,
     home_sequence: u64,
-}
-
-/// Copies that are home, as far as the index has them.
-pub(super) enum Home {
-    Data(DataVersion),
-    Zeroes(Blocks, Place),
 }
 
 impl FoundOrder {
@@ -82,16 +76,13 @@ impl FoundOrder {
     }
 
     /// Another interval begins in the batch `sequence`, and all up to `home` is home: what of that was not known to be.
-    pub fn begins(&mut self, sequence: u64, home: u64) -> Vec<Home> {
+    pub fn begins(&mut self, sequence: u64, home: u64) -> Vec<Found> {
         self.begins.push(sequence);
         self.home_sequence = self.home_sequence.max(home);
         let mut at_home = Vec::new();
         while self.versions.front().is_some_and(|(sequence, _)| *sequence <= home) {
             let Some((_, version)) = self.versions.pop_front() else { break };
-            at_home.push(match version {
-                Found::Data(version) => Home::Data(version),
-                Found::Zeroes(blocks, place) => Home::Zeroes(blocks, place),
-            });
+            at_home.push(version);
         }
         at_home
     }

@@ -9,7 +9,7 @@ use super::frames::Frames;
 use super::frames::found::FramesFound;
 use super::index::{Entry as Indexed, Index, Run};
 use super::keys::found::KeysFound;
-use super::ordered::{FoundOrder, Home};
+use super::ordered::{Found, FoundOrder};
 use super::policies::Policies;
 use super::reclaim::Reclaim;
 use super::scan::{BatchRecord, Scan, SegmentSpan, SegmentView, scan_mutated};
@@ -322,10 +322,10 @@ impl Replay {
         let Some(orders) = &mut self.orders else { return };
         for at_home in orders[volume.at()].begins(self.sequence, home) {
             match at_home {
-                Home::Data(DataVersion { block, place, .. }) => {
+                Found::Data(DataVersion { block, place, .. }) => {
                     self.cleaned(BlockKey::new(volume, block), 1, place);
                 }
-                Home::Zeroes(Blocks { first, count }, place) => {
+                Found::Zeroes(Blocks { first, count }, place) => {
                     self.zero_home(BlockKey::new(volume, first), count, place);
                 }
             }

@@ -402,6 +402,10 @@ impl Destaging for LogStore {
         m.store.log.push_internal(InternalAppend::Home { volume, sequence: home.last_sequence() });
     }
 
+    fn interval_is_free(m: &mut Machine<LogStore>, left: &Interval) {
+        m.unlist(left);
+    }
+
     fn record_home(m: &mut Machine<LogStore>, volume: VolumeIndex, sequence: u64) {
         m.store.log.push_internal(InternalAppend::Home { volume, sequence });
     }

@@ -137,6 +137,11 @@ impl Ledger {
         self.intervals.front().map(|interval| interval.since)
     }
 
+    /// Takes all intervals, oldest first: the order ends.
+    pub fn into_intervals(self) -> impl Iterator<Item = Interval> {
+        self.intervals.into_iter()
+    }
+
     fn open(&mut self, sequence: u64, now: Nanos) -> &mut Interval {
         if self.intervals.back().is_none_or(|last| last.is_closed) {
             self.intervals.push_back(Interval { since: now, ..Interval::default() });

@@ -5,7 +5,7 @@
 
 use crate::composition::Composition;
 use crate::composition::axes::Axis;
-use crate::effect::{Errno, RequestOp};
+use crate::effect::{Errno, RequestOp, WriteMode};
 use crate::limits::Config;
 use crate::machine::Machine;
 use crate::machine::destage::order::ledger::Ledger;
@@ -37,7 +37,7 @@ impl<S: Store> Machine<S> {
         is_strict: bool,
         memory: &mut M,
     ) {
-        let is_writeback = self.volume(index).mode == crate::effect::WriteMode::Writeback;
+        let is_writeback = self.volume(index).mode == WriteMode::Writeback;
         if self.composition_with_order(is_strict).is_none() || (is_strict && !is_writeback) {
             self.fail(key, Errno::INVAL, memory);
         } else if self.volume(index).is_ordered() == is_strict {
@@ -100,6 +100,11 @@ impl<S: Store> Machine<S> {
     /// The new order is durable.
     pub(crate) fn order_is_durable(&mut self, index: VolumeIndex, is_strict: bool) {
         if !is_strict {
+            // Changes that were on their way into the log when the rest was home go home in any order.
+            let ledger = self.volume_mut(index).destage.order.take();
+            for left in ledger.into_iter().flat_map(|ledger| ledger.into_intervals()) {
+                S::interval_is_free(self, &left);
+            }
             self.volume_mut(index).destage.set_order(None);
             self.config.order = None;
         }
