@@ -341,8 +341,16 @@ impl Options {
         setup.with_buckets(keys, &besides, is_safe)
     }
 
+    /// Whether everything goes home in strict order, which not every cache can have.
+    fn is_strict(&self) -> bool {
+        let others = [Knob::mode0, Knob::mode_changes, Knob::blank_caches];
+        self.get(Knob::strict) > 0
+            && self.get(Knob::volumes) <= 1
+            && others.into_iter().all(|knob| self.get(knob) == 0)
+    }
+
     fn set_order(&self, composition: &mut Composition) {
-        if self.get(Knob::strict) > 0 {
+        if self.is_strict() {
             composition.set("order", "strict").expect("there is such an order");
         }
     }
@@ -454,7 +462,7 @@ impl Options {
         bounds.group_commit_wait_ns_max = self.get(Knob::company_wait_us) * 1000;
         bounds.fill_wait_ns_max = self.get(Knob::fill_wait_us) * 1000;
         bounds.group_commit_blocks = self.get(Knob::company);
-        bounds.order = (self.get(Knob::strict) > 0).then(|| OrderBounds {
+        bounds.order = self.is_strict().then(|| OrderBounds {
             lag_ns: self.get(Knob::lag_ms) * Nanos::MILLISECOND,
             lag_blocks: self.get(Knob::lag_blocks).min(bounds.failing_dirty_blocks_max),
         });
