@@ -75,8 +75,8 @@ pub struct Config {
     pub work_bytes_max: u64,
     /// Blocks read from origins that wait to be put into the cache; more of them are not cached.
     pub fill_blocks_max: u64,
-    /// With a batch in flight, pending writes wait for group commit until they have this many blocks: small batches would
-    /// spend a header, and with it a block of the cache device, on each.
+    /// With a batch in flight, pending writes go when they have this many blocks, few as they are: their header is a small part
+    /// of them.
     pub group_commit_blocks: u64,
     /// Free segments that only the log's own work may use (rule 9).
     pub segments_reserved: u32,

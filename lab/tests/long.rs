@@ -133,6 +133,57 @@ fn what_is_read_often_stays_for_several_rounds() -> Result<(), Trouble> {
     Ok(())
 }
 
+/// A load whose client needs a while for each request.
+struct Busy {
+    load: Load,
+    each_ns: u64,
+    next: Nanos,
+}
+
+impl Workload for Busy {
+    fn next(&mut self, now: Nanos) -> Next {
+        if now < self.next {
+            return Next::At(self.next);
+        }
+        let next = self.load.next(now);
+        if matches!(next, Next::Demand(_)) {
+            self.next = now.plus(self.each_ns);
+        }
+        next
+    }
+
+    fn answered(&mut self, answer: &Answer) {
+        self.load.answered(answer);
+    }
+}
+
+/// Goal: small writes keep the device at work, and share headers as far as their depth allows. Method: a device that takes the
+/// same time for each write of the engine, so that two batches on their way at a time take half of the time that batches in turns
+/// do; a client that sends what was answered one by one, as clients do.
+#[test]
+fn small_writes_go_on_while_a_batch_is_on_its_way() -> Result<(), Trouble> {
+    for (depth, bytes_percent) in [(2, 204), (4, 154), (8, 128), (32, 109)] {
+        let setup = setup(GIB, GIB, &[WriteMode::Writeback], Contents::Nothing);
+        let mut run = LongRun::new(setup, |_| ())?;
+        let requests = Some(20_000);
+        let write = LoadOptions { read_permille: 0, depth, requests, ..LoadOptions::reads(128 * MIB / 4096) };
+        let busy = |seed| {
+            let load = Load::new(LoadOptions { seed, ..write });
+            Busy { load, each_ns: 500, next: Nanos(0) }
+        };
+        run.run(&mut busy(1), Until::End)?;
+        run.begin_measuring();
+        run.run(&mut busy(2), Until::End)?;
+        let statistics = run.statistics();
+        let least_ns = 20_000 / u64::from(depth) * CACHE.write_ns;
+        let took_ns = statistics.elapsed_ns();
+        assert!(took_ns < least_ns * 3 / 2, "depth {depth}: {took_ns} ns, and no less than {least_ns}");
+        let written_bytes = statistics.cache.written_bytes;
+        assert!(written_bytes < 20_000 * 4096 * bytes_percent / 100, "depth {depth}: {written_bytes}");
+    }
+    Ok(())
+}
+
 /// Goal: long writes do not fill the cache with what the origin could have taken meanwhile. Method: three quarters of the cache are
 /// written in requests of 128 KiB, at a third of the origin's speed and without a pause.
 #[test]

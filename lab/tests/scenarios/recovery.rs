@@ -14,7 +14,7 @@ use forebay_lab::world::{AtStake, CutImage, IoView, Setup, World};
 
 crate::scenarios! {
     hazard_02_payload_of_a_torn_batch: SkipPayloadAtRecovery, writeback, on WITH_PAYLOAD;
-    hazard_02_header_of_a_torn_batch: SkipHeaderChecksum, writeback;
+    hazard_02_header_of_a_torn_batch: SkipHeaderChecksum, in_turns;
     hazard_02_torn_summary: SkipSummaryChecksum, writeback;
     rule_05_summary_without_its_batches: TrustSummaryAboveFlush, writeback;
     hazard_15_summary_that_points_elsewhere: TrustSummaryPlaces, damaged, on WITH_PAYLOAD;
@@ -40,6 +40,11 @@ crate::scenarios! {
 
 /// Whose batches have payload.
 const WITH_PAYLOAD: &[Records] = &[Records::Inline, Records::Mirror];
+
+/// Batches in turns: what comes while one is on its way makes the next one.
+fn in_turns() -> Setup {
+    Setup { config: |config| config.group_commit_wait_ns_max = 0, ..writeback() }
+}
 
 /// A start that repairs.
 fn repaired() -> Setup {

@@ -4,8 +4,9 @@
 //! no search; but it is written to the cache device, and reading it takes the disk some time. So it pays where enough
 //! of it will be asked for before the room is gone. That is learned from neighbours that memory gave up and that did not
 //! enter: a miss among them, however late, is one that they would have saved. How often that happens, for each block and each
-//! miss, times the misses to come, is what a block saves. As many are to come as there were, and no more than the room is
-//! good for: a load of a minute is not slowed down for what would pay in an hour.
+//! miss, times the misses to come, is what a block saves. As many are to come as there were: a load of a minute is not slowed
+//! down for what would pay in an hour. Nor more than all the room was good for, as the cache forgets what it has taken when it
+//! has gone round. How much of the room is left does not matter: what still enters stays for as long as what came before.
 
 use crate::policies::fetch::neighbourhood::WIDTH_BLOCKS_MAX;
 use crate::units::BlockKey;
@@ -43,6 +44,8 @@ pub(crate) struct WarmUp {
     last_number: u64,
     remembered_blocks: u64,
     misses: u64,
+    /// The most room that there was.
+    room_max_blocks: u64,
     /// For each miss, how many blocks were remembered: all of that together, and the misses among them.
     chances: u64,
     missed: u64,
@@ -65,16 +68,18 @@ impl WarmUp {
     }
 
     /// Whether a run of neighbours saves enough in a cache with room for so many blocks.
-    fn pays(&self, room_blocks: u64) -> bool {
-        let to_come = room_blocks.min(self.misses.saturating_mul(WIDTH_BLOCKS_MAX));
-        self.missed >= EVIDENCE_MIN
+    fn pays(&mut self, room_blocks: u64) -> bool {
+        self.room_max_blocks = self.room_max_blocks.max(room_blocks);
+        let to_come = self.room_max_blocks.min(self.misses.saturating_mul(WIDTH_BLOCKS_MAX));
+        room_blocks > 0
+            && self.missed >= EVIDENCE_MIN
             && self.missed.saturating_mul(to_come).saturating_mul(PAYS_ONE_IN) >= self.chances
     }
 
     /// The size of the aligned range that a miss reads for the cache's sake, if that has room for so many blocks.
-    pub fn next_blocks(&self, room_blocks: u64) -> u64 {
+    pub fn next_blocks(&mut self, room_blocks: u64) -> u64 {
         let is_trial = room_blocks > 0 && self.misses.is_multiple_of(TRIAL_EVERY);
-        if is_trial || self.pays(room_blocks) { WIDTH_BLOCKS_MAX } else { 1 }
+        if self.pays(room_blocks) || is_trial { WIDTH_BLOCKS_MAX } else { 1 }
     }
 
     /// Whether neighbours that memory gives up now enter the cache, if it has room for so many blocks.
@@ -128,9 +133,10 @@ mod tests {
 
     #[test]
     fn regions_that_fit_are_worth_their_room() {
-        let warm_up = after(4000, 500, 7);
-        assert!(warm_up.pays(500 * WIDTH_BLOCKS_MAX));
+        let mut warm_up = after(4000, 500, 7);
         assert!(!warm_up.pays(100 * WIDTH_BLOCKS_MAX), "most of them have no room");
+        assert!(warm_up.pays(500 * WIDTH_BLOCKS_MAX));
+        assert!(warm_up.pays(100 * WIDTH_BLOCKS_MAX), "the others have entered");
         assert!(!warm_up.pays(0));
     }
 

@@ -249,7 +249,9 @@ impl Appender {
             Appender::Inline(_) => {
                 // Those that reclaim empties at the same time are no room: others had to leave for them.
                 let kept = segments_low + segments_low.max(to_u32(wide(LISTED_MAX)));
-                u64::from(segments.free().saturating_sub(kept)) * u64::from(segments.segment_blocks())
+                let unused = segments.unused().saturating_sub(segments_low);
+                let room = segments.free().saturating_sub(kept).max(unused);
+                u64::from(room) * u64::from(segments.segment_blocks())
             }
             Appender::Frames(frames) => u64::from(frames.places.room_blocks()),
             Appender::Keys(_) | Appender::Mirror(_) => 0,

@@ -165,6 +165,7 @@ impl Machine<LogStore> {
             header,
             checksums,
             publish,
+            writes: 0,
             is_done: false,
         });
         (self.store.log.scratch_entries, self.store.log.scratch_pieces) = (entries, pieces);

@@ -177,6 +177,8 @@ struct Batch {
     header: BufferId,
     checksums: Vec<u32>,
     publish: Vec<Publish>,
+    /// Clients' writes that are wholly in it, where those share headers.
+    writes: usize,
     is_done: bool,
 }
 
@@ -216,6 +218,8 @@ pub(crate) struct Log {
     pub pending_fill_blocks: u64,
     pub summaries_in_flight: u32,
     in_flight: VecDeque<Batch>,
+    /// Clients' writes in all of them.
+    in_flight_writes: usize,
     /// Published batches that no flush covers: sequence, segment, end of the batch in it.
     ends: VecDeque<(u64, u32, u32)>,
     published: u64,
@@ -281,6 +285,7 @@ impl Log {
             pending_fill_blocks: 0,
             summaries_in_flight: 0,
             in_flight: VecDeque::new(),
+            in_flight_writes: 0,
             ends: VecDeque::new(),
             published: next_sequence - 1,
             last_tombstone: 0,

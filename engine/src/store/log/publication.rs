@@ -31,6 +31,7 @@ impl Machine<LogStore> {
         // log at the first batch that is missing.
         while self.store.log.in_flight.front().is_some_and(|batch| batch.is_done) {
             let batch = self.store.log.in_flight.pop_front().expect("just seen");
+            self.store.log.in_flight_writes -= batch.writes;
             memory.release(batch.header);
             if self.latched.is_some() {
                 self.discard_batch(batch, memory);

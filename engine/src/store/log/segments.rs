@@ -166,6 +166,17 @@ impl Segments {
         self.in_ring
     }
 
+    /// Segments at the ring's end that nothing was ever written to, while it goes round for the first time.
+    #[must_use]
+    pub fn unused(&self) -> u32 {
+        let Some(&newest) = self.ring.back() else {
+            return if self.next == 0 && self.wraps == 0 { self.in_ring } else { 0 };
+        };
+        // Generations rise with each opening, so a ring that has gone round is past its length.
+        let is_first_round = self.list[index(newest)].generation <= u64::from(self.in_ring);
+        if is_first_round { self.in_ring - 1 - newest } else { 0 }
+    }
+
     /// How many are free.
     #[inline]
     #[must_use]
@@ -472,6 +483,23 @@ mod tests {
         assert_eq!(segments.free(), 1);
         assert_eq!(segments.open_next(4, 5), Some(0));
         assert_eq!(segments.floor(), Some(2));
+    }
+
+    #[test]
+    fn what_was_never_used_is_known_until_the_ring_has_gone_round() {
+        let mut segments = Segments::new(3, 32);
+        assert_eq!(segments.unused(), 3);
+        for sequence in 1..=3 {
+            let at = segments.open_next(sequence, sequence).expect("it is free");
+            segments.seal(at);
+            assert_eq!(u64::from(segments.unused()), 3 - sequence);
+        }
+        segments.empty(0);
+        segments.carry_floor(4);
+        segments.free_flushed(4);
+        assert_eq!((segments.free(), segments.unused()), (1, 0));
+        segments.open_next(4, 5).expect("it is free");
+        assert_eq!(segments.unused(), 0);
     }
 
     #[test]

@@ -1,11 +1,16 @@
 //! GroupCommit: how long a write waits for others, so that they share one header on the cache device.
 //!
-//! A batch costs a block for its header. Clients that keep many writes under way fill batches by themselves
-//! while the batch before is in flight, if the device is slow; if it is fast, each write would go alone, and
-//! the device write twice as much. So what is pending may wait for a number of writes, half of what clients are
-//! seen to keep under way: then the other half comes meanwhile, and nobody is held up. How many that are is
-//! tried out: now and then a batch waits for more. A client that keeps one write under way is kept waiting by
-//! such a trial alone, and those become rare.
+//! A batch costs a block for its header: if each write went alone, the device would write twice as much. So what
+//! is pending may wait for a number of writes, half of what clients are seen to keep under way: then the other
+//! half comes meanwhile, and nobody is held up.
+//!
+//! While batches are in flight, as many as are waited for make another one, or the device would do nothing while a
+//! batch is answered and the next one gathers; the more of them are in flight, the longer the next one has to be.
+//! Fewer wait until one of those has ended: they share its successor's header, and wait for nobody.
+//!
+//! How many clients keep under way is seen while batches are in flight. A fast device answers before they have sent
+//! all, so it is tried out, too: now and then a batch waits for more. A client that keeps one write under way is kept
+//! waiting by such a trial alone, and those become rare.
 
 use crate::number::wide;
 use crate::units::Nanos;
@@ -14,8 +19,14 @@ use crate::units::Nanos;
 const WRITES_MAX: usize = 16;
 /// A batch of this many blocks waits for no more: their header is a sixty-fourth.
 const BLOCKS_ENOUGH: u64 = 64;
-/// A trial waits for so many times what the batches before did.
+/// A trial waits for so many times what the batches before did; so many under way are known without one.
 const TRIAL: usize = 4;
+/// A wait that was in vain counts so many that were not, and from so much on it is believed. Clients that were held up
+/// hardly are twice in a row.
+const VAIN_WEIGHT: u8 = 8;
+const VAIN_ENOUGH: u8 = 16;
+/// Batches that have to show that clients keep a little more under way than was known.
+const DEEPER_BATCHES: u8 = 8;
 /// Batches between trials: after one that succeeded, and after many that did not.
 const PAUSE_MIN: u32 = 4;
 const PAUSE_MAX: u32 = 1024;
@@ -24,15 +35,19 @@ const GAP_WEIGHT: u64 = 16;
 /// A longer time between writes counts as this: clients that were idle are no measure.
 const GAP_NS_MAX: u64 = 200_000;
 
-/// Decides when what is pending goes, while no batch is in flight.
+/// Decides when what is pending goes.
 #[derive(Debug)]
 pub(in crate::store::log) struct GroupCommit {
     /// Writes that a batch waits for.
     wanted: usize,
     /// The writes that the batch that gathers now waits for, and the end of its wait.
     gathering: Option<Gathering>,
-    /// The batch before went without the writes that it waited for.
-    was_short: bool,
+    /// The most writes that were seen under way since the last batch went.
+    peak: usize,
+    deeper: Deeper,
+    /// Waits in vain of late, weighed against the others; those of trials apart.
+    vain: u8,
+    vain_trials: u8,
     /// The mean time between writes.
     gap_ns: u64,
     last_arrival: Nanos,
@@ -48,6 +63,13 @@ pub(super) struct Pending {
     pub blocks: u64,
 }
 
+/// Batches one after the other that had more under way than twice what is wanted, and the least of it.
+#[derive(Debug, Default)]
+struct Deeper {
+    batches: u8,
+    least: usize,
+}
+
 #[derive(Debug)]
 struct Gathering {
     wanted: usize,
@@ -59,7 +81,10 @@ impl Default for GroupCommit {
         GroupCommit {
             wanted: 1,
             gathering: None,
-            was_short: false,
+            peak: 0,
+            deeper: Deeper::default(),
+            vain: 0,
+            vain_trials: 0,
             gap_ns: GAP_NS_MAX,
             last_arrival: Nanos(0),
             until_trial: PAUSE_MIN,
@@ -87,7 +112,60 @@ impl GroupCommit {
         self.gathering.as_ref().map(|gathering| gathering.until)
     }
 
-    /// Whether what is pending may go now; it waits for `wait_ns_max` at the most.
+    /// Whether so many pending writes may go while batches are in flight, with so many writes in them. Where none waits for
+    /// company, all that is pending follows when they have ended.
+    #[inline]
+    pub(super) fn may_follow(
+        &mut self,
+        pending: usize,
+        batches: usize,
+        in_flight: usize,
+        wait_ns_max: u64,
+    ) -> bool {
+        if wait_ns_max == 0 {
+            return false;
+        }
+        self.peak = self.peak.max(pending + in_flight);
+        let is_trial = self.until_trial == 0;
+        let wanted = if is_trial { self.wanted * TRIAL } else { self.wanted };
+        let may_go = pending >= wanted * batches;
+        if may_go {
+            self.goes(is_trial, true);
+        }
+        may_go
+    }
+
+    /// A batch goes, with the writes that it waited for or without.
+    fn goes(&mut self, is_trial: bool, is_success: bool) {
+        if is_trial {
+            let teaches = is_success && self.wanted < WRITES_MAX;
+            self.pause = if teaches { PAUSE_MIN } else { (self.pause * 2).min(PAUSE_MAX) };
+        }
+        self.learn_depth();
+        self.until_trial = if is_trial { self.pause } else { self.until_trial.saturating_sub(1) };
+    }
+
+    /// Wants half of what clients were seen to have under way, if that is more: of far more soon, of a little more when
+    /// several batches have shown it.
+    fn learn_depth(&mut self) {
+        let under_way = core::mem::take(&mut self.peak);
+        if under_way >= self.wanted * TRIAL {
+            self.wanted = (self.wanted * 2).min(WRITES_MAX);
+            self.deeper = Deeper::default();
+        } else if under_way / 2 > self.wanted && self.wanted < WRITES_MAX {
+            let Deeper { batches, least } = &mut self.deeper;
+            *least = if *batches == 0 { under_way } else { under_way.min(*least) };
+            *batches += 1;
+            if *batches == DEEPER_BATCHES {
+                self.wanted = (*least / 2).min(WRITES_MAX);
+                *batches = 0;
+            }
+        } else {
+            self.deeper = Deeper::default();
+        }
+    }
+
+    /// Whether what is pending may go now, while no batch is in flight; it waits for `wait_ns_max` at the most.
     pub(super) fn may_go(&mut self, now: Nanos, pending: Pending, wait_ns_max: u64) -> bool {
         let Pending { writes, blocks } = pending;
         if wait_ns_max == 0 {
@@ -103,32 +181,34 @@ impl GroupCommit {
             }
         };
         let is_trial = gathering.wanted > self.wanted;
-        if writes >= gathering.wanted {
-            self.was_short = false;
-            if is_trial {
-                self.wanted = (self.wanted * 2).min(WRITES_MAX);
-                self.pause = PAUSE_MIN;
-            }
+        let is_success = writes >= gathering.wanted;
+        if is_success {
+            self.vain = self.vain.saturating_sub(1);
+            self.peak = self.peak.max(writes);
         } else if now >= gathering.until {
-            // All that clients have under way is here, and they wait for it; or they were held up, which
-            // hardly happens twice in a row.
-            let is_short = writes < self.wanted * 2;
-            if !is_short {
-                self.wanted = (writes / 2).min(WRITES_MAX);
-            } else if self.was_short {
-                self.wanted = (writes / 2).max(self.wanted / 2).max(1);
-            }
-            self.was_short = is_short;
-            self.pause = if is_trial { (self.pause * 2).min(PAUSE_MAX) } else { PAUSE_MIN };
+            // All that clients have under way is here, and they wait for it; or they were held up.
+            self.waited_in_vain(writes, is_trial);
         } else if is_trial || blocks < BLOCKS_ENOUGH {
             return false;
         }
-        self.until_trial = match is_trial {
-            true => self.pause,
-            false => self.until_trial.saturating_sub(1),
-        };
+        self.goes(is_trial, is_success);
         self.gathering = None;
         true
+    }
+
+    /// A batch goes with fewer writes than it waited for.
+    fn waited_in_vain(&mut self, writes: usize, is_trial: bool) {
+        let vain = if is_trial { &mut self.vain_trials } else { &mut self.vain };
+        if writes >= self.wanted * 2 {
+            self.wanted = (writes / 2).min(WRITES_MAX);
+            *vain = 0;
+            return;
+        }
+        *vain += VAIN_WEIGHT;
+        if *vain >= VAIN_ENOUGH {
+            self.wanted = (writes / 2).max(self.wanted / 4).max(1);
+            *vain = 0;
+        }
     }
 
     /// No write waits for others: there is none, or it goes or stays for another reason.
@@ -228,6 +308,23 @@ mod tests {
         assert_eq!(outcome.batches, 100_000);
         let least_ns = 100_000 * (SEND_NS + BATCH_NS);
         assert!(outcome.took_ns < least_ns * 101 / 100, "{} of {least_ns} ns", outcome.took_ns);
+    }
+
+    #[test]
+    fn who_keeps_no_more_under_way_than_was_wanted_waits_for_half_of_it_again() {
+        let mut group = GroupCommit::default();
+        closed_loop(&mut group, 32, 1, 10_000);
+        closed_loop(&mut group, 16, 1, 100_000);
+        let outcome = closed_loop(&mut group, 16, 1, 100_000);
+        assert!((12_000..13_000).contains(&outcome.batches), "{} batches", outcome.batches);
+    }
+
+    #[test]
+    fn the_more_are_in_flight_the_longer_is_the_next_batch() {
+        let mut group = GroupCommit { wanted: 4, until_trial: 100, ..GroupCommit::default() };
+        let mut follows = |pending, batches| group.may_follow(pending, batches, 4 * batches, WAIT_NS_MAX);
+        assert!(!follows(3, 1) && follows(4, 1));
+        assert!(!follows(7, 2) && follows(8, 2));
     }
 
     #[test]

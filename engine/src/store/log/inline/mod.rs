@@ -60,6 +60,7 @@ impl Machine<LogStore> {
             let in_flight = log.in_flight.len();
             let is_full = in_flight >= BATCHES_IN_FLIGHT_MAX;
             let is_enough = log.pending_blocks >= self.config.group_commit_blocks;
+            let writes = log.client.len();
             let is_hurried = has_internal || self.is_stopping;
             let is_pending = has_writes || has_fills || has_internal;
             let is_stopped = !is_pending || is_full || self.latched.is_some();
@@ -77,12 +78,16 @@ impl Machine<LogStore> {
             let may_go = match in_flight {
                 0 if is_hurried => true,
                 0 => may_wait && self.may_commit_group(),
-                _ => is_enough,
+                _ => is_enough || may_append && has_writes && self.may_follow(),
             };
             let may_go = (may_fill && self.is_company_due()) || may_go;
             if is_stopped || !may_go || !self.assemble_one(memory) {
                 return;
             }
+            let log = &mut self.store.log;
+            let batch = log.in_flight.back_mut().expect("it was just sent");
+            batch.writes = writes.saturating_sub(log.client.len());
+            log.in_flight_writes += batch.writes;
         }
     }
 
@@ -91,6 +96,16 @@ impl Machine<LogStore> {
         let LogStore { appender, log, .. } = &mut self.store;
         let pending = Pending { writes: log.client.len(), blocks: log.pending_blocks };
         appender.inline_mut().group_commit.may_go(self.now, pending, self.config.group_commit_wait_ns_max)
+    }
+
+    /// Whether enough writes wait for a batch beside those that are in flight.
+    #[inline]
+    fn may_follow(&mut self) -> bool {
+        let LogStore { appender, log, .. } = &mut self.store;
+        let (writes, batches) = (log.client.len(), log.in_flight.len());
+        let wait_ns_max = self.config.group_commit_wait_ns_max;
+        let group_commit = &mut appender.inline_mut().group_commit;
+        group_commit.may_follow(writes, batches, log.in_flight_writes, wait_ns_max)
     }
 
     /// Puts part of a client's write into a batch; returns what has no room in it.
