@@ -173,6 +173,13 @@ impl GroupCommit {
         }
         let gathering = match &self.gathering {
             Some(gathering) => gathering,
+            // All that is waited for is there already.
+            None if self.until_trial > 0 && writes >= self.wanted => {
+                self.vain = self.vain.saturating_sub(1);
+                self.peak = self.peak.max(writes);
+                self.goes(false, true);
+                return true;
+            }
             None => {
                 let is_trial = self.until_trial == 0;
                 let wanted = if is_trial { self.wanted * TRIAL } else { self.wanted };

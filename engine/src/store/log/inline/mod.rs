@@ -57,13 +57,18 @@ impl Machine<LogStore> {
             let has_internal = !log.internal.is_empty() || log.is_floor_wanted;
             let has_writes = !log.client.is_empty();
             let has_fills = self.store.appender.has_company();
+            if !(has_internal || has_writes || has_fills) {
+                // Most calls end here, behind the last batch or for reads: nobody waits, and no clock has to come.
+                self.store.appender.inline_mut().group_commit.clear_deadline();
+                self.store.appender.clear_company_deadline();
+                return;
+            }
             let in_flight = log.in_flight.len();
             let is_full = in_flight >= BATCHES_IN_FLIGHT_MAX;
             let is_enough = log.pending_blocks >= self.config.group_commit_blocks;
             let writes = log.client.len();
             let is_hurried = has_internal || self.is_stopping;
-            let is_pending = has_writes || has_fills || has_internal;
-            let is_stopped = !is_pending || is_full || self.latched.is_some();
+            let is_stopped = is_full || self.latched.is_some();
             let may_append = !is_stopped && self.clients_may_append();
             let inline = self.store.appender.inline_mut();
             let may_wait = has_writes && may_append && in_flight == 0 && !is_hurried;
