@@ -5,8 +5,9 @@
 //! of it will be asked for before the room is gone. That is learned from neighbours that memory gave up and that did not
 //! enter: a miss among them, however late, is one that they would have saved. How often that happens, for each block and each
 //! miss, times the misses to come, is what a block saves. As many are to come as there were: a load of a minute is not slowed
-//! down for what would pay in an hour. Nor more than all the room was good for, as the cache forgets what it has taken when it
-//! has gone round. How much of the room is left does not matter: what still enters stays for as long as what came before.
+//! down for what would pay in an hour. Nor more than half of all the room was good for, as the cache forgets what it has taken
+//! when it has gone round, and takes other things meanwhile. How much of the room is left does not matter: what still enters stays
+//! for as long as what came before.
 
 use crate::policies::fetch::neighbourhood::WIDTH_BLOCKS_MAX;
 use crate::units::BlockKey;
@@ -70,7 +71,7 @@ impl WarmUp {
     /// Whether a run of neighbours saves enough in a cache with room for so many blocks.
     fn pays(&mut self, room_blocks: u64) -> bool {
         self.room_max_blocks = self.room_max_blocks.max(room_blocks);
-        let to_come = self.room_max_blocks.min(self.misses.saturating_mul(WIDTH_BLOCKS_MAX));
+        let to_come = (self.room_max_blocks / 2).min(self.misses.saturating_mul(WIDTH_BLOCKS_MAX));
         room_blocks > 0
             && self.missed >= EVIDENCE_MIN
             && self.missed.saturating_mul(to_come).saturating_mul(PAYS_ONE_IN) >= self.chances
@@ -134,8 +135,8 @@ mod tests {
     #[test]
     fn regions_that_fit_are_worth_their_room() {
         let mut warm_up = after(4000, 500, 7);
-        assert!(!warm_up.pays(100 * WIDTH_BLOCKS_MAX), "most of them have no room");
-        assert!(warm_up.pays(500 * WIDTH_BLOCKS_MAX));
+        assert!(!warm_up.pays(200 * WIDTH_BLOCKS_MAX), "most of them have no room");
+        assert!(warm_up.pays(1000 * WIDTH_BLOCKS_MAX));
         assert!(warm_up.pays(100 * WIDTH_BLOCKS_MAX), "the others have entered");
         assert!(!warm_up.pays(0));
     }
@@ -160,7 +161,7 @@ mod tests {
     #[test]
     fn some_stay_away_to_learn_from() {
         let mut warm_up = after(4000, 500, 7);
-        let entered = (0..160).filter(|_| warm_up.enters(500 * WIDTH_BLOCKS_MAX)).count();
+        let entered = (0..160).filter(|_| warm_up.enters(1000 * WIDTH_BLOCKS_MAX)).count();
         assert_eq!(entered, 150);
     }
 
