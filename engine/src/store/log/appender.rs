@@ -247,11 +247,9 @@ impl Appender {
     pub fn room_blocks(&self, segments: &Segments, segments_low: u32) -> u64 {
         match self {
             Appender::Inline(_) => {
-                // Those that reclaim empties at the same time are no room: others had to leave for them.
-                let kept = segments_low + segments_low.max(to_u32(wide(LISTED_MAX)));
                 let unused = segments.unused().saturating_sub(segments_low);
-                let room = segments.free().saturating_sub(kept).max(unused);
-                u64::from(room) * u64::from(segments.segment_blocks())
+                let unused_blocks = u64::from(unused) * u64::from(segments.segment_blocks());
+                self.warm_room_blocks(segments, segments_low).max(unused_blocks)
             }
             Appender::Frames(frames) => u64::from(frames.places.room_blocks()),
             Appender::Keys(_) | Appender::Mirror(_) => 0,
@@ -262,7 +260,12 @@ impl Appender {
     /// whole buckets, of which some are kept free in any case.
     pub fn warm_room_blocks(&self, segments: &Segments, segments_low: u32) -> u64 {
         match self {
-            Appender::Inline(_) | Appender::Frames(_) => self.room_blocks(segments, segments_low),
+            Appender::Inline(_) => {
+                // Those that reclaim empties at the same time are no room, nor is what is on its way: others had to leave.
+                let kept = segments_low + segments_low.max(to_u32(wide(LISTED_MAX)));
+                u64::from(segments.free().saturating_sub(kept)) * u64::from(segments.segment_blocks())
+            }
+            Appender::Frames(_) => self.room_blocks(segments, segments_low),
             Appender::Mirror(_) => {
                 let free = segments.free().saturating_sub(2 * segments_low);
                 u64::from(free) * u64::from(segments.segment_blocks())
