@@ -76,7 +76,7 @@ fn last_line(rest: &[Placed<'_>]) -> Option<usize> {
     None
 }
 
-/// Lines of documents that are too long. Tables, code and links are excepted.
+/// Lines of documents that are too long, and fences with text beside them. Tables, code and links may be long.
 pub fn check_documents(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.documents() {
@@ -85,6 +85,11 @@ pub fn check_documents(tree: &Tree) -> Vec<Finding> {
             is_fenced ^= line.starts_with("```");
             is_indented = line.starts_with("    ") && (is_indented || is_after_blank);
             is_after_blank = line.is_empty();
+            if line.starts_with("```") && line.contains(char::is_whitespace) {
+                let what =
+                    "text beside a fence: give the fence its own line, and the code behind it its lines";
+                findings.push(Finding::new(path, at + 1, what));
+            }
             let columns = line.chars().count();
             let is_link = line.contains("](") || line.contains("://");
             if columns > COLUMNS_MAX && !is_fenced && !is_indented && !is_link && !line.starts_with('|') {
@@ -134,5 +139,7 @@ mod tests {
         assert_eq!(found(format!("text\n\n    {long}")), 0, "code may be indented");
         assert_eq!(found(format!("- text\n    {long}")), 1, "what belongs to a list is no code");
         assert_eq!(found("word ".repeat(19)), 0);
+        assert_eq!(found("```text\nword\n```".to_owned()), 0);
+        assert_eq!(found("``` a table that was wrapped\n```".to_owned()), 1);
     }
 }
