@@ -557,7 +557,8 @@ impl Options {
         format!("{command} --seed {} --runs 1 --options '{}'", self.seed, changed.join(" "))
     }
 
-    /// Changes what a text of the form `NAME=NUMBER NAME=NUMBER` names.
+    /// Changes what a text of the form `NAME=NUMBER NAME=NUMBER` names. Strict order takes with it what nobody can judge
+    /// then, drawn or named.
     ///
     /// # Errors
     /// The first word that is not understood.
@@ -567,6 +568,9 @@ impl Options {
             let (name, value) = word.split_once('=').ok_or_else(unknown)?;
             let knob = Knob::ALL.iter().find(|knob| knob.name() == name).ok_or_else(unknown)?;
             self.set(*knob, u64::from_str(value).map_err(|_| unknown())?);
+        }
+        if self.get(Knob::strict) > 0 {
+            *self = self.clone().with_strict_order();
         }
         Ok(())
     }
@@ -606,6 +610,15 @@ mod tests {
         }
         assert_eq!(Options::draw(1).change("steps=x"), Err(UnknownKnob("steps=x".into())));
         assert_eq!(Options::draw(1).change("stops"), Err(UnknownKnob("stops".into())));
+    }
+
+    #[test]
+    fn an_asked_for_strict_order_comes_without_what_nobody_can_judge_then() {
+        let mut options = Options::off(1);
+        options.change("strict=1 origin_changes=16 give_ups=6 volumes=2").expect("options");
+        assert_eq!(options, Options::off(1).with_strict_order());
+        options.change("strict=0 origin_changes=16").expect("options");
+        assert_eq!(options.get(Knob::origin_changes), 16);
     }
 
     #[test]

@@ -28,6 +28,8 @@ use Kind::{BitTree, Commit, Frames, Inline, Journal, Mirror, SyncSector};
 
 /// All.
 pub const ALL: &[Kind] = &[Inline, SyncSector, Commit, BitTree, Journal, Mirror, Frames];
+/// All that read dirty blocks from a device: the mirror reads them from memory.
+pub const BUT_MIRROR: &[Kind] = &[Inline, SyncSector, Commit, BitTree, Journal, Frames];
 /// Our own alone.
 pub const INLINE: &[Kind] = &[Inline];
 /// All that append.

@@ -1,6 +1,6 @@
 //! Rule 19: a cache device that fails slowly is passed by, and no read gets anything else for it.
 
-use crate::kinds::{ALL, Kind as Records};
+use crate::kinds::{ALL, BUT_MIRROR};
 use crate::steps::*;
 use engine::effect::Errno;
 use forebay_lab::disk::faults::{Fault, Kind};
@@ -9,19 +9,9 @@ use forebay_lab::world::World;
 
 crate::scenarios! {
     rule_19_reads_pass_a_slow_cache_by: SlowCacheKeepsReads, writeback, on ALL;
-    rule_19_dirty_block_of_a_slow_cache: DirtyPassedBy, writeback, on MEMORY_APART;
+    rule_19_dirty_block_of_a_slow_cache: DirtyPassedBy, writeback, on BUT_MIRROR;
     rule_19_origin_fails_what_passed_by: PassedReadFails, writeback, on ALL;
 }
-
-/// All but the mirror, which reads dirty blocks from memory.
-const MEMORY_APART: &[Records] = &[
-    Records::Inline,
-    Records::SyncSector,
-    Records::Commit,
-    Records::BitTree,
-    Records::Journal,
-    Records::Frames,
-];
 
 /// Clean blocks.
 const CLEAN: (u64, u64) = (10, 4);
