@@ -282,8 +282,9 @@ impl Program {
         let disk = match io.target {
             Target::Cache => &mut self.cache,
             Target::Origin(_) => &mut self.origin,
-            // Notes beside the devices, for a cache that fails while it has dirty data.
-            Target::State => return Err(Errno::IO),
+            // A second cache device, of which there is none here; and notes beside the devices, for a cache that fails while it
+            // has dirty data.
+            Target::Mirror | Target::State => return Err(Errno::IO),
         };
         match &io.op {
             IoOp::Read { offset_bytes, into } => {

@@ -1,6 +1,7 @@
 //! The vocabulary between the engine and its driver.
 
 use crate::memory::Slice;
+use crate::pair::Half;
 use crate::units::{SectorRange, VolumeIndex};
 use alloc::vec::Vec;
 
@@ -195,6 +196,10 @@ pub enum RequestOp {
     /// Put the volume on the cache that [`crate::engine::Engine::propose`] named, at a place without one. Answered when
     /// that is durable; it takes requests from then on.
     Add,
+    /// Bring the half of a mirrored cache that does not count up to date: the driver has put a device in its place. `volume`
+    /// is any. Answered when both halves count. Refused with [`Errno::INVAL`] where both do, or the cache is not mirrored, and
+    /// with [`Errno::BUSY`] while a half is brought up to date.
+    Rejoin,
     /// Give up the volume's lost blocks: they read as the origin has them. Answered when that is durable.
     GiveUpLost,
     /// Stop cleanly: destage nothing more, finish what is under way, leave the clean flag. `volume`
@@ -232,8 +237,10 @@ pub struct Io {
 /// The device of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// The cache device.
+    /// The cache device; of a mirrored cache the first half.
     Cache,
+    /// The second half of a mirrored cache.
+    Mirror,
     /// The origin of a volume.
     Origin(VolumeIndex),
     /// The driver's own durable notes beside the devices ([`IoOp::Abandon`] only).
@@ -241,7 +248,7 @@ pub enum Target {
 }
 
 /// Device operations. Offsets and lengths are multiples of 512 on origins, of 4096 on the cache.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum IoOp {
     /// Read `into`'s total length from the offset, scattered over the pieces in order.
     Read {
@@ -280,7 +287,7 @@ pub enum IoOp {
 }
 
 /// The memory of one transfer: one piece or several.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Pieces {
     /// One piece.
     One(Slice),
@@ -321,6 +328,18 @@ pub enum Notice {
     CacheLatched {
         /// The error that it gave.
         errno: Errno,
+    },
+    /// One device of a mirrored cache failed: the cache goes on with the other one.
+    HalfLost {
+        /// The half that does not count any more.
+        half: Half,
+        /// The error that it gave.
+        errno: Errno,
+    },
+    /// Both devices of a mirrored cache count again.
+    HalfBack {
+        /// The half that was brought up to date.
+        half: Half,
     },
     /// The cache device has been slow for seconds: reads pass it by where the origin is faster.
     CacheSlow {

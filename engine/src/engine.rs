@@ -10,6 +10,7 @@ use crate::machine::volume::Volume;
 pub use crate::machine::warm::{CachedRun, Cursor};
 use crate::machine::{Machine, Start};
 use crate::memory::Memory;
+use crate::pair::{Half, PairStart};
 use crate::recovery::{Opened, OpenedStore};
 use crate::status::Status;
 use crate::store::log::LogStore;
@@ -62,6 +63,23 @@ impl Engine {
         match &mut self.0 {
             Inner::Log(machine) => machine.propose(record, can_discard),
             Inner::Slots(machine) => machine.propose(record, can_discard),
+        }
+    }
+
+    /// Lets the cache run on the two devices of a pair: before its first request.
+    pub fn set_pair(&mut self, pair: PairStart) {
+        match &mut self.0 {
+            Inner::Log(machine) => machine.set_pair(pair),
+            Inner::Slots(machine) => machine.set_pair(pair),
+        }
+    }
+
+    /// Gives the half of a mirrored cache another name, that of the device which is to take its place: before
+    /// [`crate::effect::RequestOp::Rejoin`].
+    pub fn rename_half(&mut self, half: Half, name: &str) {
+        match &mut self.0 {
+            Inner::Log(machine) => machine.rename_half(half, name),
+            Inner::Slots(machine) => machine.rename_half(half, name),
         }
     }
 

@@ -36,6 +36,20 @@ pub trait Image {
     /// The device's errno.
     fn flush(&mut self) -> Result<(), Errno>;
 
+    /// Reads the other copy from now on, where the device is kept twice and the two may differ. False if there is one alone.
+    fn turn_over(&mut self) -> bool {
+        false
+    }
+
+    /// Makes two copies the same, where the device is kept twice. `is_right` says of a block of one copy, by its offset,
+    /// whether it is what was written, if that is known.
+    ///
+    /// # Errors
+    /// The device's errno.
+    fn settle(&mut self, _is_right: &mut dyn FnMut(u64, &[u8]) -> Option<bool>) -> Result<(), Errno> {
+        Ok(())
+    }
+
     /// Reads `len_bytes` at the offset.
     ///
     /// # Errors

@@ -23,6 +23,7 @@ pub mod limits;
 pub mod memory;
 pub mod mutation;
 pub mod number;
+pub mod pair;
 pub mod policies;
 pub mod prng;
 pub mod recovery;

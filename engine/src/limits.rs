@@ -118,6 +118,9 @@ pub struct Config {
     pub area_idle_ns: u64,
     /// Limit of open areas of slots, if it is below what the layout says.
     pub open_areas_max: u32,
+    /// Whether volumes stay in writeback when one device of a mirrored cache does the work of both: what is dirty is then on one
+    /// device alone.
+    pub is_lone_writeback: bool,
     /// Bounds of strict order; `None` where blocks go home in any order.
     pub order: Option<OrderBounds>,
     /// Period after which the clock alone makes the engine look at its work.
@@ -164,6 +167,7 @@ impl Config {
             fill_wait_ns_max: 10 * Nanos::MILLISECOND,
             area_idle_ns: AREA_IDLE_NS,
             open_areas_max: u32::MAX,
+            is_lone_writeback: false,
             order: None,
             tick_ns: 20 * Nanos::MILLISECOND,
             slowness: Slowness::USUAL,

@@ -74,6 +74,18 @@ mutations! {
     /// Rule 2: the same, where v1 was written to the origin by the process before this one.
     FillBeforeFirstFlush,
 
+    // ---- the two devices of a mirrored cache --------------------------------------------------
+    /// Rule 20: v1 is answered when the first half has it, because the second one fails. A crash follows, and the second half is
+    /// well again: nothing says that it lacks v1. The first half is lost, and v0 is read.
+    AnsweredBeforeOutRecorded,
+    /// Rule 20: a power cut leaves v1 on the first half alone, and nothing says that the halves may differ. v1 is read, later the
+    /// first half is lost, and v0 is read.
+    HalvesUnmarked,
+    /// Rule 20: v0 is read for the copy that brings a half up to date. v1 is written to both halves, then the copy lands.
+    CopyOverChange,
+    /// Rule 20: a dirty block rots on one half. It counts as lost, although the other half has it.
+    RottenHalfBelieved,
+
     // ---- a cache device that is passed by ------------------------------------------------------
     /// Rule 19: the cache device takes twenty times as long as usual, for minutes. Reads of what the origin has, too, wait for it.
     SlowCacheKeepsReads,
@@ -535,6 +547,13 @@ impl Mutation {
     pub const fn is_of_order(self) -> bool {
         self.number() >= Mutation::IntervalsJoined.number()
             && self.number() <= Mutation::DiscardOvertakes.number()
+    }
+
+    /// Whether it is planted in a mirrored cache, and nowhere else.
+    #[must_use]
+    pub const fn is_of_halves(self) -> bool {
+        self.number() >= Mutation::AnsweredBeforeOutRecorded.number()
+            && self.number() <= Mutation::RottenHalfBelieved.number()
     }
 
     /// The word and the bit that stand for it in a set.

@@ -1,6 +1,7 @@
 //! The status of an engine: plain numbers, taken at any moment.
 
 use crate::effect::WriteMode;
+use crate::pair::PairStatus;
 use crate::policies::admission::Reason;
 use crate::units::{VolumeId, VolumeIndex};
 use alloc::string::String;
@@ -108,6 +109,8 @@ pub struct OrderStatus {
 /// The cache device and its log or its slots; figures of the one that it lacks are 0.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CacheStatus {
+    /// The two devices of a mirrored cache.
+    pub pair: Option<PairStatus>,
     /// The device's size as formatted.
     pub size_bytes: u64,
     /// Bytes in segments or slots that are not free.

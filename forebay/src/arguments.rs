@@ -253,6 +253,9 @@ pub struct Create {
     /// The fast device. It is formatted.
     #[arg(long, value_name = "DEV", value_parser = devices::parse)]
     pub cache: DeviceSpec,
+    /// A second fast device, for a mirrored cache: both have all of it, and either may fail. It is formatted, too.
+    #[arg(long, value_name = "DEV", value_parser = devices::parse, conflicts_with = "ephemeral")]
+    pub mirror: Option<DeviceSpec>,
     /// The volume's name [default: from the origin's file name].
     #[arg(long, value_name = "NAME", value_parser = volume_name)]
     pub name: Option<String>,
@@ -273,9 +276,9 @@ pub struct Create {
     /// can be in writeback.
     #[arg(long, conflicts_with = "is_unsafe")]
     pub ephemeral: bool,
-    /// Format the cache device although it holds something: repeat its name here.
+    /// Format a device although it holds something: repeat its name here; once for each.
     #[arg(long, value_name = "DEV", value_parser = devices::parse)]
-    pub wipe: Option<DeviceSpec>,
+    pub wipe: Vec<DeviceSpec>,
     /// Use the origin although another cache may hold newer data of it, or it is a cache itself: repeat its name here.
     #[arg(long, value_name = "DEV", value_parser = devices::parse)]
     pub take_over: Option<DeviceSpec>,
@@ -332,11 +335,23 @@ pub struct RunOptions {
     /// A device that does not answer for this many seconds counts as gone.
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub device_timeout: Duration,
+    /// With one device of a mirrored cache alone, stay in writeback: if that one fails too, what is dirty is lost.
+    #[arg(long)]
+    pub lone_writeback: bool,
+    /// The other device of a mirrored cache, as an option of `serve` names it.
+    #[arg(skip)]
+    pub mirror: Option<DeviceSpec>,
 }
 
 impl Default for RunOptions {
     fn default() -> RunOptions {
-        RunOptions { origin: Vec::new(), memory: None, device_timeout: DEVICE_TIMEOUT_DEFAULT }
+        RunOptions {
+            origin: Vec::new(),
+            memory: None,
+            device_timeout: DEVICE_TIMEOUT_DEFAULT,
+            lone_writeback: false,
+            mirror: None,
+        }
     }
 }
 
@@ -358,6 +373,9 @@ pub struct Serve {
     /// The profile that the cache must have been created with.
     #[arg(long, value_name = "PROFILE", value_parser = profile::parse_wanted)]
     pub profile: Option<profile::Wanted>,
+    /// The other device of a mirrored cache, if it is not where it was; also if CACHE is gone [default: as the cache knows it].
+    #[arg(long, value_name = "DEV", value_parser = devices::parse)]
+    pub mirror: Option<DeviceSpec>,
     /// The cache is missing: serve the volumes that cannot have dirty data by their origins alone.
     #[arg(long)]
     pub uncached: bool,

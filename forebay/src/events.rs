@@ -130,6 +130,10 @@ events! {
     CacheSlow "F42" Warning,
     /// The cache device is used again.
     CacheWell "F43" Notice,
+    /// A half of a mirrored cache does not count any more.
+    HalfLost "F44" Error,
+    /// A half of a mirrored cache counts again.
+    HalfBack "F45" Notice,
     /// A client was refused for what it is.
     ClientRefused "F60" Warning,
     /// Certificates could not be read again.

@@ -9,6 +9,7 @@ mod configuration;
 mod control;
 mod events;
 mod formatting;
+mod halves;
 mod http;
 mod interrupt;
 mod log;

@@ -1,7 +1,6 @@
 //! Opens devices for use, and suggests a remedy where that fails.
 
-use crate::control::Connection;
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 use live::devices::{self, Access, Device, DeviceError, DeviceSpec};
 use live::patience::{FOR_PROBES, PATIENCE, try_for};
 use std::time::Duration;
@@ -17,24 +16,6 @@ pub fn open(spec: &DeviceSpec, access: Access) -> Result<Device, DeviceError> {
         _ => Duration::ZERO,
     };
     try_for(|| devices::open(spec, access), patience)
-}
-
-/// Opens a cache device that was formatted.
-///
-/// # Errors
-/// The error of the device, with advice.
-pub fn open_cache(spec: &DeviceSpec, access: Access) -> Result<Device> {
-    if Connection::open(spec)?.is_some() {
-        bail!("the cache {spec} is in use: a daemon serves it; stop the daemon first");
-    }
-    open(spec, access).map_err(|error| {
-        let advice = match error {
-            DeviceError::Locked { .. } => "; stop the daemon that has it",
-            DeviceError::Missing { .. } => "; connect it, or name it as it was given to create",
-            _ => "",
-        };
-        anyhow!("the cache cannot be used: {error}{advice}")
-    })
 }
 
 /// Opens the origin of a volume that exists.

@@ -122,6 +122,22 @@ pub fn remember(
     state.store(&record)
 }
 
+/// Notes the devices of a new mirrored cache, which is found by either name from then on.
+///
+/// # Errors
+/// If the notes cannot be read or written.
+pub fn remember_halves(
+    state: &StateDirectory,
+    superblock: &Superblock,
+    [first, second]: [&DeviceSpec; 2],
+) -> Result<()> {
+    let mut record = state.load_or_new(&superblock.set_id)?;
+    state.claim_name(&mut record, second)?;
+    state.claim_name(&mut record, first)?;
+    record.halves = Some([first, second].map(|half| half.absolute().to_string()));
+    state.store(&record)
+}
+
 /// Notes how an ephemeral cache is made anew.
 pub fn note_renewal(record: &mut CacheRecord, superblock: &Superblock, is_sparse: bool) {
     let old = record.renewal.take();

@@ -141,6 +141,7 @@ impl Rate {
             Phase::Comparing => ("comparing", "cached"),
             Phase::Warming => ("warming", "listed"),
             Phase::Scrubbing => ("scrubbing", "cached"),
+            Phase::Copying => ("copying to", "of the cache"),
         };
         let left = format!("{doing} {}: {} {kind} left", progress.volume, Size(progress.left_bytes));
         match self.bytes_per_second() {

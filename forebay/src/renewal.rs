@@ -13,8 +13,9 @@ use crate::arguments::RunOptions;
 use crate::blank;
 use crate::events::Event;
 use crate::formatting::reserve_space;
+use crate::halves;
 use crate::log::event;
-use crate::opening::{open_cache, open_origin};
+use crate::opening::open_origin;
 use crate::origin;
 use crate::ownership::as_an_origin;
 use crate::profile;
@@ -51,7 +52,7 @@ pub fn renew(
     state: &StateDirectory,
     allowed: impl FnOnce(&str, &Composition) -> Result<()>,
 ) -> Result<()> {
-    let cache = open_cache(spec, Access::Exclusive)?;
+    let cache = halves::open(spec, Access::Exclusive)?.plain(spec)?;
     let mut image = BlockingDevice::new(&cache);
     let record =
         state.find_by_device(spec)?.with_context(|| format!("nothing is noted of a cache {spec}"))?;

@@ -8,9 +8,10 @@
 use crate::arguments::{OriginOverride, RunOptions};
 use crate::events::Event;
 use crate::formatting;
+use crate::halves::{self, CacheImage, Halves};
 use crate::interrupt::Interrupts;
 use crate::log::{event, event_of};
-use crate::opening::{open_cache, open_origin as open_origin_of};
+use crate::opening::open_origin as open_origin_of;
 use crate::origin;
 use crate::output::Size;
 use crate::ownership::{check_not_replaced, note_renewal};
@@ -23,7 +24,6 @@ use engine::composition::Composition;
 use engine::effect::WriteMode;
 use engine::engine::Engine;
 use engine::format::{Change, Layout, Succession, Superblock, VolumeRecord};
-use engine::image::Image;
 use engine::limits::Config;
 use engine::mutation::Mutations;
 use engine::recovery::{self, Growth, OpenError, Opened, Options, Sample};
@@ -66,8 +66,10 @@ pub struct Served {
 
 /// A cache that may be served, and whose session has not begun.
 pub struct Prepared {
-    /// The cache device.
-    pub cache: Device,
+    /// The cache as the operator named it.
+    pub cache: DeviceSpec,
+    /// Its devices.
+    pub halves: Halves,
     /// The volumes.
     pub volumes: Vec<Served>,
     /// The notes on it, not stored yet.
@@ -86,7 +88,9 @@ pub struct Prepared {
 
 /// A session that has not begun.
 pub struct NewSession {
-    cache: Device,
+    cache: DeviceSpec,
+    halves: Halves,
+    image: CacheImage,
     found: Opened,
     config: Config,
     record: Arc<LiveRecord>,
@@ -113,12 +117,12 @@ impl NewSession {
     /// # Errors
     /// If the notes or the cache cannot be written.
     pub fn begin(self) -> Result<Begun> {
-        let NewSession { cache, found, config, record, prepared_in } = self;
+        let NewSession { cache, halves, mut image, found, config, record, prepared_in } = self;
         let began_at = Instant::now();
         // From here on the cache may come to hold data that the origin lacks: that is noted first.
-        record.claim_name(cache.spec())?;
-        let opened = recovery::begin_session(&mut BlockingDevice::new(&cache), found, Mutations::NONE)
-            .map_err(|error| refused(cache.spec(), &error))?;
+        record.claim_names(&halves.all_names(&cache), halves.names.as_ref())?;
+        let opened = recovery::begin_session(&mut image, found, Mutations::NONE)
+            .map_err(|error| refused(&cache, &error))?;
         record.change(|record| record.superblock_update = opened.superblock.update)?;
         let recovery = RecoveryReport {
             seconds: (prepared_in + began_at.elapsed()).as_secs_f64(),
@@ -126,7 +130,11 @@ impl NewSession {
             redestage_bytes: opened.report.redestage_bytes,
             entries: opened.report.entries,
         };
-        Ok(Begun { engine: Engine::new(opened, config), recovery })
+        let mut engine = Engine::new(opened, config);
+        if let Some(start) = image.start() {
+            engine.set_pair(start);
+        }
+        Ok(Begun { engine, recovery })
     }
 }
 
@@ -140,9 +148,9 @@ pub fn prepare(
     state: StateDirectory,
     interrupts: &Interrupts,
 ) -> Result<Prepared> {
-    let cache = open_cache(spec, Access::Exclusive)?;
-    interrupts.watch(&cache);
-    let mut image = BlockingDevice::new(&cache);
+    let found = halves::find(spec, options.mirror.as_ref(), Access::Exclusive, Some(&state))?;
+    let (halves, mut image, remarks) = (found.halves, found.image, found.remarks);
+    halves.devices.iter().flatten().for_each(|device| interrupts.watch(device));
     finish_remake(&mut image, spec, &state)?;
     let mut superblock = superblock::load(&mut image, &spec.to_string())?;
     let composition = superblock::composition(&superblock, &spec.to_string())?;
@@ -150,10 +158,11 @@ pub fn prepare(
         .with_context(|| format!("{spec} was created with profile {}", superblock.profile))?;
     let mut record = state.load_or_new(&superblock.set_id)?;
     check_newest(spec, &superblock, &record, &state)?;
-    renumber_abandoned(&mut image, &mut superblock, &mut record)?;
+    renumber_abandoned(&mut image, &mut superblock, &mut record, spec)?;
 
     let volumes = open_origins(&superblock, spec, &options.origin, interrupts)?;
-    let config = engine_config(&superblock, &composition, discards(&volumes));
+    let mut config = engine_config(&superblock, &composition, discards(&volumes));
+    config.is_lone_writeback = options.lone_writeback;
     let memory = share_memory(&superblock, &config, options)?;
     // Stacks of threads count against a limit of address space, used or not.
     let other_bytes =
@@ -171,13 +180,21 @@ pub fn prepare(
     record.volumes = volumes.iter().map(|volume| note(volume, &record, &found)).collect();
     note_renewal(&mut record, &superblock, false);
     warn_of_risks(&superblock.profile, &composition);
+    remarks.iter().for_each(|remark| event(Event::HalfLost, format_args!("{remark}")));
     let identity = CacheIdentity::new(spec, &superblock, &composition);
     let record = Arc::new(LiveRecord::new(state.clone(), record));
     let prepared_in = started_at.elapsed();
-    let session =
-        NewSession { cache: cache.clone(), found, config, record: Arc::clone(&record), prepared_in };
+    let session = NewSession {
+        cache: spec.clone(),
+        halves: halves.clone(),
+        image,
+        found,
+        config,
+        record: Arc::clone(&record),
+        prepared_in,
+    };
     let options = options.clone();
-    Ok(Prepared { cache, volumes, record, state, identity, memory, options, session })
+    Ok(Prepared { cache: spec.clone(), halves, volumes, record, state, identity, memory, options, session })
 }
 
 /// Refuses a cache whose content is void or old by the notes: another one took its place, or it was served since.
@@ -263,7 +280,7 @@ pub fn begin_on(
 
 /// Finishes what a crash cut off when a cache was made anew in another size: it is told by the superblock alone, and nothing
 /// but the origins had data then (rule 16).
-fn finish_remake(image: &mut BlockingDevice, spec: &DeviceSpec, state: &StateDirectory) -> Result<()> {
+fn finish_remake(image: &mut CacheImage, spec: &DeviceSpec, state: &StateDirectory) -> Result<()> {
     let Ok((superblock, _)) = recovery::load_superblock(image) else { return Ok(()) };
     let Succession::Remade { by, cache_bytes } = superblock.line.succession else { return Ok(()) };
     let composition = superblock::composition(&superblock, &spec.to_string())?;
@@ -367,9 +384,10 @@ pub fn share_memory(superblock: &Superblock, config: &Config, options: &RunOptio
 
 /// Gives abandoned volumes a new durable number, which is durable on return.
 fn renumber_abandoned(
-    image: &mut impl Image,
+    image: &mut CacheImage,
     superblock: &mut Superblock,
     record: &mut CacheRecord,
+    spec: &DeviceSpec,
 ) -> Result<()> {
     let mut is_changed = false;
     for at in 0..VOLUMES_MAX {
@@ -394,7 +412,7 @@ fn renumber_abandoned(
             is_changed = true;
         }
     }
-    if is_changed { superblock::store(image, superblock) } else { Ok(()) }
+    if is_changed { halves::store(image, superblock, spec) } else { Ok(()) }
 }
 
 /// Gives a volume a new durable number: all that the cache holds of it is void.
@@ -532,12 +550,7 @@ fn note(volume: &Served, old: &CacheRecord, found: &Opened) -> VolumeNote {
 
 /// Compares some clean cached blocks, chosen at random, with the origin: a disk that was changed
 /// everywhere but in its well-known places is found out too (rule 11).
-fn spot_check(
-    opened: &Opened,
-    image: &mut BlockingDevice,
-    volumes: &[Served],
-    cache: &DeviceSpec,
-) -> Result<()> {
+fn spot_check(opened: &Opened, image: &mut CacheImage, volumes: &[Served], cache: &DeviceSpec) -> Result<()> {
     let samples = opened
         .samples(image, Mutations::NONE)
         .map_err(system)

@@ -50,6 +50,9 @@ pub struct CacheRecord {
     pub set_id: String,
     /// Names under which the device was served, the newest last.
     pub caches: Vec<String>,
+    /// The device names of both halves, the first half first; only of a mirrored cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub halves: Option<[String; 2]>,
     /// Number of its newest superblock that was durable when this was noted: one that was written less often is that of
     /// an older copy. Earlier notes do not have it.
     #[serde(default)]
@@ -245,6 +248,7 @@ impl StateDirectory {
         let new = || CacheRecord {
             set_id: hexadecimal(set_id),
             caches: Vec::new(),
+            halves: None,
             superblock_update: 0,
             written_bytes: 0,
             cache_settings: Vec::new(),
@@ -469,14 +473,17 @@ impl LiveRecord {
         LiveRecord { directory, record: Mutex::new(record) }
     }
 
-    /// Makes this record the only one found under the device's name, as [`StateDirectory::claim_name`], and writes it;
-    /// durable on return.
+    /// Makes this record the only one found under these names of devices, as [`StateDirectory::claim_name`], the first of them
+    /// being the newest, notes the halves of a mirrored cache, and writes it; durable on return.
     ///
     /// # Errors
     /// If records cannot be read or written.
-    pub fn claim_name(&self, device: &DeviceSpec) -> Result<()> {
+    pub fn claim_names(&self, devices: &[DeviceSpec], halves: Option<&[String; 2]>) -> Result<()> {
         let mut record = self.record.lock().expect("no thread panics while it holds the record");
-        self.directory.claim_name(&mut record, device)?;
+        for device in devices.iter().rev() {
+            self.directory.claim_name(&mut record, device)?;
+        }
+        record.halves = halves.cloned();
         self.directory.store(&record)
     }
 
@@ -613,6 +620,7 @@ mod tests {
         CacheRecord {
             set_id,
             caches: Vec::new(),
+            halves: Some(["/dev/a".to_owned(), "/dev/b".to_owned()]),
             superblock_update: 9,
             written_bytes: 7,
             cache_settings: vec![Kept::WearBudget(Some(1 << 40))],

@@ -81,6 +81,7 @@ pub fn serve(
         pool_bytes: POOL_BYTES_DEFAULT,
         kept_bytes: 0,
         cache: None,
+        mirror: None,
         origins: volumes.iter().map(|volume| Some(volume.origin.clone())).collect(),
         exports: volumes
             .iter()
@@ -299,6 +300,7 @@ impl Answering for RunningBare {
             | Question::Detach { .. }
             | Question::Add { .. }
             | Question::Replace { .. }
+            | Question::Rejoin { .. }
             | Question::Resize { .. }
             | Question::Warm { .. }
             | Question::Scrub { .. }

@@ -253,13 +253,18 @@ fn script(name: &str) -> Script<'static> {
 
 /// Plays a script in all its modes, with other times of the devices for each seed, and prints what was visited.
 fn explore(name: &str, seeds: u64) {
+    explore_on(name, seeds, false);
+}
+
+/// The same on one device, or on two.
+fn explore_on(name: &str, seeds: u64, is_mirrored: bool) {
     let script = script(name);
     #[expect(clippy::disallowed_methods, reason = "how long it took is printed, and decides nothing")]
     let started = std::time::Instant::now();
     let mut all = Visited::default();
     for &mode in script.modes {
         for seed in 1..=seeds {
-            match (Explorer { script, mode, seed, mutations: Mutations::NONE }).explore() {
+            match (Explorer { is_mirrored, ..Explorer::new(script, mode, seed) }).explore() {
                 Ok(visited) => all.add(&visited),
                 Err(found) => panic!("{found}"),
             }
@@ -284,6 +289,17 @@ fn explore(name: &str, seeds: u64) {
 #[test]
 fn overwrite() {
     explore("overwrite", 3);
+}
+
+/// After each crash one of the two devices is lost for good.
+#[test]
+fn overwrite_on_two_devices() {
+    explore_on("overwrite", 1, true);
+}
+
+#[test]
+fn flush_after_flush_on_two_devices() {
+    explore_on("flush_after_flush", 1, true);
 }
 
 #[test]
@@ -352,7 +368,7 @@ fn wrap() {
 fn rot_at_every_moment() {
     for name in ["overwrite", "flush_after_flush", "fua", "clean_stop"] {
         for mode in [WriteMode::Writeback, WriteMode::Writethrough] {
-            let explorer = Explorer { script: script(name), mode, seed: 1, mutations: Mutations::NONE };
+            let explorer = Explorer::new(script(name), mode, 1);
             let visited = explorer.explore_rot().unwrap_or_else(|found| panic!("{found}"));
             println!("{name} in {}: {visited:?}", mode.name());
             assert!(visited.states > 100 && visited.refused > 0, "{name} visits little: {visited:?}");
@@ -368,7 +384,9 @@ fn rot_finds_planted_bugs() {
     for mutation in [Mutation::EndNotNoted, Mutation::SkipHeadless, Mutation::CutSilently] {
         let (script, mode) = (script("flush_after_flush"), WriteMode::Writeback);
         let mutations = Mutations::NONE.with(mutation);
-        let found = Explorer { script, mode, seed: 1, mutations }.explore_rot().expect_err(mutation.name());
+        let found = Explorer { mutations, ..Explorer::new(script, mode, 1) }
+            .explore_rot()
+            .expect_err(mutation.name());
         assert_eq!(
             found.violation.kind,
             forebay_lab::violation::Kind::Content,
@@ -394,7 +412,7 @@ fn planted_bugs_are_found() {
     ];
     for (mutation, name, mode) in planted {
         let explorer =
-            Explorer { script: script(name), mode, seed: 1, mutations: Mutations::NONE.with(mutation) };
+            Explorer { mutations: Mutations::NONE.with(mutation), ..Explorer::new(script(name), mode, 1) };
         let found = explorer.explore().expect_err(mutation.name());
         assert_ne!(
             found.violation.kind,

@@ -8,6 +8,7 @@ mod ephemeral;
 mod exhaustive;
 mod fio;
 mod gflash;
+mod halves;
 mod held_back;
 mod histories;
 mod long;

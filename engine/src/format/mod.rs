@@ -7,6 +7,8 @@
 //!   segment:  │ head │ header payload │ header payload │ ... free ... │ summary: body │ footer │
 //! ```
 //!
+//! A device of a mirrored cache has a [`PairPage`] in each unused part.
+//!
 //! A cache with slots is divided otherwise: see [`SlotLayout`]; one with keys and buckets: see [`KeyLayout`].
 //!
 //! All numbers are little-endian; all structures begin at a block of 4 KiB. Everything that is
@@ -29,6 +31,7 @@ mod head;
 mod history;
 mod key_layout;
 mod lost_table;
+mod pair_page;
 mod paired_page;
 mod slot_layout;
 mod slot_page;
@@ -55,6 +58,7 @@ pub use head::SegmentHead;
 pub use history::{CHANGES_MAX, Change, History};
 pub use key_layout::{KEY_LAYOUT_BYTES, KeyLayout, KeyLayoutError};
 pub use lost_table::{LOST_RANGES_MAX, LostRange, LostTable};
+pub use pair_page::{PAIR_MARK_BYTES, PAIR_PAGE_BYTES, PAIR_PAGE_OFFSETS, PairPage};
 pub use paired_page::PAIRED_PAGE_BYTES;
 pub use slot_layout::{
     COMMIT_RECORD_OFFSETS, LOST_TABLE_OFFSETS, Region, SLOT_BLOCKS_MAX, SLOT_LAYOUT_BYTES, SlotLayout,

@@ -80,5 +80,7 @@ impl<S: Store> Machine<S> {
         self.volumes.enter(volume);
         self.neighbours.forget_lessons(index);
         self.outbox.count_anew(index);
+        // One device does the work of both: it takes nothing dirty.
+        self.follow_halves();
     }
 }

@@ -69,6 +69,7 @@ impl<S: Store> Machine<S> {
                 self.end_drains(Some(index), memory);
                 self.reply(key, memory);
             }
+            RequestOp::Rejoin => self.rejoin(key, memory),
             RequestOp::Detach => {
                 if self.volume(index).is_dirty() {
                     self.fail(key, Errno::IO, memory);
@@ -102,9 +103,10 @@ impl<S: Store> Machine<S> {
         // Writes follow the new mode from here on; what is dirty drains in the background.
         let before = self.volume(index).mode;
         self.note_change(index, "mode", before.name(), mode.name());
+        let served = self.mode_on_halves(mode, self.is_alone());
         let volume = self.volume_mut(index);
-        volume.mode = mode;
-        volume.is_leaving = mode != WriteMode::Writeback && volume.is_dirty();
+        volume.mode = served;
+        volume.is_leaving = served != WriteMode::Writeback && volume.is_dirty();
         if let Some(record) = &mut self.superblock.volumes[index.at()] {
             record.mode = mode;
         }
@@ -345,6 +347,7 @@ impl<S: Store> Machine<S> {
         }
         let published = self.store.completed();
         is_ready &= self.store.is_quiet() && self.superblock_writer.is_quiet();
+        is_ready &= self.halves.as_ref().is_none_or(|halves| halves.is_quiet());
         if is_ready && self.barrier.flushed < published {
             self.barrier.want(published);
             is_ready = false;

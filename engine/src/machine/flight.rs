@@ -1,8 +1,10 @@
 //! Device operations under way, and what each is for.
 
+use crate::machine::halves::mending::Spot;
 use crate::machine::piece::Piece;
 use crate::machine::request::RequestKey;
 use crate::memory::BufferId;
+use crate::pair::Half;
 use crate::units::{Nanos, Place, VolumeIndex};
 
 /// The purpose of an operation under way; `T` is that of the store's own operations.
@@ -31,6 +33,16 @@ pub(crate) enum Flight<T> {
     Abandon { volume: VolumeIndex },
     /// A well-known place of an origin, at a clean stop.
     Fingerprint { volume: VolumeIndex, at: usize, buffer: BufferId },
+    /// The part of a half in an operation of a mirrored cache.
+    Leg { joint: usize, half: Half },
+    /// A half's page is written, or made durable.
+    Page { half: Half },
+    /// A step of bringing a half up to date.
+    Copy,
+    /// A block that is wrong on one half is read from the other one.
+    Mend { mend: usize, spot: Spot },
+    /// A block that is wrong on a half is written again.
+    WriteAgain { half: Half, place: Place, buffer: BufferId },
     /// The store's own.
     Store(T),
 }
@@ -46,7 +58,13 @@ impl<T> Flight<T> {
             | Flight::Superblock
             | Flight::DestageRead { .. } => true,
             Flight::Store(flight) => is_of_cache(flight),
-            Flight::OriginRead { .. }
+            // Of a half the other one may do the work.
+            Flight::Leg { .. }
+            | Flight::Page { .. }
+            | Flight::Copy
+            | Flight::Mend { .. }
+            | Flight::WriteAgain { .. }
+            | Flight::OriginRead { .. }
             | Flight::OriginFlush { .. }
             | Flight::OriginChange { .. }
             | Flight::DestageWrite { .. }

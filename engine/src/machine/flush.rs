@@ -391,7 +391,7 @@ impl<S: Store> Machine<S> {
     fn is_uncached(&self, target: Target) -> bool {
         match target {
             Target::Origin(index) => self.volume(index).standing == Standing::Uncached,
-            Target::Cache | Target::State => false,
+            Target::Cache | Target::Mirror | Target::State => false,
         }
     }
 

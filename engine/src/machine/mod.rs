@@ -19,6 +19,7 @@ pub mod fingerprint;
 pub(crate) mod flight;
 pub(crate) mod flush;
 pub(crate) mod guard;
+pub(crate) mod halves;
 pub(crate) mod neighbours;
 pub(crate) mod origin;
 pub(crate) mod outbox;
@@ -46,6 +47,7 @@ use crate::machine::adding::Proposed;
 use crate::machine::barrier::CacheBarrier;
 use crate::machine::destage::run::Run;
 use crate::machine::guard::{Blocks, Hold};
+use crate::machine::halves::Halves;
 use crate::machine::neighbours::Neighbours;
 use crate::machine::outbox::Outbox;
 use crate::machine::request::{Active, RequestKey};
@@ -63,6 +65,7 @@ use crate::number::to_u32;
 use crate::status::{Bypass, Content, WearStatus};
 use crate::store::{Operations, Store};
 use crate::units::{BLOCK_BYTES, Nanos, SECTOR_BYTES, SectorRange, VOLUMES_MAX, VolumeIndex};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use slab::Slab;
 
@@ -94,6 +97,8 @@ pub(crate) struct Machine<S: Operations> {
     wear: Wear,
     pub(crate) slow_cache: SlowCache,
     outbox: Outbox<S::Flight>,
+    /// The two devices of a mirrored cache.
+    pub(crate) halves: Option<Box<Halves<S::Flight>>>,
     pub(crate) runs: Slab<Run>,
     /// Why the cache is not written any more.
     pub(crate) latched: Option<Errno>,
@@ -138,6 +143,7 @@ impl<S: Store> Machine<S> {
             wear: Wear::default(),
             slow_cache: SlowCache::new(config.slowness),
             outbox: Outbox::new(),
+            halves: None,
             runs: Slab::new(),
             latched: None,
             unix_seconds: 0,
@@ -243,6 +249,22 @@ impl<S: Store> Machine<S> {
     ) {
         self.set_now(now);
         let flight = self.outbox.land(io);
+        if self.halves.is_some() {
+            self.landed_on_halves(flight, result, memory);
+        } else {
+            self.landed(flight, result, memory);
+        }
+        self.settle(memory);
+    }
+
+    /// Takes the outcome of an operation of a device, or of both halves of a mirrored cache.
+    #[inline]
+    pub(crate) fn landed<M: Memory>(
+        &mut self,
+        flight: Flight<S::Flight>,
+        result: Result<(), Errno>,
+        memory: &mut M,
+    ) {
         // HAZARD 10: a cache that is gone fails reads, too, and no write may come that would show it.
         let gone = result.err().filter(|errno| errno.is_gone() && flight.is_of_cache(S::is_of_cache));
         match flight {
@@ -271,11 +293,15 @@ impl<S: Store> Machine<S> {
             Flight::Fingerprint { volume, at, buffer } => {
                 self.fingerprint_done(volume, at, buffer, result, memory);
             }
+            Flight::Leg { .. }
+            | Flight::Page { .. }
+            | Flight::Copy
+            | Flight::Mend { .. }
+            | Flight::WriteAgain { .. } => unreachable!("a half's own operations end with it"),
         }
         if let Some(errno) = gone {
             self.latch(errno, memory);
         }
-        self.settle(memory);
     }
 
     /// Lets time pass: call it when [`Machine::deadline`] was reached.
@@ -297,6 +323,9 @@ impl<S: Store> Machine<S> {
     pub(crate) fn poll_effect<M: Memory>(&mut self, memory: &mut M) -> Option<Effect> {
         if self.outbox.is_empty() {
             S::assemble(self, memory);
+            if self.halves.is_some() {
+                self.pump_halves(memory);
+            }
         }
         self.outbox.next()
     }
@@ -317,6 +346,9 @@ impl<S: Store> Machine<S> {
     /// Restores what must hold between two calls: everything that can go on, goes on.
     fn settle<M: Memory>(&mut self, memory: &mut M) {
         loop {
+            if self.halves.is_some() {
+                self.pump_halves(memory);
+            }
             self.let_go_on(memory);
             S::repair(self, memory);
             self.pump_superblock(memory);
@@ -444,7 +476,11 @@ impl<S: Store> Machine<S> {
     /// Issues an operation; `flight` comes back with its completion.
     #[inline]
     pub(crate) fn issue(&mut self, target: Target, op: IoOp, flight: Flight<S::Flight>) {
-        self.outbox.issue(target, op, flight);
+        if target == Target::Cache && self.halves.is_some() {
+            self.issue_on_halves(op, flight, None);
+        } else {
+            self.outbox.issue(target, op, flight);
+        }
     }
 
     /// Counts content in the write to the cache that is issued now.

@@ -36,19 +36,31 @@ impl<T> Outbox<T> {
     /// Queues an operation; `flight` comes back by [`Outbox::land`] when a device answered it.
     #[inline]
     pub fn issue(&mut self, target: Target, op: IoOp, flight: Flight<T>) {
+        self.count(target, &op);
+        self.send(target, op, flight);
+    }
+
+    /// Counts an operation of a device. What goes to both halves of a mirrored cache is counted once.
+    #[inline]
+    pub fn count(&mut self, target: Target, op: &IoOp) {
         let bytes = match target {
             Target::Cache => Some(&mut self.cache_bytes),
             Target::Origin(volume) => Some(&mut self.origin_bytes[volume.at()]),
-            Target::State => None,
+            Target::Mirror | Target::State => None,
         };
         if let Some(bytes) = bytes {
-            match &op {
+            match op {
                 IoOp::Read { into, .. } => bytes.read_bytes += into.len_bytes(),
                 IoOp::Write { from, .. } => bytes.written_bytes += from.len_bytes(),
                 IoOp::Flush => bytes.flushes += 1,
                 IoOp::Discard { .. } | IoOp::WriteZeroes { .. } | IoOp::Abandon(_) => (),
             }
         }
+    }
+
+    /// Queues an operation that is not counted.
+    #[inline]
+    pub fn send(&mut self, target: Target, op: IoOp, flight: Flight<T>) {
         self.serial = self.serial.wrapping_add(1);
         let key = self.flights.insert((self.serial, flight));
         let id = IoId((u64::from(self.serial) << 32) | wide(key));

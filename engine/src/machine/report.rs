@@ -38,6 +38,7 @@ impl<S: Store> Machine<S> {
             written: self.outbox.written(),
             wear: self.wear_status(),
             pace: self.slow_cache.status(self.now),
+            pair: self.halves.as_ref().map(|halves| halves.status()),
             ..CacheStatus::default()
         };
         self.store.fill_status(&mut cache);

@@ -7,7 +7,7 @@
 //!
 //! It counts as nobody's read, and keeps nothing off a block: what was changed while it was read is left to the next scrub.
 
-use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, Target};
+use crate::effect::{Effect, Errno, IoOp, Notice, Pieces};
 use crate::machine::Machine;
 use crate::machine::flight::Flight;
 use crate::machine::piece::{Checksums, Piece, Source};
@@ -17,6 +17,7 @@ use crate::machine::work_slice;
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
 use crate::number::to_u32;
+use crate::pair::Half;
 use crate::store::{Cached, Store};
 use crate::units::{BLOCK_BYTES, BlockKey, Place, VolumeIndex};
 
@@ -131,7 +132,9 @@ impl<S: Store> Machine<S> {
         let offset_bytes = self.store.offset_bytes(*place);
         let op = IoOp::Read { offset_bytes, into: Pieces::One(piece.slice) };
         self.requests[request].parts += 1;
-        self.issue(Target::Cache, op, Flight::ScrubRead { request, piece, is_second });
+        // Of a mirrored cache the second half follows.
+        let flight = Flight::ScrubRead { request, piece, is_second };
+        self.issue_from_half(op, flight, Half::First);
     }
 
     pub(crate) fn scrub_read_done<M: Memory>(

@@ -241,7 +241,11 @@ impl<S: Store> Machine<S> {
     pub(crate) fn pass_slow_cache_by<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
         let now = self.now;
         let read_bytes = self.outbox.cache_bytes().read_bytes;
-        match self.slow_cache.look(now, read_bytes, self.outbox.cache_reads()) {
+        let turn = match &self.halves {
+            None => self.slow_cache.look(now, read_bytes, self.outbox.cache_reads()),
+            Some(halves) => self.slow_cache.look(now, read_bytes, halves.cache_reads()),
+        };
+        match turn {
             Some(Turn::Slow) => {
                 let SlowCache { usual_ns, slow_ns, .. } = self.slow_cache;
                 let (usual_us, slow_us) = (usual_ns / 1000, slow_ns / 1000);

@@ -31,8 +31,10 @@ use crate::store::log::scan::ScanError;
 use crate::store::slots::records::persistence::commit::MissingPage;
 use crate::store::slots::recovery::plan::PlanError;
 use crate::store::slots::{self, SlotStore};
-use crate::units::{BLOCK_BYTES, VOLUMES_MAX, VolumeIndex};
+use crate::store::{Durability, Lookup};
+use crate::units::{BLOCK_BYTES, VOLUMES_MAX, VolumeIndex, payload_checksum};
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 pub use ephemeral::{Lacking, NotedVolume, is_replaced, may_be_replaced, needs_its_cache};
@@ -196,6 +198,27 @@ impl Opened {
         self.volumes[index.at()].as_ref().map_or(0, |volume| volume.cached_blocks * BLOCK_BYTES)
     }
 
+    /// The last batch of a log; 0 with slots.
+    fn last_sequence(&self) -> u64 {
+        match &self.store {
+            OpenedStore::Log(log) => log.store.completed(),
+            OpenedStore::Slots(_) => 0,
+        }
+    }
+
+    /// The checksums of the blocks that a log holds, by their offset on the cache device; none with slots.
+    fn checksums(&self) -> BTreeMap<u64, u32> {
+        let mut known = BTreeMap::new();
+        if let OpenedStore::Log(log) = &self.store {
+            log.store.index.for_each(|_, entry| {
+                known.insert(log.store.offset_bytes(entry.place), entry.checksum);
+            });
+            let ordered = self.volumes.iter().flatten().flat_map(|volume| volume.destage.ordered_places());
+            known.extend(ordered.map(|(place, checksum)| (log.store.offset_bytes(place), checksum)));
+        }
+        known
+    }
+
     /// Clean slots. Empty for a log.
     #[must_use]
     pub fn clean_slots(&self) -> Vec<CleanSlot> {
@@ -259,6 +282,28 @@ pub fn open<I: Image>(image: &mut I, options: Options) -> Result<Opened, OpenErr
 /// # Errors
 /// As [`open`].
 pub fn inspect<I: Image>(image: &mut I, options: Options) -> Result<Opened, OpenError> {
+    let found = inspect_copy(image, options);
+    // After a clean stop two copies say the same.
+    if found.as_ref().is_ok_and(|found| found.superblock.clean_stop) || !image.turn_over() {
+        return found;
+    }
+    // RULE 20: a crash, a failed flush or rot may have taken from one copy what the other one has.
+    let other = inspect_copy(image, options);
+    let takes_first = match (&found, &other) {
+        (Ok(first), Ok(second)) => first.last_sequence() >= second.last_sequence(),
+        (Ok(_), Err(_)) => true,
+        (Err(_), Ok(_)) => false,
+        (Err(_), Err(_)) => true,
+    };
+    if takes_first {
+        image.turn_over();
+        return found;
+    }
+    other
+}
+
+/// Reads the cache on one copy of `image`.
+fn inspect_copy<I: Image>(image: &mut I, options: Options) -> Result<Opened, OpenError> {
     let (superblock, _) = load_superblock(image)?;
     // RULE 16: of a line of caches one is believed.
     if superblock.line.succession != Succession::None {
@@ -285,7 +330,21 @@ pub fn begin_session<I: Image>(
     Ok(opened)
 }
 
+/// Makes the two copies of a cache the same, where there are two, by what [`inspect`] found: before anything is written to a cache
+/// that is not to run. A session begins with it.
+///
+/// # Errors
+/// The device's errno.
+pub fn settle<I: Image>(image: &mut I, opened: &Opened) -> Result<(), Errno> {
+    let mut known = None;
+    image.settle(&mut |offset_bytes, block| {
+        let known = known.get_or_insert_with(|| opened.checksums());
+        known.get(&offset_bytes).map(|checksum| payload_checksum(block) == *checksum)
+    })
+}
+
 fn make_durable<I: Image>(image: &mut I, opened: &mut Opened, mutations: Mutations) -> Result<(), Errno> {
+    settle(image, opened)?;
     match &mut opened.store {
         OpenedStore::Log(log) => log.wipe_dead_tail(image, mutations)?,
         OpenedStore::Slots(store) => slots::recovery::begin_session(image, store, &opened.superblock)?,

@@ -27,6 +27,7 @@ use crate::machine::Machine;
 use crate::machine::destage::order::ledger::Interval;
 use crate::machine::destage::run::Copied;
 use crate::machine::guard::{Blocks, Hold, Stamp};
+use crate::machine::halves::mending::Spot;
 use crate::machine::piece::{Piece, WaitingRead};
 use crate::machine::request::RequestKey;
 use crate::machine::volume::Volume;
@@ -87,6 +88,10 @@ pub(crate) trait Operations: Sized {
     type Flight;
     /// Whether such an operation is one of the cache device.
     fn is_of_cache(flight: &Self::Flight) -> bool;
+    /// The blocks that such an operation reads, as far as their checksums are known.
+    fn spots(_flight: &Self::Flight) -> Vec<Spot> {
+        Vec::new()
+    }
     /// Takes the completion of the store's own operation.
     fn complete<M: Memory>(
         m: &mut Machine<Self>,

@@ -382,7 +382,7 @@ impl Rig {
         let device = match io.target {
             Target::Cache => &mut self.cache,
             Target::Origin(_) => &mut self.origin,
-            Target::State => return Ok(()),
+            Target::Mirror | Target::State => return Ok(()),
         };
         match &io.op {
             IoOp::Read { offset_bytes, into } => {
@@ -421,7 +421,7 @@ fn describe(io: &Io) -> Option<Op> {
     let device = match io.target {
         Target::Cache => Device::Cache,
         Target::Origin(_) => Device::Origin,
-        Target::State => return None,
+        Target::Mirror | Target::State => return None,
     };
     let len = |pieces: &Pieces| pieces.len_bytes();
     let (kind, offset_bytes, len_bytes) = match &io.op {

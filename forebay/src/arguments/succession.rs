@@ -11,8 +11,11 @@ pub struct Replace {
     #[arg(value_name = "CACHE", value_parser = devices::parse)]
     pub cache: DeviceSpec,
     /// The device that takes its place. It is formatted.
-    #[arg(value_name = "DEV", value_parser = devices::parse)]
-    pub device: DeviceSpec,
+    #[arg(value_name = "DEV", value_parser = devices::parse, required_unless_present = "mirror")]
+    pub device: Option<DeviceSpec>,
+    /// The device that takes the place of the half that is out of a mirrored cache, or that half itself: all is copied to it.
+    #[arg(long, value_name = "DEV", value_parser = devices::parse, conflicts_with = "device")]
+    pub mirror: Option<DeviceSpec>,
     /// Format DEV although it holds something: repeat its name here.
     #[arg(long, value_name = "DEV", value_parser = devices::parse)]
     pub wipe: Option<DeviceSpec>,

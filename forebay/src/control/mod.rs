@@ -15,6 +15,7 @@ use crate::addition::{Added, Wish};
 use crate::attachment::{AttachOptions, Attached};
 use crate::output::Size;
 use crate::report::{AdviceReport, StatsReport, StatusReport};
+use crate::running::halves::{RejoinWish, Rejoined};
 use crate::running::succession::{ReplaceWish, Succeeded};
 use crate::setting::Setting;
 use engine::units::BLOCK_BYTES;
@@ -68,6 +69,11 @@ pub enum Question {
     Replace {
         /// The device.
         wish: ReplaceWish,
+    },
+    /// Put a device in the place of the half of a mirrored cache that is out.
+    Rejoin {
+        /// The device.
+        wish: RejoinWish,
     },
     /// Give the cache another size.
     Resize {
@@ -136,6 +142,8 @@ pub enum Answer {
     Added(Added),
     /// Another device is the cache, or the cache has another size.
     Succeeded(Succeeded),
+    /// Both halves of the mirrored cache count.
+    Rejoined(Rejoined),
     /// The cache is warm.
     Warmed(Warmed),
     /// All that is cached was compared with its checksums.
@@ -174,6 +182,8 @@ pub enum Phase {
     Warming,
     /// The cache's content is compared with its checksums.
     Scrubbing,
+    /// The cache's content is copied to a half.
+    Copying,
 }
 
 /// Result of `warm`, in blocks of 4 KiB.

@@ -1,5 +1,6 @@
 //! The page of metrics: every family with its type, its help and its labels.
 
+mod halves;
 mod limits;
 mod scrub;
 
@@ -49,6 +50,7 @@ pub fn encode(figures: &Figures, advice: Option<&AdviceReport>) -> Result<String
     }
     if let Some(cache) = &figures.status.cache {
         body.cache(cache);
+        body.halves(&cache.mirror);
     }
     if let Some(scrub) = &figures.status.scrub {
         body.scrub(scrub);

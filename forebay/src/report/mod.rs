@@ -3,6 +3,7 @@
 mod advice;
 mod clients;
 mod division;
+mod halves;
 mod history;
 mod pace;
 pub mod rates;
@@ -15,6 +16,7 @@ mod status;
 pub use advice::{AdviceReport, VolumeFacts, WearFacts};
 pub use clients::ClientsReport;
 pub use division::Division;
+pub use halves::HalfReport;
 pub use history::{ChangeReport, changes, now_seconds};
 pub use pace::{PaceReport, milliseconds};
 pub use scrub::ScrubReport;

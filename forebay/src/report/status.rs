@@ -1,6 +1,6 @@
 //! Report of `status`.
 
-use super::{ChangeReport, ClientsReport, Division, PaceReport, ScrubReport};
+use super::{ChangeReport, ClientsReport, Division, HalfReport, PaceReport, ScrubReport, halves};
 use crate::output::Size;
 use crate::setting::VolumeSettings;
 use crate::state::hexadecimal;
@@ -257,6 +257,9 @@ pub struct CacheReport {
     /// Bytes that it may be written in its life, as set with `serve --endurance`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endurance_bytes: Option<u64>,
+    /// Both halves, if it is mirrored.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mirror: Vec<HalfReport>,
 }
 
 /// The wear budget of the cache device.
@@ -451,6 +454,7 @@ impl CacheReport {
             lifetime_written_bytes: 0,
             wear: status.wear.map(WearReport::from),
             endurance_bytes: None,
+            mirror: Vec::new(),
         }
     }
 }
@@ -500,6 +504,9 @@ impl StatusReport {
                 writeln!(to, "profile    {} ({}){safety}", cache.profile, cache.composition)?;
                 if cache.ephemeral {
                     writeln!(to, "ephemeral  a blank device is formatted anew at the start")?;
+                }
+                if !cache.mirror.is_empty() {
+                    halves::print(&cache.mirror, &cache.device, to)?;
                 }
                 cache.print_use(to)?;
                 writeln!(

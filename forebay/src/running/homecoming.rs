@@ -16,7 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Interval at which a long job reports its progress and checks whether to go on.
-const PROGRESS_EVERY: Duration = Duration::from_millis(200);
+pub(super) const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 /// Bytes compared at once; less than [`live::server::Handle::read`] takes.
 const COMPARE_BYTES_MAX: u64 = 128 << 10;
 /// Most attempts of a read that finds no memory free, with [`PROGRESS_EVERY`] between.

@@ -2,6 +2,7 @@
 
 mod adding;
 mod devices;
+pub mod halves;
 mod homecoming;
 pub mod notices;
 pub mod recording;
@@ -19,7 +20,7 @@ use crate::access::{Access, ControlAccess};
 use crate::arguments::RunOptions;
 use crate::attachment::AttachOptions;
 use crate::configuration::Configuration;
-use crate::control::{Answer, Answering, Listener, Progress, Question, SocketFile};
+use crate::control::{Answer, Answering, Progress, Question};
 use crate::events::Event;
 use crate::interrupt::{Interrupts, spawn};
 use crate::log::{Log, event};
@@ -28,7 +29,6 @@ use crate::report::{
     AdviceReport, CacheIdentity, CacheReport, LimitsReport, Measured, RecoveryReport, StatsReport,
     StatusReport, VolumeFacts, VolumeReport, WearFacts, changes, now_seconds,
 };
-use crate::run_dir::RunDirectory;
 use crate::setting::Setting;
 use crate::startup::{Begun, MemoryShares, Prepared, Served};
 use crate::state::{LiveRecord, RecordNote, StateDirectory};
@@ -40,17 +40,17 @@ use engine::engine::Engine;
 use engine::format::Superblock;
 use engine::status::{Status, VolumeStatus};
 use engine::units::{SECTOR_BYTES, VOLUMES_MAX, VolumeIndex};
-use live::devices::Device;
+use halves::{SharedHalves, Sockets};
+use live::devices::{Device, DeviceSpec};
 use live::server::{
     Acceptor, Config, ControlError, ControlOp, ExportConfig, Handle, ListenAddress,
     SOCKET_PERMISSIONS_DEFAULT, Server, TlsError,
 };
-use notices::notices;
+use notices::{abandon, doubt, notices};
 use sampling::Sampling;
 use schedule::Schedule;
 pub use schedule::flush_on_schedule;
 use scrubbing::Scrubbing;
-use std::io;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -99,8 +99,10 @@ pub struct Running {
     memory: MemoryShares,
     /// Itself, to answer verbs under another name.
     me: OnceLock<Weak<Running>>,
-    /// The file of the control socket, as long as it is there.
-    socket: Mutex<Option<SocketFile>>,
+    /// The control sockets, as long as they are there.
+    sockets: Mutex<Sockets>,
+    /// The halves of a mirrored cache.
+    halves: SharedHalves,
     /// Why the daemon cannot go on.
     broken: OnceLock<String>,
     /// The volumes that are devices of this machine.
@@ -120,8 +122,10 @@ pub struct Running {
 
 /// A cache, from the beginning of a session with it to the end.
 pub struct Era {
-    /// The device.
-    pub cache: Device,
+    /// The cache as the operator named it.
+    pub name: DeviceSpec,
+    /// Its device; `None` if it is mirrored.
+    device: Option<Device>,
     /// Its size.
     pub cache_bytes: u64,
     /// Its identity in reports.
@@ -203,18 +207,21 @@ pub fn run<T: Send + 'static>(
     interrupts: &Interrupts,
     job: impl FnOnce(&Arc<Running>) -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let Prepared { cache, volumes, record, state, identity, memory, options, session } = prepared;
+    let Prepared { cache, halves, volumes, record, state, identity, memory, options, session } = prepared;
     let volumes = ServedVolumes::new(volumes);
     let (log, printer) = Log::open()?;
     let latch = Arc::new(OnceLock::new());
     let is_daemon = !doors.listen.is_empty();
     let exports = if is_daemon { exports(&volumes) } else { Vec::new() };
     let doubts = Arc::new(AtomicU64::new(0));
+    let ([first, second], shared) = (halves.devices.clone(), SharedHalves::new(halves));
+    let (half_watch, lost) = shared.watch();
     let doubt = doubt(&volumes, &record, identity.ephemeral, Arc::clone(&doubts), log.clone());
     let config = Config {
         pool_bytes: memory.pool_bytes,
         kept_bytes: memory.kept_bytes,
-        cache: Some(cache.clone()),
+        cache: first,
+        mirror: second,
         origins: origins(&volumes),
         exports,
         listen: doors.listen,
@@ -224,25 +231,21 @@ pub fn run<T: Send + 'static>(
         limits: doors.access.limits,
         abandon: abandon(&volumes, &record, log.clone()),
         device_timeout: doors.device_timeout,
-        notice: Box::new(notices(volumes.clone(), is_daemon, Arc::clone(&latch), log, doubt)),
+        notice: Box::new(notices(&volumes, is_daemon, &latch, log, half_watch, doubt)),
         reactors: doors.threads,
     };
     let (server, handle) = Server::new(config)?;
-    let (answering, answerer) = mpsc::channel();
-    let socket = Listener::open(&RunDirectory::find(), cache.spec(), doors.access.control)?;
-    let socket = socket.answer_with(answerer)?;
-    let (start, started) = mpsc::channel::<Arc<Running>>();
-    let (done, outcome) = mpsc::channel();
-    do_once_started(started, done, job)?;
-    let nbd = server.addresses().to_vec();
-    let (watching, list_keeping) = (doors.watching, doors.list_keeping);
+    let (sockets, answering) = Sockets::open(&cache, &shared, doors.access.control, lost)?;
+    let (start, outcome) = do_once_started(job)?;
+    let (nbd, watching, list_keeping) = (server.addresses().to_vec(), doors.watching, doors.list_keeping);
     let (kept_list, written_before_bytes) = (record.list(), record.written_bytes());
     let mut begun = None;
     let engine = server.run(|| {
         interrupts.attend();
         let Begun { engine, recovery } = session.begin()?;
         let era = Era {
-            cache,
+            name: cache,
+            device: shared.only(),
             cache_bytes: engine.superblock().cache_bytes,
             identity,
             session: engine.superblock().session,
@@ -273,7 +276,8 @@ pub fn run<T: Send + 'static>(
             options,
             memory,
             me: OnceLock::new(),
-            socket: Mutex::new(Some(socket)),
+            sockets: Mutex::new(sockets),
+            halves: shared,
             broken: OnceLock::new(),
             attachments: Mutex::default(),
             doubts,
@@ -285,25 +289,28 @@ pub fn run<T: Send + 'static>(
         });
         let _ = running.me.set(Arc::downgrade(&running));
         begun = Some(Arc::clone(&running));
-        // Both threads wait for it.
-        let _ = answering.send(Arc::clone(&running));
+        // All these threads wait for it.
+        answering.iter().for_each(|answering| drop(answering.send(Arc::clone(&running))));
         let _ = start.send(running);
         Ok::<_, anyhow::Error>(engine)
     })?;
     let begun = begun.context("the session did not begin")?;
-    drop(begun.socket.lock().unwrap_or_else(PoisonError::into_inner).take());
+    begun.close_sockets();
     printer.finish();
     begun.note_clean(&engine.status(), engine.superblock());
     outcome.recv().context("the job ended without a result")?
     // The devices and with them the locks end here, after all notes are made.
 }
 
+/// The way to begin a job, and its outcome.
+type Started<T> = (mpsc::Sender<Arc<Running>>, mpsc::Receiver<Result<T>>);
+
 /// Starts the thread of the job, which waits for the session to begin, and stops the cache when the job is done.
 fn do_once_started<T: Send + 'static>(
-    started: mpsc::Receiver<Arc<Running>>,
-    done: mpsc::Sender<Result<T>>,
     job: impl FnOnce(&Arc<Running>) -> Result<T> + Send + 'static,
-) -> Result<()> {
+) -> Result<Started<T>> {
+    let (start, started) = mpsc::channel::<Arc<Running>>();
+    let (done, outcome) = mpsc::channel();
     spawn("job", move || {
         // Without a session there is no job.
         let Ok(running) = started.recv() else { return };
@@ -311,7 +318,8 @@ fn do_once_started<T: Send + 'static>(
         let stopped = running.handle.stop().context("the cache did not stop cleanly");
         // The receiver exists as long as the server runs; after its failure the result is not needed.
         let _ = done.send(result.and_then(|value| stopped.map(|()| value)));
-    })
+    })?;
+    Ok((start, outcome))
 }
 
 /// The origins by slot.
@@ -335,44 +343,6 @@ fn export(volume: &Served) -> ExportConfig {
         size_bytes: volume.size_bytes,
         min_block_bytes: volume.min_block_bytes,
         read_only: volume.mode == WriteMode::Readonly,
-    }
-}
-
-type Abandon = Box<dyn FnMut(VolumeIndex) -> io::Result<()> + Send>;
-
-/// Hazard 10: notes that the cached content is void, before a write passes a failed cache to the origin.
-fn abandon(volumes: &ServedVolumes, record: &Arc<LiveRecord>, log: Log) -> Abandon {
-    let (volumes, record) = (volumes.clone(), Arc::clone(record));
-    Box::new(move |index| {
-        let volume = volumes.of(index).ok_or(io::ErrorKind::NotFound)?;
-        record
-            .change_volume(volume.id.0, |note| {
-                note.abandoned = true;
-                note.may_be_dirty = false;
-            })
-            .map_err(|error| {
-                log.say(Event::NotNoted, "abandon".to_owned(), format!("{error:#}"));
-                io::Error::other(error)
-            })
-    })
-}
-
-/// Notes of an ephemeral cache, before a client learns that an origin failed: what that has dropped, the cache alone has from
-/// then on (rule 17).
-fn doubt(
-    volumes: &ServedVolumes,
-    record: &Arc<LiveRecord>,
-    is_ephemeral: bool,
-    doubts: Arc<AtomicU64>,
-    log: Log,
-) -> impl Fn(VolumeIndex) + Send + 'static {
-    let (volumes, record) = (volumes.clone(), Arc::clone(record));
-    move |index| {
-        let Some(volume) = volumes.of(index).filter(|_| is_ephemeral) else { return };
-        doubts.fetch_add(1, Ordering::SeqCst);
-        if let Err(error) = record.change_volume(volume.id.0, |note| note.may_be_dirty = true) {
-            log.say(Event::NotNoted, "doubt".to_owned(), format!("{error:#}"));
-        }
     }
 }
 
@@ -459,6 +429,7 @@ impl Running {
                 latched_because: self.latch.get().map(|errno| notices::latched(*errno)),
                 lifetime_written_bytes: self.lifetime_written_bytes(&status),
                 endurance_bytes: self.watching.endurance_bytes,
+                mirror: self.mirror_report(status.cache.pair.as_ref()),
                 ..CacheReport::new(&status.cache, &era.identity)
             }),
             session: status.session,
@@ -671,9 +642,16 @@ impl Running {
     pub fn note_drained(&self) -> Result<()> {
         let _held = self.note_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let doubts = self.doubts.load(Ordering::SeqCst);
-        let status = self.picture()?;
+        // A mirrored cache with one half writes through, and back again when both count.
+        let (status, modes) = self.handle.with_core(|engine| {
+            let records = engine.superblock().volumes.iter();
+            let modes: Vec<_> = records.map(|record| record.as_ref().map(|record| record.mode)).collect();
+            (engine.status(), modes)
+        })?;
         let is_clean = |volume: &VolumeStatus| {
-            volume.mode_target != WriteMode::Writeback && volume.dirty_bytes == 0 && volume.lost_bytes == 0
+            let is_back = |mode| mode == WriteMode::Writeback;
+            let may_be_back = is_back(volume.mode_target) || modes[volume.index.at()].is_some_and(is_back);
+            !may_be_back && volume.dirty_bytes == 0 && volume.lost_bytes == 0
         };
         self.note(&status, doubts, is_clean)
     }
@@ -752,6 +730,7 @@ impl Answering for Running {
             }
             Question::Add { wish } => self.add(&wish).map(Answer::Added),
             Question::Replace { wish } => self.replace(&wish, on_progress).map(Answer::Succeeded),
+            Question::Rejoin { wish } => self.rejoin(&wish, on_progress).map(Answer::Rejoined),
             Question::Resize { wanted_bytes } => {
                 self.resize(wanted_bytes, on_progress).map(Answer::Succeeded)
             }

@@ -1,24 +1,30 @@
 //! Notices: unasked messages of a running cache to its operator.
 
+use super::halves::HalvesWatch;
 use super::volumes::ServedVolumes;
 use crate::events::Event;
 use crate::log::Log;
+use crate::state::LiveRecord;
 use crate::superblock::system;
 use engine::effect::{Errno, Notice, Target};
+use engine::pair::Half;
 use engine::units::VolumeIndex;
 use live::server::ServerNotice;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Reports the server's notices, with the names of volumes where the engine knows numbers, and keeps the reason why the
 /// cache is not written any more. `origin_failed` is called before a client learns of a failure.
 pub(super) fn notices(
-    volumes: ServedVolumes,
+    volumes: &ServedVolumes,
     is_daemon: bool,
-    latch: Arc<OnceLock<Errno>>,
+    latch: &Arc<OnceLock<Errno>>,
     log: Log,
+    halves: HalvesWatch,
     origin_failed: impl Fn(VolumeIndex) + Send + 'static,
 ) -> impl FnMut(ServerNotice) + Send + 'static {
+    let (volumes, latch) = (volumes.clone(), Arc::clone(latch));
     move |said| {
         let name = |index: VolumeIndex| volumes.name(index);
         if let ServerNotice::Engine(Notice::CacheLatched { errno }) = said {
@@ -28,11 +34,55 @@ pub(super) fn notices(
         if let ServerNotice::Engine(Notice::OriginError { volume, .. }) = said {
             origin_failed(volume);
         }
+        if let ServerNotice::Engine(Notice::HalfLost { .. }) = said {
+            // The thread that notes it ends with the process.
+            let _ = halves.lost.send(());
+        }
         // The verb that drains a volume without a daemon says so itself.
         let is_said_elsewhere = matches!(said, ServerNotice::Engine(Notice::Drained { .. })) && !is_daemon;
         if !is_said_elsewhere {
             let volume = volume(&said).map(|index| name(index).to_owned());
-            log.say_of(event(&said), volume, kind(&said), line(&said, name));
+            let half_name = |half| halves.halves.name(half);
+            let line = of_half(&said, half_name).unwrap_or_else(|| line(&said, name));
+            log.say_of(event(&said), volume, kind(&said), line);
+        }
+    }
+}
+
+type Abandon = Box<dyn FnMut(VolumeIndex) -> io::Result<()> + Send>;
+
+/// Hazard 10: notes that the cached content is void, before a write passes a failed cache to the origin.
+pub(super) fn abandon(volumes: &ServedVolumes, record: &Arc<LiveRecord>, log: Log) -> Abandon {
+    let (volumes, record) = (volumes.clone(), Arc::clone(record));
+    Box::new(move |index| {
+        let volume = volumes.of(index).ok_or(io::ErrorKind::NotFound)?;
+        record
+            .change_volume(volume.id.0, |note| {
+                note.abandoned = true;
+                note.may_be_dirty = false;
+            })
+            .map_err(|error| {
+                log.say(Event::NotNoted, "abandon".to_owned(), format!("{error:#}"));
+                io::Error::other(error)
+            })
+    })
+}
+
+/// Notes of an ephemeral cache, before a client learns that an origin failed: what that has dropped, the cache alone has from
+/// then on (rule 17).
+pub(super) fn doubt(
+    volumes: &ServedVolumes,
+    record: &Arc<LiveRecord>,
+    is_ephemeral: bool,
+    doubts: Arc<AtomicU64>,
+    log: Log,
+) -> impl Fn(VolumeIndex) + Send + 'static {
+    let (volumes, record) = (volumes.clone(), Arc::clone(record));
+    move |index| {
+        let Some(volume) = volumes.of(index).filter(|_| is_ephemeral) else { return };
+        doubts.fetch_add(1, Ordering::SeqCst);
+        if let Err(error) = record.change_volume(volume.id.0, |note| note.may_be_dirty = true) {
+            log.say(Event::NotNoted, "doubt".to_owned(), format!("{error:#}"));
         }
     }
 }
@@ -62,6 +112,8 @@ pub fn event(said: &ServerNotice) -> Event {
     match said {
         ServerNotice::Engine(Notice::OriginError { .. }) => Event::OriginFailed,
         ServerNotice::Engine(Notice::CacheLatched { .. }) => Event::CacheFailed,
+        ServerNotice::Engine(Notice::HalfLost { .. }) => Event::HalfLost,
+        ServerNotice::Engine(Notice::HalfBack { .. }) => Event::HalfBack,
         ServerNotice::Engine(Notice::CacheSlow { .. }) => Event::CacheSlow,
         ServerNotice::Engine(Notice::CacheWell { .. }) => Event::CacheWell,
         ServerNotice::Engine(Notice::CorruptClean { errno: None, .. }) => Event::CleanRotted,
@@ -114,6 +166,31 @@ pub fn latched(errno: Errno) -> String {
     format!("the cache device failed: {error}{advice}, then restart the daemon; until then it is not written")
 }
 
+/// The line of a notice about a half of a mirrored cache; `None` of others.
+fn of_half(said: &ServerNotice, name: impl Fn(Half) -> Option<String>) -> Option<String> {
+    match said {
+        ServerNotice::Engine(Notice::HalfLost { half, errno }) => {
+            let (lost, other) = (name(*half)?, name(half.other())?);
+            Some(format!(
+                "the half {lost} of the mirrored cache failed and does not count any more: {}; the cache goes on with {other} \
+                 alone; forebay replace {other} --mirror DEV takes a device in its place",
+                system(*errno)
+            ))
+        }
+        ServerNotice::Engine(Notice::HalfBack { half }) => {
+            Some(format!("the half {} of the mirrored cache has everything and counts again", name(*half)?))
+        }
+        ServerNotice::DeviceGone { target: target @ (Target::Cache | Target::Mirror) } => {
+            let half = if *target == Target::Cache { Half::First } else { Half::Second };
+            Some(format!(
+                "the half {} of the mirrored cache did not answer in time; it is not used any more",
+                name(half)?
+            ))
+        }
+        _ => None,
+    }
+}
+
 fn line(said: &ServerNotice, name: impl Fn(VolumeIndex) -> String) -> String {
     let said = match said {
         ServerNotice::Engine(said) => said,
@@ -150,6 +227,7 @@ fn line(said: &ServerNotice, name: impl Fn(VolumeIndex) -> String) -> String {
             )
         }
         Notice::CacheLatched { errno } => latched(errno),
+        Notice::HalfLost { .. } | Notice::HalfBack { .. } => ServerNotice::Engine(*said).to_string(),
         Notice::CacheSlow { usual_us, slow_us } => {
             let [usual, slow] = [usual_us, slow_us].map(crate::report::milliseconds);
             format!(

@@ -5,14 +5,14 @@
 //! cache is the one, a new engine begins with that, empty, and the gate opens. Doors, exports and clients stay.
 
 use super::{Era, Running};
-use crate::control::{Listener, Progress};
+use crate::control::Progress;
 use crate::events::Event;
 use crate::formatting::{self, NewCache};
+use crate::halves::Halves;
 use crate::log::event;
 use crate::output::Size;
 use crate::ownership::is_same;
 use crate::report::{CacheIdentity, now_seconds};
-use crate::run_dir::RunDirectory;
 use crate::startup::{begin_on, check_memory, discards, engine_config, random_bytes, share_memory};
 use crate::superblock::{self, system};
 use anyhow::{Context, Result, anyhow, bail};
@@ -26,7 +26,7 @@ use live::devices::{self, BlockingDevice, Device, DeviceSpec};
 use live::server::{ControlError, ControlOp, Pending};
 use serde::{Deserialize, Serialize};
 use std::ops::ControlFlow;
-use std::sync::{Arc, PoisonError, mpsc};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Longest time that clients' requests wait for what is dirty to go home. If it takes longer they go on, and it is
@@ -99,10 +99,11 @@ impl Running {
     pub fn replace(&self, wish: &ReplaceWish, on_progress: OnProgress<'_>) -> Result<Succeeded> {
         let _changing = self.change_volumes()?;
         let era = self.era();
+        era.device()?;
         let superblock = self.superblock_to_succeed(&era)?;
         let spec = devices::parse(&wish.device)?;
         let wipe = wish.wipe.as_deref().map(devices::parse).transpose()?;
-        if is_same(&spec, era.cache.spec()) {
+        if is_same(&spec, &era.name) {
             bail!("{spec} is the cache already; forebay resize gives it another size");
         }
         for volume in self.volumes.all() {
@@ -149,9 +150,10 @@ impl Running {
     pub fn resize(&self, wanted_bytes: Option<u64>, on_progress: OnProgress<'_>) -> Result<Succeeded> {
         let _changing = self.change_volumes()?;
         let era = self.era();
+        let device = era.device()?;
         let superblock = self.superblock_to_succeed(&era)?;
-        let spec = era.cache.spec();
-        let cache_bytes = formatting::size_of(&era.cache, wanted_bytes)?;
+        let spec = &era.name;
+        let cache_bytes = formatting::size_of(device, wanted_bytes)?;
         if cache_bytes == superblock.cache_bytes {
             bail!("the cache {spec} has {} already", Size(cache_bytes));
         }
@@ -168,7 +170,7 @@ impl Running {
         }
         self.check_room(&recovery::heir(&superblock, superblock.set_id, cache_bytes, layout))?;
         if cache_bytes > superblock.cache_bytes {
-            formatting::reserve_space(&era.cache)?;
+            formatting::reserve_space(device)?;
         }
         self.succeed(&Successor::Same { cache_bytes }, on_progress)
     }
@@ -177,10 +179,10 @@ impl Running {
     fn superblock_to_succeed(&self, era: &Era) -> Result<Superblock> {
         let status = self.picture()?;
         if status.cache.latched {
-            bail!("the cache {} failed; restart the daemon first", era.cache.spec());
+            bail!("the cache {} failed; restart the daemon first", era.name);
         }
         if let Some(lost) = status.volumes.iter().find(|volume| volume.lost_bytes > 0) {
-            let (spec, name) = (era.cache.spec(), &lost.name);
+            let (spec, name) = (&era.name, &lost.name);
             bail!("volume {name} has lost data; give it up first: forebay set {spec} {name} lost=give-up");
         }
         Ok(self.handle.with_core(|engine| engine.superblock().clone())?)
@@ -218,10 +220,12 @@ impl Running {
             held_seconds: since.elapsed().as_secs_f64(),
         };
         if matches!(successor, Successor::Heir(_)) {
-            self.answer_as(next.cache.spec());
-            let old = era.cache.clone();
+            self.answer_as(&next.name);
+            let old = era.device.clone();
             drop(era);
-            self.let_go_of_cache(old);
+            if let Some(old) = old {
+                self.let_go_of_cache(old);
+            }
         }
         Ok(succeeded)
     }
@@ -277,7 +281,7 @@ impl Running {
 
     /// Stops the engine behind the gate.
     fn stop_engine(&self, era: &Era) -> Result<()> {
-        let spec = era.cache.spec();
+        let spec = &era.name;
         let stop = self.handle.start_behind_gate(VolumeIndex(0), ControlOp::Stop)?;
         stop.wait().with_context(|| format!("the cache {spec} did not stop cleanly"))?;
         let is_home = self.handle.with_core(|engine| {
@@ -292,7 +296,8 @@ impl Running {
 
     /// RULE 16: the superblocks say which cache is the one, then the notes, and only then a session begins there.
     fn hand_over(&self, era: &Era, successor: &Successor) -> Result<(Era, Engine)> {
-        let mut old = BlockingDevice::new(&era.cache);
+        let here = era.device()?;
+        let mut old = BlockingDevice::new(here);
         let written_bytes = self.lifetime_written_bytes(&self.picture()?);
         let (device, handed, carried_bytes) = match successor {
             Successor::Heir(device) => {
@@ -303,15 +308,15 @@ impl Running {
                 let set_id = random_bytes().context("cannot make a new set id")?;
                 let composition = era.identity.composition;
                 let layout =
-                    formatting::divide(&era.identity.profile, &composition, era.cache.spec(), *cache_bytes)?;
+                    formatting::divide(&era.identity.profile, &composition, &era.name, *cache_bytes)?;
                 let remade = repeat(|| {
                     recovery::remake(&mut old, (set_id, *cache_bytes), |_, _| layout, Mutations::NONE)
                 });
-                (&era.cache, remade, written_bytes)
+                (here, remade, written_bytes)
             }
         };
         let superblock =
-            handed.with_context(|| format!("the cache {} cannot give its place up", era.cache.spec()))?;
+            handed.with_context(|| format!("the cache {} cannot give its place up", era.name))?;
         let mut notes = self.state.load_or_new(&superblock.set_id)?;
         notes.written_bytes = carried_bytes;
         self.record.succeed(notes, device.spec())?;
@@ -333,7 +338,8 @@ impl Running {
         let change = Change::new(now_seconds(), "", change.0, &change.1, &change.2);
         let begun = begin_on(device, &self.record, (config, shares.index_bytes), Some(change))?;
         let next = Era {
-            cache: device.clone(),
+            name: device.spec().clone(),
+            device: Some(device.clone()),
             cache_bytes: superblock.cache_bytes,
             session: begun.engine.superblock().session,
             began: Instant::now(),
@@ -345,8 +351,10 @@ impl Running {
     }
 
     fn go_on_with(&self, next: Era, engine: Engine, successor: &Successor) -> Result<Arc<Era>> {
-        let cache = matches!(successor, Successor::Heir(_)).then(|| next.cache.clone());
+        let cache = next.device.clone().filter(|_| matches!(successor, Successor::Heir(_)));
         self.handle.swap(engine, cache).context("the cache before has operations under way")?;
+        // The lock of the one before ends with its last user.
+        next.device.iter().for_each(|device| self.halves.succeed(Halves::single(device)));
         let next = Arc::new(next);
         *self.era.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&next);
         self.forget_holds();
@@ -373,10 +381,10 @@ impl Running {
 
     fn begin_again(&self, era: &Era) -> Result<()> {
         let volumes = self.volumes.all();
-        let superblock = superblock::load(&mut BlockingDevice::new(&era.cache), &era.identity.device)?;
+        let superblock = superblock::load(&mut BlockingDevice::new(era.device()?), &era.identity.device)?;
         let composition = &era.identity.composition;
         let config = engine_config(&superblock, composition, discards(volumes.iter().map(|one| &**one)));
-        let begun = begin_on(&era.cache, &self.record, (config, self.memory.index_bytes), None)?;
+        let begun = begin_on(era.device()?, &self.record, (config, self.memory.index_bytes), None)?;
         self.handle.swap(begun.engine, None).context("the cache has operations under way")?;
         self.forget_holds();
         Ok(())
@@ -384,17 +392,10 @@ impl Running {
 
     /// Answers verbs under another name of the cache from now on.
     fn answer_as(&self, spec: &DeviceSpec) {
-        let answered = RunDirectory::find();
-        let answered = Listener::open(&answered, spec, self.control).and_then(|listener| {
-            let (send, receive) = mpsc::channel();
-            if let Some(running) = self.me.get().and_then(std::sync::Weak::upgrade) {
-                // The receiver is there.
-                let _ = send.send(running);
+        match self.listen_as(spec) {
+            Ok(socket) => {
+                self.sockets.lock().unwrap_or_else(PoisonError::into_inner).only(spec.clone(), socket);
             }
-            listener.answer_with(receive)
-        });
-        match answered {
-            Ok(socket) => *self.socket.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket),
             Err(error) => event(
                 Event::NotNoted,
                 format_args!(

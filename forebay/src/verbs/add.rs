@@ -4,13 +4,13 @@ use super::unexpected;
 use crate::addition::{self, Added};
 use crate::arguments::Add;
 use crate::control::{Answer, Connection, Question};
-use crate::opening::open_cache;
+use crate::halves;
 use crate::output::{Output, Size};
 use crate::ownership::{check_not_replaced, remember};
 use crate::state::StateDirectory;
 use crate::superblock;
 use anyhow::Result;
-use live::devices::{Access, BlockingDevice};
+use live::devices::Access;
 use std::io::Write;
 
 pub(super) fn run(arguments: &Add) -> Result<()> {
@@ -48,9 +48,8 @@ fn add(arguments: &Add) -> Result<Added> {
     let Add { cache: cache_spec, origin, name, mode, take_over, places, .. } = arguments;
     addition::check_pair(origin, cache_spec)?;
     let state = StateDirectory::find(places.state_dir.as_deref())?;
-    let cache = open_cache(cache_spec, Access::Exclusive)?;
-    let mut image = BlockingDevice::new(&cache);
-    let mut superblock = superblock::load(&mut image, &cache_spec.to_string())?;
+    let mut found = halves::open(cache_spec, Access::Exclusive)?;
+    let mut superblock = superblock::load(&mut found.image, &cache_spec.to_string())?;
     check_not_replaced(&state.load_or_new(&superblock.set_id)?, cache_spec)?;
     let wish = addition::wish(name, origin, *mode, take_over.as_ref());
     let checked = addition::check(&wish, cache_spec, &superblock, &state, Access::ReadOnlyExclusive)?;
@@ -59,7 +58,7 @@ fn add(arguments: &Add) -> Result<Added> {
     let (name, origin) = (&checked.record.name, &checked.record.origin);
     superblock::note_change(&mut superblock, name, "origin", "", origin);
     state.make()?;
-    superblock::store(&mut image, &mut superblock)?;
+    halves::store(&mut found.image, &mut superblock, cache_spec)?;
     remember(&state, &superblock, cache_spec, false, false)?;
     Ok(checked.report(cache_spec))
 }

@@ -1,16 +1,16 @@
 //! `forebay check`: verifies a cache that is not running.
 
 use crate::arguments::Check;
+use crate::halves::{self, CacheImage, Found};
 use crate::log::notice;
-use crate::opening::open_cache;
 use crate::output::{Output, Size};
 use crate::startup::check_memory_for_index;
 use crate::startup::index_bytes;
 use crate::superblock;
 use anyhow::{Result, anyhow, bail};
 use engine::check::{self, Report};
+use engine::image::Image;
 use engine::units::BLOCK_BYTES;
-use live::devices::BlockingDevice;
 use live::devices::{Access, DeviceSpec};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -48,13 +48,19 @@ struct Fault {
 pub(super) fn run(arguments: &Check) -> Result<()> {
     let spec = &arguments.cache;
     let access = if arguments.repair { Access::Exclusive } else { Access::ReadOnlyExclusive };
-    let cache = open_cache(spec, access)?;
-    let mut image = BlockingDevice::new(&cache);
+    let Found { halves, mut image, .. } = halves::open(spec, access)?;
     if let Ok((superblock, _)) = engine::recovery::load_superblock(&mut image) {
         superblock::check_line(&superblock, &spec.to_string())?;
         check_memory_for_index(&superblock)?;
     }
     let mut report = check::check(&mut image);
+    let other = if image.turn_over() { Some(check::check(&mut image)) } else { None };
+    if let (Some(other), Some(names)) = (other, &halves.names)
+        && (report.ok || other.ok)
+    {
+        let (damaged, name) = if report.ok { (&other, &names[1]) } else { (&report, &names[0]) };
+        return one_half(damaged, name, arguments);
+    }
     if let Some(error) = report.superblock_error {
         if arguments.report.json {
             let mut output = Output::stdout();
@@ -99,8 +105,28 @@ pub(super) fn run(arguments: &Check) -> Result<()> {
     }
 }
 
+/// Reports on a mirrored cache of which one half is good, and the other one as `report` says.
+fn one_half(report: &Report, name: &str, arguments: &Check) -> Result<()> {
+    // A start takes the good one.
+    let checked = Checked { fatal: None, ..checked(report, false) };
+    let mut output = Output::stdout();
+    if arguments.report.json {
+        output.json(&checked)?;
+    } else {
+        print(&mut output, &checked)?;
+    }
+    output.finish()?;
+    if !checked.ok {
+        bail!(
+            "{} errors in {name}; the other half of the mirrored cache has what is right, and is read there",
+            checked.errors_count
+        );
+    }
+    Ok(())
+}
+
 /// Makes the cache usable, and reports the loss.
-fn repair(image: &mut BlockingDevice, spec: &DeviceSpec) -> Result<()> {
+fn repair(image: &mut CacheImage, spec: &DeviceSpec) -> Result<()> {
     let superblock = superblock::load(image, &spec.to_string())?;
     let taken_back = check::repair(image, index_bytes(&superblock))
         .map_err(|error| anyhow!("the cache {spec} cannot be repaired: {error}"))?;

@@ -6,16 +6,19 @@ use crate::formatting::{self, NewCache};
 use crate::log::notice;
 use crate::origin::{self, NewVolume};
 use crate::output::{Output, Size};
-use crate::ownership::{check_origin, remember};
+use crate::ownership::{check_origin, is_same, remember, remember_halves};
 use crate::profile;
 use crate::report::Division;
 use crate::startup::{index_bytes, random_bytes};
 use crate::state::{StateDirectory, hexadecimal};
 use crate::superblock::{self, system};
 use crate::trial::{Findings, TRIAL_SECONDS};
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use engine::composition::Composition;
+use engine::composition::axes::PersistenceChoice;
+use engine::effect::Errno;
 use engine::format::{Layout, Region, Superblock};
+use engine::pair::{Pair, Standing};
 use engine::units::{SECTOR_BYTES, VolumeId};
 use live::devices::BlockingDevice;
 use live::devices::{Access, Device, DeviceSpec};
@@ -30,6 +33,9 @@ const ZERO_BYTES: u64 = 1 << 20;
 #[derive(Serialize)]
 struct Created {
     cache: String,
+    /// The second half, if it is mirrored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mirror: Option<String>,
     origin: String,
     set_id: String,
     name: String,
@@ -47,13 +53,23 @@ struct Created {
     index_bytes: u64,
     /// Findings about the cache device, if it was tried.
     trial: Option<Findings>,
+    /// The same of the second half.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mirror_trial: Option<Findings>,
 }
 
 pub(super) fn run(arguments: Create) -> Result<()> {
-    let Create { origin: origin_spec, cache: cache_spec, name, profile, mode, is_unsafe, .. } = arguments;
+    let Create { origin: origin_spec, cache: cache_spec, mirror: mirror_spec, name, profile, .. } = arguments;
+    let Create { mode, is_unsafe, .. } = arguments;
     let is_ephemeral = arguments.ephemeral;
     let Create { wipe, take_over, sparse, trial_seconds, places, report, .. } = arguments;
     check_pair(&origin_spec, &cache_spec)?;
+    if let Some(mirror) = &mirror_spec {
+        check_pair(&origin_spec, mirror)?;
+        if is_same(&cache_spec, mirror) {
+            bail!("the cache and its mirror are both {mirror}; they must be two devices");
+        }
+    }
     let state = StateDirectory::find(places.state_dir.as_deref())?;
     let profile = profile::load(&profile)?;
     profile.runnable()?;
@@ -64,8 +80,13 @@ pub(super) fn run(arguments: Create) -> Result<()> {
     let origin = open_origin(&origin_spec, Access::ReadOnlyExclusive)?;
     origin::check_mode(&origin, mode)?;
     let cache = formatting::open(&cache_spec)?;
+    let mirror = mirror_spec.as_ref().map(formatting::open).transpose()?;
     check_origin(&state, &origin, &cache_spec, take_over.as_ref())?;
-    let layout = formatting::divide(&profile.name, &composition, &cache_spec, cache.size_bytes())?;
+    let (cache_bytes, smaller) = smaller_of(&cache, mirror.as_ref());
+    let layout = formatting::divide(&profile.name, &composition, smaller, cache_bytes)?;
+    if mirror.is_some() {
+        check_mirrored(&profile.name, &composition, &layout)?;
+    }
     let name = name.unwrap_or_else(|| default_name(&origin_spec));
     let volume = origin::describe(&origin, NewVolume { id: VolumeId(1), name, mode })?;
     let sector_bytes = volume.sector_bytes;
@@ -82,7 +103,7 @@ pub(super) fn run(arguments: Create) -> Result<()> {
         line: Default::default(),
         clean_stop: true,
         is_ephemeral,
-        cache_bytes: cache.size_bytes(),
+        cache_bytes,
         layout,
         composition: composition.text(),
         profile: profile.name.clone(),
@@ -91,6 +112,7 @@ pub(super) fn run(arguments: Create) -> Result<()> {
     };
     let mut created = Created {
         cache: cache_spec.absolute().to_string(),
+        mirror: mirror_spec.as_ref().map(|spec| spec.absolute().to_string()),
         origin: volume.origin.clone(),
         set_id: hexadecimal(&set_id),
         name: volume.name.clone(),
@@ -98,23 +120,34 @@ pub(super) fn run(arguments: Create) -> Result<()> {
         mode: mode.name(),
         safe: composition.safe,
         ephemeral: is_ephemeral,
-        cache_bytes: cache.size_bytes(),
+        cache_bytes,
         origin_bytes: origin.size_bytes(),
         division: (&layout).into(),
         index_bytes: index_bytes(&superblock),
         trial: None,
+        mirror_trial: None,
     };
     superblock::note_change(&mut superblock, "", "profile", "", &created.profile);
     superblock::note_change(&mut superblock, &volume.name, "origin", "", &volume.origin);
     superblock.volumes[0] = Some(volume);
 
     state.make()?;
-    NewCache { device: &cache, wipe: wipe.as_ref(), sparse }.prepare(&state)?;
+    for device in [Some(&cache), mirror.as_ref()].into_iter().flatten() {
+        let wipe = wipe.iter().find(|wipe| wipe.canonical() == device.spec().canonical());
+        NewCache { device, wipe, sparse }.prepare(&state)?;
+    }
     created.trial = tried(&cache, trial_seconds)?;
-    format(&cache, &mut superblock)?;
+    created.mirror_trial = mirror.as_ref().map_or(Ok(None), |mirror| tried(mirror, trial_seconds))?;
+    match &mirror {
+        Some(mirror) => format_both([&cache, mirror], &mut superblock)?,
+        None => format(&cache, &mut superblock)?,
+    }
     remember(&state, &superblock, &cache_spec, true, sparse)?;
+    if let Some(mirror) = &mirror_spec {
+        remember_halves(&state, &superblock, [&cache_spec, mirror])?;
+    }
     warn_of_alignment(&profile.name, &composition, sector_bytes);
-    warn_of_room(&profile.name, &composition, &layout, &cache);
+    warn_of_room(&profile.name, &composition, &layout, (&cache_spec, cache_bytes));
     print(&created, report.json)
 }
 
@@ -134,6 +167,42 @@ fn tried(cache: &Device, seconds: Option<u32>) -> Result<Option<Findings>> {
         notice(format_args!("{doubt}"));
     }
     Ok(Some(findings))
+}
+
+/// Refuses a cache that cannot be on two devices.
+fn check_mirrored(profile: &str, composition: &Composition, layout: &Layout) -> Result<()> {
+    let is_inline = matches!(composition.persistence, PersistenceChoice::Inline);
+    if !is_inline || !matches!(layout, Layout::Log(_)) {
+        bail!(
+            "a cache of profile {profile} cannot be mirrored; leave --mirror out, or take profile {}",
+            profile::DEFAULT
+        );
+    }
+    Ok(())
+}
+
+/// The size of a cache on these devices: that of the smaller one, which is named.
+fn smaller_of<'a>(cache: &'a Device, mirror: Option<&'a Device>) -> (u64, &'a DeviceSpec) {
+    let mirror = mirror.filter(|mirror| mirror.size_bytes() < cache.size_bytes());
+    let smaller = mirror.unwrap_or(cache);
+    (smaller.size_bytes(), smaller.spec())
+}
+
+/// Writes the records of a new mirrored cache to both halves, its superblock last.
+fn format_both(halves: [&Device; 2], superblock: &mut Superblock) -> Result<()> {
+    let names = halves.map(|half| half.spec().absolute().to_string());
+    let failed = |errno: Errno| {
+        anyhow!("{} or {} failed while its records were written (errno {})", names[0], names[1], errno.0)
+    };
+    let images = halves.map(BlockingDevice::new);
+    let names = names.each_ref().map(String::as_str);
+    let mut pair = Pair::create(images, superblock.set_id, superblock.cache_bytes, names).map_err(failed)?;
+    engine::recovery::format(&mut pair, superblock).map_err(failed)?;
+    superblock::store(&mut pair, superblock)?;
+    if pair.standings() != [Standing::In; 2] {
+        return Err(failed(Errno::IO));
+    }
+    Ok(())
 }
 
 /// Writes the records of a new cache, its superblock last.
@@ -176,7 +245,10 @@ fn print(created: &Created, json: bool) -> Result<()> {
         Size(created.origin_bytes),
         created.cache
     )?;
-    if let Some(findings) = &created.trial {
+    if let Some(mirror) = &created.mirror {
+        writeln!(output, "mirrored on {mirror}: either of the two devices may fail")?;
+    }
+    for findings in created.trial.iter().chain(&created.mirror_trial) {
         writeln!(output, "{findings}")?;
     }
     Ok(output.finish()?)
@@ -195,8 +267,12 @@ fn warn_of_alignment(profile: &str, composition: &Composition, sector_bytes: u32
 }
 
 /// Says so if most of the cache cannot hold what clients read and write.
-fn warn_of_room(profile: &str, composition: &Composition, layout: &Layout, cache: &Device) {
-    let (spec, size_bytes) = (cache.spec(), cache.size_bytes());
+fn warn_of_room(
+    profile: &str,
+    composition: &Composition,
+    layout: &Layout,
+    (spec, size_bytes): (&DeviceSpec, u64),
+) {
     let room_bytes = composition.room_bytes(layout);
     if room_bytes >= size_bytes / 2 {
         return;

@@ -4,7 +4,7 @@
 mod slots;
 
 use crate::arguments::Dump;
-use crate::opening::open_cache;
+use crate::halves;
 use crate::output::{Output, Size};
 use crate::report::{ChangeReport, Division, changes};
 use crate::state::hexadecimal;
@@ -13,7 +13,6 @@ use anyhow::{Result, anyhow, bail};
 use engine::format::{Entry, Layout, SEGMENTS_OFFSET, Superblock, VolumeRecord};
 use engine::store::log::scan::{BatchRecord, Scan, SegmentSpan, SegmentView};
 use live::devices::Access;
-use live::devices::BlockingDevice;
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -103,8 +102,7 @@ struct EntryDump {
 
 pub(super) fn run(arguments: &Dump) -> Result<()> {
     let spec = &arguments.cache;
-    let cache = open_cache(spec, Access::ReadOnlyExclusive)?;
-    let mut image = BlockingDevice::new(&cache);
+    let mut image = halves::open(spec, Access::ReadOnlyExclusive)?.image;
     let superblock = superblock::load(&mut image, &spec.to_string())?;
     if let Layout::Slots(layout) = superblock.layout {
         if arguments.segment.is_some() {

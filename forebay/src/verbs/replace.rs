@@ -3,8 +3,9 @@
 use super::{Job, unexpected};
 use crate::arguments::succession::{Replace, Resize};
 use crate::control::{Answer, Connection, Question};
-use crate::opening::open_cache;
+use crate::halves;
 use crate::output::{Output, Size};
+use crate::running::halves::{RejoinWish, Rejoined};
 use crate::running::succession::{ReplaceWish, Succeeded};
 use crate::state::{StateDirectory, hexadecimal};
 use crate::superblock::system;
@@ -12,18 +13,26 @@ use anyhow::{Context, Result};
 use engine::format::Succession;
 use engine::mutation::Mutations;
 use engine::recovery::{self, SuccessionError, load_superblock};
-use live::devices::{Access, BlockingDevice};
+use live::devices::{Access, BlockingDevice, DeviceSpec};
 use std::io::{self, Write};
 
 /// Another device takes the cache's place.
 pub(super) fn replace(arguments: &Replace) -> Result<()> {
-    let Replace { cache, device, wipe, sparse, progress, running: options, places, report } = arguments;
+    let Replace { cache, device, mirror, wipe, sparse, progress, running: options, places, report } =
+        arguments;
     let state = StateDirectory::find(places.state_dir.as_deref())?;
-    let succeeded = match finish(arguments, &state)? {
+    let absolute = |spec: &DeviceSpec| spec.absolute().to_string();
+    let wipe = wipe.as_ref().map(absolute);
+    if let Some(mirror) = mirror {
+        let wish = RejoinWish { device: absolute(mirror), wipe, sparse: *sparse };
+        let job = Job { cache, options, state, is_progress_wanted: *progress };
+        return rejoin(job, wish, report.json);
+    }
+    let device = device.as_ref().context("name the device that takes the place of the cache")?;
+    let succeeded = match finish(cache, device, &state)? {
         Some(finished) => finished,
         None => {
-            let absolute = |spec: &live::devices::DeviceSpec| spec.absolute().to_string();
-            let (device, wipe) = (absolute(device), wipe.as_ref().map(absolute));
+            let device = absolute(device);
             let wish = ReplaceWish { device, wipe, sparse: *sparse };
             let job = Job { cache, options, state, is_progress_wanted: *progress };
             let question = Question::Replace { wish: wish.clone() };
@@ -31,6 +40,26 @@ pub(super) fn replace(arguments: &Replace) -> Result<()> {
         }
     };
     print(&succeeded, report.json)
+}
+
+/// A device takes the place of the half that is out.
+fn rejoin(job: Job<'_>, wish: RejoinWish, json: bool) -> Result<()> {
+    let question = Question::Rejoin { wish: wish.clone() };
+    let of_answer = |answer| match answer {
+        Answer::Rejoined(rejoined) => Ok(rejoined),
+        other => unexpected(&other),
+    };
+    let rejoined =
+        job.run(&question, of_answer, move |running, on_progress| running.rejoin(&wish, on_progress))?;
+    let mut output = Output::stdout();
+    if json {
+        output.json(&rejoined)?;
+    } else {
+        let Rejoined { cache, device, old, seconds } = &rejoined;
+        let instead = if device == old { String::new() } else { format!(" in the place of {old}") };
+        writeln!(output, "{device} has all of the cache {cache}{instead}, after {seconds:.0} s")?;
+    }
+    Ok(output.finish()?)
 }
 
 /// The cache gets another size.
@@ -53,18 +82,20 @@ fn of_answer(answer: Answer) -> Result<Succeeded> {
 }
 
 /// Finishes what a crash cut off: the old cache is not believed any more, and the new one has no volumes yet.
-fn finish(arguments: &Replace, state: &StateDirectory) -> Result<Option<Succeeded>> {
-    let Replace { cache: spec, device: new_spec, .. } = arguments;
+fn finish(spec: &DeviceSpec, new_spec: &DeviceSpec, state: &StateDirectory) -> Result<Option<Succeeded>> {
     if Connection::open(spec)?.is_some() {
         return Ok(None);
     }
-    let old_device = open_cache(spec, Access::Exclusive)?;
-    let mut old = BlockingDevice::new(&old_device);
+    let found = halves::open(spec, Access::Exclusive)?;
+    if found.image.is_mirrored() {
+        return Ok(None);
+    }
+    let mut old = BlockingDevice::new(&found.plain(spec)?);
     let Ok((retired, _)) = load_superblock(&mut old) else { return Ok(None) };
     if !matches!(retired.line.succession, Succession::Replaced { .. }) {
         return Ok(None);
     }
-    let new_device = open_cache(new_spec, Access::Exclusive)?;
+    let new_device = halves::open(new_spec, Access::Exclusive)?.plain(new_spec)?;
     let mut new = BlockingDevice::new(&new_device);
     let superblock = recovery::hand_over(&mut old, &mut new, Mutations::NONE).map_err(|error| match error {
         SuccessionError::Device(errno) => anyhow::Error::from(system(errno)),

@@ -4,8 +4,9 @@
 //! start does, and flushed at the end.
 
 use crate::arguments::salvage::Salvage as Arguments;
+use crate::halves::{self, CacheImage};
 use crate::log::notice;
-use crate::opening::{open_cache, open_origin};
+use crate::opening::open_origin;
 use crate::origin;
 use crate::output::{Output, Size};
 use crate::startup::{check_memory_for_index, check_newest, index_bytes};
@@ -13,6 +14,7 @@ use crate::state::StateDirectory;
 use crate::superblock::{self, system};
 use anyhow::{Context, Result, anyhow, bail};
 use engine::format::{Superblock, VolumeRecord};
+use engine::image::Image;
 use engine::recovery::load_superblock;
 use engine::salvage::{self, Dirty, DirtyContent};
 use engine::units::{BLOCK_BYTES, SECTOR_BYTES, payload_checksum};
@@ -129,8 +131,7 @@ impl Target {
 
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let spec = &arguments.cache;
-    let cache = open_cache(spec, Access::ReadOnlyExclusive)?;
-    let mut image = BlockingDevice::new(&cache);
+    let mut image = halves::open(spec, Access::ReadOnlyExclusive)?.image;
     let (superblock, _) =
         load_superblock(&mut image).map_err(|error| superblock::refused(error, &spec.to_string()))?;
     superblock::check_line(&superblock, &spec.to_string())?;
@@ -211,7 +212,7 @@ fn target(arguments: &Arguments, record: &VolumeRecord) -> Result<(String, Targe
 
 /// Reads what is dirty of a volume, verifies it, and writes it.
 fn salvage_volume(
-    image: &mut BlockingDevice,
+    image: &mut CacheImage,
     record: &VolumeRecord,
     to: String,
     target: Target,
@@ -247,8 +248,10 @@ fn salvage_volume(
                 true
             }
             DirtyContent::At { offset_bytes: place, checksum } => {
-                let is_read = image.read_at(place, &mut bytes).is_ok()
-                    && checksum.is_none_or(|checksum| payload_checksum(&bytes) == checksum);
+                let is_read = image.read(place, BLOCK).is_ok_and(|read| {
+                    bytes.copy_from_slice(&read);
+                    true
+                }) && checksum.is_none_or(|checksum| payload_checksum(&bytes) == checksum);
                 if is_read {
                     writer.write(offset_bytes, &bytes[..len_bytes as usize])?;
                 }

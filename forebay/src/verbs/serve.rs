@@ -3,13 +3,13 @@
 use crate::access::{Access as ClientAccess, Group};
 use crate::addition;
 use crate::arguments::warm::{ListPlace, RATE_DEFAULT, WarmRate, Warming};
-use crate::arguments::{Serve, Watching};
+use crate::arguments::{RunOptions, Serve, Watching};
 use crate::attachment;
 use crate::configuration::{self, Configuration};
 use crate::events::Event;
+use crate::halves;
 use crate::interrupt::{Interrupts, spawn};
 use crate::log::{event, event_of};
-use crate::opening::open_cache;
 use crate::output::Output;
 use crate::panics;
 use crate::profile::{self, Wanted};
@@ -46,6 +46,7 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
     let (arguments, configuration) = configuration::complete(arguments)?;
     let Serve {
         cache,
+        mirror,
         config: _,
         nbd,
         nbd_mode,
@@ -57,10 +58,11 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
         access,
         watching,
         warming,
-        running: options,
+        running,
         places,
     } = arguments;
     let cache = cache.context("name the cache")?;
+    let options = RunOptions { mirror, ..running };
     let watchers = Watchers::open(&watching, access.socket_group)?;
     let watching = watched(&watching, &watchers, configuration);
     let threads = threads.unwrap_or_else(reactors_default);
@@ -87,7 +89,7 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
         // RULE 11: what would keep the volumes from being attached is found before anything begins.
         connection.options(None).check().context("cannot attach the volumes")?;
     }
-    let why_missing = missing(&cache)?;
+    let why_missing = missing(&cache, options.mirror.as_ref(), &state)?;
     match (why_missing, uncached) {
         (Some(why), true) => {
             let doors = |first: &str| doors(nbd, first);
@@ -109,7 +111,7 @@ pub(super) fn run(arguments: Serve) -> Result<()> {
         (None, false) => (),
     }
     if let Some(wanted) = &profile {
-        expect_profile(&cache, wanted)?;
+        expect_profile(&cache, wanted, &options, &state)?;
     }
     let prepared = startup::prepare(&cache, &options, state, &interrupts)?;
     let names = served_names(&prepared);
@@ -225,10 +227,15 @@ fn allow_many_descriptors() {
 
 /// Refuses a cache that was created with another profile. How it is called does not matter, nor do the
 /// mode of its volumes and whether it is safe.
-fn expect_profile(spec: &DeviceSpec, wanted: &Wanted) -> Result<()> {
-    let cache = open_cache(spec, Access::ReadOnlyExclusive)?;
+fn expect_profile(
+    spec: &DeviceSpec,
+    wanted: &Wanted,
+    options: &RunOptions,
+    state: &StateDirectory,
+) -> Result<()> {
+    let mut cache = halves::find(spec, options.mirror.as_ref(), Access::ReadOnlyExclusive, Some(state))?;
     // The start itself finishes what a crash cut off, or refuses it.
-    let superblock = superblock::read(&mut BlockingDevice::new(&cache), &spec.to_string())?;
+    let superblock = superblock::read(&mut cache.image, &spec.to_string())?;
     let found = superblock::composition(&superblock, &spec.to_string())?;
     expect_composition(spec, wanted, &superblock.profile, &found)
 }
@@ -250,7 +257,13 @@ fn expect_composition(spec: &DeviceSpec, wanted: &Wanted, profile: &str, found: 
 }
 
 /// Reason why the cache cannot be used at all, if there is one. A cache that is there but in use is an error.
-fn missing(spec: &DeviceSpec) -> Result<Option<String>> {
+fn missing(spec: &DeviceSpec, mirror: Option<&DeviceSpec>, state: &StateDirectory) -> Result<Option<String>> {
+    let why = missing_device(spec)?;
+    Ok(if why.is_some() && halves::has_other_half(spec, mirror, state)? { None } else { why })
+}
+
+/// Reason why this device of a cache cannot be used at all, if there is one.
+fn missing_device(spec: &DeviceSpec) -> Result<Option<String>> {
     let cache = match devices::open(spec, Access::ReadOnlyExclusive) {
         Ok(cache) => cache,
         Err(error @ (DeviceError::Missing { .. } | DeviceError::Empty { .. } | DeviceError::Os { .. })) => {
@@ -449,14 +462,15 @@ fn reload(running: &Running) {
         }
     }
     let (cache, era) = (new.cache(), running.era());
-    if live::devices::parse(cache).is_ok_and(|named| named.canonical() != era.cache.spec().canonical()) {
+    let is_it = |named: &DeviceSpec| running.names().iter().any(|name| name.canonical() == named.canonical());
+    if live::devices::parse(cache).is_ok_and(|named| !is_it(&named)) {
         event(
             Event::NextStart,
             format_args!(
                 "{}:{}: `cache` names {cache}, and the cache is {} now; name that one before the next start",
                 new.path.display(),
                 new.cache_line(),
-                era.cache.spec()
+                era.name
             ),
         );
     }

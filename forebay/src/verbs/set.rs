@@ -3,8 +3,9 @@
 use crate::arguments::RunOptions;
 use crate::arguments::{Set, Word};
 use crate::control::{Answer, Connection, Question};
+use crate::halves::{self, CacheImage};
 use crate::interrupt::Interrupts;
-use crate::opening::{open_cache, open_origin};
+use crate::opening::open_origin;
 use crate::origin;
 use crate::output::{Output, Size};
 use crate::ownership::follow;
@@ -18,7 +19,6 @@ use engine::format::{Layout, Superblock, VolumeRecord};
 use engine::mutation::Mutations;
 use engine::recovery::{self, Options};
 use engine::units::{SECTOR_BYTES, VolumeIndex};
-use live::devices::BlockingDevice;
 use live::devices::{self, Access, Device, DeviceSpec};
 use std::io::Write;
 
@@ -84,8 +84,8 @@ fn set_while_running(arguments: &Set, volume: Option<&str>, setting: Setting) ->
 fn keep(arguments: &Set, volume: Option<&str>, kept: Kept) -> Result<()> {
     let spec = &arguments.cache;
     // The lock keeps a daemon from writing its notes meanwhile.
-    let cache = open_cache(spec, Access::Exclusive)?;
-    let superblock = superblock::load(&mut BlockingDevice::new(&cache), &spec.to_string())?;
+    let mut found = halves::open(spec, Access::Exclusive)?;
+    let superblock = superblock::load(&mut found.image, &spec.to_string())?;
     let name = if kept.key().is_of_cache() {
         if volume.is_some() {
             bail!("{} is of the whole cache; leave the volume out", kept.key().name());
@@ -106,8 +106,7 @@ fn keep(arguments: &Set, volume: Option<&str>, kept: Kept) -> Result<()> {
 /// Changes the superblock of a cache that is not running.
 fn edit(arguments: &Set, volume: Option<&str>, setting: Setting) -> Result<()> {
     let spec = &arguments.cache;
-    let cache = open_cache(spec, Access::Exclusive)?;
-    let mut image = BlockingDevice::new(&cache);
+    let mut image = halves::open(spec, Access::Exclusive)?.image;
     let mut superblock = superblock::load(&mut image, &spec.to_string())?;
     let index = superblock::choose(&superblock, volume)?;
     match setting {
@@ -127,7 +126,7 @@ fn edit(arguments: &Set, volume: Option<&str>, setting: Setting) -> Result<()> {
         Setting::Kept(_) => unreachable!("it is kept among the notes"),
     }
     let state = StateDirectory::find(arguments.places.state_dir.as_deref())?;
-    superblock::store(&mut image, &mut superblock)?;
+    halves::store(&mut image, &mut superblock, spec)?;
     follow(&state, &superblock)
 }
 
@@ -181,7 +180,7 @@ struct Change<'a> {
 }
 
 /// Accepts an origin as it is: giving the volume a new number drops the cached content of the old one.
-fn change_origin(image: &mut BlockingDevice, superblock: &mut Superblock, change: Change<'_>) -> Result<()> {
+fn change_origin(image: &mut CacheImage, superblock: &mut Superblock, change: Change<'_>) -> Result<()> {
     let Change { index, origin: given, may_discard, cache } = change;
     let options =
         Options { index_budget_bytes: index_bytes(superblock), repair: false, mutations: Mutations::NONE };

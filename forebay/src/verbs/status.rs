@@ -2,9 +2,11 @@
 
 use crate::arguments::look::Status;
 use crate::control::{Answer, Connection, Question};
-use crate::opening::open_cache;
+use crate::halves;
 use crate::output::Output;
-use crate::report::{CacheIdentity, CacheReport, RecoveryReport, StatusReport, VolumeReport, changes};
+use crate::report::{
+    CacheIdentity, CacheReport, HalfReport, RecoveryReport, StatusReport, VolumeReport, changes,
+};
 use crate::startup::{check_memory_for_index, index_bytes};
 use crate::state::StateDirectory;
 use crate::superblock;
@@ -13,7 +15,6 @@ use engine::engine::Engine;
 use engine::mutation::Mutations;
 use engine::recovery::{self, Options};
 use engine::status::VolumeStatus;
-use live::devices::BlockingDevice;
 use live::devices::{Access, DeviceSpec};
 use std::time::Instant;
 
@@ -47,15 +48,15 @@ pub(super) fn run(Status { look: arguments, history }: &Status) -> Result<()> {
 
 /// Findings of a start, if it were now. Nothing is written.
 fn look(spec: &DeviceSpec, state: &StateDirectory) -> Result<StatusReport> {
-    let cache = open_cache(spec, Access::ReadOnlyExclusive)?;
-    let mut image = BlockingDevice::new(&cache);
-    let superblock = superblock::load(&mut image, &spec.to_string())?;
+    let mut found = halves::find(spec, None, Access::ReadOnlyExclusive, Some(state))?;
+    let image = &mut found.image;
+    let superblock = superblock::load(image, &spec.to_string())?;
     let composition = superblock::composition(&superblock, &spec.to_string())?;
     check_memory_for_index(&superblock)?;
     let options =
         Options { index_budget_bytes: index_bytes(&superblock), repair: false, mutations: Mutations::NONE };
     let started_at = Instant::now();
-    let opened = recovery::inspect(&mut image, options).map_err(|error| {
+    let opened = recovery::inspect(image, options).map_err(|error| {
         anyhow!("the cache {spec} cannot be recovered: {error}; see forebay check {spec}")
     })?;
     let recovery = RecoveryReport {
@@ -84,11 +85,19 @@ fn look(spec: &DeviceSpec, state: &StateDirectory) -> Result<StatusReport> {
         })
         .collect();
     let identity = CacheIdentity::new(spec, &superblock, &composition);
+    let names = found.halves.names.into_iter().flatten();
+    let mirror =
+        names.zip(found.image.standings()).map(|(name, standing)| HalfReport::at_rest(name, standing));
+    let mirror = mirror.collect();
     Ok(StatusReport {
         clients: None,
         running: false,
         volumes,
-        cache: Some(CacheReport { lifetime_written_bytes, ..CacheReport::new(&status.cache, &identity) }),
+        cache: Some(CacheReport {
+            lifetime_written_bytes,
+            mirror,
+            ..CacheReport::new(&status.cache, &identity)
+        }),
         session: status.session,
         recovery: Some(recovery),
         nbd: Vec::new(),

@@ -5,12 +5,12 @@ use super::unexpected;
 use crate::arguments::attach::Unattach;
 use crate::attachment::{Attached, Found, Identifier, Link};
 use crate::control::{Answer, Connection, Question};
-use crate::opening::open_cache;
+use crate::halves;
 use crate::output::Output;
 use crate::report::line_id;
 use crate::superblock::{choose, load};
 use anyhow::{Context, Result};
-use live::devices::{Access, BlockingDevice, DeviceSpec};
+use live::devices::{Access, DeviceSpec};
 use std::io::Write;
 
 pub(super) fn run(arguments: &Unattach) -> Result<()> {
@@ -35,8 +35,8 @@ pub(super) fn run(arguments: &Unattach) -> Result<()> {
 }
 
 fn alone(cache: &DeviceSpec, volume: Option<&str>) -> Result<Attached> {
-    let device = open_cache(cache, Access::ReadOnlyExclusive)?;
-    let superblock = load(&mut BlockingDevice::new(&device), &cache.to_string())?;
+    let mut found = halves::open(cache, Access::ReadOnlyExclusive)?;
+    let superblock = load(&mut found.image, &cache.to_string())?;
     let index = choose(&superblock, volume)?;
     let record = superblock.volumes[index.at()].as_ref().context("the volume is gone")?;
     let name = &record.name;

@@ -15,6 +15,7 @@ mod journal;
 mod limits;
 mod metrics;
 mod mirror;
+mod mirrored;
 mod ownership;
 mod pages;
 mod profiles;

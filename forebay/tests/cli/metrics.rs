@@ -151,6 +151,24 @@ fn named(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
+fn the_page_says_which_half_of_a_mirrored_cache_counts() {
+    let place = Place::new();
+    let (origin, cache) = (place.file("slow.img", 16 * MIB), place.file("fast.img", 32 * MIB));
+    let mirror = place.file("second.img", 32 * MIB);
+    place.done(&["create", "--origin", &origin, "--cache", &cache, "--mirror", &mirror]);
+    fs::remove_file(&mirror).unwrap();
+    let daemon = place.serve(&cache, &["--metrics", "127.0.0.1:0"]);
+    let (_, page) = get(&address(&daemon.ready), "/metrics");
+    assert_eq!(sample(&page, &format!("forebay_cache_half_counts{{device=\"{cache}\"}}")), 1.0);
+    assert_eq!(sample(&page, &format!("forebay_cache_half_counts{{device=\"{mirror}\"}}")), 0.0);
+    let explained = fs::read_to_string(monitoring().expect("the folder").join("README.md")).unwrap();
+    let halves: Vec<String> = names(&page).into_iter().filter(|name| name.contains("_half_")).collect();
+    assert_eq!(halves.len(), 4, "{halves:?}");
+    halves.iter().for_each(|name| assert!(explained.contains(name), "{name}"));
+    daemon.stop();
+}
+
+#[test]
 fn board_and_alerts_ask_for_what_is_there() {
     let Some(folder) = monitoring() else { return };
     let (_scene, page, ..) = worked();
@@ -159,6 +177,8 @@ fn board_and_alerts_ask_for_what_is_there() {
     there.insert("forebay_lru_read_hit_ratio".to_owned());
     // It is there when an origin fails.
     there.insert("forebay_volume_dirty_limit_bytes".to_owned());
+    // It is there of a mirrored cache.
+    there.insert("forebay_cache_half_counts".to_owned());
     let board: Value =
         serde_json::from_str(&fs::read_to_string(folder.join("board.json")).expect("the board"))
             .expect("JSON");

@@ -21,6 +21,7 @@ mod hours;
 mod judge;
 mod kills;
 mod limits;
+mod mirrored;
 mod modes;
 mod nbd_origin;
 mod order;

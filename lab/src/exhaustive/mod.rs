@@ -23,6 +23,7 @@ use crate::world::{Setup, VolumeSetup, World, sectors};
 use engine::effect::{RequestOp, WriteMode};
 use engine::limits::Config;
 use engine::mutation::Mutations;
+use engine::pair::Half;
 use script::Player;
 use std::fmt;
 use subsets::{cut, fate, is_in, subsets, tear};
@@ -146,6 +147,8 @@ pub struct Explorer<'a> {
     pub mode: WriteMode,
     /// The seed of the devices' times and of all draws.
     pub seed: u64,
+    /// Whether the cache is mirrored: after each crash a half is lost for good.
+    pub is_mirrored: bool,
     /// Planted bugs.
     pub mutations: Mutations,
 }
@@ -159,7 +162,13 @@ struct Played {
     is_like_before: bool,
 }
 
-impl Explorer<'_> {
+impl<'a> Explorer<'a> {
+    /// A script on one device, without planted bugs.
+    #[must_use]
+    pub fn new(script: Script<'a>, mode: WriteMode, seed: u64) -> Explorer<'a> {
+        Explorer { script, mode, seed, is_mirrored: false, mutations: Mutations::NONE }
+    }
+
     /// Visits every state.
     ///
     /// # Errors
@@ -237,6 +246,7 @@ impl Explorer<'_> {
             let was_cut = self.crash(&mut world, events, crash)?;
             if was_cut {
                 world.verify_cut()?;
+                self.lose_a_half(&mut world, events)?;
             }
             if has_aftermath {
                 self.aftermath(&mut world)?;
@@ -280,6 +290,19 @@ impl Explorer<'_> {
         Ok(true)
     }
 
+    /// Loses one half of a mirrored cache: the other one has what was read.
+    fn lose_a_half(&self, world: &mut World, events: u64) -> Result<(), Violation> {
+        if !self.is_mirrored {
+            return Ok(());
+        }
+        world.kill(|_| true);
+        let half =
+            if Random::new(self.seed ^ events << 20 ^ 2).one_in(2) { Half::First } else { Half::Second };
+        world.blank_half(half);
+        world.open()?;
+        world.verify_cut()
+    }
+
     /// Checks that reads stay as they were, that dirty data reach the origin, and that all comes to rest.
     fn aftermath(&self, world: &mut World) -> Result<(), Violation> {
         world.cut_power(|_| Fate::Lost);
@@ -296,6 +319,7 @@ impl Explorer<'_> {
     fn prepare(&self) -> Result<World, Violation> {
         let mut setup = Setup::new(self.seed);
         setup.volumes = vec![VolumeSetup { sectors: self.script.volume_sectors, mode: self.mode }];
+        setup.is_mirrored = self.is_mirrored;
         setup.mutations = self.mutations;
         setup.config = small_bounds;
         let mut world = World::new(setup);

@@ -350,6 +350,7 @@ impl Stage for LongRun {
 fn device<'a>(cache: &'a mut Disk, origins: &'a mut [Disk], target: Target) -> &'a mut Disk {
     match target {
         Target::Cache => cache,
+        Target::Mirror => unreachable!("long runs have one cache device"),
         Target::Origin(volume) => &mut origins[volume.at()],
         Target::State => unreachable!("no device fails here, so no cache is given up"),
     }

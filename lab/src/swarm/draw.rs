@@ -127,6 +127,14 @@ impl Options {
         self.set(Knob::lag_ms, *random.pick(&[20, 1000, 30_000]));
     }
 
+    /// Draws whether the cache is mirrored, and what happens to its halves.
+    pub(super) fn draw_halves(&mut self, random: &mut Random) {
+        self.set(Knob::mirrored, u64::from(random.one_in(6)));
+        self.set(Knob::half_turns, *random.pick(&[2, 10, 50]));
+        self.set(Knob::half_losses, *random.pick(&[0, 20, 60]));
+        self.set(Knob::half_rot, *random.pick(&[0, 0, 20, 100]));
+    }
+
     /// Draws how often the cache becomes slow for long.
     pub(super) fn draw_slow_turns(&mut self, random: &mut Random) {
         self.set(Knob::slow_turns, if random.one_in(6) { random.between(2, 40) } else { 0 });

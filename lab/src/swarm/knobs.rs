@@ -259,4 +259,12 @@ knobs! {
     lag_ms = 30000,
     /// Steps in a thousand at which the cache becomes slow for long, or is as fast as before.
     slow_turns = 0,
+    /// Whether the cache is mirrored.
+    mirrored = 0,
+    /// Steps in a thousand at which a half of a mirrored cache fails, or is brought up to date.
+    half_turns = 0,
+    /// Per cent of starts before which a half is lost for good, or is not there.
+    half_losses = 0,
+    /// Steps in a thousand at which a block of the second half rots; the first one never fails then.
+    half_rot = 0,
 }

@@ -9,8 +9,10 @@ use crate::disk::Fate;
 use crate::disk::faults::{Fault, Kind as Operation, Rates};
 use crate::random::Random;
 use crate::violation::{Kind, Violation};
+use crate::world::halves::Failing;
 use crate::world::{Refusal, World, blocks};
 use engine::effect::{Errno, RequestOp, Room, WriteMode};
+use engine::pair::{Half, Standing};
 use engine::recovery::OpenError;
 use engine::store::log::scan::ScanError;
 use engine::units::{BLOCK_BYTES, Nanos, SectorRange};
@@ -24,12 +26,15 @@ pub(super) struct Load<'a> {
     /// The run is over: the cache was refused because its metadata rotted, or rot took its log's end.
     is_refused: bool,
     pub(super) off: Off,
+    /// For the halves of a mirrored cache: the draws of everything else are the same with them and without.
+    halves: Random,
 }
 
 impl<'a> Load<'a> {
     pub fn new(options: &'a Options) -> Load<'a> {
         let (random, off) = (Random::new(options.seed).fork(0x10ad), Off::new(options.seed));
-        Load { options, random, is_refused: false, off }
+        let halves = Random::new(options.seed).fork(0x0_4a1f);
+        Load { options, random, is_refused: false, off, halves }
     }
 
     pub(super) fn get(&self, knob: Knob) -> u64 {
@@ -90,6 +95,9 @@ impl<'a> Load<'a> {
 
     pub(super) fn heal(world: &mut World) {
         world.cache().faults.heal();
+        if world.is_mirrored() {
+            world.half(Half::Second).faults.heal();
+        }
         for volume in 0..world.volumes() {
             world.origin(volume).faults.heal();
         }
@@ -179,6 +187,7 @@ impl<'a> Load<'a> {
                 let count = self.random.between(1, 4) as u32;
                 world.pool().refuse(count);
             }
+            self.turn_halves(world);
             let turns = self.get(Knob::slow_turns);
             if turns > 0 && self.random.below(1000) < turns {
                 self.turn_slow(world);
@@ -329,6 +338,63 @@ impl<'a> Load<'a> {
         }
     }
 
+    // ---- the halves of a mirrored cache ------------------------------------------------------
+
+    /// Lets a half of a mirrored cache fail while the other one is well, or brings it up to date.
+    fn turn_halves(&mut self, world: &mut World) {
+        if !world.is_mirrored() {
+            return;
+        }
+        let (turns, rot) = (self.get(Knob::half_turns), self.get(Knob::half_rot));
+        if self.halves.below(1000) < turns {
+            let half = self.weak_half();
+            let is_well = world.are_halves_well();
+            let standings = world.standings();
+            if standings == [Standing::In; 2] && is_well {
+                let failing = *self.halves.pick(&Failing::ALL);
+                world.fail_half(half, failing);
+            } else if standings.contains(&Standing::Out) && self.halves.one_in(2) {
+                let out = if standings[0] == Standing::Out { Half::First } else { Half::Second };
+                if self.halves.one_in(2) {
+                    world.blank_half(out);
+                }
+                world.rejoin();
+            }
+        }
+        if self.halves.below(1000) < rot {
+            let bit = self.halves.next_u64();
+            world.rot_half(Half::Second, bit);
+        }
+    }
+
+    /// The half that may fail: any, one at a time; always the second one where that rots.
+    fn weak_half(&mut self) -> Half {
+        let is_second = self.get(Knob::half_rot) > 0 || self.halves.one_in(2);
+        if is_second { Half::Second } else { Half::First }
+    }
+
+    /// A half may be lost for good while the cache is switched off.
+    fn lose_half(&mut self, world: &mut World) {
+        let losses = self.get(Knob::half_losses);
+        if !world.is_mirrored() || self.halves.below(100) >= losses {
+            return;
+        }
+        Load::heal(world);
+        let half = match world.standings() {
+            [Standing::In, Standing::In] => match world.hurt() {
+                Some(half) => half,
+                None => self.weak_half(),
+            },
+            [Standing::In, _] => Half::Second,
+            _ => Half::First,
+        };
+        if self.halves.one_in(2) {
+            world.blank_half(half);
+        } else {
+            world.half(half).faults.gone = Some(Errno::NODEV);
+        }
+    }
+
     // ---- crashes ---------------------------------------------------------------------------
 
     pub(super) fn crash(&mut self, world: &mut World) {
@@ -384,6 +450,7 @@ impl<'a> Load<'a> {
         if !self.random.one_in(4) {
             Load::heal(world);
         }
+        self.lose_half(world);
         let strikes = if world.setup().slots.is_some() && self.get(Knob::cache_rot) > 0 {
             self.random.below(4)
         } else {
@@ -391,7 +458,9 @@ impl<'a> Load<'a> {
         };
         world.settle_rot(strikes);
         while !world.is_metadata_rotten() && !world.has_stale() && self.per_cent(Knob::recovery_cuts) {
-            world.cache().faults.heal();
+            if !world.is_mirrored() {
+                world.cache().faults.heal();
+            }
             let changes = self.random.below(8);
             let luck = self.random.below(5);
             let mut random = self.random.fork(5);
@@ -404,7 +473,7 @@ impl<'a> Load<'a> {
             world.settle_rot(0);
         }
         for _ in 0..ATTEMPTS {
-            let may_fail = !world.cache().faults.is_healthy();
+            let may_fail = !world.is_mirrored() && !world.cache().faults.is_healthy();
             match world.try_open()? {
                 Ok(()) if world.is_end_lost() => {
                     self.is_refused = true;

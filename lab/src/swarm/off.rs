@@ -445,6 +445,6 @@ impl Load<'_> {
 fn volume_of(refusal: &Refusal) -> Option<usize> {
     match refusal {
         Refusal::Origin { volume, .. } | Refusal::Sample { volume, .. } => Some(*volume),
-        Refusal::Cache(_) | Refusal::RolledBack | Refusal::Replaced => None,
+        Refusal::Cache(_) | Refusal::Pair(_) | Refusal::RolledBack | Refusal::Replaced => None,
     }
 }

@@ -55,15 +55,16 @@ impl Options {
     #[must_use]
     pub fn draw(seed: u64) -> Options {
         let drawn = Options::draw_any(seed);
-        if drawn.get(Knob::strict) > 0 { drawn.with_strict_order() } else { drawn }
+        let drawn = if drawn.get(Knob::strict) > 0 { drawn.with_strict_order() } else { drawn };
+        if drawn.get(Knob::mirrored) > 0 { drawn.with_halves() } else { drawn }
     }
 
-    /// The same where blocks go home in any order.
+    /// The same on one device, where blocks go home in any order.
     #[must_use]
     pub fn in_any_order(self) -> Options {
         let is_as_drawn = self == Options::draw(self.seed);
         let drawn = if is_as_drawn { Options::draw_any(self.seed) } else { self };
-        drawn.without(&[Knob::strict])
+        drawn.without(&[Knob::strict, Knob::mirrored])
     }
 
     fn draw_any(seed: u64) -> Options {
@@ -90,6 +91,7 @@ impl Options {
         options.draw_scrubs(&mut random.fork(13));
         options.draw_order(&mut random.fork(14));
         options.draw_slow_turns(&mut random.fork(15));
+        options.draw_halves(&mut random.fork(16));
         options
     }
 
@@ -122,6 +124,7 @@ impl Options {
                 Knob::rooms,
                 Knob::scrubs,
                 Knob::slow_turns,
+                Knob::mirrored,
             ])
             .without(SERVERS)
             .with_devices_alone()
@@ -173,6 +176,34 @@ impl Options {
             Knob::metadata_rot,
             Knob::rot_while_off,
             Knob::aimed,
+        ])
+    }
+
+    /// The same with a mirrored cache, and without what is not done to one: others make its devices fail, and nobody changes it
+    /// while it is off.
+    #[must_use]
+    pub fn with_halves(mut self) -> Options {
+        self.set(Knob::mirrored, 1);
+        self.without(&[
+            Knob::mode_changes,
+            Knob::origin_changes,
+            Knob::older_copies,
+            Knob::blank_caches,
+            Knob::detaches,
+            Knob::sets,
+            Knob::additions,
+            Knob::successions,
+            Knob::give_ups,
+            Knob::repairs,
+            Knob::cache_rot,
+            Knob::metadata_rot,
+            Knob::rot_while_off,
+            Knob::aimed,
+            Knob::cache_read_error,
+            Knob::cache_write_error,
+            Knob::cache_flush_error,
+            Knob::cache_hang,
+            Knob::cache_gone,
         ])
     }
 
@@ -349,6 +380,12 @@ impl Options {
             && others.into_iter().all(|knob| self.get(knob) == 0)
     }
 
+    /// Whether the cache has two devices, which not every cache can have.
+    pub(super) fn is_mirrored(&self) -> bool {
+        let others = [Knob::slots, Knob::slot_blocks, Knob::buckets, Knob::memory_blocks, Knob::blank_caches];
+        self.get(Knob::mirrored) > 0 && others.into_iter().all(|knob| self.get(knob) == knob.off())
+    }
+
     fn set_order(&self, composition: &mut Composition) {
         if self.is_strict() {
             composition.set("order", "strict").expect("there is such an order");
@@ -477,6 +514,7 @@ impl Options {
             segments,
             segment_blocks,
             slots,
+            is_mirrored: self.is_mirrored(),
             volumes: volumes
                 .map(|(sectors, mode)| VolumeSetup {
                     sectors: self.get(sectors).max(64),
@@ -495,9 +533,15 @@ impl Options {
             },
             memory_blocks: self.get(Knob::memory_blocks),
             have_origins_identities: self.get(Knob::identities) > 0,
-            is_checked_on_open: [Knob::cache_rot, Knob::metadata_rot, Knob::rot_while_off, Knob::aimed]
-                .into_iter()
-                .all(|rots| self.get(rots) == 0),
+            is_checked_on_open: [
+                Knob::cache_rot,
+                Knob::metadata_rot,
+                Knob::rot_while_off,
+                Knob::aimed,
+                Knob::half_rot,
+            ]
+            .into_iter()
+            .all(|rots| self.get(rots) == 0),
             are_copies_compared: true,
             ..Setup::new(self.seed)
         });
@@ -571,6 +615,9 @@ impl Options {
         }
         if self.get(Knob::strict) > 0 {
             *self = self.clone().with_strict_order();
+        }
+        if self.get(Knob::mirrored) > 0 {
+            *self = self.clone().with_halves();
         }
         Ok(())
     }

@@ -260,7 +260,7 @@ impl World {
                     Refusal::Origin { volume, .. } | Refusal::Sample { volume, .. } => {
                         self.is_changed(&change, *volume)
                     }
-                    Refusal::Cache(_) | Refusal::RolledBack | Refusal::Replaced => false,
+                    Refusal::Cache(_) | Refusal::Pair(_) | Refusal::RolledBack | Refusal::Replaced => false,
                 };
                 if !is_explained {
                     self.fail(Kind::Contract, format!("a cache is refused for no reason: {refusal}"));

@@ -368,6 +368,8 @@ impl World {
                     || (errno == Errno::SHUTDOWN && self.is_stopping())
             }
             RequestOp::CancelDrain => true,
+            // The device that is brought up to date may fail, and a stop does not wait for it.
+            RequestOp::Rejoin => true,
             // Refused while the block at the old end is dirty.
             RequestOp::SetSize(_) if errno == Errno::IO => true,
             // Strict order goes with writeback alone, and with one volume.

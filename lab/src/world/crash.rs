@@ -51,6 +51,7 @@ impl World {
         let mut all = Vec::new();
         let origins = self.origins.iter().enumerate();
         let devices = std::iter::once((Target::Cache, &self.cache))
+            .chain(self.mirror.iter().map(|disk| (Target::Mirror, disk)))
             .chain(origins.map(|(at, disk)| (Target::Origin(VolumeIndex(at as u8)), disk)));
         for (target, disk) in devices {
             all.extend(disk.unflushed().iter().map(|write| AtStake {
@@ -93,11 +94,10 @@ impl World {
         };
         let in_flight: Vec<AtStake> =
             self.at_stake().into_iter().filter(|write| write.is_in_flight).collect();
-        for at in 0..=self.origins.len() {
-            let (target, disk) = match at.checked_sub(1) {
-                None => (Target::Cache, &mut self.cache),
-                Some(volume) => (Target::Origin(VolumeIndex(volume as u8)), &mut self.origins[volume]),
-            };
+        let World { cache, mirror, origins, .. } = self;
+        let origins = (0..).zip(origins).map(|(at, disk)| (Target::Origin(VolumeIndex(at)), disk));
+        let halves = mirror.iter_mut().map(|disk| (Target::Mirror, disk));
+        for (target, disk) in std::iter::once((Target::Cache, cache)).chain(halves).chain(origins) {
             disk.cut_power(&mut |write| {
                 decide(&AtStake {
                     target,
@@ -140,7 +140,7 @@ impl World {
     pub fn kill_before_servers(&mut self, after_ns: u64) {
         self.end_process(|write| match write.target {
             Target::Origin(_) => Landing::Later { after_ns },
-            Target::Cache | Target::State => Landing::Now,
+            Target::Cache | Target::Mirror | Target::State => Landing::Now,
         });
     }
 
@@ -222,7 +222,7 @@ impl World {
         self.clock.clear();
         self.pool.reset();
         // A device that counted as gone because it did not answer in time is there again.
-        for disk in std::iter::once(&mut self.cache).chain(&mut self.origins) {
+        for disk in std::iter::once(&mut self.cache).chain(&mut self.mirror).chain(&mut self.origins) {
             disk.abandoned();
             if disk.faults.gone == Some(Errno::TIMEDOUT) {
                 disk.faults.gone = None;

@@ -70,7 +70,7 @@ impl World {
         if fault.is_some() {
             self.counts.faults += 1;
         }
-        if fault == Some(Fault::Hang) && io.target == Target::Cache {
+        if fault == Some(Fault::Hang) && io.target == Target::Cache && !self.is_mirrored() {
             self.cache_failed_ns.get_or_insert(self.clock.now_ns());
         }
         let is_held = self.is_manual || self.filters.iter().any(|filter| filter(&view));
@@ -109,11 +109,12 @@ impl World {
 
     /// Begins an operation on its device: returns the fault that it meets, and the ticket of a flush.
     fn begun(&mut self, view: &IoView) -> (Option<Fault>, Option<FlushTicket>) {
-        let World { cache, origins, random, .. } = self;
-        let disk = match view.target {
-            Target::Origin(volume) => &mut origins[volume.at()],
-            Target::Cache => cache,
-            Target::State => return (None, None),
+        let World { cache, mirror, origins, random, .. } = self;
+        let disk = match (view.target, mirror) {
+            (Target::Origin(volume), _) => &mut origins[volume.at()],
+            (Target::Mirror, Some(mirror)) => mirror,
+            (Target::Cache, _) => cache,
+            (Target::State | Target::Mirror, _) => return (None, None),
         };
         let fault = disk.faults.draw(view.kind, view.first, view.sectors, random);
         (fault, (view.kind == Kind::Flush).then(|| disk.flush_begins()))
@@ -132,6 +133,7 @@ impl World {
         }
         let (disk, unit) = match view.target {
             Target::Origin(volume) => (self.origins.get(volume.at())?, 512),
+            Target::Mirror => (self.mirror.as_ref()?, BLOCK_BYTES),
             _ => (&self.cache, BLOCK_BYTES),
         };
         if !offset_bytes.is_multiple_of(unit) || !len_bytes.is_multiple_of(unit) || len_bytes == 0 {
@@ -187,7 +189,8 @@ impl World {
             return self.schedule_at_server(volume, op);
         }
         let InFlight { view, fault, landed, .. } = &self.in_flight[&op];
-        let (is_cache, has_landed) = (view.target == Target::Cache, landed.is_some() || view.has_landed);
+        let (is_cache, has_landed) =
+            (matches!(view.target, Target::Cache | Target::Mirror), landed.is_some() || view.has_landed);
         let (kind, fault) = (view.kind, *fault);
         let latency = if is_cache { self.setup.cache_latency } else { self.setup.origin_latency };
         let mut takes_ns = self.random.between(latency.least_ns, latency.most_ns.max(latency.least_ns));
@@ -240,9 +243,10 @@ impl World {
         if let Some(Fault::Error(errno)) = fault {
             return self.land_failed(op, view, errno);
         }
-        let World { cache, origins, in_flight, pool, random, setup, .. } = self;
-        let disk = match view.target {
-            Target::Origin(volume) => &mut origins[volume.at()],
+        let World { cache, mirror, origins, in_flight, pool, random, setup, .. } = self;
+        let disk = match (view.target, mirror) {
+            (Target::Origin(volume), _) => &mut origins[volume.at()],
+            (Target::Mirror, Some(mirror)) => mirror,
             _ => cache,
         };
         let Some(in_flight) = in_flight.get_mut(&op) else { return };
@@ -268,7 +272,7 @@ impl World {
                     };
                     in_flight.landed = Some(disk.land(first, content.clone()));
                     let is_kept = match view.target {
-                        Target::Cache => setup.cache_keeps,
+                        Target::Cache | Target::Mirror => setup.cache_keeps,
                         Target::Origin(_) | Target::State => setup.origins_keep,
                     };
                     if is_kept {
@@ -294,12 +298,14 @@ impl World {
 
     /// Lands a failed operation: any part of a write may land, a flush may have done anything.
     fn land_failed(&mut self, op: u64, view: IoView, errno: Errno) {
-        if view.target == Target::Cache && view.kind == Kind::Read {
+        let is_half = self.is_half(view.target);
+        if view.target == Target::Cache && view.kind == Kind::Read && !is_half {
             self.suspect(view.first, view.sectors);
         }
-        let World { cache, origins, in_flight, random, known, .. } = self;
-        let disk = match view.target {
-            Target::Origin(volume) => &mut origins[volume.at()],
+        let World { cache, mirror, origins, in_flight, random, known, .. } = self;
+        let disk = match (view.target, mirror) {
+            (Target::Origin(volume), _) => &mut origins[volume.at()],
+            (Target::Mirror, Some(mirror)) => mirror,
             _ => cache,
         };
         let Some(in_flight) = in_flight.get_mut(&op) else { return };
@@ -340,6 +346,8 @@ impl World {
                     self.oracle.origin_lost(volume.at(), range, !self.has_dirty(volume));
                 }
                 Target::Origin(_) => (),
+                // The other half has it.
+                _ if is_half => (),
                 _ => {
                     self.is_cache_lossy = true;
                     self.oracle.explained.suspect_all();
@@ -388,6 +396,10 @@ impl World {
 
     /// Tells the oracle of an injected error that is about to be answered.
     pub(super) fn explain(&mut self, view: &IoView, errno: Errno) {
+        // One half that fails explains nothing: the other one has everything.
+        if self.is_half(view.target) {
+            return;
+        }
         let at = self.oracle.moment();
         let range = (view.kind != Kind::Flush && view.target != Target::Cache)
             .then_some(SectorRange { start: view.first, sectors: view.sectors });
@@ -432,7 +444,7 @@ impl World {
             let Some(in_flight) = self.in_flight.remove(&op) else { continue };
             let InFlight { view, io, content, mut landed, .. } = in_flight;
             self.explain(&view, Errno::TIMEDOUT);
-            if target == Target::Cache && view.kind == Kind::Read {
+            if target == Target::Cache && view.kind == Kind::Read && !self.is_half(target) {
                 self.suspect(view.first, view.sectors);
             }
             if let (false, Some(content)) = (view.has_landed, content)

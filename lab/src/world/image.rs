@@ -6,7 +6,7 @@ use crate::disk::{Content, Disk};
 use crate::random::Random;
 use engine::effect::Errno;
 use engine::image::{Image, ReadAt};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 /// A device that stops after a number of changes.
 pub struct CutImage<'a> {
@@ -16,20 +16,36 @@ pub struct CutImage<'a> {
     done: u64,
     /// Writes and flushes of this device and of others, where they count together.
     all: Option<&'a Cell<u64>>,
-    random: Option<&'a mut Random>,
-    faults: u64,
+    faulty: Option<&'a Faulty<'a>>,
+}
+
+/// The faults of devices while a job is done, and how many happened.
+pub struct Faulty<'a> {
+    pub random: RefCell<&'a mut Random>,
+    pub is_off: Cell<bool>,
+    pub faults: Cell<u64>,
+}
+
+impl Faulty<'_> {
+    /// Does `body` without the devices' faults.
+    pub fn without<R>(&self, body: impl FnOnce() -> R) -> R {
+        let was_off = self.is_off.replace(true);
+        let result = body();
+        self.is_off.set(was_off);
+        result
+    }
 }
 
 impl<'a> CutImage<'a> {
     /// A device that does not stop.
     pub fn whole(disk: &'a mut Disk) -> CutImage<'a> {
-        CutImage { disk, left: None, done: 0, all: None, random: None, faults: 0 }
+        CutImage { disk, left: None, done: 0, all: None, faulty: None }
     }
 
     /// A device on which the power fails instead of the change after the first `changes`. That one
     /// may be on the device, volatile.
     pub fn cut_after(disk: &'a mut Disk, changes: u64) -> CutImage<'a> {
-        CutImage { disk, left: Some(changes), done: 0, all: None, random: None, faults: 0 }
+        CutImage { disk, left: Some(changes), done: 0, all: None, faulty: None }
     }
 
     /// The same, which counts its changes together with those of other devices.
@@ -47,16 +63,8 @@ impl<'a> CutImage<'a> {
 
     /// The same with the device's faults.
     #[must_use]
-    pub fn with_faults(self, random: &'a mut Random) -> CutImage<'a> {
-        CutImage { random: Some(random), ..self }
-    }
-
-    /// Does `body` without the device's faults.
-    pub fn without_faults<R>(&mut self, body: impl FnOnce(&mut Self) -> R) -> R {
-        let random = self.random.take();
-        let result = body(self);
-        self.random = random;
-        result
+    pub fn with_faults(self, faulty: &'a Faulty<'a>) -> CutImage<'a> {
+        CutImage { faulty: Some(faulty), ..self }
     }
 
     /// Whether the cut came.
@@ -71,22 +79,16 @@ impl<'a> CutImage<'a> {
         self.done
     }
 
-    /// Faults that happened.
-    #[must_use]
-    pub fn faults(&self) -> u64 {
-        self.faults
-    }
-
     fn draw(&mut self, kind: Kind, first: u64, sectors: u64) -> Result<(), Errno> {
-        let Some(random) = &mut self.random else { return Ok(()) };
-        match self.disk.faults.draw(kind, first, sectors, random) {
+        let Some(faulty) = self.faulty.filter(|faulty| !faulty.is_off.get()) else { return Ok(()) };
+        match self.disk.faults.draw(kind, first, sectors, &mut faulty.random.borrow_mut()) {
             Some(Fault::Error(errno)) => {
-                self.faults += 1;
+                faulty.faults.set(faulty.faults.get() + 1);
                 Err(errno)
             }
             // The driver's timeout.
             Some(Fault::Hang) => {
-                self.faults += 1;
+                faulty.faults.set(faulty.faults.get() + 1);
                 Err(Errno::TIMEDOUT)
             }
             _ => Ok(()),

@@ -11,6 +11,7 @@ mod blank;
 mod client;
 mod crash;
 mod device;
+pub mod halves;
 mod image;
 mod log_end;
 mod operations;
@@ -45,6 +46,7 @@ use engine::effect::{Effect, Notice, Target, WriteMode};
 use engine::engine::Engine;
 use engine::format::{Geometry, Layout, SEGMENTS_OFFSET, Superblock, VolumeRecord};
 use engine::mutation::Mutations;
+use engine::pair::Pair;
 use engine::recovery;
 use engine::units::{Nanos, SectorRange, VOLUMES_MAX, VolumeId};
 use log_end::LogEnd;
@@ -123,6 +125,10 @@ pub struct World {
     engine: Option<Engine>,
     pool: Pool,
     cache: Disk,
+    /// The second device of a mirrored cache.
+    mirror: Option<Disk>,
+    /// The half that failed last, until a start made both the same.
+    hurt: Option<engine::pair::Half>,
     origins: Vec<Disk>,
     /// The stable identities of the origins; empty for none.
     identities: Vec<String>,
@@ -198,6 +204,7 @@ impl World {
         let notes = blank::Notes::new();
         let records = blank::first_records(&setup);
         let (cache, _) = formatted(&setup, notes.set_id(), records, None, u64::MAX);
+        let mirror = setup.is_mirrored.then(|| mirror_of(&cache, &setup, notes.set_id()));
         let origins: Vec<Disk> = (0..)
             .zip(&setup.volumes)
             .map(|(at, volume)| Disk::new(volume.sectors, |sector| Tag::initial(at, sector)))
@@ -211,7 +218,9 @@ impl World {
         let mut world = World {
             engine: None,
             pool: Pool::default(),
-            cache,
+            cache: mirror.as_ref().map_or(cache, |(first, _)| first.clone()),
+            mirror: mirror.map(|(_, second)| second),
+            hurt: None,
             origins,
             identities: (0..setup.volumes.len()).map(|at| identity(&setup, at)).collect(),
             servers: servers::Servers::new(setup.seed, setup.volumes.len()),
@@ -334,6 +343,7 @@ impl World {
     pub fn disk(&mut self, target: Target) -> &mut Disk {
         match target {
             Target::Cache => &mut self.cache,
+            Target::Mirror => self.mirror.as_mut().expect("only a mirrored cache has a second device"),
             Target::Origin(volume) => &mut self.origins[volume.at()],
             Target::State => panic!("notes are not on a disk"),
         }
@@ -505,6 +515,21 @@ impl World {
             add_status(&mut self.counts, engine);
         }
     }
+}
+
+/// Both halves of a mirrored cache, of which `cache` is formatted.
+fn mirror_of(cache: &Disk, setup: &Setup, set_id: engine::format::SetId) -> (Disk, Disk) {
+    let (mut first, mut second) = (cache.clone(), Disk::new(cache.sectors(), |_| Tag::ZERO));
+    let (_, cache_bytes) = layout_of(setup);
+    let (superblock, _) =
+        recovery::load_superblock(&mut CutImage::whole(&mut first)).expect("it was just formatted");
+    let halves = [CutImage::whole(&mut first), CutImage::whole(&mut second)];
+    let mut pair = Pair::create(halves, set_id, cache_bytes, ["first", "second"]).expect("a healthy device");
+    recovery::write_superblock(&mut pair, &superblock, Mutations::NONE).expect("a healthy device");
+    drop(pair);
+    first.flush_all();
+    second.flush_all();
+    (first, second)
 }
 
 /// The stable identity of an origin to begin with.

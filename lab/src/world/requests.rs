@@ -65,6 +65,7 @@ pub(super) fn name_of(op: RequestOp) -> &'static str {
         RequestOp::SetOrder(_) => "set-order",
         RequestOp::SetRoom(_) => "set-room",
         RequestOp::SetWearBudget(_) => "set-wear-budget",
+        RequestOp::Rejoin => "rejoin",
         RequestOp::Detach => "detach",
         RequestOp::Add => "add",
         RequestOp::GiveUpLost => "give-up-lost",

@@ -101,6 +101,8 @@ pub struct Setup {
     pub are_origins_compared: bool,
     /// Whether origins have a stable identity, as block devices and files do.
     pub have_origins_identities: bool,
+    /// Whether the cache is mirrored on two devices.
+    pub is_mirrored: bool,
     /// Whether the cache device may be blank, or an older one, at any start.
     pub is_ephemeral: bool,
     /// Promises that the oracle holds the cache to.
@@ -143,6 +145,7 @@ impl Setup {
             are_copies_compared: true,
             are_origins_compared: true,
             have_origins_identities: false,
+            is_mirrored: false,
             is_ephemeral: false,
             contract: Contract::default(),
             cache_latency: Latency { least_ns: 20_000, most_ns: 200_000 },

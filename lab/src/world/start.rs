@@ -1,7 +1,8 @@
 //! Starts, in the daemon's order: recovery, the origins compared with what the cache knows of them, and only then a
 //! session.
 
-use super::image::CutImage;
+use super::halves;
+use super::image::{CutImage, Faulty};
 use super::requests::bypasses;
 use super::{What, World};
 use crate::content::{self, SECTOR, Sector, Tag};
@@ -12,10 +13,12 @@ use engine::effect::Errno;
 use engine::engine::Engine;
 use engine::image::Image;
 use engine::mutation::Mutations;
+use engine::pair::{JoinError, PairStart};
 use engine::recovery::{
     self, Difference, Growth, OpenError, Opened, OriginSeen, StartError, load_superblock,
 };
 use engine::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeId, VolumeIndex, payload_checksum};
+use std::cell::{Cell, RefCell};
 use std::fmt;
 
 /// Reason why a start came to nothing.
@@ -27,6 +30,8 @@ pub enum Refusal {
     RolledBack,
     /// Another cache took its place.
     Replaced,
+    /// The two devices of a mirrored cache cannot be used.
+    Pair(JoinError),
     /// An origin is not the one on record.
     Origin {
         /// Its volume.
@@ -47,6 +52,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Refusal::Cache(error) => error.fmt(f),
+            Refusal::Pair(error) => error.fmt(f),
             Refusal::Replaced => f.write_str("another cache took the place of this one"),
             Refusal::RolledBack => f.write_str("the cache is an older copy of itself"),
             Refusal::Origin { volume, difference } => {
@@ -141,29 +147,37 @@ impl World {
         if let Err(error) = self.renumber_abandoned() {
             return Ok(Err(Refusal::Cache(error)));
         }
-        let writes = self.cache.writes();
+        let writes = self.cache.writes() + self.mirror.as_ref().map_or(0, Disk::writes);
         let is_edit_alone = self.is_edit_alone;
-        let World { cache, origins, identities, random, setup, noted_update, .. } = self;
-        let image = CutImage::whole(cache);
+        let World { cache, mirror, origins, identities, random, setup, noted_update, .. } = self;
         // A start that cannot read that copy takes the older one. The operator was told of no success, so either will do;
         // but the oracle believes in the newer.
-        let mut image = if is_edit_alone { image } else { image.with_faults(random) };
+        let faulty =
+            Faulty { random: RefCell::new(random), is_off: Cell::new(is_edit_alone), faults: Cell::new(0) };
+        let joined =
+            halves::join(cache, mirror.as_mut(), |disk, _| CutImage::whole(disk).with_faults(&faulty));
+        let mut image = match joined {
+            Ok(image) => image,
+            Err(error) => return Ok(Err(Refusal::Pair(error))),
+        };
         let mutations = setup.mutations;
         let compared = Origins { disks: origins, identities, noted_update: *noted_update, mutations };
         let mut growths = [Growth::Same; VOLUMES_MAX];
         let is_compared = setup.are_origins_compared;
         let opened = recovery::start(&mut image, setup.options(), |image, found| {
             if is_compared {
-                growths = image.without_faults(|image| compared.compare(image, found))?;
+                growths = faulty.without(|| compared.compare(image, found))?;
             }
             Ok(())
         });
-        self.counts.faults += image.faults();
+        let pair = image.start();
+        drop(image);
+        self.counts.faults += faulty.faults.get();
         let opened = match opened {
             Ok(opened) => opened,
             Err(StartError::Open(error)) => return Ok(Err(Refusal::Cache(error))),
             Err(StartError::Refused(refusal)) => {
-                if self.cache.writes() != writes {
+                if self.cache.writes() + self.mirror.as_ref().map_or(0, Disk::writes) != writes {
                     self.fail(
                         Kind::Contract,
                         format!("a start wrote to the cache and was refused: {refusal}"),
@@ -175,14 +189,14 @@ impl World {
         if is_compared {
             self.expect_growth_noticed(&opened, growths)?;
         }
-        self.opened(opened)?;
+        self.opened(opened, pair)?;
         Ok(Ok(()))
     }
 
     /// Notes the newest superblock, as the daemon does beside the cache when it stops.
     pub(super) fn note_update(&mut self) {
-        if let Ok((superblock, _)) = load_superblock(&mut CutImage::whole(&mut self.cache)) {
-            self.noted_update = superblock.update;
+        if let Some(update) = self.update_of_pair() {
+            self.noted_update = update;
         }
     }
 
@@ -206,8 +220,9 @@ impl World {
     }
 
     /// Begins a life with an opened cache.
-    fn opened(&mut self, opened: Opened) -> Result<(), Violation> {
+    fn opened(&mut self, opened: Opened, pair: Option<PairStart>) -> Result<(), Violation> {
         self.is_edit_alone = false;
+        self.hurt = None;
         self.counts.recoveries += 1;
         self.counts.batches_cut += opened.report.batches_cut;
         let dirty_bytes: u64 = (0..VOLUMES_MAX).map(|at| opened.dirty_bytes(VolumeIndex(at as u8))).sum();
@@ -239,7 +254,11 @@ impl World {
         // The daemon notes it beside the cache when the session is durable.
         self.noted_update = opened.superblock.update;
         let config = self.setup.engine_config();
-        self.engine = Some(Engine::new(opened, config));
+        let mut engine = Engine::new(opened, config);
+        if let Some(pair) = pair {
+            engine.set_pair(pair);
+        }
+        self.engine = Some(engine);
         self.clock = crate::clock::Clock::default();
         self.use_servers();
         self.pump();
@@ -353,15 +372,24 @@ impl World {
     ) -> Result<bool, Violation> {
         self.is_sound()?;
         self.wait_for_servers();
-        let World { cache, origins, identities, setup, noted_update, .. } = self;
+        let World { cache, mirror, origins, identities, setup, noted_update, .. } = self;
         let mutations = setup.mutations;
         let compared = Origins { disks: origins, identities, noted_update: *noted_update, mutations };
         let is_compared = setup.are_origins_compared;
-        let mut image = CutImage::cut_after(cache, changes);
+        let all = Cell::new(0);
+        let cut = |disk, _| CutImage::cut_after(disk, changes).counting(&all);
+        let mut image = match halves::join(cache, mirror.as_mut(), cut) {
+            Ok(image) => image,
+            Err(error) => {
+                self.fail(Kind::Contract, format!("the cache cannot be opened: {error}"));
+                return self.is_sound().map(|()| true);
+            }
+        };
         let opened = recovery::start(&mut image, setup.options(), |image, found| {
             if is_compared { compared.compare(image, found).map(drop) } else { Ok(()) }
         });
-        if !image.was_cut() {
+        drop(image);
+        if all.get() <= changes {
             drop(opened);
             if let Err(refusal) = self.try_open()?
                 && !self.may_refuse(&refusal)

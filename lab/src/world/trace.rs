@@ -161,6 +161,7 @@ impl What {
             What::Issue { op, target, kind, first, sectors, fault } => {
                 let target = match target {
                     Target::Cache => 100,
+                    Target::Mirror => 102,
                     Target::State => 101,
                     Target::Origin(volume) => u64::from(volume.0),
                 };
@@ -200,6 +201,7 @@ impl fmt::Display for Line {
             What::Issue { op, target, kind, first, sectors, fault } => {
                 let target = match target {
                     Target::Cache => "cache".to_string(),
+                    Target::Mirror => "mirror".to_string(),
                     Target::State => "state".to_string(),
                     Target::Origin(volume) => format!("origin {}", volume.0),
                 };

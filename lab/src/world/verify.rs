@@ -1,11 +1,13 @@
 //! Checks that hold at any moment: content, the device's bytes, memory, and that all work comes to rest.
 
+use super::halves;
 use super::image::CutImage;
 use super::{Ticket, World};
 use crate::content::{SECTOR, Sector, Tag};
 use crate::violation::{Kind, Violation};
 use engine::check::{self, Report};
 use engine::format::{BatchHeader, DecodedBatch, SEGMENTS_OFFSET, Summary};
+use engine::pair::Pair;
 use engine::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, SectorRange};
 
 /// Sectors read at a time by a read-back.
@@ -61,7 +63,13 @@ impl World {
 
     /// Checks the cache as `forebay check` does. Not while the engine has writes in flight.
     pub fn check_image(&mut self) -> Report {
-        check::check(&mut CutImage::whole(&mut self.cache))
+        let World { cache, mirror, .. } = self;
+        let joined = halves::join(cache, mirror.as_mut(), |disk, _| CutImage::whole(disk));
+        let halves = joined.map_or_else(|_| [None, None], Pair::into_halves);
+        let reports = halves.into_iter().flatten().map(|mut half| check::check(&mut half));
+        // Each half is a cache of its own.
+        let report = reports.reduce(|first, other| if first.ok { other } else { first });
+        report.unwrap_or_else(|| check::check(&mut CutImage::whole(&mut self.cache)))
     }
 
     /// Checks that the cache device is sound for `check`; superblock copies may differ where a crash hit their

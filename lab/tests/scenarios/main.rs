@@ -75,6 +75,7 @@ mod failures;
 mod fills;
 mod flushes;
 mod frames;
+mod halves;
 mod kinds;
 mod lost;
 mod mirror;
@@ -147,6 +148,7 @@ const ALL: &[&[Scenario]] = &[
     failures::SCENARIOS,
     buckets::SCENARIOS,
     frames::SCENARIOS,
+    halves::SCENARIOS,
     lost::SCENARIOS,
     mirror::SCENARIOS,
     order::SCENARIOS,

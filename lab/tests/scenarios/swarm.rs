@@ -115,6 +115,10 @@ const ONLY_SCRIPTED: &[(Mutation, &str)] = &[
     (Mutation::ScrubForgetsChange, SCRUBS),
     (Mutation::ScrubLosesWhatIsHome, SCRUBS),
     (Mutation::ScrubBelievesOnce, SCRUBS),
+    (
+        Mutation::AnsweredBeforeOutRecorded,
+        "a crash within the write of a page, and then the half that was well a moment before is lost",
+    ),
     (Mutation::SlowCacheKeepsReads, SLOWNESS),
     (Mutation::DirtyPassedBy, SLOWNESS),
     (Mutation::PassedReadFails, SLOWNESS),
@@ -167,6 +171,11 @@ fn options(seed: u64, worlds: Worlds) -> Options {
         Worlds::Any => options,
         Worlds::Remote => options.with_servers(&drawn),
         Worlds::Strict => options.with_strict_order(),
+        Worlds::Mirrored => {
+            let halves = [Knob::half_turns, Knob::half_losses, Knob::half_rot];
+            halves.into_iter().for_each(|knob| options.set(knob, drawn.get(knob)));
+            options.with_halves()
+        }
     }
 }
 
@@ -176,6 +185,7 @@ enum Worlds {
     Any,
     Remote,
     Strict,
+    Mirrored,
 }
 
 impl Worlds {
@@ -183,6 +193,7 @@ impl Worlds {
         match mutation {
             _ if mutation.is_of_servers() => Worlds::Remote,
             _ if mutation.is_of_order() => Worlds::Strict,
+            _ if mutation.is_of_halves() => Worlds::Mirrored,
             _ => Worlds::Any,
         }
     }

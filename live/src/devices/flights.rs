@@ -30,8 +30,12 @@ const VECTORS_MAX: usize = 1024;
 const OFFLOAD_BYTES_MIN: u64 = 64 * 1024;
 /// Longest pause between two looks at the age of operations, as long as the reactors are not held up.
 const TIMEOUT_LOOK_NS: u64 = Nanos::SECOND;
-/// Number of devices that a core can name: the cache, and an origin for each volume.
-pub(crate) const LINES: usize = 1 + VOLUMES_MAX;
+/// Number of devices that a core can name: the cache, its second half if it is mirrored, and an origin for each volume.
+pub(crate) const LINES: usize = 2 + VOLUMES_MAX;
+/// The line of the second half.
+const MIRROR: usize = 1 + VOLUMES_MAX;
+/// The line of a half that was let go of and has operations under way which timed out. The core cannot name it.
+const ASIDE: usize = LINES;
 /// Operations of one device that may be at the kernel, where each may need a thread.
 pub(crate) const AT_KERNEL_MAX: usize = 64;
 
@@ -98,7 +102,7 @@ impl Line {
 
 /// All devices and their operations under way.
 pub(crate) struct Flights {
-    lines: [Line; LINES],
+    lines: [Line; LINES + 1],
     flights: Slab<Flight>,
     /// Vectors of finished operations, to be used again.
     spare_vectors: Vec<Vec<libc::iovec>>,
@@ -121,6 +125,7 @@ unsafe impl Send for Flights {}
 fn line_of(target: Target) -> usize {
     match target {
         Target::Cache => 0,
+        Target::Mirror => MIRROR,
         Target::Origin(volume) => 1 + volume.at(),
         Target::State => unreachable!("the driver's notes are no device"),
     }
@@ -129,15 +134,21 @@ fn line_of(target: Target) -> usize {
 fn target_of(line: usize) -> Target {
     match line.checked_sub(1) {
         None => Target::Cache,
+        Some(_) if line == MIRROR => Target::Mirror,
         Some(volume) => Target::Origin(VolumeIndex(u8::try_from(volume).expect("few volumes"))),
     }
 }
 
 impl Flights {
     /// All devices, with nothing under way.
-    pub(crate) fn new(cache: Option<Device>, origins: Vec<Option<Device>>, timeout_ns: u64) -> Flights {
+    pub(crate) fn new(
+        [cache, mirror]: [Option<Device>; 2],
+        origins: Vec<Option<Device>>,
+        timeout_ns: u64,
+    ) -> Flights {
         assert!(origins.len() <= VOLUMES_MAX, "a cache has at most {VOLUMES_MAX} volumes");
-        let mut lines: [Line; LINES] = std::array::from_fn(|_| Line::default());
+        let mut lines: [Line; LINES + 1] = std::array::from_fn(|_| Line::default());
+        lines[MIRROR].device = mirror;
         for (line, device) in lines.iter_mut().zip(std::iter::once(cache).chain(origins)) {
             line.device = device;
         }
@@ -196,6 +207,47 @@ impl Flights {
         self.any_modelled |= device.is_modelled();
         let line = &mut self.lines[line_of(Target::Cache)];
         std::mem::replace(line, Line { device: Some(device), ..Line::default() }).device
+    }
+
+    /// Lets go of a half of the cache that the core does not use. One where operations that timed out are still under way is
+    /// put aside until they end. Returns the devices that nothing is under way at.
+    ///
+    /// # Errors
+    /// [`Errno::BUSY`] if the core waits for that half, or another one is put aside already.
+    pub(crate) fn let_go_of_half(&mut self, half: Target) -> Result<Vec<Device>, Errno> {
+        let line = line_of(half);
+        let is_aside_free = !self.is_under_way(ASIDE);
+        let hangs = self.is_under_way(line);
+        if hangs && !(self.lines[line].gone && is_aside_free) {
+            return Err(Errno::BUSY);
+        }
+        let mut left = Vec::new();
+        if is_aside_free {
+            left.extend(std::mem::take(&mut self.lines[ASIDE]).device);
+        }
+        let half = std::mem::take(&mut self.lines[line]);
+        if hangs {
+            self.lines[ASIDE] = half;
+            let flights = self.flights.iter_mut().map(|(_, flight)| flight);
+            flights.filter(|flight| flight.line == line).for_each(|flight| flight.line = ASIDE);
+        } else {
+            left.extend(half.device);
+        }
+        Ok(left)
+    }
+
+    /// Takes a device as a half of the cache, in the place of one that was let go of.
+    ///
+    /// # Errors
+    /// [`Errno::BUSY`] if one is there.
+    pub(crate) fn take_half(&mut self, half: Target, device: Device) -> Result<(), Errno> {
+        let line = line_of(half);
+        if self.lines[line].device.is_some() || self.is_under_way(line) {
+            return Err(Errno::BUSY);
+        }
+        self.any_modelled |= device.is_modelled();
+        self.lines[line] = Line { device: Some(device), ..Line::default() };
+        Ok(())
     }
 
     fn is_under_way(&self, line: usize) -> bool {
@@ -440,7 +492,7 @@ impl Flights {
         if !self.any_modelled {
             return;
         }
-        for line in 0..LINES {
+        for line in 0..self.lines.len() {
             let Some(device) = self.lines[line].device.clone().filter(Device::is_modelled) else { continue };
             let Kind::Modelled(modelled) = device.kind() else { continue };
             while let Some((token, transfer)) = modelled.poll(now, Submitter::Reactor) {
@@ -665,7 +717,7 @@ mod tests {
         let device = open(&parse("mem:1M").unwrap(), Access::Exclusive).unwrap();
         let (mut backend, _) = Backend::new(&[device.raw_fd().unwrap()]).unwrap();
         let mut pool = Pool::new(DOOR_BYTES_MIN).unwrap();
-        let mut flights = Flights::new(Some(device), Vec::new(), 4 * SECOND);
+        let mut flights = Flights::new([Some(device), None], Vec::new(), 4 * SECOND);
         let buffer = pool.allocate(Purpose::Payload, 4096).unwrap();
         let into = Pieces::One(Slice { buffer, offset_bytes: 0, len_bytes: 4096 });
         let io = Io { id: IoId(7), target: Target::Cache, op: IoOp::Read { offset_bytes: 0, into } };

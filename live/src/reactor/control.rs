@@ -6,7 +6,7 @@ use crate::kernel::KernelClient;
 use crate::reactor::driver::{Asker, Core, Turn};
 use crate::reactor::wakeups::{Order, Receipt};
 use crate::server::{Answer, ControlError, ControlOp, Message};
-use engine::effect::{Errno, RequestOp};
+use engine::effect::{Errno, RequestOp, Target};
 use engine::memory::{Memory, Slice};
 use engine::units::{BLOCK_BYTES, Nanos, SECTOR_BYTES, SectorRange, VolumeIndex};
 use slab::Slab;
@@ -92,6 +92,8 @@ impl<C: Core> Control<C> {
                         .order_all(|| Order::Forget { device: device.clone(), receipt: receipt.clone() });
                 }
             }
+            Message::TakeHalf { half, device, answer } => take_half(half, device, answer, turn),
+            Message::LetGoOfHalf { half, answer } => let_go_of_half(half, answer, turn),
             Message::OpenExport { export, answer } => {
                 let is_allowed = export.is_allowed();
                 if is_allowed {
@@ -279,6 +281,32 @@ fn take_origin<C>(volume: VolumeIndex, device: Device, answer: Answer<()>, turn:
         receipt.fail(Errno::BUSY);
     } else if let Some(file) = file {
         turn.driver.wakeups.order_all(|| Order::Learn { file, receipt: receipt.clone() });
+    }
+}
+
+/// Takes a device as a half of the cache; answers when every reactor has a thread for what waits there.
+fn take_half<C>(half: Target, device: Device, answer: Answer<()>, turn: &mut Turn<'_, C>) {
+    let file = device.raw_fd();
+    let receipt = Receipt::new(answer);
+    if let Err(errno) = turn.driver.flights.take_half(half, device) {
+        receipt.fail(errno);
+    } else if let Some(file) = file {
+        turn.driver.wakeups.order_all(|| Order::Learn { file, receipt: receipt.clone() });
+    }
+}
+
+/// Lets go of a half of the cache; answers when no reactor has a thread for it.
+fn let_go_of_half<C>(half: Target, answer: Answer<()>, turn: &mut Turn<'_, C>) {
+    let receipt = Receipt::new(answer);
+    match turn.driver.flights.let_go_of_half(half) {
+        Err(errno) => receipt.fail(errno),
+        Ok(devices) => {
+            for device in devices {
+                turn.driver
+                    .wakeups
+                    .order_all(|| Order::Forget { device: device.clone(), receipt: receipt.clone() });
+            }
+        }
     }
 }
 

@@ -157,8 +157,8 @@ impl<C: Core> Turn<'_, C> {
 impl<C: Core> Driver<C> {
     pub(crate) fn new(core: C, pool: Pool, config: Config, wake_events: Vec<Arc<OwnedFd>>) -> Driver<C> {
         let timeout_ns = u64::try_from(config.device_timeout.as_nanos()).unwrap_or(u64::MAX);
-        let Config { cache, origins, exports, abandon, notice, reactors, tls, limits, .. } = config;
-        let flights = Flights::new(cache, origins, timeout_ns);
+        let Config { cache, mirror, origins, exports, abandon, notice, reactors, tls, limits, .. } = config;
+        let flights = Flights::new([cache, mirror], origins, timeout_ns);
         let offers = Offers::new(exports.into_iter().map(ExportConfig::offered).collect());
         Driver {
             core,

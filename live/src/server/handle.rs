@@ -10,7 +10,7 @@ use crate::kernel::KernelClient;
 use crate::kernel::ublk::Queue;
 use crate::limits::{HeldBack, Limits};
 use crate::reactor::Core;
-use engine::effect::{Errno, RequestOp, Room, WearBudget, WriteMode};
+use engine::effect::{Errno, RequestOp, Room, Target, WearBudget, WriteMode};
 use engine::limits::REQUEST_BYTES_MAX;
 use engine::units::{BLOCK_BYTES, SECTOR_BYTES, SectorRange, VolumeIndex};
 use std::io;
@@ -52,6 +52,8 @@ pub enum ControlOp {
     Add,
     /// [`RequestOp::GiveUpLost`]
     GiveUpLost,
+    /// [`RequestOp::Rejoin`], of the half that was taken with [`Handle::take_half`].
+    Rejoin,
     /// [`RequestOp::Stop`], of a core whose place another one takes ([`Handle::swap`]).
     Stop,
 }
@@ -72,6 +74,7 @@ impl ControlOp {
             ControlOp::Detach => RequestOp::Detach,
             ControlOp::Add => RequestOp::Add,
             ControlOp::GiveUpLost => RequestOp::GiveUpLost,
+            ControlOp::Rejoin => RequestOp::Rejoin,
             ControlOp::Stop => RequestOp::Stop,
         }
     }
@@ -116,6 +119,8 @@ pub(crate) enum Message<C> {
     ServeKernel { volume: VolumeIndex, clients: Vec<KernelClient>, answer: Answer<Export> },
     TakeOrigin { volume: VolumeIndex, device: Device, answer: Answer<()> },
     LetGoOfOrigin { volume: VolumeIndex, answer: Answer<()> },
+    TakeHalf { half: Target, device: Device, answer: Answer<()> },
+    LetGoOfHalf { half: Target, answer: Answer<()> },
     OpenExport { export: ExportConfig, answer: Answer<()> },
     CloseExport { volume: VolumeIndex, answer: Answer<()> },
     CloseDoors { answer: Answer<()> },
@@ -417,6 +422,24 @@ impl<C: Core + 'static> Handle<C> {
     /// That the server has stopped.
     pub fn let_go_of_origin(&self, volume: VolumeIndex) -> Result<(), ControlError> {
         self.call(|answer| Message::LetGoOfOrigin { volume, answer })
+    }
+
+    /// Takes a device as a half of a mirrored cache, in the place of one that was let go of: from then on the core may use it.
+    ///
+    /// # Errors
+    /// [`Errno::BUSY`] if a device is there, the system's error if it has no threads for it, or that the server has stopped.
+    pub fn take_half(&self, half: Target, device: Device) -> Result<(), ControlError> {
+        self.call(|answer| Message::TakeHalf { half, device, answer })
+    }
+
+    /// Lets go of a half that the core does not use, and with it of its lock, unless an operation that timed out is still
+    /// under way there.
+    ///
+    /// # Errors
+    /// [`Errno::BUSY`] if the core waits for it, or such operations are under way at an earlier one, too; or that the server
+    /// has stopped.
+    pub fn let_go_of_half(&self, half: Target) -> Result<(), ControlError> {
+        self.call(|answer| Message::LetGoOfHalf { half, answer })
     }
 
     /// Offers one more volume.

@@ -63,8 +63,10 @@ pub struct Config {
     pub pool_bytes: u64,
     /// Of that, what the engine keeps dirty data in ([`engine::limits::Config::memory_bytes`]).
     pub kept_bytes: u64,
-    /// The cache device, if there is one.
+    /// The cache device, or the first half of a mirrored cache, if there is one.
     pub cache: Option<Device>,
+    /// The second half of a mirrored cache, if there is one.
+    pub mirror: Option<Device>,
     /// The origins, by volume index; `None` where there is no such volume, or no origin.
     pub origins: Vec<Option<Device>>,
     /// Exports that clients can connect to.
@@ -232,7 +234,8 @@ impl<C: Core + 'static> Server<C> {
         let Server { config, listeners, messages, wake_events, pool, .. } = self;
         let shared = OnceLock::new();
         let control = Control::new(messages);
-        let files = config.cache.iter().chain(config.origins.iter().flatten()).filter_map(Device::raw_fd);
+        let cache = config.cache.iter().chain(&config.mirror);
+        let files = cache.chain(config.origins.iter().flatten()).filter_map(Device::raw_fd);
         let files: Vec<_> = files.collect();
         let has_let_go = reactor::run_all(&shared, config.reactors, &files, listeners, control, || {
             check_spare_descriptors()?;

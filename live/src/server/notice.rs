@@ -107,6 +107,15 @@ impl fmt::Display for ServerNotice {
             ServerNotice::Engine(Notice::Uncached { volume }) => {
                 write!(f, "volume {} goes on without its cache", volume.0)
             }
+            ServerNotice::Engine(Notice::HalfLost { half, errno }) => write!(
+                f,
+                "half {} of the mirrored cache failed and is out: {}; the cache goes on with the other one",
+                half.at() + 1,
+                said(errno.0)
+            ),
+            ServerNotice::Engine(Notice::HalfBack { half }) => {
+                write!(f, "half {} of the mirrored cache is back: both have all of it", half.at() + 1)
+            }
             ServerNotice::Engine(Notice::Drained { volume }) => {
                 write!(f, "volume {} has no dirty data any more", volume.0)
             }

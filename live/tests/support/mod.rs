@@ -148,6 +148,7 @@ pub fn serve_with<C: Core + Send + 'static>(
         pool_bytes: POOL_BYTES_MIN,
         kept_bytes: 0,
         cache: None,
+        mirror: None,
         origins: vec![Some(device.clone())],
         exports: vec![ExportConfig {
             volume: VOLUME,

@@ -58,7 +58,7 @@ impl Run {
     }
 
     /// The place of one of its blocks.
-    fn place_of(&self, block: u64) -> Place {
+    pub fn place_of(&self, block: u64) -> Place {
         let copy =
             self.copies.iter().rfind(|copy| copy.first <= block).expect("a run has copies of all its blocks");
         Place(copy.place.0 + to_u32(block - copy.first))

@@ -153,6 +153,11 @@ impl DestageState {
         self.count_listed();
     }
 
+    /// The places of what goes home in order, and its checksums: newer content may have replaced it in the cache.
+    pub fn ordered_places(&self) -> impl Iterator<Item = (Place, u32)> {
+        self.order.iter().flat_map(|ledger| ledger.places())
+    }
+
     /// Counts anew what the ledger lists, after a change of it.
     pub fn count_listed(&mut self) {
         self.listed = self.order.as_ref().map_or(0, |ledger| ledger.versions());

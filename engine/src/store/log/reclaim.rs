@@ -41,8 +41,8 @@ const LOOK_AGAIN_NS: u64 = 5 * Nanos::MILLISECOND;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kept {
     key: BlockKey,
-    place: Place,
-    checksum: u32,
+    pub place: Place,
+    pub checksum: u32,
 }
 
 #[derive(Debug)]

@@ -8,6 +8,7 @@ use crate::machine::Machine;
 use crate::machine::destage::order::ledger::Interval;
 use crate::machine::destage::run::Copied;
 use crate::machine::guard::{Blocks, Hold, Stamp};
+use crate::machine::halves::mending::Spot;
 use crate::machine::piece::Piece;
 use crate::machine::request::{RequestKey, Stage};
 use crate::machine::volume::Volume;
@@ -17,6 +18,7 @@ use crate::mutation::Mutation;
 use crate::number::to_u32;
 use crate::policies::replacement::Access;
 use crate::status::{Bypass, CacheStatus};
+use crate::store::log::Kept;
 use crate::store::log::extents::ExtentKind;
 use crate::store::{
     Cached, Changing, Destaging, Dropping, Durability, Life, Lookup, Operations, Pressure, Readiness, Reading,
@@ -29,6 +31,16 @@ impl Operations for LogStore {
 
     fn is_of_cache(_flight: &LogFlight) -> bool {
         true
+    }
+
+    fn spots(flight: &LogFlight) -> Vec<Spot> {
+        let LogFlight::RelocateRead { buffer, blocks, .. } = flight else { return Vec::new() };
+        let spot = |(step, kept): (u32, &Kept)| {
+            let offset_bytes = step * to_u32(BLOCK_BYTES);
+            let slice = Slice { buffer: *buffer, offset_bytes, len_bytes: to_u32(BLOCK_BYTES) };
+            Spot { place: kept.place, slice, checksum: kept.checksum }
+        };
+        (0u32..).zip(blocks).map(spot).collect()
     }
 
     fn complete<M: Memory>(

@@ -2,13 +2,13 @@
 
 use super::{SuperblockDump, superblock_dump};
 use crate::arguments::Dump;
+use crate::halves::CacheImage;
 use crate::output::Output;
 use crate::superblock;
 use anyhow::{Context, Result, anyhow};
 use engine::format::{Region, SlotLayout, SlotPersistence, Superblock};
 use engine::store::slots::recovery::check::{Found, Recorded, walk};
 use engine::units::SECTORS_PER_BLOCK;
-use live::devices::BlockingDevice;
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -60,7 +60,7 @@ struct RecordDump {
 /// Prints a cache with slots; its superblock is printed already, unless as JSON.
 pub(super) fn run(
     arguments: &Dump,
-    image: &mut BlockingDevice,
+    image: &mut CacheImage,
     superblock: &Superblock,
     layout: &SlotLayout,
     output: &mut Output,

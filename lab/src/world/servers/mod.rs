@@ -197,7 +197,7 @@ impl Servers {
     pub fn has(&self, target: Target) -> Option<usize> {
         match target {
             Target::Origin(volume) => self.all[volume.at()].is_some().then_some(volume.at()),
-            Target::Cache | Target::State => None,
+            Target::Cache | Target::Mirror | Target::State => None,
         }
     }
 

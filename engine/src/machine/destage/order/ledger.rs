@@ -137,6 +137,13 @@ impl Ledger {
         self.intervals.front().map(|interval| interval.since)
     }
 
+    /// The places of all listed data, and its checksums.
+    pub fn places(&self) -> impl Iterator<Item = (Place, u32)> {
+        self.intervals
+            .iter()
+            .flat_map(|interval| interval.data.iter().map(|data| (data.place, data.checksum)))
+    }
+
     /// Takes all intervals, oldest first: the order ends.
     pub fn into_intervals(self) -> impl Iterator<Item = Interval> {
         self.intervals.into_iter()

@@ -1,0 +1,563 @@
+//! Two devices as one, for what is done step by step: `create`, recovery, and the verbs on a cache that does not run.
+
+use super::{Half, Marks, PairStart, Standing};
+use crate::effect::Errno;
+use crate::format::{
+    ORIGIN_BYTES_MAX, PAIR_PAGE_BYTES, PAIR_PAGE_OFFSETS, PairPage, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS,
+    SetId,
+};
+use crate::image::{Image, ReadAt};
+use crate::number::{index_wide, wide};
+use crate::recovery::{SuperblockError, load_superblock};
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// The length that is compared and copied at a time.
+const COPY_BYTES: u64 = 256 << 10;
+const BLOCK: usize = 4096;
+
+/// Why two devices are not the halves of one cache that can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// No device was given, or none could be opened.
+    #[error("None of the devices of the cache is there")]
+    Nothing,
+    /// Each half says that the other one does not count.
+    #[error("Each device of the mirrored cache went on without the other one, so neither has everything")]
+    Split,
+    /// The only half was being brought up to date.
+    #[error(
+        "This device of the mirrored cache was not up to date when it was last used: the other one is needed"
+    )]
+    Behind,
+    /// Two devices that are no pair.
+    #[error("The devices are not the two halves of one mirrored cache")]
+    NotOfPair,
+    /// The superblock cannot be read.
+    #[error(transparent)]
+    Superblock(#[from] SuperblockError),
+}
+
+/// The newest page of a half on a device, if there is one.
+pub fn page_of<I: Image>(image: &mut I) -> Option<PairPage> {
+    let copies = PAIR_PAGE_OFFSETS.map(|offset_bytes| {
+        let bytes = image.read(offset_bytes, PAIR_PAGE_BYTES).ok()?;
+        PairPage::decode(&bytes).ok()
+    });
+    copies.into_iter().flatten().max_by_key(|page| page.update)
+}
+
+/// One device, or the two halves of a mirrored cache, as one.
+///
+/// It reads from one half that counts, and from the other one what that cannot read. It writes and flushes both. Before the
+/// first write the halves are made the same; what has failed by then does not count any more.
+#[derive(Debug)]
+pub struct Pair<I> {
+    halves: [Option<I>; 2],
+    /// The words of the pages; `None` for a cache that is not mirrored.
+    said: Option<Said>,
+    preferred: Half,
+    /// The halves are the same but for what is marked, and who does not count is recorded.
+    is_ready: bool,
+    order: [Option<usize>; 2],
+    /// The update of the page that each half had when they were joined.
+    page_updates: [u64; 2],
+}
+
+/// Says of a block, by its offset, whether it is what was written, if that is known.
+type IsRight<'a> = &'a mut dyn FnMut(u64, &[u8]) -> Option<bool>;
+
+#[derive(Debug)]
+struct Said {
+    set_id: SetId,
+    standings: [Standing; 2],
+    out_since: [u64; 2],
+    update: u64,
+    names: [String; 2],
+    marks: Marks,
+}
+
+impl<I: Image> Pair<I> {
+    /// Makes one of the devices of a cache, given in any order. It writes nothing.
+    ///
+    /// # Errors
+    /// [`JoinError`].
+    pub fn join(devices: [Option<I>; 2]) -> Result<Pair<I>, JoinError> {
+        let mut found: Vec<(usize, I, Option<PairPage>)> = Vec::new();
+        let mut refused = None;
+        for (at, device) in devices.into_iter().enumerate() {
+            let Some(mut device) = device else { continue };
+            match load_superblock(&mut device) {
+                Ok((superblock, _)) => {
+                    // A page that an earlier cache left says nothing.
+                    let size_bytes = device.size_bytes();
+                    let is_its =
+                        |page: &PairPage| page.set_id == superblock.set_id && page.size_bytes <= size_bytes;
+                    let page = page_of(&mut device).filter(is_its);
+                    found.push((at, device, page));
+                }
+                Err(error) => refused = Some((at, device, error)),
+            }
+        }
+        let has_page = found.iter().any(|(_, _, page)| page.is_some());
+        if !has_page {
+            let mut found = found.into_iter();
+            return match (found.next(), found.next(), refused) {
+                (Some((at, device, _)), None, None) => Ok(Pair::single(device, at)),
+                (None, _, Some((_, _, error))) => Err(error.into()),
+                (None, _, None) => Err(JoinError::Nothing),
+                (Some(_), ..) => Err(JoinError::NotOfPair),
+            };
+        }
+        // Of the two there may be one that is no half: it does not count.
+        found.retain(|(_, _, page)| page.is_some());
+        let mut halves: [Option<(usize, I, PairPage)>; 2] = [None, None];
+        for (at, device, page) in found {
+            let Some(page) = page else { continue };
+            let half = usize::from(page.half);
+            if halves[half].is_some()
+                || halves.iter().flatten().any(|(_, _, other)| other.set_id != page.set_id)
+            {
+                return Err(JoinError::NotOfPair);
+            }
+            halves[half] = Some((at, device, page));
+        }
+        let standings = judge(halves.each_ref().map(|half| half.as_ref().map(|(_, _, page)| page)))?;
+        let newest = halves.iter().zip(standings).filter(|(_, standing)| *standing == Standing::In);
+        let newest = newest.filter_map(|(half, _)| half.as_ref()).max_by_key(|(_, _, page)| page.update);
+        let (_, _, page) = newest.ok_or(JoinError::Behind)?;
+        let mut marks = Marks::of(page.size_bytes, page.region_bytes, &page.marks);
+        for (half, _) in halves.iter().zip(standings).filter(|(_, standing)| *standing == Standing::In) {
+            // The two may be from before and after a write of the pages.
+            half.iter().for_each(|(_, _, page)| {
+                marks.add(&Marks::of(page.size_bytes, page.region_bytes, &page.marks));
+            });
+        }
+        let mut out_since = [0; 2];
+        out_since[1 - usize::from(page.half)] = page.out_since_update;
+        let said = Said {
+            set_id: page.set_id,
+            standings,
+            out_since,
+            update: halves.iter().flatten().map(|(_, _, page)| page.update).max().unwrap_or(0),
+            names: page.names.clone(),
+            marks,
+        };
+        let page_updates = halves.each_ref().map(|half| half.as_ref().map_or(0, |(_, _, page)| page.update));
+        let order = halves.each_ref().map(|half| half.as_ref().map(|(at, ..)| *at));
+        let mut standing = standings.into_iter();
+        let halves = halves.map(|half| {
+            let is_in = standing.next() == Some(Standing::In);
+            half.filter(|_| is_in).map(|(_, device, _)| device)
+        });
+        let preferred = if halves[0].is_some() { Half::First } else { Half::Second };
+        Ok(Pair { halves, said: Some(said), preferred, is_ready: false, order, page_updates })
+    }
+
+    fn single(device: I, at: usize) -> Pair<I> {
+        Pair {
+            halves: [Some(device), None],
+            said: None,
+            preferred: Half::First,
+            is_ready: true,
+            order: [Some(at), None],
+            page_updates: [0; 2],
+        }
+    }
+
+    /// A cache that is not mirrored.
+    pub fn alone(device: I) -> Pair<I> {
+        Pair::single(device, 0)
+    }
+
+    /// Makes two devices the halves of a new cache of `size_bytes`: writes their pages. The records of the cache are to be
+    /// written next, and its superblock last.
+    ///
+    /// # Errors
+    /// The errno of a device.
+    pub fn create(
+        halves: [I; 2],
+        set_id: SetId,
+        size_bytes: u64,
+        names: [&str; 2],
+    ) -> Result<Pair<I>, Errno> {
+        if names.iter().any(|name| name.len() > ORIGIN_BYTES_MAX) {
+            return Err(Errno::INVAL);
+        }
+        let marks = Marks::new(size_bytes);
+        let said = Said {
+            set_id,
+            standings: [Standing::In; 2],
+            out_since: [0; 2],
+            update: 0,
+            names: names.map(String::from),
+            marks: marks.none(),
+        };
+        let mut pair = Pair {
+            halves: halves.map(Some),
+            said: Some(said),
+            preferred: Half::First,
+            is_ready: true,
+            order: [Some(0), Some(1)],
+            page_updates: [0; 2],
+        };
+        // Both copies, so that no older one is left.
+        pair.write_pages()?;
+        pair.write_pages()?;
+        Ok(pair)
+    }
+
+    /// Whether the cache is mirrored.
+    #[must_use]
+    pub fn is_mirrored(&self) -> bool {
+        self.said.is_some()
+    }
+
+    /// The names of both halves, as they were given when the cache was made.
+    #[must_use]
+    pub fn names(&self) -> Option<[&str; 2]> {
+        self.said.as_ref().map(|said| said.names.each_ref().map(String::as_str))
+    }
+
+    /// Whether the halves count.
+    #[must_use]
+    pub fn standings(&self) -> [Standing; 2] {
+        self.said.as_ref().map_or([Standing::In, Standing::Out], |said| said.standings)
+    }
+
+    /// Which of the devices that were joined is the first half, and which the second.
+    #[must_use]
+    pub fn order(&self) -> [Option<usize>; 2] {
+        self.order
+    }
+
+    /// The findings for an engine that runs on both halves; `None` for a cache that is not mirrored.
+    #[must_use]
+    pub fn start(&self) -> Option<PairStart> {
+        self.said.as_ref().map(|said| PairStart {
+            set_id: said.set_id,
+            standings: said.standings,
+            out_since: said.out_since,
+            update: said.update,
+            size_bytes: said.marks.size_bytes(),
+            names: said.names.clone(),
+            marks: said.marks.clone(),
+        })
+    }
+
+    /// The devices that count, the first half first.
+    #[must_use]
+    pub fn into_halves(self) -> [Option<I>; 2] {
+        self.halves
+    }
+
+    /// Makes both halves the same before the first write, and records which one does not count.
+    fn make_ready(&mut self, is_right: IsRight<'_>) -> Result<(), Errno> {
+        if self.is_ready {
+            return Ok(());
+        }
+        self.is_ready = true;
+        if self.halves.iter().all(Option::is_some) {
+            self.copy_what_differs(is_right)?;
+            self.write_late_page()?;
+        } else {
+            // RULE 20: a process that crashed may have left the last page volatile. While the other copy is written, a power cut
+            // would tear both.
+            self.flush_halves()?;
+        }
+        if let Some(said) = &mut self.said {
+            for half in Half::BOTH {
+                if self.halves[half.at()].is_none() {
+                    said.declare_out(half);
+                }
+            }
+            // RULE 20: also a pair of which nothing failed tells each start, so that an older copy of a half is known as such.
+            self.write_pages()?;
+        }
+        Ok(())
+    }
+
+    /// RULE 20: what a crash left different is the same from here on.
+    fn copy_what_differs(&mut self, is_right: IsRight<'_>) -> Result<(), Errno> {
+        let Some(said) = &self.said else { return Ok(()) };
+        let (marks, size_bytes) = (said.marks.clone(), said.marks.size_bytes());
+        let superblocks = SUPERBLOCK_OFFSETS.map(|offset| (offset, wide(SUPERBLOCK_BYTES)));
+        let regions = marks.marked().map(|region| marks.range(region));
+        let mut is_mended = true;
+        for (from, len) in superblocks.into_iter().chain(regions) {
+            let mut at = from;
+            while at < (from + len).min(size_bytes) {
+                let bytes = COPY_BYTES.min((from + len).min(size_bytes) - at);
+                is_mended &= self.copy_range(at, index_wide(bytes), is_right)?;
+                at += bytes;
+            }
+        }
+        self.flush_halves()?;
+        // RULE 20: not before everything that it alone had is on the other one.
+        if !is_mended && self.halves.iter().all(Option::is_some) {
+            self.lose(self.preferred);
+        }
+        Ok(())
+    }
+
+    /// Copies the blocks that differ. The half that gets them does not count any more if it fails. False if the half that is
+    /// read failed to take what it had wrong.
+    fn copy_range(&mut self, at: u64, len: usize, is_right: IsRight<'_>) -> Result<bool, Errno> {
+        let [Some(first), Some(second)] = &mut self.halves else { return Ok(true) };
+        let (from, to) = match self.preferred {
+            Half::First => (first, second),
+            Half::Second => (second, first),
+        };
+        let (good, other) = (read_blocks(from, at, len), read_blocks(to, at, len));
+        if good.iter().all(Option::is_none) {
+            // It is gone, and with it what it alone had and recovery has seen: the next start does with the other one.
+            return Err(Errno::IO);
+        }
+        let mut is_mended = true;
+        for (offset_bytes, (block, there)) in (at..).step_by(BLOCK).zip(good.iter().zip(&other)) {
+            let is_page = |page: &u64| (*page..page + wide(PAIR_PAGE_BYTES)).contains(&offset_bytes);
+            if block == there || PAIR_PAGE_OFFSETS.iter().any(is_page) {
+                continue;
+            }
+            // RULE 20: rot on the half that is read is not copied over what is whole.
+            let is_wrong = block.as_ref().is_none_or(|block| is_right(offset_bytes, block) == Some(false));
+            let mends = there
+                .as_ref()
+                .filter(|there| is_wrong && (block.is_none() || is_right(offset_bytes, there) == Some(true)));
+            match (mends, block) {
+                (Some(there), _) => is_mended &= from.write(offset_bytes, there).is_ok(),
+                (None, Some(block)) if to.write(offset_bytes, block).is_err() => {
+                    self.lose(self.preferred.other());
+                    return Ok(is_mended);
+                }
+                (None, _) => (),
+            }
+        }
+        Ok(is_mended)
+    }
+
+    fn lose(&mut self, half: Half) {
+        self.halves[half.at()] = None;
+        if let Some(said) = &mut self.said {
+            said.declare_out(half);
+        }
+        if self.preferred == half {
+            self.preferred = half.other();
+        }
+    }
+
+    /// Does `change` to each half; fails if none did it. Returns whether a half failed that did not before.
+    fn change(&mut self, mut change: impl FnMut(Half, &mut I) -> Result<(), Errno>) -> Result<bool, Errno> {
+        let mut has_lost = false;
+        for half in Half::BOTH {
+            let Some(device) = &mut self.halves[half.at()] else { continue };
+            if let Err(errno) = change(half, device) {
+                has_lost = true;
+                if self.halves[half.other().at()].is_none() {
+                    return Err(errno);
+                }
+                self.lose(half);
+            }
+        }
+        Ok(has_lost)
+    }
+
+    fn flush_halves(&mut self) -> Result<(), Errno> {
+        self.change(|_, device| device.flush()).map(drop)
+    }
+
+    /// RULE 20: a half whose page a crash kept from being written gets it now, before the next one is written: two that are
+    /// missing tell an older copy.
+    fn write_late_page(&mut self) -> Result<(), Errno> {
+        let Some(said) = &self.said else { return Ok(()) };
+        let offset_bytes = PAIR_PAGE_OFFSETS[index_wide(said.update % 2)];
+        let pages =
+            Half::BOTH.map(|half| (self.page_updates[half.at()] < said.update).then(|| said.page(half)));
+        let mut bytes = alloc::vec![0; PAIR_PAGE_BYTES];
+        self.change(|half, device| {
+            let Some(page) = &pages[half.at()] else { return Ok(()) };
+            page.encode(&mut bytes);
+            device.write(offset_bytes, &bytes)?;
+            device.flush()
+        })
+        .map(drop)
+    }
+
+    /// Writes the pages of all halves that count, durably.
+    fn write_pages(&mut self) -> Result<(), Errno> {
+        loop {
+            let Some(said) = &mut self.said else { return Ok(()) };
+            said.update += 1;
+            let offset_bytes = PAIR_PAGE_OFFSETS[index_wide(said.update % 2)];
+            let pages = Half::BOTH.map(|half| said.page(half));
+            let mut bytes = alloc::vec![0; PAIR_PAGE_BYTES];
+            let has_lost = self.change(|half, device| {
+                pages[half.at()].encode(&mut bytes);
+                device.write(offset_bytes, &bytes)?;
+                device.flush()
+            })?;
+            if !has_lost {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Said {
+    /// A half does not count any more; the next pages say so.
+    fn declare_out(&mut self, half: Half) {
+        self.standings[half.at()] = Standing::Out;
+        if self.out_since[half.at()] == 0 {
+            self.out_since[half.at()] = self.update + 1;
+        }
+    }
+
+    fn page(&self, half: Half) -> PairPage {
+        PairPage {
+            set_id: self.set_id,
+            half: u8::from(half == Half::Second),
+            out_since_update: self.out_since[half.other().at()],
+            is_other_out: self.standings[half.other().at()] != Standing::In,
+            is_behind: self.standings[half.at()] == Standing::Behind,
+            update: self.update,
+            size_bytes: self.marks.size_bytes(),
+            region_bytes: self.marks.region_bytes(),
+            names: self.names.clone(),
+            marks: alloc::boxed::Box::new(*self.marks.bits()),
+        }
+    }
+}
+
+/// RULE 20: which halves count, by what their pages say.
+fn judge(pages: [Option<&PairPage>; 2]) -> Result<[Standing; 2], JoinError> {
+    let standing_of = |page: &PairPage| if page.is_behind { Standing::Behind } else { Standing::In };
+    Ok(match pages {
+        [None, None] => return Err(JoinError::Nothing),
+        [Some(page), None] | [None, Some(page)] if page.is_behind => return Err(JoinError::Behind),
+        [Some(_), None] => [Standing::In, Standing::Out],
+        [None, Some(_)] => [Standing::Out, Standing::In],
+        [Some(first), Some(second)] => match (first.is_other_out, second.is_other_out) {
+            (true, true) if !first.is_behind && !second.is_behind => {
+                // What a half says that was there before the other one went on without it is an old story.
+                if second.update < first.out_since_update {
+                    [Standing::In, Standing::Out]
+                } else if first.update < second.out_since_update {
+                    [Standing::Out, Standing::In]
+                } else {
+                    return Err(JoinError::Split);
+                }
+            }
+            (true, _) if !first.is_behind => [Standing::In, Standing::Out],
+            (_, true) if !second.is_behind => [Standing::Out, Standing::In],
+            // A page is written to both, so they differ by one at the most; a half that lacks more is an older copy.
+            _ if first.update > second.update + 1 => [standing_of(first), Standing::Out],
+            _ if second.update > first.update + 1 => [Standing::Out, standing_of(second)],
+            _ => [standing_of(first), standing_of(second)],
+        },
+    })
+}
+
+/// The blocks of a range, `None` for each that cannot be read.
+fn read_blocks<I: Image>(image: &mut I, at: u64, len: usize) -> Vec<Option<Vec<u8>>> {
+    if let Ok(bytes) = image.read(at, len) {
+        return bytes.chunks(BLOCK).map(|block| Some(block.to_vec())).collect();
+    }
+    (0..wide(len / BLOCK)).map(|step| image.read(at + step * wide(BLOCK), BLOCK).ok()).collect()
+}
+
+impl<I: Image> Image for Pair<I> {
+    fn size_bytes(&self) -> u64 {
+        let sizes = self.halves.iter().flatten().map(Image::size_bytes);
+        sizes.min().unwrap_or(0)
+    }
+
+    fn read_group(&mut self, reads: &mut [ReadAt]) {
+        let Some(device) = &mut self.halves[self.preferred.at()] else { return };
+        device.read_group(reads);
+        let Some(other) = &mut self.halves[self.preferred.other().at()] else { return };
+        for read in reads.iter_mut().filter(|read| read.result.is_err()) {
+            other.read_group(core::slice::from_mut(read));
+        }
+    }
+
+    fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Errno> {
+        self.make_ready(&mut |_, _| None)?;
+        if let Some(said) = &mut self.said {
+            let len_bytes = wide(bytes.len());
+            // RULE 20: marked on both before either has it.
+            if !said.marks.cover(offset_bytes, len_bytes) {
+                said.marks.mark(offset_bytes, len_bytes);
+                self.write_pages()?;
+            }
+        }
+        if self.change(|_, device| device.write(offset_bytes, bytes))? {
+            self.write_pages()?;
+        }
+        Ok(())
+    }
+
+    fn turn_over(&mut self) -> bool {
+        let may = !self.is_ready && self.halves.iter().all(Option::is_some);
+        if may {
+            self.preferred = self.preferred.other();
+        }
+        may
+    }
+
+    fn settle(&mut self, is_right: IsRight<'_>) -> Result<(), Errno> {
+        self.make_ready(is_right)
+    }
+
+    fn flush(&mut self) -> Result<(), Errno> {
+        self.make_ready(&mut |_, _| None)?;
+        if self.change(|_, device| device.flush())? {
+            self.write_pages()?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::boxed::Box;
+
+    fn page(half: u8, update: u64, other_out_since: Option<u64>) -> PairPage {
+        PairPage {
+            set_id: [1; 16],
+            half,
+            is_other_out: other_out_since.is_some(),
+            out_since_update: other_out_since.unwrap_or(0),
+            is_behind: false,
+            update,
+            size_bytes: 8 << 20,
+            region_bytes: 64 << 10,
+            names: [String::new(), String::new()],
+            marks: Box::new([0; crate::format::PAIR_MARK_BYTES]),
+        }
+    }
+
+    #[test]
+    fn of_two_pages_the_one_that_went_on_counts() {
+        use Standing::{In, Out};
+        let judged = |first: PairPage, second: PairPage| judge([Some(&first), Some(&second)]);
+        assert_eq!(judged(page(0, 7, None), page(1, 7, None)), Ok([In, In]));
+        assert_eq!(judged(page(0, 7, None), page(1, 6, None)), Ok([In, In]), "a crash between the two");
+        assert_eq!(judged(page(0, 7, None), page(1, 5, None)), Ok([In, Out]), "an older copy");
+        assert_eq!(judged(page(0, 8, Some(8)), page(1, 7, None)), Ok([In, Out]));
+        assert_eq!(judged(page(0, 7, None), page(1, 9, Some(8))), Ok([Out, In]));
+        // The second one said long ago that the first one is out, which came back before it went out itself.
+        assert_eq!(judged(page(0, 12, Some(11)), page(1, 9, Some(5))), Ok([In, Out]));
+        assert_eq!(judged(page(0, 12, Some(8)), page(1, 9, Some(8))), Err(JoinError::Split));
+    }
+
+    #[test]
+    fn a_half_alone_counts_unless_it_is_behind() {
+        let behind = PairPage { is_behind: true, ..page(1, 7, None) };
+        assert_eq!(judge([Some(&page(0, 7, None)), None]), Ok([Standing::In, Standing::Out]));
+        assert_eq!(judge([None, Some(&behind)]), Err(JoinError::Behind));
+        assert_eq!(judge([Some(&page(0, 8, Some(3))), Some(&behind)]), Ok([Standing::In, Standing::Out]));
+        assert_eq!(judge([None, None]), Err(JoinError::Nothing));
+    }
+}

@@ -1,0 +1,118 @@
+//! A mirrored cache: two devices, its halves, of which each can go on alone.
+//!
+//! Both halves have the same bytes. A change is answered when both have it, or when the half that has it says durably, in its
+//! [`PairPage`](crate::format::PairPage), that the other one does not count any more (RULE 20). A half that does not count is
+//! copied anew as a whole before it counts again.
+//!
+//! A crash may leave a write on one half alone. Either copy may be read then, as after any crash; but both must be the same, or
+//! a later loss of one half would bring back what the other one said before. So the device is divided into regions, and a region
+//! is marked durably on both halves before it is written. The next start copies what differs in marked regions.
+//!
+//! [`Pair`] is what `create`, recovery and all that is done to a cache that does not run stand on; while it runs the machine
+//! does the same with effects (`machine/halves/`).
+
+mod image;
+mod marks;
+
+pub use image::{JoinError, Pair, page_of};
+pub(crate) use marks::Marks;
+
+use crate::effect::Target;
+use crate::format::SetId;
+use alloc::string::String;
+
+/// One of the two devices of a mirrored cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Half {
+    /// The first one.
+    First,
+    /// The second one.
+    Second,
+}
+
+impl Half {
+    /// Both.
+    pub const BOTH: [Half; 2] = [Half::First, Half::Second];
+
+    /// 0 or 1.
+    #[must_use]
+    pub fn at(self) -> usize {
+        usize::from(self == Half::Second)
+    }
+
+    /// The other one.
+    #[must_use]
+    pub fn other(self) -> Half {
+        match self {
+            Half::First => Half::Second,
+            Half::Second => Half::First,
+        }
+    }
+
+    /// The device of its operations.
+    #[must_use]
+    pub fn target(self) -> Target {
+        match self {
+            Half::First => Target::Cache,
+            Half::Second => Target::Mirror,
+        }
+    }
+}
+
+/// Whether a half counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// It has everything.
+    In,
+    /// It failed, or was not there, and the other one went on.
+    Out,
+    /// It is being brought up to date.
+    Behind,
+}
+
+impl Standing {
+    /// Its name in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Standing::In => "in",
+            Standing::Out => "out",
+            Standing::Behind => "behind",
+        }
+    }
+}
+
+/// The findings of a start about the two halves, for the engine that runs on them.
+#[derive(Clone, Debug)]
+pub struct PairStart {
+    pub(crate) set_id: SetId,
+    pub(crate) standings: [Standing; 2],
+    /// The update of the pages that said first that a half does not count.
+    pub(crate) out_since: [u64; 2],
+    pub(crate) update: u64,
+    pub(crate) size_bytes: u64,
+    pub(crate) names: [String; 2],
+    pub(crate) marks: Marks,
+}
+
+/// A half, as it is reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HalfStatus {
+    /// Whether it counts.
+    pub standing: Standing,
+    /// Reads that it failed and the other one answered.
+    pub read_errors: u64,
+    /// Blocks on it that were wrong or could not be read, and were written again from the other one.
+    pub mended_blocks: u64,
+    /// While it is brought up to date: the bytes that it has.
+    pub copied_bytes: u64,
+    /// While it is brought up to date: the bytes that it is to have.
+    pub to_copy_bytes: u64,
+}
+
+/// The two halves, as they are reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PairStatus {
+    /// The first and the second one.
+    pub halves: [HalfStatus; 2],
+}

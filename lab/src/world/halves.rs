@@ -1,0 +1,156 @@
+//! The two devices of a mirrored cache: starts on them, and what happens to each.
+
+use super::World;
+use super::image::CutImage;
+use super::operations::InFlight;
+use super::requests::Ticket;
+use crate::content::{Sector, Tag};
+use crate::disk::Disk;
+use crate::disk::faults::{Fault, Kind};
+use engine::effect::{Errno, RequestOp, Target};
+use engine::pair::{Half, JoinError, Pair, Standing};
+use engine::recovery::load_superblock;
+
+/// A way in which a half fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failing {
+    /// It is gone.
+    Gone,
+    /// Nothing is answered any more.
+    Hangs,
+    /// The next operation of the kind fails.
+    Once(Kind),
+    /// All operations of the kind fail.
+    Always(Kind),
+}
+
+impl Failing {
+    /// All of them.
+    pub const ALL: [Failing; 7] = [
+        Failing::Gone,
+        Failing::Hangs,
+        Failing::Once(Kind::Write),
+        Failing::Once(Kind::Flush),
+        Failing::Once(Kind::Read),
+        Failing::Always(Kind::Write),
+        Failing::Always(Kind::Read),
+    ];
+}
+
+/// Both devices of a cache, or the one that it has, as a start sees them: a device that is gone is not there.
+pub(super) fn join<'a>(
+    cache: &'a mut Disk,
+    mirror: Option<&'a mut Disk>,
+    image: impl Fn(&'a mut Disk, Half) -> CutImage<'a>,
+) -> Result<Pair<CutImage<'a>>, JoinError> {
+    let Some(mirror) = mirror else { return Ok(Pair::alone(image(cache, Half::First))) };
+    let is_there = |disk: &Disk| disk.faults.gone.is_none();
+    let first = is_there(cache).then_some(cache).map(|disk| image(disk, Half::First));
+    let second = is_there(mirror).then_some(mirror).map(|disk| image(disk, Half::Second));
+    Pair::join([first, second])
+}
+
+impl World {
+    /// Whether the cache is mirrored.
+    #[must_use]
+    pub fn is_mirrored(&self) -> bool {
+        self.mirror.is_some()
+    }
+
+    /// The device of a half.
+    ///
+    /// # Panics
+    /// If the cache is not mirrored.
+    pub fn half(&mut self, half: Half) -> &mut Disk {
+        self.disk(half.target())
+    }
+
+    /// Which halves count, for the engine that runs, or by what they say while none does.
+    pub fn standings(&mut self) -> [Standing; 2] {
+        if let Some(pair) = self.engine.as_ref().and_then(|engine| engine.status().cache.pair) {
+            return pair.halves.map(|half| half.standing);
+        }
+        let World { cache, mirror, .. } = self;
+        let joined = join(cache, mirror.as_mut(), |disk, _| CutImage::whole(disk));
+        joined.map_or([Standing::Out; 2], |pair| pair.standings())
+    }
+
+    /// Whether nothing is wrong with either half, as far as devices go: nothing that the engine was not told of, either.
+    #[must_use]
+    pub fn are_halves_well(&self) -> bool {
+        let is_healthy = |disk: &Disk| disk.faults.is_healthy();
+        let is_failing = |of: &InFlight| of.fault.is_some() && self.is_half(of.view.target);
+        is_healthy(&self.cache)
+            && self.mirror.as_ref().is_none_or(is_healthy)
+            && !self.in_flight.values().any(is_failing)
+    }
+
+    /// The half that failed since both were made the same by a start: what it lost the other one has, so that one may not be lost.
+    #[must_use]
+    pub fn hurt(&self) -> Option<Half> {
+        self.hurt
+    }
+
+    /// Makes a half fail, of a pair that counts as a whole.
+    pub fn fail_half(&mut self, half: Half, failing: Failing) {
+        self.hurt = Some(half);
+        let faults = &mut self.half(half).faults;
+        match failing {
+            Failing::Gone => faults.gone = Some(Errno::NODEV),
+            Failing::Hangs => {
+                for kind in [Kind::Read, Kind::Write, Kind::Flush] {
+                    faults.plan(kind, Fault::Hang, u32::MAX);
+                }
+            }
+            Failing::Once(kind) => faults.fail_next(kind, Errno::IO),
+            Failing::Always(kind) => faults.fail_always(kind, Errno::IO),
+        }
+    }
+
+    /// A half is gone for good, and a device without content is in its place.
+    pub fn blank_half(&mut self, half: Half) {
+        let sectors = self.half(half).sectors();
+        let under_way = self.in_flight.values().any(|in_flight| in_flight.view.target == half.target());
+        // What is under way on a device that is gone fails there.
+        if !under_way {
+            *self.half(half) = Disk::new(sectors, |_| Tag::ZERO);
+        }
+    }
+
+    /// A sector of a block of client data rots on a half, if that is durable there and the other half counts, too.
+    pub fn rot_half(&mut self, half: Half, draw: u64) {
+        if self.standings() != [Standing::In; 2] {
+            return;
+        }
+        let disk = self.half(half);
+        let sectors = disk.sectors();
+        let from = engine::format::SEGMENTS_OFFSET / 512;
+        let start = from + draw % (sectors - from);
+        let is_data = |sector: &u64| matches!(disk.durable(*sector), Sector::Tag(tag) if *tag != Tag::ZERO);
+        if let Some(sector) = (start..sectors).chain(from..start).find(is_data) {
+            let _was_durable = disk.rot(sector, (draw >> 32) as usize);
+        }
+    }
+
+    /// Asks for the half that is out to be brought up to date. Its device works again.
+    pub fn rejoin(&mut self) -> Ticket {
+        for half in Half::BOTH {
+            if self.standings()[half.at()] == Standing::Out {
+                self.half(half).faults.heal();
+            }
+        }
+        self.submit(0, RequestOp::Rejoin)
+    }
+
+    /// Whether an operation of a half that failed is the affair of the cache alone: the other half has everything.
+    pub(super) fn is_half(&self, target: Target) -> bool {
+        self.mirror.is_some() && matches!(target, Target::Cache | Target::Mirror)
+    }
+
+    /// The number of the newest superblock that counts.
+    pub(super) fn update_of_pair(&mut self) -> Option<u64> {
+        let World { cache, mirror, .. } = self;
+        let mut pair = join(cache, mirror.as_mut(), |disk, _| CutImage::whole(disk)).ok()?;
+        load_superblock(&mut pair).ok().map(|(superblock, _)| superblock.update)
+    }
+}

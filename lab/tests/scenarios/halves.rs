@@ -1,0 +1,96 @@
+//! Rule 20: two devices for one cache, of which each can go on alone.
+
+use crate::steps::*;
+use engine::effect::{Errno, Target};
+use engine::format::PAIR_PAGE_OFFSETS;
+use engine::pair::Half;
+use forebay_lab::disk::Fate;
+use forebay_lab::disk::faults::Kind;
+use forebay_lab::world::halves::Failing;
+use forebay_lab::world::{IoView, Setup, World};
+
+crate::scenarios! {
+    rule_20_answered_when_recorded: AnsweredBeforeOutRecorded, mirrored;
+    rule_20_halves_are_made_the_same: HalvesUnmarked, mirrored;
+    rule_20_copy_waits_for_changes: CopyOverChange, mirrored;
+    rule_20_rot_on_one_half: RottenHalfBelieved, mirrored_and_damaged;
+}
+
+/// Two volumes in writeback mode on a mirrored cache.
+fn mirrored() -> Setup {
+    Setup { is_mirrored: true, ..writeback() }
+}
+
+/// The same, where the script damages a half.
+fn mirrored_and_damaged() -> Setup {
+    Setup { is_mirrored: true, ..damaged() }
+}
+
+fn is_page(io: &IoView) -> bool {
+    io.kind == Kind::Write && PAIR_PAGE_OFFSETS.iter().any(|offset| io.first == offset / 512)
+}
+
+/// The first half is gone for good, and everything is there.
+fn go_on_without_the_first(world: &mut World) -> Run {
+    world.half(Half::First).faults.gone = Some(Errno::NODEV);
+    world.open()?;
+    world.verify()
+}
+
+fn rule_20_answered_when_recorded(world: &mut World) -> Run {
+    begin(world)?;
+    write(world, 0, 9, 1)?;
+    world.fail_half(Half::Second, Failing::Always(Kind::Write));
+    world.hold(is_page);
+    let _answered_or_not = world.write_fua(0, blocks(10, 1));
+    world.pass(50 * MS)?;
+    world.cut_power(|_| Fate::Lost);
+    world.half(Half::Second).faults.heal();
+    go_on_without_the_first(world)
+}
+
+fn rule_20_halves_are_made_the_same(world: &mut World) -> Run {
+    begin(world)?;
+    write(world, 0, 10, 1)?;
+    world.cut_power(|write| if write.target == Target::Mirror { Fate::Lost } else { Fate::Kept });
+    world.open()?;
+    read(world, 0, 10, 1)?;
+    world.kill(|_| true);
+    go_on_without_the_first(world)
+}
+
+fn rule_20_copy_waits_for_changes(world: &mut World) -> Run {
+    begin(world)?;
+    write(world, 0, 9, 1)?;
+    world.fail_half(Half::Second, Failing::Once(Kind::Flush));
+    flush(world, 0)?;
+    let rejoined = world.rejoin();
+    world.until_pending(|io| io.target == Target::Mirror && io.kind == Kind::Write && !is_page(io))?;
+    world.hold(|io| io.target == Target::Cache && io.kind == Kind::Write && !is_page(io));
+    let written = world.write(0, blocks(10, 1));
+    world.pass(200 * MS)?;
+    world.release();
+    world.succeed(written)?;
+    world.succeed(rejoined)?;
+    flush(world, 0)?;
+    world.kill(|_| true);
+    go_on_without_the_first(world)
+}
+
+fn rule_20_rot_on_one_half(world: &mut World) -> Run {
+    begin(world)?;
+    write(world, 0, 10, 16)?;
+    flush(world, 0)?;
+    for draw in 0..32 {
+        world.rot_half(Half::First, draw * 7);
+    }
+    // A scrub looks at both halves, and writes again what is wrong on one.
+    let scrubbed = world.scrub(0, blocks(10, 16));
+    world.succeed(scrubbed)?;
+    world.pass(5 * MS)?;
+    for draw in 0..32 {
+        world.rot_half(Half::Second, draw * 7);
+    }
+    read(world, 0, 10, 16)?;
+    world.verify()
+}
