@@ -63,3 +63,19 @@ fn a_half_that_comes_back_counts_when_it_has_everything() {
     assert_eq!(world.standings(), [Standing::Out, Standing::In]);
     world.verify().expect("everything is there");
 }
+
+#[test]
+fn a_half_that_fails_in_the_last_moment_of_its_copy_does_not_count() {
+    let mut world = one_half_out().expect("nothing is wrong");
+    let rejoined = world.rejoin();
+    while world.standings() != [Standing::In; 2] {
+        assert!(world.step().expect("nothing is wrong"), "the copy comes to its end");
+    }
+    // The pages that say so are written, and not flushed yet.
+    world.fail_half(Half::Second, Failing::Once(Kind::Flush));
+    let answer = world.wait(rejoined).expect("nothing is lost");
+    assert_eq!((answer, world.standings()), (Err(Errno::IO), [Standing::In, Standing::Out]));
+    let rejoined = world.rejoin();
+    world.succeed(rejoined).expect("it is copied again");
+    world.verify().expect("everything is there");
+}

@@ -60,7 +60,6 @@ pub struct Pair<I> {
     preferred: Half,
     /// The halves are the same but for what is marked, and who does not count is recorded.
     is_ready: bool,
-    order: [Option<usize>; 2],
     /// The update of the page that each half had when they were joined.
     page_updates: [u64; 2],
 }
@@ -84,10 +83,9 @@ impl<I: Image> Pair<I> {
     /// # Errors
     /// [`JoinError`].
     pub fn join(devices: [Option<I>; 2]) -> Result<Pair<I>, JoinError> {
-        let mut found: Vec<(usize, I, Option<PairPage>)> = Vec::new();
+        let mut found: Vec<(I, Option<PairPage>)> = Vec::new();
         let mut refused = None;
-        for (at, device) in devices.into_iter().enumerate() {
-            let Some(mut device) = device else { continue };
+        for mut device in devices.into_iter().flatten() {
             match load_superblock(&mut device) {
                 Ok((superblock, _)) => {
                     // A page that an earlier cache left says nothing.
@@ -95,42 +93,41 @@ impl<I: Image> Pair<I> {
                     let is_its =
                         |page: &PairPage| page.set_id == superblock.set_id && page.size_bytes <= size_bytes;
                     let page = page_of(&mut device).filter(is_its);
-                    found.push((at, device, page));
+                    found.push((device, page));
                 }
-                Err(error) => refused = Some((at, device, error)),
+                Err(error) => refused = Some(error),
             }
         }
-        let has_page = found.iter().any(|(_, _, page)| page.is_some());
+        let has_page = found.iter().any(|(_, page)| page.is_some());
         if !has_page {
             let mut found = found.into_iter();
             return match (found.next(), found.next(), refused) {
-                (Some((at, device, _)), None, None) => Ok(Pair::single(device, at)),
-                (None, _, Some((_, _, error))) => Err(error.into()),
+                (Some((device, _)), None, None) => Ok(Pair::alone(device)),
+                (None, _, Some(error)) => Err(error.into()),
                 (None, _, None) => Err(JoinError::Nothing),
                 (Some(_), ..) => Err(JoinError::NotOfPair),
             };
         }
         // Of the two there may be one that is no half: it does not count.
-        found.retain(|(_, _, page)| page.is_some());
-        let mut halves: [Option<(usize, I, PairPage)>; 2] = [None, None];
-        for (at, device, page) in found {
+        found.retain(|(_, page)| page.is_some());
+        let mut halves: [Option<(I, PairPage)>; 2] = [None, None];
+        for (device, page) in found {
             let Some(page) = page else { continue };
             let half = usize::from(page.half);
-            if halves[half].is_some()
-                || halves.iter().flatten().any(|(_, _, other)| other.set_id != page.set_id)
+            if halves[half].is_some() || halves.iter().flatten().any(|(_, other)| other.set_id != page.set_id)
             {
                 return Err(JoinError::NotOfPair);
             }
-            halves[half] = Some((at, device, page));
+            halves[half] = Some((device, page));
         }
-        let standings = judge(halves.each_ref().map(|half| half.as_ref().map(|(_, _, page)| page)))?;
+        let standings = judge(halves.each_ref().map(|half| half.as_ref().map(|(_, page)| page)))?;
         let newest = halves.iter().zip(standings).filter(|(_, standing)| *standing == Standing::In);
-        let newest = newest.filter_map(|(half, _)| half.as_ref()).max_by_key(|(_, _, page)| page.update);
-        let (_, _, page) = newest.ok_or(JoinError::Behind)?;
+        let newest = newest.filter_map(|(half, _)| half.as_ref()).max_by_key(|(_, page)| page.update);
+        let (_, page) = newest.ok_or(JoinError::Behind)?;
         let mut marks = Marks::of(page.size_bytes, page.region_bytes, &page.marks);
         for (half, _) in halves.iter().zip(standings).filter(|(_, standing)| *standing == Standing::In) {
             // The two may be from before and after a write of the pages.
-            half.iter().for_each(|(_, _, page)| {
+            half.iter().for_each(|(_, page)| {
                 marks.add(&Marks::of(page.size_bytes, page.region_bytes, &page.marks));
             });
         }
@@ -140,35 +137,29 @@ impl<I: Image> Pair<I> {
             set_id: page.set_id,
             standings,
             out_since,
-            update: halves.iter().flatten().map(|(_, _, page)| page.update).max().unwrap_or(0),
+            update: halves.iter().flatten().map(|(_, page)| page.update).max().unwrap_or(0),
             names: page.names.clone(),
             marks,
         };
-        let page_updates = halves.each_ref().map(|half| half.as_ref().map_or(0, |(_, _, page)| page.update));
-        let order = halves.each_ref().map(|half| half.as_ref().map(|(at, ..)| *at));
+        let page_updates = halves.each_ref().map(|half| half.as_ref().map_or(0, |(_, page)| page.update));
         let mut standing = standings.into_iter();
         let halves = halves.map(|half| {
             let is_in = standing.next() == Some(Standing::In);
-            half.filter(|_| is_in).map(|(_, device, _)| device)
+            half.filter(|_| is_in).map(|(device, _)| device)
         });
         let preferred = if halves[0].is_some() { Half::First } else { Half::Second };
-        Ok(Pair { halves, said: Some(said), preferred, is_ready: false, order, page_updates })
+        Ok(Pair { halves, said: Some(said), preferred, is_ready: false, page_updates })
     }
 
-    fn single(device: I, at: usize) -> Pair<I> {
+    /// A cache that is not mirrored.
+    pub fn alone(device: I) -> Pair<I> {
         Pair {
             halves: [Some(device), None],
             said: None,
             preferred: Half::First,
             is_ready: true,
-            order: [Some(at), None],
             page_updates: [0; 2],
         }
-    }
-
-    /// A cache that is not mirrored.
-    pub fn alone(device: I) -> Pair<I> {
-        Pair::single(device, 0)
     }
 
     /// Makes two devices the halves of a new cache of `size_bytes`: writes their pages. The records of the cache are to be
@@ -199,7 +190,6 @@ impl<I: Image> Pair<I> {
             said: Some(said),
             preferred: Half::First,
             is_ready: true,
-            order: [Some(0), Some(1)],
             page_updates: [0; 2],
         };
         // Both copies, so that no older one is left.
@@ -224,12 +214,6 @@ impl<I: Image> Pair<I> {
     #[must_use]
     pub fn standings(&self) -> [Standing; 2] {
         self.said.as_ref().map_or([Standing::In, Standing::Out], |said| said.standings)
-    }
-
-    /// Which of the devices that were joined is the first half, and which the second.
-    #[must_use]
-    pub fn order(&self) -> [Option<usize>; 2] {
-        self.order
     }
 
     /// The findings for an engine that runs on both halves; `None` for a cache that is not mirrored.

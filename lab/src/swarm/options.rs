@@ -28,6 +28,23 @@ const SERVERS: &[Knob] = &[
     Knob::server_fua,
 ];
 
+/// Knobs of what neither strict order nor a mirrored cache is judged by.
+const UNJUDGED: &[Knob] = &[
+    Knob::mode_changes,
+    Knob::origin_changes,
+    Knob::older_copies,
+    Knob::blank_caches,
+    Knob::detaches,
+    Knob::sets,
+    Knob::additions,
+    Knob::give_ups,
+    Knob::repairs,
+    Knob::cache_rot,
+    Knob::metadata_rot,
+    Knob::rot_while_off,
+    Knob::aimed,
+];
+
 /// The options of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -162,21 +179,7 @@ impl Options {
         self.set(Knob::strict, 1);
         self.set(Knob::volumes, 1);
         self.set(Knob::mode0, 0);
-        self.without(&[
-            Knob::mode_changes,
-            Knob::origin_changes,
-            Knob::older_copies,
-            Knob::blank_caches,
-            Knob::detaches,
-            Knob::sets,
-            Knob::additions,
-            Knob::give_ups,
-            Knob::repairs,
-            Knob::cache_rot,
-            Knob::metadata_rot,
-            Knob::rot_while_off,
-            Knob::aimed,
-        ])
+        self.without(UNJUDGED)
     }
 
     /// The same with a mirrored cache, and without what is not done to one: others make its devices fail, and nobody changes it
@@ -184,21 +187,8 @@ impl Options {
     #[must_use]
     pub fn with_halves(mut self) -> Options {
         self.set(Knob::mirrored, 1);
-        self.without(&[
-            Knob::mode_changes,
-            Knob::origin_changes,
-            Knob::older_copies,
-            Knob::blank_caches,
-            Knob::detaches,
-            Knob::sets,
-            Knob::additions,
+        self.without(UNJUDGED).without(&[
             Knob::successions,
-            Knob::give_ups,
-            Knob::repairs,
-            Knob::cache_rot,
-            Knob::metadata_rot,
-            Knob::rot_while_off,
-            Knob::aimed,
             Knob::cache_read_error,
             Knob::cache_write_error,
             Knob::cache_flush_error,

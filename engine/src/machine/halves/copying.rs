@@ -210,6 +210,7 @@ impl<S: Store> Machine<S> {
     /// The pages of the halves are durable as they are now.
     pub(super) fn copying_page_written<M: Memory>(&mut self, memory: &mut M) {
         let Some(halves) = &mut self.halves else { return };
+        let is_whole = halves.are_both_in();
         let Some(copying) = &mut halves.copying else { return };
         match copying.step {
             Step::Telling(left) if left > 1 => {
@@ -217,6 +218,8 @@ impl<S: Store> Machine<S> {
                 halves.pages.want();
             }
             Step::Telling(_) => copying.step = Step::Clearing,
+            // It may have failed while the pages were written.
+            Step::Ending if !is_whole => self.end_copying(Err(Errno::IO), memory),
             Step::Ending => {
                 let half = copying.half;
                 self.push(Effect::Notice(Notice::HalfBack { half }));

@@ -397,9 +397,6 @@ impl<S: Store> Machine<S> {
     /// Lets changes go on that waited for marks, for a copy or for a record.
     #[inline(never)]
     pub(crate) fn pump_halves<M: Memory>(&mut self, memory: &mut M) {
-        if self.halves.is_none() {
-            return;
-        }
         self.pump_pages(memory);
         self.pump_copying(memory);
         let is_unmarked_fine = self.is_mutated(Mutation::HalvesUnmarked);
