@@ -6,6 +6,7 @@
 //! in the daemon, virtual time and power cuts in a simulator, where any call may fail.
 
 use crate::effect::Errno;
+use crate::pair::Half;
 use alloc::vec::Vec;
 
 /// One read of a group.
@@ -17,6 +18,19 @@ pub struct ReadAt {
     pub bytes: Vec<u8>,
     /// Its outcome.
     pub result: Result<(), Errno>,
+}
+
+/// Knowledge of a block of one copy of a device that is kept twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// It is what was written.
+    Right,
+    /// It is not.
+    Wrong,
+    /// Each copy has something of its own there.
+    Differs,
+    /// Nothing.
+    Nothing,
 }
 
 /// A device used by one synchronous job. All offsets and lengths are multiples of 4096.
@@ -41,13 +55,39 @@ pub trait Image {
         false
     }
 
-    /// Makes two copies the same, where the device is kept twice. `is_right` says of a block of one copy, by its offset,
-    /// whether it is what was written, if that is known.
+    /// Makes two copies the same, where the device is kept twice. `known` says what is known of a block of one copy, by its offset.
     ///
     /// # Errors
     /// The device's errno.
-    fn settle(&mut self, _is_right: &mut dyn FnMut(u64, &[u8]) -> Option<bool>) -> Result<(), Errno> {
+    fn settle(&mut self, _known: &mut dyn FnMut(u64, &[u8]) -> Known) -> Result<(), Errno> {
         Ok(())
+    }
+
+    /// Whether the two copies of a range may differ, where the device is kept twice.
+    fn may_differ(&self, _offset_bytes: u64, _len_bytes: u64) -> bool {
+        false
+    }
+
+    /// The generations of a log's segments from which on counts what the first or the second half of a mirrored cache has alone;
+    /// `None` for a device that is not kept twice.
+    fn once_counts_from(&self) -> Option<[u64; 2]> {
+        None
+    }
+
+    /// Performs reads of what one half alone has.
+    fn read_of(&mut self, _half: Half, reads: &mut [ReadAt]) {
+        self.read_group(reads);
+    }
+
+    /// Reads `len_bytes` of one half at the offset.
+    ///
+    /// # Errors
+    /// The device's errno.
+    fn read_half(&mut self, half: Half, offset_bytes: u64, len_bytes: usize) -> Result<Vec<u8>, Errno> {
+        let mut group = [ReadAt { offset_bytes, bytes: alloc::vec![0; len_bytes], result: Ok(()) }];
+        self.read_of(half, &mut group);
+        let [read] = group;
+        read.result.map(|()| read.bytes)
     }
 
     /// Reads `len_bytes` at the offset.

@@ -85,6 +85,11 @@ mutations! {
     CopyOverChange,
     /// Rule 20: a dirty block rots on one half. It counts as lost, although the other half has it.
     RottenHalfBelieved,
+    /// Rule 20: a dirty block is appended again, as one that one half has alone. The half is lost, and the origin's v0 is read.
+    DirtyKeptOnce,
+    /// Rule 20: recovery asks one half for all payload of a batch, also for clean blocks that the other one has alone. The log ends
+    /// there, and v1, which lies behind it, is lost.
+    CutAtOnce,
 
     // ---- a cache device that is passed by ------------------------------------------------------
     /// Rule 19: the cache device takes twenty times as long as usual, for minutes. Reads of what the origin has, too, wait for it.
@@ -553,7 +558,7 @@ impl Mutation {
     #[must_use]
     pub const fn is_of_halves(self) -> bool {
         self.number() >= Mutation::AnsweredBeforeOutRecorded.number()
-            && self.number() <= Mutation::RottenHalfBelieved.number()
+            && self.number() <= Mutation::CutAtOnce.number()
     }
 
     /// The word and the bit that stand for it in a set.

@@ -1,6 +1,7 @@
 //! Units and names that cross module borders, and the only conversions between them.
 
 use crate::number::{index, low_u32, to_u8, wide};
+use crate::pair::Half;
 
 /// Bytes in a sector, the smallest range a client may name.
 pub const SECTOR_BYTES: u64 = 512;
@@ -105,6 +106,30 @@ pub struct Place(pub u32);
 impl Place {
     /// One more than the largest place an index entry can hold: 2^29 blocks are 2 TiB.
     pub const END: u32 = 1 << 29;
+    /// Blocks of a half of a mirrored cache up to which a place can tell which half alone has a block: 2^27 blocks are 512 GiB.
+    pub const HALF_END: u32 = 1 << Place::HALF_BIT;
+    /// Above the block's number, in the places of a cache that keeps clean data once: 1 and 2 for the first and the second half
+    /// alone, 0 for both.
+    const HALF_BIT: u32 = 27;
+
+    /// The same block of one half alone.
+    #[must_use]
+    pub fn of_half(self, half: Half) -> Place {
+        assert!(self.0 < Place::HALF_END, "a half is named once, in places that have room for it");
+        let code = if half == Half::First { 1 } else { 2 };
+        Place(self.0 | code << Place::HALF_BIT)
+    }
+
+    /// The half that alone has the block, in a cache that keeps clean data once.
+    #[inline]
+    #[must_use]
+    pub fn half(self) -> Option<Half> {
+        match self.0 >> Place::HALF_BIT {
+            1 => Some(Half::First),
+            2 => Some(Half::Second),
+            _ => None,
+        }
+    }
 }
 
 /// A slot or a bucket, as replacement chooses among them. Counted from 0.

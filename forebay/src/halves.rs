@@ -151,7 +151,7 @@ pub fn has_other_half(
 pub fn store(image: &mut CacheImage, superblock: &mut Superblock, spec: &DeviceSpec) -> Result<()> {
     if image.is_mirrored() {
         // RULE 20: the first write makes both halves the same, as the one says that a start would take.
-        let index_budget_bytes = index_bytes(superblock);
+        let index_budget_bytes = index_bytes(superblock, true);
         let options = Options { index_budget_bytes, repair: false, mutations: Mutations::NONE };
         let opened = recovery::inspect(image, options).map_err(|error| {
             anyhow!("the cache {spec} cannot be recovered: {error}; see forebay check {spec}")

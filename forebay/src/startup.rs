@@ -27,7 +27,7 @@ use engine::format::{Change, Layout, Succession, Superblock, VolumeRecord};
 use engine::limits::Config;
 use engine::mutation::Mutations;
 use engine::recovery::{self, Growth, OpenError, Opened, Options, Sample};
-use engine::units::{BLOCK_BYTES, SECTOR_BYTES, VOLUMES_MAX, VolumeId, VolumeIndex, payload_checksum};
+use engine::units::{BLOCK_BYTES, Place, SECTOR_BYTES, VOLUMES_MAX, VolumeId, VolumeIndex, payload_checksum};
 use live::devices::BlockingDevice;
 use live::devices::{self, Access, Device, DeviceError, DeviceSpec};
 use live::server::POOL_BYTES_DEFAULT;
@@ -163,7 +163,7 @@ pub fn prepare(
     let volumes = open_origins(&superblock, spec, &options.origin, interrupts)?;
     let mut config = engine_config(&superblock, &composition, discards(&volumes));
     config.is_lone_writeback = options.lone_writeback;
-    let memory = share_memory(&superblock, &config, options)?;
+    let memory = share_memory((&superblock, image.is_mirrored()), &config, options)?;
     // Stacks of threads count against a limit of address space, used or not.
     let other_bytes =
         if getrlimit(Resource::As).current.is_some() { LIMITED_OTHER_BYTES } else { OTHER_BYTES };
@@ -306,13 +306,15 @@ pub struct MemoryShares {
     pub index_bytes: u64,
 }
 
-/// Most memory that the index of cached blocks can need: for a log, as if every block were scattered.
+/// Most memory that the index of cached blocks can need: for a log, as if every block were scattered. A mirrored one has
+/// twice as many, as clean ones are on one half.
 #[must_use]
-pub fn index_bytes(superblock: &Superblock) -> u64 {
+pub fn index_bytes(superblock: &Superblock, is_mirrored: bool) -> u64 {
     match &superblock.layout {
         Layout::Log(geometry) => {
-            INDEX_BYTES_LEAST
-                + u64::from(geometry.segments) * u64::from(geometry.segment_blocks) * INDEX_BYTES_PER_BLOCK
+            let blocks = u64::from(geometry.segments) * u64::from(geometry.segment_blocks);
+            let is_kept_once = is_mirrored && blocks <= u64::from(Place::HALF_END);
+            INDEX_BYTES_LEAST + blocks * (1 + u64::from(is_kept_once)) * INDEX_BYTES_PER_BLOCK
         }
         // A text that cannot be read is refused elsewhere.
         Layout::Slots(layout) => {
@@ -331,7 +333,7 @@ fn index_bytes_least(superblock: &Superblock) -> u64 {
     match &superblock.layout {
         Layout::Log(_) | Layout::Keys(_) | Layout::Frames(_) => INDEX_BYTES_LEAST,
         // There is an entry for each slot, whatever it holds.
-        Layout::Slots(_) => index_bytes(superblock),
+        Layout::Slots(_) => index_bytes(superblock, false),
     }
 }
 
@@ -362,11 +364,16 @@ pub fn check_memory(bytes: u64) -> Result<()> {
 ///
 /// # Errors
 /// If the operator gives it less than it needs.
-pub fn share_memory(superblock: &Superblock, config: &Config, options: &RunOptions) -> Result<MemoryShares> {
+pub fn share_memory(
+    (superblock, is_mirrored): (&Superblock, bool),
+    config: &Config,
+    options: &RunOptions,
+) -> Result<MemoryShares> {
     let kept_bytes = config.memory_bytes();
     let pool_bytes = POOL_BYTES_DEFAULT.max(config.pool_bytes() - kept_bytes) + kept_bytes;
     let Some(memory_bytes) = options.memory else {
-        return Ok(MemoryShares { pool_bytes, kept_bytes, index_bytes: index_bytes(superblock) });
+        let index_bytes = index_bytes(superblock, is_mirrored);
+        return Ok(MemoryShares { pool_bytes, kept_bytes, index_bytes });
     };
     let least_bytes = index_bytes_least(superblock);
     match memory_bytes.checked_sub(pool_bytes) {

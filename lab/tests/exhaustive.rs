@@ -2,6 +2,7 @@
 //! what was unflushed, in every write mode; see `forebay_lab::exhaustive`.
 
 use engine::effect::WriteMode;
+#[cfg(feature = "mutations")]
 use engine::mutation::Mutations;
 use engine::units::SectorRange;
 use forebay_lab::exhaustive::Act::{

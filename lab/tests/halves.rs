@@ -1,12 +1,14 @@
 //! Mirrored caches: runs of the swarm in which halves fail, are lost, rot and come back.
 
-use engine::effect::Errno;
+use engine::effect::{Errno, Target, WriteMode};
 use engine::pair::{Half, Standing};
+use engine::units::Nanos;
+use forebay_lab::disk::Fate;
 use forebay_lab::disk::faults::Kind;
 use forebay_lab::swarm::{Options, Totals, run};
 use forebay_lab::violation::Violation;
 use forebay_lab::world::halves::Failing;
-use forebay_lab::world::{Refusal, Setup, World, blocks};
+use forebay_lab::world::{Refusal, Setup, VolumeSetup, World, blocks};
 
 /// Seeds, all of them mirrored.
 const SEEDS: u64 = 300;
@@ -78,4 +80,115 @@ fn a_half_that_fails_in_the_last_moment_of_its_copy_does_not_count() {
     let rejoined = world.rejoin();
     world.succeed(rejoined).expect("it is copied again");
     world.verify().expect("everything is there");
+}
+
+/// Reads all of a volume, and tells how many blocks were cached.
+fn hits_of_all(world: &mut World) -> u64 {
+    let hits = |world: &World| world.engine().expect("it runs").status().volumes[0].counters.hit_blocks;
+    let before = hits(world);
+    for first in (0..BLOCKS).step_by(16) {
+        let read = world.read(0, blocks(first, 16));
+        world.succeed(read).expect("nothing is wrong");
+    }
+    world.run_dry().expect("nothing is wrong");
+    hits(world) - before
+}
+
+/// Blocks of a volume that is read: more than a half of its cache has, but not more than both.
+const BLOCKS: u64 = 5120;
+/// Blocks of each half of its cache.
+const HALF_BLOCKS: u64 = 64 * 64;
+
+/// A mirrored cache that is full of clean data.
+fn full_of_clean_data() -> World {
+    let volumes = vec![VolumeSetup { sectors: BLOCKS * 8, mode: WriteMode::Writeback }];
+    let setup = Setup { is_mirrored: true, segment_blocks: 64, volumes, ..Setup::new(1) };
+    let mut world = World::new(setup);
+    world.run_dry().expect("nothing is wrong");
+    hits_of_all(&mut world);
+    world
+}
+
+#[test]
+fn clean_data_is_kept_once() {
+    let mut world = full_of_clean_data();
+    let hits = hits_of_all(&mut world);
+    assert!(BLOCKS > HALF_BLOCKS && hits == BLOCKS, "{hits} hits, and each half has {HALF_BLOCKS} blocks");
+    world.kill(|_| true);
+    world.open().expect("nothing is wrong");
+    assert_eq!(hits_of_all(&mut world), hits, "a start finds all of it");
+    world.cut_power(|_| Fate::Lost);
+    world.open().expect("nothing is wrong");
+    assert_eq!(hits_of_all(&mut world), hits, "it was durable by then");
+}
+
+#[test]
+fn a_half_takes_along_what_it_alone_had_and_never_brings_it_back() {
+    let mut world = full_of_clean_data();
+    let hits = hits_of_all(&mut world);
+    world.fail_half(Half::Second, Failing::Gone);
+    let written = world.write_fua(0, blocks(0, 16));
+    world.succeed(written).expect("the other half has it");
+    let left = hits_of_all(&mut world);
+    assert!((1..hits * 2 / 3).contains(&left), "{left} of {hits} are left");
+    // None is told as rotten.
+    let corrupt =
+        |world: &World| world.engine().expect("it runs").status().volumes[0].counters.corrupt_clean_blocks;
+    assert_eq!(corrupt(&world), 0);
+    let rejoined = world.rejoin();
+    world.succeed(rejoined).expect("it is copied");
+    for _crash in 0..2 {
+        world.kill(|_| true);
+        world.open().expect("both halves are there");
+        let since = hits_of_all(&mut world);
+        assert_eq!(corrupt(&world), 0, "nobody looks for what was overwritten");
+        assert!(since < BLOCKS, "{since} hits: one half has less than all");
+    }
+    while hits_of_all(&mut world) < BLOCKS {}
+    world.verify().expect("everything is there");
+}
+
+#[test]
+fn what_a_crash_keeps_from_one_half_is_asked_of_the_origin() {
+    let mut world = full_of_clean_data();
+    // Blocks that were read before go, others come, and no flush follows.
+    world.run_dry().expect("nothing is wrong");
+    let dropped = world.discard(0, blocks(0, 64));
+    world.succeed(dropped).expect("nothing is wrong");
+    for first in (0..64).step_by(16) {
+        let read = world.read(0, blocks(first, 16));
+        world.succeed(read).expect("nothing is wrong");
+    }
+    world.pass(50 * Nanos::MILLISECOND).expect("nothing is wrong");
+    world.cut_power(|write| if write.target == Target::Mirror { Fate::Lost } else { Fate::Kept });
+    world.open().expect("nothing is wrong");
+    let hits = hits_of_all(&mut world);
+    assert!(hits < BLOCKS, "{hits} hits although one half has not got what it was to have alone");
+    let counters = world.engine().expect("it runs").status().volumes[0].counters;
+    assert_eq!(counters.corrupt_clean_blocks, 0, "it is missing, and not rotten");
+    world.kill(|_| true);
+    world.open().expect("nothing is wrong");
+    world.verify().expect("nothing of it comes back");
+}
+
+#[test]
+fn reads_do_without_a_half_that_hangs() {
+    let mut world = full_of_clean_data();
+    world.fail_half(Half::Second, Failing::Hangs);
+    let first_reads: Vec<_> =
+        (0..BLOCKS).step_by(512).map(|first| world.read(0, blocks(first, 16))).collect();
+    world.pass(1100 * Nanos::MILLISECOND).expect("nothing is wrong");
+    // Long before the device is given up.
+    let began_ns = world.now_ns();
+    for first in (16..BLOCKS).step_by(512) {
+        let read = world.read(0, blocks(first, 16));
+        world.succeed(read).expect("nothing is wrong");
+    }
+    let took_ns = world.now_ns() - began_ns;
+    assert!(took_ns < Nanos::SECOND, "{took_ns} ns");
+    assert_eq!(world.standings(), [Standing::In; 2], "it may come back");
+    for read in first_reads {
+        world.succeed(read).expect("they are answered when the device is given up");
+    }
+    assert_eq!(world.standings(), [Standing::In, Standing::Out]);
 }

@@ -2,8 +2,9 @@
 
 use super::bytes::{CHECKSUM_AT, array, put, seal, u16_at, u32_at, u64_at, unseal};
 use super::entry::{ENTRY_BYTES, Entry};
+use super::payload::payload_span_blocks;
 use super::{COUNTER_MAX, FormatError, SetId, VERSION};
-use crate::number::{index, index_wide, to_u16, to_u32, wide};
+use crate::number::{index, index_wide, low_u32, to_u16, to_u32, wide};
 use crate::units::BLOCK_BYTES;
 use alloc::vec::Vec;
 
@@ -69,10 +70,10 @@ pub struct DecodedBatch {
 }
 
 impl DecodedBatch {
-    /// Blocks of payload behind the header.
+    /// Blocks behind the header that the payload takes.
     #[must_use]
     pub fn payload_blocks(&self) -> u32 {
-        self.entries.iter().map(Entry::inline_blocks).sum()
+        low_u32(payload_span_blocks(&self.entries))
     }
 
     /// Blocks of the whole batch.

@@ -47,10 +47,13 @@ pub enum EntryKind {
     /// A volume that goes home in order begins another interval in this batch, and all of it up to sequence `extra` is home. The
     /// range says nothing. No payload.
     Interval,
+    /// The payload is the content, and the origin has it; one half of a mirrored cache has it alone, the first one the first
+    /// half of all such payload of the batch. It lies behind all other payload, at the same place on both halves.
+    CleanOnce,
 }
 
 impl EntryKind {
-    const ALL: [EntryKind; 14] = [
+    const ALL: [EntryKind; 15] = [
         EntryKind::Dirty,
         EntryKind::Clean,
         EntryKind::Zero,
@@ -65,12 +68,13 @@ impl EntryKind {
         EntryKind::Freed,
         EntryKind::Evicted,
         EntryKind::Interval,
+        EntryKind::CleanOnce,
     ];
 
     /// Whether payload blocks belong to such an entry.
     #[must_use]
     pub fn has_payload(self) -> bool {
-        matches!(self, EntryKind::Dirty | EntryKind::Clean) || self.is_key()
+        matches!(self, EntryKind::Dirty | EntryKind::Clean | EntryKind::CleanOnce) || self.is_key()
     }
 
     /// Whether the payload lies at the entry's place.
@@ -126,6 +130,7 @@ impl EntryKind {
             EntryKind::Freed => "freed",
             EntryKind::Evicted => "evicted",
             EntryKind::Interval => "interval",
+            EntryKind::CleanOnce => "clean-once",
         }
     }
 
@@ -145,6 +150,7 @@ impl EntryKind {
             EntryKind::KeptClean => 12,
             EntryKind::Evicted => 13,
             EntryKind::Interval => 14,
+            EntryKind::CleanOnce => 15,
         }
     }
 }
@@ -174,12 +180,6 @@ impl Entry {
     #[must_use]
     pub fn range(&self) -> SectorRange {
         SectorRange { start: self.start_sector, sectors: u64::from(self.sectors) }
-    }
-
-    /// Blocks of payload that lie behind the header.
-    #[must_use]
-    pub fn inline_blocks(&self) -> u32 {
-        if self.kind.is_key() { 0 } else { self.payload_blocks }
     }
 
     pub(super) fn validate(&self) -> Result<(), FormatError> {

@@ -33,6 +33,7 @@ mod key_layout;
 mod lost_table;
 mod pair_page;
 mod paired_page;
+mod payload;
 mod slot_layout;
 mod slot_page;
 mod slot_record;
@@ -60,6 +61,7 @@ pub use key_layout::{KEY_LAYOUT_BYTES, KeyLayout, KeyLayoutError};
 pub use lost_table::{LOST_RANGES_MAX, LostRange, LostTable};
 pub use pair_page::{PAIR_MARK_BYTES, PAIR_PAGE_BYTES, PAIR_PAGE_OFFSETS, PairPage};
 pub use paired_page::PAIRED_PAGE_BYTES;
+pub use payload::{PayloadRun, payload_runs, payload_span_blocks};
 pub use slot_layout::{
     COMMIT_RECORD_OFFSETS, LOST_TABLE_OFFSETS, Region, SLOT_BLOCKS_MAX, SLOT_LAYOUT_BYTES, SlotLayout,
     SlotLayoutError, SlotPersistence,

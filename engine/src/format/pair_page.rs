@@ -3,6 +3,7 @@
 //! ```text
 //!   0 .. 64        fields
 //!   64 .. 2112     the names of both devices
+//!   2112 .. 2128   from which segments on counts what one half alone has
 //!   4096 .. 8192   a bit for each region whose copies may differ after a crash
 //! ```
 
@@ -21,8 +22,9 @@ pub const PAIR_PAGE_OFFSETS: [u64; 2] = [128 * 1024, 640 * 1024];
 pub const PAIR_MARK_BYTES: usize = 4096;
 
 const NAMES_AT: usize = 64;
+const ONCE_AT: usize = NAMES_AT + 2 * ORIGIN_BYTES_MAX;
 const MARKS_AT: usize = PAIR_PAGE_BYTES - PAIR_MARK_BYTES;
-const _: () = assert!(NAMES_AT + 2 * ORIGIN_BYTES_MAX <= MARKS_AT);
+const _: () = assert!(ONCE_AT + 16 <= MARKS_AT);
 const _: () = assert!(SUPERBLOCK_OFFSETS[0] + wide(SUPERBLOCK_BYTES) <= PAIR_PAGE_OFFSETS[0]);
 const _: () = assert!(SUPERBLOCK_OFFSETS[1] + wide(SUPERBLOCK_BYTES) <= PAIR_PAGE_OFFSETS[1]);
 
@@ -47,6 +49,9 @@ pub struct PairPage {
     pub region_bytes: u32,
     /// The devices as the operator named them, the first half's first; at most [`ORIGIN_BYTES_MAX`] bytes each.
     pub names: [String; 2],
+    /// The generations of segments from which on counts what the first or the second half alone has: it had to be copied anew since,
+    /// and what it had alone was overwritten.
+    pub once_counts_from: [u64; 2],
     /// A bit for each region: set before it is written, so that its copies are compared after a crash.
     pub marks: Box<[u8; PAIR_MARK_BYTES]>,
 }
@@ -73,6 +78,9 @@ impl PairPage {
         for (at, name) in self.names.iter().enumerate() {
             put(bytes, 52 + 2 * at, &to_u16(name.len()).to_le_bytes());
             put(bytes, NAMES_AT + at * ORIGIN_BYTES_MAX, name.as_bytes());
+        }
+        for (at, generation) in self.once_counts_from.iter().enumerate() {
+            put(bytes, ONCE_AT + at * 8, &generation.to_le_bytes());
         }
         put(bytes, MARKS_AT, &self.marks[..]);
         seal(bytes, MAGIC, VERSION);
@@ -105,6 +113,10 @@ impl PairPage {
             size_bytes: u64_at(bytes, 40)?,
             region_bytes: u32_at(bytes, 48)?,
             names,
+            once_counts_from: [
+                counter_at(bytes, ONCE_AT, "pair generation")?,
+                counter_at(bytes, ONCE_AT + 8, "pair generation")?,
+            ],
             marks: Box::new(array(bytes, MARKS_AT)?),
         };
         if half > 1 || flags > 3 {
@@ -140,6 +152,7 @@ mod tests {
             size_bytes: 64 << 20,
             region_bytes: 64 << 10,
             names: ["/dev/nvme0n1".into(), "/dev/nvme1n1".into()],
+            once_counts_from: [0, 77],
             marks,
         }
     }

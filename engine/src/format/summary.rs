@@ -9,6 +9,7 @@
 use super::batch::{decode_lists, encode_lists, lists_bytes};
 use super::bytes::{array, put, seal, u8_at, u32_at, u64_at, unseal};
 use super::entry::Entry;
+use super::payload::payload_span_blocks;
 use super::{COUNTER_MAX, FormatError, SetId, VERSION};
 use crate::number::{index, index_wide, to_u32};
 use crate::units::{BLOCK_BYTES, crc32c};
@@ -72,8 +73,7 @@ pub struct SummaryBatch {
 impl SummaryBatch {
     /// Where it ends, in blocks from the segment's start.
     pub(crate) fn end_block(&self) -> u64 {
-        let blocks: u64 = self.entries.iter().map(|entry| u64::from(entry.inline_blocks())).sum();
-        u64::from(self.payload_block) + blocks
+        u64::from(self.payload_block) + payload_span_blocks(&self.entries)
     }
 }
 

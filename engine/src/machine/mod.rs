@@ -477,7 +477,7 @@ impl<S: Store> Machine<S> {
     #[inline]
     pub(crate) fn issue(&mut self, target: Target, op: IoOp, flight: Flight<S::Flight>) {
         if target == Target::Cache && self.halves.is_some() {
-            self.issue_on_halves(op, flight, None);
+            self.issue_on_halves(op, flight);
         } else {
             self.outbox.issue(target, op, flight);
         }

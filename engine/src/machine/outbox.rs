@@ -58,6 +58,11 @@ impl<T> Outbox<T> {
         }
     }
 
+    /// Counts what a write of the second half of a mirrored cache has of its own.
+    pub fn count_second(&mut self, bytes: u64) {
+        self.cache_bytes.written_bytes += bytes;
+    }
+
     /// Queues an operation that is not counted.
     #[inline]
     pub fn send(&mut self, target: Target, op: IoOp, flight: Flight<T>) {

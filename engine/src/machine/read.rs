@@ -206,10 +206,8 @@ impl<S: Store> Machine<S> {
             Source::Cache { place, .. } => {
                 // RULE 1: a place that is read is not reused.
                 self.store.pin(*place, piece.blocks);
-                let offset_bytes = self.store.offset_bytes(*place);
-                let op = IoOp::Read { offset_bytes, into: Pieces::One(piece.slice) };
-                let issued = self.now;
-                self.issue(Target::Cache, op, Flight::CacheRead { request, piece, issued });
+                let (place, slice, issued) = (*place, piece.slice, self.now);
+                self.read_cache(place, slice, Flight::CacheRead { request, piece, issued }, None);
             }
             Source::Origin { stamp, beside } => {
                 let blocks = Blocks { first: piece.first, count: u64::from(piece.blocks) };

@@ -7,7 +7,7 @@
 //!
 //! It counts as nobody's read, and keeps nothing off a block: what was changed while it was read is left to the next scrub.
 
-use crate::effect::{Effect, Errno, IoOp, Notice, Pieces};
+use crate::effect::{Effect, Errno, Notice};
 use crate::machine::Machine;
 use crate::machine::flight::Flight;
 use crate::machine::piece::{Checksums, Piece, Source};
@@ -129,12 +129,11 @@ impl<S: Store> Machine<S> {
         let Source::Cache { place, .. } = &piece.source else { unreachable!("read from the cache") };
         // RULE 1: a place that is read is not reused.
         self.store.pin(*place, piece.blocks);
-        let offset_bytes = self.store.offset_bytes(*place);
-        let op = IoOp::Read { offset_bytes, into: Pieces::One(piece.slice) };
+        let (place, slice) = (*place, piece.slice);
         self.requests[request].parts += 1;
         // Of a mirrored cache the second half follows.
         let flight = Flight::ScrubRead { request, piece, is_second };
-        self.issue_from_half(op, flight, Half::First);
+        self.read_cache(place, slice, flight, Some(Half::First));
     }
 
     pub(crate) fn scrub_read_done<M: Memory>(

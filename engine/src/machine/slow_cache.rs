@@ -10,7 +10,7 @@
 //! is passed by, one small read at a time, which nobody waits for, tells how it is. Only a client's read brings a look,
 //! so time without reads neither makes it ill nor well.
 
-use crate::effect::{Effect, IoOp, Notice, Pieces, Target};
+use crate::effect::{Effect, Notice};
 use crate::limits::Slowness;
 use crate::machine::Machine;
 use crate::machine::flight::Flight;
@@ -283,9 +283,8 @@ impl<S: Store> Machine<S> {
             self.slow_cache.is_probed = false;
             return;
         };
-        let into = Pieces::One(Slice { buffer, offset_bytes: 0, len_bytes: to_u32(BLOCK_BYTES) });
-        let op = IoOp::Read { offset_bytes: self.store.offset_bytes(place), into };
-        self.issue(Target::Cache, op, Flight::Probe { buffer, issued: self.now });
+        let slice = Slice { buffer, offset_bytes: 0, len_bytes: to_u32(BLOCK_BYTES) };
+        self.read_cache(place, slice, Flight::Probe { buffer, issued: self.now }, None);
     }
 
     /// Takes the answer to a probe: how long it took is all that counts, a device that is gone apart.

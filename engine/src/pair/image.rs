@@ -6,7 +6,7 @@ use crate::format::{
     ORIGIN_BYTES_MAX, PAIR_PAGE_BYTES, PAIR_PAGE_OFFSETS, PairPage, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS,
     SetId,
 };
-use crate::image::{Image, ReadAt};
+use crate::image::{Image, Known, ReadAt};
 use crate::number::{index_wide, wide};
 use crate::recovery::{SuperblockError, load_superblock};
 use alloc::string::String;
@@ -64,14 +64,16 @@ pub struct Pair<I> {
     page_updates: [u64; 2],
 }
 
-/// Says of a block, by its offset, whether it is what was written, if that is known.
-type IsRight<'a> = &'a mut dyn FnMut(u64, &[u8]) -> Option<bool>;
+/// Says what is known of a block, by its offset.
+type Knows<'a> = &'a mut dyn FnMut(u64, &[u8]) -> Known;
 
 #[derive(Debug)]
 struct Said {
     set_id: SetId,
     standings: [Standing; 2],
     out_since: [u64; 2],
+    /// See [`PairPage::once_counts_from`].
+    once_counts_from: [u64; 2],
     update: u64,
     names: [String; 2],
     marks: Marks,
@@ -137,6 +139,7 @@ impl<I: Image> Pair<I> {
             set_id: page.set_id,
             standings,
             out_since,
+            once_counts_from: page.once_counts_from,
             update: halves.iter().flatten().map(|(_, page)| page.update).max().unwrap_or(0),
             names: page.names.clone(),
             marks,
@@ -181,6 +184,7 @@ impl<I: Image> Pair<I> {
             set_id,
             standings: [Standing::In; 2],
             out_since: [0; 2],
+            once_counts_from: [0; 2],
             update: 0,
             names: names.map(String::from),
             marks: marks.none(),
@@ -223,6 +227,7 @@ impl<I: Image> Pair<I> {
             set_id: said.set_id,
             standings: said.standings,
             out_since: said.out_since,
+            once_counts_from: said.once_counts_from,
             update: said.update,
             size_bytes: said.marks.size_bytes(),
             names: said.names.clone(),
@@ -237,13 +242,13 @@ impl<I: Image> Pair<I> {
     }
 
     /// Makes both halves the same before the first write, and records which one does not count.
-    fn make_ready(&mut self, is_right: IsRight<'_>) -> Result<(), Errno> {
+    fn make_ready(&mut self, known: Knows<'_>) -> Result<(), Errno> {
         if self.is_ready {
             return Ok(());
         }
         self.is_ready = true;
         if self.halves.iter().all(Option::is_some) {
-            self.copy_what_differs(is_right)?;
+            self.copy_what_differs(known)?;
             self.write_late_page()?;
         } else {
             // RULE 20: a process that crashed may have left the last page volatile. While the other copy is written, a power cut
@@ -263,7 +268,7 @@ impl<I: Image> Pair<I> {
     }
 
     /// RULE 20: what a crash left different is the same from here on.
-    fn copy_what_differs(&mut self, is_right: IsRight<'_>) -> Result<(), Errno> {
+    fn copy_what_differs(&mut self, known: Knows<'_>) -> Result<(), Errno> {
         let Some(said) = &self.said else { return Ok(()) };
         let (marks, size_bytes) = (said.marks.clone(), said.marks.size_bytes());
         let superblocks = SUPERBLOCK_OFFSETS.map(|offset| (offset, wide(SUPERBLOCK_BYTES)));
@@ -273,7 +278,7 @@ impl<I: Image> Pair<I> {
             let mut at = from;
             while at < (from + len).min(size_bytes) {
                 let bytes = COPY_BYTES.min((from + len).min(size_bytes) - at);
-                is_mended &= self.copy_range(at, index_wide(bytes), is_right)?;
+                is_mended &= self.copy_range(at, index_wide(bytes), known)?;
                 at += bytes;
             }
         }
@@ -287,7 +292,7 @@ impl<I: Image> Pair<I> {
 
     /// Copies the blocks that differ. The half that gets them does not count any more if it fails. False if the half that is
     /// read failed to take what it had wrong.
-    fn copy_range(&mut self, at: u64, len: usize, is_right: IsRight<'_>) -> Result<bool, Errno> {
+    fn copy_range(&mut self, at: u64, len: usize, known: Knows<'_>) -> Result<bool, Errno> {
         let [Some(first), Some(second)] = &mut self.halves else { return Ok(true) };
         let (from, to) = match self.preferred {
             Half::First => (first, second),
@@ -304,11 +309,17 @@ impl<I: Image> Pair<I> {
             if block == there || PAIR_PAGE_OFFSETS.iter().any(is_page) {
                 continue;
             }
+            let mut said = |bytes: &Option<Vec<u8>>| {
+                bytes.as_ref().map_or(Known::Wrong, |bytes| known(offset_bytes, bytes))
+            };
+            let said = [said(block), said(there)];
+            if said.contains(&Known::Differs) {
+                continue;
+            }
             // RULE 20: rot on the half that is read is not copied over what is whole.
-            let is_wrong = block.as_ref().is_none_or(|block| is_right(offset_bytes, block) == Some(false));
             let mends = there
                 .as_ref()
-                .filter(|there| is_wrong && (block.is_none() || is_right(offset_bytes, there) == Some(true)));
+                .filter(|_| said[0] == Known::Wrong && (block.is_none() || said[1] == Known::Right));
             match (mends, block) {
                 (Some(there), _) => is_mended &= from.write(offset_bytes, there).is_ok(),
                 (None, Some(block)) if to.write(offset_bytes, block).is_err() => {
@@ -408,6 +419,7 @@ impl Said {
             size_bytes: self.marks.size_bytes(),
             region_bytes: self.marks.region_bytes(),
             names: self.names.clone(),
+            once_counts_from: self.once_counts_from,
             marks: alloc::boxed::Box::new(*self.marks.bits()),
         }
     }
@@ -466,7 +478,7 @@ impl<I: Image> Image for Pair<I> {
     }
 
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Errno> {
-        self.make_ready(&mut |_, _| None)?;
+        self.make_ready(&mut |_, _| Known::Nothing)?;
         if let Some(said) = &mut self.said {
             let len_bytes = wide(bytes.len());
             // RULE 20: marked on both before either has it.
@@ -481,6 +493,26 @@ impl<I: Image> Image for Pair<I> {
         Ok(())
     }
 
+    fn may_differ(&self, offset_bytes: u64, len_bytes: u64) -> bool {
+        let is_two = !self.is_ready && self.halves.iter().all(Option::is_some);
+        is_two && self.said.as_ref().is_some_and(|said| said.marks.touch(offset_bytes, len_bytes))
+    }
+
+    fn once_counts_from(&self) -> Option<[u64; 2]> {
+        let said = self.said.as_ref()?;
+        Some(Half::BOTH.map(|half| {
+            let is_there = self.halves[half.at()].is_some();
+            if is_there { said.once_counts_from[half.at()] } else { u64::MAX }
+        }))
+    }
+
+    fn read_of(&mut self, half: Half, reads: &mut [ReadAt]) {
+        match &mut self.halves[half.at()] {
+            Some(device) => device.read_group(reads),
+            None => reads.iter_mut().for_each(|read| read.result = Err(Errno::IO)),
+        }
+    }
+
     fn turn_over(&mut self) -> bool {
         let may = !self.is_ready && self.halves.iter().all(Option::is_some);
         if may {
@@ -489,12 +521,12 @@ impl<I: Image> Image for Pair<I> {
         may
     }
 
-    fn settle(&mut self, is_right: IsRight<'_>) -> Result<(), Errno> {
-        self.make_ready(is_right)
+    fn settle(&mut self, known: Knows<'_>) -> Result<(), Errno> {
+        self.make_ready(known)
     }
 
     fn flush(&mut self) -> Result<(), Errno> {
-        self.make_ready(&mut |_, _| None)?;
+        self.make_ready(&mut |_, _| Known::Nothing)?;
         if self.change(|_, device| device.flush())? {
             self.write_pages()?;
         }
@@ -518,6 +550,7 @@ mod tests {
             size_bytes: 8 << 20,
             region_bytes: 64 << 10,
             names: [String::new(), String::new()],
+            once_counts_from: [0; 2],
             marks: Box::new([0; crate::format::PAIR_MARK_BYTES]),
         }
     }

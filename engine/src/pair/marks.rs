@@ -69,6 +69,11 @@ impl Marks {
         self.bits[index_wide(region / 8)] >> (region % 8) & 1 != 0
     }
 
+    /// Whether any region of a range is marked.
+    pub fn touch(&self, offset_bytes: u64, len_bytes: u64) -> bool {
+        self.touched(offset_bytes, len_bytes).any(|region| self.has(region))
+    }
+
     /// Whether all regions of a range are marked.
     pub fn cover(&self, offset_bytes: u64, len_bytes: u64) -> bool {
         // A start compares the superblocks in any case.

@@ -89,6 +89,7 @@ pub struct PairStart {
     pub(crate) standings: [Standing; 2],
     /// The update of the pages that said first that a half does not count.
     pub(crate) out_since: [u64; 2],
+    pub(crate) once_counts_from: [u64; 2],
     pub(crate) update: u64,
     pub(crate) size_bytes: u64,
     pub(crate) names: [String; 2],

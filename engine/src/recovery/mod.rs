@@ -20,7 +20,7 @@ use crate::composition::stored::StoredError;
 use crate::composition::support::Lack;
 use crate::effect::Errno;
 use crate::format::{FormatError, Layout, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Succession, Superblock};
-use crate::image::Image;
+use crate::image::{Image, Known};
 use crate::machine::volume::Volume;
 use crate::mutation::{Mutation, Mutations};
 use crate::number::to_u8;
@@ -211,7 +211,9 @@ impl Opened {
         let mut known = BTreeMap::new();
         if let OpenedStore::Log(log) = &self.store {
             log.store.index.for_each(|_, entry| {
-                known.insert(log.store.offset_bytes(entry.place), entry.checksum);
+                if log.store.half_of(entry.place).is_none() {
+                    known.insert(log.store.offset_bytes(entry.place), entry.checksum);
+                }
             });
             let ordered = self.volumes.iter().flatten().flat_map(|volume| volume.destage.ordered_places());
             known.extend(ordered.map(|(place, checksum)| (log.store.offset_bytes(place), checksum)));
@@ -336,10 +338,19 @@ pub fn begin_session<I: Image>(
 /// # Errors
 /// The device's errno.
 pub fn settle<I: Image>(image: &mut I, opened: &Opened) -> Result<(), Errno> {
-    let mut known = None;
+    let mut checksums = None;
     image.settle(&mut |offset_bytes, block| {
-        let known = known.get_or_insert_with(|| opened.checksums());
-        known.get(&offset_bytes).map(|checksum| payload_checksum(block) == *checksum)
+        if let OpenedStore::Log(log) = &opened.store
+            && log.differs_at(offset_bytes)
+        {
+            return Known::Differs;
+        }
+        let checksums = checksums.get_or_insert_with(|| opened.checksums());
+        match checksums.get(&offset_bytes) {
+            None => Known::Nothing,
+            Some(checksum) if payload_checksum(block) == *checksum => Known::Right,
+            Some(_) => Known::Wrong,
+        }
     })
 }
 

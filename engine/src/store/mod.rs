@@ -33,6 +33,7 @@ use crate::machine::request::RequestKey;
 use crate::machine::volume::Volume;
 use crate::machine::warm::{CachedRun, Cursor};
 use crate::memory::{Memory, Slice};
+use crate::pair::Half;
 use crate::policies::replacement::Access;
 use crate::status::{Bypass, CacheStatus};
 use crate::store::log::extents::ExtentKind;
@@ -139,6 +140,11 @@ pub(crate) trait Lookup {
     fn unpin(&mut self, place: Place, blocks: u32);
     /// The offset of a place on the cache device, in bytes.
     fn offset_bytes(&self, place: Place) -> u64;
+    /// The half of a mirrored cache that alone has what is at a place.
+    #[inline]
+    fn half_of(&self, _place: Place) -> Option<Half> {
+        None
+    }
     /// Whether the blocks of a volume can be kept from leaving for those of others.
     fn keeps_minimums(&self) -> bool {
         false
@@ -371,6 +377,18 @@ pub(crate) trait Life: Operations {
     }
     /// Writes those of the store's own structures that the process before left unwritten.
     fn repair<M: Memory>(m: &mut Machine<Self>, memory: &mut M);
+    /// Notes the generation of segments from which on counts what a half alone has.
+    fn once_counts_from(&mut self, half: Half, generation: u64) {
+        let _ = (half, generation);
+    }
+    /// Has clients' reads do without what a half alone has, or not any more.
+    fn pass_half_by(&mut self, half: Half, is_passed: bool) {
+        let _ = (half, is_passed);
+    }
+    /// The generation of the segment that is opened next; 0 in a store without any.
+    fn next_generation(&self) -> u64 {
+        0
+    }
     /// Adds to the superblock, which is about to be written, what the store has to say.
     fn superblock_goes_out(m: &mut Machine<Self>) {
         let _ = m;

@@ -192,7 +192,7 @@ impl Running {
     fn check_room(&self, heir: &Superblock) -> Result<()> {
         let composition = superblock::composition(heir, "the new cache")?;
         let config = engine_config(heir, &composition, discards(self.volumes.all().iter().map(|one| &**one)));
-        let shares = share_memory(heir, &config, &self.options)?;
+        let shares = share_memory((heir, false), &config, &self.options)?;
         check_memory(shares.index_bytes)?;
         if shares.pool_bytes - shares.kept_bytes > self.memory.pool_bytes - self.memory.kept_bytes {
             bail!("a cache of that size needs more memory for buffers; stop the daemon first");
@@ -323,7 +323,7 @@ impl Running {
         let composition = superblock::composition(&superblock, &device.spec().to_string())?;
         let volumes = self.volumes.all();
         let mut config = engine_config(&superblock, &composition, discards(volumes.iter().map(|one| &**one)));
-        let shares = share_memory(&superblock, &config, &self.options)?;
+        let shares = share_memory((&superblock, false), &config, &self.options)?;
         if shares.kept_bytes > self.memory.kept_bytes {
             config.limit_memory(self.memory.kept_bytes / engine::units::BLOCK_BYTES);
         }

@@ -123,7 +123,7 @@ pub(super) fn run(arguments: Create) -> Result<()> {
         cache_bytes,
         origin_bytes: origin.size_bytes(),
         division: (&layout).into(),
-        index_bytes: index_bytes(&superblock),
+        index_bytes: index_bytes(&superblock, mirror_spec.is_some()),
         trial: None,
         mirror_trial: None,
     };

@@ -10,7 +10,7 @@ use crate::report::{ChangeReport, Division, changes};
 use crate::state::hexadecimal;
 use crate::superblock;
 use anyhow::{Result, anyhow, bail};
-use engine::format::{Entry, Layout, SEGMENTS_OFFSET, Superblock, VolumeRecord};
+use engine::format::{Entry, Layout, SEGMENTS_OFFSET, Superblock, VolumeRecord, payload_runs};
 use engine::store::log::scan::{BatchRecord, Scan, SegmentSpan, SegmentView};
 use live::devices::Access;
 use serde::Serialize;
@@ -236,16 +236,19 @@ fn entries_of(
     view: SegmentView,
     batch: &BatchRecord,
 ) -> impl Iterator<Item = EntryDump> {
-    let mut payload_block = batch.payload_block;
     let sequence = batch.sequence;
-    batch.entries.iter().map(move |entry: &Entry| {
+    // Of payload that one half of a mirrored cache has alone, an entry may have parts on both: the first one is told.
+    let mut starts = vec![None; batch.entries.len()];
+    for run in payload_runs(&batch.entries) {
+        starts[run.entry].get_or_insert(batch.payload_block + run.at);
+    }
+    batch.entries.iter().zip(starts).map(move |(entry, start): (&Entry, Option<u32>)| {
         let payload_offset_bytes = (entry.payload_blocks > 0).then(|| {
             if entry.kind.is_key() {
                 return SEGMENTS_OFFSET + entry.extra * engine::units::BLOCK_BYTES;
             }
-            superblock.geometry().offset_bytes(view.segment, payload_block)
+            superblock.geometry().offset_bytes(view.segment, start.unwrap_or(batch.payload_block))
         });
-        payload_block += entry.inline_blocks();
         EntryDump {
             sequence,
             segment: view.segment,

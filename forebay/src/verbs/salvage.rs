@@ -15,6 +15,7 @@ use crate::superblock::{self, system};
 use anyhow::{Context, Result, anyhow, bail};
 use engine::format::{Superblock, VolumeRecord};
 use engine::image::Image;
+use engine::pair::Half;
 use engine::recovery::load_superblock;
 use engine::salvage::{self, Dirty, DirtyContent};
 use engine::units::{BLOCK_BYTES, SECTOR_BYTES, payload_checksum};
@@ -139,7 +140,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let state = StateDirectory::find(arguments.places.state_dir.as_deref())?;
     let notes = state.load_or_new(&superblock.set_id)?;
     check_newest(spec, &superblock, &notes, &state)?;
-    let found = salvage::find(&mut image, index_bytes(&superblock))
+    let index_budget_bytes = index_bytes(&superblock, image.is_mirrored());
+    let found = salvage::find(&mut image, index_budget_bytes)
         .map_err(|error| anyhow!("nothing can be salvaged from {spec}: {error}; see forebay check {spec}"))?;
     check_targets(arguments, &superblock)?;
     let mut report = Salvaged {
@@ -230,7 +232,6 @@ fn salvage_volume(
     };
     let mut writer = Writer { target, offset_bytes: 0, run: Vec::new() };
     let zeroes = [0; BLOCK];
-    let mut bytes = [0; BLOCK];
     for found in dirty {
         let offset_bytes = found.first_block * BLOCK_BYTES;
         // The last block of a volume may be short.
@@ -248,12 +249,17 @@ fn salvage_volume(
                 true
             }
             DirtyContent::At { offset_bytes: place, checksum } => {
-                let is_read = image.read(place, BLOCK).is_ok_and(|read| {
-                    bytes.copy_from_slice(&read);
-                    true
-                }) && checksum.is_none_or(|checksum| payload_checksum(&bytes) == checksum);
-                if is_read {
-                    writer.write(offset_bytes, &bytes[..len_bytes as usize])?;
+                let is_right =
+                    |read: &[u8]| checksum.is_none_or(|checksum| payload_checksum(read) == checksum);
+                let one = image.read(place, BLOCK).ok().filter(|read| is_right(read));
+                // What is wrong on one half of a mirrored cache the other one may have.
+                let read = one.or_else(|| {
+                    let of_half = |half| image.read_half(half, place, BLOCK).ok();
+                    Half::BOTH.into_iter().filter_map(of_half).find(|read| is_right(read))
+                });
+                let is_read = read.is_some();
+                if let Some(read) = read {
+                    writer.write(offset_bytes, &read[..len_bytes as usize])?;
                 }
                 is_read
             }

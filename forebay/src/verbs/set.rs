@@ -182,8 +182,8 @@ struct Change<'a> {
 /// Accepts an origin as it is: giving the volume a new number drops the cached content of the old one.
 fn change_origin(image: &mut CacheImage, superblock: &mut Superblock, change: Change<'_>) -> Result<()> {
     let Change { index, origin: given, may_discard, cache } = change;
-    let options =
-        Options { index_budget_bytes: index_bytes(superblock), repair: false, mutations: Mutations::NONE };
+    let index_budget_bytes = index_bytes(superblock, image.is_mirrored());
+    let options = Options { index_budget_bytes, repair: false, mutations: Mutations::NONE };
     let name = record(superblock, index).name.clone();
     let dirty_bytes = match recovery::inspect(image, options) {
         Ok(opened) => opened.dirty_bytes(index),

@@ -53,8 +53,8 @@ fn look(spec: &DeviceSpec, state: &StateDirectory) -> Result<StatusReport> {
     let superblock = superblock::load(image, &spec.to_string())?;
     let composition = superblock::composition(&superblock, &spec.to_string())?;
     check_memory_for_index(&superblock)?;
-    let options =
-        Options { index_budget_bytes: index_bytes(&superblock), repair: false, mutations: Mutations::NONE };
+    let index_budget_bytes = index_bytes(&superblock, image.is_mirrored());
+    let options = Options { index_budget_bytes, repair: false, mutations: Mutations::NONE };
     let started_at = Instant::now();
     let opened = recovery::inspect(image, options).map_err(|error| {
         anyhow!("the cache {spec} cannot be recovered: {error}; see forebay check {spec}")

@@ -14,6 +14,8 @@ crate::scenarios! {
     rule_20_halves_are_made_the_same: HalvesUnmarked, mirrored;
     rule_20_copy_waits_for_changes: CopyOverChange, mirrored;
     rule_20_rot_on_one_half: RottenHalfBelieved, mirrored_and_damaged;
+    rule_20_what_is_dirty_is_on_both: DirtyKeptOnce, mirrored;
+    rule_20_what_one_half_has_ends_no_log: CutAtOnce, mirrored;
 }
 
 /// Two volumes in writeback mode on a mirrored cache.
@@ -92,5 +94,28 @@ fn rule_20_rot_on_one_half(world: &mut World) -> Run {
         world.rot_half(Half::Second, draw * 7);
     }
     read(world, 0, 10, 16)?;
+    world.verify()
+}
+
+fn rule_20_what_is_dirty_is_on_both(world: &mut World) -> Run {
+    begin(world)?;
+    write_fua(world, 0, 0, 16)?;
+    // It is appended again and again, as it cannot go home.
+    world.origin(0).faults.gone = Some(Errno::NODEV);
+    wrap(world, 1)?;
+    flush(world, 1)?;
+    world.kill(|_| true);
+    world.origin(0).faults.heal();
+    go_on_without_the_first(world)
+}
+
+fn rule_20_what_one_half_has_ends_no_log(world: &mut World) -> Run {
+    begin(world)?;
+    write_fua(world, 0, 9, 1)?;
+    fill(world, 1, 0, 16)?;
+    write(world, 0, 10, 1)?;
+    world.kill(|_| true);
+    world.open()?;
+    read(world, 0, 10, 1)?;
     world.verify()
 }

@@ -193,6 +193,10 @@ impl<S: Store> Machine<S> {
                 copying.step = Step::Ending;
                 halves.pair.standings[half.at()] = Standing::In;
                 halves.pair.out_since[half.at()] = 0;
+                // RULE 20: what it had alone before is overwritten by the copy.
+                let generation = self.store.next_generation();
+                halves.pair.once_counts_from[half.at()] = generation;
+                self.store.once_counts_from(half, generation);
                 halves.pages.want();
             }
             (Step::Reading, Err(errno)) => {

@@ -86,7 +86,9 @@ impl<S: Store> Machine<S> {
             return;
         };
         let is_looked_at = landed.result.is_ok() && !self.is_mutated(Mutation::RottenHalfBelieved);
-        let spots = if is_looked_at { self.spots(&landed.flight) } else { Vec::new() };
+        let mut spots = if is_looked_at { self.spots(&landed.flight) } else { Vec::new() };
+        // What one half alone has is asked of the origin.
+        spots.retain(|spot| self.store.half_of(spot.place).is_none());
         if let Some(failed) = failed {
             // What one half could not read, it gets again.
             let good: Vec<Spot> =
@@ -152,10 +154,11 @@ impl<S: Store> Machine<S> {
             (&flight, read_from, is_both, result)
         {
             let Source::Cache { place, .. } = &piece.source else { unreachable!("read from the cache") };
-            let op =
-                IoOp::Read { offset_bytes: self.store.offset_bytes(*place), into: Pieces::One(piece.slice) };
-            self.issue_from_half(op, flight, Half::Second);
-            return;
+            let (place, slice) = (*place, piece.slice);
+            if self.store.half_of(place).is_none() {
+                self.read_cache(place, slice, flight, Some(Half::Second));
+                return;
+            }
         }
         self.take_landed(flight, result, memory);
     }

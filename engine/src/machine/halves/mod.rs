@@ -7,27 +7,33 @@ pub(crate) mod copying;
 pub(crate) mod mending;
 pub(crate) mod pages;
 
-use crate::effect::{Effect, Errno, IoOp, Notice, Target, WriteMode};
+use crate::effect::{Effect, Errno, IoOp, Notice, Pieces, Target, WriteMode};
 use crate::machine::Machine;
 use crate::machine::flight::Flight;
 use crate::machine::halves::copying::Copying;
 use crate::machine::halves::mending::Mending;
 use crate::machine::halves::pages::PageWriter;
-use crate::memory::Memory;
+use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
 use crate::pair::{Half, HalfStatus, Marks, PairStart, PairStatus, Standing};
 use crate::store::Store;
-use crate::units::Nanos;
+use crate::units::{Nanos, Place};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use slab::Slab;
 
 /// Reads go to one half for so many bytes, then to the other.
 const STRIPE_BYTES: u64 = 1 << 20;
+/// A half that has been asked and has answered nothing for so long is silent: reads do without it.
+const SILENT_NS: u64 = Nanos::SECOND;
 
 /// An operation of the machine on both halves.
 struct Joint<T> {
     op: IoOp,
+    /// A write of the second half that differs from that of the first one, which is as long or longer.
+    second: Option<Box<IoOp>>,
+    /// A read of what one half alone has.
+    is_alone: bool,
     flight: Flight<T>,
     /// Operations under way for it.
     legs: u8,
@@ -60,6 +66,22 @@ fn changed_range(op: &IoOp) -> Option<(u64, u64)> {
     }
 }
 
+/// The answers that a half owes.
+#[derive(Clone, Copy, Default)]
+struct Owed {
+    legs: u32,
+    /// When it last answered, or was first asked.
+    since: Nanos,
+    /// As the store was told.
+    is_silent: bool,
+}
+
+impl Owed {
+    fn is_silent(&self, now: Nanos) -> bool {
+        self.legs > 0 && now.since(self.since) >= SILENT_NS
+    }
+}
+
 #[derive(Clone, Copy, Default)]
 struct Tally {
     read_errors: u64,
@@ -80,6 +102,7 @@ pub(crate) struct Halves<T> {
     copying: Option<Copying>,
     mending: Mending<T>,
     tallies: [Tally; 2],
+    owed: [Owed; 2],
     /// The last half that counted failed a change: nothing is changed any more.
     dead: Option<Errno>,
 }
@@ -105,6 +128,7 @@ impl<T> Halves<T> {
             copying: None,
             mending: Mending::default(),
             tallies: [Tally::default(); 2],
+            owed: [Owed::default(); 2],
             dead: None,
         }
     }
@@ -177,17 +201,37 @@ impl<T> Halves<T> {
         !is_marked || is_copied
     }
 
+    fn asked(&mut self, half: Half, now: Nanos) {
+        let owed = &mut self.owed[half.at()];
+        if owed.legs == 0 {
+            owed.since = now;
+        }
+        owed.legs += 1;
+    }
+
+    fn answered(&mut self, half: Half, now: Nanos) {
+        let owed = &mut self.owed[half.at()];
+        owed.legs -= 1;
+        owed.since = now;
+    }
+
     fn read_half(&self, offset_bytes: u64) -> Half {
         if !self.are_both_in() {
             return self.counting();
         }
-        if (offset_bytes / STRIPE_BYTES).is_multiple_of(2) { Half::First } else { Half::Second }
+        let half = if (offset_bytes / STRIPE_BYTES).is_multiple_of(2) { Half::First } else { Half::Second };
+        if self.owed[half.at()].is_silent { half.other() } else { half }
     }
 }
 
 impl<S: Store> Machine<S> {
     /// Lets the machine run on the two devices of a mirrored cache.
     pub(crate) fn set_pair(&mut self, pair: PairStart) {
+        for half in Half::BOTH {
+            if pair.standings[half.at()] != Standing::In {
+                self.store.once_counts_from(half, u64::MAX);
+            }
+        }
         self.halves = Some(Box::new(Halves::new(pair)));
         self.follow_halves();
     }
@@ -227,27 +271,76 @@ impl<S: Store> Machine<S> {
         self.halves.as_ref().is_some_and(|halves| !halves.are_both_in())
     }
 
-    /// Issues a read of the cache, of a mirrored one from `half`, if that counts.
-    pub(crate) fn issue_from_half(&mut self, op: IoOp, flight: Flight<S::Flight>, half: Half) {
+    /// Reads the cache from a place on; of a mirrored one from the half that has it alone, or from `half` if that counts.
+    #[inline]
+    pub(crate) fn read_cache(
+        &mut self,
+        place: Place,
+        into: Slice,
+        flight: Flight<S::Flight>,
+        half: Option<Half>,
+    ) {
+        let op = IoOp::Read { offset_bytes: self.store.offset_bytes(place), into: Pieces::One(into) };
         if self.halves.is_none() {
             self.outbox.issue(Target::Cache, op, flight);
         } else {
-            self.issue_on_halves(op, flight, Some(half));
+            self.issue_read(op, flight, (half, self.store.half_of(place)));
         }
     }
 
-    /// Issues an operation on the halves; a read from `half`.
+    /// Issues a read of what both halves have, if possible from one of them, or of what the other one named has alone.
     #[inline(never)]
-    pub(crate) fn issue_on_halves(&mut self, op: IoOp, flight: Flight<S::Flight>, half: Option<Half>) {
+    fn issue_read(
+        &mut self,
+        op: IoOp,
+        flight: Flight<S::Flight>,
+        (half, alone): (Option<Half>, Option<Half>),
+    ) {
+        let IoOp::Read { offset_bytes, .. } = op else { unreachable!("a read") };
+        self.outbox.count(Target::Cache, &op);
+        let Some(halves) = &mut self.halves else { return };
+        let is_in = |half: &Half| halves.standing(*half) == Standing::In;
+        let is_there = alone.as_ref().is_none_or(is_in);
+        let first = alone.or(half.filter(is_in)).unwrap_or_else(|| halves.read_half(offset_bytes));
+        let error = if is_there { None } else { Some(Errno::IO) };
+        let is_alone = alone.is_some();
+        let joint = Joint { op, second: None, is_alone, flight, legs: 0, first, failed: None, error };
+        let key = halves.joints.insert(joint);
+        if is_there {
+            self.send_joint(key);
+        } else {
+            halves.held.push(key);
+        }
+    }
+
+    /// Issues a write that differs between the halves: at its end each has bytes of its own, the second one as many or fewer, which
+    /// are given.
+    pub(crate) fn issue_differing(
+        &mut self,
+        op: IoOp,
+        (second, its_bytes): (IoOp, u64),
+        flight: Flight<S::Flight>,
+    ) {
+        self.outbox.count_second(its_bytes);
+        self.issue_change(op, Some(Box::new(second)), flight);
+    }
+
+    /// Issues an operation on the halves.
+    #[inline(never)]
+    pub(crate) fn issue_on_halves(&mut self, op: IoOp, flight: Flight<S::Flight>) {
+        match op {
+            IoOp::Read { .. } => self.issue_read(op, flight, (None, None)),
+            _ => self.issue_change(op, None, flight),
+        }
+    }
+
+    fn issue_change(&mut self, op: IoOp, second: Option<Box<IoOp>>, flight: Flight<S::Flight>) {
         self.outbox.count(Target::Cache, &op);
         let is_unmarked_fine = self.is_mutated(Mutation::HalvesUnmarked);
         let Some(halves) = &mut self.halves else { return };
-        let first = match (&op, half.filter(|half| halves.standing(*half) == Standing::In)) {
-            (_, Some(half)) => half,
-            (IoOp::Read { offset_bytes, .. }, None) => halves.read_half(*offset_bytes),
-            _ => halves.counting(),
-        };
-        let key = halves.joints.insert(Joint { op, flight, legs: 0, first, failed: None, error: None });
+        let first = halves.counting();
+        let joint = Joint { op, second, is_alone: false, flight, legs: 0, first, failed: None, error: None };
+        let key = halves.joints.insert(joint);
         if halves.must_wait(key, is_unmarked_fine) {
             halves.waiting.push(key);
         } else {
@@ -261,7 +354,8 @@ impl<S: Store> Machine<S> {
         let joint = &mut halves.joints[key];
         let first = joint.first;
         let range = changed_range(&joint.op);
-        let op = joint.op.clone();
+        let (op, now) = (joint.op.clone(), self.now);
+        let second = joint.second.as_deref().cloned();
         if let Some((from, len)) = range {
             halves.touched.mark(from, len);
             halves.mark_ahead(from);
@@ -270,7 +364,9 @@ impl<S: Store> Machine<S> {
         let targets = Half::BOTH.map(|half| if is_read { half == first } else { halves.takes_changes(half) });
         halves.joints[key].legs = u8::from(targets[0]) + u8::from(targets[1]);
         for half in Half::BOTH.into_iter().filter(|half| targets[half.at()]) {
-            self.outbox.send(half.target(), op.clone(), Flight::Leg { joint: key, half });
+            let op = second.as_ref().filter(|_| half == Half::Second).unwrap_or(&op).clone();
+            halves.asked(half, now);
+            self.outbox.send(half.target(), op, Flight::Leg { joint: key, half });
         }
     }
 
@@ -315,6 +411,7 @@ impl<S: Store> Machine<S> {
     ) {
         let Some(halves) = &mut self.halves else { return };
         halves.joints[key].legs -= 1;
+        halves.answered(half, self.now);
         let standing = halves.standing(half);
         let is_read = matches!(halves.joints[key].op, IoOp::Read { .. });
         if let Err(errno) = result {
@@ -322,7 +419,7 @@ impl<S: Store> Machine<S> {
             let is_refused = errno == Errno::OPNOTSUPP;
             if is_read {
                 halves.tallies[half.at()].read_errors += 1;
-                let is_first = halves.joints[key].failed.is_none();
+                let is_first = halves.joints[key].failed.is_none() && !halves.joints[key].is_alone;
                 if errno.is_gone() && standing == Standing::In && is_other_in {
                     self.lose_half(half, errno, memory);
                 }
@@ -337,7 +434,9 @@ impl<S: Store> Machine<S> {
                     return;
                 }
                 if let Some(halves) = &mut self.halves {
-                    halves.joints[key].error = Some(errno);
+                    // A half that is gone takes what it alone had with it, and the cache goes on.
+                    let joint = &mut halves.joints[key];
+                    joint.error = Some(if joint.is_alone && is_other_in { Errno::IO } else { errno });
                 }
             } else if is_refused {
                 halves.joints[key].error = Some(errno);
@@ -380,6 +479,8 @@ impl<S: Store> Machine<S> {
         halves.pair.standings[half.at()] = Standing::Out;
         if was_in {
             halves.pair.out_since[half.at()] = halves.pair.update + 1;
+            // RULE 20: what it alone had is gone, also if it comes back.
+            self.store.once_counts_from(half, u64::MAX);
         }
         self.push(Effect::Notice(Notice::HalfLost { half, errno }));
         if was_in {
@@ -394,9 +495,27 @@ impl<S: Store> Machine<S> {
         }
     }
 
+    /// Has reads do without a half that answers nothing: it may take long until its device is given up.
+    fn look_for_silence(&mut self) {
+        for half in Half::BOTH {
+            let Some(halves) = &mut self.halves else { return };
+            let owed = &mut halves.owed[half.at()];
+            let look_again = owed.since.plus(SILENT_NS);
+            let is_silent = owed.is_silent(self.now);
+            if is_silent != owed.is_silent {
+                owed.is_silent = is_silent;
+                self.store.pass_half_by(half, is_silent);
+            }
+            if owed.legs > 0 && !is_silent {
+                self.want_tick(look_again);
+            }
+        }
+    }
+
     /// Lets changes go on that waited for marks, for a copy or for a record.
     #[inline(never)]
     pub(crate) fn pump_halves<M: Memory>(&mut self, memory: &mut M) {
+        self.look_for_silence();
         self.pump_pages(memory);
         self.pump_copying(memory);
         let is_unmarked_fine = self.is_mutated(Mutation::HalvesUnmarked);

@@ -104,6 +104,7 @@ impl<T> Halves<T> {
             size_bytes: self.pair.size_bytes,
             region_bytes: marks.region_bytes(),
             names: self.pair.names.clone(),
+            once_counts_from: self.pair.once_counts_from,
             marks: Box::new(*marks.bits()),
         }
     }

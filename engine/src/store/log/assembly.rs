@@ -1,6 +1,7 @@
 //! Assembly: what waits becomes a batch, with its sequence and its place.
 
 use super::draft::{Draft, Placing};
+use super::once::{OnceLayout, is_once};
 use super::room::Room;
 use super::{Batch, LogFlight, LogStore, Publish};
 use crate::effect::{IoOp, Pieces, Target};
@@ -72,6 +73,7 @@ impl Machine<LogStore> {
     }
 
     fn begin_draft(&mut self, room: &Room) -> Draft {
+        let keeps_once = self.keeps_once(room.segment);
         let LogStore { appender, segments, log, .. } = &mut self.store;
         let mut entries = core::mem::take(&mut log.scratch_entries);
         let mut pieces = core::mem::take(&mut log.scratch_pieces);
@@ -83,6 +85,9 @@ impl Machine<LogStore> {
             entries,
             pieces,
             payload_blocks: 0,
+            keeps_once,
+            once_pieces: Vec::new(),
+            once_blocks: 0,
             fill_blocks: 0,
             relocated_blocks: 0,
             payload_max: appender.batch_blocks_max(room.payload_max, room.limits.entries),
@@ -116,7 +121,9 @@ impl Machine<LogStore> {
         }
         let base = self.store.segments.place(outgoing.segment, 0).0 + outgoing.first_payload();
         for publish in &mut outgoing.draft.publish {
-            if let Some(place) = publish.place_mut() {
+            if let Some(place) = publish.place_mut()
+                && !is_once(*place)
+            {
                 place.0 += base;
             }
         }
@@ -127,7 +134,11 @@ impl Machine<LogStore> {
         let first_payload = outgoing.first_payload();
         let Outgoing { ref mut draft, segment, next_block, header, header_blocks, head } = outgoing;
         let sequence = draft.sequence;
-        let end_block = first_payload + draft.payload_blocks;
+        let once = OnceLayout {
+            base: self.store.segments.place(segment, 0).0 + first_payload + draft.next_place().0,
+            first_has: draft.once_blocks.div_ceil(2),
+        };
+        let end_block = first_payload + draft.next_place().0 + once.first_has;
         {
             let open = self.store.log.open.as_mut().expect("the batch goes there");
             open.summary.push(sequence, next_block, first_payload, &draft.entries, &draft.checksums);
@@ -146,7 +157,10 @@ impl Machine<LogStore> {
         all.push(Slice { buffer: header, offset_bytes: 0, len_bytes: header_bytes });
         all.append(&mut draft.pieces);
         let first = self.store.segments.place(segment, next_block - u32::from(head.is_some()));
-        let op = IoOp::Write { offset_bytes: self.store.offset_bytes(first), from: Pieces::Many(all) };
+        let offset_bytes = self.store.offset_bytes(first);
+        let (of_first, of_second) = once.split(&draft.once_pieces, all);
+        let op = IoOp::Write { offset_bytes, from: Pieces::Many(of_first) };
+        let second = of_second.map(|pieces| IoOp::Write { offset_bytes, from: Pieces::Many(pieces) });
         let content = [
             (Content::User, draft.payload_blocks - draft.fill_blocks - draft.relocated_blocks),
             (Content::Fill, draft.fill_blocks),
@@ -155,7 +169,14 @@ impl Machine<LogStore> {
         for (why, blocks) in content {
             self.count_content(why, u64::from(blocks) * BLOCK_BYTES);
         }
-        self.issue(Target::Cache, op, Flight::Store(LogFlight::Batch { sequence }));
+        let flight = Flight::Store(LogFlight::Batch { sequence });
+        match second {
+            None => self.issue(Target::Cache, op, flight),
+            Some(second) => {
+                let its_bytes = u64::from(draft.once_blocks - once.first_has) * BLOCK_BYTES;
+                self.issue_differing(op, (second, its_bytes), flight);
+            }
+        }
         let Draft { header_place, entries, pieces, checksums, publish, .. } = outgoing.draft;
         self.store.log.in_flight.push_back(Batch {
             sequence,
@@ -165,6 +186,7 @@ impl Machine<LogStore> {
             header,
             checksums,
             publish,
+            once,
             writes: 0,
             is_done: false,
         });

@@ -2,6 +2,7 @@
 
 use super::Publish;
 use super::keys::KeyPublish;
+use super::once::once_place;
 use crate::format::{Entry, EntryKind};
 use crate::machine::guard::Blocks;
 use crate::memory::{Memory, Slice};
@@ -28,6 +29,11 @@ pub(super) struct Draft {
     /// The payload, in the order of the entries.
     pub pieces: Vec<Slice>,
     pub payload_blocks: u32,
+    /// Whether clean payload is kept once, by one half or the other.
+    pub keeps_once: bool,
+    /// Of the payload, what one half alone gets, in the order of the entries.
+    pub once_pieces: Vec<Slice>,
+    pub once_blocks: u32,
     /// Of that, what was read from the origin.
     pub fill_blocks: u32,
     /// Of that, what the cache had already.
@@ -45,7 +51,22 @@ pub(super) struct Draft {
 impl Draft {
     /// The next payload block, counted from the batch's first until `fix_places`.
     pub fn next_place(&self) -> Place {
-        Place(self.payload_blocks)
+        Place(self.payload_blocks - self.once_blocks)
+    }
+
+    /// Adds an entry with payload that the origin has, and returns the payload's place. It is to be counted by the caller.
+    pub fn push_clean(&mut self, volume: VolumeId, blocks: Blocks, slice: Slice) -> Place {
+        if !self.keeps_once {
+            let place = self.next_place();
+            self.push_payload_entry(EntryKind::Clean, volume, blocks);
+            self.pieces.push(slice);
+            return place;
+        }
+        let place = once_place(self.once_blocks);
+        self.push_payload_entry(EntryKind::CleanOnce, volume, blocks);
+        self.once_pieces.push(slice);
+        self.once_blocks += to_u32(blocks.count);
+        place
     }
 
     /// Blocks of payload that it may still take.

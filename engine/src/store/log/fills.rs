@@ -2,7 +2,6 @@
 
 use super::draft::Draft;
 use super::{LogStore, Publish};
-use crate::format::EntryKind;
 use crate::machine::Machine;
 use crate::machine::guard::{Blocks, Hold, Stamp, WatchId};
 use crate::memory::{Memory, Slice};
@@ -36,7 +35,8 @@ impl Fill {
 impl LogStore {
     /// The first blocks in a row that the index does not have. Reads that overlap bring some blocks twice.
     pub(super) fn first_uncached(&self, volume: VolumeIndex, blocks: Blocks) -> Option<Blocks> {
-        let is_cached = |block: &u64| self.index.get(BlockKey::new(volume, *block)).is_some();
+        let entry_of = |block: &u64| self.index.get(BlockKey::new(volume, *block));
+        let is_cached = |block: &u64| entry_of(block).is_some_and(|entry| !self.is_void(entry.place));
         let first = (blocks.first..blocks.end()).find(|block| !is_cached(block))?;
         let end = (first..blocks.end()).find(is_cached).unwrap_or(blocks.end());
         Some(Blocks { first, count: end - first })
@@ -110,11 +110,9 @@ impl Machine<LogStore> {
         let target = self.volumes.of_mut(fill.volume);
         target.guard.acquire(run, Hold::Copying);
         target.counters.fill_blocks += run.count;
-        let place = draft.next_place();
         let checksums_at = draft.checksums.len();
         draft.add_checksums(slice, run.count, memory);
-        draft.push_payload_entry(EntryKind::Clean, target.id, run);
-        draft.pieces.push(slice);
+        let place = draft.push_clean(target.id, run, slice);
         let buffer = slice.buffer;
         memory.retain(buffer);
         draft.publish.push(Publish::Fill { volume: fill.volume, blocks: run, place, checksums_at, buffer });

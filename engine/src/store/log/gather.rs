@@ -169,10 +169,15 @@ impl Machine<LogStore> {
         let blocks = Blocks { first: key.block(), count: 1 };
         let target = self.volume_mut(key.volume());
         target.guard.acquire(blocks, Hold::Copying);
-        let kind = if entry.dirty { EntryKind::Dirty } else { EntryKind::Clean };
-        let place = draft.next_place();
-        draft.push_payload_entry(kind, target.id, blocks);
-        draft.pieces.push(slice);
+        let id = target.id;
+        let place = if entry.dirty && !self.is_mutated(Mutation::DirtyKeptOnce) {
+            let place = draft.next_place();
+            draft.push_payload_entry(EntryKind::Dirty, id, blocks);
+            draft.pieces.push(slice);
+            place
+        } else {
+            draft.push_clean(id, blocks, slice)
+        };
         draft.publish.push(Publish::Relocate {
             key,
             from,

@@ -20,6 +20,7 @@ pub(crate) mod inline;
 pub(crate) mod keys;
 pub(crate) mod mirror;
 mod note;
+mod once;
 mod ordered;
 pub(crate) mod policies;
 mod publication;
@@ -53,6 +54,7 @@ use fills::Fill;
 use keys::{KeyAppend, KeyPublish};
 use mirror::Mirrored;
 use note::Note;
+use once::OnceLayout;
 use policies::Policies;
 
 /// Everything is appended to a ring of segments; an index in memory knows where.
@@ -64,6 +66,10 @@ pub(crate) struct LogStore {
     pub reclaim: Reclaim,
     /// How clients' data gets into the log.
     pub appender: Appender,
+    /// The generation of segments from which on counts what one half alone has, by half; `None` where nothing is kept so.
+    pub once_counts_from: Option<[u64; 2]>,
+    /// Halves that clients' reads do without.
+    pub passed_halves: [bool; 2],
     /// Admission and cutoff.
     pub policies: Policies,
     /// The controller of destage, which may leave all to the sweep.
@@ -177,6 +183,7 @@ struct Batch {
     header: BufferId,
     checksums: Vec<u32>,
     publish: Vec<Publish>,
+    once: OnceLayout,
     /// Clients' writes that are wholly in it, where those share headers.
     writes: usize,
     is_done: bool,

@@ -1,6 +1,7 @@
 //! Publication: a batch is on the device, and the index learns of it; or the device failed, and it never was.
 
 use super::mirror::Mirrored;
+use super::once::OnceLayout;
 use super::{Batch, ClientAppend, InternalAppend, LogStore, Publish};
 use crate::effect::{Effect, Errno, Notice};
 use crate::machine::Machine;
@@ -43,7 +44,7 @@ impl Machine<LogStore> {
                 self.list_versions(&batch);
             }
             for publish in batch.publish {
-                self.publish(publish, &batch.checksums, batch.header_place, memory);
+                self.publish(publish, &batch.checksums, batch.header_place, batch.once, memory);
             }
             for extent in core::mem::take(&mut self.store.log.moved_late) {
                 self.zeroes_went_home(extent);
@@ -57,6 +58,7 @@ impl Machine<LogStore> {
         publish: Publish,
         checksums: &[u32],
         header_place: Place,
+        once: OnceLayout,
         memory: &mut M,
     ) {
         match publish {
@@ -77,10 +79,12 @@ impl Machine<LogStore> {
             }
             Publish::Fill { volume, blocks, place, checksums_at, buffer } => {
                 memory.release(buffer);
-                let checksums = checksums_of(checksums, checksums_at, blocks);
-                let first = BlockKey::new(volume, blocks.first);
-                let run = IndexRun { first, place, dirty: false, hits: 0, checksums };
-                self.insert_run(volume, blocks, run);
+                for (skip, count, place) in once.runs(place, blocks.count) {
+                    let run = Blocks { first: blocks.first + skip, count };
+                    let checksums = checksums_of(checksums, checksums_at + index_wide(skip), run);
+                    let first = BlockKey::new(volume, run.first);
+                    self.insert_run(volume, run, IndexRun { first, place, dirty: false, hits: 0, checksums });
+                }
                 self.release_guard(volume, blocks, Hold::Copying);
             }
             Publish::Tombstone { request } => {
@@ -98,6 +102,7 @@ impl Machine<LogStore> {
                     let (dirty, hits) =
                         (dirty && entry.dirty, self.store.reclaim.policy.hits_left(entry.hits));
                     let checksums = checksums_of(checksums, checksums_at, blocks);
+                    let place = once.place(place);
                     let run = IndexRun { first: key, place, dirty, hits, checksums };
                     self.store.appender.moved(from, place);
                     self.insert_run(key.volume(), blocks, run);

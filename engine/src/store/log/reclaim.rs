@@ -7,8 +7,8 @@
 //! emptied strictly in order; the next few are listed ahead, so that their dirty blocks go home in one sweep.
 
 use crate::composition::Composition;
-use crate::effect::{Errno, IoOp, Pieces, Target};
-use crate::format::{EntryKind, Summary};
+use crate::effect::Errno;
+use crate::format::{Summary, payload_runs};
 use crate::limits::SEGMENT_OVERHEAD_BLOCKS;
 use crate::machine::guard::Blocks;
 use crate::machine::{Flight, Machine};
@@ -21,6 +21,7 @@ use crate::store::Lookup;
 use crate::store::log::extents::{Extent, ExtentKind};
 use crate::store::log::frames::Move;
 use crate::store::log::keys::KeyAppend;
+use crate::store::log::once::is_void;
 use crate::store::log::room::RELOCATION_SEGMENTS;
 use crate::store::log::segments::SegmentState;
 use crate::store::log::{InternalAppend, LogFlight, LogStore};
@@ -234,21 +235,21 @@ impl Machine<LogStore> {
     fn live_blocks(&self, segment: u32, summary: &Summary) -> Vec<(BlockKey, Place)> {
         let mut blocks = Vec::with_capacity(index(self.store.segments.get(segment).live));
         for batch in &summary.batches {
-            let mut block_in_segment = batch.payload_block;
-            for entry in &batch.entries {
-                if !matches!(entry.kind, EntryKind::Dirty | EntryKind::Clean) {
+            for run in payload_runs(&batch.entries) {
+                let entry = &batch.entries[run.entry];
+                let Some(volume) = self.volumes.iter().flatten().find(|volume| volume.id == entry.volume)
+                else {
                     continue;
-                }
-                let volume = self.volumes.iter().flatten().find(|volume| volume.id == entry.volume);
-                for step in 0..entry.payload_blocks {
-                    let place = self.store.segments.place(segment, block_in_segment + step);
-                    let Some(volume) = volume else { continue };
-                    let key = volume.key(entry.start_sector / SECTORS_PER_BLOCK + u64::from(step));
+                };
+                let first = entry.start_sector / SECTORS_PER_BLOCK;
+                for step in 0..run.blocks {
+                    let place = self.store.segments.place(segment, batch.payload_block + run.at + step);
+                    let place = run.half.map_or(place, |half| place.of_half(half));
+                    let key = volume.key(first + u64::from(run.skip + step));
                     if self.store.index.get(key).is_some_and(|entry| entry.place == place) {
                         blocks.push((key, place));
                     }
                 }
-                block_in_segment += entry.payload_blocks;
             }
         }
         blocks
@@ -400,23 +401,27 @@ impl Machine<LogStore> {
             None => return true,
         };
         let has_frames = self.store.appender.has_frames();
+        // What is kept here is clean.
+        let clean_blocks = self.store.segments.get(segment).used_blocks * self.clean_per_block();
         let limit = match has_frames {
             // What is moved to frames takes no room in the ring.
             true => u32::MAX,
-            false => self.store.reclaim.policy.quota_blocks(self.store.segments.get(segment).used_blocks),
+            false => self.store.reclaim.policy.quota_blocks(clean_blocks),
         };
         let room =
             limit.saturating_sub(kept).min(RELOCATING_BLOCKS_MAX - self.store.reclaim.relocating_blocks);
         let mut chosen = Vec::new();
         let (mut at, mut held) = (until, 0);
         // What a segment takes away of a volume is known when all of it was looked at.
-        let slack_blocks = u64::from(self.store.segments.segment_blocks());
+        let slack_blocks = u64::from(self.store.segments.segment_blocks() * self.clean_per_block());
         let volumes = &self.volumes;
         let is_kept = |key: BlockKey| {
             // A volume may have been taken off since the segment was listed.
             volumes[key.volume().at()].as_ref().is_some_and(|volume| volume.is_kept(slack_blocks))
         };
-        let first = self.store.reclaim.active.front_mut().expect("seen above");
+        let LogStore { index: cached, reclaim, appender, segments, once_counts_from, .. } = &mut self.store;
+        let Reclaim { active, policy, .. } = reclaim;
+        let first = active.front_mut().expect("seen above");
         let Stage::Listed(list) = &mut first.stage else { return false };
         let is_any_kept = volumes.iter().flatten().any(|volume| volume.is_kept(slack_blocks));
         if until == 0 && is_any_kept {
@@ -429,16 +434,17 @@ impl Machine<LogStore> {
             while at < list.len() && chosen.len() < index(room) {
                 let (key, place) = list[at];
                 at += 1;
-                let entry = self.store.index.get(key).filter(|entry| entry.place == place);
+                let entry = cached.get(key).filter(|entry| entry.place == place);
+                let entry = entry.filter(|entry| !is_void(entry.place, segments, *once_counts_from));
                 let entry = entry.filter(|entry| match has_frames {
-                    true => !is_pressed && self.store.appender.frames().is_worth_a_frame(entry.place),
+                    true => !is_pressed && appender.frames().is_worth_a_frame(entry.place),
                     false if is_kept(key) => true,
                     false if is_pressed => false,
                     false if volumes.of(key.volume()).is_above_room() => false,
-                    false => self.store.reclaim.policy.stays(entry.hits),
+                    false => policy.stays(entry.hits),
                 });
                 if let Some(entry) = entry {
-                    held += u32::from(!has_frames && !self.store.reclaim.policy.stays(entry.hits));
+                    held += u32::from(!has_frames && !policy.stays(entry.hits));
                     chosen.push(Kept { key, place, checksum: entry.checksum });
                 }
             }
@@ -486,10 +492,8 @@ impl Machine<LogStore> {
             self.store.reclaim.relocating_blocks += to_u32(count);
             self.store.reclaim.relocate_reads += 1;
             let slice = Slice { buffer, offset_bytes: 0, len_bytes: bytes };
-            let op =
-                IoOp::Read { offset_bytes: self.store.offset_bytes(first.place), into: Pieces::One(slice) };
             let flight = Flight::Store(LogFlight::RelocateRead { buffer, blocks: now.to_vec(), segment });
-            self.issue(Target::Cache, op, flight);
+            self.read_cache(first.place, slice, flight, None);
         }
         self.append_gathered(memory);
     }
@@ -575,9 +579,11 @@ impl Machine<LogStore> {
     /// The oldest segment has nothing that must stay: what is left in it is dropped.
     fn empty_first(&mut self) {
         let Some(first) = self.store.reclaim.active.pop_front() else { return };
-        let used_blocks = self.store.segments.get(first.segment).used_blocks;
-        let (low, segment_blocks) = (self.config.segments_low, self.store.segments.segment_blocks());
-        self.store.reclaim.policy.reclaimed(used_blocks, first.kept_blocks, low, segment_blocks);
+        let clean_per_block = self.clean_per_block();
+        let clean_blocks = self.store.segments.get(first.segment).used_blocks * clean_per_block;
+        let low = self.config.segments_low;
+        let segment_blocks = self.store.segments.segment_blocks() * clean_per_block;
+        self.store.reclaim.policy.reclaimed(clean_blocks, first.kept_blocks, low, segment_blocks);
         let Stage::Listed(list) = first.stage else { unreachable!("it was listed") };
         let mut left_blocks = 0;
         for (key, place) in list {

@@ -9,16 +9,20 @@ use super::frames::Frames;
 use super::frames::found::FramesFound;
 use super::index::{Entry as Indexed, Index, Run};
 use super::keys::found::KeysFound;
+use super::once::Doubtful;
 use super::ordered::{Found, FoundOrder};
 use super::policies::Policies;
 use super::reclaim::Reclaim;
 use super::scan::{BatchRecord, Scan, SegmentSpan, SegmentView, scan_mutated};
 use super::segments::{Segment, SegmentState, Segments};
-use super::{Log, LogStart, LogStore, MissingSummary, Stated};
+use super::{InternalAppend, Log, LogStart, LogStore, MissingSummary, Stated};
 use crate::composition::Composition;
 use crate::composition::axes::OrderChoice;
 use crate::effect::{Errno, WriteMode};
-use crate::format::{Entry, EntryKind, KeyLayout, Layout, SummaryBuilder, Superblock};
+use crate::format::{
+    Entry, EntryKind, KeyLayout, Layout, PayloadRun, SEGMENTS_OFFSET, SummaryBuilder, Superblock,
+    payload_runs,
+};
 use crate::image::Image;
 use crate::machine::destage::order::ledger::DataVersion;
 use crate::machine::guard::Blocks;
@@ -37,9 +41,17 @@ pub(crate) struct OpenedLog {
     stale_blocks: Vec<u64>,
     base_sequence: u64,
     was_repaired: bool,
+    /// Ranges of the device in which each half has something of its own, by their offset: of those whose copies may differ otherwise.
+    differing: BTreeMap<u64, u64>,
 }
 
 impl OpenedLog {
+    /// RULE 20: whether each half of a mirrored cache has something of its own at an offset.
+    pub fn differs_at(&self, offset_bytes: u64) -> bool {
+        let before = self.differing.range(..=offset_bytes).next_back();
+        before.is_some_and(|(from, len)| offset_bytes < from + len)
+    }
+
     /// Wipes heads and footers of a dead tail: the cut protects against them only until the log has grown past
     /// their sequences.
     pub fn wipe_dead_tail<I: Image>(&self, image: &mut I, mutations: Mutations) -> Result<(), Errno> {
@@ -152,6 +164,14 @@ pub(super) struct Replay {
     orders: Option<[FoundOrder; VOLUMES_MAX]>,
     /// The batch that is being replayed.
     sequence: u64,
+    /// The generations of segments from which on counts what a half has alone; `None` where nothing is kept so.
+    once_counts_from: Option<[u64; 2]>,
+    /// Whether the copies of segments may differ, by their numbers.
+    may_differ: Vec<bool>,
+    differing: BTreeMap<u64, u64>,
+    /// See [`super::once`].
+    pub(super) doubtful: Vec<Doubtful>,
+    pub(super) torn: Vec<(VolumeIndex, Blocks)>,
     /// The summaries of segments that have none on the device.
     unsealed: BTreeMap<u32, (SummaryBuilder, u32)>,
 }
@@ -164,6 +184,7 @@ pub(crate) fn read<I: Image>(
 ) -> Result<Opened, OpenError> {
     let composition = Composition::of(&superblock)?;
     let mut replay = Replay::new(&superblock, options);
+    replay.look_at_halves(image, &superblock);
     let found = scan_mutated(image, &superblock, options.repair, options.mutations, &mut |view, batch| {
         replay.batch(view, batch)
     })?;
@@ -172,6 +193,7 @@ pub(crate) fn read<I: Image>(
         replay.clean_floors = all;
     }
     replay.pass_clean_floors(u64::MAX);
+    replay.drop_torn(image);
     Ok(replay.finish(superblock, found, &composition))
 }
 
@@ -206,6 +228,11 @@ impl Replay {
                 .is_ok_and(|composition| matches!(composition.order, OrderChoice::Strict(_)))
                 .then(Default::default),
             sequence: 0,
+            once_counts_from: None,
+            may_differ: Vec::new(),
+            differing: BTreeMap::new(),
+            doubtful: Vec::new(),
+            torn: Vec::new(),
             unsealed: BTreeMap::new(),
         }
     }
@@ -216,12 +243,13 @@ impl Replay {
         self.sequence = batch.sequence;
         let base = view.segment * self.segment_blocks;
         let header_place = Place(base + batch.header_block);
-        let mut place = base + batch.payload_block;
+        let mut runs = payload_runs(&batch.entries).peekable();
         let mut checksums_at = 0;
-        for entry in &batch.entries {
+        for (at, entry) in batch.entries.iter().enumerate() {
             self.entries += 1;
             let blocks = number::index(entry.payload_blocks);
             let checksums = &batch.checksums[checksums_at..checksums_at + blocks];
+            checksums_at += blocks;
             let volume = self.by_id.get(&entry.volume).copied();
             if let BehindRing::Buckets(keys) = &mut self.behind {
                 let is_off = self.mutations.has(Mutation::ForgetFreed);
@@ -229,12 +257,25 @@ impl Replay {
                     self.index.remove_places(held.first, held.place, held.blocks);
                 }
             }
-            let key_place = entry.kind.is_key().then_some(Place(to_u32(entry.extra)));
-            if let Some(volume) = volume.filter(|_| self.behind.has(entry)) {
-                self.entry(volume, entry, key_place.unwrap_or(Place(place)), header_place, checksums);
+            if entry.kind == EntryKind::CleanOnce {
+                while let Some(run) = runs.next_if(|run| run.entry == at) {
+                    let from = number::index(run.skip);
+                    let checksums = &checksums[from..from + number::index(run.blocks)];
+                    let place = Place(base + batch.payload_block + run.at);
+                    if let Some(volume) = volume {
+                        self.once(volume, (entry, run), place, checksums, view);
+                    }
+                }
+                continue;
             }
-            place += entry.inline_blocks();
-            checksums_at += blocks;
+            let run = runs.next_if(|run| run.entry == at);
+            let place = match run {
+                Some(run) => Place(base + batch.payload_block + run.at),
+                None => Place(if entry.kind.is_key() { to_u32(entry.extra) } else { base }),
+            };
+            if let Some(volume) = volume.filter(|_| self.behind.has(entry)) {
+                self.entry(volume, entry, place, header_place, checksums);
+            }
         }
         if !view.is_sealed {
             let (summary, last) = self.unsealed.entry(view.segment).or_default();
@@ -246,6 +287,59 @@ impl Replay {
                 &batch.checksums,
             );
             *last = batch.header_checksum;
+        }
+    }
+
+    /// Clean blocks that one half has alone.
+    fn once(
+        &mut self,
+        volume: VolumeIndex,
+        (entry, run): (&Entry, PayloadRun),
+        place: Place,
+        checksums: &[u32],
+        view: SegmentView,
+    ) {
+        let (Some(half), Some(counts_from)) = (run.half, self.once_counts_from) else { return };
+        let first_block = entry.start_sector / SECTORS_PER_BLOCK + u64::from(run.skip);
+        let blocks = u64::from(run.blocks);
+        if self.may_differ.get(number::index(view.segment)).is_some_and(|may| *may) {
+            self.differing.insert(self.offset_bytes(place), blocks * BLOCK_BYTES);
+        }
+        let volume_blocks = self.volumes[volume.at()].as_ref().map_or(0, Volume::blocks);
+        if first_block + blocks > volume_blocks {
+            // As in `entry`.
+            return;
+        }
+        let (first, place) = (BlockKey::new(volume, first_block), place.of_half(half));
+        self.extents.cut(first, blocks, |_| ());
+        // RULE 20: what a half had alone before it was copied anew is not there any more, and nobody has an older copy that counts.
+        if view.generation < counts_from[half.at()] || self.index.is_tight(blocks) {
+            self.drop_range(first, blocks);
+            return;
+        }
+        self.index.insert(Run { first, place, dirty: false, hits: 0, checksums }, |_, _| ());
+        if self.sequence > view.flushed_sequence {
+            self.doubtful.push(Doubtful { first, place, checksums: checksums.to_vec() });
+        }
+    }
+
+    /// The offset of a place on the device, or on the half that it tells.
+    pub(super) fn offset_bytes(&self, place: Place) -> u64 {
+        let mask = if self.once_counts_from.is_some() { Place::HALF_END - 1 } else { Place::END - 1 };
+        SEGMENTS_OFFSET + u64::from(place.0 & mask) * BLOCK_BYTES
+    }
+
+    /// Asks a device that is kept twice what each half may have alone.
+    fn look_at_halves<I: Image>(&mut self, image: &I, superblock: &Superblock) {
+        let geometry = superblock.geometry();
+        let blocks = u64::from(geometry.segments) * u64::from(geometry.segment_blocks);
+        let may_name_halves =
+            matches!(superblock.layout, Layout::Log(_)) && blocks <= u64::from(Place::HALF_END);
+        self.once_counts_from = image.once_counts_from().filter(|_| may_name_halves);
+        if self.once_counts_from.is_some() {
+            let len_bytes = u64::from(geometry.segment_blocks) * BLOCK_BYTES;
+            let may_differ = |at| image.may_differ(geometry.offset_bytes(at, 0), len_bytes);
+            self.may_differ = (0..geometry.segments).map(may_differ).collect();
         }
     }
 
@@ -314,6 +408,7 @@ impl Replay {
             EntryKind::Evicted => self.evicted(first, blocks, Place(to_u32(entry.extra))),
             EntryKind::Freed => (),
             EntryKind::Interval => self.interval_begins(volume, entry.extra),
+            EntryKind::CleanOnce => unreachable!("it is where each half has its own"),
         }
     }
 
@@ -435,7 +530,8 @@ impl Replay {
                 }
             }
         }
-        let Replay { index, extents, volumes, entries, mutations, behind, .. } = self;
+        let Replay { index, extents, volumes, entries, mutations, behind, once_counts_from, .. } = self;
+        let Replay { torn, differing, .. } = self;
         let dirty_blocks: u64 =
             volumes.iter().flatten().map(|volume| volume.dirty_blocks + volume.zero_blocks).sum();
         let report = Report {
@@ -445,7 +541,7 @@ impl Replay {
             blocks: index.len(),
             was_clean: superblock.clean_stop,
         };
-        let log = Log::new(LogStart {
+        let mut log = Log::new(LogStart {
             set_id: superblock.set_id,
             session: superblock.session,
             last_generation: found.end.last_generation,
@@ -458,6 +554,11 @@ impl Replay {
                 oldest_dirty_sequence: found.oldest_dirty_sequence,
             },
         });
+        // RULE 20: what was to be there and is not must stay away when its device brings it after all.
+        for (volume, blocks) in torn {
+            let (request, oldest_dirty_sequence) = (None, None);
+            log.push_internal(InternalAppend::Tombstone { volume, blocks, request, oldest_dirty_sequence });
+        }
         segments.mutations = mutations;
         let cache_blocks = superblock.cache_bytes / BLOCK_BYTES;
         let seed = u64::from_le_bytes(core::array::from_fn(|at| superblock.set_id[at]));
@@ -479,6 +580,8 @@ impl Replay {
             log,
             reclaim: Reclaim::new(composition),
             appender,
+            once_counts_from,
+            passed_halves: [false; 2],
             policies,
             controller,
         };
@@ -487,6 +590,7 @@ impl Replay {
             stale_blocks: found.stale_blocks,
             base_sequence: found.base_sequence,
             was_repaired: found.repaired.is_some(),
+            differing,
         };
         Opened { superblock, report, volumes, store: OpenedStore::Log(Box::new(log)) }
     }
@@ -497,6 +601,9 @@ impl Replay {
         let mut segments = Segments::new(geometry.segments, geometry.segment_blocks);
         if let Some(layout) = self.behind.layout() {
             segments.add_buckets(layout.buckets, layout.bucket_blocks);
+        }
+        if self.once_counts_from.is_some() {
+            segments.name_halves();
         }
         let open_segment = found.end.open.as_ref().map(|open| open.segment);
         let mut missing_summaries = Vec::new();

@@ -20,6 +20,7 @@
 
 use crate::mutation::{Mutation, Mutations};
 use crate::number::index;
+use crate::pair::Half;
 use crate::units::{BLOCK_BYTES, Place};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -90,6 +91,8 @@ pub struct Segments {
     segment_blocks: u32,
     /// Segments of the ring; the rest of `list` are buckets.
     in_ring: u32,
+    /// The bits of a place that are the number of its block; others tell a half.
+    block_mask: u32,
     /// The place of the first bucket: behind all places, if there are none.
     buckets_at: u32,
     bucket_blocks: u32,
@@ -118,6 +121,7 @@ impl Segments {
             list,
             segment_blocks,
             in_ring: segments,
+            block_mask: Place::END - 1,
             buckets_at: Place::END,
             bucket_blocks: 1,
             dirty_buckets: 0,
@@ -138,6 +142,30 @@ impl Segments {
         self.buckets_at = self.in_ring * self.segment_blocks;
         self.bucket_blocks = bucket_blocks;
         self.list.extend((0..buckets).map(|_| Segment::free()));
+    }
+
+    /// Places may tell a half from now on: of a mirrored cache whose halves are not too long for that.
+    pub fn name_halves(&mut self) {
+        let blocks = u64::from(self.in_ring) * u64::from(self.segment_blocks);
+        assert!(
+            blocks <= u64::from(Place::HALF_END),
+            "every block of a half has a place beside the half's number"
+        );
+        self.block_mask = Place::HALF_END - 1;
+    }
+
+    /// The half that alone has the block of a place.
+    #[inline]
+    #[must_use]
+    pub fn half_of(&self, place: Place) -> Option<Half> {
+        if self.block_mask < Place::HALF_END { place.half() } else { None }
+    }
+
+    /// The number of a place's block on the device.
+    #[inline]
+    #[must_use]
+    pub fn block_of(&self, place: Place) -> u32 {
+        place.0 & self.block_mask
     }
 
     /// Whether a place is in a bucket.
@@ -220,7 +248,7 @@ impl Segments {
     #[must_use]
     pub fn of(&self, place: Place) -> u32 {
         if place.0 < self.buckets_at {
-            place.0 / self.segment_blocks
+            self.block_of(place) / self.segment_blocks
         } else {
             self.in_ring + (place.0 - self.buckets_at) / self.bucket_blocks
         }
@@ -446,7 +474,7 @@ impl Segments {
     pub fn is_flushed(&self, place: Place) -> bool {
         let segment = self.get(self.of(place));
         let block = if place.0 < self.buckets_at {
-            place.0 % self.segment_blocks
+            self.block_of(place) % self.segment_blocks
         } else {
             (place.0 - self.buckets_at) % self.bucket_blocks
         };

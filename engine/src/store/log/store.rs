@@ -1,6 +1,7 @@
 //! The log as a [`Store`](crate::store::Store).
 
 use super::fills::Fill;
+use super::once::is_void;
 use super::{InternalAppend, LogFlight, LogStore};
 use crate::effect::{Errno, RequestOp};
 use crate::format::SEGMENTS_OFFSET;
@@ -16,6 +17,7 @@ use crate::machine::warm::{CachedRun, Cursor};
 use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
 use crate::number::to_u32;
+use crate::pair::Half;
 use crate::policies::replacement::Access;
 use crate::status::{Bypass, CacheStatus};
 use crate::store::log::Kept;
@@ -67,13 +69,19 @@ impl Operations for LogStore {
 
 impl Lookup for LogStore {
     fn lookup(&self, key: BlockKey) -> Option<Cached> {
-        let entry = self.index.get(key)?;
+        let entry = self.index.get(key).filter(|entry| !self.is_void(entry.place))?;
         Some(Cached { place: entry.place, dirty: entry.dirty, checksum: Some(entry.checksum) })
     }
 
     // The same as lookup and note, and one search of the index instead of two.
     fn hit(&mut self, key: BlockKey, _is_first: bool, use_clean: bool) -> Option<Cached> {
-        let entry = self.index.hit(key, |entry| entry.dirty || use_clean)?;
+        let LogStore { index, segments, once_counts_from, passed_halves, .. } = self;
+        let is_void = |place| {
+            segments
+                .half_of(place)
+                .is_some_and(|half| passed_halves[half.at()] || is_void(place, segments, *once_counts_from))
+        };
+        let entry = index.hit(key, |entry| entry.dirty || use_clean && !is_void(entry.place))?;
         self.appender.hit(key, &self.index);
         Some(Cached { place: entry.place, dirty: entry.dirty, checksum: Some(entry.checksum) })
     }
@@ -122,7 +130,11 @@ impl Lookup for LogStore {
     }
 
     fn offset_bytes(&self, place: Place) -> u64 {
-        SEGMENTS_OFFSET + u64::from(place.0) * BLOCK_BYTES
+        SEGMENTS_OFFSET + u64::from(self.segments.block_of(place)) * BLOCK_BYTES
+    }
+
+    fn half_of(&self, place: Place) -> Option<Half> {
+        self.segments.half_of(place)
     }
 
     fn keeps_minimums(&self) -> bool {
@@ -192,7 +204,8 @@ impl Reading for LogStore {
     }
 
     fn warm_room_blocks(m: &Machine<LogStore>) -> u64 {
-        m.store.appender.warm_room_blocks(&m.store.segments, m.config.segments_low)
+        let blocks = m.store.appender.warm_room_blocks(&m.store.segments, m.config.segments_low);
+        blocks * u64::from(m.clean_per_block())
     }
 
     fn visit_cached(&self, from: Cursor, steps: u32, visit: &mut dyn FnMut(CachedRun)) -> Option<Cursor> {
@@ -201,7 +214,8 @@ impl Reading for LogStore {
 
     fn room_blocks(m: &Machine<LogStore>) -> u64 {
         if m.store.policies.lets_all_in_with_room {
-            m.store.appender.room_blocks(&m.store.segments, m.config.segments_low)
+            let blocks = m.store.appender.room_blocks(&m.store.segments, m.config.segments_low);
+            blocks * u64::from(m.clean_per_block())
         } else {
             0
         }
@@ -481,6 +495,20 @@ impl Life for LogStore {
         if m.store.log.has_missing_summaries() {
             m.write_missing_summaries(memory);
         }
+    }
+
+    fn once_counts_from(&mut self, half: Half, generation: u64) {
+        if let Some(counts_from) = &mut self.once_counts_from {
+            counts_from[half.at()] = generation;
+        }
+    }
+
+    fn pass_half_by(&mut self, half: Half, is_passed: bool) {
+        self.passed_halves[half.at()] = is_passed;
+    }
+
+    fn next_generation(&self) -> u64 {
+        self.log.generation + 1
     }
 
     fn request_ended<M: Memory>(m: &mut Machine<LogStore>, key: RequestKey, memory: &mut M) {

@@ -134,7 +134,8 @@ impl Fragments {
     ) {
         for (segment, sequences) in &self.segments {
             // Their summaries are nobody's concern.
-            let view = SegmentView { segment: *segment, generation: 0, is_sealed: true };
+            let view =
+                SegmentView { segment: *segment, generation: 0, is_sealed: true, flushed_sequence: u64::MAX };
             for found in batches_of(image, superblock, *segment) {
                 if sequences.binary_search(&found.record.sequence).is_ok() {
                     visitor(view, &found.record);

@@ -1,7 +1,7 @@
 //! Payload that lies at places of its own: where keys say that it is.
 
 use super::{ScanError, read_group_into};
-use crate::format::{Entry, Layout, SEGMENTS_OFFSET, Superblock};
+use crate::format::{Entry, EntryKind, Layout, SEGMENTS_OFFSET, Superblock};
 use crate::image::{Image, ReadAt};
 use crate::number::{index, index_wide, to_u32};
 use crate::units::{BLOCK_BYTES, Place, SECTORS_PER_BLOCK, payload_checksum};
@@ -15,7 +15,8 @@ pub(crate) fn has_keys(entries: &[Entry]) -> bool {
     entries.iter().any(|entry| entry.kind.is_key())
 }
 
-/// The keys among the entries of a batch with their checksums, and the checksums of what lies behind its header.
+/// The keys among the entries of a batch with their checksums, and the checksums of what lies behind its header; without what one
+/// half of a mirrored cache has alone, which the origin has, too.
 pub(crate) fn split(entries: &[Entry], checksums: &[u32]) -> (Vec<Entry>, Vec<u32>, Vec<u32>) {
     let (mut keys, mut of_keys, mut behind) = (Vec::new(), Vec::new(), Vec::new());
     let mut rest = checksums;
@@ -25,7 +26,7 @@ pub(crate) fn split(entries: &[Entry], checksums: &[u32]) -> (Vec<Entry>, Vec<u3
         if entry.kind.is_key() {
             keys.push(*entry);
             of_keys.extend_from_slice(its);
-        } else {
+        } else if entry.kind != EntryKind::CleanOnce {
             behind.extend_from_slice(its);
         }
     }

@@ -123,6 +123,8 @@ pub struct SegmentView {
     pub generation: u64,
     /// Whether its summary is on the device and whole.
     pub is_sealed: bool,
+    /// The highest batch of the log that is known to be flushed.
+    pub flushed_sequence: u64,
 }
 
 /// A batch of the log.

@@ -390,7 +390,9 @@ impl<I: Image> Surveyor<'_, I> {
             let (keys, of_keys, behind) = match self.superblock.layout {
                 Layout::Frames(_) => split(entries, checksums),
                 _ if has_keys(entries) => (entries.clone(), checksums.clone(), Vec::new()),
-                _ => (Vec::new(), Vec::new(), checksums.clone()),
+                // RULE 20: what one half alone has does not decide what the log has.
+                _ if self.mutations.has(Mutation::CutAtOnce) => (Vec::new(), Vec::new(), checksums.clone()),
+                _ => (Vec::new(), Vec::new(), split(entries, checksums).2),
             };
             if verify_keys(self.image, self.superblock, &keys, &of_keys, doubts_kept)?.is_some() {
                 return Ok(Err((block, Damage::Payload)));

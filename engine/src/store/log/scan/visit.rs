@@ -26,6 +26,7 @@ pub(super) fn visit<I: Image>(
     let mut group = Vec::new();
     let mut at = 0;
     let mut open = None;
+    let limits = (survey.floor_sequence, survey.flushed_sequence);
     while at < survey.spans.len() {
         let together = together(&survey.spans[at..]);
         let spans = &mut survey.spans[at..at + together];
@@ -51,17 +52,10 @@ pub(super) fn visit<I: Image>(
                 is_fitting.then_some(batches)
             });
             match batches {
-                Some(batches) => visit_summary(span, batches, survey.floor_sequence, visitor),
+                Some(batches) => visit_summary(span, batches, limits, visitor),
                 // A summary that is rotten costs time only: the headers say the same.
                 None => {
-                    open = Some(visit_headers(
-                        image,
-                        superblock,
-                        span,
-                        survey.floor_sequence,
-                        mutations,
-                        visitor,
-                    )?);
+                    open = Some(visit_headers(image, superblock, span, limits, mutations, visitor)?);
                 }
             }
         }
@@ -89,10 +83,10 @@ fn fits(batches: &[SummaryBatch], summary_block: u32) -> bool {
 fn visit_summary(
     span: &mut Span,
     batches: Vec<SummaryBatch>,
-    floor_sequence: u64,
+    (floor_sequence, flushed_sequence): (u64, u64),
     visitor: &mut dyn FnMut(SegmentView, &BatchRecord),
 ) {
-    let view = view_of(span);
+    let view = view_of(span, flushed_sequence);
     for batch in batches {
         span.span.used_blocks = to_u32(batch.end_block());
         if batch.sequence < floor_sequence {
@@ -109,14 +103,14 @@ fn visit_headers<I: Image>(
     image: &mut I,
     superblock: &Superblock,
     span: &mut Span,
-    floor_sequence: u64,
+    (floor_sequence, flushed_sequence): (u64, u64),
     mutations: Mutations,
     visitor: &mut dyn FnMut(SegmentView, &BatchRecord),
 ) -> Result<OpenSegment, ScanError> {
     span.footer = None;
     span.span.sealed = false;
     span.span.summary_blocks = 0;
-    let view = view_of(span);
+    let view = view_of(span, flushed_sequence);
     let mut walk = Walk::new(superblock, view.segment, span.head, WALK_BLOCKS);
     walk.mutations = mutations;
     let mut summary = SummaryBuilder::default();
@@ -142,7 +136,7 @@ fn visit_headers<I: Image>(
     Ok(OpenSegment { segment: view.segment, next_block: walk.block, summary })
 }
 
-fn view_of(span: &Span) -> SegmentView {
+fn view_of(span: &Span, flushed_sequence: u64) -> SegmentView {
     let SegmentSpan { segment, generation, sealed, .. } = span.span;
-    SegmentView { segment, generation, is_sealed: sealed }
+    SegmentView { segment, generation, is_sealed: sealed, flushed_sequence }
 }
