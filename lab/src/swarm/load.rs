@@ -363,13 +363,15 @@ impl<'a> Load<'a> {
         }
         if self.halves.below(1000) < rot {
             let bit = self.halves.next_u64();
-            world.rot_half(Half::Second, bit);
+            let half = self.weak_half();
+            world.rot_half(half, bit);
         }
     }
 
-    /// The half that may fail: any, one at a time; always the second one where that rots.
+    /// The half that may fail: any, one at a time; always the same one where that rots.
     fn weak_half(&mut self) -> Half {
-        let is_second = self.get(Knob::half_rot) > 0 || self.halves.one_in(2);
+        let is_always_second = self.options.seed.is_multiple_of(2);
+        let is_second = if self.get(Knob::half_rot) > 0 { is_always_second } else { self.halves.one_in(2) };
         if is_second { Half::Second } else { Half::First }
     }
 

@@ -25,6 +25,8 @@ const STOP_MAX_NS: u64 = 120 * Nanos::SECOND;
 const STEPS_OF_A_CUT_DETACH: u64 = 20;
 /// Writes and flushes that a change of the superblock has at the most.
 const CHANGES_OF_A_SUPERBLOCK: u64 = 4;
+/// The same on two devices, which are made the same first.
+const CHANGES_ON_TWO_DEVICES: u64 = 24;
 /// Longest time without a request before a crash.
 const SILENCE_MAX_NS: u64 = 4000 * Nanos::MILLISECOND;
 /// Origins that may have to be accepted, and as often as that is cut.
@@ -290,14 +292,19 @@ impl Load<'_> {
         }
     }
 
+    fn changes_of_a_superblock(&self) -> u64 {
+        if self.get(Knob::mirrored) > 0 { CHANGES_ON_TWO_DEVICES } else { CHANGES_OF_A_SUPERBLOCK }
+    }
+
     /// Repeats a job that is cut until it is done.
     pub(super) fn until_done(
         &mut self,
         mut job: impl FnMut(u64) -> Result<bool, Violation>,
     ) -> Result<(), Violation> {
+        let most = 2 * self.changes_of_a_superblock();
         for attempt in 0..JOBS_MAX {
             // The power does not fail for ever.
-            let changes = if attempt + 1 == JOBS_MAX { u64::MAX - 1 } else { self.off.random.below(8) };
+            let changes = if attempt + 1 == JOBS_MAX { u64::MAX - 1 } else { self.off.random.below(most) };
             if job(changes)? {
                 return Ok(());
             }
@@ -434,7 +441,7 @@ impl Load<'_> {
         for _ in 0..ACCEPTANCES_MAX {
             let Some(refusal) = world.start_changed()? else { return Ok(true) };
             let Some(volume) = volume_of(&refusal) else { break };
-            let changes = self.off.random.below(2 * CHANGES_OF_A_SUPERBLOCK);
+            let changes = self.off.random.below(2 * self.changes_of_a_superblock());
             let _is_done_or_cut = world.accept_origin(volume, changes)?;
         }
         Err(Violation::new(Kind::Contract, "origins were accepted, and are refused all the same"))

@@ -28,7 +28,7 @@ const SERVERS: &[Knob] = &[
     Knob::server_fua,
 ];
 
-/// Knobs of what neither strict order nor a mirrored cache is judged by.
+/// Knobs of what strict order is not judged by.
 const UNJUDGED: &[Knob] = &[
     Knob::mode_changes,
     Knob::origin_changes,
@@ -182,12 +182,18 @@ impl Options {
         self.without(UNJUDGED)
     }
 
-    /// The same with a mirrored cache, and without what is not done to one: others make its devices fail, and nobody changes it
-    /// while it is off.
+    /// The same with a mirrored cache, and without what is not done to one: others make its devices fail and rot, and nobody
+    /// repairs it or puts another one in its place.
     #[must_use]
     pub fn with_halves(mut self) -> Options {
         self.set(Knob::mirrored, 1);
-        self.without(UNJUDGED).without(&[
+        self.without(&[
+            Knob::older_copies,
+            Knob::blank_caches,
+            Knob::repairs,
+            Knob::cache_rot,
+            Knob::metadata_rot,
+            Knob::rot_while_off,
             Knob::successions,
             Knob::cache_read_error,
             Knob::cache_write_error,

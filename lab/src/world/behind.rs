@@ -5,6 +5,7 @@
 //! as clean is compared, what it has not is the origin's. The judge asks recovery for that before the change, and demands
 //! that no later start finds more than that: neither after refused ones nor after a crash.
 
+use super::halves;
 use super::image::CutImage;
 use super::operator::fingerprint;
 use super::start::{Refusal, checksum_at};
@@ -105,12 +106,12 @@ impl World {
         }
         self.time_passes_at_servers(u64::MAX);
         // The machine stays on for a while, or somebody syncs the disks before he takes them away.
-        self.cache.flush_all();
-        self.origins.iter_mut().for_each(Disk::flush_all);
-        let options = self.setup.options();
-        let Ok(opened) = recovery::inspect(&mut CutImage::whole(&mut self.cache), options) else {
-            return false;
-        };
+        let World { cache, mirror, origins, setup, .. } = self;
+        cache.flush_all();
+        mirror.iter_mut().chain(origins).for_each(Disk::flush_all);
+        let joined = halves::join(cache, mirror.as_mut(), |disk, _| CutImage::whole(disk)).ok();
+        let opened = joined.and_then(|mut image| recovery::inspect(&mut image, setup.options()).ok());
+        let Some(opened) = opened else { return false };
         // A detach that a crash cut off may have been done: its origin was right before somebody changed it.
         for volume in 0..self.origins.len() {
             let is_gone = opened.superblock.volumes[volume].is_none();

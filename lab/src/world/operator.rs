@@ -1,10 +1,10 @@
 //! Jobs of an operator while no engine runs: `add`, `set`, `check --repair`. The power may be cut instead of any of their
 //! writes and flushes; then they are repeated.
 
-use super::World;
 use super::image::CutImage;
 use super::start::checksum_at;
 use super::trace::What;
+use super::{World, halves};
 use crate::content::{SECTOR, Sector};
 use crate::disk::Disk;
 use crate::violation::{Kind, Violation};
@@ -16,6 +16,7 @@ use engine::format::{
 };
 use engine::recovery::{self, load_superblock};
 use engine::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, SectorRange, VolumeId};
+use std::cell::Cell;
 
 /// Checksums of the well-known places of an origin, which is flushed: what a power cut would take back is not recorded.
 pub(super) fn fingerprint(disk: &mut Disk) -> [Option<Fingerprint>; PLACES] {
@@ -35,22 +36,29 @@ impl World {
         edit: impl FnOnce(&mut Superblock),
     ) -> Result<bool, Violation> {
         self.is_sound()?;
-        let mutations = self.setup.mutations;
-        let mut image = CutImage::cut_after(&mut self.cache, changes);
+        let World { cache, mirror, setup, .. } = self;
+        let (mutations, options) = (setup.mutations, setup.options());
+        let all = Cell::new(0);
+        let cut = |disk, _| CutImage::cut_after(disk, changes).counting(&all);
         let mut new_update = 0;
-        let written = load_superblock(&mut image).map_err(|error| error.to_string()).and_then(|loaded| {
-            let (mut superblock, _) = loaded;
+        let written = halves::join(cache, mirror.as_mut(), cut).map_err(|error| error.to_string());
+        let written = written.and_then(|mut image| {
+            if image.is_mirrored() {
+                // RULE 20: as for each change of a cache that is off.
+                let opened = recovery::inspect(&mut image, options).map_err(|error| error.to_string())?;
+                recovery::settle(&mut image, &opened).map_err(|errno| errno.0.to_string())?;
+            }
+            let (mut superblock, _) = load_superblock(&mut image).map_err(|error| error.to_string())?;
             superblock.update += 1;
             new_update = superblock.update;
             edit(&mut superblock);
             recovery::write_superblock(&mut image, &superblock, mutations)
                 .map_err(|errno| errno.0.to_string())
         });
-        if image.was_cut() {
+        if all.get() > changes {
             self.cut_power_by_chance();
             // One copy may have got through: then it counts.
-            let loaded = load_superblock(&mut CutImage::whole(&mut self.cache));
-            let is_done = loaded.is_ok_and(|(superblock, _)| superblock.update == new_update);
+            let is_done = self.superblock_that_counts().is_some_and(|found| found.update == new_update);
             self.is_edit_alone = is_done;
             return self.is_sound().map(|()| is_done);
         }
@@ -59,6 +67,16 @@ impl World {
             self.fail(Kind::Contract, format!("the superblock cannot be changed: {error}"));
         }
         self.is_sound().map(|()| true)
+    }
+
+    /// The superblock that the next start takes.
+    fn superblock_that_counts(&mut self) -> Option<Superblock> {
+        let World { cache, mirror, setup, .. } = self;
+        let mut image = halves::join(cache, mirror.as_mut(), |disk, _| CutImage::whole(disk)).ok()?;
+        if image.is_mirrored() {
+            return Some(recovery::inspect(&mut image, setup.options()).ok()?.superblock);
+        }
+        Some(load_superblock(&mut image).ok()?.0)
     }
 
     /// Puts a volume that was detached on the cache again, with its origin as it is.

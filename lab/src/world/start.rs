@@ -322,8 +322,16 @@ impl World {
         if !self.abandoned.contains(&true) {
             return Ok(());
         }
-        let mutations = self.setup.mutations;
-        let mut image = CutImage::whole(&mut self.cache);
+        let World { cache, mirror, setup, .. } = self;
+        let mutations = setup.mutations;
+        let Ok(mut image) = halves::join(cache, mirror.as_mut(), |disk, _| CutImage::whole(disk)) else {
+            // The start itself tells why.
+            return Ok(());
+        };
+        if image.is_mirrored() {
+            let opened = recovery::inspect(&mut image, setup.options())?;
+            recovery::settle(&mut image, &opened).map_err(OpenError::Device)?;
+        }
         let (mut superblock, _) = load_superblock(&mut image)?;
         for (at, is_abandoned) in self.abandoned.iter_mut().enumerate() {
             if let (true, Some(record)) = (std::mem::take(is_abandoned), &mut superblock.volumes[at]) {
