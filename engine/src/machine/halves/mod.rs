@@ -272,7 +272,7 @@ impl<S: Store> Machine<S> {
     }
 
     /// Reads the cache from a place on; of a mirrored one from the half that has it alone, or from `half` if that counts.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read_cache(
         &mut self,
         place: Place,

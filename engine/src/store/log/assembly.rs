@@ -158,9 +158,6 @@ impl Machine<LogStore> {
         all.append(&mut draft.pieces);
         let first = self.store.segments.place(segment, next_block - u32::from(head.is_some()));
         let offset_bytes = self.store.offset_bytes(first);
-        let (of_first, of_second) = once.split(&draft.once_pieces, all);
-        let op = IoOp::Write { offset_bytes, from: Pieces::Many(of_first) };
-        let second = of_second.map(|pieces| IoOp::Write { offset_bytes, from: Pieces::Many(pieces) });
         let content = [
             (Content::User, draft.payload_blocks - draft.fill_blocks - draft.relocated_blocks),
             (Content::Fill, draft.fill_blocks),
@@ -170,12 +167,13 @@ impl Machine<LogStore> {
             self.count_content(why, u64::from(blocks) * BLOCK_BYTES);
         }
         let flight = Flight::Store(LogFlight::Batch { sequence });
-        match second {
-            None => self.issue(Target::Cache, op, flight),
-            Some(second) => {
-                let its_bytes = u64::from(draft.once_blocks - once.first_has) * BLOCK_BYTES;
-                self.issue_differing(op, (second, its_bytes), flight);
-            }
+        let write = |pieces| IoOp::Write { offset_bytes, from: Pieces::Many(pieces) };
+        if draft.once_blocks == 0 {
+            self.issue(Target::Cache, write(all), flight);
+        } else {
+            let [first, second] = once.split(&draft.once_pieces, &all).map(write);
+            let its_bytes = u64::from(draft.once_blocks - once.first_has) * BLOCK_BYTES;
+            self.issue_differing(first, (second, its_bytes), flight);
         }
         let Draft { header_place, entries, pieces, checksums, publish, .. } = outgoing.draft;
         self.store.log.in_flight.push_back(Batch {

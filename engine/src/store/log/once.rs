@@ -66,12 +66,11 @@ impl OnceLayout {
         runs.into_iter().filter(|(_, count, _)| *count > 0)
     }
 
-    /// The pieces of a batch for each half, where they differ, from those that both get.
-    pub fn split(&self, once: &[Slice], both: Vec<Slice>) -> (Vec<Slice>, Option<Vec<Slice>>) {
-        if once.is_empty() {
-            return (both, None);
-        }
-        let (mut first, mut second) = (both.clone(), both);
+    /// The pieces of a batch for each half, from those that both get.
+    #[cold]
+    #[inline(never)]
+    pub fn split(&self, once: &[Slice], both: &[Slice]) -> [Vec<Slice>; 2] {
+        let (mut first, mut second) = (both.to_vec(), both.to_vec());
         let mut left_bytes = self.first_has * to_u32(BLOCK_BYTES);
         for slice in once {
             let len_bytes = slice.len_bytes.min(left_bytes);
@@ -81,7 +80,7 @@ impl OnceLayout {
                 pieces.extend((part.len_bytes > 0).then_some(part));
             }
         }
-        (first, Some(second))
+        [first, second]
     }
 }
 
@@ -97,6 +96,13 @@ impl LogStore {
     #[inline]
     pub(super) fn is_void(&self, place: Place) -> bool {
         is_void(place, &self.segments, self.once_counts_from)
+    }
+
+    /// Whether a client's read does without what a half alone has at a place.
+    #[inline(never)]
+    pub(super) fn is_passed_by(&self, place: Place) -> bool {
+        let is_silent = |half: Half| self.passed_halves[half.at()];
+        self.segments.half_of(place).is_some_and(is_silent) || self.is_void(place)
     }
 }
 
@@ -177,10 +183,10 @@ mod tests {
     #[test]
     fn runs_and_pieces_say_the_same() {
         let layout = OnceLayout { base: 100, first_has: 4 };
-        let (first, second) = layout.split(&[slice(1, 3), slice(2, 4)], alloc::vec![slice(0, 1)]);
+        let [first, second] = layout.split(&[slice(1, 3), slice(2, 4)], &[slice(0, 1)]);
         assert_eq!(first, [slice(0, 1), slice(1, 3), slice(2, 1)]);
         let rest = Slice { offset_bytes: 4096, ..slice(2, 3) };
-        assert_eq!(second, Some(alloc::vec![slice(0, 1), rest]));
+        assert_eq!(second, [slice(0, 1), rest]);
         let runs: Vec<_> = layout.runs(once_place(3), 4).collect();
         let places = [Place(103).of_half(Half::First), Place(100).of_half(Half::Second)];
         assert_eq!(runs, [(0, 1, places[0]), (1, 3, places[1])]);

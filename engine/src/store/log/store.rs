@@ -1,7 +1,6 @@
 //! The log as a [`Store`](crate::store::Store).
 
 use super::fills::Fill;
-use super::once::is_void;
 use super::{InternalAppend, LogFlight, LogStore};
 use crate::effect::{Errno, RequestOp};
 use crate::format::SEGMENTS_OFFSET;
@@ -75,13 +74,10 @@ impl Lookup for LogStore {
 
     // The same as lookup and note, and one search of the index instead of two.
     fn hit(&mut self, key: BlockKey, _is_first: bool, use_clean: bool) -> Option<Cached> {
-        let LogStore { index, segments, once_counts_from, passed_halves, .. } = self;
-        let is_void = |place| {
-            segments
-                .half_of(place)
-                .is_some_and(|half| passed_halves[half.at()] || is_void(place, segments, *once_counts_from))
-        };
-        let entry = index.hit(key, |entry| entry.dirty || use_clean && !is_void(entry.place))?;
+        let entry = self.index.hit(key, |entry| entry.dirty || use_clean)?;
+        if self.once_counts_from.is_some() && self.is_passed_by(entry.place) {
+            return None;
+        }
         self.appender.hit(key, &self.index);
         Some(Cached { place: entry.place, dirty: entry.dirty, checksum: Some(entry.checksum) })
     }
