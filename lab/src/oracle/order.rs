@@ -134,12 +134,15 @@ impl OrderJudge {
         if !all.iter().any(|seen| seen.is_doubtful) {
             return;
         }
-        let found = all.iter().rposition(|seen| seen.tag == Some(tag));
         // Concurrent changes may be there in either order: the later ones are judged by themselves.
-        let answered = found.map_or(0, |at| all[at].answered);
-        if let Some(at) = found.filter(|at| all[*at].is_doubtful) {
-            all[at].is_doubtful = false;
-            all[at].required = now;
+        let mut found: Vec<&mut Seen> = all.iter_mut().filter(|seen| seen.tag == Some(tag)).collect();
+        let answered = found.iter().map(|seen| seen.answered).max().unwrap_or(0);
+        // Of several zeroes nobody can tell which ones were read.
+        if let [seen] = &mut found[..]
+            && seen.is_doubtful
+        {
+            seen.is_doubtful = false;
+            seen.required = now;
         }
         all.retain(|seen| !seen.is_doubtful || seen.submitted <= answered);
     }
@@ -306,5 +309,22 @@ mod tests {
         history.write(3, 20);
         history.holds(20, 3);
         assert!(!history.is_allowed(), "it was read, and flushed after that");
+    }
+
+    #[test]
+    fn nobody_can_tell_which_of_two_zeroes_were_read() {
+        let mut history = History::new();
+        let range = SectorRange { start: 10, sectors: 1 };
+        history.judge.submitted(range, Change::Zeroes, 1);
+        history.judge.submitted(range, Change::Zeroes, 2);
+        history.judge.changed(range, Moment(2), false, true, 3);
+        history.now = 3;
+        history.write(1, 10);
+        history.judge.changed(range, Moment(1), false, true, 6);
+        history.judge.crashed(true, 7);
+        // The first ones, which were under way until after the write.
+        history.judge.read(10, Tag::ZERO, 8);
+        history.holds(10, 1);
+        assert!(history.is_allowed(), "the write goes home before them");
     }
 }

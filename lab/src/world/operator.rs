@@ -14,6 +14,7 @@ use engine::fingerprint::{PLACES, offsets_bytes};
 use engine::format::{
     BatchHeader, Fingerprint, HEADER_BLOCKS_MAX, SEGMENTS_OFFSET, Superblock, VolumeRecord,
 };
+use engine::pair::Half;
 use engine::recovery::{self, load_superblock};
 use engine::units::{BLOCK_BYTES, SECTORS_PER_BLOCK, SectorRange, VolumeId};
 use std::cell::Cell;
@@ -59,6 +60,9 @@ impl World {
             self.cut_power_by_chance();
             // One copy may have got through: then it counts.
             let is_done = self.superblock_that_counts().is_some_and(|found| found.update == new_update);
+            if is_done {
+                self.other_half_lacks(new_update);
+            }
             self.is_edit_alone = is_done;
             return self.is_sound().map(|()| is_done);
         }
@@ -67,6 +71,18 @@ impl World {
             self.fail(Kind::Contract, format!("the superblock cannot be changed: {error}"));
         }
         self.is_sound().map(|()| true)
+    }
+
+    /// After a change of the superblock that was cut one half may lack it, as nobody was told of a success: then the other one may
+    /// not be lost before a start.
+    fn other_half_lacks(&mut self, update: u64) {
+        let halves: &[Half] = if self.is_mirrored() { &Half::BOTH } else { &[] };
+        for &half in halves {
+            let loaded = load_superblock(&mut CutImage::whole(self.half(half)));
+            if loaded.is_ok_and(|(superblock, _)| superblock.update < update) {
+                self.hurt = Some(half);
+            }
+        }
     }
 
     /// The superblock that the next start takes.
