@@ -253,7 +253,7 @@ pub struct Create {
     /// The fast device. It is formatted.
     #[arg(long, value_name = "DEV", value_parser = devices::parse)]
     pub cache: DeviceSpec,
-    /// A second fast device, for a mirrored cache: both have all of it, and either may fail. It is formatted, too.
+    /// A second fast device, for a mirrored cache: both have what is dirty, and either may fail. It is formatted, too.
     #[arg(long, value_name = "DEV", value_parser = devices::parse, conflicts_with = "ephemeral")]
     pub mirror: Option<DeviceSpec>,
     /// The volume's name [default: from the origin's file name].

@@ -43,7 +43,7 @@ pub struct PairPage {
     pub is_behind: bool,
     /// Counts the writes of the page.
     pub update: u64,
-    /// The part of each device that is kept twice, in bytes.
+    /// The part of each device that the cache has, in bytes.
     pub size_bytes: u64,
     /// The length of a region, in bytes; a power of two.
     pub region_bytes: u32,

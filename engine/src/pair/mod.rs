@@ -1,12 +1,13 @@
 //! A mirrored cache: two devices, its halves, of which each can go on alone.
 //!
-//! Both halves have the same bytes. A change is answered when both have it, or when the half that has it says durably, in its
-//! [`PairPage`](crate::format::PairPage), that the other one does not count any more (RULE 20). A half that does not count is
-//! copied anew as a whole before it counts again.
+//! Both halves have the same bytes, but for clean data that one of them has alone (`store/log/once.rs`). A change is answered
+//! when both have it, or when the half that has it says durably, in its [`PairPage`](crate::format::PairPage), that the other
+//! one does not count any more (RULE 20). A half that does not count is copied anew as a whole before it counts again.
 //!
 //! A crash may leave a write on one half alone. Either copy may be read then, as after any crash; but both must be the same, or
-//! a later loss of one half would bring back what the other one said before. So the device is divided into regions, and a region
-//! is marked durably on both halves before it is written. The next start copies what differs in marked regions.
+//! a later loss of one half would bring back what the other one said before. So the device is divided into regions, and a
+//! region is marked durably on both halves before it is written. The next start copies what differs in marked regions and is
+//! meant to be the same.
 //!
 //! [`Pair`] is what `create`, recovery and all that is done to a cache that does not run stand on; while it runs the machine
 //! does the same with effects (`machine/halves/`).

@@ -114,7 +114,7 @@ impl fmt::Display for ServerNotice {
                 said(errno.0)
             ),
             ServerNotice::Engine(Notice::HalfBack { half }) => {
-                write!(f, "half {} of the mirrored cache is back: both have all of it", half.at() + 1)
+                write!(f, "half {} of the mirrored cache is back: both count", half.at() + 1)
             }
             ServerNotice::Engine(Notice::Drained { volume }) => {
                 write!(f, "volume {} has no dirty data any more", volume.0)
