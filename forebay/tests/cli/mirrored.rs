@@ -142,6 +142,33 @@ fn damage_on_one_half_is_named_and_read_from_the_other() {
 }
 
 #[test]
+fn salvage_takes_what_is_wrong_on_one_half_from_the_other() {
+    let (scene, mirror) = scene(&[]);
+    let Scene { place, cache, change, .. } = &scene;
+    scene.hold_back();
+    let daemon = scene.serve();
+    daemon.write("disk", change);
+    daemon.stop();
+    let written = fs::read(change).unwrap();
+    for (name, is_rotten) in [(cache, 0), (&mirror, 1)] {
+        // Each half of the client's data rots on one device.
+        let mut bytes = fs::read(name).unwrap();
+        let ours: std::collections::BTreeMap<&[u8], usize> = written.chunks(4096).zip(0..).collect();
+        let of_client = bytes.chunks_mut(4096).filter(|block| ours.contains_key(&**block));
+        of_client.enumerate().filter(|(at, _)| at % 2 == is_rotten).for_each(|(_, block)| block[7] ^= 1);
+        fs::write(name, bytes).unwrap();
+    }
+    let said = place.forebay(&["salvage", cache, "--json"]).stdout;
+    let report: Value = serde_json::from_slice(&said).unwrap();
+    let volume = &report["volumes"][0];
+    assert_eq!(
+        (&volume["lost_bytes"], &volume["salvaged_bytes"]),
+        (&0.into(), &written.len().into()),
+        "{report}"
+    );
+}
+
+#[test]
 fn a_cache_goes_on_without_one_of_its_devices() {
     let (scene, mirror) = scene(&[]);
     let Scene { place, cache, change, .. } = &scene;
