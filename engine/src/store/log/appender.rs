@@ -302,14 +302,6 @@ impl Appender {
 
     // ---- batches -----------------------------------------------------------------------------
 
-    /// Appends of clients that a batch takes at the most.
-    pub fn batch_units_max(&self) -> u32 {
-        match self {
-            Appender::Inline(_) | Appender::Keys(_) | Appender::Frames(_) => u32::MAX,
-            Appender::Mirror(mirror) => mirror.batch_writes_max(),
-        }
-    }
-
     /// Blocks that a batch covers at the most, given the room for payload and for entries.
     pub fn batch_blocks_max(&self, payload_max: u32, entries_max: usize) -> u32 {
         match self {

@@ -38,7 +38,8 @@ impl Outgoing {
 }
 
 impl Machine<LogStore> {
-    pub(super) fn assemble_one<M: Memory>(&mut self, memory: &mut M) -> bool {
+    /// Sends off one batch with at most so many appends of clients; false if nothing may go.
+    pub(super) fn assemble_one<M: Memory>(&mut self, units_max: u32, memory: &mut M) -> bool {
         let has_internal = !self.store.log.internal.is_empty() || self.store.log.is_floor_wanted;
         if !has_internal && !self.clients_may_append() {
             return false;
@@ -52,7 +53,7 @@ impl Machine<LogStore> {
             memory.release(header);
             return false;
         };
-        let mut draft = self.begin_draft(&room);
+        let mut draft = self.begin_draft(&room, units_max);
         if draft.payload_max > 0 {
             self.gather(&mut draft, memory);
         }
@@ -72,7 +73,7 @@ impl Machine<LogStore> {
         true
     }
 
-    fn begin_draft(&mut self, room: &Room) -> Draft {
+    fn begin_draft(&mut self, room: &Room, units_max: u32) -> Draft {
         let keeps_once = self.keeps_once(room.segment);
         let LogStore { appender, segments, log, .. } = &mut self.store;
         let mut entries = core::mem::take(&mut log.scratch_entries);
@@ -96,7 +97,7 @@ impl Machine<LogStore> {
             // A batch has something in it: to begin with nothing would be to grow at once.
             checksums: Vec::with_capacity(4),
             publish: Vec::with_capacity(4),
-            units_left: appender.batch_units_max(),
+            units_left: units_max,
         }
     }
 

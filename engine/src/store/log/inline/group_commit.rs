@@ -8,17 +8,22 @@
 //! batch is answered and the next one gathers; the more of them are in flight, the longer the next one has to be.
 //! Fewer wait until one of those has ended: they share its successor's header, and wait for nobody.
 //!
+//! Some doors bring all that clients have under way at once. If one batch took all of that, clients and the device would
+//! take turns for ever: so half of it goes first, and the rest follows.
+//!
 //! How many clients keep under way is seen while batches are in flight. A fast device answers before they have sent
 //! all, so it is tried out, too: now and then a batch waits for more. A client that keeps one write under way is kept
 //! waiting by such a trial alone, and those become rare.
 
-use crate::number::wide;
+use crate::number::{to_u32, wide};
 use crate::units::Nanos;
 
 /// A batch waits for this many writes at the most: its header then is a sixteenth.
 const WRITES_MAX: usize = 16;
 /// A batch of this many blocks waits for no more: their header is a sixty-fourth.
 const BLOCKS_ENOUGH: u64 = 64;
+/// Of a burst of so many writes, and of twice as many as are waited for, half goes first.
+const BURST_MIN: usize = 16;
 /// A trial waits for so many times what the batches before did; so many under way are known without one.
 const TRIAL: usize = 4;
 /// A wait that was in vain counts so many that were not, and from so much on it is believed. Clients that were held up
@@ -104,6 +109,13 @@ impl GroupCommit {
     /// When the last of them came.
     pub(super) fn last_arrival(&self) -> Nanos {
         self.last_arrival
+    }
+
+    /// Of so many writes that go now, while no batch is in flight, those that the first batch takes. The others must not have
+    /// to wait for it.
+    pub(super) fn first_of(&self, writes: usize, wait_ns_max: u64) -> u32 {
+        let is_burst = writes >= BURST_MIN && writes >= self.wanted * 2 && wait_ns_max > 0;
+        if is_burst { to_u32(wide(writes.div_ceil(2))) } else { u32::MAX }
     }
 
     /// When to ask again whether a batch may go, if nothing else happens before.
@@ -289,6 +301,16 @@ mod tests {
         // Sending and the device's work take turns here: a sixteenth of the device's time for each write.
         let least_ns = 100_000 * (SEND_NS + BATCH_NS / 16);
         assert!(outcome.took_ns < least_ns * 102 / 100, "{} of {least_ns} ns", outcome.took_ns);
+    }
+
+    #[test]
+    fn of_a_burst_half_goes_first() {
+        let mut group = GroupCommit::default();
+        closed_loop(&mut group, 32, 1, 10_000);
+        assert_eq!([32, 33, 64].map(|writes| group.first_of(writes, WAIT_NS_MAX)), [16, 17, 32]);
+        assert_eq!(group.first_of(31, WAIT_NS_MAX), u32::MAX, "the rest would be no batch of its own");
+        assert_eq!(group.first_of(32, 0), u32::MAX, "without group commit the rest would wait");
+        assert_eq!(GroupCommit::default().first_of(15, WAIT_NS_MAX), u32::MAX, "headers would cost too much");
     }
 
     #[test]

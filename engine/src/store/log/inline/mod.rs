@@ -85,8 +85,17 @@ impl Machine<LogStore> {
                 0 => may_wait && self.may_commit_group(),
                 _ => is_enough || may_append && has_writes && self.may_follow(),
             };
-            let may_go = (may_fill && self.is_company_due()) || may_go;
-            if is_stopped || !may_go || !self.assemble_one(memory) {
+            let is_company_due = may_fill && self.is_company_due();
+            if is_stopped || !(is_company_due || may_go) {
+                return;
+            }
+            let writes_max = if may_wait && !is_company_due {
+                let wait_ns_max = self.config.group_commit_wait_ns_max;
+                self.store.appender.inline_mut().group_commit.first_of(writes, wait_ns_max)
+            } else {
+                u32::MAX
+            };
+            if !self.assemble_one(writes_max, memory) {
                 return;
             }
             let log = &mut self.store.log;
@@ -138,7 +147,7 @@ impl Machine<LogStore> {
         draft.push_payload_entry(kind, volume_id, now);
         draft.pieces.push(slice.part(0, bytes));
         draft.publish.push(Publish::Part { request, volume, blocks: now, place, checksums_at });
-        draft.payload_blocks += to_u32(now.count);
+        draft.add_payload(now.count);
         self.store.log.pending_blocks -= now.count;
         self.requests[request].sequence = draft.sequence;
         let rest = Blocks { first: now.end(), count: blocks.count - now.count };

@@ -40,7 +40,8 @@ impl Machine<LogStore> {
             }
             let may_go = in_flight == 0 || ready >= GROUP_KEYS;
             let is_full = in_flight >= BATCHES_IN_FLIGHT_MAX;
-            if !is_pending || !may_go || is_full || self.latched.is_some() || !self.assemble_one(memory) {
+            let is_stopped = is_full || self.latched.is_some();
+            if !is_pending || !may_go || is_stopped || !self.assemble_one(u32::MAX, memory) {
                 return;
             }
         }

@@ -73,7 +73,8 @@ impl Machine<LogStore> {
                 }
             }
             mirror.since = None;
-            if !self.assemble_one(memory) {
+            let writes_max = mirror.batch_writes_max;
+            if !self.assemble_one(writes_max, memory) {
                 return;
             }
         }

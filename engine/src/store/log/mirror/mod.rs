@@ -91,11 +91,6 @@ impl Mirror {
         })
     }
 
-    /// Writes and fills of a batch at the most.
-    pub fn batch_writes_max(&self) -> u32 {
-        self.batch_writes_max
-    }
-
     /// Whether anything is answered for that is not published.
     pub fn owes(&self) -> bool {
         self.owed_writes > 0
