@@ -1,8 +1,8 @@
 //! Neighbours: blocks beside those that a miss asked for, read with them and kept in memory for the reads that follow.
 //!
 //! The cache device sees a neighbour when a client asks for it, as it sees any other block that a read brought. One that
-//! nobody asks for is dropped, so reading far costs no wear; but while the cache has room, it enters if that pays. How far is
-//! learned ([`neighbourhood`](crate::policies::fetch::neighbourhood)), and what pays
+//! nobody asks for is dropped, so reading far costs no wear; but where the cache has room, or holds what nobody reads any more,
+//! it enters if that pays. How far is learned ([`neighbourhood`](crate::policies::fetch::neighbourhood)), and what pays
 //! ([`warm_up`](crate::policies::fetch::warm_up)).
 //!
 //! HAZARD 1: a neighbour counts only while its stamp holds: nothing was written, destaged, discarded or bypassed there since
@@ -200,10 +200,10 @@ impl<S: Store> Machine<S> {
         if self.neighbours.bytes_max == 0 {
             return None;
         }
-        let room_blocks = S::room_blocks(self);
+        let room = S::room(self);
         let warm_up = &mut self.neighbours.warm_ups[volume.at()];
-        warm_up.miss(BlockKey::new(volume, asked.first));
-        let warming = warm_up.next_blocks(room_blocks);
+        warm_up.miss(BlockKey::new(volume, asked.first), room);
+        let warming = warm_up.next_blocks(room);
         let width = self.neighbours.learned[volume.at()].next_blocks().max(warming);
         let start = asked.first - asked.first % width;
         // A block that the volume ends in has no content of its own behind the end.
@@ -240,9 +240,9 @@ impl<S: Store> Machine<S> {
         true
     }
 
-    /// Offers what nobody asked for of a run to the cache, while that has room and if it pays.
+    /// Offers what nobody asked for of a run to the cache, if that pays.
     fn keep_beside<M: Memory>(&mut self, first: BlockKey, memory: &mut M) {
-        let room_blocks = S::room_blocks(self);
+        let room = S::room(self);
         let Neighbours { runs, warm_ups, .. } = &mut self.neighbours;
         let Run { blocks, slice, stamp, used, .. } = runs[&first];
         let volume = first.volume();
@@ -251,7 +251,7 @@ impl<S: Store> Machine<S> {
         if unused_blocks == 0 {
             return;
         }
-        if !warm_up.enters(room_blocks) {
+        if !warm_up.enters(room) {
             warm_up.left(first, u64::from(blocks), unused_blocks);
             return;
         }

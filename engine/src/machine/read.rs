@@ -206,6 +206,7 @@ impl<S: Store> Machine<S> {
             Source::Cache { place, .. } => {
                 // RULE 1: a place that is read is not reused.
                 self.store.pin(*place, piece.blocks);
+                self.store.note_read(*place, piece.blocks);
                 let (place, slice, issued) = (*place, piece.slice, self.now);
                 self.read_cache(place, slice, Flight::CacheRead { request, piece, issued }, None);
             }

@@ -34,6 +34,7 @@ use crate::machine::volume::Volume;
 use crate::machine::warm::{CachedRun, Cursor};
 use crate::memory::{Memory, Slice};
 use crate::pair::Half;
+use crate::policies::fetch::warm_up::Room;
 use crate::policies::replacement::Access;
 use crate::status::{Bypass, CacheStatus};
 use crate::store::log::extents::ExtentKind;
@@ -136,6 +137,10 @@ pub(crate) trait Lookup {
     }
     /// Keeps `blocks` places from `place` on, which one operation reads, from being reused (rule 1).
     fn pin(&mut self, place: Place, blocks: u32);
+    /// Notes that a client reads blocks from `place` on.
+    fn note_read(&mut self, place: Place, blocks: u32) {
+        let _ = (place, blocks);
+    }
     /// Ends a [`Lookup::pin`]: its operation has ended.
     fn unpin(&mut self, place: Place, blocks: u32);
     /// The offset of a place on the cache device, in bytes.
@@ -203,10 +208,10 @@ pub(crate) trait Reading: Operations {
     /// Calls `visit` with cached blocks, from a place in the store's tables on: those of `steps` rows, or a few more. Returns
     /// where to go on; `None` at the end.
     fn visit_cached(&self, from: Cursor, steps: u32, visit: &mut dyn FnMut(CachedRun)) -> Option<Cursor>;
-    /// Blocks that may yet enter without pushing any other one out.
-    fn room_blocks(m: &Machine<Self>) -> u64 {
+    /// The room for what was read beside other blocks.
+    fn room(m: &Machine<Self>) -> Room {
         let _ = m;
-        0
+        Room::default()
     }
     /// Offers blocks that were read beside others, and are as they were when `stamp` was taken. Nobody asked for them.
     fn offer_beside<M: Memory>(

@@ -1,4 +1,4 @@
-//! Whether neighbours that nobody asked for enter the cache while it has room.
+//! Whether neighbours that nobody asked for enter the cache.
 //!
 //! A cold cache on a slow disk is filled block by block, with a search of the disk for each. What lies beside a miss costs
 //! no search; but it is written to the cache device, and reading it takes the disk some time. So it pays where enough
@@ -8,6 +8,9 @@
 //! down for what would pay in an hour. Nor more than half of all the room was good for, as the cache forgets what it has taken
 //! when it has gone round, and takes other things meanwhile. How much of the room is left does not matter: what still enters stays
 //! for as long as what came before.
+//!
+//! In a full cache the oldest blocks leave for them. When clients turn to something else, those are worth nothing any more. So
+//! neighbours enter there, too, if a block of them saves twice as much as one of the oldest does.
 
 use crate::policies::fetch::neighbourhood::WIDTH_BLOCKS_MAX;
 use crate::units::BlockKey;
@@ -15,8 +18,15 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 /// Runs that are remembered at the most.
 const REMEMBERED_MAX: usize = 1024;
-/// One in so many misses is tried, while there is room.
+/// One in so many misses is tried, while there is room; and in a full cache.
 const TRIAL_EVERY: u64 = 16;
+const TRIAL_EVERY_IN_FULL: u64 = 64;
+/// The oldest part of a full cache is one in so many blocks.
+pub(crate) const OLDEST_ONE_IN: u32 = 4;
+/// So many misses tell how often the oldest blocks are read; beyond twice as many, older ones count half.
+const OLDEST_MISSES_MIN: u64 = 256;
+/// A block has to save so many times what one of the oldest does.
+const WORTH_TIMES: u64 = 2;
 /// Misses among the remembered before anything is concluded from them.
 const EVIDENCE_MIN: u64 = 4;
 /// Beyond so many, older ones count half.
@@ -35,6 +45,51 @@ struct Left {
     unused_blocks: u64,
 }
 
+/// The room for what nobody asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Room {
+    /// Blocks that enter without pushing others out.
+    pub free_blocks: u64,
+    /// Blocks that enter until a full cache has nothing left of what it holds now; none if it gives up others than the oldest.
+    pub round_blocks: u64,
+    /// Reads so far of the oldest part of it ([`OLDEST_ONE_IN`]).
+    pub oldest_reads: u64,
+}
+
+/// How often the oldest blocks of a cache are read.
+#[derive(Debug, Default)]
+struct Oldest {
+    misses: u64,
+    reads: u64,
+    reads_before: u64,
+}
+
+impl Oldest {
+    fn miss(&mut self, reads: u64) {
+        self.misses += 1;
+        // More than one for each miss is no more to be believed: what was read before a turn is soon to be forgotten.
+        self.reads = (self.reads + reads - self.reads_before).min(self.misses);
+        self.reads_before = reads;
+        if self.misses > 2 * OLDEST_MISSES_MIN {
+            (self.misses, self.reads) = (self.misses / 2, self.reads / 2);
+        }
+    }
+
+    /// Whether what is read in a region of half of the cache could be worth more.
+    fn may_leave(&self) -> bool {
+        let oldest_part = u64::from(OLDEST_ONE_IN);
+        self.misses >= OLDEST_MISSES_MIN
+            && self.reads.saturating_mul(oldest_part * WORTH_TIMES) <= 2 * self.misses
+    }
+
+    /// Whether blocks that save `missed` misses of `chances` are worth more than the oldest of so many.
+    fn is_worth_less(&self, missed: u64, chances: u64, round_blocks: u64) -> bool {
+        let oldest_blocks = round_blocks / u64::from(OLDEST_ONE_IN);
+        let theirs = self.reads.saturating_mul(chances).saturating_mul(WORTH_TIMES);
+        self.may_leave() && missed.saturating_mul(self.misses).saturating_mul(oldest_blocks) >= theirs
+    }
+}
+
 /// The lessons of one volume's misses.
 #[derive(Debug, Default)]
 pub(crate) struct WarmUp {
@@ -51,12 +106,14 @@ pub(crate) struct WarmUp {
     chances: u64,
     missed: u64,
     leavings: u32,
+    oldest: Oldest,
 }
 
 impl WarmUp {
     /// A read missed that block.
-    pub fn miss(&mut self, key: BlockKey) {
+    pub fn miss(&mut self, key: BlockKey, room: Room) {
         self.misses += 1;
+        self.oldest.miss(room.oldest_reads);
         self.chances += self.remembered_blocks;
         let Some((first, left)) = self.remembered.range(..=key).next_back() else { return };
         if key.0 - first.0 >= left.blocks {
@@ -68,25 +125,39 @@ impl WarmUp {
         }
     }
 
-    /// Whether a run of neighbours saves enough in a cache with room for so many blocks.
-    fn pays(&mut self, room_blocks: u64) -> bool {
-        self.room_max_blocks = self.room_max_blocks.max(room_blocks);
-        let to_come = (self.room_max_blocks / 2).min(self.misses.saturating_mul(WIDTH_BLOCKS_MAX));
-        room_blocks > 0
-            && self.missed >= EVIDENCE_MIN
-            && self.missed.saturating_mul(to_come).saturating_mul(PAYS_ONE_IN) >= self.chances
+    /// Whether a run of neighbours saves enough.
+    fn pays(&mut self, room: Room) -> bool {
+        self.room_max_blocks = self.room_max_blocks.max(room.free_blocks);
+        let WarmUp { missed, chances, .. } = *self;
+        let stays_blocks = if room.free_blocks > 0 {
+            self.room_max_blocks
+        } else if self.oldest.is_worth_less(missed, chances, room.round_blocks) {
+            room.round_blocks / 2
+        } else {
+            0
+        };
+        let to_come = (stays_blocks / 2).min(self.misses.saturating_mul(WIDTH_BLOCKS_MAX));
+        to_come > 0
+            && missed >= EVIDENCE_MIN
+            && missed.saturating_mul(to_come).saturating_mul(PAYS_ONE_IN) >= chances
     }
 
-    /// The size of the aligned range that a miss reads for the cache's sake, if that has room for so many blocks.
-    pub fn next_blocks(&mut self, room_blocks: u64) -> u64 {
-        let is_trial = room_blocks > 0 && self.misses.is_multiple_of(TRIAL_EVERY);
-        if self.pays(room_blocks) || is_trial { WIDTH_BLOCKS_MAX } else { 1 }
+    /// The size of the aligned range that a miss reads for the cache's sake.
+    pub fn next_blocks(&mut self, room: Room) -> u64 {
+        let is_trial = if room.free_blocks > 0 {
+            self.misses.is_multiple_of(TRIAL_EVERY)
+        } else {
+            room.round_blocks > 0
+                && self.misses.is_multiple_of(TRIAL_EVERY_IN_FULL)
+                && self.oldest.may_leave()
+        };
+        if self.pays(room) || is_trial { WIDTH_BLOCKS_MAX } else { 1 }
     }
 
-    /// Whether neighbours that memory gives up now enter the cache, if it has room for so many blocks.
-    pub fn enters(&mut self, room_blocks: u64) -> bool {
+    /// Whether neighbours that memory gives up now enter the cache.
+    pub fn enters(&mut self, room: Room) -> bool {
         self.leavings = self.leavings.wrapping_add(1);
-        self.pays(room_blocks) && !self.leavings.is_multiple_of(WITHHELD_EVERY)
+        self.pays(room) && !self.leavings.is_multiple_of(WITHHELD_EVERY)
     }
 
     /// Neighbours did not enter, some of which nobody had asked for.
@@ -118,13 +189,17 @@ mod tests {
         BlockKey::new(VolumeIndex(0), block)
     }
 
+    fn free(free_blocks: u64) -> Room {
+        Room { free_blocks, ..Room::default() }
+    }
+
     /// A history of misses in so many regions, of which every other one was read wide and left; `step` jumps about.
     fn after(misses: u64, regions: u64, step: u64) -> WarmUp {
         let mut warm_up = WarmUp::default();
         let mut region = 0;
         for number in 0..misses {
             region = (region + step) % regions;
-            warm_up.miss(key(region * WIDTH_BLOCKS_MAX + number % WIDTH_BLOCKS_MAX));
+            warm_up.miss(key(region * WIDTH_BLOCKS_MAX + number % WIDTH_BLOCKS_MAX), Room::default());
             if number % 2 == 0 {
                 warm_up.left(key(region * WIDTH_BLOCKS_MAX), WIDTH_BLOCKS_MAX, WIDTH_BLOCKS_MAX - 1);
             }
@@ -135,34 +210,65 @@ mod tests {
     #[test]
     fn regions_that_fit_are_worth_their_room() {
         let mut warm_up = after(4000, 500, 7);
-        assert!(!warm_up.pays(200 * WIDTH_BLOCKS_MAX), "most of them have no room");
-        assert!(warm_up.pays(1000 * WIDTH_BLOCKS_MAX));
-        assert!(warm_up.pays(100 * WIDTH_BLOCKS_MAX), "the others have entered");
-        assert!(!warm_up.pays(0));
+        assert!(!warm_up.pays(free(200 * WIDTH_BLOCKS_MAX)), "most of them have no room");
+        assert!(warm_up.pays(free(1000 * WIDTH_BLOCKS_MAX)));
+        assert!(warm_up.pays(free(100 * WIDTH_BLOCKS_MAX)), "the others have entered");
+        assert!(!warm_up.pays(free(0)));
     }
 
     #[test]
     fn what_is_never_missed_again_pays_nowhere() {
-        assert!(!after(4000, 1 << 30, 12_345).pays(u64::MAX / 64));
+        assert!(!after(4000, 1 << 30, 12_345).pays(free(u64::MAX / 64)));
     }
 
     #[test]
     fn little_evidence_is_none() {
         let mut warm_up = WarmUp::default();
         warm_up.left(key(0), 3, 3);
-        (0..3).for_each(|_| warm_up.miss(key(2)));
-        assert!(!warm_up.pays(1 << 20));
-        warm_up.miss(key(3));
-        assert!(!warm_up.pays(1 << 20), "that is behind them");
-        warm_up.miss(key(0));
-        assert!(warm_up.pays(1 << 20));
+        (0..3).for_each(|_| warm_up.miss(key(2), Room::default()));
+        assert!(!warm_up.pays(free(1 << 20)));
+        warm_up.miss(key(3), Room::default());
+        assert!(!warm_up.pays(free(1 << 20)), "that is behind them");
+        warm_up.miss(key(0), Room::default());
+        assert!(warm_up.pays(free(1 << 20)));
     }
 
     #[test]
     fn some_stay_away_to_learn_from() {
         let mut warm_up = after(4000, 500, 7);
-        let entered = (0..160).filter(|_| warm_up.enters(1000 * WIDTH_BLOCKS_MAX)).count();
+        let entered = (0..160).filter(|_| warm_up.enters(free(1000 * WIDTH_BLOCKS_MAX))).count();
         assert_eq!(entered, 150);
+    }
+
+    #[test]
+    fn in_a_full_cache_they_enter_for_what_nobody_reads() {
+        let full =
+            |oldest_reads| Room { free_blocks: 0, round_blocks: 2000 * WIDTH_BLOCKS_MAX, oldest_reads };
+        let mut warm_up = after(4000, 500, 7);
+        assert!(warm_up.pays(full(0)));
+        assert_eq!(warm_up.next_blocks(full(0)), WIDTH_BLOCKS_MAX);
+        assert!(
+            !warm_up.pays(Room { round_blocks: 500 * WIDTH_BLOCKS_MAX, ..full(0) }),
+            "half of it is the region"
+        );
+        // One in ten of the requests that miss nothing reads the oldest.
+        for reads in 1..=1000 {
+            warm_up.miss(key(0), full(reads));
+        }
+        assert!(!warm_up.pays(full(1000)));
+        assert_eq!(warm_up.next_blocks(full(1000)), 1);
+    }
+
+    #[test]
+    fn a_full_cache_is_tried_seldom() {
+        let full = Room { free_blocks: 0, round_blocks: 1 << 20, oldest_reads: 0 };
+        let mut warm_up = WarmUp::default();
+        let mut tried = 0;
+        for block in 0..6400 {
+            warm_up.miss(key(block * 1000), full);
+            tried += u64::from(warm_up.next_blocks(full) > 1);
+        }
+        assert_eq!(tried, 97, "one in 64, once there is evidence");
     }
 
     #[test]

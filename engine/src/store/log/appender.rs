@@ -256,6 +256,14 @@ impl Appender {
         }
     }
 
+    /// Blocks that enter until the ring has gone round, where it decides what leaves; otherwise none.
+    pub fn round_blocks(&self, segments: &Segments) -> u64 {
+        match self {
+            Appender::Inline(_) => u64::from(segments.count()) * u64::from(segments.segment_blocks()),
+            Appender::Frames(_) | Appender::Keys(_) | Appender::Mirror(_) => 0,
+        }
+    }
+
     /// Blocks that may enter by the operator's will without pushing any other one out. What lies in buckets is pushed out by
     /// whole buckets, of which some are kept free in any case.
     pub fn warm_room_blocks(&self, segments: &Segments, segments_low: u32) -> u64 {

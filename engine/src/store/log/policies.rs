@@ -27,6 +27,8 @@ pub(crate) struct Policies {
     pub lets_all_in: bool,
     /// First reads that enter a full cache.
     pub trials: Trials,
+    /// Blocks that clients read so far in the oldest part of the ring.
+    pub oldest_reads: u64,
     admission: Admission,
     cutoff: Cutoff,
     prng: Prng,
@@ -59,6 +61,7 @@ impl Policies {
             lets_all_in_with_room: lets_all_in || fills_room,
             lets_all_in,
             trials: Trials::new(u64::from(blocks)),
+            oldest_reads: 0,
             admission: Admission::new(&admission, Sizes { frames: blocks, origin_pieces: 0 }),
             cutoff: Cutoff::new(composition.cutoff),
             prng: Prng::new(seed),

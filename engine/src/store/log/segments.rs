@@ -21,6 +21,7 @@
 use crate::mutation::{Mutation, Mutations};
 use crate::number::index;
 use crate::pair::Half;
+use crate::policies::fetch::warm_up::OLDEST_ONE_IN;
 use crate::units::{BLOCK_BYTES, Place};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -262,6 +263,14 @@ impl Segments {
         Place(segment * self.segment_blocks + block)
     }
 
+    /// Whether a place is in the part of the ring whose turn comes next.
+    #[inline]
+    #[must_use]
+    pub fn is_old(&self, place: Place) -> bool {
+        let segment = self.of(place);
+        segment < self.in_ring && self.position(segment) < index(self.in_ring / OLDEST_ONE_IN)
+    }
+
     /// The segments that are not free, oldest first.
     pub fn ring(&self) -> impl Iterator<Item = u32> + '_ {
         self.ring.iter().copied()
@@ -294,6 +303,7 @@ impl Segments {
     }
 
     /// Where in the ring a segment is.
+    #[inline]
     fn position(&self, at: u32) -> usize {
         let oldest = self.ring.front().expect("what must go home is in a segment of the ring");
         index((at + self.in_ring - oldest) % self.in_ring)

@@ -17,6 +17,7 @@ use crate::memory::{Memory, Slice};
 use crate::mutation::Mutation;
 use crate::number::to_u32;
 use crate::pair::Half;
+use crate::policies::fetch::warm_up::Room;
 use crate::policies::replacement::Access;
 use crate::status::{Bypass, CacheStatus};
 use crate::store::log::Kept;
@@ -115,6 +116,12 @@ impl Lookup for LogStore {
         self.segments.get(self.segments.of(place)).generation
     }
 
+    fn note_read(&mut self, place: Place, blocks: u32) {
+        if self.policies.lets_all_in_with_room && self.segments.is_old(place) {
+            self.policies.oldest_reads += u64::from(blocks);
+        }
+    }
+
     fn pin(&mut self, place: Place, _blocks: u32) {
         let segment = self.segments.of(place);
         self.segments.get_mut(segment).pins += 1;
@@ -172,7 +179,7 @@ impl Reading for LogStore {
             }
             return;
         }
-        if m.store.policies.lets_all_in || Self::room_blocks(m) >= blocks {
+        if m.store.policies.lets_all_in || Self::room(m).free_blocks >= blocks {
             m.offer_blocks(request, all, piece.slice, stamp, memory);
             return;
         }
@@ -208,12 +215,16 @@ impl Reading for LogStore {
         self.index.visit_from(from, steps, visit)
     }
 
-    fn room_blocks(m: &Machine<LogStore>) -> u64 {
-        if m.store.policies.lets_all_in_with_room {
-            let blocks = m.store.appender.room_blocks(&m.store.segments, m.config.segments_low);
-            blocks * u64::from(m.clean_per_block())
-        } else {
-            0
+    fn room(m: &Machine<LogStore>) -> Room {
+        let LogStore { appender, segments, policies, .. } = &m.store;
+        if !policies.lets_all_in_with_room {
+            return Room::default();
+        }
+        let clean_per_block = u64::from(m.clean_per_block());
+        Room {
+            free_blocks: appender.room_blocks(segments, m.config.segments_low) * clean_per_block,
+            round_blocks: appender.round_blocks(segments) * clean_per_block,
+            oldest_reads: policies.oldest_reads,
         }
     }
 
