@@ -24,6 +24,16 @@ struct Seen {
     is_doubtful: bool,
 }
 
+impl Seen {
+    /// Whether that content may be from it.
+    fn fits(&self, tag: Tag) -> bool {
+        match self.tag {
+            Some(written) => written == tag,
+            None => matches!(tag.source(), Source::Zero | Source::Garbage),
+        }
+    }
+}
+
 /// A flush that was answered.
 #[derive(Clone, Copy, Debug)]
 struct Flush {
@@ -135,7 +145,7 @@ impl OrderJudge {
             return;
         }
         // Concurrent changes may be there in either order: the later ones are judged by themselves.
-        let mut found: Vec<&mut Seen> = all.iter_mut().filter(|seen| seen.tag == Some(tag)).collect();
+        let mut found: Vec<&mut Seen> = all.iter_mut().filter(|seen| seen.fits(tag)).collect();
         let answered = found.iter().map(|seen| seen.answered).max().unwrap_or(0);
         // Of several zeroes nobody can tell which ones were read.
         if let [seen] = &mut found[..]
@@ -212,11 +222,7 @@ impl OrderJudge {
         };
         let mut spans: Vec<(usize, usize)> = Vec::new();
         for seen in all {
-            let fits = match seen.tag {
-                Some(written) => written == tag,
-                None => matches!(tag.source(), Source::Zero | Source::Garbage),
-            };
-            if fits {
+            if seen.fits(tag) {
                 spans.push(span(seen.submitted, seen.answered));
             }
         }
@@ -309,6 +315,19 @@ mod tests {
         history.write(3, 20);
         history.holds(20, 3);
         assert!(!history.is_allowed(), "it was read, and flushed after that");
+    }
+
+    #[test]
+    fn zeroes_of_a_discard_tell_nothing_of_what_was_there_before() {
+        let mut history = History::new();
+        history.write(1, 10);
+        history.judge.crashed(true, 3);
+        let range = SectorRange { start: 10, sectors: 1 };
+        history.judge.submitted(range, Change::Discard, 4);
+        history.judge.changed(range, Moment(4), false, true, 5);
+        history.judge.read(10, Tag::ZERO, 6);
+        history.holds(10, 1);
+        assert!(history.is_allowed(), "the write went home, and the discard has not");
     }
 
     #[test]
