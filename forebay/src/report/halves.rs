@@ -45,6 +45,21 @@ impl HalfReport {
     pub fn counts(&self) -> bool {
         self.standing == Standing::In.name()
     }
+
+    /// A line about a half of the cache `cache` that does not have everything.
+    #[must_use]
+    pub fn trouble(&self, cache: &str) -> Option<String> {
+        let device = &self.device;
+        if self.copy_left_bytes > 0 {
+            Some(format!("{} left to copy to {device}", Size(self.copy_left_bytes)))
+        } else if !self.counts() {
+            Some(format!(
+                "{device} does not count; forebay replace {cache} --mirror DEV takes it back, or another device"
+            ))
+        } else {
+            None
+        }
+    }
 }
 
 /// Prints the halves of the cache `cache` for people.
@@ -56,13 +71,8 @@ pub fn print(halves: &[HalfReport], cache: &str, to: &mut impl Write) -> io::Res
     writeln!(to, "mirror     {}", all.join(", "))?;
     for half in halves {
         let device = &half.device;
-        if half.copy_left_bytes > 0 {
-            writeln!(to, "DEGRADED   {} left to copy to {device}", Size(half.copy_left_bytes))?;
-        } else if !half.counts() {
-            writeln!(
-                to,
-                "DEGRADED   {device} does not count; forebay replace {cache} --mirror DEV takes it back, or another device"
-            )?;
+        if let Some(line) = half.trouble(cache) {
+            writeln!(to, "DEGRADED   {line}")?;
         }
         if half.read_errors > 0 || half.mended_bytes > 0 {
             let mended = Size(half.mended_bytes);

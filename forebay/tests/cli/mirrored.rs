@@ -11,7 +11,7 @@ const PAGES: [u64; 2] = [128 << 10, 640 << 10];
 const PAGE_BYTES: u64 = 8 << 10;
 
 /// A mirrored cache with the volume `disk`, and its second half.
-fn scene(more: &[&str]) -> (Scene, String) {
+pub(crate) fn scene(more: &[&str]) -> (Scene, String) {
     let place = Place::new();
     let mirror = place.file("second.img", 64 * MIB);
     let (origin, cache) = (place.file("slow.img", 16 * MIB), place.file("fast.img", 64 * MIB));

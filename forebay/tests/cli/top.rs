@@ -87,6 +87,16 @@ fn top_shows_a_cache_and_gives_the_terminal_back() {
 }
 
 #[test]
+fn top_tells_of_a_half_that_is_lost() {
+    let (scene, mirror) = crate::mirrored::scene(&[]);
+    std::fs::remove_file(&mirror).expect("the half is there");
+    let daemon = scene.serve();
+    let terminal = Terminal::new(&scene, &format!("{} top {}", env!("CARGO_BIN_EXE_forebay"), scene.cache));
+    terminal.wait_for(&["degraded: ", "does not count; forebay replace"], &scene);
+    daemon.stop();
+}
+
+#[test]
 fn top_without_a_terminal_or_a_daemon_is_one_line() {
     let scene = Scene::new(32 * MIB, &[]);
     scene.place.refused(&["top", &scene.cache], 1, &["needs a terminal", "forebay stats"]);

@@ -141,6 +141,19 @@ fn a_browser_tells_of_a_missing_cache_in_words() {
 }
 
 #[test]
+fn a_browser_tells_of_a_half_that_is_lost() {
+    let (scene, mirror) = crate::mirrored::scene(&[]);
+    fs::remove_file(&mirror).expect("the half is there");
+    let daemon = scene.place.serve(&scene.cache, &["--web", "127.0.0.1:0"]);
+    std::thread::sleep(Duration::from_secs(3));
+    let (dom, _) = rendered(&scene.place, &address(&daemon.ready));
+    let told =
+        format!("Half {mirror} does not count; forebay replace {} --mirror DEV takes it back", scene.cache);
+    assert!(dom.contains("degraded") && dom.contains(&told), "`{told}` is missing in:\n{dom}");
+    daemon.stop();
+}
+
+#[test]
 fn other_names_and_other_machines_get_nothing() {
     let scene = Scene::new(32 * MIB, &[]);
     let refused = |at: &str, status, words: &[&str]| {

@@ -49,7 +49,9 @@ fn head_lines(model: &Model) -> Vec<Line<'_>> {
             lines.push(Line::from(why).style(Color::Red));
             return lines;
         }
-        if let Some(why) = cache.pace.trouble() {
+        if let Some(why) = cache.mirror.iter().find_map(|half| half.trouble(&cache.device)) {
+            lines.push(Line::from(format!("degraded: {why}")).style(Color::Yellow));
+        } else if let Some(why) = cache.pace.trouble() {
             lines.push(Line::from(format!("slow: {why}")).style(Color::Yellow));
         }
         let [user, fill, relocation, headers] = model.written;
