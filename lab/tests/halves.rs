@@ -1,14 +1,15 @@
 //! Mirrored caches: runs of the swarm in which halves fail, are lost, rot and come back.
 
 use engine::effect::{Errno, Target, WriteMode};
-use engine::pair::{Half, Standing};
+use engine::format::PAIR_PAGE_OFFSETS;
+use engine::pair::{Half, JoinError, Standing};
 use engine::units::Nanos;
 use forebay_lab::disk::Fate;
 use forebay_lab::disk::faults::Kind;
 use forebay_lab::swarm::{Options, Totals, run};
 use forebay_lab::violation::Violation;
 use forebay_lab::world::halves::Failing;
-use forebay_lab::world::{Refusal, Setup, VolumeSetup, World, blocks};
+use forebay_lab::world::{IoView, Refusal, Setup, VolumeSetup, World, blocks, sectors};
 
 /// Seeds, all of them mirrored.
 const SEEDS: u64 = 300;
@@ -66,14 +67,43 @@ fn a_half_that_comes_back_counts_when_it_has_everything() {
     world.verify().expect("everything is there");
 }
 
+/// Lets the copy of the second half come to its end, but for the pages that say so: they are being written.
+fn until_pages_tell_of_the_copy(world: &mut World) {
+    let is_page = |view: &IoView| {
+        let is_one = PAIR_PAGE_OFFSETS.iter().any(|at| view.touches(sectors(at / 512, 1)));
+        view.target == Target::Mirror && view.kind == Kind::Write && is_one
+    };
+    let is_copied = |world: &World| {
+        let pair = world.engine().and_then(|engine| engine.status().cache.pair).expect("it is mirrored");
+        let half = pair.halves[Half::Second.at()];
+        half.to_copy_bytes > 0 && half.copied_bytes == half.to_copy_bytes
+    };
+    while !is_copied(world) || world.pending(is_page).is_empty() {
+        assert!(world.step().expect("nothing is wrong"), "the copy comes to its end");
+    }
+}
+
+#[test]
+fn a_half_is_not_told_to_count_before_that_is_durable() {
+    let mut world = one_half_out().expect("nothing is wrong");
+    world.rejoin();
+    until_pages_tell_of_the_copy(&mut world);
+    assert_eq!(world.standings(), [Standing::In, Standing::Behind]);
+    // The first half's page gets through, the second one's does not.
+    world.cut_power(|at_stake| match at_stake.target {
+        Target::Mirror => Fate::Lost,
+        _ => Fate::Kept,
+    });
+    world.half(Half::First).faults.gone = Some(Errno::NODEV);
+    let refused = world.try_open().expect("nothing is lost");
+    assert!(matches!(refused, Err(Refusal::Pair(JoinError::Behind))), "{refused:?}");
+}
+
 #[test]
 fn a_half_that_fails_in_the_last_moment_of_its_copy_does_not_count() {
     let mut world = one_half_out().expect("nothing is wrong");
     let rejoined = world.rejoin();
-    while world.standings() != [Standing::In; 2] {
-        assert!(world.step().expect("nothing is wrong"), "the copy comes to its end");
-    }
-    // The pages that say so are written, and not flushed yet.
+    until_pages_tell_of_the_copy(&mut world);
     world.fail_half(Half::Second, Failing::Once(Kind::Flush));
     let answer = world.wait(rejoined).expect("nothing is lost");
     assert_eq!((answer, world.standings()), (Err(Errno::IO), [Standing::In, Standing::Out]));

@@ -213,6 +213,7 @@ impl World {
     fn die(&mut self) {
         self.note_counters();
         self.servers.die();
+        self.note_who_counts();
         self.engine = None;
         self.in_flight.clear();
         self.outstanding.clear();

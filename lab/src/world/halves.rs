@@ -85,10 +85,20 @@ impl World {
             && !self.in_flight.values().any(is_failing)
     }
 
-    /// The half that failed since both were made the same by a start: what it lost the other one has, so that one may not be lost.
+    /// The half that failed since both were made the same by a start, or did not count when the engine ended: what it lacks the
+    /// other one has, so that one may not be lost.
     #[must_use]
     pub fn hurt(&self) -> Option<Half> {
         self.hurt
+    }
+
+    /// The engine ends. A half that it did not count was told to nobody as back, even if the other one says so already.
+    pub(super) fn note_who_counts(&mut self) {
+        if self.is_mirrored() && self.engine.is_some() {
+            let standings = self.standings();
+            let lacking = Half::BOTH.into_iter().find(|half| standings[half.at()] != Standing::In);
+            self.hurt = lacking.or(self.hurt);
+        }
     }
 
     /// Makes a half fail, of a pair that counts as a whole.

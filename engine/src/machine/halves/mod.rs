@@ -169,8 +169,13 @@ impl<T> Halves<T> {
         let halves = Half::BOTH.map(|half| {
             let tally = self.tallies[half.at()];
             let copying = self.copying.as_ref().filter(|copying| copying.half() == half);
+            let standing = match self.standing(half) {
+                // Who is told that it counts may take the other one away: that has to be durable.
+                Standing::In if copying.is_some() => Standing::Behind,
+                standing => standing,
+            };
             HalfStatus {
-                standing: self.standing(half),
+                standing,
                 read_errors: tally.read_errors,
                 mended_blocks: tally.mended_blocks,
                 copied_bytes: copying.map_or(0, Copying::copied_bytes),
