@@ -107,6 +107,25 @@ const ONCE_FAILED: &[(&str, &str, &str, &str)] = &[
          rotten batch before passed for torn",
     ),
     (
+        "gflash",
+        "80004601",
+        "sectors1=8192 sectors2=8192 mode1=0 segments=64 depth=15 steps=299 cuts=4 request_blocks=63 \
+         reads=3 partial=26 pauses=0 kills=0 stops=1 recovery_cuts=0 origin_us=4992 idle_ms=300 \
+         destage_runs=16 work_kib=16384 extents=65536 company_wait_us=0 give_ups=0 memory_blocks=0 \
+         identities=0 repairs=0 rot_while_off=39 sick_stops=51 successions=0 blank_caches=10 warms=1 \
+         rooms=1 lag_blocks=65536 half_turns=0",
+        "a stop waited for the rest of a write, and did not empty the segments in which it would have had room",
+    ),
+    (
+        "enhanceio",
+        "81002761",
+        "sectors1=8192 sectors2=8192 segments=64 cuts=10 pause_ms=1 kills=41 doubles=42 detach=0 \
+         faulty=94 cache_flush_error=40666 cache_rot=200605 cache_gone=4 origin_us=4999 idle_ms=300 \
+         work_kib=16384 extents=65536 slot_blocks=0 ways=0 slots=64 area_idle_ms=1000 unflushed_blocks=0 \
+         lag_ms=30000 half_turns=0 half_losses=0 half_rot=0",
+        "when the cache failed, a read did not know the checksum of a block that a write was about to change",
+    ),
+    (
         "flashcache",
         "3000001300",
         "sectors1=8192 sectors2=8192 segments=64 recovery_cuts=50 detach=0 faulty=94 cache_flush_error=92187 \

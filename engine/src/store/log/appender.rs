@@ -32,6 +32,7 @@ use crate::policies::replacement::Access;
 use crate::status::CacheStatus;
 use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, VolumeIndex};
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 /// One of the ways to append, with its state.
 #[derive(Debug)]
@@ -309,6 +310,14 @@ impl Appender {
     }
 
     // ---- batches -----------------------------------------------------------------------------
+
+    /// Whether it took data of clients that is in no batch yet: answered for, or the rest of what is in one.
+    pub fn has_taken(&self) -> bool {
+        match self {
+            Appender::Inline(_) | Appender::Keys(_) | Appender::Frames(_) => false,
+            Appender::Mirror(mirror) => !mirror.is_quiet(),
+        }
+    }
 
     /// Blocks that a batch covers at the most, given the room for payload and for entries.
     pub fn batch_blocks_max(&self, payload_max: u32, entries_max: usize) -> u32 {
@@ -659,6 +668,14 @@ impl Machine<LogStore> {
             Appender::Frames(frames) => frames.concern(volume),
             // Each belongs to a request.
             Appender::Mirror(_) => false,
+        }
+    }
+
+    /// The cache stops: takes back what is in no batch and nobody was answered for; the requests, and how many blocks of each.
+    pub(super) fn withdraw_taken<M: Memory>(&mut self, memory: &mut M) -> Vec<(RequestKey, u64)> {
+        match self.store.appender {
+            Appender::Inline(_) | Appender::Keys(_) | Appender::Frames(_) => Vec::new(),
+            Appender::Mirror(_) => self.give_up_taken(memory),
         }
     }
 

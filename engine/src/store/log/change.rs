@@ -189,7 +189,8 @@ impl Machine<LogStore> {
 
     /// Takes out of the log's queue what clients have there: the cache stops, and nothing makes room before that.
     pub(super) fn refuse_appends<M: Memory>(&mut self, memory: &mut M) {
-        for (key, blocks) in self.store.log.withdraw(|_| true) {
+        let taken = self.withdraw_taken(memory);
+        for (key, blocks) in taken.into_iter().chain(self.store.log.withdraw(|_| true)) {
             self.refuse_append(key, blocks, Errno::SHUTDOWN, memory);
         }
     }

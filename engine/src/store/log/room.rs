@@ -93,11 +93,14 @@ impl Machine<LogStore> {
         RELOCATION_SEGMENTS.max(moving + 1)
     }
 
-    /// Whether the oldest segment may begin to be emptied. A stop leaves it as it is, unless what the log has to say
+    /// Whether the oldest segment may begin to be emptied. A stop leaves it as it is, unless what has to be in the log
     /// before its end finds no room otherwise.
     pub(crate) fn may_empty_tail(&self) -> bool {
-        let is_stuck =
-            || self.store.log.has_internal() && self.store.segments.free() <= self.kept_for_relocation();
+        let is_stuck = || {
+            let LogStore { appender, log, segments, .. } = &self.store;
+            log.has_internal() && segments.free() <= self.kept_for_relocation()
+                || appender.has_taken() && !self.clients_may_append()
+        };
         !self.is_stopping || is_stuck()
     }
 

@@ -1,5 +1,6 @@
 //! The slots as a [`Store`](crate::store::Store).
 
+use super::changes::writes::DataEnd;
 use super::policies::Partial;
 use super::records::Records;
 use super::table::SlotState;
@@ -559,7 +560,8 @@ impl Machine<SlotStore> {
         match flight {
             SlotFlight::Data { request, first, place, slice, makes_dirty, issued } => {
                 self.store.note_latency(Access::Write, issued, self.now);
-                self.data_written(request, first, (place, slice), makes_dirty, result, memory);
+                let end = result.map_or_else(DataEnd::Failed, |()| DataEnd::Written);
+                self.data_written(request, first, (place, slice), makes_dirty, end, memory);
             }
             SlotFlight::Around { request, blocks, beside } => {
                 self.around_written(request, (blocks, beside), result, memory);

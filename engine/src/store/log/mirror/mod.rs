@@ -151,6 +151,22 @@ impl Machine<LogStore> {
         self.release_frames(memory);
     }
 
+    /// Takes back what is in no batch and nobody was answered for.
+    pub(super) fn give_up_taken<M: Memory>(&mut self, memory: &mut M) -> Vec<(RequestKey, u64)> {
+        let Machine { requests, store, .. } = self;
+        let mirror = store.appender.mirror_mut();
+        let is_answered = |taken: &Taken| requests[taken.request].is_answered;
+        let (kept, given_up): (VecDeque<Taken>, VecDeque<Taken>) =
+            core::mem::take(&mut mirror.taken).into_iter().partition(is_answered);
+        mirror.taken = kept;
+        let give_up = |taken: Taken| {
+            mirror.frames.land(taken.blocks.count);
+            taken.frames.into_iter().for_each(|frame| memory.release(frame));
+            (taken.request, taken.blocks.count)
+        };
+        given_up.into_iter().map(give_up).collect()
+    }
+
     /// The cache failed: what was in no batch yet never gets there. What was answered for stays to be read.
     pub(super) fn discard_taken<M: Memory>(&mut self, memory: &mut M) {
         let mirror = self.store.appender.mirror_mut();

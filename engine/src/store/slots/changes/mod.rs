@@ -16,4 +16,4 @@ mod fills;
 mod places;
 mod plan;
 pub(super) mod promotions;
-mod writes;
+pub(super) mod writes;

@@ -27,6 +27,17 @@ use crate::units::{BLOCK_BYTES, Frame, Nanos, PieceKey, Place, SECTORS_PER_BLOCK
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
+/// The end of a write of data to slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store::slots) enum DataEnd {
+    /// It is there.
+    Written,
+    /// The device failed it.
+    Failed(Errno),
+    /// The cache failed before it was issued: what lies there is as it was before.
+    Withdrawn,
+}
+
 impl SlotStore {
     /// Whether some of the blocks are being written.
     fn is_changing(&self, volume_index: VolumeIndex, blocks: Blocks, volumes: &Volumes) -> bool {
@@ -381,13 +392,13 @@ impl Machine<SlotStore> {
         first: u64,
         (place, slice): (Place, Slice),
         makes_dirty: bool,
-        result: Result<(), Errno>,
+        end: DataEnd,
         memory: &mut M,
     ) {
         let volume_index = self.requests[key].volume;
         let block_bytes = to_u32(BLOCK_BYTES);
         let blocks = slice.len_bytes / block_bytes;
-        if let Err(errno) = result {
+        if let DataEnd::Failed(errno) = end {
             self.latch(errno, memory);
         }
         let slots: Vec<Frame> = self.store.slots_of(place, blocks).collect();
@@ -401,8 +412,12 @@ impl Machine<SlotStore> {
         for step in 0..blocks {
             let (slot, block) = self.store.slot_of(Place(place.0 + step));
             let part = slice.part(step * block_bytes, block_bytes);
-            // After an error the block may have the old or the new content.
-            let checksum = result.ok().and_then(|()| NonZeroU32::new(memory.checksum(part)));
+            let checksum = match end {
+                DataEnd::Written => NonZeroU32::new(memory.checksum(part)),
+                // The block may have the old or the new content.
+                DataEnd::Failed(_) => None,
+                DataEnd::Withdrawn => continue,
+            };
             self.store.table.set_checksum(slot, block, checksum);
         }
         if self.latched.is_none() {

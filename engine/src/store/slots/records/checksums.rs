@@ -9,6 +9,7 @@ use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::number::{index, to_u32};
 use crate::status::Content;
+use crate::store::slots::changes::writes::DataEnd;
 use crate::store::slots::records::persistence::areas::AreaPage;
 use crate::store::slots::recovery::PAGES_TOGETHER;
 use crate::store::slots::{SlotFlight, SlotStore};
@@ -102,15 +103,14 @@ impl Machine<SlotStore> {
         self.issue(Target::Cache, op, Flight::Store(flight));
     }
 
-    /// Fails a write that was never issued: what lies there is known as before.
+    /// Fails a write that was never issued, because the cache failed before.
     fn withdraw_write<M: Memory>(&mut self, flight: SlotFlight, errno: Errno, memory: &mut M) {
-        let places = match &flight {
-            SlotFlight::Data { place, slice, .. } => place.0..place.0 + slice.len_bytes / to_u32(BLOCK_BYTES),
-            _ => 0..0,
-        };
-        let known: Vec<_> = places.clone().map(|place| self.store.table.checksum_at(place)).collect();
-        self.slot_operation_done(flight, Err(errno), memory);
-        self.store.table.restore_checksums(places.start, &known);
+        match flight {
+            SlotFlight::Data { request, first, place, slice, makes_dirty, .. } => {
+                self.data_written(request, first, (place, slice), makes_dirty, DataEnd::Withdrawn, memory);
+            }
+            other => self.slot_operation_done(other, Err(errno), memory),
+        }
     }
 
     /// Notes that a write of data is over, whose flight this was before.
