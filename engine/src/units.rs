@@ -106,11 +106,11 @@ pub struct Place(pub u32);
 impl Place {
     /// One more than the largest place an index entry can hold: 2^29 blocks are 2 TiB.
     pub const END: u32 = 1 << 29;
-    /// Blocks of a half of a mirrored cache up to which a place can tell which half alone has a block: 2^27 blocks are 512 GiB.
+    /// Blocks of a half of a mirrored cache up to which a place can tell which half alone has a block: 2^28 blocks are 1 TiB.
     pub const HALF_END: u32 = 1 << Place::HALF_BIT;
     /// Above the block's number, in the places of a cache that keeps clean data once: 1 and 2 for the first and the second half
     /// alone, 0 for both.
-    const HALF_BIT: u32 = 27;
+    const HALF_BIT: u32 = 28;
 
     /// The same block of one half alone.
     #[must_use]
@@ -118,6 +118,13 @@ impl Place {
         assert!(self.0 < Place::HALF_END, "a half is named once, in places that have room for it");
         let code = if half == Half::First { 1 } else { 2 };
         Place(self.0 | code << Place::HALF_BIT)
+    }
+
+    /// The same without the half.
+    #[inline]
+    #[must_use]
+    pub fn block_of_half(self) -> Place {
+        Place(self.0 & (Place::HALF_END - 1))
     }
 
     /// The half that alone has the block, in a cache that keeps clean data once.

@@ -325,8 +325,8 @@ impl Replay {
 
     /// The offset of a place on the device, or on the half that it tells.
     pub(super) fn offset_bytes(&self, place: Place) -> u64 {
-        let mask = if self.once_counts_from.is_some() { Place::HALF_END - 1 } else { Place::END - 1 };
-        SEGMENTS_OFFSET + u64::from(place.0 & mask) * BLOCK_BYTES
+        let block = if self.once_counts_from.is_some() { place.block_of_half() } else { place };
+        SEGMENTS_OFFSET + u64::from(block.0) * BLOCK_BYTES
     }
 
     /// Asks a device that is kept twice what each half may have alone.
@@ -337,6 +337,7 @@ impl Replay {
             matches!(superblock.layout, Layout::Log(_)) && blocks <= u64::from(Place::HALF_END);
         self.once_counts_from = image.once_counts_from().filter(|_| may_name_halves);
         if self.once_counts_from.is_some() {
+            self.index.name_halves();
             let len_bytes = u64::from(geometry.segment_blocks) * BLOCK_BYTES;
             let may_differ = |at| image.may_differ(geometry.offset_bytes(at, 0), len_bytes);
             self.may_differ = (0..geometry.segments).map(may_differ).collect();

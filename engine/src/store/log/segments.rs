@@ -153,6 +153,8 @@ impl Segments {
             "every block of a half has a place beside the half's number"
         );
         self.block_mask = Place::HALF_END - 1;
+        // There are none, and places that tell a half are higher than those of a device.
+        self.buckets_at = u32::MAX;
     }
 
     /// The half that alone has the block of a place.

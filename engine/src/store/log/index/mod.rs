@@ -23,7 +23,7 @@ use crate::table::linear_hash::{LinearHash, Position};
 use crate::table::page::{PAGE_BYTES, Pages};
 use crate::units::{BlockKey, Place};
 use permutation::{permute, unpermute};
-use rows::{CHECKSUMS_AT, GROUP_WORDS, GroupHead, SINGLE_WORDS, bits, single_entry, single_row};
+use rows::{CHECKSUMS_AT, GROUP_WORDS, GroupHead, SINGLE_WORDS, SingleKind, bits};
 
 /// Blocks in a group.
 const GROUP_BLOCKS: u64 = 16;
@@ -83,6 +83,7 @@ pub struct Index {
     /// Valid blocks of all groups.
     group_blocks: u64,
     budget_bytes: u64,
+    kind: SingleKind,
 }
 
 /// Where a block's entry is.
@@ -128,7 +129,13 @@ impl Index {
         let singles = Singles::new(&mut pages);
         let groups = Groups::new(&mut pages);
         let budget_bytes = budget_bytes.max(BUDGET_BYTES_MIN);
-        Index { pages, singles, groups, group_blocks: 0, budget_bytes }
+        Index { pages, singles, groups, group_blocks: 0, budget_bytes, kind: SingleKind::WHOLE }
+    }
+
+    /// Places may tell a half from now on.
+    pub fn name_halves(&mut self) {
+        assert!(self.is_empty(), "entries are of one kind");
+        self.kind = SingleKind::HALVES;
     }
 
     /// The entry of a block; `None` if it is not cached.
@@ -147,7 +154,7 @@ impl Index {
         if self.singles.is_empty() {
             return None;
         }
-        self.singles.get(&self.pages, hash, tag).map(single_entry)
+        self.singles.get(&self.pages, hash, tag).map(|row| self.kind.entry(row))
     }
 
     /// Begins to load what an insertion of the block will look at. Memory is slow, and the block's way through the log is
@@ -166,7 +173,7 @@ impl Index {
     pub fn insert(&mut self, run: Run<'_>, mut replaced: impl FnMut(BlockKey, Entry)) {
         let blocks = wide(run.checksums.len());
         assert!(run.first.0 + blocks <= BlockKey::END, "a run ends before the last key");
-        assert!(u64::from(run.place.0) + blocks <= u64::from(Place::END), "a run ends on the device");
+        assert!(self.has_places(run.place, blocks), "a run ends on the device");
         if let &[checksum] = run.checksums {
             // The usual block of a random write is spared the questions that only groups raise.
             let (group, tag) = split(run.first);
@@ -197,13 +204,22 @@ impl Index {
         }
     }
 
+    /// Whether the device can have blocks from a place on.
+    fn has_places(&self, place: Place, blocks: u64) -> bool {
+        let (first, end) = match self.kind {
+            SingleKind::HALVES => (place.block_of_half().0, Place::HALF_END),
+            _ => (place.0, Place::END),
+        };
+        u64::from(first) + blocks <= u64::from(end)
+    }
+
     /// Takes a block's entry away; `None` if there is none.
     pub fn remove(&mut self, key: BlockKey) -> Option<Entry> {
         let (group, tag) = split(key);
         let hash = permute(group);
         match self.find(hash, tag)? {
             Found::Single(position) => {
-                let entry = single_entry(self.singles.row(&self.pages, position));
+                let entry = self.kind.entry(self.singles.row(&self.pages, position));
                 self.singles.remove(&mut self.pages, position);
                 Some(entry)
             }
@@ -279,7 +295,7 @@ impl Index {
         let (group, tag) = split(key);
         match self.find(permute(group), tag)? {
             Found::Single(position) => {
-                let entry = single_entry(self.singles.row(&self.pages, position));
+                let entry = self.kind.entry(self.singles.row(&self.pages, position));
                 if !accepts(&entry) {
                     return None;
                 }
@@ -345,7 +361,8 @@ impl Index {
 
     /// Gives every entry to `f`: the singles, then the groups, each in the order of their buckets.
     pub fn for_each(&self, mut f: impl FnMut(BlockKey, Entry)) {
-        self.singles.for_each(&self.pages, |hash, tag, row| f(join(unpermute(hash), tag), single_entry(row)));
+        let kind = self.kind;
+        self.singles.for_each(&self.pages, |hash, tag, row| f(join(unpermute(hash), tag), kind.entry(row)));
         self.groups.for_each(&self.pages, |hash, _, row| {
             let (group, head) = (unpermute(hash), GroupHead::read(row));
             for tag in bits(head.valid) {
@@ -360,7 +377,7 @@ impl Index {
         let number = random() % self.len().max(1);
         if number < self.singles.len() {
             let (hash, tag, position) = self.singles.pick(&self.pages, random)?;
-            let entry = single_entry(self.singles.row(&self.pages, position));
+            let entry = self.kind.entry(self.singles.row(&self.pages, position));
             return Some((join(unpermute(hash), tag), entry));
         }
         for tries_left in (0..SAMPLE_TRIES).rev() {
@@ -404,9 +421,9 @@ impl Index {
 
     fn change_single(&mut self, position: Position, change: impl FnOnce(&mut Entry)) {
         let row = self.singles.row_mut(&mut self.pages, position);
-        let mut entry = single_entry(row);
+        let mut entry = self.kind.entry(row);
         change(&mut entry);
-        *row = single_row(entry);
+        *row = self.kind.row(entry);
     }
 
     // ---- one group -----------------------------------------------------------------------
@@ -459,10 +476,10 @@ impl Index {
     /// Inserts a single, and answers the one it replaces.
     #[inline]
     fn insert_single(&mut self, hash: u64, tag: u32, entry: Entry) -> Option<Entry> {
-        let row = single_row(entry);
+        let row = self.kind.row(entry);
         if let Some(position) = self.singles.find(&self.pages, hash, tag) {
             let old = core::mem::replace(self.singles.row_mut(&mut self.pages, position), row);
-            return Some(single_entry(&old));
+            return Some(self.kind.entry(&old));
         }
         self.singles.insert(&mut self.pages, hash, tag, &row);
         None
@@ -500,7 +517,7 @@ impl Index {
             return;
         }
         let Some(position) = self.singles.find(&self.pages, hash, last) else { return };
-        let entry = single_entry(self.singles.row(&self.pages, position));
+        let entry = self.kind.entry(self.singles.row(&self.pages, position));
         let head = GroupHead { base: rows::base_of(entry.place, last), hits: entry.hits, valid: 0, dirty: 0 };
         if self.in_line(hash, head).count_ones() >= GROUP_BLOCKS_NEW {
             let position = self.add_group(hash, head);
@@ -513,7 +530,7 @@ impl Index {
         let mut tags = self.singles.tags(&self.pages, hash);
         for tag in bits(tags) {
             let position = self.singles.find(&self.pages, hash, tag).expect("its tag was there");
-            let entry = single_entry(self.singles.row(&self.pages, position));
+            let entry = self.kind.entry(self.singles.row(&self.pages, position));
             if entry.place != head.place(tag) || entry.hits != head.hits {
                 tags &= !(1 << tag);
             }
@@ -528,7 +545,7 @@ impl Index {
         assert!(tags & head.valid == 0, "I1: a block is in one table");
         for tag in bits(tags) {
             let single = self.singles.find(&self.pages, hash, tag).expect("its tag was there");
-            let entry = single_entry(self.singles.row(&self.pages, single));
+            let entry = self.kind.entry(self.singles.row(&self.pages, single));
             self.singles.remove(&mut self.pages, single);
             head.set_dirty(1 << tag, entry.dirty);
             self.groups.row_mut(&mut self.pages, position)[CHECKSUMS_AT + index(tag)] = entry.checksum;
@@ -573,7 +590,7 @@ impl Index {
         self.groups.remove(&mut self.pages, position);
         for tag in bits(head.valid) {
             let entry = head.entry(tag, row[CHECKSUMS_AT + index(tag)]);
-            self.singles.insert(&mut self.pages, hash, tag, &single_row(entry));
+            self.singles.insert(&mut self.pages, hash, tag, &self.kind.row(entry));
         }
     }
 
@@ -589,7 +606,7 @@ impl Index {
         }
         for tag in bits(self.singles.tags(&self.pages, hash) & mask) {
             let position = self.singles.find(&self.pages, hash, tag).expect("its tag was there");
-            removed(join(group, tag), single_entry(self.singles.row(&self.pages, position)));
+            removed(join(group, tag), self.kind.entry(self.singles.row(&self.pages, position)));
             self.singles.remove(&mut self.pages, position);
         }
     }
@@ -597,8 +614,9 @@ impl Index {
     /// Takes away everything of the given groups by a look at every entry.
     fn remove_groups(&mut self, groups: core::ops::Range<u64>, removed: &mut impl FnMut(BlockKey, Entry)) {
         let is_gone = |hash: u64| groups.contains(&unpermute(hash));
+        let kind = self.kind;
         self.singles.remove_where(&mut self.pages, is_gone, |hash, tag, row| {
-            removed(join(unpermute(hash), tag), single_entry(row));
+            removed(join(unpermute(hash), tag), kind.entry(row));
         });
         let mut blocks = 0;
         self.groups.remove_where(&mut self.pages, is_gone, |hash, _, row| {

@@ -2,8 +2,12 @@
 //!
 //! ```text
 //! single   │ place 29, dirty 1, hits 2 │ checksum │
-//! group    │ base 29, unused 1, hits 2 │ valid 16, dirty 16 │ checksum × 16 │
+//!       or │ block 28, half 2, hits 2  │ checksum │
+//! group    │ base 30, hits 2 │ valid 16, dirty 16 │ checksum × 16 │
 //! ```
+//!
+//! Where places tell a half they have 30 bits. What is dirty is on both halves, so in a single the fourth number of a half says
+//! that ([`SingleKind`]).
 
 use crate::number::{const_u32, index_wide, to_u8, to_u16};
 use crate::store::log::index::{Entry, GROUP_BLOCKS};
@@ -17,38 +21,58 @@ pub const GROUP_WORDS: usize = CHECKSUMS_AT + index_wide(GROUP_BLOCKS);
 /// Where the checksums of a group begin.
 pub const CHECKSUMS_AT: usize = 2;
 
-const DIRTY_BIT: u32 = Place::END.trailing_zeros();
-const HITS_BIT: u32 = DIRTY_BIT + 1;
-const PLACE_MASK: u32 = Place::END - 1;
+const HITS_BIT: u32 = 30;
+const PLACE_MASK: u32 = (1 << HITS_BIT) - 1;
 
-const _: () = assert!(Place::END.is_power_of_two() && HITS_BIT + 2 == u32::BITS, "one word holds them all");
+const _: () = assert!(HITS_BIT + 2 == u32::BITS, "one word holds them all");
+const _: () = assert!(Place::END == 1 << (HITS_BIT - 1), "a place and the dirty bit are below the hits");
+const _: () = assert!(Place::HALF_END == 1 << (HITS_BIT - 2), "a block and the half are below the hits");
 const _: () =
     assert!(GROUP_BLOCKS == 1 << TAG_BITS && const_u32(GROUP_BLOCKS) == u16::BITS, "a tag is a bit");
 
-/// The row of a single.
-#[inline]
-pub fn single_row(entry: Entry) -> [u32; SINGLE_WORDS] {
-    debug_assert!(entry.place.0 < Place::END && entry.hits < 4, "the entry fits into one word");
-    let word = entry.place.0 | u32::from(entry.dirty) << DIRTY_BIT | u32::from(entry.hits) << HITS_BIT;
-    [word, entry.checksum]
+/// How singles say that they are dirty: by which bits, all of them set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SingleKind {
+    dirty_bits: u32,
 }
 
-/// The entry in the row of a single.
-#[inline]
-pub fn single_entry(row: &[u32; SINGLE_WORDS]) -> Entry {
-    Entry {
-        place: Place(row[0] & PLACE_MASK),
-        dirty: row[0] & (1 << DIRTY_BIT) != 0,
-        hits: to_u8(row[0] >> HITS_BIT),
-        checksum: row[1],
+impl SingleKind {
+    /// Places tell no half.
+    pub const WHOLE: SingleKind = SingleKind { dirty_bits: Place::END };
+    /// Places tell a half: what is dirty is of neither alone.
+    pub const HALVES: SingleKind = SingleKind { dirty_bits: 3 * Place::HALF_END };
+
+    /// The row of a single.
+    #[inline]
+    pub fn row(self, entry: Entry) -> [u32; SINGLE_WORDS] {
+        let dirty_bits = if entry.dirty { self.dirty_bits } else { 0 };
+        debug_assert!(entry.place.0 & dirty_bits == 0, "what is dirty has a place that both halves have");
+        debug_assert!(
+            entry.place.0 & self.dirty_bits != self.dirty_bits,
+            "the place leaves room for what is dirty"
+        );
+        debug_assert!(entry.place.0 <= PLACE_MASK && entry.hits < 4, "the entry fits into one word");
+        [entry.place.0 | dirty_bits | u32::from(entry.hits) << HITS_BIT, entry.checksum]
+    }
+
+    /// The entry in the row of a single.
+    #[inline]
+    pub fn entry(self, row: &[u32; SINGLE_WORDS]) -> Entry {
+        let dirty = row[0] & self.dirty_bits == self.dirty_bits;
+        let dirty_bits = if dirty { self.dirty_bits } else { 0 };
+        Entry {
+            place: Place(row[0] & PLACE_MASK & !dirty_bits),
+            dirty,
+            hits: to_u8(row[0] >> HITS_BIT),
+            checksum: row[1],
+        }
     }
 }
 
 /// The row of a group besides its checksums.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupHead {
-    /// The place of block 0, whether it is there or not. Counts modulo [`Place::END`]: the
-    /// first place of the device may be that of block 5.
+    /// The place of block 0, whether it is there or not. Counts round: the first place of the device may be that of block 5.
     pub base: u32,
     /// Recent hits of any of the blocks.
     pub hits: u8,
@@ -74,7 +98,7 @@ impl GroupHead {
     #[inline]
     pub fn write(self, row: &mut [u32; GROUP_WORDS]) {
         assert!(self.dirty & !self.valid == 0, "dirty implies valid");
-        debug_assert!(self.base < Place::END && self.hits < 4, "place and hits fit into one word");
+        debug_assert!(self.base <= PLACE_MASK && self.hits < 4, "place and hits fit into one word");
         row[0] = self.base | u32::from(self.hits) << HITS_BIT;
         row[1] = u32::from(self.valid) | u32::from(self.dirty) << u16::BITS;
     }
@@ -122,13 +146,44 @@ pub fn bits(mut mask: u16) -> impl Iterator<Item = u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pair::Half;
     use alloc::vec::Vec;
 
     #[test]
     fn a_single_comes_back_as_it_was() {
         for (place, dirty, hits) in [(0, false, 0), (Place::END - 1, true, 3), (0x1234_5678, true, 1)] {
             let entry = Entry { place: Place(place), dirty, hits, checksum: 0xdead_beef };
-            assert_eq!(single_entry(&single_row(entry)), entry);
+            assert_eq!(SingleKind::WHOLE.entry(&SingleKind::WHOLE.row(entry)), entry);
+        }
+    }
+
+    #[test]
+    fn a_single_tells_the_half_or_that_it_is_dirty() {
+        for block in [0, 5, Place::HALF_END - 1] {
+            let both = Place(block);
+            let cases = [
+                (both, false),
+                (both, true),
+                (both.of_half(Half::First), false),
+                (both.of_half(Half::Second), false),
+            ];
+            for (place, dirty) in cases {
+                let entry = Entry { place, dirty, hits: 3, checksum: 7 };
+                let found = SingleKind::HALVES.entry(&SingleKind::HALVES.row(entry));
+                assert_eq!((found, found.place.half()), (entry, place.half()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_group_tells_the_half_of_its_places() {
+        for half in Half::BOTH {
+            let mut row = [0; GROUP_WORDS];
+            let first = Place(3).of_half(half);
+            let head = GroupHead { base: base_of(first, 5), hits: 1, valid: 0xffe0, dirty: 0 };
+            head.write(&mut row);
+            let place = GroupHead::read(&row).place(6);
+            assert_eq!(place, Place(4).of_half(half));
         }
     }
 

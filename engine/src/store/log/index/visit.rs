@@ -1,6 +1,6 @@
 //! A look at all that is cached, in bounded steps.
 
-use super::rows::{GroupHead, bits, single_entry};
+use super::rows::{GroupHead, bits};
 use super::{Index, join, unpermute};
 use crate::machine::warm::{CachedRun, Cursor};
 use crate::number::{low_u32, to_u32};
@@ -13,9 +13,10 @@ impl Index {
         let singles = u64::from(self.singles.buckets());
         let groups = u64::from(self.groups.buckets());
         let end = from.0.saturating_add(u64::from(steps)).min(singles + groups);
+        let kind = self.kind;
         let is_single = |at: u64| low_u32(at.min(singles));
         self.singles.for_each_of(&self.pages, is_single(from.0)..is_single(end), |hash, tag, row| {
-            let hits = single_entry(row).hits;
+            let hits = kind.entry(row).hits;
             visit(run_of(join(unpermute(hash), tag), 1, hits));
         });
         let is_group = |at: u64| low_u32(at.saturating_sub(singles));

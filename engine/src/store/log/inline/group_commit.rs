@@ -22,7 +22,7 @@ use crate::units::Nanos;
 const WRITES_MAX: usize = 16;
 /// A batch of this many blocks waits for no more: their header is a sixty-fourth.
 const BLOCKS_ENOUGH: u64 = 64;
-/// Of a burst of so many writes, and of twice as many as are waited for, half goes first.
+/// Writes of the smallest burst of which half goes first. It has twice as many as are waited for, too.
 const BURST_MIN: usize = 16;
 /// A trial waits for so many times what the batches before did; so many under way are known without one.
 const TRIAL: usize = 4;
