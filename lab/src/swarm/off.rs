@@ -260,7 +260,7 @@ impl Load<'_> {
             } else {
                 world.replace_cache(segments, changes)?
             };
-            if is_done {
+            if is_done || !world.is_to_succeed() {
                 break;
             }
         }

@@ -41,6 +41,18 @@ impl World {
         self.engine.is_none() && !is_broken && (is_home || is_forced)
     }
 
+    /// Whether a job that was cut is to be repeated. The cut may have taken the stop before it, if that was not durable: then the
+    /// cache stays as it is.
+    pub fn is_to_succeed(&mut self) -> bool {
+        let loaded = load_superblock(&mut CutImage::whole(&mut self.cache));
+        let has_begun = loaded.map_or(true, |(superblock, _)| superblock.line.succession != Succession::None);
+        let is_to = has_begun || self.may_succeed();
+        if !is_to {
+            self.line.heir = None;
+        }
+        is_to
+    }
+
     fn new_set(&mut self) -> SetId {
         self.line.sets += 1;
         // The first cache has sevens alone.
