@@ -205,8 +205,7 @@ impl<S: Store> Machine<S> {
         match &mut piece.source {
             Source::Cache { place, .. } => {
                 // RULE 1: a place that is read is not reused.
-                self.store.pin(*place, piece.blocks);
-                self.store.note_read(*place, piece.blocks);
+                self.store.pin_for_client(*place, piece.blocks);
                 let (place, slice, issued) = (*place, piece.slice, self.now);
                 self.read_cache(place, slice, Flight::CacheRead { request, piece, issued }, None);
             }

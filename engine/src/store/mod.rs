@@ -137,9 +137,9 @@ pub(crate) trait Lookup {
     }
     /// Keeps `blocks` places from `place` on, which one operation reads, from being reused (rule 1).
     fn pin(&mut self, place: Place, blocks: u32);
-    /// Notes that a client reads blocks from `place` on.
-    fn note_read(&mut self, place: Place, blocks: u32) {
-        let _ = (place, blocks);
+    /// The same for blocks that a client reads.
+    fn pin_for_client(&mut self, place: Place, blocks: u32) {
+        self.pin(place, blocks);
     }
     /// Ends a [`Lookup::pin`]: its operation has ended.
     fn unpin(&mut self, place: Place, blocks: u32);

@@ -251,7 +251,7 @@ mod tests {
             !warm_up.pays(Room { round_blocks: 500 * WIDTH_BLOCKS_MAX, ..full(0) }),
             "half of it is the region"
         );
-        // One in ten of the requests that miss nothing reads the oldest.
+        // For each miss there is a read of the oldest.
         for reads in 1..=1000 {
             warm_up.miss(key(0), full(reads));
         }

@@ -265,11 +265,10 @@ impl Segments {
         Place(segment * self.segment_blocks + block)
     }
 
-    /// Whether a place is in the part of the ring whose turn comes next.
+    /// Whether a segment is in the part of the ring whose turn comes next.
     #[inline]
     #[must_use]
-    pub fn is_old(&self, place: Place) -> bool {
-        let segment = self.of(place);
+    pub fn is_old(&self, segment: u32) -> bool {
         segment < self.in_ring && self.position(segment) < index(self.in_ring / OLDEST_ONE_IN)
     }
 

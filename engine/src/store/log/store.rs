@@ -116,8 +116,10 @@ impl Lookup for LogStore {
         self.segments.get(self.segments.of(place)).generation
     }
 
-    fn note_read(&mut self, place: Place, blocks: u32) {
-        if self.policies.lets_all_in_with_room && self.segments.is_old(place) {
+    fn pin_for_client(&mut self, place: Place, blocks: u32) {
+        let segment = self.segments.of(place);
+        self.segments.get_mut(segment).pins += 1;
+        if self.policies.lets_all_in_with_room && self.segments.is_old(segment) {
             self.policies.oldest_reads += u64::from(blocks);
         }
     }

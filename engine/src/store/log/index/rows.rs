@@ -30,42 +30,35 @@ const _: () = assert!(Place::HALF_END == 1 << (HITS_BIT - 2), "a block and the h
 const _: () =
     assert!(GROUP_BLOCKS == 1 << TAG_BITS && const_u32(GROUP_BLOCKS) == u16::BITS, "a tag is a bit");
 
-/// How singles say that they are dirty: by which bits, all of them set.
+/// How singles say that they are dirty: by a place from here on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SingleKind {
-    dirty_bits: u32,
+    dirty_from: u32,
 }
 
 impl SingleKind {
     /// Places tell no half.
-    pub const WHOLE: SingleKind = SingleKind { dirty_bits: Place::END };
+    pub const WHOLE: SingleKind = SingleKind { dirty_from: Place::END };
     /// Places tell a half: what is dirty is of neither alone.
-    pub const HALVES: SingleKind = SingleKind { dirty_bits: 3 * Place::HALF_END };
+    pub const HALVES: SingleKind = SingleKind { dirty_from: 3 * Place::HALF_END };
 
     /// The row of a single.
     #[inline]
     pub fn row(self, entry: Entry) -> [u32; SINGLE_WORDS] {
-        let dirty_bits = if entry.dirty { self.dirty_bits } else { 0 };
-        debug_assert!(entry.place.0 & dirty_bits == 0, "what is dirty has a place that both halves have");
-        debug_assert!(
-            entry.place.0 & self.dirty_bits != self.dirty_bits,
-            "the place leaves room for what is dirty"
-        );
-        debug_assert!(entry.place.0 <= PLACE_MASK && entry.hits < 4, "the entry fits into one word");
-        [entry.place.0 | dirty_bits | u32::from(entry.hits) << HITS_BIT, entry.checksum]
+        let from = if entry.dirty { self.dirty_from } else { 0 };
+        debug_assert!(entry.place.0 < self.dirty_from, "the place leaves room for what is dirty");
+        debug_assert!(from & entry.place.0 == 0, "what is dirty has a place that both halves have");
+        debug_assert!(entry.hits < 4, "the entry fits into one word");
+        [from | entry.place.0 | u32::from(entry.hits) << HITS_BIT, entry.checksum]
     }
 
     /// The entry in the row of a single.
     #[inline]
     pub fn entry(self, row: &[u32; SINGLE_WORDS]) -> Entry {
-        let dirty = row[0] & self.dirty_bits == self.dirty_bits;
-        let dirty_bits = if dirty { self.dirty_bits } else { 0 };
-        Entry {
-            place: Place(row[0] & PLACE_MASK & !dirty_bits),
-            dirty,
-            hits: to_u8(row[0] >> HITS_BIT),
-            checksum: row[1],
-        }
+        let place = row[0] & PLACE_MASK;
+        let dirty = place >= self.dirty_from;
+        let place = Place(if dirty { place - self.dirty_from } else { place });
+        Entry { place, dirty, hits: to_u8(row[0] >> HITS_BIT), checksum: row[1] }
     }
 }
 
