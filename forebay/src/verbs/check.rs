@@ -63,9 +63,7 @@ pub(super) fn run(arguments: &Check) -> Result<()> {
     }
     if let Some(error) = report.superblock_error {
         if arguments.report.json {
-            let mut output = Output::stdout();
-            output.json(&checked(&report, false))?;
-            output.finish()?;
+            tell(&checked(&report, false), true)?;
         }
         return Err(superblock::refused(error, &spec.to_string()));
     }
@@ -81,13 +79,7 @@ pub(super) fn run(arguments: &Check) -> Result<()> {
         }
     }
     let checked = checked(&report, is_repaired);
-    let mut output = Output::stdout();
-    if arguments.report.json {
-        output.json(&checked)?;
-    } else {
-        print(&mut output, &checked)?;
-    }
-    output.finish()?;
+    tell(&checked, arguments.report.json)?;
     match (&report.log_error, &report.slots_error, checked.ok) {
         (_, _, true) => Ok(()),
         (Some(error), _, false) => {
@@ -105,17 +97,22 @@ pub(super) fn run(arguments: &Check) -> Result<()> {
     }
 }
 
+/// Prints a report, for people or as JSON.
+fn tell(checked: &Checked, is_json: bool) -> Result<()> {
+    let mut output = Output::stdout();
+    if is_json {
+        output.json(checked)?;
+    } else {
+        print(&mut output, checked)?;
+    }
+    Ok(output.finish()?)
+}
+
 /// Reports on a mirrored cache of which one half is good, and the other one as `report` says.
 fn one_half(report: &Report, name: &str, arguments: &Check) -> Result<()> {
     // A start takes the good one.
     let checked = Checked { fatal: None, ..checked(report, false) };
-    let mut output = Output::stdout();
-    if arguments.report.json {
-        output.json(&checked)?;
-    } else {
-        print(&mut output, &checked)?;
-    }
-    output.finish()?;
+    tell(&checked, arguments.report.json)?;
     if !checked.ok {
         bail!(
             "{} errors in {name}; the other half of the mirrored cache has what is right, and is read there",
