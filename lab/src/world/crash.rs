@@ -257,7 +257,9 @@ impl World {
         }
         self.is_sound()?;
         self.note_needs_at_stop();
-        if self.engine.as_ref().is_some_and(|engine| !engine.status().cache.latched) {
+        // A cache that failed has a superblock that may not be durable: the daemon notes nothing of it.
+        let is_well = self.engine.as_ref().is_some_and(|engine| !engine.status().cache.latched);
+        if is_well {
             self.oracle.stopped();
             if let Some(log_end) = &mut self.log_end {
                 log_end.stopped();
@@ -267,7 +269,9 @@ impl World {
         let rotten_since = self.end_lost_since();
         self.die();
         self.crash_of_process(rotten_since);
-        self.note_update();
+        if is_well {
+            self.note_update();
+        }
         Ok(())
     }
 }
