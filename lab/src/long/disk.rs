@@ -97,6 +97,9 @@ pub struct Disk {
     blocks: Blocks,
     summaries: Option<Summaries>,
     traffic: Traffic,
+    /// Operations under way, and since when there are any.
+    under_way: u64,
+    busy_since: Nanos,
     asynchronous: Asynchronous,
 }
 
@@ -160,7 +163,19 @@ impl Disk {
     fn new(size_bytes: u64, can_discard: bool, timing: Timing) -> Disk {
         let traffic = Traffic::default();
         let (blocks, asynchronous) = (Blocks::Nothing, Asynchronous::Nothing);
-        Disk { size_bytes, can_discard, timing, blocks, summaries: None, traffic, asynchronous }
+        let (under_way, busy_since) = (0, Nanos(0));
+        let summaries = None;
+        Disk {
+            size_bytes,
+            can_discard,
+            timing,
+            blocks,
+            summaries,
+            traffic,
+            under_way,
+            busy_since,
+            asynchronous,
+        }
     }
 
     /// Its size.
@@ -239,6 +254,10 @@ impl Disk {
             "{len_bytes} bytes at {offset_bytes} are not in a disk of {} bytes",
             self.size_bytes
         );
+        if self.under_way == 0 {
+            self.busy_since = now;
+        }
+        self.under_way += 1;
         match &mut self.timing {
             Timing::Constant(constant) => {
                 let Latencies { read_ns, write_ns, flush_ns } = constant.latencies;
@@ -275,6 +294,15 @@ impl Disk {
 
     /// The next operation that is done by now.
     pub(super) fn poll(&mut self, now: Nanos) -> Option<u64> {
+        let done = self.next_done(now)?;
+        self.under_way -= 1;
+        if self.under_way == 0 {
+            self.traffic.busy_ns += now.since(self.busy_since);
+        }
+        Some(done)
+    }
+
+    fn next_done(&mut self, now: Nanos) -> Option<u64> {
         match &mut self.timing {
             Timing::Constant(constant) => constant
                 .queues()

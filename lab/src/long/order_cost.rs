@@ -44,6 +44,8 @@ pub struct Measured {
     pub disk_written_bytes: u64,
     /// Its flushes.
     pub disk_flushes: u64,
+    /// The time in which any operation of it was under way.
+    pub disk_busy_ns: u64,
 }
 
 /// All rows: any order and strict order one after the other.
@@ -99,6 +101,7 @@ impl Row {
             home_ns: run.now().since(began),
             disk_written_bytes: disk.written_bytes,
             disk_flushes: disk.flushes,
+            disk_busy_ns: disk.busy_ns,
         })
     }
 }

@@ -57,6 +57,8 @@ pub struct Traffic {
     pub flushes: u64,
     /// Discards.
     pub discards: u64,
+    /// Time in which any operation was under way.
+    pub busy_ns: u64,
 }
 
 impl Traffic {
@@ -69,6 +71,7 @@ impl Traffic {
             written_bytes: self.written_bytes - before.written_bytes,
             flushes: self.flushes - before.flushes,
             discards: self.discards - before.discards,
+            busy_ns: self.busy_ns - before.busy_ns,
         }
     }
 }

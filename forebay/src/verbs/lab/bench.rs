@@ -92,6 +92,7 @@ struct OrderRow {
     write_us_p99: u64,
     written_seconds: f64,
     home_seconds: f64,
+    disk_busy_seconds: f64,
     disk_written_bytes: u64,
     disk_flushes: u64,
 }
@@ -108,6 +109,7 @@ impl From<order_cost::Measured> for OrderRow {
             write_us_p99: measured.write_ns_p99 / 1000,
             written_seconds: measured.written_ns as f64 / 1e9,
             home_seconds: measured.home_ns as f64 / 1e9,
+            disk_busy_seconds: measured.disk_busy_ns as f64 / 1e9,
             disk_written_bytes,
             disk_flushes,
         }
@@ -125,7 +127,7 @@ fn measure_order(arguments: &LabBench) -> Result<()> {
     writeln!(output, "20000 writes of 4 KiB, zipf 0.9 over 1 GiB, disks ssd and hdd, in virtual time")?;
     writeln!(
         output,
-        "{:>6} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>8} {:>10} {:>8}",
+        "{:>6} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>8} {:>8} {:>10} {:>8}",
         "depth",
         "flush",
         "order",
@@ -134,13 +136,14 @@ fn measure_order(arguments: &LabBench) -> Result<()> {
         "p99 us",
         "written s",
         "home s",
+        "disk s",
         "to disk",
         "flushes"
     )?;
     for row in &rows {
         writeln!(
             output,
-            "{:>6} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9.1} {:>8.1} {:>10} {:>8}",
+            "{:>6} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9.1} {:>8.1} {:>8.1} {:>10} {:>8}",
             row.depth,
             row.flush_every,
             row.order,
@@ -149,6 +152,7 @@ fn measure_order(arguments: &LabBench) -> Result<()> {
             row.write_us_p99,
             row.written_seconds,
             row.home_seconds,
+            row.disk_busy_seconds,
             Size(row.disk_written_bytes).to_string(),
             row.disk_flushes
         )?;
