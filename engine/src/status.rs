@@ -411,7 +411,7 @@ pub struct Counters {
     pub beside_blocks: u64,
     /// Blocks read by clients that had been read beside others, and were in memory.
     pub beside_hit_blocks: u64,
-    /// Blocks read beside others that nobody had asked for, and that were offered to a cache with room.
+    /// Blocks read beside others that nobody had asked for, and that were offered to the cache because that pays.
     pub warm_up_blocks: u64,
     /// Reads all of whose blocks the cache had.
     pub hits: u64,

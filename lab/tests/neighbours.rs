@@ -153,3 +153,26 @@ fn a_cache_with_room_is_warmed_by_what_lies_beside() -> Result<(), Violation> {
     }
     Ok(())
 }
+
+/// A cache that is full of what nobody reads any more takes what lies beside a miss, too; one whose oldest blocks are read does not.
+#[test]
+fn a_full_cache_is_warmed_where_nobody_reads_what_it_holds() -> Result<(), Violation> {
+    for is_read in [false, true] {
+        let mut world = world("neighbourhood")?;
+        for at in 0..160 {
+            read(&mut world, (64 + at) * 64, 64)?;
+        }
+        let full = status(&world).counters.warm_up_blocks;
+        for at in 0..1600 {
+            read(&mut world, at * 7 % 40 * 64 + at / 40 * 11 % 64, 1)?;
+            for turn in 0..if is_read { 8 } else { 0 } {
+                // What came last of it, which is all there, and is the oldest when others have come.
+                read(&mut world, (128 + (at * 8 + turn) * 13 % 96) * 64 + at % 64, 1)?;
+            }
+        }
+        let taken = status(&world).counters.warm_up_blocks - full;
+        assert_eq!(taken > 1000, !is_read, "{taken} blocks");
+        world.verify()?;
+    }
+    Ok(())
+}
