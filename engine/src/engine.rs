@@ -193,6 +193,15 @@ impl Engine {
         }
     }
 
+    /// Whether blocks that were read from an origin are on their way into the cache.
+    #[must_use]
+    pub fn is_filling(&self) -> bool {
+        match &self.0 {
+            Inner::Log(machine) => machine.store.is_filling(),
+            Inner::Slots(machine) => machine.store.is_filling(),
+        }
+    }
+
     /// Clients' reads of a volume's origin that are under way.
     #[must_use]
     pub fn client_reads_under_way(&self, volume: VolumeIndex) -> u32 {

@@ -230,6 +230,33 @@ fn a_full_cache_of_dirty_data_slows_down_and_never_fails() -> Result<(), Violati
     world.stop()
 }
 
+/// What the oldest segments had is dropped to make room, and room it is only when a flush has said so.
+#[test]
+fn a_cache_that_takes_long_to_flush_keeps_what_it_has() -> Result<(), Violation> {
+    let mut setup = Setup { segments: 256, ..Setup::new(1) };
+    setup.volumes = vec![VolumeSetup { sectors: 16 * 1024 * 8, mode: WriteMode::Writeback }];
+    let mut world = World::new(setup);
+    world.run_dry()?;
+    let cached = |world: &World| status(world).cache.index_blocks;
+    let mut most = 0;
+    for at in 0..256 {
+        if at == 16 {
+            world.hold(|io| io.is_cache(Kind::Flush));
+        }
+        let ticket = world.read(0, blocks(at * 64, 64));
+        world.succeed(ticket)?;
+        world.pass(10 * Nanos::MILLISECOND)?;
+        most = most.max(cached(&world));
+    }
+    assert!(most > 5000, "{most} blocks were cached at one time");
+    world.pass(Nanos::SECOND)?;
+    let kept = cached(&world);
+    assert!(kept >= most * 8 / 10, "{kept} of {most} blocks are still cached");
+    world.release();
+    world.finish()?;
+    world.verify()
+}
+
 #[test]
 fn an_origin_that_is_gone_and_back_gets_its_data() -> Result<(), Violation> {
     let mut world = world(8, WriteMode::Writeback);

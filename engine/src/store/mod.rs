@@ -205,6 +205,8 @@ pub(crate) trait Reading: Operations {
     fn warm<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
     /// Blocks that may enter so without pushing any other one out.
     fn warm_room_blocks(m: &Machine<Self>) -> u64;
+    /// Whether blocks that were read from an origin are on their way into the cache.
+    fn is_filling(&self) -> bool;
     /// Calls `visit` with cached blocks, from a place in the store's tables on: those of `steps` rows, or a few more. Returns
     /// where to go on; `None` at the end.
     fn visit_cached(&self, from: Cursor, steps: u32, visit: &mut dyn FnMut(CachedRun)) -> Option<Cursor>;

@@ -34,8 +34,8 @@ const READERS: usize = 4;
 const REST_MAX: Duration = Duration::from_millis(500);
 /// Time in which what was read is in the index, as a rule.
 const ENTERS_WITHIN: Duration = Duration::from_millis(300);
-/// Longest wait for that at the end.
-const ENTERS_WITHIN_MAX: Duration = Duration::from_secs(3);
+/// Longest wait for what a cache device takes long to write.
+const ENTERS_WITHIN_MAX: Duration = Duration::from_secs(60);
 /// Pause of a request that finds too much on its way, and how often it is tried.
 const PAUSE: Duration = Duration::from_millis(5);
 const TRIES_MAX: u32 = 400;
@@ -356,7 +356,7 @@ impl WarmUp<'_> {
         self.warmed.read_blocks += absent_blocks;
         self.recent.extend(absent.into_iter().map(|run| (Instant::now(), run)));
         self.rest(absent_blocks, began_at.elapsed(), clients);
-        self.look_at_recent(ENTERS_WITHIN)?;
+        self.look_at_recent()?;
         Ok(true)
     }
 
@@ -419,15 +419,16 @@ impl WarmUp<'_> {
         self.next_at = self.next_at.max(Instant::now());
     }
 
-    /// Counts what was read long enough ago and is in the cache now.
-    fn look_at_recent(&mut self, age: Duration) -> Result<()> {
-        let is_old = |at: &Instant| at.elapsed() >= age;
-        let count = self.recent.iter().take_while(|(at, _)| is_old(at)).count();
-        if count == 0 {
-            return Ok(());
+    /// Counts what was read long enough ago and is in the cache now; what is not may be on its way.
+    fn look_at_recent(&mut self) -> Result<()> {
+        while let Some(&(at, run)) = self.recent.front().filter(|(at, _)| at.elapsed() >= ENTERS_WITHIN) {
+            let present = self.present(vec![run])?;
+            if present < run.2 && at.elapsed() < ENTERS_WITHIN_MAX {
+                break;
+            }
+            self.recent.pop_front();
+            self.warmed.cached_blocks += present;
         }
-        let old: Vec<Wanted> = self.recent.drain(..count).map(|(_, run)| run).collect();
-        self.warmed.cached_blocks += self.present(old)?;
         Ok(())
     }
 
@@ -443,14 +444,18 @@ impl WarmUp<'_> {
         Ok(self.running.handle.with_core(count)?)
     }
 
-    /// Waits until what was read last is in the cache.
+    /// Waits until what was read last is in the cache, or nothing is on its way there.
     fn end(&mut self) -> Result<()> {
-        let until = Instant::now() + ENTERS_WITHIN_MAX;
+        let began_at = Instant::now();
         let rest: Vec<Wanted> = self.recent.drain(..).map(|(_, run)| run).collect();
         let all = rest.iter().map(|(.., blocks)| *blocks).sum::<u64>();
         loop {
+            // Asked first: what arrives in between is counted.
+            let is_filling = self.running.handle.with_core(|engine| engine.is_filling())?;
             let present = self.present(rest.clone())?;
-            if present == all || Instant::now() >= until {
+            let waited_for = began_at.elapsed();
+            let is_settled = waited_for >= ENTERS_WITHIN && !is_filling;
+            if present == all || is_settled || waited_for >= ENTERS_WITHIN_MAX {
                 self.warmed.cached_blocks += present;
                 return Ok(());
             }

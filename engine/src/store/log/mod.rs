@@ -337,6 +337,12 @@ impl Log {
         self.client.is_empty() && self.internal.is_empty() && self.in_flight.is_empty()
     }
 
+    /// Whether blocks that were read from an origin wait or are in flight.
+    pub fn is_filling(&self) -> bool {
+        let mut in_flight = self.in_flight.iter().flat_map(|batch| &batch.publish);
+        self.pending_fill_blocks > 0 || in_flight.any(|publish| matches!(publish, Publish::Fill { .. }))
+    }
+
     /// Whether extents wait to be recorded again.
     pub fn has_extents_pending(&self) -> bool {
         let is_extent = |append: &InternalAppend| {

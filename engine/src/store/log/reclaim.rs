@@ -159,7 +159,10 @@ impl Machine<LogStore> {
             self.store.reclaim.is_tight = self.store.index.is_tight(self.config.index_slack_blocks)
                 && !self.is_mutated(Mutation::IndexOverBudget);
         }
-        let is_needed = is_low || self.store.reclaim.is_tight;
+        // A device may take long to flush. Segments that only wait for that are room to come, and the others keep what they have.
+        let to_come = self.store.segments.free() + self.store.segments.emptied();
+        let is_short = is_low && to_come < 2 * self.config.segments_low;
+        let is_needed = is_short || self.store.reclaim.is_tight;
         if is_needed && self.store.reclaim.active.len() < LISTED_MAX && self.may_empty_tail() {
             self.start_reclaim(memory);
         }

@@ -19,7 +19,7 @@
 //! what must go home, who reads. They are no part of the ring.
 
 use crate::mutation::{Mutation, Mutations};
-use crate::number::index;
+use crate::number::{index, to_u32, wide};
 use crate::pair::Half;
 use crate::policies::fetch::warm_up::OLDEST_ONE_IN;
 use crate::units::{BLOCK_BYTES, Place};
@@ -368,6 +368,13 @@ impl Segments {
     #[must_use]
     pub fn has_emptied(&self) -> bool {
         self.ring.front().is_some_and(|&at| matches!(self.get(at).state, SegmentState::Emptied(_)))
+    }
+
+    /// How many are emptied and not yet free.
+    #[must_use]
+    pub fn emptied(&self) -> u32 {
+        let states = self.ring().map(|at| self.get(at).state);
+        to_u32(wide(states.take_while(|state| matches!(state, SegmentState::Emptied(_))).count()))
     }
 
     /// A header with sequence `sequence` was assembled, whose floor is above all emptied segments.

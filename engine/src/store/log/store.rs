@@ -210,7 +210,11 @@ impl Reading for LogStore {
 
     fn warm_room_blocks(m: &Machine<LogStore>) -> u64 {
         let blocks = m.store.appender.warm_room_blocks(&m.store.segments, m.config.segments_low);
-        blocks * u64::from(m.clean_per_block())
+        (blocks * u64::from(m.clean_per_block())).saturating_sub(m.store.log.pending_fill_blocks)
+    }
+
+    fn is_filling(&self) -> bool {
+        self.log.is_filling()
     }
 
     fn visit_cached(&self, from: Cursor, steps: u32, visit: &mut dyn FnMut(CachedRun)) -> Option<Cursor> {

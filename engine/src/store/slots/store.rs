@@ -179,6 +179,10 @@ impl Reading for SlotStore {
         u64::from(m.store.free.len()) * m.store.slot_blocks()
     }
 
+    fn is_filling(&self) -> bool {
+        self.filling_blocks.iter().any(|blocks| *blocks > 0)
+    }
+
     fn visit_cached(&self, from: Cursor, steps: u32, visit: &mut dyn FnMut(CachedRun)) -> Option<Cursor> {
         let end = from.0.saturating_add(u64::from(steps)).min(u64::from(self.table.shape().frames));
         for slot in (low_u32(from.0)..low_u32(end)).map(Frame) {
