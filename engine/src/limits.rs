@@ -164,7 +164,7 @@ impl Config {
             memory_blocks_max: 0,
             neighbour_bytes_max: 0,
             group_commit_wait_ns_max: 500_000,
-            fill_wait_ns_max: 10 * Nanos::MILLISECOND,
+            fill_wait_ns_max: 250 * Nanos::MILLISECOND,
             area_idle_ns: AREA_IDLE_NS,
             open_areas_max: u32::MAX,
             is_lone_writeback: false,

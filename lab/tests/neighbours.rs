@@ -167,7 +167,7 @@ fn a_full_cache_is_warmed_where_nobody_reads_what_it_holds() -> Result<(), Viola
             read(&mut world, at * 7 % 40 * 64 + at / 40 * 11 % 64, 1)?;
             for turn in 0..if is_read { 8 } else { 0 } {
                 // What came last of it, which is all there, and is the oldest when others have come.
-                read(&mut world, (128 + (at * 8 + turn) * 13 % 96) * 64 + at % 64, 1)?;
+                read(&mut world, (112 + (at * 8 + turn) * 13 % 112) * 64 + at % 64, 1)?;
             }
         }
         let taken = status(&world).counters.warm_up_blocks - full;

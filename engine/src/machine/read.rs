@@ -103,18 +103,14 @@ impl<S: Store> Machine<S> {
             let key = BlockKey(first_key.0 + step);
             let slice = work.part(to_u32(step * BLOCK_BYTES), to_u32(BLOCK_BYTES));
             if let Some(kept) = self.store.in_memory(key) {
-                if let Some(piece) = open.take() {
-                    self.issue_piece(request, piece, may_fill, memory);
-                }
+                self.issue_open(request, &mut open, may_fill, memory);
                 hit += 1;
                 self.store.note_hit(key, step == 0);
                 memory.copy(kept, slice);
                 continue;
             }
             if has_extents && let Some(extent) = self.store.extent(key) {
-                if let Some(piece) = open.take() {
-                    self.issue_piece(request, piece, may_fill, memory);
-                }
+                self.issue_open(request, &mut open, may_fill, memory);
                 match extent {
                     ExtentKind::Zero => memory.zero(slice),
                     ExtentKind::Lost => self.requests[request].error = Some(Errno::IO),
@@ -122,12 +118,18 @@ impl<S: Store> Machine<S> {
                 continue;
             }
             let entry = if use_cache { self.store.hit(key, step == 0, use_clean) } else { None };
+            if entry.is_none()
+                && let Some(waiting) = S::waiting_fill(self, key)
+            {
+                self.issue_open(request, &mut open, may_fill, memory);
+                memory.copy(waiting, slice);
+                hit += 1;
+                continue;
+            }
             if entry.is_none() && !self.neighbours.is_empty() {
                 let neighbour = self.neighbour(request, key, slice, memory);
-                if !matches!(neighbour, Neighbour::Unknown)
-                    && let Some(piece) = open.take()
-                {
-                    self.issue_piece(request, piece, may_fill, memory);
+                if !matches!(neighbour, Neighbour::Unknown) {
+                    self.issue_open(request, &mut open, may_fill, memory);
                 }
                 match neighbour {
                     Neighbour::There(there) => {
@@ -165,9 +167,7 @@ impl<S: Store> Machine<S> {
                 self.issue_piece(request, before, may_fill, memory);
             }
         }
-        if let Some(piece) = open {
-            self.issue_piece(request, piece, may_fill, memory);
-        }
+        self.issue_open(request, &mut open, may_fill, memory);
         self.end_neighbours(request, &used, memory);
         let failed = if self.latched.is_some() { missed } else { 0 };
         let counters = &mut self.volume_mut(volume_index).counters;
@@ -191,6 +191,18 @@ impl<S: Store> Machine<S> {
     /// The last epoch whose writes to the origin may enter the cache as clean (rule 2).
     pub(crate) fn trusted_epoch(&self, volume: &Volume) -> u64 {
         if self.store.trusts_unflushed_origin() { u64::MAX } else { volume.origin.flushed_epoch }
+    }
+
+    fn issue_open<M: Memory>(
+        &mut self,
+        request: RequestKey,
+        open: &mut Option<Piece>,
+        may_fill: bool,
+        memory: &mut M,
+    ) {
+        if let Some(piece) = open.take() {
+            self.issue_piece(request, piece, may_fill, memory);
+        }
     }
 
     pub(crate) fn issue_piece<M: Memory>(

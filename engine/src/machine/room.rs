@@ -1,7 +1,7 @@
 //! The room of a volume in the cache: how much of it stays whatever other volumes bring, and how much it may have.
 //!
 //! A ring drops what is oldest. What a volume has up to its minimum is appended again instead, hit or not, within the
-//! quota that bounds all that is appended again: so minimums hold for at most half of the cache, and never stop the
+//! quota that bounds all that is appended again: so minimums hold for that part of the cache, and never stop the
 //! ring (rule 9). A volume above its maximum gets nothing that is only read, and what it has leaves without another
 //! lap. What clients write enters in any case, and dirty blocks are never dropped.
 
@@ -33,7 +33,8 @@ impl Volume {
 
     /// Whether the volume has no more than its minimum and `slack_blocks`, which may leave at once.
     pub fn is_kept(&self, slack_blocks: u64) -> bool {
-        self.room.least > 0 && self.cached_blocks <= self.room.least + slack_blocks
+        self.room.least > 0
+            && self.cached_blocks.saturating_sub(self.lingering_blocks) <= self.room.least + slack_blocks
     }
 
     /// Whether the volume has more than its maximum.

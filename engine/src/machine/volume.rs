@@ -47,6 +47,8 @@ pub(crate) struct Volume {
     pub owed_blocks: u64,
     /// Blocks in the index.
     pub cached_blocks: u64,
+    /// So many of them, or a few less, lie in segments that are emptied, and leave when the log needs those.
+    pub lingering_blocks: u64,
     /// How many of them are kept, and how many there may be.
     pub room: RoomBlocks,
     /// Requests under way.
@@ -82,6 +84,7 @@ impl Volume {
             zero_blocks: 0,
             lost_blocks: 0,
             cached_blocks: 0,
+            lingering_blocks: 0,
             room: RoomBlocks::ANY,
             active: 0,
             reserved_blocks: 0,

@@ -201,6 +201,10 @@ pub(crate) trait Reading: Operations {
         stamp: Stamp,
         memory: &mut M,
     );
+    /// The content of a block that was read from the origin, is as it was then, and waits to enter the cache.
+    fn waiting_fill(_m: &Machine<Self>, _key: BlockKey) -> Option<Slice> {
+        None
+    }
     /// Brings what is not cached of a request's range into the cache, as far as there is room; then the request is answered.
     fn warm<M: Memory>(m: &mut Machine<Self>, key: RequestKey, memory: &mut M);
     /// Blocks that may enter so without pushing any other one out.

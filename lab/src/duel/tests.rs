@@ -26,6 +26,7 @@ fn outcome(elapsed_ns: u64, hit_blocks: u64, written_bytes: u64) -> Outcome {
         entered_bytes: 0,
         read_bypasses: Bypasses::default(),
         write_bypasses: Bypasses::default(),
+        cached_end_bytes: 0,
         backlog: Backlog {
             mean_bytes: 0,
             max_bytes: 0,

@@ -97,6 +97,8 @@ pub struct Outcome {
     pub read_bypasses: Bypasses,
     /// Blocks written to the origin alone.
     pub write_bypasses: Bypasses,
+    /// Bytes of the volume that the cache held at the last answer.
+    pub cached_end_bytes: u64,
     /// Dirty data that wait for write-back.
     pub backlog: Backlog,
 }
@@ -110,6 +112,7 @@ impl Outcome {
         after: &Status,
         backlog: Backlog,
     ) -> Outcome {
+        let cached_end_bytes = after.volumes[0].cached_bytes;
         let (before, after) = (&before.volumes[0].counters, &after.volumes[0].counters);
         let write_bypasses = after.write_bypasses.since(&before.write_bypasses);
         let filled_blocks = after.fill_blocks - before.fill_blocks;
@@ -137,6 +140,7 @@ impl Outcome {
                 + filled_blocks * BLOCK_BYTES,
             read_bypasses: after.read_bypasses.since(&before.read_bypasses),
             write_bypasses,
+            cached_end_bytes,
             backlog,
         }
     }

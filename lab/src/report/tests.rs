@@ -75,6 +75,7 @@ fn the_page_of_a_duel_has_a_picture_of_each_figure_and_says_why_one_is_missing()
         entered_bytes: 0,
         read_bypasses: Bypasses::default(),
         write_bypasses: Bypasses::default(),
+        cached_end_bytes: 0,
         backlog: crate::replay::Backlog {
             mean_bytes: 0,
             max_bytes: 0,

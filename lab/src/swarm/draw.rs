@@ -93,7 +93,7 @@ impl Options {
             self.set(Knob::metadata_rot, random.between(1_000, 20_000));
         }
         self.set(Knob::company_wait_us, *random.pick(&[0, 50, 500, 5000]));
-        self.set(Knob::fill_wait_us, *random.pick(&[0, 0, 500, 10_000]));
+        self.set(Knob::fill_wait_us, *random.pick(&[0, 500, 10_000, 250_000]));
     }
 
     pub(super) fn draw_aims(&mut self, random: &mut Random) {

@@ -123,6 +123,9 @@ pub struct Setup {
     pub device_timeout_ns: u64,
 }
 
+/// The longest time that a fill waits for others where a setup has no bounds of its own.
+const SCRIPT_FILL_WAIT_NS: u64 = 10 * Nanos::MILLISECOND;
+
 impl Setup {
     /// The smallest cache, one volume of 1500 blocks in writeback mode, no faults.
     #[must_use]
@@ -272,10 +275,14 @@ impl Setup {
     }
 
     pub(super) fn engine_config(&self) -> Config {
-        let mut config = self.bounds.unwrap_or_else(|| match &self.keys {
-            Some(keys) if self.has_frames() => Config::for_frames(keys),
-            Some(keys) => Config::for_keys(keys),
-            None => Config::for_cache(self.segments, self.segment_blocks),
+        let mut config = self.bounds.unwrap_or_else(|| {
+            let config = match &self.keys {
+                Some(keys) if self.has_frames() => Config::for_frames(keys),
+                Some(keys) => Config::for_keys(keys),
+                None => Config::for_cache(self.segments, self.segment_blocks),
+            };
+            // What a script reads is cached soon.
+            Config { fill_wait_ns_max: SCRIPT_FILL_WAIT_NS, ..config }
         });
         if self.memory_blocks > 0 {
             config.limit_memory(self.memory_blocks);

@@ -8,6 +8,7 @@ use forebay_lab::disk::faults::Kind;
 use forebay_lab::world::{Setup, VolumeSetup, World};
 
 crate::scenarios! {
+    hazard_01_fill_that_waits_is_read_while_it_holds: FillAfterChange, writearound, on GATHERING;
     hazard_01_fill_races_with_write_that_came_and_went: FillAfterChange, writearound, on ALL;
     hazard_01_write_overtakes_a_fill_that_gathers: FillAfterChange, writearound;
     hazard_01_neighbour_changes_in_memory: FillAfterChange, beside;
@@ -32,6 +33,9 @@ fn beside_with_room() -> Setup {
     Setup { segments: 512, volumes, ..beside() }
 }
 
+/// Where fills wait for each other.
+const GATHERING: &[Records] = &[Records::Inline, Records::Frames];
+
 /// A write waits until a copy is in the index; with frames the copy is forgotten instead.
 const HELD_BACK: &[Records] = &[
     Records::Inline,
@@ -54,6 +58,13 @@ fn hazard_01_fill_races_with_write_that_came_and_went(world: &mut World) -> Run 
     world.release();
     world.succeed(early)?;
     world.pass(50 * MS)?;
+    read(world, 0, 10, 1)
+}
+
+fn hazard_01_fill_that_waits_is_read_while_it_holds(world: &mut World) -> Run {
+    begin(world)?;
+    read(world, 0, 10, 1)?;
+    write(world, 0, 10, 1)?;
     read(world, 0, 10, 1)
 }
 

@@ -32,6 +32,8 @@ pub const ALL: &[Kind] = &[Inline, SyncSector, Commit, BitTree, Journal, Mirror,
 pub const BUT_MIRROR: &[Kind] = &[Inline, SyncSector, Commit, BitTree, Journal, Frames];
 /// Our own alone.
 pub const INLINE: &[Kind] = &[Inline];
+/// The one ring that forgets what its oldest segments had as soon as they are emptied.
+pub const MIRROR: &[Kind] = &[Mirror];
 /// All that append.
 pub const RINGS: &[Kind] = &[Inline, Journal, Mirror, Frames];
 /// All with slots.

@@ -16,6 +16,7 @@ use std::rc::Rc;
 crate::scenarios! {
     rule_01_segment_reused_before_a_flush: ReuseBeforeCacheFlush, writeback, on SEGMENTS;
     rule_01_segment_reused_under_a_reader: ForgetPins, writeback, with SkipReadChecksum;
+    rule_01_lingering_segment_reused_under_a_reader: ForgetPins, writeback, with SkipReadChecksum;
     hazard_05_segment_emptied_with_dirty_blocks: EmptyWithoutDestage, writeback;
     hazard_12_log_keeps_room_for_itself: NoReserve, writeback, with FloorWithoutRoom, with StuckMovedInPart;
     hazard_12_who_waits_for_room_lets_it_be_made: WaitersBlockDestage, large;
@@ -90,6 +91,23 @@ fn rule_01_segment_reused_under_a_reader(world: &mut World) -> Run {
     begin(world)?;
     fill(world, 0, 10, 1)?;
     fill_log(world, 1)?;
+    reused_under_a_reader(world)
+}
+
+fn rule_01_lingering_segment_reused_under_a_reader(world: &mut World) -> Run {
+    begin(world)?;
+    fill(world, 0, 10, 1)?;
+    fill_log(world, 1)?;
+    // The oldest segments are emptied, and that is durable.
+    press(world, 1, 6, 300 * MS)?;
+    flush(world, 1)?;
+    world.pass(300 * MS)?;
+    assert!(free_segments(world) >= Config::for_cache(64, 32).segments_low, "some count as free");
+    reused_under_a_reader(world)
+}
+
+/// A block of the first segment is read, which takes long.
+fn reused_under_a_reader(world: &mut World) -> Run {
     let is_armed = Rc::new(Cell::new(true));
     let armed = is_armed.clone();
     world.hold(move |io| armed.get() && io.is_cache(Kind::Read));

@@ -1,6 +1,6 @@
 //! Hazard 7, rules 2, 3, 5, 7, 8 and 12: what is dropped must not come back, and must not take along what is newer.
 
-use crate::kinds::{ALL, INLINE, RINGS};
+use crate::kinds::{ALL, INLINE, MIRROR, RINGS};
 use crate::steps::*;
 use engine::composition::Composition;
 use engine::effect::{Errno, RequestOp, WriteMode};
@@ -18,7 +18,7 @@ crate::scenarios! {
     hazard_07_bypass_leaves_a_tombstone: ForgetTombstone, writearound, on ALL;
     rule_07_tombstone_is_durable_first: TombstoneUnflushed, writearound, on RINGS;
     hazard_07_discard_is_remembered: ForgetDiscard, writeback, on RINGS;
-    rule_07_bypass_of_what_was_forgotten: BypassBeforeFloor, writearound;
+    rule_07_bypass_of_what_was_forgotten: BypassBeforeFloor, writearound, on MIRROR;
     rule_07_bypass_of_zeroes_that_are_home: ForgetZeroesHome, writearound;
     rule_07_dirty_block_is_never_bypassed: BypassDirty, writeback, on RINGS;
     rule_07_part_of_a_dirty_block_bypasses_nothing: BypassDirty, without_waits, on INLINE;

@@ -200,6 +200,24 @@ impl Appender {
         }
     }
 
+    /// The fill that waits for others and has a block.
+    pub fn waiting_fill(&self, key: BlockKey) -> Option<&Fill> {
+        let gathering = match self {
+            Appender::Inline(inline) => &inline.gathering,
+            Appender::Frames(frames) => &frames.inline.gathering,
+            Appender::Keys(_) | Appender::Mirror(_) => return None,
+        };
+        let has_block = |fill: &&Fill| {
+            fill.volume == key.volume() && (fill.blocks.first..fill.blocks.end()).contains(&key.block())
+        };
+        gathering.iter().find(has_block)
+    }
+
+    /// Whether what was left in an emptied segment is read until it is written over. The published logs have no such thing.
+    pub fn reads_on(&self) -> bool {
+        matches!(self, Appender::Inline(_) | Appender::Frames(_))
+    }
+
     /// Notes that a block is about to leave the cache, whose copy is at a place.
     pub fn leaves(&mut self, key: BlockKey, place: Place) {
         match self {

@@ -3,8 +3,11 @@
 //! A segment's summary lists the blocks that were written to it; the index tells which of them still count. Dirty
 //! blocks go home first (or, where an origin fails, are appended again: rule 9). Blocks that were hit are appended again
 //! as far as the composition's policy says ([`fifo_reinsertion`](crate::policies::replacement::fifo_reinsertion)), before
-//! them what a volume has up to its minimum ([`room`](crate::machine::room)), and the others are dropped. Segments are
+//! them what a volume has up to its minimum ([`room`](crate::machine::room)), and the others are left. Segments are
 //! emptied strictly in order; the next few are listed ahead, so that their dirty blocks go home in one sweep.
+//!
+//! What is left in an emptied segment is void after a crash, and still there until the log writes over it. So it can be read
+//! until then, and room that is kept free holds what was cached last.
 
 use crate::composition::Composition;
 use crate::effect::Errno;
@@ -35,6 +38,8 @@ pub(super) const LISTED_MAX: usize = 16;
 const KEEP_READ_BLOCKS: u32 = 64;
 /// Blocks being appended again at the same time at the most: 8 MiB.
 const RELOCATING_BLOCKS_MAX: u32 = 2048;
+/// Segments that the log can open at once, while others linger.
+const SPARE_MIN: u32 = 3;
 /// How often a segment that waits for its dirty blocks is looked at again.
 const LOOK_AGAIN_NS: u64 = 5 * Nanos::MILLISECOND;
 
@@ -82,6 +87,8 @@ pub(crate) struct Reclaim {
     relocating_blocks: u32,
     /// Reads of such blocks under way.
     relocate_reads: u32,
+    /// Emptied segments that are read on, oldest first, with what was left in them, by place.
+    left: VecDeque<(u32, Vec<(BlockKey, Place)>)>,
     /// Blocks that were read. They are appended when all are there: in few batches, as densely as they lay before, or a long
     /// row of segments that are full of it would take more room than it gives back.
     gathered: Vec<InternalAppend>,
@@ -101,6 +108,7 @@ impl Reclaim {
             is_tight: false,
             relocating_blocks: 0,
             relocate_reads: 0,
+            left: VecDeque::new(),
             gathered: Vec::new(),
         }
     }
@@ -135,7 +143,8 @@ impl Machine<LogStore> {
             && !reclaim.is_tight
             && reclaim.seen_sequence == log.published()
             && segments.free() >= self.config.segments_low
-            && !segments.has_emptied();
+            && !segments.has_emptied()
+            && (segments.spare() >= SPARE_MIN || segments.lingers().is_none());
         if !is_at_rest {
             self.make_room_in_ring(memory);
         }
@@ -163,6 +172,12 @@ impl Machine<LogStore> {
         let to_come = self.store.segments.free() + self.store.segments.emptied();
         let is_short = is_low && to_come < 2 * self.config.segments_low;
         let is_needed = is_short || self.store.reclaim.is_tight;
+        if self.store.reclaim.is_tight {
+            while !self.store.reclaim.left.is_empty() {
+                self.drop_left();
+            }
+        }
+        self.release_lingering();
         if is_needed && self.store.reclaim.active.len() < LISTED_MAX && self.may_empty_tail() {
             self.start_reclaim(memory);
         }
@@ -587,24 +602,71 @@ impl Machine<LogStore> {
         let low = self.config.segments_low;
         let segment_blocks = self.store.segments.segment_blocks() * clean_per_block;
         self.store.reclaim.policy.reclaimed(clean_blocks, first.kept_blocks, low, segment_blocks);
-        let Stage::Listed(list) = first.stage else { unreachable!("it was listed") };
-        let mut left_blocks = 0;
-        for (key, place) in list {
-            if self.store.index.get(key).is_some_and(|entry| entry.place == place) {
-                left_blocks += 1;
-                self.store.appender.leaves(key, place);
-                let dropped = self.drop_entries(key.volume(), Blocks { first: key.block(), count: 1 });
-                assert!(dropped == 1, "the block was just seen in the index");
-            }
-        }
+        let Stage::Listed(mut list) = first.stage else { unreachable!("it was listed") };
+        list.retain(|&(key, place)| self.store.index.get(key).is_some_and(|entry| entry.place == place));
         let hit_blocks = first.kept_blocks.saturating_sub(first.held_blocks);
-        self.store.policies.trials.tail_left(left_blocks, u64::from(hit_blocks), segment_blocks);
-        self.store.segments.empty(first.segment);
+        self.store.policies.trials.tail_left(wide(list.len()), u64::from(hit_blocks), segment_blocks);
+        // RULE 15: an index near its budget keeps nothing that may go.
+        let is_read_on = self.store.appender.reads_on() && !self.store.reclaim.is_tight;
+        // With a bug planted something may be dirty.
+        let is_read_on = is_read_on && !list.is_empty() && self.store.segments.get(first.segment).must == 0;
+        if is_read_on {
+            list.shrink_to_fit();
+            for (key, _) in &list {
+                self.volume_mut(key.volume()).lingering_blocks += 1;
+            }
+            self.store.reclaim.left.push_back((first.segment, list));
+        } else {
+            self.drop_listed(list);
+        }
+        self.store.segments.empty(first.segment, is_read_on);
         if self.is_mutated(Mutation::ReuseBeforeCacheFlush) {
             self.store.segments.free_flushed(0);
         }
         if self.store.segments.free() < self.config.segments_low {
             self.want_floor();
+        }
+    }
+
+    /// Blocks leave the index, as far as they still lie there.
+    fn drop_listed(&mut self, list: Vec<(BlockKey, Place)>) {
+        for (key, place) in list {
+            if self.store.index.get(key).is_some_and(|entry| entry.place == place) {
+                self.store.appender.leaves(key, place);
+                let dropped = self.drop_entries(key.volume(), Blocks { first: key.block(), count: 1 });
+                assert!(dropped == 1, "the block was just seen in the index");
+            }
+        }
+    }
+
+    /// Drops from the index what is left in the oldest segment that is read on.
+    fn drop_left(&mut self) {
+        let Some((segment, list)) = self.store.reclaim.left.pop_front() else { return };
+        assert!(self.store.segments.get(segment).must == 0, "what is left in an emptied segment is clean");
+        for (key, _) in &list {
+            // A volume may have been taken off since, and another one added.
+            if let Some(volume) = &mut self.volumes[key.volume().at()] {
+                volume.lingering_blocks = volume.lingering_blocks.saturating_sub(1);
+            }
+        }
+        self.drop_listed(list);
+        self.store.segments.get_mut(segment).is_read_on = false;
+    }
+
+    /// Makes sure that the log can open segments, if any linger.
+    pub(super) fn release_lingering(&mut self) {
+        while self.store.segments.spare() < SPARE_MIN
+            && let Some(segment) = self.store.segments.lingers()
+        {
+            if self.store.segments.get(segment).is_read_on {
+                let oldest = self.store.reclaim.left.front().map(|(oldest, _)| *oldest);
+                assert!(oldest == Some(segment), "segments linger in the order of the ring");
+                self.drop_left();
+            }
+            // Whoever reads it had begun before.
+            if !self.store.segments.release() {
+                return;
+            }
         }
     }
 }

@@ -626,6 +626,7 @@ impl Replay {
                     pins: 0,
                     summary_blocks: span.summary_blocks,
                     is_summary_written: span.sealed,
+                    is_read_on: false,
                 },
             );
             if !span.sealed

@@ -106,6 +106,7 @@ impl Machine<LogStore> {
 
     /// Makes sure that the open segment has room; seals it and opens the next one if not.
     pub(super) fn room_for_batch<M: Memory>(&mut self, sequence: u64, memory: &mut M) -> Option<Room> {
+        self.release_lingering();
         if let Some(open) = &self.store.log.open {
             let left = self.store.segments.segment_blocks() - open.next_block;
             let limits = Limits::in_segment(left);
@@ -118,7 +119,7 @@ impl Machine<LogStore> {
                 return Some(room);
             }
             // RULE 9: without a free segment the last room of this one is for the header that frees others.
-            if self.store.segments.free() == 0 && !self.is_mutated(Mutation::FloorWithoutRoom) {
+            if self.store.segments.spare() == 0 && !self.is_mutated(Mutation::FloorWithoutRoom) {
                 let has_room = left >= FLOOR_BLOCKS + open.summary.blocks_needed();
                 return (self.store.log.is_floor_wanted && has_room)
                     .then_some(Room { payload_max: 0, ..room });

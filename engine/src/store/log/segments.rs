@@ -1,8 +1,8 @@
 //! The ring of segments and what each of them still holds.
 //!
 //! ```text
-//!        tail                                head
-//!   free │ emptied │ sealed │ ... │ sealed │ open │ free
+//!        tail                                           head
+//!   free │ lingering │ emptied │ sealed │ ... │ sealed │ open │ free
 //! ```
 //!
 //! Segments are written, emptied and reused in the order of their places on the device, so an
@@ -11,8 +11,9 @@
 //! * I1: the segments of `ring` are consecutive on the device, oldest first; all others are free.
 //! * I2: `live` counts the index entries whose place is in the segment; `must` counts those of
 //!   them that are dirty, the extents recorded in it, and all versions in it that a ledger of strict order lists.
-//! * I3: an emptied segment has `live == 0`, `must == 0`.
-//! * I4: a free segment has no pins.
+//! * I3: an emptied segment has `must == 0`; what is live in it is clean.
+//! * I4: a free segment has `live == 0`, and no pins. One that lingers counts as free, too: a durable record says that nothing in
+//!   it counts after a crash. What is live in it can be read until the log needs its place.
 //! * I5: no segment of `ring` before the one at `clean_front` has anything that must go home.
 //!
 //! Where data lies in buckets behind the ring, those are counted here too, as if they were segments behind the last one:
@@ -35,7 +36,7 @@ pub enum SegmentState {
     Open,
     /// Full, or closed early.
     Sealed,
-    /// Nothing in it counts any more; free once that is durable. Holds the sequence of the first
+    /// Nothing in it counts after a crash, once that is durable; then it lingers, or is free. Holds the sequence of the first
     /// header that says so, when there is one.
     Emptied(Option<u64>),
 }
@@ -65,6 +66,8 @@ pub struct Segment {
     pub summary_blocks: u32,
     /// Whether its summary is on the device.
     pub is_summary_written: bool,
+    /// Emptied, and some of its clean blocks are in the index still.
+    pub is_read_on: bool,
 }
 
 impl Segment {
@@ -82,6 +85,7 @@ impl Segment {
             pins: 0,
             summary_blocks: 0,
             is_summary_written: false,
+            is_read_on: false,
         }
     }
 }
@@ -101,7 +105,10 @@ pub struct Segments {
     dirty_buckets: u32,
     ring: VecDeque<u32>,
     next: u32,
-    free: u32,
+    /// Segments that are in no ring.
+    spare: u32,
+    /// So many of the ring's oldest segments are emptied, and that is durable.
+    lingering: u32,
     with_must: u32,
     /// So many of the ring's oldest segments are skipped in the search for the oldest dirty one: each batch states it.
     clean_front: usize,
@@ -128,7 +135,8 @@ impl Segments {
             dirty_buckets: 0,
             ring: VecDeque::with_capacity(index(segments)),
             next: 0,
-            free: segments,
+            spare: segments,
+            lingering: 0,
             with_must: 0,
             clean_front: 0,
             wraps: 0,
@@ -208,11 +216,18 @@ impl Segments {
         if is_first_round { self.in_ring - 1 - newest } else { 0 }
     }
 
-    /// How many are free.
+    /// How many are free, or linger.
     #[inline]
     #[must_use]
     pub fn free(&self) -> u32 {
-        self.free
+        self.spare + self.lingering
+    }
+
+    /// How many can be opened as they are.
+    #[inline]
+    #[must_use]
+    pub fn spare(&self) -> u32 {
+        self.spare
     }
 
     /// How many hold something that must go home before they can be emptied.
@@ -230,7 +245,7 @@ impl Segments {
     /// Bytes in segments that are not free.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
-        u64::from(self.count() - self.free) * u64::from(self.segment_blocks) * BLOCK_BYTES
+        u64::from(self.count() - self.spare) * u64::from(self.segment_blocks) * BLOCK_BYTES
     }
 
     /// The segment of that number.
@@ -329,7 +344,7 @@ impl Segments {
             ..Segment::free()
         };
         self.ring.push_back(at);
-        self.free -= 1;
+        self.spare -= 1;
         self.next = (at + 1) % self.count();
         self.wraps += u64::from(self.next == 0);
         Some(at)
@@ -343,7 +358,7 @@ impl Segments {
         assert!(self.ring.is_empty() || self.next == at, "I1: the segments of the ring are consecutive");
         self.list[index(at)] = segment;
         self.ring.push_back(at);
-        self.free -= 1;
+        self.spare -= 1;
         self.next = (at + 1) % self.count();
     }
 
@@ -354,32 +369,41 @@ impl Segments {
         segment.state = SegmentState::Sealed;
     }
 
-    /// A sealed segment has nothing left that counts.
-    pub fn empty(&mut self, at: u32) {
+    /// A sealed segment has nothing left that must stay; clean blocks of it may be read on.
+    pub fn empty(&mut self, at: u32, is_read_on: bool) {
         let segment = self.get_mut(at);
-        let is_bare = segment.live == 0 && segment.must == 0;
         assert!(segment.state == SegmentState::Sealed, "only a sealed segment is emptied");
-        assert!(is_bare, "I3: an emptied segment has nothing that is live or dirty");
+        let is_bare = segment.must == 0 && (segment.live == 0 || is_read_on);
+        assert!(
+            is_bare,
+            "I3: an emptied segment has nothing that is dirty, and nothing that nobody knows of"
+        );
         segment.state = SegmentState::Emptied(None);
+        segment.is_read_on = is_read_on;
+    }
+
+    /// The emptied segments that are not free yet, oldest first.
+    fn waiting(&self) -> impl Iterator<Item = &Segment> {
+        let behind = self.ring.range(index(self.lingering)..).map(|&at| self.get(at));
+        behind.take_while(|segment| matches!(segment.state, SegmentState::Emptied(_)))
     }
 
     /// Whether any segment is emptied and not yet free.
     #[inline]
     #[must_use]
     pub fn has_emptied(&self) -> bool {
-        self.ring.front().is_some_and(|&at| matches!(self.get(at).state, SegmentState::Emptied(_)))
+        self.waiting().next().is_some()
     }
 
     /// How many are emptied and not yet free.
     #[must_use]
     pub fn emptied(&self) -> u32 {
-        let states = self.ring().map(|at| self.get(at).state);
-        to_u32(wide(states.take_while(|state| matches!(state, SegmentState::Emptied(_))).count()))
+        to_u32(wide(self.waiting().count()))
     }
 
     /// A header with sequence `sequence` was assembled, whose floor is above all emptied segments.
     pub fn carry_floor(&mut self, sequence: u64) {
-        for at in 0..self.ring.len() {
+        for at in index(self.lingering)..self.ring.len() {
             match &mut self.list[index(self.ring[at])].state {
                 SegmentState::Emptied(carrier @ None) => *carrier = Some(sequence),
                 SegmentState::Emptied(Some(_)) => (),
@@ -389,10 +413,10 @@ impl Segments {
     }
 
     /// Frees the emptied segments at the tail whose end is durable: the header that says so is
-    /// covered by a flush, and nobody reads them any more (rule 1).
+    /// covered by a flush, and nobody reads them any more (rule 1). Those with blocks that are read on linger.
     pub fn free_flushed(&mut self, flushed_sequence: u64) {
-        while let Some(&at) = self.ring.front() {
-            let segment = &mut self.list[index(at)];
+        while let Some(&at) = self.ring.get(index(self.lingering)) {
+            let segment = &self.list[index(at)];
             match segment.state {
                 // RULE 1: the flush was issued after the segment was found empty, because the
                 // carrying header was assembled after that and the flush covers it.
@@ -401,27 +425,46 @@ impl Segments {
                         || self.mutations.has(Mutation::ReuseBeforeCacheFlush))
                         && (segment.pins == 0 || self.mutations.has(Mutation::ForgetPins)) =>
                 {
-                    *segment = Segment { pins: segment.pins, ..Segment::free() };
-                    self.ring.pop_front();
-                    self.clean_front = self.clean_front.saturating_sub(1);
-                    self.free += 1;
+                    self.lingering += 1;
+                    if self.lingering == 1 && !segment.is_read_on {
+                        self.release();
+                    }
                 }
                 _ => break,
             }
         }
     }
 
+    /// The oldest segment, if it lingers.
+    #[must_use]
+    pub fn lingers(&self) -> Option<u32> {
+        self.ring.front().copied().filter(|_| self.lingering > 0)
+    }
+
+    /// The oldest segment, which lingers and of which nothing is in the index any more, can be opened; false while it is read.
+    pub fn release(&mut self) -> bool {
+        let at = self.lingers().expect("only a segment that lingers is released");
+        let segment = &mut self.list[index(at)];
+        assert!(segment.live == 0, "I4: what can be opened has nothing that is live");
+        if segment.pins > 0 && !self.mutations.has(Mutation::ForgetPins) {
+            return false;
+        }
+        *segment = Segment { pins: segment.pins, ..Segment::free() };
+        self.ring.pop_front();
+        self.clean_front = self.clean_front.saturating_sub(1);
+        self.lingering -= 1;
+        self.spare += 1;
+        true
+    }
+
     /// The highest sequence that a flush has to cover for all emptied segments to be free.
     #[must_use]
     pub fn flush_wanted(&self) -> Option<u64> {
-        self.ring
-            .iter()
-            .map_while(|&at| match self.get(at).state {
-                SegmentState::Emptied(carrier) => Some(carrier),
-                _ => None,
-            })
-            .flatten()
-            .max()
+        let carriers = self.waiting().filter_map(|segment| match segment.state {
+            SegmentState::Emptied(carrier) => carrier,
+            _ => None,
+        });
+        carriers.max()
     }
 
     /// An index entry now points into the segment of `place`.
@@ -514,7 +557,7 @@ mod tests {
             segments.seal(at);
         }
         assert_eq!(segments.open_next(4, 4), None);
-        segments.empty(0);
+        segments.empty(0, false);
         segments.free_flushed(99);
         assert_eq!(segments.free(), 0);
         segments.carry_floor(4);
@@ -540,7 +583,7 @@ mod tests {
             segments.seal(at);
             assert_eq!(u64::from(segments.unused()), 3 - sequence);
         }
-        segments.empty(0);
+        segments.empty(0, false);
         segments.carry_floor(4);
         segments.free_flushed(4);
         assert_eq!((segments.free(), segments.unused()), (1, 0));
@@ -579,7 +622,7 @@ mod tests {
                 1 => {
                     let oldest = segments.ring().next();
                     if let Some(at) = oldest.filter(|&at| segments.get(at).must == 0) {
-                        segments.empty(at);
+                        segments.empty(at, false);
                         segments.carry_floor(sequence);
                         segments.free_flushed(sequence);
                     }

@@ -199,6 +199,15 @@ impl Reading for LogStore {
         }
     }
 
+    fn waiting_fill(m: &Machine<LogStore>, key: BlockKey) -> Option<Slice> {
+        let fill = m.store.appender.waiting_fill(key)?;
+        // HAZARD 1: nothing happened to it since it was read, and nothing is about to.
+        let volume = m.volume(key.volume());
+        let is_same = volume.guard.stamp(fill.blocks, m.trusted_epoch(volume)) == Some(fill.stamp);
+        let block = Blocks { first: key.block(), count: 1 };
+        (is_same || m.is_mutated(Mutation::FillAfterChange)).then(|| fill.part(block))
+    }
+
     fn warm<M: Memory>(m: &mut Machine<LogStore>, key: RequestKey, memory: &mut M) {
         let blocks = m.requests[key].blocks.count;
         if m.has_room_for_fill(blocks) {

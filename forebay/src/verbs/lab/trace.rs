@@ -89,6 +89,8 @@ pub(super) struct Run {
     write_amplification: Option<f64>,
     /// Bytes that went home for each byte that clients wrote.
     homecoming_ratio: Option<f64>,
+    /// Bytes of the origin that the cache held at the end.
+    cached_end_bytes: u64,
     dirty_mean_bytes: u64,
     dirty_max_bytes: u64,
     dirty_end_bytes: u64,
@@ -355,6 +357,7 @@ impl Run {
             origin_written_bytes: outcome.origin.written_bytes,
             write_amplification: outcome.write_amplification(),
             homecoming_ratio: outcome.homecoming_ratio(),
+            cached_end_bytes: outcome.cached_end_bytes,
             dirty_mean_bytes: outcome.backlog.mean_bytes,
             dirty_max_bytes: outcome.backlog.max_bytes,
             dirty_end_bytes: outcome.backlog.at_end_bytes,
@@ -435,6 +438,13 @@ impl Run {
                 "  home         {ratio:.2} bytes written to the origin for each that clients wrote"
             )?;
         }
+        let share = self.cached_end_bytes as f64 / self.cache_bytes as f64;
+        writeln!(
+            output,
+            "  held         {} at the end, {:.1} % of the cache",
+            Size(self.cached_end_bytes),
+            share * 100.0
+        )?;
         let [mean, max, end] = [self.dirty_mean_bytes, self.dirty_max_bytes, self.dirty_end_bytes].map(Size);
         write!(output, "  backlog      mean {mean}, most {max}, at the end {end}")?;
         match self.drain_seconds {

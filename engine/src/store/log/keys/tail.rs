@@ -185,7 +185,7 @@ impl Machine<LogStore> {
             self.want_tick(self.now.plus(self.config.tick_ns));
             return;
         }
-        self.store.segments.empty(segment);
+        self.store.segments.empty(segment, false);
         self.set_tail(Tail::Idle);
         if self.store.segments.free() < self.config.segments_low {
             self.want_floor();
