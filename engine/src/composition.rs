@@ -178,9 +178,13 @@ impl Composition {
     #[must_use]
     pub fn forebay() -> Composition {
         let mut composition = Composition::plain_log();
-        for (name, value) in
-            [("admission", "room-or-second-read"), ("writes", "merge-or-bypass"), ("fetch", "neighbourhood")]
-        {
+        for (name, value) in [
+            ("admission", "room-or-second-read"),
+            ("writes", "merge-or-bypass"),
+            ("fetch", "neighbourhood"),
+            ("laps_max", "1"),
+            ("keep_percent", "75"),
+        ] {
             composition.set(name, value).expect("names and values of the tables");
         }
         composition

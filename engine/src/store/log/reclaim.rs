@@ -87,8 +87,8 @@ pub(crate) struct Reclaim {
     relocating_blocks: u32,
     /// Reads of such blocks under way.
     relocate_reads: u32,
-    /// Emptied segments that are read on, oldest first, with what was left in them, by place.
-    left: VecDeque<(u32, Vec<(BlockKey, Place)>)>,
+    /// Emptied segments that are read on, oldest first, with the blocks that were left in them.
+    left: VecDeque<(u32, Vec<BlockKey>)>,
     /// Blocks that were read. They are appended when all are there: in few batches, as densely as they lay before, or a long
     /// row of segments that are full of it would take more room than it gives back.
     gathered: Vec<InternalAppend>,
@@ -602,22 +602,25 @@ impl Machine<LogStore> {
         let low = self.config.segments_low;
         let segment_blocks = self.store.segments.segment_blocks() * clean_per_block;
         self.store.reclaim.policy.reclaimed(clean_blocks, first.kept_blocks, low, segment_blocks);
-        let Stage::Listed(mut list) = first.stage else { unreachable!("it was listed") };
-        list.retain(|&(key, place)| self.store.index.get(key).is_some_and(|entry| entry.place == place));
+        let Stage::Listed(list) = first.stage else { unreachable!("it was listed") };
+        let is_there = |&(key, place): &(BlockKey, Place)| {
+            self.store.index.get(key).is_some_and(|entry| entry.place == place)
+        };
+        let mut left: Vec<BlockKey> = list.into_iter().filter(is_there).map(|(key, _)| key).collect();
         let hit_blocks = first.kept_blocks.saturating_sub(first.held_blocks);
-        self.store.policies.trials.tail_left(wide(list.len()), u64::from(hit_blocks), segment_blocks);
+        self.store.policies.trials.tail_left(wide(left.len()), u64::from(hit_blocks), segment_blocks);
         // RULE 15: an index near its budget keeps nothing that may go.
         let is_read_on = self.store.appender.reads_on() && !self.store.reclaim.is_tight;
         // With a bug planted something may be dirty.
-        let is_read_on = is_read_on && !list.is_empty() && self.store.segments.get(first.segment).must == 0;
+        let is_read_on = is_read_on && !left.is_empty() && self.store.segments.get(first.segment).must == 0;
         if is_read_on {
-            list.shrink_to_fit();
-            for (key, _) in &list {
+            left.shrink_to_fit();
+            for key in &left {
                 self.volume_mut(key.volume()).lingering_blocks += 1;
             }
-            self.store.reclaim.left.push_back((first.segment, list));
+            self.store.reclaim.left.push_back((first.segment, left));
         } else {
-            self.drop_listed(list);
+            self.drop_listed(first.segment, left);
         }
         self.store.segments.empty(first.segment, is_read_on);
         if self.is_mutated(Mutation::ReuseBeforeCacheFlush) {
@@ -628,11 +631,12 @@ impl Machine<LogStore> {
         }
     }
 
-    /// Blocks leave the index, as far as they still lie there.
-    fn drop_listed(&mut self, list: Vec<(BlockKey, Place)>) {
-        for (key, place) in list {
-            if self.store.index.get(key).is_some_and(|entry| entry.place == place) {
-                self.store.appender.leaves(key, place);
+    /// Blocks leave the index, as far as they still lie in that segment.
+    fn drop_listed(&mut self, segment: u32, blocks: Vec<BlockKey>) {
+        for key in blocks {
+            let entry = self.store.index.get(key);
+            if let Some(entry) = entry.filter(|entry| self.store.segments.of(entry.place) == segment) {
+                self.store.appender.leaves(key, entry.place);
                 let dropped = self.drop_entries(key.volume(), Blocks { first: key.block(), count: 1 });
                 assert!(dropped == 1, "the block was just seen in the index");
             }
@@ -641,15 +645,15 @@ impl Machine<LogStore> {
 
     /// Drops from the index what is left in the oldest segment that is read on.
     fn drop_left(&mut self) {
-        let Some((segment, list)) = self.store.reclaim.left.pop_front() else { return };
+        let Some((segment, left)) = self.store.reclaim.left.pop_front() else { return };
         assert!(self.store.segments.get(segment).must == 0, "what is left in an emptied segment is clean");
-        for (key, _) in &list {
+        for key in &left {
             // A volume may have been taken off since, and another one added.
             if let Some(volume) = &mut self.volumes[key.volume().at()] {
                 volume.lingering_blocks = volume.lingering_blocks.saturating_sub(1);
             }
         }
-        self.drop_listed(list);
+        self.drop_listed(segment, left);
         self.store.segments.get_mut(segment).is_read_on = false;
     }
 
