@@ -10,6 +10,7 @@ use crate::events::Event;
 use crate::halves;
 use crate::interrupt::{Interrupts, spawn};
 use crate::log::{event, event_of};
+use crate::opening;
 use crate::output::Output;
 use crate::panics;
 use crate::profile::{self, Wanted};
@@ -29,7 +30,7 @@ use engine::composition::Composition;
 use engine::effect::WriteMode;
 use engine::recovery::SuperblockError;
 use live::devices::BlockingDevice;
-use live::devices::{self, Access, DeviceError, DeviceSpec};
+use live::devices::{Access, DeviceError, DeviceSpec};
 use live::server::{ListenAddress, reactors_default};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
@@ -264,7 +265,8 @@ fn missing(spec: &DeviceSpec, mirror: Option<&DeviceSpec>, state: &StateDirector
 
 /// Reason why this device of a cache cannot be used at all, if there is one.
 fn missing_device(spec: &DeviceSpec) -> Result<Option<String>> {
-    let cache = match devices::open(spec, Access::ReadOnlyExclusive) {
+    // A lock may be that of a daemon that was killed just now.
+    let cache = match opening::open(spec, Access::ReadOnlyExclusive) {
         Ok(cache) => cache,
         Err(error @ (DeviceError::Missing { .. } | DeviceError::Empty { .. } | DeviceError::Os { .. })) => {
             return Ok(Some(format!("the cache is missing: {error}")));

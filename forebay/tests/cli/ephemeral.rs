@@ -141,6 +141,21 @@ fn a_mode_that_was_set_is_kept() {
     daemon.stop();
 }
 
+/// The kernel lets go of a killed daemon's lock a moment after its end.
+#[test]
+fn a_lock_that_is_gone_soon_is_waited_for() {
+    let scene = stopped(&[]);
+    make_blank(&scene.cache);
+    let file = fs::File::open(&scene.cache).expect("the file is there");
+    file.lock().expect("nobody has it");
+    let lets_go = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        drop(file);
+    });
+    scene.serve().stop();
+    lets_go.join().expect("it lets go");
+}
+
 #[test]
 fn nothing_is_formatted_without_the_notes() {
     let scene = stopped(&[]);
