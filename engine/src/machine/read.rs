@@ -167,7 +167,9 @@ impl<S: Store> Machine<S> {
                 self.issue_piece(request, before, may_fill, memory);
             }
         }
-        self.issue_open(request, &mut open, may_fill, memory);
+        if let Some(piece) = open {
+            self.issue_piece(request, piece, may_fill, memory);
+        }
         self.end_neighbours(request, &used, memory);
         let failed = if self.latched.is_some() { missed } else { 0 };
         let counters = &mut self.volume_mut(volume_index).counters;

@@ -392,7 +392,8 @@ impl Segments {
     #[inline]
     #[must_use]
     pub fn has_emptied(&self) -> bool {
-        self.waiting().next().is_some()
+        let oldest = self.ring.get(index(self.lingering));
+        oldest.is_some_and(|&at| matches!(self.get(at).state, SegmentState::Emptied(_)))
     }
 
     /// How many are emptied and not yet free.
