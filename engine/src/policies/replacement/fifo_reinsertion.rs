@@ -94,11 +94,11 @@ fn percent_of(of: u32, percent: u32) -> u32 {
 mod tests {
     use super::*;
 
-    const FOREBAY: Reinsertion = Reinsertion { laps_max: 3, keep_percent: 50, credit_percent: 50 };
+    const PLAIN: Reinsertion = Reinsertion { laps_max: 3, keep_percent: 50, credit_percent: 50 };
 
     #[test]
     fn a_block_stays_a_lap_for_each_hit_that_counts() {
-        let mut ring = FifoReinsertion::new(FOREBAY);
+        let mut ring = FifoReinsertion::new(PLAIN);
         assert_eq!([0, 1, 2, 3].map(|hits| ring.hits_left(hits)), [0, 0, 1, 2]);
         assert_eq!([0, 1, 2, 3].map(|hits| ring.stays(hits)), [false, true, true, true]);
         ring.choice.laps_max = 1;
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn unused_quota_is_credit_for_later_segments() {
-        let mut ring = FifoReinsertion::new(FOREBAY);
+        let mut ring = FifoReinsertion::new(PLAIN);
         assert_eq!(ring.quota_blocks(101), 50);
         ring.reclaimed(101, 20, 7, 40);
         assert_eq!((ring.credit_blocks, ring.quota_blocks(101)), (30, 80));

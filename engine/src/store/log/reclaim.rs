@@ -412,7 +412,7 @@ impl Machine<LogStore> {
         let free = self.store.segments.free();
         let is_pressed = free <= self.config.segments_reserved;
         let is_tight = self.store.index.is_tight(self.config.index_slack_blocks);
-        // Half of a segment, at the most, is appended again for each that is freed: two suffice for that.
+        // At most what a segment holds is appended again for each that is emptied: two suffice for that.
         let is_short = free <= RELOCATION_SEGMENTS || is_tight || !self.budget_allows_relocation();
         let (segment, until, kept) = match self.store.reclaim.active.front() {
             Some(first) => (first.segment, first.kept_until, first.kept_blocks),
@@ -609,10 +609,11 @@ impl Machine<LogStore> {
         let mut left: Vec<BlockKey> = list.into_iter().filter(is_there).map(|(key, _)| key).collect();
         let hit_blocks = first.kept_blocks.saturating_sub(first.held_blocks);
         self.store.policies.trials.tail_left(wide(left.len()), u64::from(hit_blocks), segment_blocks);
-        // RULE 15: an index near its budget keeps nothing that may go.
-        let is_read_on = self.store.appender.reads_on() && !self.store.reclaim.is_tight;
-        // With a bug planted something may be dirty.
-        let is_read_on = is_read_on && !left.is_empty() && self.store.segments.get(first.segment).must == 0;
+        // RULE 15: an index near its budget keeps nothing that may go. With a bug planted something may be dirty.
+        let is_read_on = self.store.appender.reads_on()
+            && !self.store.reclaim.is_tight
+            && !left.is_empty()
+            && self.store.segments.get(first.segment).must == 0;
         if is_read_on {
             left.shrink_to_fit();
             for key in &left {
