@@ -8,7 +8,7 @@ use super::{Budget, HomeOrder, Pressure};
 use crate::policies::replacement::Urgency;
 use crate::units::Nanos;
 
-/// Time without requests after which it is idle.
+/// Time without requests for the origin after which it is idle.
 const IDLE_NS: u64 = Nanos::SECOND;
 
 /// The tunables.
@@ -28,7 +28,7 @@ impl CleanerChoice {
     /// The runs that may be started now.
     #[must_use]
     pub fn budget(&self, pressure: &Pressure) -> Budget {
-        let idle_from = pressure.last_request.max(pressure.last_origin).plus(IDLE_NS);
+        let idle_from = pressure.last_origin.plus(IDLE_NS);
         if !self.cleans_while_busy && !pressure.is_draining && pressure.now < idle_from {
             return Budget::rest(Some(idle_from));
         }

@@ -9,8 +9,9 @@
 //! | `smq1` | 4.2 (unverified) to 4.11 | old frames; while busy of the lowest level only, unless few are clean | the same |
 //! | `smq2` | 4.12 and later | anything, but only while idle | as many sectors as the threshold |
 //!
-//! Idle: for one second the origin (`smq1`) or anybody (`smq2`) had no request. Single frames that smq 2.0 asks
-//! for, because nothing could leave, are not the controller's affair.
+//! Idle: for one second no client's request went to the origin; hits do not count, nor do copies. smq 2.0 looks once a
+//! second whether it is, and goes on from copy to copy. Single frames that it asks for, because nothing could leave, are
+//! not the controller's affair.
 //!
 //! Source: dm-cache of Linux 3.9, 3.18, 4.5 and later, read; 3.16 is taken to be as 3.18. In 3.9 the newcomer
 //! waited for the copy of the frame whose place it takes; here it passes by, and the next one finds the place.
@@ -20,8 +21,11 @@ use crate::policies::replacement::Urgency;
 use crate::policies::replacement::smq::CRITICAL_CLEAN_PERCENT;
 use crate::units::Nanos;
 
-/// Time without requests after which it is idle.
+/// Time without requests for the origin after which it is idle.
 const IDLE_NS: u64 = Nanos::SECOND;
+/// How often smq 2.0 looks, and how long a look takes at the most.
+const LOOK_NS: u64 = Nanos::SECOND;
+const LOOK_NS_MAX: u64 = 5 * Nanos::MILLISECOND;
 
 /// The version of dm-cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,11 +66,7 @@ impl IdleChoice {
     /// The runs that may be started now.
     #[must_use]
     pub fn budget(&self, pressure: &Pressure) -> Budget {
-        let last = match self.era {
-            IdleEra::Mq1 | IdleEra::Mq | IdleEra::Smq1 => pressure.last_origin,
-            IdleEra::Smq2 => pressure.last_request.max(pressure.last_origin),
-        };
-        let idle_from = last.plus(IDLE_NS);
+        let idle_from = pressure.last_origin.plus(IDLE_NS);
         let is_idle = pressure.now >= idle_from;
         let urgency = match self.era {
             _ if pressure.is_draining => Urgency::All,
@@ -74,8 +74,8 @@ impl IdleChoice {
             IdleEra::Mq1 | IdleEra::Mq => Urgency::All,
             IdleEra::Smq1 if is_idle => Urgency::Old,
             IdleEra::Smq1 => Urgency::Busy { is_critical: is_critical(pressure) },
-            IdleEra::Smq2 if is_idle => Urgency::All,
-            IdleEra::Smq2 => return Budget::rest(Some(idle_from)),
+            IdleEra::Smq2 if is_idle && (pressure.copies > 0 || is_look(pressure.now)) => Urgency::All,
+            IdleEra::Smq2 => return Budget::rest(Some(next_look(pressure.now.max(idle_from)))),
         };
         let reaches = self.era == IdleEra::Smq2;
         let copies_max = copies_max(self.migration_threshold_sectors, pressure.frame_sectors, reaches);
@@ -91,6 +91,15 @@ impl IdleChoice {
         }
         budget
     }
+}
+
+fn is_look(now: Nanos) -> bool {
+    now.0 % LOOK_NS < LOOK_NS_MAX
+}
+
+/// The first look from a moment on.
+fn next_look(from: Nanos) -> Nanos {
+    Nanos(from.0.next_multiple_of(LOOK_NS))
 }
 
 /// Copies of one frame each that may be under way: as many as have fewer sectors than the threshold in all, or
@@ -117,11 +126,10 @@ mod tests {
         IdleChoice { era, ..IdleChoice::PUBLISHED }
     }
 
-    /// 256 KiB frames, half of them clean, the last request at 10 s.
+    /// 256 KiB frames, half of them clean, the last request for the origin at 10 s.
     fn pressure(now_ms: u64) -> Pressure {
         Pressure {
             now: Nanos(now_ms * Nanos::MILLISECOND),
-            last_request: Nanos(10 * Nanos::SECOND),
             last_origin: Nanos(10 * Nanos::SECOND),
             frames: 1000,
             clean_frames: 500,
@@ -165,6 +173,11 @@ mod tests {
         assert_eq!(order(IdleEra::Smq1, &Pressure { clean_frames: 50, ..busy }), smq1, "5 % are enough");
         let smq2 = choice(IdleEra::Smq2).budget(&busy);
         assert_eq!((smq2.runs, smq2.look_again), (0, Some(Nanos(11 * Nanos::SECOND))));
+        let between = pressure(11_500);
+        let smq2 = choice(IdleEra::Smq2).budget(&between);
+        assert_eq!((smq2.runs, smq2.look_again), (0, Some(Nanos(12 * Nanos::SECOND))), "nobody looks");
+        let smq2 = choice(IdleEra::Smq2).budget(&Pressure { copies: 1, ..between });
+        assert_eq!(smq2.runs, 3, "the end of a copy is a look");
         let idle = pressure(11_000);
         assert_eq!(order(IdleEra::Smq1, &idle), HomeOrder::Policy(Urgency::Old));
         assert_eq!(order(IdleEra::Smq2, &idle), HomeOrder::Policy(Urgency::All));
@@ -179,13 +192,5 @@ mod tests {
         assert_eq!(choice(IdleEra::Mq1).budget(&wanted), one);
         assert_eq!(choice(IdleEra::Mq1).budget(&Pressure { copies: 1, ..wanted }).runs, 0);
         assert_eq!(choice(IdleEra::Mq1).budget(&Pressure { is_draining: true, ..full }).runs, 3);
-    }
-
-    #[test]
-    fn smq_1_asks_the_origin_whether_it_is_idle_and_smq_2_everybody() {
-        let hits_only = Pressure { last_request: Nanos(20 * Nanos::SECOND), ..pressure(20_000) };
-        let smq1 = choice(IdleEra::Smq1).budget(&hits_only);
-        assert_eq!(smq1.order, HomeOrder::Policy(Urgency::Old));
-        assert_eq!(choice(IdleEra::Smq2).budget(&hits_only).runs, 0);
     }
 }

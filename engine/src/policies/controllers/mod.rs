@@ -40,8 +40,6 @@ use threshold_sets::ThresholdSets;
 pub struct Pressure {
     /// The time.
     pub now: Nanos,
-    /// The time of the last client's request.
-    pub last_request: Nanos,
     /// The time of the last client's request to the origin.
     pub last_origin: Nanos,
     /// Dirty data of the volume, in sectors.

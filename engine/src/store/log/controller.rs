@@ -240,7 +240,6 @@ impl Machine<LogStore> {
         let frame_sectors = unit_blocks * to_u32(SECTORS_PER_BLOCK);
         Pressure {
             now: self.now,
-            last_request: self.last_client,
             last_origin: self.last_client,
             dirty_sectors: volume.dirty_blocks * SECTORS_PER_BLOCK,
             cache_sectors: u64::from(frames) * u64::from(frame_sectors),

@@ -305,7 +305,6 @@ impl Machine<SlotStore> {
         let runs = to_u32(self.runs.len());
         Pressure {
             now: self.now,
-            last_request: self.last_client,
             last_origin: self.store.last_origin,
             dirty_sectors: volume_now.map_or(0, |volume| volume.dirty_blocks * SECTORS_PER_BLOCK),
             cache_sectors: u64::from(shape.frames) * u64::from(frame_sectors),
