@@ -233,3 +233,35 @@ fn what_is_written_through_is_clean_without_a_flush_of_the_origin() {
         world.verify_cut().unwrap();
     }
 }
+
+/// A fill keeps its reader's memory until its data is on the device, and not until its key is: others would wait for memory.
+#[test]
+fn a_fill_keeps_no_memory_until_the_journal_has_its_key() {
+    let mut world = World::new(setup(&[("cutoff", "none")], false));
+    world.run_dry().unwrap();
+    let (before, began_ns) = (world.pool().live(), world.now_ns());
+    for step in 0..100 {
+        let read = world.read(0, blocks(step * 32, 32));
+        world.succeed(read).unwrap();
+    }
+    world.pass(Nanos::MILLISECOND).unwrap();
+    assert!(world.now_ns() - began_ns < 100 * Nanos::MILLISECOND, "no key had to leave for the journal");
+    assert_eq!(counters(&world).fill_blocks, 100 * 32);
+    assert_eq!(world.pool().live(), before, "buffers in use");
+}
+
+/// Before each seven buckets of a cache of 2048 priorities are written, which take one more. Fills that come meanwhile pass by,
+/// writes wait.
+#[test]
+fn priorities_are_written_before_buckets_are_begun() {
+    let written = |part: &str| {
+        let mut world = World::new(setup(&[("cutoff", "none"), ("priorities_part", part)], false));
+        world.run_dry().unwrap();
+        let before = status(&world).cache.device.written_bytes;
+        write_all(&mut world, (0..256).map(|step| step * 32), 32, 1).unwrap();
+        (status(&world).cache.device.written_bytes - before) / (MIB / 2)
+    };
+    // 64 buckets are begun: after each seven a bucket of priorities.
+    assert_eq!(written("64"), written("0") + 9);
+    assert_eq!(written("1024"), written("0"), "bcache takes no cache as small as that");
+}

@@ -195,6 +195,8 @@ pub struct Journal {
     pub journal_permille: u32,
     /// Buckets in use are counted again after this part of the cache was written.
     pub recount_part: u32,
+    /// Priorities are written each time that four of so many parts of the buckets were handed out; 0 is never.
+    pub priorities_part: u32,
 }
 
 /// dm-cache's metadata.

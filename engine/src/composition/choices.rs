@@ -248,7 +248,7 @@ const CHOICES: &[Choice] = &[
         "journal",
         "keys are appended, data lies in buckets",
         persistence =
-            PersistenceChoice::Journal(Journal { journal_delay_ms: 0, journal_permille: 0, recount_part: 1 })
+            PersistenceChoice::Journal(Journal { journal_delay_ms: 0, journal_permille: 0, recount_part: 1, priorities_part: 0 })
     ),
     choice!(
         Persistence,

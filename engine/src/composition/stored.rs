@@ -102,14 +102,23 @@ fn with_reinsertion_named(text: &str) -> Option<String> {
     Some(text.replacen("\nfree_order = lowest\n", tunables, 1))
 }
 
-/// The text of a cache from before order was a choice, with the order that all had.
-fn with_order(mut text: String) -> String {
-    const BEFORE: &str = "\nfetch = ";
-    if !text.contains("\norder = ")
-        && let Some(at) = text.find(BEFORE).map(|at| at + BEFORE.len())
-        && let Some(end) = text[at..].find('\n')
-    {
-        text.insert_str(at + end, "\norder = free");
+/// Lines that texts got later: the line before each, what it begins with, and how it reads for caches of before.
+const LATER_LINES: [(&str, &str, &str); 2] = [
+    ("\nfetch = ", "\norder = ", "free"),
+    // Buckets were handed out without rounds.
+    ("\nrecount_part = ", "\npriorities_part = ", "0"),
+];
+
+/// The text of a cache from before it had some lines, with those.
+fn with_later_lines(mut text: String) -> String {
+    for (before, name, value) in LATER_LINES {
+        if !text.contains(name)
+            && let Some(at) = text.find(before).map(|at| at + before.len())
+            && let Some(end) = text[at..].find('\n')
+        {
+            text.insert_str(at + end, value);
+            text.insert_str(at + end, name);
+        }
     }
     text
 }
@@ -124,7 +133,7 @@ impl Composition {
             // Caches of early builds have none.
             "" => Composition::plain_log(),
             text => {
-                let text = with_order(with_reinsertion_named(text).unwrap_or_else(|| text.into()));
+                let text = with_later_lines(with_reinsertion_named(text).unwrap_or_else(|| text.into()));
                 Composition::parse(&text)?
             }
         };
@@ -356,6 +365,20 @@ mod tests {
         let mut old = superblock(&Composition::forebay());
         old.composition = old.composition.replace("order = free\n", "");
         assert_eq!(Composition::of(&old), Ok(Composition::forebay()));
+    }
+
+    #[test]
+    fn buckets_from_before_priorities_were_written_have_no_rounds() {
+        let mut buckets = Composition::plain_log();
+        for (name, value) in
+            [("replacement", "bucket-lru"), ("writes", "extents"), ("persistence", "journal"), ("priorities_part", "0")]
+        {
+            buckets.set(name, value).expect("it is there");
+        }
+        let mut old = superblock(&buckets);
+        old.composition = old.composition.replace("order = free\n", "").replace("priorities_part = 0\n", "");
+        assert!(!old.composition.contains("priorities"), "{}", old.composition);
+        assert_eq!(Composition::of(&old), Ok(buckets));
     }
 
     /// Goal: caches from before reinsertion had a name are opened, and keep as many hit blocks as they did.

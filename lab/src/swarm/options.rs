@@ -329,6 +329,11 @@ impl Options {
         })
     }
 
+    /// Priorities are written in every other world: caches as small as these have none as published.
+    fn priorities_part(&self) -> &'static str {
+        if self.seed.is_multiple_of(2) { "8" } else { "0" }
+    }
+
     /// The same world with a log of the profile that was asked for, or with the buckets or the memory that were drawn, or
     /// with our own.
     fn with_log(&self, mut setup: Setup) -> Setup {
@@ -337,6 +342,7 @@ impl Options {
             if let Some(keys) = keys.filter(|_| !self.has_frames()) {
                 let sectors = (keys.bucket_blocks * 8).to_string();
                 composition.set("bucket_sectors", &sectors).expect("a profile with buckets");
+                composition.set("priorities_part", self.priorities_part()).expect("a profile with buckets");
             }
             self.set_order(&mut composition);
             (setup.keys, setup.composition) = (keys, composition.text());
@@ -365,6 +371,7 @@ impl Options {
         if self.get(Knob::rate) > 0 {
             besides.push(("destage", "pi"));
         }
+        besides.push(("priorities_part", self.priorities_part()));
         setup.with_buckets(keys, &besides, is_safe)
     }
 

@@ -590,10 +590,10 @@ impl Machine<LogStore> {
     }
 
     /// Puts what has to be there before the log's own work into a batch. False if some of it is left.
-    pub(super) fn gather_first<M: Memory>(&mut self, draft: &mut Draft, memory: &mut M) -> bool {
+    pub(super) fn gather_first(&mut self, draft: &mut Draft) -> bool {
         match self.store.appender {
             Appender::Inline(_) | Appender::Mirror(_) | Appender::Frames(_) => true,
-            Appender::Keys(_) => self.gather_applied(draft, memory),
+            Appender::Keys(_) => self.gather_applied(draft),
         }
     }
 
@@ -604,7 +604,7 @@ impl Machine<LogStore> {
                 self.gather_clients(draft, memory);
                 self.take_fills(draft, memory);
             }
-            Appender::Keys(_) => self.gather_keys(draft, memory),
+            Appender::Keys(_) => self.gather_keys(draft),
             Appender::Frames(_) => {
                 self.gather_clients(draft, memory);
                 self.gather_frame_keys(draft);

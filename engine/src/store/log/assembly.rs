@@ -105,7 +105,7 @@ impl Machine<LogStore> {
     fn gather<M: Memory>(&mut self, draft: &mut Draft, memory: &mut M) {
         // HAZARD 7: keys that the index has already are logged before tombstones that were decided by it. The
         // other way round recovery would find the key last, and what was dropped would be back.
-        if self.gather_first(draft, memory) {
+        if self.gather_first(draft) {
             self.gather_internal(draft, memory);
         }
         // A segment that the log opened for itself takes clients only while the reserve is whole.

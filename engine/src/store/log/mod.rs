@@ -90,6 +90,8 @@ pub(crate) enum LogFlight {
     Data { key: u64, issued: Nanos },
     /// Blocks on their way to frames.
     Frames { write: u64 },
+    /// Priorities on their way to a bucket that holds nothing else.
+    Priorities { bucket: u32, buffer: BufferId },
 }
 
 /// Content of a part of a client's change.

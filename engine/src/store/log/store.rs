@@ -59,6 +59,7 @@ impl Operations for LogStore {
             }
             LogFlight::Data { key, issued } => m.data_done(key, issued, result, memory),
             LogFlight::Frames { write } => m.frames_written(write, result, memory),
+            LogFlight::Priorities { bucket, buffer } => m.priorities_written(bucket, buffer, result, memory),
             LogFlight::SummaryRead { segment, buffer } => m.summary_read(segment, buffer, result, memory),
             LogFlight::RelocateRead { buffer, blocks, segment } => {
                 m.relocate_read_done(buffer, &blocks, segment, result, memory);

@@ -35,6 +35,8 @@ pub(crate) fn free_low(count: u32) -> u32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Free,
+    /// Priorities are written into it; nothing in it counts.
+    Reserved,
     Open,
     Full,
     Leaving,
@@ -145,6 +147,25 @@ impl Buckets {
     /// How many are free.
     pub fn free(&self) -> u32 {
         to_u32(self.free.len())
+    }
+
+    /// Takes a free bucket for priorities, the one that would be begun last.
+    pub fn take_for_priorities(&mut self) -> Option<u32> {
+        let bucket = self.free.pop_back()?;
+        self.states[index(bucket)] = State::Reserved;
+        Some(bucket)
+    }
+
+    /// The priorities in a bucket are written: others may overwrite them.
+    pub fn return_priorities(&mut self, bucket: u32) {
+        assert!(self.states[index(bucket)] == State::Reserved, "it was taken for priorities");
+        self.states[index(bucket)] = State::Free;
+        self.free.push_back(bucket);
+    }
+
+    /// Whether room for such an extent is in a bucket that was begun already.
+    pub fn has_begun(&self, first: BlockKey) -> bool {
+        self.open.iter().any(|open| open.continues == first || open.volume == first.volume())
     }
 
     /// Blocks that have room in free buckets, but for those that are kept free.

@@ -95,6 +95,10 @@ impl Machine<LogStore> {
     ) -> bool {
         let volume = self.requests[request].volume;
         let first = self.volume(volume).key(blocks.first);
+        if !self.has_place_in_round(first, memory) {
+            self.store.log.client.push_front(ClientAppend::Part { request, blocks, source: PartSource::Data(slice) });
+            return false;
+        }
         let LogStore { appender, segments, .. } = &mut self.store;
         let keys = appender.keys_mut();
         let Some(space) = keys.buckets.take(first, blocks.count, segments) else {
@@ -127,7 +131,8 @@ impl Machine<LogStore> {
         let is_new = is_current
             && !self.store.index.is_tight(blocks.count)
             && (blocks.first..blocks.end())
-                .all(|block| self.store.index.get(BlockKey::new(volume, block)).is_none());
+                .all(|block| self.store.index.get(BlockKey::new(volume, block)).is_none())
+            && self.has_place_in_round(BlockKey::new(volume, blocks.first), memory);
         let space = is_new
             .then(|| {
                 let LogStore { appender, segments, .. } = &mut self.store;
@@ -154,7 +159,7 @@ impl Machine<LogStore> {
         target.guard.acquire(now, Hold::Copying);
         target.counters.fill_blocks += now.count;
         let part = slice.part(0, space.blocks * to_u32(BLOCK_BYTES));
-        self.write_data(Source::Read { buffer: slice.buffer }, volume, now, part, &space, memory);
+        self.write_data(Source::Read { buffer: Some(slice.buffer) }, volume, now, part, &space, memory);
     }
 
     fn write_data<M: Memory>(
@@ -249,7 +254,9 @@ impl Machine<LogStore> {
             keys.published_keys += 1;
         }
         for (volume, blocks, buffer) in fills {
-            memory.release(buffer);
+            if let Some(buffer) = buffer {
+                memory.release(buffer);
+            }
             self.release_guard(volume, blocks, Hold::Copying);
         }
     }

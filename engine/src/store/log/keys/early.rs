@@ -15,7 +15,7 @@ use crate::machine::Machine;
 use crate::machine::guard::{Blocks, Hold};
 use crate::machine::request::{RequestKey, Route};
 use crate::memory::Memory;
-use crate::number::wide;
+use crate::number::{index_wide, wide};
 use crate::store::log::index::Run as IndexRun;
 use crate::units::{BlockKey, Nanos, VolumeIndex};
 
@@ -28,6 +28,8 @@ pub(super) struct Early {
     delay_ns: u64,
     /// When the first key that waits was answered for.
     since: Option<Nanos>,
+    /// All keys below this number are in the index, or never will be.
+    applied: u64,
     /// All keys below this number are wanted in the ring.
     wanted: u64,
     /// Zeroes in batches that are not published: what comes behind them waits.
@@ -36,7 +38,8 @@ pub(super) struct Early {
 
 impl Early {
     pub fn new(delay_ms: u32) -> Early {
-        Early { delay_ns: u64::from(delay_ms) * Nanos::MILLISECOND, since: None, wanted: 0, zeroes: 0 }
+        let delay_ns = u64::from(delay_ms) * Nanos::MILLISECOND;
+        Early { delay_ns, since: None, applied: 0, wanted: 0, zeroes: 0 }
     }
 }
 
@@ -56,10 +59,14 @@ impl Keys {
         self.waiting.front().is_some_and(|key| key.state == KeyState::Applied)
     }
 
+    /// How many of the first keys that wait are in the index, or never will be.
+    pub(super) fn applied(&self) -> usize {
+        self.early.as_ref().map_or(0, |early| index_wide(early.applied.saturating_sub(self.first_key)))
+    }
+
     /// The number below which all keys must be published before a FLUSH is answered. They are wanted from now on.
     pub fn want_keys(&mut self) -> Option<u64> {
-        let end = self.first_key
-            + wide(self.waiting.iter().take_while(|key| key.state == KeyState::Applied).count());
+        let end = self.first_key + wide(self.applied());
         let early = self.early.as_mut()?;
         early.wanted = early.wanted.max(end);
         (self.published_keys < end).then_some(end)
@@ -106,14 +113,16 @@ impl Machine<LogStore> {
     /// Puts keys whose data is written into the index, in their order, and answers for them.
     pub(super) fn apply_keys<M: Memory>(&mut self, memory: &mut M) {
         let now = self.now;
-        let mut at = 0;
         loop {
             let keys = self.store.appender.keys_mut();
+            let at = keys.applied();
             let Some(early) = &mut keys.early else { return };
             let Some(key) = keys.waiting.get_mut(at) else { return };
-            at += 1;
             match key.state {
-                KeyState::Applied | KeyState::Gone => continue,
+                KeyState::Applied | KeyState::Gone => {
+                    early.applied = keys.first_key + wide(at) + 1;
+                    continue;
+                }
                 KeyState::Writing => return,
                 KeyState::Ready => (),
             }
@@ -127,9 +136,16 @@ impl Machine<LogStore> {
                 Source::Write { .. } => true,
                 Source::Read { .. } => false,
             };
+            // The device has the data, and whoever reads it finds it there.
+            if let Source::Read { buffer } = &mut key.source
+                && let Some(buffer) = buffer.take()
+            {
+                memory.release(buffer);
+            }
             let first = BlockKey::new(volume, blocks.first);
             self.insert_run(volume, blocks, IndexRun { first, place, dirty, hits: 0, checksums: &checksums });
-            self.store.appender.keys_mut().waiting[at - 1].checksums = checksums;
+            let keys = self.store.appender.keys_mut();
+            keys.waiting[at].checksums = checksums;
             match source {
                 Source::Write { request } => {
                     self.release_share(request, blocks.count);

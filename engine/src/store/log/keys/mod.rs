@@ -21,10 +21,11 @@
 //! | `ring.rs` | from a bucket to the ring |
 //! | `entries.rs` | appends and publications that no other log has |
 //! | `leave.rs` | buckets are given up |
+//! | `priorities.rs` | what is written before more buckets are begun |
 //! | `tail.rs` | the oldest segment's keys are appended again |
 //!
 //! Not imitated: buckets are not compacted, as with `copy_gc_enabled` off; the b-tree (its part of the device is
-//! the ring's); priorities do not survive a restart.
+//! the ring's); priorities are written, but nobody reads them at a start.
 //!
 //! Source: bcache (`request.c`, `alloc.c`, `keys.c`), read; see the profiles.
 
@@ -34,6 +35,7 @@ mod early;
 mod entries;
 pub(crate) mod found;
 mod leave;
+mod priorities;
 mod ring;
 mod tail;
 
@@ -55,10 +57,11 @@ use alloc::vec::Vec;
 use buckets::{Buckets, Held};
 use early::Early;
 pub(super) use entries::{KeyAppend, KeyPublish};
+use priorities::Priorities;
 use tail::Tail;
 
 /// Keys that wait at the most; then no more data is placed.
-const KEYS_MAX: usize = 1024;
+const KEYS_MAX: usize = 4096;
 
 /// The state of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,8 +81,8 @@ enum KeyState {
 enum Source {
     /// A client's write, or write-zeroes.
     Write { request: RequestKey },
-    /// A read's fill.
-    Read { buffer: BufferId },
+    /// A read's fill, and its content for as long as somebody needs it.
+    Read { buffer: Option<BufferId> },
 }
 
 /// A key that waits for a batch.
@@ -111,6 +114,7 @@ pub(crate) struct Keys {
     /// Whether what passes by counts as written.
     counts_passed: bool,
     pub buckets: Buckets,
+    priorities: Priorities,
     /// In the order in which they came.
     waiting: VecDeque<Key>,
     /// The number of the first of them.
@@ -138,7 +142,7 @@ impl Keys {
         let PersistenceChoice::Journal(choice) = composition.persistence else {
             unreachable!("buckets come with a journal")
         };
-        let JournalChoice { recount_part, journal_delay_ms, .. } = choice;
+        let JournalChoice { recount_part, journal_delay_ms, priorities_part, .. } = choice;
         let WritesChoice::Extents(writes) = composition.writes else { unreachable!("and with extents") };
         let counts_passed = match composition.destage {
             DestageChoice::Pi(pi) => pi.era != PiEra::C,
@@ -147,6 +151,7 @@ impl Keys {
         Keys {
             counts_passed,
             buckets: Buckets::new(layout, &composition.replacement, recount_part, held, seed),
+            priorities: Priorities::new(priorities_part, layout.buckets),
             waiting: VecDeque::new(),
             first_key: 0,
             tail: Tail::Idle,
@@ -191,7 +196,8 @@ impl Keys {
 
     /// How many keys can go into a batch, from the first on.
     fn ready(&self) -> usize {
-        self.waiting.iter().take_while(|key| key.state != KeyState::Writing).count()
+        let applied = self.applied();
+        applied + self.waiting.range(applied..).take_while(|key| key.state != KeyState::Writing).count()
     }
 
     /// Whether the device still reads a buffer of a request for a bucket.

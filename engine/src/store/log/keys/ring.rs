@@ -48,22 +48,18 @@ impl Machine<LogStore> {
     }
 
     /// Puts keys into a batch that the index has already. False if some of them are left.
-    pub(in crate::store::log) fn gather_applied<M: Memory>(
-        &mut self,
-        draft: &mut Draft,
-        memory: &mut M,
-    ) -> bool {
+    pub(in crate::store::log) fn gather_applied(&mut self, draft: &mut Draft) -> bool {
         if self.is_mutated(Mutation::RecordsBeforeKeys) {
             return true;
         }
         if self.store.appender.keys().has_applied() {
-            self.gather_keys(draft, memory);
+            self.gather_keys(draft);
         }
         !self.store.appender.keys().has_applied()
     }
 
     /// Puts keys into a batch, in the order in which they came.
-    pub(in crate::store::log) fn gather_keys<M: Memory>(&mut self, draft: &mut Draft, memory: &mut M) {
+    pub(in crate::store::log) fn gather_keys(&mut self, draft: &mut Draft) {
         while draft.entries.len() < draft.entries_max {
             let keys = self.store.appender.keys_mut();
             let Some(key) = keys.waiting.front() else { break };
@@ -76,14 +72,14 @@ impl Machine<LogStore> {
             let key = keys.waiting.pop_front().expect("just seen");
             keys.first_key += 1;
             if key.state != KeyState::Gone {
-                self.gather_key(key, draft, memory);
+                self.gather_key(key, draft);
             }
         }
         let now = self.now;
         self.store.appender.keys_mut().keys_left(now);
     }
 
-    fn gather_key<M: Memory>(&mut self, key: Key, draft: &mut Draft, memory: &mut M) {
+    fn gather_key(&mut self, key: Key, draft: &mut Draft) {
         let Key { source, volume, blocks, place, checksums, space, state, written } = key;
         let checksums_at = draft.checksums.len();
         let is_applied = state == KeyState::Applied;
@@ -108,12 +104,12 @@ impl Machine<LogStore> {
                     Publish::Part { request, volume, blocks, place, checksums_at }
                 });
             }
-            Source::Read { buffer } if is_applied => {
-                memory.release(buffer);
+            Source::Read { .. } if is_applied => {
                 draft.push_key_publish(KeyPublish::Applied { request: None, volume, blocks });
             }
             Source::Read { buffer } => {
                 let place = place.expect("a fill has data");
+                let buffer = buffer.expect("it is kept until the index has its blocks");
                 draft.publish.push(Publish::Fill { volume, blocks, place, checksums_at, buffer });
             }
         }
