@@ -69,6 +69,14 @@ start_forebay() {
 start_forebay_ublk() { start_forebay $ssd $hdd ublk; }
 start_forebay_nbd() { start_forebay $ssd $hdd nbd; }
 
+# The profiles of two of the kernel's caches, set as those are.
+start_as() { start_forebay $ssd $hdd ublk --unsafe --mode writeback --profile /tests/profiles/$1.toml; }
+start_as_bcache() {
+    sed -i 's/^\(cutoff_bytes\|congested_.*\) = .*/\1 = 0/' /tests/profiles/bcache.toml
+    start_as bcache
+}
+start_as_dm_cache() { start_as dm-cache; }
+
 # The doors alone: a volume of the SSD that nothing is cached of.
 start_floor() {
     truncate -s 64M /dev/shm/cache

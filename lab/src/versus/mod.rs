@@ -62,6 +62,11 @@ const KERNELS: [&str; 3] = ["bcache", "dm-cache", "dm-writecache"];
 /// The device limit.
 const SSD: &str = "ssd";
 
+/// The cache of the kernel whose profile a system of ours runs with.
+fn imitated(name: &str) -> Option<&str> {
+    name.strip_prefix("as-")
+}
+
 fn system<'a>(systems: &'a [System], name: &str) -> Option<&'a System> {
     systems.iter().find(|system| system.system == name)
 }

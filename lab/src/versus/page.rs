@@ -1,15 +1,66 @@
 //! Tables, and the sentences around them.
 
-use super::{Job, System, best_kernel, jobs, rate};
+use super::{Job, System, best_kernel, imitated, jobs, rate, system};
 use std::fmt::Write as _;
 
 /// Part by which repeats of a run differ; less is no difference.
 const NOISE: f64 = 0.03;
 const OURS: [&str; 2] = ["forebay-ublk", "forebay-nbd"];
 
-/// The table of requests a second, and how ours compare.
+/// Part by which an imitation may differ from what it imitates.
+const ALIKE: f64 = 0.15;
+
+/// The tables of requests a second: how ours compare, and how alike our profiles are to what they imitate.
 #[must_use]
 pub fn rates(systems: &[System]) -> String {
+    let (imitations, compared) = without_imitations(systems);
+    let mut text = beside_each_other(&compared);
+    for table in likenesses(&imitations, &compared) {
+        text.push('\n');
+        text.push_str(&table);
+    }
+    text
+}
+
+/// Our profiles of caches of the kernel, and all others.
+fn without_imitations(systems: &[System]) -> (Vec<System>, Vec<System>) {
+    systems.iter().cloned().partition(|system| imitated(&system.system).is_some())
+}
+
+/// A table of each imitation whose original was measured, too.
+fn likenesses(imitations: &[System], compared: &[System]) -> Vec<String> {
+    let table = |ours: &System| Some(likeness(system(compared, imitated(&ours.system)?)?, ours));
+    imitations.iter().filter_map(table).collect()
+}
+
+/// A table of an imitation beside what it imitates, and in how many jobs they are alike.
+fn likeness(real: &System, ours: &System) -> String {
+    let mut rows = vec![
+        ["requests a second", &real.system, &ours.system, "ours : real", "real, us", "ours, us"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    let (mut all, mut alike) = (0, 0);
+    for job in &real.jobs {
+        let Some(own) = ours.job(&job.job) else { continue };
+        let ratio = own.per_second / job.per_second;
+        let is_alike = (ratio - 1.0).abs() <= ALIKE;
+        (all, alike) = (all + 1, alike + u32::from(is_alike));
+        let word = if is_alike { "" } else { ", differs" };
+        let latency = |job: &Job| format!("{:.0} / {:.0}", job.p50_us, job.p99_us);
+        rows.push(vec![
+            job.job.clone(),
+            format!("{:.0}", job.per_second),
+            format!("{:.0}", own.per_second),
+            format!("{ratio:.2}{word}"),
+            latency(job),
+            latency(own),
+        ]);
+    }
+    format!("{}\n{alike} of {all} within {:.0} %.\n", table(&rows), ALIKE * 100.0)
+}
+
+fn beside_each_other(systems: &[System]) -> String {
     let mut rows = vec![head(systems, "requests a second")];
     rows[0].extend(OURS.map(|name| format!("{name} : best kernel cache")));
     for job in jobs(systems) {
@@ -43,22 +94,28 @@ pub fn page(systems: &[System], command: &str) -> String {
         let of_daemon = job.daemon_instructions / 1000.0;
         if of_daemon > 0.0 { format!("{all} ({of_daemon:.0})") } else { all }
     };
+    let (imitations, compared) = without_imitations(systems);
     let mut page = String::from(INTRODUCTION);
     page.push_str("\n![Each system as a part of what the SSD does alone](versus.svg)\n\n");
-    page.push_str(&rates(systems));
+    page.push_str(&beside_each_other(&compared));
     page.push('\n');
     for name in OURS {
-        page.push_str(&losses(systems, name));
+        page.push_str(&losses(&compared, name));
     }
     page.push_str(
         "\n## Latency\n\nMedian / 99th percentile in microseconds; of reads and writes the worse one.\n\n",
     );
-    page.push_str(&cells(systems, "latency, us", latency));
+    page.push_str(&cells(&compared, "latency, us", latency));
     page.push_str(
         "\n## Instructions\n\nThousands for a request: of the whole computer, fio among them, and in brackets of the \
          daemon\nand of the kernel in its name.\n\n",
     );
-    page.push_str(&cells(systems, "thousand instructions", thousands));
+    page.push_str(&cells(&compared, "thousand instructions", thousands));
+    let alike = likenesses(&imitations, &compared);
+    if !alike.is_empty() {
+        page.push_str(IMITATIONS);
+        page.push_str(&alike.join("\n"));
+    }
     page.push_str(&provenance(systems, command));
     page
 }
@@ -162,4 +219,18 @@ describes.
   passthrough: what the way through the daemon costs without a cache.
 - In each row Forebay is compared with the best of the three kernel caches, which is not the same
   one in all rows.
+";
+
+const IMITATIONS: &str = "
+## Our profiles of two of them
+
+The profiles `bcache` and `dm-cache` with `--unsafe`, set as the kernel's are and served by ublk,
+beside the real ones. A difference of up to 15 % counts as none. Latencies as above.
+
+- What the kernel does in its own context our daemon does behind ublk: at depth 1 and for large
+  requests that alone is up to a tenth (`floor-ublk` above).
+- Which blocks dm-cache promotes depends on the times of its requests. So the first three rows of
+  the real one differ by half and more from run to run, and those that read the same blocks with
+  them.
+
 ";

@@ -70,6 +70,20 @@ fn a_job_that_a_system_did_not_do_is_left_open() {
 }
 
 #[test]
+fn a_profile_of_ours_stands_beside_what_it_imitates() {
+    let mut systems = example();
+    systems.push(measured("as-bcache", &[1000.0, 580.0, 300.0]));
+    let text = page(&systems, "make versus");
+    let (_, table) = text.split_once("## Our profiles").expect("there is a table of them");
+    assert_eq!(row(table, "job 0")[1..4], ["900", "1000", "1.11"]);
+    assert_eq!(row(table, "job 1")[1..4], ["500", "580", "1.16, differs"]);
+    assert!(table.contains("2 of 3 within 15 %."), "{table}");
+    let (first, _) = text.split_once("## Our profiles").expect("seen above");
+    assert!(!first.contains("as-bcache"), "nowhere else");
+    assert!(!page(&example(), "make versus").contains("## Our profiles"), "nobody is imitated there");
+}
+
+#[test]
 fn the_picture_has_a_bar_and_a_figure_for_each_system_and_job() {
     let picture = plot(&example()).expect("it can be drawn");
     for figure in ["450", "990", "308", "900"] {
