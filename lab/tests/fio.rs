@@ -168,7 +168,7 @@ fn a_time_based_job_begins_again_as_fio_does() {
         let text = format!("[{name}]\nioengine=null\nbs=4k\ntime_based\nruntime=1\n{options}\n");
         let jobs = parse(&text).expect("it is known");
         // With a pause after each request, or fio's log would have millions.
-        let theirs = asked_by_fio(&format!("{text}thinktime=1000\n"), name);
+        let theirs = asked_by_fio(&format!("{text}thinktime=200\n"), name);
         assert!(theirs.len() > 3 * 64, "{name}: the file has 64 blocks: {}", theirs.len());
         let ours: Vec<Ask> = Sequence::new(&jobs[0]).expect("it can be run").take(theirs.len()).collect();
         let theirs: Vec<Ask> = theirs.into_iter().map(|(.., ask)| ask).collect();
