@@ -318,7 +318,7 @@ mutations! {
     /// Hazard 6, rule 7: the origin gets a write-through before its log entry is durable: the cache goes on
     /// with v0, until that is evicted.
     OriginBeforeLogFlush,
-    /// Rule 7: v1 on its way home and v2 of a write-through reach the origin in any order.
+    /// Rule 7: v1 on its way home and v2 of a write-through reach the origin in any order; so do two writes around the cache.
     OverlapAtOrigin,
     /// Rule 7: v1 and v2 share their blocks on the way into the log. The mode changed while they waited: both go to the origin
     /// at the same time.

@@ -194,15 +194,56 @@ fn a_write_waits_for_no_read_of_the_origin() {
     // What the cache has is read from there.
     write(&mut world, blocks(10, 2));
     write(&mut world, sectors(83, 8));
-    // Dirty copies stay, and FUA waits for no flush of the origin.
-    let beside_dirty = world.write(0, sectors(92, 8));
+    // FUA waits for no flush of the origin.
     let durable = world.write_fua(0, sectors(401, 2));
     world.pass(Nanos::SECOND).unwrap();
-    assert_eq!(world.outstanding_of(0), 2, "both read the origin first");
+    assert_eq!(world.outstanding_of(0), 1, "it reads the origin first");
     world.release();
-    world.succeed(beside_dirty).unwrap();
     world.succeed(durable).unwrap();
     assert_eq!(counters(&world).write_bypasses, Bypasses { unaligned_blocks: 2, ..NONE });
+    world.verify().unwrap();
+}
+
+/// What follows a write that entered does not have to enter, too.
+#[test]
+fn of_a_write_with_a_dirty_block_at_its_edge_that_alone_enters() {
+    let mut world = opened(without_waits());
+    world.hold(|io| io.is_origin(0, Kind::Read));
+    write(&mut world, blocks(10, 1));
+    let unaligned = |world: &World| counters(world).write_bypasses.unaligned_blocks;
+    // From its middle on, up to its middle, and what follows the first one.
+    for (range, around) in [(sectors(84, 14), 2), (sectors(70, 12), 4), (sectors(98, 8), 6)] {
+        write(&mut world, range);
+        assert_eq!(unaligned(&world), around);
+    }
+    // A dirty block in the midst of it, and one at each edge: all of it enters, and reads the origin.
+    write(&mut world, blocks(21, 1));
+    let around_it = world.write(0, sectors(163, 20));
+    world.pass(10 * Nanos::MILLISECOND).unwrap();
+    assert!(world.answer(around_it).is_none(), "it reads the origin first");
+    world.release();
+    world.succeed(around_it).unwrap();
+    assert_eq!(unaligned(&world), 6);
+    world.verify().unwrap();
+}
+
+/// Two writes around the cache share a block and no sector, and go together. One that has to enter after all reads the rest of
+/// the block when the other one is there.
+#[test]
+fn a_write_that_the_origin_refuses_waits_for_the_one_beside_it() {
+    let mut world = opened(without_waits());
+    let is_write = |io: &IoView| io.is_origin(0, Kind::Write);
+    world.hold(is_write);
+    let (refused, beside) = (world.write(0, sectors(81, 2)), world.write(0, sectors(83, 4)));
+    world.pass(Nanos::MILLISECOND).unwrap();
+    let [first, _] = world.pending(is_write)[..] else { panic!("neither waits for the other") };
+    world.complete_failed(first.id, Errno::IO).unwrap();
+    world.pass(10 * Nanos::MILLISECOND).unwrap();
+    assert!(world.answer(refused).is_none(), "it waits");
+    world.release();
+    world.succeed(beside).unwrap();
+    world.succeed(refused).unwrap();
+    world.pass(5 * Nanos::SECOND).unwrap();
     world.verify().unwrap();
 }
 

@@ -57,15 +57,30 @@ impl<S: Store> Machine<S> {
         let active = &mut self.requests[key];
         active.hold = Some(hold);
         active.held = blocks;
-        let volume = self.volume_mut(volume_index);
-        if volume.guard.is_free(blocks, hold) {
-            volume.guard.acquire(blocks, hold);
+        if self.take_hold(key) {
             self.begin_change(key, memory);
-        } else {
-            volume.guard.wait(blocks);
+        }
+    }
+
+    /// Takes the hold that a request wants on its blocks; if they are not free it waits for them in the guard's queue.
+    pub(crate) fn take_hold(&mut self, key: RequestKey) -> bool {
+        let active = &self.requests[key];
+        let (volume_index, blocks) = (active.volume, active.held);
+        let hold = active.hold.expect("chosen when the request began");
+        let beside = active.sectors_beside();
+        let guard = &mut self.volume_mut(volume_index).guard;
+        let is_free = guard.is_free(blocks, hold) && beside.is_none_or(|range| guard.is_apart(range));
+        if !is_free {
+            guard.wait(blocks);
             // The request does not hold its blocks yet: queued requests hold nothing.
             self.requests.wait_for_blocks(key);
+            return false;
         }
+        guard.acquire(blocks, hold);
+        if let Some(range) = beside {
+            guard.sectors_held(range);
+        }
+        true
     }
 
     pub(crate) fn retry_guard_queue<M: Memory>(&mut self, memory: &mut M) {
@@ -75,16 +90,8 @@ impl<S: Store> Machine<S> {
         }
         for _ in 0..self.requests.for_blocks().count() {
             let Some(key) = self.requests.next_for_blocks() else { break };
-            let active = &self.requests[key];
-            let (volume_index, blocks) = (active.volume, active.held);
-            let hold = active.hold.expect("chosen when the request began");
-            let guard = &mut self.volume_mut(volume_index).guard;
-            if guard.is_free(blocks, hold) {
-                guard.acquire(blocks, hold);
+            if self.take_hold(key) {
                 self.begin_change(key, memory);
-            } else {
-                guard.wait(blocks);
-                self.requests.wait_for_blocks(key);
             }
         }
     }
@@ -126,6 +133,14 @@ impl<S: Store> Machine<S> {
         let may_bypass = |m: &Self| !m.has_dirty(volume_index, blocks) || m.is_mutated(Mutation::BypassDirty);
         let around = passes.filter(|_| may_bypass(self));
         let route = if around.is_some() { Route::Origin } else { route };
+        // What is cached changed while it waited.
+        let stays = route == Route::Origin && self.stays_beside(key);
+        if !stays && !self.leave_others(key) {
+            return;
+        }
+        if let (Some(why), None) = (passes, around) {
+            self.split_off_dirty_edge(key, why);
+        }
         // RULE 7: the mode may have changed while the request waited. In the cache overlapping writes may go together,
         // to the origin they may not.
         if route != Route::Log && !self.is_mutated(Mutation::SharersGoHome) && !self.unshare(key) {
@@ -226,17 +241,19 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// Turns a request's hold into an exclusive one; false if it has to wait for destages under way, after
+    /// Turns a request's hold into an exclusive one, but for a beside one; false if it has to wait for destages under way, after
     /// which [`Machine::look_at_settling`] goes on.
     pub(crate) fn take_exclusive(&mut self, key: RequestKey) -> bool {
         let active = &mut self.requests[key];
         let (volume_index, blocks) = (active.volume, active.held);
-        let before = active.hold.replace(Hold::Exclusive).expect("a change holds its blocks");
+        let before = active.hold.expect("a change holds its blocks");
         let guard = &mut self.volume_mut(volume_index).guard;
-        if before != Hold::Exclusive {
+        if !matches!(before, Hold::Exclusive | Hold::Beside) {
             guard.acquire(blocks, Hold::Exclusive);
             guard.release(blocks, before);
+            self.requests[key].hold = Some(Hold::Exclusive);
         }
+        let guard = &self.volume(volume_index).guard;
         if guard.is_settled(blocks) {
             return true;
         }
@@ -264,8 +281,17 @@ impl<S: Store> Machine<S> {
         false
     }
 
+    /// Whether a request that holds its blocks beside others may go to the origin so. Those with another hold need not be asked.
+    fn stays_beside(&self, key: RequestKey) -> bool {
+        // HAZARD 12: what waits for room must not keep off the destage that makes it.
+        let active = &self.requests[key];
+        active.hold != Some(Hold::Beside)
+            || S::has_room_to_forget(self)
+            || !S::has_to_forget(self, active.volume, active.blocks)
+    }
+
     /// Turns an exclusive hold back into a merging one, which keeps no destage off.
-    fn end_exclusive(&mut self, key: RequestKey) {
+    pub(crate) fn end_exclusive(&mut self, key: RequestKey) {
         let active = &mut self.requests[key];
         let (volume_index, blocks) = (active.volume, active.held);
         let before = active.hold.replace(Hold::Merging);
@@ -287,6 +313,13 @@ impl<S: Store> Machine<S> {
             return false;
         }
         self.origin_failed(volume_index, OriginWork::Write, errno);
+        if self.requests[key].hold == Some(Hold::Beside) {
+            // What it does not write of its blocks others may be writing.
+            if self.leave_others(key) {
+                self.begin_again(key, memory);
+            }
+            return true;
+        }
         // HAZARD 12: in the cache it may wait for room.
         self.end_exclusive(key);
         self.begin_again(key, memory);
@@ -324,6 +357,12 @@ impl<S: Store> Machine<S> {
                 self.volume_mut(volume_index).counters.write_bypasses.failed_blocks += blocks.count;
             }
             self.change_origin(key, memory);
+            return;
+        }
+        if !self.stays_beside(key) {
+            if self.leave_others(key) {
+                self.begin_change(key, memory);
+            }
             return;
         }
         if !self.keep_exclusive(key) {

@@ -90,20 +90,20 @@ impl<S: Store> Machine<S> {
 
     /// Turns a shared hold into a merging one; false if the request has to wait for that in the guard's queue.
     pub(crate) fn unshare(&mut self, key: RequestKey) -> bool {
-        if self.requests[key].hold != Some(Hold::Shared) {
-            return true;
-        }
+        self.requests[key].hold != Some(Hold::Shared) || self.merge_alone(key)
+    }
+
+    /// Turns a beside hold into a merging one; false if the request has to wait for that in the guard's queue.
+    pub(crate) fn leave_others(&mut self, key: RequestKey) -> bool {
+        self.requests[key].hold != Some(Hold::Beside) || self.merge_alone(key)
+    }
+
+    fn merge_alone(&mut self, key: RequestKey) -> bool {
         self.release_hold(key);
-        let active = &mut self.requests[key];
-        active.hold = Some(Hold::Merging);
-        let (volume, blocks) = (active.volume, active.held);
-        let guard = &mut self.volume_mut(volume).guard;
-        if guard.is_free(blocks, Hold::Merging) {
-            guard.acquire(blocks, Hold::Merging);
+        self.requests[key].hold = Some(Hold::Merging);
+        if self.take_hold(key) {
             return true;
         }
-        guard.wait(blocks);
-        self.requests.wait_for_blocks(key);
         // The holder of these blocks may wait for a share: the one granted here goes back until the blocks are free.
         self.release_share(key, u64::MAX);
         self.share.wake();

@@ -6,22 +6,25 @@
 //!
 //! | hold | held by | from | to | excludes |
 //! | --- | --- | --- | --- | --- |
-//! | shared | a write of whole blocks in writeback | submit | publication | merging, exclusive |
-//! | merging | every other change, at first | submit | publication | shared, merging, exclusive |
+//! | shared | a write of whole blocks in writeback | submit | publication | merging, exclusive, beside |
+//! | merging | every other change, at first | submit | publication | shared, merging, exclusive, beside |
 //! | exclusive | a change that goes to the origin | its turn there | reply | all but copying decided later |
+//! | beside | a write around the cache that asks for no read | its turn | reply | the same, but of beside only the same sectors |
 //! | publishing | a part of a change in a batch | assembly | publication | copying |
 //! | copying | a fill or a relocation | assembly of its batch | publication | exclusive |
 //! | destaging | a destage | choice | origin flush | exclusive, destaging |
 //!
 //! A request that waits for room in the log holds nothing that a destage or a relocation waits for: these make the
 //! room (hazard 12). That is why merging and exclusive are two holds.
+//! Beside is one: it leaves the others and merges, if the cache has no room to forget what it has of its blocks.
 //!
-//! Every shared, merging, exclusive and destaging hold counts as a *change* of its region when it
+//! Every shared, merging, exclusive, beside and destaging hold counts as a *change* of its region when it
 //! begins and when it ends. A fill compares the count (hazard 1); one that waits after that has its blocks watched.
 
 use crate::mutation::{Mutation, Mutations};
 use crate::number::{index_wide, wide};
 use crate::units::SectorRange;
+use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -39,6 +42,8 @@ pub enum Hold {
     Merging,
     /// Changes the origin.
     Exclusive,
+    /// Changes sectors of the origin, beside others that change other sectors.
+    Beside,
     /// Is in a batch on its way to the device.
     Publishing,
     /// Appends a copy of what is there.
@@ -63,6 +68,7 @@ impl Hold {
             Hold::Publishing => 3,
             Hold::Copying => 4,
             Hold::Destaging => 5,
+            Hold::Beside => 6,
         }
     }
 }
@@ -96,7 +102,7 @@ impl Blocks {
 struct Slot {
     changes: u32,
     /// The holds of each purpose, by [`Hold::place`].
-    holds: [u16; 6],
+    holds: [u16; 7],
     waiting: u16,
     /// The origin epoch of the last write to the origin in this region.
     origin_epoch: u64,
@@ -106,6 +112,12 @@ impl Slot {
     #[inline]
     fn is_held(&self, hold: Hold) -> bool {
         self.holds[hold.place()] > 0
+    }
+
+    /// Whether somebody changes the origin for a client.
+    #[inline]
+    fn is_passed_by(&self) -> bool {
+        self.is_held(Hold::Exclusive) || self.is_held(Hold::Beside)
     }
 }
 
@@ -126,6 +138,8 @@ struct Watch {
 /// The guard of one volume.
 pub struct Guard {
     slots: Vec<Slot>,
+    /// The sectors of beside holds: first ones, and ends.
+    beside: BTreeMap<u64, u64>,
     /// The watches, oldest first.
     watches: Vec<Watch>,
     last_watch: u64,
@@ -141,7 +155,13 @@ impl Guard {
         let round = 1usize << slot_bits;
         let less = if slot_bits >= LARGE_BITS { round / 16 + 1 } else { 0 };
         let slots = vec![Slot::default(); round - less];
-        Guard { slots, watches: Vec::new(), last_watch: 0, mutations: Mutations::NONE }
+        Guard {
+            slots,
+            beside: BTreeMap::new(),
+            watches: Vec::new(),
+            last_watch: 0,
+            mutations: Mutations::NONE,
+        }
     }
 
     #[inline]
@@ -168,8 +188,11 @@ impl Guard {
         self.slots_of(blocks).all(|at| {
             let slot = &self.slots[at];
             let holds_allow = match hold {
-                Hold::Shared => !(slot.is_held(Hold::Merging) || slot.is_held(Hold::Exclusive)),
+                Hold::Shared => !(slot.is_held(Hold::Merging) || slot.is_passed_by()),
                 Hold::Merging => {
+                    !(slot.is_held(Hold::Shared) || slot.is_held(Hold::Merging) || slot.is_passed_by())
+                }
+                Hold::Beside => {
                     !(slot.is_held(Hold::Shared)
                         || slot.is_held(Hold::Merging)
                         || slot.is_held(Hold::Exclusive))
@@ -184,18 +207,35 @@ impl Guard {
                 // HAZARD 12: writes that wait for room do not keep off the destage that makes it: both would
                 // wait for ever.
                 Hold::Destaging if self.mutations.has(Mutation::WaitersBlockDestage) => {
-                    !(slot.is_held(Hold::Exclusive)
-                        || slot.is_held(Hold::Destaging)
-                        || slot.is_held(Hold::Merging))
+                    !(slot.is_passed_by() || slot.is_held(Hold::Destaging) || slot.is_held(Hold::Merging))
                 }
-                Hold::Destaging => !(slot.is_held(Hold::Exclusive) || slot.is_held(Hold::Destaging)),
+                Hold::Destaging => !(slot.is_passed_by() || slot.is_held(Hold::Destaging)),
             };
-            let queue_allows = slot.waiting == 0 || !matches!(hold, Hold::Shared | Hold::Merging);
+            let gives_way = matches!(hold, Hold::Shared | Hold::Merging | Hold::Beside);
+            let queue_allows = slot.waiting == 0 || !gives_way;
             holds_allow && queue_allows
         })
     }
 
-    /// Whether an exclusive hold on `blocks` has them to itself: all holds that began before it are over.
+    /// Whether no beside hold has any of these sectors.
+    #[must_use]
+    pub fn is_apart(&self, range: SectorRange) -> bool {
+        // RULE 7: no write overlaps another one in flight to the same origin range.
+        let before = self.beside.range(..range.end()).next_back();
+        before.is_none_or(|(_, &end)| end <= range.start) || self.mutations.has(Mutation::OverlapAtOrigin)
+    }
+
+    /// Notes the sectors of a beside hold that begins.
+    pub fn sectors_held(&mut self, range: SectorRange) {
+        self.beside.insert(range.start, range.end());
+    }
+
+    /// Notes the sectors of a beside hold that ends.
+    pub fn sectors_released(&mut self, range: SectorRange) {
+        self.beside.remove(&range.start);
+    }
+
+    /// Whether an exclusive or beside hold on `blocks` has them to itself: all holds that began before it are over.
     #[must_use]
     pub fn is_settled(&self, blocks: Blocks) -> bool {
         self.slots_of(blocks).all(|at| {
@@ -212,7 +252,7 @@ impl Guard {
     /// the caller knows that these blocks are not.
     #[must_use]
     pub fn allows_home(&self, blocks: Blocks) -> bool {
-        self.slots_of(blocks).all(|at| !self.slots[at].is_held(Hold::Exclusive))
+        self.slots_of(blocks).all(|at| !self.slots[at].is_passed_by())
     }
 
     /// Whether the flush of epoch `flushed_epoch` covers every write to the origin in these blocks.
@@ -308,7 +348,7 @@ impl Guard {
             let slot = &self.slots[at];
             let is_changing = slot.is_held(Hold::Shared)
                 || slot.is_held(Hold::Merging)
-                || slot.is_held(Hold::Exclusive)
+                || slot.is_passed_by()
                 || slot.is_held(Hold::Destaging);
             if is_changing && !self.mutations.has(Mutation::FillDuringChange) {
                 return None;
@@ -359,6 +399,25 @@ mod tests {
         guard.release(blocks(0, 1), Hold::Destaging);
         assert!(guard.is_settled(blocks(0, 1)));
         assert!(!guard.is_free(blocks(1, 1), Hold::Shared));
+    }
+
+    #[test]
+    fn writes_around_the_cache_go_beside_each_other_if_their_sectors_differ() {
+        let mut guard = Guard::new(6);
+        let sectors = |start, sectors| SectorRange { start, sectors };
+        guard.acquire(blocks(0, 2), Hold::Beside);
+        guard.sectors_held(sectors(3, 9));
+        for hold in [Hold::Shared, Hold::Merging, Hold::Destaging] {
+            assert!(!guard.is_free(blocks(1, 1), hold), "{hold:?}");
+        }
+        assert!(guard.is_free(blocks(1, 1), Hold::Beside));
+        assert!(guard.is_apart(sectors(12, 4)) && guard.is_apart(sectors(0, 3)));
+        for (start, count) in [(0, 4), (3, 1), (11, 1), (0, 100)] {
+            assert!(!guard.is_apart(sectors(start, count)), "{start}, {count}");
+        }
+        guard.sectors_released(sectors(3, 9));
+        guard.release(blocks(0, 2), Hold::Beside);
+        assert!(guard.is_apart(sectors(0, 100)) && guard.is_free(blocks(0, 1), Hold::Merging));
     }
 
     #[test]

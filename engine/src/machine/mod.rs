@@ -33,6 +33,7 @@ pub mod scrub;
 pub(crate) mod share;
 pub(crate) mod share_queue;
 pub(crate) mod slow_cache;
+pub(crate) mod split;
 pub(crate) mod superblock;
 pub(crate) mod volume;
 pub(crate) mod volumes;
@@ -509,6 +510,12 @@ impl<S: Store> Machine<S> {
 
     /// Answers a request and forgets it.
     pub(crate) fn reply<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
+        if self.requests[key].error.is_none()
+            && let Some(later) = self.requests[key].later.take()
+        {
+            self.carry_on(key, later, memory);
+            return;
+        }
         self.release_hold(key);
         S::request_ended(self, key, memory);
         self.release_share(key, u64::MAX);
@@ -549,8 +556,12 @@ impl<S: Store> Machine<S> {
     #[inline]
     pub(crate) fn release_hold(&mut self, key: RequestKey) {
         let active = &mut self.requests[key];
+        let beside = active.sectors_beside();
         let Some(hold) = active.hold.take() else { return };
         let (volume, blocks) = (active.volume, active.held);
+        if let (Some(range), Some(volume)) = (beside, &mut self.volumes[volume.at()]) {
+            volume.guard.sectors_released(range);
+        }
         self.release_guard(volume, blocks, hold);
     }
 

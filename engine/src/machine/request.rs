@@ -2,10 +2,11 @@
 
 use crate::effect::{Errno, Request, RequestId, RequestOp};
 use crate::machine::guard::{Blocks, Hold};
+use crate::machine::split::Part;
 use crate::memory::{BufferId, Slice};
 use crate::number::to_u32;
 use crate::status::Bypass;
-use crate::units::{SECTORS_PER_BLOCK, VolumeIndex};
+use crate::units::{SECTORS_PER_BLOCK, SectorRange, VolumeIndex};
 
 /// A request's slot in the engine's table.
 pub(crate) type RequestKey = usize;
@@ -120,6 +121,8 @@ pub(crate) struct Active {
     /// The sequence of the last batch with a part of it.
     pub sequence: u64,
     pub error: Option<Errno>,
+    /// The part of a write that was put off until the other one is done.
+    pub later: Option<Part>,
 }
 
 impl Active {
@@ -150,7 +153,23 @@ impl Active {
             reserved_blocks: 0,
             sequence: 0,
             error: None,
+            later: None,
         }
+    }
+
+    /// The sectors that it holds beside others, if it does.
+    #[inline]
+    pub fn sectors_beside(&self) -> Option<SectorRange> {
+        match self.op {
+            RequestOp::Write { range, .. } if self.hold == Some(Hold::Beside) => Some(range),
+            _ => None,
+        }
+    }
+
+    /// Makes it a write of that part alone.
+    pub fn becomes(&mut self, (range, from): Part) {
+        self.op = RequestOp::Write { range, from, fua: self.wants_fua() };
+        self.blocks = Blocks::touched_by(range);
     }
 
     /// The client's buffer.
@@ -192,6 +211,8 @@ impl Active {
 
     /// Whether it is a write that is answered when its batch is published.
     pub fn is_logged_write(&self) -> bool {
-        matches!(self.op, RequestOp::Write { fua: false, .. }) && self.route == Route::Log
+        matches!(self.op, RequestOp::Write { fua: false, .. })
+            && self.route == Route::Log
+            && self.later.is_none()
     }
 }

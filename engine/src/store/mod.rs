@@ -257,6 +257,11 @@ pub(crate) trait Changing: Operations {
         let _ = (m, key);
         None
     }
+    /// Whether a write may go into the cache in part and then around it in part.
+    fn may_split(m: &Machine<Self>) -> bool {
+        let _ = m;
+        false
+    }
     /// Whether a write that went around the cache, and that the origin refused, goes into the cache.
     fn takes_refused(m: &Machine<Self>) -> bool {
         let _ = m;

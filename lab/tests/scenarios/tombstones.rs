@@ -7,7 +7,7 @@ use engine::effect::{Errno, RequestOp, WriteMode};
 use engine::limits::Config;
 use forebay_lab::disk::Fate;
 use forebay_lab::disk::faults::Kind;
-use forebay_lab::world::{Setup, World};
+use forebay_lab::world::{IoView, Setup, World};
 
 crate::scenarios! {
     rule_05_summary_says_no_more_than_its_last_batch: FooterAheadOfBatches, wide;
@@ -22,6 +22,8 @@ crate::scenarios! {
     rule_07_bypass_of_zeroes_that_are_home: ForgetZeroesHome, writearound;
     rule_07_dirty_block_is_never_bypassed: BypassDirty, writeback, on RINGS;
     rule_07_part_of_a_dirty_block_bypasses_nothing: BypassDirty, without_waits, on INLINE;
+    rule_07_writes_around_the_cache_overlap_nowhere: OverlapAtOrigin, without_waits, on INLINE;
+    rule_07_tombstone_of_the_write_beside: TombstoneUnflushed, without_waits, on INLINE;
     rule_08_what_is_dropped_leaves_a_tombstone: DropWithoutTombstone, writearound;
     rule_08_tombstone_is_not_overtaken: OvertakeTombstone, writearound;
 }
@@ -161,6 +163,40 @@ fn rule_07_part_of_a_dirty_block_bypasses_nothing(world: &mut World) -> Run {
     let ticket = world.write(0, sectors(84, 8));
     world.succeed(ticket)?;
     read(world, 0, 10, 2)
+}
+
+/// Two writes around the cache share a block, and go together; a third one shares a sector with one of them, and waits.
+fn rule_07_writes_around_the_cache_overlap_nowhere(world: &mut World) -> Run {
+    begin(world)?;
+    let is_write = |io: &IoView| io.is_origin(0, Kind::Write);
+    world.hold(is_write);
+    let (one, beside) = (world.write(0, sectors(81, 2)), world.write(0, sectors(83, 4)));
+    world.pass(5 * MS)?;
+    assert_eq!(world.pending(is_write).len(), 2, "neither waits for the other");
+    let over = world.write(0, sectors(86, 8));
+    world.pass(5 * MS)?;
+    assert_eq!(world.pending(is_write).len(), 2, "it waits");
+    world.release();
+    for ticket in [one, beside, over] {
+        world.succeed(ticket)?;
+    }
+    read(world, 0, 10, 2)
+}
+
+/// Of two writes around the cache that share a block the first one has the tombstone of it, and the second one waits for that.
+fn rule_07_tombstone_of_the_write_beside(world: &mut World) -> Run {
+    begin(world)?;
+    fill(world, 0, 10, 1)?;
+    flush(world, 0)?;
+    // Who asked for a flush of late would have it merged.
+    world.pass(2000 * MS)?;
+    world.hold(|io| io.is_cache(Kind::Flush));
+    let _forgets = world.write(0, sectors(83, 8));
+    world.pass(5 * MS)?;
+    let _beside = world.write(0, sectors(78, 4));
+    world.pass(50 * MS)?;
+    cache_loses(world)?;
+    verify_and_evict(world)
 }
 
 fn rule_08_what_is_dropped_leaves_a_tombstone(world: &mut World) -> Run {

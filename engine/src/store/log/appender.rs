@@ -218,6 +218,11 @@ impl Appender {
         matches!(self, Appender::Inline(_) | Appender::Frames(_))
     }
 
+    /// Whether a write is answered when all of it is published, and neither before nor after that.
+    pub fn answers_when_published(&self) -> bool {
+        matches!(self, Appender::Inline(_) | Appender::Frames(_))
+    }
+
     /// Notes that a block is about to leave the cache, whose copy is at a place.
     pub fn leaves(&mut self, key: BlockKey, place: Place) {
         match self {

@@ -295,10 +295,22 @@ impl Changing for LogStore {
         blocks
     }
 
-    fn first_hold(_m: &Machine<LogStore>, _key: RequestKey, is_whole: bool) -> Hold {
+    fn first_hold(m: &Machine<LogStore>, key: RequestKey, is_whole: bool) -> Hold {
+        let active = &m.requests[key];
+        let goes_around = || {
+            m.store.policies.bypasses_waits
+                && m.config.order.is_none()
+                && matches!(active.op, RequestOp::Write { .. })
+                && m.bypasses_wait(key).is_some()
+                && !m.has_dirty(active.volume, active.blocks)
+        };
         // HAZARD 8: a write of part of a block reads the rest first. It holds the block alone, or a write in
-        // between would be lost.
-        if is_whole { Hold::Shared } else { Hold::Merging }
+        // between would be lost. One that goes around the cache reads nothing.
+        match is_whole {
+            true => Hold::Shared,
+            false if goes_around() => Hold::Beside,
+            false => Hold::Merging,
+        }
     }
 
     fn begin_write<M: Memory>(m: &mut Machine<LogStore>, key: RequestKey, memory: &mut M) {
@@ -320,6 +332,10 @@ impl Changing for LogStore {
 
     fn bars_write(m: &Machine<LogStore>, key: RequestKey) -> Option<Bypass> {
         if m.store.policies.bypasses_waits { m.bypasses_wait(key) } else { None }
+    }
+
+    fn may_split(m: &Machine<LogStore>) -> bool {
+        m.store.policies.bypasses_waits && m.store.appender.answers_when_published()
     }
 
     fn takes_refused(m: &Machine<LogStore>) -> bool {
