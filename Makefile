@@ -31,8 +31,8 @@ SYSTEMS ?=
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 30
 
-.PHONY: deb test-deb help build demo check test test-guest test-origins doc package test-package deny soak bench bench-engine \
-	bench-watching bench-origins versus fuzz
+.PHONY: deb test-deb help build demo check test test-guest test-xfstests test-origins doc package test-package deny soak \
+	bench bench-engine bench-watching bench-origins versus fuzz
 
 help:
 	@echo "make build   the release binary"
@@ -41,6 +41,7 @@ help:
 	@echo "make test    everything that CI runs"
 	@echo "make test-guest   kernel devices and systemd, in a virtual machine with Debian's kernel (as root;"
 	@echo "             GUEST_TESTS=$(GUEST_TESTS))"
+	@echo "make test-xfstests   xfstests of file systems on disks and on volumes, in that machine (as root; needs XFSTESTS=DIR)"
 	@echo "make test-origins   origins behind NBD, for long: kills (ORIGIN_KILLS=$(ORIGIN_KILLS)), a Ceph cluster, a bucket"
 	@echo "make doc     the reference of all crates, in $(TARGET)/doc"
 	@echo "make package what a registry would get, built from the packages alone"
@@ -79,6 +80,11 @@ test-guest:
 	@scripts/tools cc qemu-system-x86_64 busybox cpio depmod dpkg-deb xz mkfs.ext4 e2fsck mkfs.xfs udevadm setpriv
 	cargo build --release --locked -p forebay
 	TARGET=$(abspath $(TARGET)) scripts/guest $(GUEST_TESTS)
+
+test-xfstests:
+	@scripts/tools cc qemu-system-x86_64 busybox cpio depmod dpkg-deb xz mkfs.ext4 e2fsck
+	cargo build --release --locked -p forebay
+	TARGET=$(abspath $(TARGET)) scripts/guest-xfstests
 
 test-origins:
 	@scripts/tools cc fio jq python3 nbdinfo nbdcopy nbdkit qemu-nbd openssl setpriv

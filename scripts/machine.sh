@@ -91,3 +91,31 @@ add_modules() {
 
 # Writes the root directory into file $1.
 pack_root() { (cd "$root" && find . | cpio -o -H newc --quiet) >"$1"; }
+
+# Makes the directory $1 the root of a Debian system with the packages $3... and what they need. They are downloaded once,
+# into the directory $2; none of their scripts is run.
+debian_root() {
+    local root=$1 packages=$2 names package kind directory options=(-o "Dir::State::status=$2.new/nothing")
+    shift 2
+    if [ ! -d "$packages" ]; then
+        echo "guest: downloading the packages of a Debian system" >&2
+        rm -rf "$packages.new"
+        mkdir "$packages.new"
+        : >"$packages.new/nothing"
+        # What apt would install where nothing is.
+        names=$(apt-get "${options[@]}" -s install --no-install-recommends "$@" | awk '/^Inst/ { print $2 }')
+        # shellcheck disable=SC2086 # names of packages
+        (cd "$packages.new" && apt-get "${options[@]}" -qq download $names)
+        mv "$packages.new" "$packages"
+    fi
+    mkdir -p "$root"/usr/{bin,sbin,lib,lib64}
+    for directory in bin sbin lib lib64; do ln -s "usr/$directory" "$root/$directory"; done
+    for package in "$packages"/*.deb; do
+        dpkg-deb --fsys-tarfile "$package" |
+            tar -x -C "$root" --keep-directory-symlink --exclude='./usr/share/doc/*' --exclude='./usr/share/man/*' --exclude='./usr/share/locale/*'
+    done
+    # What scripts of packages do.
+    for kind in passwd group; do cp "$root/usr/share/base-passwd/$kind.master" "$root/etc/$kind"; done
+    ln -sf dash "$root/usr/bin/sh"
+    mkdir -p "$root"/{dev,proc,sys,run,usr/lib/modules}
+}
