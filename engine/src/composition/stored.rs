@@ -370,9 +370,12 @@ mod tests {
     #[test]
     fn buckets_from_before_priorities_were_written_have_no_rounds() {
         let mut buckets = Composition::plain_log();
-        for (name, value) in
-            [("replacement", "bucket-lru"), ("writes", "extents"), ("persistence", "journal"), ("priorities_part", "0")]
-        {
+        for (name, value) in [
+            ("replacement", "bucket-lru"),
+            ("writes", "extents"),
+            ("persistence", "journal"),
+            ("priorities_part", "0"),
+        ] {
             buckets.set(name, value).expect("it is there");
         }
         let mut old = superblock(&buckets);

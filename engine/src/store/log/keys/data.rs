@@ -96,7 +96,11 @@ impl Machine<LogStore> {
         let volume = self.requests[request].volume;
         let first = self.volume(volume).key(blocks.first);
         if !self.has_place_in_round(first, memory) {
-            self.store.log.client.push_front(ClientAppend::Part { request, blocks, source: PartSource::Data(slice) });
+            self.store.log.client.push_front(ClientAppend::Part {
+                request,
+                blocks,
+                source: PartSource::Data(slice),
+            });
             return false;
         }
         let LogStore { appender, segments, .. } = &mut self.store;
