@@ -63,12 +63,13 @@ impl<S: Store> Machine<S> {
     }
 
     /// Takes the hold that a request wants on its blocks; if they are not free it waits for them in the guard's queue.
+    #[inline(always)]
     pub(crate) fn take_hold(&mut self, key: RequestKey) -> bool {
         let active = &self.requests[key];
         let (volume_index, blocks) = (active.volume, active.held);
         let hold = active.hold.expect("chosen when the request began");
-        let beside = active.sectors_beside();
-        let guard = &mut self.volume_mut(volume_index).guard;
+        let beside = if hold == Hold::Beside { active.written() } else { None };
+        let guard = &mut self.volumes.of_mut(volume_index).guard;
         let is_free = guard.is_free(blocks, hold) && beside.is_none_or(|range| guard.is_apart(range));
         if !is_free {
             guard.wait(blocks);
@@ -81,6 +82,16 @@ impl<S: Store> Machine<S> {
             guard.sectors_held(range);
         }
         true
+    }
+
+    /// Gives back the sectors that a write had beside others.
+    #[inline(never)]
+    pub(crate) fn release_sectors(&mut self, key: RequestKey) {
+        let active = &self.requests[key];
+        let range = active.written().expect("only writes go beside others");
+        if let Some(volume) = &mut self.volumes[active.volume.at()] {
+            volume.guard.sectors_released(range);
+        }
     }
 
     pub(crate) fn retry_guard_queue<M: Memory>(&mut self, memory: &mut M) {
@@ -103,7 +114,7 @@ impl<S: Store> Machine<S> {
             return;
         }
         let active = &self.requests[key];
-        let (op, blocks, volume_index) = (active.op, active.blocks, active.volume);
+        let (op, blocks, volume_index, hold) = (active.op, active.blocks, active.volume, active.hold);
         let route = match self.volume(volume_index).standing {
             Standing::Uncached => Route::Origin,
             Standing::Cached => self.cached_route(op, volume_index, blocks),
@@ -134,8 +145,10 @@ impl<S: Store> Machine<S> {
         let around = passes.filter(|_| may_bypass(self));
         let route = if around.is_some() { Route::Origin } else { route };
         // What is cached changed while it waited.
-        let stays = route == Route::Origin && self.stays_beside(key);
-        if !stays && !self.leave_others(key) {
+        if hold == Some(Hold::Beside)
+            && !(route == Route::Origin && self.stays_beside(key))
+            && !self.leave_others(key)
+        {
             return;
         }
         if let (Some(why), None) = (passes, around) {

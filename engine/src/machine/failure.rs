@@ -98,6 +98,7 @@ impl<S: Store> Machine<S> {
         self.requests[key].hold != Some(Hold::Beside) || self.merge_alone(key)
     }
 
+    #[cold]
     fn merge_alone(&mut self, key: RequestKey) -> bool {
         self.release_hold(key);
         self.requests[key].hold = Some(Hold::Merging);

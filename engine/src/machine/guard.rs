@@ -42,14 +42,14 @@ pub enum Hold {
     Merging,
     /// Changes the origin.
     Exclusive,
-    /// Changes sectors of the origin, beside others that change other sectors.
-    Beside,
     /// Is in a batch on its way to the device.
     Publishing,
     /// Appends a copy of what is there.
     Copying,
     /// Writes a dirty block home.
     Destaging,
+    /// Changes sectors of the origin, beside others that change other sectors.
+    Beside,
 }
 
 impl Hold {
@@ -218,6 +218,7 @@ impl Guard {
     }
 
     /// Whether no beside hold has any of these sectors.
+    #[inline(never)]
     #[must_use]
     pub fn is_apart(&self, range: SectorRange) -> bool {
         // RULE 7: no write overlaps another one in flight to the same origin range.
@@ -226,6 +227,7 @@ impl Guard {
     }
 
     /// Notes the sectors of a beside hold that begins.
+    #[inline(never)]
     pub fn sectors_held(&mut self, range: SectorRange) {
         self.beside.insert(range.start, range.end());
     }

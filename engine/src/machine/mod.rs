@@ -510,10 +510,7 @@ impl<S: Store> Machine<S> {
 
     /// Answers a request and forgets it.
     pub(crate) fn reply<M: Memory>(&mut self, key: RequestKey, memory: &mut M) {
-        if self.requests[key].error.is_none()
-            && let Some(later) = self.requests[key].later.take()
-        {
-            self.carry_on(key, later, memory);
+        if self.requests[key].has_later && self.carries_on(key, memory) {
             return;
         }
         self.release_hold(key);
@@ -556,11 +553,10 @@ impl<S: Store> Machine<S> {
     #[inline]
     pub(crate) fn release_hold(&mut self, key: RequestKey) {
         let active = &mut self.requests[key];
-        let beside = active.sectors_beside();
         let Some(hold) = active.hold.take() else { return };
         let (volume, blocks) = (active.volume, active.held);
-        if let (Some(range), Some(volume)) = (beside, &mut self.volumes[volume.at()]) {
-            volume.guard.sectors_released(range);
+        if hold == Hold::Beside {
+            self.release_sectors(key);
         }
         self.release_guard(volume, blocks, hold);
     }

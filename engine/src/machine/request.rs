@@ -121,8 +121,8 @@ pub(crate) struct Active {
     /// The sequence of the last batch with a part of it.
     pub sequence: u64,
     pub error: Option<Errno>,
-    /// The part of a write that was put off until the other one is done.
-    pub later: Option<Part>,
+    /// Part of the write was put off until the other one is done.
+    pub has_later: bool,
 }
 
 impl Active {
@@ -153,15 +153,14 @@ impl Active {
             reserved_blocks: 0,
             sequence: 0,
             error: None,
-            later: None,
+            has_later: false,
         }
     }
 
-    /// The sectors that it holds beside others, if it does.
-    #[inline]
-    pub fn sectors_beside(&self) -> Option<SectorRange> {
+    /// The sectors that a write is for.
+    pub fn written(&self) -> Option<SectorRange> {
         match self.op {
-            RequestOp::Write { range, .. } if self.hold == Some(Hold::Beside) => Some(range),
+            RequestOp::Write { range, .. } => Some(range),
             _ => None,
         }
     }
@@ -211,8 +210,6 @@ impl Active {
 
     /// Whether it is a write that is answered when its batch is published.
     pub fn is_logged_write(&self) -> bool {
-        matches!(self.op, RequestOp::Write { fua: false, .. })
-            && self.route == Route::Log
-            && self.later.is_none()
+        matches!(self.op, RequestOp::Write { fua: false, .. }) && self.route == Route::Log && !self.has_later
     }
 }

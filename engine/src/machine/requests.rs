@@ -2,9 +2,10 @@
 
 use crate::effect::Errno;
 use crate::machine::request::{Active, RequestKey, Stage};
+use crate::machine::split::Part;
 use crate::memory::Memory;
 use crate::units::VolumeIndex;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
 use slab::Slab;
@@ -21,6 +22,8 @@ pub(crate) struct Requests {
     watched: Vec<RequestKey>,
     /// Bytes of the work buffers that they have.
     work_bytes: u64,
+    /// Parts of writes that were put off until the other ones are done. Few requests have one.
+    later: BTreeMap<RequestKey, Part>,
 }
 
 impl Index<RequestKey> for Requests {
@@ -71,6 +74,18 @@ impl Requests {
     #[inline]
     pub fn remove(&mut self, key: RequestKey) -> Active {
         self.table.remove(key)
+    }
+
+    /// Puts a part of a write off.
+    pub fn put_off(&mut self, key: RequestKey, later: Part) {
+        self.table[key].has_later = true;
+        self.later.insert(key, later);
+    }
+
+    /// Takes the part of a write that was put off.
+    pub fn take_later(&mut self, key: RequestKey) -> Part {
+        self.table[key].has_later = false;
+        self.later.remove(&key).expect("a part was put off")
     }
 
     /// Fails writes to an origin that are not answered yet, after the origin failed a flush: it may have dropped them,

@@ -22,12 +22,13 @@ pub(crate) type Part = (SectorRange, Slice);
 impl<S: Store> Machine<S> {
     /// Puts off the rest of a write that is to go around the cache, if nothing but the block at one of its edges keeps it from that.
     /// From now on the request is for that block alone.
+    #[cold]
     pub(crate) fn split_off_dirty_edge(&mut self, key: RequestKey, why: Bypass) {
         let active = &self.requests[key];
         let RequestOp::Write { range, from, fua: false } = active.op else { return };
         let (volume, blocks) = (active.volume, active.blocks);
         // Without room the part that goes into the log would wait for that. The rest of a split write is not split again.
-        if why != Reason::Unaligned.into() || active.later.is_some() || !S::may_split(self) {
+        if why != Reason::Unaligned.into() || active.has_later || !S::may_split(self) {
             return;
         }
         let Some(edge) = dirty_edge(blocks, |first, count| self.has_dirty(volume, Blocks { first, count }))
@@ -44,13 +45,17 @@ impl<S: Store> Machine<S> {
             Edge::First => (head, tail),
             Edge::Last => (tail, head),
         };
-        let active = &mut self.requests[key];
-        active.later = Some(later);
-        active.becomes(now);
+        self.requests.put_off(key, later);
+        self.requests[key].becomes(now);
     }
 
-    /// Goes on with the part of a write that was put off: the other one is done.
-    pub(crate) fn carry_on<M: Memory>(&mut self, key: RequestKey, later: Part, memory: &mut M) {
+    /// Goes on with the part of a write that was put off, if the other one succeeded.
+    #[cold]
+    pub(crate) fn carries_on<M: Memory>(&mut self, key: RequestKey, memory: &mut M) -> bool {
+        let later = self.requests.take_later(key);
+        if self.requests[key].error.is_some() {
+            return false;
+        }
         // HAZARD 12: in the cache it may wait for room.
         if self.requests[key].hold == Some(Hold::Exclusive) {
             self.end_exclusive(key);
@@ -60,6 +65,7 @@ impl<S: Store> Machine<S> {
         // It is in no batch yet.
         active.sequence = 0;
         self.begin_again(key, memory);
+        true
     }
 }
 

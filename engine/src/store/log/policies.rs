@@ -150,6 +150,17 @@ impl Machine<LogStore> {
         self.bypasses_long_wait(key, has_room)
     }
 
+    /// Whether a write that has just come goes around the cache so.
+    #[inline(never)]
+    pub(super) fn will_bypass_wait(&self, key: RequestKey) -> bool {
+        let active = &self.requests[key];
+        self.store.policies.bypasses_waits
+            && self.config.order.is_none()
+            && matches!(active.op, RequestOp::Write { .. })
+            && self.bypasses_wait(key).is_some()
+            && !self.has_dirty(active.volume, active.blocks)
+    }
+
     fn bypasses_long_wait(&self, key: RequestKey, has_room: bool) -> Option<Bypass> {
         let active = &self.requests[key];
         let RequestOp::Write { range, fua, .. } = active.op else { unreachable!("only writes merge") };

@@ -295,20 +295,13 @@ impl Changing for LogStore {
         blocks
     }
 
+    #[inline]
     fn first_hold(m: &Machine<LogStore>, key: RequestKey, is_whole: bool) -> Hold {
-        let active = &m.requests[key];
-        let goes_around = || {
-            m.store.policies.bypasses_waits
-                && m.config.order.is_none()
-                && matches!(active.op, RequestOp::Write { .. })
-                && m.bypasses_wait(key).is_some()
-                && !m.has_dirty(active.volume, active.blocks)
-        };
         // HAZARD 8: a write of part of a block reads the rest first. It holds the block alone, or a write in
         // between would be lost. One that goes around the cache reads nothing.
         match is_whole {
             true => Hold::Shared,
-            false if goes_around() => Hold::Beside,
+            false if m.will_bypass_wait(key) => Hold::Beside,
             false => Hold::Merging,
         }
     }
