@@ -175,6 +175,20 @@ fn since_4_12_nobody_waits_for_a_copy_and_before_all_do() {
     }
 }
 
+/// A disk that reads a stream would turn once more if the copy went first.
+#[test]
+fn since_4_12_a_request_goes_to_the_origin_before_the_copy_that_it_asks_for() {
+    let mut rig = rig(SMQ_2);
+    let asked = (0..200).find_map(|_| {
+        let (_, ops) = rig.read(3 * SLOT, 1);
+        rig.pass_ms(50);
+        let reads = ops.iter().filter(|op| op.device == Device::Origin && op.kind == Kind::Read);
+        let lens: Vec<u64> = reads.map(|op| op.len_bytes).collect();
+        (lens.len() > 1).then_some(lens)
+    });
+    assert_eq!(asked, Some(vec![4096, SLOT_BYTES]));
+}
+
 /// Pieces in slots, clean and recorded so.
 fn clean_pieces(rig: &mut Rig, pieces: u64) {
     for piece in 0..pieces {

@@ -92,6 +92,7 @@ impl SlotStore {
             policies: Policies::new(composition, shape, origin_pieces, seed),
             answers: BTreeMap::new(),
             promotions: Slab::new(),
+            promotions_begun: Vec::new(),
             table,
             directory,
             free,

@@ -434,6 +434,7 @@ impl Life for SlotStore {
             m.pump_records(memory);
         }
         m.pump_controller(memory);
+        m.read_for_promotions(memory);
         // Requests that went on just now may have changed the superblock.
         m.pump_superblock(memory);
     }

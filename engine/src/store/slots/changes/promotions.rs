@@ -205,8 +205,22 @@ impl Machine<SlotStore> {
         self.store.filling_blocks[volume.at()] += blocks.count;
         let promotion = Promotion { volume, blocks, slot, arrival, buffer, copied: 0 };
         let key = self.store.promotions.insert(promotion);
-        self.read_for_promotion(key);
+        self.store.promotions_begun.push(key);
         Ok(())
+    }
+
+    /// Asks for what was promoted in this turn. Requests that do not wait for it asked for their own data before: the
+    /// other way round a disk that reads a stream would turn once more for each promotion.
+    ///
+    /// Source: dm-cache, whose worker copies while the request that asked for it is on its way already.
+    pub(in crate::store::slots) fn read_for_promotions<M: Memory>(&mut self, memory: &mut M) {
+        for key in core::mem::take(&mut self.store.promotions_begun) {
+            if self.latched.is_some() {
+                self.end_promotion(key, false, memory);
+            } else {
+                self.read_for_promotion(key);
+            }
+        }
     }
 
     fn read_for_promotion(&mut self, key: usize) {
