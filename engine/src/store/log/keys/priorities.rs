@@ -14,7 +14,7 @@ use super::super::{LogFlight, LogStore};
 use crate::effect::{Errno, IoOp, Pieces, Target};
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
-use crate::number::{index, to_u32};
+use crate::number::to_u32;
 use crate::store::Lookup;
 use crate::units::{BLOCK_BYTES, BlockKey};
 
@@ -83,8 +83,8 @@ impl Machine<LogStore> {
         if self.is_stopping || self.latched.is_some() || self.store.appender.keys().buckets.free() < 2 {
             return;
         }
-        let Some(buffer) = self.allocate(Purpose::Metadata, PIECE_BYTES, memory) else { return };
-        memory.metadata_mut(buffer)[..index(PIECE_BYTES)].fill(0);
+        let Some(buffer) = self.allocate(Purpose::Payload, PIECE_BYTES, memory) else { return };
+        memory.zero(Slice { buffer, offset_bytes: 0, len_bytes: PIECE_BYTES });
         let keys = self.store.appender.keys_mut();
         let bucket = keys.buckets.take_for_priorities().expect("some are free");
         keys.priorities.is_writing = true;
