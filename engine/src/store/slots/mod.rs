@@ -106,7 +106,7 @@ pub(crate) struct SlotStore {
     /// Admission's answers for the pieces of requests under way.
     pub answers: BTreeMap<RequestKey, Answers>,
     pub promotions: Slab<Promotion>,
-    /// Those of which nothing was asked for yet.
+    /// Promotions of which nothing was asked for yet.
     pub promotions_begun: Vec<usize>,
     pub destage: Destage,
     /// Dirty slots that were written home and wait for the origin's flush.
