@@ -5,6 +5,7 @@ use engine::format::{Geometry, KeyLayout};
 use engine::status::{Counters, Status};
 use engine::units::Nanos;
 use forebay_lab::disk::Fate;
+use forebay_lab::disk::faults::Kind;
 use forebay_lab::violation::Violation;
 use forebay_lab::world::{Latency, Setup, VolumeSetup, World, blocks};
 
@@ -250,8 +251,23 @@ fn a_fill_keeps_no_memory_until_the_journal_has_its_key() {
     assert_eq!(world.pool().live(), before, "buffers in use");
 }
 
-/// Before each seven buckets of a cache of 2048 priorities are written, which take one more. Fills that come meanwhile pass by,
-/// writes wait.
+/// While the priorities of a round are on their way, writes have the two buckets that are left of the one before, and then wait.
+#[test]
+fn writes_wait_for_priorities_when_a_round_is_over() {
+    let mut world = World::new(setup(&[("cutoff", "none"), ("priorities_part", "64")], false));
+    world.run_dry().unwrap();
+    world.hold(|io| io.is_cache(Kind::Write) && io.sectors == MIB / 2 / 512);
+    // Four to a bucket: seven buckets of the first round, and two more.
+    write_all(&mut world, (0..36).map(|step| step * 32), 32, 1).unwrap();
+    let next = world.write(0, blocks(36 * 32, 32));
+    world.pass(50 * Nanos::MILLISECOND).unwrap();
+    assert!(world.answer(next).is_none(), "it needs a bucket of the next round");
+    world.release();
+    world.succeed(next).unwrap();
+    assert_eq!(status(&world).volumes[0].cached_bytes, 37 * 128 * 1024, "and nothing went around the cache");
+}
+
+/// Before each seven buckets of a cache of 2048 priorities are written, which take one more.
 #[test]
 fn priorities_are_written_before_buckets_are_begun() {
     let written = |part: &str| {

@@ -231,7 +231,8 @@ beside the real ones. A difference of up to 15 % counts as none. Latencies as ab
   requests that alone is up to a tenth (`floor-ublk` above).
 - In the first three rows ours promotes twice as many blocks in the first pass, and each costs the
   stream less. Why is not known. `rand read 64K QD8` finds cached what that left.
-- dm-cache takes dirty data home while nothing misses, so the last row hangs on a few misses. The
-  real one has differed by up to 40 % from run to run in `8K 67/33` and `rand read 64K QD8`.
+- dm-cache takes dirty data home while nothing misses, and looks once a second whether that is so.
+  So the last row hangs on a few misses, and `rand write 4K QD32` on the moment. The real one has
+  differed by up to 40 % from run to run in `8K 67/33` and `rand read 64K QD8`.
 
 ";
