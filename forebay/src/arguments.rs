@@ -193,6 +193,16 @@ pub struct LabBench {
     /// Measure what strict order costs instead: writes and flushes on modelled disks, in virtual time.
     #[arg(long)]
     pub order: bool,
+    /// Measure recovery instead: a killed cache on a modelled NVMe is opened again, new, full of what was read, and
+    /// with writes that no client has flushed. The time of the processor is this machine's.
+    #[arg(long, conflicts_with = "order")]
+    pub recovery: bool,
+    /// With --recovery: a profile, or a file of one's own; may be repeated [default: ours and the six systems].
+    #[arg(long, value_name = "PROFILE", requires = "recovery", value_parser = profile::parse_wanted)]
+    pub profile: Vec<profile::Wanted>,
+    /// With --recovery: a size of the cache device; may be repeated [default: 1G and 16G, ours 128G, too].
+    #[arg(long, value_name = "SIZE", requires = "recovery", value_parser = devices::parse_size)]
+    pub cache_size: Vec<u64>,
     /// How to print.
     #[command(flatten)]
     pub report: Report,

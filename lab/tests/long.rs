@@ -3,6 +3,7 @@
 use engine::composition::Composition;
 use engine::effect::WriteMode;
 use engine::units::{Nanos, SectorRange, VolumeIndex};
+use forebay_lab::long::recovery_cost::{self, State};
 use forebay_lab::long::{
     Action, Answer, Contents, Demand, Disk, Latencies, Load, LoadOptions, LongRun, Next, Pattern, Setup,
     Statistics, Trouble, Until, VolumeSetup, Workload,
@@ -376,4 +377,21 @@ fn every_way_to_keep_data_runs() -> Result<(), Trouble> {
         }
     }
     Ok(())
+}
+
+#[test]
+fn what_a_kill_leaves_is_opened_again() {
+    for composition in [Composition::forebay(), Composition::plain_log()] {
+        for state in State::ALL {
+            let measured = recovery_cost::measure(&composition, 64 * MIB, state, &|| 0).expect("it opens");
+            assert!(measured.device_ns > 0 && measured.read_bytes > 0, "{measured:?}");
+            let (cached, dirty) = (measured.cached_bytes, measured.dirty_bytes);
+            match state {
+                State::Empty => assert!(cached < MIB && dirty == 0, "{measured:?}"),
+                // Of what is read once at random half as much again leaves some out, and the ring has no room for all.
+                State::Read => assert!(cached > 32 * MIB && dirty == 0, "{measured:?}"),
+                State::Written => assert!(dirty > 3 * MIB && dirty < 64 * MIB / 10, "{measured:?}"),
+            }
+        }
+    }
 }

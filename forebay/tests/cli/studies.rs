@@ -59,3 +59,24 @@ fn unknown_names_are_one_line_that_lists_the_known_ones() {
     std::fs::write(directory.join("results.csv"), "").expect("a file for the test");
     place.refused(&["lab", "study", directory.to_str().expect("a plain path")], 1, &["study.toml:1: "]);
 }
+
+#[test]
+fn recovery_is_measured_by_profile_and_size() {
+    let place = Place::new();
+    let bench = ["lab", "bench", "--recovery", "--cache-size", "64M", "--profile"];
+    for profile in ["forebay", "bcache", "flashcache"] {
+        let rows = json(&place.done(&[&bench[..], &[profile, "--json"]].concat()));
+        let of_state = |state: &str| {
+            let mut rows = rows.as_array().expect("rows").iter();
+            rows.find(|row| row["state"] == state).unwrap_or_else(|| panic!("{profile} has no row {state}"))
+        };
+        let [empty, written] = ["empty", "written"].map(of_state);
+        assert!(empty["dirty_bytes"] == 0 && empty["device_seconds"].as_f64() > Some(0.0), "{empty}");
+        assert!(written["dirty_bytes"].as_u64() > Some(1 << 20), "{written}");
+        let seconds = |what: &str| written[what].as_f64().expect("seconds");
+        let parts = seconds("device_seconds") + seconds("processor_seconds");
+        assert!((seconds("served_seconds") - parts).abs() < 1e-6, "{written}");
+    }
+    place.refused(&["lab", "bench", "--profile", "forebay"], 2, &["--recovery"]);
+    place.refused(&["lab", "bench", "--recovery", "--order"], 2, &["--order"]);
+}

@@ -2,7 +2,7 @@
 
 use super::tag::{self, ZEROES, parts};
 use engine::memory::{BufferId, Memory, Purpose, Slice};
-use engine::units::BLOCK_BYTES;
+use engine::units::{BLOCK_BYTES, payload_checksum};
 
 struct Buffer {
     references: u32,
@@ -20,6 +20,7 @@ pub(super) struct Buffers {
     free_payload: Vec<u32>,
     free_metadata: Vec<u32>,
     keeps_tags: bool,
+    zeroes_checksum: u32,
     used_bytes: u64,
     used_bytes_max: u64,
 }
@@ -31,6 +32,7 @@ impl Buffers {
             free_payload: Vec::new(),
             free_metadata: Vec::new(),
             keeps_tags,
+            zeroes_checksum: payload_checksum(&[0; BLOCK_BYTES as usize]),
             used_bytes: 0,
             used_bytes_max: 0,
         }
@@ -152,7 +154,8 @@ impl Memory for Buffers {
 
     fn checksum(&self, slice: Slice) -> u32 {
         if !self.keeps_tags {
-            return 0;
+            // What is not kept reads as zeroes.
+            return self.zeroes_checksum;
         }
         assert!(
             u64::from(slice.len_bytes) == BLOCK_BYTES

@@ -1,6 +1,7 @@
 //! A disk in a long run: the times of operations and, if wanted, the content of blocks.
 
 use super::buffers::Buffers;
+use super::kept_metadata::KeptMetadata;
 use super::packed::Packed;
 use super::plug::Plug;
 use super::scheduler::Scheduler;
@@ -9,8 +10,10 @@ use super::statistics::Traffic;
 use super::tag::{self, ZEROES, parts};
 use engine::effect::{Errno, IoOp, Pieces};
 use engine::format::{Geometry, SEGMENTS_OFFSET};
+use engine::image::{Image, ReadAt};
 use engine::units::{BLOCK_BYTES, Nanos, VolumeIndex};
 use std::collections::VecDeque;
+use std::iter;
 
 /// Content of a block that was never written.
 const UNTOUCHED: u64 = u64::MAX;
@@ -70,14 +73,23 @@ pub(super) enum Blocks {
     Tags { tags: Sparse<u64>, image: Option<VolumeIndex> },
 }
 
+/// Metadata that are kept.
+enum Metadata {
+    Nothing,
+    /// Those that a running engine reads back.
+    Summaries(Summaries),
+    /// Everything that recovery may read.
+    All(KeptMetadata),
+}
+
 /// The summaries of a cache device's segments, by segment.
-pub(super) struct Summaries {
+struct Summaries {
     geometry: Geometry,
     kept: Vec<Option<Packed>>,
 }
 
 impl Summaries {
-    pub(super) fn new(geometry: Geometry) -> Summaries {
+    fn new(geometry: Geometry) -> Summaries {
         Summaries { geometry, kept: (0..geometry.segments).map(|_| None).collect() }
     }
 
@@ -95,7 +107,7 @@ pub struct Disk {
     can_discard: bool,
     timing: Timing,
     blocks: Blocks,
-    summaries: Option<Summaries>,
+    metadata: Metadata,
     traffic: Traffic,
     /// Operations under way, and since when there are any.
     under_way: u64,
@@ -164,13 +176,13 @@ impl Disk {
         let traffic = Traffic::default();
         let (blocks, asynchronous) = (Blocks::Nothing, Asynchronous::Nothing);
         let (under_way, busy_since) = (0, Nanos(0));
-        let summaries = None;
+        let metadata = Metadata::Nothing;
         Disk {
             size_bytes,
             can_discard,
             timing,
             blocks,
-            summaries,
+            metadata,
             traffic,
             under_way,
             busy_since,
@@ -196,7 +208,12 @@ impl Disk {
 
     /// Keeps what is written as summaries of segments of this geometry.
     pub(super) fn keep_summaries(&mut self, geometry: Geometry) {
-        self.summaries = Some(Summaries::new(geometry));
+        self.metadata = Metadata::Summaries(Summaries::new(geometry));
+    }
+
+    /// Keeps all metadata: the device can be recovered from.
+    pub(super) fn keep_all_metadata(&mut self) {
+        self.metadata = Metadata::All(KeptMetadata::new(self.size_bytes.div_ceil(BLOCK_BYTES)));
     }
 
     pub(super) fn traffic(&self) -> Traffic {
@@ -320,6 +337,7 @@ impl Disk {
         match op {
             IoOp::Discard { .. } if !self.can_discard => return Err(Errno::OPNOTSUPP),
             IoOp::Discard { offset_bytes, len_bytes } | IoOp::WriteZeroes { offset_bytes, len_bytes } => {
+                self.overwrite_metadata(*offset_bytes, *len_bytes);
                 if let Blocks::Tags { tags, image } = &mut self.blocks {
                     for part in parts(*offset_bytes, *len_bytes) {
                         put(tags, *image, &part, ZEROES);
@@ -330,7 +348,7 @@ impl Disk {
                 let mut offset_bytes = *offset_bytes;
                 for &slice in into.as_slice() {
                     if buffers.is_metadata(slice.buffer) {
-                        self.read_summary(offset_bytes, slice, buffers);
+                        self.read_metadata(offset_bytes, buffers.bytes_mut(slice));
                     } else if let Blocks::Tags { tags, image } = &self.blocks {
                         for part in parts(offset_bytes, u64::from(slice.len_bytes)) {
                             let tag = get(tags, *image, part.block);
@@ -344,10 +362,13 @@ impl Disk {
                 let mut offset_bytes = *offset_bytes;
                 for &slice in from.as_slice() {
                     if buffers.is_metadata(slice.buffer) {
-                        self.write_summary(offset_bytes, slice, buffers);
-                    } else if let Blocks::Tags { tags, image } = &mut self.blocks {
-                        for part in parts(offset_bytes, u64::from(slice.len_bytes)) {
-                            put(tags, *image, &part, buffers.tag(slice, part.at_bytes));
+                        self.write_metadata(offset_bytes, buffers.bytes(slice));
+                    } else {
+                        self.overwrite_metadata(offset_bytes, u64::from(slice.len_bytes));
+                        if let Blocks::Tags { tags, image } = &mut self.blocks {
+                            for part in parts(offset_bytes, u64::from(slice.len_bytes)) {
+                                put(tags, *image, &part, buffers.tag(slice, part.at_bytes));
+                            }
                         }
                     }
                     offset_bytes += u64::from(slice.len_bytes);
@@ -358,20 +379,106 @@ impl Disk {
         Ok(())
     }
 
-    fn write_summary(&mut self, offset_bytes: u64, slice: engine::memory::Slice, buffers: &Buffers) {
-        let Some(summaries) = &mut self.summaries else { return };
-        if let Some(segment) = summaries.segment_ending_at(offset_bytes + u64::from(slice.len_bytes)) {
-            summaries.kept[segment] = Some(Packed::pack(buffers.bytes(slice)));
+    fn write_metadata(&mut self, offset_bytes: u64, bytes: &[u8]) {
+        match &mut self.metadata {
+            Metadata::Nothing => (),
+            Metadata::Summaries(summaries) => {
+                if let Some(segment) = summaries.segment_ending_at(offset_bytes + bytes.len() as u64) {
+                    summaries.kept[segment] = Some(Packed::pack(bytes));
+                }
+            }
+            Metadata::All(kept) => kept.write(offset_bytes, bytes),
         }
     }
 
-    fn read_summary(&self, offset_bytes: u64, slice: engine::memory::Slice, buffers: &mut Buffers) {
-        let kept = self.summaries.as_ref().and_then(|summaries| {
-            let segment = summaries.segment_ending_at(offset_bytes + u64::from(slice.len_bytes))?;
-            summaries.kept[segment].as_ref()
-        });
+    fn read_metadata(&self, offset_bytes: u64, bytes: &mut [u8]) {
+        let kept = match &self.metadata {
+            Metadata::Nothing => None,
+            Metadata::Summaries(summaries) => summaries
+                .segment_ending_at(offset_bytes + bytes.len() as u64)
+                .and_then(|segment| summaries.kept[segment].as_ref()),
+            Metadata::All(kept) => return kept.read(offset_bytes, bytes),
+        };
         let kept = kept.expect("of metadata a running engine reads back only the summaries that it wrote");
-        kept.unpack(buffers.bytes_mut(slice));
+        kept.unpack(bytes);
+    }
+
+    /// Data, or zeroes, were written where metadata may have been.
+    fn overwrite_metadata(&mut self, offset_bytes: u64, len_bytes: u64) {
+        if let Metadata::All(kept) = &mut self.metadata {
+            kept.forget(offset_bytes / BLOCK_BYTES, len_bytes.div_ceil(BLOCK_BYTES));
+        }
+    }
+
+    /// Forgets the operations under way; returns when the device is idle.
+    pub(super) fn abandon(&mut self, now: Nanos) -> Nanos {
+        self.unplug(now);
+        let mut now = now;
+        while let Some(next_ns) = self.next_ns() {
+            now = Nanos(now.0.max(next_ns));
+            while self.poll(now).is_some() {}
+        }
+        now
+    }
+
+    /// Carries out operations that were begun together, alone on the device; returns when all are done.
+    fn carry_out(&mut self, now: Nanos, submits: impl Iterator<Item = models::Submit>) -> Nanos {
+        let mut left = 0;
+        for submit in submits {
+            self.start(now, 0, submit, false);
+            left += 1;
+        }
+        self.unplug(now);
+        let mut now = now;
+        while left > 0 {
+            while self.poll(now).is_some() {
+                left -= 1;
+            }
+            if left > 0 {
+                let next_ns = self.next_ns().expect("operations under way end");
+                now = Nanos(now.0.max(next_ns));
+            }
+        }
+        now
+    }
+}
+
+/// A device whose metadata are all kept, as recovery sees it, in virtual time.
+pub(super) struct RecoveredDisk<'d> {
+    pub disk: &'d mut Disk,
+    pub now: Nanos,
+}
+
+impl Image for RecoveredDisk<'_> {
+    fn size_bytes(&self) -> u64 {
+        self.disk.size_bytes
+    }
+
+    fn read_group(&mut self, reads: &mut [ReadAt]) {
+        let submits = reads.iter().map(|read| models::Submit {
+            op: models::Op::Read,
+            offset_bytes: read.offset_bytes,
+            len_bytes: read.bytes.len() as u64,
+        });
+        self.now = self.disk.carry_out(self.now, submits);
+        for read in reads {
+            self.disk.read_metadata(read.offset_bytes, &mut read.bytes);
+            read.result = Ok(());
+        }
+    }
+
+    fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let (op, len_bytes) = (models::Op::Write, bytes.len() as u64);
+        let submit = models::Submit { op, offset_bytes, len_bytes };
+        self.now = self.disk.carry_out(self.now, iter::once(submit));
+        self.disk.write_metadata(offset_bytes, bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Errno> {
+        let submit = models::Submit { op: models::Op::Flush, offset_bytes: 0, len_bytes: 0 };
+        self.now = self.disk.carry_out(self.now, iter::once(submit));
+        Ok(())
     }
 }
 

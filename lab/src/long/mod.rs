@@ -15,10 +15,8 @@
 //! With [`Contents::Tags`] every read of whole blocks that no change overlapped in time is compared with what
 //! was written last.
 //!
-//! A long run does not recover. The way to it, should a study need a restart after a crash: keep each piece of
-//! metadata packed as summaries are, let [`Memory::checksum`](engine::memory::Memory::checksum) be the CRC of the
-//! bytes that a tag stands for, and give [`Disk`] the calls of [`Image`](engine::image::Image) over both. The
-//! memory that it takes is one header of 4 KiB, packed to some 20 bytes, for each batch.
+//! A [`LongRun`] does not recover, but for the measurement of recovery ([`recovery_cost`]): there a disk keeps
+//! all metadata, packed, and its payload reads as zeroes.
 
 mod bare;
 pub mod bench;
@@ -26,6 +24,7 @@ mod buffers;
 mod clients;
 mod disk;
 mod drive;
+mod kept_metadata;
 mod ledger;
 mod load;
 pub mod order_cost;
@@ -33,6 +32,7 @@ mod overhead;
 mod packed;
 mod plug;
 mod recipe;
+pub mod recovery_cost;
 mod run;
 mod scheduler;
 mod sparse;

@@ -7,7 +7,7 @@ use engine::format::{Layout, SUPERBLOCK_BYTES, Superblock, VolumeRecord};
 use engine::image::{Image, ReadAt};
 use engine::limits::Config;
 use engine::mutation::Mutations;
-use engine::recovery::{self, Options};
+use engine::recovery::{self, OpenError, Opened, Options};
 use engine::units::{BLOCK_BYTES, SECTOR_BYTES, SECTORS_PER_BLOCK, VOLUMES_MAX, VolumeId};
 use std::collections::BTreeMap;
 
@@ -21,19 +21,27 @@ pub(super) struct Recipe {
 }
 
 impl Recipe {
+    /// The engine on a new cache, of which no device knows.
+    pub(super) fn open_blank(&self, cache_bytes: u64) -> Engine {
+        self.create(&mut BlankImage { size_bytes: cache_bytes, written: BTreeMap::new() })
+    }
+
     /// The engine on a new cache.
-    pub(super) fn open(&self, cache_bytes: u64) -> Engine {
-        let mut image = BlankImage { size_bytes: cache_bytes, written: BTreeMap::new() };
-        // Scattered blocks cost the index some 16 bytes each.
-        let index_budget_bytes = cache_bytes / BLOCK_BYTES * 24 + (64 << 20);
-        let options = Options { index_budget_bytes, repair: false, mutations: Mutations::NONE };
-        let superblock = self.superblock(cache_bytes);
-        let opened = recovery::format(&mut image, &superblock)
-            .and_then(|()| recovery::write_superblock(&mut image, &superblock, Mutations::NONE))
+    pub(super) fn create<I: Image>(&self, image: &mut I) -> Engine {
+        let superblock = self.superblock(image.size_bytes());
+        let opened = recovery::format(image, &superblock)
+            .and_then(|()| recovery::write_superblock(image, &superblock, Mutations::NONE))
             .map_err(recovery::OpenError::Device)
-            .and_then(|()| recovery::open(&mut image, options))
+            .and_then(|()| self.recover(image))
             .expect("a new cache in memory opens");
         Engine::new(opened, self.config)
+    }
+
+    /// Opens the cache again.
+    pub(super) fn recover<I: Image>(&self, image: &mut I) -> Result<Opened, OpenError> {
+        // Scattered blocks cost the index some 16 bytes each.
+        let index_budget_bytes = image.size_bytes() / BLOCK_BYTES * 24 + (64 << 20);
+        recovery::open(image, Options { index_budget_bytes, repair: false, mutations: Mutations::NONE })
     }
 
     /// The superblock of a new cache.

@@ -2,7 +2,7 @@
 
 use super::buffers::Buffers;
 use super::clients::{Clients, Port};
-use super::disk::Disk;
+use super::disk::{Disk, RecoveredDisk};
 use super::drive::{self, Stage, Trouble, Until};
 use super::ledger::Ledger;
 use super::overhead::{Late, Overhead};
@@ -64,6 +64,13 @@ pub struct LongRun {
     digest: u64,
 }
 
+/// The cache device that an engine leaves behind, and what to open it with.
+pub(super) struct Remains {
+    pub cache: Disk,
+    pub recipe: Recipe,
+    pub now: Nanos,
+}
+
 impl LongRun {
     /// A new cache with new volumes, and the engine opened on it: a plain log. `configure` may change
     /// the engine's bounds.
@@ -89,6 +96,20 @@ impl LongRun {
         composition: &Composition,
         configure: impl FnOnce(&mut Config),
     ) -> Result<LongRun, Trouble> {
+        LongRun::keeping(setup, composition, configure, false)
+    }
+
+    /// The same on a cache device that keeps all metadata, for [`LongRun::cut`].
+    pub(super) fn recoverable(setup: Setup, composition: &Composition) -> Result<LongRun, Trouble> {
+        LongRun::keeping(setup, composition, |_| (), true)
+    }
+
+    fn keeping(
+        setup: Setup,
+        composition: &Composition,
+        configure: impl FnOnce(&mut Config),
+        keeps_all: bool,
+    ) -> Result<LongRun, Trouble> {
         let Setup { mut cache, volumes, contents } = setup;
         let layout = composition.divide(cache.size_bytes())?;
         let mut config = composition.config(&layout);
@@ -101,6 +122,7 @@ impl LongRun {
         }
         configure(&mut config);
         match layout {
+            _ if keeps_all => cache.keep_all_metadata(),
             Layout::Log(geometry)
             | Layout::Keys(KeyLayout { geometry, .. })
             | Layout::Frames(KeyLayout { geometry, .. }) => cache.keep_summaries(geometry),
@@ -114,9 +136,18 @@ impl LongRun {
         }
         let recipe = Recipe { layout, composition: *composition, config, volumes: recipe_volumes };
         let statistics = Statistics::new(origins.len());
+        let mut now = Nanos(0);
+        let engine = if keeps_all {
+            let mut image = RecoveredDisk { disk: &mut cache, now };
+            let engine = recipe.create(&mut image);
+            now = image.now;
+            engine
+        } else {
+            recipe.open_blank(cache.size_bytes())
+        };
         Ok(LongRun {
-            now: Nanos(0),
-            engine: recipe.open(cache.size_bytes()),
+            now,
+            engine,
             recipe,
             buffers: Buffers::new(contents == Contents::Tags),
             cache,
@@ -146,7 +177,7 @@ impl LongRun {
     /// If requests are under way.
     pub fn renew_cache(&mut self) -> Result<(), Trouble> {
         self.drain()?;
-        self.engine = self.recipe.open(self.cache.size_bytes());
+        self.engine = self.recipe.open_blank(self.cache.size_bytes());
         self.engine.advance(self.now, &mut self.buffers);
         Ok(())
     }
@@ -185,6 +216,13 @@ impl LongRun {
     /// [`Trouble`]: then the run is over.
     pub fn idle(&mut self, elapsed_ns: u64) -> Result<(), Trouble> {
         drive::idle(self, elapsed_ns)
+    }
+
+    /// Ends the engine at this instant, as a kill does: what the cache device has not done by now never happens.
+    pub(super) fn cut(self) -> Remains {
+        let LongRun { now, recipe, mut cache, .. } = self;
+        let now = cache.abandon(now);
+        Remains { cache, recipe, now }
     }
 
     /// The virtual time.

@@ -7,6 +7,7 @@ mod duel;
 mod fit;
 mod league;
 mod parallel;
+mod recovery_cost;
 mod study;
 mod studying;
 mod trace;
@@ -18,6 +19,7 @@ use anyhow::Result;
 pub(super) fn run(verb: &LabVerb) -> Result<()> {
     match verb {
         LabVerb::Advise(arguments) => advise::run(arguments),
+        LabVerb::Bench(arguments) if arguments.recovery => recovery_cost::run(arguments),
         LabVerb::Bench(arguments) => bench::run(arguments),
         LabVerb::Duel(arguments) => duel::run(arguments),
         LabVerb::Fit(arguments) => fit::run(arguments),
