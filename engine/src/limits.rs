@@ -28,7 +28,7 @@ pub(crate) const SEGMENT_OVERHEAD_BLOCKS: u32 = 8;
 const _: () =
     assert!(wide(index(REQUEST_BYTES_MAX)).is_multiple_of(BLOCK_BYTES), "a request is cut at block borders");
 
-/// Bytes of the ring that no flush covers, at the most, where clients do not flush. A start reads and verifies them before anybody
+/// Bytes of a ring, or of buckets, that no flush covers, at the most, where clients do not flush. A start reads and verifies them before anybody
 /// is served: a SATA SSD needs half a second for that. So rare a flush costs less than a thousandth of the writes' time.
 const UNFLUSHED_BYTES_MAX: u64 = 256 << 20;
 
@@ -222,13 +222,11 @@ impl Config {
         if let Placement::Log { false_dirty_bytes } = composition.placement {
             // A small cache has a lower limit of its own.
             self.false_dirty_blocks_max = self.false_dirty_blocks_max.min(false_dirty_bytes / BLOCK_BYTES);
+            self.unflushed_blocks_max = UNFLUSHED_BYTES_MAX / BLOCK_BYTES;
         }
         if let PersistenceChoice::Mirror(mirror) = composition.persistence {
             // The dirty data is no more than the cache holds.
             self.limit_memory((mirror.ram_bytes / BLOCK_BYTES).min(self.failing_dirty_blocks_max * 2));
-        }
-        if matches!(composition.persistence, PersistenceChoice::Inline | PersistenceChoice::Frames(_)) {
-            self.unflushed_blocks_max = UNFLUSHED_BYTES_MAX / BLOCK_BYTES;
         }
         if let DestageChoice::Sweep(sweep) = composition.destage {
             self.idle_ns = nanos(sweep.idle_ms);

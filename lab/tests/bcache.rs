@@ -65,6 +65,20 @@ fn metadata_of_scattered_writes_is_about_two_percent() {
     assert!((15..=25).contains(&permille), "{permille} permille");
 }
 
+/// Where no client flushes the engine does, so that a crash leaves little to verify.
+#[test]
+fn keys_are_flushed_in_time_without_clients_flushes() {
+    let mut setup = setup(&[], true);
+    setup.config = |config| (config.unflushed_blocks_max, config.idle_ns) = (64, u64::MAX);
+    let mut world = World::new(setup);
+    write_all(&mut world, scattered(200, 65_536), 1, 1).unwrap();
+    world.cut_power(|_| Fate::Lost);
+    world.open().unwrap();
+    let kept_bytes = status(&world).volumes[0].dirty_bytes;
+    assert!(kept_bytes >= (200 - 150) * 4096, "{kept_bytes} bytes were flushed");
+    world.verify_cut().unwrap();
+}
+
 /// The first 4 MiB of a stream are cached; the rest goes around the cache.
 #[test]
 fn a_stream_passes_by_from_its_cutoff_on() {

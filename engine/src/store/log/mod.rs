@@ -232,6 +232,8 @@ pub(crate) struct Log {
     /// Published batches that no flush covers: sequence, segment, end of the batch in it.
     ends: VecDeque<(u64, u32, u32)>,
     published: u64,
+    /// Blocks in buckets whose keys were published since the engine last wanted a flush for them.
+    unflushed_key_blocks: u64,
     /// The sequence of the last record assembled without which something dropped from RAM would come back: a
     /// tombstone, or that a zero extent is home.
     last_tombstone: u64,
@@ -305,6 +307,7 @@ impl Log {
             stated: start.stated,
             note: Note::new(next_sequence - 1),
             scratch_entries: Vec::new(),
+            unflushed_key_blocks: 0,
             scratch_pieces: Vec::new(),
         }
     }

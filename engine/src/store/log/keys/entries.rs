@@ -1,6 +1,7 @@
 //! Appends and publications that a log of keys alone has.
 
 use super::super::LogStore;
+use super::super::appender::Appender;
 use super::super::draft::{Draft, range_entry};
 use crate::format::EntryKind;
 use crate::machine::Machine;
@@ -26,6 +27,8 @@ pub(in crate::store::log) enum KeyPublish {
     Placed {
         /// By the number of `Segments`; none for zeroes.
         space: Option<(u32, u32)>,
+        /// Blocks that a start verifies until a flush covers the key.
+        verified_blocks: u64,
     },
     /// A key that the index has already; of a fill, if there is no request.
     Applied { request: Option<RequestKey>, volume: VolumeIndex, blocks: Blocks },
@@ -118,7 +121,8 @@ impl Machine<LogStore> {
     pub(in crate::store::log) fn publish_keys<M: Memory>(&mut self, publish: KeyPublish, memory: &mut M) {
         let published = self.store.log.published;
         match publish {
-            KeyPublish::Placed { space } => {
+            KeyPublish::Placed { space, verified_blocks } => {
+                self.flush_keys_in_time(verified_blocks);
                 self.key_left_batch(space);
                 self.store.log.ends.extend(space.map(|(segment, end_block)| (published, segment, end_block)));
             }
@@ -138,10 +142,20 @@ impl Machine<LogStore> {
         }
     }
 
+    /// Wants a flush if a start had to verify too much that keys lead to.
+    fn flush_keys_in_time(&mut self, blocks: u64) {
+        let LogStore { log, appender: Appender::Keys(_), .. } = &mut self.store else { return };
+        log.unflushed_key_blocks += blocks;
+        if log.unflushed_key_blocks > self.config.unflushed_blocks_max {
+            log.unflushed_key_blocks = 0;
+            self.barrier.want(log.published);
+        }
+    }
+
     /// The cache failed: a batch never was. The request that was to be published with it.
     pub(in crate::store::log) fn discard_key_publish(&mut self, publish: KeyPublish) -> Option<RequestKey> {
         match publish {
-            KeyPublish::Placed { space } => self.key_left_batch(space),
+            KeyPublish::Placed { space, .. } => self.key_left_batch(space),
             KeyPublish::Applied { request: Some(request), volume, blocks } => {
                 self.release_guard(volume, blocks, Hold::Publishing);
                 return Some(request);

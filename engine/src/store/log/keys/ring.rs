@@ -129,7 +129,8 @@ impl Machine<LogStore> {
                 self.store.appender.keys_mut().count_zeroes(true);
             }
         }
-        draft.push_key_publish(KeyPublish::Placed { space });
+        let verified_blocks = if is_kept || place.is_none() { 0 } else { blocks.count };
+        draft.push_key_publish(KeyPublish::Placed { space, verified_blocks });
     }
 
     /// Adds a key, or lengthens the last one where they meet in the volume and in a bucket.
