@@ -15,7 +15,7 @@
 //! * I2: all slots of a chain but the first are full (`count == MAX`).
 //! * I3: slots of one capacity are packed on one [`SlotStack`].
 //! * I4: a bucket has `LOAD` entries on average at the most and `LOAD / 2` at the least, unless
-//!   there are as many buckets, or as few, as there can be.
+//!   there are as many buckets, or as few, as there can be, or some are reserved.
 
 use crate::number::{index, index_wide, low_u32, to_u32, wide};
 use crate::table::directory::{BUCKETS_MAX, BUCKETS_MIN, Directory, SURE_BITS};
@@ -45,6 +45,8 @@ pub struct LinearHash<const ROW: usize, const STEP: usize, const MAX: usize, con
     /// The slots of capacity `STEP`, 2 `STEP`, ... `MAX`.
     stacks: Vec<SlotStack>,
     len: u64,
+    /// Buckets that stay, however few entries there are.
+    reserved_buckets: u32,
     /// Room for the entries of a bucket that is taken apart, empty between two calls.
     loose: Loose,
     /// The same for its other half.
@@ -124,8 +126,26 @@ impl<const ROW: usize, const STEP: usize, const MAX: usize, const LOAD: usize>
             directory: Directory::new(pages),
             stacks,
             len: 0,
+            reserved_buckets: 0,
             loose: Loose::default(),
             loose_moved: Loose::default(),
+        }
+    }
+
+    /// Makes the buckets that so many more entries want, which stay until [`LinearHash::end_reservation`].
+    pub fn reserve(&mut self, pages: &mut Pages, entries: u64) {
+        let wanted = (self.len + entries).div_ceil(wide(LOAD)).min(u64::from(BUCKETS_MAX));
+        while u64::from(self.directory.buckets()) < wanted {
+            self.split(pages);
+        }
+        self.reserved_buckets = self.directory.buckets();
+    }
+
+    /// Gives back the buckets that are too many for the entries.
+    pub fn end_reservation(&mut self, pages: &mut Pages) {
+        self.reserved_buckets = 0;
+        while self.has_too_many_buckets() {
+            self.merge(pages);
         }
     }
 
@@ -319,6 +339,19 @@ impl<const ROW: usize, const STEP: usize, const MAX: usize, const LOAD: usize>
         }
     }
 
+    /// The same in the order of memory, which takes a fraction of the time.
+    pub fn for_each_in_memory(&self, pages: &Pages, mut f: impl FnMut(u64, u32, &[u32; ROW])) {
+        for stack in &self.stacks {
+            for address in stack.addresses(pages) {
+                let slot = pages.words(address);
+                let bucket = bucket(slot);
+                for (at, &remainder) in remainders(slot).iter().enumerate() {
+                    f(hash_of(bucket, remainder), tag_of(remainder), row_in::<ROW, STEP>(slot, at));
+                }
+            }
+        }
+    }
+
     /// Gives the entries of some buckets to `f`, as [`LinearHash::for_each`]; of those there are.
     pub fn for_each_of(
         &self,
@@ -397,7 +430,7 @@ impl<const ROW: usize, const STEP: usize, const MAX: usize, const LOAD: usize>
 
     fn has_too_many_buckets(&self) -> bool {
         let buckets = self.directory.buckets();
-        buckets > BUCKETS_MIN && self.len < u64::from(buckets) * (wide(LOAD) / 2)
+        buckets > BUCKETS_MIN.max(self.reserved_buckets) && self.len < u64::from(buckets) * (wide(LOAD) / 2)
     }
 
     /// Adds a bucket and moves its entries to it.

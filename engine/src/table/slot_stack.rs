@@ -56,6 +56,20 @@ impl SlotStack {
         Address::new(self.last_page, (self.used - 1) * self.words)
     }
 
+    /// The addresses of all slots, page by page.
+    pub fn addresses<'a>(&self, pages: &'a Pages) -> impl Iterator<Item = Address> + use<'a> {
+        let SlotStack { words, slots_per_page, mut last_page, mut used } = *self;
+        core::iter::from_fn(move || {
+            if last_page == PageNumber::NONE {
+                return None;
+            }
+            let page = (last_page, used);
+            (last_page, used) = (pages.link(last_page), slots_per_page);
+            Some(page)
+        })
+        .flat_map(move |(page, used)| (0..used).map(move |slot| Address::new(page, slot * words)))
+    }
+
     /// Takes the top away.
     pub fn pop(&mut self, pages: &mut Pages) {
         assert!(self.used > 0, "the stack has a slot");
@@ -82,11 +96,15 @@ mod tests {
         let mut stack = SlotStack::new(PAGE_WORDS / 3);
         let addresses: Vec<Address> = (0..10).map(|_| stack.push(&mut pages)).collect();
         assert_eq!(pages.in_use(), 4);
+        let mut found: Vec<Address> = stack.addresses(&pages).collect();
+        found.sort_unstable_by_key(|address| address.0);
+        assert_eq!(found, addresses);
         for address in addresses.iter().rev() {
             assert_eq!(stack.top(), *address);
             stack.pop(&mut pages);
         }
         assert_eq!(pages.in_use(), 0);
+        assert!(stack.addresses(&pages).next().is_none());
         assert_eq!(stack.push(&mut pages), addresses[0]);
     }
 

@@ -155,9 +155,10 @@ impl Replay {
         for (step, (block, checksum)) in (0u32..).zip(blocks.zip(&doubtful.checksums)) {
             let key = doubtful.first.plus(u64::from(step));
             let place = Place(doubtful.place.0 + step);
-            let is_there = self.index.get(key).is_some_and(|entry| entry.place == place);
+            let index = self.index.settled();
+            let is_there = index.get(key).is_some_and(|entry| entry.place == place);
             if is_there && payload_checksum(block) != *checksum {
-                self.index.remove(key);
+                index.remove(key);
                 self.note_torn(key.volume(), Blocks { first: key.block(), count: 1 });
             }
         }

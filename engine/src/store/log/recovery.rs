@@ -7,6 +7,7 @@ use super::controller::Controller;
 use super::extents::{Change, Extent, ExtentKind, Extents};
 use super::frames::Frames;
 use super::frames::found::FramesFound;
+use super::index::deferred::DeferredIndex;
 use super::index::{Entry as Indexed, Index, Run};
 use super::keys::found::KeysFound;
 use super::once::Doubtful;
@@ -118,27 +119,6 @@ impl BehindRing {
         }
     }
 
-    /// The index has the block of a place no more, or elsewhere.
-    fn lost(&mut self, key: BlockKey, place: Place) {
-        if let BehindRing::Frames(frames) = self {
-            frames.lost(key, place);
-        }
-    }
-
-    /// The index never got blocks although the log has their keys.
-    fn refused(&mut self, first: BlockKey, place: Place, blocks: u64) {
-        if let BehindRing::Frames(frames) = self {
-            frames.refused(first, place, blocks);
-        }
-    }
-
-    /// Blocks lie at places from now on, or a record says that nothing does.
-    fn settled(&mut self, place: Place, blocks: u64) {
-        if let BehindRing::Frames(frames) = self {
-            frames.settled(place, blocks);
-        }
-    }
-
     /// Whether what an entry names lies where this cache has such data.
     fn has(&self, entry: &Entry) -> bool {
         match self {
@@ -150,7 +130,7 @@ impl BehindRing {
 }
 
 pub(super) struct Replay {
-    pub index: Index,
+    pub index: DeferredIndex,
     pub extents: Extents,
     volumes: [Option<Volume>; VOLUMES_MAX],
     by_id: BTreeMap<VolumeId, VolumeIndex>,
@@ -211,7 +191,11 @@ impl Replay {
             }
         }
         Replay {
-            index: Index::new(options.index_budget_bytes),
+            // Frames want to hear of each change in its turn.
+            index: DeferredIndex::new(
+                options.index_budget_bytes,
+                !matches!(superblock.layout, Layout::Frames(_)),
+            ),
             extents: Extents::default(),
             volumes: volumes_of(superblock),
             by_id,
@@ -274,7 +258,7 @@ impl Replay {
                 None => Place(if entry.kind.is_key() { to_u32(entry.extra) } else { base }),
             };
             if let Some(volume) = volume.filter(|_| self.behind.has(entry)) {
-                self.entry(volume, entry, place, header_place, checksums);
+                self.entry(volume, entry, place, header_place, checksums, view.is_home);
             }
         }
         if !view.is_sealed {
@@ -313,11 +297,11 @@ impl Replay {
         let (first, place) = (BlockKey::new(volume, first_block), place.of_half(half));
         self.extents.cut(first, blocks, |_| ());
         // RULE 20: what a half had alone before it was copied anew is not there any more, and nobody has an older copy that counts.
-        if view.generation < counts_from[half.at()] || self.index.is_tight(blocks) {
+        if view.generation < counts_from[half.at()] {
             self.drop_range(first, blocks);
             return;
         }
-        self.index.insert(Run { first, place, dirty: false, hits: 0, checksums }, |_, _| ());
+        self.index.insert(Run { first, place, dirty: false, hits: 0, checksums });
         if self.sequence > view.flushed_sequence {
             self.doubtful.push(Doubtful { first, place, checksums: checksums.to_vec() });
         }
@@ -337,7 +321,7 @@ impl Replay {
             matches!(superblock.layout, Layout::Log(_)) && blocks <= u64::from(Place::HALF_END);
         self.once_counts_from = image.once_counts_from().filter(|_| may_name_halves);
         if self.once_counts_from.is_some() {
-            self.index.name_halves();
+            self.index.settled().name_halves();
             let len_bytes = u64::from(geometry.segment_blocks) * BLOCK_BYTES;
             let may_differ = |at| image.may_differ(geometry.offset_bytes(at, 0), len_bytes);
             self.may_differ = (0..geometry.segments).map(may_differ).collect();
@@ -351,6 +335,7 @@ impl Replay {
         place: Place,
         header_place: Place,
         checksums: &[u32],
+        is_home: bool,
     ) {
         let first_block = entry.start_sector / SECTORS_PER_BLOCK;
         let volume_blocks = self.volumes[volume.at()].as_ref().map_or(0, Volume::blocks);
@@ -369,17 +354,9 @@ impl Replay {
             | EntryKind::KeyClean
             | EntryKind::KeptDirty
             | EntryKind::KeptClean => {
-                let is_dirty = entry.kind.is_dirty();
-                let Replay { index, behind, .. } = self;
-                if !is_dirty && index.is_tight(blocks) {
-                    // A smaller budget than before: clean data is dropped, dirty data never.
-                    index.remove_range(first, blocks, |key, old| behind.lost(key, old.place));
-                    behind.refused(first, place, blocks);
-                } else {
-                    let run = Run { first, place, dirty: is_dirty, hits: 0, checksums };
-                    index.insert(run, |key, old| behind.lost(key, old.place));
-                    behind.settled(place, blocks);
-                }
+                // What is home in a segment does not apply to data in buckets.
+                let is_dirty = entry.kind.is_dirty() && !(is_home && entry.kind == EntryKind::Dirty);
+                self.put(Run { first, place, dirty: is_dirty, hits: 0, checksums });
                 self.extents.cut(first, blocks, |_| ());
                 if let (EntryKind::Dirty, Some(orders)) = (entry.kind, &mut self.orders) {
                     orders[volume.at()].wrote(self.sequence, first_block, place, checksums);
@@ -413,6 +390,21 @@ impl Replay {
         }
     }
 
+    /// Blocks lie at places from now on.
+    fn put(&mut self, run: Run<'_>) {
+        let Replay { index, behind, .. } = self;
+        let BehindRing::Frames(frames) = behind else { return index.insert(run) };
+        let (index, blocks) = (index.settled(), number::wide(run.checksums.len()));
+        if !run.dirty && index.is_tight(blocks) {
+            // A smaller budget than before: clean data is dropped, dirty data never.
+            index.remove_range(run.first, blocks, |key, old| frames.lost(key, old.place));
+            frames.refused(run.first, run.place, blocks);
+        } else {
+            index.insert(run, |key, old| frames.lost(key, old.place));
+            frames.settled(run.place, blocks);
+        }
+    }
+
     /// Another interval of a volume begins, and everything up to `home` is home.
     fn interval_begins(&mut self, volume: VolumeIndex, home: u64) {
         let Some(orders) = &mut self.orders else { return };
@@ -431,22 +423,24 @@ impl Replay {
     /// Nothing counts any more of what entries before said of a range.
     fn drop_range(&mut self, first: BlockKey, blocks: u64) {
         let Replay { index, behind, .. } = self;
-        index.remove_range(first, blocks, |key, old| behind.lost(key, old.place));
+        match behind {
+            BehindRing::Frames(frames) => {
+                index.settled().remove_range(first, blocks, |key, old| frames.lost(key, old.place));
+            }
+            _ => index.remove_range(first, blocks),
+        }
         self.extents.cut(first, blocks, |_| ());
     }
 
     /// These very copies left; copies elsewhere did not.
     fn evicted(&mut self, first: BlockKey, blocks: u64, place: Place) {
-        if blocks > self.index.len().saturating_mul(2).max(1024) || self.mutations.has(Mutation::ForgetFreed)
-        {
+        if self.is_hostile(blocks) || self.mutations.has(Mutation::ForgetFreed) {
             return;
         }
-        for (key, place) in (first.0..first.0 + blocks).zip(place.0..) {
-            if self.index.get(BlockKey(key)).is_some_and(|entry| entry.place.0 == place && !entry.dirty) {
-                self.index.remove(BlockKey(key));
-            }
+        self.index.evict(first, place, blocks);
+        if let BehindRing::Frames(frames) = &mut self.behind {
+            frames.settled(place, blocks);
         }
-        self.behind.settled(place, blocks);
     }
 
     /// The zeroes that this very header recorded went home; newer ones did not.
@@ -477,20 +471,24 @@ impl Replay {
 
     /// These very copies went home; newer ones did not.
     fn cleaned(&mut self, first: BlockKey, blocks: u64, place: Place) {
-        // A record is not longer than what the index has, unless its bytes are hostile.
-        if blocks > self.index.len().saturating_mul(2).max(1024) {
+        if self.is_hostile(blocks) {
             return;
         }
-        for step in 0..blocks {
-            let key = BlockKey(first.0 + step);
-            let is_any = self.mutations.has(Mutation::ReplayCleansNewer);
-            let is_same = self.index.get(key).is_some_and(|entry| {
-                (u64::from(entry.place.0) == u64::from(place.0) + step || is_any) && entry.dirty
-            });
-            if is_same {
-                self.index.set_dirty(key, false);
+        if self.mutations.has(Mutation::ReplayCleansNewer) {
+            for key in (first.0..first.0 + blocks).map(BlockKey) {
+                let index = self.index.settled();
+                if index.get(key).is_some_and(|entry| entry.dirty) {
+                    index.set_dirty(key, false);
+                }
             }
+            return;
         }
+        self.index.clean(first, place, blocks);
+    }
+
+    /// A record of what left or went home is not longer than what the index has, unless its bytes are hostile.
+    fn is_hostile(&self, blocks: u64) -> bool {
+        blocks > self.index.len_max().saturating_mul(2).max(1024)
     }
 
     /// Where the replay reaches the sequence from which on a volume's clean data counts, what is clean before is void.
@@ -504,6 +502,7 @@ impl Replay {
                 return true;
             }
             let blocks = volumes[volume.at()].as_ref().map_or(0, Volume::blocks);
+            let index = index.settled();
             let mut clean = Vec::new();
             index.for_each(|key, entry| {
                 if key.volume() == volume && key.block() < blocks && !entry.dirty {
@@ -512,7 +511,9 @@ impl Replay {
             });
             for (key, place) in clean {
                 index.remove(key);
-                behind.lost(key, place);
+                if let BehindRing::Frames(frames) = behind {
+                    frames.lost(key, place);
+                }
             }
             false
         });
@@ -522,8 +523,9 @@ impl Replay {
     fn finish(mut self, superblock: Superblock, found: Scan, composition: &Composition) -> Opened {
         let (mut segments, missing_summaries) = self.restore_segments(&superblock, &found);
         let found_oldest = found.oldest_dirty_sequence;
-        self.clean_below(found_oldest, &segments);
-        self.count(&mut segments);
+        let index = core::mem::replace(&mut self.index, DeferredIndex::new(0, false)).finish();
+        self.drop_zeroes_below(found_oldest, &segments);
+        self.count(&index, &mut segments);
         if let Some(orders) = self.orders.take() {
             for (volume, found) in self.volumes.iter_mut().zip(orders) {
                 if let Some(volume) = volume.as_mut().filter(|volume| volume.mode == WriteMode::Writeback) {
@@ -531,7 +533,7 @@ impl Replay {
                 }
             }
         }
-        let Replay { index, extents, volumes, entries, mutations, behind, once_counts_from, .. } = self;
+        let Replay { extents, volumes, entries, mutations, behind, once_counts_from, .. } = self;
         let Replay { torn, differing, .. } = self;
         let dirty_blocks: u64 =
             volumes.iter().flatten().map(|volume| volume.dirty_blocks + volume.zero_blocks).sum();
@@ -641,22 +643,9 @@ impl Replay {
         (segments, missing_summaries)
     }
 
-    /// RULE 2: below the oldest dirty sequence everything is clean, recorded one by one or not.
-    fn clean_below(&mut self, oldest_dirty_sequence: u64, segments: &Segments) {
-        let is_below = |place: Place| {
-            // That sequence does not apply to data in buckets.
-            !segments.is_in_bucket(place)
-                && segments.get(segments.of(place)).last_sequence < oldest_dirty_sequence
-        };
-        let mut below = Vec::new();
-        self.index.for_each(|key, entry| {
-            if entry.dirty && is_below(entry.place) {
-                below.push(key);
-            }
-        });
-        for key in below {
-            self.index.set_dirty(key, false);
-        }
+    /// RULE 2: below the oldest dirty sequence all zeroes are home, recorded one by one or not.
+    fn drop_zeroes_below(&mut self, oldest_dirty_sequence: u64, segments: &Segments) {
+        let is_below = |place: Place| segments.get(segments.of(place)).last_sequence < oldest_dirty_sequence;
         let home: Vec<Extent> = self
             .extents
             .iter()
@@ -668,15 +657,22 @@ impl Replay {
     }
 
     /// Sums of what each segment and each volume has.
-    fn count(&mut self, segments: &mut Segments) {
-        let Replay { index, extents, volumes, .. } = self;
-        index.for_each(|key, entry| {
-            segments.add_live(entry.place, 1, entry.dirty);
+    fn count(&mut self, index: &Index, segments: &mut Segments) {
+        let Replay { extents, volumes, .. } = self;
+        index.for_each_run(|key, blocks, place, is_dirty| {
+            // Blocks of two buckets may share an entry.
+            let last = Place(place.0 + (blocks - 1));
+            if segments.of(place) == segments.of(last) {
+                segments.add_live(place, blocks, is_dirty);
+            } else {
+                (place.0..=last.0).for_each(|place| segments.add_live(Place(place), 1, is_dirty));
+            }
             if let Some(volume) = &mut volumes[key.volume().at()] {
-                volume.cached_blocks += 1;
-                if entry.dirty {
-                    volume.dirty_blocks += 1;
-                    volume.destage.map.mark(key.block(), 1);
+                let blocks = u64::from(blocks);
+                volume.cached_blocks += blocks;
+                if is_dirty {
+                    volume.dirty_blocks += blocks;
+                    volume.destage.map.mark(key.block(), blocks);
                 }
             }
         });

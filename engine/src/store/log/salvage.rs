@@ -57,7 +57,7 @@ pub(crate) fn of_fragments<I: Image>(
     let segment_of =
         |place: Place| (place.0 < ring_blocks).then(|| place.0 / superblock.geometry().segment_blocks);
     let mut dirty = Vec::new();
-    replay.index.for_each(|key, entry| {
+    replay.index.settled().for_each(|key, entry| {
         let segment = segment_of(entry.place);
         if entry.dirty && !is_clean(&fragments, segment) {
             let offset_bytes = SEGMENTS_OFFSET + u64::from(entry.place.0) * BLOCK_BYTES;

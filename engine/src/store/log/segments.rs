@@ -179,13 +179,6 @@ impl Segments {
         place.0 & self.block_mask
     }
 
-    /// Whether a place is in a bucket.
-    #[inline]
-    #[must_use]
-    pub fn is_in_bucket(&self, place: Place) -> bool {
-        place.0 >= self.buckets_at
-    }
-
     /// Buckets that hold something that must go home before they can be given away.
     #[must_use]
     pub fn dirty_buckets(&self) -> u32 {

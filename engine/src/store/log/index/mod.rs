@@ -14,6 +14,7 @@
 //! * I2: a group has [`GROUP_BLOCKS_MIN`] blocks at least; with fewer, singles are smaller.
 //! * I3: [`Index::len`] is the number of singles and of the groups' valid bits.
 
+pub mod deferred;
 mod permutation;
 mod rows;
 mod visit;
@@ -162,6 +163,19 @@ impl Index {
     #[inline]
     pub fn load_ahead(&self, key: BlockKey) {
         self.singles.load_ahead(&self.pages, permute(split(key).0));
+    }
+
+    /// Makes room for blocks that come soon, alone or in so many groups: the tables grow at once, and stay as large until
+    /// [`Index::end_reservation`].
+    pub fn reserve(&mut self, singles: u64, groups: u64) {
+        self.singles.reserve(&mut self.pages, singles);
+        self.groups.reserve(&mut self.pages, groups);
+    }
+
+    /// The tables are as large as their entries want from now on.
+    pub fn end_reservation(&mut self) {
+        self.singles.end_reservation(&mut self.pages);
+        self.groups.end_reservation(&mut self.pages);
     }
 
     /// Inserts the run. Every entry it replaces is given to `replaced`.
@@ -367,6 +381,27 @@ impl Index {
             let (group, head) = (unpermute(hash), GroupHead::read(row));
             for tag in bits(head.valid) {
                 f(join(group, tag), head.entry(tag, row[CHECKSUMS_AT + index(tag)]));
+            }
+        });
+    }
+
+    /// Gives every entry to `f` in any order, blocks together that lie in consecutive places and are all dirty or all clean: the
+    /// first, how many, and where it lies.
+    pub fn for_each_run(&self, mut f: impl FnMut(BlockKey, u32, Place, bool)) {
+        let kind = self.kind;
+        self.singles.for_each_in_memory(&self.pages, |hash, tag, row| {
+            let entry = kind.entry(row);
+            f(join(unpermute(hash), tag), 1, entry.place, entry.dirty);
+        });
+        self.groups.for_each_in_memory(&self.pages, |hash, _, row| {
+            let (group, head) = (unpermute(hash), GroupHead::read(row));
+            for (mut mask, dirty) in [(head.dirty, true), (head.valid & !head.dirty, false)] {
+                while mask != 0 {
+                    let tag = mask.trailing_zeros();
+                    let blocks = (mask >> tag).trailing_ones();
+                    mask &= mask.wrapping_add(1 << tag);
+                    f(join(group, tag), blocks, head.place(tag), dirty);
+                }
             }
         });
     }

@@ -133,9 +133,14 @@ impl Fragments {
         visitor: &mut dyn FnMut(SegmentView, &BatchRecord),
     ) {
         for (segment, sequences) in &self.segments {
-            // Their summaries are nobody's concern.
-            let view =
-                SegmentView { segment: *segment, generation: 0, is_sealed: true, flushed_sequence: u64::MAX };
+            // Their summaries are nobody's concern, and what is home is told by the fragments as a whole.
+            let view = SegmentView {
+                segment: *segment,
+                generation: 0,
+                is_sealed: true,
+                flushed_sequence: u64::MAX,
+                is_home: false,
+            };
             for found in batches_of(image, superblock, *segment) {
                 if sequences.binary_search(&found.record.sequence).is_ok() {
                     visitor(view, &found.record);

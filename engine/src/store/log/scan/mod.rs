@@ -125,6 +125,8 @@ pub struct SegmentView {
     pub is_sealed: bool,
     /// The highest batch of the log that is known to be flushed.
     pub flushed_sequence: u64,
+    /// RULE 2: whether all of its data is home, recorded one by one or not.
+    pub is_home: bool,
 }
 
 /// A batch of the log.

@@ -15,6 +15,30 @@ const BODIES_BYTES_MAX: u64 = 8 << 20;
 /// Summaries that are read at a time at the most.
 const BODIES_MAX: usize = 64;
 
+/// Sequences that say what a batch is worth.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// Batches below it do not count.
+    floor_sequence: u64,
+    /// Batches up to it are flushed.
+    flushed_sequence: u64,
+    /// Data below it is home.
+    oldest_dirty_sequence: u64,
+}
+
+impl Limits {
+    fn view_of(self, span: &Span) -> SegmentView {
+        let SegmentSpan { segment, generation, sealed, last_sequence, .. } = span.span;
+        SegmentView {
+            segment,
+            generation,
+            is_sealed: sealed,
+            flushed_sequence: self.flushed_sequence,
+            is_home: last_sequence < self.oldest_dirty_sequence,
+        }
+    }
+}
+
 /// Hands out all batches, completes the spans, and makes the open segment's summary.
 pub(super) fn visit<I: Image>(
     image: &mut I,
@@ -26,7 +50,11 @@ pub(super) fn visit<I: Image>(
     let mut group = Vec::new();
     let mut at = 0;
     let mut open = None;
-    let limits = (survey.floor_sequence, survey.flushed_sequence);
+    let limits = Limits {
+        floor_sequence: survey.floor_sequence,
+        flushed_sequence: survey.flushed_sequence,
+        oldest_dirty_sequence: survey.oldest_dirty_sequence,
+    };
     while at < survey.spans.len() {
         let together = together(&survey.spans[at..]);
         let spans = &mut survey.spans[at..at + together];
@@ -83,13 +111,13 @@ fn fits(batches: &[SummaryBatch], summary_block: u32) -> bool {
 fn visit_summary(
     span: &mut Span,
     batches: Vec<SummaryBatch>,
-    (floor_sequence, flushed_sequence): (u64, u64),
+    limits: Limits,
     visitor: &mut dyn FnMut(SegmentView, &BatchRecord),
 ) {
-    let view = view_of(span, flushed_sequence);
+    let view = limits.view_of(span);
     for batch in batches {
         span.span.used_blocks = to_u32(batch.end_block());
-        if batch.sequence < floor_sequence {
+        if batch.sequence < limits.floor_sequence {
             continue;
         }
         let SummaryBatch { sequence, header_block, payload_block, entries, checksums } = batch;
@@ -103,14 +131,14 @@ fn visit_headers<I: Image>(
     image: &mut I,
     superblock: &Superblock,
     span: &mut Span,
-    (floor_sequence, flushed_sequence): (u64, u64),
+    limits: Limits,
     mutations: Mutations,
     visitor: &mut dyn FnMut(SegmentView, &BatchRecord),
 ) -> Result<OpenSegment, ScanError> {
     span.footer = None;
     span.span.sealed = false;
     span.span.summary_blocks = 0;
-    let view = view_of(span, flushed_sequence);
+    let view = limits.view_of(span);
     let mut walk = Walk::new(superblock, view.segment, span.head, WALK_BLOCKS);
     walk.mutations = mutations;
     let mut summary = SummaryBuilder::default();
@@ -128,15 +156,10 @@ fn visit_headers<I: Image>(
             &record.entries,
             &record.checksums,
         );
-        if record.sequence >= floor_sequence {
+        if record.sequence >= limits.floor_sequence {
             visitor(view, &record);
         }
     }
     span.span.used_blocks = walk.block;
     Ok(OpenSegment { segment: view.segment, next_block: walk.block, summary })
-}
-
-fn view_of(span: &Span, flushed_sequence: u64) -> SegmentView {
-    let SegmentSpan { segment, generation, sealed, .. } = span.span;
-    SegmentView { segment, generation, is_sealed: sealed, flushed_sequence }
 }

@@ -1,0 +1,452 @@
+//! An index in the making: what a replay says of blocks waits, and is carried out part by part of the table.
+//!
+//! A log has its blocks in the order of their writing, and each is somewhere else in the index: carried out at once, a change
+//! waits for memory five times and more. Changes that wait are kept by the low bits of their hashes, which choose the buckets:
+//! so those of one part touch the same few buckets, which stay near the processor. Of one block all changes are in one part, in
+//! their order, and no change depends on another block. So the index is the same in the end.
+//!
+//! * I1: changes of one block are carried out in the order in which they came.
+//! * I2: what waits takes no more than half of what the budget has left, or [`WAITING_BYTES_MIN`] if that is more.
+
+use super::permutation::permute;
+use super::{Entry, GROUP_BLOCKS, GROUP_BLOCKS_NEW, Index, Run, split};
+use crate::number::{index, index_wide, low_u32, to_u32, wide};
+use crate::units::{BlockKey, Place};
+use alloc::vec::Vec;
+
+/// Parts of the table: low bits of a hash.
+const PART_BITS: u32 = 10;
+/// Bytes that may wait, however small the budget is.
+const WAITING_BYTES_MIN: u64 = 1 << 20;
+/// Bytes that wait at the most: more do not make it faster. With a quarter of that, 460 GiB of groups took 1.8 times as long.
+const WAITING_BYTES_MAX: u64 = 1 << 30;
+/// Bytes of a block alone and of a group in the index, about.
+const SINGLE_BYTES: u64 = 16;
+const GROUP_BYTES: u64 = 90;
+/// A list that grows has room for twice as many.
+const STEP_BYTES: u64 = 2 * wide(size_of::<Step>());
+const CHECKSUM_BYTES: u64 = 2 * wide(size_of::<u32>());
+/// Longer ranges are taken away at once.
+const REMOVED_BLOCKS_MAX: u64 = 64 * GROUP_BLOCKS;
+
+const KEY_BITS: u32 = BlockKey::END.trailing_zeros();
+const BLOCKS_BITS: u32 = GROUP_BLOCKS.trailing_zeros();
+
+/// A change of blocks of one group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    InsertClean,
+    InsertDirty,
+    Remove,
+    /// If they lie there.
+    RemoveAt,
+    /// If they are clean and lie there.
+    Evict,
+    /// If they are dirty and lie there.
+    Clean,
+}
+
+impl Change {
+    const ALL: [Change; 6] = [
+        Change::InsertClean,
+        Change::InsertDirty,
+        Change::Remove,
+        Change::RemoveAt,
+        Change::Evict,
+        Change::Clean,
+    ];
+
+    /// Its place among all.
+    fn number(self) -> u64 {
+        match self {
+            Change::InsertClean => 0,
+            Change::InsertDirty => 1,
+            Change::Remove => 2,
+            Change::RemoveAt => 3,
+            Change::Evict => 4,
+            Change::Clean => 5,
+        }
+    }
+}
+
+/// A change that waits.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    /// From the lowest bits: the first block, one less than the number of blocks, the change.
+    packed: u64,
+    place: Place,
+    /// The checksum of a single block.
+    checksum: u32,
+}
+
+impl Step {
+    fn new(change: Change, first: BlockKey, blocks: u64, place: Place, checksum: u32) -> Step {
+        let packed = first.0 | (blocks - 1) << KEY_BITS | change.number() << (KEY_BITS + BLOCKS_BITS);
+        Step { packed, place, checksum }
+    }
+
+    fn change(self) -> Change {
+        Change::ALL[index_wide(self.packed >> (KEY_BITS + BLOCKS_BITS))]
+    }
+
+    fn first(self) -> BlockKey {
+        BlockKey(self.packed & (BlockKey::END - 1))
+    }
+
+    fn blocks(self) -> u64 {
+        (self.packed >> KEY_BITS & (GROUP_BLOCKS - 1)) + 1
+    }
+
+    fn is_insertion(self) -> bool {
+        matches!(self.change(), Change::InsertClean | Change::InsertDirty)
+    }
+
+    /// Carries it out; an insertion has the checksums of its blocks.
+    fn carry_out(self, index: &mut Index, checksums: &[u32]) {
+        let (first, blocks, place) = (self.first(), self.blocks(), self.place);
+        let each = (0..blocks).map(|step| (first.plus(step), Place(place.0.wrapping_add(to_u32(step)))));
+        let lies_at = |index: &Index, key, place| index.get(key).filter(|entry: &Entry| entry.place == place);
+        match self.change() {
+            Change::Remove => index.remove_range(first, blocks, |_, _| ()),
+            // A smaller budget than before: clean data is dropped, dirty data never.
+            Change::InsertClean if index.is_tight(blocks) => index.remove_range(first, blocks, |_, _| ()),
+            change @ (Change::InsertClean | Change::InsertDirty) => {
+                let dirty = change == Change::InsertDirty;
+                index.insert(Run { first, place, dirty, hits: 0, checksums }, |_, _| ());
+            }
+            Change::RemoveAt => {
+                for (key, place) in each {
+                    if lies_at(index, key, place).is_some() {
+                        index.remove(key);
+                    }
+                }
+            }
+            Change::Evict => {
+                for (key, place) in each {
+                    if lies_at(index, key, place).is_some_and(|entry| !entry.dirty) {
+                        index.remove(key);
+                    }
+                }
+            }
+            Change::Clean => {
+                for (key, place) in each {
+                    if lies_at(index, key, place).is_some_and(|entry| entry.dirty) {
+                        index.set_dirty(key, false);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Changes that wait for one part of the table.
+#[derive(Clone, Debug, Default)]
+struct Part {
+    steps: Vec<Step>,
+    /// Checksums of the insertions of several blocks, one after the other.
+    checksums: Vec<u32>,
+}
+
+/// An index in the making.
+#[derive(Debug)]
+pub struct DeferredIndex {
+    index: Index,
+    /// Empty if nothing waits ever.
+    parts: Vec<Part>,
+    steps: u64,
+    checksums: u64,
+    /// Blocks that are inserted, at the most: alone, and in groups.
+    singles: u64,
+    groups: u64,
+    bytes_max: u64,
+}
+
+impl DeferredIndex {
+    /// An empty index with a budget as [`Index::new`] has it. If it does not defer, each change is carried out at once.
+    pub fn new(budget_bytes: u64, defers: bool) -> DeferredIndex {
+        let parts = if defers { 1 << PART_BITS } else { 0 };
+        let mut deferred = DeferredIndex {
+            index: Index::new(budget_bytes),
+            parts: alloc::vec![Part::default(); parts],
+            steps: 0,
+            checksums: 0,
+            singles: 0,
+            groups: 0,
+            bytes_max: 0,
+        };
+        deferred.measure_room();
+        deferred
+    }
+
+    /// The index, with all that waited; what is changed in it comes after.
+    pub fn settled(&mut self) -> &mut Index {
+        self.carry_out();
+        &mut self.index
+    }
+
+    /// The index, with all that waited.
+    pub fn finish(mut self) -> Index {
+        self.carry_out();
+        self.index.end_reservation();
+        self.index
+    }
+
+    /// Blocks in the index, and of those that wait to be inserted: some may be counted twice.
+    pub fn len_max(&self) -> u64 {
+        self.index.len() + self.singles + self.groups * GROUP_BLOCKS
+    }
+
+    /// Inserts blocks, but for clean ones if there is no room for them: then what was there before leaves.
+    pub fn insert(&mut self, run: Run<'_>) {
+        let change = if run.dirty { Change::InsertDirty } else { Change::InsertClean };
+        let mut checksums = run.checksums;
+        for (first, blocks, place) in parts_of(run.first, wide(run.checksums.len()), run.place) {
+            let (of_part, rest) = checksums.split_at(index_wide(blocks));
+            checksums = rest;
+            if blocks < u64::from(GROUP_BLOCKS_NEW) {
+                self.singles += blocks;
+            } else {
+                self.groups += 1;
+            }
+            self.push(Step::new(change, first, blocks, place, of_part[0]), of_part);
+        }
+    }
+
+    /// Takes away what is known of blocks.
+    pub fn remove_range(&mut self, first: BlockKey, blocks: u64) {
+        if blocks > REMOVED_BLOCKS_MAX {
+            self.settled().remove_range(first, blocks, |_, _| ());
+        } else {
+            self.push_all(Change::Remove, first, blocks, Place(0));
+        }
+    }
+
+    /// Takes away those blocks that lie in consecutive places from `place` on.
+    pub fn remove_places(&mut self, first: BlockKey, place: Place, blocks: u32) {
+        self.push_all(Change::RemoveAt, first, u64::from(blocks), place);
+    }
+
+    /// The same of clean ones alone.
+    pub fn evict(&mut self, first: BlockKey, place: Place, blocks: u64) {
+        self.push_all(Change::Evict, first, blocks, place);
+    }
+
+    /// Marks those blocks clean that lie in consecutive places from `place` on.
+    pub fn clean(&mut self, first: BlockKey, place: Place, blocks: u64) {
+        self.push_all(Change::Clean, first, blocks, place);
+    }
+
+    fn push_all(&mut self, change: Change, first: BlockKey, blocks: u64, place: Place) {
+        for (first, blocks, place) in parts_of(first, blocks, place) {
+            self.push(Step::new(change, first, blocks, place, 0), &[]);
+        }
+    }
+
+    fn push(&mut self, step: Step, checksums: &[u32]) {
+        if self.parts.is_empty() {
+            step.carry_out(&mut self.index, checksums);
+            (self.singles, self.groups) = (0, 0);
+            return;
+        }
+        let hash = permute(split(step.first()).0);
+        let part = &mut self.parts[index(low_u32(hash) & ((1 << PART_BITS) - 1))];
+        part.steps.push(step);
+        self.steps += 1;
+        if checksums.len() > 1 {
+            part.checksums.extend_from_slice(checksums);
+            self.checksums += wide(checksums.len());
+        }
+        if self.steps * STEP_BYTES + self.checksums * CHECKSUM_BYTES >= self.bytes_max {
+            self.carry_out();
+        }
+    }
+
+    fn carry_out(&mut self) {
+        if self.steps == 0 {
+            return;
+        }
+        let wanted_bytes = self.singles * SINGLE_BYTES + self.groups * GROUP_BYTES;
+        if self.index.allocated_bytes() + wanted_bytes <= self.index.budget_bytes() {
+            self.index.reserve(self.singles, self.groups);
+        }
+        for part in &mut self.parts {
+            let mut checksums = part.checksums.as_slice();
+            for &step in &part.steps {
+                match step.blocks() {
+                    blocks @ 2.. if step.is_insertion() => {
+                        let (of_step, rest) = checksums.split_at(index_wide(blocks));
+                        checksums = rest;
+                        step.carry_out(&mut self.index, of_step);
+                    }
+                    _ => step.carry_out(&mut self.index, &[step.checksum]),
+                }
+            }
+            part.steps.clear();
+            part.checksums.clear();
+        }
+        (self.steps, self.checksums, self.singles, self.groups) = (0, 0, 0, 0);
+        self.measure_room();
+    }
+
+    fn measure_room(&mut self) {
+        let left_bytes = self.index.budget_bytes().saturating_sub(self.index.allocated_bytes());
+        self.bytes_max = (left_bytes / 2).clamp(WAITING_BYTES_MIN, WAITING_BYTES_MAX);
+        if self.bytes_max < WAITING_BYTES_MAX {
+            // Lists keep the room that they once had.
+            self.parts.fill(Part::default());
+        }
+    }
+}
+
+/// Blocks by group: the first, how many, and where it lies. A place that no device has counts round.
+fn parts_of(first: BlockKey, blocks: u64, place: Place) -> impl Iterator<Item = (BlockKey, u64, Place)> {
+    assert!(blocks <= BlockKey::END - first.0, "blocks end before the last key");
+    let end = first.0 + blocks;
+    let (mut at, mut place) = (first.0, place.0);
+    core::iter::from_fn(move || {
+        if at == end {
+            return None;
+        }
+        let count = (GROUP_BLOCKS - at % GROUP_BLOCKS).min(end - at);
+        let part = (BlockKey(at), count, Place(place));
+        at += count;
+        place = place.wrapping_add(to_u32(count));
+        Some(part)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeMap;
+    use proptest::prelude::*;
+
+    type Model = BTreeMap<BlockKey, Entry>;
+
+    #[derive(Clone, Debug)]
+    enum Act {
+        Insert {
+            first: u64,
+            blocks: u32,
+            dirty: bool,
+        },
+        Remove {
+            first: u64,
+            blocks: u64,
+        },
+        /// The change of what one of the inserted runs has, or had.
+        OfRun {
+            change: Change,
+            run: usize,
+            skip: u32,
+            blocks: u32,
+        },
+        Settle,
+    }
+
+    fn acts() -> impl Strategy<Value = Vec<Act>> {
+        let change = prop_oneof![Just(Change::RemoveAt), Just(Change::Evict), Just(Change::Clean)];
+        let act = prop_oneof![
+            8 => (0..2000_u64, 1..50_u32, any::<bool>())
+                .prop_map(|(first, blocks, dirty)| Act::Insert { first, blocks, dirty }),
+            2 => (0..2000_u64, prop_oneof![1..100_u64, Just(1 << 30)])
+                .prop_map(|(first, blocks)| Act::Remove { first, blocks }),
+            6 => (change, any::<usize>(), 0..50_u32, 1..50_u32)
+                .prop_map(|(change, run, skip, blocks)| Act::OfRun { change, run, skip, blocks }),
+            1 => Just(Act::Settle),
+        ];
+        proptest::collection::vec(act, 1..150)
+    }
+
+    fn apply(model: &mut Model, change: Change, first: BlockKey, place: Place, blocks: u32) {
+        for step in 0..blocks {
+            let key = first.plus(u64::from(step));
+            let Some(entry) = model.get_mut(&key).filter(|entry| entry.place.0 == place.0 + step) else {
+                continue;
+            };
+            match change {
+                Change::Clean => entry.dirty = false,
+                Change::Evict if entry.dirty => (),
+                _ => {
+                    model.remove(&key);
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_waits_says_the_same_as_what_does_not(acts in acts(), defers in any::<bool>()) {
+            let mut deferred = DeferredIndex::new(1 << 24, defers);
+            let mut model = Model::new();
+            let mut runs = alloc::vec![(BlockKey(7), Place(0), 1)];
+            let mut next_place = 1;
+            for act in acts {
+                match act {
+                    Act::Insert { first, blocks, dirty } => {
+                        let (first, place) = (BlockKey(first), Place(next_place));
+                        next_place += blocks;
+                        runs.push((first, place, blocks));
+                        let checksums: Vec<u32> = (0..blocks).map(|step| !(place.0 + step)).collect();
+                        deferred.insert(Run { first, place, dirty, hits: 0, checksums: &checksums });
+                        for step in 0..blocks {
+                            let place = Place(place.0 + step);
+                            let entry = Entry { place, dirty, hits: 0, checksum: !place.0 };
+                            model.insert(first.plus(u64::from(step)), entry);
+                        }
+                    }
+                    Act::Remove { first, blocks } => {
+                        deferred.remove_range(BlockKey(first), blocks);
+                        model.retain(|key, _| !(first..first + blocks).contains(&key.0));
+                    }
+                    Act::OfRun { change, run, skip, blocks } => {
+                        let (first, place, all) = runs[run % runs.len()];
+                        let skip = skip.min(all - 1);
+                        let blocks = blocks.min(all - skip);
+                        let (first, place) = (first.plus(u64::from(skip)), Place(place.0 + skip));
+                        apply(&mut model, change, first, place, blocks);
+                        let wide_blocks = u64::from(blocks);
+                        match change {
+                            Change::RemoveAt => deferred.remove_places(first, place, blocks),
+                            Change::Evict => deferred.evict(first, place, wide_blocks),
+                            _ => deferred.clean(first, place, wide_blocks),
+                        }
+                    }
+                    Act::Settle => assert!(deferred.settled().len() == wide(model.len())),
+                }
+                prop_assert!(deferred.len_max() >= wide(model.len()));
+            }
+            let mut found = Model::new();
+            deferred.finish().for_each(|key, entry| {
+                found.insert(key, entry);
+            });
+            prop_assert_eq!(found, model);
+        }
+    }
+
+    #[test]
+    fn what_waits_stays_within_the_budget_and_clean_blocks_leave_that_have_no_room() {
+        let budget_bytes = 4 << 20;
+        // Dirty blocks go in when there is no room, too.
+        let most_bytes = budget_bytes + (64 << 10);
+        let mut deferred = DeferredIndex::new(budget_bytes, true);
+        let blocks = 1_000_000;
+        for at in 0..blocks {
+            let first = BlockKey(permute(at) * GROUP_BLOCKS);
+            let place = Place(to_u32(at));
+            deferred.insert(Run { first, place, dirty: at % 100 == 0, hits: 0, checksums: &[1] });
+            let waiting = deferred.steps * STEP_BYTES;
+            let allocated = deferred.index.allocated_bytes();
+            assert!(
+                allocated + waiting <= most_bytes + WAITING_BYTES_MIN,
+                "{allocated} and {waiting} bytes of {budget_bytes} after {at} blocks"
+            );
+        }
+        let index = deferred.finish();
+        let mut dirty = 0;
+        index.for_each(|_, entry| dirty += u64::from(entry.dirty));
+        assert_eq!(dirty, blocks / 100, "dirty blocks stay");
+        assert!(index.len() > dirty && index.len() < blocks, "clean ones as far as there is room");
+        assert!(index.allocated_bytes() <= most_bytes);
+    }
+}
