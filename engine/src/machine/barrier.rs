@@ -46,8 +46,13 @@ impl CacheBarrier {
         self.is_any_wanted = true;
     }
 
-    /// Begins a flush, if none is under way and one is wanted for a sequence that is published. True if it is to be issued.
+    /// Whether a flush is wanted, for a sequence that is published or not, and none is under way.
     #[inline]
+    pub fn is_waited_for(&self) -> bool {
+        !self.is_flushing && (self.is_any_wanted || !self.wanted.is_empty())
+    }
+
+    /// Begins a flush, if none is under way and one is wanted for a sequence that is published. True if it is to be issued.
     pub fn begin(&mut self, published: u64) -> bool {
         let is_wanted = self.is_any_wanted || self.wanted.first().is_some_and(|&wanted| wanted <= published);
         let is_due = !self.is_flushing && is_wanted;

@@ -53,7 +53,15 @@ impl<S: Store> Machine<S> {
     }
 
     /// Issues a flush of the cache if one is wanted and would cover something.
+    #[inline]
     pub(crate) fn pump_barrier(&mut self) {
+        if self.barrier.is_waited_for() {
+            self.flush_cache();
+        }
+    }
+
+    #[inline(never)]
+    fn flush_cache(&mut self) {
         if self.latched.is_some() || !self.store.may_flush() {
             return;
         }

@@ -41,7 +41,7 @@ impl<T> Outbox<T> {
     }
 
     /// Counts an operation of a device. What goes to both halves of a mirrored cache is counted once.
-    #[inline]
+    #[inline(always)]
     pub fn count(&mut self, target: Target, op: &IoOp) {
         let bytes = match target {
             Target::Cache => Some(&mut self.cache_bytes),

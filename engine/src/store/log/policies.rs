@@ -90,6 +90,7 @@ impl Policies {
 
 impl Machine<LogStore> {
     /// Asks the policies about a request that has just come: why it passes by, if it does.
+    #[inline]
     pub(super) fn ask_policies(&mut self, key: RequestKey, access: Access) -> Option<Bypass> {
         let now = self.now;
         let active = &self.requests[key];
@@ -103,6 +104,13 @@ impl Machine<LogStore> {
         if self.store.policies.lets_all_in_with_room && !self.store.appender.has_admission() {
             return None;
         }
+        self.ask_admission(key, access, range)
+    }
+
+    #[inline(never)]
+    fn ask_admission(&mut self, key: RequestKey, access: Access, range: SectorRange) -> Option<Bypass> {
+        let (active, now) = (&self.requests[key], self.now);
+        let volume = active.volume;
         let is_writeback = self.volume(volume).mode == WriteMode::Writeback;
         let asked = Asked {
             piece: PieceKey(self.volume(volume).key(active.blocks.first).0),

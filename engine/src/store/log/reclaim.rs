@@ -150,6 +150,7 @@ impl Machine<LogStore> {
         }
     }
 
+    #[inline(never)]
     fn make_room_in_ring<M: Memory>(&mut self, memory: &mut M) {
         if self.latched.is_some() || self.superblock.clean_stop {
             return;

@@ -75,6 +75,7 @@ impl Lookup for LogStore {
     }
 
     // The same as lookup and note, and one search of the index instead of two.
+    #[inline]
     fn hit(&mut self, key: BlockKey, _is_first: bool, use_clean: bool) -> Option<Cached> {
         let entry = self.index.hit(key, |entry| entry.dirty || use_clean)?;
         if self.once_counts_from.is_some() && self.is_passed_by(entry.place) {
@@ -96,6 +97,7 @@ impl Lookup for LogStore {
             .collect()
     }
 
+    #[inline]
     fn in_memory(&self, key: BlockKey) -> Option<Slice> {
         self.appender.newest_in_memory(key)
     }
@@ -117,6 +119,7 @@ impl Lookup for LogStore {
         self.segments.get(self.segments.of(place)).generation
     }
 
+    #[inline]
     fn pin_for_client(&mut self, place: Place, blocks: u32) {
         let segment = self.segments.of(place);
         self.segments.get_mut(segment).pins += 1;
@@ -130,15 +133,18 @@ impl Lookup for LogStore {
         self.segments.get_mut(segment).pins += 1;
     }
 
+    #[inline]
     fn unpin(&mut self, place: Place, _blocks: u32) {
         let segment = self.segments.of(place);
         self.segments.get_mut(segment).pins -= 1;
     }
 
+    #[inline]
     fn offset_bytes(&self, place: Place) -> u64 {
         SEGMENTS_OFFSET + u64::from(self.segments.block_of(place)) * BLOCK_BYTES
     }
 
+    #[inline]
     fn half_of(&self, place: Place) -> Option<Half> {
         self.segments.half_of(place)
     }
@@ -263,6 +269,7 @@ impl Reading for LogStore {
         m.queue_fill(fill, memory);
     }
 
+    #[inline]
     fn passes_by(m: &mut Machine<LogStore>, key: RequestKey, access: Access) -> Option<Bypass> {
         m.ask_policies(key, access)
     }
@@ -271,6 +278,7 @@ impl Reading for LogStore {
         m.ask_fill(key)
     }
 
+    #[inline]
     fn answered(m: &mut Machine<LogStore>, issued: Nanos) {
         m.note_latency(Access::Read, issued);
     }
