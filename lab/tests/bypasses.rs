@@ -247,6 +247,29 @@ fn a_write_that_the_origin_refuses_waits_for_the_one_beside_it() {
     world.verify().unwrap();
 }
 
+/// Volumes whose writes always go around the cache: those that share a block and no sector go together.
+#[test]
+fn writes_of_one_block_go_together_in_modes_that_cache_none() {
+    let is_write = |io: &IoView| io.is_origin(0, Kind::Write);
+    for mode in [WriteMode::Passthrough, WriteMode::Writearound] {
+        let mut world = opened(Setup::new(1).with_modes(&[mode]));
+        let read = world.read(0, blocks(10, 1));
+        world.succeed(read).unwrap();
+        world.pass(Nanos::SECOND).unwrap();
+        world.hold(is_write);
+        let both = [world.write(0, sectors(81, 2)), world.write(0, sectors(83, 4))];
+        let overlapping = world.write(0, sectors(82, 2));
+        world.pass(10 * Nanos::MILLISECOND).unwrap();
+        assert_eq!(world.pending(is_write).len(), 2, "one waits in mode {}", mode.name());
+        world.release();
+        for ticket in both.into_iter().chain([overlapping]) {
+            world.succeed(ticket).unwrap();
+        }
+        world.pass(5 * Nanos::SECOND).unwrap();
+        world.verify().unwrap();
+    }
+}
+
 #[test]
 fn a_write_waits_for_no_room_that_comes_slowly() {
     // Nothing of the steps comes home. They have gaps between them, or not.

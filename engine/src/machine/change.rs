@@ -40,7 +40,14 @@ impl<S: Store> Machine<S> {
         // HAZARD 8: a write of part of a block reads the rest first. It holds the block alone, or a write in
         // between would be lost.
         let may_share = is_whole || self.is_mutated(Mutation::PartialWriteShares);
-        let hold = if is_append { S::first_hold(self, key, may_share) } else { Hold::Merging };
+        let is_around = matches!(op, RequestOp::Write { .. })
+            && matches!(volume.mode, WriteMode::Writearound | WriteMode::Passthrough)
+            && volume.standing == Standing::Cached;
+        let hold = match (is_append, is_around) {
+            (true, _) => S::first_hold(self, key, may_share),
+            (_, true) => S::hold_around(self, key),
+            _ => Hold::Merging,
+        };
         self.hold_or_wait(key, blocks, hold, memory);
     }
 

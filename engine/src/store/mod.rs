@@ -252,6 +252,11 @@ pub(crate) trait Changing: Operations {
     fn held(&self, volume: &Volume, blocks: Blocks) -> Blocks;
     /// The hold of a change that enters the cache, given whether it covers all of its blocks.
     fn first_hold(m: &Machine<Self>, key: RequestKey, is_whole: bool) -> Hold;
+    /// The hold of a write that goes around the cache because of its volume's mode.
+    fn hold_around(m: &Machine<Self>, key: RequestKey) -> Hold {
+        let _ = (m, key);
+        Hold::Merging
+    }
     /// Why a write goes around the cache by what is cached when it holds its blocks, if it does.
     fn bars_write(m: &Machine<Self>, key: RequestKey) -> Option<Bypass> {
         let _ = (m, key);

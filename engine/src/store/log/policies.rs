@@ -161,12 +161,16 @@ impl Machine<LogStore> {
     /// Whether a write that has just come goes around the cache so.
     #[inline(never)]
     pub(super) fn will_bypass_wait(&self, key: RequestKey) -> bool {
-        let active = &self.requests[key];
         self.store.policies.bypasses_waits
-            && self.config.order.is_none()
-            && matches!(active.op, RequestOp::Write { .. })
+            && matches!(self.requests[key].op, RequestOp::Write { .. })
             && self.bypasses_wait(key).is_some()
-            && !self.has_dirty(active.volume, active.blocks)
+            && self.may_go_beside(key)
+    }
+
+    /// RULE 7: whether a write may go around the cache beside others of its blocks, as far as it is known when it comes.
+    pub(super) fn may_go_beside(&self, key: RequestKey) -> bool {
+        let active = &self.requests[key];
+        self.config.order.is_none() && !self.has_dirty(active.volume, active.blocks)
     }
 
     fn bypasses_long_wait(&self, key: RequestKey, has_room: bool) -> Option<Bypass> {

@@ -314,6 +314,10 @@ impl Changing for LogStore {
         }
     }
 
+    fn hold_around(m: &Machine<LogStore>, key: RequestKey) -> Hold {
+        if m.may_go_beside(key) { Hold::Beside } else { Hold::Merging }
+    }
+
     fn begin_write<M: Memory>(m: &mut Machine<LogStore>, key: RequestKey, memory: &mut M) {
         m.append_write(key, memory);
     }
