@@ -384,6 +384,8 @@ impl<'a> Load<'a> {
         Load::heal(world);
         let half = match world.standings() {
             [Standing::In, Standing::In] => match world.hurt() {
+                // What has rotted on the other half, this one alone has: both would be lost at once.
+                Some(half) if self.get(Knob::half_rot) > 0 && half != self.weak_half() => return,
                 Some(half) => half,
                 None => self.weak_half(),
             },
