@@ -28,8 +28,9 @@ pub(crate) const SEGMENT_OVERHEAD_BLOCKS: u32 = 8;
 const _: () =
     assert!(wide(index(REQUEST_BYTES_MAX)).is_multiple_of(BLOCK_BYTES), "a request is cut at block borders");
 
-/// Bytes of a ring, or of buckets, that no flush covers, at the most, where clients do not flush. A start reads and verifies them before anybody
-/// is served: a SATA SSD needs half a second for that. So rare a flush costs less than a thousandth of the writes' time.
+/// Bytes of a ring, or of buckets, that no flush covers, at the most, where clients do not flush. A start reads and verifies them
+/// before anybody is served: a SATA SSD needs half a second for that. So rare a flush costs less than a thousandth of the writes'
+/// time.
 const UNFLUSHED_BYTES_MAX: u64 = 256 << 20;
 
 /// Bounds of what may be older at the origin than in the cache, where everything goes home in strict order.

@@ -5,6 +5,7 @@ use super::contract::{Aftermath, Keeps, Rot};
 use super::keys::{Grain, Unit};
 use super::points::points;
 use super::*;
+use crate::limits::Config;
 use crate::policies::admission::congestion::CongestionChoice;
 use crate::policies::admission::mq::MqChoice;
 use crate::policies::admission::runs::RunsChoice;
@@ -26,6 +27,16 @@ fn set(changes: &[(&str, &str)]) -> Composition {
         composition.set(name, value).expect("the test sets what there is");
     }
     composition
+}
+
+/// Whatever log it is, a start has a bounded part of it to verify.
+#[test]
+fn every_log_is_flushed_in_time() {
+    for persistence in ["inline", "frames", "journal", "mirror"] {
+        let mut config = Config::for_cache(1024, 64);
+        config.tune(&set(&[("persistence", persistence)]));
+        assert_eq!(config.unflushed_blocks_max * 4096, 256 << 20, "{persistence}");
+    }
 }
 
 #[test]

@@ -43,10 +43,12 @@ impl<S: Store> Machine<S> {
         let is_around = matches!(op, RequestOp::Write { .. })
             && matches!(volume.mode, WriteMode::Writearound | WriteMode::Passthrough)
             && volume.standing == Standing::Cached;
-        let hold = match (is_append, is_around) {
-            (true, _) => S::first_hold(self, key, may_share),
-            (_, true) => S::hold_around(self, key),
-            _ => Hold::Merging,
+        let hold = if is_append {
+            S::first_hold(self, key, may_share)
+        } else if is_around {
+            S::hold_around(self, key)
+        } else {
+            Hold::Merging
         };
         self.hold_or_wait(key, blocks, hold, memory);
     }
