@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor(pub(crate) u64);
 
-/// Cached blocks in a row, with one worth.
+/// Cached blocks in a row, with the worth of the best of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CachedRun {
     /// The volume.

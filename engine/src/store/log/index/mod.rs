@@ -6,7 +6,7 @@
 //! Scattered blocks are entries of their own (*singles*, 12 bytes each and little besides).
 //! Blocks that are neighbours both on the volume and in the cache share an entry: a *group* is
 //! 16 consecutive blocks, aligned at 16, stored in consecutive places, each of which may be
-//! absent (76 bytes, 4.75 for each block of a full one). The group number, permuted, is the
+//! absent (80 bytes, 5 for each block of a full one). The group number, permuted, is the
 //! hash of both tables; the block within the group is the tag of a single. So all singles of a
 //! group are found in one bucket.
 //!
@@ -54,7 +54,7 @@ pub struct Entry {
     pub place: Place,
     /// Whether the origin does not have it yet.
     pub dirty: bool,
-    /// Recent hits, from 0 to 3. The blocks of a group share one count.
+    /// Recent hits, from 0 to 3.
     pub hits: u8,
     /// Checksum of the block.
     pub checksum: u32,
@@ -304,7 +304,7 @@ impl Index {
         }
     }
 
-    /// The entry of a block, if it is cached and accepted: then a hit of it, or of its group, is counted, up to 3.
+    /// The entry of a block, if it is cached and accepted: then a hit of it is counted, up to 3.
     pub fn hit(&mut self, key: BlockKey, accepts: impl FnOnce(&Entry) -> bool) -> Option<Entry> {
         let (group, tag) = split(key);
         match self.find(permute(group), tag)? {
@@ -324,8 +324,8 @@ impl Index {
                 if !accepts(&entry) {
                     return None;
                 }
-                if head.hits < HITS_MAX {
-                    head.hits += 1;
+                if entry.hits < HITS_MAX {
+                    head.add_hit(tag);
                     head.write(row);
                 }
                 Some(entry)
@@ -333,7 +333,7 @@ impl Index {
         }
     }
 
-    /// Counts a hit of a block, or of its group, up to 3. Does nothing if it is not cached.
+    /// Counts a hit of a block, up to 3. Does nothing if it is not cached.
     pub fn touch(&mut self, key: BlockKey) {
         self.hit(key, |_| true);
     }
@@ -467,8 +467,7 @@ impl Index {
         let group = self.find_group(part.hash);
         if let Some((position, head)) = group {
             self.report_group(part.group, position, head, part.mask(), replaced);
-            // What has fewer hits, or more, cannot share them.
-            if head.base == part.base() && head.hits == part.hits {
+            if head.base == part.base() {
                 self.remove_singles(part.group, part.hash, part.mask(), replaced);
                 self.join_group(part, position, head);
                 return;
@@ -480,7 +479,7 @@ impl Index {
                 self.clear_in_group(position, &mut head, part.mask());
                 self.dissolve(part.hash, position, head);
             }
-            let head = GroupHead { base: part.base(), hits: part.hits, valid: 0, dirty: 0 };
+            let head = GroupHead { base: part.base(), valid: 0, dirty: 0, hits: 0 };
             let position = self.add_group(part.hash, head);
             self.join_group(part, position, head);
             self.absorb(part.hash, position);
@@ -534,6 +533,7 @@ impl Index {
         self.group_blocks += u64::from((part.mask() & !head.valid).count_ones());
         head.valid |= part.mask();
         head.set_dirty(part.mask(), part.dirty);
+        head.set_hits(part.mask(), part.hits);
         let row = self.groups.row_mut(&mut self.pages, position);
         head.write(row);
         let first = CHECKSUMS_AT + index(part.first_tag);
@@ -553,7 +553,7 @@ impl Index {
         }
         let Some(position) = self.singles.find(&self.pages, hash, last) else { return };
         let entry = self.kind.entry(self.singles.row(&self.pages, position));
-        let head = GroupHead { base: rows::base_of(entry.place, last), hits: entry.hits, valid: 0, dirty: 0 };
+        let head = GroupHead { base: rows::base_of(entry.place, last), valid: 0, dirty: 0, hits: 0 };
         if self.in_line(hash, head).count_ones() >= GROUP_BLOCKS_NEW {
             let position = self.add_group(hash, head);
             self.absorb(hash, position);
@@ -566,7 +566,7 @@ impl Index {
         for tag in bits(tags) {
             let position = self.singles.find(&self.pages, hash, tag).expect("its tag was there");
             let entry = self.kind.entry(self.singles.row(&self.pages, position));
-            if entry.place != head.place(tag) || entry.hits != head.hits {
+            if entry.place != head.place(tag) {
                 tags &= !(1 << tag);
             }
         }
@@ -583,6 +583,7 @@ impl Index {
             let entry = self.kind.entry(self.singles.row(&self.pages, single));
             self.singles.remove(&mut self.pages, single);
             head.set_dirty(1 << tag, entry.dirty);
+            head.set_hits(1 << tag, entry.hits);
             self.groups.row_mut(&mut self.pages, position)[CHECKSUMS_AT + index(tag)] = entry.checksum;
         }
         head.valid |= tags;

@@ -1,6 +1,6 @@
 //! A look at all that is cached, in bounded steps.
 
-use super::rows::{GroupHead, bits};
+use super::rows::GroupHead;
 use super::{Index, join, unpermute};
 use crate::machine::warm::{CachedRun, Cursor};
 use crate::number::{low_u32, to_u32};
@@ -22,19 +22,15 @@ impl Index {
         let is_group = |at: u64| low_u32(at.saturating_sub(singles));
         self.groups.for_each_of(&self.pages, is_group(from.0)..is_group(end), |hash, _, row| {
             let (group, head) = (unpermute(hash), GroupHead::read(row));
-            let mut open: Option<(u32, u32)> = None;
-            for tag in bits(head.valid) {
-                open = match open {
-                    Some((first, blocks)) if first + blocks == tag => Some((first, blocks + 1)),
-                    before => {
-                        before.into_iter().for_each(|(first, blocks)| {
-                            visit(run_of(join(group, first), blocks, head.hits));
-                        });
-                        Some((tag, 1))
-                    }
-                };
+            let mut mask = head.valid;
+            while mask != 0 {
+                let first = mask.trailing_zeros();
+                let blocks = (mask >> first).trailing_ones();
+                mask &= mask.wrapping_add(1 << first);
+                // The run is worth what the best of it is.
+                let hits = (first..first + blocks).map(|tag| head.hits(tag)).max();
+                visit(run_of(join(group, first), blocks, hits.unwrap_or(0)));
             }
-            open.into_iter().for_each(|(first, blocks)| visit(run_of(join(group, first), blocks, head.hits)));
         });
         (end < singles + groups).then_some(Cursor(end))
     }
