@@ -184,6 +184,7 @@ impl Composition {
             ("fetch", "neighbourhood"),
             ("laps_max", "1"),
             ("keep_percent", "75"),
+            ("credit_percent", "12"),
         ] {
             composition.set(name, value).expect("names and values of the tables");
         }

@@ -110,6 +110,39 @@ fn dirty_blocks_of_a_failing_origin_are_appended_again() -> Result<(), Violation
     world.verify()
 }
 
+/// A disk writes a block home in the time in which it reads one that a client waits for.
+#[test]
+fn few_dirty_blocks_stay_in_the_log_while_a_client_reads_from_the_origin() -> Result<(), Violation> {
+    let mut world = world(1, 1);
+    world.run_dry()?;
+    world.hold(|io| io.is_origin(0, Kind::Read));
+    let read = world.read(0, step(200));
+    let hot = step(100);
+    for number in 0..4 {
+        let seldom = world.write(0, blocks(number * STEP_BLOCKS, 1));
+        world.succeed(seldom)?;
+        let often = world.write(0, hot);
+        world.succeed(often)?;
+    }
+    for _ in 0..4 * ROOM_BYTES / STEP_BYTES {
+        let often = world.write(0, hot);
+        world.succeed(often)?;
+    }
+    let well = status(&world, 0);
+    assert_eq!(well.counters.destaged_blocks, 0, "the disk is left to the client");
+    assert_eq!(well.dirty_bytes, (4 + STEP_BLOCKS) * BLOCK_BYTES, "nothing of it is home");
+    assert!(well.counters.relocated_blocks >= 3 * 4, "what is written seldom moved once in a lap");
+    world.release();
+    world.succeed(read)?;
+    world.verify()?;
+    world.cut_power_by_chance();
+    world.open()?;
+    world.verify_cut()?;
+    assert_eq!(world.ask(0, RequestOp::Drain)?, Ok(()));
+    world.expect_origin_equals_view(0)?;
+    world.verify()
+}
+
 /// Seeds of the test that once found the ring without a segment for the header that would have freed others, and as many
 /// others.
 const SEEDS: std::ops::Range<u64> = 0..200;

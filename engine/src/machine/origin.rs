@@ -17,6 +17,8 @@ pub(crate) enum OriginWork {
 /// Time after which nothing is known any more of how fast an origin answers; of one that was slower, or failed, after
 /// as long as that took. It may have been slow for what it had to do.
 const PACE_HOLDS_NS: u64 = Nanos::SECOND;
+/// Time after a client's read during which an origin is left to clients.
+const READ_OF_LATE_NS: u64 = 100 * Nanos::MILLISECOND;
 /// The time that a read which failed counts as.
 const FAILED_READ_NS: u64 = 10 * Nanos::SECOND;
 
@@ -184,6 +186,11 @@ impl Origin {
         let read_ns = if is_good { now.since(issued) } else { FAILED_READ_NS };
         let before_ns = self.read_ns(now).unwrap_or(read_ns);
         self.pace.read = Some((before_ns - before_ns / 4 + read_ns / 4, now));
+    }
+
+    /// Whether a client reads from it, or did a moment ago: then it is left to clients.
+    pub fn was_read(&self, now: Nanos) -> bool {
+        self.client_reads > 0 || now.since(self.last_client_read) < READ_OF_LATE_NS
     }
 
     fn read_ns(&self, now: Nanos) -> Option<u64> {

@@ -101,6 +101,12 @@ impl Volumes {
         }
     }
 
+    /// Blocks that clients read since the start.
+    pub fn read_blocks(&self) -> u64 {
+        let read_blocks = |volume: &Volume| volume.counters.hit_blocks + volume.counters.miss_blocks;
+        self.iter().flatten().map(read_blocks).sum()
+    }
+
     /// Whether so much data cannot go home that a lap of the ring would gain next to nothing: appending it again
     /// would only wear the device out.
     pub fn is_ring_stuck(&self, config: &Config) -> bool {

@@ -142,7 +142,7 @@ fn hazard_02_torn_summary(world: &mut World) -> Run {
             return world.verify_cut();
         }
         world.complete(summary.id)?;
-        if free_segments(world) < 10 {
+        if free_segments(world) < 16 {
             world.release();
             drain(world, 0)?;
             world.hold(is_summary);

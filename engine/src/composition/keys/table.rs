@@ -256,7 +256,7 @@ pub const KEYS: &[Key] = &[
     number!(Replacement: credit_percent in replacement = ReplacementChoice::FifoReinsertion(Reinsertion { credit_percent, .. }),
         "percent",
         50, 0..=100u64,
-        "unused part of that share that later segments may spend, of the segments that reclaim keeps free",
+        "unused part of that share that later segments may spend, of the ring",
         "by taste: hits are not spread evenly over segments"),
     name!(Replacement: random_kind in replacement = ReplacementChoice::Random { kind: random_kind },
         RANDOM_KINDS, 0,

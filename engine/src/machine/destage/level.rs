@@ -9,8 +9,6 @@ use crate::units::Nanos;
 /// Share of the cache that only a destage can free, in thousandths, from which destage keeps pace with clients'
 /// writes.
 const KEEP_PACE_PERMILLE: u64 = 250;
-/// Time after a client's read during which the origin is left to clients.
-pub(super) const READ_OF_LATE_NS: u64 = 100 * Nanos::MILLISECOND;
 
 /// The pace of a volume's destage.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -78,7 +76,7 @@ impl Level {
         let is_read = volume.origin.client_reads > 0;
         // Busy: when the cache is full, long writes go at the origin's pace; until then, only as many blocks as they
         // brought are destaged.
-        let was_read = is_read || now.since(volume.origin.last_client_read) < READ_OF_LATE_NS;
+        let was_read = volume.origin.was_read(now);
         if pressure.held_permille > KEEP_PACE_PERMILLE && volume.destage.behind_blocks > 0 && !was_read {
             return Level { runs: config.destage_runs_max.div_ceil(4), sweeps: true };
         }

@@ -1,6 +1,7 @@
 //! `fifo-reinsertion`: the oldest segment of the log leaves, and blocks of it that were hit are appended again.
 //!
-//! A block stays for one lap of the ring for each of its hits, up to `laps_max`: appending it again takes one hit away.
+//! A block stays for one lap of the ring for each of its hits, up to `laps_max`: appending it again takes one hit away. A lap
+//! in which clients read next to nothing tells nothing of the blocks, and takes none away.
 //! Appended blocks take at most a quota of the segment that they come from, or the ring would chase its own tail: a
 //! segment that stays whole frees nothing. Hits are not spread evenly over segments, so the quota that recent segments
 //! left unused is credit that later segments may spend.
@@ -17,8 +18,7 @@ pub struct Reinsertion {
     pub laps_max: u32,
     /// Share of a segment's blocks that may be appended again, percent: 50, 0 to 90.
     pub keep_percent: u32,
-    /// Unused quota that later segments may spend, at most: percent of the segments that reclaim keeps free. 50,
-    /// 0 to 100.
+    /// Unused quota that later segments may spend, at most: percent of the ring. 50, 0 to 100.
     pub credit_percent: u32,
 }
 
@@ -36,10 +36,11 @@ pub struct FifoReinsertion {
 }
 
 impl FifoReinsertion {
-    /// A ring from which nothing has been reclaimed yet.
+    /// A ring from which nothing has been reclaimed yet. It begins with all the credit that there can be: what was hit in a new
+    /// cache lies in its first segments, before a round of what was not.
     #[must_use]
     pub fn new(choice: Reinsertion) -> FifoReinsertion {
-        FifoReinsertion { choice, credit_blocks: 0 }
+        FifoReinsertion { choice, credit_blocks: if choice.credit_percent > 0 { u32::MAX } else { 0 } }
     }
 
     /// Whether any block is ever appended again.
@@ -67,18 +68,19 @@ impl FifoReinsertion {
     /// Blocks of a segment with `used_blocks` that may be appended again, with what earlier segments left.
     #[must_use]
     pub fn quota_blocks(&self, used_blocks: u32) -> u32 {
-        (self.own_quota_blocks(used_blocks) + self.credit_blocks).min(used_blocks)
+        self.own_quota_blocks(used_blocks).saturating_add(self.credit_blocks).min(used_blocks)
     }
 
-    fn own_quota_blocks(&self, used_blocks: u32) -> u32 {
+    /// The same without what earlier segments left.
+    #[must_use]
+    pub fn own_quota_blocks(&self, used_blocks: u32) -> u32 {
         percent_of(used_blocks, self.choice.keep_percent)
     }
 
-    /// A segment with `used_blocks` was reclaimed, and `kept_blocks` of it appended again. Reclaim keeps `segments_low`
-    /// segments of `segment_blocks` free.
-    pub fn reclaimed(&mut self, used_blocks: u32, kept_blocks: u32, segments_low: u32, segment_blocks: u32) {
-        let credit_blocks_max = percent_of(segments_low, self.choice.credit_percent) * segment_blocks;
-        self.credit_blocks = (self.credit_blocks + self.own_quota_blocks(used_blocks))
+    /// A segment with `used_blocks` of a ring of `ring_blocks` was reclaimed, and `kept_blocks` of it appended again.
+    pub fn reclaimed(&mut self, used_blocks: u32, kept_blocks: u32, ring_blocks: u32) {
+        let credit_blocks_max = percent_of(ring_blocks, self.choice.credit_percent);
+        self.credit_blocks = (self.credit_blocks.min(credit_blocks_max) + self.own_quota_blocks(used_blocks))
             .saturating_sub(kept_blocks)
             .min(credit_blocks_max);
     }
@@ -112,17 +114,22 @@ mod tests {
     #[test]
     fn unused_quota_is_credit_for_later_segments() {
         let mut ring = FifoReinsertion::new(PLAIN);
-        assert_eq!(ring.quota_blocks(101), 50);
-        ring.reclaimed(101, 20, 7, 40);
+        assert_eq!(ring.quota_blocks(100), 100, "the first segments may be kept whole");
+        ring.reclaimed(100, 100, 240);
+        assert_eq!(ring.credit_blocks, 70, "half of the ring, and half of the segment, less the segment");
+        ring.reclaimed(100, 100, 240);
+        ring.reclaimed(100, 70, 240);
+        assert_eq!((ring.credit_blocks, ring.quota_blocks(101)), (0, 50));
+        ring.reclaimed(101, 20, 240);
         assert_eq!((ring.credit_blocks, ring.quota_blocks(101)), (30, 80));
-        ring.reclaimed(100, 0, 7, 40);
+        ring.reclaimed(100, 0, 240);
         assert_eq!(ring.quota_blocks(100), 100, "a segment is at most kept whole");
-        ring.reclaimed(100, 0, 7, 40);
-        assert_eq!(ring.credit_blocks, 120, "half of 7 segments, rounded down");
-        ring.reclaimed(100, 100, 7, 40);
+        ring.reclaimed(100, 0, 240);
+        assert_eq!(ring.credit_blocks, 120, "no more than at the beginning");
+        ring.reclaimed(100, 100, 240);
         assert_eq!(ring.credit_blocks, 70);
         ring.choice.credit_percent = 0;
-        ring.reclaimed(100, 0, 7, 40);
+        ring.reclaimed(100, 0, 240);
         assert_eq!(ring.quota_blocks(100), 50, "nothing is lent");
     }
 }

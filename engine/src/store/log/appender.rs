@@ -218,6 +218,12 @@ impl Appender {
         matches!(self, Appender::Inline(_) | Appender::Frames(_))
     }
 
+    /// Whether reclaim weighs what a round of the ring says of its blocks: few dirty ones may stay, and a round without reads
+    /// takes no hit away. The published logs do neither.
+    pub fn weighs_rounds(&self) -> bool {
+        matches!(self, Appender::Inline(_))
+    }
+
     /// Whether a write is answered when all of it is published, and neither before nor after that.
     pub fn answers_when_published(&self) -> bool {
         matches!(self, Appender::Inline(_) | Appender::Frames(_))

@@ -99,8 +99,11 @@ impl Machine<LogStore> {
                 let blocks = Blocks { first: key.block(), count: 1 };
                 // It may have been destaged or found rotten meanwhile, but not superseded.
                 if let Some(entry) = self.store.index.get(key).filter(|entry| entry.place == from) {
-                    let (dirty, hits) =
-                        (dirty && entry.dirty, self.store.reclaim.policy.hits_left(entry.hits));
+                    let dirty = dirty && entry.dirty;
+                    let hits = match self.was_read_meanwhile(from) {
+                        true => self.store.reclaim.policy.hits_left(entry.hits),
+                        false => entry.hits,
+                    };
                     let checksums = checksums_of(checksums, checksums_at, blocks);
                     let place = once.place(place);
                     let run = IndexRun { first: key, place, dirty, hits, checksums };

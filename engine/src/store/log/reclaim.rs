@@ -10,10 +10,11 @@
 //! until then, and room that is kept free holds what was cached last.
 
 use crate::composition::Composition;
-use crate::effect::Errno;
+use crate::effect::{Errno, WriteMode};
 use crate::format::{Summary, payload_runs};
 use crate::limits::SEGMENT_OVERHEAD_BLOCKS;
 use crate::machine::guard::Blocks;
+use crate::machine::volume::{Standing, Volume};
 use crate::machine::{Flight, Machine};
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
@@ -26,9 +27,9 @@ use crate::store::log::frames::Move;
 use crate::store::log::keys::KeyAppend;
 use crate::store::log::once::is_void;
 use crate::store::log::room::RELOCATION_SEGMENTS;
-use crate::store::log::segments::SegmentState;
+use crate::store::log::segments::{Segment, SegmentState};
 use crate::store::log::{InternalAppend, LogFlight, LogStore};
-use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTORS_PER_BLOCK};
+use crate::units::{BLOCK_BYTES, BlockKey, Nanos, Place, SECTORS_PER_BLOCK, VOLUMES_MAX};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -40,6 +41,10 @@ const KEEP_READ_BLOCKS: u32 = 64;
 const RELOCATING_BLOCKS_MAX: u32 = 2048;
 /// Segments that the log can open at once, while others linger.
 const SPARE_MIN: u32 = 3;
+/// Dirty blocks stay in the log while they are at most one in so many of the ring.
+const STAYING_ONE_IN: u64 = 4;
+/// A round of the log takes a hit away if clients read at least one block in it for so many of the ring.
+const READ_ONE_IN: u64 = 8;
 /// How often a segment that waits for its dirty blocks is looked at again.
 const LOOK_AGAIN_NS: u64 = 5 * Nanos::MILLISECOND;
 
@@ -49,6 +54,27 @@ pub(crate) struct Kept {
     key: BlockKey,
     pub place: Place,
     pub checksum: u32,
+}
+
+/// The volumes whose dirty blocks stay in the log, by their number.
+struct Staying {
+    /// Volumes all of whose dirty blocks stay, because the origin fails.
+    stuck: [bool; VOLUMES_MAX],
+    /// Volumes whose dirty blocks stay in segments that have few.
+    few: [bool; VOLUMES_MAX],
+}
+
+impl Staying {
+    fn any(&self) -> bool {
+        self.stuck.contains(&true) || self.few.contains(&true)
+    }
+
+    /// Whether the dirty blocks stay that a volume has in a segment. Of a segment that is dirty for the greater part, moving them
+    /// would free next to nothing.
+    fn in_segment(&self, segment: &Segment) -> impl Fn(usize) -> bool {
+        let has_few = segment.must * 2 <= segment.used_blocks;
+        move |at| self.stuck[at] || has_few && self.few[at]
+    }
 }
 
 #[derive(Debug)]
@@ -276,15 +302,16 @@ impl Machine<LogStore> {
 
     fn advance_reclaim<M: Memory>(&mut self, memory: &mut M) {
         let now = self.now;
-        let mut urgent: [Vec<u64>; crate::units::VOLUMES_MAX] = Default::default();
+        let mut urgent: [Vec<u64>; VOLUMES_MAX] = Default::default();
         // A volume that still has such blocks on its list gets no other ones; looking them up costs more than all
         // else here.
-        let is_asked: [bool; crate::units::VOLUMES_MAX] = core::array::from_fn(|at| {
+        let is_asked: [bool; VOLUMES_MAX] = core::array::from_fn(|at| {
             // In strict order the oldest goes home first anyway.
             self.volumes[at]
                 .as_ref()
                 .is_some_and(|volume| !volume.destage.has_urgent() && !volume.is_ordered())
         });
+        let staying = self.staying();
         let mut is_urgent = false;
         for at in 0..self.store.reclaim.active.len() {
             let active = &mut self.store.reclaim.active[at];
@@ -295,10 +322,12 @@ impl Machine<LogStore> {
             let Stage::Listed(list) = &active.stage else { continue };
             active.look_again = now.plus(LOOK_AGAIN_NS);
             is_urgent = true;
-            if !is_asked.contains(&true) {
+            let stays = staying.in_segment(self.store.segments.get(segment));
+            let goes_home = |at: usize| is_asked[at] && !stays(at);
+            if !(0..VOLUMES_MAX).any(goes_home) {
                 continue;
             }
-            for &(key, place) in list.iter().filter(|(key, _)| is_asked[key.volume().at()]) {
+            for &(key, place) in list.iter().filter(|(key, _)| goes_home(key.volume().at())) {
                 if self.store.index.get(key).is_some_and(|entry| entry.place == place && entry.dirty) {
                     urgent[key.volume().at()].push(key.block());
                 }
@@ -315,7 +344,7 @@ impl Machine<LogStore> {
             if let Some(first) = self.store.reclaim.active.front() {
                 self.move_extents(first.segment);
             }
-            self.move_stuck(memory);
+            self.move_dirty(&staying, memory);
             self.want_tick(now.plus(LOOK_AGAIN_NS));
         }
         while let Some(first) = self.store.reclaim.active.front() {
@@ -360,12 +389,44 @@ impl Machine<LogStore> {
         }
     }
 
-    /// RULE 9: dirty blocks of the oldest segments whose origin fails are appended again, so that the
+    /// The volumes whose dirty blocks stay in the log when the ring comes round to them.
+    ///
+    /// A hard disk writes a block in the time that the cache device takes for hundreds. So while clients read from the origin, or
+    /// wait for room, and as long as few blocks are dirty, they are appended again; the sweep brings them home when they are
+    /// many, or when there is time.
+    fn staying(&mut self) -> Staying {
+        let has_budget = self.budget_allows_relocation();
+        let LogStore { segments, reclaim, appender, .. } = &self.store;
+        let ring_blocks = u64::from(segments.count()) * u64::from(segments.segment_blocks());
+        let dirty_blocks: u64 = self.volumes.iter().flatten().map(|volume| volume.dirty_blocks).sum();
+        let may_stay = appender.weighs_rounds()
+            && reclaim.policy.keeps_any()
+            && self.config.order.is_none()
+            && !self.is_stopping
+            && has_budget
+            && dirty_blocks * STAYING_ONE_IN <= ring_blocks;
+        let is_pressed = segments.free() <= self.config.segments_reserved;
+        let by_volume = |stays: &dyn Fn(&Volume) -> bool| {
+            core::array::from_fn(|at| self.volumes[at].as_ref().is_some_and(stays))
+        };
+        Staying {
+            stuck: by_volume(&|volume| volume.origin.is_failing()),
+            few: by_volume(&|volume| {
+                may_stay
+                    && volume.mode == WriteMode::Writeback
+                    && volume.standing == Standing::Cached
+                    && volume.destage.drains == 0
+                    && (is_pressed || volume.origin.was_read(self.now))
+            }),
+        }
+    }
+
+    /// RULE 9: dirty blocks of the oldest segments that stay in the log are appended again; those whose origin fails, so that the
     /// ring goes on for the other volumes.
-    fn move_stuck<M: Memory>(&mut self, memory: &mut M) {
+    fn move_dirty<M: Memory>(&mut self, staying: &Staying, memory: &mut M) {
         // In strict order nothing moves: its place in the log is its place in the order. There is no other volume then.
         if self.config.order.is_some()
-            || !self.volumes.iter().flatten().any(|volume| volume.origin.is_failing())
+            || !staying.any()
             || self.store.reclaim.is_relocating()
             || self.volumes.is_ring_stuck(&self.config)
             || self.is_mutated(Mutation::StuckNotMoved)
@@ -386,26 +447,35 @@ impl Machine<LogStore> {
         let is_in_part = self.is_mutated(Mutation::StuckMovedInPart);
         let spare = if is_in_part { free.max(2) } else { free.saturating_sub(RELOCATION_SEGMENTS) };
         let mut most = index(spare / 2 * payload_blocks);
-        let mut stuck = Vec::new();
+        let mut moved = Vec::new();
         for (number, active) in self.store.reclaim.active.iter().enumerate() {
             let Stage::Listed(list) = &active.stage else { break };
-            for &(key, place) in list {
-                let is_failing =
-                    self.volumes[key.volume().at()].as_ref().is_some_and(|volume| volume.origin.is_failing());
+            let stays = staying.in_segment(self.store.segments.get(active.segment));
+            for &(key, place) in list.iter().filter(|(key, _)| stays(key.volume().at())) {
                 let entry = self.store.index.get(key).filter(|entry| entry.place == place && entry.dirty);
-                if let Some(entry) = entry.filter(|_| is_failing) {
-                    stuck.push(Kept { key, place, checksum: entry.checksum });
+                if let Some(entry) = entry {
+                    moved.push(Kept { key, place, checksum: entry.checksum });
                 }
             }
             if number == 0 {
-                most = most.max(stuck.len()).min(index(RELOCATING_BLOCKS_MAX));
+                most = most.max(moved.len()).min(index(RELOCATING_BLOCKS_MAX));
             }
-            if stuck.len() >= most {
+            if moved.len() >= most {
                 break;
             }
         }
-        stuck.truncate(most);
-        self.read_kept(stuck, memory);
+        moved.truncate(most);
+        self.read_kept(moved, memory);
+    }
+
+    /// Whether clients read enough, while the log went round to a place, to tell what of it they still want.
+    pub(super) fn was_read_meanwhile(&self, place: Place) -> bool {
+        let LogStore { segments, appender, .. } = &self.store;
+        let ring_blocks = u64::from(segments.count()) * u64::from(segments.segment_blocks());
+        // Counters of a volume that was taken off are gone.
+        let before = segments.get(segments.of(place)).reads_before;
+        let read_blocks = self.volumes.read_blocks().saturating_sub(before);
+        !appender.weighs_rounds() || read_blocks * READ_ONE_IN >= ring_blocks
     }
 
     /// Appends again what was hit in the oldest segment. True when nothing of that is left to do.
@@ -425,7 +495,11 @@ impl Machine<LogStore> {
         let limit = match has_frames {
             // What is moved to frames takes no room in the ring.
             true => u32::MAX,
-            false => self.store.reclaim.policy.quota_blocks(clean_blocks),
+            false if self.was_read_meanwhile(self.store.segments.place(segment, 0)) => {
+                self.store.reclaim.policy.quota_blocks(clean_blocks)
+            }
+            // Clients that write at the cache device's pace would pay for it.
+            false => self.store.reclaim.policy.own_quota_blocks(clean_blocks),
         };
         let room =
             limit.saturating_sub(kept).min(RELOCATING_BLOCKS_MAX - self.store.reclaim.relocating_blocks);
@@ -600,9 +674,9 @@ impl Machine<LogStore> {
         let Some(first) = self.store.reclaim.active.pop_front() else { return };
         let clean_per_block = self.clean_per_block();
         let clean_blocks = self.store.segments.get(first.segment).used_blocks * clean_per_block;
-        let low = self.config.segments_low;
         let segment_blocks = self.store.segments.segment_blocks() * clean_per_block;
-        self.store.reclaim.policy.reclaimed(clean_blocks, first.kept_blocks, low, segment_blocks);
+        let ring_blocks = self.store.segments.count() * segment_blocks;
+        self.store.reclaim.policy.reclaimed(clean_blocks, first.kept_blocks, ring_blocks);
         let Stage::Listed(list) = first.stage else { unreachable!("it was listed") };
         let is_there = |&(key, place): &(BlockKey, Place)| {
             self.store.index.get(key).is_some_and(|entry| entry.place == place)

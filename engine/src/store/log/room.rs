@@ -147,6 +147,7 @@ impl Machine<LogStore> {
             return None;
         };
         self.store.log.generation = generation;
+        self.store.segments.get_mut(segment).reads_before = self.volumes.read_blocks();
         SegmentHead {
             set_id: self.store.log.set_id,
             ring: 0,

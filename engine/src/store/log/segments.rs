@@ -68,6 +68,8 @@ pub struct Segment {
     pub is_summary_written: bool,
     /// Emptied, and some of its clean blocks are in the index still.
     pub is_read_on: bool,
+    /// Blocks that clients had read since the start when it was opened.
+    pub reads_before: u64,
 }
 
 impl Segment {
@@ -86,6 +88,7 @@ impl Segment {
             summary_blocks: 0,
             is_summary_written: false,
             is_read_on: false,
+            reads_before: 0,
         }
     }
 }

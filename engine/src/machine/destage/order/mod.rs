@@ -16,7 +16,6 @@ mod switch;
 use crate::effect::IoOp;
 use crate::limits::{Config, OrderBounds};
 use crate::machine::Machine;
-use crate::machine::destage::level::READ_OF_LATE_NS;
 use crate::machine::destage::run::{Copied, Run};
 use crate::machine::destage::state::DestageState;
 use crate::machine::flight::Flight;
@@ -181,9 +180,7 @@ impl<S: Store> Machine<S> {
             // One run tests whether the origin works again; its flush tests whether the data stays there.
             return u32::from(!volume.destage.has_written());
         }
-        let is_read = volume.origin.client_reads > 0
-            || self.now.since(volume.origin.last_client_read) < READ_OF_LATE_NS;
-        match (is_needed, is_read) {
+        match (is_needed, volume.origin.was_read(self.now)) {
             (true, _) => destage_runs_max,
             (false, false) => destage_runs_max.div_ceil(2),
             (false, true) => u32::from(self.now >= volume.destage.pause_until),
