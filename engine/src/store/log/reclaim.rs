@@ -1,7 +1,7 @@
 //! Reclaim: the oldest segments are emptied so that the log can go on.
 //!
 //! A segment's summary lists the blocks that were written to it; the index tells which of them still count. Dirty
-//! blocks go home first (or, where an origin fails, are appended again: rule 9). Blocks that were hit are appended again
+//! blocks go home first (or, where an origin fails or has clients to serve, are appended again: rule 9). Blocks that were hit are appended again
 //! as far as the composition's policy says ([`fifo_reinsertion`](crate::policies::replacement::fifo_reinsertion)), before
 //! them what a volume has up to its minimum ([`room`](crate::machine::room)), and the others are left. Segments are
 //! emptied strictly in order; the next few are listed ahead, so that their dirty blocks go home in one sweep.
@@ -421,8 +421,8 @@ impl Machine<LogStore> {
         }
     }
 
-    /// RULE 9: dirty blocks of the oldest segments that stay in the log are appended again; those whose origin fails, so that the
-    /// ring goes on for the other volumes.
+    /// RULE 9: dirty blocks of the oldest segments that stay in the log are appended again. So the ring goes on for the other
+    /// volumes where an origin fails.
     fn move_dirty<M: Memory>(&mut self, staying: &Staying, memory: &mut M) {
         // In strict order nothing moves: its place in the log is its place in the order. There is no other volume then.
         if self.config.order.is_some()
