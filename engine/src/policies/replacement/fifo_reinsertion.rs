@@ -71,9 +71,7 @@ impl FifoReinsertion {
         self.own_quota_blocks(used_blocks).saturating_add(self.credit_blocks).min(used_blocks)
     }
 
-    /// The same without what earlier segments left.
-    #[must_use]
-    pub fn own_quota_blocks(&self, used_blocks: u32) -> u32 {
+    fn own_quota_blocks(&self, used_blocks: u32) -> u32 {
         percent_of(used_blocks, self.choice.keep_percent)
     }
 

@@ -495,11 +495,7 @@ impl Machine<LogStore> {
         let limit = match has_frames {
             // What is moved to frames takes no room in the ring.
             true => u32::MAX,
-            false if self.was_read_meanwhile(self.store.segments.place(segment, 0)) => {
-                self.store.reclaim.policy.quota_blocks(clean_blocks)
-            }
-            // Clients that write at the cache device's pace would pay for it.
-            false => self.store.reclaim.policy.own_quota_blocks(clean_blocks),
+            false => self.store.reclaim.policy.quota_blocks(clean_blocks),
         };
         let room =
             limit.saturating_sub(kept).min(RELOCATING_BLOCKS_MAX - self.store.reclaim.relocating_blocks);
