@@ -110,14 +110,15 @@ fn a_write_takes_few_fills_along() -> Result<(), Violation> {
     world.finish()
 }
 
+fn cached(world: &World, block: u64) -> bool {
+    world.engine().is_some_and(|engine| engine.cached_blocks(VolumeIndex(0)).contains(&block))
+}
+
 /// Blocks that lie side by side share an entry of the index, and not their hits.
 #[test]
 fn what_was_hit_outlives_its_segment() -> Result<(), Violation> {
     let mut world = World::new(Setup::new(3).with_modes(&[WriteMode::Writeback, WriteMode::Writeback]));
     world.run_dry()?;
-    let cached = |world: &World, block: u64| {
-        world.engine().is_some_and(|engine| engine.cached_blocks(VolumeIndex(0)).contains(&block))
-    };
     for block in [160, 320] {
         let read = world.read(0, blocks(block, 16));
         world.succeed(read)?;
@@ -142,9 +143,6 @@ fn what_was_hit_outlives_its_segment() -> Result<(), Violation> {
 fn what_was_hit_stays_until_clients_read_something_else() -> Result<(), Violation> {
     let mut world = World::new(Setup::new(3).with_modes(&[WriteMode::Writeback, WriteMode::Writeback]));
     world.run_dry()?;
-    let cached = |world: &World, block: u64| {
-        world.engine().is_some_and(|engine| engine.cached_blocks(VolumeIndex(0)).contains(&block))
-    };
     for _ in 0..2 {
         let read = world.read(0, blocks(160, 1));
         world.succeed(read)?;

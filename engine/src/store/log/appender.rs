@@ -289,7 +289,7 @@ impl Appender {
     /// Blocks that enter until the ring has gone round, where it decides what leaves; otherwise none.
     pub fn round_blocks(&self, segments: &Segments) -> u64 {
         match self {
-            Appender::Inline(_) => u64::from(segments.count()) * u64::from(segments.segment_blocks()),
+            Appender::Inline(_) => segments.ring_blocks(),
             Appender::Frames(_) | Appender::Keys(_) | Appender::Mirror(_) => 0,
         }
     }

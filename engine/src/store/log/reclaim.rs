@@ -397,14 +397,13 @@ impl Machine<LogStore> {
     fn staying(&mut self) -> Staying {
         let has_budget = self.budget_allows_relocation();
         let LogStore { segments, reclaim, appender, .. } = &self.store;
-        let ring_blocks = u64::from(segments.count()) * u64::from(segments.segment_blocks());
         let dirty_blocks: u64 = self.volumes.iter().flatten().map(|volume| volume.dirty_blocks).sum();
         let may_stay = appender.weighs_rounds()
             && reclaim.policy.keeps_any()
             && self.config.order.is_none()
             && !self.is_stopping
             && has_budget
-            && dirty_blocks * STAYING_ONE_IN <= ring_blocks;
+            && dirty_blocks * STAYING_ONE_IN <= segments.ring_blocks();
         let is_pressed = segments.free() <= self.config.segments_reserved;
         let by_volume = |stays: &dyn Fn(&Volume) -> bool| {
             core::array::from_fn(|at| self.volumes[at].as_ref().is_some_and(stays))
@@ -471,11 +470,10 @@ impl Machine<LogStore> {
     /// Whether clients read enough, while the log went round to a place, to tell what of it they still want.
     pub(super) fn was_read_meanwhile(&self, place: Place) -> bool {
         let LogStore { segments, appender, .. } = &self.store;
-        let ring_blocks = u64::from(segments.count()) * u64::from(segments.segment_blocks());
         // Counters of a volume that was taken off are gone.
         let before = segments.get(segments.of(place)).reads_before;
         let read_blocks = self.volumes.read_blocks().saturating_sub(before);
-        !appender.weighs_rounds() || read_blocks * READ_ONE_IN >= ring_blocks
+        !appender.weighs_rounds() || read_blocks * READ_ONE_IN >= segments.ring_blocks()
     }
 
     /// Appends again what was hit in the oldest segment. True when nothing of that is left to do.

@@ -201,6 +201,12 @@ impl Segments {
         self.in_ring
     }
 
+    /// Blocks of all of them.
+    #[must_use]
+    pub fn ring_blocks(&self) -> u64 {
+        u64::from(self.in_ring) * u64::from(self.segment_blocks)
+    }
+
     /// Segments at the ring's end that nothing was ever written to, while it goes round for the first time.
     #[must_use]
     pub fn unused(&self) -> u32 {

@@ -24,7 +24,7 @@ use crate::table::linear_hash::{LinearHash, Position};
 use crate::table::page::{PAGE_BYTES, Pages};
 use crate::units::{BlockKey, Place};
 use permutation::{permute, unpermute};
-use rows::{CHECKSUMS_AT, GROUP_WORDS, GroupHead, SINGLE_WORDS, SingleKind, bits};
+use rows::{CHECKSUMS_AT, GROUP_WORDS, GroupHead, SINGLE_WORDS, SingleKind, bits, runs};
 
 /// Blocks in a group.
 const GROUP_BLOCKS: u64 = 16;
@@ -395,11 +395,8 @@ impl Index {
         });
         self.groups.for_each_in_memory(&self.pages, |hash, _, row| {
             let (group, head) = (unpermute(hash), GroupHead::read(row));
-            for (mut mask, dirty) in [(head.dirty, true), (head.valid & !head.dirty, false)] {
-                while mask != 0 {
-                    let tag = mask.trailing_zeros();
-                    let blocks = (mask >> tag).trailing_ones();
-                    mask &= mask.wrapping_add(1 << tag);
+            for (mask, dirty) in [(head.dirty, true), (head.valid & !head.dirty, false)] {
+                for (tag, blocks) in runs(mask) {
                     f(join(group, tag), blocks, head.place(tag), dirty);
                 }
             }

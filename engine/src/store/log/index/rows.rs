@@ -159,6 +159,19 @@ fn spread(mask: u16) -> u32 {
     (bits | bits << 1) & 0x5555_5555
 }
 
+/// The runs of bits that are set, rising: the number of the first, and how many.
+pub fn runs(mut mask: u16) -> impl Iterator<Item = (u32, u32)> {
+    core::iter::from_fn(move || {
+        if mask == 0 {
+            return None;
+        }
+        let first = mask.trailing_zeros();
+        let count = (mask >> first).trailing_ones();
+        mask &= mask.wrapping_add(1 << first);
+        Some((first, count))
+    })
+}
+
 /// The numbers of the bits that are set, rising.
 pub fn bits(mut mask: u16) -> impl Iterator<Item = u32> {
     core::iter::from_fn(move || {
@@ -239,8 +252,11 @@ mod tests {
     }
 
     #[test]
-    fn bits_are_named_in_order() {
+    fn bits_and_runs_are_named_in_order() {
         assert_eq!(bits(0x8011).collect::<Vec<u32>>(), [0, 4, 15]);
         assert_eq!(bits(0).count(), 0);
+        assert_eq!(runs(0xc037).collect::<Vec<(u32, u32)>>(), [(0, 3), (4, 2), (14, 2)]);
+        assert_eq!(runs(u16::MAX).collect::<Vec<(u32, u32)>>(), [(0, 16)]);
+        assert_eq!(runs(0).count(), 0);
     }
 }

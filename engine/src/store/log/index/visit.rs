@@ -1,6 +1,6 @@
 //! A look at all that is cached, in bounded steps.
 
-use super::rows::GroupHead;
+use super::rows::{GroupHead, runs};
 use super::{Index, join, unpermute};
 use crate::machine::warm::{CachedRun, Cursor};
 use crate::number::{low_u32, to_u32};
@@ -22,11 +22,7 @@ impl Index {
         let is_group = |at: u64| low_u32(at.saturating_sub(singles));
         self.groups.for_each_of(&self.pages, is_group(from.0)..is_group(end), |hash, _, row| {
             let (group, head) = (unpermute(hash), GroupHead::read(row));
-            let mut mask = head.valid;
-            while mask != 0 {
-                let first = mask.trailing_zeros();
-                let blocks = (mask >> first).trailing_ones();
-                mask &= mask.wrapping_add(1 << first);
+            for (first, blocks) in runs(head.valid) {
                 // The run is worth what the best of it is.
                 let hits = (first..first + blocks).map(|tag| head.hits(tag)).max();
                 visit(run_of(join(group, first), blocks, hits.unwrap_or(0)));
