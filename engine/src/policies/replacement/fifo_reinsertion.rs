@@ -5,6 +5,8 @@
 //! Appended blocks take at most a quota of the segment that they come from, or the ring would chase its own tail: a
 //! segment that stays whole frees nothing. Hits are not spread evenly over segments, so the quota that recent segments
 //! left unused is credit that later segments may spend.
+//! Where clients write faster than the disk makes room, a sixth of the quota, with credit of its own: so little costs
+//! them next to nothing, and without it a copy carries away all that was hot.
 //!
 //! Source: FIFO-Reinsertion with a small counter, as in the main queue of S3-FIFO (Yang et al., SOSP 2023). Quota
 //! and credit are ours.
@@ -27,12 +29,17 @@ impl Reinsertion {
     pub const NONE: Reinsertion = Reinsertion { laps_max: 0, keep_percent: 0, credit_percent: 0 };
 }
 
+/// The part of the quota that is left in a flood of writes.
+const FLOOD_ONE_IN: u32 = 6;
+
 /// Reinsertion with its credit.
 #[derive(Clone, Copy, Debug)]
 pub struct FifoReinsertion {
     choice: Reinsertion,
     /// Unused part of recent segments' quota, in blocks.
     credit_blocks: u32,
+    /// The same of what is left of that in a flood.
+    flood_credit_blocks: u32,
 }
 
 impl FifoReinsertion {
@@ -40,7 +47,8 @@ impl FifoReinsertion {
     /// cache lies in its first segments, before a round of what was not.
     #[must_use]
     pub fn new(choice: Reinsertion) -> FifoReinsertion {
-        FifoReinsertion { choice, credit_blocks: if choice.credit_percent > 0 { u32::MAX } else { 0 } }
+        let credit_blocks = if choice.credit_percent > 0 { u32::MAX } else { 0 };
+        FifoReinsertion { choice, credit_blocks, flood_credit_blocks: credit_blocks }
     }
 
     /// Whether any block is ever appended again.
@@ -71,6 +79,13 @@ impl FifoReinsertion {
         self.own_quota_blocks(used_blocks).saturating_add(self.credit_blocks).min(used_blocks)
     }
 
+    /// The same while clients wait for room that the disk makes.
+    #[must_use]
+    pub fn flood_quota_blocks(&self, used_blocks: u32) -> u32 {
+        let own = self.own_quota_blocks(used_blocks) / FLOOD_ONE_IN;
+        own.saturating_add(self.flood_credit_blocks).min(self.quota_blocks(used_blocks))
+    }
+
     fn own_quota_blocks(&self, used_blocks: u32) -> u32 {
         percent_of(used_blocks, self.choice.keep_percent)
     }
@@ -78,9 +93,14 @@ impl FifoReinsertion {
     /// A segment with `used_blocks` of a ring of `ring_blocks` was reclaimed, and `kept_blocks` of it appended again.
     pub fn reclaimed(&mut self, used_blocks: u32, kept_blocks: u32, ring_blocks: u32) {
         let credit_blocks_max = percent_of(ring_blocks, self.choice.credit_percent);
-        self.credit_blocks = (self.credit_blocks.min(credit_blocks_max) + self.own_quota_blocks(used_blocks))
-            .saturating_sub(kept_blocks)
-            .min(credit_blocks_max);
+        let left = |credit_blocks: u32, own_blocks: u32| {
+            (credit_blocks.min(credit_blocks_max) + own_blocks)
+                .saturating_sub(kept_blocks)
+                .min(credit_blocks_max)
+        };
+        let own_blocks = self.own_quota_blocks(used_blocks);
+        self.credit_blocks = left(self.credit_blocks, own_blocks);
+        self.flood_credit_blocks = left(self.flood_credit_blocks, own_blocks / FLOOD_ONE_IN);
     }
 }
 
@@ -129,5 +149,20 @@ mod tests {
         ring.choice.credit_percent = 0;
         ring.reclaimed(100, 0, 240);
         assert_eq!(ring.quota_blocks(100), 50, "nothing is lent");
+    }
+
+    #[test]
+    fn a_flood_leaves_a_sixth_with_credit_of_its_own() {
+        let mut ring = FifoReinsertion::new(PLAIN);
+        assert_eq!(ring.flood_quota_blocks(120), 120, "what is hot may lie in few segments");
+        ring.reclaimed(120, 120, 240);
+        assert_eq!((ring.flood_credit_blocks, ring.flood_quota_blocks(120)), (10, 20));
+        ring.reclaimed(120, 20, 240);
+        assert_eq!((ring.flood_credit_blocks, ring.flood_quota_blocks(120)), (0, 10));
+        ring.reclaimed(120, 0, 240);
+        assert_eq!(ring.flood_quota_blocks(120), 20);
+        ring.choice.keep_percent = 0;
+        ring.reclaimed(120, 40, 240);
+        assert_eq!(ring.flood_quota_blocks(120), 0, "nothing is kept");
     }
 }

@@ -45,6 +45,8 @@ const SPARE_MIN: u32 = 3;
 const STAYING_ONE_IN: u64 = 4;
 /// A round of the log takes a hit away if clients read at least one block in it for so many of the ring.
 const READ_ONE_IN: u64 = 8;
+/// The ring is flooded from one dirty block in so many: then writes take the room that the disk makes, and no more.
+const FLOODED_ONE_IN: u64 = 2;
 /// How often a segment that waits for its dirty blocks is looked at again.
 const LOOK_AGAIN_NS: u64 = 5 * Nanos::MILLISECOND;
 
@@ -495,6 +497,16 @@ impl Machine<LogStore> {
             true => u32::MAX,
             false => self.store.reclaim.policy.quota_blocks(clean_blocks),
         };
+        // A flood of writes would carry away what is hot: what it waits for is the disk, and not so little room.
+        let dirty_blocks: u64 = self.volumes.iter().flatten().map(|volume| volume.dirty_blocks).sum();
+        let is_flooded = dirty_blocks * FLOODED_ONE_IN >= self.store.segments.ring_blocks();
+        let pressed_limit =
+            if is_flooded { self.store.reclaim.policy.flood_quota_blocks(clean_blocks) } else { 0 };
+        if is_flooded && free <= RELOCATION_SEGMENTS && self.store.segments.has_emptied() {
+            // What was emptied before is free in a moment, and has room for what is hot here.
+            self.want_floor();
+            return false;
+        }
         let room =
             limit.saturating_sub(kept).min(RELOCATING_BLOCKS_MAX - self.store.reclaim.relocating_blocks);
         let mut chosen = Vec::new();
@@ -516,7 +528,7 @@ impl Machine<LogStore> {
             list.sort_by_key(|(key, _)| !is_kept(*key));
         }
         // What others want to write waits for a minimum, and not for what was merely hit.
-        let is_over = is_short || (is_pressed && !is_any_kept);
+        let is_over = is_short || (is_pressed && !is_any_kept && (has_frames || !is_flooded));
         if !is_over {
             while at < list.len() && chosen.len() < index(room) {
                 let (key, place) = list[at];
@@ -526,7 +538,7 @@ impl Machine<LogStore> {
                 let entry = entry.filter(|entry| match has_frames {
                     true => !is_pressed && appender.frames().is_worth_a_frame(entry.place),
                     false if is_kept(key) => true,
-                    false if is_pressed => false,
+                    false if is_pressed && kept + to_u32(chosen.len()) >= pressed_limit => false,
                     false if volumes.of(key.volume()).is_above_room() => false,
                     false => policy.stays(entry.hits),
                 });
