@@ -242,6 +242,49 @@ fn what_is_written_through_reaches_the_origin_once() -> Result<(), Trouble> {
     Ok(())
 }
 
+/// Goal: a disk that takes long for a flush is not kept busy with those that nobody waits for. Method: writes through the cache for
+/// 20 s, and a disk that takes half a second.
+#[test]
+fn a_disk_that_flushes_slowly_is_flushed_seldom() -> Result<(), Trouble> {
+    let slow = Latencies { flush_ns: Nanos::SECOND / 2, ..ORIGIN };
+    let origin = Disk::constant(GIB, slow);
+    let volumes = vec![VolumeSetup { origin, mode: WriteMode::Writethrough }];
+    let setup = Setup { cache: Disk::constant(GIB, CACHE), volumes, contents: Contents::Tags };
+    let mut run = LongRun::new(setup, |_| ())?;
+    run.idle(Nanos::SECOND)?;
+    run.begin_measuring();
+    let writes = LoadOptions { read_permille: 0, depth: 1, ..LoadOptions::reads(64 * MIB / 4096) };
+    run.run(&mut Load::new(writes), Until::Time(Nanos(21 * Nanos::SECOND)))?;
+    let flushes = run.statistics().origins[0].flushes;
+    assert!((3..=6).contains(&flushes), "one in four and a half seconds: {flushes}");
+    run.idle(10 * Nanos::SECOND)?;
+    assert_eq!(run.status().volumes[0].dirty_bytes, 0, "and in the end all is known to be home");
+    Ok(())
+}
+
+/// Goal: where clients have read and not written for a while, destage takes little of their disk. Method: half of the cache is
+/// dirty, and one client reads what is not cached: what goes home in the first seconds, and later.
+#[test]
+fn destage_takes_its_time_while_clients_only_read() -> Result<(), Trouble> {
+    let mut run = LongRun::new(setup(GIB, 4 * GIB, &[WriteMode::Writeback], Contents::Nothing), |_| ())?;
+    run.idle(Nanos::SECOND)?;
+    let write = LoadOptions { request_bytes: 64 << 10, read_permille: 0, ..LoadOptions::once(GIB / 4096) };
+    run.run(&mut Load::new(LoadOptions { requests: Some(512 * 16), ..write }), Until::End)?;
+    let read = LoadOptions { first_block: GIB / 4096, depth: 1, ..LoadOptions::reads(3 * GIB / 4096) };
+    let mut read = Load::new(LoadOptions { think_ns: 100_000, ..read });
+    let mut home_in = |seconds: u64| -> Result<u64, Trouble> {
+        let before = run.status().volumes[0].counters.destaged_blocks;
+        let until = Nanos(run.now().0 + seconds * Nanos::SECOND);
+        run.run(&mut read, Until::Time(until))?;
+        Ok(run.status().volumes[0].counters.destaged_blocks - before)
+    };
+    let first = home_in(4)?;
+    home_in(8)?;
+    let later = home_in(4)?;
+    assert!(later > 0 && later * 4 < first, "{first} blocks at first, {later} later");
+    Ok(())
+}
+
 #[test]
 fn the_same_seed_is_the_same_run() -> Result<(), Trouble> {
     let digest = |seed| mix(WriteMode::Writeback, 4096, seed).map(|(_, _, digest)| digest);

@@ -258,7 +258,8 @@ impl<S: Store> Machine<S> {
         result: Result<(), Errno>,
     ) {
         let result = if self.is_mutated(Mutation::IgnoreOriginFlushError) { Ok(()) } else { result };
-        self.volume_mut(volume_index).origin.end_flush(epoch, result.is_ok());
+        let now = self.now;
+        self.volume_mut(volume_index).origin.end_flush(epoch, result.is_ok(), now);
         match result {
             Ok(()) => {
                 self.origin_worked(volume_index, OriginWork::Flush);

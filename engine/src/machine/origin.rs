@@ -19,6 +19,10 @@ pub(crate) enum OriginWork {
 const PACE_HOLDS_NS: u64 = Nanos::SECOND;
 /// Time after a client's read during which an origin is left to clients.
 const READ_OF_LATE_NS: u64 = 100 * Nanos::MILLISECOND;
+/// Flushes that nobody waits for take at most one part in so many of an origin's time.
+const FLUSH_ONE_IN: u64 = 8;
+/// But there is one in this time, however slow they are.
+const FLUSH_GAP_NS_MAX: u64 = 10 * Nanos::SECOND;
 /// The time that a read which failed counts as.
 const FAILED_READ_NS: u64 = 10 * Nanos::SECOND;
 
@@ -76,6 +80,10 @@ pub(crate) struct Origin {
     pub flushing: Option<u64>,
     /// All epochs up to this one are to be flushed.
     flush_wanted: u64,
+    /// The time at which the last flush began.
+    flush_began: Nanos,
+    /// How long the last flush took.
+    pub flush_ns: u64,
     /// The last epoch in which a client's write to the origin completed.
     pub client_epoch: u64,
     /// Requests of clients of which the origin has answered for a part.
@@ -110,6 +118,8 @@ impl Origin {
             flushed_epoch: 0,
             flushing: None,
             flush_wanted: 1,
+            flush_began: Nanos(0),
+            flush_ns: 0,
             client_epoch: 1,
             changes: 0,
             answered_changes: 0,
@@ -142,16 +152,23 @@ impl Origin {
         let epoch = self.epoch;
         self.epoch += 1;
         self.flushing = Some(epoch);
+        self.flush_began = now;
         FlushTry::Begun(epoch)
     }
 
     /// Notes the answer to the flush that ends `epoch`.
-    pub fn end_flush(&mut self, epoch: u64, is_good: bool) {
+    pub fn end_flush(&mut self, epoch: u64, is_good: bool, now: Nanos) {
         assert!(self.flushing == Some(epoch), "an origin has one flush under way at a time");
         self.flushing = None;
+        self.flush_ns = now.since(self.flush_began);
         if is_good {
             self.flushed_epoch = epoch;
         }
+    }
+
+    /// The least time between two flushes that nobody waits for: a disk that has to empty its memory does nothing else.
+    pub fn flush_gap_ns(&self) -> u64 {
+        (self.flush_ns * FLUSH_ONE_IN).min(FLUSH_GAP_NS_MAX)
     }
 
     /// Notes that an operation for a client's request changed it, or may have; `is_first` of that request.

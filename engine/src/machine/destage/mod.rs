@@ -77,8 +77,10 @@ impl<S: Store> Machine<S> {
                 self.volume_mut(index).destage.look_again = self.now.plus(LOOK_AGAIN_NS);
             }
             let destage = &self.volume(index).destage;
-            let is_hurried = is_out_of_work && (destage.drains > 0 || S::pressure(self).is_short);
-            if destage.is_flush_due(&self.config, is_hurried, self.now) {
+            let is_needed = destage.drains > 0 || S::pressure(self).is_short;
+            let gap_ns =
+                if is_needed || destage.has_urgent() { 0 } else { self.volume(index).origin.flush_gap_ns() };
+            if destage.is_flush_due(&self.config, is_out_of_work && is_needed, gap_ns, self.now) {
                 let epoch = self.volume(index).origin.epoch;
                 self.want_origin_flush(index, epoch);
             }
@@ -354,7 +356,8 @@ impl<S: Store> Machine<S> {
         let held_up = wide(self.requests.len());
         let volume = self.volume_mut(index);
         volume.counters.destaged_blocks += blocks.count;
-        volume.destage.pause_after_run(held_up, now);
+        let (was_read, written_bytes) = (volume.origin.was_read(now), volume.counters.written_bytes);
+        volume.destage.pause_after_run(held_up, was_read, written_bytes, now);
         volume.destage.run_is_home(blocks.count);
         if volume.destage.drains > 0 {
             self.share.wake();

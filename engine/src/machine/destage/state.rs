@@ -15,6 +15,10 @@ use alloc::vec::Vec;
 
 /// The shortest pause after a run while clients are busy.
 const PAUSE_NS_MIN: u64 = 10 * Nanos::MILLISECOND;
+/// So many times as long is the pause where readers alone want the origin: of a reader's time runs then take some 2 %.
+const LEISURE: u64 = 6;
+/// After so long without a write.
+const LEISURE_AFTER_NS: u64 = 10 * Nanos::SECOND;
 /// The longest, however many clients are.
 const PAUSE_NS_MAX: u64 = Nanos::SECOND;
 /// Writes of at least this length, 128 KiB, are paced: they go home quickly, and are seldom overwritten soon.
@@ -35,6 +39,8 @@ pub(crate) struct DestageState {
     /// Runs written home after the last flush of the origin began.
     written: Vec<Written>,
     written_blocks: u64,
+    /// Runs of the destage are among them.
+    has_held: bool,
     /// The time at which the oldest of `written` was written.
     written_since: Nanos,
     /// Runs written home before the flush of the origin that is under way.
@@ -45,6 +51,8 @@ pub(crate) struct DestageState {
     pub look_again: Nanos,
     /// Blocks of long writes for which nothing went home.
     pub behind_blocks: u64,
+    /// Bytes that clients had written when a run last found more than the one before it, and when that was.
+    grew: (u64, Nanos),
     /// The time at which the last run began.
     run_began: Nanos,
     /// The usual length of late runs, in eighths of a block.
@@ -97,11 +105,13 @@ impl DestageState {
             in_flight: 0,
             written: Vec::new(),
             written_blocks: 0,
+            has_held: false,
             written_since: Nanos(0),
             flushing: Vec::new(),
             through: BTreeSet::new(),
             look_again: Nanos(0),
             behind_blocks: 0,
+            grew: (0, Nanos(0)),
             run_began: Nanos(0),
             run_block_eighths: 8 * RUN_BLOCKS_MAX,
             pause_until: Nanos(0),
@@ -212,10 +222,16 @@ impl DestageState {
     }
 
     /// Sets the pause after a run. While clients are busy the origin rests for as long as the run took, at least for
-    /// a slow disk's seek, and as long again for each of the `held_up` requests that the run held up.
-    pub fn pause_after_run(&mut self, held_up: u64, now: Nanos) {
+    /// a slow disk's seek, and as long again for each of the `held_up` requests that the run held up. Where clients have read
+    /// and not written for a while, the room that a run makes is for times to come alone, and may take longer.
+    pub fn pause_after_run(&mut self, held_up: u64, was_read: bool, written_bytes: u64, now: Nanos) {
+        if written_bytes > self.grew.0 {
+            self.grew = (written_bytes, now);
+        }
         let pause_ns = now.since(self.run_began).max(PAUSE_NS_MIN);
-        self.pause_until = now.plus(pause_ns.saturating_mul(1 + held_up).min(PAUSE_NS_MAX));
+        let is_leisurely = was_read && now.since(self.grew.1) >= LEISURE_AFTER_NS;
+        let times = if is_leisurely { LEISURE } else { 1 };
+        self.pause_until = now.plus(pause_ns.saturating_mul(times * (1 + held_up)).min(PAUSE_NS_MAX));
     }
 
     /// Blocks were written home: they wait for the origin's flush.
@@ -224,6 +240,7 @@ impl DestageState {
             self.written_since = now;
         }
         self.written_blocks += written.blocks.count;
+        self.has_held |= written.is_held;
         if !written.is_held {
             self.through.extend(written.copies.iter().flat_map(Copied::places));
         }
@@ -232,10 +249,12 @@ impl DestageState {
 
     /// Whether the origin's flush is due: enough was written home, or it waits for long enough, or somebody is in a hurry
     /// and no more will be written for now.
-    pub fn is_flush_due(&self, config: &Config, is_last_of_hurry: bool, now: Nanos) -> bool {
+    pub fn is_flush_due(&self, config: &Config, is_last_of_hurry: bool, gap_ns: u64, now: Nanos) -> bool {
+        // Blocks that a run wrote are held until then, and make room. What clients wrote through is neither.
+        let after_ns = if self.has_held { config.flush_after_ns } else { config.flush_after_ns.max(gap_ns) };
         !self.written.is_empty()
             && (self.written_blocks >= config.false_dirty_blocks_max / 4
-                || now.since(self.written_since) >= config.flush_after_ns
+                || now.since(self.written_since) >= after_ns
                 || (is_last_of_hurry && self.in_flight == 0))
     }
 
@@ -268,7 +287,7 @@ impl DestageState {
     pub fn flush_failed(&mut self) -> Vec<Written> {
         let mut lost = core::mem::take(&mut self.flushing);
         lost.append(&mut self.written);
-        self.written_blocks = 0;
+        (self.written_blocks, self.has_held) = (0, false);
         for written in &lost {
             self.map.mark(written.blocks.first, written.blocks.count);
             self.forget_through(written);
@@ -280,7 +299,7 @@ impl DestageState {
     pub fn flush_begins(&mut self) {
         assert!(self.flushing.is_empty(), "an origin has one flush under way at a time");
         self.flushing = core::mem::take(&mut self.written);
-        self.written_blocks = 0;
+        (self.written_blocks, self.has_held) = (0, false);
     }
 
     /// These blocks are dirty, with content that is new.
