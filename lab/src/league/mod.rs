@@ -3,8 +3,13 @@
 //! A published value is held against the published native figure, a simulated one against the simulated native
 //! figure of the same test: the ratio is what a cache makes of its devices, and a device model that is somewhat too fast
 //! favours nobody. Where a study has both, the SSD is the base.
+//!
+//! A published figure may be beyond what any cache could make of the modelled disks: the real ones were faster there. A
+//! cache that costs nothing ([`crate::long::Ideal`]) goes through the same procedure on them and says so.
 
-use crate::study::{Better, LeagueRow, Row, Study, better, is_ours, merit};
+use crate::long::Traffic;
+use crate::study::{Better, Ideal, LeagueRow, Row, Study, better, is_ours, merit};
+use engine::units::Nanos;
 use serde::Serialize;
 
 /// Nearer than this is a tie.
@@ -20,6 +25,9 @@ pub enum Outcome {
     Tie,
     /// Another system won.
     Loss,
+    /// The best published figure is more than a cache that costs nothing makes of the modelled disks, and no simulated system
+    /// is better than ours.
+    OutOfReach,
     /// The study has no native figure to compare by.
     NoBase,
 }
@@ -65,6 +73,8 @@ pub struct Standing {
     pub forebay: Option<Entry>,
     /// Limit of any cache on these devices, as ratio to the row's base.
     pub device_limit: Option<f64>,
+    /// A cache that costs nothing, on the modelled disks.
+    pub ideal: Option<Entry>,
     /// Which base the outcome goes by.
     pub base: Option<&'static str>,
     /// Ours against the better of the other two; none if ours was not run.
@@ -102,6 +112,10 @@ impl Sheet<'_> {
         };
         let simulated = self.best(&others, of_model);
         let forebay = self.best(&ours, of_model);
+        let ideal = self.best(&ours, |row| {
+            let (_, hdd, ssd) = of_model(row);
+            (row.ideal.map(|ideal| ideal.value), hdd, ssd)
+        });
         let base = match self.candidates().next() {
             Some(row) if row.native_ssd.is_some() => Some("ssd"),
             Some(row) if row.native_hdd.is_some() => Some("hdd"),
@@ -109,25 +123,18 @@ impl Sheet<'_> {
         };
         let mut notes = Vec::new();
         if *is_early_acknowledged {
-            notes
-                .push("won by acknowledging early; forebay under safe = false, by which it gives nothing up");
+            let note = "won by acknowledging early; forebay under safe = false, by which it gives nothing up";
+            notes.push(note.to_owned());
         }
         if base.is_none() {
-            notes.push("no native figure was published; the devices are assumed");
+            notes.push("no native figure was published; the devices are assumed".to_owned());
         }
-        let outcome = forebay.as_ref().map(|ours| {
-            let merits = [&published, &simulated].map(|entry| entry.as_ref().and_then(|entry| entry.merit));
-            let best = merits
-                .into_iter()
-                .flatten()
-                .fold(None, |best: Option<f64>, merit| Some(best.map_or(merit, |best| best.max(merit))));
-            match (base, ours.merit, best) {
-                (Some(_), Some(ours), Some(best)) if ours > best * (1.0 + TIE) => Outcome::Win,
-                (Some(_), Some(ours), Some(best)) if ours >= best * (1.0 - TIE) => Outcome::Tie,
-                (Some(_), Some(_), Some(_)) => Outcome::Loss,
-                _ => Outcome::NoBase,
-            }
+        let outcome = forebay.as_ref().map(|ours| outcome(base, ours, &published, &simulated, &ideal));
+        let proof = ideal.as_ref().and_then(|best| {
+            let row = ours.iter().find(|row| row.iteration == best.iteration)?;
+            Some(proof(best.ratio(base)?, &row.ideal?))
         });
+        notes.extend(proof.filter(|_| outcome == Some(Outcome::OutOfReach)));
         Standing {
             study: self.study.id.clone(),
             label: label.clone(),
@@ -139,6 +146,7 @@ impl Sheet<'_> {
             simulated,
             forebay,
             device_limit: self.limit(),
+            ideal: ideal.map(|ideal| Entry { system: "ideal".to_owned(), ..ideal }),
             base,
             outcome,
             note: notes.join("; "),
@@ -226,6 +234,63 @@ impl Sheet<'_> {
         }
         (reached > 0.0).then_some(reached)
     }
+}
+
+impl Entry {
+    /// The value as a ratio to a row's base.
+    #[must_use]
+    pub fn ratio(&self, base: Option<&str>) -> Option<f64> {
+        if base == Some("hdd") { self.ratio_hdd } else { self.ratio_ssd }
+    }
+}
+
+/// Ours against the better of the other two.
+fn outcome(
+    base: Option<&str>,
+    ours: &Entry,
+    published: &Option<Entry>,
+    simulated: &Option<Entry>,
+    ideal: &Option<Entry>,
+) -> Outcome {
+    let merit = |entry: &Option<Entry>| entry.as_ref().and_then(|entry| entry.merit);
+    let (published, simulated) = (merit(published), merit(simulated));
+    let best = published.into_iter().chain(simulated).reduce(f64::max);
+    let (Some(_), Some(ours), Some(best)) = (base, ours.merit, best) else { return Outcome::NoBase };
+    if ours > best * (1.0 + TIE) {
+        return Outcome::Win;
+    }
+    let is_near = |best: f64| ours >= best * (1.0 - TIE);
+    if is_near(best) {
+        return Outcome::Tie;
+    }
+    // It is a bound only if nobody who reads ahead, or from both disks at once, is beyond it.
+    let is_bound = |ideal: &f64| simulated.map_or(ours, |best| best.max(ours)) <= ideal * (1.0 + TIE);
+    let is_out_of_reach = merit(ideal).filter(is_bound).is_some_and(|ideal| ideal < best * (1.0 - TIE));
+    if is_out_of_reach && simulated.is_none_or(is_near) { Outcome::OutOfReach } else { Outcome::Loss }
+}
+
+/// The work of the disks under a cache that costs nothing, and how far that goes.
+fn proof(ratio: f64, ideal: &Ideal) -> String {
+    let disk = |name: &str, traffic: &Traffic| {
+        let Traffic { reads, read_bytes, writes, written_bytes, busy_ns, .. } = *traffic;
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        format!(
+            "the {name} is busy {:.1} s with {reads} reads of {:.1} MiB and {writes} writes of {:.1} MiB",
+            seconds(busy_ns),
+            mib(read_bytes),
+            mib(written_bytes)
+        )
+    };
+    format!(
+        "a cache that costs nothing gets {ratio:.3}: in {:.1} s {}, {}",
+        seconds(ideal.elapsed_ns),
+        disk("disk", &ideal.origin),
+        disk("SSD", &ideal.cache)
+    )
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / Nanos::SECOND as f64
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::workload::{Action, Answer};
 use engine::units::Nanos;
 use hdrhistogram::Histogram;
+use serde::Serialize;
 
 /// The longest latency that is told from longer ones: an hour.
 const LATENCY_NS_MAX: u64 = 3600 * Nanos::SECOND;
@@ -43,7 +44,7 @@ impl Answers {
 }
 
 /// Traffic to and from a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Traffic {
     /// Reads.
     pub reads: u64,

@@ -66,18 +66,13 @@ pub(super) fn league(rows: &[Standing]) -> String {
         "forebay",
         "to base",
         "device limit",
+        "ideal cache",
         "<base",
         "<outcome",
         "<note",
     ]);
     for row in rows {
-        let ratio =
-            |entry: &Option<Entry>| {
-                let entry = entry.as_ref();
-                number(entry.and_then(|entry| {
-                    if row.base == Some("hdd") { entry.ratio_hdd } else { entry.ratio_ssd }
-                }))
-            };
+        let ratio = |entry: &Option<Entry>| number(entry.as_ref().and_then(|entry| entry.ratio(row.base)));
         let who = |entry: &Option<Entry>| {
             let name = |entry: &Entry| format!("{} {}", entry.system, super::html::short(entry.value));
             text(entry.as_ref().map_or_else(|| "–".to_owned(), name))
@@ -86,6 +81,7 @@ pub(super) fn league(rows: &[Standing]) -> String {
             Some(Outcome::Win) => Cell("win".to_owned(), "t win"),
             Some(Outcome::Tie) => text("tie"),
             Some(Outcome::Loss) => Cell("loss".to_owned(), "t loss"),
+            Some(Outcome::OutOfReach) => text("out of reach"),
             Some(Outcome::NoBase) => text("no base"),
             None => text("not run"),
         };
@@ -99,6 +95,7 @@ pub(super) fn league(rows: &[Standing]) -> String {
             number(row.forebay.as_ref().map(|entry| entry.value)),
             ratio(&row.forebay),
             number(row.device_limit),
+            ratio(&row.ideal),
             text(row.base.unwrap_or("–")),
             outcome,
             text(&row.note),
@@ -111,11 +108,12 @@ pub(super) fn league(rows: &[Standing]) -> String {
 pub(super) fn outcomes(rows: &[Standing]) -> String {
     let count = |outcome| rows.iter().filter(|row| row.outcome == Some(outcome)).count();
     format!(
-        "{} rows: {} wins, {} ties, {} losses, {} without a base",
+        "{} rows: {} wins, {} ties, {} losses, {} out of reach of the modelled disks, {} without a base",
         rows.len(),
         count(Outcome::Win),
         count(Outcome::Tie),
         count(Outcome::Loss),
+        count(Outcome::OutOfReach),
         count(Outcome::NoBase)
     )
 }

@@ -46,5 +46,5 @@ pub use measured::Measured;
 pub use metric::{Better, better};
 pub use overhead::{Fitted, Overheads};
 pub use place::StudyError;
-pub use rows::{OUR_SYSTEM, Outcome, Row, is_ours, rows};
+pub use rows::{Ideal, OUR_SYSTEM, Outcome, Row, is_ours, note_ideals, rows};
 pub use run::{CACHE_SEED, ORIGIN_SEED, RunError, Runner};

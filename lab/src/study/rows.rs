@@ -4,6 +4,7 @@ use super::data::{Run, Study, Subject};
 use super::measured::Measured;
 use super::metric::{no_result, value};
 use super::overhead::Overheads;
+use crate::long::Traffic;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,10 +46,25 @@ pub struct Row {
     pub is_native: bool,
     /// The row was fitted to, and says nothing about fidelity.
     pub is_fitted: bool,
+    /// The figure of a cache that costs nothing, on the same disks; for our own rows.
+    pub ideal: Option<Ideal>,
     /// The system's own time for each read, in microseconds.
     pub overhead_read_us: Option<u32>,
     /// The same for each write.
     pub overhead_write_us: Option<u32>,
+}
+
+/// A figure of a cache that costs nothing, and what its disks did meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Ideal {
+    /// In the unit of the row.
+    pub value: f64,
+    /// How long it took, in virtual time.
+    pub elapsed_ns: u64,
+    /// To and from the cache device.
+    pub cache: Traffic,
+    /// To and from the origin.
+    pub origin: Traffic,
 }
 
 /// Key of a figure, its unit aside.
@@ -114,6 +130,23 @@ pub fn rows(study: &Study, outcomes: &[Outcome], is_wanted: &dyn Fn(&str, &str) 
     }
     rows.retain(|row| is_wanted(&row.system, &row.test));
     rows
+}
+
+/// Notes beside our own figures what caches that cost nothing made of the same disks; `outcomes` belong to [`Study::runs`].
+///
+/// # Panics
+/// If there is not an outcome for each run.
+pub fn note_ideals(study: &Study, outcomes: &[Outcome], rows: &mut [Row]) {
+    assert_eq!(outcomes.len(), study.runs.len(), "each run has an outcome");
+    let table = Table { study, outcomes };
+    for row in rows.iter_mut().filter(|row| is_ours(&row.system)) {
+        let found = table.measured(row.key()).ok();
+        row.ideal = found.and_then(|measured| {
+            let value = value(&row.metric, &row.unit, measured)?;
+            let Measured { elapsed_ns, cache, origin, .. } = *measured;
+            Some(Ideal { value, elapsed_ns, cache, origin })
+        });
+    }
 }
 
 /// Figures of the bare disks, by key: published and simulated.
@@ -187,6 +220,7 @@ impl<'a> Table<'a> {
             native_hdd_simulated: None,
             native_ssd_simulated: None,
             is_native: self.is_native(system),
+            ideal: None,
             is_fitted: overhead.is_some_and(|known| known.is_fitted(test, iteration, numjobs, metric)),
             overhead_read_us: overhead.and_then(|known| Some(known.read.as_ref()?.us)),
             overhead_write_us: overhead.and_then(|known| Some(known.write.as_ref()?.us)),
@@ -201,10 +235,16 @@ impl<'a> Table<'a> {
 
     /// The simulated value, or why there is none.
     fn simulated(&self, key: Key<'_>, unit: &str) -> Result<f64, String> {
-        let (test, iteration, numjobs, system, metric) = key;
+        let (test, metric) = (key.0, key.4);
         if let Some(reason) = no_result(test, metric) {
             return Err(reason.to_owned());
         }
+        value(metric, unit, self.measured(key)?).ok_or_else(|| format!("the test has no {metric}"))
+    }
+
+    /// The measurement behind a figure, or why there is none.
+    fn measured(&self, key: Key<'_>) -> Result<&'a Measured, String> {
+        let (test, iteration, numjobs, system, _) = key;
         let mut reason = format!("no procedure has the test {test} for {system}");
         for (run, outcome) in self.runs(system).filter(|(run, _)| self.run_has_test(run, test)) {
             match outcome {
@@ -214,9 +254,8 @@ impl<'a> Table<'a> {
                     let is_it = |one: &&Measured| {
                         one.test == test && one.iteration == iteration && one.numjobs == numjobs
                     };
-                    match measured.iter().find(is_it).map(|one| value(metric, unit, one)) {
-                        Some(Some(value)) => return Ok(value),
-                        Some(None) => reason = format!("the test has no {metric}"),
+                    match measured.iter().find(is_it) {
+                        Some(measured) => return Ok(measured),
                         None => "it was not run".clone_into(&mut reason),
                     }
                 }

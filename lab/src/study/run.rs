@@ -1,11 +1,13 @@
-//! A run: one cache, or one bare disk, through a procedure, in virtual time.
+//! A run: one cache, one bare disk, or a cache that costs nothing, through a procedure, in virtual time.
 
 use super::data::{Run, Study, Subject};
 use super::layout::FileLoad;
 use super::measured::{Latencies, Measured};
 use super::procedure::{Doing, File, Iozone, Procedure, Step};
 use super::watch::Watch;
-use crate::long::{Bare, Contents, Disk, LongRun, Setup, Statistics, Trouble, Until, VolumeSetup, Workload};
+use crate::long::{
+    Bare, Contents, Disk, Ideal, LongRun, Setup, Statistics, Trouble, Until, VolumeSetup, Workload,
+};
 use crate::workload::fio::{FioLoad, JobError};
 use crate::workload::iozone::{self, IozoneLoad, Test};
 use engine::composition::Composition;
@@ -50,6 +52,7 @@ pub struct Runner<'a> {
 enum World {
     Cached(Box<LongRun>),
     Bare(Box<Bare>),
+    Ideal(Box<Ideal>),
 }
 
 impl<'a> Runner<'a> {
@@ -66,15 +69,9 @@ impl<'a> Runner<'a> {
         run: &'a Run,
         composition: Option<&Composition>,
     ) -> Result<Runner<'a>, RunError> {
-        let procedure = study.procedures.iter().find(|known| known.name == run.procedure);
-        let procedure = procedure.expect("reading the study looked for it");
-        let disk = |name: &str, seed| {
-            let device = study.device(name).expect("reading the study looked for it");
-            Disk::modelled(&device.model, device.model.size_bytes, seed).part(device.size_bytes)
-        };
         let (world, volume_bytes) = match &run.subject {
             Subject::Native { device } => {
-                let disk = disk(device, ORIGIN_SEED);
+                let disk = disk(study, device, ORIGIN_SEED);
                 let size_bytes = disk.size_bytes();
                 (World::Bare(Box::new(Bare::new(disk))), size_bytes)
             }
@@ -83,21 +80,35 @@ impl<'a> Runner<'a> {
                 if let Some(lack) = composition.lack() {
                     return Err(RunError::NotYet(lack.to_string()));
                 }
-                let is_cfq = study.device(origin).is_some_and(|device| device.is_cfq);
-                let origin = disk(origin, ORIGIN_SEED);
-                let is_scheduled = is_cfq && !run.origin_writes_are_direct;
-                let origin = if is_scheduled { origin.scheduled() } else { origin.plugged() };
+                let [cache, origin] = disks(study, run, cache, origin);
                 let size_bytes = origin.size_bytes();
                 let volumes = vec![VolumeSetup { origin, mode: *mode }];
-                let cache = disk(cache, CACHE_SEED);
-                let cache = if run.cache_writes_yield { cache.yielding() } else { cache.plugged() };
                 let setup = Setup { cache, volumes, contents: Contents::Nothing };
                 let mut long = LongRun::composed(setup, composition, |_| ())?;
                 long.set_overhead(run.overhead.of_run());
                 (World::Cached(Box::new(long)), size_bytes)
             }
         };
-        Ok(Runner { procedure, world, volume_bytes, written: BTreeSet::new(), measured: Vec::new() })
+        Ok(Runner::through(study, run, world, volume_bytes))
+    }
+
+    /// The same procedure on the same disks, with a cache that costs nothing; `None` for a bare disk.
+    ///
+    /// # Panics
+    /// If the run is none of the study's.
+    #[must_use]
+    pub fn ideal(study: &'a Study, run: &'a Run) -> Option<Runner<'a>> {
+        let Subject::Cache { cache, origin, mode, .. } = &run.subject else { return None };
+        let [cache, origin] = disks(study, run, cache, origin);
+        let volume_bytes = origin.size_bytes();
+        let world = World::Ideal(Box::new(Ideal::new(cache, origin, *mode)));
+        Some(Runner::through(study, run, world, volume_bytes))
+    }
+
+    fn through(study: &'a Study, run: &Run, world: World, volume_bytes: u64) -> Runner<'a> {
+        let procedure = study.procedures.iter().find(|known| known.name == run.procedure);
+        let procedure = procedure.expect("reading the study looked for it");
+        Runner { procedure, world, volume_bytes, written: BTreeSet::new(), measured: Vec::new() }
     }
 
     /// Carries out all steps that the wanted tests need. `on_progress` is told of each repetition how many
@@ -154,8 +165,10 @@ impl<'a> Runner<'a> {
             }
             Doing::Pause { elapsed_ns } => self.world.idle(*elapsed_ns)?,
             Doing::ClearCache => {
-                if let World::Cached(long) = &mut self.world {
-                    long.renew_cache()?;
+                match &mut self.world {
+                    World::Cached(long) => long.renew_cache()?,
+                    World::Ideal(ideal) => ideal.renew_cache(),
+                    World::Bare(_) => (),
                 }
                 self.world.idle(OPENING_NS)?;
             }
@@ -211,11 +224,27 @@ impl<'a> Runner<'a> {
     }
 }
 
+fn disk(study: &Study, name: &str, seed: u64) -> Disk {
+    let device = study.device(name).expect("reading the study looked for it");
+    Disk::modelled(&device.model, device.model.size_bytes, seed).part(device.size_bytes)
+}
+
+/// The cache and the origin of a run, behind the schedulers of its kernel.
+fn disks(study: &Study, run: &Run, cache: &str, origin: &str) -> [Disk; 2] {
+    let is_cfq = study.device(origin).is_some_and(|device| device.is_cfq);
+    let origin = disk(study, origin, ORIGIN_SEED);
+    let is_scheduled = is_cfq && !run.origin_writes_are_direct;
+    let origin = if is_scheduled { origin.scheduled() } else { origin.plugged() };
+    let cache = disk(study, cache, CACHE_SEED);
+    [if run.cache_writes_yield { cache.yielding() } else { cache.plugged() }, origin]
+}
+
 impl World {
     fn run<W: Workload>(&mut self, workload: &mut W, until: Until) -> Result<u64, Trouble> {
         match self {
             World::Cached(long) => long.run(workload, until),
             World::Bare(bare) => bare.run(workload, until),
+            World::Ideal(ideal) => ideal.run(workload, until),
         }
     }
 
@@ -223,6 +252,7 @@ impl World {
         match self {
             World::Cached(long) => long.idle(elapsed_ns),
             World::Bare(bare) => bare.idle(elapsed_ns),
+            World::Ideal(ideal) => ideal.idle(elapsed_ns),
         }
     }
 
@@ -230,6 +260,7 @@ impl World {
         match self {
             World::Cached(long) => long.begin_measuring(),
             World::Bare(bare) => bare.begin_measuring(),
+            World::Ideal(ideal) => ideal.begin_measuring(),
         }
     }
 
@@ -237,13 +268,14 @@ impl World {
         match self {
             World::Cached(long) => long.statistics(),
             World::Bare(bare) => bare.statistics(),
+            World::Ideal(ideal) => ideal.statistics(),
         }
     }
 
     fn dirty_bytes(&self) -> u64 {
         match self {
             World::Cached(long) => long.status().volumes.iter().map(|volume| volume.dirty_bytes).sum(),
-            World::Bare(_) => 0,
+            World::Bare(_) | World::Ideal(_) => 0,
         }
     }
 }

@@ -33,11 +33,12 @@ pub(super) fn run(arguments: &LabLeague) -> Result<()> {
     let count = |outcome| rows.iter().filter(|row| row.outcome == Some(outcome)).count();
     writeln!(
         output,
-        "{} rows: {} wins, {} ties, {} losses, {} without a native figure",
+        "{} rows: {} wins, {} ties, {} losses, {} out of reach of the modelled disks, {} without a native figure",
         rows.len(),
         count(Outcome::Win),
         count(Outcome::Tie),
         count(Outcome::Loss),
+        count(Outcome::OutOfReach),
         count(Outcome::NoBase)
     )?;
     Ok(output.finish()?)
@@ -46,8 +47,7 @@ pub(super) fn run(arguments: &LabLeague) -> Result<()> {
 fn print(output: &mut Output, row: &Standing) -> Result<()> {
     let entry = |entry: &Option<Entry>| {
         let Some(entry) = entry else { return "-".to_owned() };
-        let ratio = if row.base == Some("hdd") { entry.ratio_hdd } else { entry.ratio_ssd };
-        match ratio {
+        match entry.ratio(row.base) {
             Some(ratio) => format!("{} {ratio:.3}", entry.system),
             None => format!("{} {:.0}", entry.system, entry.value),
         }
@@ -56,15 +56,21 @@ fn print(output: &mut Output, row: &Standing) -> Result<()> {
         Some(Outcome::Win) => "win",
         Some(Outcome::Tie) => "tie",
         Some(Outcome::Loss) => "loss",
+        Some(Outcome::OutOfReach) => "out of reach",
         Some(Outcome::NoBase) => "no base",
         None => "not run",
     };
-    let limit = row.device_limit.map_or_else(|| "-".to_owned(), |limit| format!("{limit:.3}"));
+    let number = |limit: Option<f64>| limit.map_or_else(|| "-".to_owned(), |limit| format!("{limit:.3}"));
+    let limit = number(row.device_limit);
+    let ideal = number(row.ideal.as_ref().and_then(|ideal| ideal.ratio(row.base)));
     let [published, simulated, ours] = [&row.published, &row.simulated, &row.forebay].map(entry);
     writeln!(
         output,
-        "  {:<22} {:<24} published {published:<28} simulated {simulated:<28} {ours:<16} limit {limit:<6} {outcome}",
+        "  {:<22} {:<24} published {published:<28} simulated {simulated:<28} {ours:<16} limit {limit:<6} ideal {ideal:<6} {outcome}",
         row.label, row.metric
     )?;
+    if row.outcome == Some(Outcome::OutOfReach) {
+        writeln!(output, "    {}", row.note)?;
+    }
     Ok(())
 }

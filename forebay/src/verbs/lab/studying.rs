@@ -33,8 +33,16 @@ impl Wanted {
     }
 }
 
-/// One run: its study and its number there.
-type Task = (usize, usize);
+/// One run.
+#[derive(Clone, Copy)]
+struct Task {
+    /// The study.
+    study: usize,
+    /// Its number there.
+    run: usize,
+    /// A cache that costs nothing takes the place of its own.
+    is_ideal: bool,
+}
 
 /// State that all runs share.
 struct Shared {
@@ -48,41 +56,54 @@ struct Shared {
 pub(super) fn chapters(studies: Vec<Study>, wanted: &Wanted, carrying: &Carrying) -> Result<Vec<Chapter>> {
     let mut tasks: Vec<Task> = Vec::new();
     for (at, study) in studies.iter().enumerate() {
-        let runs = study.runs.iter().enumerate();
-        tasks.extend(runs.filter(|(_, run)| wanted.has_system(&run.system)).map(|(number, _)| (at, number)));
+        for (number, run) in study.runs.iter().enumerate().filter(|(_, run)| wanted.has_system(&run.system)) {
+            tasks.push(Task { study: at, run: number, is_ideal: false });
+            if study::is_ours(&run.system) {
+                tasks.push(Task { study: at, run: number, is_ideal: true });
+            }
+        }
     }
-    let steps = |&(study, run): &Task| studies[study].steps(&studies[study].runs[run]);
+    let steps = |task: &Task| studies[task.study].steps(&studies[task.study].runs[task.run]);
     // The long ones first, so that none is left alone at the end.
     tasks.sort_by_key(|task| std::cmp::Reverse(steps(task)));
     let all = tasks.iter().map(steps).sum();
-    let mut outcomes: Vec<Vec<Outcome>> =
+    let none: Vec<Vec<Outcome>> =
         studies.iter().map(|study| study.runs.iter().map(|_| None).collect()).collect();
+    let (mut outcomes, mut ideals) = (none.clone(), none);
     let shared = Arc::new(Shared { studies, tests: wanted.clone(), done: AtomicU64::new(0) });
     let mut bar = Bar::new(carrying.progress);
     let mut show = || bar.show("running studies", shared.done.load(Ordering::Relaxed), Some(all));
     let work = {
         let shared = Arc::clone(&shared);
-        move |(study, run)| carry_out(&shared, study, run)
+        move |task| carry_out(&shared, task)
     };
     let results = parallel::carry_out(tasks.clone(), parallel::threads(carrying.threads), work, &mut show);
-    for ((study, run), outcome) in tasks.into_iter().zip(results) {
-        outcomes[study][run] = Some(outcome);
+    for (task, outcome) in tasks.into_iter().zip(results) {
+        let outcomes = if task.is_ideal { &mut ideals } else { &mut outcomes };
+        outcomes[task.study][task.run] = Some(outcome);
     }
     let is_wanted = |system: &str, test: &str| wanted.has_system(system) && wanted.has_test(test);
-    let chapters = shared.studies.iter().zip(outcomes).map(|(study, outcomes)| {
-        let rows = study::rows(study, &outcomes, &is_wanted);
-        Chapter::new(study.clone(), rows)
-    });
+    let chapters =
+        shared.studies.iter().zip(outcomes.iter().zip(&ideals)).map(|(study, (outcomes, ideals))| {
+            let mut rows = study::rows(study, outcomes, &is_wanted);
+            study::note_ideals(study, ideals, &mut rows);
+            Chapter::new(study.clone(), rows)
+        });
     Ok(chapters.collect())
 }
 
 /// One run, or in one line why it has no result.
-fn carry_out(shared: &Shared, study: usize, run: usize) -> Result<Vec<Measured>, String> {
-    let study = &shared.studies[study];
-    let run = &study.runs[run];
+fn carry_out(shared: &Shared, task: Task) -> Result<Vec<Measured>, String> {
+    let study = &shared.studies[task.study];
+    let run = &study.runs[task.run];
     let mut told = 0;
-    let result = compose(run).and_then(|composition| {
-        let runner = Runner::new(study, run, composition.as_ref()).map_err(|error| error.to_string())?;
+    let runner = match task.is_ideal {
+        true => Ok(Runner::ideal(study, run).expect("it has a cache")),
+        false => compose(run).and_then(|composition| {
+            Runner::new(study, run, composition.as_ref()).map_err(|error| error.to_string())
+        }),
+    };
+    let result = runner.and_then(|runner| {
         let is_wanted = |test: &str| shared.tests.has_test(test);
         let mut tell = |done: u64, _: u64| {
             shared.done.fetch_add(done - told, Ordering::Relaxed);
