@@ -78,3 +78,42 @@ fn an_outcome_goes_by_the_better_of_the_other_two() {
     assert_eq!(outcome(0.3, 0.5, 0.47, "write-back", "latency_read"), Some(Outcome::Win));
     assert_eq!(outcome(0.4, 0.5, 0.47, "write-back", "latency_read"), Some(Outcome::Loss));
 }
+
+/// A published figure that a cache without costs does not reach either, on the modelled disks.
+#[test]
+fn what_the_modelled_disks_do_not_give_is_out_of_reach() {
+    let study = study::named("enhanceio-2013").expect("it is built in");
+    let mut rows = published(&study);
+    // dm-cache published 193.76.
+    let mut standing = |forebay: f64, bcache: f64, ideal: f64| {
+        let is_it = |row: &&mut Row| row.metric == "bandwidth_read" && row.test == "write-back";
+        for row in rows.iter_mut().filter(is_it) {
+            row.native_ssd_simulated = Some(235.87);
+            row.simulated = match &*row.system {
+                "forebay" => Some(forebay),
+                "bcache" => Some(bcache),
+                _ => None,
+            };
+            let idle = Traffic::default();
+            let ideal = study::Ideal { value: ideal, elapsed_ns: 1_500_000_000, cache: idle, origin: idle };
+            row.ideal = (row.system == "forebay").then_some(ideal);
+        }
+        let standings = league(&study, &rows);
+        let row =
+            standings.into_iter().find(|row| row.test == "write-back" && row.metric == "bandwidth_read");
+        row.map(|row| (row.outcome, row.note)).expect("the league has the row")
+    };
+    let (outcome, note) = standing(150.0, 152.0, 160.0);
+    assert_eq!(outcome, Some(Outcome::OutOfReach));
+    assert!(
+        note.starts_with("a cache that costs nothing gets 0.678: in 1.5 s the disk is busy 0.0 s"),
+        "{note}"
+    );
+    for (forebay, bcache, ideal, why) in [
+        (150.0, 100.0, 200.0, "the ideal cache reaches it"),
+        (150.0, 156.0, 160.0, "another simulated system is better"),
+        (170.0, 100.0, 160.0, "ours is better than the ideal one, which is no bound then"),
+    ] {
+        assert_eq!(standing(forebay, bcache, ideal), (Some(Outcome::Loss), String::new()), "{why}");
+    }
+}

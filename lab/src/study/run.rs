@@ -52,7 +52,6 @@ pub struct Runner<'a> {
 enum World {
     Cached(Box<LongRun>),
     Bare(Box<Bare>),
-    Ideal(Box<Ideal>),
 }
 
 impl<'a> Runner<'a> {
@@ -101,7 +100,8 @@ impl<'a> Runner<'a> {
         let Subject::Cache { cache, origin, mode, .. } = &run.subject else { return None };
         let [cache, origin] = disks(study, run, cache, origin);
         let volume_bytes = origin.size_bytes();
-        let world = World::Ideal(Box::new(Ideal::new(cache, origin, *mode)));
+        let bare = Bare::new(origin).behind(Ideal::new(cache, volume_bytes, *mode));
+        let world = World::Bare(Box::new(bare));
         Some(Runner::through(study, run, world, volume_bytes))
     }
 
@@ -167,8 +167,7 @@ impl<'a> Runner<'a> {
             Doing::ClearCache => {
                 match &mut self.world {
                     World::Cached(long) => long.renew_cache()?,
-                    World::Ideal(ideal) => ideal.renew_cache(),
-                    World::Bare(_) => (),
+                    World::Bare(bare) => bare.clear_cache(),
                 }
                 self.world.idle(OPENING_NS)?;
             }
@@ -244,7 +243,6 @@ impl World {
         match self {
             World::Cached(long) => long.run(workload, until),
             World::Bare(bare) => bare.run(workload, until),
-            World::Ideal(ideal) => ideal.run(workload, until),
         }
     }
 
@@ -252,7 +250,6 @@ impl World {
         match self {
             World::Cached(long) => long.idle(elapsed_ns),
             World::Bare(bare) => bare.idle(elapsed_ns),
-            World::Ideal(ideal) => ideal.idle(elapsed_ns),
         }
     }
 
@@ -260,7 +257,6 @@ impl World {
         match self {
             World::Cached(long) => long.begin_measuring(),
             World::Bare(bare) => bare.begin_measuring(),
-            World::Ideal(ideal) => ideal.begin_measuring(),
         }
     }
 
@@ -268,14 +264,13 @@ impl World {
         match self {
             World::Cached(long) => long.statistics(),
             World::Bare(bare) => bare.statistics(),
-            World::Ideal(ideal) => ideal.statistics(),
         }
     }
 
     fn dirty_bytes(&self) -> u64 {
         match self {
             World::Cached(long) => long.status().volumes.iter().map(|volume| volume.dirty_bytes).sum(),
-            World::Bare(_) | World::Ideal(_) => 0,
+            World::Bare(_) => 0,
         }
     }
 }
