@@ -78,8 +78,13 @@ impl<S: Store> Machine<S> {
             }
             let destage = &self.volume(index).destage;
             let is_needed = destage.drains > 0 || S::pressure(self).is_short;
-            let gap_ns =
-                if is_needed || destage.has_urgent() { 0 } else { self.volume(index).origin.flush_gap_ns() };
+            // A flush disturbs nobody while clients are silent.
+            let is_silent =
+                self.requests.len() == 0 && self.now.since(self.last_client) >= self.config.idle_ns;
+            let gap_ns = match is_needed || is_silent || destage.has_urgent() {
+                true => 0,
+                false => self.volume(index).origin.flush_gap_ns(),
+            };
             if destage.is_flush_due(&self.config, is_out_of_work && is_needed, gap_ns, self.now) {
                 let epoch = self.volume(index).origin.epoch;
                 self.want_origin_flush(index, epoch);
