@@ -83,7 +83,7 @@ pub(crate) struct Origin {
     /// The time at which the last flush began.
     flush_began: Nanos,
     /// How long the last flush took.
-    pub flush_ns: u64,
+    flush_ns: u64,
     /// The last epoch in which a client's write to the origin completed.
     pub client_epoch: u64,
     /// Requests of clients of which the origin has answered for a part.

@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 const PAUSE_NS_MIN: u64 = 10 * Nanos::MILLISECOND;
 /// So many times as long is the pause where readers alone want the origin: of a reader's time runs then take some 2 %.
 const LEISURE: u64 = 6;
-/// After so long without a write.
+/// That begins so long after the last write.
 const LEISURE_AFTER_NS: u64 = 10 * Nanos::SECOND;
 /// The longest, however many clients are.
 const PAUSE_NS_MAX: u64 = Nanos::SECOND;

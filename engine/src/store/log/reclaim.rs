@@ -399,13 +399,12 @@ impl Machine<LogStore> {
     fn staying(&mut self) -> Staying {
         let has_budget = self.budget_allows_relocation();
         let LogStore { segments, reclaim, appender, .. } = &self.store;
-        let dirty_blocks: u64 = self.volumes.iter().flatten().map(|volume| volume.dirty_blocks).sum();
         let may_stay = appender.weighs_rounds()
             && reclaim.policy.keeps_any()
             && self.config.order.is_none()
             && !self.is_stopping
             && has_budget
-            && dirty_blocks * STAYING_ONE_IN <= segments.ring_blocks();
+            && self.dirty_blocks() * STAYING_ONE_IN <= segments.ring_blocks();
         let is_pressed = segments.free() <= self.config.segments_reserved;
         let by_volume = |stays: &dyn Fn(&Volume) -> bool| {
             core::array::from_fn(|at| self.volumes[at].as_ref().is_some_and(stays))
@@ -478,6 +477,19 @@ impl Machine<LogStore> {
         !appender.weighs_rounds() || read_blocks * READ_ONE_IN >= segments.ring_blocks()
     }
 
+    /// Whether writes wait for room that the disk makes, and what was hit stays all the same. The published logs keep
+    /// nothing then.
+    fn is_flooded(&self) -> bool {
+        let LogStore { segments, reclaim, appender, .. } = &self.store;
+        appender.weighs_rounds()
+            && reclaim.policy.keeps_any()
+            && self.dirty_blocks() * FLOODED_ONE_IN >= segments.ring_blocks()
+    }
+
+    fn dirty_blocks(&self) -> u64 {
+        self.volumes.iter().flatten().map(|volume| volume.dirty_blocks).sum()
+    }
+
     /// Appends again what was hit in the oldest segment. True when nothing of that is left to do.
     fn keep_hits<M: Memory>(&mut self, memory: &mut M) -> bool {
         let free = self.store.segments.free();
@@ -498,8 +510,7 @@ impl Machine<LogStore> {
             false => self.store.reclaim.policy.quota_blocks(clean_blocks),
         };
         // A flood of writes would carry away what is hot: what it waits for is the disk, and not so little room.
-        let dirty_blocks: u64 = self.volumes.iter().flatten().map(|volume| volume.dirty_blocks).sum();
-        let is_flooded = dirty_blocks * FLOODED_ONE_IN >= self.store.segments.ring_blocks();
+        let is_flooded = self.is_flooded();
         let pressed_limit =
             if is_flooded { self.store.reclaim.policy.flood_quota_blocks(clean_blocks) } else { 0 };
         if is_flooded && free <= RELOCATION_SEGMENTS && self.store.segments.has_emptied() {
@@ -528,7 +539,7 @@ impl Machine<LogStore> {
             list.sort_by_key(|(key, _)| !is_kept(*key));
         }
         // What others want to write waits for a minimum, and not for what was merely hit.
-        let is_over = is_short || (is_pressed && !is_any_kept && (has_frames || !is_flooded));
+        let is_over = is_short || (is_pressed && !is_any_kept && !is_flooded);
         if !is_over {
             while at < list.len() && chosen.len() < index(room) {
                 let (key, place) = list[at];
