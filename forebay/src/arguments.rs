@@ -161,7 +161,7 @@ pub enum LabVerb {
     Advise(traces::LabAdvise),
     /// Run published studies again: published and simulated figures side by side.
     Study(studies::LabStudy),
-    /// The best published system, the best simulated one, and ours, for each test of the studies.
+    /// The best published system, the best simulated one, ours, and an ideal cache, for each test of the studies.
     League(studies::LabLeague),
     /// Modelled disks beside the native figures of the studies that they were fitted to, measured again.
     Fit(LabFit),

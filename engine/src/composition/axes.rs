@@ -294,7 +294,8 @@ pub struct Sweep {
 /// Tunables of every cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Common {
-    /// Blocks that were written home are flushed, and thereby clean, after this long at the latest.
+    /// Blocks that a destage wrote home are flushed, and thereby clean, after this long at the latest. What clients wrote through
+    /// to an origin that flushes slowly may wait longer while they are busy.
     pub flush_after_ms: u32,
     /// An origin that failed is left alone for this long.
     pub backoff_ms: u32,

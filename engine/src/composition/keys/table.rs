@@ -463,7 +463,7 @@ pub const KEYS: &[Key] = &[
         "writes wait while so much is not home; half of a small cache at the most", TASTE),
     key!(None, flush_after_ms in common = Common { flush_after_ms, .. }, Unit::Count("ms"), 500,
         1..=60_000u64, Grain::Any,
-        "what was written home is flushed, and thereby clean, after this long at the latest",
+        "what was written home is flushed, and thereby clean, after this long; what was written through may wait longer",
         "by taste: long enough to share a flush, short enough to free room"),
     key!(None, backoff_ms in common = Common { backoff_ms, .. }, Unit::Count("ms"), 1000, 10..=600_000u64,
         Grain::Any,
