@@ -63,7 +63,7 @@ pub struct VolumeStatus {
     pub id: VolumeId,
     /// Its name.
     pub name: String,
-    /// The mode whose risks it has now: `writeback` as long as it has dirty data.
+    /// The mode whose risks it has now: `writeback` as long as clients were told of data that the origin lacks.
     pub mode: WriteMode,
     /// The mode that writes follow.
     pub mode_target: WriteMode,
@@ -71,7 +71,7 @@ pub struct VolumeStatus {
     pub state: VolumeState,
     /// Its size.
     pub size_bytes: u64,
-    /// Bytes that the origin does not have yet.
+    /// Bytes that the origin does not have yet, or has not flushed.
     pub dirty_bytes: u64,
     /// The most that it may hold dirty now; `None` if only the cache's room limits it.
     pub dirty_limit_bytes: Option<u64>,

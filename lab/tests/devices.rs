@@ -194,6 +194,77 @@ fn a_failed_cache_leaves_a_clean_volume_served_by_its_origin() -> Result<(), Vio
     world.verify_cut()
 }
 
+/// What was written through only waits for the origin's flush: a cache that dies takes nothing with it, and no client learns of
+/// that.
+#[test]
+fn a_volume_that_is_written_through_outlives_a_cache_that_dies() -> Result<(), Violation> {
+    for seed in 0..48 {
+        let mut world = world(seed, WriteMode::Writethrough);
+        world.run_dry()?;
+        let mut tickets = Vec::new();
+        for round in 0..60 {
+            match (round, seed % 4) {
+                (20, 0) => world.cache().faults.fail_always(Kind::Write, Errno::IO),
+                (20, 1) => world.cache().faults.fail_always(Kind::Flush, Errno::IO),
+                (20, _) => world.cache().faults.gone = Some(Errno::NODEV),
+                _ => (),
+            }
+            let block = round * 7 + seed;
+            tickets.push(world.write(0, blocks(block, 4)));
+            tickets.push(world.write_fua(0, blocks(block + 2, 1)));
+            tickets.push(world.write(0, sectors(block * 8 + 27, 7)));
+            tickets.push(world.write_zeroes(0, sectors(block * 8 + 61, 20)));
+            tickets.push(world.read(0, blocks(block.saturating_sub(9), 12)));
+            if round % 5 == seed % 5 {
+                tickets.push(world.flush(0));
+            }
+            world.pass((seed / 4 % 6) * 200_000)?;
+        }
+        for ticket in tickets {
+            world.succeed(ticket)?;
+        }
+        assert_eq!(status(&world).volumes[0].state, VolumeState::Uncached);
+        world.verify()?;
+        world.cache().faults.heal();
+        world.cut_power(|_| Fate::Lost);
+        world.open()?;
+        world.verify_cut()?;
+    }
+    Ok(())
+}
+
+/// It is the same content at the origin, before the origin was flushed as after that.
+#[test]
+fn what_was_written_through_is_read_from_the_origin_if_it_rots() -> Result<(), Violation> {
+    let mut world = world(11, WriteMode::Writethrough);
+    world.run_dry()?;
+    world.hold(|io| io.is_origin(0, Kind::Flush));
+    assert_eq!(write(&mut world, blocks(10, 20))?, Ok(()));
+    assert_eq!(dirty_blocks(&world), 20);
+    rot(&mut world, blocks(10, 10));
+    assert_eq!(read(&mut world, blocks(10, 20))?, Ok(()));
+    assert_eq!(status(&world).volumes[0].lost_bytes, 0);
+    world.cache().faults.fail_always(Kind::Read, Errno::IO);
+    assert_eq!(read(&mut world, blocks(10, 20))?, Ok(()));
+    world.cache().faults.heal();
+    world.release();
+    world.finish()?;
+    world.verify()
+}
+
+/// A refused write is a failure of the volume when the cache dies: clients may have read what it wrote.
+#[test]
+fn a_failed_cache_is_not_given_up_while_the_origin_lacks_a_refused_write() -> Result<(), Violation> {
+    let mut world = world(12, WriteMode::Writethrough);
+    world.run_dry()?;
+    world.origin(0).faults.fail_always(Kind::Write, Errno::IO);
+    assert_eq!(write(&mut world, blocks(10, 4))?, Err(Errno::IO));
+    world.cache().faults.fail_always(Kind::Write, Errno::IO);
+    assert_eq!(write(&mut world, blocks(50, 4))?, Err(Errno::IO));
+    assert_eq!(status(&world).volumes[0].state, VolumeState::Failed);
+    Ok(())
+}
+
 #[test]
 fn a_failed_cache_with_dirty_data_takes_no_more_writes() -> Result<(), Violation> {
     let mut world = world(6, WriteMode::Writeback);

@@ -531,6 +531,7 @@ impl<S: Store> Machine<S> {
             }
             Err(errno) => {
                 volume.origin.errors += 1;
+                volume.was_refused |= route == Route::LogThenOrigin;
                 self.push(Effect::Notice(Notice::OriginError { volume: volume_index, errno }));
                 self.fail(key, errno, memory);
                 return;

@@ -7,7 +7,7 @@ use crate::machine::fingerprint::offsets_bytes;
 use crate::machine::flight::Flight;
 use crate::machine::guard::{Blocks, Hold};
 use crate::machine::origin::OriginWork;
-use crate::machine::request::{RequestKey, Route, Stage};
+use crate::machine::request::{Active, RequestKey, Route, Stage};
 use crate::machine::volume::Standing;
 use crate::memory::{BufferId, Memory, Purpose, Slice};
 use crate::mutation::Mutation;
@@ -99,14 +99,28 @@ impl<S: Store> Machine<S> {
         self.want_tick(self.now.plus(self.config.tick_ns));
     }
 
+    /// Has a volume's next changes go the way of `mode`.
+    pub(crate) fn serve_in_mode(&mut self, index: VolumeIndex, mode: WriteMode) {
+        let is_leaving = mode != WriteMode::Writeback && self.is_behind(index);
+        let volume = self.volume_mut(index);
+        (volume.mode, volume.is_leaving) = (mode, is_leaving);
+    }
+
+    /// Whether the cache has data of a volume that the origin lacks, or is about to.
+    pub(crate) fn is_behind(&self, index: VolumeIndex) -> bool {
+        // What began in writeback ends there, whatever the mode is by then.
+        let is_change = |op| matches!(op, RequestOp::Write { .. } | RequestOp::WriteZeroes { .. });
+        let is_about_to =
+            |active: &Active| active.volume == index && active.route == Route::Log && is_change(active.op);
+        self.volume(index).is_dirty() || self.requests.iter().any(|(_, active)| is_about_to(active))
+    }
+
     fn set_mode(&mut self, key: RequestKey, index: VolumeIndex, mode: WriteMode) {
         // Writes follow the new mode from here on; what is dirty drains in the background.
         let before = self.volume(index).mode;
         self.note_change(index, "mode", before.name(), mode.name());
         let served = self.mode_on_halves(mode, self.is_alone());
-        let volume = self.volume_mut(index);
-        volume.mode = served;
-        volume.is_leaving = served != WriteMode::Writeback && volume.is_dirty();
+        self.serve_in_mode(index, served);
         if let Some(record) = &mut self.superblock.volumes[index.at()] {
             record.mode = mode;
         }

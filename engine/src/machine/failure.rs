@@ -1,9 +1,8 @@
 //! A cache that fails: it is not written any more, and no request gets old data because of it (hazard 10).
 //!
-//! Volumes without dirty data go on with their origin alone, but only once the driver has noted
-//! durably that their cache is given up: else an SSD that comes back would bring old data with it. A
-//! volume with dirty data keeps answering for what the origin or the cache can still give, and
-//! fails its writes.
+//! Volumes whose origin has all that was acknowledged go on with it alone, but only once the driver has noted
+//! durably that their cache is given up: else an SSD that comes back would bring old data with it. Another
+//! volume keeps answering for what the origin or the cache can still give, and fails its writes.
 
 use crate::effect::{Effect, Errno, IoOp, Notice, Target};
 use crate::machine::Machine;
@@ -30,10 +29,11 @@ impl<S: Store> Machine<S> {
         // HAZARD 10: no write passes a failed cache before that is durably noted: the cache may come back,
         // with old data.
         let is_hasty = self.is_mutated(Mutation::BypassBeforeAbandoned);
+        let is_owing_given_up = self.is_mutated(Mutation::OwingGivenUp);
         for at in 0..self.volumes.end() {
             let Some(volume) = &mut self.volumes[at] else { continue };
             let index = volume.index;
-            if volume.is_dirty() {
+            if volume.owes_origin() && !is_owing_given_up {
                 volume.standing = Standing::Failed;
             } else {
                 volume.standing = if is_hasty { Standing::Uncached } else { Standing::Abandoning };
@@ -47,6 +47,11 @@ impl<S: Store> Machine<S> {
             match active.stage {
                 Stage::Appending if !S::is_writing(self, key) => self.cut_off(key, memory),
                 Stage::CacheFlush(_, Then::Forgotten) | Stage::Forgetting | Stage::Settling | Stage::Room => {
+                    self.requests.unwatch(key);
+                    self.cut_off(key, memory);
+                }
+                // It is not at the origin yet, and goes there once the cache is given up.
+                Stage::CacheFlush(_, Then::Origin) if self.volume(active.volume).is_given_up() => {
                     self.requests.unwatch(key);
                     self.cut_off(key, memory);
                 }

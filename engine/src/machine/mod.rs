@@ -404,12 +404,13 @@ impl<S: Store> Machine<S> {
         self.let_waiting_go_on(memory);
         self.pump_destage(memory);
         for at in 0..self.volumes.end() {
-            if let Some(volume) = &mut self.volumes[at]
-                && volume.is_leaving
-                && !volume.is_dirty()
-            {
-                volume.is_leaving = false;
-                let volume = volume.index;
+            let owing = self.volumes[at].as_ref().filter(|volume| volume.is_leaving || volume.was_refused);
+            let Some(volume) = owing.map(|volume| volume.index).filter(|volume| !self.is_behind(*volume))
+            else {
+                continue;
+            };
+            self.volume_mut(volume).was_refused = false;
+            if core::mem::take(&mut self.volume_mut(volume).is_leaving) {
                 self.push(Effect::Notice(Notice::Drained { volume }));
             }
         }

@@ -184,7 +184,7 @@ impl<S: Store> Machine<S> {
     #[inline]
     fn uses_cached(&self, volume: &Volume, passes_slow: bool, first: BlockKey, blocks: u64) -> (bool, bool) {
         // RULE 19: a failed cache still serves data that no other device has, and so does a slow one.
-        let use_cache = volume.standing != Standing::Uncached
+        let use_cache = !volume.is_given_up()
             && volume.cached_blocks > 0
             && !(passes_slow && self.is_mutated(Mutation::DirtyPassedBy));
         (use_cache, self.latched.is_none() && !passes_slow && self.store.reads_clean(first, blocks))
@@ -385,7 +385,18 @@ impl<S: Store> Machine<S> {
             return;
         }
         let entry = there.filter(|entry| entry.checksum == bad.checksum);
+        let volume = self.volume(volume_index);
+        let is_at_origin = |place| {
+            !volume.owes_origin() || volume.destage.is_written_through(|| (place, self.store.life(place)))
+        };
         match entry {
+            // Its client wrote it through, and only a flush of the origin is missing until it counts as clean. Or the write is
+            // under way, and was answered to nobody.
+            Some(entry) if entry.dirty && is_at_origin(entry.place) => {
+                let source = Source::Origin { stamp: None, beside: None };
+                let piece = Piece { first: bad.block, blocks: 1, slice: bad.slice, source };
+                self.issue_piece(request, piece, false, memory);
+            }
             // No other copy exists. A device error may pass, a wrong checksum will not.
             Some(entry) if entry.dirty && !self.is_mutated(Mutation::RottenDirtyFromOrigin) => {
                 self.requests[request].error = Some(result.err().unwrap_or(Errno::IO));

@@ -48,8 +48,9 @@ impl<S: Store> Machine<S> {
     fn volume_status(&self, volume: &Volume) -> VolumeStatus {
         let name =
             self.superblock.volumes[volume.index.at()].as_ref().map_or(String::new(), |r| r.name.clone());
+        let owes = volume.owes_origin();
         let is_draining =
-            volume.is_dirty() && (volume.mode != WriteMode::Writeback || volume.destage.drains > 0);
+            owes && volume.mode != WriteMode::Writeback || volume.is_dirty() && volume.destage.drains > 0;
         let state = match volume.standing {
             Standing::Uncached | Standing::Abandoning => VolumeState::Uncached,
             Standing::Failed => VolumeState::Failed,
@@ -63,7 +64,7 @@ impl<S: Store> Machine<S> {
             index: volume.index,
             id: volume.id,
             name,
-            mode: if volume.is_dirty() { WriteMode::Writeback } else { volume.mode },
+            mode: if owes { WriteMode::Writeback } else { volume.mode },
             mode_target: volume.mode,
             state,
             size_bytes: volume.size_sectors * SECTOR_BYTES,

@@ -36,6 +36,8 @@ pub(crate) struct Volume {
     pub standing: Standing,
     /// The volume left writeback, and its dirty data has yet to go home.
     pub is_leaving: bool,
+    /// The origin refused a client's write or a flush, and the cache may have since then what it lacks.
+    pub was_refused: bool,
     pub guard: Guard,
     /// Dirty blocks in the index.
     pub dirty_blocks: u64,
@@ -78,6 +80,7 @@ impl Volume {
             size_sectors: record.size_sectors,
             standing: Standing::Cached,
             is_leaving: false,
+            was_refused: false,
             guard: Guard::new(slot_bits),
             dirty_blocks: 0,
             owed_blocks: 0,
@@ -131,6 +134,19 @@ impl Volume {
     pub fn is_dirty(&self) -> bool {
         let not_home = self.dirty_blocks + self.owed_blocks + self.zero_blocks + self.destage.listed;
         not_home + self.lost_blocks > 0
+    }
+
+    /// Whether clients were told of writes that the origin lacks. Where they write through it may only have yet to flush them,
+    /// which they were not told.
+    pub fn owes_origin(&self) -> bool {
+        // RULE 17: outside writeback what is acknowledged is on the origin.
+        let may_lack = self.mode == WriteMode::Writeback || self.is_leaving || self.was_refused;
+        self.is_dirty() && (may_lack || self.lost_blocks > 0)
+    }
+
+    /// Whether the cache failed, and does not count for the volume any more.
+    pub fn is_given_up(&self) -> bool {
+        matches!(self.standing, Standing::Abandoning | Standing::Uncached)
     }
 
     /// Whether the volume has data that can be destaged.

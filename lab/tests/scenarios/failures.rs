@@ -16,6 +16,8 @@ crate::scenarios! {
     hazard_10_dirty_block_rots: RottenDirtyFromOrigin, writeback, on ALL;
     rule_10_lost_is_recorded: LostNotRecorded, writeback;
     hazard_10_cache_fails_and_comes_back: BypassBeforeAbandoned, writearound_alone, on KEEPING_CLEAN;
+    hazard_10_cache_fails_behind_a_new_mode: OwingGivenUp, writeback, on TAKING_NEW;
+    hazard_10_cache_fails_before_an_old_mode_ends: OwingGivenUp, writeback, on RINGS;
     hazard_09_well_known_place_is_written: KeepFingerprint, writeback, on ALL;
     rule_11_place_is_written_while_a_stop_reads_it: RecordChangedPlace, few_zeroes, on RINGS;
     rule_11_written_beside_a_growth: ForgetTakenBack, writearound, on ALL;
@@ -27,6 +29,16 @@ crate::scenarios! {
 /// Where a crash does not forget all that is clean.
 const KEEPING_CLEAN: &[Records] =
     &[Records::Inline, Records::Commit, Records::BitTree, Records::Journal, Records::Mirror, Records::Frames];
+
+/// Where the cache takes a block at its first write, and fails with it.
+const TAKING_NEW: &[Records] = &[
+    Records::Inline,
+    Records::SyncSector,
+    Records::Commit,
+    Records::Journal,
+    Records::Mirror,
+    Records::Frames,
+];
 
 fn hazard_10_clean_block_rots(world: &mut World) -> Run {
     begin(world)?;
@@ -69,6 +81,43 @@ fn hazard_10_cache_fails_and_comes_back(world: &mut World) -> Run {
     world.cache().faults.heal();
     world.open()?;
     world.verify_cut()
+}
+
+fn hazard_10_cache_fails_behind_a_new_mode(world: &mut World) -> Run {
+    begin(world)?;
+    world.hold(|io| io.is_origin(0, Kind::Write) && io.first < 200 * 8);
+    write_fua(world, 0, 10, 1)?;
+    assert_eq!(world.ask(0, RequestOp::SetMode(WriteMode::Writethrough))?, Ok(()));
+    let _under_way = world.write(0, blocks(600, 1));
+    world.pass(50 * MS)?;
+    world.cache().faults.gone = Some(Errno::IO);
+    let _fails = world.write(0, blocks(700, 1));
+    world.pass(50 * MS)?;
+    let read = world.read(0, blocks(10, 1));
+    let _an_error_and_never_old_data = world.wait(read)?;
+    Ok(())
+}
+
+fn hazard_10_cache_fails_before_an_old_mode_ends(world: &mut World) -> Run {
+    begin(world)?;
+    let is_batch = |io: &IoView| io.is_cache(Kind::Write) && io.first >= SEGMENTS_SECTOR;
+    world.hold(is_batch);
+    let write = world.write(0, blocks(10, 1));
+    world.until_pending(is_batch)?;
+    // It began before the mode changed, and is answered after that.
+    let mode = world.submit(0, RequestOp::SetMode(WriteMode::Writethrough));
+    world.succeed(mode)?;
+    world.pass(50 * MS)?;
+    world.complete_all(is_batch)?;
+    world.release();
+    world.hold(|io| io.is_origin(0, Kind::Write));
+    world.succeed(write)?;
+    world.cache().faults.gone = Some(Errno::IO);
+    let _fails = world.write(0, blocks(700, 1));
+    world.pass(50 * MS)?;
+    let read = world.read(0, blocks(10, 1));
+    let _an_error_and_never_old_data = world.wait(read)?;
+    Ok(())
 }
 
 fn hazard_09_well_known_place_is_written(world: &mut World) -> Run {

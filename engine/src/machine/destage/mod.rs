@@ -429,6 +429,7 @@ impl<S: Store> Machine<S> {
     pub(crate) fn destage_flush_failed(&mut self, index: VolumeIndex) {
         self.volume_mut(index).destage.spoil_order();
         for written in self.volume_mut(index).destage.flush_failed() {
+            self.volume_mut(index).was_refused = true;
             if written.is_held {
                 self.release_guard(index, written.blocks, Hold::Destaging);
             }

@@ -255,10 +255,9 @@ impl<S: Store> Machine<S> {
         for at in 0..self.volumes.end() {
             let Some(record) = &self.superblock.volumes[at] else { continue };
             let mode = self.mode_on_halves(record.mode, is_alone);
-            if let Some(volume) = &mut self.volumes[at] {
-                volume.mode = mode;
-                volume.is_leaving = mode != WriteMode::Writeback && volume.is_dirty();
-                volume.destage.wake();
+            if let Some(index) = self.volumes[at].as_ref().map(|volume| volume.index) {
+                self.serve_in_mode(index, mode);
+                self.volume_mut(index).destage.wake();
             }
         }
         self.want_tick(self.now.plus(self.config.tick_ns));

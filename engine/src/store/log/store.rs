@@ -596,6 +596,7 @@ impl Life for LogStore {
     fn drop_volume(m: &mut Machine<LogStore>, volume: VolumeIndex) {
         let count = m.volume(volume).blocks();
         m.drop_entries(volume, Blocks { first: 0, count });
+        m.drop_extents(volume, Blocks { first: 0, count });
     }
 
     fn volume_comes(m: &mut Machine<LogStore>, volume: VolumeIndex, _id: VolumeId, _blocks: u64) -> u64 {
